@@ -1,0 +1,177 @@
+/* wire.h: the protocol between a client (libgpulease.so) and gpu-leased.
+ *
+ * Fixed structs over SOCK_SEQPACKET, native byte order (both ends are one
+ * machine), one message per packet, every message starts with gl_header.
+ * Python reads this same text: what stands between the two cffi marks must be
+ * plain C declarations without conditionals. Sizes are asserted below, and
+ * tests/unit/wire_vectors.json holds golden bytes that both sides check.
+ *
+ * Sequence of one client (C) and the daemon (D):
+ *   C HELLO    -> D WELCOME or REFUSED (then the daemon closes)
+ *   C MEMORY      whenever its memory on a device changed; absolute values
+ *   C REQUEST     a thread waits at the gate; idempotent
+ *   D GRANT       the gate may open, until a REVOKE with the same epoch
+ *   D CONTENDED   somebody waits: release after so much idleness (or: nobody
+ *                 waits any more, GL_IDLE_NEVER)
+ *   D REVOKE      close the gate, drain, release
+ *   C RELEASED    the gate is closed and everything submitted has finished
+ *   D OTHERS      memory that the other clients of the tenant have
+ * A message with an old epoch is ignored by both sides. Ended connection =
+ * the client is gone, and with it what it held.
+ */
+#ifndef GPU_LEASE_WIRE_H
+#define GPU_LEASE_WIRE_H
+
+#include <stdint.h>
+
+/* cffi:begin */
+#define GL_MAGIC 0x534C5047 /* "GPLS" in memory */
+#define GL_VERSION 1
+#define GL_MAX_DEVICES 16   /* devices in one gang */
+#define GL_UUID_BYTES 16    /* as cuDeviceGetUuid gives them; NVML's text less its prefix */
+#define GL_REASON_BYTES 240 /* a sentence, NUL-terminated UTF-8 */
+#define GL_MAX_MESSAGE 1024 /* no message is longer */
+
+enum gl_type {
+	GL_HELLO = 1,    /* client: who I am is for the kernel to say, this is my state */
+	GL_MEMORY = 2,   /* client: gl_memory */
+	GL_REQUEST = 3,  /* client: header only */
+	GL_RELEASED = 4, /* client: gl_released */
+	GL_WELCOME = 65,
+	GL_REFUSED = 66,
+	GL_GRANT = 67,
+	GL_REVOKE = 68,
+	GL_CONTENDED = 69,
+	GL_OTHERS = 70 /* daemon: gl_memory, what the tenant's other clients have */
+};
+
+enum gl_hello_flags {
+	GL_HELLO_WANTS = 1 /* threads wait at the gate */
+};
+
+enum gl_welcome_flags {
+	GL_WELCOME_OVERSUB = 1 /* the job may allocate more than the device holds */
+};
+
+enum gl_grant_flags {
+	GL_GRANT_SHARED = 1 /* others run beside this tenant; unset: exclusive */
+};
+
+enum gl_release_reason {
+	GL_RELEASE_REVOKED = 1, /* answer to a REVOKE */
+	GL_RELEASE_IDLE = 2     /* idle while contended: the client yields */
+};
+
+enum gl_refusal {
+	GL_REFUSED_VERSION = 1,   /* the daemon does not speak this version */
+	GL_REFUSED_NO_TENANT = 2, /* the process belongs to no registered tenant */
+	GL_REFUSED_LIMIT = 3,     /* too many clients or messages */
+	GL_REFUSED_PROTOCOL = 4   /* a message that makes no sense */
+};
+
+struct gl_header {
+	uint32_t magic;   /* GL_MAGIC */
+	uint16_t version; /* GL_VERSION */
+	uint16_t type;    /* enum gl_type */
+	uint32_t length;  /* of the whole message, bytes */
+	uint32_t zero;
+};
+
+/* One device and an amount. The meaning of the amounts is the message's. */
+struct gl_device {
+	uint8_t uuid[16]; /* GL_UUID_BYTES */
+	uint64_t bytes;
+	uint64_t fixed;
+};
+
+/* GL_MEMORY: bytes = evictable (managed) memory this client has on the device,
+ * fixed = plain memory that cannot be evicted. Absolute, one entry for each
+ * device that the client has used. GL_OTHERS: the same of all the other
+ * clients of the tenant together. */
+struct gl_memory {
+	struct gl_header header;
+	uint32_t n_devices;
+	uint32_t zero;
+	struct gl_device devices[16]; /* GL_MAX_DEVICES */
+};
+
+/* GL_HELLO: first message of every connection, also of a renewed one, so a
+ * restarted daemon can rebuild what it knew. */
+struct gl_hello {
+	struct gl_header header;
+	uint64_t held_epoch; /* of the lease this client holds, else 0 */
+	uint32_t flags;      /* enum gl_hello_flags */
+	uint32_t n_devices;
+	struct gl_device devices[16]; /* as in GL_MEMORY */
+};
+
+/* GL_WELCOME: the gang. bytes = what the job sees as the device's total
+ * memory (the device less the reserve, or the job's mem: cap), fixed = 0. */
+struct gl_welcome {
+	struct gl_header header;
+	uint32_t flags; /* enum gl_welcome_flags */
+	uint32_t n_devices;
+	uint64_t job_id;
+	struct gl_device devices[16];
+};
+
+/* GL_GRANT: devices[].bytes = how much may be prefetched to that device now,
+ * 0 for none. */
+struct gl_grant {
+	struct gl_header header;
+	uint64_t epoch;
+	uint64_t quantum_ns; /* how long the lease lasts while somebody waits */
+	uint32_t flags;      /* enum gl_grant_flags */
+	uint32_t n_devices;
+	struct gl_device devices[16];
+};
+
+/* GL_REVOKE: deadline_ns = time to drain before it counts as an overrun. */
+struct gl_revoke {
+	struct gl_header header;
+	uint64_t epoch;
+	uint64_t deadline_ns;
+};
+
+#define GL_IDLE_NEVER 0xFFFFFFFFFFFFFFFF
+
+/* GL_CONTENDED: while this holds, release after idle_ns of idleness. */
+struct gl_contended {
+	struct gl_header header;
+	uint64_t epoch;
+	uint64_t idle_ns;
+};
+
+/* GL_RELEASED: what the prefetch of this lease moved and how long it took
+ * lets the daemon measure the link. */
+struct gl_released {
+	struct gl_header header;
+	uint64_t epoch;
+	uint32_t reason; /* enum gl_release_reason */
+	uint32_t zero;
+	uint64_t drain_ns;
+	uint64_t prefetch_bytes;
+	uint64_t prefetch_ns;
+};
+
+struct gl_refused {
+	struct gl_header header;
+	uint32_t code; /* enum gl_refusal */
+	uint32_t zero;
+	char reason[240]; /* GL_REASON_BYTES */
+};
+/* cffi:end */
+
+_Static_assert(sizeof(struct gl_header) == 16, "wire layout");
+_Static_assert(sizeof(struct gl_device) == 32, "wire layout");
+_Static_assert(sizeof(struct gl_memory) == 24 + 16 * 32, "wire layout");
+_Static_assert(sizeof(struct gl_hello) == 32 + 16 * 32, "wire layout");
+_Static_assert(sizeof(struct gl_welcome) == 32 + 16 * 32, "wire layout");
+_Static_assert(sizeof(struct gl_grant) == 40 + 16 * 32, "wire layout");
+_Static_assert(sizeof(struct gl_revoke) == 32, "wire layout");
+_Static_assert(sizeof(struct gl_contended) == 32, "wire layout");
+_Static_assert(sizeof(struct gl_released) == 56, "wire layout");
+_Static_assert(sizeof(struct gl_refused) == 264, "wire layout");
+_Static_assert(sizeof(struct gl_grant) <= GL_MAX_MESSAGE, "wire layout");
+
+#endif
