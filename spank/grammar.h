@@ -19,11 +19,11 @@
 #define GL_OPTIONS_ERROR 256 /* room for one sentence */
 
 enum gl_option_key { /* bits of gl_options.given */
-	GL_KEY_TQ = 1,
-	GL_KEY_LOCK = 2,
-	GL_KEY_MEM = 4,
-	GL_KEY_OVERSUB = 8,
-	GL_KEY_MEMORY = 16
+	             GL_KEY_TQ = 1,
+	             GL_KEY_LOCK = 2,
+	             GL_KEY_MEM = 4,
+	             GL_KEY_OVERSUB = 8,
+	             GL_KEY_MEMORY = 16
 };
 
 enum gl_lock { GL_LOCK_ON = 1, GL_LOCK_OFF = 2, GL_LOCK_AUTO = 3 };

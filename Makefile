@@ -1,0 +1,33 @@
+# Two commands do everything: `make demo` and `make test`; `make help` lists the rest.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON := build/venv/bin/python
+SETUP := packaging/setup.sh
+
+.PHONY: help setup demo test lint bench install clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: ## install what is missing (Debian packages, a venv in build/) and build the C parts
+	@$(SETUP)
+
+demo: setup ## share one GPU between real Slurm jobs, print the table, write build/demo/result.json
+	@$(PYTHON) -m tests.demo.demo $(ARGS)
+
+test: setup ## linters, then every test: unit, emulated GPU, real Slurm (ARGS="-k name" selects)
+	@$(PYTHON) -m pytest $(ARGS)
+
+lint: setup ## the linters alone: ruff, mypy, clang-format, shellcheck
+	@$(PYTHON) -m pytest -q tests/unit/test_lint.py
+
+bench: setup ## NAME=gate: run tests/bench/NAME.py, which writes build/bench/NAME.json
+	@test -f "tests/bench/$(NAME).py" || { echo "make bench: no benchmark '$(NAME)'; there is: $$(cd tests/bench && ls *.py 2>/dev/null | sed 's/\.py$$//' | xargs)"; exit 2; }
+	@mkdir -p build/bench
+	@$(PYTHON) -m tests.bench.$(NAME) $(ARGS)
+
+install: setup ## install on this node (DESTDIR= works); enables nothing
+	build/venv/bin/meson install -C build/meson --no-rebuild
+
+clean: ## remove build/
+	rm -rf build

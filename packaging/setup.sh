@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Make a checkout ready: Debian packages, a venv in build/venv, the C build in build/meson.
+# Each step looks first and does nothing where nothing is missing, so a machine
+# that has everything needs no network.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# The system's Python: slurmstepd embeds its libpython, and a Python under
+# somebody's home directory would fail for every other user.
+system_python=/usr/bin/python3
+packages=(
+	gcc make pkg-config python3 python3-dev python3-venv python3-cffi python3-systemd
+	slurmctld slurmd slurmdbd slurm-client libslurm-dev slurm-wlm-basic-plugins
+	munge mariadb-server libcmocka-dev shellcheck
+)
+
+say() { printf '== %s\n' "$*"; }
+die() {
+	printf 'setup: %s\n' "$*" >&2
+	exit 1
+}
+
+missing_packages() {
+	local name
+	for name in "${packages[@]}"; do
+		[ "$(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || echo "$name"
+	done
+}
+
+install_packages() {
+	command -v dpkg-query >/dev/null || die "this is no Debian or Ubuntu machine; install these by hand: ${packages[*]}"
+	local missing as_root=()
+	mapfile -t missing < <(missing_packages)
+	[ "${#missing[@]}" -gt 0 ] || return 0
+	if [ "$(id -u)" -ne 0 ]; then
+		command -v sudo >/dev/null || die "installing ${missing[*]} needs root; run as root or install sudo"
+		as_root=(sudo)
+	fi
+	say "installing Debian packages: ${missing[*]}"
+	"${as_root[@]}" apt-get update -qq
+	"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -qq --no-install-recommends "${missing[@]}" >build/apt.log 2>&1 ||
+		{ tail -20 build/apt.log >&2; die "apt-get failed, see build/apt.log"; }
+}
+
+make_venv() {
+	local stamp=build/venv/.installed wanted
+	wanted=$(sha256sum pyproject.toml | cut -d' ' -f1)
+	[ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || return 0
+	say "installing Python packages into build/venv"
+	[ -x build/venv/bin/python ] || "$system_python" -m venv --system-site-packages build/venv
+	build/venv/bin/python -m pip install -q --disable-pip-version-check -e '.[demo,test]' >build/pip.log 2>&1 ||
+		{ tail -20 build/pip.log >&2; die "pip failed, see build/pip.log"; }
+	# The cffi extensions are built by meson and found from there.
+	build/venv/bin/python - <<-'PY'
+		import pathlib, sysconfig
+		site = pathlib.Path(sysconfig.get_path("purelib"))
+		(site / "gpu-lease-build.pth").write_text(f"{pathlib.Path('build/meson/leased').resolve()}\n")
+	PY
+	echo "$wanted" >"$stamp"
+}
+
+# cuda.h: the packaged one that the venv brings, else a toolkit of the machine.
+driver_include() {
+	local dir
+	for dir in build/venv/lib/python3*/site-packages/nvidia/cu13/include "${CUDA_HOME:-/usr/local/cuda}/include"; do
+		[ -f "$dir/cuda.h" ] && { readlink -f "$dir"; return; }
+	done
+	die "no cuda.h; set CUDA_HOME to a CUDA toolkit 12 or 13"
+}
+
+build_c() {
+	export PATH="$PWD/build/venv/bin:$PATH"
+	if [ ! -f build/meson/build.ninja ]; then
+		say "configuring the C build"
+		meson setup build/meson -Ddriver_include="$(driver_include)" -Dpython="$system_python" \
+			>build/meson-setup.log 2>&1 || { tail -20 build/meson-setup.log >&2; die "meson failed, see build/meson-setup.log"; }
+	fi
+	ninja -C build/meson >build/ninja.log 2>&1 || { tail -40 build/ninja.log >&2; die "the C build failed, see build/ninja.log"; }
+}
+
+mkdir -p build
+install_packages
+make_venv
+build_c

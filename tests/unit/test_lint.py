@@ -1,0 +1,63 @@
+"""The linters, as tests: style and types are part of what must hold."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON_TREES = ["leased", "spank", "tests"]
+
+
+def tracked(*patterns: str) -> list[str]:
+    """Files of the checkout that git knows or would add, by pattern."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return [name for name in listed.stdout.split() if (ROOT / name).exists()]
+
+
+def tool(name: str) -> str:
+    """Path of a linter: the venv's, else the system's. Missing: the test fails."""
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        pytest.fail(f"{name} is not installed; run `make setup`")
+    return found
+
+
+def check(*command: str) -> None:
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_ruff_finds_nothing() -> None:
+    check(tool("ruff"), "check", "--no-cache", *PYTHON_TREES)
+
+
+def test_python_is_formatted() -> None:
+    check(tool("ruff"), "format", "--no-cache", "--check", *PYTHON_TREES)
+
+
+def test_mypy_strict() -> None:
+    check(tool("mypy"))
+
+
+def test_c_is_formatted() -> None:
+    files = tracked("*.c", "*.h")
+    assert files
+    check(tool("clang-format"), "--dry-run", "--Werror", *files)
+
+
+def test_shell_scripts() -> None:
+    scripts = tracked("*.sh", ".ci/run", "slurm-conf/prolog", "slurm-conf/epilog")
+    assert scripts
+    check(tool("shellcheck"), *scripts)
