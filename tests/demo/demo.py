@@ -1,0 +1,193 @@
+"""`make demo`: share one GPU between real Slurm jobs, in every mode, and show what it costs.
+
+Starts a private Slurm and gpu-leased under build/demo, submits the jobs of
+`scenarios.py` with sbatch, prints a table and writes build/demo/result.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from tests.demo import gpus, table
+from tests.demo.scenarios import JOBS, PLAN, Mode, Workload, heavy, light, modes
+from tests.slurm.cluster import PrivateSlurm
+
+ROOT = Path(__file__).resolve().parents[2]
+JOB = ROOT / "tests" / "demo" / "job.py"
+OUT = ROOT / "build" / "demo"
+JOB_LIMIT_S = 120
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long the demo's parts are, in seconds: phases of heavy jobs, light jobs, the quantum."""
+
+    phase_s: float
+    steps: int
+    light_s: float
+    kernel_s: float
+    quantum_s: float
+
+
+FULL = Pace(phase_s=1.5, steps=4, light_s=9.0, kernel_s=0.004, quantum_s=3.0)
+QUICK = Pace(phase_s=0.5, steps=1, light_s=0.5, kernel_s=0.004, quantum_s=1.0)
+
+
+class Demo:
+    """A running cluster and the results so far."""
+
+    def __init__(self, cluster: PrivateSlurm, gpu: gpus.DemoGpu, pace: Pace, console: Console):
+        self.cluster = cluster
+        self.gpu = gpu
+        self.pace = pace
+        self.console = console
+        self.modes = modes(pace.quantum_s)
+        self.runs: list[dict[str, Any]] = []
+        self.job_ids: list[int] = []
+
+    def submit(self, name: str, share: str | None, arguments: list[str]) -> tuple[int, Path]:
+        """sbatch one job; returns its id and the file where it will write its report."""
+        report = OUT / f"{name}.json"
+        report.unlink(missing_ok=True)
+        command = [sys.executable, str(JOB), *arguments, "--result", str(report)]
+        script = OUT / f"{name}.sh"
+        script.write_text(f"#!/bin/sh\nexec {shlex.join(command)}\n")
+        wants = ["--gres=gpu:1"] if share is None else ["--gres=shard:1", f"--gpu-share={share}"]
+        job_id = self.cluster.sbatch(
+            *wants, f"--job-name={name}", "--time=3", f"--output={OUT / name}.log", str(script)
+        )
+        return job_id, report
+
+    def calibrate(self) -> tuple[int, float]:
+        """(bytes a sharing job may have, seconds one round takes per byte), from a job alone."""
+        size = 64 << 20
+        arguments = ["--bytes", str(size), "--piece", str(8 << 20), "--calibrate"]
+        job_id, report = self.submit("calibrate", "lock:auto", arguments)
+        self.cluster.wait(job_id, timeout=JOB_LIMIT_S)
+        measured = self.read_report(job_id, report)
+        if "round_s" not in measured:
+            raise SystemExit(f"demo: the first job failed; see {OUT}/calibrate.log")
+        return measured["total_bytes"], measured["round_s"] / size
+
+    def read_report(self, job_id: int, report: Path) -> dict[str, Any]:
+        """A job's own report; without one (it died early) a report of nothing."""
+        if not report.exists():
+            self.console.print(
+                f"[red]job {job_id} wrote no report[/]; see {report.with_suffix('.log')}"
+            )
+            return {"checksum_ok": False}
+        read: dict[str, Any] = json.loads(report.read_text())
+        return read
+
+    def run(self, workload: Workload, mode: Mode) -> None:
+        """Both jobs of one cell of the table, from submission to Slurm's accounting."""
+        began = time.monotonic()
+        submitted = [
+            self.submit(f"{workload.name}-{mode.name}-{n + 1}", mode.share, workload.arguments())
+            for n in range(JOBS)
+        ]
+        with self.console.status(
+            f"{workload.name}, {mode.label}: jobs {submitted[0][0]}, {submitted[1][0]}"
+        ):
+            for job_id, _ in submitted:
+                self.cluster.wait(job_id, timeout=JOB_LIMIT_S)
+        reports = [self.read_report(job_id, report) for job_id, report in submitted]
+        jobs = [
+            self.job_result(job_id, mode, report)
+            for (job_id, _), report in zip(submitted, reports, strict=True)
+        ]
+        ended = [report["finished_at"] for report in reports if "finished_at" in report]
+        started = [report["started_at"] for report in reports if "started_at" in report]
+        makespan = max(ended) - min(started) if len(ended) == JOBS else time.monotonic() - began
+        self.runs.append(
+            {"name": workload.name, "mode": mode.name, "makespan_s": makespan, "jobs": jobs}
+        )
+        self.job_ids += [job_id for job_id, _ in submitted]
+        self.console.print(f"  {workload.name:6} {mode.label:16} {makespan:6.1f} s")
+
+    def job_result(self, job_id: int, mode: Mode, report: dict[str, Any]) -> dict[str, Any]:
+        """One job of result.json: Slurm's view, the usage in its accounting, the job's own checks."""
+        row = self.cluster.accounting(job_id, usage=mode.share is not None)
+        used = {"lease_s": 0.0, "wait_s": 0.0, "handoffs": 0, "moved_bytes": 0}
+        if mode.share is None:
+            # A whole GPU for itself: it held it from start to end.
+            used["lease_s"] = report.get("finished_at", 0.0) - report.get("started_at", 0.0)
+        for device in row.usage.get("gpus", {}).values():
+            for key in used:
+                used[key] += device[key]
+        moved = self.gpu.moved_bytes(job_id)
+        if moved is not None:
+            used["moved_bytes"] = moved
+        return {
+            "job_id": job_id,
+            "state": row.state,
+            "exit_code": row.exit_code,
+            **used,
+            "checksum_ok": report["checksum_ok"],
+        }
+
+
+@contextlib.contextmanager
+def started(kind: str, console: Console) -> Iterator[tuple[PrivateSlurm, gpus.DemoGpu]]:
+    """The GPU, a private Slurm and gpu-leased, all stopped at the end."""
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir(parents=True)
+    with contextlib.ExitStack() as stack:
+        gpu = stack.enter_context(gpus.choose(kind, OUT / "gpu"))
+        console.print(f"GPU: {table.gpu_words(gpu.describe())}")
+        console.print("starting munged, mariadbd, slurmdbd, slurmctld, slurmd and gpu-leased ...")
+        cluster = stack.enter_context(gpu.cluster(OUT / "slurm"))
+        console.print(f"Slurm {cluster.version} is up; all of it is under {OUT.relative_to(ROOT)}/")
+        yield cluster, gpu
+        console.print("stopping everything ...")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__.splitlines()[0])
+    parser.add_argument("--gpu", choices=["auto", "nvidia", "emulated"], default="auto")
+    parser.add_argument("--quick", action="store_true", help="short jobs: shows that it works")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse_arguments()
+    console = Console(highlight=False)
+    pace = QUICK if options.quick else FULL
+    with started(options.gpu, console) as (cluster, gpu):
+        demo = Demo(cluster, gpu, pace, console)
+        total, per_byte = demo.calibrate()
+        workloads = {
+            "heavy": heavy(total, per_byte, pace.phase_s, pace.steps),
+            "light": light(total, per_byte, pace.kernel_s, pace.light_s),
+        }
+        for name, rows in PLAN.items():
+            for row in rows:
+                demo.run(workloads[name], demo.modes[row])
+        lines = cluster.sacct_lines(demo.job_ids)
+        result = {"gpu": gpu.describe(), "scenarios": demo.runs, "sacct": lines}
+    (OUT / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    console.print()
+    table.print_results(result, demo.modes, console)
+    console.print(
+        "\nWhat Slurm's accounting says (sacct -X -P -o JobID,JobName,State,ExitCode,Elapsed,AdminComment):"
+    )
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False)
+    console.print(f"\nwritten: {(OUT / 'result.json').relative_to(ROOT)}")
+    return 0 if all(job["checksum_ok"] for run in demo.runs for job in run["jobs"]) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,93 @@
+"""What the demo runs: two workloads, the ways to share, and sizes that fit the GPU."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+GIB = 1 << 30
+MIB = 1 << 20
+JOBS = 2
+
+# On a real card the device is capped, so that two heavy jobs have a few GiB of
+# managed memory and never more than is free: asking for more can hang a card.
+REAL_CAP_BYTES = 2 * GIB
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One row of the table: how the two jobs get the GPU. share=None: a whole GPU each."""
+
+    name: str
+    label: str
+    share: str | None
+
+
+def modes(quantum_s: float) -> dict[str, Mode]:
+    """Every row by name; quantum_s is the N of tq:N."""
+    tq = f"{quantum_s:g}"
+    rows = [
+        Mode("sequential", "sequential", None),
+        Mode("lock_off", "lock:off", "lock:off"),
+        Mode("tq", f"tq:{tq}", f"tq:{tq},lock:on"),
+        Mode("lock_on", f"lock:on, tq:{tq}", f"tq:{tq},lock:on"),
+        Mode("auto", "lock:auto", f"tq:{tq},lock:auto"),
+    ]
+    return {mode.name: mode for mode in rows}
+
+
+PLAN = {
+    "heavy": ["sequential", "lock_off", "tq", "auto"],
+    "light": ["sequential", "lock_off", "lock_on", "auto"],
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Arguments of one job (see job.py): bytes, steps, kernels in a step, CPU time of a step."""
+
+    name: str
+    bytes: int
+    piece: int
+    steps: int
+    sweeps: int
+    pieces: int
+    rounds: int
+    cpu_ms: float
+
+    def arguments(self) -> list[str]:
+        """The command line for job.py, less --result."""
+        return [
+            *("--bytes", str(self.bytes), "--piece", str(self.piece)),
+            *("--steps", str(self.steps), "--sweeps", str(self.sweeps)),
+            *("--pieces", str(self.pieces), "--rounds", str(self.rounds)),
+            *("--cpu-ms", f"{self.cpu_ms:g}"),
+        ]
+
+
+def _aligned(size: float, unit: int = 2 * MIB) -> int:
+    return int(size) // unit * unit
+
+
+def heavy(total_bytes: int, round_s_per_byte: float, phase_s: float, steps: int) -> Workload:
+    """Training: 0.95 of the memory, long steps over all of it, half of the time on the CPU.
+
+    A kernel works on its data for about as long as a real training step does in
+    proportion to the time that moving the data takes (a quarter of a second
+    for one sweep over everything), so `sweeps` and `rounds` follow from the GPU.
+    """
+    size = _aligned(0.95 * total_bytes)
+    round_s = size * round_s_per_byte
+    rounds = max(1, round(0.25 / round_s))
+    sweeps = max(1, round(phase_s / (rounds * round_s)))
+    piece = _aligned(max(16 * MIB, size / 16))
+    return Workload("heavy", size, piece, steps, sweeps, 0, rounds, 1000 * phase_s)
+
+
+def light(total_bytes: int, round_s_per_byte: float, kernel_s: float, seconds: float) -> Workload:
+    """Inference: 0.40 of the memory, short requests, half of the time on the CPU."""
+    size = _aligned(0.40 * total_bytes)
+    piece = _aligned(size / 16)
+    rounds = max(1, round(kernel_s / (piece * round_s_per_byte)))
+    steps = math.ceil(seconds / (2 * kernel_s))
+    return Workload("light", size, piece, steps, 1, 1, rounds, 1000 * kernel_s)

@@ -1,0 +1,71 @@
+"""The demo's result as a person reads it: the form of nvshare's Table 2, and who held the GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.demo.scenarios import PLAN, Mode
+
+ROWS = ["sequential", "lock_off", "tq", "lock_on", "auto"]
+
+
+def _makespans(result: dict[str, Any]) -> dict[tuple[str, str], float]:
+    return {(run["name"], run["mode"]): run["makespan_s"] for run in result["scenarios"]}
+
+
+def _cell(times: dict[tuple[str, str], float], name: str, mode: str) -> str:
+    if (name, mode) not in times:
+        return "-"
+    seconds, base = times[name, mode], times.get((name, "sequential"))
+    return f"{seconds:.1f} s" + (f"  ({seconds / base:.2f})" if base else "")
+
+
+def gpu_words(gpu: dict[str, Any]) -> str:
+    """The GPU in words; an emulated one says so."""
+    kind = "EMULATED GPU, no NVIDIA GPU here" if gpu["kind"] == "emulated" else "NVIDIA GPU"
+    return f"{gpu['name']}, {gpu['memory_bytes'] / (1 << 20):.0f} MiB [{kind}]"
+
+
+def print_results(result: dict[str, Any], modes: dict[str, Mode], console: Console) -> None:
+    """Both tables: completion time of two jobs by mode, and each job's lease."""
+    times = _makespans(result)
+    table = Table(title=f"Two jobs on one GPU: {gpu_words(result['gpu'])}", title_justify="left")
+    table.add_column("mode")
+    for name, words in (("heavy", "heavy: 2 x 0.95"), ("light", "light: 2 x 0.40")):
+        table.add_column(f"{words} of the memory\nseconds (ratio to sequential)", justify="right")
+        assert name in PLAN
+    for mode in ROWS:
+        table.add_row(modes[mode].label, *(_cell(times, name, mode) for name in PLAN))
+    console.print(table)
+    console.print(_jobs_table(result, modes))
+
+
+def _jobs_table(result: dict[str, Any], modes: dict[str, Mode]) -> Table:
+    kind = result["gpu"]["kind"]
+    table = Table(title=f"Who held the GPU, for how long ({kind} GPU)", title_justify="left")
+    for column in (
+        "job",
+        "scenario",
+        "mode",
+        "state",
+        "lease",
+        "wait",
+        "handoffs",
+        "moved",
+        "data",
+    ):
+        table.add_column(
+            column, justify="right" if column in ("lease", "wait", "moved") else "left"
+        )
+    for run in result["scenarios"]:
+        for job in run["jobs"]:
+            table.add_row(
+                *(str(job["job_id"]), run["name"], modes[run["mode"]].label, job["state"]),
+                *(f"{job['lease_s']:.1f} s", f"{job['wait_s']:.1f} s", str(job["handoffs"])),
+                f"{job['moved_bytes'] / (1 << 20):.0f} MiB",
+                "right" if job["checksum_ok"] else "WRONG",
+            )
+    return table
