@@ -1,0 +1,315 @@
+/* grammar.c: parse and print the value of --gpu-share; see grammar.h. */
+#include "grammar.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NS_PER_MS UINT64_C(1000000)
+#define NS_PER_S UINT64_C(1000000000)
+#define QUANTUM_MIN NS_PER_MS
+#define QUANTUM_MAX (UINT64_C(86400) * NS_PER_S)
+#define MEM_MIN (UINT64_C(1) << 20)
+#define MEM_MAX (UINT64_C(1) << 50)
+#define SHOWN 40 /* bytes of a user's text that an error repeats */
+
+struct fault {
+	char *text;
+	size_t size;
+};
+
+__attribute__((format(printf, 2, 3))) static int refuse(struct fault fault, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	if (fault.text && fault.size)
+		vsnprintf(fault.text, fault.size, format, args);
+	va_end(args);
+	return -1;
+}
+
+/* A user's text as an error may repeat it: short and printable. */
+static const char *shown(const char *text, size_t length, char out[SHOWN + 4])
+{
+	size_t n = length < SHOWN ? length : SHOWN;
+
+	for (size_t i = 0; i < n; i++)
+		out[i] = text[i] >= ' ' && text[i] < 0x7f ? text[i] : '?';
+	strcpy(out + n, n < length ? "..." : "");
+	return out;
+}
+
+/* A decimal number without sign or exponent: digits[.digits]. Locale-free,
+ * because strtod reads "0,5" where the user's locale says so. */
+static bool read_decimal(const char **cursor, double *out)
+{
+	const char *at = *cursor;
+	double value = 0, scale = 1;
+	int digits = 0;
+
+	for (; *at >= '0' && *at <= '9'; at++, digits++)
+		value = value * 10 + (*at - '0');
+	if (*at == '.')
+		for (at++; *at >= '0' && *at <= '9'; at++, digits++)
+			value += (*at - '0') * (scale /= 10);
+	if (!digits || digits > 15)
+		return false;
+	*cursor = at;
+	*out = value;
+	return true;
+}
+
+static int parse_tq(const char *value, struct gl_options *out, struct fault fault)
+{
+	char text[SHOWN + 4];
+	const char *at = value;
+	double number = 0, unit = -1;
+
+	if (read_decimal(&at, &number)) {
+		if (!*at || !strcmp(at, "s"))
+			unit = 1e9;
+		else if (!strcmp(at, "ms"))
+			unit = 1e6;
+		else if (!strcmp(at, "m"))
+			unit = 60e9;
+	}
+	if (unit < 0)
+		return refuse(fault, "tq:%s is not a time; write seconds (30), 30s, 500ms or 2m",
+		              shown(value, strlen(value), text));
+	number *= unit;
+	if (number < (double)QUANTUM_MIN || number > (double)QUANTUM_MAX)
+		return refuse(fault, "tq:%s is out of range; a quantum is from 1ms to 1440m",
+		              shown(value, strlen(value), text));
+	out->quantum_ns = (uint64_t)(number + 0.5);
+	return 0;
+}
+
+static int parse_lock(const char *value, struct gl_options *out, struct fault fault)
+{
+	char text[SHOWN + 4];
+
+	if (!strcmp(value, "on"))
+		out->lock = GL_LOCK_ON;
+	else if (!strcmp(value, "off"))
+		out->lock = GL_LOCK_OFF;
+	else if (!strcmp(value, "auto"))
+		out->lock = GL_LOCK_AUTO;
+	else
+		return refuse(fault, "lock:%s is not known; write lock:on, lock:off or lock:auto",
+		              shown(value, strlen(value), text));
+	return 0;
+}
+
+/* K, M, G or T, each also with iB behind it: powers of 1024. 0: none of them. */
+static uint64_t size_unit(const char *suffix)
+{
+	const char *letters = "KMGT";
+	const char *letter = *suffix ? strchr(letters, *suffix) : NULL;
+
+	if (!letter || (suffix[1] && strcmp(suffix + 1, "iB")))
+		return 0;
+	return UINT64_C(1) << (10 * (letter - letters + 1));
+}
+
+static int parse_mem(const char *value, struct gl_options *out, struct fault fault)
+{
+	char text[SHOWN + 4];
+	const char *at = value;
+	double number = 0;
+	uint64_t unit;
+
+	shown(value, strlen(value), text);
+	if (!read_decimal(&at, &number))
+		return refuse(fault,
+		              "mem:%s is not an amount; write a fraction (0.5) or a size (20GiB)",
+		              text);
+	if (!*at) {
+		if (number <= 0 || number > 1)
+			return refuse(
+			    fault,
+			    "mem:%s is no fraction of the device; write one above 0 and up to 1, "
+			    "or a size with its unit (20GiB)",
+			    text);
+		out->mem_fraction = number;
+		out->mem_bytes = 0;
+		return 0;
+	}
+	unit = size_unit(at);
+	if (!unit)
+		return refuse(
+		    fault, "mem:%s has an unknown unit; write K, M, G or T (20G or 20GiB)", text);
+	number *= (double)unit;
+	if (number < (double)MEM_MIN || number > (double)MEM_MAX)
+		return refuse(fault, "mem:%s is out of range; a size is from 1MiB to 1024TiB",
+		              text);
+	out->mem_bytes = (uint64_t)number;
+	out->mem_fraction = 0;
+	return 0;
+}
+
+static int parse_oversub(const char *value, struct gl_options *out, struct fault fault)
+{
+	char text[SHOWN + 4];
+
+	if (!strcmp(value, "on"))
+		out->oversub = 1;
+	else if (!strcmp(value, "off"))
+		out->oversub = 0;
+	else
+		return refuse(fault, "oversub:%s is not known; write oversub:on or oversub:off",
+		              shown(value, strlen(value), text));
+	return 0;
+}
+
+static int parse_memory(const char *value, struct gl_options *out, struct fault fault)
+{
+	char text[SHOWN + 4];
+
+	if (!strcmp(value, "managed"))
+		out->memory = GL_MEMORY_MANAGED;
+	else if (!strcmp(value, "swap"))
+		out->memory = GL_MEMORY_SWAP;
+	else
+		return refuse(fault, "memory:%s is not known; write memory:managed or memory:swap",
+		              shown(value, strlen(value), text));
+	return 0;
+}
+
+static const struct key {
+	const char *name;
+	uint32_t bit;
+	int (*parse)(const char *value, struct gl_options *out, struct fault fault);
+} keys[] = {
+    {"tq", GL_KEY_TQ, parse_tq},
+    {"lock", GL_KEY_LOCK, parse_lock},
+    {"mem", GL_KEY_MEM, parse_mem},
+    {"oversub", GL_KEY_OVERSUB, parse_oversub},
+    {"memory", GL_KEY_MEMORY, parse_memory},
+};
+
+#define N_KEYS (sizeof(keys) / sizeof(keys[0]))
+
+/* One KEY:VALUE, cut out of the text and NUL-terminated. */
+static int parse_pair(char *pair, struct gl_options *out, struct fault fault)
+{
+	char text[SHOWN + 4];
+	char *colon = strchr(pair, ':');
+
+	if (!colon || colon == pair || !colon[1])
+		return refuse(fault, "'%s' is not KEY:VALUE; write for example tq:60,lock:auto",
+		              shown(pair, strlen(pair), text));
+	*colon = '\0';
+	for (size_t i = 0; i < N_KEYS; i++) {
+		if (strcmp(pair, keys[i].name))
+			continue;
+		if (out->given & keys[i].bit)
+			return refuse(fault, "%s is given twice; give each key once", pair);
+		out->given |= keys[i].bit;
+		return keys[i].parse(colon + 1, out, fault);
+	}
+	return refuse(fault, "unknown key '%s'; the keys are tq, lock, mem, oversub and memory",
+	              shown(pair, strlen(pair), text));
+}
+
+int gl_options_parse(const char *text, struct gl_options *out, char *error, size_t error_size)
+{
+	struct fault fault = {error, error_size};
+	struct gl_options options = {0};
+	char copy[GL_OPTIONS_TEXT];
+	char *next = copy;
+
+	if (!text || !*text)
+		return refuse(fault, "the value is empty; write for example tq:60,lock:auto");
+	if (strnlen(text, sizeof(copy)) == sizeof(copy))
+		return refuse(fault, "the value is longer than %d bytes; give each key once",
+		              GL_OPTIONS_TEXT - 1);
+	strcpy(copy, text);
+	while (next) {
+		char *pair = next;
+
+		next = strchr(pair, ',');
+		if (next)
+			*next++ = '\0';
+		if (parse_pair(pair, &options, fault) < 0)
+			return -1;
+	}
+	*out = options;
+	return 0;
+}
+
+/* Append to text at *used; false when it does not fit. */
+__attribute__((format(printf, 4, 5))) static bool append(char *text, size_t size, size_t *used,
+                                                         const char *format, ...)
+{
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	n = vsnprintf(text + *used, size - *used, format, args);
+	va_end(args);
+	if (n < 0 || (size_t)n >= size - *used)
+		return false;
+	*used += (size_t)n;
+	return true;
+}
+
+static bool format_mem(const struct gl_options *options, char *text, size_t size, size_t *used)
+{
+	uint64_t thousandths = (uint64_t)(options->mem_fraction * 1e12 + 0.5);
+
+	if (options->mem_bytes)
+		return options->mem_bytes % (1 << 20)
+		           ? append(text, size, used, "mem:%" PRIu64 "K,", options->mem_bytes >> 10)
+		           : append(text, size, used, "mem:%" PRIu64 "MiB,",
+		                    options->mem_bytes >> 20);
+	return append(text, size, used, "mem:%" PRIu64 ".%012" PRIu64 ",",
+	              thousandths / UINT64_C(1000000000000), thousandths % UINT64_C(1000000000000));
+}
+
+int gl_options_format(const struct gl_options *options, char *text, size_t size)
+{
+	static const char *const lock[] = {"", "on", "off", "auto"};
+	uint32_t given = options->given;
+	size_t used = 0;
+	bool fits = size > 0;
+
+	if (fits)
+		text[0] = '\0';
+	if (fits && (given & GL_KEY_TQ))
+		fits =
+		    options->quantum_ns % NS_PER_S
+		        ? append(text, size, &used, "tq:%" PRIu64 ".%06" PRIu64 "ms,",
+		                 options->quantum_ns / NS_PER_MS, options->quantum_ns % NS_PER_MS)
+		        : append(text, size, &used, "tq:%" PRIu64 "s,",
+		                 options->quantum_ns / NS_PER_S);
+	if (fits && (given & GL_KEY_LOCK))
+		fits = append(text, size, &used, "lock:%s,", lock[options->lock & 3]);
+	if (fits && (given & GL_KEY_MEM))
+		fits = format_mem(options, text, size, &used);
+	if (fits && (given & GL_KEY_OVERSUB))
+		fits = append(text, size, &used, "oversub:%s,", options->oversub ? "on" : "off");
+	if (fits && (given & GL_KEY_MEMORY))
+		fits = append(text, size, &used, "memory:%s,",
+		              options->memory == GL_MEMORY_SWAP ? "swap" : "managed");
+	if (fits && used)
+		text[used - 1] = '\0'; /* the last comma */
+	return fits ? 0 : -1;
+}
+
+const char *gl_options_help(void)
+{
+	return "--gpu-share=KEY:VALUE[,KEY:VALUE...]\n"
+	       "  tq:30 | tq:30s | tq:500ms | tq:2m   how long a lease lasts while another job "
+	       "waits\n"
+	       "  lock:on | lock:off | lock:auto      one job at a time: always, never, only while "
+	       "the\n"
+	       "                                      jobs' memory does not fit together\n"
+	       "  mem:0.5 | mem:20GiB                 the most device memory this job may have\n"
+	       "  oversub:on | oversub:off            may this job have more than the device "
+	       "holds?\n"
+	       "  memory:managed | memory:swap        how memory is moved\n"
+	       "The same text in the environment variable GPU_SHARE is the option's default.\n";
+}
