@@ -1,0 +1,324 @@
+"""A private Slurm on this machine: every daemon real, all state under one prefix, nothing in /etc.
+
+Debian's and Ubuntu's packages can run several slurmd on one host. The daemons
+listen on free ports of the loopback interface and are stopped by pid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.slurm import conf
+from tests.slurm.processes import Daemon, StartError, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = ROOT / "build" / "meson" / "spank" / "gpu_share.so"
+# A path of a UNIX socket has at most 107 bytes; the longest name we make takes 20.
+LONGEST_RUN_DIR = 85
+EMULATED_MAJOR = 240  # of the "local or experimental" range: no driver answers
+FINISHED = {
+    *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"),
+    *("OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED"),
+}
+
+
+def slurm_version() -> tuple[int, int]:
+    """(major, minor) of the installed Slurm; StartError when there is none."""
+    try:
+        said = subprocess.run(
+            ["/usr/sbin/slurmctld", "-V"], check=True, capture_output=True, text=True
+        ).stdout
+    except (FileNotFoundError, subprocess.CalledProcessError) as fault:
+        raise StartError(f"no slurmctld on this machine ({fault}); run `make setup`") from None
+    found = re.search(r"(\d+)\.(\d+)", said)
+    if not found:
+        raise StartError(f"slurmctld -V says {said!r}; expected a version")
+    return int(found[1]), int(found[2])
+
+
+class PrivateSlurm:
+    """munged, mariadbd, slurmdbd, slurmctld and slurmd; a context manager. Needs root.
+
+    plugin: the SPANK plugin's file, None for none. gpu_files: device files of
+    gres.conf; None makes nodes that stand for GPUs. slurm_conf: further lines.
+    env: what the daemons and all commands get besides. progress: called with words.
+    """
+
+    def __init__(
+        self,
+        prefix: Path,
+        *,
+        nodes: int = 1,
+        gpus: int = 1,
+        shards_per_gpu: int = 4,
+        gpu_files: Sequence[Path] | None = None,
+        plugin: Path | None = PLUGIN,
+        plugin_args: Sequence[str] = (),
+        slurm_conf: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        progress: Callable[[str], None] = lambda _: None,
+    ):
+        self.prefix = prefix.resolve()
+        self.short: str | None = None
+        files = list(gpu_files or (self.prefix / "dev" / f"gpu{n}" for n in range(gpus)))
+        self.layout = conf.Layout(self.prefix, self._run_dir(), nodes, gpus, shards_per_gpu, files)
+        self.makes_files = gpu_files is None
+        self.plugin = plugin
+        self.plugin_args = list(plugin_args)
+        self.extra_conf = list(slurm_conf)
+        self.extra_env = dict(env or {})
+        self.progress = progress
+        self.daemons: list[Daemon] = []
+        self.version = "?"
+
+    def _run_dir(self) -> Path:
+        run = self.prefix / "run"
+        if len(str(run)) <= LONGEST_RUN_DIR:
+            return run
+        self.short = tempfile.mkdtemp(prefix="gpul-", dir="/tmp")
+        return Path(self.short)
+
+    @property
+    def run_dir(self) -> Path:
+        """Where sockets live; short, and open to every user."""
+        return self.layout.run
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of the daemons and of every Slurm command."""
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("SLURM", "SBATCH", "SRUN", "SALLOC", "GPU_SHARE"))
+        }
+        return kept | {"SLURM_CONF": str(self.layout.etc / "slurm.conf")} | self.extra_env
+
+    # -- starting and stopping -------------------------------------------------
+
+    def __enter__(self) -> PrivateSlurm:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start everything and wait until the nodes are idle. StartError says what failed."""
+        if os.geteuid() != 0:
+            raise StartError("a private Slurm needs root; run as root or with sudo")
+        version = slurm_version()
+        self.version = f"{version[0]}.{version[1]:02}"
+        self._write_files(version)
+        self._start_munged()
+        self._start_mariadbd()
+        self._start_slurmdbd()
+        self._start_slurmctld()
+        for name in self.layout.node_names:
+            self.start_slurmd(name)
+        wait_until(
+            "the nodes to be idle",
+            lambda: all(self.node_state(n) == "idle" for n in self.layout.node_names),
+        )
+
+    def stop(self) -> None:
+        """Cancel the jobs, stop every daemon by pid, remove what lies outside the prefix."""
+        if any(daemon.name == "slurmctld" for daemon in self.daemons):
+            self._cancel_all()
+        for daemon in reversed(self.daemons):
+            daemon.stop()
+        self.daemons.clear()
+        if self.short:
+            shutil.rmtree(self.short, ignore_errors=True)
+
+    def _cancel_all(self) -> None:
+        with contextlib.suppress(subprocess.SubprocessError, TimeoutError):
+            jobs = self.run("squeue", "-h", "-o", "%A", timeout=10).stdout.split()
+            if jobs:
+                self.run("scancel", *jobs, timeout=10)
+                wait_until("cancelled jobs to end", lambda: not self._jobs(), timeout=15)
+
+    def _jobs(self) -> list[str]:
+        return self.run("squeue", "-h", "-o", "%A", timeout=10).stdout.split()
+
+    def _write_files(self, version: tuple[int, int]) -> None:
+        layout = self.layout
+        for name in ("etc", "log", "state", "dev", "mariadb", "tmp"):
+            (layout.prefix / name).mkdir(parents=True, exist_ok=True)
+        layout.run.mkdir(parents=True, exist_ok=True)
+        layout.run.chmod(0o755)
+        for name in layout.node_names:
+            (layout.prefix / "spool" / name).mkdir(parents=True, exist_ok=True)
+        if self.makes_files:
+            for index, file in enumerate(layout.gpu_files):
+                make_device_file(file, index)
+        write = {
+            "slurm.conf": conf.slurm_conf(layout, self.extra_conf),
+            "gres.conf": conf.gres_conf(layout),
+            "cgroup.conf": conf.cgroup_conf(version),
+            "slurmdbd.conf": conf.slurmdbd_conf(layout),
+            "plugstack.conf": self._plugstack(),
+            "mariadb.sql": conf.mariadb_sql(layout),
+        }
+        for name, text in write.items():
+            (layout.etc / name).write_text(text)
+        for name in ("slurmdbd.conf", "mariadb.sql"):
+            (layout.etc / name).chmod(0o600)
+
+    def _plugstack(self) -> str:
+        if self.plugin is None:
+            return ""
+        return " ".join(["required", str(self.plugin), *self.plugin_args]) + "\n"
+
+    def _start(self, name: str, *command: str) -> Daemon:
+        self.progress(f"starting {name}")
+        daemon = Daemon.start(name, command, self.layout.log / f"{name}.out", self.env)
+        self.daemons.append(daemon)
+        return daemon
+
+    def _start_munged(self) -> None:
+        layout = self.layout
+        key = layout.etc / "munge.key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o400)
+        munged = self._start(
+            "munged",
+            *("/usr/sbin/munged", "--foreground", "--force", f"--key-file={key}"),
+            *(f"--socket={layout.munge_socket}", f"--pid-file={layout.run}/munged.pid"),
+            *(f"--seed-file={layout.prefix}/state/munged.seed", "--num-threads=4"),
+            f"--log-file={layout.log}/munged.log",
+        )
+        munged.wait_ready(layout.munge_socket.exists)
+
+    def _start_mariadbd(self) -> None:
+        layout = self.layout
+        data = layout.prefix / "mariadb"
+        if not (data / "mysql").exists():
+            self.progress("making the database")
+            made = subprocess.run(
+                [
+                    *("mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=root"),
+                    *("--skip-test-db", "--auth-root-authentication-method=normal"),
+                ],
+                check=False,
+                capture_output=True,
+                text=True,
+            )
+            if made.returncode:
+                raise StartError(f"mariadb-install-db failed:\n{made.stdout}{made.stderr}")
+        port = layout.ports["mariadb"]
+        mariadbd = self._start(
+            "mariadbd",
+            *("/usr/sbin/mariadbd", "--no-defaults", "--user=root", f"--datadir={data}"),
+            *(f"--port={port}", "--bind-address=127.0.0.1", "--skip-name-resolve"),
+            *(f"--socket={layout.run}/mariadb.sock", f"--pid-file={layout.run}/mariadb.pid"),
+            *(f"--init-file={layout.etc}/mariadb.sql", f"--tmpdir={layout.prefix}/tmp"),
+            *("--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0"),
+        )
+        mariadbd.wait_ready(lambda: answers(port))
+
+    def _start_slurmdbd(self) -> None:
+        slurmdbd = self._start("slurmdbd", "/usr/sbin/slurmdbd", "-D")
+        slurmdbd.wait_ready(lambda: answers(self.layout.ports["slurmdbd"]))
+        self.run("sacctmgr", "-i", "add", "cluster", "gpulease")
+
+    def _start_slurmctld(self) -> None:
+        slurmctld = self._start("slurmctld", "/usr/sbin/slurmctld", "-D")
+        slurmctld.wait_ready(lambda: "UP" in self.run("scontrol", "ping", check=False).stdout)
+
+    def start_slurmd(self, node: str) -> Daemon:
+        """Start the slurmd of one node."""
+        return self._start(f"slurmd-{node}", "/usr/sbin/slurmd", "-D", "-N", node)
+
+    # -- using it --------------------------------------------------------------
+
+    def run(
+        self,
+        *command: str,
+        check: bool = True,
+        user: str | int | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 60.0,
+        cwd: Path | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in the cluster's environment; check: CalledProcessError shows stderr."""
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            env=self.env | dict(env or {}),
+            timeout=timeout,
+            user=user,
+            group="nogroup" if user not in (None, 0, "root") else None,
+            extra_groups=[] if user not in (None, 0, "root") else None,
+            cwd=cwd,
+        )
+        if check and done.returncode:
+            raise RuntimeError(f"{' '.join(command)}: exit {done.returncode}: {done.stderr}")
+        return done
+
+    def sbatch(self, *arguments: str, **options: Any) -> int:
+        """Submit; returns the job id. RuntimeError has sbatch's own words when refused."""
+        said = self.run("sbatch", "--parsable", *arguments, **options).stdout
+        return int(said.strip().split(";")[0])
+
+    def job(self, job_id: int | str) -> dict[str, str]:
+        """What scontrol shows of a job, by field name."""
+        text = self.run("scontrol", "show", "job", "-o", str(job_id)).stdout.splitlines()[0]
+        return dict(re.findall(r"(\S+?)=(\S*)", text))
+
+    def wait(self, job_id: int | str, timeout: float = 60.0) -> str:
+        """Wait until the job has ended and its node is free of it; returns its state."""
+        state = ""
+
+        def ended() -> bool:
+            nonlocal state
+            state = self.job(job_id)["JobState"]
+            return state in FINISHED
+
+        wait_until(f"job {job_id} to end", ended, timeout=timeout, step=0.1)
+        return state
+
+    def node_state(self, node: str = "node1") -> str:
+        """The node's state in sinfo's words: idle, mixed, allocated, drained, ..."""
+        return self.run("sinfo", "-h", "-n", node, "-o", "%T", check=False).stdout.strip()
+
+    def sacct(self, job_id: int | str, *fields: str) -> dict[str, str]:
+        """One line of `sacct -X` of a job, by field name; empty while it has none."""
+        said = self.run(
+            "sacct", "-X", "-n", "-P", "-j", str(job_id), "-o", ",".join(fields), check=False
+        ).stdout.splitlines()
+        return dict(zip(fields, said[0].split("|"), strict=True)) if said else {}
+
+
+def answers(port: int) -> bool:
+    """Whether something accepts connections on this port of the loopback interface."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def make_device_file(file: Path, minor: int) -> None:
+    """A character device that stands for a GPU in gres.conf, or a plain file where refused."""
+    file.unlink(missing_ok=True)
+    try:
+        os.mknod(file, 0o020666, os.makedev(EMULATED_MAJOR, minor))
+        file.chmod(0o666)
+    except PermissionError:
+        file.touch()

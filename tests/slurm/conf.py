@@ -1,0 +1,142 @@
+"""The configuration of a private Slurm, as text, for Slurm 22.05 and later."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.slurm.processes import free_port
+
+
+@dataclass
+class Layout:
+    """Paths and ports of one private Slurm. `run` is short: socket paths end at 107 bytes."""
+
+    prefix: Path
+    run: Path
+    nodes: int
+    gpus: int
+    shards_per_gpu: int
+    gpu_files: Sequence[Path]
+    ports: dict[str, int] = field(default_factory=dict)
+    password: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    def __post_init__(self) -> None:
+        names = ["mariadb", "slurmdbd", "slurmctld", *self.node_names]
+        self.ports = {name: free_port() for name in names}
+
+    @property
+    def node_names(self) -> list[str]:
+        return [f"node{n + 1}" for n in range(self.nodes)]
+
+    @property
+    def etc(self) -> Path:
+        return self.prefix / "etc"
+
+    @property
+    def log(self) -> Path:
+        return self.prefix / "log"
+
+    @property
+    def munge_socket(self) -> Path:
+        return self.run / "munge.sock"
+
+
+def slurm_conf(layout: Layout, extra: Sequence[str]) -> str:
+    """slurm.conf: one partition, quick scheduling, generous CPUs so that GPUs decide."""
+    host = socket.gethostname().split(".")[0]
+    gres = f"gpu:{layout.gpus},shard:{layout.gpus * layout.shards_per_gpu}"
+    lines = [
+        "ClusterName=gpulease",
+        f"SlurmctldHost={host}(127.0.0.1)",
+        f"SlurmctldPort={layout.ports['slurmctld']}",
+        "SlurmUser=root",
+        "AuthType=auth/munge",
+        f"AuthInfo=socket={layout.munge_socket}",
+        f"StateSaveLocation={layout.prefix}/state",
+        f"SlurmdSpoolDir={layout.prefix}/spool/%n",
+        f"SlurmctldPidFile={layout.run}/slurmctld.pid",
+        f"SlurmdPidFile={layout.run}/slurmd-%n.pid",
+        f"SlurmctldLogFile={layout.log}/slurmctld.log",
+        f"SlurmdLogFile={layout.log}/slurmd-%n.log",
+        "SlurmctldDebug=info",
+        "SlurmdDebug=info",
+        "SlurmdParameters=config_overrides",
+        "ReturnToService=2",
+        "MailProg=/bin/true",
+        "MpiDefault=none",
+        "TaskPlugin=task/none",
+        "JobAcctGatherType=jobacct_gather/none",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_CPU",
+        "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=1",
+        "KillWait=5",
+        "MinJobAge=600",
+        "AccountingStorageType=accounting_storage/slurmdbd",
+        "AccountingStorageHost=127.0.0.1",
+        f"AccountingStoragePort={layout.ports['slurmdbd']}",
+        # Connections to slurmdbd take munge's socket from here, not from AuthInfo.
+        f"AccountingStoragePass={layout.munge_socket}",
+        "AccountingStorageTRES=gres/gpu,gres/shard",
+        "AccountingStoreFlags=job_comment",
+        "GresTypes=gpu,shard",
+        f"PlugStackConfig={layout.etc}/plugstack.conf",
+    ]
+    if not any(line.startswith("ProctrackType=") for line in extra):
+        lines.append("ProctrackType=proctrack/linuxproc")
+    lines += [
+        f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={layout.ports[name]} "
+        f"CPUs=64 RealMemory=4000 Gres={gres} State=UNKNOWN"
+        for name in layout.node_names
+    ]
+    lines.append("PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
+    return "\n".join([*lines, *extra]) + "\n"
+
+
+def gres_conf(layout: Layout) -> str:
+    """gres.conf: GPUs by device file, shards spread over them."""
+    lines = ["AutoDetect=off"]
+    for name in layout.node_names:
+        lines += [f"NodeName={name} Name=gpu File={file}" for file in layout.gpu_files]
+        lines.append(f"NodeName={name} Name=shard Count={layout.gpus * layout.shards_per_gpu}")
+    return "\n".join(lines) + "\n"
+
+
+def cgroup_conf(version: tuple[int, int]) -> str:
+    """cgroup.conf: from 24.11 Slurm can be told to do without cgroups."""
+    return "CgroupPlugin=disabled\n" if version >= (24, 11) else "CgroupAutomount=no\n"
+
+
+def slurmdbd_conf(layout: Layout) -> str:
+    """slurmdbd.conf; Slurm wants mode 600 and SlurmUser as its owner."""
+    return "\n".join(
+        [
+            "DbdHost=localhost",
+            "DbdAddr=127.0.0.1",
+            f"DbdPort={layout.ports['slurmdbd']}",
+            "SlurmUser=root",
+            "AuthType=auth/munge",
+            f"AuthInfo=socket={layout.munge_socket}",
+            f"PidFile={layout.run}/slurmdbd.pid",
+            f"LogFile={layout.log}/slurmdbd.log",
+            "StorageType=accounting_storage/mysql",
+            "StorageHost=127.0.0.1",
+            f"StoragePort={layout.ports['mariadb']}",
+            "StorageUser=slurm",
+            f"StoragePass={layout.password}",
+            "StorageLoc=slurm_acct",
+            "",
+        ]
+    )
+
+
+def mariadb_sql(layout: Layout) -> str:
+    """Statements for mariadbd's --init-file: the database and the user of slurmdbd."""
+    return (
+        "CREATE DATABASE IF NOT EXISTS slurm_acct;\n"
+        f"CREATE OR REPLACE USER slurm@'127.0.0.1' IDENTIFIED BY '{layout.password}';\n"
+        "GRANT ALL ON slurm_acct.* TO slurm@'127.0.0.1';\n"
+    )

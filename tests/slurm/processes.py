@@ -1,0 +1,94 @@
+"""Daemons that tests start: under a private prefix, in the foreground, stopped by pid."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class StartError(RuntimeError):
+    """A daemon did not come up; the text has the end of its log."""
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_until(
+    what: str, condition: Callable[[], bool], *, timeout: float = 30.0, step: float = 0.05
+) -> None:
+    """Return when the condition holds; TimeoutError naming `what` after so many seconds."""
+    end = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"waited {timeout:g} s for {what}")
+        time.sleep(step)
+
+
+@dataclass
+class Daemon:
+    """One running daemon and its log."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @classmethod
+    def start(
+        cls, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
+    ) -> Daemon:
+        """Start it in a session of its own, so that a Ctrl-C reaches us first."""
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=dict(env) if env is not None else None,
+                start_new_session=True,
+            )
+        return cls(name, process, log)
+
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def tail(self, lines: int = 15) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def wait_ready(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
+        """Wait until the condition holds; StartError with its log if it ends or is late."""
+
+        def ready() -> bool:
+            if not self.running():
+                raise StartError(f"{self.name} ended at its start:\n{self.tail()}")
+            return condition()
+
+        try:
+            wait_until(f"{self.name} to be ready", ready, timeout=timeout)
+        except TimeoutError as fault:
+            raise StartError(f"{fault}:\n{self.tail()}") from None
+
+    def signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, number)
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """SIGTERM, then SIGKILL for one that does not end in time."""
+        if self.running():
+            self.signal(signal.SIGTERM)
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
