@@ -1,0 +1,90 @@
+"""gpu-leased for tests and the demo: the real daemon on a private prefix."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.slurm.processes import Daemon, StartError
+
+ROOT = Path(__file__).resolve().parents[2]
+PRELOAD = ROOT / "build" / "meson" / "shim" / "libgpulease.so"
+START_S = 20.0
+
+
+def config_text(run_dir: Path, state_dir: Path, extra: str = "") -> str:
+    """gpu-leased.toml with paths under a prefix; extra: further tables."""
+    return (
+        "[daemon]\n"
+        f'runtime_dir = "{run_dir}"\n'
+        f'state_dir = "{state_dir}"\n'
+        f'preload = "{PRELOAD}"\n' + extra
+    )
+
+
+class Leased:
+    """The daemon under a prefix. run_dir: short, for the sockets. env: its environment."""
+
+    def __init__(self, prefix: Path, run_dir: Path, env: Mapping[str, str], extra: str = ""):
+        self.prefix = prefix
+        self.run_dir = run_dir
+        self.env = dict(env)
+        self.config = prefix / "gpu-leased.toml"
+        self.log = prefix / "gpu-leased.log"
+        self.daemon: Daemon | None = None
+        prefix.mkdir(parents=True, exist_ok=True)
+        run_dir.mkdir(parents=True, exist_ok=True)
+        self.config.write_text(config_text(run_dir, prefix / "state", extra))
+
+    @property
+    def admin_socket(self) -> Path:
+        return self.run_dir / "admin.sock"
+
+    def __enter__(self) -> Leased:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start it and return when it has told its service manager (us) that it is ready."""
+        path = self.run_dir / "notify.sock"
+        path.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            notify.bind(str(path))
+            self.daemon = Daemon.start(
+                "gpu-leased",
+                [sys.executable, "-m", "leased.daemon", "--config", str(self.config)],
+                self.log,
+                self.env | {"NOTIFY_SOCKET": str(path), "PYTHONUNBUFFERED": "1"},
+            )
+            self._await_ready(notify)
+        path.unlink(missing_ok=True)
+
+    def _await_ready(self, notify: socket.socket) -> None:
+        assert self.daemon is not None
+        end = time.monotonic() + START_S
+        while time.monotonic() < end:
+            if select.select([notify], [], [], 0.2)[0] and b"READY=1" in notify.recv(4096):
+                return
+            if not self.daemon.running():
+                raise StartError(f"gpu-leased ended at its start:\n{self.daemon.tail()}")
+        raise StartError(f"gpu-leased was not ready after {START_S:g} s:\n{self.daemon.tail()}")
+
+    def kill(self) -> None:
+        """End it as a crash would: SIGKILL."""
+        assert self.daemon is not None
+        os.kill(self.daemon.process.pid, signal.SIGKILL)
+        self.daemon.process.wait()
+
+    def stop(self) -> None:
+        if self.daemon is not None:
+            self.daemon.stop()
+            self.daemon = None
