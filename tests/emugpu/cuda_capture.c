@@ -1,0 +1,328 @@
+/* cuda_capture.c: the emulated libcuda: stream captures and graphs, with the real traps.
+ *
+ * A capture lives in the client: operations on a capturing stream are recorded
+ * as requests, and a graph launch sends them. The order of recording is a
+ * valid order of execution, so a graph is a list.
+ */
+#include "cuda_client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct emu_capture *captures; /* under emu_lock */
+static unsigned long long next_id = 1;
+static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+void emu_invalidate(struct emu_capture *capture)
+{
+	capture->invalid = true;
+}
+
+/* A capture in GLOBAL mode forbids these calls to every thread, one in
+ * THREAD_LOCAL mode to its own, unless the calling thread has said RELAXED. */
+CUresult emu_unsafe_call(void)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (!__atomic_load_n(&captures, __ATOMIC_RELAXED) ||
+	    thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+		return result;
+	pthread_mutex_lock(&emu_lock);
+	for (struct emu_capture *c = captures; c; c = c->next) {
+		bool mine = pthread_equal(c->owner, pthread_self());
+
+		if ((c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+		     (mine || thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL)) ||
+		    (c->mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL && mine)) {
+			emu_invalidate(c);
+			result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		}
+	}
+	pthread_mutex_unlock(&emu_lock);
+	return result;
+}
+
+/* Synchronising a context destroys every capture in it, RELAXED ones too. */
+CUresult emu_capture_forbids_sync(struct emu_ctx *ctx)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	pthread_mutex_lock(&emu_lock);
+	for (struct emu_capture *c = captures; c; c = c->next) {
+		if (c->origin->ctx == ctx) {
+			emu_invalidate(c);
+			result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		}
+	}
+	pthread_mutex_unlock(&emu_lock);
+	return result;
+}
+
+/* Work on the legacy stream would wait for a blocking stream that captures. */
+CUresult emu_capture_legacy(struct emu_ctx *ctx)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (!__atomic_load_n(&captures, __ATOMIC_RELAXED))
+		return result;
+	pthread_mutex_lock(&emu_lock);
+	for (struct emu_capture *c = captures; c; c = c->next) {
+		if (c->origin->ctx == ctx && !(c->origin->flags & CU_STREAM_NON_BLOCKING) &&
+		    c->mode != CU_STREAM_CAPTURE_MODE_RELAXED) {
+			emu_invalidate(c);
+			result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+		}
+	}
+	pthread_mutex_unlock(&emu_lock);
+	return result;
+}
+
+CUresult emu_capture_add(struct emu_capture *capture, const struct emu_request *request,
+                         const void *payload)
+{
+	struct emu_node *node;
+
+	if (capture->invalid)
+		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	if (request->op == EMU_RECORD || request->op == EMU_WAIT)
+		return CUDA_SUCCESS; /* order inside the list is all they mean */
+	node = calloc(1, sizeof(*node));
+	if (node && request->payload)
+		node->payload = malloc(request->payload);
+	if (!node || (request->payload && !node->payload)) {
+		free(node);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	node->request = *request;
+	if (request->payload)
+		memcpy(node->payload, payload, request->payload);
+	pthread_mutex_lock(&emu_lock);
+	if (capture->graph->last)
+		capture->graph->last->next = node;
+	else
+		capture->graph->first = node;
+	capture->graph->last = node;
+	capture->graph->nodes++;
+	pthread_mutex_unlock(&emu_lock);
+	return CUDA_SUCCESS;
+}
+
+static void free_graph(struct emu_graph *graph)
+{
+	while (graph->first) {
+		struct emu_node *node = graph->first;
+
+		graph->first = node->next;
+		free(node->payload);
+		free(node);
+	}
+	free(graph);
+}
+
+static CUresult begin(CUstream handle, CUstreamCaptureMode mode)
+{
+	struct emu_capture *capture;
+	struct target t;
+
+	TRY(emu_target(handle, &t));
+	if (!t.stream)
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	if (t.stream->capture)
+		return CUDA_ERROR_ILLEGAL_STATE;
+	capture = calloc(1, sizeof(*capture));
+	if (!capture || !(capture->graph = calloc(1, sizeof(*capture->graph)))) {
+		free(capture);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	capture->mode = mode;
+	capture->owner = pthread_self();
+	capture->origin = t.stream;
+	capture->graph->ctx = t.ctx;
+	pthread_mutex_lock(&emu_lock);
+	capture->id = next_id++;
+	capture->next = captures;
+	captures = capture;
+	t.stream->capture = capture;
+	pthread_mutex_unlock(&emu_lock);
+	return CUDA_SUCCESS;
+}
+
+void emu_streams_leave(const struct emu_capture *capture);
+
+static CUresult end(CUstream handle, CUgraph *graph)
+{
+	struct emu_capture *capture;
+	struct target t;
+	bool invalid;
+
+	TRY(emu_target(handle, &t));
+	capture = t.stream ? t.stream->capture : NULL;
+	if (!capture || capture->origin != t.stream)
+		return CUDA_ERROR_ILLEGAL_STATE;
+	if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+	    !pthread_equal(capture->owner, pthread_self()))
+		return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+	pthread_mutex_lock(&emu_lock);
+	for (struct emu_capture **at = &captures; *at; at = &(*at)->next) {
+		if (*at == capture) {
+			*at = capture->next;
+			break;
+		}
+	}
+	emu_streams_leave(capture);
+	pthread_mutex_unlock(&emu_lock);
+	invalid = capture->invalid;
+	*graph = invalid ? NULL : (CUgraph)capture->graph;
+	if (invalid)
+		free_graph(capture->graph);
+	free(capture);
+	return invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+}
+
+static CUresult status(CUstream handle, CUstreamCaptureStatus *out, cuuint64_t *id)
+{
+	struct target t;
+
+	TRY(emu_target(handle, &t));
+	*out = CU_STREAM_CAPTURE_STATUS_NONE;
+	if (t.stream && t.stream->capture) {
+		*out = t.stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+		                                  : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+		if (id)
+			*id = t.stream->capture->id;
+	}
+	return CUDA_SUCCESS;
+}
+
+#undef cuStreamBeginCapture
+EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
+{
+	return begin(emu_legacy(stream), mode);
+}
+
+EXPORT CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
+{
+	return begin(emu_per_thread(stream), mode);
+}
+
+EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
+{
+	return end(emu_legacy(stream), graph);
+}
+
+EXPORT CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
+{
+	return end(emu_per_thread(stream), graph);
+}
+
+EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *out)
+{
+	return status(emu_legacy(stream), out, NULL);
+}
+
+EXPORT CUresult cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus *out)
+{
+	return status(emu_per_thread(stream), out, NULL);
+}
+
+#undef cuStreamGetCaptureInfo_v2
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *out, cuuint64_t *id,
+                                   CUgraph *graph, const CUgraphNode **dependencies, size_t *n);
+EXPORT CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *out,
+                                          cuuint64_t *id, CUgraph *graph,
+                                          const CUgraphNode **dependencies, size_t *n)
+{
+	if (graph || dependencies)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (n)
+		*n = 0;
+	return status(emu_legacy(stream), out, id);
+}
+
+EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+	CUstreamCaptureMode old = thread_mode;
+
+	TRY(emu_ready());
+	thread_mode = *mode;
+	*mode = old;
+	return CUDA_SUCCESS;
+}
+
+#undef cuGraphInstantiate
+EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle,
+                                            unsigned long long flags)
+{
+	struct emu_graph *graph = (struct emu_graph *)handle;
+	struct emu_graph *copy;
+	struct emu_capture into;
+
+	(void)flags;
+	TRY(emu_ready());
+	copy = calloc(1, sizeof(*copy));
+	if (!graph || !copy) {
+		free(copy);
+		return graph ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+	}
+	copy->ctx = graph->ctx;
+	into = (struct emu_capture){.graph = copy};
+	for (struct emu_node *n = graph->first; n; n = n->next)
+		TRY(emu_capture_add(&into, &n->request, n->payload));
+	*exec = (CUgraphExec)copy;
+	return CUDA_SUCCESS;
+}
+
+static CUresult launch(CUgraphExec exec, CUstream stream)
+{
+	struct emu_graph *graph = (struct emu_graph *)exec;
+
+	TRY(emu_ready());
+	if (!graph)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (struct emu_node *n = graph->first; n; n = n->next) {
+		struct emu_request request = n->request;
+
+		TRY(emu_submit(stream, &request, n->payload));
+	}
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
+{
+	return launch(exec, emu_legacy(stream));
+}
+
+EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
+{
+	return launch(exec, emu_per_thread(stream));
+}
+
+EXPORT CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
+{
+	(void)exec;
+	(void)stream;
+	return emu_ready();
+}
+
+EXPORT CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *n)
+{
+	TRY(emu_ready());
+	if (nodes)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	*n = ((struct emu_graph *)graph)->nodes;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGraphDestroy(CUgraph graph)
+{
+	TRY(emu_ready());
+	free_graph((struct emu_graph *)graph);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
+{
+	TRY(emu_ready());
+	free_graph((struct emu_graph *)exec);
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,129 @@
+/* cuda_client.h: inside the emulated libcuda.so.1: objects behind the handles, and the server. */
+#ifndef EMUGPU_CUDA_CLIENT_H
+#define EMUGPU_CUDA_CLIENT_H
+
+#include "protocol.h"
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+struct emu_ctx {
+	uint64_t id; /* the server's; it also names the legacy default stream */
+	int device;
+	bool primary;
+	unsigned refs, flags;
+	CUresult error; /* sticky */
+};
+
+/* One recorded operation of a graph. */
+struct emu_node {
+	struct emu_node *next;
+	struct emu_request request;
+	void *payload;
+};
+
+struct emu_graph {
+	struct emu_node *first, *last;
+	size_t nodes;
+	struct emu_ctx *ctx;
+};
+
+struct emu_capture {
+	struct emu_capture *next;
+	CUstreamCaptureMode mode;
+	pthread_t owner;
+	struct emu_stream *origin;
+	struct emu_graph *graph;
+	unsigned long long id;
+	bool invalid;
+};
+
+struct emu_stream {
+	struct emu_stream *next;
+	struct emu_ctx *ctx;
+	uint64_t id;
+	unsigned flags;
+	int priority;
+	struct emu_capture *capture;
+};
+
+struct emu_event {
+	uint64_t id;
+	struct emu_ctx *ctx;
+	unsigned flags;
+	struct emu_capture *capture; /* recorded in it */
+};
+
+struct emu_function {
+	struct emu_function *next;
+	enum emu_kernel kernel;
+	struct emu_module *module;
+};
+
+struct emu_module {
+	struct emu_function *functions;
+};
+
+/* cuda_client.c */
+extern int emu_devices;
+extern struct emu_device_info emu_info[EMU_MAX_DEVICES];
+extern pthread_mutex_t emu_lock; /* guards the lists of objects */
+
+CUresult emu_initialize(void);
+CUresult emu_ready(void); /* is cuInit done, in this very process? */
+CUresult emu_result(enum emu_status status);
+/* Ask and wait. reply may be NULL; *payload, where asked for, is malloc'ed. */
+CUresult emu_call(const struct emu_request *request, struct emu_reply *reply, void **payload);
+CUresult emu_post(struct emu_request *request, const void *payload);
+CUresult emu_start_callbacks(void);
+
+/* cuda_context.c */
+struct emu_ctx *emu_current(void);
+CUresult emu_need_ctx(struct emu_ctx **ctx);
+/* A context's call came back with this: what does not go away is kept. */
+CUresult emu_sticky(struct emu_ctx *ctx, CUresult result);
+
+/* cuda_stream.c: NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD or a real one. */
+struct target {
+	struct emu_ctx *ctx;
+	uint64_t id;
+	struct emu_stream *stream; /* NULL: the legacy default stream */
+};
+
+CUresult emu_target(CUstream stream, struct target *out);
+CUresult emu_submit(CUstream stream, struct emu_request *request, const void *payload);
+
+/* cuda_capture.c */
+CUresult emu_unsafe_call(void); /* a call that a capture of this or any thread forbids */
+CUresult emu_capture_forbids_sync(struct emu_ctx *ctx);
+CUresult emu_capture_add(struct emu_capture *capture, const struct emu_request *request,
+                         const void *payload);
+CUresult emu_capture_legacy(struct emu_ctx *ctx);
+void emu_invalidate(struct emu_capture *capture);
+
+/* cuda_memory.c */
+bool emu_is_device(uint64_t pointer);
+bool emu_is_pinned(const void *host);
+
+static inline CUstream emu_legacy(CUstream stream)
+{
+	return stream ? stream : CU_STREAM_LEGACY;
+}
+
+static inline CUstream emu_per_thread(CUstream stream)
+{
+	return stream ? stream : CU_STREAM_PER_THREAD;
+}
+
+#define TRY(expression)                                                                            \
+	do {                                                                                       \
+		CUresult try_result = (expression);                                                \
+		if (try_result)                                                                    \
+			return try_result;                                                         \
+	} while (0)
+
+#endif

@@ -1,0 +1,317 @@
+/* cuda_context.c: the emulated libcuda: contexts, primary and created, and each thread's stack. */
+#include "cuda_client.h"
+
+#include <stdlib.h>
+
+#define STACK 64
+
+static struct emu_ctx primaries[EMU_MAX_DEVICES];
+static __thread struct emu_ctx *stack[STACK];
+static __thread int depth;
+
+/* A primary context that was reset is no longer current anywhere. */
+static bool alive(const struct emu_ctx *ctx)
+{
+	return ctx && (!ctx->primary || ctx->refs);
+}
+
+struct emu_ctx *emu_current(void)
+{
+	return depth && alive(stack[depth - 1]) ? stack[depth - 1] : NULL;
+}
+
+CUresult emu_need_ctx(struct emu_ctx **ctx)
+{
+	TRY(emu_ready());
+	*ctx = emu_current();
+	if (!*ctx)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return (*ctx)->error;
+}
+
+CUresult emu_sticky(struct emu_ctx *ctx, CUresult result)
+{
+	if (result == CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_LAUNCH_FAILED)
+		ctx->error = result;
+	return result;
+}
+
+static CUresult open_context(struct emu_ctx *ctx, CUdevice device)
+{
+	struct emu_request q = {.op = EMU_CTX_CREATE, .arg = {(uint64_t)device}};
+	struct emu_reply r;
+
+	TRY(emu_call(&q, &r, NULL));
+	ctx->id = r.r[0];
+	ctx->device = device;
+	ctx->error = CUDA_SUCCESS;
+	return CUDA_SUCCESS;
+}
+
+static CUresult close_context(struct emu_ctx *ctx)
+{
+	struct emu_request q = {.op = EMU_CTX_DESTROY, .arg = {ctx->id}};
+
+	return emu_call(&q, NULL, NULL);
+}
+
+static CUresult check(CUdevice device)
+{
+	TRY(emu_ready());
+	return device >= 0 && device < emu_devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	TRY(check(device));
+	pthread_mutex_lock(&emu_lock);
+	if (!primaries[device].refs) {
+		primaries[device].primary = true;
+		result = open_context(&primaries[device], device);
+	}
+	if (!result)
+		primaries[device].refs++;
+	pthread_mutex_unlock(&emu_lock);
+	*out = (CUcontext)&primaries[device];
+	return result;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	TRY(check(device));
+	pthread_mutex_lock(&emu_lock);
+	if (!primaries[device].refs)
+		result = CUDA_ERROR_INVALID_CONTEXT;
+	else if (!--primaries[device].refs)
+		result = close_context(&primaries[device]);
+	pthread_mutex_unlock(&emu_lock);
+	return result;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	TRY(check(device));
+	pthread_mutex_lock(&emu_lock);
+	if (primaries[device].refs)
+		result = close_context(&primaries[device]);
+	primaries[device].refs = 0;
+	pthread_mutex_unlock(&emu_lock);
+	return result;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
+{
+	TRY(check(device));
+	*flags = primaries[device].flags;
+	*active = primaries[device].refs > 0;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
+{
+	TRY(check(device));
+	primaries[device].flags = flags;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxPushCurrent(CUcontext ctx)
+{
+	TRY(emu_ready());
+	if (!alive((struct emu_ctx *)ctx) || depth == STACK)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	stack[depth++] = (struct emu_ctx *)ctx;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxPopCurrent(CUcontext *ctx)
+{
+	TRY(emu_ready());
+	if (!depth)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	depth--;
+	if (ctx)
+		*ctx = (CUcontext)stack[depth];
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetCurrent(CUcontext ctx)
+{
+	TRY(emu_ready());
+	if (depth)
+		depth--;
+	return ctx ? cuCtxPushCurrent(ctx) : CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetCurrent(CUcontext *ctx)
+{
+	TRY(emu_ready());
+	*ctx = (CUcontext)emu_current();
+	return CUDA_SUCCESS;
+}
+
+static CUresult create(CUcontext *out, unsigned int flags, CUdevice device)
+{
+	struct emu_ctx *ctx;
+	CUresult result;
+
+	TRY(check(device));
+	ctx = calloc(1, sizeof(*ctx));
+	if (!ctx)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = open_context(ctx, device);
+	if (result) {
+		free(ctx);
+		return result;
+	}
+	ctx->flags = flags;
+	*out = (CUcontext)ctx;
+	return cuCtxPushCurrent(*out);
+}
+
+#undef cuCtxCreate
+#undef cuCtxCreate_v2
+#undef cuCtxCreate_v4
+CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device);
+EXPORT CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device)
+{
+	return create(out, flags, device);
+}
+
+EXPORT CUresult cuCtxCreate_v4(CUcontext *out, CUctxCreateParams *params, unsigned int flags,
+                               CUdevice device)
+{
+	if (params && (params->numExecAffinityParams || params->cigParams))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return create(out, flags, device);
+}
+
+EXPORT CUresult cuCtxDestroy(CUcontext handle)
+{
+	struct emu_ctx *ctx = (struct emu_ctx *)handle;
+	CUresult result;
+
+	TRY(emu_ready());
+	if (!ctx || ctx->primary)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	result = close_context(ctx);
+	for (int i = depth; i > 0; i--)
+		if (stack[i - 1] == ctx)
+			depth = i - 1;
+	free(ctx);
+	return result;
+}
+
+EXPORT CUresult cuCtxGetDevice(CUdevice *device)
+{
+	struct emu_ctx *ctx;
+
+	TRY(emu_need_ctx(&ctx));
+	*device = ctx->device;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetFlags(unsigned int *flags)
+{
+	struct emu_ctx *ctx;
+
+	TRY(emu_need_ctx(&ctx));
+	*flags = ctx->flags;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetId(CUcontext handle, unsigned long long *id)
+{
+	struct emu_ctx *ctx = handle ? (struct emu_ctx *)handle : emu_current();
+
+	TRY(emu_ready());
+	if (!alive(ctx))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*id = ctx->id;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
+{
+	(void)ctx;
+	*version = 3020;
+	return emu_ready();
+}
+
+EXPORT CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+	if (least)
+		*least = 0;
+	if (greatest)
+		*greatest = 0;
+	return emu_ready();
+}
+
+EXPORT CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
+{
+	struct emu_ctx *ctx;
+
+	TRY(emu_need_ctx(&ctx));
+	if (limit >= CU_LIMIT_MAX)
+		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	*value = limit == CU_LIMIT_MALLOC_HEAP_SIZE ? 8 << 20 : 1024;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+	struct emu_ctx *ctx;
+
+	(void)value;
+	TRY(emu_need_ctx(&ctx));
+	return limit < CU_LIMIT_MAX ? CUDA_SUCCESS : CUDA_ERROR_UNSUPPORTED_LIMIT;
+}
+
+static CUresult synchronize(struct emu_ctx *ctx)
+{
+	struct emu_request q = {.op = EMU_CTX_SYNC, .arg = {ctx->id}};
+
+	TRY(emu_capture_forbids_sync(ctx));
+	return emu_sticky(ctx, emu_call(&q, NULL, NULL));
+}
+
+#undef cuCtxSynchronize
+EXPORT CUresult cuCtxSynchronize(void)
+{
+	struct emu_ctx *ctx;
+
+	TRY(emu_need_ctx(&ctx));
+	return synchronize(ctx);
+}
+
+#undef cuCtxSynchronize_v2
+CUresult cuCtxSynchronize_v2(CUcontext handle);
+EXPORT CUresult cuCtxSynchronize_v2(CUcontext handle)
+{
+	struct emu_ctx *ctx = (struct emu_ctx *)handle;
+
+	if (!ctx)
+		return cuCtxSynchronize();
+	TRY(emu_ready());
+	return alive(ctx) ? synchronize(ctx) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+EXPORT CUresult cuCtxRecordEvent(CUcontext handle, CUevent event)
+{
+	struct emu_ctx *ctx = handle ? (struct emu_ctx *)handle : emu_current();
+	struct emu_request q = {.op = EMU_RECORD};
+
+	TRY(emu_ready());
+	if (!alive(ctx) || !event)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(emu_capture_forbids_sync(ctx));
+	q.arg[0] = ctx->id;
+	q.arg[1] = ((struct emu_event *)event)->id;
+	q.arg[2] = 1;
+	return emu_post(&q, NULL);
+}

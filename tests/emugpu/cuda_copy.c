@@ -1,0 +1,173 @@
+/* cuda_copy.c: the emulated libcuda: copies and memsets, synchronous and not.
+ *
+ * Copies from and to host memory have moved their host side when the call
+ * returns, as the real driver does for pageable memory.
+ */
+#include "cuda_client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static CUresult check_range(CUdeviceptr pointer, size_t size)
+{
+	struct emu_request q = {.op = EMU_RANGE, .arg = {pointer}};
+	struct emu_reply r;
+
+	if (emu_call(&q, &r, NULL) || pointer + size > r.r[0] + r.r[1])
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+static CUresult to_device(CUdeviceptr to, const void *from, size_t size, CUstream stream)
+{
+	struct emu_request q = {
+	    .op = EMU_WRITE, .payload = size, .arg = {0, to, size, emu_is_pinned(from)}};
+
+	TRY(emu_ready());
+	if (!size)
+		return CUDA_SUCCESS;
+	TRY(check_range(to, size));
+	return emu_submit(stream, &q, from);
+}
+
+static CUresult to_host(void *to, CUdeviceptr from, size_t size, CUstream stream)
+{
+	struct emu_request q = {.op = EMU_READ, .arg = {0, from, size, emu_is_pinned(to)}};
+	struct emu_reply r;
+	struct target t;
+	void *data = NULL;
+	CUresult result;
+
+	TRY(emu_target(stream, &t));
+	if (!size)
+		return CUDA_SUCCESS;
+	if (t.stream && t.stream->capture)
+		return CUDA_ERROR_NOT_SUPPORTED; /* the emulator's graphs have no copies to the host
+		                                  */
+	TRY(check_range(from, size));
+	q.arg[0] = t.id;
+	result = emu_sticky(t.ctx, emu_call(&q, &r, &data));
+	if (!result && r.payload == size)
+		memcpy(to, data, size);
+	free(data);
+	return result;
+}
+
+static CUresult on_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
+{
+	struct emu_request q = {.op = EMU_COPY, .arg = {0, to, from, size}};
+
+	TRY(emu_ready());
+	if (!size)
+		return CUDA_SUCCESS;
+	TRY(check_range(to, size));
+	TRY(check_range(from, size));
+	return emu_submit(stream, &q, NULL);
+}
+
+/* Whatever is on each side: unified addresses tell. */
+static CUresult any(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
+{
+	if (emu_is_device(to) && emu_is_device(from))
+		return on_device(to, from, size, stream);
+	if (emu_is_device(to))
+		return to_device(to, (const void *)(uintptr_t)from, size, stream);
+	if (emu_is_device(from))
+		return to_host((void *)(uintptr_t)to, from, size, stream);
+	memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
+	return CUDA_SUCCESS;
+}
+
+static CUresult set(CUdeviceptr to, uint64_t value, uint64_t width, size_t n, CUstream stream)
+{
+	struct emu_request q = {.op = EMU_SET, .arg = {0, to, value, width, n}};
+
+	TRY(emu_ready());
+	if (to % width)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!n)
+		return CUDA_SUCCESS;
+	TRY(check_range(to, n * width));
+	return emu_submit(stream, &q, NULL);
+}
+
+static CUresult wait(CUstream stream)
+{
+	struct emu_request q = {.op = EMU_STREAM_SYNC};
+	struct target t;
+
+	TRY(emu_target(stream, &t));
+	TRY(emu_unsafe_call());
+	q.arg[0] = t.id;
+	return emu_sticky(t.ctx, emu_call(&q, NULL, NULL));
+}
+
+/* Each operation in its four forms: on the legacy or the thread's own default
+ * stream and waiting for it, and on a stream that the caller names. */
+#define FORMS(name, parameters, call)                                                              \
+	EXPORT CUresult name parameters                                                            \
+	{                                                                                          \
+		CUstream stream = CU_STREAM_LEGACY;                                                \
+		TRY(call);                                                                         \
+		return wait(stream);                                                               \
+	}
+
+#define FORMS_PTDS(name, parameters, call)                                                         \
+	EXPORT CUresult name parameters                                                            \
+	{                                                                                          \
+		CUstream stream = CU_STREAM_PER_THREAD;                                            \
+		TRY(call);                                                                         \
+		return wait(stream);                                                               \
+	}
+
+#define FORMS_ASYNC(name, parameters, which, call)                                                 \
+	EXPORT CUresult name parameters                                                            \
+	{                                                                                          \
+		stream = which(stream);                                                            \
+		return call;                                                                       \
+	}
+
+#define H2D CUdeviceptr to, const void *from, size_t size
+#define D2H void *to, CUdeviceptr from, size_t size
+#define D2D CUdeviceptr to, CUdeviceptr from, size_t size
+#define SET8 CUdeviceptr to, unsigned char value, size_t n
+#define SET16 CUdeviceptr to, unsigned short value, size_t n
+#define SET32 CUdeviceptr to, unsigned int value, size_t n
+
+FORMS(cuMemcpyHtoD_v2, (H2D), to_device(to, from, size, stream))
+FORMS(cuMemcpyDtoH_v2, (D2H), to_host(to, from, size, stream))
+FORMS(cuMemcpyDtoD_v2, (D2D), on_device(to, from, size, stream))
+FORMS(cuMemcpy, (D2D), any(to, from, size, stream))
+FORMS(cuMemsetD8_v2, (SET8), set(to, value, 1, n, stream))
+FORMS(cuMemsetD16_v2, (SET16), set(to, value, 2, n, stream))
+FORMS(cuMemsetD32_v2, (SET32), set(to, value, 4, n, stream))
+FORMS_PTDS(cuMemcpyHtoD_v2_ptds, (H2D), to_device(to, from, size, stream))
+FORMS_PTDS(cuMemcpyDtoH_v2_ptds, (D2H), to_host(to, from, size, stream))
+FORMS_PTDS(cuMemcpyDtoD_v2_ptds, (D2D), on_device(to, from, size, stream))
+FORMS_PTDS(cuMemcpy_ptds, (D2D), any(to, from, size, stream))
+FORMS_PTDS(cuMemsetD8_v2_ptds, (SET8), set(to, value, 1, n, stream))
+FORMS_PTDS(cuMemsetD16_v2_ptds, (SET16), set(to, value, 2, n, stream))
+FORMS_PTDS(cuMemsetD32_v2_ptds, (SET32), set(to, value, 4, n, stream))
+FORMS_ASYNC(cuMemcpyHtoDAsync_v2, (H2D, CUstream stream), emu_legacy,
+            to_device(to, from, size, stream))
+FORMS_ASYNC(cuMemcpyDtoHAsync_v2, (D2H, CUstream stream), emu_legacy,
+            to_host(to, from, size, stream))
+FORMS_ASYNC(cuMemcpyDtoDAsync_v2, (D2D, CUstream stream), emu_legacy,
+            on_device(to, from, size, stream))
+FORMS_ASYNC(cuMemcpyAsync, (D2D, CUstream stream), emu_legacy, any(to, from, size, stream))
+FORMS_ASYNC(cuMemsetD8Async, (SET8, CUstream stream), emu_legacy, set(to, value, 1, n, stream))
+FORMS_ASYNC(cuMemsetD16Async, (SET16, CUstream stream), emu_legacy, set(to, value, 2, n, stream))
+FORMS_ASYNC(cuMemsetD32Async, (SET32, CUstream stream), emu_legacy, set(to, value, 4, n, stream))
+FORMS_ASYNC(cuMemcpyHtoDAsync_v2_ptsz, (H2D, CUstream stream), emu_per_thread,
+            to_device(to, from, size, stream))
+FORMS_ASYNC(cuMemcpyDtoHAsync_v2_ptsz, (D2H, CUstream stream), emu_per_thread,
+            to_host(to, from, size, stream))
+FORMS_ASYNC(cuMemcpyDtoDAsync_v2_ptsz, (D2D, CUstream stream), emu_per_thread,
+            on_device(to, from, size, stream))
+FORMS_ASYNC(cuMemcpyAsync_ptsz, (D2D, CUstream stream), emu_per_thread, any(to, from, size, stream))
+FORMS_ASYNC(cuMemsetD8Async_ptsz, (SET8, CUstream stream), emu_per_thread,
+            set(to, value, 1, n, stream))
+FORMS_ASYNC(cuMemsetD16Async_ptsz, (SET16, CUstream stream), emu_per_thread,
+            set(to, value, 2, n, stream))
+FORMS_ASYNC(cuMemsetD32Async_ptsz, (SET32, CUstream stream), emu_per_thread,
+            set(to, value, 4, n, stream))

@@ -1,0 +1,199 @@
+/* engine.h: the emulated devices. No CUDA in here: blocks of memory, streams of
+ * operations, three engines a device (compute, copy in, copy out) that take time.
+ *
+ * One lock guards everything; it is given up while an engine sleeps for the
+ * time that its work takes and while a kernel computes on a pinned block.
+ */
+#ifndef EMUGPU_ENGINE_H
+#define EMUGPU_ENGINE_H
+
+#include "protocol.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct model {
+	char name[64];
+	uint64_t memory, block, context_bytes;
+	uint64_t link, fault, pageable, bandwidth; /* bytes/s */
+	double duplex;                             /* share of `link` each way when both are busy */
+	uint64_t slice_ns;
+	unsigned cc_major, cc_minor, multiprocessors;
+};
+
+struct frame {
+	struct alloc *owner; /* NULL: free */
+	uint32_t block;
+	uint32_t pins;
+	uint64_t used; /* stamp of the last use, for LRU */
+};
+
+#define NO_FRAME UINT32_MAX
+
+struct block {
+	uint32_t frame; /* NO_FRAME: not on the device */
+	bool dirty;     /* written since it was last copied to the host */
+	bool written;   /* has ever held data */
+};
+
+struct alloc {
+	struct alloc *next;
+	struct context *context;
+	uint64_t base, size;
+	bool managed;
+	uint8_t *host; /* backing of managed memory */
+	uint32_t n_blocks;
+	struct block blocks[];
+};
+
+struct op {
+	struct op *next;
+	enum emu_op kind;
+	struct stream *stream;
+	uint64_t seq;
+	uint64_t arg[8];
+	uint8_t *data;   /* EMU_WRITE: what to write; EMU_READ: where the reply goes */
+	uint64_t done;   /* progress in bytes */
+	uint64_t result; /* EMU_CHECKSUM so far */
+	struct event *event;
+	uint64_t generation;
+	bool running;
+	bool *finished; /* set when it has ended; its owner waits for it */
+};
+
+enum engine_kind { ENGINE_COMPUTE, ENGINE_IN, ENGINE_OUT, ENGINE_HOST, N_ENGINES };
+
+struct stream {
+	struct stream *next;
+	struct context *context;
+	uint64_t id;
+	bool non_blocking, legacy;
+	struct op *first, *last;
+	uint32_t length;
+};
+
+struct event {
+	struct event *next;
+	struct context *context;
+	uint64_t id;
+	uint64_t issued, completed; /* generations of records */
+	uint64_t time_ns;
+	uint32_t waiting; /* operations that point here */
+	bool destroyed;
+};
+
+struct context {
+	struct context *next;
+	struct process *process;
+	struct device *device;
+	uint64_t id;
+	struct stream *streams; /* the first one is the legacy default stream */
+	struct event *events;
+	struct alloc *allocs;
+	uint64_t next_seq;
+	struct alloc *overhead; /* what the context itself takes of the device */
+	uint32_t running;       /* operations that an engine is working on */
+	enum emu_status error;  /* sticky */
+};
+
+/* What a process moved and ran; kept after it ended. */
+struct account {
+	struct account *next;
+	uint32_t pid;
+	bool alive;
+	uint64_t faulted_in, copied_in, moved_out, kernels, busy_ns;
+};
+
+struct process {
+	struct process *next;
+	uint32_t pid;
+	uint64_t token;
+	uint64_t received; /* asynchronous requests served */
+	uint32_t connections;
+	int callback_fd; /* connection that runs host functions, or -1 */
+	struct context *contexts;
+	struct account *account;
+	bool dead;
+};
+
+struct device {
+	const struct model *model;
+	uint32_t index;
+	struct emu_device_info info;
+	uint8_t *memory;
+	struct frame *frames;
+	uint32_t n_frames;
+	uint64_t stamp;
+	struct account *accounts;
+	enum emu_status error;
+	bool oom_once;
+	uint64_t in_until, out_until; /* each direction of the link is busy until then */
+	uint64_t busy_ns, in_bytes, out_bytes;
+	struct engine {
+		struct device *device;
+		enum engine_kind kind;
+		uint64_t until;   /* simulated time up to which the engine is busy */
+		uint64_t last_id; /* context that it served last: the next one is after it */
+		pthread_t thread;
+	} engines[N_ENGINES];
+};
+
+struct emulator {
+	pthread_mutex_t lock;
+	pthread_cond_t changed; /* an operation was queued or ended, or something was freed */
+	struct device devices[EMU_MAX_DEVICES];
+	uint32_t n_devices;
+	struct process *processes;
+	struct account *accounts;
+	uint64_t next_id, next_pointer;
+	int trace; /* descriptor of the trace file, or -1 */
+};
+
+extern struct emulator emulator;
+
+uint64_t now_ns(void);
+
+/* engine_model.c: 0, or -1 with one sentence in error. */
+int model_load(const char *path, struct model *model, char *error, size_t size);
+
+/* engine_memory.c; the lock is held. */
+enum emu_status alloc_create(struct context *context, uint64_t size, bool managed,
+                             struct alloc **out);
+void alloc_free(struct alloc *alloc);
+struct alloc *alloc_find(const struct context *context, uint64_t pointer, uint64_t size);
+uint8_t *block_data(const struct alloc *alloc, uint32_t index);
+/* Make a block resident; *moved_in and *moved_out get the bytes that crossed the link. */
+enum emu_status block_restore(struct alloc *alloc, uint32_t index, uint64_t *moved_in,
+                              uint64_t *moved_out);
+void block_evict(struct alloc *alloc, uint32_t index, uint64_t *moved_out);
+uint64_t device_free_bytes(const struct device *device);
+uint64_t process_resident(const struct process *process, const struct device *device);
+
+/* engine_kernels.c: compute on words [first, first + n) of a range that starts at base. */
+void kernel_block(enum emu_kernel kernel, const uint64_t *arg, uint32_t *words, uint64_t first,
+                  uint64_t n, uint64_t *result);
+
+/* engine_work.c: one operation, one slice of it; the lock is held. Returns ns it takes. */
+uint64_t work_slice(struct engine *engine, struct op *op, bool *finished);
+
+/* engine_exec.c */
+enum engine_kind op_engine(const struct op *op);
+int device_start(struct device *device, const struct model *model, uint32_t index);
+struct context *context_create(struct process *process, struct device *device,
+                               enum emu_status *status);
+void context_destroy(struct context *context);
+struct stream *stream_create(struct context *context, bool non_blocking);
+void stream_destroy(struct stream *stream);
+void op_submit(struct stream *stream, struct op *op);
+bool stream_idle(const struct stream *stream, uint64_t seq);
+bool context_idle(const struct context *context, uint64_t seq);
+struct stream *stream_find(struct process *process, uint64_t id);
+struct context *context_find(struct process *process, uint64_t id);
+struct event *event_find(struct process *process, uint64_t id);
+void event_release(struct event *event);
+/* server.c: run a function in the client; gives the lock up while it runs. */
+void host_function(struct process *process, uint64_t function, uint64_t data);
+
+#endif

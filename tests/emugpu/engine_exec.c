@@ -1,0 +1,319 @@
+/* engine_exec.c: streams of operations, their order, and the engines that take them in slices. */
+#include "engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Below this it is not worth a system call; what is owed is slept off later. */
+#define SLEEP_FROM_NS UINT64_C(100000)
+
+struct emulator emulator = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .changed = PTHREAD_COND_INITIALIZER,
+    .next_id = 1,
+    .next_pointer = UINT64_C(0x20000000000),
+    .trace = -1,
+};
+
+uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+enum engine_kind op_engine(const struct op *op)
+{
+	switch (op->kind) {
+	case EMU_LAUNCH:
+	case EMU_SET:
+	case EMU_COPY:
+		return ENGINE_COMPUTE;
+	case EMU_WRITE:
+		return ENGINE_IN;
+	case EMU_READ:
+		return ENGINE_OUT;
+	case EMU_PREFETCH:
+		return op->arg[3] ? ENGINE_IN : ENGINE_OUT;
+	case EMU_HOST_FUNC:
+		return ENGINE_HOST;
+	default:
+		return N_ENGINES; /* takes no time: settled by advance() */
+	}
+}
+
+static bool older(const struct stream *stream, uint64_t seq)
+{
+	return stream->first && stream->first->seq < seq;
+}
+
+/* The order that CUDA promises beyond that of one stream: the legacy stream
+ * waits for all blocking ones and they for it; a record of a whole context
+ * waits for every stream. */
+static bool blocked(const struct op *op)
+{
+	const struct context *context = op->stream->context;
+	bool all = op->kind == EMU_RECORD && op->arg[2];
+
+	for (const struct stream *s = context->streams; s; s = s->next) {
+		if (s == op->stream || !older(s, op->seq))
+			continue;
+		if (all || (!s->non_blocking && !op->stream->non_blocking &&
+		            (s->legacy || op->stream->legacy)))
+			return true;
+	}
+	return op->kind == EMU_WAIT && op->event->completed < op->generation;
+}
+
+static void op_end(struct op *op)
+{
+	struct stream *stream = op->stream;
+
+	stream->first = op->next;
+	if (!stream->first)
+		stream->last = NULL;
+	stream->length--;
+	if (op->event) {
+		if (op->kind == EMU_RECORD) {
+			op->event->completed = op->generation;
+			op->event->time_ns = now_ns();
+		}
+		op->event->waiting--;
+		event_release(op->event);
+	}
+	if (op->finished)
+		*op->finished = true;
+	if (op->kind != EMU_READ)
+		free(op->data);
+	free(op);
+}
+
+static bool pinned(const struct alloc *alloc)
+{
+	for (uint32_t i = 0; i < alloc->n_blocks; i++)
+		if (alloc->blocks[i].frame != NO_FRAME &&
+		    alloc->context->device->frames[alloc->blocks[i].frame].pins)
+			return true;
+	return false;
+}
+
+/* Settle the head of a stream if it takes no time and nothing holds it back. */
+static bool settle(struct stream *stream)
+{
+	struct op *op = stream->first;
+	struct alloc *alloc;
+
+	if (!op || op->running || op_engine(op) != N_ENGINES)
+		return false;
+	if (blocked(op) && !stream->context->error)
+		return false;
+	if (op->kind == EMU_FREE_ORDERED) {
+		alloc = alloc_find(stream->context, op->arg[1], 1);
+		if (alloc && pinned(alloc))
+			return false;
+		if (alloc)
+			alloc_free(alloc);
+	}
+	op_end(op);
+	return true;
+}
+
+/* After any change: settle whatever can be, in all contexts, since events
+ * reach across them. */
+static void advance(void)
+{
+	bool again = true;
+
+	while (again) {
+		again = false;
+		for (struct process *p = emulator.processes; p; p = p->next)
+			for (struct context *c = p->contexts; c; c = c->next)
+				for (struct stream *s = c->streams; s; s = s->next)
+					while (settle(s))
+						again = true;
+	}
+	pthread_cond_broadcast(&emulator.changed);
+}
+
+void op_submit(struct stream *stream, struct op *op)
+{
+	op->stream = stream;
+	op->seq = ++stream->context->next_seq;
+	if (stream->last)
+		stream->last->next = op;
+	else
+		stream->first = op;
+	stream->last = op;
+	stream->length++;
+	advance();
+}
+
+bool stream_idle(const struct stream *stream, uint64_t seq)
+{
+	return !stream->first || stream->first->seq > seq;
+}
+
+bool context_idle(const struct context *context, uint64_t seq)
+{
+	for (const struct stream *s = context->streams; s; s = s->next)
+		if (!stream_idle(s, seq))
+			return false;
+	return true;
+}
+
+/* The oldest operation of a context that this kind of engine could start now. */
+static struct op *ready_op(const struct context *context, enum engine_kind kind)
+{
+	struct op *best = NULL;
+
+	for (struct stream *s = context->streams; s; s = s->next) {
+		struct op *op = s->first;
+
+		if (op && !op->running && op_engine(op) == kind && (!best || op->seq < best->seq) &&
+		    !blocked(op))
+			best = op;
+	}
+	return best;
+}
+
+/* Contexts by turns: the ready one whose id follows that of the last. */
+static struct op *pick(struct engine *engine)
+{
+	struct op *after = NULL, *lowest = NULL;
+
+	for (struct process *p = emulator.processes; p; p = p->next) {
+		for (struct context *c = p->contexts; c; c = c->next) {
+			struct op *op =
+			    c->device == engine->device ? ready_op(c, engine->kind) : NULL;
+
+			if (!op)
+				continue;
+			if (c->id > engine->last_id &&
+			    (!after || c->id < after->stream->context->id))
+				after = op;
+			if (!lowest || c->id < lowest->stream->context->id)
+				lowest = op;
+		}
+	}
+	return after ? after : lowest;
+}
+
+/* Be busy for ns, by the simulated clock of the engine. */
+static void spend(struct engine *engine, uint64_t start, uint64_t ns, bool finished)
+{
+	struct timespec t;
+	uint64_t now;
+
+	engine->until = (engine->until > start ? engine->until : start) + ns;
+	now = now_ns();
+	if (engine->until <= now || (!finished && engine->until - now < SLEEP_FROM_NS))
+		return;
+	t.tv_sec = (time_t)((engine->until - now) / UINT64_C(1000000000));
+	t.tv_nsec = (long)((engine->until - now) % UINT64_C(1000000000));
+	pthread_mutex_unlock(&emulator.lock);
+	nanosleep(&t, NULL);
+	pthread_mutex_lock(&emulator.lock);
+}
+
+static void trace(const struct context *context, uint64_t start, uint64_t end)
+{
+	if (emulator.trace >= 0)
+		dprintf(emulator.trace, "%u %u %llu %llu\n", context->device->index,
+		        context->process->pid, (unsigned long long)start, (unsigned long long)end);
+}
+
+static void run(struct engine *engine, struct op *op)
+{
+	struct context *context = op->stream->context;
+	struct account *account = context->process->account;
+	uint64_t start = now_ns(), ns = 0;
+	bool finished = true;
+
+	op->running = true;
+	context->running++;
+	engine->last_id = context->id;
+	if (op->kind == EMU_HOST_FUNC)
+		host_function(context->process, op->arg[1], op->arg[2]);
+	else
+		ns = work_slice(engine, op, &finished);
+	spend(engine, start, ns, finished);
+	if (engine->kind == ENGINE_COMPUTE) {
+		engine->device->busy_ns += ns;
+		account->busy_ns += ns;
+		account->kernels += finished && op->kind == EMU_LAUNCH;
+		trace(context, start, now_ns());
+	}
+	op->running = false;
+	context->running--;
+	if (finished)
+		op_end(op);
+	advance();
+}
+
+static void *engine_main(void *argument)
+{
+	struct engine *engine = argument;
+	struct op *op;
+
+	prctl(PR_SET_TIMERSLACK, 1000UL);
+	pthread_mutex_lock(&emulator.lock);
+	for (;;) {
+		op = pick(engine);
+		if (op)
+			run(engine, op);
+		else
+			pthread_cond_wait(&emulator.changed, &emulator.lock);
+	}
+	return NULL;
+}
+
+static void describe(struct device *device)
+{
+	const struct model *m = device->model;
+	struct emu_device_info *info = &device->info;
+
+	memcpy(info->name, m->name, sizeof(info->name));
+	for (int i = 0; i < 16; i++)
+		info->uuid_bytes[i] = (uint8_t)(0xE0 + i * 7);
+	info->uuid_bytes[15] = (uint8_t)device->index;
+	for (int i = 0, at = snprintf(info->uuid, sizeof(info->uuid), "GPU-"); i < 16; i++)
+		at +=
+		    snprintf(info->uuid + at, sizeof(info->uuid) - (size_t)at, "%s%02x",
+		             i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", info->uuid_bytes[i]);
+	info->memory = m->memory;
+	info->context_bytes = m->context_bytes;
+	info->cc_major = m->cc_major;
+	info->cc_minor = m->cc_minor;
+	info->multiprocessors = m->multiprocessors;
+	info->minor_number = device->index;
+	info->clock_mhz = 1000;
+	info->memory_clock_mhz = 1000;
+	info->bus_width = 64;
+}
+
+int device_start(struct device *device, const struct model *model, uint32_t index)
+{
+	device->model = model;
+	device->index = index;
+	device->n_frames = (uint32_t)(model->memory / model->block);
+	device->frames = calloc(device->n_frames, sizeof(device->frames[0]));
+	device->memory =
+	    mmap(NULL, model->memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (!device->frames || device->memory == MAP_FAILED)
+		return -1;
+	describe(device);
+	for (int kind = 0; kind < N_ENGINES; kind++) {
+		device->engines[kind] =
+		    (struct engine){.device = device, .kind = (enum engine_kind)kind};
+		if (pthread_create(&device->engines[kind].thread, NULL, engine_main,
+		                   &device->engines[kind]))
+			return -1;
+	}
+	return 0;
+}

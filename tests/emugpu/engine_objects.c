@@ -1,0 +1,154 @@
+/* engine_objects.c: contexts, streams and events of a process: made, found by id, ended. */
+#include "engine.h"
+
+#include <stdlib.h>
+
+struct stream *stream_create(struct context *context, bool non_blocking)
+{
+	struct stream *stream = calloc(1, sizeof(*stream));
+	struct stream **end = &context->streams;
+
+	if (!stream)
+		return NULL;
+	stream->context = context;
+	stream->id = emulator.next_id++;
+	stream->non_blocking = non_blocking;
+	stream->legacy = !context->streams;
+	while (*end)
+		end = &(*end)->next;
+	*end = stream;
+	return stream;
+}
+
+void stream_destroy(struct stream *stream)
+{
+	for (struct stream **at = &stream->context->streams; *at; at = &(*at)->next) {
+		if (*at == stream) {
+			*at = stream->next;
+			free(stream);
+			return;
+		}
+	}
+}
+
+struct context *context_create(struct process *process, struct device *device,
+                               enum emu_status *status)
+{
+	struct context *context = calloc(1, sizeof(*context));
+
+	*status = device->error ? device->error : EMU_OOM;
+	if (!context || device->error) {
+		free(context);
+		return NULL;
+	}
+	context->process = process;
+	context->device = device;
+	context->id = emulator.next_id++;
+	context->next = process->contexts;
+	process->contexts = context;
+	*status = alloc_create(context, device->model->context_bytes, false, &context->overhead);
+	if (*status || !stream_create(context, false)) {
+		context_destroy(context);
+		return NULL;
+	}
+	return context;
+}
+
+static void drop_ops(struct stream *stream)
+{
+	while (stream->first) {
+		struct op *op = stream->first;
+
+		stream->first = op->next;
+		if (op->event)
+			op->event->waiting--;
+		if (op->finished)
+			*op->finished = true;
+		if (op->kind != EMU_READ)
+			free(op->data);
+		free(op);
+	}
+	stream->last = NULL;
+	stream->length = 0;
+}
+
+/* An event outlives its context while streams of other contexts wait for it:
+ * those waits are over now. */
+static void orphan(struct event *event)
+{
+	event->context = NULL;
+	event->destroyed = true;
+	event->completed = UINT64_MAX;
+	event_release(event);
+}
+
+/* Waits for the engines to let go of it, then frees all it has. */
+void context_destroy(struct context *context)
+{
+	if (!context->error)
+		context->error = EMU_INVALID; /* what still runs ends at its next block */
+	while (context->running)
+		pthread_cond_wait(&emulator.changed, &emulator.lock);
+	for (struct stream *s = context->streams; s; s = s->next)
+		drop_ops(s);
+	while (context->streams)
+		stream_destroy(context->streams);
+	while (context->events) {
+		struct event *event = context->events;
+
+		context->events = event->next;
+		orphan(event);
+	}
+	while (context->allocs)
+		alloc_free(context->allocs);
+	for (struct context **at = &context->process->contexts; *at; at = &(*at)->next) {
+		if (*at == context) {
+			*at = context->next;
+			break;
+		}
+	}
+	free(context);
+	pthread_cond_broadcast(&emulator.changed);
+}
+
+struct context *context_find(struct process *process, uint64_t id)
+{
+	for (struct context *c = process->contexts; c; c = c->next)
+		if (c->id == id)
+			return c;
+	return NULL;
+}
+
+struct stream *stream_find(struct process *process, uint64_t id)
+{
+	for (struct context *c = process->contexts; c; c = c->next)
+		for (struct stream *s = c->streams; s; s = s->next)
+			/* A context's id stands for its legacy default stream. */
+			if (s->id == id || (s->legacy && c->id == id))
+				return s;
+	return NULL;
+}
+
+struct event *event_find(struct process *process, uint64_t id)
+{
+	for (struct context *c = process->contexts; c; c = c->next)
+		for (struct event *e = c->events; e; e = e->next)
+			if (e->id == id && !e->destroyed)
+				return e;
+	return NULL;
+}
+
+/* Free a destroyed event once no operation points at it. */
+void event_release(struct event *event)
+{
+	if (!event->destroyed || event->waiting)
+		return;
+	for (struct event **at = event->context ? &event->context->events : NULL; at && *at;
+	     at = &(*at)->next) {
+		if (*at == event) {
+			*at = event->next;
+			break;
+		}
+	}
+	free(event);
+}

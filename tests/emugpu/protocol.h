@@ -1,0 +1,114 @@
+/* protocol.h: what the emulated driver libraries and emugpud say to each other.
+ *
+ * One stream connection for each thread of a client process, and a first one
+ * that lives as long as the process. Requests are served in order on their
+ * connection. Requests with EMU_ASYNC get no reply; `sent` counts all of them
+ * in the process, so that a later request of another thread is served after
+ * everything that was submitted before it.
+ */
+#ifndef EMUGPU_PROTOCOL_H
+#define EMUGPU_PROTOCOL_H
+
+#include <stdint.h>
+
+#define EMU_SOCKET "emugpu.sock"
+#define EMU_MAX_PAYLOAD (UINT64_C(1) << 32)
+#define EMU_MAX_DEVICES 16
+
+enum emu_op {
+	EMU_HELLO = 1,  /* arg0 role, arg1 process token -> r0 devices */
+	EMU_DEVICE,     /* arg0 device -> payload struct emu_device_info */
+	EMU_MEM_INFO,   /* arg0 device -> r0 free, r1 total, r2 used by processes */
+	EMU_CTX_CREATE, /* arg0 device -> r0 ctx */
+	EMU_CTX_DESTROY,
+	EMU_CTX_SYNC,      /* arg0 ctx */
+	EMU_STREAM_CREATE, /* arg0 ctx, arg1 non-blocking -> r0 stream */
+	EMU_STREAM_DESTROY,
+	EMU_STREAM_SYNC,  /* arg0 stream */
+	EMU_STREAM_QUERY, /* arg0 stream */
+	EMU_EVENT_CREATE, /* arg0 ctx -> r0 event */
+	EMU_EVENT_DESTROY,
+	EMU_EVENT_SYNC,    /* arg0 event */
+	EMU_EVENT_QUERY,   /* arg0 event -> r0 recorded ever, r1 time ns */
+	EMU_ALLOC,         /* arg0 ctx, arg1 bytes, arg2 managed -> r0 pointer */
+	EMU_FREE,          /* arg0 ctx, arg1 pointer; waits for the context */
+	EMU_RANGE,         /* arg0 pointer -> r0 base, r1 size, r2 managed, r3 ctx, r4 device */
+	EMU_READ,          /* arg0 stream, arg1 pointer, arg2 bytes, arg3 = 1: pinned -> payload */
+	EMU_HOST_CALLBACK, /* role callback: reply of the client that the function has returned */
+	EMU_PROCESSES,     /* arg0 device -> payload struct emu_process_info[] */
+	EMU_UTILIZATION, /* arg0 device -> r0 busy ns ever, r1 now ns, r2 moved in, r3 moved out */
+	EMU_STATS,       /* -> payload JSON */
+	EMU_INJECT,      /* arg0 device, arg1 enum emu_fault */
+	EMU_ASYNC = 0x100, /* from here on: no reply; arg0 stream */
+	EMU_LAUNCH,        /* arg1 kernel, arg2.. parameters */
+	EMU_WRITE,         /* arg1 pointer, arg2 bytes, arg3 = 1: from pinned memory; payload */
+	EMU_COPY,          /* arg1 to, arg2 from, arg3 bytes */
+	EMU_SET,           /* arg1 pointer, arg2 value, arg3 width, arg4 count */
+	EMU_PREFETCH,      /* arg1 pointer, arg2 bytes, arg3 to device (1) or host (0) */
+	EMU_RECORD,        /* arg1 event; arg2 = 1: of the whole context */
+	EMU_WAIT,          /* arg1 event */
+	EMU_HOST_FUNC,     /* arg1 function, arg2 data, in the client */
+	EMU_FREE_ORDERED   /* arg1 pointer */
+};
+
+enum emu_role { EMU_ROLE_PROCESS = 1, EMU_ROLE_THREAD, EMU_ROLE_CALLBACK, EMU_ROLE_MONITOR };
+
+enum emu_fault { EMU_FAULT_LOST = 1, EMU_FAULT_OOM_ONCE = 2 };
+
+/* Results; the libraries turn them into CUresult or nvmlReturn_t. */
+enum emu_status {
+	EMU_OK = 0,
+	EMU_INVALID,
+	EMU_OOM,
+	EMU_NOT_READY,
+	EMU_BAD_ADDRESS, /* sticky for the context */
+	EMU_LOST         /* sticky for the device */
+};
+
+struct emu_request {
+	uint32_t op;
+	uint32_t zero;
+	uint64_t payload; /* bytes that follow */
+	uint64_t sent;    /* asynchronous requests that the process had sent before this one */
+	uint64_t arg[8];
+};
+
+struct emu_reply {
+	uint32_t status; /* enum emu_status */
+	uint32_t zero;
+	uint64_t payload;
+	uint64_t r[5];
+};
+
+struct emu_device_info {
+	char name[64];
+	char uuid[48]; /* GPU-xxxxxxxx-... */
+	uint8_t uuid_bytes[16];
+	uint64_t memory;
+	uint64_t context_bytes;
+	uint32_t cc_major, cc_minor, multiprocessors, minor_number;
+	uint32_t clock_mhz, memory_clock_mhz, bus_width, zero;
+};
+
+struct emu_process_info {
+	uint32_t pid, zero;
+	uint64_t bytes; /* resident: context, plain and managed */
+	uint64_t busy_ns;
+};
+
+/* The built-in kernels; the order is the number that EMU_LAUNCH carries. */
+enum emu_kernel { EMU_FILL, EMU_ADD, EMU_CHECKSUM, EMU_SPIN, EMU_EMPTY, EMU_KERNELS };
+
+struct emu_kernel_info {
+	const char *name;
+	int n_params;
+	uint8_t param_size[4];
+};
+
+static const struct emu_kernel_info emu_kernel_table[EMU_KERNELS] = {
+    [EMU_FILL] = {"fill", 3, {8, 8, 4, 0}},         [EMU_ADD] = {"add", 4, {8, 8, 4, 4}},
+    [EMU_CHECKSUM] = {"checksum", 3, {8, 8, 8, 0}}, [EMU_SPIN] = {"spin", 1, {8, 0, 0, 0}},
+    [EMU_EMPTY] = {"empty", 0, {0, 0, 0, 0}},
+};
+
+#endif

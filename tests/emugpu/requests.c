@@ -1,0 +1,370 @@
+/* requests.c: what each request does. The lock is held; waiting gives it up. */
+#include "server.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define QUEUE_LIMIT 1024 /* operations on a stream before a launch blocks, as on a real card */
+
+static bool reply(const struct connection *c, enum emu_status status, const uint64_t *r)
+{
+	return send_reply(c->fd, status, r, NULL, 0);
+}
+
+static void wait_change(void)
+{
+	pthread_cond_wait(&emulator.changed, &emulator.lock);
+}
+
+static enum emu_status context_status(const struct context *context)
+{
+	return context->error ? context->error : context->device->error;
+}
+
+static struct device *device_at(uint64_t index)
+{
+	return index < emulator.n_devices ? &emulator.devices[index] : NULL;
+}
+
+/* Requests about a device, also of monitors. */
+static bool serve_device(struct connection *c, const struct emu_request *q)
+{
+	struct device *device = device_at(q->arg[0]);
+	uint64_t r[5] = {0};
+
+	if (!device)
+		return reply(c, EMU_INVALID, NULL);
+	if (device->error && q->op != EMU_INJECT)
+		return reply(c, device->error, NULL);
+	switch (q->op) {
+	case EMU_DEVICE:
+		return send_reply(c->fd, EMU_OK, NULL, &device->info, sizeof(device->info));
+	case EMU_MEM_INFO:
+		r[0] = device_free_bytes(device);
+		r[1] = device->model->memory;
+		return reply(c, EMU_OK, r);
+	case EMU_UTILIZATION:
+		r[0] = device->busy_ns;
+		r[1] = now_ns();
+		r[2] = device->in_bytes;
+		r[3] = device->out_bytes;
+		return reply(c, EMU_OK, r);
+	default: /* EMU_INJECT */
+		if (q->arg[1] == EMU_FAULT_LOST)
+			device->error = EMU_LOST;
+		else if (q->arg[1] == EMU_FAULT_OOM_ONCE)
+			device->oom_once = true;
+		else
+			return reply(c, EMU_INVALID, NULL);
+		for (struct process *p = emulator.processes; p; p = p->next)
+			for (struct context *x = p->contexts; x; x = x->next)
+				if (x->device == device && device->error && !x->error)
+					x->error = EMU_LOST;
+		pthread_cond_broadcast(&emulator.changed);
+		return reply(c, EMU_OK, NULL);
+	}
+}
+
+static bool serve_processes(struct connection *c, const struct emu_request *q)
+{
+	struct emu_process_info list[256] = {0};
+	struct device *device = device_at(q->arg[0]);
+	uint64_t n = 0;
+
+	if (!device || device->error)
+		return reply(c, device ? device->error : EMU_INVALID, NULL);
+	for (struct process *p = emulator.processes; p && n < 256; p = p->next) {
+		bool uses = false;
+
+		for (struct context *x = p->contexts; x; x = x->next)
+			uses |= x->device == device;
+		if (uses)
+			list[n++] = (struct emu_process_info){.pid = p->pid,
+			                                      .bytes = process_resident(p, device),
+			                                      .busy_ns = p->account->busy_ns};
+	}
+	return send_reply(c->fd, EMU_OK, NULL, list, n * sizeof(list[0]));
+}
+
+static bool serve_stats(struct connection *c)
+{
+	char *text = stats_json();
+	bool sent = send_reply(c->fd, text ? EMU_OK : EMU_OOM, NULL, text, text ? strlen(text) : 0);
+
+	free(text);
+	return sent;
+}
+
+static bool create_event(struct connection *c, struct context *context)
+{
+	struct event *event = calloc(1, sizeof(*event));
+
+	if (!event)
+		return reply(c, EMU_OOM, NULL);
+	event->context = context;
+	event->id = emulator.next_id++;
+	event->next = context->events;
+	context->events = event;
+	return reply(c, EMU_OK, (uint64_t[5]){event->id});
+}
+
+/* Contexts end between two looks at them, so they are found again after each wait. */
+static enum emu_status wait_context(struct process *process, uint64_t id)
+{
+	struct context *context = context_find(process, id);
+	uint64_t seq = context ? context->next_seq : 0;
+
+	while (context && !context_idle(context, seq) && !process->dead) {
+		wait_change();
+		context = context_find(process, id);
+	}
+	return context ? context_status(context) : EMU_INVALID;
+}
+
+static bool serve_context(struct connection *c, const struct emu_request *q)
+{
+	struct context *context = context_find(c->process, q->arg[0]);
+	struct stream *stream;
+
+	if (!context)
+		return reply(c, EMU_INVALID, NULL);
+	switch (q->op) {
+	case EMU_CTX_DESTROY:
+		context_destroy(context);
+		return reply(c, EMU_OK, NULL);
+	case EMU_CTX_SYNC:
+		return reply(c, wait_context(c->process, q->arg[0]), NULL);
+	case EMU_STREAM_CREATE:
+		stream = stream_create(context, q->arg[1]);
+		return reply(c, stream ? EMU_OK : EMU_OOM, (uint64_t[5]){stream ? stream->id : 0});
+	default: /* EMU_EVENT_CREATE */
+		return create_event(c, context);
+	}
+}
+
+static bool serve_stream(struct connection *c, const struct emu_request *q)
+{
+	struct stream *stream = stream_find(c->process, q->arg[0]);
+	uint64_t seq = stream ? stream->context->next_seq : 0;
+	enum emu_status status;
+
+	if (!stream)
+		return reply(c, EMU_INVALID, NULL);
+	if (q->op == EMU_STREAM_QUERY) {
+		status = context_status(stream->context);
+		return reply(c,
+		             status                            ? status
+		             : stream_idle(stream, UINT64_MAX) ? EMU_OK
+		                                               : EMU_NOT_READY,
+		             NULL);
+	}
+	while (stream && !stream_idle(stream, seq) && !c->process->dead) {
+		wait_change();
+		stream = stream_find(c->process, q->arg[0]);
+	}
+	if (stream && q->op == EMU_STREAM_DESTROY && !stream->legacy)
+		stream_destroy(stream);
+	else if (stream)
+		return reply(c, context_status(stream->context), NULL);
+	return reply(c, stream ? EMU_OK : EMU_INVALID, NULL);
+}
+
+static bool serve_event(struct connection *c, const struct emu_request *q)
+{
+	struct event *event = event_find(c->process, q->arg[0]);
+	uint64_t generation = event ? event->issued : 0;
+	enum emu_status status;
+
+	if (!event)
+		return reply(c, EMU_INVALID, NULL);
+	if (q->op == EMU_EVENT_DESTROY) {
+		event->destroyed = true;
+		event_release(event);
+		return reply(c, EMU_OK, NULL);
+	}
+	while (q->op == EMU_EVENT_SYNC && event && event->completed < generation &&
+	       !c->process->dead) {
+		wait_change();
+		event = event_find(c->process, q->arg[0]);
+	}
+	if (!event)
+		return reply(c, EMU_INVALID, NULL);
+	status = context_status(event->context);
+	if (!status && event->completed < event->issued && q->op == EMU_EVENT_QUERY)
+		status = EMU_NOT_READY;
+	return reply(c, status, (uint64_t[5]){event->issued, event->time_ns});
+}
+
+static bool serve_alloc(struct connection *c, const struct emu_request *q)
+{
+	struct context *context = context_find(c->process, q->arg[0]);
+	struct alloc *alloc = NULL;
+	enum emu_status status;
+
+	if (!context)
+		return reply(c, EMU_INVALID, NULL);
+	status = context_status(context);
+	if (!status)
+		status = alloc_create(context, q->arg[1], q->arg[2], &alloc);
+	return reply(c, status, (uint64_t[5]){alloc ? alloc->base : 0});
+}
+
+/* As cuMemFree does: after everything that was submitted to the context. */
+static bool serve_free(struct connection *c, const struct emu_request *q)
+{
+	enum emu_status status = wait_context(c->process, q->arg[0]);
+	struct context *context = context_find(c->process, q->arg[0]);
+	struct alloc *alloc = context ? alloc_find(context, q->arg[1], 1) : NULL;
+
+	if (!alloc || alloc->base != q->arg[1] || alloc == context->overhead)
+		return reply(c, status ? status : EMU_INVALID, NULL);
+	alloc_free(alloc);
+	pthread_cond_broadcast(&emulator.changed);
+	return reply(c, status, NULL);
+}
+
+static bool serve_range(struct connection *c, const struct emu_request *q)
+{
+	for (struct context *x = c->process->contexts; x; x = x->next) {
+		struct alloc *a = alloc_find(x, q->arg[0], 1);
+
+		if (a)
+			return reply(c, EMU_OK,
+			             (uint64_t[5]){a->base, a->size, a->managed, a->context->id,
+			                           a->context->device->index});
+	}
+	return reply(c, EMU_INVALID, NULL);
+}
+
+static struct op *new_op(const struct emu_request *q, uint8_t *data)
+{
+	struct op *op = calloc(1, sizeof(*op));
+
+	if (!op)
+		abort(); /* an emulator out of host memory has nothing to say */
+	op->kind = (enum emu_op)q->op;
+	memcpy(op->arg, q->arg, sizeof(op->arg));
+	op->data = data;
+	return op;
+}
+
+/* Device to host, in stream order; the reply carries the bytes. */
+static bool serve_read(struct connection *c, const struct emu_request *q)
+{
+	struct stream *stream = stream_find(c->process, q->arg[0]);
+	struct context *context = stream ? stream->context : NULL;
+	uint64_t id = context ? context->id : 0;
+	uint8_t *data = q->arg[2] < EMU_MAX_PAYLOAD ? malloc(q->arg[2] + 1) : NULL;
+	bool finished = false, sent;
+	enum emu_status status;
+	struct op *op;
+
+	if (!context || !data) {
+		free(data);
+		return reply(c, EMU_INVALID, NULL);
+	}
+	op = new_op(q, data);
+	op->finished = &finished;
+	op_submit(stream, op);
+	while (!finished)
+		wait_change();
+	context = context_find(c->process, id);
+	status = context ? context_status(context) : EMU_INVALID;
+	sent = send_reply(c->fd, status, NULL, data, status ? 0 : q->arg[2]);
+	free(data);
+	return sent;
+}
+
+/* No reply: a fault shows in the context's error, as on a real card. */
+static bool serve_async(struct connection *c, const struct emu_request *q, uint8_t *payload)
+{
+	struct stream *stream = stream_find(c->process, q->arg[0]);
+	struct event *event;
+	struct op *op;
+
+	while (stream && stream->length >= QUEUE_LIMIT && !c->process->dead) {
+		wait_change();
+		stream = stream_find(c->process, q->arg[0]);
+	}
+	c->process->received++;
+	pthread_cond_broadcast(&emulator.changed);
+	if (!stream || c->process->dead || (q->op == EMU_WRITE && q->payload != q->arg[2])) {
+		free(payload);
+		return true;
+	}
+	op = new_op(q, payload);
+	if (q->op == EMU_RECORD || q->op == EMU_WAIT) {
+		event = event_find(c->process, q->arg[1]);
+		if (!event) {
+			free(op);
+			return true;
+		}
+		op->event = event;
+		op->generation = q->op == EMU_RECORD ? ++event->issued : event->issued;
+		event->waiting++;
+	}
+	op_submit(stream, op);
+	return true;
+}
+
+bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
+{
+	if (q->op > EMU_ASYNC && c->process) {
+		/* The n-th asynchronous request of a process is served n-th, whichever thread sent
+		 * it. */
+		while (c->process->received < q->sent && !c->process->dead)
+			wait_change();
+		return serve_async(c, q, payload);
+	}
+	free(payload);
+	switch (q->op) {
+	case EMU_DEVICE:
+	case EMU_MEM_INFO:
+	case EMU_UTILIZATION:
+	case EMU_INJECT:
+		return serve_device(c, q);
+	case EMU_PROCESSES:
+		return serve_processes(c, q);
+	case EMU_STATS:
+		return serve_stats(c);
+	default:
+		break;
+	}
+	if (!c->process)
+		return false;
+	while (c->process->received < q->sent && !c->process->dead)
+		wait_change();
+	switch (q->op) {
+	case EMU_CTX_CREATE: {
+		struct device *device = device_at(q->arg[0]);
+		enum emu_status status = EMU_INVALID;
+		struct context *context =
+		    device ? context_create(c->process, device, &status) : NULL;
+
+		return reply(c, status, (uint64_t[5]){context ? context->id : 0});
+	}
+	case EMU_CTX_DESTROY:
+	case EMU_CTX_SYNC:
+	case EMU_STREAM_CREATE:
+	case EMU_EVENT_CREATE:
+		return serve_context(c, q);
+	case EMU_STREAM_DESTROY:
+	case EMU_STREAM_SYNC:
+	case EMU_STREAM_QUERY:
+		return serve_stream(c, q);
+	case EMU_EVENT_DESTROY:
+	case EMU_EVENT_SYNC:
+	case EMU_EVENT_QUERY:
+		return serve_event(c, q);
+	case EMU_ALLOC:
+		return serve_alloc(c, q);
+	case EMU_FREE:
+		return serve_free(c, q);
+	case EMU_RANGE:
+		return serve_range(c, q);
+	case EMU_READ:
+		return serve_read(c, q);
+	default:
+		return false;
+	}
+}

@@ -1,0 +1,26 @@
+/* server.h: connections of emugpud. */
+#ifndef EMUGPU_SERVER_H
+#define EMUGPU_SERVER_H
+
+#include "engine.h"
+
+struct connection {
+	struct connection *next;
+	int fd;
+	enum emu_role role;
+	struct process *process; /* NULL for a monitor */
+};
+
+/* io.c: all of it or false; interrupted calls are repeated. */
+bool send_all(int fd, const void *data, uint64_t size);
+bool recv_all(int fd, void *data, uint64_t size);
+bool send_reply(int fd, enum emu_status status, const uint64_t *r, const void *payload,
+                uint64_t size);
+
+/* requests.c: serve one request; false ends the connection. The lock is held. */
+bool serve(struct connection *connection, const struct emu_request *request, uint8_t *payload);
+
+/* stats.c: everything as JSON, malloc'ed; the lock is held. */
+char *stats_json(void);
+
+#endif

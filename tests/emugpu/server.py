@@ -1,0 +1,100 @@
+"""Start and stop the emulated GPU server, and ask it what it did."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "meson" / "tests" / "emugpu"
+KERNELS = Path(__file__).resolve().parent / "kernels.ptx"
+START_S = 10.0
+
+
+class EmulatedGpu:
+    """emugpud in a directory; a context manager.
+
+    directory: for its socket, short (a socket's path has at most 107 bytes).
+    model: a file of models/ without its suffix. trace: keep who computed when.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        model: str = "emu-h200-small",
+        devices: int = 1,
+        trace: bool = False,
+    ):
+        self.directory = directory.resolve()
+        self.model = model
+        self.devices = devices
+        self.trace_file = self.directory / "trace" if trace else None
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What a process needs in its environment to use the emulated GPU."""
+        path = [str(BUILD), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+        return {"EMUGPU_DIR": str(self.directory), "LD_LIBRARY_PATH": ":".join(path)}
+
+    def __enter__(self) -> EmulatedGpu:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.chmod(0o755)
+        command = [str(BUILD / "emugpud"), "--dir", str(self.directory)]
+        command += ["--model", self.model, "--devices", str(self.devices)]
+        if self.trace_file:
+            command += ["--trace", str(self.trace_file)]
+        read, write = os.pipe()
+        try:
+            with (self.directory / "emugpud.log").open("wb") as log:
+                self.process = subprocess.Popen(
+                    [*command, "--ready-fd", str(write)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=[write],
+                    start_new_session=True,
+                )
+            os.close(write)
+            ready = select.select([read], [], [], START_S)[0] and os.read(read, 16)
+        finally:
+            os.close(read)
+        if not ready:
+            log_text = (self.directory / "emugpud.log").read_text()
+            self.__exit__()
+            raise RuntimeError(f"emugpud did not start: {log_text}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(10)
+            self.process = None
+
+    def _control(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [str(BUILD / "emugpud"), "--ctl", str(self.directory), *arguments],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout
+
+    def stats(self) -> dict[str, Any]:
+        """{"devices": [...], "processes": [...]}: bytes moved, ns busy; ended processes too."""
+        answer: dict[str, Any] = json.loads(self._control("stats"))
+        return answer
+
+    def fail(self, device: int, fault: str) -> None:
+        """Inject a fault: "lost" (stays until the server ends) or "oom" (the next allocation)."""
+        self._control("fail", str(device), fault)
+
+    def trace(self) -> list[tuple[int, int, int, int]]:
+        """(device, pid, start ns, end ns) of every slice that computed; needs trace=True."""
+        assert self.trace_file is not None
+        rows = self.trace_file.read_text().split("\n")[:-1]
+        return [(int(d), int(p), int(s), int(e)) for d, p, s, e in (row.split() for row in rows)]
