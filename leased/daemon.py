@@ -1,0 +1,276 @@
+"""gpu-leased: the daemon of a node. asyncio around the leases: sockets, systemd, the store."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import grp
+import logging
+import os
+import re
+import signal
+import socket
+import sqlite3
+import sys
+import time
+from pathlib import Path
+
+from systemd import daemon as sd
+
+from leased import __version__, accounting, config, devices
+from leased.admin import Admin
+from leased.arbiter import Tick
+from leased.errors import Refused
+from leased.leases import Leases
+from leased.sockets import AdminConnection, ClientConnection, Listener, listen
+from leased.store import Store, TenantRecord
+
+log = logging.getLogger("gpu-leased")
+
+GRACE_NS = 1_000_000_000  # after a restart: holders come back before anybody is granted
+CHECKPOINT_S = 1.0
+GHOSTS_S = 60.0
+RETRY_FIRST_S = 0.5
+RETRY_LAST_S = 60.0
+EPOCH_MARGIN = 1_000_000  # more grants than can happen between two checkpoints
+FINISHED = re.compile(
+    r"JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY|BOOT_FAIL|DEADLINE)"
+)
+
+
+def set_up_logging(debug: bool) -> None:
+    """The journal when systemd started us, standard error otherwise."""
+    handler: logging.Handler
+    if os.environ.get("JOURNAL_STREAM"):
+        from systemd.journal import JournalHandler
+
+        handler = JournalHandler(SYSLOG_IDENTIFIER="gpu-leased")
+    else:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG if debug else logging.INFO)
+
+
+def inherited_sockets() -> dict[str, socket.socket]:
+    """Sockets of systemd's socket activation, by the name in the .socket unit."""
+    given = sd.listen_fds_with_names(unset_environment=True)
+    return {name: socket.socket(fileno=fd) for fd, name in given.items()}
+
+
+class Daemon:
+    """Everything of one running daemon."""
+
+    def __init__(self, path: Path, settings: config.Config):
+        self.path = path
+        self.config = settings
+        self.loop = asyncio.get_running_loop()
+        self.gpus = devices.discover(settings)
+        self.store = Store(settings.state_dir / "usage.db")
+        open_before = self.store.open_tenants()
+        self.leases = Leases(
+            self.gpus,
+            time.monotonic_ns,
+            self.store.epoch() + EPOCH_MARGIN,
+            GRACE_NS if open_before else 0,
+        )
+        self.leases.on_deadline = self._arm
+        self.timer: asyncio.TimerHandle | None = None
+        gid = grp.getgrnam(settings.admin_group).gr_gid if settings.admin_group else -1
+        self.admin = Admin(
+            settings, self.gpus, self.leases, self.store, self.reload, self.job_ended, gid
+        )
+        for record in open_before:
+            self.admin.restore(record)
+        self.listeners: list[Listener] = []
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.work = asyncio.Event()  # there is usage to write
+        self.stopping = asyncio.Event()
+
+    # -- life -------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve until SIGTERM. Leases stay where they are: the clients come back."""
+        self._listen()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self.loop.add_signal_handler(number, self.stopping.set)
+        self.loop.add_signal_handler(signal.SIGHUP, self.reload)
+        self._start(self._checkpoint())
+        self._start(self._write_usage())
+        self._start(self._find_ghosts())
+        sd.notify(f"READY=1\nSTATUS={len(self.gpus)} GPUs, {len(self.leases.tenants)} tenants")
+        log.info(
+            "gpu-leased %s: %s", __version__, ", ".join(f"{g.index}: {g.name}" for g in self.gpus)
+        )
+        await self.stopping.wait()
+        sd.notify("STOPPING=1")
+        self._stop()
+
+    def _listen(self) -> None:
+        run = self.config.runtime_dir
+        run.mkdir(parents=True, exist_ok=True)
+        given = inherited_sockets()
+        admin_mode = 0o660 if self.admin.admin_gid >= 0 else 0o600
+        tenant = given.get("tenant") or listen(run / "tenant.sock", 0o666)
+        admin = given.get("admin") or listen(run / "admin.sock", admin_mode, self.admin.admin_gid)
+        self.listeners = [
+            Listener(
+                tenant,
+                self.loop,
+                lambda s: ClientConnection(s, self.loop, self.leases, self.admin.find),
+            ),
+            Listener(admin, self.loop, lambda s: AdminConnection(s, self.loop, self.admin.handle)),
+        ]
+
+    def _start(self, coroutine: object) -> None:
+        task: asyncio.Task[None] = self.loop.create_task(coroutine)  # type: ignore[arg-type]
+        self.tasks.add(task)
+
+    def _stop(self) -> None:
+        self._save()
+        if self.timer:
+            self.timer.cancel()
+        for task in self.tasks:
+            task.cancel()
+        for listener in self.listeners:
+            listener.close()
+        self.store.close()
+
+    def reload(self) -> None:
+        """Read the configuration again: defaults and limits of jobs to come."""
+        sd.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        try:
+            fresh = config.load(self.path)
+            self.admin.config = dataclasses.replace(
+                fresh, runtime_dir=self.config.runtime_dir, state_dir=self.config.state_dir
+            )
+            log.info("configuration read again from %s", self.path)
+        except Refused as fault:
+            log.error("the old configuration stays: %s", fault.sentence())
+        sd.notify("READY=1")
+
+    # -- time -------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """One timer, for the arbiter's next deadline; none when there is none."""
+        if self.timer:
+            self.timer.cancel()
+            self.timer = None
+        due = self.leases.arbiter.next_deadline()
+        if due is not None:
+            delay = max(0.0, (due - time.monotonic_ns()) / 1e9)
+            self.timer = self.loop.call_later(delay, self.leases.run, Tick())
+
+    async def _checkpoint(self) -> None:
+        """Usage to disk, and a sign of life to systemd's watchdog."""
+        watchdog = int(os.environ.get("WATCHDOG_USEC", "0"))
+        while True:
+            await asyncio.sleep(CHECKPOINT_S)
+            if self.leases.tenants:
+                self._save()
+            if watchdog:
+                sd.notify("WATCHDOG=1")
+
+    def _save(self) -> None:
+        try:
+            self.store.save(self.leases.usage(), self.leases.arbiter.epoch)
+        except sqlite3.Error as fault:
+            # A full disk stops no lease; the next checkpoint tries again.
+            log.error("usage cannot be stored: %s", fault)
+
+    # -- the end of jobs ----------------------------------------------------------
+
+    def job_ended(self, job_id: int) -> None:
+        """Close the tenant; its usage goes to the store, then to Slurm."""
+        usage = self.leases.close(job_id)
+        try:
+            self.store.close_tenant(job_id, usage)
+        except sqlite3.Error as fault:
+            log.error("usage of job %d cannot be stored: %s", job_id, fault)
+        self.work.set()
+
+    def _slurm_env(self) -> dict[str, str]:
+        return {"SLURM_CONF": self.config.slurm_conf} if self.config.slurm_conf else {}
+
+    async def _write_usage(self) -> None:
+        """Write what waits into Slurm's accounting, again and again until it is there."""
+        delay = RETRY_FIRST_S
+        while True:
+            waiting = self.store.unwritten()
+            done = [await self._write_one(record) for record in waiting]
+            if all(done):
+                self.work.clear()
+                if not self.store.unwritten():
+                    delay = RETRY_FIRST_S
+                    await self.work.wait()
+            else:
+                delay = RETRY_FIRST_S if any(done) else min(delay * 2, RETRY_LAST_S)
+                self.work.clear()
+                # A job that ends meanwhile is tried at once.
+                waiter = asyncio.ensure_future(self.work.wait())
+                await asyncio.wait([waiter], timeout=delay)
+                waiter.cancel()
+
+    async def _write_one(self, record: TenantRecord) -> bool:
+        try:
+            if not await accounting.write(record, self._slurm_env()):
+                return False
+        except (Refused, OSError) as fault:
+            log.warning(
+                "usage of job %d is not in Slurm's accounting yet: %s", record.job_id, fault
+            )
+            return False
+        self.store.mark_written(record.job_id)
+        log.info("usage of job %d is in Slurm's accounting", record.job_id)
+        return True
+
+    async def _find_ghosts(self) -> None:
+        """Tenants whose job ended without our hearing of it, at the start and every minute."""
+        while True:
+            for job_id in list(self.leases.tenants):
+                if await self._job_is_over(job_id) and job_id in self.leases.tenants:
+                    log.info("job %d ended unnoticed", job_id)
+                    self.job_ended(job_id)
+            await asyncio.sleep(GHOSTS_S)
+
+    async def _job_is_over(self, job_id: int) -> bool:
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *("scontrol", "show", "job", "-o", str(job_id)),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=dict(os.environ) | self._slurm_env(),
+            )
+            out, err = await asyncio.wait_for(child.communicate(), 30)
+        except (OSError, TimeoutError):
+            return False  # nobody to ask: the job stays
+        return bool(FINISHED.search(out.decode())) or b"Invalid job id" in err
+
+
+async def serve(path: Path, settings: config.Config) -> None:
+    await Daemon(path, settings).run()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="gpu-leased", description="The GPU lease daemon of a node."
+    )
+    parser.add_argument("--config", type=Path, default=config.DEFAULT_PATH)
+    parser.add_argument("--debug", action="store_true", help="log more")
+    parser.add_argument("--version", action="version", version=__version__)
+    arguments = parser.parse_args()
+    set_up_logging(arguments.debug)
+    try:
+        asyncio.run(serve(arguments.config, config.load(arguments.config)))
+    except Refused as fault:
+        print(f"gpu-leased: {fault.sentence()}", file=sys.stderr)
+        return 1
+    except (OSError, KeyError, sqlite3.Error) as fault:
+        print(f"gpu-leased: cannot start: {fault}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

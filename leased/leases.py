@@ -1,0 +1,231 @@
+"""Tenants and their clients: carries events to the arbiter and its actions to the processes."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from leased import arbiter, wire
+from leased.arbiter import Arbiter, Usage
+from leased.devices import Gpu
+from leased.residency import GIB
+
+log = logging.getLogger("gpu-leased")
+
+
+class Client(Protocol):
+    """One process of a tenant, as its connection shows it."""
+
+    wants: bool
+    held: int  # epoch of the lease it holds, else 0
+    memory: dict[str, tuple[int, int]]
+
+    def send(self, message: bytes) -> None: ...
+
+
+@dataclass
+class Tenant:
+    """One job on this node. totals: bytes the job sees on each device of its gang."""
+
+    job_id: int
+    uid: int
+    options: str
+    lock: str
+    quantum_ns: int
+    oversub: bool
+    totals: Mapping[str, int]
+    clients: list[Client] = field(default_factory=list)
+    idle_ns: int | None = None  # what the holder was told while contended
+    contended: bool = False
+
+    @property
+    def gang(self) -> tuple[str, ...]:
+        return tuple(self.totals)
+
+
+class Leases:
+    """All tenants of the node. Not thread-safe; `clock` gives monotonic ns."""
+
+    def __init__(
+        self, gpus: list[Gpu], clock: Callable[[], int], first_epoch: int = 1, grace_ns: int = 0
+    ):
+        self.gpus = gpus
+        self.clock = clock
+        self.tenants: dict[int, Tenant] = {}
+        now = clock()
+        self.arbiter = Arbiter(
+            {gpu.uuid: gpu.usable for gpu in gpus}, first_epoch, now, now + grace_ns
+        )
+        for gpu in gpus:
+            if gpu.link_gib_s:
+                self.arbiter.devices[gpu.uuid].residency.link_bytes_s = gpu.link_gib_s * GIB
+        self.events: deque[arbiter.Event] = deque()
+        self.busy = False
+        self.on_deadline: Callable[[], None] = lambda: None
+
+    # -- events -----------------------------------------------------------------
+
+    def run(self, *events: arbiter.Event) -> None:
+        """Handle events and all that follows from them."""
+        self.events.extend(events)
+        if self.busy:
+            return  # the outer call goes on with them
+        self.busy = True
+        try:
+            while self.events:
+                for action in self.arbiter.handle(self.events.popleft(), self.clock()):
+                    self._perform(action)
+        finally:
+            self.busy = False
+        self.on_deadline()
+
+    def open(self, tenant: Tenant, usage: Mapping[str, Usage] | None = None) -> None:
+        """A tenant begins, or goes on after a restart with the usage it had."""
+        self.tenants[tenant.job_id] = tenant
+        self.run(
+            arbiter.Opened(tenant.job_id, tenant.gang, tenant.lock, tenant.quantum_ns),
+        )
+        for uuid, used in (usage or {}).items():
+            self.arbiter.tenants[tenant.job_id].usage[uuid] = used
+
+    def close(self, job_id: int) -> dict[str, Usage]:
+        """The tenant is over: its usage. Clients that are left are on their own."""
+        self.run(arbiter.Tick())  # up to now
+        usage = dict(self.arbiter.tenants[job_id].usage)
+        self.tenants.pop(job_id)
+        self.run(arbiter.Closed(job_id))
+        return usage
+
+    def usage(self) -> dict[int, dict[str, Usage]]:
+        """Usage of all tenants up to now."""
+        self.run(arbiter.Tick())
+        return {job_id: dict(t.usage) for job_id, t in self.arbiter.tenants.items()}
+
+    # -- clients ----------------------------------------------------------------
+
+    def attach(self, tenant: Tenant, client: Client, hello: wire.Hello) -> None:
+        """A process said HELLO: greet it, take over what it says of itself."""
+        tenant.clients.append(client)
+        client.send(wire.welcome(wire.Gang(tenant.job_id, tenant.oversub, tenant.totals)))
+        client.memory = hello.memory
+        self._memory_changed(tenant, client)
+        if hello.held_epoch:
+            self._adopt(tenant, client, hello.held_epoch)
+        if hello.wants:
+            self.request(tenant, client)
+
+    def _adopt(self, tenant: Tenant, client: Client, epoch: int) -> None:
+        """It holds a lease of a daemon before this one. The device may be another's by now."""
+        client.held = epoch
+        state = self.arbiter.tenants[tenant.job_id]
+        if state.lease is None:
+            self.run(arbiter.Adopted(tenant.job_id, epoch))
+        if state.lease is None or state.lease.epoch != epoch:
+            client.send(wire.revoke(epoch, arbiter.DRAIN_NS))
+
+    def request(self, tenant: Tenant, client: Client) -> None:
+        """A thread of the process waits at its gate."""
+        client.wants = True
+        lease = self.arbiter.tenants[tenant.job_id].lease
+        if lease is None:
+            self.run(arbiter.Requested(tenant.job_id))
+        elif not lease.revoked:
+            quantum = tenant.quantum_ns
+            self._give(
+                tenant, client, arbiter.Grant(tenant.job_id, lease.epoch, False, quantum, {})
+            )
+        # A revoked lease ends soon; the request is made again then.
+
+    def released(self, tenant: Tenant, client: Client, message: wire.Released) -> None:
+        """The process has closed its gate and drained."""
+        if message.epoch != client.held:
+            return
+        client.held = 0
+        for uuid in tenant.gang if message.prefetch_bytes else ():
+            residency = self.arbiter.devices[uuid].residency
+            residency.measured(message.prefetch_bytes // len(tenant.gang), message.prefetch_ns)
+        self._check_released(tenant, message.epoch)
+
+    def memory(self, tenant: Tenant, client: Client, message: wire.Memory) -> None:
+        client.memory = message.memory
+        self._memory_changed(tenant, client)
+
+    def detach(self, tenant: Tenant, client: Client) -> None:
+        """The connection ended: what the process held and had is free."""
+        if client not in tenant.clients:
+            return
+        tenant.clients.remove(client)
+        if self.tenants.get(tenant.job_id) is not tenant:
+            return
+        held, client.held, client.memory = client.held, 0, {}
+        self._memory_changed(tenant, client)
+        if held:
+            self._check_released(tenant, held)
+
+    def _check_released(self, tenant: Tenant, epoch: int) -> None:
+        if any(c.held for c in tenant.clients):
+            return
+        tenant.contended = False
+        self.run(arbiter.Released(tenant.job_id, epoch))
+        if any(c.wants for c in tenant.clients):
+            self.run(arbiter.Requested(tenant.job_id))
+
+    def _memory_changed(self, tenant: Tenant, client: Client) -> None:
+        for uuid in tenant.gang:
+            total = sum(sum(c.memory.get(uuid, (0, 0))) for c in tenant.clients)
+            self.run(arbiter.MemoryChanged(tenant.job_id, uuid, total))
+        for other in tenant.clients:
+            if other is not client:
+                other.send(wire.others(self._memory_beside(tenant, other)))
+        if client in tenant.clients and len(tenant.clients) > 1:
+            client.send(wire.others(self._memory_beside(tenant, client)))
+
+    def _memory_beside(self, tenant: Tenant, client: Client) -> dict[str, tuple[int, int]]:
+        beside = [c.memory for c in tenant.clients if c is not client]
+        return {
+            uuid: (
+                sum(m.get(uuid, (0, 0))[0] for m in beside),
+                sum(m.get(uuid, (0, 0))[1] for m in beside),
+            )
+            for uuid in tenant.gang
+        }
+
+    # -- actions ----------------------------------------------------------------
+
+    def _perform(self, action: arbiter.Action) -> None:
+        tenant = self.tenants.get(action.tenant)
+        if tenant is None:
+            return
+        if isinstance(action, arbiter.Grant):
+            tenant.contended = False
+            wanting = [c for c in tenant.clients if c.wants]
+            for client in wanting:
+                self._give(tenant, client, action)
+            if not wanting:  # whoever asked is gone
+                self.events.append(arbiter.Released(action.tenant, action.epoch))
+        elif isinstance(action, arbiter.Contend):
+            tenant.contended, tenant.idle_ns = action.idle_ns is not None, action.idle_ns
+            self._tell(tenant, wire.contended(action.epoch, action.idle_ns))
+        elif isinstance(action, arbiter.Revoke):
+            self._tell(tenant, wire.revoke(action.epoch, action.drain_ns))
+            if not any(c.held for c in tenant.clients):
+                self.events.append(arbiter.Released(action.tenant, action.epoch))
+        else:
+            log.warning(
+                "job %d (uid %d) has not released its lease %d within %g s of its revoke",
+                *(tenant.job_id, tenant.uid, action.epoch, arbiter.DRAIN_NS / 1e9),
+            )
+
+    def _give(self, tenant: Tenant, client: Client, grant: arbiter.Grant) -> None:
+        client.wants, client.held = False, grant.epoch
+        client.send(wire.grant(grant.epoch, grant.quantum_ns, grant.shared, grant.prefetch))
+        if tenant.contended:
+            client.send(wire.contended(grant.epoch, tenant.idle_ns))
+
+    def _tell(self, tenant: Tenant, message: bytes) -> None:
+        for client in list(tenant.clients):
+            if client.held:
+                client.send(message)

@@ -1,0 +1,187 @@
+"""The messages of shim/wire.h as Python sees them; sizes and numbers come from the header."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from _gpulease import ffi, lib
+
+MAX_MESSAGE: int = lib.GL_MAX_MESSAGE
+IDLE_NEVER: int = lib.GL_IDLE_NEVER
+
+
+class WireError(Exception):
+    """A message that makes no sense; the text says what."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    held_epoch: int
+    wants: bool
+    memory: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """By device UUID: (evictable bytes, fixed bytes)."""
+
+    memory: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Request:
+    pass
+
+
+@dataclass(frozen=True)
+class Released:
+    epoch: int
+    idle: bool
+    drain_ns: int
+    prefetch_bytes: int
+    prefetch_ns: int
+
+
+Message = Hello | Memory | Request | Released
+
+
+@dataclass(frozen=True)
+class Gang:
+    """What WELCOME says: the devices and how much memory the job sees on each."""
+
+    job_id: int
+    oversub: bool
+    totals: Mapping[str, int] = field(default_factory=dict)
+
+
+def uuid_text(raw: bytes) -> str:
+    """16 bytes as NVML writes them."""
+    h = raw.hex()
+    return f"GPU-{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+
+
+def uuid_bytes(text: str) -> bytes:
+    """NVML's text (GPU-... or MIG-...) as 16 bytes."""
+    return bytes.fromhex(text.split("-", 1)[1].replace("-", ""))
+
+
+def _devices(message: Any) -> dict[str, tuple[int, int]]:
+    if message.n_devices > lib.GL_MAX_DEVICES:
+        raise WireError(f"{message.n_devices} devices in one message")
+    return {
+        uuid_text(bytes(ffi.buffer(entry.uuid))): (int(entry.bytes), int(entry.fixed))
+        for entry in (message.devices[i] for i in range(message.n_devices))
+    }
+
+
+def _cast(data: bytes, name: str) -> Any:
+    if len(data) != ffi.sizeof(f"struct {name}"):
+        raise WireError(f"{name} has {len(data)} bytes")
+    return ffi.from_buffer(f"struct {name} *", data)
+
+
+def check_header(data: bytes) -> int:
+    """The type of a message whose header is sound; WireError otherwise."""
+    if len(data) < ffi.sizeof("struct gl_header"):
+        raise WireError(f"a message of {len(data)} bytes")
+    header = ffi.from_buffer("struct gl_header *", data[: ffi.sizeof("struct gl_header")])
+    if header.magic != lib.GL_MAGIC or header.length != len(data):
+        raise WireError("no header of ours")
+    if header.version != lib.GL_VERSION:
+        raise WireError(
+            f"protocol version {header.version}; this gpu-leased speaks version {lib.GL_VERSION}: "
+            "restart the job, or the daemon, so that both are of one release"
+        )
+    return int(header.type)
+
+
+def parse(data: bytes) -> Message:
+    """A client's message. WireError: not one of ours, in whatever way."""
+    kind = check_header(data)
+    if kind == lib.GL_HELLO:
+        hello = _cast(data, "gl_hello")
+        wants = bool(hello.flags & lib.GL_HELLO_WANTS)
+        return Hello(int(hello.held_epoch), wants, _devices(hello))
+    if kind == lib.GL_MEMORY:
+        return Memory(_devices(_cast(data, "gl_memory")))
+    if kind == lib.GL_REQUEST:
+        _cast(data, "gl_header")
+        return Request()
+    if kind == lib.GL_RELEASED:
+        m = _cast(data, "gl_released")
+        if m.reason not in (lib.GL_RELEASE_REVOKED, lib.GL_RELEASE_IDLE):
+            raise WireError(f"release for reason {m.reason}")
+        idle = m.reason == lib.GL_RELEASE_IDLE
+        return Released(
+            int(m.epoch), idle, int(m.drain_ns), int(m.prefetch_bytes), int(m.prefetch_ns)
+        )
+    raise WireError(f"message type {kind} is not a client's")
+
+
+def _new(name: str, kind: int) -> Any:
+    message = ffi.new(f"struct {name} *")
+    message.header.magic = lib.GL_MAGIC
+    message.header.version = lib.GL_VERSION
+    message.header.type = kind
+    message.header.length = ffi.sizeof(f"struct {name}")
+    return message
+
+
+def _fill(message: Any, amounts: Mapping[str, tuple[int, int]]) -> None:
+    message.n_devices = len(amounts)
+    for entry, (uuid, (size, fixed)) in zip(message.devices, amounts.items(), strict=False):
+        ffi.buffer(entry.uuid)[:] = uuid_bytes(uuid)
+        entry.bytes = size
+        entry.fixed = fixed
+
+
+def _bytes(message: Any) -> bytes:
+    return bytes(ffi.buffer(message))
+
+
+def welcome(gang: Gang) -> bytes:
+    message = _new("gl_welcome", lib.GL_WELCOME)
+    message.job_id = gang.job_id
+    message.flags = lib.GL_WELCOME_OVERSUB if gang.oversub else 0
+    _fill(message, {uuid: (total, 0) for uuid, total in gang.totals.items()})
+    return _bytes(message)
+
+
+def refused(code: int, reason: str) -> bytes:
+    """The reason is cut to what fits."""
+    message = _new("gl_refused", lib.GL_REFUSED)
+    message.code = code
+    text = reason.encode()[: lib.GL_REASON_BYTES - 1]
+    ffi.buffer(message.reason)[: len(text)] = text
+    return _bytes(message)
+
+
+def grant(epoch: int, quantum_ns: int, shared: bool, prefetch: Mapping[str, int]) -> bytes:
+    message = _new("gl_grant", lib.GL_GRANT)
+    message.epoch = epoch
+    message.quantum_ns = quantum_ns
+    message.flags = lib.GL_GRANT_SHARED if shared else 0
+    _fill(message, {uuid: (size, 0) for uuid, size in prefetch.items()})
+    return _bytes(message)
+
+
+def revoke(epoch: int, drain_ns: int) -> bytes:
+    message = _new("gl_revoke", lib.GL_REVOKE)
+    message.epoch = epoch
+    message.deadline_ns = drain_ns
+    return _bytes(message)
+
+
+def contended(epoch: int, idle_ns: int | None) -> bytes:
+    message = _new("gl_contended", lib.GL_CONTENDED)
+    message.epoch = epoch
+    message.idle_ns = IDLE_NEVER if idle_ns is None else idle_ns
+    return _bytes(message)
+
+
+def others(memory: Mapping[str, tuple[int, int]]) -> bytes:
+    message = _new("gl_memory", lib.GL_OTHERS)
+    _fill(message, memory)
+    return _bytes(message)
