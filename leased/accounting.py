@@ -77,6 +77,8 @@ async def write(record: TenantRecord, env: Mapping[str, str]) -> bool:
 
 
 def main() -> int:
+    # Slurm's own plugins expect the symbols of libslurm to be global.
+    sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)
     try:
         from _gpulease_slurmdb import ffi, lib
     except ImportError as fault:

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from leased import __version__, arbiter, options
@@ -106,6 +107,10 @@ class Admin:
     def _new_tenant(self, job_id: int, request: dict[str, Any]) -> Tenant:
         if len(self.leases.tenants) >= TENANTS:
             raise Refused(f"this node has {TENANTS} sharing jobs already", "try again later")
+        if not Path(self.config.preload).is_file():
+            raise Refused(
+                f"no interposer at {self.config.preload}", "set daemon.preload in the config"
+            )
         gang = self._gang(request)
         text = get_text(request, "options")
         wanted = options.parse(text).over(self.config.defaults)

@@ -28,8 +28,8 @@ log = logging.getLogger("gpu-leased")
 BACKLOG = 512
 LONGEST_REQUEST = 65_536
 CLIENTS_PER_TENANT = 256
-BURST = 512  # messages that a client may send at once
-RATE_PER_S = 512.0  # and how fast it may go on
+BURST = 4096  # messages that a client may send at once
+RATE_PER_S = 4096.0  # and how fast it may go on
 
 
 def listen(path: Path, mode: int, group: int = -1) -> socket.socket:

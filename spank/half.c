@@ -1,0 +1,55 @@
+/* half.c: start Python inside slurmstepd and call the Python half through cffi.
+ *
+ * Python is started by us, isolated: a user's PYTHONHOME must not end a job,
+ * signal handlers stay Slurm's, and nothing is imported but what we name.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "share.h"
+
+#include <slurm/slurm.h>
+
+/* Made by cffi from register.py; see build_half.py. */
+extern int gpu_share_ask(const char *admin_socket, unsigned job_id, unsigned uid, unsigned gid,
+                         unsigned nodes, unsigned shards, const char *step, const char *gpus,
+                         const char *options, char *reply, size_t size);
+
+static const wchar_t *const search_path[] = {PYTHON_PATHS};
+
+static bool start_python(void)
+{
+	PyConfig config;
+	PyStatus status;
+
+	if (Py_IsInitialized())
+		return true;
+	PyConfig_InitIsolatedConfig(&config);
+	config.install_signal_handlers = 0;
+	config.site_import = 0;
+	config.write_bytecode = 0;
+	config.module_search_paths_set = 1;
+	status = PyConfig_SetString(&config, &config.executable, PYTHON_EXECUTABLE);
+	for (size_t i = 0;
+	     i < sizeof(search_path) / sizeof(search_path[0]) && !PyStatus_Exception(status); i++)
+		status = PyWideStringList_Append(&config.module_search_paths, search_path[i]);
+	if (!PyStatus_Exception(status))
+		status = Py_InitializeFromConfig(&config);
+	PyConfig_Clear(&config);
+	if (PyStatus_Exception(status)) {
+		slurm_error("gpu-share: Python does not start: %s",
+		            status.err_msg ? status.err_msg : "?");
+		return false;
+	}
+	PyEval_SaveThread(); /* cffi takes the lock itself */
+	return true;
+}
+
+__attribute__((visibility("default"))) int gpu_share_register(const struct registration *r,
+                                                              char *reply, size_t size)
+{
+	if (!start_python())
+		return -1;
+	return gpu_share_ask(r->admin_socket, r->job_id, r->uid, r->gid, r->nodes, r->shards,
+	                     r->step, r->gpus, r->options, reply, size);
+}
