@@ -1,0 +1,45 @@
+/* debug.c: the only two ways to say anything, both without stdio's locks. */
+#include "shim.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static void say(const char *format, va_list args)
+{
+	char text[512];
+	int kept = errno, n = snprintf(text, sizeof(text), "gpu-lease[%d]: ", (int)getpid());
+	int m = vsnprintf(text + n, sizeof(text) - (size_t)n - 1, format, args);
+
+	n += m < (int)sizeof(text) - n - 1 ? m : (int)sizeof(text) - n - 2;
+	text[n++] = '\n';
+	if (write(STDERR_FILENO, text, (size_t)n) < 0) {
+		/* nobody to tell */
+	}
+	errno = kept;
+}
+
+void debug(const char *format, ...)
+{
+	static int enabled = -1;
+	va_list args;
+
+	if (enabled < 0)
+		enabled = getenv("GPU_LEASE_DEBUG") != NULL;
+	if (!enabled)
+		return;
+	va_start(args, format);
+	say(format, args);
+	va_end(args);
+}
+
+void complain(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	say(format, args);
+	va_end(args);
+}

@@ -1,0 +1,139 @@
+/* gate.c: the slow side of the gate: slots of threads, opening, closing, waiting. */
+#include "shim.h"
+
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define LOOK_AGAIN_US 50
+
+atomic_int gate_is_open;
+__thread struct thread_slot *my_slot __attribute__((tls_model("initial-exec")));
+bool gate_needs_fence;
+
+static _Atomic(struct thread_slot *) slots;
+static pthread_key_t slot_key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void thread_ends(void *value)
+{
+	struct thread_slot *slot = value;
+
+	my_slot = NULL;
+	slot->depth = 0;
+	atomic_store(&slot->inside, 0);
+	atomic_store(&slot->used, false);
+}
+
+static void set_up(void)
+{
+	pthread_key_create(&slot_key, thread_ends);
+	gate_needs_fence =
+	    syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0;
+}
+
+/* A slot that an ended thread has left, or a new one. Slots are never freed, so
+ * the closer can walk the list without a lock. */
+struct thread_slot *gate_new_slot(void)
+{
+	struct thread_slot *slot;
+	int kept = errno;
+
+	pthread_once(&once, set_up);
+	for (slot = atomic_load(&slots); slot; slot = slot->next) {
+		bool unused = false;
+
+		if (atomic_compare_exchange_strong(&slot->used, &unused, true))
+			break;
+	}
+	if (!slot) {
+		slot = calloc(1, sizeof(*slot));
+		if (!slot)
+			abort(); /* the host is out of memory for forty bytes */
+		atomic_store(&slot->used, true);
+		slot->next = atomic_load(&slots);
+		while (!atomic_compare_exchange_weak(&slots, &slot->next, slot))
+			;
+	}
+	pthread_setspecific(slot_key, slot);
+	my_slot = slot;
+	errno = kept;
+	return slot;
+}
+
+static void count_call(struct thread_slot *slot)
+{
+	atomic_fetch_add_explicit(&slot->calls, 1, memory_order_relaxed);
+}
+
+CUresult gate_wait(struct thread_slot *slot, CUstream stream)
+{
+	int kept = errno;
+	CUresult result;
+
+	for (;;) {
+		atomic_store_explicit(&slot->inside, 0, memory_order_release);
+		/* What is captured does not execute, and a drain waits for its end. */
+		if (stream_captures(stream)) {
+			errno = kept;
+			return CUDA_SUCCESS;
+		}
+		result = client_need_lease();
+		if (result)
+			break;
+		atomic_store_explicit(&slot->inside, 1, memory_order_relaxed);
+		atomic_thread_fence(memory_order_seq_cst);
+		if (atomic_load_explicit(&gate_is_open, memory_order_acquire)) {
+			count_call(slot);
+			errno = kept;
+			return CUDA_SUCCESS;
+		}
+	}
+	slot->depth--;
+	errno = kept;
+	return result;
+}
+
+void gate_open(void)
+{
+	atomic_store_explicit(&gate_is_open, 1, memory_order_seq_cst);
+}
+
+void gate_close(void)
+{
+	atomic_store_explicit(&gate_is_open, 0, memory_order_seq_cst);
+	if (gate_needs_fence)
+		atomic_thread_fence(memory_order_seq_cst);
+	else
+		syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next)
+		while (atomic_load_explicit(&slot->inside, memory_order_acquire))
+			usleep(LOOK_AGAIN_US);
+}
+
+unsigned long gate_calls(void)
+{
+	unsigned long calls = 0;
+
+	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next) {
+		calls += atomic_load_explicit(&slot->calls, memory_order_relaxed);
+		/* A thread inside counts as a call that goes on. */
+		calls += (unsigned long)atomic_load_explicit(&slot->inside, memory_order_acquire);
+	}
+	return calls;
+}
+
+/* In the child only the forking thread lives; it holds nothing. */
+void gate_after_fork(void)
+{
+	atomic_store(&gate_is_open, 0);
+	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next) {
+		atomic_store(&slot->inside, 0);
+		slot->depth = 0;
+		if (slot != my_slot)
+			atomic_store(&slot->used, false);
+	}
+}
