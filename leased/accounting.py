@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 from leased.arbiter import Usage
 from leased.errors import Refused
@@ -49,7 +50,7 @@ def merged(existing: str, ours: str) -> str:
     return text
 
 
-def parse_comment(text: str) -> dict[str, object]:
+def parse_comment(text: str) -> dict[str, Any]:
     """Our part of an AdminComment; {} when there is none."""
     _, mark, ours = text.partition(MARK)
     return dict(json.loads(ours)) if mark else {}

@@ -39,6 +39,14 @@ FINISHED = re.compile(
 )
 
 
+def notify(state: str) -> None:
+    """Tell the service manager, if there is one; one that has gone is no fault of ours."""
+    try:
+        sd.notify(state)
+    except OSError as fault:
+        log.warning("cannot notify the service manager: %s", fault)
+
+
 def set_up_logging(debug: bool) -> None:
     """The journal when systemd started us, standard error otherwise."""
     handler: logging.Handler
@@ -99,12 +107,12 @@ class Daemon:
         self._start(self._checkpoint())
         self._start(self._write_usage())
         self._start(self._find_ghosts())
-        sd.notify(f"READY=1\nSTATUS={len(self.gpus)} GPUs, {len(self.leases.tenants)} tenants")
+        notify(f"READY=1\nSTATUS={len(self.gpus)} GPUs, {len(self.leases.tenants)} tenants")
         log.info(
             "gpu-leased %s: %s", __version__, ", ".join(f"{g.index}: {g.name}" for g in self.gpus)
         )
         await self.stopping.wait()
-        sd.notify("STOPPING=1")
+        notify("STOPPING=1")
         self._stop()
 
     def _listen(self) -> None:
@@ -139,7 +147,7 @@ class Daemon:
 
     def reload(self) -> None:
         """Read the configuration again: defaults and limits of jobs to come."""
-        sd.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         try:
             fresh = config.load(self.path)
             self.admin.config = dataclasses.replace(
@@ -148,7 +156,7 @@ class Daemon:
             log.info("configuration read again from %s", self.path)
         except Refused as fault:
             log.error("the old configuration stays: %s", fault.sentence())
-        sd.notify("READY=1")
+        notify("READY=1")
 
     # -- time -------------------------------------------------------------------
 
@@ -170,7 +178,7 @@ class Daemon:
             if self.leases.tenants:
                 self._save()
             if watchdog:
-                sd.notify("WATCHDOG=1")
+                notify("WATCHDOG=1")
 
     def _save(self) -> None:
         try:

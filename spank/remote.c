@@ -125,7 +125,7 @@ static void describe_step(spank_t sp, struct registration *r, char step[32], cha
 
 void remote_register(spank_t sp, const struct arguments *arguments, const char *option)
 {
-	static char reply[REPLY_BYTES], step[32], gpus[1024], shards[32];
+	static char reply[REPLY_BYTES], step[32], gpus[1024], shards[32], nodes[32];
 	struct registration r = {.admin_socket = arguments->admin_socket, .options = option};
 	half_function *half;
 	uid_t uid = 0;
@@ -137,7 +137,11 @@ void remote_register(spank_t sp, const struct arguments *arguments, const char *
 	spank_get_item(sp, S_JOB_ID, &r.job_id);
 	spank_get_item(sp, S_JOB_UID, &uid);
 	spank_get_item(sp, S_JOB_GID, &gid);
+	/* In a batch step the item is 0 and slurmctld has set the variable. */
 	spank_get_item(sp, S_JOB_NNODES, &r.nodes);
+	get_env(sp, "SLURM_JOB_NUM_NODES", nodes, sizeof(nodes));
+	if (!r.nodes)
+		r.nodes = (uint32_t)strtoul(nodes, NULL, 10);
 	r.uid = uid;
 	r.gid = gid;
 	r.shards = (uint32_t)strtoul(shards, NULL, 10);

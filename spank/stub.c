@@ -19,11 +19,11 @@ static bool option_given;
 
 static int on_option(int value, const char *text, int remote);
 
-struct spank_option spank_options[] = {
+/* Registered by hand: Slurm looks at a table of this name in srun only, not in sbatch. */
+static struct spank_option options_table[] = {
     {"gpu-share", "KEY:VALUE[,KEY:VALUE...]|help",
      "share a GPU (with --gres=shard:N): tq, lock, mem, oversub, memory; help lists them", 1, 0,
      on_option},
-    SPANK_OPTIONS_TABLE_END,
 };
 
 static int set_time(const char *name, const char *value, uint64_t *out)
@@ -141,9 +141,17 @@ static bool submitting(void)
 
 int slurm_spank_init(spank_t sp, int ac, char **av)
 {
-	(void)sp;
-	/* On a node a bad argument is only logged: failing here would take the node down. */
-	return arguments_parse(ac, av, &arguments) && submitting() ? -1 : 0;
+	int result = arguments_parse(ac, av, &arguments);
+
+	if (!submitting() && spank_context() != S_CTX_REMOTE)
+		return 0;
+	if (spank_option_register(sp, &options_table[0]) != ESPANK_SUCCESS) {
+		slurm_error(
+		    "gpu-share: cannot register --gpu-share; is another plugin offering it?");
+		result = -1;
+	}
+	/* On a node a fault is only logged: failing here would take the node down. */
+	return submitting() ? result : 0;
 }
 
 int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)

@@ -22,7 +22,8 @@ from rich.console import Console
 
 from tests.demo import gpus, table
 from tests.demo.scenarios import JOBS, PLAN, Mode, Workload, heavy, light, modes
-from tests.slurm.cluster import PrivateSlurm
+from tests.slurm.cluster import SACCT_FIELDS, PrivateSlurm
+from tests.slurm.leased import Leased
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "tests" / "demo" / "job.py"
@@ -118,7 +119,7 @@ class Demo:
         self.console.print(f"  {workload.name:6} {mode.label:16} {makespan:6.1f} s")
 
     def job_result(self, job_id: int, mode: Mode, report: dict[str, Any]) -> dict[str, Any]:
-        """One job of result.json: Slurm's view, the usage in its accounting, the job's own checks."""
+        """One job of result.json: Slurm's view, its usage in the accounting, its own checks."""
         row = self.cluster.accounting(job_id, usage=mode.share is not None)
         used = {"lease_s": 0.0, "wait_s": 0.0, "handoffs": 0, "moved_bytes": 0}
         if mode.share is None:
@@ -127,7 +128,7 @@ class Demo:
         for device in row.usage.get("gpus", {}).values():
             for key in used:
                 used[key] += device[key]
-        moved = self.gpu.moved_bytes(job_id)
+        moved = self.gpu.moved_bytes(report.get("pid", 0))
         if moved is not None:
             used["moved_bytes"] = moved
         return {
@@ -148,7 +149,12 @@ def started(kind: str, console: Console) -> Iterator[tuple[PrivateSlurm, gpus.De
         gpu = stack.enter_context(gpus.choose(kind, OUT / "gpu"))
         console.print(f"GPU: {table.gpu_words(gpu.describe())}")
         console.print("starting munged, mariadbd, slurmdbd, slurmctld, slurmd and gpu-leased ...")
-        cluster = stack.enter_context(gpu.cluster(OUT / "slurm"))
+        slurm = PrivateSlurm(OUT / "slurm", gpu_files=gpu.files, env=gpu.env)
+        slurm.plugin_args.append(f"admin_socket={slurm.run_dir}/admin.sock")
+        cluster = stack.enter_context(slurm)
+        stack.enter_context(
+            Leased(OUT / "leased", slurm.run_dir, slurm.env, extra=gpu.device_config)
+        )
         console.print(f"Slurm {cluster.version} is up; all of it is under {OUT.relative_to(ROOT)}/")
         yield cluster, gpu
         console.print("stopping everything ...")
@@ -180,9 +186,7 @@ def main() -> int:
     (OUT / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     console.print()
     table.print_results(result, demo.modes, console)
-    console.print(
-        "\nWhat Slurm's accounting says (sacct -X -P -o JobID,JobName,State,ExitCode,Elapsed,AdminComment):"
-    )
+    console.print(f"\nWhat Slurm's accounting says (sacct -X -P -o {SACCT_FIELDS}):")
     for line in lines:
         console.print(line, soft_wrap=True, markup=False)
     console.print(f"\nwritten: {(OUT / 'result.json').relative_to(ROOT)}")

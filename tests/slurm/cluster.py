@@ -14,9 +14,11 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from leased.accounting import MARK, parse_comment
 from tests.slurm import conf
 from tests.slurm.processes import Daemon, StartError, wait_until
 
@@ -43,6 +45,18 @@ def slurm_version() -> tuple[int, int]:
     if not found:
         raise StartError(f"slurmctld -V says {said!r}; expected a version")
     return int(found[1]), int(found[2])
+
+
+SACCT_FIELDS = "JobID,JobName,State,ExitCode,Elapsed,AdminComment"
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """A job that has ended, as sacct shows it. usage: our part of its AdminComment."""
+
+    state: str
+    exit_code: str
+    usage: dict[str, Any]
 
 
 class PrivateSlurm:
@@ -303,6 +317,25 @@ class PrivateSlurm:
             "sacct", "-X", "-n", "-P", "-j", str(job_id), "-o", ",".join(fields), check=False
         ).stdout.splitlines()
         return dict(zip(fields, said[0].split("|"), strict=True)) if said else {}
+
+    def sacct_lines(self, job_ids: Sequence[int]) -> list[str]:
+        """What `sacct` prints of these jobs, with a header line."""
+        listed = ",".join(map(str, job_ids))
+        return self.run("sacct", "-X", "-P", "-j", listed, "-o", SACCT_FIELDS).stdout.splitlines()
+
+    def accounting(self, job_id: int, *, usage: bool) -> Accounting:
+        """The job in Slurm's accounting, once it has ended there and, if asked, has our usage."""
+        row: dict[str, str] = {}
+
+        def complete() -> bool:
+            nonlocal row
+            row = self.sacct(job_id, "State", "ExitCode", "AdminComment")
+            ended = bool(row) and row["State"].split(" ")[0] in FINISHED
+            return ended and (not usage or MARK in row["AdminComment"])
+
+        wait_until(f"sacct to show job {job_id}", complete, timeout=30, step=0.1)
+        found = parse_comment(row["AdminComment"]) if usage else {}
+        return Accounting(row["State"].split(" ")[0], row["ExitCode"], found)
 
 
 def answers(port: int) -> bool:
