@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 GIB = 1 << 30
 FIRST_GUESS_GIB_S = 10.0
 MEASURE_FROM_BYTES = 16 << 20
+# No link is faster; a prefetch that was had nothing to move.
+FASTEST_BYTES_S = 512 * GIB
 
 
 @dataclass
@@ -89,5 +91,6 @@ class Residency:
 
     def measured(self, moved: int, ns: int) -> None:
         """A prefetch moved so many bytes in so many ns: follow the link's speed slowly."""
-        if moved >= MEASURE_FROM_BYTES and ns > 0:
-            self.link_bytes_s += (moved / ns * 1e9 - self.link_bytes_s) * 0.25
+        if moved < MEASURE_FROM_BYTES or ns <= 0 or moved / ns * 1e9 > FASTEST_BYTES_S:
+            return
+        self.link_bytes_s += (moved / ns * 1e9 - self.link_bytes_s) * 0.25

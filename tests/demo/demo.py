@@ -42,7 +42,7 @@ class Pace:
     quantum_s: float
 
 
-FULL = Pace(phase_s=1.5, steps=4, light_s=9.0, kernel_s=0.004, quantum_s=3.0)
+FULL = Pace(phase_s=1.5, steps=5, light_s=5.0, kernel_s=0.004, quantum_s=3.0)
 QUICK = Pace(phase_s=0.5, steps=1, light_s=0.5, kernel_s=0.004, quantum_s=1.0)
 
 
@@ -169,7 +169,9 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     options = parse_arguments()
+    # Tables need this much; a narrower terminal wraps them, which is better than cutting.
     console = Console(highlight=False)
+    console.width = max(console.width, 108)
     pace = QUICK if options.quick else FULL
     with started(options.gpu, console) as (cluster, gpu):
         demo = Demo(cluster, gpu, pace, console)

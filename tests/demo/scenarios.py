@@ -13,6 +13,8 @@ JOBS = 2
 # managed memory and never more than is free: asking for more can hang a card.
 REAL_CAP_BYTES = 2 * GIB
 
+SWEEP_S = 0.375
+
 
 @dataclass(frozen=True)
 class Mode:
@@ -73,12 +75,12 @@ def heavy(total_bytes: int, round_s_per_byte: float, phase_s: float, steps: int)
     """Training: 0.95 of the memory, long steps over all of it, half of the time on the CPU.
 
     A kernel works on its data for about as long as a real training step does in
-    proportion to the time that moving the data takes (a quarter of a second
-    for one sweep over everything), so `sweeps` and `rounds` follow from the GPU.
+    proportion to the time that moving the data takes (SWEEP_S for one sweep over
+    everything), so `sweeps` and `rounds` follow from the GPU.
     """
     size = _aligned(0.95 * total_bytes)
     round_s = size * round_s_per_byte
-    rounds = max(1, round(0.25 / round_s))
+    rounds = max(1, round(SWEEP_S / round_s))
     sweeps = max(1, round(phase_s / (rounds * round_s)))
     piece = _aligned(max(16 * MIB, size / 16))
     return Workload("heavy", size, piece, steps, sweeps, 0, rounds, 1000 * phase_s)
