@@ -55,7 +55,11 @@ class Admin:
     admin_gid: int = -1
     started: float = field(default_factory=time.monotonic)
     # slurmstepd processes by pid, as they registered, with their job
-    stepds: dict[int, tuple[ProcessId, int]] = field(default_factory=dict)
+    stepds: dict[int, tuple[ProcessId, int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stepds = self.store.stepds()
+        self._forget_dead_stepds()
 
     def handle(self, request: dict[str, Any], peer: Peer) -> dict[str, Any]:
         """Serve one request. Refused: what is wrong with it."""
@@ -92,6 +96,7 @@ class Admin:
         if stepd is not None:
             self._forget_dead_stepds()
             self.stepds[peer.pid] = (stepd, job_id)
+            self.store.add_stepd(stepd, job_id)
         socket = self.config.runtime_dir / "tenant.sock"
         return {
             "tenant": job_id,

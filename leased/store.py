@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from leased.arbiter import Usage
+from leased.identity import ProcessId
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS tenants (
@@ -27,6 +28,11 @@ CREATE TABLE IF NOT EXISTS usage (
     uuid TEXT NOT NULL,
     usage TEXT NOT NULL,     -- JSON of arbiter.Usage
     PRIMARY KEY (job_id, uuid)
+);
+CREATE TABLE IF NOT EXISTS stepds (
+    pid INTEGER PRIMARY KEY, -- a slurmstepd that registered
+    start INTEGER NOT NULL,  -- its start, in clock ticks after boot
+    job_id INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS epochs (one INTEGER PRIMARY KEY CHECK (one = 1), epoch INTEGER NOT NULL);
 """
@@ -70,6 +76,17 @@ class Store:
                 ),
             )
 
+    def add_stepd(self, process: ProcessId, job_id: int) -> None:
+        """A slurmstepd has registered; where Slurm uses no cgroups its tasks are known by it."""
+        self.db.execute(
+            "INSERT OR REPLACE INTO stepds VALUES (?, ?, ?)", (process.pid, process.start, job_id)
+        )
+
+    def stepds(self) -> dict[int, tuple[ProcessId, int]]:
+        """By pid: the slurmstepds that registered, and their jobs. They may have ended since."""
+        rows = self.db.execute("SELECT pid, start, job_id FROM stepds")
+        return {pid: (ProcessId(pid, start), job_id) for pid, start, job_id in rows}
+
     def save(self, usage: Mapping[int, Mapping[str, Usage]], epoch: int) -> None:
         """The usage so far of many tenants, in one transaction, and the highest epoch."""
         self.db.execute("BEGIN")
@@ -93,6 +110,7 @@ class Store:
         self.db.execute("BEGIN")
         self._put_usage(job_id, usage)
         self.db.execute("UPDATE tenants SET closed = ? WHERE job_id = ?", (time.time(), job_id))
+        self.db.execute("DELETE FROM stepds WHERE job_id = ?", (job_id,))
         self.db.execute("COMMIT")
 
     def mark_written(self, job_id: int) -> None:

@@ -1,0 +1,75 @@
+"""What tests of several folders share: an emulated GPU, the daemon, jobs without Slurm."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.emugpu.server import EmulatedGpu
+from tests.slurm.leased import Leased
+
+ROOT = Path(__file__).resolve().parents[1]
+JOB = ROOT / "tests" / "demo" / "job.py"
+
+
+@pytest.fixture
+def short_dir() -> Iterator[Path]:
+    """A directory with a short path, for sockets; open to every user."""
+    path = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def emulated_gpu(short_dir: Path) -> Iterator[EmulatedGpu]:
+    """One emulated GPU that keeps a trace of who computed when."""
+    with EmulatedGpu(short_dir / "gpu", trace=True) as gpu:
+        yield gpu
+
+
+@pytest.fixture
+def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
+    """gpu-leased on the emulated GPU."""
+    env = os.environ | emulated_gpu.env
+    with Leased(short_dir / "leased", short_dir / "run", env) as daemon:
+        yield daemon
+
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def tenant(leased: Leased) -> Iterator[Start]:
+    """Start a Python program as a job: tenant(job_id, options, script, *arguments, env={})."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(
+        job: int, options: str, *command: str, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tests.tenant", "--admin", str(leased.admin_socket)),
+                *("--job", str(job), "--options", options, "--", sys.executable, *command),
+            ],
+            cwd=ROOT,
+            env=leased.env | dict(env or {}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
