@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from leased import options
 from leased.errors import Refused
@@ -79,6 +80,17 @@ def _checked(table: dict[str, Any], name: str, where: str) -> dict[str, Any]:
     return table
 
 
+T = TypeVar("T")
+
+
+def _named(where: str, read: Callable[[], T]) -> T:
+    """What `read` gives; its refusal with the key's name in front."""
+    try:
+        return read()
+    except Refused as fault:
+        raise Refused(f"{where}: {fault}", fault.hint) from None
+
+
 def _device(table: dict[str, Any], where: str, base: DeviceConfig) -> DeviceConfig:
     table = _checked(table, "device", where)
     made = DeviceConfig(
@@ -86,8 +98,8 @@ def _device(table: dict[str, Any], where: str, base: DeviceConfig) -> DeviceConf
         reserve=table.get("reserve", base.reserve),
         link_gib_s=float(table.get("link_gib_s", base.link_gib_s)),
     )
-    for text in (made.memory, made.reserve):
-        options.parse_amount(text, 1 << 40)
+    _named(f"{where}.memory", lambda: options.parse_amount(made.memory, 1 << 40))
+    _named(f"{where}.reserve", lambda: options.parse_amount(made.reserve, 1 << 40))
     return made
 
 
@@ -109,9 +121,15 @@ def from_dict(raw: dict[str, Any]) -> Config:
         preload=daemon.get("preload", base.preload),
         admin_group=daemon.get("admin_group", base.admin_group),
         slurm_conf=daemon.get("slurm_conf", base.slurm_conf),
-        defaults=options.parse(defaults.get("options", "")).over(base.defaults),
-        quantum_min_ns=options.parse_time(limits.get("quantum_min", "100ms")),
-        quantum_max_ns=options.parse_time(limits.get("quantum_max", "10m")),
+        defaults=_named(
+            "defaults.options", lambda: options.parse(defaults.get("options", ""))
+        ).over(base.defaults),
+        quantum_min_ns=_named(
+            "limits.quantum_min", lambda: options.parse_time(limits.get("quantum_min", "100ms"))
+        ),
+        quantum_max_ns=_named(
+            "limits.quantum_max", lambda: options.parse_time(limits.get("quantum_max", "10m"))
+        ),
         lock_off=limits.get("lock_off", True),
         oversub=limits.get("oversub", True),
         device=device,

@@ -2,13 +2,19 @@
 --
 -- Optional (JobSubmitPlugins=lua): without it the job is refused on its node.
 
-local OPTION = "_SLURM_SPANK_OPTION_gpu_share_gpu-share"
+local OPTION = "^_SLURM_SPANK_OPTION_gpu_share_gpu_share="
 
--- The option travels in the job's environment; a GRES can stand in any of these fields.
+-- Options of SPANK plugins travel in this array, counted from 0, for sbatch, salloc and srun.
 local function wants_sharing(job)
-	return job.environment ~= nil and job.environment[OPTION] ~= nil
+	for index = 0, (job.spank_job_env_size or 0) - 1 do
+		if string.find(job.spank_job_env[index] or "", OPTION) then
+			return true
+		end
+	end
+	return false
 end
 
+-- A GRES can stand in any of these.
 local function has_shard(job)
 	local fields = { job.tres_per_node, job.tres_per_job, job.tres_per_task, job.tres_per_socket, job.gres }
 	for _, text in pairs(fields) do

@@ -44,8 +44,8 @@ def print_results(result: dict[str, Any], modes: dict[str, Mode], console: Conso
 
 
 def _jobs_table(result: dict[str, Any], modes: dict[str, Mode]) -> Table:
-    kind = result["gpu"]["kind"]
-    table = Table(title=f"Who held the GPU, for how long ({kind} GPU)", title_justify="left")
+    words = "EMULATED GPU" if result["gpu"]["kind"] == "emulated" else "NVIDIA GPU"
+    table = Table(title=f"Who held the GPU, for how long [{words}]", title_justify="left")
     for column in (
         "job",
         "scenario",

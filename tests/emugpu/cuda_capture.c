@@ -18,6 +18,17 @@ void emu_invalidate(struct emu_capture *capture)
 	capture->invalid = true;
 }
 
+struct emu_capture *emu_capture_find(unsigned long long id)
+{
+	struct emu_capture *found = NULL;
+
+	pthread_mutex_lock(&emu_lock);
+	for (struct emu_capture *c = captures; c && !found; c = c->next)
+		found = c->id == id ? c : NULL;
+	pthread_mutex_unlock(&emu_lock);
+	return found;
+}
+
 /* A capture in GLOBAL mode forbids these calls to every thread, one in
  * THREAD_LOCAL mode to its own, unless the calling thread has said RELAXED. */
 CUresult emu_unsafe_call(void)

@@ -55,7 +55,7 @@ struct emu_event {
 	uint64_t id;
 	struct emu_ctx *ctx;
 	unsigned flags;
-	struct emu_capture *capture; /* recorded in it */
+	unsigned long long capture; /* id of the capture that it was last recorded in, or 0 */
 };
 
 struct emu_function {
@@ -95,6 +95,7 @@ struct target {
 };
 
 CUresult emu_target(CUstream stream, struct target *out);
+void emu_streams_drop(const struct emu_ctx *ctx); /* its context has ended */
 CUresult emu_submit(CUstream stream, struct emu_request *request, const void *payload);
 
 /* cuda_capture.c */
@@ -104,6 +105,7 @@ CUresult emu_capture_add(struct emu_capture *capture, const struct emu_request *
                          const void *payload);
 CUresult emu_capture_legacy(struct emu_ctx *ctx);
 void emu_invalidate(struct emu_capture *capture);
+struct emu_capture *emu_capture_find(unsigned long long id); /* NULL: it has ended */
 
 /* cuda_memory.c */
 bool emu_is_device(uint64_t pointer);

@@ -13,7 +13,7 @@ static CUresult check_range(CUdeviceptr pointer, size_t size)
 	struct emu_request q = {.op = EMU_RANGE, .arg = {pointer}};
 	struct emu_reply r;
 
-	if (emu_call(&q, &r, NULL) || pointer + size > r.r[0] + r.r[1])
+	if (emu_call(&q, &r, NULL) || size > r.r[0] + r.r[1] - pointer)
 		return CUDA_ERROR_INVALID_VALUE;
 	return CUDA_SUCCESS;
 }
@@ -87,6 +87,8 @@ static CUresult set(CUdeviceptr to, uint64_t value, uint64_t width, size_t n, CU
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!n)
 		return CUDA_SUCCESS;
+	if (n > SIZE_MAX / width)
+		return CUDA_ERROR_INVALID_VALUE;
 	TRY(check_range(to, n * width));
 	return emu_submit(stream, &q, NULL);
 }

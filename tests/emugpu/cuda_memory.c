@@ -112,8 +112,12 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream)
 	struct emu_request range = {.op = EMU_RANGE, .arg = {pointer}};
 	struct emu_request q = {.op = EMU_FREE_ORDERED, .arg = {0, pointer}};
 
+	struct emu_reply r;
+
 	TRY(emu_ready());
-	TRY(emu_call(&range, NULL, NULL));
+	TRY(emu_call(&range, &r, NULL));
+	if (r.r[0] != pointer)
+		return CUDA_ERROR_INVALID_VALUE;
 	return emu_submit(stream, &q, NULL);
 }
 
@@ -267,7 +271,7 @@ static CUresult prefetch(CUdeviceptr pointer, size_t size, bool to_device, CUstr
 
 	TRY(emu_ready());
 	TRY(emu_call(&range, &r, NULL));
-	if (!r.r[2] || pointer + size > r.r[0] + r.r[1])
+	if (!r.r[2] || size > r.r[0] + r.r[1] - pointer)
 		return CUDA_ERROR_INVALID_VALUE;
 	return emu_submit(stream, &q, NULL);
 }

@@ -34,29 +34,37 @@ static CUresult create(struct emu_ctx *ctx, unsigned flags, struct emu_stream **
 	return CUDA_SUCCESS;
 }
 
-static CUresult per_thread(struct emu_ctx *ctx, struct emu_stream **out)
-{
-	for (size_t i = 0; i < sizeof(mine) / sizeof(mine[0]); i++) {
-		if (mine[i].stream && mine[i].ctx != ctx->id)
-			continue;
-		if (!mine[i].stream)
-			TRY(create(ctx, CU_STREAM_DEFAULT, &mine[i].stream));
-		mine[i].ctx = ctx->id;
-		*out = mine[i].stream;
-		return CUDA_SUCCESS;
-	}
-	return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static bool known(const struct emu_stream *stream)
+/* Is it a stream, and of this context (0: of any)? */
+static bool known(const struct emu_stream *stream, uint64_t ctx)
 {
 	bool found = false;
 
 	pthread_mutex_lock(&emu_lock);
 	for (const struct emu_stream *s = streams; s; s = s->next)
-		found |= s == stream;
+		found |= s == stream && (!ctx || s->ctx->id == ctx);
 	pthread_mutex_unlock(&emu_lock);
 	return found;
+}
+
+static CUresult per_thread(struct emu_ctx *ctx, struct emu_stream **out)
+{
+	size_t slot = 0, n = sizeof(mine) / sizeof(mine[0]);
+
+	for (size_t i = 0; i < n; i++) {
+		if (mine[i].stream && mine[i].ctx == ctx->id) {
+			*out = mine[i].stream;
+			return CUDA_SUCCESS;
+		}
+	}
+	/* A slot that is free, or whose context is gone and its streams with it. */
+	while (slot < n && mine[slot].stream && known(mine[slot].stream, mine[slot].ctx))
+		slot++;
+	if (slot == n)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	TRY(create(ctx, CU_STREAM_DEFAULT, &mine[slot].stream));
+	mine[slot].ctx = ctx->id;
+	*out = mine[slot].stream;
+	return CUDA_SUCCESS;
 }
 
 CUresult emu_target(CUstream handle, struct target *out)
@@ -71,7 +79,7 @@ CUresult emu_target(CUstream handle, struct target *out)
 		TRY(per_thread(out->ctx, &out->stream));
 	} else {
 		out->stream = (struct emu_stream *)handle;
-		if (!known(out->stream))
+		if (!known(out->stream, 0))
 			return CUDA_ERROR_INVALID_HANDLE;
 		out->ctx = out->stream->ctx;
 	}
@@ -99,6 +107,22 @@ void emu_streams_leave(const struct emu_capture *capture)
 	for (struct emu_stream *s = streams; s; s = s->next)
 		if (s->capture == capture)
 			s->capture = NULL;
+}
+
+void emu_streams_drop(const struct emu_ctx *ctx)
+{
+	struct emu_stream **at = &streams, *stream;
+
+	pthread_mutex_lock(&emu_lock);
+	while ((stream = *at)) {
+		if (stream->ctx == ctx) {
+			*at = stream->next;
+			free(stream);
+		} else {
+			at = &stream->next;
+		}
+	}
+	pthread_mutex_unlock(&emu_lock);
 }
 
 EXPORT CUresult cuStreamCreate(CUstream *out, unsigned int flags)
@@ -253,7 +277,7 @@ static CUresult record(CUevent handle, CUstream stream)
 	TRY(emu_target(stream, &t));
 	if (!event)
 		return CUDA_ERROR_INVALID_HANDLE;
-	event->capture = t.stream ? t.stream->capture : NULL;
+	event->capture = t.stream && t.stream->capture ? t.stream->capture->id : 0;
 	q.arg[1] = event->id;
 	return emu_submit(stream, &q, NULL);
 }
@@ -269,7 +293,7 @@ static CUresult wait(CUstream stream, CUevent handle)
 		return CUDA_ERROR_INVALID_HANDLE;
 	/* Waiting for an event of a capture draws the stream into it. */
 	if (event->capture && t.stream && !t.stream->capture)
-		t.stream->capture = event->capture;
+		t.stream->capture = emu_capture_find(event->capture);
 	q.arg[1] = event->id;
 	return emu_submit(stream, &q, NULL);
 }

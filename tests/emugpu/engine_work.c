@@ -136,7 +136,8 @@ static uint64_t kernel_step(struct op *op, uint64_t total, bool *finished)
 	kernel_block(kernel, &op->arg[2], (uint32_t *)(block_data(at.alloc, at.index) + at.offset),
 	             op->done / 4, at.bytes / 4, &op->result);
 	pthread_mutex_lock(&emulator.lock);
-	frame->pins--;
+	if (frame->pins) /* gone when another context of the process freed the block meanwhile */
+		frame->pins--;
 	ns += duration(at.bytes, device->model->bandwidth) * rounds;
 	op->done += at.bytes;
 	if (op->done >= total) {
@@ -255,15 +256,18 @@ static uint64_t prefetch_step(struct op *op, bool *finished)
 	struct device *device = op->stream->context->device;
 	uint64_t in = 0, out = 0;
 	struct place at;
+	uint32_t frame;
 
 	if (!find(op, op->arg[1] + op->done, op->arg[2] - op->done, &at) || !at.alloc->managed) {
 		fail(op, EMU_BAD_ADDRESS);
 		return 0;
 	}
-	/* No room is no error of a prefetch: the block stays where it is. */
+	/* No room, or a kernel at work on the block, is no error of a prefetch: the block stays
+	 * where it is. */
+	frame = at.alloc->blocks[at.index].frame;
 	if (op->arg[3])
 		(void)block_restore(at.alloc, at.index, &in, &out);
-	else
+	else if (frame != NO_FRAME && !device->frames[frame].pins)
 		block_evict(at.alloc, at.index, &out);
 	op->stream->context->process->account->copied_in += in;
 	op->done += at.bytes;

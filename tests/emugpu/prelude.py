@@ -1,0 +1,74 @@
+"""What the tests' programs start with: `from tests.emugpu.prelude import *`, on cuda-bindings."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from typing import Any
+
+from cuda.bindings import driver as d
+
+from tests.emugpu.server import KERNELS
+
+__all__ = ["MIB", "ctypes", "d", "error", "functions", "launch", "ok", "os", "say", "setup"]
+__all__ += ["sys", "threading", "wait", "word", "words"]
+
+MIB = 1 << 20
+PARAMETERS: dict[str, tuple[Any, ...]] = {
+    "fill": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32),
+    "add": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32),
+    "checksum": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64),
+    "spin": (ctypes.c_uint64,),
+    "empty": (),
+}
+functions: dict[str, Any] = {}
+
+
+def error(result: tuple[Any, ...]) -> str:
+    """The name of what a call returned, without CUDA_ERROR_."""
+    return str(result[0].name).removeprefix("CUDA_ERROR_")
+
+
+def ok(result: tuple[Any, ...]) -> Any:
+    assert error(result) == "CUDA_SUCCESS", error(result)
+    return result[1] if len(result) == 2 else result[1:]
+
+
+def setup(device: int = 0) -> Any:
+    """Initialize, make the device's primary context current and load the kernels."""
+    ok(d.cuInit(0))
+    context = ok(d.cuDevicePrimaryCtxRetain(device))
+    ok(d.cuCtxSetCurrent(context))
+    module = ok(d.cuModuleLoadData(KERNELS.read_bytes() + b"\0"))
+    for name in PARAMETERS:
+        functions[name] = ok(d.cuModuleGetFunction(module, name.encode()))
+    return context
+
+
+def launch(name: str, *values: Any, stream: Any = 0, grid: int = 4, block: int = 64) -> Any:
+    """Launch a kernel; returns what cuLaunchKernel returned."""
+    parameters = (tuple(int(v) for v in values), PARAMETERS[name])
+    return d.cuLaunchKernel(functions[name], grid, 1, 1, block, 1, 1, 0, stream, parameters, 0)
+
+
+def words(pointer: Any, n: int) -> list[int]:
+    """n 32-bit words from device memory."""
+    host = bytearray(4 * n)
+    ok(d.cuMemcpyDtoH(host, pointer, len(host)))
+    return [int.from_bytes(host[i : i + 4], "little") for i in range(0, len(host), 4)]
+
+
+def word(base: int, i: int) -> int:
+    """What fill(base) writes to word i."""
+    return (base + i * 2654435761) % 2**32
+
+
+def say(*what: Any) -> None:
+    print(*what, flush=True)
+
+
+def wait() -> None:
+    """Until the test says go on."""
+    assert sys.stdin.readline()

@@ -1,0 +1,62 @@
+"""Run the tests' programs, each in a process of its own, on an emulated GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.emugpu.server import ROOT, EmulatedGpu
+
+PRELUDE = "from tests.emugpu.prelude import *\n"
+TIMEOUT_S = 60
+
+
+@contextmanager
+def program(gpu: EmulatedGpu, code: str) -> Iterator[subprocess.Popen[str]]:
+    """A running program; killed at the end if it still runs."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + code],
+        cwd=ROOT,
+        env=os.environ | gpu.env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """Wait for its end; what it still printed. A failure shows its errors."""
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, err
+    return out
+
+
+def run(gpu: EmulatedGpu, code: str) -> str:
+    """Run a program to its end; what it printed."""
+    with program(gpu, code) as process:
+        return finish(process)
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    """The next line it prints; a program that died shows its errors."""
+    assert process.stdout is not None
+    text = process.stdout.readline()
+    if not text:
+        raise AssertionError(process.communicate(timeout=TIMEOUT_S)[1])
+    return text.strip()
+
+
+def go_on(process: subprocess.Popen[str]) -> None:
+    """Let it return from wait()."""
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()

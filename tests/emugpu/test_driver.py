@@ -1,0 +1,339 @@
+"""The emulated driver computes, copies, orders and fails as a real one, through cuda-bindings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.emugpu.programs import PRELUDE, go_on, line, program, run
+from tests.emugpu.server import ROOT, EmulatedGpu
+
+
+def test_it_says_that_it_is_emulated(emulated_gpu: EmulatedGpu) -> None:
+    out = run(
+        emulated_gpu,
+        """
+setup()
+say(ok(d.cuDeviceGetName(64, 0)).rstrip(b"\\0").decode())
+say(ok(d.cuDeviceTotalMem(0)) // MIB, ok(d.cuDriverGetVersion()))
+""",
+    ).split("\n")
+    assert out[0].startswith("Emulated ")
+    assert out[1] == "256 13000"
+
+
+@pytest.mark.parametrize("geometry", ["grid=1, block=1", "grid=7, block=33"])
+def test_kernels_compute_what_the_ptx_does(emulated_gpu: EmulatedGpu, geometry: str) -> None:
+    run(
+        emulated_gpu,
+        f"""
+setup()
+n = 300_001  # several blocks, and not a whole number of them
+p, out = ok(d.cuMemAlloc(4 * n)), ok(d.cuMemAlloc(8))
+ok(d.cuMemsetD8(out, 0, 8))
+ok(launch("fill", p, n, 7, {geometry}))
+ok(launch("add", p, n, 5, 3, {geometry}))
+ok(launch("checksum", p, n, out, {geometry}))
+have = words(p, n)
+want = [(word(7, i) + 15) % 2**32 for i in range(n)]
+assert have == want
+low, high = words(out, 2)
+assert low + (high << 32) == sum(w * (i % 65521 + 1) for i, w in enumerate(want)) % 2**64
+""",
+    )
+
+
+def test_parameters_packed_in_a_buffer(emulated_gpu: EmulatedGpu) -> None:
+    run(
+        emulated_gpu,
+        """
+import struct
+setup()
+p = ok(d.cuMemAlloc(4096))
+packed = ctypes.create_string_buffer(struct.pack("<QQI", int(p), 1024, 9))
+size = ctypes.c_size_t(20)
+extra = (ctypes.c_void_p * 5)(
+    1, ctypes.addressof(packed), 2, ctypes.addressof(size), 0)  # POINTER, SIZE, END
+ok(d.cuLaunchKernel(functions["fill"], 1, 1, 1, 1, 1, 1, 0, 0, 0, ctypes.addressof(extra)))
+assert words(p, 1024) == [word(9, i) for i in range(1024)]
+""",
+    )
+
+
+def test_copies_and_sets_in_every_direction(emulated_gpu: EmulatedGpu) -> None:
+    run(
+        emulated_gpu,
+        """
+setup()
+n = 3 * MIB + 5
+data = os.urandom(n)
+a, b = ok(d.cuMemAlloc(n)), ok(d.cuMemAllocManaged(n, 1))
+host = bytearray(n)
+ok(d.cuMemcpyHtoD(a, data, n))
+ok(d.cuMemcpyDtoD(b, a, n))
+ok(d.cuMemcpyDtoH(host, b, n))
+assert host == data
+ok(d.cuMemsetD32(a, 0x01020304, 2)); ok(d.cuMemsetD16(int(a) + 8, 0x0506, 1))
+ok(d.cuMemsetD8(int(a) + 10, 7, 1))
+ok(d.cuMemcpyDtoH(host, a, 12))
+assert host[:12] == bytes([4, 3, 2, 1] * 2 + [6, 5, 7]) + data[11:12]
+stream = ok(d.cuStreamCreate(0))
+ok(d.cuMemcpyHtoDAsync(b, data[::-1], n, stream))
+ok(d.cuMemcpyDtoHAsync(host, b, n, stream))
+ok(d.cuStreamSynchronize(stream))
+assert host == data[::-1]
+ok(d.cuMemcpy(a, b, n))  # unified addresses: which side is which is in the pointer
+ok(d.cuMemcpyDtoH(host, a, n))
+assert host == data[::-1]
+""",
+    )
+
+
+def test_out_of_memory_is_honest_and_not_sticky(emulated_gpu: EmulatedGpu) -> None:
+    run(
+        emulated_gpu,
+        """
+setup()
+free, total = ok(d.cuMemGetInfo())
+assert free < total == 256 * MIB  # the context takes some
+p = ok(d.cuMemAlloc(free - 8 * MIB))
+assert ok(d.cuMemGetInfo())[0] == 8 * MIB
+assert error(d.cuMemAlloc(16 * MIB)) == "OUT_OF_MEMORY"
+assert ok(d.cuMemGetInfo())[0] == 8 * MIB  # a failed one took nothing
+ok(d.cuMemFree(p))
+assert ok(d.cuMemGetInfo())[0] == free
+ok(d.cuMemAllocManaged(2 * total, 1))  # takes room when it is touched
+assert ok(d.cuMemGetInfo())[0] == free
+assert error(d.cuMemAlloc(0)) == "INVALID_VALUE"
+assert error(d.cuMemAlloc(2**63)) == "OUT_OF_MEMORY"
+""",
+    )
+
+
+def test_bad_calls_get_an_error_of_the_call_alone(emulated_gpu: EmulatedGpu) -> None:
+    run(
+        emulated_gpu,
+        """
+assert error(d.cuDeviceGetCount()) == "NOT_INITIALIZED"
+ok(d.cuInit(0))
+assert error(d.cuMemAlloc(4096)) == "INVALID_CONTEXT"
+assert error(d.cuDeviceGet(1)) == "INVALID_DEVICE"
+setup()
+p = ok(d.cuMemAlloc(4096))
+assert error(d.cuMemFree(int(p) + 512)) == "INVALID_VALUE"
+assert error(d.cuMemFreeAsync(int(p) + 512, 0)) == "INVALID_VALUE"
+assert error(d.cuMemsetD8(p, 0, 4097)) == "INVALID_VALUE"
+assert error(d.cuMemsetD32(p, 0, 2**62)) == "INVALID_VALUE"
+assert error(d.cuMemcpyDtoD(p, p, 2**64 - 1)) == "INVALID_VALUE"
+assert error(d.cuMemPrefetchAsync(p, 4096, d.CUmemLocation(), 0, 0)) == "INVALID_VALUE"
+assert error(d.cuIpcGetMemHandle(p)) == "INVALID_VALUE"
+assert error(launch("fill", p, 1, 1, grid=0)) == "INVALID_VALUE"
+assert error(launch("fill", p, 1, 1, block=2048)) == "INVALID_VALUE"
+assert error(d.cuModuleLoadData(b"no ptx\\0")) == "INVALID_IMAGE"
+other = b".version 7.0\\n.target sm_50\\n.entry unknown() { ret; }\\0"
+assert error(d.cuModuleLoadData(other)) == "INVALID_PTX"
+stream = ok(d.cuStreamCreate(0)); ok(d.cuStreamDestroy(stream))
+assert error(launch("empty", stream=stream)) == "INVALID_HANDLE"
+ok(launch("fill", p, 1024, 3)); assert words(p, 1) == [3]  # nothing of all that stuck
+ok(d.cuMemFree(p))
+assert error(d.cuMemFree(p)) == "INVALID_VALUE"
+""",
+    )
+
+
+def test_a_bad_address_sticks_to_its_process_alone(emulated_gpu: EmulatedGpu) -> None:
+    victim = """
+setup()
+p = ok(d.cuMemAlloc(4096))
+say("up"); wait()
+ok(launch("fill", p, 1024, 1)); assert words(p, 1) == [1]
+say("fine")
+"""
+    with program(emulated_gpu, victim) as other:
+        assert line(other) == "up"
+        run(
+            emulated_gpu,
+            """
+setup()
+p = ok(d.cuMemAlloc(4096))
+ok(launch("fill", p, 1 << 20, 1))  # far over its end
+for call in (d.cuCtxSynchronize, lambda: d.cuMemAlloc(1), lambda: launch("empty"),
+             lambda: d.cuMemcpyDtoH(bytearray(4), p, 4), lambda: d.cuStreamSynchronize(0)):
+    assert error(call()) == "ILLEGAL_ADDRESS"
+""",
+        )
+        go_on(other)
+        assert line(other) == "fine"
+
+
+def test_streams_and_events_keep_order(emulated_gpu: EmulatedGpu) -> None:
+    run(
+        emulated_gpu,
+        """
+setup()
+n = 1024
+p = ok(d.cuMemAlloc(4 * n))
+a, b = (ok(d.cuStreamCreate(1)) for _ in range(2))  # non-blocking
+begin, end = (ok(d.cuEventCreate(0)) for _ in range(2))
+ok(d.cuEventRecord(begin, a))
+ok(launch("spin", 20_000_000, stream=a))
+ok(launch("fill", p, n, 1, stream=a))
+ok(d.cuEventRecord(end, a))
+assert error(d.cuEventQuery(end)) == error(d.cuStreamQuery(a)) == "NOT_READY"
+assert error(d.cuStreamQuery(b)) == "CUDA_SUCCESS"
+ok(d.cuStreamWaitEvent(b, end, 0))
+ok(launch("add", p, n, 10, 1, stream=b))  # after the fill, or it would be lost
+ok(d.cuStreamSynchronize(b))
+assert error(d.cuEventQuery(end)) == error(d.cuStreamQuery(a)) == "CUDA_SUCCESS"
+assert words(p, 2) == [11, word(11, 1)]
+assert ok(d.cuEventElapsedTime(begin, end)) >= 20
+# The legacy default stream waits for blocking streams, and they for it.
+c = ok(d.cuStreamCreate(0))
+ok(launch("spin", 5_000_000, stream=c)); ok(launch("fill", p, n, 2, stream=c))
+ok(launch("add", p, n, 1, 1))
+ok(launch("add", p, n, 1, 1, stream=c))
+ok(d.cuCtxSynchronize())
+assert words(p, 1) == [4]
+""",
+    )
+
+
+def test_an_event_of_the_context_covers_every_stream(emulated_gpu: EmulatedGpu) -> None:
+    run(
+        emulated_gpu,
+        """
+context = setup()
+streams = [ok(d.cuStreamCreate(1)) for _ in range(3)]
+for stream in streams:
+    ok(launch("spin", 5_000_000, stream=stream))
+event = ok(d.cuEventCreate(0))
+ok(d.cuCtxRecordEvent(context, event))
+assert error(d.cuEventQuery(event)) == "NOT_READY"
+ok(d.cuEventSynchronize(event))
+assert [error(d.cuStreamQuery(s)) for s in streams] == ["CUDA_SUCCESS"] * 3
+""",
+    )
+
+
+def test_host_functions_run_in_stream_order(emulated_gpu: EmulatedGpu) -> None:
+    run(
+        emulated_gpu,
+        """
+setup()
+p = ok(d.cuMemAlloc(4))
+stream = ok(d.cuStreamCreate(1))
+done = ok(d.cuEventCreate(0))
+seen = []
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def record(data):
+    seen.append((data, error(d.cuEventQuery(done))))
+ok(launch("spin", 5_000_000, stream=stream))
+ok(d.cuEventRecord(done, stream))
+address = ctypes.cast(record, ctypes.c_void_p).value
+ok(d.cuLaunchHostFunc(stream, d.CUhostFn(address), 42))
+ok(d.cuStreamSynchronize(stream))
+assert seen == [(42, "CUDA_SUCCESS")]
+""",
+    )
+
+
+def test_ordered_allocations(emulated_gpu: EmulatedGpu) -> None:
+    run(
+        emulated_gpu,
+        """
+setup()
+stream = ok(d.cuStreamCreate(0))
+free = ok(d.cuMemGetInfo())[0]
+p = ok(d.cuMemAllocAsync(32 * MIB, stream))
+ok(launch("spin", 5_000_000, stream=stream))
+ok(launch("fill", p, 8 * MIB, 1, stream=stream))
+ok(d.cuMemFreeAsync(p, stream))
+ok(d.cuStreamSynchronize(stream))  # not freed under the kernel: that would be a bad address
+assert ok(d.cuMemGetInfo())[0] == free
+""",
+    )
+
+
+def test_contexts_of_one_process(emulated_gpu: EmulatedGpu) -> None:
+    run(
+        emulated_gpu,
+        """
+primary = setup()
+free = ok(d.cuMemGetInfo())[0]
+own = ok(d.cuCtxCreate(None, 0, 0))
+assert int(ok(d.cuCtxGetCurrent())) == int(own) != int(primary)
+stream = ok(d.cuStreamCreate(0))
+ok(d.cuMemAlloc(8 * MIB))
+assert ok(d.cuMemGetInfo())[0] < free - 8 * MIB  # a context takes memory too
+ok(d.cuCtxDestroy(own))
+assert int(ok(d.cuCtxGetCurrent())) == int(primary)
+assert ok(d.cuMemGetInfo())[0] == free
+assert error(d.cuStreamSynchronize(stream)) == "INVALID_HANDLE"
+ok(d.cuDevicePrimaryCtxReset(0))
+assert error(d.cuMemAlloc(1)) != "CUDA_SUCCESS"
+""",
+    )
+
+
+def test_a_device_that_is_lost_stays_lost(emulated_gpu: EmulatedGpu) -> None:
+    code = """
+setup()
+say("up"); wait()
+for _ in range(2):
+    assert error(d.cuCtxSynchronize()) == error(launch("empty")) == "LAUNCH_FAILED"
+say("lost")
+"""
+    with program(emulated_gpu, code) as process:
+        assert line(process) == "up"
+        emulated_gpu.fail(0, "lost")
+        go_on(process)
+        assert line(process) == "lost"
+    assert emulated_gpu.stats()["devices"][0]["lost"]
+
+
+def test_an_injected_out_of_memory_happens_once(emulated_gpu: EmulatedGpu) -> None:
+    code = """
+setup()
+say("up"); wait()
+assert error(d.cuMemAlloc(4096)) == "OUT_OF_MEMORY"
+ok(d.cuMemAlloc(4096))
+say("once")
+"""
+    with program(emulated_gpu, code) as process:
+        assert line(process) == "up"
+        emulated_gpu.fail(0, "oom")
+        go_on(process)
+        assert line(process) == "once"
+
+
+def test_without_a_server_there_is_no_device(emulated_gpu: EmulatedGpu, tmp_path: Path) -> None:
+    env = os.environ | emulated_gpu.env | {"EMUGPU_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + "say(error(d.cuInit(0)))"],
+        cwd=ROOT,
+        env=env,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "NO_DEVICE\n"
+    assert str(tmp_path) in done.stderr
+
+
+def test_a_forked_child_may_not_use_its_parents_driver(emulated_gpu: EmulatedGpu) -> None:
+    run(
+        emulated_gpu,
+        """
+setup()
+p = ok(d.cuMemAlloc(4096))
+child = os.fork()
+if not child:
+    os._exit(error(d.cuMemAlloc(4096)) != "NOT_INITIALIZED")
+assert os.waitpid(child, 0)[1] == 0
+ok(launch("fill", p, 1024, 1)); assert words(p, 1) == [1]  # and the parent goes on
+""",
+    )

@@ -1,0 +1,293 @@
+"""The whole, on a real Slurm and the emulated GPU: refusals, environments, steps, accounting."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from leased.ctl import ask
+from tests.emugpu.server import EmulatedGpu
+from tests.slurm.cluster import Accounting, PrivateSlurm
+from tests.slurm.leased import PRELOAD, Leased
+from tests.slurm.processes import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+JOB = ROOT / "tests" / "demo" / "job.py"
+NOBODY = "nobody"
+
+
+@dataclass
+class Site:
+    """A cluster with gpu-leased on its one node."""
+
+    slurm: PrivateSlurm
+    leased: Leased
+    work: Path
+
+    def run(self, *srun: str, **options: object) -> subprocess.CompletedProcess[str]:
+        return self.slurm.run("srun", *srun, check=False, **options)  # type: ignore[arg-type]
+
+    def node_works(self) -> None:
+        """The node was not drained, and the next job runs on it."""
+        done = self.run("--gres=shard:1", "true")
+        assert done.returncode == 0, done.stderr
+        wait_until("the node to be idle", lambda: self.slurm.node_state() == "idle")
+
+    def tenants(self) -> list[int]:
+        answer = ask(self.leased.admin_socket, {"op": "status"})
+        return [tenant["job_id"] for tenant in answer["tenants"]]
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    work = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
+    work.chmod(0o755)
+    with EmulatedGpu(work / "gpu") as gpu:
+        slurm = PrivateSlurm(work / "slurm", env=gpu.env)
+        slurm.plugin_args += [f"admin_socket={work}/run/admin.sock", "tq_min=50ms", "tq_max=20m"]
+        with slurm, Leased(work / "leased", work / "run", slurm.env) as leased:
+            (work / "out").mkdir()
+            (work / "out").chmod(0o777)
+            yield Site(slurm, leased, work / "out")
+    shutil.rmtree(work, ignore_errors=True)
+
+
+AT_SUBMISSION = {
+    "tq:abc": "tq:abc is not a time; write seconds (30), 30s, 500ms or 2m",
+    "tq:1,tq:2": "tq is given twice; give each key once",
+    "color:red": "unknown key 'color'; the keys are tq, lock, mem, oversub and memory",
+    "lock": "'lock' is not KEY:VALUE; write for example tq:60,lock:auto",
+    "mem:2": "mem:2 is no fraction of the device; write one above 0 and up to 1",
+    "tq:1ms": "tq of 0.001s is outside this site's limits; choose one between 0.05s and 1200s",
+}
+
+
+@pytest.mark.parametrize("value", AT_SUBMISSION)
+@pytest.mark.parametrize("command", ["sbatch", "srun", "salloc"])
+def test_refused_before_there_is_a_job(site: Site, command: str, value: str) -> None:
+    tail = ["--wrap", "true"] if command == "sbatch" else ["true"]
+    done = site.slurm.run(
+        command, "--gres=shard:1", f"--gpu-share={value}", *tail, check=False, cwd=site.work
+    )
+    assert done.returncode != 0
+    assert AT_SUBMISSION[value] in done.stderr
+    assert site.slurm.run("squeue", "-h").stdout == ""
+
+
+def test_environment_is_checked_like_the_option(site: Site) -> None:
+    done = site.run("--gres=shard:1", "true", env={"GPU_SHARE": "tq:never"})
+    assert done.returncode != 0
+    assert "from the environment variable GPU_SHARE" in done.stderr
+
+
+ON_THE_NODE = {
+    "without a shard": (["--gpu-share=tq:5"], "--gpu-share without a shard; add --gres=shard:1"),
+    "the daemon's limit": (
+        ["--gres=shard:1", "--gpu-share=tq:15m"],
+        "tq:900s is outside this site's limits; choose tq between 0.1s and 600s",
+    ),
+    "not built yet": (
+        ["--gres=shard:1", "--gpu-share=memory:swap"],
+        "memory:swap is not in this version; use memory:managed",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ON_THE_NODE)
+def test_refused_on_the_node_without_draining_it(site: Site, case: str) -> None:
+    arguments, sentence = ON_THE_NODE[case]
+    done = site.run(*arguments, "true")
+    assert done.returncode != 0
+    assert f"gpu-share: {sentence}" in done.stderr
+    log = site.work / "refused.log"
+    job = site.slurm.sbatch(*arguments, "-o", str(log), "--wrap", "true", cwd=site.work)
+    assert site.slurm.wait(job) == "FAILED"
+    assert f"gpu-share: {sentence}" in log.read_text()
+    site.node_works()
+
+
+def test_daemon_that_is_not_running(site: Site) -> None:
+    site.leased.stop()
+    try:
+        done = site.run("--gres=shard:1", "true")
+        assert done.returncode != 0
+        assert "gpu-leased is not running on this node" in done.stderr
+        assert "systemctl start gpu-leased" in done.stderr
+        assert site.run("--gres=gpu:1", "true").returncode == 0
+    finally:
+        site.leased.start()
+    site.node_works()
+
+
+def test_help_lists_the_keys(site: Site) -> None:
+    done = site.run("--gpu-share=help")
+    assert done.returncode == 0
+    assert "lock:on | lock:off | lock:auto" in done.stdout
+
+
+def test_submission_loads_no_python(site: Site) -> None:
+    for value in ("tq:5", "tq:bad"):
+        done = site.slurm.run(
+            *("sbatch", "--test-only", "--gres=shard:1", f"--gpu-share={value}", "--wrap=true"),
+            env={"LD_DEBUG": "libs"},
+            check=False,
+            cwd=site.work,
+        )
+        assert "gpu_share.so" in done.stderr
+        assert "libpython" not in done.stderr
+
+
+def preload_of(site: Site, *srun: str, before: str | None = None) -> list[str]:
+    done = site.run(*srun, "printenv", "LD_PRELOAD", env={"LD_PRELOAD": before} if before else {})
+    return done.stdout.strip().split(":") if done.stdout.strip() else []
+
+
+def test_our_library_is_added_to_the_users(site: Site) -> None:
+    theirs = "/lib/x86_64-linux-gnu/libdl.so.2"
+    assert preload_of(site, "--gres=shard:1") == [str(PRELOAD)]
+    assert preload_of(site, "--gres=shard:1", before=theirs) == [theirs, str(PRELOAD)]
+
+
+def test_jobs_without_a_shard_are_left_alone(site: Site) -> None:
+    wait_until("earlier jobs to be gone", lambda: site.tenants() == [])
+    assert preload_of(site) == []
+    assert preload_of(site, "--gres=gpu:1") == []
+    # A user who exports what slurmd sets gains nothing.
+    fake = {"SLURM_SHARDS_ON_NODE": "1", "SLURM_JOB_GPUS": "0", "SLURM_STEP_GPUS": "0"}
+    assert site.run("printenv", "LD_PRELOAD", env=fake).stdout == ""
+    assert site.tenants() == []
+
+
+def test_steps_of_one_job_are_one_tenant(site: Site) -> None:
+    script = site.work / "steps.sh"
+    script.write_text(
+        "#!/bin/sh\nprintenv LD_PRELOAD\nsrun printenv LD_PRELOAD\n"
+        "srun sh -c 'srun --overlap printenv LD_PRELOAD'\nsleep 600\n"
+    )
+    log = site.work / "steps.log"
+    job = site.slurm.sbatch("--gres=shard:1", "-o", str(log), str(script), cwd=site.work)
+    wait_until("three steps", lambda: log.exists() and len(log.read_text().splitlines()) == 3)
+    assert log.read_text().splitlines() == [str(PRELOAD)] * 3, "added once, also when nested"
+    assert site.tenants() == [job]
+    site.slurm.run("scancel", str(job))
+    site.slurm.wait(job)
+    wait_until("the tenant to be gone", lambda: site.tenants() == [])
+
+
+def test_salloc_and_arrays(site: Site) -> None:
+    done = site.slurm.run(
+        *("salloc", "--gres=shard:1", "--gpu-share=tq:5", "srun", "printenv", "LD_PRELOAD")
+    )
+    assert done.stdout.strip() == str(PRELOAD)
+    log = site.work / "array-%a.log"
+    job = site.slurm.sbatch(
+        *("--array=0-2", "--gres=shard:1", "-o", str(log), "--wrap", "printenv LD_PRELOAD"),
+        cwd=site.work,
+    )
+    wait_until(
+        "the array to end",
+        lambda: site.slurm.run("squeue", "-h", "-j", str(job), check=False).stdout == "",
+    )
+    for task in range(3):
+        assert (site.work / f"array-{task}.log").read_text().strip() == str(PRELOAD)
+
+
+def test_job_on_two_nodes_is_refused_by_the_daemon(site: Site) -> None:
+    with pytest.raises(Exception, match="several nodes cannot share GPUs yet"):
+        ask(
+            site.leased.admin_socket,
+            {"op": "register", "job_id": 4_000_000, "uid": 0, "nodes": 2, "shards": 1, "gpus": [0]},
+        )
+
+
+def gpu_job(site: Site, name: str, *arguments: str, user: str | None = None) -> int:
+    report = site.work / f"{name}.json"
+    words = [sys.executable, str(JOB), "--bytes", str(64 << 20), "--steps", "2"]
+    words += ["--result", str(report)]
+    script = site.work / f"{name}.sh"
+    script.write_text("#!/bin/sh\n" + " ".join(words) + "\n")
+    log = site.work / f"{name}.log"
+    return site.slurm.sbatch(
+        *("--gres=shard:1", *arguments, "-o", str(log), str(script)), cwd=site.work, user=user
+    )
+
+
+def finished(site: Site, job: int) -> Accounting:
+    site.slurm.wait(job)
+    found = site.slurm.accounting(job, usage=True)
+    assert found.state == "COMPLETED"
+    return found
+
+
+def test_usage_is_in_plain_sacct(site: Site) -> None:
+    job = gpu_job(site, "usage", "--gpu-share=tq:5,lock:on", "--hold")
+    site.slurm.run("scontrol", "update", f"jobid={job}", "admincomment=the site's own")
+    site.slurm.run("scontrol", "release", str(job))
+    found = finished(site, job)
+    (used,) = found.usage["gpus"].values()
+    assert found.usage["lock"] == "on"
+    assert used["lease_s"] > 0
+    assert used["peak_bytes"] >= 64 << 20
+    line = site.slurm.run("sacct", "-X", "-n", "-j", str(job), "-o", "AdminComment%400").stdout
+    assert line.strip().startswith("the site's own; gpu-lease: {")
+    assert json.loads((site.work / "usage.json").read_text())["checksum_ok"]
+
+
+def test_users_who_are_not_root(site: Site) -> None:
+    found = finished(site, gpu_job(site, "user", "--gpu-share=mem:0.5", user=NOBODY))
+    report = json.loads((site.work / "user.json").read_text())
+    (used,) = found.usage["gpus"].values()
+    assert used["lease_s"] > 0
+    assert report["total_bytes"] == int((256 << 20) * 0.98) // 2
+
+
+def test_usage_survives_a_daemon_killed_in_between(site: Site) -> None:
+    job = gpu_job(site, "killed", "--gpu-share=lock:on")
+    wait_until("the job to have the GPU", lambda: job in site.tenants())
+    site.leased.kill()
+    # Whether it held the lease or waited for it: it goes on with the next daemon.
+    site.leased.start()
+    (used,) = finished(site, job).usage["gpus"].values()
+    assert used["lease_s"] > 0
+
+
+def test_end_of_a_job_while_the_daemon_is_down(site: Site) -> None:
+    job = site.slurm.sbatch(
+        *("--gres=shard:1", "-o", "/dev/null", "--wrap", "sleep 600"), cwd=site.work
+    )
+    wait_until("the tenant", lambda: job in site.tenants())
+    site.leased.kill()
+    site.slurm.run("scancel", str(job))
+    site.slurm.wait(job)
+    site.leased.start()
+    assert list(site.slurm.accounting(job, usage=True).usage["gpus"].values())
+    assert site.tenants() == []
+
+
+def test_job_submit_lua_refuses_before_there_is_a_job() -> None:
+    work = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
+    try:
+        slurm = PrivateSlurm(work / "slurm", slurm_conf=["JobSubmitPlugins=lua"])
+        etc = work / "slurm" / "etc"
+        etc.mkdir(parents=True)
+        shutil.copy(ROOT / "slurm-conf" / "job_submit.lua", etc)
+        with slurm:
+            done = slurm.run("sbatch", "--gpu-share=tq:5", "--wrap=true", check=False, cwd=work)
+            assert done.returncode != 0
+            assert "--gpu-share without a shard; add --gres=shard:1" in done.stderr
+            done = slurm.run("srun", "--gpu-share=tq:5", "true", check=False, cwd=work)
+            assert done.returncode != 0
+            assert slurm.sbatch("--wrap=true", "-o", "/dev/null", cwd=work)
+            assert slurm.sbatch(
+                *("--gres=shard:1", "--gpu-share=tq:5", "--wrap=true", "-o", "/dev/null"), cwd=work
+            )
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

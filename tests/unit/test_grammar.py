@@ -1,0 +1,92 @@
+"""The one grammar of --gpu-share, as Python reaches it."""
+
+from __future__ import annotations
+
+import pytest
+from _gpulease import ffi, lib
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leased.errors import Refused
+from leased.options import Options, parse, parse_amount
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tq:60", Options(quantum_ns=60_000_000_000)),
+        ("tq:1.5s", Options(quantum_ns=1_500_000_000)),
+        ("tq:500ms,lock:off", Options(quantum_ns=500_000_000, lock="off")),
+        ("tq:2m,mem:0.5", Options(quantum_ns=120_000_000_000, mem_fraction=0.5)),
+        ("mem:20GiB,oversub:on", Options(mem_bytes=20 * GIB, oversub=True)),
+        ("memory:swap,lock:auto", Options(memory="swap", lock="auto")),
+        ("", Options()),
+    ],
+)
+def test_values(text: str, expected: Options) -> None:
+    assert parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("tq", "tq:", ":1", "tq:1,", "tq:1,tq:2", "tq:-1", "tq:1e3", "tq:0", "tq:2d", " tq:1"),
+        *("mem:0", "mem:1.1", "mem:1KB", "lock:ON", "speed:9", "memory:disk", "oversub:1"),
+        *("x" * 300, "tq:1\0"),
+    ],
+)
+def test_faults_are_one_sentence(text: str) -> None:
+    with pytest.raises(Refused) as caught:
+        parse(text)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) > 20
+
+
+def raw_parse(data: bytes) -> tuple[int, bytes, bytes]:
+    """(status, canonical text, error) of the C functions."""
+    out = ffi.new("struct gl_options *")
+    error = ffi.new("char[]", lib.GL_OPTIONS_ERROR)
+    text = ffi.new("char[]", lib.GL_OPTIONS_TEXT)
+    status = lib.gl_options_parse(data, out, error, lib.GL_OPTIONS_ERROR)
+    if status == 0:
+        assert lib.gl_options_format(out, text, lib.GL_OPTIONS_TEXT) == 0
+    return status, ffi.string(text), ffi.string(error)
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
+    status, _, error = raw_parse(data)
+    assert status in (0, -1)
+    assert (status == 0) == (error == b"")
+    assert all(32 <= byte < 127 for byte in error), "nothing of the terminal's in an error"
+
+
+pairs = st.fixed_dictionaries(
+    {},
+    optional={
+        "tq": st.integers(1, 86_400_000).map(lambda ms: f"{ms}ms"),
+        "lock": st.sampled_from(["on", "off", "auto"]),
+        "mem": st.integers(1, 1000).map(lambda n: f"{n / 1000:.3f}")
+        | st.integers(1, 1 << 20).map(lambda m: f"{m}MiB"),
+        "oversub": st.sampled_from(["on", "off"]),
+        "memory": st.sampled_from(["managed", "swap"]),
+    },
+).filter(bool)
+
+
+@given(pairs)
+def test_what_is_printed_means_the_same(given_pairs: dict[str, str]) -> None:
+    text = ",".join(f"{key}:{value}" for key, value in given_pairs.items())
+    status, printed, error = raw_parse(text.encode())
+    assert status == 0, error
+    assert parse(printed.decode()) == parse(text)
+
+
+def test_amounts() -> None:
+    assert parse_amount("50%", 1000) == 500
+    assert parse_amount("2GiB", 1000) == 2 * GIB
+    for bad in ("101%", "x%", "-1%", "lots"):
+        with pytest.raises(Refused):
+            parse_amount(bad, 1000)

@@ -1,0 +1,232 @@
+"""The daemon's parts: configuration, store, accounting text, wire, residency, and its sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from _gpulease import ffi, lib
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from leased import accounting, config, wire
+from leased.arbiter import Usage
+from leased.ctl import ask
+from leased.errors import Refused
+from leased.identity import ProcessId, ancestors, job_of, job_of_cgroup, process_id
+from leased.residency import GIB, Residency
+from leased.store import Store, TenantRecord
+from tests.slurm.leased import Leased
+
+UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ({"demon": {}}, "[demon] is not known"),
+        ({"daemon": {"color": 1}}, "daemon.color is not known"),
+        ({"limits": {"lock_off": "no"}}, "limits.lock_off = 'no' is not a bool"),
+        ({"limits": {"quantum_min": "soon"}}, "limits.quantum_min: gpu-share: tq:soon"),
+        ({"defaults": {"options": "tq:0"}}, "defaults.options: gpu-share: tq:0 is out"),
+        ({"device": {"memory": "110%"}}, "device.memory: '110%' is no share of"),
+        ({"device": {"0": {"reserve": 5}}}, "device.0.reserve = 5 is not a str"),
+        ({"device": 3}, "[device] is not a table"),
+    ],
+)
+def test_faults_in_the_configuration_are_named(raw: dict[str, object], words: str) -> None:
+    with pytest.raises(Refused, match="^" + re.escape(words)):
+        config.from_dict(raw)
+
+
+def test_configuration_of_one_device_and_of_all() -> None:
+    made = config.from_dict({"device": {"memory": "40GiB", "1": {"reserve": "5%"}}})
+    assert made.for_device(0, UUID) == config.DeviceConfig("40GiB", "2%")
+    assert made.for_device(1, UUID) == config.DeviceConfig("40GiB", "5%")
+
+
+def test_example_configuration_is_the_defaults() -> None:
+    example = Path(__file__).resolve().parents[2] / "slurm-conf" / "gpu-leased.toml"
+    assert config.load(example) == config.Config()
+
+
+def test_store_keeps_tenants_usage_and_epochs(tmp_path: Path) -> None:
+    record = TenantRecord(7, 1000, (UUID,), "tq:5", "auto", {})
+    store = Store(tmp_path / "usage.db")
+    store.open_tenant(record)
+    store.add_stepd(ProcessId(12, 34), 7)
+    store.save({7: {UUID: Usage(lease_ns=5)}}, 99)
+    store.close()
+    again = Store(tmp_path / "usage.db")
+    assert again.epoch() == 99
+    assert again.stepds() == {12: (ProcessId(12, 34), 7)}
+    assert again.open_tenants()[0].usage == {UUID: Usage(lease_ns=5)}
+    again.close_tenant(7, {UUID: Usage(lease_ns=8)})
+    assert again.open_tenants() == []
+    assert [t.usage[UUID].lease_ns for t in again.unwritten()] == [8]
+    again.mark_written(7)
+    assert again.unwritten() == []
+    assert again.find(7) is not None
+
+
+def test_comment_keeps_the_sites_own_words_and_replaces_ours() -> None:
+    record = TenantRecord(7, 0, (UUID,), "", "on", {UUID: Usage(lease_ns=1_500_000_000)})
+    ours = accounting.comment(record)
+    assert accounting.parse_comment(ours)["gpus"][UUID]["lease_s"] == 1.5
+    once = accounting.merged("checked by ops", ours)
+    assert once == f"checked by ops; {ours}"
+    assert accounting.merged(once, ours) == once
+    assert accounting.merged("", ours) == ours
+    with pytest.raises(Refused, match="Slurm keeps 65535"):
+        accounting.merged("x" * 65_500, ours)
+
+
+def message(kind: str, number: int) -> bytearray:
+    made = ffi.new(f"struct {kind} *")
+    header = made if kind == "gl_header" else made.header
+    header.magic, header.version = lib.GL_MAGIC, lib.GL_VERSION
+    header.type, header.length = number, ffi.sizeof(f"struct {kind}")
+    return bytearray(ffi.buffer(made))
+
+
+def test_wire_round_trip_and_faults() -> None:
+    assert wire.uuid_text(wire.uuid_bytes(UUID)) == UUID
+    assert wire.parse(bytes(message("gl_header", lib.GL_REQUEST))) == wire.Request()
+    hello = message("gl_hello", lib.GL_HELLO)
+    assert wire.parse(bytes(hello)) == wire.Hello(0, False, {})
+    hello[28] = 17  # n_devices
+    with pytest.raises(wire.WireError, match="17 devices"):
+        wire.parse(bytes(hello))
+    old = message("gl_header", lib.GL_REQUEST)
+    old[4] = 9
+    with pytest.raises(wire.WireError, match="protocol version 9; this gpu-leased speaks"):
+        wire.parse(bytes(old))
+
+
+@given(st.binary(max_size=wire.MAX_MESSAGE))
+def test_no_bytes_are_more_than_refused(data: bytes) -> None:
+    with contextlib.suppress(wire.WireError):
+        wire.parse(data)
+
+
+def test_residency_moves_only_what_must_move() -> None:
+    device = Residency(100 * GIB, link_bytes_s=10 * GIB)
+    device.set_bytes(1, 90 * GIB, running=False)
+    assert device.handoff_ns(1) == 0, "never touched: nothing to bring"
+    device.touch(1)
+    device.set_bytes(2, 30 * GIB, running=False)
+    assert not device.fits()
+    assert device.touch(2) == (0, 20 * GIB)
+    assert device.shares[1].resident == 70 * GIB
+    assert device.touch(1) == (20 * GIB, 20 * GIB)
+    assert device.handoff_ns(2) == 2_000_000_000
+    device.measured(10 * GIB, 100_000_000)
+    assert 10 * GIB < device.link_bytes_s < 100 * GIB
+    before = device.link_bytes_s
+    device.measured(1000 * GIB, 1)
+    assert device.link_bytes_s == before, "no link is that fast"
+
+
+def fake_process(proc: Path, pid: int, parent: int, cgroup: str) -> None:
+    (proc / str(pid)).mkdir()
+    fields = ["S", str(parent), *["0"] * 17, "77", "0"]
+    (proc / str(pid) / "stat").write_text(f"{pid} (a (b) c) " + " ".join(fields))
+    (proc / str(pid) / "cgroup").write_text(cgroup)
+
+
+@pytest.mark.parametrize(
+    "cgroup",
+    [
+        "4:freezer:/slurm_node1/uid_0/job_42/step_0\n0::/\n",
+        "0::/system.slice/slurmstepd.scope/job_42/step_batch/user/task_0\n",
+    ],
+)
+def test_identity_by_cgroup(tmp_path: Path, cgroup: str) -> None:
+    fake_process(tmp_path, 10, 1, cgroup)
+    assert job_of_cgroup(10, tmp_path) == 42
+    assert job_of(10, {}, tmp_path) == 42
+
+
+def test_identity_by_ancestry_knows_a_reused_pid(tmp_path: Path) -> None:
+    fake_process(tmp_path, 10, 1, "0::/\n")
+    fake_process(tmp_path, 11, 10, "0::/\n")
+    fake_process(tmp_path, 12, 11, "0::/\n")
+    assert ancestors(12, tmp_path) == [12, 11, 10]
+    stepd = process_id(10, tmp_path)
+    assert stepd is not None
+    assert job_of(12, {10: (stepd, 42)}, tmp_path) == 42
+    assert job_of(12, {10: (ProcessId(10, stepd.start + 1), 42)}, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ({"op": "dance"}, "unknown op 'dance'"),
+        ({"op": "register", "job_id": "7"}, "job_id is '7'"),
+        ({"op": "register", "job_id": 7, "nodes": 1, "shards": 1, "gpus": [5]}, "GPU 5 of Slurm"),
+        ({"op": "register", "job_id": 7, "nodes": 2, "shards": 1, "gpus": [0]}, "several nodes"),
+        ({"op": "register", "job_id": 7, "nodes": 1, "shards": 0, "gpus": [0]}, "without a shard"),
+        ({"op": "set", "device": "9", "lock": "on"}, "no device 9"),
+        ({"op": "set", "lock": "maybe"}, "lock 'maybe' is not known"),
+        ({"op": "set"}, "nothing to set"),
+        ({"op": "usage", "job_id": 123}, "job 123 never shared a GPU"),
+    ],
+)
+def test_admin_refusals(leased: Leased, request_: dict[str, object], words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        ask(leased.admin_socket, request_)
+
+
+def test_daemon_that_is_not_there() -> None:
+    with pytest.raises(Refused) as caught:
+        ask(Path("/nonexistent/admin.sock"), {"op": "status"})
+    assert "systemctl start gpu-leased" in caught.value.sentence()
+
+
+def test_set_and_status(leased: Leased) -> None:
+    ask(leased.admin_socket, {"op": "set", "device": "0", "lock": "on", "quantum": "5s"})
+    assert ask(leased.admin_socket, {"op": "status"})["devices"][0]["lock"] == "on"
+    ask(leased.admin_socket, {"op": "set", "lock": "user"})
+    assert ask(leased.admin_socket, {"op": "status"})["devices"][0]["lock"] is None
+
+
+def send(path: Path, data: bytes) -> bytes:
+    """Send one packet; the answer, or nothing when the daemon closes."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.settimeout(10)
+        sock.connect(str(path))
+        sock.send(data)
+        try:
+            return sock.recv(1 << 17)
+        except ConnectionResetError:
+            return b""
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.binary(min_size=1, max_size=600))
+def test_garbage_on_either_socket_is_answered_and_forgotten(leased: Leased, data: bytes) -> None:
+    answer = json.loads(send(leased.admin_socket, data))
+    assert answer["ok"] is False
+    reply = send(leased.run_dir / "tenant.sock", data)
+    assert len(reply) == ffi.sizeof("struct gl_refused")
+    assert ask(leased.admin_socket, {"op": "status"})["tenants"] == []
+
+
+def test_messages_before_hello_are_refused(leased: Leased) -> None:
+    request = bytes(message("gl_header", lib.GL_REQUEST))
+    reply = ffi.from_buffer("struct gl_refused *", send(leased.run_dir / "tenant.sock", request))
+    assert reply.code == lib.GL_REFUSED_NO_TENANT
+
+
+def test_starting_again_replaces_stale_sockets(leased: Leased) -> None:
+    leased.kill()
+    started = time.time()
+    leased.start()
+    assert ask(leased.admin_socket, {"op": "status"})["uptime_s"] <= time.time() - started + 1

@@ -1,0 +1,44 @@
+"""The protocol's golden bytes: what is in wire_vectors.json is what C and Python both say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+from leased import wire
+from tests.conftest import ROOT
+
+VECTORS = ROOT / "tests" / "unit" / "wire_vectors.json"
+PROGRAM = ROOT / "build" / "meson" / "tests" / "unit" / "wire_vectors"
+UUID = "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"
+ZERO = "GPU-00000000-0000-0000-0000-000000000000"
+
+
+def golden() -> dict[str, str]:
+    read: dict[str, str] = json.loads(VECTORS.read_text())
+    return read
+
+
+def test_c_lays_them_out_so() -> None:
+    said = subprocess.run([str(PROGRAM)], check=True, capture_output=True, text=True).stdout
+    assert dict(line.split(" ") for line in said.splitlines()) == golden()
+
+
+def test_python_reads_a_clients_messages_so() -> None:
+    messages = {name: bytes.fromhex(text) for name, text in golden().items()}
+    assert wire.parse(messages["hello"]) == wire.Hello(5, True, {UUID: (3, 4)})
+    assert wire.parse(messages["memory"]) == wire.Memory({UUID: (3, 4)})
+    assert wire.parse(messages["released"]) == wire.Released(6, True, 7, 8, 9)
+
+
+def test_python_writes_the_daemons_messages_so() -> None:
+    written = {
+        "welcome": wire.welcome(wire.Gang(10, True, {ZERO: 11})),
+        "grant": wire.grant(12, 13, True, {ZERO: 14}),
+        "revoke": wire.revoke(15, 16),
+        "contended": wire.contended(17, None),
+        "refused": wire.refused(3, "no"),
+    }
+    assert {name: data.hex() for name, data in written.items()} == {
+        name: text for name, text in golden().items() if name in written
+    }
