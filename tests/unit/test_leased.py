@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -21,7 +24,10 @@ from leased.errors import Refused
 from leased.identity import ProcessId, ancestors, job_of, job_of_cgroup, process_id
 from leased.residency import GIB, Residency
 from leased.store import Store, TenantRecord
+from tests.conftest import ROOT
+from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 
@@ -230,3 +236,37 @@ def test_starting_again_replaces_stale_sockets(leased: Leased) -> None:
     started = time.time()
     leased.start()
     assert ask(leased.admin_socket, {"op": "status"})["uptime_s"] <= time.time() - started + 1
+
+
+def test_socket_activation(short_dir: Path, emulated_gpu: EmulatedGpu) -> None:
+    run = short_dir / "run"
+    leased = Leased(short_dir / "leased", run, os.environ | emulated_gpu.env)
+    command = ["systemd-socket-activate", "--seqpacket", "--fdname=tenant:admin"]
+    command += [f"--listen={run}/tenant.sock", f"--listen={run}/admin.sock"]
+    command += [f"--setenv={name}={value}" for name, value in emulated_gpu.env.items()]
+    command += ["--setenv=PYTHONPATH=" + str(ROOT)]
+    command += [sys.executable, "-m", "leased.daemon", "--config", str(leased.config)]
+    activator = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        wait_until("the sockets", (run / "admin.sock").exists)
+        # The first request starts the daemon, which finds it in the backlog.
+        assert ask(run / "admin.sock", {"op": "status"})["devices"][0]["index"] == 0
+    finally:
+        activator.terminate()
+        activator.wait(10)
+
+
+def test_reload_takes_new_limits_and_keeps_the_old_ones_of_a_bad_file(leased: Leased) -> None:
+    register = {"op": "register", "job_id": 5, "uid": 0, "nodes": 1, "shards": 1, "gpus": [0]}
+    text = leased.config.read_text()
+    leased.config.write_text(text + '[limits]\nquantum_max = "5s"\n')
+    ask(leased.admin_socket, {"op": "reload"})
+    with pytest.raises(Refused, match="tq:30s is outside this site's limits"):
+        ask(leased.admin_socket, register)
+    leased.config.write_text(text + "[limits]\nquantum_max = 7\n")
+    ask(leased.admin_socket, {"op": "reload"})
+    with pytest.raises(Refused, match="tq:30s is outside"):
+        ask(leased.admin_socket, register)
+    leased.config.write_text(text)
+    ask(leased.admin_socket, {"op": "reload"})
+    assert ask(leased.admin_socket, register)["tenant"] == 5
