@@ -158,7 +158,24 @@ static CUresult begin(CUstream handle, CUstreamCaptureMode mode)
 	return CUDA_SUCCESS;
 }
 
-void emu_streams_leave(const struct emu_capture *capture);
+/* emu_lock is held. */
+static void leave(const struct emu_capture *capture)
+{
+	for (struct emu_capture **at = &captures; *at; at = &(*at)->next) {
+		if (*at == capture) {
+			*at = capture->next;
+			break;
+		}
+	}
+	emu_streams_leave(capture);
+}
+
+void emu_capture_drop(struct emu_capture *capture)
+{
+	leave(capture);
+	free_graph(capture->graph);
+	free(capture);
+}
 
 static CUresult end(CUstream handle, CUgraph *graph)
 {
@@ -174,13 +191,7 @@ static CUresult end(CUstream handle, CUgraph *graph)
 	    !pthread_equal(capture->owner, pthread_self()))
 		return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 	pthread_mutex_lock(&emu_lock);
-	for (struct emu_capture **at = &captures; *at; at = &(*at)->next) {
-		if (*at == capture) {
-			*at = capture->next;
-			break;
-		}
-	}
-	emu_streams_leave(capture);
+	leave(capture);
 	pthread_mutex_unlock(&emu_lock);
 	invalid = capture->invalid;
 	*graph = invalid ? NULL : (CUgraph)capture->graph;
@@ -236,18 +247,44 @@ EXPORT CUresult cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus 
 	return status(emu_per_thread(stream), out, NULL);
 }
 
-#undef cuStreamGetCaptureInfo_v2
-CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *out, cuuint64_t *id,
-                                   CUgraph *graph, const CUgraphNode **dependencies, size_t *n);
-EXPORT CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *out,
-                                          cuuint64_t *id, CUgraph *graph,
-                                          const CUgraphNode **dependencies, size_t *n)
+static CUresult capture_info(CUstream stream, CUstreamCaptureStatus *out, cuuint64_t *id,
+                             CUgraph *graph, const CUgraphNode **dependencies,
+                             const CUgraphEdgeData **edges, size_t *n)
 {
-	if (graph || dependencies)
+	if (graph || dependencies || edges)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (n)
 		*n = 0;
-	return status(emu_legacy(stream), out, id);
+	return status(stream, out, id);
+}
+
+/* Up to CUDA 12.2 without, since then with the edges between the captured nodes. */
+#define INFO_V2                                                                                    \
+	CUstream stream, CUstreamCaptureStatus *out, cuuint64_t *id, CUgraph *graph,               \
+	    const CUgraphNode **dependencies, size_t *n
+#define INFO_V3                                                                                    \
+	CUstream stream, CUstreamCaptureStatus *out, cuuint64_t *id, CUgraph *graph,               \
+	    const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *n
+
+EXPORT CUresult cuStreamGetCaptureInfo_v2(INFO_V2)
+{
+	return capture_info(emu_legacy(stream), out, id, graph, dependencies, NULL, n);
+}
+
+EXPORT CUresult cuStreamGetCaptureInfo_v2_ptsz(INFO_V2)
+{
+	return capture_info(emu_per_thread(stream), out, id, graph, dependencies, NULL, n);
+}
+
+#undef cuStreamGetCaptureInfo_v3
+EXPORT CUresult cuStreamGetCaptureInfo_v3(INFO_V3)
+{
+	return capture_info(emu_legacy(stream), out, id, graph, dependencies, edges, n);
+}
+
+EXPORT CUresult cuStreamGetCaptureInfo_v3_ptsz(INFO_V3)
+{
+	return capture_info(emu_per_thread(stream), out, id, graph, dependencies, edges, n);
 }
 
 EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
@@ -313,6 +350,11 @@ EXPORT CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
 	(void)exec;
 	(void)stream;
 	return emu_ready();
+}
+
+EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
+{
+	return cuGraphUpload(exec, stream);
 }
 
 EXPORT CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *n)

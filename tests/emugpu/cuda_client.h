@@ -95,7 +95,8 @@ struct target {
 };
 
 CUresult emu_target(CUstream stream, struct target *out);
-void emu_streams_drop(const struct emu_ctx *ctx); /* its context has ended */
+void emu_streams_leave(const struct emu_capture *capture); /* emu_lock is held */
+void emu_streams_drop(const struct emu_ctx *ctx);          /* it has ended; emu_lock is held */
 CUresult emu_submit(CUstream stream, struct emu_request *request, const void *payload);
 
 /* cuda_capture.c */
@@ -106,8 +107,15 @@ CUresult emu_capture_add(struct emu_capture *capture, const struct emu_request *
 CUresult emu_capture_legacy(struct emu_ctx *ctx);
 void emu_invalidate(struct emu_capture *capture);
 struct emu_capture *emu_capture_find(unsigned long long id); /* NULL: it has ended */
+void emu_capture_drop(struct emu_capture *capture); /* its stream has ended; emu_lock is held */
+
+/* cuda_copy.c: whatever is on each side; rows may be empty. */
+CUresult emu_copy(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream);
+CUresult emu_set(CUdeviceptr to, uint64_t value, uint64_t width, size_t n, CUstream stream);
+CUresult emu_wait(CUstream stream); /* as synchronous copies do */
 
 /* cuda_memory.c */
+CUresult emu_allocate(CUdeviceptr *out, size_t size, bool managed);
 bool emu_is_device(uint64_t pointer);
 bool emu_is_pinned(const void *host);
 

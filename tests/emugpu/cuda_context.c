@@ -48,10 +48,12 @@ static CUresult open_context(struct emu_ctx *ctx, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
+/* emu_lock is held. */
 static CUresult close_context(struct emu_ctx *ctx)
 {
 	struct emu_request q = {.op = EMU_CTX_DESTROY, .arg = {ctx->id}};
 
+	emu_streams_drop(ctx);
 	return emu_call(&q, NULL, NULL);
 }
 
@@ -183,6 +185,15 @@ EXPORT CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice devi
 	return create(out, flags, device);
 }
 
+CUresult cuCtxCreate_v3(CUcontext *out, CUexecAffinityParam *params, int n, unsigned int flags,
+                        CUdevice device);
+EXPORT CUresult cuCtxCreate_v3(CUcontext *out, CUexecAffinityParam *params, int n,
+                               unsigned int flags, CUdevice device)
+{
+	(void)params;
+	return n ? CUDA_ERROR_NOT_SUPPORTED : create(out, flags, device);
+}
+
 EXPORT CUresult cuCtxCreate_v4(CUcontext *out, CUctxCreateParams *params, unsigned int flags,
                                CUdevice device)
 {
@@ -199,7 +210,9 @@ EXPORT CUresult cuCtxDestroy(CUcontext handle)
 	TRY(emu_ready());
 	if (!ctx || ctx->primary)
 		return CUDA_ERROR_INVALID_CONTEXT;
+	pthread_mutex_lock(&emu_lock);
 	result = close_context(ctx);
+	pthread_mutex_unlock(&emu_lock);
 	for (int i = depth; i > 0; i--)
 		if (stack[i - 1] == ctx)
 			depth = i - 1;
@@ -212,6 +225,19 @@ EXPORT CUresult cuCtxGetDevice(CUdevice *device)
 	struct emu_ctx *ctx;
 
 	TRY(emu_need_ctx(&ctx));
+	*device = ctx->device;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext handle)
+{
+	struct emu_ctx *ctx = (struct emu_ctx *)handle;
+
+	if (!ctx)
+		return cuCtxGetDevice(device);
+	TRY(emu_ready());
+	if (!alive(ctx))
+		return CUDA_ERROR_INVALID_CONTEXT;
 	*device = ctx->device;
 	return CUDA_SUCCESS;
 }

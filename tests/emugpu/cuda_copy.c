@@ -66,7 +66,7 @@ static CUresult on_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstrea
 }
 
 /* Whatever is on each side: unified addresses tell. */
-static CUresult any(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
+CUresult emu_copy(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
 {
 	if (emu_is_device(to) && emu_is_device(from))
 		return on_device(to, from, size, stream);
@@ -78,7 +78,7 @@ static CUresult any(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stre
 	return CUDA_SUCCESS;
 }
 
-static CUresult set(CUdeviceptr to, uint64_t value, uint64_t width, size_t n, CUstream stream)
+CUresult emu_set(CUdeviceptr to, uint64_t value, uint64_t width, size_t n, CUstream stream)
 {
 	struct emu_request q = {.op = EMU_SET, .arg = {0, to, value, width, n}};
 
@@ -93,7 +93,7 @@ static CUresult set(CUdeviceptr to, uint64_t value, uint64_t width, size_t n, CU
 	return emu_submit(stream, &q, NULL);
 }
 
-static CUresult wait(CUstream stream)
+CUresult emu_wait(CUstream stream)
 {
 	struct emu_request q = {.op = EMU_STREAM_SYNC};
 	struct target t;
@@ -111,7 +111,7 @@ static CUresult wait(CUstream stream)
 	{                                                                                          \
 		CUstream stream = CU_STREAM_LEGACY;                                                \
 		TRY(call);                                                                         \
-		return wait(stream);                                                               \
+		return emu_wait(stream);                                                           \
 	}
 
 #define FORMS_PTDS(name, parameters, call)                                                         \
@@ -119,7 +119,7 @@ static CUresult wait(CUstream stream)
 	{                                                                                          \
 		CUstream stream = CU_STREAM_PER_THREAD;                                            \
 		TRY(call);                                                                         \
-		return wait(stream);                                                               \
+		return emu_wait(stream);                                                           \
 	}
 
 #define FORMS_ASYNC(name, parameters, which, call)                                                 \
@@ -139,37 +139,40 @@ static CUresult wait(CUstream stream)
 FORMS(cuMemcpyHtoD_v2, (H2D), to_device(to, from, size, stream))
 FORMS(cuMemcpyDtoH_v2, (D2H), to_host(to, from, size, stream))
 FORMS(cuMemcpyDtoD_v2, (D2D), on_device(to, from, size, stream))
-FORMS(cuMemcpy, (D2D), any(to, from, size, stream))
-FORMS(cuMemsetD8_v2, (SET8), set(to, value, 1, n, stream))
-FORMS(cuMemsetD16_v2, (SET16), set(to, value, 2, n, stream))
-FORMS(cuMemsetD32_v2, (SET32), set(to, value, 4, n, stream))
+FORMS(cuMemcpy, (D2D), emu_copy(to, from, size, stream))
+FORMS(cuMemsetD8_v2, (SET8), emu_set(to, value, 1, n, stream))
+FORMS(cuMemsetD16_v2, (SET16), emu_set(to, value, 2, n, stream))
+FORMS(cuMemsetD32_v2, (SET32), emu_set(to, value, 4, n, stream))
 FORMS_PTDS(cuMemcpyHtoD_v2_ptds, (H2D), to_device(to, from, size, stream))
 FORMS_PTDS(cuMemcpyDtoH_v2_ptds, (D2H), to_host(to, from, size, stream))
 FORMS_PTDS(cuMemcpyDtoD_v2_ptds, (D2D), on_device(to, from, size, stream))
-FORMS_PTDS(cuMemcpy_ptds, (D2D), any(to, from, size, stream))
-FORMS_PTDS(cuMemsetD8_v2_ptds, (SET8), set(to, value, 1, n, stream))
-FORMS_PTDS(cuMemsetD16_v2_ptds, (SET16), set(to, value, 2, n, stream))
-FORMS_PTDS(cuMemsetD32_v2_ptds, (SET32), set(to, value, 4, n, stream))
+FORMS_PTDS(cuMemcpy_ptds, (D2D), emu_copy(to, from, size, stream))
+FORMS_PTDS(cuMemsetD8_v2_ptds, (SET8), emu_set(to, value, 1, n, stream))
+FORMS_PTDS(cuMemsetD16_v2_ptds, (SET16), emu_set(to, value, 2, n, stream))
+FORMS_PTDS(cuMemsetD32_v2_ptds, (SET32), emu_set(to, value, 4, n, stream))
 FORMS_ASYNC(cuMemcpyHtoDAsync_v2, (H2D, CUstream stream), emu_legacy,
             to_device(to, from, size, stream))
 FORMS_ASYNC(cuMemcpyDtoHAsync_v2, (D2H, CUstream stream), emu_legacy,
             to_host(to, from, size, stream))
 FORMS_ASYNC(cuMemcpyDtoDAsync_v2, (D2D, CUstream stream), emu_legacy,
             on_device(to, from, size, stream))
-FORMS_ASYNC(cuMemcpyAsync, (D2D, CUstream stream), emu_legacy, any(to, from, size, stream))
-FORMS_ASYNC(cuMemsetD8Async, (SET8, CUstream stream), emu_legacy, set(to, value, 1, n, stream))
-FORMS_ASYNC(cuMemsetD16Async, (SET16, CUstream stream), emu_legacy, set(to, value, 2, n, stream))
-FORMS_ASYNC(cuMemsetD32Async, (SET32, CUstream stream), emu_legacy, set(to, value, 4, n, stream))
+FORMS_ASYNC(cuMemcpyAsync, (D2D, CUstream stream), emu_legacy, emu_copy(to, from, size, stream))
+FORMS_ASYNC(cuMemsetD8Async, (SET8, CUstream stream), emu_legacy, emu_set(to, value, 1, n, stream))
+FORMS_ASYNC(cuMemsetD16Async, (SET16, CUstream stream), emu_legacy,
+            emu_set(to, value, 2, n, stream))
+FORMS_ASYNC(cuMemsetD32Async, (SET32, CUstream stream), emu_legacy,
+            emu_set(to, value, 4, n, stream))
 FORMS_ASYNC(cuMemcpyHtoDAsync_v2_ptsz, (H2D, CUstream stream), emu_per_thread,
             to_device(to, from, size, stream))
 FORMS_ASYNC(cuMemcpyDtoHAsync_v2_ptsz, (D2H, CUstream stream), emu_per_thread,
             to_host(to, from, size, stream))
 FORMS_ASYNC(cuMemcpyDtoDAsync_v2_ptsz, (D2D, CUstream stream), emu_per_thread,
             on_device(to, from, size, stream))
-FORMS_ASYNC(cuMemcpyAsync_ptsz, (D2D, CUstream stream), emu_per_thread, any(to, from, size, stream))
+FORMS_ASYNC(cuMemcpyAsync_ptsz, (D2D, CUstream stream), emu_per_thread,
+            emu_copy(to, from, size, stream))
 FORMS_ASYNC(cuMemsetD8Async_ptsz, (SET8, CUstream stream), emu_per_thread,
-            set(to, value, 1, n, stream))
+            emu_set(to, value, 1, n, stream))
 FORMS_ASYNC(cuMemsetD16Async_ptsz, (SET16, CUstream stream), emu_per_thread,
-            set(to, value, 2, n, stream))
+            emu_set(to, value, 2, n, stream))
 FORMS_ASYNC(cuMemsetD32Async_ptsz, (SET32, CUstream stream), emu_per_thread,
-            set(to, value, 4, n, stream))
+            emu_set(to, value, 4, n, stream))

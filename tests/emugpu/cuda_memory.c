@@ -42,7 +42,7 @@ bool emu_is_pinned(const void *host)
 	return found;
 }
 
-static CUresult allocate(CUdeviceptr *out, size_t size, bool managed)
+CUresult emu_allocate(CUdeviceptr *out, size_t size, bool managed)
 {
 	struct emu_request q = {.op = EMU_ALLOC};
 	struct emu_reply r;
@@ -64,7 +64,7 @@ static CUresult allocate(CUdeviceptr *out, size_t size, bool managed)
 
 EXPORT CUresult cuMemAlloc(CUdeviceptr *out, size_t size)
 {
-	return allocate(out, size, false);
+	return emu_allocate(out, size, false);
 }
 
 EXPORT CUresult cuMemAllocPitch(CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
@@ -72,14 +72,14 @@ EXPORT CUresult cuMemAllocPitch(CUdeviceptr *out, size_t *pitch, size_t width, s
 {
 	(void)element;
 	*pitch = (width + 511) / 512 * 512;
-	return allocate(out, *pitch * height, false);
+	return emu_allocate(out, *pitch * height, false);
 }
 
 EXPORT CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags)
 {
 	if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)
 		return CUDA_ERROR_INVALID_VALUE;
-	return allocate(out, size, true);
+	return emu_allocate(out, size, true);
 }
 
 EXPORT CUresult cuMemFree(CUdeviceptr pointer)
@@ -94,93 +94,6 @@ EXPORT CUresult cuMemFree(CUdeviceptr pointer)
 	TRY(emu_call(&q, &r, NULL));
 	q = (struct emu_request){.op = EMU_FREE, .arg = {r.r[3], pointer}};
 	return emu_call(&q, NULL, NULL);
-}
-
-/* Ordered allocations exist at once and are freed when their stream gets there. */
-static CUresult alloc_async(CUdeviceptr *out, size_t size, CUstream stream)
-{
-	struct target t;
-
-	TRY(emu_target(stream, &t));
-	if (t.stream && t.stream->capture)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	return allocate(out, size, false);
-}
-
-static CUresult free_async(CUdeviceptr pointer, CUstream stream)
-{
-	struct emu_request range = {.op = EMU_RANGE, .arg = {pointer}};
-	struct emu_request q = {.op = EMU_FREE_ORDERED, .arg = {0, pointer}};
-
-	struct emu_reply r;
-
-	TRY(emu_ready());
-	TRY(emu_call(&range, &r, NULL));
-	if (r.r[0] != pointer)
-		return CUDA_ERROR_INVALID_VALUE;
-	return emu_submit(stream, &q, NULL);
-}
-
-EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream stream)
-{
-	return alloc_async(out, size, emu_legacy(stream));
-}
-
-EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t size, CUstream stream)
-{
-	return alloc_async(out, size, emu_per_thread(stream));
-}
-
-EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, CUmemoryPool pool,
-                                        CUstream stream)
-{
-	(void)pool;
-	return alloc_async(out, size, emu_legacy(stream));
-}
-
-EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t size, CUmemoryPool pool,
-                                             CUstream stream)
-{
-	(void)pool;
-	return alloc_async(out, size, emu_per_thread(stream));
-}
-
-EXPORT CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
-{
-	return free_async(pointer, emu_legacy(stream));
-}
-
-EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
-{
-	return free_async(pointer, emu_per_thread(stream));
-}
-
-/* One default pool a device, which keeps nothing back. */
-EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
-{
-	TRY(emu_ready());
-	*pool = (CUmemoryPool)&emu_info[device];
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
-{
-	return cuDeviceGetDefaultMemPool(pool, device);
-}
-
-EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
-{
-	(void)pool;
-	(void)attribute;
-	(void)value;
-	return emu_ready();
-}
-
-EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
-{
-	(void)pool;
-	(void)keep;
-	return emu_ready();
 }
 
 EXPORT CUresult cuMemGetInfo(size_t *free_bytes, size_t *total)
@@ -212,6 +125,34 @@ EXPORT CUresult cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdevicept
 	return CUDA_SUCCESS;
 }
 
+/* What is known of a range of device memory. */
+static CUresult attribute_of(const struct emu_reply *range, CUpointer_attribute attribute,
+                             CUdeviceptr pointer, void *data)
+{
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*(unsigned *)data = CU_MEMORYTYPE_DEVICE;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		*(unsigned *)data = (unsigned)range->r[2];
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		*(CUdeviceptr *)data = pointer;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*(int *)data = (int)range->r[4];
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		*(CUdeviceptr *)data = range->r[0];
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*(size_t *)data = range->r[1];
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+}
+
 EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
                                       CUdeviceptr pointer)
 {
@@ -219,29 +160,33 @@ EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 	struct emu_reply r;
 
 	TRY(emu_ready());
-	TRY(emu_call(&q, &r, NULL));
-	switch (attribute) {
-	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-		*(unsigned *)data = CU_MEMORYTYPE_DEVICE;
+	if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
+	    emu_is_pinned((void *)(uintptr_t)pointer)) {
+		*(unsigned *)data = CU_MEMORYTYPE_HOST;
 		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-		*(unsigned *)data = (unsigned)r.r[2];
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-		*(CUdeviceptr *)data = pointer;
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		*(int *)data = (int)r.r[4];
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		*(CUdeviceptr *)data = r.r[0];
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		*(size_t *)data = r.r[1];
-		return CUDA_SUCCESS;
-	default:
-		return CUDA_ERROR_NOT_SUPPORTED;
 	}
+	TRY(emu_call(&q, &r, NULL));
+	return attribute_of(&r, attribute, pointer, data);
+}
+
+/* Unlike the above: a pointer that CUDA does not know is no error, its attributes are 0. */
+EXPORT CUresult cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes, void **data,
+                                       CUdeviceptr pointer)
+{
+	struct emu_request q = {.op = EMU_RANGE, .arg = {pointer}};
+	struct emu_reply r;
+
+	TRY(emu_ready());
+	if (emu_call(&q, &r, NULL))
+		r = (struct emu_reply){0};
+	for (unsigned i = 0; i < n; i++) {
+		if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE && !r.r[0])
+			*(unsigned *)data[i] =
+			    emu_is_pinned((void *)(uintptr_t)pointer) ? CU_MEMORYTYPE_HOST : 0;
+		else
+			TRY(attribute_of(&r, attributes[i], r.r[0] ? pointer : 0, data[i]));
+	}
+	return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
@@ -260,6 +205,17 @@ EXPORT CUresult cuMemAdvise_v2(CUdeviceptr pointer, size_t size, CUmem_advise ad
 	(void)size;
 	(void)advice;
 	(void)location;
+	return emu_ready();
+}
+
+#undef cuMemAdvise
+CUresult cuMemAdvise(CUdeviceptr pointer, size_t size, CUmem_advise advice, CUdevice device);
+EXPORT CUresult cuMemAdvise(CUdeviceptr pointer, size_t size, CUmem_advise advice, CUdevice device)
+{
+	(void)pointer;
+	(void)size;
+	(void)advice;
+	(void)device;
 	return emu_ready();
 }
 
@@ -282,6 +238,14 @@ EXPORT CUresult cuMemPrefetchAsync(CUdeviceptr pointer, size_t size, CUdevice de
                                    CUstream stream)
 {
 	return prefetch(pointer, size, device != CU_DEVICE_CPU, emu_legacy(stream));
+}
+
+CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr pointer, size_t size, CUdevice device,
+                                 CUstream stream);
+EXPORT CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr pointer, size_t size, CUdevice device,
+                                        CUstream stream)
+{
+	return prefetch(pointer, size, device != CU_DEVICE_CPU, emu_per_thread(stream));
 }
 
 EXPORT CUresult cuMemPrefetchAsync_v2(CUdeviceptr pointer, size_t size, CUmemLocation location,
@@ -366,4 +330,14 @@ EXPORT CUresult cuMemHostUnregister(void *host)
 {
 	TRY(emu_ready());
 	return unpin(host, false);
+}
+
+/* Host memory has its own address on the device too, as wherever addressing is unified. */
+EXPORT CUresult cuMemHostGetDevicePointer(CUdeviceptr *out, void *host, unsigned int flags)
+{
+	TRY(emu_ready());
+	if (flags || !emu_is_pinned(host))
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = (CUdeviceptr)(uintptr_t)host;
+	return CUDA_SUCCESS;
 }

@@ -100,8 +100,6 @@ CUresult emu_submit(CUstream handle, struct emu_request *request, const void *pa
 	return emu_post(request, payload);
 }
 
-/* emu_lock is held. */
-void emu_streams_leave(const struct emu_capture *capture);
 void emu_streams_leave(const struct emu_capture *capture)
 {
 	for (struct emu_stream *s = streams; s; s = s->next)
@@ -109,20 +107,30 @@ void emu_streams_leave(const struct emu_capture *capture)
 			s->capture = NULL;
 }
 
+/* emu_lock is held. */
+static void drop(struct emu_stream *stream)
+{
+	for (struct emu_stream **at = &streams; *at; at = &(*at)->next) {
+		if (*at == stream) {
+			*at = stream->next;
+			break;
+		}
+	}
+	if (stream->capture && stream->capture->origin == stream)
+		emu_capture_drop(stream->capture);
+	free(stream);
+}
+
 void emu_streams_drop(const struct emu_ctx *ctx)
 {
 	struct emu_stream **at = &streams, *stream;
 
-	pthread_mutex_lock(&emu_lock);
 	while ((stream = *at)) {
-		if (stream->ctx == ctx) {
-			*at = stream->next;
-			free(stream);
-		} else {
+		if (stream->ctx == ctx)
+			drop(stream);
+		else
 			at = &stream->next;
-		}
 	}
-	pthread_mutex_unlock(&emu_lock);
 }
 
 EXPORT CUresult cuStreamCreate(CUstream *out, unsigned int flags)
@@ -155,14 +163,8 @@ EXPORT CUresult cuStreamDestroy(CUstream handle)
 	q.arg[0] = stream->id;
 	TRY(emu_call(&q, NULL, NULL));
 	pthread_mutex_lock(&emu_lock);
-	for (struct emu_stream **at = &streams; *at; at = &(*at)->next) {
-		if (*at == stream) {
-			*at = stream->next;
-			break;
-		}
-	}
+	drop(stream);
 	pthread_mutex_unlock(&emu_lock);
-	free(stream);
 	return CUDA_SUCCESS;
 }
 
@@ -202,7 +204,7 @@ EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream)
 	return ask(emu_per_thread(stream), EMU_STREAM_SYNC);
 }
 
-EXPORT CUresult cuStreamGetFlags(CUstream handle, unsigned int *flags)
+static CUresult get_flags(CUstream handle, unsigned int *flags)
 {
 	struct target t;
 
@@ -211,7 +213,7 @@ EXPORT CUresult cuStreamGetFlags(CUstream handle, unsigned int *flags)
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuStreamGetPriority(CUstream handle, int *priority)
+static CUresult get_priority(CUstream handle, int *priority)
 {
 	struct target t;
 
@@ -220,7 +222,7 @@ EXPORT CUresult cuStreamGetPriority(CUstream handle, int *priority)
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuStreamGetId(CUstream handle, unsigned long long *id)
+static CUresult get_id(CUstream handle, unsigned long long *id)
 {
 	struct target t;
 
@@ -229,13 +231,50 @@ EXPORT CUresult cuStreamGetId(CUstream handle, unsigned long long *id)
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuStreamGetCtx(CUstream handle, CUcontext *ctx)
+/* green: since CUDA 12.5; there are no green contexts here. */
+static CUresult get_ctx(CUstream handle, CUcontext *ctx, CUgreenCtx *green)
 {
 	struct target t;
 
 	TRY(emu_target(handle, &t));
 	*ctx = (CUcontext)t.ctx;
+	if (green)
+		*green = NULL;
 	return CUDA_SUCCESS;
+}
+
+#define BOTH_FORMS(name, type, call)                                                               \
+	EXPORT CUresult name(CUstream stream, type *out)                                           \
+	{                                                                                          \
+		return call(emu_legacy(stream), out);                                              \
+	}                                                                                          \
+	EXPORT CUresult name##_ptsz(CUstream stream, type *out)                                    \
+	{                                                                                          \
+		return call(emu_per_thread(stream), out);                                          \
+	}
+
+BOTH_FORMS(cuStreamGetFlags, unsigned int, get_flags)
+BOTH_FORMS(cuStreamGetPriority, int, get_priority)
+BOTH_FORMS(cuStreamGetId, unsigned long long, get_id)
+
+EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext *ctx)
+{
+	return get_ctx(emu_legacy(stream), ctx, NULL);
+}
+
+EXPORT CUresult cuStreamGetCtx_ptsz(CUstream stream, CUcontext *ctx)
+{
+	return get_ctx(emu_per_thread(stream), ctx, NULL);
+}
+
+EXPORT CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *ctx, CUgreenCtx *green)
+{
+	return get_ctx(emu_legacy(stream), ctx, green);
+}
+
+EXPORT CUresult cuStreamGetCtx_v2_ptsz(CUstream stream, CUcontext *ctx, CUgreenCtx *green)
+{
+	return get_ctx(emu_per_thread(stream), ctx, green);
 }
 
 EXPORT CUresult cuEventCreate(CUevent *out, unsigned int flags)

@@ -219,7 +219,8 @@ def at(name):
     return ctypes.cast(getattr(lib, name), ctypes.c_void_p).value
 assert get(b"cuMemAlloc", 12000, 0) == (0, at("cuMemAlloc_v2"), 0)
 assert get(b"cuLaunchKernel", 12000, 2) == (0, at("cuLaunchKernel_ptsz"), 0)
-assert get(b"cuCtxCreate", 12000, 0)[1] == at("cuCtxCreate_v2")
+assert get(b"cuCtxCreate", 11000, 0)[1] == at("cuCtxCreate_v2")
+assert get(b"cuCtxCreate", 12000, 0)[1] == at("cuCtxCreate_v3")
 assert get(b"cuCtxCreate", 13000, 0)[1] == at("cuCtxCreate_v4")
 assert get(b"cuLibraryLoadData", 11000, 0) == (0, None, 2)
 assert get(b"cuNoSuchThing", 13000, 0) == (0, None, 1)
