@@ -274,3 +274,83 @@ assert os.waitpid(child, 0)[1] == 0
 ok(launch("fill", p, 1024, 1)); assert words(p, 1) == [1]  # and the parent goes on
 """,
     )
+
+
+def test_rectangles(emulated_gpu: EmulatedGpu) -> None:
+    run(
+        emulated_gpu,
+        """
+setup()
+rows, width = 5, 7
+p, pitch = ok(d.cuMemAllocPitch(width, rows, 4))
+assert pitch % 512 == 0
+host = ctypes.create_string_buffer(bytes(range(rows * width)), rows * width)
+back = ctypes.create_string_buffer(rows * width)
+into = d.CUDA_MEMCPY2D()
+into.srcMemoryType = d.CUmemorytype.CU_MEMORYTYPE_HOST
+into.srcHost = ctypes.addressof(host); into.srcPitch = width
+into.dstMemoryType = d.CUmemorytype.CU_MEMORYTYPE_DEVICE
+into.dstDevice = p; into.dstPitch = pitch
+into.WidthInBytes, into.Height = width, rows
+ok(d.cuMemcpy2D(into))
+ok(d.cuMemsetD2D8(int(p) + pitch + 2, pitch, 99, 3, 2))  # rows 1 and 2, columns 2 to 4
+out = d.CUDA_MEMCPY2D()
+out.srcMemoryType = d.CUmemorytype.CU_MEMORYTYPE_DEVICE
+out.srcDevice = p; out.srcPitch = pitch
+out.dstMemoryType = d.CUmemorytype.CU_MEMORYTYPE_HOST
+out.dstHost = ctypes.addressof(back); out.dstPitch = width
+out.WidthInBytes, out.Height = width, rows
+ok(d.cuMemcpy2DUnaligned(out))
+want = bytearray(range(rows * width))
+for row in (1, 2):
+    want[row * width + 2 : row * width + 5] = [99] * 3
+assert back.raw == bytes(want)
+into.WidthInBytes = pitch + 1
+assert error(d.cuMemcpy2D(into)) == "INVALID_VALUE"
+""",
+    )
+
+
+def test_pools(emulated_gpu: EmulatedGpu) -> None:
+    run(
+        emulated_gpu,
+        """
+setup()
+default = ok(d.cuDeviceGetDefaultMemPool(0))
+properties = d.CUmemPoolProps()
+properties.allocType = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+properties.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+pool = ok(d.cuMemPoolCreate(properties))
+ok(d.cuDeviceSetMemPool(0, pool))
+assert int(ok(d.cuDeviceGetMemPool(0))) == int(pool) != int(default)
+p = ok(d.cuMemAllocFromPoolAsync(4096, pool, 0))
+ok(launch("fill", p, 1024, 6)); assert words(p, 1) == [6]
+ok(d.cuMemFreeAsync(p, 0))
+ok(d.cuMemPoolDestroy(pool))
+assert int(ok(d.cuDeviceGetMemPool(0))) == int(default)
+assert error(d.cuMemPoolDestroy(default)) == "INVALID_VALUE"
+""",
+    )
+
+
+def test_what_a_pointer_tells(emulated_gpu: EmulatedGpu) -> None:
+    run(
+        emulated_gpu,
+        """
+setup()
+A = d.CUpointer_attribute
+KIND, MANAGED = A.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, A.CU_POINTER_ATTRIBUTE_IS_MANAGED
+p, m = ok(d.cuMemAlloc(5 * MIB)), ok(d.cuMemAllocManaged(4096, 1))
+host = ok(d.cuMemHostAlloc(4096, 0))
+assert [ok(d.cuPointerGetAttribute(KIND, x)) for x in (p, m, host)] == [2, 2, 1]
+assert [bool(ok(d.cuPointerGetAttribute(MANAGED, x))) for x in (p, m)] == [False, True]
+base, size = ok(d.cuMemGetAddressRange(int(p) + 3 * MIB))
+assert (int(base), size) == (int(p), 5 * MIB)
+assert int(ok(d.cuMemHostGetDevicePointer(host, 0))) == int(host)
+assert error(d.cuPointerGetAttribute(KIND, 12345)) == "INVALID_VALUE"
+assert ok(d.cuPointerGetAttributes(2, [MANAGED, KIND], m)) == [1, 2]
+assert ok(d.cuPointerGetAttributes(2, [MANAGED, KIND], 12345)) == [0, 0]
+ok(d.cuMemFreeHost(host))
+assert error(d.cuMemHostGetDevicePointer(host, 0)) == "INVALID_VALUE"
+""",
+    )
