@@ -243,6 +243,7 @@ static uint64_t transfer_step(struct op *op, uint64_t total, bool *finished)
 		op->stream->context->process->account->copied_in += at.bytes;
 	} else {
 		memcpy(op->data + op->done, block_data(at.alloc, at.index) + at.offset, at.bytes);
+		device->out_bytes += at.bytes;
 	}
 	op->done += at.bytes;
 	*finished = op->done >= total;

@@ -50,6 +50,11 @@ struct nvml_utilization {
 	unsigned int gpu, memory;
 };
 
+struct nvml_process_v1 {
+	unsigned int pid;
+	unsigned long long used;
+};
+
 struct nvml_process {
 	unsigned int pid;
 	unsigned long long used;
@@ -67,10 +72,16 @@ static int connection = -1, users, n_devices;
 static pid_t owner;
 static struct emu_device_info info[EMU_MAX_DEVICES];
 
-/* For utilization since the last question. */
+/* For utilization and throughput since the last question. */
 static struct {
 	uint64_t busy, at;
 } last[EMU_MAX_DEVICES];
+
+enum direction { TRANSMIT, RECEIVE, DIRECTIONS }; /* as the device sees it */
+
+static struct {
+	uint64_t bytes, at;
+} crossed[EMU_MAX_DEVICES][DIRECTIONS];
 
 static bool transfer(bool out, void *data, uint64_t size)
 {
@@ -399,6 +410,42 @@ EXPORT nvml_return nvmlDeviceGetUtilizationRates(nvml_device device, struct nvml
 	return status;
 }
 
+/* KB/s over the link since the last question. */
+EXPORT nvml_return nvmlDeviceGetPcieThroughput(nvml_device device, unsigned int direction,
+                                               unsigned int *out)
+{
+	struct emu_reply r;
+	nvml_return status;
+
+	INDEX_OR_RETURN(device);
+	if (direction >= DIRECTIONS)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	pthread_mutex_lock(&lock);
+	status = ask(EMU_UTILIZATION, (uint64_t)index, &r, NULL);
+	if (!status) {
+		uint64_t bytes = r.r[direction == TRANSMIT ? 3 : 2];
+		uint64_t at = crossed[index][direction].at;
+		double seconds = (double)(r.r[1] - at) / 1e9;
+
+		*out = at && seconds > 0
+		           ? (unsigned)((double)(bytes - crossed[index][direction].bytes) /
+		                        seconds / 1000)
+		           : 0;
+		crossed[index][direction].bytes = bytes;
+		crossed[index][direction].at = r.r[1];
+	}
+	pthread_mutex_unlock(&lock);
+	return status;
+}
+
+EXPORT nvml_return nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major, int *minor)
+{
+	INDEX_OR_RETURN(device);
+	*major = (int)info[index].cc_major;
+	*minor = (int)info[index].cc_minor;
+	return NVML_SUCCESS;
+}
+
 /* The processes of a device: malloc'ed list, *n entries. */
 static nvml_return processes(int index, struct emu_process_info **list, unsigned int *n)
 {
@@ -429,6 +476,27 @@ EXPORT nvml_return nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, u
 			status = NVML_ERROR_INSUFFICIENT_SIZE;
 		for (unsigned i = 0; !status && i < n; i++)
 			out[i] = (struct nvml_process){list[i].pid, list[i].bytes, ~0U, ~0U};
+	}
+	free(list);
+	return status;
+}
+
+/* The oldest form: a process has its pid and its bytes, nothing else. */
+EXPORT nvml_return nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned int *count,
+                                                        struct nvml_process_v1 *out)
+{
+	struct emu_process_info *list;
+	unsigned int n, room = *count;
+	nvml_return status;
+
+	INDEX_OR_RETURN(device);
+	status = processes(index, &list, &n);
+	if (!status) {
+		*count = n;
+		if (n > room)
+			status = NVML_ERROR_INSUFFICIENT_SIZE;
+		for (unsigned i = 0; !status && i < n; i++)
+			out[i] = (struct nvml_process_v1){list[i].pid, list[i].bytes};
 	}
 	free(list);
 	return status;

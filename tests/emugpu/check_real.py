@@ -1,0 +1,64 @@
+"""Run the emulated driver's tests on a real NVIDIA GPU, to see that the emulation is faithful.
+
+`python -m tests.emugpu.check_real` on a machine with a GPU, cuda-bindings and pytest; no
+daemon, no root. The programs take at most some MiB of the card. Prints a line a test.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests.emugpu import test_capture, test_driver
+
+
+class RealGpu:
+    """Stands where EmulatedGpu does; a program gets whatever driver is installed."""
+
+    def __init__(self) -> None:
+        self.env: dict[str, str] = {}
+
+
+# What depends on the size of the device or on what the emulation leaves out.
+EMULATED_ONLY = {
+    # Never on a card: more managed memory than it has free can hang it for everyone.
+    "test_out_of_memory_is_honest_and_not_sticky": "fills the device",
+}
+
+
+def cases(test: Callable[..., None]) -> Iterator[dict[str, Any]]:
+    """The keyword arguments of each case of a parametrized test; one empty for a plain one."""
+    marks = [m for m in getattr(test, "pytestmark", []) if m.name == "parametrize"]
+    values = [[{mark.args[0]: value} for value in mark.args[1]] for mark in marks]
+    for chosen in itertools.product(*values):
+        yield {key: value for case in chosen for key, value in case.items()}
+
+
+def check(name: str, test: Callable[..., None], **case: Any) -> bool:
+    try:
+        test(RealGpu(), **case)
+    except AssertionError as fault:
+        print("FAIL", name, case, str(fault).strip().split("\n")[:12], sep="  ")
+        return False
+    print("ok  ", name, case, sep="  ")
+    return True
+
+
+def main() -> int:
+    good = True
+    for module in (test_capture, test_driver):
+        for name, test in vars(module).items():
+            if not name.startswith("test_") or not callable(test):
+                continue
+            if name in EMULATED_ONLY:
+                print("skip", name, EMULATED_ONLY[name], sep="  ")
+                continue
+            for case in cases(test):
+                good &= check(name, test, **case)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""The emulated NVML through unmodified nvidia-ml-py, whose own structs must agree with ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from tests.emugpu.programs import finish, go_on, line, program
+from tests.emugpu.server import EmulatedGpu
+
+# In a process of its own: the library is loaded once a process, from the environment's path.
+SET_UP = """
+import ctypes, json
+import pynvml as n
+n.nvmlInit()
+h = n.nvmlDeviceGetHandleByIndex(0)
+def error(call, *arguments):
+    try:
+        call(*arguments)
+    except n.NVMLError as fault:
+        return type(fault).__name__.removeprefix("NVMLError_")
+"""
+
+
+def ask(gpu: EmulatedGpu, code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", SET_UP + code],
+        check=False,
+        env=os.environ | gpu.env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_each_process_is_listed_with_its_own_memory(emulated_gpu: EmulatedGpu) -> None:
+    code = """
+import sys
+setup()
+ok(d.cuMemAlloc({mib} * MIB))
+say(os.getpid()); wait()
+"""
+    with (
+        program(emulated_gpu, code.format(mib=10)) as one,
+        program(emulated_gpu, code.format(mib=30)) as two,
+    ):
+        want = {int(line(one)): 11 << 20, int(line(two)): 31 << 20}  # with a MiB of context
+        out = ask(
+            emulated_gpu,
+            """
+class Old(ctypes.Structure):
+    _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong)]
+new = {p.pid: p.usedGpuMemory for p in n.nvmlDeviceGetComputeRunningProcesses_v3(h)}
+assert new == {p.pid: p.usedGpuMemory for p in n.nvmlDeviceGetComputeRunningProcesses_v2(h)}
+lib = ctypes.CDLL("libnvidia-ml.so.1")
+room, count = (Old * 8)(), ctypes.c_uint(1)
+assert lib.nvmlDeviceGetComputeRunningProcesses(h, ctypes.byref(count), room) == 7  # too small
+assert count.value == 2
+assert lib.nvmlDeviceGetComputeRunningProcesses(h, ctypes.byref(count), room) == 0
+assert new == {room[i].pid: room[i].used for i in range(2)}
+assert sum(new.values()) == n.nvmlDeviceGetMemoryInfo(h).used
+print(json.dumps(new))
+""",
+        )
+        assert {int(pid): used for pid, used in json.loads(out).items()} == want
+        go_on(one)
+        finish(one)
+        # Its memory is back once the server has seen the end of its last connection.
+        while len(json.loads(ask(emulated_gpu, PIDS))) == 2:
+            pass
+        [left] = json.loads(ask(emulated_gpu, PIDS))
+        assert left == two.pid
+
+
+PIDS = "print(json.dumps([p.pid for p in n.nvmlDeviceGetComputeRunningProcesses(h)]))"
+
+
+def test_busy_time_and_traffic_show_after_the_first_question(emulated_gpu: EmulatedGpu) -> None:
+    code = """
+setup()
+p = ok(d.cuMemAlloc(8 * MIB))
+say("up"); wait()
+ok(launch("spin", 50_000_000))
+ok(d.cuMemcpyHtoD(p, bytes(8 * MIB), 8 * MIB))
+ok(d.cuMemcpyDtoH(bytearray(4 * MIB), p, 4 * MIB))
+ok(d.cuCtxSynchronize())
+say("worked"); wait()
+"""
+    with program(emulated_gpu, code) as process:
+        assert line(process) == "up"
+        questions = subprocess.Popen(
+            [sys.executable, "-u", "-c", SET_UP + QUESTIONS],
+            env=os.environ | emulated_gpu.env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert line(questions) == "0 0 0"
+        go_on(process)
+        assert line(process) == "worked"
+        go_on(questions)
+        busy, sent, received = (int(word) for word in line(questions).split())
+        assert 0 < busy <= 100
+        assert 0 < sent < received, "4 MiB went out, 8 came in"
+        go_on(questions)
+        finish(questions)
+
+
+QUESTIONS = """
+for _ in range(2):
+    busy = n.nvmlDeviceGetUtilizationRates(h).gpu
+    sent = n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_TX_BYTES)
+    received = n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_RX_BYTES)
+    print(busy, sent, received)
+    input()
+"""
+
+
+def test_names_and_errors(emulated_gpu: EmulatedGpu) -> None:
+    ask(
+        emulated_gpu,
+        """
+assert n.nvmlDeviceGetName(h).startswith("Emulated ")
+assert n.nvmlDeviceGetCudaComputeCapability(h) == (9, 0)
+bus = n.nvmlDeviceGetPciInfo(h).busId
+assert n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByPciBusId(bus)) == 0
+assert error(n.nvmlDeviceGetHandleByIndex, 1) == "InvalidArgument"
+assert error(n.nvmlDeviceGetHandleByUUID, "GPU-none") == "NotFound"
+assert error(n.nvmlDeviceGetFanSpeed, h) == "FunctionNotFound"  # it is not there, and says so
+[short] = [ctypes.create_string_buffer(4)]
+lib = ctypes.CDLL("libnvidia-ml.so.1")
+assert lib.nvmlDeviceGetName(h, short, 4) == 7  # NVML_ERROR_INSUFFICIENT_SIZE
+n.nvmlShutdown()
+assert error(n.nvmlDeviceGetCount) == "Uninitialized"
+assert error(n.nvmlShutdown) == "Uninitialized"
+n.nvmlInit()
+assert n.nvmlDeviceGetCount() == 1
+""",
+    )
