@@ -106,8 +106,13 @@ def gres_conf(layout: Layout) -> str:
 
 
 def cgroup_conf(version: tuple[int, int]) -> str:
-    """cgroup.conf: from 24.11 Slurm can be told to do without cgroups."""
-    return "CgroupPlugin=disabled\n" if version >= (24, 11) else "CgroupAutomount=no\n"
+    """cgroup.conf: leave the machine's cgroups alone; nothing here tracks by them.
+
+    slurmd loads a cgroup plugin in any case. That of v2 asks systemd for a scope
+    over D-Bus at once, that of v1 does nothing before it is used; from 24.11
+    there is a word for none.
+    """
+    return "CgroupPlugin=disabled\n" if version >= (24, 11) else "CgroupPlugin=cgroup/v1\n"
 
 
 def slurmdbd_conf(layout: Layout) -> str:
