@@ -117,6 +117,16 @@ class Grant:
 
 
 @dataclass(frozen=True)
+class Restore:
+    """The tenant goes on with its lease, and may bring back what others displaced meanwhile."""
+
+    tenant: int
+    epoch: int
+    quantum_ns: int
+    prefetch: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class Contend:
     """Somebody waits for the holder: yield after idle_ns of idleness; None: nobody any more."""
 
@@ -142,7 +152,7 @@ class Overrun:
     epoch: int
 
 
-Action = Grant | Contend | Revoke | Overrun
+Action = Grant | Restore | Contend | Revoke | Overrun
 
 
 # -- state ----------------------------------------------------------------------
@@ -218,6 +228,8 @@ class Arbiter:
         actions: list[Action] = []
         self._apply(event)
         self._separate(actions)
+        if isinstance(event, Released):
+            self._restore(event.tenant, actions)
         self._serve_queue(actions)
         self._pass_deadlines(actions)
         return actions
@@ -361,6 +373,27 @@ class Arbiter:
                     other.lease.since = self.now
                     self._revoke(tenant, lease, actions)
                     break
+
+    def _restore(self, released: int, actions: list[Action]) -> None:
+        """Who stays when others had to go gets back at the link's speed what they displaced."""
+        gone = self.tenants.get(released)
+        for tenant in self.tenants.values():
+            lease = tenant.lease
+            if (
+                gone is None
+                or lease is None
+                or lease.revoked
+                or not set(gone.gang) & set(tenant.gang)
+            ):
+                continue
+            devices = {uuid: self.devices[uuid].residency for uuid in tenant.gang}
+            if self._can_share(tenant) or not any(r.missing(tenant.id) for r in devices.values()):
+                continue
+            prefetch = {}
+            for uuid, residency in devices.items():
+                prefetch[uuid], bytes_out = residency.touch(tenant.id)
+                tenant.usage[uuid].moved_bytes += prefetch[uuid] + bytes_out
+            actions.append(Restore(tenant.id, lease.epoch, self._quantum(tenant, 0), prefetch))
 
     def _serve_queue(self, actions: list[Action]) -> None:
         """Grant what can be granted, in order; tell the holders that are in the way."""

@@ -206,6 +206,9 @@ class Leases:
                 self._give(tenant, client, action)
             if not wanting:  # whoever asked is gone
                 self.events.append(arbiter.Released(action.tenant, action.epoch))
+        elif isinstance(action, arbiter.Restore):
+            quantum, prefetch = action.quantum_ns, action.prefetch
+            self._tell(tenant, wire.grant(action.epoch, quantum, False, prefetch))
         elif isinstance(action, arbiter.Contend):
             tenant.contended, tenant.idle_ns = action.idle_ns is not None, action.idle_ns
             self._tell(tenant, wire.contended(action.epoch, action.idle_ns))

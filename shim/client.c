@@ -187,15 +187,16 @@ static void give_up(enum gl_release_reason reason)
 static void take_grant(const struct gl_grant *grant)
 {
 	uint64_t start = now_ns();
+	bool again = me.epoch == grant->epoch;
 
 	debug("lease %llu", (unsigned long long)grant->epoch);
 	me.requested = false;
-	if (me.epoch == grant->epoch)
-		return;
 	me.epoch = grant->epoch;
 	me.idle_since = 0;
 	me.prefetch_bytes = memory_prefetch(grant);
 	me.prefetch_ns = me.prefetch_bytes ? now_ns() - start : 0;
+	if (again)
+		return; /* only what others had displaced: the gate is open */
 	pthread_mutex_lock(&lock);
 	gate_open();
 	pthread_cond_broadcast(&changed);

@@ -10,7 +10,8 @@
  *   C HELLO    -> D WELCOME or REFUSED (then the daemon closes)
  *   C MEMORY      whenever its memory on a device changed; absolute values
  *   C REQUEST     a thread waits at the gate; idempotent
- *   D GRANT       the gate may open, until a REVOKE with the same epoch
+ *   D GRANT       the gate may open, until a REVOKE with the same epoch; of the
+ *                 lease it has: bring back what others displaced
  *   D CONTENDED   somebody waits: release after so much idleness (or: nobody
  *                 waits any more, GL_IDLE_NEVER)
  *   D REVOKE      close the gate, drain, release

@@ -22,6 +22,7 @@ from leased.arbiter import (
     Overrun,
     Released,
     Requested,
+    Restore,
     Revoke,
     Tick,
 )
@@ -88,6 +89,17 @@ def test_auto_shares_while_it_fits_and_separates_when_not() -> None:
     # And is back beside the other when it fits again.
     actions = a.handle(MemoryChanged(1, "d0", 10 * GB), 2 * S)
     assert [g.shared for g in actions if isinstance(g, Grant)] == [True]
+
+
+def test_who_stays_gets_back_what_the_other_displaced() -> None:
+    a = arbiter()
+    for tenant in (1, 2):
+        opened(a, tenant, "auto")
+        a.handle(Requested(tenant), 0)
+    a.handle(MemoryChanged(1, "d0", 80 * GB), 0)
+    assert of(Revoke, a.handle(MemoryChanged(2, "d0", 70 * GB), S)) == [Revoke(2, 2, DRAIN_NS)]
+    # Until it had drained, the second pushed 50 GB of the first one out.
+    assert a.handle(Released(2, 2), 2 * S) == [Restore(1, 1, 10 * S, {"d0": 50 * GB})]
 
 
 def test_lock_off_never_waits_and_the_site_can_forbid_it() -> None:
