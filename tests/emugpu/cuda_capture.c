@@ -181,23 +181,25 @@ static CUresult end(CUstream handle, CUgraph *graph)
 {
 	struct emu_capture *capture;
 	struct target t;
-	bool invalid;
+	bool invalid, wrong;
 
 	TRY(emu_target(handle, &t));
 	capture = t.stream ? t.stream->capture : NULL;
 	if (!capture || capture->origin != t.stream)
 		return CUDA_ERROR_ILLEGAL_STATE;
-	if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-	    !pthread_equal(capture->owner, pthread_self()))
-		return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+	/* A wrong thread gets nothing, but it ends the capture all the same. */
+	wrong = capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+	        !pthread_equal(capture->owner, pthread_self());
 	pthread_mutex_lock(&emu_lock);
 	leave(capture);
 	pthread_mutex_unlock(&emu_lock);
-	invalid = capture->invalid;
+	invalid = capture->invalid || wrong;
 	*graph = invalid ? NULL : (CUgraph)capture->graph;
 	if (invalid)
 		free_graph(capture->graph);
 	free(capture);
+	if (wrong)
+		return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 	return invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }
 

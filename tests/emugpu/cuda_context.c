@@ -9,10 +9,10 @@ static struct emu_ctx primaries[EMU_MAX_DEVICES];
 static __thread struct emu_ctx *stack[STACK];
 static __thread int depth;
 
-/* A primary context that was reset is no longer current anywhere. */
+/* Handles are kept for ever: a destroyed context may still be current somewhere, and asked for. */
 static bool alive(const struct emu_ctx *ctx)
 {
-	return ctx && (!ctx->primary || ctx->refs);
+	return ctx && ctx->id;
 }
 
 struct emu_ctx *emu_current(void)
@@ -25,7 +25,8 @@ CUresult emu_need_ctx(struct emu_ctx **ctx)
 	TRY(emu_ready());
 	*ctx = emu_current();
 	if (!*ctx)
-		return CUDA_ERROR_INVALID_CONTEXT;
+		return depth && stack[depth - 1] ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+		                                 : CUDA_ERROR_INVALID_CONTEXT;
 	return (*ctx)->error;
 }
 
@@ -54,6 +55,7 @@ static CUresult close_context(struct emu_ctx *ctx)
 	struct emu_request q = {.op = EMU_CTX_DESTROY, .arg = {ctx->id}};
 
 	emu_streams_drop(ctx);
+	ctx->id = 0;
 	return emu_call(&q, NULL, NULL);
 }
 
@@ -153,7 +155,7 @@ EXPORT CUresult cuCtxSetCurrent(CUcontext ctx)
 EXPORT CUresult cuCtxGetCurrent(CUcontext *ctx)
 {
 	TRY(emu_ready());
-	*ctx = (CUcontext)emu_current();
+	*ctx = depth ? (CUcontext)stack[depth - 1] : NULL;
 	return CUDA_SUCCESS;
 }
 
@@ -208,7 +210,7 @@ EXPORT CUresult cuCtxDestroy(CUcontext handle)
 	CUresult result;
 
 	TRY(emu_ready());
-	if (!ctx || ctx->primary)
+	if (!alive(ctx) || ctx->primary)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&emu_lock);
 	result = close_context(ctx);
@@ -216,15 +218,24 @@ EXPORT CUresult cuCtxDestroy(CUcontext handle)
 	for (int i = depth; i > 0; i--)
 		if (stack[i - 1] == ctx)
 			depth = i - 1;
-	free(ctx);
 	return result;
+}
+
+/* What a context is can be asked after a fault in it, too. */
+static CUresult current_even_failed(struct emu_ctx **ctx)
+{
+	CUresult result;
+
+	*ctx = NULL;
+	result = emu_need_ctx(ctx);
+	return *ctx ? CUDA_SUCCESS : result;
 }
 
 EXPORT CUresult cuCtxGetDevice(CUdevice *device)
 {
 	struct emu_ctx *ctx;
 
-	TRY(emu_need_ctx(&ctx));
+	TRY(current_even_failed(&ctx));
 	*device = ctx->device;
 	return CUDA_SUCCESS;
 }
@@ -246,7 +257,7 @@ EXPORT CUresult cuCtxGetFlags(unsigned int *flags)
 {
 	struct emu_ctx *ctx;
 
-	TRY(emu_need_ctx(&ctx));
+	TRY(current_even_failed(&ctx));
 	*flags = ctx->flags;
 	return CUDA_SUCCESS;
 }

@@ -17,6 +17,7 @@ static const struct {
     E(CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal"),
     E(CUDA_ERROR_INVALID_IMAGE, "device kernel image is invalid"),
     E(CUDA_ERROR_INVALID_CONTEXT, "invalid device context"),
+    E(CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed"),
     E(CUDA_ERROR_UNSUPPORTED_LIMIT, "limit is not supported on this architecture"),
     E(CUDA_ERROR_INVALID_PTX, "a PTX JIT compilation failed"),
     E(CUDA_ERROR_OPERATING_SYSTEM, "OS call failed or operation not supported on this OS"),
@@ -37,6 +38,8 @@ static const struct {
       "operation would make the legacy stream depend on a capturing blocking stream"),
     E(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
       "attempt to terminate a thread-local capture sequence from another thread"),
+    E(CUDA_ERROR_CAPTURED_EVENT,
+      "operation not permitted on an event last recorded in a capturing stream"),
     E(CUDA_ERROR_UNKNOWN, "unknown error"),
 #undef E
 };

@@ -191,10 +191,14 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attr
 
 EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
 {
+	struct emu_request q = {.op = EMU_RANGE, .arg = {pointer}};
+	struct emu_reply r;
+
 	(void)handle;
-	(void)pointer;
 	TRY(emu_ready());
-	return CUDA_ERROR_INVALID_VALUE;
+	TRY(emu_call(&q, &r, NULL));
+	/* The real driver shares plain memory, never managed memory. */
+	return r.r[2] ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 #undef cuMemAdvise

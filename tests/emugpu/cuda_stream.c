@@ -330,9 +330,15 @@ static CUresult wait(CUstream stream, CUevent handle)
 	TRY(emu_target(stream, &t));
 	if (!event)
 		return CUDA_ERROR_INVALID_HANDLE;
-	/* Waiting for an event of a capture draws the stream into it. */
-	if (event->capture && t.stream && !t.stream->capture)
-		t.stream->capture = emu_capture_find(event->capture);
+	if (event->capture) {
+		struct emu_capture *capture = emu_capture_find(event->capture);
+
+		if (!capture)
+			return CUDA_ERROR_INVALID_VALUE;
+		/* Waiting for an event of a capture draws the stream into it. */
+		if (t.stream && !t.stream->capture)
+			t.stream->capture = capture;
+	}
 	q.arg[1] = event->id;
 	return emu_submit(stream, &q, NULL);
 }
@@ -375,11 +381,16 @@ static CUresult ask_event(CUevent handle, enum emu_op op, struct emu_reply *r)
 {
 	struct emu_event *event = (struct emu_event *)handle;
 	struct emu_request q = {.op = op};
+	CUresult result;
 
 	TRY(emu_ready());
 	if (!event)
 		return CUDA_ERROR_INVALID_HANDLE;
-	TRY(emu_unsafe_call());
+	result = emu_unsafe_call();
+	if (event->capture)
+		return emu_capture_find(event->capture) ? CUDA_ERROR_CAPTURED_EVENT
+		                                        : CUDA_ERROR_INVALID_VALUE;
+	TRY(result);
 	q.arg[0] = event->id;
 	return emu_sticky(event->ctx, emu_call(&q, r, NULL));
 }

@@ -18,6 +18,7 @@ typedef int CUresult_t;
 #define SUCCESS 0
 #define INVALID_VALUE 1
 #define NOT_FOUND 500
+#define PER_THREAD_SINCE 7000
 #define PER_THREAD_FLAG 2 /* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
 #define STATUS_SUCCESS 0
 #define STATUS_SYMBOL_NOT_FOUND 1
@@ -48,8 +49,12 @@ CUresult_t emu_get_proc_address(const char *name, void **out, int version, unsig
 		if (strcmp(table[i].name, name))
 			continue;
 		found = STATUS_VERSION_NOT_SUFFICIENT;
-		if (version >= table[i].since)
-			*out = flags & PER_THREAD_FLAG ? table[i].per_thread : table[i].symbol;
+		if (version < table[i].since)
+			continue;
+		if (!(flags & PER_THREAD_FLAG))
+			*out = table[i].symbol;
+		else if (version >= PER_THREAD_SINCE || table[i].symbol == table[i].per_thread)
+			*out = table[i].per_thread;
 	}
 	if (status)
 		*status = *out ? STATUS_SUCCESS : found;

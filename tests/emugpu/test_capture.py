@@ -113,9 +113,11 @@ for _ in range(3):
     ok(d.cuGraphLaunch(run, stream))
 ok(d.cuStreamSynchronize(stream))
 assert words(p, 2) == [33, 5]
-# The event belongs to a capture that has ended: it draws nobody into anything.
-ok(d.cuStreamWaitEvent(other, event, 0))
+# The event belongs to a capture that has ended: it is good for nothing until recorded again.
+for call in (lambda: d.cuStreamWaitEvent(other, event, 0), lambda: d.cuEventQuery(event)):
+    assert error(call()) == "INVALID_VALUE"
 assert ok(d.cuStreamIsCapturing(other)) == 0
+ok(d.cuEventRecord(event, other)); ok(d.cuEventSynchronize(event))
 """,
     )
 
@@ -130,8 +132,14 @@ assert end() == "ILLEGAL_STATE"
 begin(LOCAL)
 assert error(d.cuStreamBeginCapture(stream, LOCAL)) == "ILLEGAL_STATE"
 assert elsewhere(lambda: d.cuStreamEndCapture(stream)) == "STREAM_CAPTURE_WRONG_THREAD"
+assert end() == "ILLEGAL_STATE"  # it has ended all the same
+begin(RELAXED)
 assert error(d.cuStreamSynchronize(stream)) == "STREAM_CAPTURE_UNSUPPORTED"
 assert end() == "STREAM_CAPTURE_INVALIDATED"
+begin(RELAXED)
+ok(d.cuEventRecord(event, stream))
+assert error(d.cuEventQuery(event)) == "CAPTURED_EVENT"
+end()
 begin(RELAXED)
 ok(d.cuStreamDestroy(stream))  # and the capture with it
 ok(d.cuCtxSynchronize())

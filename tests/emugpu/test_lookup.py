@@ -80,12 +80,20 @@ def address(symbol: str) -> int | None:
     return ctypes.cast(getattr(library(), symbol), ctypes.c_void_p).value
 
 
+def newest(ours: dict[int, tuple[str, str]], version: int) -> tuple[str, str]:
+    """The form that a program of this version of CUDA knows."""
+    return ours[max(since for since in ours if since <= version)]
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_version_and_flags_choose_the_form(name: str) -> None:
     ours = our_forms()[name]
     for since, (symbol, per_thread) in ours.items():
         assert lookup(name, since, 0) == (0, address(symbol), 0)
-        assert lookup(name, since, PER_THREAD) == (0, address(per_thread), 0)
+        if since < PER_THREAD_SINCE and per_thread != symbol:
+            assert lookup(name, since, PER_THREAD) == (0, None, 2)
+        later = max(since, PER_THREAD_SINCE)
+        assert lookup(name, later, PER_THREAD) == (0, address(newest(ours, later)[1]), 0)
     too_old = lookup(name, min(ours) - 1, 0)
     assert too_old == (0, None, 2)  # CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
 
