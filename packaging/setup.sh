@@ -11,7 +11,7 @@ system_python=/usr/bin/python3
 packages=(
 	gcc make pkg-config python3 python3-dev python3-venv python3-cffi python3-systemd
 	slurmctld slurmd slurmdbd slurm-client libslurm-dev slurm-wlm-basic-plugins
-	munge mariadb-server libcmocka-dev shellcheck
+	munge mariadb-server shellcheck systemd
 )
 
 say() { printf '== %s\n' "$*"; }
