@@ -8,14 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static CUresult check_range(CUdeviceptr pointer, size_t size)
+static CUresult check_range(CUdeviceptr pointer, size_t size, unsigned access)
 {
-	struct emu_request q = {.op = EMU_RANGE, .arg = {pointer}};
-	struct emu_reply r;
+	struct emu_request q = {.op = EMU_CHECK, .arg = {pointer, size, access}};
 
-	if (emu_call(&q, &r, NULL) || size > r.r[0] + r.r[1] - pointer)
-		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_SUCCESS;
+	return emu_call(&q, NULL, NULL);
 }
 
 static CUresult to_device(CUdeviceptr to, const void *from, size_t size, CUstream stream)
@@ -26,7 +23,7 @@ static CUresult to_device(CUdeviceptr to, const void *from, size_t size, CUstrea
 	TRY(emu_ready());
 	if (!size)
 		return CUDA_SUCCESS;
-	TRY(check_range(to, size));
+	TRY(check_range(to, size, EMU_WRITABLE));
 	return emu_submit(stream, &q, from);
 }
 
@@ -44,7 +41,7 @@ static CUresult to_host(void *to, CUdeviceptr from, size_t size, CUstream stream
 	if (t.stream && t.stream->capture)
 		return CUDA_ERROR_NOT_SUPPORTED; /* the emulator's graphs have no copies to the host
 		                                  */
-	TRY(check_range(from, size));
+	TRY(check_range(from, size, EMU_READABLE));
 	q.arg[0] = t.id;
 	result = emu_sticky(t.ctx, emu_call(&q, &r, &data));
 	if (!result && r.payload == size)
@@ -60,8 +57,8 @@ static CUresult on_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstrea
 	TRY(emu_ready());
 	if (!size)
 		return CUDA_SUCCESS;
-	TRY(check_range(to, size));
-	TRY(check_range(from, size));
+	TRY(check_range(to, size, EMU_WRITABLE));
+	TRY(check_range(from, size, EMU_READABLE));
 	return emu_submit(stream, &q, NULL);
 }
 
@@ -89,7 +86,7 @@ CUresult emu_set(CUdeviceptr to, uint64_t value, uint64_t width, size_t n, CUstr
 		return CUDA_SUCCESS;
 	if (n > SIZE_MAX / width)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(check_range(to, n * width));
+	TRY(check_range(to, n * width, EMU_WRITABLE));
 	return emu_submit(stream, &q, NULL);
 }
 

@@ -92,6 +92,8 @@ EXPORT CUresult cuMemFree(CUdeviceptr pointer)
 		return CUDA_SUCCESS;
 	TRY(emu_unsafe_call());
 	TRY(emu_call(&q, &r, NULL));
+	if (r.r[2] == EMU_PHYSICAL)
+		return CUDA_ERROR_INVALID_VALUE;
 	q = (struct emu_request){.op = EMU_FREE, .arg = {r.r[3], pointer}};
 	return emu_call(&q, NULL, NULL);
 }
@@ -134,7 +136,7 @@ static CUresult attribute_of(const struct emu_reply *range, CUpointer_attribute 
 		*(unsigned *)data = CU_MEMORYTYPE_DEVICE;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-		*(unsigned *)data = (unsigned)range->r[2];
+		*(unsigned *)data = range->r[2] == EMU_MANAGED;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
 		*(CUdeviceptr *)data = pointer;
@@ -198,7 +200,7 @@ EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
 	TRY(emu_ready());
 	TRY(emu_call(&q, &r, NULL));
 	/* The real driver shares plain memory, never managed memory. */
-	return r.r[2] ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+	return r.r[2] == EMU_PLAIN ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 }
 
 #undef cuMemAdvise
@@ -231,7 +233,7 @@ static CUresult prefetch(CUdeviceptr pointer, size_t size, bool to_device, CUstr
 
 	TRY(emu_ready());
 	TRY(emu_call(&range, &r, NULL));
-	if (!r.r[2] || size > r.r[0] + r.r[1] - pointer)
+	if (r.r[2] != EMU_MANAGED || size > r.r[0] + r.r[1] - pointer)
 		return CUDA_ERROR_INVALID_VALUE;
 	return emu_submit(stream, &q, NULL);
 }

@@ -38,14 +38,47 @@ struct block {
 	bool written;   /* has ever held data */
 };
 
+/* Memory of a device. It lives while something holds it (its pointer, or handles of
+ * physical memory) or maps it. */
 struct alloc {
-	struct alloc *next;
-	struct context *context;
-	uint64_t base, size;
+	struct alloc *next;      /* of its context, or of physical memory of its process */
+	struct context *context; /* that it ends with; NULL: none, or that has ended */
+	struct process *process; /* that it counts for; NULL: ended, but another one maps it */
+	struct device *device;
+	enum emu_memory kind;
+	uint64_t id;
+	uint64_t base, size; /* base 0: it has no address but through mappings */
+	uint32_t holders, mappings;
 	bool managed;
 	uint8_t *host; /* backing of managed memory */
 	uint32_t n_blocks;
 	struct block blocks[];
+};
+
+/* Addresses that a process may map physical memory at. */
+struct reservation {
+	struct reservation *next;
+	uint64_t base, size;
+};
+
+enum access { ACCESS_NONE = 0, ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_BOTH = 3 };
+
+/* Memory seen at an address that is not its own. */
+struct mapping {
+	struct mapping *next;
+	struct alloc *alloc;
+	uint64_t base, size, offset; /* offset: where in the memory it starts */
+	unsigned access;             /* bits of enum access, for the device of the memory */
+};
+
+/* What is behind a pointer. */
+struct range {
+	struct alloc *alloc;
+	struct mapping *mapping; /* NULL: the memory's own address */
+	uint64_t base, size;     /* of the allocation or the mapping */
+	uint64_t offset;         /* of the pointer in the memory */
+	uint64_t bytes;          /* from the pointer to the end of the range */
+	unsigned access;
 };
 
 struct op {
@@ -114,6 +147,9 @@ struct process {
 	uint32_t connections;
 	int callback_fd; /* connection that runs host functions, or -1 */
 	struct context *contexts;
+	struct alloc *physical; /* that has handles */
+	struct reservation *reservations;
+	struct mapping *mappings;
 	struct account *account;
 	bool dead;
 };
@@ -159,10 +195,16 @@ uint64_t now_ns(void);
 int model_load(const char *path, struct model *model, char *error, size_t size);
 
 /* engine_memory.c; the lock is held. */
-enum emu_status alloc_create(struct context *context, uint64_t size, bool managed,
+enum emu_status alloc_create(struct context *context, uint64_t size, enum emu_memory kind,
                              struct alloc **out);
-void alloc_free(struct alloc *alloc);
-struct alloc *alloc_find(const struct context *context, uint64_t pointer, uint64_t size);
+enum emu_status alloc_physical(struct process *process, struct device *device, uint64_t size,
+                               struct alloc **out);
+void alloc_free(struct alloc *alloc);   /* its pointer or its last handle is gone */
+void alloc_settle(struct alloc *alloc); /* it ends if nothing holds or maps it any more */
+bool alloc_pinned(const struct alloc *alloc);
+bool range_at(const struct process *process, uint64_t pointer, struct range *out);
+struct alloc *alloc_find(const struct process *process, uint64_t pointer); /* by its own address */
+uint64_t take_addresses(uint64_t size, uint64_t alignment);
 uint8_t *block_data(const struct alloc *alloc, uint32_t index);
 /* Make a block resident; *moved_in and *moved_out get the bytes that crossed the link. */
 enum emu_status block_restore(struct alloc *alloc, uint32_t index, uint64_t *moved_in,
@@ -170,6 +212,19 @@ enum emu_status block_restore(struct alloc *alloc, uint32_t index, uint64_t *mov
 void block_evict(struct alloc *alloc, uint32_t index, uint64_t *moved_out);
 uint64_t device_free_bytes(const struct device *device);
 uint64_t process_resident(const struct process *process, const struct device *device);
+
+/* engine_vmm.c: physical memory at reserved addresses; the lock is held. */
+uint64_t vmm_reserve(struct process *process, uint64_t size, uint64_t alignment);
+enum emu_status vmm_unreserve(struct process *process, uint64_t base, uint64_t size);
+struct alloc *vmm_find(const struct process *process, uint64_t id);
+enum emu_status vmm_map(struct process *process, uint64_t base, uint64_t size, struct alloc *alloc,
+                        uint64_t offset);
+/* EMU_NOT_READY: a kernel is at work on it; ask again. */
+enum emu_status vmm_unmap(struct process *process, uint64_t base, uint64_t size);
+enum emu_status vmm_protect(struct process *process, uint64_t base, uint64_t size,
+                            const struct device *device, unsigned access);
+void mapping_remove(struct process *process, struct mapping *mapping);
+void vmm_close(struct process *process);
 
 /* engine_kernels.c: compute on words [first, first + n) of a range that starts at base. */
 void kernel_block(enum emu_kernel kernel, const uint64_t *arg, uint32_t *words, uint64_t first,

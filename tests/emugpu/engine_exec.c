@@ -94,15 +94,6 @@ static void op_end(struct op *op)
 	free(op);
 }
 
-static bool pinned(const struct alloc *alloc)
-{
-	for (uint32_t i = 0; i < alloc->n_blocks; i++)
-		if (alloc->blocks[i].frame != NO_FRAME &&
-		    alloc->context->device->frames[alloc->blocks[i].frame].pins)
-			return true;
-	return false;
-}
-
 /* Settle the head of a stream if it takes no time and nothing holds it back. */
 static bool settle(struct stream *stream)
 {
@@ -114,8 +105,8 @@ static bool settle(struct stream *stream)
 	if (blocked(op) && !stream->context->error)
 		return false;
 	if (op->kind == EMU_FREE_ORDERED) {
-		alloc = alloc_find(stream->context, op->arg[1], 1);
-		if (alloc && pinned(alloc))
+		alloc = alloc_find(stream->context->process, op->arg[1]);
+		if (alloc && alloc_pinned(alloc))
 			return false;
 		if (alloc)
 			alloc_free(alloc);

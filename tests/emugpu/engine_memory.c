@@ -13,23 +13,18 @@
 /* Device pointers are numbers that no process has mapped, so copies can tell them. */
 #define POINTER_ALIGN (UINT64_C(2) << 20)
 
-static struct device *device_of(const struct alloc *alloc)
-{
-	return alloc->context->device;
-}
-
 uint8_t *block_data(const struct alloc *alloc, uint32_t index)
 {
-	uint64_t size = device_of(alloc)->model->block;
+	uint64_t size = alloc->device->model->block;
 	uint32_t frame = alloc->blocks[index].frame;
 
-	return frame != NO_FRAME ? device_of(alloc)->memory + frame * size
+	return frame != NO_FRAME ? alloc->device->memory + frame * size
 	                         : alloc->host + index * size;
 }
 
 void block_evict(struct alloc *alloc, uint32_t index, uint64_t *moved_out)
 {
-	struct device *device = device_of(alloc);
+	struct device *device = alloc->device;
 	uint64_t size = device->model->block;
 	struct block *block = &alloc->blocks[index];
 
@@ -39,7 +34,7 @@ void block_evict(struct alloc *alloc, uint32_t index, uint64_t *moved_out)
 		memcpy(alloc->host + index * size, device->memory + block->frame * size, size);
 		*moved_out += size;
 		device->out_bytes += size;
-		alloc->context->process->account->moved_out += size;
+		alloc->process->account->moved_out += size;
 	}
 	device->frames[block->frame] = (struct frame){0};
 	block->frame = NO_FRAME;
@@ -67,7 +62,7 @@ static uint32_t take_frame(struct device *device, uint64_t *moved_out)
 
 static void place(struct alloc *alloc, uint32_t index, uint32_t frame)
 {
-	struct device *device = device_of(alloc);
+	struct device *device = alloc->device;
 
 	device->frames[frame] =
 	    (struct frame){.owner = alloc, .block = index, .used = ++device->stamp};
@@ -77,7 +72,7 @@ static void place(struct alloc *alloc, uint32_t index, uint32_t frame)
 enum emu_status block_restore(struct alloc *alloc, uint32_t index, uint64_t *moved_in,
                               uint64_t *moved_out)
 {
-	struct device *device = device_of(alloc);
+	struct device *device = alloc->device;
 	struct block *block = &alloc->blocks[index];
 	uint64_t size = device->model->block;
 	uint32_t frame;
@@ -104,7 +99,7 @@ enum emu_status block_restore(struct alloc *alloc, uint32_t index, uint64_t *mov
 /* Plain memory takes all its frames now, and nobody takes them back. */
 static enum emu_status take_plain(struct alloc *alloc)
 {
-	struct device *device = device_of(alloc);
+	struct device *device = alloc->device;
 	uint64_t ignored = 0;
 
 	for (uint32_t i = 0; i < alloc->n_blocks; i++) {
@@ -118,12 +113,41 @@ static enum emu_status take_plain(struct alloc *alloc)
 	return EMU_OK;
 }
 
-enum emu_status alloc_create(struct context *context, uint64_t size, bool managed,
-                             struct alloc **out)
+static uint64_t blocks_of(const struct device *device, uint64_t size)
 {
-	struct device *device = context->device;
 	uint64_t block = device->model->block;
-	uint64_t n = size / block + (size % block != 0);
+
+	return size / block + (size % block != 0);
+}
+
+uint64_t take_addresses(uint64_t size, uint64_t alignment)
+{
+	uint64_t base = emulator.next_pointer;
+
+	if (alignment < POINTER_ALIGN)
+		alignment = POINTER_ALIGN;
+	base = (base + alignment - 1) / alignment * alignment;
+	/* A gap behind each: no access runs on from one into the next. */
+	emulator.next_pointer = (base + size + 2 * POINTER_ALIGN) / POINTER_ALIGN * POINTER_ALIGN;
+	return base;
+}
+
+static bool back_with_host(struct alloc *alloc)
+{
+	void *host =
+	    mmap(NULL, alloc->n_blocks * alloc->device->model->block, PROT_READ | PROT_WRITE,
+	         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	alloc->host = host == MAP_FAILED ? NULL : host;
+	return alloc->host;
+}
+
+/* Memory without an address that nobody holds yet. */
+static enum emu_status make(struct process *process, struct device *device, uint64_t size,
+                            enum emu_memory kind, struct alloc **out)
+{
+	bool managed = kind == EMU_MANAGED;
+	uint64_t n = blocks_of(device, size);
 	struct alloc *alloc;
 
 	if (!size)
@@ -137,38 +161,65 @@ enum emu_status alloc_create(struct context *context, uint64_t size, bool manage
 	alloc = calloc(1, sizeof(*alloc) + n * sizeof(alloc->blocks[0]));
 	if (!alloc)
 		return EMU_OOM;
-	*alloc = (struct alloc){
-	    .context = context, .size = size, .managed = managed, .n_blocks = (uint32_t)n};
+	*alloc = (struct alloc){.process = process,
+	                        .device = device,
+	                        .kind = kind,
+	                        .id = emulator.next_id++,
+	                        .size = size,
+	                        .managed = managed,
+	                        .n_blocks = (uint32_t)n};
 	for (uint64_t i = 0; i < n; i++)
 		alloc->blocks[i].frame = NO_FRAME;
-	if (managed) {
-		alloc->host = mmap(NULL, n * block, PROT_READ | PROT_WRITE,
-		                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-		if (alloc->host == MAP_FAILED)
-			alloc->host = NULL;
-	}
-	if (managed ? !alloc->host : take_plain(alloc) != EMU_OK) {
-		alloc_free(alloc);
+	if (managed ? !back_with_host(alloc) : take_plain(alloc) != EMU_OK) {
+		alloc_settle(alloc);
 		return EMU_OOM;
 	}
-	alloc->base = emulator.next_pointer;
-	emulator.next_pointer += (n * block + POINTER_ALIGN) / POINTER_ALIGN * POINTER_ALIGN;
-	alloc->next = context->allocs;
-	context->allocs = alloc;
+	alloc->holders = 1;
 	*out = alloc;
 	return EMU_OK;
 }
 
-void alloc_free(struct alloc *alloc)
+enum emu_status alloc_create(struct context *context, uint64_t size, enum emu_memory kind,
+                             struct alloc **out)
 {
-	struct device *device = device_of(alloc);
+	enum emu_status status = make(context->process, context->device, size, kind, out);
 
-	for (struct alloc **at = &alloc->context->allocs; *at; at = &(*at)->next) {
-		if (*at == alloc) {
-			*at = alloc->next;
-			break;
-		}
-	}
+	if (status)
+		return status;
+	(*out)->base = take_addresses(size, 0);
+	(*out)->context = context;
+	(*out)->next = context->allocs;
+	context->allocs = *out;
+	return EMU_OK;
+}
+
+enum emu_status alloc_physical(struct process *process, struct device *device, uint64_t size,
+                               struct alloc **out)
+{
+	enum emu_status status = make(process, device, size, EMU_PHYSICAL, out);
+
+	if (status)
+		return status;
+	(*out)->next = process->physical;
+	process->physical = *out;
+	return EMU_OK;
+}
+
+bool alloc_pinned(const struct alloc *alloc)
+{
+	for (uint32_t i = 0; i < alloc->n_blocks; i++)
+		if (alloc->blocks[i].frame != NO_FRAME &&
+		    alloc->device->frames[alloc->blocks[i].frame].pins)
+			return true;
+	return false;
+}
+
+void alloc_settle(struct alloc *alloc)
+{
+	struct device *device = alloc->device;
+
+	if (alloc->holders || alloc->mappings)
+		return;
 	for (uint32_t i = 0; i < alloc->n_blocks; i++)
 		if (alloc->blocks[i].frame != NO_FRAME)
 			device->frames[alloc->blocks[i].frame] = (struct frame){0};
@@ -177,15 +228,60 @@ void alloc_free(struct alloc *alloc)
 	free(alloc);
 }
 
-/* Any allocation of the process: contexts of one process see each other's memory. */
-struct alloc *alloc_find(const struct context *context, uint64_t pointer, uint64_t size)
+static void unlink_from(struct alloc **list, const struct alloc *alloc)
 {
-	for (struct context *c = context->process->contexts; c; c = c->next)
+	for (struct alloc **at = list; *at; at = &(*at)->next) {
+		if (*at == alloc) {
+			*at = alloc->next;
+			return;
+		}
+	}
+}
+
+void alloc_free(struct alloc *alloc)
+{
+	unlink_from(alloc->context ? &alloc->context->allocs : &alloc->process->physical, alloc);
+	alloc->context = NULL;
+	alloc->holders = 0;
+	alloc_settle(alloc);
+}
+
+static bool fill_range(struct range *out, struct alloc *alloc, struct mapping *mapping,
+                       uint64_t pointer)
+{
+	uint64_t base = mapping ? mapping->base : alloc->base;
+	uint64_t size = mapping ? mapping->size : alloc->size;
+
+	if (pointer < base || pointer - base >= size)
+		return false;
+	*out = (struct range){.alloc = alloc,
+	                      .mapping = mapping,
+	                      .base = base,
+	                      .size = size,
+	                      .offset = pointer - base + (mapping ? mapping->offset : 0),
+	                      .bytes = size - (pointer - base),
+	                      .access = mapping ? mapping->access : ACCESS_BOTH};
+	return true;
+}
+
+/* Contexts of one process see each other's memory. */
+bool range_at(const struct process *process, uint64_t pointer, struct range *out)
+{
+	for (struct context *c = process->contexts; c; c = c->next)
 		for (struct alloc *a = c->allocs; a; a = a->next)
-			if (pointer >= a->base && pointer - a->base < a->size &&
-			    size <= a->size - (pointer - a->base))
-				return a;
-	return NULL;
+			if (fill_range(out, a, NULL, pointer))
+				return true;
+	for (struct mapping *m = process->mappings; m; m = m->next)
+		if (fill_range(out, m->alloc, m, pointer))
+			return true;
+	return false;
+}
+
+struct alloc *alloc_find(const struct process *process, uint64_t pointer)
+{
+	struct range range;
+
+	return range_at(process, pointer, &range) && !range.mapping ? range.alloc : NULL;
 }
 
 uint64_t device_free_bytes(const struct device *device)
@@ -204,7 +300,7 @@ uint64_t process_resident(const struct process *process, const struct device *de
 	for (uint32_t i = 0; i < device->n_frames; i++) {
 		const struct alloc *owner = device->frames[i].owner;
 
-		n += owner && owner->context->process == process;
+		n += owner && owner->process == process;
 	}
 	return n * device->model->block;
 }

@@ -46,7 +46,8 @@ struct context *context_create(struct process *process, struct device *device,
 	context->id = emulator.next_id++;
 	context->next = process->contexts;
 	process->contexts = context;
-	*status = alloc_create(context, device->model->context_bytes, false, &context->overhead);
+	*status =
+	    alloc_create(context, device->model->context_bytes, EMU_PLAIN, &context->overhead);
 	if (*status || !stream_create(context, false)) {
 		context_destroy(context);
 		return NULL;

@@ -36,6 +36,14 @@ static uint64_t link_time(struct device *device, uint64_t in, uint64_t out)
 	return max_u64(in_ns, out_ns);
 }
 
+/* From one device to another: over both links at once. */
+static uint64_t across_time(struct device *to, struct device *from, uint64_t bytes)
+{
+	to->in_bytes += bytes;
+	from->out_bytes += bytes;
+	return max_u64(link_time(to, bytes, 0), link_time(from, 0, bytes));
+}
+
 static void fail(struct op *op, enum emu_status status)
 {
 	struct context *context = op->stream->context;
@@ -51,25 +59,35 @@ struct place {
 	uint64_t offset, bytes;
 };
 
-static bool find(struct op *op, uint64_t pointer, uint64_t bytes, struct place *out)
+/* At most so many bytes from a pointer on, if the operation may use them so. Only copies
+ * reach memory of other devices. */
+static bool find(struct op *op, uint64_t pointer, uint64_t bytes, unsigned access,
+                 struct place *out)
 {
-	uint64_t block = op->stream->context->device->model->block;
-	struct alloc *alloc = alloc_find(op->stream->context, pointer, bytes ? 1 : 0);
+	struct context *context = op->stream->context;
+	uint64_t block = context->device->model->block;
+	struct range range;
 
-	if (!alloc || alloc->context->device != op->stream->context->device)
+	if (!range_at(context->process, pointer, &range) || (range.access & access) != access)
 		return false;
-	out->alloc = alloc;
-	out->index = (uint32_t)((pointer - alloc->base) / block);
-	out->offset = (pointer - alloc->base) % block;
-	out->bytes = block - out->offset < bytes ? block - out->offset : bytes;
-	return pointer - alloc->base + bytes <= alloc->size;
+	if (range.alloc->device != context->device && op->kind != EMU_COPY)
+		return false;
+	out->alloc = range.alloc;
+	out->index = (uint32_t)(range.offset / block);
+	out->offset = range.offset % block;
+	out->bytes = block - out->offset;
+	if (out->bytes > range.bytes)
+		out->bytes = range.bytes;
+	if (out->bytes > bytes)
+		out->bytes = bytes;
+	return true;
 }
 
 /* Bring a block in because something touches it; *ns grows by what the fault takes. */
 static bool touch(struct op *op, struct place *at, bool write, uint64_t *ns)
 {
 	struct context *context = op->stream->context;
-	struct device *device = context->device;
+	struct device *device = at->alloc->device;
 	uint64_t in = 0, out = 0;
 	enum emu_status status = block_restore(at->alloc, at->index, &in, &out);
 
@@ -93,7 +111,7 @@ static void store_checksum(struct op *op, uint64_t *ns)
 	struct place at;
 	uint64_t value;
 
-	if (!find(op, op->arg[4], sizeof(value), &at) || at.bytes < sizeof(value)) {
+	if (!find(op, op->arg[4], sizeof(value), ACCESS_BOTH, &at) || at.bytes < sizeof(value)) {
 		fail(op, EMU_BAD_ADDRESS);
 		return;
 	}
@@ -119,22 +137,24 @@ static uint64_t kernel_step(struct op *op, uint64_t total, bool *finished)
 {
 	enum emu_kernel kernel = (enum emu_kernel)op->arg[1];
 	struct device *device = op->stream->context->device;
+	unsigned access = kernel == EMU_CHECKSUM ? ACCESS_READ : ACCESS_BOTH;
 	uint64_t rounds = kernel == EMU_ADD ? max_u64(op->arg[5], 1) : 1;
 	struct place at;
 	struct frame *frame;
+	uint32_t *words;
 	uint64_t ns = 0;
 
-	if (!find(op, op->arg[2] + op->done, total - op->done, &at)) {
+	if (!find(op, op->arg[2] + op->done, total - op->done, access, &at)) {
 		fail(op, EMU_BAD_ADDRESS);
 		return 0;
 	}
 	if (!touch(op, &at, kernel != EMU_CHECKSUM, &ns))
 		return ns;
 	frame = &device->frames[at.alloc->blocks[at.index].frame];
+	words = (uint32_t *)(block_data(at.alloc, at.index) + at.offset);
 	frame->pins++;
 	pthread_mutex_unlock(&emulator.lock);
-	kernel_block(kernel, &op->arg[2], (uint32_t *)(block_data(at.alloc, at.index) + at.offset),
-	             op->done / 4, at.bytes / 4, &op->result);
+	kernel_block(kernel, &op->arg[2], words, op->done / 4, at.bytes / 4, &op->result);
 	pthread_mutex_lock(&emulator.lock);
 	if (frame->pins) /* gone when another context of the process freed the block meanwhile */
 		frame->pins--;
@@ -185,7 +205,7 @@ static uint64_t set_step(struct op *op, bool *finished)
 	uint64_t total = op->arg[3] * op->arg[4], ns = 0;
 	struct place at;
 
-	if (!find(op, op->arg[1] + op->done, total - op->done, &at)) {
+	if (!find(op, op->arg[1] + op->done, total - op->done, ACCESS_WRITE, &at)) {
 		fail(op, EMU_BAD_ADDRESS);
 		return 0;
 	}
@@ -202,10 +222,11 @@ static uint64_t copy_step(struct op *op, bool *finished)
 {
 	struct device *device = op->stream->context->device;
 	uint64_t left = op->arg[3] - op->done, ns = 0, bytes;
+	struct frame *source;
 	struct place to, from;
 
-	if (!find(op, op->arg[1] + op->done, left, &to) ||
-	    !find(op, op->arg[2] + op->done, left, &from)) {
+	if (!find(op, op->arg[1] + op->done, left, ACCESS_WRITE, &to) ||
+	    !find(op, op->arg[2] + op->done, left, ACCESS_READ, &from)) {
 		fail(op, EMU_BAD_ADDRESS);
 		return 0;
 	}
@@ -213,13 +234,16 @@ static uint64_t copy_step(struct op *op, bool *finished)
 	/* Both must be there at once: the second touch must not evict the first. */
 	if (!touch(op, &from, false, &ns))
 		return ns;
-	device->frames[from.alloc->blocks[from.index].frame].pins++;
+	source = &from.alloc->device->frames[from.alloc->blocks[from.index].frame];
+	source->pins++;
 	if (touch(op, &to, true, &ns))
 		memmove(block_data(to.alloc, to.index) + to.offset,
 		        block_data(from.alloc, from.index) + from.offset, bytes);
-	device->frames[from.alloc->blocks[from.index].frame].pins--;
+	source->pins--;
 	op->done += bytes;
 	*finished = op->done >= op->arg[3];
+	if (to.alloc->device != from.alloc->device)
+		return ns + across_time(to.alloc->device, from.alloc->device, bytes);
 	return ns + duration(2 * bytes, device->model->bandwidth);
 }
 
@@ -231,7 +255,8 @@ static uint64_t transfer_step(struct op *op, uint64_t total, bool *finished)
 	struct place at;
 	uint64_t ns = 0;
 
-	if (!find(op, op->arg[1] + op->done, total - op->done, &at)) {
+	if (!find(op, op->arg[1] + op->done, total - op->done, write ? ACCESS_WRITE : ACCESS_READ,
+	          &at)) {
 		fail(op, EMU_BAD_ADDRESS);
 		return 0;
 	}
@@ -259,7 +284,8 @@ static uint64_t prefetch_step(struct op *op, bool *finished)
 	struct place at;
 	uint32_t frame;
 
-	if (!find(op, op->arg[1] + op->done, op->arg[2] - op->done, &at) || !at.alloc->managed) {
+	if (!find(op, op->arg[1] + op->done, op->arg[2] - op->done, ACCESS_BOTH, &at) ||
+	    !at.alloc->managed) {
 		fail(op, EMU_BAD_ADDRESS);
 		return 0;
 	}

@@ -28,11 +28,22 @@ enum emu_op {
 	EMU_STREAM_QUERY, /* arg0 stream */
 	EMU_EVENT_CREATE, /* arg0 ctx -> r0 event */
 	EMU_EVENT_DESTROY,
-	EMU_EVENT_SYNC,    /* arg0 event */
-	EMU_EVENT_QUERY,   /* arg0 event -> r0 recorded ever, r1 time ns */
-	EMU_ALLOC,         /* arg0 ctx, arg1 bytes, arg2 managed -> r0 pointer */
-	EMU_FREE,          /* arg0 ctx, arg1 pointer; waits for the context */
-	EMU_RANGE,         /* arg0 pointer -> r0 base, r1 size, r2 managed, r3 ctx, r4 device */
+	EMU_EVENT_SYNC,  /* arg0 event */
+	EMU_EVENT_QUERY, /* arg0 event -> r0 recorded ever, r1 time ns */
+	EMU_ALLOC,       /* arg0 ctx, arg1 bytes, arg2 enum emu_memory -> r0 pointer */
+	EMU_FREE,        /* arg0 ctx, arg1 pointer; waits for the context */
+	EMU_RANGE, /* arg0 pointer -> r0 base, r1 size, r2 enum emu_memory, r3 ctx, r4 device */
+	EMU_CHECK, /* arg0 pointer, arg1 bytes, arg2 access: may all of it be used so? */
+	EMU_VMM_RESERVE,   /* arg0 bytes, arg1 alignment -> r0 address */
+	EMU_VMM_UNRESERVE, /* arg0 address, arg1 bytes */
+	EMU_VMM_CREATE,    /* arg0 device, arg1 bytes -> r0 handle */
+	EMU_VMM_RELEASE,   /* arg0 handle */
+	EMU_VMM_RETAIN,    /* arg0 pointer -> r0 handle */
+	EMU_VMM_DEVICE,    /* arg0 handle -> r0 device */
+	EMU_VMM_MAP,       /* arg0 address, arg1 bytes, arg2 handle, arg3 offset */
+	EMU_VMM_UNMAP,     /* arg0 address, arg1 bytes */
+	EMU_VMM_PROTECT,   /* arg0 address, arg1 bytes, arg2 device, arg3 access */
+	EMU_VMM_ACCESS,    /* arg0 address, arg1 device -> r0 access */
 	EMU_READ,          /* arg0 stream, arg1 pointer, arg2 bytes, arg3 = 1: pinned -> payload */
 	EMU_HOST_CALLBACK, /* role callback: reply of the client that the function has returned */
 	EMU_PROCESSES,     /* arg0 device -> payload struct emu_process_info[] */
@@ -52,6 +63,13 @@ enum emu_op {
 };
 
 enum emu_role { EMU_ROLE_PROCESS = 1, EMU_ROLE_THREAD, EMU_ROLE_CALLBACK, EMU_ROLE_MONITOR };
+
+/* What memory was made as. Only managed memory leaves the device. */
+enum emu_memory { EMU_PLAIN = 0, EMU_MANAGED = 1, EMU_PHYSICAL };
+
+/* Bits of what may be done with a range. */
+#define EMU_READABLE 1
+#define EMU_WRITABLE 2
 
 enum emu_fault { EMU_FAULT_LOST = 1, EMU_FAULT_OOM_ONCE = 2 };
 

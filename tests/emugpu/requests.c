@@ -6,12 +6,12 @@
 
 #define QUEUE_LIMIT 1024 /* operations on a stream before a launch blocks, as on a real card */
 
-static bool reply(const struct connection *c, enum emu_status status, const uint64_t *r)
+bool reply(const struct connection *c, enum emu_status status, const uint64_t *r)
 {
 	return send_reply(c->fd, status, r, NULL, 0);
 }
 
-static void wait_change(void)
+void wait_change(void)
 {
 	pthread_cond_wait(&emulator.changed, &emulator.lock);
 }
@@ -21,7 +21,7 @@ static enum emu_status context_status(const struct context *context)
 	return context->error ? context->error : context->device->error;
 }
 
-static struct device *device_at(uint64_t index)
+struct device *device_at(uint64_t index)
 {
 	return index < emulator.n_devices ? &emulator.devices[index] : NULL;
 }
@@ -205,7 +205,7 @@ static bool serve_alloc(struct connection *c, const struct emu_request *q)
 		return reply(c, EMU_INVALID, NULL);
 	status = context_status(context);
 	if (!status)
-		status = alloc_create(context, q->arg[1], q->arg[2], &alloc);
+		status = alloc_create(context, q->arg[1], (enum emu_memory)q->arg[2], &alloc);
 	return reply(c, status, (uint64_t[5]){alloc ? alloc->base : 0});
 }
 
@@ -214,7 +214,7 @@ static bool serve_free(struct connection *c, const struct emu_request *q)
 {
 	enum emu_status status = wait_context(c->process, q->arg[0]);
 	struct context *context = context_find(c->process, q->arg[0]);
-	struct alloc *alloc = context ? alloc_find(context, q->arg[1], 1) : NULL;
+	struct alloc *alloc = context ? alloc_find(c->process, q->arg[1]) : NULL;
 
 	if (!alloc || alloc->base != q->arg[1] || alloc == context->overhead)
 		return reply(c, status ? status : EMU_INVALID, NULL);
@@ -225,15 +225,34 @@ static bool serve_free(struct connection *c, const struct emu_request *q)
 
 static bool serve_range(struct connection *c, const struct emu_request *q)
 {
-	for (struct context *x = c->process->contexts; x; x = x->next) {
-		struct alloc *a = alloc_find(x, q->arg[0], 1);
+	struct range range;
+	uint64_t r[5];
 
-		if (a)
-			return reply(c, EMU_OK,
-			             (uint64_t[5]){a->base, a->size, a->managed, a->context->id,
-			                           a->context->device->index});
+	if (!range_at(c->process, q->arg[0], &range))
+		return reply(c, EMU_INVALID, NULL);
+	r[0] = range.base;
+	r[1] = range.size;
+	r[2] = range.alloc->kind;
+	r[3] = range.alloc->context ? range.alloc->context->id : 0;
+	r[4] = range.alloc->device->index;
+	return reply(c, EMU_OK, r);
+}
+
+/* A copy may span mappings that lie side by side. */
+static bool serve_check(struct connection *c, const struct emu_request *q)
+{
+	uint64_t pointer = q->arg[0], left = q->arg[1];
+	struct range range;
+
+	while (left && range_at(c->process, pointer, &range)) {
+		if ((range.access & q->arg[2]) != q->arg[2])
+			break;
+		if (range.bytes > left)
+			range.bytes = left;
+		pointer += range.bytes;
+		left -= range.bytes;
 	}
-	return reply(c, EMU_INVALID, NULL);
+	return reply(c, left ? EMU_INVALID : EMU_OK, NULL);
 }
 
 static struct op *new_op(const struct emu_request *q, uint8_t *data)
@@ -362,6 +381,19 @@ bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
 		return serve_free(c, q);
 	case EMU_RANGE:
 		return serve_range(c, q);
+	case EMU_CHECK:
+		return serve_check(c, q);
+	case EMU_VMM_RESERVE:
+	case EMU_VMM_UNRESERVE:
+	case EMU_VMM_CREATE:
+	case EMU_VMM_RELEASE:
+	case EMU_VMM_RETAIN:
+	case EMU_VMM_DEVICE:
+	case EMU_VMM_MAP:
+	case EMU_VMM_UNMAP:
+	case EMU_VMM_PROTECT:
+	case EMU_VMM_ACCESS:
+		return serve_vmm(c, q);
 	case EMU_READ:
 		return serve_read(c, q);
 	default:

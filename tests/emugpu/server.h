@@ -19,6 +19,12 @@ bool send_reply(int fd, enum emu_status status, const uint64_t *r, const void *p
 
 /* requests.c: serve one request; false ends the connection. The lock is held. */
 bool serve(struct connection *connection, const struct emu_request *request, uint8_t *payload);
+bool reply(const struct connection *c, enum emu_status status, const uint64_t *r);
+void wait_change(void); /* gives the lock up until something has changed */
+struct device *device_at(uint64_t index);
+
+/* requests_vmm.c */
+bool serve_vmm(struct connection *c, const struct emu_request *q);
 
 /* stats.c: everything as JSON, malloc'ed; the lock is held. */
 char *stats_json(void);

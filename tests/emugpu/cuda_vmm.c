@@ -1,0 +1,177 @@
+/* cuda_vmm.c: the emulated libcuda: virtual memory management.
+ *
+ * A handle is the server's number for physical memory.
+ */
+#include "cuda_client.h"
+
+#define GRANULARITY (UINT64_C(2) << 20)
+#define RESERVE_LAST (UINT64_C(1) << 40)
+
+static bool whole(uint64_t size)
+{
+	return size && size % GRANULARITY == 0;
+}
+
+/* Only what a device has of its own: no host memory, nothing to hand to other processes. */
+static CUresult check(const CUmemAllocationProp *prop)
+{
+	TRY(emu_ready());
+	if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE || prop->requestedHandleTypes)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return prop->location.id >= 0 && prop->location.id < emu_devices
+	           ? CUDA_SUCCESS
+	           : CUDA_ERROR_INVALID_DEVICE;
+}
+
+EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
+                                              CUmemAllocationGranularity_flags option)
+{
+	TRY(check(prop));
+	if (!granularity || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
+	                     option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
+		return CUDA_ERROR_INVALID_VALUE;
+	*granularity = GRANULARITY;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignment,
+                                    CUdeviceptr wanted, unsigned long long flags)
+{
+	struct emu_request q = {.op = EMU_VMM_RESERVE, .arg = {size, alignment}};
+	struct emu_reply r;
+
+	(void)wanted; /* a wish, which the driver may grant */
+	TRY(emu_ready());
+	if (!out || flags || !whole(size) || (alignment & (alignment - 1)))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (size > RESERVE_LAST || alignment > RESERVE_LAST)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	TRY(emu_call(&q, &r, NULL));
+	*out = r.r[0];
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemAddressFree(CUdeviceptr base, size_t size)
+{
+	struct emu_request q = {.op = EMU_VMM_UNRESERVE, .arg = {base, size}};
+
+	TRY(emu_ready());
+	return emu_call(&q, NULL, NULL);
+}
+
+EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
+                            const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	struct emu_request q = {.op = EMU_VMM_CREATE};
+	struct emu_reply r;
+
+	TRY(check(prop));
+	TRY(emu_unsafe_call());
+	if (!out || flags || !whole(size))
+		return CUDA_ERROR_INVALID_VALUE;
+	q.arg[0] = (uint64_t)prop->location.id;
+	q.arg[1] = size;
+	TRY(emu_call(&q, &r, NULL));
+	*out = r.r[0];
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	struct emu_request q = {.op = EMU_VMM_RELEASE, .arg = {handle}};
+
+	TRY(emu_ready());
+	return emu_call(&q, NULL, NULL);
+}
+
+EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *pointer)
+{
+	struct emu_request q = {.op = EMU_VMM_RETAIN, .arg = {(uint64_t)(uintptr_t)pointer}};
+	struct emu_reply r;
+
+	TRY(emu_ready());
+	TRY(emu_call(&q, &r, NULL));
+	*out = r.r[0];
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+                                                       CUmemGenericAllocationHandle handle)
+{
+	struct emu_request q = {.op = EMU_VMM_DEVICE, .arg = {handle}};
+	struct emu_reply r;
+
+	TRY(emu_ready());
+	TRY(emu_call(&q, &r, NULL));
+	*prop = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+	prop->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	prop->location.id = (int)r.r[0];
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemMap(CUdeviceptr base, size_t size, size_t offset,
+                         CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	struct emu_request q = {.op = EMU_VMM_MAP, .arg = {base, size, handle, offset}};
+
+	TRY(emu_ready());
+	if (flags || !whole(size) || base % GRANULARITY || offset % GRANULARITY)
+		return CUDA_ERROR_INVALID_VALUE;
+	return emu_call(&q, NULL, NULL);
+}
+
+EXPORT CUresult cuMemUnmap(CUdeviceptr base, size_t size)
+{
+	struct emu_request q = {.op = EMU_VMM_UNMAP, .arg = {base, size}};
+
+	TRY(emu_ready());
+	TRY(emu_unsafe_call());
+	return emu_call(&q, NULL, NULL);
+}
+
+static bool bits(CUmemAccess_flags flags, uint64_t *out)
+{
+	*out = flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? EMU_READABLE | EMU_WRITABLE
+	       : flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? EMU_READABLE
+	                                                   : 0;
+	return flags <= CU_MEM_ACCESS_FLAGS_PROT_READWRITE && (int)flags != 2;
+}
+
+EXPORT CUresult cuMemSetAccess(CUdeviceptr base, size_t size, const CUmemAccessDesc *desc,
+                               size_t count)
+{
+	struct emu_request q = {.op = EMU_VMM_PROTECT, .arg = {base, size}};
+
+	TRY(emu_ready());
+	if (!desc || !count)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < count; i++) {
+		if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+			return CUDA_ERROR_NOT_SUPPORTED;
+		if (desc[i].location.id < 0 || desc[i].location.id >= emu_devices)
+			return CUDA_ERROR_INVALID_DEVICE;
+		if (!bits(desc[i].flags, &q.arg[3]))
+			return CUDA_ERROR_INVALID_VALUE;
+		q.arg[2] = (uint64_t)desc[i].location.id;
+		TRY(emu_call(&q, NULL, NULL));
+	}
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
+                               CUdeviceptr pointer)
+{
+	struct emu_request q = {.op = EMU_VMM_ACCESS, .arg = {pointer}};
+	struct emu_reply r;
+
+	TRY(emu_ready());
+	if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return CUDA_ERROR_INVALID_VALUE;
+	q.arg[1] = (uint64_t)location->id;
+	TRY(emu_call(&q, &r, NULL));
+	/* CUDA's numbers for none, read, and read and write are these bits. */
+	*flags = r.r[0];
+	return CUDA_SUCCESS;
+}

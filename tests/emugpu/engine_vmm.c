@@ -1,0 +1,158 @@
+/* engine_vmm.c: virtual memory management: reserved addresses, and physical memory mapped there.
+ *
+ * Physical memory is plain memory without an address. It ends when its last handle
+ * is released and its last mapping removed.
+ */
+#include "engine.h"
+
+#include <stdlib.h>
+
+static bool within(uint64_t base, uint64_t size, uint64_t outer, uint64_t outer_size)
+{
+	return base >= outer && size <= outer_size && base - outer <= outer_size - size;
+}
+
+static bool overlap(const struct mapping *m, uint64_t base, uint64_t size)
+{
+	return m->base < base + size && base < m->base + m->size;
+}
+
+static bool mapped_anywhere(const struct process *process, uint64_t base, uint64_t size)
+{
+	for (const struct mapping *m = process->mappings; m; m = m->next)
+		if (overlap(m, base, size))
+			return true;
+	return false;
+}
+
+uint64_t vmm_reserve(struct process *process, uint64_t size, uint64_t alignment)
+{
+	struct reservation *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return 0;
+	*r = (struct reservation){process->reservations, take_addresses(size, alignment), size};
+	process->reservations = r;
+	return r->base;
+}
+
+enum emu_status vmm_unreserve(struct process *process, uint64_t base, uint64_t size)
+{
+	for (struct reservation **at = &process->reservations; *at; at = &(*at)->next) {
+		struct reservation *r = *at;
+
+		if (r->base != base || r->size != size)
+			continue;
+		if (mapped_anywhere(process, base, size))
+			return EMU_INVALID;
+		*at = r->next;
+		free(r);
+		return EMU_OK;
+	}
+	return EMU_INVALID;
+}
+
+struct alloc *vmm_find(const struct process *process, uint64_t id)
+{
+	for (struct alloc *a = process->physical; a; a = a->next)
+		if (a->id == id && a->holders)
+			return a;
+	return NULL;
+}
+
+enum emu_status vmm_map(struct process *process, uint64_t base, uint64_t size, struct alloc *alloc,
+                        uint64_t offset)
+{
+	const struct reservation *r = process->reservations;
+	struct mapping *mapping;
+
+	while (r && !within(base, size, r->base, r->size))
+		r = r->next;
+	if (!r || !within(offset, size, 0, alloc->size) || mapped_anywhere(process, base, size))
+		return EMU_INVALID;
+	mapping = calloc(1, sizeof(*mapping));
+	if (!mapping)
+		return EMU_OOM;
+	*mapping = (struct mapping){process->mappings, alloc, base, size, offset, ACCESS_NONE};
+	process->mappings = mapping;
+	alloc->mappings++;
+	return EMU_OK;
+}
+
+/* Is this range made of whole mappings of physical memory, without a gap? */
+static bool whole(const struct process *process, uint64_t base, uint64_t size)
+{
+	uint64_t covered = 0;
+
+	for (const struct mapping *m = process->mappings; m; m = m->next) {
+		if (!overlap(m, base, size))
+			continue;
+		if (m->alloc->kind != EMU_PHYSICAL || !within(m->base, m->size, base, size))
+			return false;
+		covered += m->size;
+	}
+	return covered == size;
+}
+
+void mapping_remove(struct process *process, struct mapping *mapping)
+{
+	struct alloc *alloc = mapping->alloc;
+
+	for (struct mapping **at = &process->mappings; *at; at = &(*at)->next) {
+		if (*at == mapping) {
+			*at = mapping->next;
+			break;
+		}
+	}
+	free(mapping);
+	alloc->mappings--;
+	if (alloc->kind == EMU_PHYSICAL && !alloc->holders && !alloc->mappings)
+		alloc_free(alloc);
+	else
+		alloc_settle(alloc);
+}
+
+enum emu_status vmm_unmap(struct process *process, uint64_t base, uint64_t size)
+{
+	struct mapping *m, *next;
+
+	if (!size || !whole(process, base, size))
+		return EMU_INVALID;
+	for (m = process->mappings; m; m = m->next)
+		if (overlap(m, base, size) && alloc_pinned(m->alloc))
+			return EMU_NOT_READY;
+	for (m = process->mappings; m; m = next) {
+		next = m->next;
+		if (overlap(m, base, size))
+			mapping_remove(process, m);
+	}
+	return EMU_OK;
+}
+
+enum emu_status vmm_protect(struct process *process, uint64_t base, uint64_t size,
+                            const struct device *device, unsigned access)
+{
+	if (!size || !whole(process, base, size))
+		return EMU_INVALID;
+	for (struct mapping *m = process->mappings; m; m = m->next)
+		if (overlap(m, base, size) && m->alloc->device != device)
+			return EMU_INVALID; /* devices do not reach each other's memory */
+	for (struct mapping *m = process->mappings; m; m = m->next)
+		if (overlap(m, base, size))
+			m->access = access;
+	return EMU_OK;
+}
+
+void vmm_close(struct process *process)
+{
+	while (process->mappings)
+		mapping_remove(process, process->mappings);
+	while (process->physical)
+		alloc_free(process->physical);
+	while (process->reservations) {
+		struct reservation *r = process->reservations;
+
+		process->reservations = r->next;
+		free(r);
+	}
+}

@@ -1,0 +1,102 @@
+/* requests_vmm.c: virtual memory management. The lock is held. */
+#include "server.h"
+
+static bool create(struct connection *c, const struct emu_request *q)
+{
+	struct device *device = device_at(q->arg[0]);
+	struct alloc *alloc = NULL;
+	enum emu_status status = device ? device->error : EMU_INVALID;
+
+	if (!status)
+		status = alloc_physical(c->process, device, q->arg[1], &alloc);
+	return reply(c, status, (uint64_t[5]){alloc ? alloc->id : 0});
+}
+
+static bool release(struct connection *c, const struct emu_request *q)
+{
+	struct alloc *alloc = vmm_find(c->process, q->arg[0]);
+
+	if (!alloc)
+		return reply(c, EMU_INVALID, NULL);
+	/* Its last handle is gone, but it is found again through its mappings. */
+	if (!--alloc->holders && !alloc->mappings)
+		alloc_free(alloc);
+	pthread_cond_broadcast(&emulator.changed);
+	return reply(c, EMU_OK, NULL);
+}
+
+static bool retain(struct connection *c, const struct emu_request *q)
+{
+	struct range range;
+
+	if (!range_at(c->process, q->arg[0], &range) || range.alloc->kind != EMU_PHYSICAL)
+		return reply(c, EMU_INVALID, NULL);
+	range.alloc->holders++;
+	return reply(c, EMU_OK, (uint64_t[5]){range.alloc->id});
+}
+
+static bool unmap(struct connection *c, const struct emu_request *q)
+{
+	enum emu_status status;
+
+	while ((status = vmm_unmap(c->process, q->arg[0], q->arg[1])) == EMU_NOT_READY &&
+	       !c->process->dead)
+		wait_change();
+	pthread_cond_broadcast(&emulator.changed);
+	return reply(c, status, NULL);
+}
+
+static bool tell_access(struct connection *c, const struct emu_request *q)
+{
+	struct range range;
+
+	if (!range_at(c->process, q->arg[0], &range) || range.alloc->kind != EMU_PHYSICAL)
+		return reply(c, EMU_INVALID, NULL);
+	return reply(
+	    c, EMU_OK,
+	    (uint64_t[5]){range.alloc->device->index == q->arg[1] ? range.access : ACCESS_NONE});
+}
+
+/* Requests about a handle. */
+static bool with_handle(struct connection *c, const struct emu_request *q, uint64_t id)
+{
+	struct alloc *alloc = vmm_find(c->process, id);
+
+	if (!alloc)
+		return reply(c, EMU_INVALID, NULL);
+	if (q->op == EMU_VMM_DEVICE)
+		return reply(c, EMU_OK, (uint64_t[5]){alloc->device->index});
+	return reply(c, vmm_map(c->process, q->arg[0], q->arg[1], alloc, q->arg[3]), NULL);
+}
+
+bool serve_vmm(struct connection *c, const struct emu_request *q)
+{
+	uint64_t address;
+
+	switch (q->op) {
+	case EMU_VMM_RESERVE:
+		address = vmm_reserve(c->process, q->arg[0], q->arg[1]);
+		return reply(c, address ? EMU_OK : EMU_OOM, (uint64_t[5]){address});
+	case EMU_VMM_UNRESERVE:
+		return reply(c, vmm_unreserve(c->process, q->arg[0], q->arg[1]), NULL);
+	case EMU_VMM_CREATE:
+		return create(c, q);
+	case EMU_VMM_RELEASE:
+		return release(c, q);
+	case EMU_VMM_RETAIN:
+		return retain(c, q);
+	case EMU_VMM_DEVICE:
+		return with_handle(c, q, q->arg[0]);
+	case EMU_VMM_MAP:
+		return with_handle(c, q, q->arg[2]);
+	case EMU_VMM_UNMAP:
+		return unmap(c, q);
+	case EMU_VMM_PROTECT:
+		return reply(c,
+		             vmm_protect(c->process, q->arg[0], q->arg[1], device_at(q->arg[2]),
+		                         (unsigned)q->arg[3]),
+		             NULL);
+	default: /* EMU_VMM_ACCESS */
+		return tell_access(c, q);
+	}
+}
