@@ -88,8 +88,8 @@ CUresult emu_capture_legacy(struct emu_ctx *ctx)
 	return result;
 }
 
-CUresult emu_capture_add(struct emu_capture *capture, const struct emu_request *request,
-                         const void *payload)
+/* No payload is kept: a copy from host memory reads it anew with each launch. */
+CUresult emu_capture_add(struct emu_capture *capture, const struct emu_request *request)
 {
 	struct emu_node *node;
 
@@ -98,15 +98,9 @@ CUresult emu_capture_add(struct emu_capture *capture, const struct emu_request *
 	if (request->op == EMU_RECORD || request->op == EMU_WAIT)
 		return CUDA_SUCCESS; /* order inside the list is all they mean */
 	node = calloc(1, sizeof(*node));
-	if (node && request->payload)
-		node->payload = malloc(request->payload);
-	if (!node || (request->payload && !node->payload)) {
-		free(node);
+	if (!node)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
 	node->request = *request;
-	if (request->payload)
-		memcpy(node->payload, payload, request->payload);
 	pthread_mutex_lock(&emu_lock);
 	if (capture->graph->last)
 		capture->graph->last->next = node;
@@ -124,7 +118,6 @@ static void free_graph(struct emu_graph *graph)
 		struct emu_node *node = graph->first;
 
 		graph->first = node->next;
-		free(node->payload);
 		free(node);
 	}
 	free(graph);
@@ -317,7 +310,7 @@ EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle,
 	copy->ctx = graph->ctx;
 	into = (struct emu_capture){.graph = copy};
 	for (struct emu_node *n = graph->first; n; n = n->next)
-		TRY(emu_capture_add(&into, &n->request, n->payload));
+		TRY(emu_capture_add(&into, &n->request));
 	*exec = (CUgraphExec)copy;
 	return CUDA_SUCCESS;
 }
@@ -332,7 +325,7 @@ static CUresult launch(CUgraphExec exec, CUstream stream)
 	for (struct emu_node *n = graph->first; n; n = n->next) {
 		struct emu_request request = n->request;
 
-		TRY(emu_submit(stream, &request, n->payload));
+		TRY(emu_submit(stream, &request, (void *)(uintptr_t)request.arg[4]));
 	}
 	return CUDA_SUCCESS;
 }

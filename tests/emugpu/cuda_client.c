@@ -22,7 +22,6 @@ static uint64_t sent; /* asynchronous requests of this process, under send_lock 
 static pthread_mutex_t send_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t thread_key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
-static bool callbacks;
 
 static bool write_all(int fd, const void *data, uint64_t size)
 {
@@ -246,21 +245,52 @@ static void *callback_main(void *argument)
 	return NULL;
 }
 
-CUresult emu_start_callbacks(void)
+/* Takes the bytes of copies that the program does not wait for. */
+static void *delivery_main(void *argument)
+{
+	int fd = (int)(intptr_t)argument;
+	struct emu_reply head;
+	struct emu_request done = {.op = EMU_HOST_CALLBACK};
+
+	/* Memory that is gone ends this with EFAULT, which a copy to it on a card would not. */
+	while (read_all(fd, &head, sizeof(head)))
+		if (!read_all(fd, (void *)(uintptr_t)head.r[0], head.payload) ||
+		    !write_all(fd, &done, sizeof(done)))
+			break;
+	close(fd);
+	return NULL;
+}
+
+/* Once a process: a thread that serves a connection on which the server asks. */
+static CUresult start_thread(enum emu_role role, void *(*body)(void *), bool *started)
 {
 	CUresult result = CUDA_SUCCESS;
 	pthread_t thread;
 
 	pthread_mutex_lock(&init_lock);
-	if (!callbacks) {
-		int fd = open_connection(EMU_ROLE_CALLBACK, NULL);
+	if (!*started) {
+		int fd = open_connection(role, NULL);
 
-		if (fd < 0 || pthread_create(&thread, NULL, callback_main, (void *)(intptr_t)fd))
+		if (fd < 0 || pthread_create(&thread, NULL, body, (void *)(intptr_t)fd))
 			result = CUDA_ERROR_OPERATING_SYSTEM;
 		else
 			pthread_detach(thread);
-		callbacks = !result;
+		*started = !result;
 	}
 	pthread_mutex_unlock(&init_lock);
 	return result;
+}
+
+CUresult emu_start_callbacks(void)
+{
+	static bool started;
+
+	return start_thread(EMU_ROLE_CALLBACK, callback_main, &started);
+}
+
+CUresult emu_start_delivery(void)
+{
+	static bool started;
+
+	return start_thread(EMU_ROLE_DELIVERY, delivery_main, &started);
 }

@@ -19,11 +19,10 @@ struct emu_ctx {
 	CUresult error; /* sticky */
 };
 
-/* One recorded operation of a graph. */
+/* One recorded operation of a graph. The payload of a copy is at the host address it names. */
 struct emu_node {
 	struct emu_node *next;
 	struct emu_request request;
-	void *payload;
 };
 
 struct emu_graph {
@@ -80,6 +79,7 @@ CUresult emu_result(enum emu_status status);
 CUresult emu_call(const struct emu_request *request, struct emu_reply *reply, void **payload);
 CUresult emu_post(struct emu_request *request, const void *payload);
 CUresult emu_start_callbacks(void);
+CUresult emu_start_delivery(void);
 
 /* cuda_context.c */
 struct emu_ctx *emu_current(void);
@@ -102,8 +102,7 @@ CUresult emu_submit(CUstream stream, struct emu_request *request, const void *pa
 /* cuda_capture.c */
 CUresult emu_unsafe_call(void); /* a call that a capture of this or any thread forbids */
 CUresult emu_capture_forbids_sync(struct emu_ctx *ctx);
-CUresult emu_capture_add(struct emu_capture *capture, const struct emu_request *request,
-                         const void *payload);
+CUresult emu_capture_add(struct emu_capture *capture, const struct emu_request *request);
 CUresult emu_capture_legacy(struct emu_ctx *ctx);
 void emu_invalidate(struct emu_capture *capture);
 struct emu_capture *emu_capture_find(unsigned long long id); /* NULL: it has ended */
@@ -117,7 +116,9 @@ CUresult emu_wait(CUstream stream); /* as synchronous copies do */
 /* cuda_memory.c */
 CUresult emu_allocate(CUdeviceptr *out, size_t size, bool managed);
 bool emu_is_device(uint64_t pointer);
-bool emu_is_pinned(const void *host);
+
+/* cuda_host.c */
+bool emu_is_pinned(const void *host, size_t size); /* all of it? */
 
 static inline CUstream emu_legacy(CUstream stream)
 {

@@ -1,7 +1,8 @@
 /* cuda_copy.c: the emulated libcuda: copies and memsets, synchronous and not.
  *
- * Copies from and to host memory have moved their host side when the call
- * returns, as the real driver does for pageable memory.
+ * A copy from host memory has read it when the call returns. A copy to pinned
+ * memory, or in a capture, is not waited for; one to pageable memory is, as the
+ * real driver does.
  */
 #include "cuda_client.h"
 
@@ -18,7 +19,9 @@ static CUresult check_range(CUdeviceptr pointer, size_t size, unsigned access)
 static CUresult to_device(CUdeviceptr to, const void *from, size_t size, CUstream stream)
 {
 	struct emu_request q = {
-	    .op = EMU_WRITE, .payload = size, .arg = {0, to, size, emu_is_pinned(from)}};
+	    .op = EMU_WRITE,
+	    .payload = size,
+	    .arg = {0, to, size, emu_is_pinned(from, size), (uint64_t)(uintptr_t)from}};
 
 	TRY(emu_ready());
 	if (!size)
@@ -27,27 +30,36 @@ static CUresult to_device(CUdeviceptr to, const void *from, size_t size, CUstrea
 	return emu_submit(stream, &q, from);
 }
 
-static CUresult to_host(void *to, CUdeviceptr from, size_t size, CUstream stream)
+static CUresult read_now(const struct target *t, void *to, struct emu_request *q)
 {
-	struct emu_request q = {.op = EMU_READ, .arg = {0, from, size, emu_is_pinned(to)}};
 	struct emu_reply r;
-	struct target t;
 	void *data = NULL;
 	CUresult result;
+
+	q->op = EMU_READ;
+	q->arg[0] = t->id;
+	result = emu_sticky(t->ctx, emu_call(q, &r, &data));
+	if (!result && r.payload == q->arg[2])
+		memcpy(to, data, q->arg[2]);
+	free(data);
+	return result;
+}
+
+static CUresult to_host(void *to, CUdeviceptr from, size_t size, CUstream stream)
+{
+	bool pinned = emu_is_pinned(to, size);
+	struct emu_request q = {.op = EMU_READ_TO,
+	                        .arg = {0, from, size, pinned, (uint64_t)(uintptr_t)to}};
+	struct target t;
 
 	TRY(emu_target(stream, &t));
 	if (!size)
 		return CUDA_SUCCESS;
-	if (t.stream && t.stream->capture)
-		return CUDA_ERROR_NOT_SUPPORTED; /* the emulator's graphs have no copies to the host
-		                                  */
 	TRY(check_range(from, size, EMU_READABLE));
-	q.arg[0] = t.id;
-	result = emu_sticky(t.ctx, emu_call(&q, &r, &data));
-	if (!result && r.payload == size)
-		memcpy(to, data, size);
-	free(data);
-	return result;
+	if (!pinned && !(t.stream && t.stream->capture))
+		return read_now(&t, to, &q);
+	TRY(emu_start_delivery());
+	return emu_submit(stream, &q, NULL);
 }
 
 static CUresult on_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)

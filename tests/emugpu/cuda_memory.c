@@ -1,45 +1,12 @@
-/* cuda_memory.c: the emulated libcuda: allocation, host memory and pointer attributes. */
+/* cuda_memory.c: the emulated libcuda: allocation, pointer attributes and prefetches. */
 #include "cuda_client.h"
-
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 
 #define DEVICE_FIRST UINT64_C(0x20000000000)
 #define DEVICE_LAST UINT64_C(0x40000000000)
 
-struct host_range {
-	struct host_range *next;
-	char *base;
-	size_t size;
-	bool ours;
-};
-
-static struct host_range *pinned; /* under emu_lock */
-
 bool emu_is_device(uint64_t pointer)
 {
 	return pointer >= DEVICE_FIRST && pointer < DEVICE_LAST;
-}
-
-static struct host_range **find_pinned(const void *host)
-{
-	struct host_range **at = &pinned;
-
-	while (*at && !((const char *)host >= (*at)->base &&
-	                (const char *)host < (*at)->base + (*at)->size))
-		at = &(*at)->next;
-	return at;
-}
-
-bool emu_is_pinned(const void *host)
-{
-	bool found;
-
-	pthread_mutex_lock(&emu_lock);
-	found = *find_pinned(host);
-	pthread_mutex_unlock(&emu_lock);
-	return found;
 }
 
 CUresult emu_allocate(CUdeviceptr *out, size_t size, bool managed)
@@ -155,6 +122,24 @@ static CUresult attribute_of(const struct emu_reply *range, CUpointer_attribute 
 	}
 }
 
+static CUresult attribute_of_host(CUpointer_attribute attribute, CUdeviceptr pointer, void *data)
+{
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*(unsigned *)data = CU_MEMORYTYPE_HOST;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		*(unsigned *)data = 0;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		*(CUdeviceptr *)data = pointer;
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+}
+
 EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
                                       CUdeviceptr pointer)
 {
@@ -162,11 +147,8 @@ EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 	struct emu_reply r;
 
 	TRY(emu_ready());
-	if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
-	    emu_is_pinned((void *)(uintptr_t)pointer)) {
-		*(unsigned *)data = CU_MEMORYTYPE_HOST;
-		return CUDA_SUCCESS;
-	}
+	if (emu_is_pinned((void *)(uintptr_t)pointer, 1))
+		return attribute_of_host(attribute, pointer, data);
 	TRY(emu_call(&q, &r, NULL));
 	return attribute_of(&r, attribute, pointer, data);
 }
@@ -184,7 +166,7 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attr
 	for (unsigned i = 0; i < n; i++) {
 		if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE && !r.r[0])
 			*(unsigned *)data[i] =
-			    emu_is_pinned((void *)(uintptr_t)pointer) ? CU_MEMORYTYPE_HOST : 0;
+			    emu_is_pinned((void *)(uintptr_t)pointer, 1) ? CU_MEMORYTYPE_HOST : 0;
 		else
 			TRY(attribute_of(&r, attributes[i], r.r[0] ? pointer : 0, data[i]));
 	}
@@ -268,82 +250,4 @@ EXPORT CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr pointer, size_t size, CUm
 	(void)flags;
 	return prefetch(pointer, size, location.type == CU_MEM_LOCATION_TYPE_DEVICE,
 	                emu_per_thread(stream));
-}
-
-static CUresult pin(void *base, size_t size, bool ours)
-{
-	struct host_range *range = calloc(1, sizeof(*range));
-
-	if (!range)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	pthread_mutex_lock(&emu_lock);
-	*range = (struct host_range){pinned, base, size, ours};
-	pinned = range;
-	pthread_mutex_unlock(&emu_lock);
-	return CUDA_SUCCESS;
-}
-
-static CUresult unpin(void *base, bool ours)
-{
-	struct host_range **at, *range;
-	CUresult result = CUDA_ERROR_INVALID_VALUE;
-
-	pthread_mutex_lock(&emu_lock);
-	at = find_pinned(base);
-	range = *at;
-	if (range && range->base == base && range->ours == ours) {
-		*at = range->next;
-		if (ours)
-			munmap(base, range->size);
-		free(range);
-		result = CUDA_SUCCESS;
-	}
-	pthread_mutex_unlock(&emu_lock);
-	return result;
-}
-
-EXPORT CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags)
-{
-	struct emu_ctx *ctx;
-
-	(void)flags;
-	TRY(emu_need_ctx(&ctx));
-	*out = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	return *out == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : pin(*out, size, true);
-}
-
-EXPORT CUresult cuMemAllocHost(void **out, size_t size)
-{
-	return cuMemHostAlloc(out, size, 0);
-}
-
-EXPORT CUresult cuMemFreeHost(void *host)
-{
-	TRY(emu_ready());
-	return host ? unpin(host, true) : CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuMemHostRegister(void *host, size_t size, unsigned int flags)
-{
-	struct emu_ctx *ctx;
-
-	(void)flags;
-	TRY(emu_need_ctx(&ctx));
-	return pin(host, size, false);
-}
-
-EXPORT CUresult cuMemHostUnregister(void *host)
-{
-	TRY(emu_ready());
-	return unpin(host, false);
-}
-
-/* Host memory has its own address on the device too, as wherever addressing is unified. */
-EXPORT CUresult cuMemHostGetDevicePointer(CUdeviceptr *out, void *host, unsigned int flags)
-{
-	TRY(emu_ready());
-	if (flags || !emu_is_pinned(host))
-		return CUDA_ERROR_INVALID_VALUE;
-	*out = (CUdeviceptr)(uintptr_t)host;
-	return CUDA_SUCCESS;
 }

@@ -93,7 +93,7 @@ CUresult emu_submit(CUstream handle, struct emu_request *request, const void *pa
 
 	TRY(emu_target(handle, &t));
 	if (t.stream && t.stream->capture)
-		return emu_capture_add(t.stream->capture, request, payload);
+		return emu_capture_add(t.stream->capture, request);
 	if (!t.stream)
 		TRY(emu_capture_legacy(t.ctx));
 	request->arg[0] = t.id;

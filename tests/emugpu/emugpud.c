@@ -41,6 +41,7 @@ static struct process *process_open(uint32_t pid, uint64_t token)
 	process->pid = pid;
 	process->token = token;
 	process->callback_fd = -1;
+	process->delivery_fd = -1;
 	process->account = account;
 	process->next = emulator.processes;
 	emulator.processes = process;
@@ -86,6 +87,8 @@ static bool hello(struct connection *c, const struct emu_request *q)
 	c->process->connections++;
 	if (c->role == EMU_ROLE_CALLBACK)
 		c->process->callback_fd = c->fd;
+	if (c->role == EMU_ROLE_DELIVERY)
+		c->process->delivery_fd = c->fd;
 	return true;
 }
 
@@ -101,6 +104,26 @@ void host_function(struct process *process, uint64_t function, uint64_t data)
 	if (send_all(fd, &call, sizeof(call)))
 		(void)recv_all(fd, &done, sizeof(done));
 	pthread_mutex_lock(&emulator.lock);
+}
+
+void host_deliver(struct process *process, uint64_t address, const uint8_t *data, uint64_t size)
+{
+	struct emu_reply head = {.payload = size, .r = {address}};
+	struct emu_request done;
+	int fd;
+
+	while (process->delivering)
+		pthread_cond_wait(&emulator.changed, &emulator.lock);
+	fd = process->delivery_fd;
+	if (fd < 0)
+		return;
+	process->delivering = true;
+	pthread_mutex_unlock(&emulator.lock);
+	if (send_all(fd, &head, sizeof(head)) && send_all(fd, data, size))
+		(void)recv_all(fd, &done, sizeof(done));
+	pthread_mutex_lock(&emulator.lock);
+	process->delivering = false;
+	pthread_cond_broadcast(&emulator.changed);
 }
 
 static bool next_request(int fd, struct emu_request *q, uint8_t **payload)
@@ -154,6 +177,11 @@ static void end_connection(struct connection *c)
 			process_dies(c->process);
 		if (c->role == EMU_ROLE_CALLBACK)
 			c->process->callback_fd = -1;
+		if (c->role == EMU_ROLE_DELIVERY) {
+			c->process->delivery_fd = -1;
+			while (c->process->delivering)
+				pthread_cond_wait(&emulator.changed, &emulator.lock);
+		}
 		if (!--c->process->connections)
 			process_close(c->process);
 	}
@@ -176,10 +204,10 @@ static void *connection_main(void *argument)
 		known = hello(&c, &q);
 		pthread_mutex_unlock(&emulator.lock);
 		if (known && send_reply(c.fd, EMU_OK, (uint64_t[5]){emulator.n_devices}, NULL, 0)) {
-			if (c.role != EMU_ROLE_CALLBACK) {
+			if (c.role != EMU_ROLE_CALLBACK && c.role != EMU_ROLE_DELIVERY) {
 				serve_connection(&c);
 			} else {
-				/* The host engine reads and writes it; here it is only kept. */
+				/* The engines read and write it; here it is only kept. */
 				pthread_mutex_lock(&emulator.lock);
 				while (!c.process->dead)
 					pthread_cond_wait(&emulator.changed, &emulator.lock);

@@ -87,8 +87,9 @@ struct op {
 	struct stream *stream;
 	uint64_t seq;
 	uint64_t arg[8];
-	uint8_t *data;   /* EMU_WRITE: what to write; EMU_READ: where the reply goes */
-	uint64_t done;   /* progress in bytes */
+	uint8_t *data; /* EMU_WRITE: what to write; EMU_READ: where the reply goes */
+	uint64_t done; /* progress in bytes */
+	uint64_t delivered;
 	uint64_t result; /* EMU_CHECKSUM so far */
 	struct event *event;
 	uint64_t generation;
@@ -146,6 +147,8 @@ struct process {
 	uint64_t received; /* asynchronous requests served */
 	uint32_t connections;
 	int callback_fd; /* connection that runs host functions, or -1 */
+	int delivery_fd; /* connection that takes bytes for host memory, or -1 */
+	bool delivering; /* an engine uses it */
 	struct context *contexts;
 	struct alloc *physical; /* that has handles */
 	struct reservation *reservations;
@@ -243,12 +246,15 @@ struct stream *stream_create(struct context *context, bool non_blocking);
 void stream_destroy(struct stream *stream);
 void op_submit(struct stream *stream, struct op *op);
 bool stream_idle(const struct stream *stream, uint64_t seq);
+bool host_idle(const struct process *process, uint64_t address, uint64_t size);
 bool context_idle(const struct context *context, uint64_t seq);
 struct stream *stream_find(struct process *process, uint64_t id);
 struct context *context_find(struct process *process, uint64_t id);
 struct event *event_find(struct process *process, uint64_t id);
 void event_release(struct event *event);
-/* server.c: run a function in the client; gives the lock up while it runs. */
+/* emugpud.c: run a function in the client; gives the lock up while it runs. */
 void host_function(struct process *process, uint64_t function, uint64_t data);
+/* The same: bytes into its memory. */
+void host_deliver(struct process *process, uint64_t address, const uint8_t *data, uint64_t size);
 
 #endif

@@ -38,6 +38,7 @@ enum engine_kind op_engine(const struct op *op)
 	case EMU_WRITE:
 		return ENGINE_IN;
 	case EMU_READ:
+	case EMU_READ_TO:
 		return ENGINE_OUT;
 	case EMU_PREFETCH:
 		return op->arg[3] ? ENGINE_IN : ENGINE_OUT;
@@ -158,6 +159,18 @@ bool context_idle(const struct context *context, uint64_t seq)
 	return true;
 }
 
+/* Will nothing more be written to this memory of the client? */
+bool host_idle(const struct process *process, uint64_t address, uint64_t size)
+{
+	for (const struct context *c = process->contexts; c; c = c->next)
+		for (const struct stream *s = c->streams; s; s = s->next)
+			for (const struct op *op = s->first; op; op = op->next)
+				if (op->kind == EMU_READ_TO && op->arg[4] < address + size &&
+				    address < op->arg[4] + op->arg[2])
+					return false;
+	return true;
+}
+
 /* The oldest operation of a context that this kind of engine could start now. */
 static struct op *ready_op(const struct context *context, enum engine_kind kind)
 {
@@ -219,6 +232,17 @@ static void trace(const struct context *context, uint64_t start, uint64_t end)
 		        context->process->pid, (unsigned long long)start, (unsigned long long)end);
 }
 
+/* The bytes that this slice has read. */
+static void deliver(struct op *op)
+{
+	uint64_t from = op->delivered;
+
+	op->delivered = op->done;
+	if (op->done > from && !op->stream->context->error)
+		host_deliver(op->stream->context->process, op->arg[4] + from, op->data + from,
+		             op->done - from);
+}
+
 static void run(struct engine *engine, struct op *op)
 {
 	struct context *context = op->stream->context;
@@ -233,6 +257,8 @@ static void run(struct engine *engine, struct op *op)
 		host_function(context->process, op->arg[1], op->arg[2]);
 	else
 		ns = work_slice(engine, op, &finished);
+	if (op->kind == EMU_READ_TO)
+		deliver(op);
 	spend(engine, start, ns, finished);
 	if (engine->kind == ENGINE_COMPUTE) {
 		engine->device->busy_ns += ns;

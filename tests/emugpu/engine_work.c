@@ -313,6 +313,7 @@ static uint64_t step(struct op *op, uint64_t slice, bool *finished)
 		return copy_step(op, finished);
 	case EMU_WRITE:
 	case EMU_READ:
+	case EMU_READ_TO:
 		return transfer_step(op, op->arg[2], finished);
 	case EMU_PREFETCH:
 		return prefetch_step(op, finished);
@@ -331,6 +332,7 @@ static bool empty(const struct op *op)
 		return !op->arg[3];
 	case EMU_WRITE:
 	case EMU_READ:
+	case EMU_READ_TO:
 	case EMU_PREFETCH:
 		return !op->arg[2];
 	default:

@@ -45,6 +45,7 @@ enum emu_op {
 	EMU_VMM_PROTECT,   /* arg0 address, arg1 bytes, arg2 device, arg3 access */
 	EMU_VMM_ACCESS,    /* arg0 address, arg1 device -> r0 access */
 	EMU_READ,          /* arg0 stream, arg1 pointer, arg2 bytes, arg3 = 1: pinned -> payload */
+	EMU_HOST_IDLE, /* arg0 address in the client, arg1 bytes; until no EMU_READ_TO goes there */
 	EMU_HOST_CALLBACK, /* role callback: reply of the client that the function has returned */
 	EMU_PROCESSES,     /* arg0 device -> payload struct emu_process_info[] */
 	EMU_UTILIZATION, /* arg0 device -> r0 busy ns ever, r1 now ns, r2 moved in, r3 moved out */
@@ -52,17 +53,26 @@ enum emu_op {
 	EMU_INJECT,      /* arg0 device, arg1 enum emu_fault */
 	EMU_ASYNC = 0x100, /* from here on: no reply; arg0 stream */
 	EMU_LAUNCH,        /* arg1 kernel, arg2.. parameters */
-	EMU_WRITE,         /* arg1 pointer, arg2 bytes, arg3 = 1: from pinned memory; payload */
-	EMU_COPY,          /* arg1 to, arg2 from, arg3 bytes */
-	EMU_SET,           /* arg1 pointer, arg2 value, arg3 width, arg4 count */
-	EMU_PREFETCH,      /* arg1 pointer, arg2 bytes, arg3 to device (1) or host (0) */
-	EMU_RECORD,        /* arg1 event; arg2 = 1: of the whole context */
-	EMU_WAIT,          /* arg1 event */
-	EMU_HOST_FUNC,     /* arg1 function, arg2 data, in the client */
-	EMU_FREE_ORDERED   /* arg1 pointer */
+	/* arg1 pointer, arg2 bytes, arg3 = 1: from pinned memory, arg4 its address; payload */
+	EMU_WRITE,
+	EMU_COPY,         /* arg1 to, arg2 from, arg3 bytes */
+	EMU_SET,          /* arg1 pointer, arg2 value, arg3 width, arg4 count */
+	EMU_PREFETCH,     /* arg1 pointer, arg2 bytes, arg3 to device (1) or host (0) */
+	EMU_RECORD,       /* arg1 event; arg2 = 1: of the whole context */
+	EMU_WAIT,         /* arg1 event */
+	EMU_HOST_FUNC,    /* arg1 function, arg2 data, in the client */
+	EMU_FREE_ORDERED, /* arg1 pointer */
+	EMU_READ_TO       /* as EMU_READ, and arg4 address in the client, which gets the bytes */
 };
 
-enum emu_role { EMU_ROLE_PROCESS = 1, EMU_ROLE_THREAD, EMU_ROLE_CALLBACK, EMU_ROLE_MONITOR };
+enum emu_role {
+	EMU_ROLE_PROCESS = 1,
+	EMU_ROLE_THREAD,
+	EMU_ROLE_CALLBACK, /* the server asks for host functions: struct emu_reply, r0, r1 */
+	EMU_ROLE_MONITOR,
+	EMU_ROLE_DELIVERY /* the server sends bytes for host memory: struct emu_reply, r0, payload
+	                   */
+};
 
 /* What memory was made as. Only managed memory leaves the device. */
 enum emu_memory { EMU_PLAIN = 0, EMU_MANAGED = 1, EMU_PHYSICAL };

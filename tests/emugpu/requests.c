@@ -307,7 +307,10 @@ static bool serve_async(struct connection *c, const struct emu_request *q, uint8
 	}
 	c->process->received++;
 	pthread_cond_broadcast(&emulator.changed);
-	if (!stream || c->process->dead || (q->op == EMU_WRITE && q->payload != q->arg[2])) {
+	if (q->op == EMU_READ_TO && q->arg[2] < EMU_MAX_PAYLOAD)
+		payload = malloc(q->arg[2] + 1);
+	if (!stream || c->process->dead || (q->op == EMU_WRITE && q->payload != q->arg[2]) ||
+	    (q->op == EMU_READ_TO && !payload)) {
 		free(payload);
 		return true;
 	}
@@ -383,6 +386,10 @@ bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
 		return serve_range(c, q);
 	case EMU_CHECK:
 		return serve_check(c, q);
+	case EMU_HOST_IDLE:
+		while (!host_idle(c->process, q->arg[0], q->arg[1]) && !c->process->dead)
+			wait_change();
+		return reply(c, EMU_OK, NULL);
 	case EMU_VMM_RESERVE:
 	case EMU_VMM_UNRESERVE:
 	case EMU_VMM_CREATE:
