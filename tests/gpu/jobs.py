@@ -1,0 +1,231 @@
+"""Programs of the checks on a real GPU: run bare or as jobs of the daemon, and reported."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from leased.ctl import ask
+from tests.slurm.leased import Leased
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 240.0
+TAIL = 3000
+
+
+class JobFailed(RuntimeError):
+    """A program failed or was late; the text has the end of what it printed."""
+
+
+def python(*arguments: str) -> list[str]:
+    """A command line for this Python."""
+    return [sys.executable, *arguments]
+
+
+@dataclass
+class Job:
+    """A running program in a process group of its own. Its output is in files: it never waits."""
+
+    name: str
+    process: subprocess.Popen[str]
+    out: IO[str]
+    err: IO[str]
+    number: int = 0  # of the daemon's job, 0: none
+    started: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def start(
+        cls,
+        name: str,
+        command: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        number: int = 0,
+    ) -> Job:
+        """env: on top of this process's environment."""
+        out, err = (tempfile.TemporaryFile("w+") for _ in range(2))  # noqa: SIM115
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=os.environ | dict(env or {}),
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=err,
+            text=True,
+            process_group=0,
+        )
+        return cls(name, process, out, err, number)
+
+    def _tail(self, file: IO[str]) -> str:
+        # Not through the object's position: the program writes through the same one.
+        data = os.pread(file.fileno(), 1 << 20, max(0, os.fstat(file.fileno()).st_size - TAIL))
+        return data.decode(errors="replace")
+
+    def failed(self, why: str) -> JobFailed:
+        """The error to raise, after the end of the whole process group."""
+        self.stop()
+        text = f"{self.name} {why}:\n{self._tail(self.out)}\n{self._tail(self.err)}"
+        return JobFailed(text)
+
+    def stop(self) -> None:
+        """End the program and what it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def wait_ready(self, timeout: float = TIMEOUT_S) -> None:
+        """Return when the program has printed `ready`; it then waits for go()."""
+        end = time.monotonic() + timeout
+        while "ready\n" not in self._tail(self.out):
+            if self.process.poll() is not None:
+                raise self.failed(f"ended ({self.process.returncode}) before it was ready")
+            if time.monotonic() > end:
+                raise self.failed(f"was not ready after {timeout:g} s")
+            time.sleep(0.01)
+
+    def go(self) -> None:
+        """Let it go on after `ready`."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def end_input(self) -> None:
+        """The end of its standard input: a waiter ends at it."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def finish(self, timeout: float = TIMEOUT_S) -> str:
+        """What it printed last. JobFailed: it failed, or did not end in time."""
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise self.failed(f"did not end in {timeout:g} s") from None
+        if self.process.returncode:
+            raise self.failed(f"failed ({self.process.returncode})")
+        lines = self._tail(self.out).strip().splitlines()
+        if not lines:
+            raise self.failed("printed nothing")
+        return lines[-1]
+
+    def result(self, timeout: float = TIMEOUT_S) -> dict[str, Any]:
+        """The JSON object that it printed last."""
+        line = self.finish(timeout)
+        try:
+            answer: dict[str, Any] = json.loads(line)
+        except ValueError:
+            raise self.failed(f"printed no JSON: {line!r}") from None
+        return answer
+
+
+@dataclass
+class Sharing:
+    """The daemon of a check, and jobs that it knows."""
+
+    leased: Leased
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(10))
+
+    @property
+    def admin(self) -> Path:
+        return self.leased.admin_socket
+
+    def tenant(
+        self,
+        name: str,
+        options: str,
+        command: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        gpus: str = "0",
+    ) -> Job:
+        """Start a command as a job of its own. gpus: indices, with commas between."""
+        number = next(self.numbers)
+        wrapped = python("-m", "tests.tenant", "--admin", str(self.admin), "--job", str(number))
+        wrapped += ["--options", options, "--gpus", gpus, "--", *command]
+        return Job.start(name, wrapped, env, number)
+
+    def usage(self, job: Job) -> dict[str, Any]:
+        """What the job had of the first GPU it shared."""
+        usage = ask(self.admin, {"op": "usage", "job_id": job.number})["usage"]
+        return dict(next(iter(usage.values())))
+
+    def devices(self) -> list[dict[str, Any]]:
+        return list(ask(self.admin, {"op": "status"})["devices"])
+
+
+@contextmanager
+def sharing(memory: str) -> Iterator[Sharing]:
+    """The daemon in a directory of its own. memory: cap of the device, as the config takes it."""
+    with tempfile.TemporaryDirectory(prefix="gpul-") as directory:
+        work = Path(directory)
+        cap = f'[device]\nmemory = "{memory}"\n'
+        with Leased(work, work / "run", os.environ, cap) as leased:
+            try:
+                yield Sharing(leased)
+            finally:
+                if leased.daemon is not None and not leased.daemon.running():
+                    print(f"gpu-leased ended:\n{leased.daemon.tail()}", flush=True)
+
+
+def finish_all(jobs: Sequence[Job], timeout: float = TIMEOUT_S) -> list[dict[str, Any]]:
+    """What each printed; when one fails the others are stopped."""
+    try:
+        return [job.result(timeout) for job in jobs]
+    finally:
+        for job in jobs:
+            job.stop()
+
+
+def run_together(jobs: Sequence[Job], timeout: float = TIMEOUT_S) -> list[dict[str, Any]]:
+    """Let jobs that say `ready` go on at the same time; what each printed."""
+    try:
+        for job in jobs:
+            job.wait_ready(timeout)
+        for job in jobs:
+            job.go()
+    except BaseException:
+        for job in jobs:
+            job.stop()
+        raise
+    return finish_all(jobs, timeout)
+
+
+# -- reports ----------------------------------------------------------------------
+
+
+def show(name: str, value: Any) -> None:
+    print(f"{name}: {json.dumps(value)}", flush=True)
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns as wide as they must be; what is no text is to the right."""
+    cells = [list(head), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    for n, row in enumerate(cells):
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)))
+        if n == 0:
+            print("  ".join("-" * width for width in widths))
+    sys.stdout.flush()
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def write_report(name: str, report: Any) -> None:
+    """NAME.json in $OUT, or in build/bench."""
+    directory = Path(os.environ.get("OUT") or ROOT / "build" / "bench")
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
