@@ -113,8 +113,29 @@ CUresult emu_copy(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream
 CUresult emu_set(CUdeviceptr to, uint64_t value, uint64_t width, size_t n, CUstream stream);
 CUresult emu_wait(CUstream stream); /* as synchronous copies do */
 
+/* One side of a copy of a box: where its first byte is, and how far the next row and the
+ * next layer are. */
+struct emu_side {
+	uint64_t first;
+	size_t pitch, layer;
+};
+
+struct emu_extent {
+	size_t width, height, depth; /* width in bytes */
+};
+
+/* cuda_copy3d.c */
+CUresult emu_copy_box(const struct emu_side *to, const struct emu_side *from,
+                      struct emu_extent extent, CUstream stream);
+CUresult emu_copy3d(const CUDA_MEMCPY3D *c, CUstream stream);
+
+/* cuda_array.c: a box of an array, if it lies within; x in bytes. */
+CUresult emu_array_side(CUarray array, size_t x, size_t y, size_t z, struct emu_extent extent,
+                        struct emu_side *out);
+size_t emu_array_element(CUarray array); /* its bytes; 0: that is no array */
+
 /* cuda_memory.c */
-CUresult emu_allocate(CUdeviceptr *out, size_t size, bool managed);
+CUresult emu_allocate(CUdeviceptr *out, size_t size, enum emu_memory kind);
 bool emu_is_device(uint64_t pointer);
 
 /* cuda_host.c */

@@ -9,7 +9,7 @@ bool emu_is_device(uint64_t pointer)
 	return pointer >= DEVICE_FIRST && pointer < DEVICE_LAST;
 }
 
-CUresult emu_allocate(CUdeviceptr *out, size_t size, bool managed)
+CUresult emu_allocate(CUdeviceptr *out, size_t size, enum emu_memory kind)
 {
 	struct emu_request q = {.op = EMU_ALLOC};
 	struct emu_reply r;
@@ -22,7 +22,7 @@ CUresult emu_allocate(CUdeviceptr *out, size_t size, bool managed)
 		return CUDA_ERROR_INVALID_VALUE;
 	q.arg[0] = ctx->id;
 	q.arg[1] = size;
-	q.arg[2] = managed;
+	q.arg[2] = kind;
 	result = emu_sticky(ctx, emu_call(&q, &r, NULL));
 	if (!result)
 		*out = r.r[0];
@@ -31,7 +31,7 @@ CUresult emu_allocate(CUdeviceptr *out, size_t size, bool managed)
 
 EXPORT CUresult cuMemAlloc(CUdeviceptr *out, size_t size)
 {
-	return emu_allocate(out, size, false);
+	return emu_allocate(out, size, EMU_PLAIN);
 }
 
 EXPORT CUresult cuMemAllocPitch(CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
@@ -39,14 +39,14 @@ EXPORT CUresult cuMemAllocPitch(CUdeviceptr *out, size_t *pitch, size_t width, s
 {
 	(void)element;
 	*pitch = (width + 511) / 512 * 512;
-	return emu_allocate(out, *pitch * height, false);
+	return emu_allocate(out, *pitch * height, EMU_PLAIN);
 }
 
 EXPORT CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags)
 {
 	if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)
 		return CUDA_ERROR_INVALID_VALUE;
-	return emu_allocate(out, size, true);
+	return emu_allocate(out, size, EMU_MANAGED);
 }
 
 EXPORT CUresult cuMemFree(CUdeviceptr pointer)

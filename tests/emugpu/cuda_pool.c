@@ -20,7 +20,7 @@ static CUresult alloc_async(CUdeviceptr *out, size_t size, CUstream stream)
 	TRY(emu_target(stream, &t));
 	if (t.stream && t.stream->capture)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	return emu_allocate(out, size, false);
+	return emu_allocate(out, size, EMU_PLAIN);
 }
 
 static CUresult free_async(CUdeviceptr pointer, CUstream stream)

@@ -75,7 +75,7 @@ enum emu_role {
 };
 
 /* What memory was made as. Only managed memory leaves the device. */
-enum emu_memory { EMU_PLAIN = 0, EMU_MANAGED = 1, EMU_PHYSICAL };
+enum emu_memory { EMU_PLAIN = 0, EMU_MANAGED = 1, EMU_PHYSICAL, EMU_ARRAY };
 
 /* Bits of what may be done with a range. */
 #define EMU_READABLE 1
