@@ -214,7 +214,8 @@ enum emu_status block_restore(struct alloc *alloc, uint32_t index, uint64_t *mov
                               uint64_t *moved_out);
 void block_evict(struct alloc *alloc, uint32_t index, uint64_t *moved_out);
 uint64_t device_free_bytes(const struct device *device);
-uint64_t process_resident(const struct process *process, const struct device *device);
+/* What NVML says of a process: a card leaves managed memory out. */
+uint64_t process_plain(const struct process *process, const struct device *device);
 
 /* engine_vmm.c: physical memory at reserved addresses; the lock is held. */
 uint64_t vmm_reserve(struct process *process, uint64_t size, uint64_t alignment);

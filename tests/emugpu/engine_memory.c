@@ -293,14 +293,14 @@ uint64_t device_free_bytes(const struct device *device)
 	return n * device->model->block;
 }
 
-uint64_t process_resident(const struct process *process, const struct device *device)
+uint64_t process_plain(const struct process *process, const struct device *device)
 {
 	uint64_t n = 0;
 
 	for (uint32_t i = 0; i < device->n_frames; i++) {
 		const struct alloc *owner = device->frames[i].owner;
 
-		n += owner && owner->process == process;
+		n += owner && !owner->managed && owner->process == process;
 	}
 	return n * device->model->block;
 }

@@ -120,7 +120,7 @@ struct emu_device_info {
 
 struct emu_process_info {
 	uint32_t pid, zero;
-	uint64_t bytes; /* resident: context, plain and managed */
+	uint64_t bytes; /* contexts and plain memory, no managed memory */
 	uint64_t busy_ns;
 };
 

@@ -80,7 +80,7 @@ static bool serve_processes(struct connection *c, const struct emu_request *q)
 			uses |= x->device == device;
 		if (uses)
 			list[n++] = (struct emu_process_info){.pid = p->pid,
-			                                      .bytes = process_resident(p, device),
+			                                      .bytes = process_plain(p, device),
 			                                      .busy_ns = p->account->busy_ns};
 	}
 	return send_reply(c->fd, EMU_OK, NULL, list, n * sizeof(list[0]));

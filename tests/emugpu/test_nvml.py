@@ -76,6 +76,26 @@ print(json.dumps(new))
         assert left == two.pid
 
 
+def test_managed_memory_is_in_nobodys_figure(emulated_gpu: EmulatedGpu) -> None:
+    code = """
+setup()
+ok(d.cuMemAlloc(10 * MIB))
+m = ok(d.cuMemAllocManaged(64 * MIB, 1))
+ok(launch("fill", m, 16 * MIB, 1)); ok(d.cuCtxSynchronize())
+say("up"); wait()
+"""
+    with program(emulated_gpu, code) as process:
+        assert line(process) == "up"
+        ask(
+            emulated_gpu,
+            """
+[process] = n.nvmlDeviceGetComputeRunningProcesses(h)
+assert process.usedGpuMemory == 11 << 20  # with a MiB of context
+assert n.nvmlDeviceGetMemoryInfo(h).used == 75 << 20
+""",
+        )
+
+
 PIDS = "print(json.dumps([p.pid for p in n.nvmlDeviceGetComputeRunningProcesses(h)]))"
 
 
