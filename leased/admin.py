@@ -12,7 +12,7 @@ from typing import Any
 from leased import __version__, arbiter, options
 from leased.accounting import summary
 from leased.config import Config
-from leased.devices import Gpu
+from leased.devices import Gpu, visible
 from leased.errors import Refused
 from leased.identity import Peer, ProcessId, alive, job_of, process_id
 from leased.leases import Leases, Tenant
@@ -149,10 +149,12 @@ class Admin:
             )
 
     def _visible(self, gpu: Gpu, wanted: options.Options) -> int:
-        """Bytes the job sees as the device's total: its cap, never more than what is usable."""
+        """Bytes the job sees as the device's total: its cap, never more than what is there."""
+        beside = len(self.leases.tenants_of(gpu.uuid))
+        total = visible(gpu, self.leases.overheads[gpu.uuid], beside + 1)
         if wanted.mem_bytes is not None:
-            return min(gpu.usable, wanted.mem_bytes)
-        return int(gpu.usable * (wanted.mem_fraction or 1.0))
+            return min(total, wanted.mem_bytes)
+        return int(total * (wanted.mem_fraction or 1.0))
 
     def _gang(self, request: dict[str, Any]) -> list[Gpu]:
         if get_int(request, "nodes", 1, 2**20) > 1:
@@ -221,8 +223,9 @@ class Admin:
             "uuid": gpu.uuid,
             "name": gpu.name,
             "memory_bytes": gpu.memory,
-            "usable_bytes": gpu.usable,
-            "tenant_bytes": device.residency.total(),
+            "usable_bytes": device.residency.room,
+            "overhead_bytes": self.leases.overheads[gpu.uuid].taken,
+            "tenant_bytes": device.residency.total() + sum(device.residency.fixed.values()),
             "fits": device.residency.fits(),
             "holders": [t.id for t in holders],
             "waiting": [job for job in state.queue if gpu.uuid in state.tenants[job].gang],

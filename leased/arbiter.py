@@ -61,9 +61,18 @@ class Released:
 
 @dataclass(frozen=True)
 class MemoryChanged:
-    """The tenant now has so many bytes on the device."""
+    """The tenant now has so many bytes on the device; fixed: more of them, which cannot move."""
 
     tenant: int
+    device: str
+    bytes: int
+    fixed: int = 0
+
+
+@dataclass(frozen=True)
+class RoomChanged:
+    """Tenants' allocations can have so many bytes of the device together: the driver took some."""
+
     device: str
     bytes: int
 
@@ -98,7 +107,16 @@ class Tick:
 
 
 Event = (
-    Opened | Closed | Requested | Released | MemoryChanged | Adopted | LockSet | QuantumSet | Tick
+    Opened
+    | Closed
+    | Requested
+    | Released
+    | MemoryChanged
+    | RoomChanged
+    | Adopted
+    | LockSet
+    | QuantumSet
+    | Tick
 )
 
 
@@ -262,6 +280,8 @@ class Arbiter:
             self.devices[event.device].lock = event.lock
         elif isinstance(event, QuantumSet):
             self.devices[event.device].quantum_ns = event.quantum_ns
+        elif isinstance(event, RoomChanged):
+            self.devices[event.device].residency.room = event.bytes
         elif not isinstance(event, Tick) and event.tenant in self.tenants:
             self._apply_tenant(event, self.tenants[event.tenant])
 
@@ -316,8 +336,9 @@ class Arbiter:
         usage = tenant.usage[event.device]
         residency = self.devices[event.device].residency
         running = tenant.lease is not None
+        residency.fixed[tenant.id] = event.fixed
         usage.moved_bytes += residency.set_bytes(tenant.id, event.bytes, running)
-        usage.peak_bytes = max(usage.peak_bytes, event.bytes)
+        usage.peak_bytes = max(usage.peak_bytes, event.bytes + event.fixed)
 
     def _adopt(self, tenant: Tenant, epoch: int) -> None:
         """What the process holds, it holds; if others do too, _separate sorts it out."""

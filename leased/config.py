@@ -12,6 +12,7 @@ from leased import options
 from leased.errors import Refused
 
 DEFAULT_PATH = Path("/etc/gpu-lease/gpu-leased.toml")
+AUTO = "auto"
 
 # Every key that may stand in the file, and its type.
 KEYS: dict[str, dict[str, type]] = {
@@ -23,7 +24,13 @@ KEYS: dict[str, dict[str, type]] = {
         "slurm_conf": str,
     },
     "defaults": {"options": str},
-    "limits": {"quantum_min": str, "quantum_max": str, "lock_off": bool, "oversub": bool},
+    "limits": {
+        "quantum_min": str,
+        "quantum_max": str,
+        "in_flight": str,
+        "lock_off": bool,
+        "oversub": bool,
+    },
     "device": {"memory": str, "reserve": str, "link_gib_s": float},
 }
 
@@ -33,7 +40,7 @@ class DeviceConfig:
     """memory: cap of what jobs may use; reserve: kept for contexts; both as text, see README."""
 
     memory: str = "100%"
-    reserve: str = "2%"
+    reserve: str = AUTO
     link_gib_s: float = 0.0
 
 
@@ -51,6 +58,7 @@ class Config:
     )
     quantum_min_ns: int = 100_000_000
     quantum_max_ns: int = 600_000_000_000
+    in_flight_ns: int = 100_000_000  # work submitted ahead while somebody waits
     lock_off: bool = True
     oversub: bool = True
     device: DeviceConfig = DeviceConfig()
@@ -99,7 +107,8 @@ def _device(table: dict[str, Any], where: str, base: DeviceConfig) -> DeviceConf
         link_gib_s=float(table.get("link_gib_s", base.link_gib_s)),
     )
     _named(f"{where}.memory", lambda: options.parse_amount(made.memory, 1 << 40))
-    _named(f"{where}.reserve", lambda: options.parse_amount(made.reserve, 1 << 40))
+    if made.reserve != AUTO:
+        _named(f"{where}.reserve", lambda: options.parse_amount(made.reserve, 1 << 40))
     return made
 
 
@@ -129,6 +138,9 @@ def from_dict(raw: dict[str, Any]) -> Config:
         ),
         quantum_max_ns=_named(
             "limits.quantum_max", lambda: options.parse_time(limits.get("quantum_max", "10m"))
+        ),
+        in_flight_ns=_named(
+            "limits.in_flight", lambda: options.parse_time(limits.get("in_flight", "100ms"))
         ),
         lock_off=limits.get("lock_off", True),
         oversub=limits.get("oversub", True),

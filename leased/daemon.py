@@ -30,6 +30,7 @@ log = logging.getLogger("gpu-leased")
 
 GRACE_NS = 1_000_000_000  # after a restart: holders come back before anybody is granted
 CHECKPOINT_S = 1.0
+MEASURE_S = 0.5
 GHOSTS_S = 60.0
 RETRY_FIRST_S = 0.5
 RETRY_LAST_S = 60.0
@@ -82,6 +83,7 @@ class Daemon:
             time.monotonic_ns,
             self.store.epoch() + EPOCH_MARGIN,
             GRACE_NS if open_before else 0,
+            settings.in_flight_ns,
         )
         self.leases.on_deadline = self._arm
         self.timer: asyncio.TimerHandle | None = None
@@ -107,6 +109,7 @@ class Daemon:
         self._start(self._checkpoint())
         self._start(self._write_usage())
         self._start(self._find_ghosts())
+        self._start(self._watch_devices())
         notify(f"READY=1\nSTATUS={len(self.gpus)} GPUs, {len(self.leases.tenants)} tenants")
         log.info(
             "gpu-leased %s: %s", __version__, ", ".join(f"{g.index}: {g.name}" for g in self.gpus)
@@ -153,6 +156,7 @@ class Daemon:
             self.admin.config = dataclasses.replace(
                 fresh, runtime_dir=self.config.runtime_dir, state_dir=self.config.state_dir
             )
+            self.leases.in_flight_ns = fresh.in_flight_ns
             log.info("configuration read again from %s", self.path)
         except Refused as fault:
             log.error("the old configuration stays: %s", fault.sentence())
@@ -179,6 +183,20 @@ class Daemon:
                 self._save()
             if watchdog:
                 notify("WATCHDOG=1")
+
+    async def _watch_devices(self) -> None:
+        """See what the driver takes of each device that jobs share."""
+        while True:
+            await asyncio.sleep(MEASURE_S)
+            for gpu in self.gpus:
+                if not any(t.clients for t in self.leases.tenants_of(gpu.uuid)):
+                    continue
+                try:
+                    processes = await asyncio.to_thread(devices.processes, gpu.uuid)
+                except Refused as fault:
+                    log.warning("GPU %d: %s", gpu.index, fault)
+                    continue
+                self.leases.measured(gpu, processes)
 
     def _save(self) -> None:
         try:

@@ -1,21 +1,31 @@
-"""The node's GPUs as NVML sees them."""
+"""The node's GPUs as NVML sees them: what they are, and what the driver itself takes of them."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pynvml
 
-from leased.config import Config
+from leased.config import AUTO, Config
 from leased.errors import Refused
 from leased.options import parse_amount
+
+# Of a device on which no context has been measured yet; a context of CUDA 13 takes 518 MiB
+# of an H200, and never so large a part of a small device.
+FIRST_CONTEXT_BYTES = 576 << 20
+FIRST_CONTEXT_PART = 64
+ROUNDING_PART = 100  # managed memory comes in whole blocks
 
 
 @dataclass(frozen=True)
 class Gpu:
     """One device. index: Slurm's absolute index (order of minor numbers); sizes in bytes.
 
-    usable: what jobs may have together, memory cap less the reserve.
+    memory: what the driver has to give. usable: what jobs' allocations may have of it
+    together, by the site's cap. reserve: the site's, None for a measured one.
     """
 
     index: int
@@ -23,11 +33,59 @@ class Gpu:
     name: str
     memory: int
     usable: int
+    reserve: int | None = None
     link_gib_s: float = 0.0
 
 
-def discover(config: Config) -> list[Gpu]:
-    """All GPUs of the node. Refused: no NVML or no GPU, with what to look at."""
+@dataclass
+class Overhead:
+    """What is taken of a device besides the jobs' own allocations, in bytes.
+
+    context: largest that one process of a job took. taken: by all processes together,
+    those of no job with everything they have.
+    """
+
+    context: int
+    taken: int = 0
+
+    @classmethod
+    def of(cls, gpu: Gpu) -> Overhead:
+        return cls(min(FIRST_CONTEXT_BYTES, gpu.memory // FIRST_CONTEXT_PART))
+
+    def measure(self, processes: Mapping[int, int], fixed: Mapping[int, int]) -> None:
+        """processes: bytes by pid as NVML says, without managed memory. fixed: plain bytes
+        that each client says it has; what it has beyond them is its contexts."""
+        contexts = {
+            pid: max(0, used - fixed.get(pid, 0)) for pid, used in processes.items() if used
+        }
+        self.taken = sum(contexts.values())
+        clients = [size for pid, size in contexts.items() if pid in fixed]
+        if clients:
+            self.context = max(clients)
+
+
+def visible(gpu: Gpu, overhead: Overhead, tenants: int) -> int:
+    """Bytes that the next of so many tenants sees as the device's total.
+
+    Room is left for a context of each and of one more to come, where the site
+    has not said how much.
+    """
+    reserve = gpu.reserve
+    if reserve is None:
+        contexts = max(overhead.taken, overhead.context * tenants) + overhead.context
+        reserve = max(0, contexts - (gpu.memory - gpu.usable)) + gpu.usable // ROUNDING_PART
+    return max(gpu.usable - reserve, 0)
+
+
+def room(gpu: Gpu, taken: int) -> int:
+    """Bytes that jobs' allocations can have together beside so many that are taken."""
+    kept = gpu.usable // ROUNDING_PART if gpu.reserve is None else gpu.reserve
+    return max(0, min(gpu.usable - kept, gpu.memory - taken))
+
+
+@contextlib.contextmanager
+def nvml() -> Iterator[None]:
+    """NVML for a while. Refused: it does not start."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as fault:
@@ -35,29 +93,52 @@ def discover(config: Config) -> list[Gpu]:
             f"NVML does not start: {fault}", "is the NVIDIA driver loaded? try nvidia-smi"
         ) from None
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        # Slurm counts /dev/nvidia0, /dev/nvidia1, ...: minor numbers, not PCI order.
-        handles.sort(key=pynvml.nvmlDeviceGetMinorNumber)
-        found = [_describe(index, handle, config) for index, handle in enumerate(handles)]
+        yield
     except pynvml.NVMLError as fault:
         raise Refused(f"NVML: {fault}", "see nvidia-smi") from None
     finally:
         pynvml.nvmlShutdown()
+
+
+def discover(config: Config) -> list[Gpu]:
+    """All GPUs of the node. Refused: no NVML or no GPU, with what to look at."""
+    with nvml():
+        pynvml.nvmlInit()  # stays, so that what comes later need not start it again
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        # Slurm counts /dev/nvidia0, /dev/nvidia1, ...: minor numbers, not PCI order.
+        handles.sort(key=pynvml.nvmlDeviceGetMinorNumber)
+        found = [_describe(index, handle, config) for index, handle in enumerate(handles)]
     if not found:
         raise Refused("this node has no NVIDIA GPU", "run gpu-leased on GPU nodes only")
     return found
 
 
-def _describe(index: int, handle: object, config: Config) -> Gpu:
+def _allocatable(handle: Any) -> int:
+    """Total less what the driver keeps for itself, which no process can ever have."""
+    with contextlib.suppress(pynvml.NVMLError):
+        info = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+        return int(info.total - info.reserved)
+    return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+
+
+def _describe(index: int, handle: Any, config: Config) -> Gpu:
     uuid = pynvml.nvmlDeviceGetUUID(handle)
-    total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+    memory = _allocatable(handle)
     settings = config.for_device(index, uuid)
-    capped = min(total, parse_amount(settings.memory, total))
-    reserve = parse_amount(settings.reserve, capped)
-    if reserve >= capped:
+    usable = min(memory, parse_amount(settings.memory, memory))
+    reserve = None if settings.reserve == AUTO else parse_amount(settings.reserve, usable)
+    if reserve is not None and reserve >= usable:
         raise Refused(
-            f"device {index}: reserve {settings.reserve} leaves nothing of {capped} bytes",
+            f"device {index}: reserve {settings.reserve} leaves nothing of {usable} bytes",
             "make it smaller",
         )
     name = pynvml.nvmlDeviceGetName(handle)
-    return Gpu(index, uuid, name, total, capped - reserve, settings.link_gib_s)
+    return Gpu(index, uuid, name, memory, usable, reserve, settings.link_gib_s)
+
+
+def processes(uuid: str) -> dict[int, int]:
+    """Bytes of device memory by pid, without managed memory. Refused: the device is gone."""
+    with nvml():
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        return {int(p.pid): int(p.usedGpuMemory or 0) for p in running}

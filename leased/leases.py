@@ -10,7 +10,7 @@ from typing import Protocol
 
 from leased import arbiter, wire
 from leased.arbiter import Arbiter, Usage
-from leased.devices import Gpu
+from leased.devices import Gpu, Overhead, room
 from leased.residency import GIB
 
 log = logging.getLogger("gpu-leased")
@@ -22,6 +22,9 @@ class Client(Protocol):
     wants: bool
     held: int  # epoch of the lease it holds, else 0
     memory: dict[str, tuple[int, int]]
+
+    @property
+    def pid(self) -> int: ...
 
     def send(self, message: bytes) -> None: ...
 
@@ -50,15 +53,22 @@ class Leases:
     """All tenants of the node. Not thread-safe; `clock` gives monotonic ns."""
 
     def __init__(
-        self, gpus: list[Gpu], clock: Callable[[], int], first_epoch: int = 1, grace_ns: int = 0
+        self,
+        gpus: list[Gpu],
+        clock: Callable[[], int],
+        first_epoch: int = 1,
+        grace_ns: int = 0,
+        in_flight_ns: int = 0,
     ):
         self.gpus = gpus
         self.clock = clock
         self.tenants: dict[int, Tenant] = {}
         now = clock()
         self.arbiter = Arbiter(
-            {gpu.uuid: gpu.usable for gpu in gpus}, first_epoch, now, now + grace_ns
+            {gpu.uuid: room(gpu, 0) for gpu in gpus}, first_epoch, now, now + grace_ns
         )
+        self.in_flight_ns = in_flight_ns
+        self.overheads = {gpu.uuid: Overhead.of(gpu) for gpu in gpus}
         for gpu in gpus:
             if gpu.link_gib_s:
                 self.arbiter.devices[gpu.uuid].residency.link_bytes_s = gpu.link_gib_s * GIB
@@ -175,13 +185,29 @@ class Leases:
 
     def _memory_changed(self, tenant: Tenant, client: Client) -> None:
         for uuid in tenant.gang:
-            total = sum(sum(c.memory.get(uuid, (0, 0))) for c in tenant.clients)
-            self.run(arbiter.MemoryChanged(tenant.job_id, uuid, total))
+            memory = [c.memory.get(uuid, (0, 0)) for c in tenant.clients]
+            movable, fixed = sum(m[0] for m in memory), sum(m[1] for m in memory)
+            self.run(arbiter.MemoryChanged(tenant.job_id, uuid, movable, fixed))
         for other in tenant.clients:
             if other is not client:
                 other.send(wire.others(self._memory_beside(tenant, other)))
         if client in tenant.clients and len(tenant.clients) > 1:
             client.send(wire.others(self._memory_beside(tenant, client)))
+
+    def tenants_of(self, uuid: str) -> list[Tenant]:
+        """Those whose gang has the device."""
+        return [tenant for tenant in self.tenants.values() if uuid in tenant.gang]
+
+    def measured(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
+        """What NVML says that each process has, by pid: see what the driver took."""
+        overhead = self.overheads[gpu.uuid]
+        fixed: dict[int, int] = {}
+        for client in (c for t in self.tenants_of(gpu.uuid) for c in t.clients):
+            fixed[client.pid] = client.memory.get(gpu.uuid, (0, 0))[1]
+        overhead.measure(processes, fixed)
+        left = room(gpu, overhead.taken)
+        if left != self.arbiter.devices[gpu.uuid].residency.room:
+            self.run(arbiter.RoomChanged(gpu.uuid, left))
 
     def _memory_beside(self, tenant: Tenant, client: Client) -> dict[str, tuple[int, int]]:
         beside = [c.memory for c in tenant.clients if c is not client]
@@ -211,7 +237,7 @@ class Leases:
             self._tell(tenant, wire.grant(action.epoch, quantum, False, prefetch))
         elif isinstance(action, arbiter.Contend):
             tenant.contended, tenant.idle_ns = action.idle_ns is not None, action.idle_ns
-            self._tell(tenant, wire.contended(action.epoch, action.idle_ns))
+            self._tell(tenant, self._contended(action.epoch, action.idle_ns))
         elif isinstance(action, arbiter.Revoke):
             self._tell(tenant, wire.revoke(action.epoch, action.drain_ns))
             if not any(c.held for c in tenant.clients):
@@ -226,7 +252,10 @@ class Leases:
         client.wants, client.held = False, grant.epoch
         client.send(wire.grant(grant.epoch, grant.quantum_ns, grant.shared, grant.prefetch))
         if tenant.contended:
-            client.send(wire.contended(grant.epoch, tenant.idle_ns))
+            client.send(self._contended(grant.epoch, tenant.idle_ns))
+
+    def _contended(self, epoch: int, idle_ns: int | None) -> bytes:
+        return wire.contended(epoch, idle_ns, self.in_flight_ns)
 
     def _tell(self, tenant: Tenant, message: bytes) -> None:
         for client in list(tenant.clients):

@@ -29,15 +29,21 @@ class Share:
 
 @dataclass
 class Residency:
-    """One device. capacity: bytes that tenants can have resident together."""
+    """One device. room: bytes that tenants' allocations can have together, fixed ones too."""
 
-    capacity: int
+    room: int
     link_bytes_s: float = FIRST_GUESS_GIB_S * GIB
     shares: dict[int, Share] = field(default_factory=dict)
+    fixed: dict[int, int] = field(default_factory=dict)
     stamp: int = 0
 
+    @property
+    def capacity(self) -> int:
+        """Bytes that tenants can have resident together, beside what cannot be moved."""
+        return max(0, self.room - sum(self.fixed.values()))
+
     def total(self) -> int:
-        """Bytes that all tenants have, resident or not."""
+        """Movable bytes that all tenants have, resident or not."""
         return sum(share.bytes for share in self.shares.values())
 
     def fits(self) -> bool:
@@ -88,6 +94,7 @@ class Residency:
 
     def forget(self, tenant: int) -> None:
         self.shares.pop(tenant, None)
+        self.fixed.pop(tenant, None)
 
     def measured(self, moved: int, ns: int) -> None:
         """A prefetch moved so many bytes in so many ns: follow the link's speed slowly."""

@@ -123,6 +123,10 @@ class ClientConnection(Connection):
         self.credited = loop.time()
         super().__init__(sock, loop)
 
+    @property
+    def pid(self) -> int:
+        return self.peer.pid
+
     def received(self, data: bytes) -> None:
         if not self._within_rate():
             self.refuse(lib.GL_REFUSED_LIMIT, "too many messages")

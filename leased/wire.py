@@ -174,10 +174,11 @@ def revoke(epoch: int, drain_ns: int) -> bytes:
     return _bytes(message)
 
 
-def contended(epoch: int, idle_ns: int | None) -> bytes:
+def contended(epoch: int, idle_ns: int | None, in_flight_ns: int) -> bytes:
     message = _new("gl_contended", lib.GL_CONTENDED)
     message.epoch = epoch
     message.idle_ns = IDLE_NEVER if idle_ns is None else idle_ns
+    message.in_flight_ns = in_flight_ns
     return _bytes(message)
 
 

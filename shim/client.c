@@ -48,7 +48,7 @@ static struct {
 	uint64_t prefetch_bytes, prefetch_ns;
 } me = {.fd = -1, .idle_ns = GL_IDLE_NEVER};
 
-static uint64_t now_ns(void)
+uint64_t now_ns(void)
 {
 	struct timespec t;
 
@@ -56,7 +56,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
-void client_wake(void)
+static void client_wake(void)
 {
 	uint64_t one = 1;
 
@@ -79,6 +79,7 @@ static void lost(void)
 	me.fd = -1;
 	me.requested = false;
 	me.idle_ns = GL_IDLE_NEVER;
+	gate_bound(false); /* nobody waits whom we could hear of */
 	debug("no connection with gpu-leased");
 }
 
@@ -221,6 +222,21 @@ static void take_refusal(const struct gl_refused *message)
 	complain("no lease for this process: %.*s", (int)sizeof(message->reason), message->reason);
 }
 
+/* Somebody waits, or nobody does any more. */
+static void take_contended(const struct gl_contended *contended)
+{
+	bool waited_for = contended->idle_ns != GL_IDLE_NEVER;
+
+	if (contended->epoch != me.epoch)
+		return;
+	if (waited_for && me.idle_ns == GL_IDLE_NEVER && contended->in_flight_ns)
+		bound_begin(contended->in_flight_ns);
+	gate_bound(waited_for && contended->in_flight_ns);
+	me.idle_ns = contended->idle_ns;
+	me.idle_since = 0;
+	me.calls = gate_calls();
+}
+
 static void take_message(const void *data, size_t size)
 {
 	const struct gl_header *h = data;
@@ -246,11 +262,7 @@ static void take_message(const void *data, size_t size)
 		if (m->revoke.epoch == me.epoch)
 			give_up(GL_RELEASE_REVOKED);
 	} else if (h->type == GL_CONTENDED && size == sizeof(m->contended)) {
-		if (m->contended.epoch == me.epoch) {
-			me.idle_ns = m->contended.idle_ns;
-			me.idle_since = 0;
-			me.calls = gate_calls();
-		}
+		take_contended(&m->contended);
 	} else if (h->type == GL_OTHERS && size == sizeof(m->others)) {
 		pthread_mutex_lock(&lock);
 		others = m->others;
@@ -382,7 +394,7 @@ CUresult client_need_lease(void)
 		result = CUDA_ERROR_OPERATING_SYSTEM;
 	waiting++;
 	client_wake();
-	while (!result && !atomic_load(&gate_is_open)) {
+	while (!result && atomic_load(&gate_state) == GATE_CLOSED) {
 		if (refused)
 			result = CUDA_ERROR_NOT_PERMITTED;
 		else
@@ -452,9 +464,29 @@ bool client_oversub(void)
 	return oversub;
 }
 
-/* A child starts anew; what the parent held stays the parent's. */
+bool client_welcomed_within(int ms)
+{
+	struct timespec until;
+	int kept = errno, failed = 0;
+	bool known;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += ms / 1000;
+	pthread_mutex_lock(&lock);
+	while (start_thread() && !welcomed && !refused && !failed)
+		failed = pthread_cond_timedwait(&changed, &lock, &until);
+	known = welcomed;
+	pthread_mutex_unlock(&lock);
+	errno = kept;
+	return known;
+}
+
+/* A child starts anew; what the parent held stays the parent's. Where the
+ * parent had contexts the driver refuses every call of the child by itself. */
 static void in_child(void)
 {
+	bool refuses = contexts_exist();
+
 	if (started && wake_fd >= 0)
 		close(wake_fd);
 	if (me.fd >= 0)
@@ -471,7 +503,14 @@ static void in_child(void)
 	pthread_cond_init(&changed, NULL);
 	gate_after_fork();
 	memory_after_fork();
-	drain_after_fork();
+	deferred_after_fork();
+	vmm_after_fork();
+	pools_after_fork();
+	contexts_after_fork();
+	captures_after_fork();
+	bound_after_fork();
+	if (refuses)
+		gate_open();
 }
 
 __attribute__((constructor)) static void prepare(void)

@@ -10,7 +10,7 @@
 
 #define LOOK_AGAIN_US 50
 
-atomic_int gate_is_open;
+atomic_int gate_state;
 __thread struct thread_slot *my_slot __attribute__((tls_model("initial-exec")));
 bool gate_needs_fence;
 
@@ -23,7 +23,7 @@ static void thread_ends(void *value)
 	struct thread_slot *slot = value;
 
 	my_slot = NULL;
-	slot->depth = 0;
+	slot->depth = slot->credit = 0;
 	atomic_store(&slot->inside, 0);
 	atomic_store(&slot->used, false);
 }
@@ -69,42 +69,68 @@ static void count_call(struct thread_slot *slot)
 	atomic_fetch_add_explicit(&slot->calls, 1, memory_order_relaxed);
 }
 
-CUresult gate_wait(struct thread_slot *slot, CUstream stream)
+/* A bounded gate lets a thread pass while it has credit. */
+static bool may_pass(struct thread_slot *slot)
 {
-	int kept = errno;
-	CUresult result;
+	int state = atomic_load_explicit(&gate_state, memory_order_acquire);
 
-	for (;;) {
+	return state == GATE_OPEN || (state == GATE_BOUNDED && slot->credit > 0);
+}
+
+/* inside is set; what is captured does not execute, so it passes without. */
+static CUresult wait_to_pass(struct thread_slot *slot, CUstream stream)
+{
+	while (!may_pass(slot)) {
 		atomic_store_explicit(&slot->inside, 0, memory_order_release);
-		/* What is captured does not execute, and a drain waits for its end. */
-		if (stream_captures(stream)) {
-			errno = kept;
+		if (stream_captures(stream))
 			return CUDA_SUCCESS;
-		}
-		result = client_need_lease();
-		if (result)
-			break;
+		if (atomic_load(&gate_state) == GATE_BOUNDED)
+			slot->credit = bound_draw();
+		else
+			TRY(client_need_lease());
 		atomic_store_explicit(&slot->inside, 1, memory_order_relaxed);
 		atomic_thread_fence(memory_order_seq_cst);
-		if (atomic_load_explicit(&gate_is_open, memory_order_acquire)) {
-			count_call(slot);
-			errno = kept;
-			return CUDA_SUCCESS;
-		}
 	}
-	slot->depth--;
+	slot->credit -= slot->credit > 0;
+	count_call(slot);
+	return CUDA_SUCCESS;
+}
+
+/* What waits here must not be cancelled: it would leave with a lock. */
+CUresult gate_wait(struct thread_slot *slot, CUstream stream)
+{
+	int kept = errno, cancel;
+	CUresult result;
+
+	if (may_pass(slot)) {
+		slot->credit -= slot->credit > 0;
+		count_call(slot);
+		return CUDA_SUCCESS;
+	}
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	result = wait_to_pass(slot, stream);
+	pthread_setcancelstate(cancel, &cancel);
+	if (result)
+		slot->depth--;
 	errno = kept;
 	return result;
 }
 
 void gate_open(void)
 {
-	atomic_store_explicit(&gate_is_open, 1, memory_order_seq_cst);
+	atomic_store_explicit(&gate_state, GATE_OPEN, memory_order_seq_cst);
+}
+
+void gate_bound(bool bounded)
+{
+	int open = bounded ? GATE_OPEN : GATE_BOUNDED;
+
+	atomic_compare_exchange_strong(&gate_state, &open, bounded ? GATE_BOUNDED : GATE_OPEN);
 }
 
 void gate_close(void)
 {
-	atomic_store_explicit(&gate_is_open, 0, memory_order_seq_cst);
+	atomic_store_explicit(&gate_state, GATE_CLOSED, memory_order_seq_cst);
 	if (gate_needs_fence)
 		atomic_thread_fence(memory_order_seq_cst);
 	else
@@ -129,7 +155,7 @@ unsigned long gate_calls(void)
 /* In the child only the forking thread lives; it holds nothing. */
 void gate_after_fork(void)
 {
-	atomic_store(&gate_is_open, 0);
+	atomic_store(&gate_state, GATE_CLOSED);
 	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next) {
 		atomic_store(&slot->inside, 0);
 		slot->depth = 0;

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define BUCKETS 4096
 #define LAST_DEVICE(d) ((d) >= 0 && (d) < MAX_DEVICES)
@@ -14,11 +13,14 @@ struct range {
 	CUdeviceptr base;
 	size_t size;
 	CUdevice device;
-	bool managed;
+	enum memory_kind kind;
+	CUmemoryPool pool;
+	unsigned long number; /* allocations are counted */
 };
 
 static struct range *buckets[BUCKETS];
-static uint64_t managed_bytes[MAX_DEVICES], fixed_bytes[MAX_DEVICES];
+static uint64_t bytes[MAX_DEVICES][2]; /* by enum memory_kind */
+static unsigned long allocations;
 static uint8_t uuids[MAX_DEVICES][GL_UUID_BYTES];
 static bool uuid_known[MAX_DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -49,24 +51,42 @@ const uint8_t *device_uuid(CUdevice device)
 	return uuid_known[device] ? uuids[device] : NULL;
 }
 
-bool memory_add(CUdeviceptr base, size_t size, CUdevice device, bool managed)
+CUdevice device_of(const uint8_t uuid[16])
+{
+	for (int d = 0; d < MAX_DEVICES; d++)
+		if (uuid_known[d] && !memcmp(uuids[d], uuid, GL_UUID_BYTES))
+			return d;
+	return -1;
+}
+
+void memory_count(CUdevice device, enum memory_kind kind, int64_t n)
+{
+	if (!LAST_DEVICE(device))
+		return;
+	pthread_mutex_lock(&lock);
+	bytes[device][kind] += (uint64_t)n;
+	pthread_mutex_unlock(&lock);
+	client_memory_changed();
+}
+
+void memory_add(CUdeviceptr base, size_t size, CUdevice device, enum memory_kind kind,
+                CUmemoryPool pool)
 {
 	struct range *range = malloc(sizeof(*range));
 
 	if (!range || !LAST_DEVICE(device)) {
 		free(range);
-		return false;
+		return;
 	}
 	pthread_mutex_lock(&lock);
-	*range = (struct range){*bucket_of(base), base, size, device, managed};
+	*range = (struct range){*bucket_of(base), base, size, device, kind, pool, allocations++};
 	*bucket_of(base) = range;
-	*(managed ? &managed_bytes[device] : &fixed_bytes[device]) += size;
 	pthread_mutex_unlock(&lock);
-	client_memory_changed();
-	return true;
+	memory_count(device, kind, (int64_t)size);
+	pool_count(pool, (int64_t)size);
 }
 
-bool memory_remove(CUdeviceptr base)
+void memory_remove(CUdeviceptr base)
 {
 	struct range *range = NULL;
 
@@ -75,27 +95,27 @@ bool memory_remove(CUdeviceptr base)
 		if ((*at)->base == base) {
 			range = *at;
 			*at = range->next;
-			*(range->managed ? &managed_bytes[range->device]
-			                 : &fixed_bytes[range->device]) -= range->size;
 			break;
 		}
 	}
 	pthread_mutex_unlock(&lock);
-	if (range)
-		client_memory_changed();
+	if (!range)
+		return;
+	memory_count(range->device, range->kind, -(int64_t)range->size);
+	pool_count(range->pool, -(int64_t)range->size);
 	free(range);
-	return range != NULL;
 }
 
-bool memory_known(CUdeviceptr base)
+enum memory_kind memory_kind_of(CUdeviceptr base)
 {
-	bool found = false;
+	enum memory_kind kind = MEMORY_UNKNOWN;
 
 	pthread_mutex_lock(&lock);
 	for (struct range *r = *bucket_of(base); r; r = r->next)
-		found |= r->base == base;
+		if (r->base == base)
+			kind = r->kind;
 	pthread_mutex_unlock(&lock);
-	return found;
+	return kind;
 }
 
 uint64_t memory_used(CUdevice device)
@@ -103,61 +123,138 @@ uint64_t memory_used(CUdevice device)
 	uint64_t used;
 
 	pthread_mutex_lock(&lock);
-	used = LAST_DEVICE(device) ? managed_bytes[device] + fixed_bytes[device] : 0;
+	used =
+	    LAST_DEVICE(device) ? bytes[device][MEMORY_MANAGED] + bytes[device][MEMORY_FIXED] : 0;
 	pthread_mutex_unlock(&lock);
 	return used;
+}
+
+uint64_t memory_used_by_job(CUdevice device)
+{
+	const uint8_t *uuid = device_uuid(device);
+
+	return memory_used(device) + (uuid ? client_others(uuid) : 0);
+}
+
+CUresult memory_room(size_t size, CUdevice device)
+{
+	const uint8_t *uuid = device_uuid(device);
+	uint64_t limit;
+
+	TRY(client_need_welcome());
+	limit = uuid ? client_limit(uuid) : 0;
+	if (!limit || client_oversub())
+		return CUDA_SUCCESS;
+	for (int attempt = 0; attempt < 2; attempt++) {
+		if (size <= limit && memory_used_by_job(device) <= limit - size)
+			return CUDA_SUCCESS;
+		free_deferred(true);
+	}
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Memory nodes of graphs: the driver's, plain, and only it knows how much. */
+static uint64_t graph_memory(CUdevice device)
+{
+	cuuint64_t reserved = 0;
+
+	if (!contexts_exist() || !REAL(cuDeviceGetGraphMemAttribute) ||
+	    REAL(cuDeviceGetGraphMemAttribute)(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+	                                       &reserved))
+		return 0;
+	return reserved;
 }
 
 uint32_t memory_report(struct gl_device out[GL_MAX_DEVICES])
 {
 	uint32_t n = 0;
 
-	pthread_mutex_lock(&lock);
 	for (int d = 0; d < MAX_DEVICES && n < GL_MAX_DEVICES; d++) {
 		if (!uuid_known[d])
 			continue;
 		memcpy(out[n].uuid, uuids[d], GL_UUID_BYTES);
-		out[n].bytes = managed_bytes[d];
-		out[n].fixed = fixed_bytes[d];
+		out[n].fixed = graph_memory(d);
+		pthread_mutex_lock(&lock);
+		out[n].bytes = bytes[d][MEMORY_MANAGED];
+		out[n].fixed += bytes[d][MEMORY_FIXED];
+		pthread_mutex_unlock(&lock);
 		n++;
 	}
-	pthread_mutex_unlock(&lock);
 	return n;
 }
 
 static void prefetch_range(const struct range *range, CUstream stream)
 {
-	typedef CUresult new_form(CUdeviceptr, size_t, CUmemLocation, unsigned int, CUstream);
-	typedef CUresult old_form(CUdeviceptr, size_t, CUdevice, CUstream);
-	new_form *prefetch = (new_form *)real_symbol("cuMemPrefetchAsync_v2");
-	old_form *old = prefetch ? NULL : (old_form *)real_symbol("cuMemPrefetchAsync");
 	CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = range->device};
 
-	if (prefetch)
-		prefetch(range->base, range->size, location, 0, stream);
-	else if (old)
-		old(range->base, range->size, range->device, stream);
+	if (REAL(cuMemPrefetchAsync_v2))
+		REAL(cuMemPrefetchAsync_v2)(range->base, range->size, location, 0, stream);
+	else if (REAL(cuMemPrefetchAsync))
+		REAL(cuMemPrefetchAsync)(range->base, range->size, range->device, stream);
 }
 
-/* On a stream of our own, which captures and the program's streams do not touch. */
+static int newest_first(const void *a, const void *b)
+{
+	const struct range *x = a, *y = b;
+
+	return (x->number < y->number) - (x->number > y->number);
+}
+
+/* A copy of the managed ranges of a device, newest first: of what fits not
+ * whole, a program is likelier to be at what it made last. */
+static struct range *ranges_of(CUdevice device, size_t *n)
+{
+	struct range *list = NULL;
+	size_t room = 0;
+
+	*n = 0;
+	pthread_mutex_lock(&lock);
+	for (int b = 0; b < BUCKETS; b++) {
+		for (struct range *r = buckets[b]; r; r = r->next) {
+			if (r->kind != MEMORY_MANAGED || r->device != device)
+				continue;
+			if (*n == room) {
+				struct range *more;
+
+				room = room ? 2 * room : 256;
+				more = realloc(list, room * sizeof(*list));
+				if (!more)
+					goto full; /* the rest comes by faults */
+				list = more;
+			}
+			list[(*n)++] = *r;
+		}
+	}
+full:
+	pthread_mutex_unlock(&lock);
+	if (*n)
+		qsort(list, *n, sizeof(*list), newest_first);
+	return list;
+}
+
+/* On a stream of our own, which captures and the program's streams do not
+ * touch. A range that the program frees meanwhile is an error of that call alone. */
 static void prefetch_device(CUdevice device)
 {
 	CUcontext context = context_of(device), old;
+	uint64_t fits = client_limit(uuids[device]);
+	struct range *list;
 	CUstream stream;
+	size_t n;
 
-	if (!context || REAL(cuCtxPushCurrent)(context))
+	if (!context || REAL(cuCtxPushCurrent_v2)(context))
 		return;
 	if (!REAL(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING)) {
-		pthread_mutex_lock(&lock);
-		for (int b = 0; b < BUCKETS; b++)
-			for (struct range *r = buckets[b]; r; r = r->next)
-				if (r->managed && r->device == device)
-					prefetch_range(r, stream);
-		pthread_mutex_unlock(&lock);
+		list = ranges_of(device, &n);
+		for (size_t i = 0; i < n && list[i].size <= fits; i++) {
+			prefetch_range(&list[i], stream);
+			fits -= list[i].size;
+		}
+		free(list);
 		REAL(cuStreamSynchronize)(stream);
-		REAL(cuStreamDestroy)(stream);
+		REAL(cuStreamDestroy_v2)(stream);
 	}
-	REAL(cuCtxPopCurrent)(&old);
+	REAL(cuCtxPopCurrent_v2)(&old);
 }
 
 uint64_t memory_prefetch(const struct gl_grant *grant)
@@ -165,15 +262,12 @@ uint64_t memory_prefetch(const struct gl_grant *grant)
 	uint64_t asked = 0;
 
 	for (uint32_t i = 0; i < grant->n_devices && i < GL_MAX_DEVICES; i++) {
-		if (!grant->devices[i].bytes)
+		CUdevice device = device_of(grant->devices[i].uuid);
+
+		if (!grant->devices[i].bytes || device < 0)
 			continue;
-		for (int d = 0; d < MAX_DEVICES; d++) {
-			if (uuid_known[d] &&
-			    !memcmp(uuids[d], grant->devices[i].uuid, GL_UUID_BYTES)) {
-				prefetch_device(d);
-				asked += grant->devices[i].bytes;
-			}
-		}
+		prefetch_device(device);
+		asked += grant->devices[i].bytes;
 	}
 	return asked;
 }
@@ -182,6 +276,5 @@ void memory_after_fork(void)
 {
 	pthread_mutex_init(&lock, NULL);
 	memset(buckets, 0, sizeof(buckets)); /* the parent's; nothing of it is ours */
-	memset(managed_bytes, 0, sizeof(managed_bytes));
-	memset(fixed_bytes, 0, sizeof(fixed_bytes));
+	memset(bytes, 0, sizeof(bytes));
 }

@@ -17,29 +17,48 @@
 #define EXPORT __attribute__((visibility("default")))
 #define likely(x) __builtin_expect(!!(x), 1)
 
+/* In a function that stands for one of the driver's: */
+#define TRY(expression)                                                                            \
+	do {                                                                                       \
+		CUresult try_result = (expression);                                                \
+		if (try_result)                                                                    \
+			return try_result;                                                         \
+	} while (0)
+#define DRIVER(name) ((__typeof__(&name))real_hook(HOOK_##name))
+#define NEED(name)                                                                                 \
+	__typeof__(&name) real = DRIVER(name);                                                     \
+	if (!real)                                                                                 \
+	return CUDA_ERROR_NOT_FOUND
+
 /* One number for every hooked function. */
 enum hook {
-#define GATED(name, stream, parameters, arguments) HOOK_##name,
-#define GATED2(name, suffix, stream, parameters, arguments) HOOK_##name, HOOK_##name##suffix,
-#define OWN(name) HOOK_##name,
-#define OWN2(name, suffix) HOOK_##name, HOOK_##name##suffix,
+#define HOOK(name) HOOK_##name,
 #include "hooks.def"
-#undef GATED
-#undef GATED2
-#undef OWN
-#undef OWN2
 	N_HOOKS
 };
 
 /* lookup.c: the driver's functions. */
-void *real_hook(enum hook hook); /* the function behind a hook, NULL if the driver has none */
+struct hooked {
+	const char *name;
+	void *wrapper;
+	_Atomic(void *) real;
+};
+extern struct hooked hooks[N_HOOKS];
+void *find_hook(enum hook hook);
 void *real_symbol(const char *name);
 void *wrapper_of(void *real); /* our function in place of the driver's, or the same pointer */
 
-/* The driver's function of a name in cuda.h (with its macros applied, so the
- * versioned symbol), looked up once. */
-#define REAL(name) REAL_SYMBOL(name)
-#define REAL_SYMBOL(name)                                                                          \
+/* The function behind a hook, NULL if the driver has none. */
+static inline void *real_hook(enum hook hook)
+{
+	void *real = atomic_load_explicit(&hooks[hook].real, memory_order_acquire);
+
+	return likely(real != NULL) ? real : find_hook(hook);
+}
+
+/* The driver's function of a name in cuda.h, looked up once. cuda.h is read
+ * with __CUDA_API_VERSION_INTERNAL: every name means itself, no macro renames it. */
+#define REAL(name)                                                                                 \
 	({                                                                                         \
 		static _Atomic(void *) found;                                                      \
 		if (!atomic_load_explicit(&found, memory_order_acquire))                           \
@@ -48,27 +67,35 @@ void *wrapper_of(void *real); /* our function in place of the driver's, or the s
 	})
 
 /* gate.c */
+enum gate_state {
+	GATE_CLOSED,
+	GATE_OPEN,
+	GATE_BOUNDED /* open, but somebody waits: only so much work may be in flight */
+};
+
 struct thread_slot {
 	atomic_int inside;  /* between the check of the gate and the driver's return */
 	atomic_ulong calls; /* submissions so far; only its thread writes it */
 	int depth;          /* a driver call inside a driver call passes */
+	int credit;         /* calls that may still pass a bounded gate */
 	atomic_bool used;   /* a thread has this slot */
 	struct thread_slot *next;
 };
 
-extern atomic_int gate_is_open;
+extern atomic_int gate_state;
 extern __thread struct thread_slot *my_slot __attribute__((tls_model("initial-exec")));
 struct thread_slot *gate_new_slot(void);
 CUresult gate_wait(struct thread_slot *slot, CUstream stream); /* the slow way in */
 void gate_open(void);
-void gate_close(void); /* returns when no thread is inside */
+void gate_bound(bool bounded); /* an open gate; a closed one stays closed */
+void gate_close(void);         /* returns when no thread is inside */
 unsigned long gate_calls(void);
 void gate_after_fork(void);
 extern bool gate_needs_fence;
 
 /*
  * Why no submission slips through a close. A thread stores inside = 1, then
- * loads gate_is_open; the closer stores gate_is_open = 0, then loads inside.
+ * loads gate_state; the closer stores GATE_CLOSED, then loads inside.
  * Were both loads to miss the other's store, each store would have to be
  * delayed past the other side's load. The closer's membarrier puts a full
  * barrier into every running thread of the process between these two moments:
@@ -89,7 +116,7 @@ static inline CUresult gate_enter(CUstream stream)
 		atomic_thread_fence(memory_order_seq_cst);
 	else
 		atomic_signal_fence(memory_order_seq_cst);
-	if (likely(atomic_load_explicit(&gate_is_open, memory_order_acquire))) {
+	if (likely(atomic_load_explicit(&gate_state, memory_order_acquire) == GATE_OPEN)) {
 		atomic_store_explicit(&slot->calls,
 		                      atomic_load_explicit(&slot->calls, memory_order_relaxed) + 1,
 		                      memory_order_relaxed);
@@ -106,37 +133,56 @@ static inline void gate_leave(void)
 		atomic_store_explicit(&slot->inside, 0, memory_order_release);
 }
 
+/* bound.c: how much work may be in flight while somebody waits. */
+void bound_begin(uint64_t ns); /* somebody waits: so much work at most */
+int bound_draw(void); /* waits for room; calls that may pass now, 0: look at the gate again */
+void bound_forget(CUcontext context);
+void bound_after_fork(void);
+
 /* client.c: the thread that talks to the daemon. */
 CUresult client_need_lease(void); /* wait until the gate is open, or refused */
 CUresult client_need_welcome(void);
+bool client_welcomed_within(int ms); /* for who can do without */
 void client_memory_changed(void);
 uint64_t client_limit(const uint8_t uuid[16]);  /* bytes the job may have; 0: not its device */
 uint64_t client_others(const uint8_t uuid[16]); /* bytes its other processes have */
 bool client_oversub(void);
-void client_wake(void);
 extern atomic_bool process_ends;
+uint64_t now_ns(void);
 
 /* memory.c */
 #define MAX_DEVICES 64
 const uint8_t *device_uuid(CUdevice device);
+CUdevice device_of(const uint8_t uuid[16]); /* -1: not seen yet */
 uint64_t memory_used(CUdevice device);
 uint32_t memory_report(struct gl_device out[GL_MAX_DEVICES]);
 /* Bring everything back to the devices of the grant; bytes that were asked for. */
 uint64_t memory_prefetch(const struct gl_grant *grant);
 void memory_after_fork(void);
+void deferred_after_fork(void);
+void vmm_after_fork(void);
+void pools_after_fork(void);
+
+/* contexts.c */
+void context_add(CUcontext context, CUdevice device);
+CUcontext context_of(CUdevice device);
+bool contexts_exist(void);
+/* Until `each` returns false. No context is destroyed meanwhile; each is current for its call. */
+void contexts_each(bool (*each)(CUcontext context, CUevent *event));
+void contexts_after_fork(void);
+
+/* captures.c */
+bool stream_captures(CUstream stream);
+bool captures_exist(void);
+bool captures_hold_off(void); /* true: there is none, and none begins until captures_let() */
+void captures_let(void);
+void captures_after_fork(void);
 
 /* drain.c */
-void context_add(CUcontext context, CUdevice device);
-void context_remove_begin(CUcontext context);
-void context_remove_end(void);
-CUcontext context_of(CUdevice device);
-void capture_begins(void);
-void capture_ended(void);
-bool stream_captures(CUstream stream);
-void drain(void); /* returns when all that was submitted has finished */
-bool device_idle(void);
+void drain(void);       /* returns when all that was submitted has finished */
+bool device_idle(void); /* has everything finished that was submitted before? */
 void drain_thread_starts(void);
-void drain_after_fork(void);
+bool record_behind(CUcontext context, CUevent event); /* all of the context's work; no capture */
 
 /* debug.c */
 void debug(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -136,11 +136,13 @@ struct gl_revoke {
 
 #define GL_IDLE_NEVER 0xFFFFFFFFFFFFFFFF
 
-/* GL_CONTENDED: while this holds, release after idle_ns of idleness. */
+/* GL_CONTENDED: while this holds, release after idle_ns of idleness, and keep
+ * at most in_flight_ns of work submitted (0: no bound). */
 struct gl_contended {
 	struct gl_header header;
 	uint64_t epoch;
 	uint64_t idle_ns;
+	uint64_t in_flight_ns;
 };
 
 /* GL_RELEASED: what the prefetch of this lease moved and how long it took
@@ -170,7 +172,7 @@ _Static_assert(sizeof(struct gl_hello) == 32 + 16 * 32, "wire layout");
 _Static_assert(sizeof(struct gl_welcome) == 32 + 16 * 32, "wire layout");
 _Static_assert(sizeof(struct gl_grant) == 40 + 16 * 32, "wire layout");
 _Static_assert(sizeof(struct gl_revoke) == 32, "wire layout");
-_Static_assert(sizeof(struct gl_contended) == 32, "wire layout");
+_Static_assert(sizeof(struct gl_contended) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_released) == 56, "wire layout");
 _Static_assert(sizeof(struct gl_refused) == 264, "wire layout");
 _Static_assert(sizeof(struct gl_grant) <= GL_MAX_MESSAGE, "wire layout");

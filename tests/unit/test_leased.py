@@ -52,7 +52,7 @@ def test_faults_in_the_configuration_are_named(raw: dict[str, object], words: st
 
 def test_configuration_of_one_device_and_of_all() -> None:
     made = config.from_dict({"device": {"memory": "40GiB", "1": {"reserve": "5%"}}})
-    assert made.for_device(0, UUID) == config.DeviceConfig("40GiB", "2%")
+    assert made.for_device(0, UUID) == config.DeviceConfig("40GiB", "auto")
     assert made.for_device(1, UUID) == config.DeviceConfig("40GiB", "5%")
 
 

@@ -36,7 +36,7 @@ def test_python_writes_the_daemons_messages_so() -> None:
         "welcome": wire.welcome(wire.Gang(10, True, {ZERO: 11})),
         "grant": wire.grant(12, 13, True, {ZERO: 14}),
         "revoke": wire.revoke(15, 16),
-        "contended": wire.contended(17, None),
+        "contended": wire.contended(17, None, 18),
         "refused": wire.refused(3, "no"),
     }
     assert {name: data.hex() for name, data in written.items()} == {

@@ -61,8 +61,10 @@ int main(void)
 	             .n_devices = 1,
 	             .devices = {{.bytes = 14}}});
 	SHOW(revoke, {.header = header(GL_REVOKE, sizeof(m)), .epoch = 15, .deadline_ns = 16});
-	SHOW(contended,
-	     {.header = header(GL_CONTENDED, sizeof(m)), .epoch = 17, .idle_ns = GL_IDLE_NEVER});
+	SHOW(contended, {.header = header(GL_CONTENDED, sizeof(m)),
+	                 .epoch = 17,
+	                 .idle_ns = GL_IDLE_NEVER,
+	                 .in_flight_ns = 18});
 	SHOW(refused,
 	     {.header = header(GL_REFUSED, sizeof(m)), .code = GL_REFUSED_LIMIT, .reason = "no"});
 	return 0;

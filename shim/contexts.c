@@ -1,0 +1,207 @@
+/* contexts.c: the contexts of the process, each of which a drain must wait for. */
+#include "shim.h"
+
+#include <pthread.h>
+
+#define MAX_CONTEXTS 128
+
+/* The event is of the client thread alone, and goes with its context. */
+static struct entry {
+	CUcontext context;
+	CUdevice device;
+	CUevent event;
+} contexts[MAX_CONTEXTS];
+
+static atomic_int n_contexts;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void context_add(CUcontext context, CUdevice device)
+{
+	bool known = false;
+
+	device_uuid(device); /* from now on its memory is reported */
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < n_contexts; i++)
+		known |= contexts[i].context == context;
+	if (!known && n_contexts < MAX_CONTEXTS)
+		contexts[n_contexts++] = (struct entry){context, device, NULL};
+	else if (!known)
+		complain("more than %d contexts: work of this one is not waited for", MAX_CONTEXTS);
+	pthread_mutex_unlock(&lock);
+}
+
+CUcontext context_of(CUdevice device)
+{
+	CUcontext found = NULL;
+
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < n_contexts && !found; i++)
+		if (contexts[i].device == device)
+			found = contexts[i].context;
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+bool contexts_exist(void)
+{
+	return atomic_load(&n_contexts) > 0; /* no lock: a forked child asks too */
+}
+
+void contexts_each(bool (*each)(CUcontext context, CUevent *event))
+{
+	bool more = true;
+	CUcontext old;
+
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < n_contexts && more && !atomic_load(&process_ends); i++) {
+		if (REAL(cuCtxPushCurrent_v2)(contexts[i].context))
+			continue;
+		more = each(contexts[i].context, &contexts[i].event);
+		REAL(cuCtxPopCurrent_v2)(&old);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+/* Between begin and end the driver destroys the context; nobody uses it then. */
+static void remove_begin(CUcontext context)
+{
+	pthread_mutex_lock(&lock);
+	bound_forget(context);
+	for (int i = 0; i < n_contexts; i++) {
+		if (contexts[i].context == context) {
+			contexts[i] = contexts[--n_contexts];
+			break;
+		}
+	}
+}
+
+static void remove_end(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+void contexts_after_fork(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	n_contexts = 0;
+}
+
+/* -- the driver's functions -------------------------------------------------- */
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+	NEED(cuDevicePrimaryCtxRetain);
+	TRY(real(context, device));
+	context_add(*context, device);
+	return CUDA_SUCCESS;
+}
+
+/* A release may be the last; then the context is gone until it is retained again. */
+#define END_PRIMARY(name)                                                                          \
+	EXPORT CUresult name(CUdevice device)                                                      \
+	{                                                                                          \
+		CUcontext context = context_of(device);                                            \
+		unsigned int flags;                                                                \
+		CUresult result;                                                                   \
+		int active = 1;                                                                    \
+		NEED(name);                                                                        \
+		remove_begin(context);                                                             \
+		result = real(device);                                                             \
+		remove_end();                                                                      \
+		if (context && !REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) &&       \
+		    active)                                                                        \
+			context_add(context, device);                                              \
+		return result;                                                                     \
+	}
+
+END_PRIMARY(cuDevicePrimaryCtxRelease)
+END_PRIMARY(cuDevicePrimaryCtxRelease_v2)
+END_PRIMARY(cuDevicePrimaryCtxReset)
+END_PRIMARY(cuDevicePrimaryCtxReset_v2)
+
+#define CREATE(name, parameters, arguments)                                                        \
+	EXPORT CUresult name parameters                                                            \
+	{                                                                                          \
+		NEED(name);                                                                        \
+		TRY(real arguments);                                                               \
+		context_add(*context, device);                                                     \
+		return CUDA_SUCCESS;                                                               \
+	}
+
+CREATE(cuCtxCreate, (CUcontext * context, unsigned int flags, CUdevice device),
+       (context, flags, device))
+CREATE(cuCtxCreate_v2, (CUcontext * context, unsigned int flags, CUdevice device),
+       (context, flags, device))
+CREATE(cuCtxCreate_v3,
+       (CUcontext * context, CUexecAffinityParam *params, int n, unsigned int flags,
+        CUdevice device),
+       (context, params, n, flags, device))
+CREATE(cuCtxCreate_v4,
+       (CUcontext * context, CUctxCreateParams *params, unsigned int flags, CUdevice device),
+       (context, params, flags, device))
+
+#define DESTROY(name)                                                                              \
+	EXPORT CUresult name(CUcontext context)                                                    \
+	{                                                                                          \
+		CUresult result;                                                                   \
+		NEED(name);                                                                        \
+		remove_begin(context);                                                             \
+		result = real(context);                                                            \
+		remove_end();                                                                      \
+		return result;                                                                     \
+	}
+
+DESTROY(cuCtxDestroy)
+DESTROY(cuCtxDestroy_v2)
+
+/* Attached contexts live until they are detached as often. */
+static atomic_int attached;
+
+EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
+{
+	NEED(cuCtxAttach);
+	TRY(real(context, flags));
+	atomic_fetch_add(&attached, 1);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxDetach(CUcontext context)
+{
+	CUresult result;
+
+	NEED(cuCtxDetach);
+	if (atomic_load(&attached) > 0) {
+		atomic_fetch_sub(&attached, 1);
+		return real(context);
+	}
+	remove_begin(context);
+	result = real(context);
+	remove_end();
+	return result;
+}
+
+/* Work on a green context is not part of its primary context's. */
+EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc description, CUdevice device,
+                                 unsigned int flags)
+{
+	CUcontext context;
+
+	NEED(cuGreenCtxCreate);
+	TRY(real(green, description, device, flags));
+	if (!REAL(cuCtxFromGreenCtx)(&context, *green))
+		context_add(context, device);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
+{
+	CUcontext context = NULL;
+	CUresult result;
+
+	NEED(cuGreenCtxDestroy);
+	REAL(cuCtxFromGreenCtx)(&context, green);
+	remove_begin(context);
+	result = real(green);
+	remove_end();
+	return result;
+}
