@@ -237,6 +237,10 @@ void kernel_block(enum emu_kernel kernel, const uint64_t *arg, uint32_t *words, 
 /* engine_work.c: one operation, one slice of it; the lock is held. Returns ns it takes. */
 uint64_t work_slice(struct engine *engine, struct op *op, bool *finished);
 
+/* What takes no time: a word of device memory, written, and waited for. */
+void value_write(struct op *op);
+bool value_waits(const struct op *op);
+
 /* engine_exec.c */
 enum engine_kind op_engine(const struct op *op);
 int device_start(struct device *device, const struct model *model, uint32_t index);

@@ -69,6 +69,8 @@ static bool blocked(const struct op *op)
 		            (s->legacy || op->stream->legacy)))
 			return true;
 	}
+	if (op->kind == EMU_WAIT_VALUE)
+		return value_waits(op);
 	return op->kind == EMU_WAIT && op->event->completed < op->generation;
 }
 
@@ -112,6 +114,8 @@ static bool settle(struct stream *stream)
 		if (alloc)
 			alloc_free(alloc);
 	}
+	if (op->kind == EMU_WRITE_VALUE && !stream->context->error)
+		value_write(op);
 	op_end(op);
 	return true;
 }

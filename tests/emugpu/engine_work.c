@@ -61,7 +61,7 @@ struct place {
 
 /* At most so many bytes from a pointer on, if the operation may use them so. Only copies
  * reach memory of other devices. */
-static bool find(struct op *op, uint64_t pointer, uint64_t bytes, unsigned access,
+static bool find(const struct op *op, uint64_t pointer, uint64_t bytes, unsigned access,
                  struct place *out)
 {
 	struct context *context = op->stream->context;
@@ -300,6 +300,52 @@ static uint64_t prefetch_step(struct op *op, bool *finished)
 	op->done += at.bytes;
 	*finished = op->done >= op->arg[2];
 	return link_time(device, in, out);
+}
+
+/* The word that a write or a wait is about. */
+static bool find_value(const struct op *op, unsigned access, struct place *at)
+{
+	return find(op, op->arg[1], op->arg[3], access, at) && at->bytes == op->arg[3];
+}
+
+void value_write(struct op *op)
+{
+	struct place at;
+	uint64_t ns = 0;
+
+	if (!find_value(op, ACCESS_WRITE, &at))
+		fail(op, EMU_BAD_ADDRESS);
+	else if (touch(op, &at, true, &ns))
+		memcpy(block_data(at.alloc, at.index) + at.offset, &op->arg[2], op->arg[3]);
+}
+
+static bool holds(const struct op *op, uint64_t have)
+{
+	uint64_t want = op->arg[2];
+	bool wide = op->arg[3] == 8;
+
+	switch ((enum emu_condition)op->arg[4]) {
+	case EMU_GEQ:
+		return wide ? (int64_t)(have - want) >= 0
+		            : (int32_t)((uint32_t)have - (uint32_t)want) >= 0;
+	case EMU_EQ:
+		return have == want;
+	case EMU_AND:
+		return have & want;
+	default:
+		return wide ? ~(have | want) : (uint32_t) ~(have | want);
+	}
+}
+
+bool value_waits(const struct op *op)
+{
+	struct place at;
+	uint64_t have = 0;
+
+	if (!find_value(op, ACCESS_READ, &at))
+		return false; /* nobody will ever write there */
+	memcpy(&have, block_data(at.alloc, at.index) + at.offset, op->arg[3]);
+	return !holds(op, have);
 }
 
 static uint64_t step(struct op *op, uint64_t slice, bool *finished)

@@ -62,6 +62,8 @@ enum emu_op {
 	EMU_WAIT,         /* arg1 event */
 	EMU_HOST_FUNC,    /* arg1 function, arg2 data, in the client */
 	EMU_FREE_ORDERED, /* arg1 pointer */
+	EMU_WRITE_VALUE,  /* arg1 pointer, arg2 value, arg3 width */
+	EMU_WAIT_VALUE,   /* arg1 pointer, arg2 value, arg3 width, arg4 enum emu_condition */
 	EMU_READ_TO       /* as EMU_READ, and arg4 address in the client, which gets the bytes */
 };
 
@@ -80,6 +82,9 @@ enum emu_memory { EMU_PLAIN = 0, EMU_MANAGED = 1, EMU_PHYSICAL, EMU_ARRAY };
 /* Bits of what may be done with a range. */
 #define EMU_READABLE 1
 #define EMU_WRITABLE 2
+
+/* What EMU_WAIT_VALUE waits for; CUDA's numbers. */
+enum emu_condition { EMU_GEQ, EMU_EQ, EMU_AND, EMU_NOR };
 
 enum emu_fault { EMU_FAULT_LOST = 1, EMU_FAULT_OOM_ONCE = 2 };
 
