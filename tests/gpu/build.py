@@ -1,0 +1,101 @@
+"""Build the C programs of the checks with nvcc, into build/gpu."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = Path(__file__).resolve().parent
+OUT = ROOT / "build" / "gpu"
+KERNELS = ROOT / "tests" / "emugpu" / "kernels.ptx"
+
+# Code for an H100 or H200, and for any other card what its driver can compile.
+COMMON = ["-O2", "-std=c++17", "-Xcompiler", "-Wall", "-Xcompiler", "-pthread"]
+COMMON += ["-gencode", "arch=compute_75,code=compute_75", "-gencode", "arch=compute_90,code=sm_90"]
+STATIC = ["-cudart", "static"]
+
+
+class BuildError(RuntimeError):
+    """A program could not be built; the text has the compiler's words."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """source: file without suffix. driver: it links with the driver, and with no runtime."""
+
+    source: str
+    flags: tuple[str, ...] = ()
+    driver: bool = False
+
+
+PROGRAMS = {
+    "launch": Program("launch", driver=True),
+    "waiter": Program("waiter", driver=True),
+    "duty": Program("duty", driver=True),
+    "slices": Program("slices", (*STATIC,)),
+    "static": Program("static", (*STATIC,)),
+    # The same source, as a program that gives every thread a default stream of its own.
+    "ptds": Program("static", (*STATIC, "--default-stream", "per-thread")),
+}
+
+
+def compiler() -> str:
+    """nvcc: from PATH, else of the newest toolkit under /usr/local."""
+    found = shutil.which("nvcc")
+    toolkits = sorted(Path("/usr/local").glob("cuda*/bin/nvcc"))
+    if found is None and not toolkits:
+        raise BuildError("no nvcc in PATH nor under /usr/local/cuda*")
+    return found or str(toolkits[-1])
+
+
+def driver_library() -> str:
+    """Path of the driver that programs here load: a toolkit has not always one to link with."""
+    ctypes.CDLL("libcuda.so.1")
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if "/libcuda.so" in line:
+            return line.split(maxsplit=5)[5]
+    raise BuildError("libcuda.so.1 is loaded from no file")
+
+
+def command_of(name: str) -> list[str]:
+    """The compiler's command line for a program."""
+    program = PROGRAMS[name]
+    source = SOURCES / f"{program.source}.cu"
+    command = [compiler(), *COMMON, *program.flags, "-o", str(OUT / name), str(source)]
+    if program.driver:
+        command += ["-x", "c++", "-cudart", "none", "-Xlinker", driver_library()]
+        command += ["-Xlinker", "--unresolved-symbols=ignore-in-shared-libs"]
+    return command
+
+
+def build(name: str) -> Path:
+    """Build a program unless it is there and as new as its sources. BuildError: why not."""
+    target, stamp = OUT / name, OUT / f"{name}.command"
+    command = command_of(name)
+    text = " ".join(command)
+    sources = [SOURCES / f"{PROGRAMS[name].source}.cu", *SOURCES.glob("*.cuh")]
+    newest = max(path.stat().st_mtime for path in sources)
+    if target.exists() and target.stat().st_mtime >= newest and stamp.read_text() == text:
+        return target
+    OUT.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise BuildError(f"{text}\n{done.stdout}{done.stderr}")
+    stamp.write_text(text)
+    return target
+
+
+def build_all(*names: str) -> dict[str, Path]:
+    """Build several at once."""
+    with ThreadPoolExecutor(4) as pool:
+        return dict(zip(names, pool.map(build, names), strict=True))
+
+
+if __name__ == "__main__":
+    for built in build_all(*PROGRAMS).values():
+        print(built)
