@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 240.0
 TAIL = 3000
 
+ONE_GPU = {"CUDA_VISIBLE_DEVICES": "0"}
+
 
 class JobFailed(RuntimeError):
     """A program failed or was late; the text has the end of what it printed."""

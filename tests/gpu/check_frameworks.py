@@ -1,0 +1,187 @@
+"""Do frameworks compute the same, and as fast, under the interposer as on the bare driver?
+
+`python -m tests.gpu.check_frameworks [--only NAME,...] [--kinds frameworks,native,ddp]`
+on a machine with a GPU, as root: runs every program bare and as the only job of
+the daemon, twice by turns. Prints a table; writes frameworks.json in $OUT or
+build/bench. Exit status 1 if a program failed or a digest differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tests.gpu.build import BuildError, build
+from tests.gpu.jobs import (
+    ONE_GPU,
+    Job,
+    JobFailed,
+    Sharing,
+    print_table,
+    python,
+    sharing,
+    write_report,
+)
+from tests.gpu.workloads import WORKLOADS
+
+MEMORY = "8GiB"
+KINDS = ("frameworks", "native", "ddp")
+NATIVE = ("static", "ptds")
+FIRST_TIMEOUT_S = 150.0  # a framework may compile
+
+
+@dataclass
+class Case:
+    """One program and what its runs gave. on_all: it uses every GPU of the machine."""
+
+    name: str
+    command: list[str]
+    on_all: bool = False
+    runs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    error: str = ""
+    took_s: float = 0.0
+
+    @property
+    def all_runs(self) -> list[dict[str, Any]]:
+        return [run for runs in self.runs.values() for run in runs]
+
+    @property
+    def equal(self) -> bool:
+        """All runs of both kinds gave one digest."""
+        return len({run["digest"] for run in self.all_runs}) == 1
+
+    @property
+    def good(self) -> bool:
+        return not self.error and self.equal and len(self.runs) == 2
+
+    def best(self, mode: str) -> float | None:
+        """The fastest run's steps per second: of its median batch, where it tells."""
+        rates = [run.get("median_steps_s") or run["steps_s"] for run in self.runs.get(mode, [])]
+        return max(rates, default=None)
+
+    @property
+    def ratio(self) -> float | None:
+        bare, shared = self.best("bare"), self.best("interposed")
+        return round(shared / bare, 4) if bare and shared else None
+
+
+def make_cases(kinds: Sequence[str], only: Sequence[str], seconds: float) -> list[Case]:
+    """The chosen programs. A C program that cannot be built fails as a case."""
+    timed = ("--seconds", str(seconds))
+    cases: list[Case] = []
+    if "frameworks" in kinds:
+        cases += [
+            Case(name, python("-m", "tests.gpu.workloads", name, *timed)) for name in WORKLOADS
+        ]
+    if "native" in kinds:
+        cases += [native_case(name, seconds) for name in NATIVE if not only or name in only]
+    if "ddp" in kinds:
+        cases.append(Case("ddp", python("-m", "tests.gpu.ddp", *timed), on_all=True))
+    return [case for case in cases if not only or case.name in only]
+
+
+def native_case(name: str, seconds: float) -> Case:
+    try:
+        return Case(name, [str(build(name)), str(seconds)])
+    except BuildError as fault:
+        return Case(name, [], error=str(fault)[-3000:])
+
+
+def run_once(share: Sharing, case: Case, mode: str) -> None:
+    """One run of a program. JobFailed: it failed, or ran on the wrong driver."""
+    env = {} if case.on_all else ONE_GPU
+    label = f"{case.name}, {mode}"
+    started = time.monotonic()
+    if mode == "bare":
+        job = Job.start(label, case.command, env)
+    else:
+        gpus = range(len(share.devices())) if case.on_all else range(1)
+        job = share.tenant(label, "lock:on", case.command, env, ",".join(map(str, gpus)))
+    try:
+        run = job.result(FIRST_TIMEOUT_S)
+        if run["interposed"] != (mode == "interposed"):
+            raise job.failed(f"has interposed={run['interposed']}")
+    finally:
+        case.took_s += time.monotonic() - started
+    if mode == "interposed":
+        run["usage"] = share.usage(job)
+    run["took_s"] = round(time.monotonic() - started, 1)
+    case.runs.setdefault(mode, []).append(run)
+    print(f"{label}: {run['steps_s']} steps/s, {run['took_s']} s", flush=True)
+
+
+def run_pair(share: Sharing, case: Case) -> None:
+    """Bare, then interposed; a failure is kept and printed."""
+    for mode in ("bare", "interposed"):
+        if case.error:
+            return
+        try:
+            run_once(share, case, mode)
+        except JobFailed as fault:
+            case.error = str(fault)
+            print(f"FAILED: {fault}", flush=True)
+
+
+def report(cases: Sequence[Case]) -> None:
+    write_report(
+        "frameworks", {c.name: asdict(c) | {"good": c.good, "ratio": c.ratio} for c in cases}
+    )
+
+
+def print_cases(cases: Sequence[Case]) -> None:
+    rows = []
+    for case in cases:
+        digest = next((run["digest"][:12] for run in case.all_runs), None)
+        rows.append(
+            [
+                *(case.name, case.good, "failed" if case.error else case.equal, digest),
+                *(case.best("bare"), case.best("interposed"), case.ratio),
+                *(len(case.runs.get("interposed", [])), round(case.took_s, 1)),
+            ]
+        )
+    head = ["program", "good", "digests equal", "digest"]
+    head += ["bare steps/s", "interposed", "ratio", "rounds", "s"]
+    print_table(head, rows)
+
+
+def run_cases(share: Sharing, cases: Sequence[Case], rounds: int, limit_s: float) -> None:
+    """All programs once, then again while there is time."""
+    end = time.monotonic() + limit_s
+    for done in range(rounds):
+        for case in cases:
+            pair_s = case.took_s / done if done else 0.0
+            if time.monotonic() + pair_s > end:
+                print(f"no time for round {done + 1} of {case.name}", flush=True)
+                continue
+            run_pair(share, case)
+            report(cases)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="names, with commas between")
+    parser.add_argument("--kinds", default="frameworks,native", help=f"of {', '.join(KINDS)}")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each timed part")
+    parser.add_argument("--rounds", type=int, default=2, help="pairs of runs, bare and interposed")
+    parser.add_argument("--limit", type=float, default=480.0, help="start nothing after so many s")
+    return parser.parse_args()
+
+
+def main() -> int:
+    chosen = parse_arguments()
+    only = [name for name in chosen.only.split(",") if name]
+    cases = make_cases(chosen.kinds.split(","), only, chosen.seconds)
+    if not cases:
+        raise SystemExit("no such program")
+    with sharing(MEMORY) as share:
+        run_cases(share, cases, chosen.rounds, chosen.limit)
+    print_cases(cases)
+    report(cases)
+    return 0 if all(case.good for case in cases) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,121 @@
+"""PyTorch training on every visible GPU at once: one process a GPU, gradients summed by NCCL.
+
+`python -m tests.gpu.ddp [--steps N] [--seconds S]` prints one line of JSON, with
+the digest of the weights after N steps and the speed of further ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import time
+from typing import Any
+
+from tests.gpu.workloads import SEED, is_interposed, load_torch
+from tests.slurm.processes import free_port
+
+# NVLink multicast stays off: on shared hosts it can put the GPUs out of service.
+WITHOUT_MULTICAST = {
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1",
+}
+# One algorithm: NCCL may otherwise choose by what it measures, and sums differ.
+FIXED = {"NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple"}
+CALIBRATION = 100
+
+
+class Rank:
+    """The training in one process."""
+
+    def __init__(self, torch: Any, rank: int, world: int, port: int):
+        self.torch, self.rank = torch, rank
+        torch.cuda.set_device(rank)
+        torch.distributed.init_process_group(
+            "nccl", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world
+        )
+        nn = torch.nn
+        layers = [nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024)]
+        self.model = nn.Sequential(*layers).cuda()
+        self.shared = nn.parallel.DistributedDataParallel(self.model, device_ids=[rank])
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+        torch.manual_seed(SEED + 1 + rank)  # the weights are the same, the data not
+        self.data = torch.randn(512, 1024, device="cuda")
+
+    def run(self, steps: int) -> float:
+        """Seconds that so many steps took."""
+        self.torch.cuda.synchronize()
+        started = time.perf_counter()
+        for _ in range(steps):
+            self.optimizer.zero_grad(set_to_none=False)
+            loss = self.torch.nn.functional.mse_loss(self.shared(self.data), self.data)
+            loss.backward()
+            self.optimizer.step()
+        self.torch.cuda.synchronize()
+        return time.perf_counter() - started
+
+    def digest(self) -> str:
+        values = [value.cpu().numpy().tobytes() for value in self.model.state_dict().values()]
+        return hashlib.sha256(b"".join(values)).hexdigest()
+
+    def agreed_steps(self, seconds: float) -> int:
+        """How many steps fill so many seconds, as rank 0 sees it; the same in every rank."""
+        wanted = int(CALIBRATION / self.run(CALIBRATION) * seconds)
+        steps = self.torch.tensor([wanted], device="cuda")
+        self.torch.distributed.broadcast(steps, 0)
+        return max(1, int(steps.item()))
+
+    def digests(self, world: int) -> list[str]:
+        """Those of all ranks."""
+        found: list[str] = [""] * world
+        self.torch.distributed.all_gather_object(found, self.digest())
+        return found
+
+
+def work(rank: int, world: int, port: int, steps: int, seconds: float) -> None:
+    """One process; the first one prints the report."""
+    started = time.perf_counter()
+    torch = load_torch()
+    training = Rank(torch, rank, world, port)
+    training.run(1)
+    first = time.perf_counter() - started
+    training.run(steps - 1)
+    digests = training.digests(world)
+    timed = training.agreed_steps(seconds)
+    passed = training.run(timed)
+    torch.distributed.destroy_process_group()
+    if len(set(digests)) != 1:
+        raise RuntimeError(f"the ranks differ: {digests}")
+    if rank == 0:
+        report = {
+            "name": "ddp",
+            "gpus": world,
+            "digest": digests[0],
+            "steps": steps,
+            "steps_s": round(timed / passed, 2),
+            "ms_first": round(first * 1e3, 1),
+            "timed_steps": timed,
+            "interposed": is_interposed(),
+        }
+        print(json.dumps(report), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    chosen = parser.parse_args()
+    os.environ.update(WITHOUT_MULTICAST | FIXED)
+    import torch
+
+    world = torch.cuda.device_count()
+    if not world:
+        raise SystemExit("no GPU is visible")
+    arguments = (world, free_port(), chosen.steps, chosen.seconds)
+    torch.multiprocessing.spawn(work, args=arguments, nprocs=world)
+
+
+if __name__ == "__main__":
+    main()
