@@ -83,6 +83,7 @@ CUresult emu_start_delivery(void);
 
 /* cuda_context.c */
 struct emu_ctx *emu_current(void);
+bool emu_alive(CUcontext ctx);
 CUresult emu_need_ctx(struct emu_ctx **ctx);
 /* A context's call came back with this: what does not go away is kept. */
 CUresult emu_sticky(struct emu_ctx *ctx, CUresult result);
@@ -136,6 +137,7 @@ size_t emu_array_element(CUarray array); /* its bytes; 0: that is no array */
 
 /* cuda_memory.c */
 CUresult emu_allocate(CUdeviceptr *out, size_t size, enum emu_memory kind);
+CUresult emu_prefetch(CUdeviceptr pointer, size_t size, CUmemLocation to, CUstream stream);
 bool emu_is_device(uint64_t pointer);
 
 /* cuda_host.c */

@@ -15,6 +15,11 @@ static bool alive(const struct emu_ctx *ctx)
 	return ctx && ctx->id;
 }
 
+bool emu_alive(CUcontext ctx)
+{
+	return alive((struct emu_ctx *)ctx);
+}
+
 struct emu_ctx *emu_current(void)
 {
 	return depth && alive(stack[depth - 1]) ? stack[depth - 1] : NULL;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DRIVER_VERSION 13000
+#define DRIVER_VERSION 13020
 
 static CUresult check(int device)
 {

@@ -447,3 +447,68 @@ EXPORT CUresult cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn function, void *
 {
 	return host_func(emu_per_thread(stream), function, data);
 }
+
+/* The mode is about how a thread of the driver waits; this one sleeps. */
+EXPORT CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn function, void *data,
+                                    unsigned int mode)
+{
+	return mode > CU_HOST_TASK_SPINWAIT ? CUDA_ERROR_INVALID_VALUE
+	                                    : host_func(emu_legacy(stream), function, data);
+}
+
+EXPORT CUresult cuLaunchHostFunc_v2_ptsz(CUstream stream, CUhostFn function, void *data,
+                                         unsigned int mode)
+{
+	return mode > CU_HOST_TASK_SPINWAIT ? CUDA_ERROR_INVALID_VALUE
+	                                    : host_func(emu_per_thread(stream), function, data);
+}
+
+struct callback {
+	CUstream stream;
+	CUstreamCallback function;
+	void *data;
+};
+
+static void run_callback(void *argument)
+{
+	struct callback callback = *(struct callback *)argument;
+
+	free(argument);
+	callback.function(callback.stream, CUDA_SUCCESS, callback.data);
+}
+
+static CUresult add_callback(CUstream handle, CUstream shown, CUstreamCallback function, void *data,
+                             unsigned int flags)
+{
+	struct callback *callback;
+	struct target t;
+	CUresult result;
+
+	TRY(emu_target(handle, &t));
+	if (!function || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (t.stream && t.stream->capture) {
+		emu_invalidate(t.stream->capture);
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	callback = malloc(sizeof(*callback));
+	if (!callback)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*callback = (struct callback){shown, function, data};
+	result = host_func(handle, run_callback, callback);
+	if (result)
+		free(callback);
+	return result;
+}
+
+EXPORT CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback function, void *data,
+                                    unsigned int flags)
+{
+	return add_callback(emu_legacy(stream), stream, function, data, flags);
+}
+
+EXPORT CUresult cuStreamAddCallback_ptsz(CUstream stream, CUstreamCallback function, void *data,
+                                         unsigned int flags)
+{
+	return add_callback(emu_per_thread(stream), stream, function, data, flags);
+}

@@ -59,8 +59,8 @@ struct place {
 	uint64_t offset, bytes;
 };
 
-/* At most so many bytes from a pointer on, if the operation may use them so. Only copies
- * reach memory of other devices. */
+/* At most so many bytes from a pointer on, if the operation may use them so. Kernels
+ * do not reach memory of other devices. */
 static bool find(const struct op *op, uint64_t pointer, uint64_t bytes, unsigned access,
                  struct place *out)
 {
@@ -70,7 +70,7 @@ static bool find(const struct op *op, uint64_t pointer, uint64_t bytes, unsigned
 
 	if (!range_at(context->process, pointer, &range) || (range.access & access) != access)
 		return false;
-	if (range.alloc->device != context->device && op->kind != EMU_COPY)
+	if (range.alloc->device != context->device && op->kind == EMU_LAUNCH)
 		return false;
 	out->alloc = range.alloc;
 	out->index = (uint32_t)(range.offset / block);
@@ -250,7 +250,7 @@ static uint64_t copy_step(struct op *op, bool *finished)
 /* Host to device (EMU_WRITE) and back (EMU_READ). */
 static uint64_t transfer_step(struct op *op, uint64_t total, bool *finished)
 {
-	struct device *device = op->stream->context->device;
+	struct device *device;
 	bool write = op->kind == EMU_WRITE;
 	struct place at;
 	uint64_t ns = 0;
@@ -260,6 +260,7 @@ static uint64_t transfer_step(struct op *op, uint64_t total, bool *finished)
 		fail(op, EMU_BAD_ADDRESS);
 		return 0;
 	}
+	device = at.alloc->device;
 	if (write) {
 		if (!touch(op, &at, true, &ns))
 			return ns;

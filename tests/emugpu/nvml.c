@@ -256,7 +256,7 @@ EXPORT nvml_return nvmlSystemGetNVMLVersion(char *out, unsigned int length)
 
 EXPORT nvml_return nvmlSystemGetCudaDriverVersion_v2(int *version)
 {
-	*version = 13000;
+	*version = 13020;
 	return NVML_SUCCESS;
 }
 

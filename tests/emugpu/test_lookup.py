@@ -13,7 +13,7 @@ import pytest
 
 from tests.emugpu.server import BUILD, ROOT
 
-DRIVER_VERSION = 13000
+DRIVER_VERSION = 13020
 PER_THREAD = 2  # CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 PER_THREAD_SINCE = 7000
 TABLE = Path(__file__).resolve().parent / "cuda_table.def"
