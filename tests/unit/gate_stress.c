@@ -1,0 +1,142 @@
+/* gate_stress.c: tries to slip through the gate while it closes.
+ *
+ * gate_stress THREADS CLOSES: threads submit without pause, some of them end
+ * and others take their places, while the gate is closed and opened at random,
+ * bounded or not. `ours` is a plain variable on purpose: it is written only
+ * while the gate is closed and read only inside, so a slip is seen by the
+ * check, and by the thread sanitizer as a race. Prints what it saw.
+ */
+#include "shim.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define CALLS_OF_A_LIFE 20000
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
+static atomic_bool stop;
+static atomic_ulong passed, slipped, refused, lives;
+static int ours;
+static atomic_char cold[64 << 20];
+
+/* -- what the gate asks of the rest of the library ---------------------------- */
+
+CUresult client_need_lease(void)
+{
+	pthread_mutex_lock(&lock);
+	while (atomic_load(&gate_state) == GATE_CLOSED)
+		pthread_cond_wait(&opened, &lock);
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+bool stream_captures(CUstream stream)
+{
+	return stream != NULL;
+}
+
+int bound_draw(void)
+{
+	return 3;
+}
+
+/* ----------------------------------------------------------------------------- */
+
+/* Stores that miss the cache hold up the ones behind them: `inside` becomes
+ * visible late, which is what a gate without a barrier would miss. */
+static void delay_stores(unsigned int *seed)
+{
+	for (int i = 0; i < 12; i++)
+		atomic_store_explicit(&cold[(size_t)rand_r(seed) * 64 % sizeof(cold)], 1,
+		                      memory_order_relaxed);
+}
+
+static void submit(unsigned int depth, unsigned int *seed)
+{
+	bool slip;
+
+	delay_stores(seed);
+	if (gate_enter(NULL)) {
+		atomic_fetch_add(&refused, 1);
+		return;
+	}
+	slip = !ours;
+	for (volatile int i = 0; i < 50; i++) /* the driver's own time */
+		;
+	atomic_signal_fence(memory_order_seq_cst); /* read it again */
+	if (slip || !ours)
+		atomic_fetch_add(&slipped, 1);
+	if (depth)
+		submit(depth - 1, seed); /* a driver that calls itself through us */
+	gate_leave();
+	atomic_fetch_add_explicit(&passed, 1, memory_order_relaxed);
+}
+
+static void *life(void *argument)
+{
+	unsigned int seed = (unsigned int)(uintptr_t)argument;
+
+	atomic_fetch_add(&lives, 1);
+	for (int i = 0; i < CALLS_OF_A_LIFE && !atomic_load(&stop); i++)
+		submit(rand_r(&seed) % 16 == 0, &seed);
+	return NULL;
+}
+
+/* One thread after the other, until the end. */
+static void *successions(void *argument)
+{
+	while (!atomic_load(&stop)) {
+		pthread_attr_t small;
+		pthread_t thread;
+
+		pthread_attr_init(&small);
+		pthread_attr_setstacksize(&small, 64 * 1024);
+		if (pthread_create(&thread, &small, life, argument))
+			abort();
+		pthread_join(thread, NULL);
+		pthread_attr_destroy(&small);
+	}
+	return NULL;
+}
+
+static void open_again(unsigned int *seed)
+{
+	pthread_mutex_lock(&lock);
+	ours = 1;
+	gate_open();
+	if (rand_r(seed) % 2)
+		gate_bound(true);
+	pthread_cond_broadcast(&opened);
+	pthread_mutex_unlock(&lock);
+}
+
+int main(int argc, char **argv)
+{
+	int n = argc > 1 ? atoi(argv[1]) : 4, closes = argc > 2 ? atoi(argv[2]) : 1000;
+	pthread_t *threads = calloc((size_t)n, sizeof(*threads));
+	unsigned int seed = 1;
+
+	for (int i = 0; i < n; i++)
+		if (pthread_create(&threads[i], NULL, successions, (void *)(uintptr_t)(i + 1)))
+			abort();
+	for (int i = 0; i < closes; i++) {
+		open_again(&seed);
+		usleep(rand_r(&seed) % 300);
+		if (rand_r(&seed) % 4 == 0)
+			gate_bound(rand_r(&seed) % 2);
+		gate_close();
+		ours = 0;
+		usleep(rand_r(&seed) % 50);
+	}
+	atomic_store(&stop, true);
+	open_again(&seed);
+	for (int i = 0; i < n; i++)
+		pthread_join(threads[i], NULL);
+	printf("{\"passed\": %lu, \"slipped\": %lu, \"refused\": %lu, \"lives\": %lu, \"fenced\": %s}\n",
+	       passed, slipped, refused, lives, gate_needs_fence ? "true" : "false");
+	free(threads);
+	return slipped || refused;
+}

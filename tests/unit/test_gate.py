@@ -1,0 +1,29 @@
+"""Nobody slips through a closing gate: many threads, random closes, also under thread sanitizer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+BUILD = Path(__file__).resolve().parents[2] / "build" / "meson" / "tests" / "unit"
+
+
+@pytest.mark.parametrize(
+    ("program", "closes"), [("gate_stress", 4000), ("gate_stress_tsan", 1500)]
+)
+def test_no_submission_slips_through(program: str, closes: int) -> None:
+    done = subprocess.run(
+        [str(BUILD / program), "8", str(closes)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["slipped"] == seen["refused"] == 0
+    assert seen["passed"] > 100 * closes
+    assert seen["lives"] > 8, "threads ended and others took their slots"
