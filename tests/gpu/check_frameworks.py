@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tests.gpu.build import BuildError, build
+from tests.gpu.commands import speed, workload
 from tests.gpu.jobs import (
     ONE_GPU,
     Job,
@@ -58,9 +59,8 @@ class Case:
         return not self.error and self.equal and len(self.runs) == 2
 
     def best(self, mode: str) -> float | None:
-        """The fastest run's steps per second: of its median batch, where it tells."""
-        rates = [run.get("median_steps_s") or run["steps_s"] for run in self.runs.get(mode, [])]
-        return max(rates, default=None)
+        """The fastest run's steps per second."""
+        return max(map(speed, self.runs.get(mode, [])), default=None)
 
     @property
     def ratio(self) -> float | None:
@@ -70,16 +70,15 @@ class Case:
 
 def make_cases(kinds: Sequence[str], only: Sequence[str], seconds: float) -> list[Case]:
     """The chosen programs. A C program that cannot be built fails as a case."""
-    timed = ("--seconds", str(seconds))
     cases: list[Case] = []
     if "frameworks" in kinds:
-        cases += [
-            Case(name, python("-m", "tests.gpu.workloads", name, *timed)) for name in WORKLOADS
-        ]
+        cases += [Case(name, workload(name, seconds)) for name in WORKLOADS]
     if "native" in kinds:
         cases += [native_case(name, seconds) for name in NATIVE if not only or name in only]
     if "ddp" in kinds:
-        cases.append(Case("ddp", python("-m", "tests.gpu.ddp", *timed), on_all=True))
+        cases.append(
+            Case("ddp", python("-m", "tests.gpu.ddp", "--seconds", str(seconds)), on_all=True)
+        )
     return [case for case in cases if not only or case.name in only]
 
 
