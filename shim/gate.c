@@ -116,8 +116,10 @@ CUresult gate_wait(struct thread_slot *slot, CUstream stream)
 	return result;
 }
 
+/* Before anybody passes, it is known how the gate will be closed. */
 void gate_open(void)
 {
+	pthread_once(&once, set_up);
 	atomic_store_explicit(&gate_state, GATE_OPEN, memory_order_seq_cst);
 }
 
@@ -130,6 +132,7 @@ void gate_bound(bool bounded)
 
 void gate_close(void)
 {
+	pthread_once(&once, set_up);
 	atomic_store_explicit(&gate_state, GATE_CLOSED, memory_order_seq_cst);
 	if (gate_needs_fence)
 		atomic_thread_fence(memory_order_seq_cst);

@@ -249,7 +249,8 @@ def test_users_who_are_not_root(site: Site) -> None:
     report = json.loads((site.work / "user.json").read_text())
     (used,) = found.usage["gpus"].values()
     assert used["lease_s"] > 0
-    assert report["total_bytes"] == int((256 << 20) * 0.98) // 2
+    # Half of what is left beside contexts, whose size the daemon measures.
+    assert 0.94 < report["total_bytes"] / (128 << 20) < 1
 
 
 def test_usage_survives_a_daemon_killed_in_between(site: Site) -> None:

@@ -135,7 +135,8 @@ int main(int argc, char **argv)
 	open_again(&seed);
 	for (int i = 0; i < n; i++)
 		pthread_join(threads[i], NULL);
-	printf("{\"passed\": %lu, \"slipped\": %lu, \"refused\": %lu, \"lives\": %lu, \"fenced\": %s}\n",
+	printf("{\"passed\": %lu, \"slipped\": %lu, \"refused\": %lu, \"lives\": %lu, \"fenced\": "
+	       "%s}\n",
 	       passed, slipped, refused, lives, gate_needs_fence ? "true" : "false");
 	free(threads);
 	return slipped || refused;
