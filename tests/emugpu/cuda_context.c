@@ -44,7 +44,7 @@ CUresult emu_sticky(struct emu_ctx *ctx, CUresult result)
 
 static CUresult open_context(struct emu_ctx *ctx, CUdevice device)
 {
-	struct emu_request q = {.op = EMU_CTX_CREATE, .arg = {(uint64_t)device}};
+	struct emu_request q = {.op = EMU_CTX_CREATE, .arg = {(uint64_t)device, ctx->primary}};
 	struct emu_reply r;
 
 	TRY(emu_call(&q, &r, NULL));

@@ -52,6 +52,7 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int fl
 EXPORT CUresult cuMemFree(CUdeviceptr pointer)
 {
 	struct emu_request q = {.op = EMU_RANGE, .arg = {pointer}};
+	struct emu_ctx *ctx;
 	struct emu_reply r;
 
 	TRY(emu_ready());
@@ -61,7 +62,12 @@ EXPORT CUresult cuMemFree(CUdeviceptr pointer)
 	TRY(emu_call(&q, &r, NULL));
 	if (r.r[2] == EMU_PHYSICAL)
 		return CUDA_ERROR_INVALID_VALUE;
+	/* Pooled memory belongs to no context. */
 	q = (struct emu_request){.op = EMU_FREE, .arg = {r.r[3], pointer}};
+	if (!q.arg[0]) {
+		TRY(emu_need_ctx(&ctx));
+		q.arg[0] = ctx->id;
+	}
 	return emu_call(&q, NULL, NULL);
 }
 

@@ -46,6 +46,8 @@ struct alloc {
 	struct process *process; /* that it counts for; NULL: ended, but another one maps it */
 	struct device *device;
 	enum emu_memory kind;
+	struct pool *pool; /* EMU_POOLED: where it goes when it is freed */
+	bool idle;         /* it has gone there */
 	uint64_t id;
 	uint64_t base, size; /* base 0: it has no address but through mappings */
 	uint32_t holders, mappings;
@@ -53,6 +55,15 @@ struct alloc {
 	uint8_t *host; /* backing of managed memory */
 	uint32_t n_blocks;
 	struct block blocks[];
+};
+
+/* Memory of a device that stream-ordered allocations take, and go back to. */
+struct pool {
+	struct pool *next;
+	struct device *device;
+	uint64_t id, most;
+	uint64_t value[EMU_POOL_VALUES];
+	bool destroyed; /* it ends with its last allocation */
 };
 
 /* Addresses that a process may map physical memory at. */
@@ -123,6 +134,7 @@ struct context {
 	struct process *process;
 	struct device *device;
 	uint64_t id;
+	bool primary;
 	struct stream *streams; /* the first one is the legacy default stream */
 	struct event *events;
 	struct alloc *allocs;
@@ -150,7 +162,8 @@ struct process {
 	int delivery_fd; /* connection that takes bytes for host memory, or -1 */
 	bool delivering; /* an engine uses it */
 	struct context *contexts;
-	struct alloc *physical; /* that has handles */
+	struct alloc *allocs; /* that no context has: physical and pooled memory */
+	struct pool *pools;
 	struct reservation *reservations;
 	struct mapping *mappings;
 	struct account *account;
@@ -200,13 +213,14 @@ int model_load(const char *path, struct model *model, char *error, size_t size);
 /* engine_memory.c; the lock is held. */
 enum emu_status alloc_create(struct context *context, uint64_t size, enum emu_memory kind,
                              struct alloc **out);
-enum emu_status alloc_physical(struct process *process, struct device *device, uint64_t size,
-                               struct alloc **out);
+enum emu_status alloc_loose(struct process *process, struct device *device, uint64_t size,
+                            enum emu_memory kind, struct alloc **out);
 void alloc_free(struct alloc *alloc);   /* its pointer or its last handle is gone */
 void alloc_settle(struct alloc *alloc); /* it ends if nothing holds or maps it any more */
 bool alloc_pinned(const struct alloc *alloc);
 bool range_at(const struct process *process, uint64_t pointer, struct range *out);
 struct alloc *alloc_find(const struct process *process, uint64_t pointer); /* by its own address */
+uint64_t blocks_of(const struct device *device, uint64_t size);
 uint64_t take_addresses(uint64_t size, uint64_t alignment);
 uint8_t *block_data(const struct alloc *alloc, uint32_t index);
 /* Make a block resident; *moved_in and *moved_out get the bytes that crossed the link. */
@@ -230,6 +244,21 @@ enum emu_status vmm_protect(struct process *process, uint64_t base, uint64_t siz
 void mapping_remove(struct process *process, struct mapping *mapping);
 void vmm_close(struct process *process);
 
+/* engine_pool.c; the lock is held. */
+struct pool *pool_create(struct process *process, struct device *device, uint64_t most);
+struct pool *pool_find(const struct process *process, uint64_t id);
+void pool_destroy(struct process *process, struct pool *pool);
+enum emu_status pool_alloc(struct context *context, struct pool *pool, uint64_t size,
+                           struct alloc **out);
+void pool_free(struct alloc *alloc);
+/* The memory ends: its pool has less. */
+void pool_forget(struct alloc *alloc);
+bool pool_trim(struct process *process, struct pool *pool, uint64_t keep);
+void pools_synchronized(struct process *process); /* each keeps its threshold at most */
+/* True if something of a device was given back. */
+bool pools_yield(struct process *process, const struct device *device);
+void pools_close(struct process *process, const struct device *device); /* NULL: of all */
+
 /* engine_kernels.c: compute on words [first, first + n) of a range that starts at base. */
 void kernel_block(enum emu_kernel kernel, const uint64_t *arg, uint32_t *words, uint64_t first,
                   uint64_t n, uint64_t *result);
@@ -244,7 +273,7 @@ bool value_waits(const struct op *op);
 /* engine_exec.c */
 enum engine_kind op_engine(const struct op *op);
 int device_start(struct device *device, const struct model *model, uint32_t index);
-struct context *context_create(struct process *process, struct device *device,
+struct context *context_create(struct process *process, struct device *device, bool primary,
                                enum emu_status *status);
 void context_destroy(struct context *context);
 struct stream *stream_create(struct context *context, bool non_blocking);

@@ -111,7 +111,9 @@ static bool settle(struct stream *stream)
 		alloc = alloc_find(stream->context->process, op->arg[1]);
 		if (alloc && alloc_pinned(alloc))
 			return false;
-		if (alloc)
+		if (alloc && alloc->pool)
+			pool_free(alloc);
+		else if (alloc)
 			alloc_free(alloc);
 	}
 	if (op->kind == EMU_WRITE_VALUE && !stream->context->error)

@@ -103,7 +103,11 @@ static enum emu_status take_plain(struct alloc *alloc)
 	uint64_t ignored = 0;
 
 	for (uint32_t i = 0; i < alloc->n_blocks; i++) {
-		uint32_t frame = take_frame(device, &ignored);
+		uint32_t frame;
+
+		if (alloc->blocks[i].frame != NO_FRAME)
+			continue;
+		frame = take_frame(device, &ignored);
 
 		if (frame == NO_FRAME)
 			return EMU_OOM;
@@ -113,7 +117,7 @@ static enum emu_status take_plain(struct alloc *alloc)
 	return EMU_OK;
 }
 
-static uint64_t blocks_of(const struct device *device, uint64_t size)
+uint64_t blocks_of(const struct device *device, uint64_t size)
 {
 	uint64_t block = device->model->block;
 
@@ -170,9 +174,12 @@ static enum emu_status make(struct process *process, struct device *device, uint
 	                        .n_blocks = (uint32_t)n};
 	for (uint64_t i = 0; i < n; i++)
 		alloc->blocks[i].frame = NO_FRAME;
-	if (managed ? !back_with_host(alloc) : take_plain(alloc) != EMU_OK) {
-		alloc_settle(alloc);
-		return EMU_OOM;
+	/* What pools of the process keep back makes room. */
+	while (managed ? !back_with_host(alloc) : take_plain(alloc) != EMU_OK) {
+		if (managed || !pools_yield(process, device)) {
+			alloc_settle(alloc);
+			return EMU_OOM;
+		}
 	}
 	alloc->holders = 1;
 	*out = alloc;
@@ -193,15 +200,15 @@ enum emu_status alloc_create(struct context *context, uint64_t size, enum emu_me
 	return EMU_OK;
 }
 
-enum emu_status alloc_physical(struct process *process, struct device *device, uint64_t size,
-                               struct alloc **out)
+enum emu_status alloc_loose(struct process *process, struct device *device, uint64_t size,
+                            enum emu_memory kind, struct alloc **out)
 {
-	enum emu_status status = make(process, device, size, EMU_PHYSICAL, out);
+	enum emu_status status = make(process, device, size, kind, out);
 
 	if (status)
 		return status;
-	(*out)->next = process->physical;
-	process->physical = *out;
+	(*out)->next = process->allocs;
+	process->allocs = *out;
 	return EMU_OK;
 }
 
@@ -240,7 +247,9 @@ static void unlink_from(struct alloc **list, const struct alloc *alloc)
 
 void alloc_free(struct alloc *alloc)
 {
-	unlink_from(alloc->context ? &alloc->context->allocs : &alloc->process->physical, alloc);
+	unlink_from(alloc->context ? &alloc->context->allocs : &alloc->process->allocs, alloc);
+	if (alloc->pool)
+		pool_forget(alloc);
 	alloc->context = NULL;
 	alloc->holders = 0;
 	alloc_settle(alloc);
@@ -252,7 +261,7 @@ static bool fill_range(struct range *out, struct alloc *alloc, struct mapping *m
 	uint64_t base = mapping ? mapping->base : alloc->base;
 	uint64_t size = mapping ? mapping->size : alloc->size;
 
-	if (pointer < base || pointer - base >= size)
+	if (!base || alloc->idle || pointer < base || pointer - base >= size)
 		return false;
 	*out = (struct range){.alloc = alloc,
 	                      .mapping = mapping,
@@ -271,6 +280,9 @@ bool range_at(const struct process *process, uint64_t pointer, struct range *out
 		for (struct alloc *a = c->allocs; a; a = a->next)
 			if (fill_range(out, a, NULL, pointer))
 				return true;
+	for (struct alloc *a = process->allocs; a; a = a->next)
+		if (fill_range(out, a, NULL, pointer))
+			return true;
 	for (struct mapping *m = process->mappings; m; m = m->next)
 		if (fill_range(out, m->alloc, m, pointer))
 			return true;

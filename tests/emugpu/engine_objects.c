@@ -31,7 +31,7 @@ void stream_destroy(struct stream *stream)
 	}
 }
 
-struct context *context_create(struct process *process, struct device *device,
+struct context *context_create(struct process *process, struct device *device, bool primary,
                                enum emu_status *status)
 {
 	struct context *context = calloc(1, sizeof(*context));
@@ -43,6 +43,7 @@ struct context *context_create(struct process *process, struct device *device,
 	}
 	context->process = process;
 	context->device = device;
+	context->primary = primary;
 	context->id = emulator.next_id++;
 	context->next = process->contexts;
 	process->contexts = context;
@@ -102,6 +103,8 @@ void context_destroy(struct context *context)
 	}
 	while (context->allocs)
 		alloc_free(context->allocs);
+	if (context->primary)
+		pools_close(context->process, context->device);
 	for (struct context **at = &context->process->contexts; *at; at = &(*at)->next) {
 		if (*at == context) {
 			*at = context->next;

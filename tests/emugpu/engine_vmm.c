@@ -54,8 +54,8 @@ enum emu_status vmm_unreserve(struct process *process, uint64_t base, uint64_t s
 
 struct alloc *vmm_find(const struct process *process, uint64_t id)
 {
-	for (struct alloc *a = process->physical; a; a = a->next)
-		if (a->id == id && a->holders)
+	for (struct alloc *a = process->allocs; a; a = a->next)
+		if (a->kind == EMU_PHYSICAL && a->id == id && a->holders)
 			return a;
 	return NULL;
 }
@@ -147,8 +147,8 @@ void vmm_close(struct process *process)
 {
 	while (process->mappings)
 		mapping_remove(process, process->mappings);
-	while (process->physical)
-		alloc_free(process->physical);
+	while (process->allocs)
+		alloc_free(process->allocs);
 	while (process->reservations) {
 		struct reservation *r = process->reservations;
 

@@ -19,7 +19,7 @@ enum emu_op {
 	EMU_HELLO = 1,  /* arg0 role, arg1 process token -> r0 devices */
 	EMU_DEVICE,     /* arg0 device -> payload struct emu_device_info */
 	EMU_MEM_INFO,   /* arg0 device -> r0 free, r1 total, r2 used by processes */
-	EMU_CTX_CREATE, /* arg0 device -> r0 ctx */
+	EMU_CTX_CREATE, /* arg0 device, arg1 primary -> r0 ctx */
 	EMU_CTX_DESTROY,
 	EMU_CTX_SYNC,      /* arg0 ctx */
 	EMU_STREAM_CREATE, /* arg0 ctx, arg1 non-blocking -> r0 stream */
@@ -44,7 +44,14 @@ enum emu_op {
 	EMU_VMM_UNMAP,     /* arg0 address, arg1 bytes */
 	EMU_VMM_PROTECT,   /* arg0 address, arg1 bytes, arg2 device, arg3 access */
 	EMU_VMM_ACCESS,    /* arg0 address, arg1 device -> r0 access */
-	EMU_READ,          /* arg0 stream, arg1 pointer, arg2 bytes, arg3 = 1: pinned -> payload */
+	EMU_POOL_CREATE,   /* arg0 device, arg1 most bytes or 0 -> r0 pool */
+	EMU_POOL_DESTROY,  /* arg0 pool */
+	EMU_POOL_ALLOC,    /* arg0 ctx, arg1 bytes, arg2 pool -> r0 pointer */
+	EMU_POOL_TRIM,     /* arg0 pool, arg1 bytes to keep */
+	EMU_POOL_GET,      /* arg0 pool, arg1 enum emu_pool_value -> r0 */
+	EMU_POOL_SET, /* arg0 pool, arg1 enum emu_pool_value, arg2: a threshold, or a high mark to 0
+	               */
+	EMU_READ,     /* arg0 stream, arg1 pointer, arg2 bytes, arg3 = 1: pinned -> payload */
 	EMU_HOST_IDLE, /* arg0 address in the client, arg1 bytes; until no EMU_READ_TO goes there */
 	EMU_HOST_CALLBACK, /* role callback: reply of the client that the function has returned */
 	EMU_PROCESSES,     /* arg0 device -> payload struct emu_process_info[] */
@@ -77,7 +84,7 @@ enum emu_role {
 };
 
 /* What memory was made as. Only managed memory leaves the device. */
-enum emu_memory { EMU_PLAIN = 0, EMU_MANAGED = 1, EMU_PHYSICAL, EMU_ARRAY };
+enum emu_memory { EMU_PLAIN = 0, EMU_MANAGED = 1, EMU_PHYSICAL, EMU_ARRAY, EMU_POOLED };
 
 /* Bits of what may be done with a range. */
 #define EMU_READABLE 1
@@ -85,6 +92,16 @@ enum emu_memory { EMU_PLAIN = 0, EMU_MANAGED = 1, EMU_PHYSICAL, EMU_ARRAY };
 
 /* What EMU_WAIT_VALUE waits for; CUDA's numbers. */
 enum emu_condition { EMU_GEQ, EMU_EQ, EMU_AND, EMU_NOR };
+
+/* In the order of CUDA's attributes of pools, from CU_MEMPOOL_ATTR_RELEASE_THRESHOLD on. */
+enum emu_pool_value {
+	EMU_POOL_THRESHOLD,
+	EMU_POOL_RESERVED,
+	EMU_POOL_RESERVED_HIGH,
+	EMU_POOL_USED,
+	EMU_POOL_USED_HIGH,
+	EMU_POOL_VALUES
+};
 
 enum emu_fault { EMU_FAULT_LOST = 1, EMU_FAULT_OOM_ONCE = 2 };
 

@@ -118,6 +118,7 @@ static enum emu_status wait_context(struct process *process, uint64_t id)
 		wait_change();
 		context = context_find(process, id);
 	}
+	pools_synchronized(process);
 	return context ? context_status(context) : EMU_INVALID;
 }
 
@@ -162,6 +163,7 @@ static bool serve_stream(struct connection *c, const struct emu_request *q)
 		wait_change();
 		stream = stream_find(c->process, q->arg[0]);
 	}
+	pools_synchronized(c->process);
 	if (stream && q->op == EMU_STREAM_DESTROY && !stream->legacy)
 		stream_destroy(stream);
 	else if (stream)
@@ -189,6 +191,8 @@ static bool serve_event(struct connection *c, const struct emu_request *q)
 	}
 	if (!event)
 		return reply(c, EMU_INVALID, NULL);
+	if (q->op == EMU_EVENT_SYNC)
+		pools_synchronized(c->process);
 	status = context_status(event->context);
 	if (!status && event->completed < event->issued && q->op == EMU_EVENT_QUERY)
 		status = EMU_NOT_READY;
@@ -218,7 +222,11 @@ static bool serve_free(struct connection *c, const struct emu_request *q)
 
 	if (!alloc || alloc->base != q->arg[1] || alloc == context->overhead)
 		return reply(c, status ? status : EMU_INVALID, NULL);
-	alloc_free(alloc);
+	if (alloc->pool)
+		pool_free(alloc);
+	else
+		alloc_free(alloc);
+	pools_synchronized(c->process);
 	pthread_cond_broadcast(&emulator.changed);
 	return reply(c, status, NULL);
 }
@@ -361,7 +369,7 @@ bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
 		struct device *device = device_at(q->arg[0]);
 		enum emu_status status = EMU_INVALID;
 		struct context *context =
-		    device ? context_create(c->process, device, &status) : NULL;
+		    device ? context_create(c->process, device, q->arg[1], &status) : NULL;
 
 		return reply(c, status, (uint64_t[5]){context ? context->id : 0});
 	}
@@ -390,6 +398,13 @@ bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
 		while (!host_idle(c->process, q->arg[0], q->arg[1]) && !c->process->dead)
 			wait_change();
 		return reply(c, EMU_OK, NULL);
+	case EMU_POOL_CREATE:
+	case EMU_POOL_DESTROY:
+	case EMU_POOL_ALLOC:
+	case EMU_POOL_TRIM:
+	case EMU_POOL_GET:
+	case EMU_POOL_SET:
+		return serve_pool(c, q);
 	case EMU_VMM_RESERVE:
 	case EMU_VMM_UNRESERVE:
 	case EMU_VMM_CREATE:

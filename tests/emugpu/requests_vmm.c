@@ -8,7 +8,7 @@ static bool create(struct connection *c, const struct emu_request *q)
 	enum emu_status status = device ? device->error : EMU_INVALID;
 
 	if (!status)
-		status = alloc_physical(c->process, device, q->arg[1], &alloc);
+		status = alloc_loose(c->process, device, q->arg[1], EMU_PHYSICAL, &alloc);
 	return reply(c, status, (uint64_t[5]){alloc ? alloc->id : 0});
 }
 

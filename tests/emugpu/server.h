@@ -23,6 +23,9 @@ bool reply(const struct connection *c, enum emu_status status, const uint64_t *r
 void wait_change(void); /* gives the lock up until something has changed */
 struct device *device_at(uint64_t index);
 
+/* requests_pool.c */
+bool serve_pool(struct connection *c, const struct emu_request *q);
+
 /* requests_vmm.c */
 bool serve_vmm(struct connection *c, const struct emu_request *q);
 

@@ -78,7 +78,7 @@ before = free()
 at = reserve(4 * PAGE)
 handle = create(2 * PAGE)
 put(at, handle, 2 * PAGE)
-ok(launch("fill", at, 1024, 1))
+ok(launch("fill", at, 1024, 1)); ok(d.cuCtxSynchronize())
 ok(d.cuMemRelease(handle))
 assert free() == before - 2 * PAGE                       # the mapping holds it
 again = ok(d.cuMemRetainAllocationHandle(at + 4096))     # and finds it
