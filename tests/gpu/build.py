@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,6 +74,7 @@ def command_of(name: str) -> list[str]:
     return command
 
 
+@cache
 def build(name: str) -> Path:
     """Build a program unless it is there and as new as its sources. BuildError: why not."""
     target, stamp = OUT / name, OUT / f"{name}.command"
