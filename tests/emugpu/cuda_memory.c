@@ -60,7 +60,7 @@ EXPORT CUresult cuMemFree(CUdeviceptr pointer)
 		return CUDA_SUCCESS;
 	TRY(emu_unsafe_call());
 	TRY(emu_call(&q, &r, NULL));
-	if (r.r[2] == EMU_PHYSICAL)
+	if (r.r[2] == EMU_PHYSICAL || r.r[2] == EMU_IMPORTED)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* Pooled memory belongs to no context. */
 	q = (struct emu_request){.op = EMU_FREE, .arg = {r.r[3], pointer}};
@@ -177,18 +177,6 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attr
 			TRY(attribute_of(&r, attributes[i], r.r[0] ? pointer : 0, data[i]));
 	}
 	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
-{
-	struct emu_request q = {.op = EMU_RANGE, .arg = {pointer}};
-	struct emu_reply r;
-
-	(void)handle;
-	TRY(emu_ready());
-	TRY(emu_call(&q, &r, NULL));
-	/* The real driver shares plain memory, never managed memory. */
-	return r.r[2] == EMU_PLAIN ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 }
 
 #undef cuMemAdvise

@@ -96,7 +96,7 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream)
 
 	TRY(emu_ready());
 	TRY(emu_call(&range, &r, NULL));
-	if (r.r[0] != pointer || r.r[2] == EMU_PHYSICAL)
+	if (r.r[0] != pointer || r.r[2] == EMU_PHYSICAL || r.r[2] == EMU_IMPORTED)
 		return CUDA_ERROR_INVALID_VALUE;
 	return emu_submit(stream, &q, NULL);
 }

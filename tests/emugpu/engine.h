@@ -80,6 +80,8 @@ struct mapping {
 	struct alloc *alloc;
 	uint64_t base, size, offset; /* offset: where in the memory it starts */
 	unsigned access;             /* bits of enum access, for the device of the memory */
+	struct context *context;     /* of another process' memory: what it ends with */
+	uint32_t opened;             /* so often */
 };
 
 /* What is behind a pointer. */
@@ -243,6 +245,11 @@ enum emu_status vmm_protect(struct process *process, uint64_t base, uint64_t siz
                             const struct device *device, unsigned access);
 void mapping_remove(struct process *process, struct mapping *mapping);
 void vmm_close(struct process *process);
+
+/* engine_ipc.c: plain memory of another process; the lock is held. */
+struct alloc *ipc_find(uint64_t id);
+struct mapping *ipc_open(struct context *context, struct alloc *alloc);
+void ipc_leave(struct context *context); /* it ends */
 
 /* engine_pool.c; the lock is held. */
 struct pool *pool_create(struct process *process, struct device *device, uint64_t most);

@@ -252,6 +252,8 @@ void alloc_free(struct alloc *alloc)
 		pool_forget(alloc);
 	alloc->context = NULL;
 	alloc->holders = 0;
+	if (alloc->mappings)
+		alloc->process = NULL; /* what others see of it counts for nobody */
 	alloc_settle(alloc);
 }
 

@@ -101,6 +101,7 @@ void context_destroy(struct context *context)
 		context->events = event->next;
 		orphan(event);
 	}
+	ipc_leave(context);
 	while (context->allocs)
 		alloc_free(context->allocs);
 	if (context->primary)

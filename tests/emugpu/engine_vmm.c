@@ -73,7 +73,11 @@ enum emu_status vmm_map(struct process *process, uint64_t base, uint64_t size, s
 	mapping = calloc(1, sizeof(*mapping));
 	if (!mapping)
 		return EMU_OOM;
-	*mapping = (struct mapping){process->mappings, alloc, base, size, offset, ACCESS_NONE};
+	*mapping = (struct mapping){.next = process->mappings,
+	                            .alloc = alloc,
+	                            .base = base,
+	                            .size = size,
+	                            .offset = offset};
 	process->mappings = mapping;
 	alloc->mappings++;
 	return EMU_OK;

@@ -44,6 +44,9 @@ enum emu_op {
 	EMU_VMM_UNMAP,     /* arg0 address, arg1 bytes */
 	EMU_VMM_PROTECT,   /* arg0 address, arg1 bytes, arg2 device, arg3 access */
 	EMU_VMM_ACCESS,    /* arg0 address, arg1 device -> r0 access */
+	EMU_IPC_EXPORT,    /* arg0 pointer -> r0 memory */
+	EMU_IPC_OPEN,      /* arg0 ctx, arg1 memory -> r0 pointer; r1: it is this process' own */
+	EMU_IPC_CLOSE,     /* arg0 pointer */
 	EMU_POOL_CREATE,   /* arg0 device, arg1 most bytes or 0 -> r0 pool */
 	EMU_POOL_DESTROY,  /* arg0 pool */
 	EMU_POOL_ALLOC,    /* arg0 ctx, arg1 bytes, arg2 pool -> r0 pointer */
@@ -84,7 +87,14 @@ enum emu_role {
 };
 
 /* What memory was made as. Only managed memory leaves the device. */
-enum emu_memory { EMU_PLAIN = 0, EMU_MANAGED = 1, EMU_PHYSICAL, EMU_ARRAY, EMU_POOLED };
+enum emu_memory {
+	EMU_PLAIN = 0,
+	EMU_MANAGED = 1,
+	EMU_PHYSICAL,
+	EMU_ARRAY,
+	EMU_POOLED,
+	EMU_IMPORTED
+};
 
 /* Bits of what may be done with a range. */
 #define EMU_READABLE 1

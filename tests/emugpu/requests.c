@@ -109,7 +109,7 @@ static bool create_event(struct connection *c, struct context *context)
 }
 
 /* Contexts end between two looks at them, so they are found again after each wait. */
-static enum emu_status wait_context(struct process *process, uint64_t id)
+enum emu_status wait_context(struct process *process, uint64_t id)
 {
 	struct context *context = context_find(process, id);
 	uint64_t seq = context ? context->next_seq : 0;
@@ -240,7 +240,7 @@ static bool serve_range(struct connection *c, const struct emu_request *q)
 		return reply(c, EMU_INVALID, NULL);
 	r[0] = range.base;
 	r[1] = range.size;
-	r[2] = range.alloc->kind;
+	r[2] = range.mapping && range.mapping->context ? EMU_IMPORTED : range.alloc->kind;
 	r[3] = range.alloc->context ? range.alloc->context->id : 0;
 	r[4] = range.alloc->device->index;
 	return reply(c, EMU_OK, r);
@@ -398,6 +398,10 @@ bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
 		while (!host_idle(c->process, q->arg[0], q->arg[1]) && !c->process->dead)
 			wait_change();
 		return reply(c, EMU_OK, NULL);
+	case EMU_IPC_EXPORT:
+	case EMU_IPC_OPEN:
+	case EMU_IPC_CLOSE:
+		return serve_ipc(c, q);
 	case EMU_POOL_CREATE:
 	case EMU_POOL_DESTROY:
 	case EMU_POOL_ALLOC:

@@ -23,6 +23,11 @@ bool reply(const struct connection *c, enum emu_status status, const uint64_t *r
 void wait_change(void); /* gives the lock up until something has changed */
 struct device *device_at(uint64_t index);
 
+enum emu_status wait_context(struct process *process, uint64_t id); /* until it is idle */
+
+/* requests_ipc.c */
+bool serve_ipc(struct connection *c, const struct emu_request *q);
+
 /* requests_pool.c */
 bool serve_pool(struct connection *c, const struct emu_request *q);
 
