@@ -31,7 +31,7 @@ from tests.gpu.workloads import WORKLOADS
 MEMORY = "8GiB"
 KINDS = ("frameworks", "native", "ddp")
 NATIVE = ("static", "ptds")
-FIRST_TIMEOUT_S = 150.0  # a framework may compile
+TIMEOUT_S = 100.0  # a framework may compile
 
 
 @dataclass
@@ -100,7 +100,7 @@ def run_once(share: Sharing, case: Case, mode: str) -> None:
         gpus = range(len(share.devices())) if case.on_all else range(1)
         job = share.tenant(label, "lock:on", case.command, env, ",".join(map(str, gpus)))
     try:
-        run = job.result(FIRST_TIMEOUT_S)
+        run = job.result(TIMEOUT_S)
         if run["interposed"] != (mode == "interposed"):
             raise job.failed(f"has interposed={run['interposed']}")
     finally:

@@ -27,6 +27,7 @@ from tests.gpu.jobs import (
     run_together,
     sharing,
     show,
+    stopping,
     write_report,
 )
 from tests.gpu.overlap import judge_files
@@ -141,13 +142,11 @@ def run_contended(share: Sharing, name: str, command: list[str]) -> Result:
     waiter = share.tenant(
         f"waiter beside {name}", "tq:10m,lock:on", [str(build("waiter"))], ONE_GPU
     )
-    try:
+    with stopping(waiter):
         job = share.tenant(f"{name} contended", "tq:10m,lock:on", command, ONE_GPU)
         result = run_together([job])[0]
         waiter.end_input()
         return result | {"waiter": waiter.result()}
-    finally:
-        waiter.stop()
 
 
 def loss(share: Sharing, name: str, command: list[str], seconds: float) -> Result:

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from tests.gpu import commands
-from tests.gpu.jobs import ROOT, Job, Sharing, finish_all, python, sharing, show
+from tests.gpu.jobs import ROOT, Job, Sharing, finish_all, python, sharing, show, stopping
 
 JOB = ROOT / "tests" / "demo" / "job.py"
 MEMORY = "4GiB"
@@ -28,7 +28,8 @@ def check_jobs(share: Sharing, work: Path) -> None:
         )
         for n in range(2)
     ]
-    show("two jobs, 0.9 of 4 GiB each, tq:2", [job.finish() for job in jobs])
+    with stopping(*jobs):
+        show("two jobs, 0.9 of 4 GiB each, tq:2", [job.finish() for job in jobs])
     for job in jobs:
         show(f"  usage of {job.name}", share.usage(job))
 

@@ -22,6 +22,7 @@ from tests.slurm.leased import Leased
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 240.0
 TAIL = 3000
+INTERPOSER = "gpu-lease["  # how its complaints start
 
 ONE_GPU = {"CUDA_VISIBLE_DEVICES": "0"}
 
@@ -96,10 +97,11 @@ class Job:
             time.sleep(0.01)
 
     def go(self) -> None:
-        """Let it go on after `ready`."""
+        """Let it go on after `ready`. One that has died says so in finish()."""
         assert self.process.stdin is not None
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
+        with suppress(BrokenPipeError):
+            self.process.stdin.write("go\n")
+            self.process.stdin.flush()
 
     def end_input(self) -> None:
         """The end of its standard input: a waiter ends at it."""
@@ -126,7 +128,8 @@ class Job:
             answer: dict[str, Any] = json.loads(line)
         except ValueError:
             raise self.failed(f"printed no JSON: {line!r}") from None
-        return answer
+        said = [text for text in self._tail(self.err).splitlines() if text.startswith(INTERPOSER)]
+        return answer | ({"interposer_said": said} if said else {})
 
 
 @dataclass
@@ -177,27 +180,30 @@ def sharing(memory: str) -> Iterator[Sharing]:
                     print(f"gpu-leased ended:\n{leased.daemon.tail()}", flush=True)
 
 
-def finish_all(jobs: Sequence[Job], timeout: float = TIMEOUT_S) -> list[dict[str, Any]]:
-    """What each printed; when one fails the others are stopped."""
+@contextmanager
+def stopping(*jobs: Job) -> Iterator[None]:
+    """Whatever happens within: at its end nothing of these jobs runs any more."""
     try:
-        return [job.result(timeout) for job in jobs]
+        yield
     finally:
         for job in jobs:
             job.stop()
 
 
+def finish_all(jobs: Sequence[Job], timeout: float = TIMEOUT_S) -> list[dict[str, Any]]:
+    """What each printed; when one fails the others are stopped."""
+    with stopping(*jobs):
+        return [job.result(timeout) for job in jobs]
+
+
 def run_together(jobs: Sequence[Job], timeout: float = TIMEOUT_S) -> list[dict[str, Any]]:
     """Let jobs that say `ready` go on at the same time; what each printed."""
-    try:
+    with stopping(*jobs):
         for job in jobs:
             job.wait_ready(timeout)
         for job in jobs:
             job.go()
-    except BaseException:
-        for job in jobs:
-            job.stop()
-        raise
-    return finish_all(jobs, timeout)
+        return finish_all(jobs, timeout)
 
 
 # -- reports ----------------------------------------------------------------------
