@@ -84,7 +84,7 @@ EXPORT CUresult cuArray3DCreate(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *des
 	if (!array)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	array->ctx = ctx;
-	array->ctx_id = ctx->id;
+	array->ctx_id = emu_owner(ctx)->id;
 	array->desc = *desc;
 	array->element = format_bytes(desc->Format) * desc->NumChannels;
 	array->size =

@@ -60,7 +60,7 @@ CUresult emu_capture_forbids_sync(struct emu_ctx *ctx)
 
 	pthread_mutex_lock(&emu_lock);
 	for (struct emu_capture *c = captures; c; c = c->next) {
-		if (c->origin->ctx == ctx) {
+		if (c->origin->ctx == ctx || c->origin->ctx->whole == ctx) {
 			emu_invalidate(c);
 			result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 		}

@@ -16,7 +16,9 @@ struct emu_ctx {
 	int device;
 	bool primary;
 	unsigned refs, flags;
-	CUresult error; /* sticky */
+	CUresult error;           /* sticky */
+	struct emu_ctx *whole;    /* a green context: the primary one that it is a part of */
+	unsigned multiprocessors; /* of a green context */
 };
 
 /* One recorded operation of a graph. The payload of a copy is at the host address it names. */
@@ -85,6 +87,17 @@ CUresult emu_start_delivery(void);
 struct emu_ctx *emu_current(void);
 bool emu_alive(CUcontext ctx);
 CUresult emu_need_ctx(struct emu_ctx **ctx);
+CUresult emu_open_context(struct emu_ctx *ctx, CUdevice device);
+CUresult emu_close_context(struct emu_ctx *ctx); /* emu_lock is held */
+void emu_green_drop(const struct emu_ctx *ctx);  /* cuda_green.c; emu_lock is held */
+CUresult emu_record_context(struct emu_ctx *ctx, CUevent event);
+
+/* Who has the memory that is made in a context: a green one has none. */
+static inline struct emu_ctx *emu_owner(struct emu_ctx *ctx)
+{
+	return ctx->whole ? ctx->whole : ctx;
+}
+
 /* A context's call came back with this: what does not go away is kept. */
 CUresult emu_sticky(struct emu_ctx *ctx, CUresult result);
 
@@ -96,6 +109,7 @@ struct target {
 };
 
 CUresult emu_target(CUstream stream, struct target *out);
+CUresult emu_create_stream(struct emu_ctx *ctx, unsigned flags, int priority, CUstream *out);
 void emu_streams_leave(const struct emu_capture *capture); /* emu_lock is held */
 void emu_streams_drop(const struct emu_ctx *ctx);          /* it has ended; emu_lock is held */
 CUresult emu_submit(CUstream stream, struct emu_request *request, const void *payload);

@@ -42,9 +42,11 @@ CUresult emu_sticky(struct emu_ctx *ctx, CUresult result)
 	return result;
 }
 
-static CUresult open_context(struct emu_ctx *ctx, CUdevice device)
+CUresult emu_open_context(struct emu_ctx *ctx, CUdevice device)
 {
-	struct emu_request q = {.op = EMU_CTX_CREATE, .arg = {(uint64_t)device, ctx->primary}};
+	struct emu_request q = {
+	    .op = EMU_CTX_CREATE,
+	    .arg = {(uint64_t)device, ctx->primary, ctx->whole ? ctx->whole->id : 0}};
 	struct emu_reply r;
 
 	TRY(emu_call(&q, &r, NULL));
@@ -54,11 +56,11 @@ static CUresult open_context(struct emu_ctx *ctx, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-/* emu_lock is held. */
-static CUresult close_context(struct emu_ctx *ctx)
+CUresult emu_close_context(struct emu_ctx *ctx)
 {
 	struct emu_request q = {.op = EMU_CTX_DESTROY, .arg = {ctx->id}};
 
+	emu_green_drop(ctx);
 	emu_streams_drop(ctx);
 	ctx->id = 0;
 	return emu_call(&q, NULL, NULL);
@@ -78,7 +80,7 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
 	pthread_mutex_lock(&emu_lock);
 	if (!primaries[device].refs) {
 		primaries[device].primary = true;
-		result = open_context(&primaries[device], device);
+		result = emu_open_context(&primaries[device], device);
 	}
 	if (!result)
 		primaries[device].refs++;
@@ -96,7 +98,7 @@ EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device)
 	if (!primaries[device].refs)
 		result = CUDA_ERROR_INVALID_CONTEXT;
 	else if (!--primaries[device].refs)
-		result = close_context(&primaries[device]);
+		result = emu_close_context(&primaries[device]);
 	pthread_mutex_unlock(&emu_lock);
 	return result;
 }
@@ -108,7 +110,7 @@ EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device)
 	TRY(check(device));
 	pthread_mutex_lock(&emu_lock);
 	if (primaries[device].refs)
-		result = close_context(&primaries[device]);
+		result = emu_close_context(&primaries[device]);
 	primaries[device].refs = 0;
 	pthread_mutex_unlock(&emu_lock);
 	return result;
@@ -173,7 +175,7 @@ static CUresult create(CUcontext *out, unsigned int flags, CUdevice device)
 	ctx = calloc(1, sizeof(*ctx));
 	if (!ctx)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = open_context(ctx, device);
+	result = emu_open_context(ctx, device);
 	if (result) {
 		free(ctx);
 		return result;
@@ -215,10 +217,10 @@ EXPORT CUresult cuCtxDestroy(CUcontext handle)
 	CUresult result;
 
 	TRY(emu_ready());
-	if (!alive(ctx) || ctx->primary)
+	if (!alive(ctx) || ctx->primary || ctx->whole)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&emu_lock);
-	result = close_context(ctx);
+	result = emu_close_context(ctx);
 	pthread_mutex_unlock(&emu_lock);
 	for (int i = depth; i > 0; i--)
 		if (stack[i - 1] == ctx)
@@ -343,17 +345,25 @@ EXPORT CUresult cuCtxSynchronize_v2(CUcontext handle)
 	return alive(ctx) ? synchronize(ctx) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+CUresult emu_record_context(struct emu_ctx *ctx, CUevent handle)
+{
+	struct emu_event *event = (struct emu_event *)handle;
+	struct emu_request q = {.op = EMU_RECORD};
+
+	TRY(emu_capture_forbids_sync(ctx));
+	event->capture = 0;
+	q.arg[0] = ctx->id;
+	q.arg[1] = event->id;
+	q.arg[2] = 1;
+	return emu_post(&q, NULL);
+}
+
 EXPORT CUresult cuCtxRecordEvent(CUcontext handle, CUevent event)
 {
 	struct emu_ctx *ctx = handle ? (struct emu_ctx *)handle : emu_current();
-	struct emu_request q = {.op = EMU_RECORD};
 
 	TRY(emu_ready());
 	if (!alive(ctx) || !event)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(emu_capture_forbids_sync(ctx));
-	q.arg[0] = ctx->id;
-	q.arg[1] = ((struct emu_event *)event)->id;
-	q.arg[2] = 1;
-	return emu_post(&q, NULL);
+	return emu_record_context(ctx, event);
 }

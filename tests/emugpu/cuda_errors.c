@@ -44,6 +44,8 @@ static const struct {
       "attempt to terminate a thread-local capture sequence from another thread"),
     E(CUDA_ERROR_CAPTURED_EVENT,
       "operation not permitted on an event last recorded in a capturing stream"),
+    E(CUDA_ERROR_INVALID_RESOURCE_TYPE, "invalid resource type"),
+    E(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "invalid resource configuration"),
     E(CUDA_ERROR_UNKNOWN, "unknown error"),
 #undef E
 };

@@ -34,7 +34,7 @@ EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle handle, unsi
 	if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||
 	    memcmp(handle.reserved, mark, sizeof(mark)))
 		return CUDA_ERROR_INVALID_VALUE;
-	q.arg[0] = ctx->id;
+	q.arg[0] = emu_owner(ctx)->id;
 	memcpy(&q.arg[1], handle.reserved + sizeof(mark), sizeof(q.arg[1]));
 	TRY(emu_sticky(ctx, emu_call(&q, &r, NULL)));
 	if (r.r[1])

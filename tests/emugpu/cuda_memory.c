@@ -20,7 +20,7 @@ CUresult emu_allocate(CUdeviceptr *out, size_t size, enum emu_memory kind)
 	TRY(emu_unsafe_call());
 	if (!out || !size)
 		return CUDA_ERROR_INVALID_VALUE;
-	q.arg[0] = ctx->id;
+	q.arg[0] = emu_owner(ctx)->id;
 	q.arg[1] = size;
 	q.arg[2] = kind;
 	result = emu_sticky(ctx, emu_call(&q, &r, NULL));
@@ -66,7 +66,7 @@ EXPORT CUresult cuMemFree(CUdeviceptr pointer)
 	q = (struct emu_request){.op = EMU_FREE, .arg = {r.r[3], pointer}};
 	if (!q.arg[0]) {
 		TRY(emu_need_ctx(&ctx));
-		q.arg[0] = ctx->id;
+		q.arg[0] = emu_owner(ctx)->id;
 	}
 	return emu_call(&q, NULL, NULL);
 }

@@ -133,6 +133,16 @@ void emu_streams_drop(const struct emu_ctx *ctx)
 	}
 }
 
+CUresult emu_create_stream(struct emu_ctx *ctx, unsigned flags, int priority, CUstream *out)
+{
+	struct emu_stream *stream;
+
+	TRY(create(ctx, flags, &stream));
+	stream->priority = priority;
+	*out = (CUstream)stream;
+	return CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuStreamCreate(CUstream *out, unsigned int flags)
 {
 	struct emu_stream *stream;
@@ -231,15 +241,15 @@ static CUresult get_id(CUstream handle, unsigned long long *id)
 	return CUDA_SUCCESS;
 }
 
-/* green: since CUDA 12.5; there are no green contexts here. */
+/* green: since CUDA 12.5, and with it the context that the green one is a part of. */
 static CUresult get_ctx(CUstream handle, CUcontext *ctx, CUgreenCtx *green)
 {
 	struct target t;
 
 	TRY(emu_target(handle, &t));
-	*ctx = (CUcontext)t.ctx;
+	*ctx = (CUcontext)(green ? emu_owner(t.ctx) : t.ctx);
 	if (green)
-		*green = NULL;
+		*green = t.ctx->whole ? (CUgreenCtx)t.ctx : NULL;
 	return CUDA_SUCCESS;
 }
 

@@ -137,10 +137,11 @@ struct context {
 	struct device *device;
 	uint64_t id;
 	bool primary;
+	struct context *whole;  /* a green context: what it is a part of; else NULL */
 	struct stream *streams; /* the first one is the legacy default stream */
 	struct event *events;
 	struct alloc *allocs;
-	uint64_t next_seq;
+	uint64_t last_seq;      /* of its operations; numbers are those of all contexts */
 	struct alloc *overhead; /* what the context itself takes of the device */
 	uint32_t running;       /* operations that an engine is working on */
 	enum emu_status error;  /* sticky */
@@ -201,7 +202,7 @@ struct emulator {
 	uint32_t n_devices;
 	struct process *processes;
 	struct account *accounts;
-	uint64_t next_id, next_pointer;
+	uint64_t next_id, next_pointer, next_seq;
 	int trace; /* descriptor of the trace file, or -1 */
 };
 
@@ -280,8 +281,10 @@ bool value_waits(const struct op *op);
 /* engine_exec.c */
 enum engine_kind op_engine(const struct op *op);
 int device_start(struct device *device, const struct model *model, uint32_t index);
+/* whole: NULL, or the context that a green one is made in, which takes no memory. */
 struct context *context_create(struct process *process, struct device *device, bool primary,
-                               enum emu_status *status);
+                               struct context *whole, enum emu_status *status);
+bool context_includes(const struct context *context, const struct context *other);
 void context_destroy(struct context *context);
 struct stream *stream_create(struct context *context, bool non_blocking);
 void stream_destroy(struct stream *stream);

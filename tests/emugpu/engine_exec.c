@@ -54,19 +54,31 @@ static bool older(const struct stream *stream, uint64_t seq)
 	return stream->first && stream->first->seq < seq;
 }
 
+/* Is there anything older in a context or in its parts? */
+static bool unfinished(const struct context *context, const struct op *op)
+{
+	for (const struct context *c = context->process->contexts; c; c = c->next)
+		if (context_includes(context, c))
+			for (const struct stream *s = c->streams; s; s = s->next)
+				if (s != op->stream && older(s, op->seq))
+					return true;
+	return false;
+}
+
 /* The order that CUDA promises beyond that of one stream: the legacy stream
  * waits for all blocking ones and they for it; a record of a whole context
  * waits for every stream. */
 static bool blocked(const struct op *op)
 {
 	const struct context *context = op->stream->context;
-	bool all = op->kind == EMU_RECORD && op->arg[2];
 
+	if (op->kind == EMU_RECORD && op->arg[2] && unfinished(context, op))
+		return true;
 	for (const struct stream *s = context->streams; s; s = s->next) {
 		if (s == op->stream || !older(s, op->seq))
 			continue;
-		if (all || (!s->non_blocking && !op->stream->non_blocking &&
-		            (s->legacy || op->stream->legacy)))
+		if (!s->non_blocking && !op->stream->non_blocking &&
+		    (s->legacy || op->stream->legacy))
 			return true;
 	}
 	if (op->kind == EMU_WAIT_VALUE)
@@ -142,7 +154,7 @@ static void advance(void)
 void op_submit(struct stream *stream, struct op *op)
 {
 	op->stream = stream;
-	op->seq = ++stream->context->next_seq;
+	op->seq = stream->context->last_seq = ++emulator.next_seq;
 	if (stream->last)
 		stream->last->next = op;
 	else

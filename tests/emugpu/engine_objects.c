@@ -32,7 +32,7 @@ void stream_destroy(struct stream *stream)
 }
 
 struct context *context_create(struct process *process, struct device *device, bool primary,
-                               enum emu_status *status)
+                               struct context *whole, enum emu_status *status)
 {
 	struct context *context = calloc(1, sizeof(*context));
 
@@ -44,11 +44,14 @@ struct context *context_create(struct process *process, struct device *device, b
 	context->process = process;
 	context->device = device;
 	context->primary = primary;
+	context->whole = whole;
+	context->error = whole ? whole->error : EMU_OK;
 	context->id = emulator.next_id++;
 	context->next = process->contexts;
 	process->contexts = context;
-	*status =
-	    alloc_create(context, device->model->context_bytes, EMU_PLAIN, &context->overhead);
+	*status = whole ? EMU_OK
+	                : alloc_create(context, device->model->context_bytes, EMU_PLAIN,
+	                               &context->overhead);
 	if (*status || !stream_create(context, false)) {
 		context_destroy(context);
 		return NULL;
@@ -84,9 +87,25 @@ static void orphan(struct event *event)
 	event_release(event);
 }
 
+/* Itself, or a part of it. */
+bool context_includes(const struct context *context, const struct context *other)
+{
+	return other == context || other->whole == context;
+}
+
+static struct context *part_of(const struct context *context)
+{
+	for (struct context *c = context->process->contexts; c; c = c->next)
+		if (c->whole == context)
+			return c;
+	return NULL;
+}
+
 /* Waits for the engines to let go of it, then frees all it has. */
 void context_destroy(struct context *context)
 {
+	while (part_of(context))
+		context_destroy(part_of(context));
 	if (!context->error)
 		context->error = EMU_INVALID; /* what still runs ends at its next block */
 	while (context->running)

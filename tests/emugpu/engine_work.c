@@ -46,10 +46,12 @@ static uint64_t across_time(struct device *to, struct device *from, uint64_t byt
 
 static void fail(struct op *op, enum emu_status status)
 {
-	struct context *context = op->stream->context;
+	const struct context *context = op->stream->context;
+	const struct context *whole = context->whole ? context->whole : context;
 
-	if (!context->error)
-		context->error = status;
+	for (struct context *c = context->process->contexts; c; c = c->next)
+		if (context_includes(whole, c) && !c->error)
+			c->error = status;
 }
 
 /* A pointer's allocation, block and how much of the block lies behind it. */

@@ -19,7 +19,8 @@ enum emu_op {
 	EMU_HELLO = 1,  /* arg0 role, arg1 process token -> r0 devices */
 	EMU_DEVICE,     /* arg0 device -> payload struct emu_device_info */
 	EMU_MEM_INFO,   /* arg0 device -> r0 free, r1 total, r2 used by processes */
-	EMU_CTX_CREATE, /* arg0 device, arg1 primary -> r0 ctx */
+	EMU_CTX_CREATE, /* arg0 device, arg1 primary, arg2 ctx that it is a part of or 0 -> r0 ctx
+	                 */
 	EMU_CTX_DESTROY,
 	EMU_CTX_SYNC,      /* arg0 ctx */
 	EMU_STREAM_CREATE, /* arg0 ctx, arg1 non-blocking -> r0 stream */

@@ -95,6 +95,18 @@ static bool serve_stats(struct connection *c)
 	return sent;
 }
 
+static bool create_context(struct connection *c, const struct emu_request *q)
+{
+	struct device *device = device_at(q->arg[0]);
+	struct context *whole = q->arg[2] ? context_find(c->process, q->arg[2]) : NULL;
+	struct context *context = NULL;
+	enum emu_status status = EMU_INVALID;
+
+	if (device && (whole || !q->arg[2]))
+		context = context_create(c->process, device, q->arg[1], whole, &status);
+	return reply(c, status, (uint64_t[5]){context ? context->id : 0});
+}
+
 static bool create_event(struct connection *c, struct context *context)
 {
 	struct event *event = calloc(1, sizeof(*event));
@@ -109,17 +121,42 @@ static bool create_event(struct connection *c, struct context *context)
 }
 
 /* Contexts end between two looks at them, so they are found again after each wait. */
-enum emu_status wait_context(struct process *process, uint64_t id)
+static enum emu_status wait_one(struct process *process, uint64_t id)
 {
 	struct context *context = context_find(process, id);
-	uint64_t seq = context ? context->next_seq : 0;
+	uint64_t seq = context ? context->last_seq : 0;
 
 	while (context && !context_idle(context, seq) && !process->dead) {
 		wait_change();
 		context = context_find(process, id);
 	}
-	pools_synchronized(process);
 	return context ? context_status(context) : EMU_INVALID;
+}
+
+/* The part of a context that was made first after another one. */
+static uint64_t next_part(const struct process *process, uint64_t whole, uint64_t after)
+{
+	uint64_t best = 0;
+
+	for (const struct context *c = process->contexts; c; c = c->next)
+		if (c->whole && c->whole->id == whole && c->id > after && (!best || c->id < best))
+			best = c->id;
+	return best;
+}
+
+/* With a context, the green ones in it. */
+enum emu_status wait_context(struct process *process, uint64_t id)
+{
+	enum emu_status status = wait_one(process, id);
+
+	for (uint64_t part = 0; (part = next_part(process, id, part));) {
+		enum emu_status its = wait_one(process, part);
+
+		if (!status && its != EMU_INVALID) /* it may have ended meanwhile */
+			status = its;
+	}
+	pools_synchronized(process);
+	return status;
 }
 
 static bool serve_context(struct connection *c, const struct emu_request *q)
@@ -146,7 +183,7 @@ static bool serve_context(struct connection *c, const struct emu_request *q)
 static bool serve_stream(struct connection *c, const struct emu_request *q)
 {
 	struct stream *stream = stream_find(c->process, q->arg[0]);
-	uint64_t seq = stream ? stream->context->next_seq : 0;
+	uint64_t seq = stream ? stream->context->last_seq : 0;
 	enum emu_status status;
 
 	if (!stream)
@@ -365,14 +402,8 @@ bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
 	while (c->process->received < q->sent && !c->process->dead)
 		wait_change();
 	switch (q->op) {
-	case EMU_CTX_CREATE: {
-		struct device *device = device_at(q->arg[0]);
-		enum emu_status status = EMU_INVALID;
-		struct context *context =
-		    device ? context_create(c->process, device, q->arg[1], &status) : NULL;
-
-		return reply(c, status, (uint64_t[5]){context ? context->id : 0});
-	}
+	case EMU_CTX_CREATE:
+		return create_context(c, q);
 	case EMU_CTX_DESTROY:
 	case EMU_CTX_SYNC:
 	case EMU_STREAM_CREATE:
