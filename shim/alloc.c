@@ -11,7 +11,6 @@ static CUresult allocate(CUdeviceptr *pointer, size_t size, unsigned int flags)
 		return CUDA_ERROR_NOT_FOUND;
 	TRY(REAL(cuCtxGetDevice)(&device));
 	TRY(memory_room(size, device));
-	free_deferred(false);
 	TRY(DRIVER(cuMemAllocManaged)(pointer, size, flags));
 	memory_add(*pointer, size, device, MEMORY_MANAGED, NULL);
 	return CUDA_SUCCESS;
@@ -48,9 +47,12 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned in
 
 EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 {
+	struct memory_range range;
+
 	NEED(cuMemFree_v2);
 	/* First forget it: the address may be given out again at once. */
-	memory_remove(pointer);
+	if (memory_remove(pointer, &range) && range.pool)
+		pool_change(range.pool, -(int64_t)range.size, 0);
 	return real(pointer);
 }
 
@@ -84,7 +86,7 @@ EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitch, un
 EXPORT CUresult cuMemFree(CUdeviceptr_v1 pointer)
 {
 	NEED(cuMemFree);
-	memory_remove(pointer);
+	memory_remove(pointer, NULL);
 	return real(pointer);
 }
 
@@ -161,7 +163,7 @@ CREATE(cuMipmappedArrayCreate, CUmipmappedArray, WITH_LEVELS(array_bytes(d), lev
 	EXPORT CUresult name(type handle)                                                          \
 	{                                                                                          \
 		NEED(name);                                                                        \
-		memory_remove((CUdeviceptr)handle);                                                \
+		memory_remove((CUdeviceptr)handle, NULL);                                          \
 		return real(handle);                                                               \
 	}
 

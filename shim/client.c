@@ -503,7 +503,7 @@ static void in_child(void)
 	pthread_cond_init(&changed, NULL);
 	gate_after_fork();
 	memory_after_fork();
-	deferred_after_fork();
+	ordered_after_fork();
 	vmm_after_fork();
 	pools_after_fork();
 	contexts_after_fork();

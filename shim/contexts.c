@@ -1,5 +1,5 @@
 /* contexts.c: the contexts of the process, each of which a drain must wait for. */
-#include "shim.h"
+#include "memory.h"
 
 #include <pthread.h>
 
@@ -75,9 +75,14 @@ static void remove_begin(CUcontext context)
 	}
 }
 
-static void remove_end(void)
+/* gone: the driver has ended it, and its memory with it. */
+static void remove_end(CUcontext context, bool gone)
 {
 	pthread_mutex_unlock(&lock);
+	if (gone) {
+		ordered_forget(context);
+		memory_forget(context);
+	}
 }
 
 void contexts_after_fork(void)
@@ -107,9 +112,9 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 		NEED(name);                                                                        \
 		remove_begin(context);                                                             \
 		result = real(device);                                                             \
-		remove_end();                                                                      \
-		if (context && !REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) &&       \
-		    active)                                                                        \
+		REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active);                         \
+		remove_end(context, context && !active);                                           \
+		if (context && active)                                                             \
 			context_add(context, device);                                              \
 		return result;                                                                     \
 	}
@@ -147,7 +152,7 @@ CREATE(cuCtxCreate_v4,
 		NEED(name);                                                                        \
 		remove_begin(context);                                                             \
 		result = real(context);                                                            \
-		remove_end();                                                                      \
+		remove_end(context, !result);                                                      \
 		return result;                                                                     \
 	}
 
@@ -176,7 +181,7 @@ EXPORT CUresult cuCtxDetach(CUcontext context)
 	}
 	remove_begin(context);
 	result = real(context);
-	remove_end();
+	remove_end(context, !result);
 	return result;
 }
 
@@ -202,6 +207,6 @@ EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
 	REAL(cuCtxFromGreenCtx)(&context, green);
 	remove_begin(context);
 	result = real(green);
-	remove_end();
+	remove_end(context, !result);
 	return result;
 }

@@ -11,10 +11,7 @@
 struct range {
 	struct range *next;
 	CUdeviceptr base;
-	size_t size;
-	CUdevice device;
-	enum memory_kind kind;
-	CUmemoryPool pool;
+	struct memory_range is;
 	unsigned long number; /* allocations are counted */
 };
 
@@ -73,20 +70,42 @@ void memory_add(CUdeviceptr base, size_t size, CUdevice device, enum memory_kind
                 CUmemoryPool pool)
 {
 	struct range *range = malloc(sizeof(*range));
+	CUcontext context = NULL;
 
 	if (!range || !LAST_DEVICE(device)) {
 		free(range);
 		return;
 	}
+	REAL(cuCtxGetCurrent)(&context);
 	pthread_mutex_lock(&lock);
-	*range = (struct range){*bucket_of(base), base, size, device, kind, pool, allocations++};
+	*range = (struct range){
+	    *bucket_of(base), base, {size, device, kind, pool, context}, allocations++};
 	*bucket_of(base) = range;
 	pthread_mutex_unlock(&lock);
 	memory_count(device, kind, (int64_t)size);
-	pool_count(pool, (int64_t)size);
 }
 
-void memory_remove(CUdeviceptr base)
+bool memory_find(CUdeviceptr base, struct memory_range *out)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&lock);
+	for (struct range *r = *bucket_of(base); r && !found; r = r->next) {
+		found = r->base == base;
+		if (found)
+			*out = r->is;
+	}
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+static void uncount(struct range *range)
+{
+	memory_count(range->is.device, range->is.kind, -(int64_t)range->is.size);
+	free(range);
+}
+
+bool memory_remove(CUdeviceptr base, struct memory_range *out)
 {
 	struct range *range = NULL;
 
@@ -100,22 +119,38 @@ void memory_remove(CUdeviceptr base)
 	}
 	pthread_mutex_unlock(&lock);
 	if (!range)
-		return;
-	memory_count(range->device, range->kind, -(int64_t)range->size);
-	pool_count(range->pool, -(int64_t)range->size);
-	free(range);
+		return false;
+	if (out)
+		*out = range->is;
+	uncount(range);
+	return true;
 }
 
-enum memory_kind memory_kind_of(CUdeviceptr base)
+void memory_forget(CUcontext context)
 {
-	enum memory_kind kind = MEMORY_UNKNOWN;
+	struct range *gone = NULL;
 
 	pthread_mutex_lock(&lock);
-	for (struct range *r = *bucket_of(base); r; r = r->next)
-		if (r->base == base)
-			kind = r->kind;
+	for (int b = 0; b < BUCKETS; b++) {
+		for (struct range **at = &buckets[b]; *at;) {
+			struct range *range = *at;
+
+			if (range->is.context != context) {
+				at = &range->next;
+				continue;
+			}
+			*at = range->next;
+			range->next = gone;
+			gone = range;
+		}
+	}
 	pthread_mutex_unlock(&lock);
-	return kind;
+	while (gone) {
+		struct range *range = gone;
+
+		gone = range->next;
+		uncount(range);
+	}
 }
 
 uint64_t memory_used(CUdevice device)
@@ -148,7 +183,7 @@ CUresult memory_room(size_t size, CUdevice device)
 	for (int attempt = 0; attempt < 2; attempt++) {
 		if (size <= limit && memory_used_by_job(device) <= limit - size)
 			return CUDA_SUCCESS;
-		free_deferred(true);
+		ordered_trim(NULL, 0, true);
 	}
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -185,12 +220,12 @@ uint32_t memory_report(struct gl_device out[GL_MAX_DEVICES])
 
 static void prefetch_range(const struct range *range, CUstream stream)
 {
-	CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = range->device};
+	CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = range->is.device};
 
 	if (REAL(cuMemPrefetchAsync_v2))
-		REAL(cuMemPrefetchAsync_v2)(range->base, range->size, location, 0, stream);
+		REAL(cuMemPrefetchAsync_v2)(range->base, range->is.size, location, 0, stream);
 	else if (REAL(cuMemPrefetchAsync))
-		REAL(cuMemPrefetchAsync)(range->base, range->size, range->device, stream);
+		REAL(cuMemPrefetchAsync)(range->base, range->is.size, range->is.device, stream);
 }
 
 static int newest_first(const void *a, const void *b)
@@ -211,7 +246,7 @@ static struct range *ranges_of(CUdevice device, size_t *n)
 	pthread_mutex_lock(&lock);
 	for (int b = 0; b < BUCKETS; b++) {
 		for (struct range *r = buckets[b]; r; r = r->next) {
-			if (r->kind != MEMORY_MANAGED || r->device != device)
+			if (r->is.kind != MEMORY_MANAGED || r->is.device != device)
 				continue;
 			if (*n == room) {
 				struct range *more;
@@ -246,9 +281,9 @@ static void prefetch_device(CUdevice device)
 		return;
 	if (!REAL(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING)) {
 		list = ranges_of(device, &n);
-		for (size_t i = 0; i < n && list[i].size <= fits; i++) {
+		for (size_t i = 0; i < n && list[i].is.size <= fits; i++) {
 			prefetch_range(&list[i], stream);
-			fits -= list[i].size;
+			fits -= list[i].is.size;
 		}
 		free(list);
 		REAL(cuStreamSynchronize)(stream);

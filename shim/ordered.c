@@ -1,20 +1,34 @@
 /* ordered.c: stream-ordered memory.
  *
- * It becomes managed: it exists from the call on, and is freed when its stream
- * has got there. Inside a capture it is the driver's own.
+ * It becomes managed: it exists from the call on. What is freed is kept for
+ * the next allocation of its size, as the driver's own pools do: for the same
+ * stream at once, for another one when the event behind the free has happened.
+ * A pool keeps as much as its release threshold says. Inside a capture ordered
+ * memory is the driver's own.
  */
 #include "memory.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-/* Memory that its stream has not got to freeing yet. */
-static struct deferred {
-	struct deferred *next;
-	CUdeviceptr pointer;
-	CUevent event;
-} *deferred;
+#define STEPS 8      /* sizes between two powers of two */
+#define SMALLEST 512 /* bytes */
+#define CLASSES (64 * STEPS)
+#define ALWAYS_KEPT (UINT64_C(32) << 20) /* of a pool, whatever its threshold */
 
+/* A block that was freed: its stream has not got there before `event`. */
+struct kept {
+	struct kept *next;
+	CUdeviceptr pointer;
+	size_t size;
+	CUdevice device;
+	CUmemoryPool pool;
+	uint64_t stream; /* the driver's number of it, 0: not known */
+	CUcontext context;
+	CUevent event; /* of that context */
+};
+
+static struct kept *kept[CLASSES], *spare; /* by size; without a block, but with an event */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* What the driver's ordered calls may do beside a capture of another thread,
@@ -26,65 +40,176 @@ static CUstreamCaptureMode exchange_mode(CUstreamCaptureMode mode)
 	return mode;
 }
 
-static struct deferred *take_finished(bool wait)
+/* Sizes grow by an eighth of a power of two, so a block serves whatever is a little smaller. */
+static unsigned int class_of(size_t *size)
 {
-	struct deferred *done = NULL;
+	size_t bytes = *size < SMALLEST ? SMALLEST : *size;
+	unsigned int power = 63 - (unsigned int)__builtin_clzll(bytes);
+	size_t step = (UINT64_C(1) << power) / STEPS;
+	size_t rounded = (bytes + step - 1) / step * step;
+
+	power = 63 - (unsigned int)__builtin_clzll(rounded);
+	step = (UINT64_C(1) << power) / STEPS;
+	*size = rounded;
+	return power * STEPS + (unsigned int)((rounded - (UINT64_C(1) << power)) / step);
+}
+
+static uint64_t number_of(CUstream stream)
+{
+	unsigned long long id = 0;
+
+	return REAL(cuStreamGetId) && !REAL(cuStreamGetId)(stream, &id) ? id : 0;
+}
+
+/* -- what is kept -------------------------------------------------------------- */
+
+static bool happened(const struct kept *block)
+{
+	return REAL(cuEventQuery)(block->event) == CUDA_SUCCESS;
+}
+
+static struct kept *take(size_t size, unsigned int class, CUdevice device, CUmemoryPool pool,
+                         uint64_t stream)
+{
+	struct kept *found = NULL;
 
 	pthread_mutex_lock(&lock);
-	for (struct deferred **at = &deferred; *at;) {
-		struct deferred *d = *at;
+	for (struct kept **at = &kept[class]; *at && !found; at = &(*at)->next) {
+		struct kept *block = *at;
 
-		if (wait)
-			REAL(cuEventSynchronize)(d->event);
-		if (wait || REAL(cuEventQuery)(d->event) == CUDA_SUCCESS) {
-			*at = d->next;
-			d->next = done;
-			done = d;
-		} else {
-			at = &d->next;
+		if (block->size != size || block->device != device || block->pool != pool ||
+		    !((stream && block->stream == stream) || happened(block)))
+			continue;
+		found = block;
+		*at = block->next;
+		break;
+	}
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+static void give_event_back(struct kept *block)
+{
+	block->pointer = 0;
+	pthread_mutex_lock(&lock);
+	block->next = spare;
+	spare = block;
+	pthread_mutex_unlock(&lock);
+}
+
+/* Take out what of a pool (NULL: of all) is more than `most` bytes, biggest
+ * first; without `wait` only blocks whose streams have got there. */
+static struct kept *take_excess(CUmemoryPool pool, uint64_t most, bool wait)
+{
+	struct kept *out = NULL;
+	uint64_t excess = pool_kept(pool);
+
+	excess = excess > most ? excess - most : 0;
+	pthread_mutex_lock(&lock);
+	for (int class = CLASSES - 1; class >= 0 && excess; class --) {
+		for (struct kept **at = &kept[class]; *at && excess;) {
+			struct kept *block = *at;
+
+			if ((pool && block->pool != pool) || (!wait && !happened(block))) {
+				at = &block->next;
+				continue;
+			}
+			*at = block->next;
+			block->next = out;
+			out = block;
+			excess -= block->size < excess ? block->size : excess;
 		}
 	}
 	pthread_mutex_unlock(&lock);
-	return done;
+	return out;
 }
 
-void free_deferred(bool wait)
+void ordered_trim(CUmemoryPool pool, uint64_t most, bool wait)
 {
 	CUstreamCaptureMode old = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-	struct deferred *done = take_finished(wait);
+	struct kept *out = take_excess(pool, most, wait);
 
-	while (done) {
-		struct deferred *d = done;
+	while (out) {
+		struct kept *block = out;
 
-		done = d->next;
-		REAL(cuEventDestroy_v2)(d->event);
-		memory_remove(d->pointer);
-		DRIVER(cuMemFree_v2)(d->pointer);
-		free(d);
+		out = block->next;
+		if (wait)
+			REAL(cuEventSynchronize)(block->event);
+		pool_change(block->pool, 0, -(int64_t)block->size);
+		memory_remove(block->pointer, NULL);
+		DRIVER(cuMemFree_v2)(block->pointer);
+		give_event_back(block);
 	}
 	exchange_mode(old);
 }
 
-void deferred_after_fork(void)
+/* Blocks and events of a context that is gone are gone with it. */
+static void drop_context(struct kept **list, CUcontext context)
 {
-	pthread_mutex_init(&lock, NULL);
-	deferred = NULL; /* the parent's */
+	for (struct kept **at = list; *at;) {
+		struct kept *block = *at;
+
+		if (block->context != context) {
+			at = &block->next;
+			continue;
+		}
+		*at = block->next;
+		if (block->pointer)
+			pool_change(block->pool, 0, -(int64_t)block->size);
+		free(block);
+	}
 }
 
-static CUresult allocate_managed(CUdeviceptr *pointer, size_t size, CUdevice device,
-                                 CUmemoryPool pool)
+void ordered_forget(CUcontext context)
+{
+	pthread_mutex_lock(&lock);
+	for (int class = 0; class < CLASSES; class ++)
+		drop_context(&kept[class], context);
+	drop_context(&spare, context);
+	pthread_mutex_unlock(&lock);
+}
+
+void ordered_after_fork(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	for (int class = 0; class < CLASSES; class ++)
+		kept[class] = NULL; /* the parent's */
+	spare = NULL;
+}
+
+/* -- allocating ------------------------------------------------------------------ */
+
+static CUresult allocate_new(CUdeviceptr *pointer, size_t size, CUdevice device, CUmemoryPool pool)
 {
 	CUstreamCaptureMode old;
 	CUresult result;
 
 	TRY(memory_room(size, device));
-	free_deferred(false);
 	old = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
 	result = DRIVER(cuMemAllocManaged)(pointer, size, CU_MEM_ATTACH_GLOBAL);
 	exchange_mode(old);
 	if (!result)
 		memory_add(*pointer, size, device, MEMORY_MANAGED, pool);
 	return result;
+}
+
+static CUresult allocate_managed(CUdeviceptr *pointer, size_t size, CUdevice device,
+                                 CUmemoryPool pool, CUstream stream)
+{
+	unsigned int class = class_of(&size);
+	CUstreamCaptureMode old = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+	struct kept *block = take(size, class, device, pool, number_of(stream));
+
+	exchange_mode(old);
+	if (block) {
+		*pointer = block->pointer;
+		pool_change(pool, (int64_t)size, -(int64_t)size);
+		give_event_back(block);
+		return CUDA_SUCCESS;
+	}
+	TRY(allocate_new(pointer, size, device, pool));
+	pool_change(pool, (int64_t)size, 0);
+	return CUDA_SUCCESS;
 }
 
 /* pool NULL: the device's current one. False: the driver shall do it, and if
@@ -95,8 +220,8 @@ static bool allocate(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstr
 	CUdevice device;
 
 	*counted = -1;
-	if (stream_captures(stream) || !pointer || !size || REAL(cuCtxGetDevice)(&device) ||
-	    !DRIVER(cuMemAllocManaged))
+	if (stream_captures(stream) || !pointer || !size || size > SIZE_MAX / 4 ||
+	    REAL(cuCtxGetDevice)(&device) || !DRIVER(cuMemAllocManaged))
 		return false;
 	if (!pool && REAL(cuDeviceGetMemPool))
 		REAL(cuDeviceGetMemPool)(&pool, device);
@@ -104,7 +229,7 @@ static bool allocate(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstr
 	if (pool_kind(pool) == POOL_NOT_OURS)
 		return false;
 	if (pool_kind(pool) == POOL_BECOMES_MANAGED) {
-		*result = allocate_managed(pointer, size, device, pool);
+		*result = allocate_managed(pointer, size, device, pool, stream);
 		return true;
 	}
 	*counted = device;
@@ -139,47 +264,89 @@ ALLOC(cuMemAllocFromPoolAsync_ptsz, pool, PER_THREAD(stream),
       (CUdeviceptr * pointer, size_t size, CUmemoryPool pool, CUstream stream),
       (pointer, size, pool, stream))
 
-static CUresult defer(CUdeviceptr pointer, CUstream stream)
+/* -- freeing --------------------------------------------------------------------- */
+
+/* One with an event of this context. */
+static struct kept *new_block(CUcontext context)
 {
-	struct deferred *d = malloc(sizeof(*d));
+	unsigned int flags = CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC;
+	struct kept *block = NULL;
+
+	pthread_mutex_lock(&lock);
+	for (struct kept **at = &spare; *at; at = &(*at)->next) {
+		if ((*at)->context == context) {
+			block = *at;
+			*at = block->next;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	if (block)
+		return block;
+	block = calloc(1, sizeof(*block));
+	if (block && REAL(cuEventCreate)(&block->event, flags)) {
+		free(block);
+		return NULL;
+	}
+	if (block)
+		block->context = context;
+	return block;
+}
+
+static CUresult keep(CUdeviceptr pointer, const struct memory_range *range, CUstream stream)
+{
+	size_t size = range->size;
+	unsigned int class = class_of(&size);
+	struct kept *block;
+	CUcontext context;
 	CUresult result;
 
-	if (!d)
+	TRY(REAL(cuCtxGetCurrent)(&context));
+	block = new_block(context);
+	if (!block)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*d = (struct deferred){.pointer = pointer};
-	result = REAL(cuEventCreate)(&d->event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
-	if (!result && (result = REAL(cuEventRecord)(d->event, stream)))
-		REAL(cuEventDestroy_v2)(d->event);
+	result = REAL(cuEventRecord)(block->event, stream);
 	if (result) {
-		free(d);
+		give_event_back(block);
 		return result;
 	}
+	block->pointer = pointer;
+	block->size = range->size;
+	block->device = range->device;
+	block->pool = range->pool;
+	block->stream = number_of(stream);
+	/* Without a pool: memory of an ordinary allocation, which no pool has used. */
+	pool_change(range->pool, range->pool ? -(int64_t)range->size : 0, (int64_t)range->size);
 	pthread_mutex_lock(&lock);
-	d->next = deferred;
-	deferred = d;
+	block->next = kept[class];
+	kept[class] = block;
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
 }
 
-static CUresult free_ordered(CUdeviceptr pointer, CUstream stream)
+static CUresult free_ordered(CUdeviceptr pointer, const struct memory_range *range, CUstream stream)
 {
+	uint64_t most = pool_threshold(range->pool);
+
 	/* A graph cannot free managed memory. */
-	return stream_captures(stream) ? CUDA_ERROR_NOT_SUPPORTED : defer(pointer, stream);
+	if (stream_captures(stream))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	TRY(keep(pointer, range, stream));
+	most = most > ALWAYS_KEPT ? most : ALWAYS_KEPT;
+	if (pool_kept(range->pool) > most)
+		ordered_trim(range->pool, most, false);
+	return CUDA_SUCCESS;
 }
 
 /* Plain memory of a pool is the driver's to free. */
-static bool is_managed(CUdeviceptr pointer)
-{
-	return memory_kind_of(pointer) == MEMORY_MANAGED;
-}
-
 #define FREE(name, stream_now)                                                                     \
 	EXPORT CUresult name(CUdeviceptr pointer, CUstream stream)                                 \
 	{                                                                                          \
+		struct memory_range range;                                                         \
 		NEED(name);                                                                        \
-		if (is_managed(pointer))                                                           \
-			return free_ordered(pointer, stream_now);                                  \
-		memory_remove(pointer);                                                            \
+		if (memory_find(pointer, &range) && range.kind == MEMORY_MANAGED)                  \
+			return free_ordered(pointer, &range, stream_now);                          \
+		memory_remove(pointer, NULL);                                                      \
 		return real(pointer, stream);                                                      \
 	}
 

@@ -14,7 +14,9 @@ struct pool {
 	CUmemoryPool handle;
 	enum pool_kind kind;
 	CUdevice device; /* -1: not known */
-	uint64_t used, high;
+	uint64_t used, used_high;
+	uint64_t kept, reserved_high; /* reserved: used or kept for the next allocation */
+	uint64_t threshold;
 };
 
 static struct pool *pools;
@@ -37,7 +39,8 @@ static struct pool *find_or_make(CUmemoryPool handle)
 	if (!pool) {
 		pool = calloc(1, sizeof(*pool));
 		if (pool) {
-			*pool = (struct pool){pools, handle, POOL_BECOMES_MANAGED, -1, 0, 0};
+			*pool = (struct pool){.next = pools, .handle = handle, .device = -1};
+			pool->kind = POOL_BECOMES_MANAGED;
 			pools = pool;
 		}
 	}
@@ -69,19 +72,46 @@ CUdevice pool_device(CUmemoryPool handle, CUdevice otherwise)
 	return device;
 }
 
-void pool_count(CUmemoryPool handle, int64_t bytes)
+void pool_change(CUmemoryPool handle, int64_t used, int64_t kept)
 {
 	struct pool *pool;
+	uint64_t reserved;
 
-	if (!handle)
-		return;
 	pthread_mutex_lock(&lock);
 	pool = find_or_make(handle);
 	if (pool) {
-		pool->used += (uint64_t)bytes;
-		pool->high = pool->used > pool->high ? pool->used : pool->high;
+		pool->used += (uint64_t)used;
+		pool->kept += (uint64_t)kept;
+		reserved = pool->used + pool->kept;
+		pool->used_high = pool->used > pool->used_high ? pool->used : pool->used_high;
+		pool->reserved_high =
+		    reserved > pool->reserved_high ? reserved : pool->reserved_high;
 	}
 	pthread_mutex_unlock(&lock);
+}
+
+uint64_t pool_kept(CUmemoryPool handle)
+{
+	uint64_t bytes = 0;
+
+	pthread_mutex_lock(&lock);
+	for (struct pool *pool = pools; pool; pool = pool->next)
+		if (!handle || pool->handle == handle)
+			bytes += pool->kept;
+	pthread_mutex_unlock(&lock);
+	return bytes;
+}
+
+uint64_t pool_threshold(CUmemoryPool handle)
+{
+	uint64_t threshold;
+	struct pool *pool;
+
+	pthread_mutex_lock(&lock);
+	pool = find(handle);
+	threshold = pool ? pool->threshold : 0;
+	pthread_mutex_unlock(&lock);
+	return threshold;
 }
 
 static void classify(CUmemoryPool handle, CUdevice device, enum pool_kind kind)
@@ -114,19 +144,29 @@ EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 
 EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle)
 {
+	struct pool *gone = NULL;
+
 	NEED(cuMemPoolDestroy);
+	ordered_trim(handle, 0, true);
 	TRY(real(handle));
 	pthread_mutex_lock(&lock);
-	for (struct pool **at = &pools; *at; at = &(*at)->next) {
-		struct pool *pool = *at;
-
-		if (pool->handle == handle) {
-			*at = pool->next;
-			free(pool);
-			break;
-		}
+	for (struct pool **at = &pools; *at && !gone; at = &(*at)->next) {
+		if ((*at)->handle != handle)
+			continue;
+		gone = *at;
+		*at = gone->next;
+		break;
 	}
 	pthread_mutex_unlock(&lock);
+	free(gone);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t least)
+{
+	NEED(cuMemPoolTrimTo);
+	TRY(real(pool, least));
+	ordered_trim(pool, least, false);
 	return CUDA_SUCCESS;
 }
 
@@ -157,12 +197,14 @@ static uint64_t ours(CUmemoryPool handle, CUmemPool_attribute attribute)
 	pthread_mutex_lock(&lock);
 	pool = find(handle);
 	if (pool && pool->kind == POOL_BECOMES_MANAGED) {
-		if (attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ||
-		    attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+		if (attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
 			bytes = pool->used;
-		else if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH ||
-		         attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
-			bytes = pool->high;
+		else if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+			bytes = pool->used_high;
+		else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+			bytes = pool->used + pool->kept;
+		else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
+			bytes = pool->reserved_high;
 	}
 	pthread_mutex_unlock(&lock);
 	return bytes;
@@ -188,13 +230,14 @@ EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute a
 
 	NEED(cuMemPoolSetAttribute);
 	TRY(real(handle, attribute, value));
-	if (attribute != CU_MEMPOOL_ATTR_USED_MEM_HIGH &&
-	    attribute != CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
-		return CUDA_SUCCESS;
 	pthread_mutex_lock(&lock);
-	pool = find(handle);
-	if (pool)
-		pool->high = pool->used;
+	pool = find_or_make(handle);
+	if (pool && attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+		pool->threshold = *(cuuint64_t *)value;
+	else if (pool && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+		pool->used_high = pool->used;
+	else if (pool && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
+		pool->reserved_high = pool->used + pool->kept;
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
 }

@@ -159,7 +159,7 @@ uint32_t memory_report(struct gl_device out[GL_MAX_DEVICES]);
 /* Bring everything back to the devices of the grant; bytes that were asked for. */
 uint64_t memory_prefetch(const struct gl_grant *grant);
 void memory_after_fork(void);
-void deferred_after_fork(void);
+void ordered_after_fork(void);
 void vmm_after_fork(void);
 void pools_after_fork(void);
 
