@@ -1,4 +1,4 @@
-/* cuda_capture.c: the emulated libcuda: stream captures and graphs, with the real traps.
+/* cuda_capture.c: the emulated libcuda: stream captures, with the real traps.
  *
  * A capture lives in the client: operations on a capturing stream are recorded
  * as requests, and a graph launch sends them. The order of recording is a
@@ -91,36 +91,11 @@ CUresult emu_capture_legacy(struct emu_ctx *ctx)
 /* No payload is kept: a copy from host memory reads it anew with each launch. */
 CUresult emu_capture_add(struct emu_capture *capture, const struct emu_request *request)
 {
-	struct emu_node *node;
-
 	if (capture->invalid)
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	if (request->op == EMU_RECORD || request->op == EMU_WAIT)
 		return CUDA_SUCCESS; /* order inside the list is all they mean */
-	node = calloc(1, sizeof(*node));
-	if (!node)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	node->request = *request;
-	pthread_mutex_lock(&emu_lock);
-	if (capture->graph->last)
-		capture->graph->last->next = node;
-	else
-		capture->graph->first = node;
-	capture->graph->last = node;
-	capture->graph->nodes++;
-	pthread_mutex_unlock(&emu_lock);
-	return CUDA_SUCCESS;
-}
-
-static void free_graph(struct emu_graph *graph)
-{
-	while (graph->first) {
-		struct emu_node *node = graph->first;
-
-		graph->first = node->next;
-		free(node);
-	}
-	free(graph);
+	return emu_graph_add(capture->graph, request, NULL);
 }
 
 static CUresult begin(CUstream handle, CUstreamCaptureMode mode)
@@ -166,7 +141,7 @@ static void leave(const struct emu_capture *capture)
 void emu_capture_drop(struct emu_capture *capture)
 {
 	leave(capture);
-	free_graph(capture->graph);
+	emu_graph_free(capture->graph, true);
 	free(capture);
 }
 
@@ -189,7 +164,7 @@ static CUresult end(CUstream handle, CUgraph *graph)
 	invalid = capture->invalid || wrong;
 	*graph = invalid ? NULL : (CUgraph)capture->graph;
 	if (invalid)
-		free_graph(capture->graph);
+		emu_graph_free(capture->graph, false);
 	free(capture);
 	if (wrong)
 		return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
@@ -289,88 +264,5 @@ EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 	TRY(emu_ready());
 	thread_mode = *mode;
 	*mode = old;
-	return CUDA_SUCCESS;
-}
-
-#undef cuGraphInstantiate
-EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle,
-                                            unsigned long long flags)
-{
-	struct emu_graph *graph = (struct emu_graph *)handle;
-	struct emu_graph *copy;
-	struct emu_capture into;
-
-	(void)flags;
-	TRY(emu_ready());
-	copy = calloc(1, sizeof(*copy));
-	if (!graph || !copy) {
-		free(copy);
-		return graph ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
-	}
-	copy->ctx = graph->ctx;
-	into = (struct emu_capture){.graph = copy};
-	for (struct emu_node *n = graph->first; n; n = n->next)
-		TRY(emu_capture_add(&into, &n->request));
-	*exec = (CUgraphExec)copy;
-	return CUDA_SUCCESS;
-}
-
-static CUresult launch(CUgraphExec exec, CUstream stream)
-{
-	struct emu_graph *graph = (struct emu_graph *)exec;
-
-	TRY(emu_ready());
-	if (!graph)
-		return CUDA_ERROR_INVALID_VALUE;
-	for (struct emu_node *n = graph->first; n; n = n->next) {
-		struct emu_request request = n->request;
-
-		TRY(emu_submit(stream, &request, (void *)(uintptr_t)request.arg[4]));
-	}
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
-{
-	return launch(exec, emu_legacy(stream));
-}
-
-EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
-{
-	return launch(exec, emu_per_thread(stream));
-}
-
-EXPORT CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
-{
-	(void)exec;
-	(void)stream;
-	return emu_ready();
-}
-
-EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
-{
-	return cuGraphUpload(exec, stream);
-}
-
-EXPORT CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *n)
-{
-	TRY(emu_ready());
-	if (nodes)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	*n = ((struct emu_graph *)graph)->nodes;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuGraphDestroy(CUgraph graph)
-{
-	TRY(emu_ready());
-	free_graph((struct emu_graph *)graph);
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
-{
-	TRY(emu_ready());
-	free_graph((struct emu_graph *)exec);
 	return CUDA_SUCCESS;
 }

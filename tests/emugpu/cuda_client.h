@@ -21,15 +21,24 @@ struct emu_ctx {
 	unsigned multiprocessors; /* of a green context */
 };
 
+/* Memory that a graph and what is instantiated from it allocate. */
+struct emu_graph_memory {
+	uint64_t pointer;
+	unsigned graphs; /* that have it, under emu_lock */
+};
+
 /* One recorded operation of a graph. The payload of a copy is at the host address it names. */
 struct emu_node {
 	struct emu_node *next;
 	struct emu_request request;
+	struct emu_graph_memory *memory; /* EMU_GRAPH_ALLOC */
+	bool freed;                      /* the graph frees it, too */
 };
 
 struct emu_graph {
 	struct emu_node *first, *last;
 	size_t nodes;
+	bool auto_free; /* what the last launch left allocated goes with the next one */
 	struct emu_ctx *ctx;
 };
 
@@ -118,6 +127,12 @@ CUresult emu_submit(CUstream stream, struct emu_request *request, const void *pa
 CUresult emu_unsafe_call(void); /* a call that a capture of this or any thread forbids */
 CUresult emu_capture_forbids_sync(struct emu_ctx *ctx);
 CUresult emu_capture_add(struct emu_capture *capture, const struct emu_request *request);
+/* cuda_graph.c */
+CUresult emu_graph_add(struct emu_graph *graph, const struct emu_request *request,
+                       struct emu_graph_memory *memory);
+void emu_graph_free(struct emu_graph *graph, bool locked); /* locked: emu_lock is held */
+CUresult emu_graph_allocate(CUdeviceptr *out, size_t size, const struct target *t);
+
 CUresult emu_capture_legacy(struct emu_ctx *ctx);
 void emu_invalidate(struct emu_capture *capture);
 struct emu_capture *emu_capture_find(unsigned long long id); /* NULL: it has ended */

@@ -70,10 +70,10 @@ static CUresult alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, 
 	CUresult result;
 
 	TRY(emu_target(stream, &t));
-	if (t.stream && t.stream->capture)
-		return CUDA_ERROR_NOT_SUPPORTED;
 	if (!out || !size)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (t.stream && t.stream->capture)
+		return emu_graph_allocate(out, size, &t);
 	if (handle)
 		TRY(find(handle, &pool));
 	else
@@ -93,10 +93,14 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream)
 	struct emu_request q = {.op = EMU_FREE_ORDERED, .arg = {0, pointer}};
 
 	struct emu_reply r;
+	struct target t;
 
-	TRY(emu_ready());
+	TRY(emu_target(stream, &t));
 	TRY(emu_call(&range, &r, NULL));
 	if (r.r[0] != pointer || r.r[2] == EMU_PHYSICAL || r.r[2] == EMU_IMPORTED)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* A graph frees what graphs allocate. */
+	if (t.stream && t.stream->capture && r.r[2] != EMU_GRAPH)
 		return CUDA_ERROR_INVALID_VALUE;
 	return emu_submit(stream, &q, NULL);
 }

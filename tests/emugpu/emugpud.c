@@ -54,6 +54,7 @@ static void process_close(struct process *process)
 	while (process->contexts)
 		context_destroy(process->contexts);
 	pools_close(process, NULL);
+	graphs_close(process, NULL);
 	vmm_close(process);
 	for (struct process **at = &emulator.processes; *at; at = &(*at)->next) {
 		if (*at == process) {

@@ -51,6 +51,11 @@ struct alloc {
 	uint64_t id;
 	uint64_t base, size; /* base 0: it has no address but through mappings */
 	uint32_t holders, mappings;
+	struct {
+		bool backed, live, dropped; /* has blocks; was allocated; no graph has it */
+		bool unfreed;               /* a launch has left it allocated, or will */
+		uint32_t scheduled;         /* launches that will allocate it */
+	} graph;                            /* EMU_GRAPH */
 	bool managed;
 	uint8_t *host; /* backing of managed memory */
 	uint32_t n_blocks;
@@ -167,6 +172,7 @@ struct process {
 	struct context *contexts;
 	struct alloc *allocs; /* that no context has: physical and pooled memory */
 	struct pool *pools;
+	uint64_t graph_memory[EMU_MAX_DEVICES][EMU_GRAPH_VALUES];
 	struct reservation *reservations;
 	struct mapping *mappings;
 	struct account *account;
@@ -218,8 +224,10 @@ enum emu_status alloc_create(struct context *context, uint64_t size, enum emu_me
                              struct alloc **out);
 enum emu_status alloc_loose(struct process *process, struct device *device, uint64_t size,
                             enum emu_memory kind, struct alloc **out);
-void alloc_free(struct alloc *alloc);   /* its pointer or its last handle is gone */
-void alloc_settle(struct alloc *alloc); /* it ends if nothing holds or maps it any more */
+void alloc_free(struct alloc *alloc);            /* its pointer or its last handle is gone */
+void alloc_settle(struct alloc *alloc);          /* it ends if nothing holds or maps it any more */
+enum emu_status alloc_back(struct alloc *alloc); /* all its blocks, or none */
+void alloc_unback(struct alloc *alloc);
 bool alloc_pinned(const struct alloc *alloc);
 bool range_at(const struct process *process, uint64_t pointer, struct range *out);
 struct alloc *alloc_find(const struct process *process, uint64_t pointer); /* by its own address */
@@ -246,6 +254,18 @@ enum emu_status vmm_protect(struct process *process, uint64_t base, uint64_t siz
                             const struct device *device, unsigned access);
 void mapping_remove(struct process *process, struct mapping *mapping);
 void vmm_close(struct process *process);
+
+/* engine_graph.c: memory of graphs; the lock is held. */
+enum emu_status graph_reserve(struct process *process, struct device *device, uint64_t size,
+                              struct alloc **out);
+enum emu_status graph_back(struct alloc *alloc, enum emu_backing what_for);
+void graph_cancel(struct alloc *alloc);
+void graph_allocated(struct alloc *alloc);
+void graph_freed(struct alloc *alloc);
+void graph_drop(struct alloc *alloc);
+void graph_forget(struct alloc *alloc); /* the memory ends */
+void graph_trim(struct process *process, const struct device *device);
+void graphs_close(struct process *process, const struct device *device);
 
 /* engine_ipc.c: plain memory of another process; the lock is held. */
 struct alloc *ipc_find(uint64_t id);

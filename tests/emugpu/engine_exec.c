@@ -123,10 +123,17 @@ static bool settle(struct stream *stream)
 		alloc = alloc_find(stream->context->process, op->arg[1]);
 		if (alloc && alloc_pinned(alloc))
 			return false;
-		if (alloc && alloc->pool)
+		if (alloc && alloc->kind == EMU_GRAPH)
+			graph_freed(alloc);
+		else if (alloc && alloc->pool)
 			pool_free(alloc);
 		else if (alloc)
 			alloc_free(alloc);
+	}
+	if (op->kind == EMU_GRAPH_ALLOC) {
+		alloc = alloc_find(stream->context->process, op->arg[1]);
+		if (alloc && alloc->kind == EMU_GRAPH)
+			graph_allocated(alloc);
 	}
 	if (op->kind == EMU_WRITE_VALUE && !stream->context->error)
 		value_write(op);

@@ -108,13 +108,35 @@ static enum emu_status take_plain(struct alloc *alloc)
 		if (alloc->blocks[i].frame != NO_FRAME)
 			continue;
 		frame = take_frame(device, &ignored);
-
 		if (frame == NO_FRAME)
 			return EMU_OOM;
 		memset(device->memory + frame * device->model->block, 0, device->model->block);
 		place(alloc, i, frame);
 	}
 	return EMU_OK;
+}
+
+enum emu_status alloc_back(struct alloc *alloc)
+{
+	/* What pools of the process keep back makes room. */
+	while (take_plain(alloc) != EMU_OK) {
+		if (!pools_yield(alloc->process, alloc->device)) {
+			alloc_unback(alloc);
+			return EMU_OOM;
+		}
+	}
+	return EMU_OK;
+}
+
+void alloc_unback(struct alloc *alloc)
+{
+	for (uint32_t i = 0; i < alloc->n_blocks; i++) {
+		struct block *block = &alloc->blocks[i];
+
+		if (block->frame != NO_FRAME)
+			alloc->device->frames[block->frame] = (struct frame){0};
+		*block = (struct block){.frame = NO_FRAME};
+	}
 }
 
 uint64_t blocks_of(const struct device *device, uint64_t size)
@@ -174,12 +196,10 @@ static enum emu_status make(struct process *process, struct device *device, uint
 	                        .n_blocks = (uint32_t)n};
 	for (uint64_t i = 0; i < n; i++)
 		alloc->blocks[i].frame = NO_FRAME;
-	/* What pools of the process keep back makes room. */
-	while (managed ? !back_with_host(alloc) : take_plain(alloc) != EMU_OK) {
-		if (managed || !pools_yield(process, device)) {
-			alloc_settle(alloc);
-			return EMU_OOM;
-		}
+	/* That of a graph comes with its launch. */
+	if (managed ? !back_with_host(alloc) : kind != EMU_GRAPH && alloc_back(alloc) != EMU_OK) {
+		alloc_settle(alloc);
+		return EMU_OOM;
 	}
 	alloc->holders = 1;
 	*out = alloc;
@@ -227,9 +247,7 @@ void alloc_settle(struct alloc *alloc)
 
 	if (alloc->holders || alloc->mappings)
 		return;
-	for (uint32_t i = 0; i < alloc->n_blocks; i++)
-		if (alloc->blocks[i].frame != NO_FRAME)
-			device->frames[alloc->blocks[i].frame] = (struct frame){0};
+	alloc_unback(alloc);
 	if (alloc->host)
 		munmap(alloc->host, alloc->n_blocks * device->model->block);
 	free(alloc);
@@ -250,6 +268,8 @@ void alloc_free(struct alloc *alloc)
 	unlink_from(alloc->context ? &alloc->context->allocs : &alloc->process->allocs, alloc);
 	if (alloc->pool)
 		pool_forget(alloc);
+	if (alloc->kind == EMU_GRAPH)
+		graph_forget(alloc);
 	alloc->context = NULL;
 	alloc->holders = 0;
 	if (alloc->mappings)

@@ -123,8 +123,10 @@ void context_destroy(struct context *context)
 	ipc_leave(context);
 	while (context->allocs)
 		alloc_free(context->allocs);
-	if (context->primary)
+	if (context->primary) {
 		pools_close(context->process, context->device);
+		graphs_close(context->process, context->device);
+	}
 	for (struct context **at = &context->process->contexts; *at; at = &(*at)->next) {
 		if (*at == context) {
 			*at = context->next;

@@ -74,6 +74,8 @@ static bool find(const struct op *op, uint64_t pointer, uint64_t bytes, unsigned
 		return false;
 	if (range.alloc->device != context->device && op->kind == EMU_LAUNCH)
 		return false;
+	if (range.alloc->kind == EMU_GRAPH && !range.alloc->graph.live)
+		return false;
 	out->alloc = range.alloc;
 	out->index = (uint32_t)(range.offset / block);
 	out->offset = range.offset % block;

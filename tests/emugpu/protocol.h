@@ -45,6 +45,14 @@ enum emu_op {
 	EMU_VMM_UNMAP,     /* arg0 address, arg1 bytes */
 	EMU_VMM_PROTECT,   /* arg0 address, arg1 bytes, arg2 device, arg3 access */
 	EMU_VMM_ACCESS,    /* arg0 address, arg1 device -> r0 access */
+	EMU_GRAPH_RESERVE, /* arg0 device, arg1 bytes -> r0 pointer of memory that a graph will have
+	                    */
+	EMU_GRAPH_BACK,    /* arg0 pointer, arg1 enum emu_backing */
+	EMU_GRAPH_CANCEL,  /* arg0 pointer: the launch that it was backed for does not happen */
+	EMU_GRAPH_DROP,    /* arg0 pointer: no graph has it any more */
+	EMU_GRAPH_TRIM,    /* arg0 device */
+	EMU_GRAPH_GET,     /* arg0 device, arg1 enum emu_graph_value -> r0 */
+	EMU_GRAPH_RESET,   /* arg0 device, arg1 enum emu_graph_value, a high mark */
 	EMU_IPC_EXPORT,    /* arg0 pointer -> r0 memory */
 	EMU_IPC_OPEN,      /* arg0 ctx, arg1 memory -> r0 pointer; r1: it is this process' own */
 	EMU_IPC_CLOSE,     /* arg0 pointer */
@@ -73,6 +81,7 @@ enum emu_op {
 	EMU_WAIT,         /* arg1 event */
 	EMU_HOST_FUNC,    /* arg1 function, arg2 data, in the client */
 	EMU_FREE_ORDERED, /* arg1 pointer */
+	EMU_GRAPH_ALLOC,  /* arg1 pointer: the memory is there from now on */
 	EMU_WRITE_VALUE,  /* arg1 pointer, arg2 value, arg3 width */
 	EMU_WAIT_VALUE,   /* arg1 pointer, arg2 value, arg3 width, arg4 enum emu_condition */
 	EMU_READ_TO       /* as EMU_READ, and arg4 address in the client, which gets the bytes */
@@ -94,7 +103,8 @@ enum emu_memory {
 	EMU_PHYSICAL,
 	EMU_ARRAY,
 	EMU_POOLED,
-	EMU_IMPORTED
+	EMU_IMPORTED,
+	EMU_GRAPH
 };
 
 /* Bits of what may be done with a range. */
@@ -112,6 +122,19 @@ enum emu_pool_value {
 	EMU_POOL_USED,
 	EMU_POOL_USED_HIGH,
 	EMU_POOL_VALUES
+};
+
+/* What a graph's memory is made ready for. One that the graph does not free itself can be
+ * launched again once it is freed. */
+enum emu_backing { EMU_FOR_UPLOAD, EMU_FOR_LAUNCH, EMU_FOR_UNFREED };
+
+/* In the order of CUDA's attributes. */
+enum emu_graph_value {
+	EMU_GRAPH_USED,
+	EMU_GRAPH_USED_HIGH,
+	EMU_GRAPH_RESERVED,
+	EMU_GRAPH_RESERVED_HIGH,
+	EMU_GRAPH_VALUES
 };
 
 enum emu_fault { EMU_FAULT_LOST = 1, EMU_FAULT_OOM_ONCE = 2 };

@@ -259,7 +259,10 @@ static bool serve_free(struct connection *c, const struct emu_request *q)
 
 	if (!alloc || alloc->base != q->arg[1] || alloc == context->overhead)
 		return reply(c, status ? status : EMU_INVALID, NULL);
-	if (alloc->pool)
+	alloc->graph.unfreed = false;
+	if (alloc->kind == EMU_GRAPH)
+		graph_freed(alloc);
+	else if (alloc->pool)
 		pool_free(alloc);
 	else
 		alloc_free(alloc);
@@ -360,6 +363,8 @@ static bool serve_async(struct connection *c, const struct emu_request *q, uint8
 		return true;
 	}
 	op = new_op(q, payload);
+	if (q->op == EMU_FREE_ORDERED && alloc_find(c->process, q->arg[1]))
+		alloc_find(c->process, q->arg[1])->graph.unfreed = false;
 	if (q->op == EMU_RECORD || q->op == EMU_WAIT) {
 		event = event_find(c->process, q->arg[1]);
 		if (!event) {
@@ -429,6 +434,14 @@ bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
 		while (!host_idle(c->process, q->arg[0], q->arg[1]) && !c->process->dead)
 			wait_change();
 		return reply(c, EMU_OK, NULL);
+	case EMU_GRAPH_RESERVE:
+	case EMU_GRAPH_BACK:
+	case EMU_GRAPH_CANCEL:
+	case EMU_GRAPH_DROP:
+	case EMU_GRAPH_TRIM:
+	case EMU_GRAPH_GET:
+	case EMU_GRAPH_RESET:
+		return serve_graph(c, q);
 	case EMU_IPC_EXPORT:
 	case EMU_IPC_OPEN:
 	case EMU_IPC_CLOSE:

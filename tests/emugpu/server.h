@@ -25,6 +25,9 @@ struct device *device_at(uint64_t index);
 
 enum emu_status wait_context(struct process *process, uint64_t id); /* until it is idle */
 
+/* requests_graph.c */
+bool serve_graph(struct connection *c, const struct emu_request *q);
+
 /* requests_ipc.c */
 bool serve_ipc(struct connection *c, const struct emu_request *q);
 
