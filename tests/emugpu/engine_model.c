@@ -20,7 +20,8 @@ static int set_key(struct model *m, const char *key, const char *value)
 	    {"memory_mib", &m->memory, MIB},         {"block_kib", &m->block, KIB},
 	    {"link_mib_s", &m->link, MIB},           {"fault_mib_s", &m->fault, MIB},
 	    {"pageable_mib_s", &m->pageable, MIB},   {"bandwidth_mib_s", &m->bandwidth, MIB},
-	    {"context_kib", &m->context_bytes, KIB}, {"time_slice_us", &m->slice_ns, 1000},
+	    {"context_kib", &m->context_bytes, KIB}, {"context_mib", &m->context_bytes, MIB},
+	    {"time_slice_us", &m->slice_ns, 1000},
 	};
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
@@ -48,7 +49,8 @@ static int check(const struct model *m, char *error, size_t size)
 		snprintf(error, size, "a model's name starts with 'Emulated ', this one is '%s'",
 		         m->name);
 	else if (!m->memory || !m->block || m->memory % m->block || !m->link || !m->fault ||
-	         !m->pageable || !m->bandwidth || !m->slice_ns || m->duplex <= 0 || m->duplex > 1)
+	         !m->pageable || !m->bandwidth || !m->context_bytes || !m->slice_ns ||
+	         m->duplex <= 0 || m->duplex > 1)
 		snprintf(error, size, "a key is missing, or memory is no multiple of the block");
 	else
 		return 0;

@@ -26,6 +26,7 @@ typedef enum {
 	NVML_ERROR_INSUFFICIENT_SIZE = 7,
 	NVML_ERROR_DRIVER_NOT_LOADED = 9,
 	NVML_ERROR_GPU_IS_LOST = 15,
+	NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
 	NVML_ERROR_UNKNOWN = 999
 } nvml_return;
 
@@ -39,6 +40,9 @@ struct nvml_memory_v2 {
 	unsigned int version;
 	unsigned long long total, reserved, free, used;
 };
+
+/* How NVML writes the version of a struct: its size, and the number above. */
+#define MEMORY_V2 ((unsigned int)sizeof(struct nvml_memory_v2) | 2U << 24)
 
 struct nvml_pci {
 	char legacy[16];
@@ -229,6 +233,8 @@ EXPORT const char *nvmlErrorString(nvml_return status)
 		return "Driver Not Loaded";
 	case NVML_ERROR_GPU_IS_LOST:
 		return "GPU is lost";
+	case NVML_ERROR_ARGUMENT_VERSION_MISMATCH:
+		return "Argument version mismatch";
 	default:
 		return "Unknown Error";
 	}
@@ -378,6 +384,8 @@ EXPORT nvml_return nvmlDeviceGetMemoryInfo_v2(nvml_device device, struct nvml_me
 	nvml_return status;
 
 	INDEX_OR_RETURN(device);
+	if (out->version != MEMORY_V2)
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
 	status = memory(index, &r);
 	if (!status) {
 		out->total = r.r[1];

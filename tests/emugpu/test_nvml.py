@@ -6,6 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 from tests.emugpu.programs import finish, go_on, line, program
 from tests.emugpu.server import EmulatedGpu
@@ -94,6 +98,64 @@ assert process.usedGpuMemory == 11 << 20  # with a MiB of context
 assert n.nvmlDeviceGetMemoryInfo(h).used == 75 << 20
 """,
         )
+
+
+@pytest.fixture
+def medium_gpu(short_dir: Path) -> Iterator[EmulatedGpu]:
+    with EmulatedGpu(short_dir / "medium", model="emu-h200-medium") as gpu:
+        yield gpu
+
+
+def test_all_that_a_process_holds_is_in_its_figure(medium_gpu: EmulatedGpu) -> None:
+    # What is made, and how many MiB of plain memory it is; a context takes 4.
+    kinds = {
+        "d.cuMemAlloc(3 * MIB)": 3,
+        "d.cuMemAllocManaged(64 * MIB, 1)": 0,
+        "d.cuMemAllocAsync(5 * MIB, 0)": 5,
+        "d.cuMemCreate(6 * MIB, prop, 0)": 6,
+        "d.cuArray3DCreate(desc)": 8,
+        "d.cuCtxCreate(None, 0, 0)": 4,
+        "d.cuMemHostAlloc(16 * MIB, 0)": 0,
+    }
+    code = f"""
+setup()
+prop = d.CUmemAllocationProp()
+prop.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+prop.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+desc = d.CUDA_ARRAY3D_DESCRIPTOR()
+desc.Width, desc.Height, desc.NumChannels = 1024, 2048, 4
+desc.Format = d.CUarray_format.CU_AD_FORMAT_UNSIGNED_INT8
+made = []
+say(os.getpid()); wait()
+for make in {list(kinds)}:
+    made.append(ok(eval(make)))
+    say(make); wait()
+"""
+    with program(medium_gpu, code) as one, program(medium_gpu, code) as other:
+        mib = {int(line(process)): 4 for process in (one, other)}
+        assert figures(medium_gpu) == mib
+        for kind, more in kinds.items():
+            go_on(one)
+            assert line(one) == kind
+            mib[one.pid] += more
+            assert figures(medium_gpu) == mib, kind
+
+
+def figures(gpu: EmulatedGpu) -> dict[int, int]:
+    """MiB of each process; what NVML says of the whole device agrees."""
+    out = ask(
+        gpu,
+        """
+used = {p.pid: p.usedGpuMemory >> 20 for p in n.nvmlDeviceGetComputeRunningProcesses_v3(h)}
+old, new = n.nvmlDeviceGetMemoryInfo(h), n.nvmlDeviceGetMemoryInfo(h, n.nvmlMemory_v2)
+assert (old.used, old.free, old.total) == (new.used, new.free, new.total)
+assert old.used + old.free == old.total == 1024 << 20
+assert old.used >> 20 == sum(used.values())
+assert error(n.nvmlDeviceGetMemoryInfo, h, 0x0200001) == "ArgumentVersionMismatch"
+print(json.dumps(used))
+""",
+    )
+    return {int(pid): mib for pid, mib in json.loads(out).items()}
 
 
 PIDS = "print(json.dumps([p.pid for p in n.nvmlDeviceGetComputeRunningProcesses(h)]))"
