@@ -88,7 +88,6 @@ CUresult emu_capture_legacy(struct emu_ctx *ctx)
 	return result;
 }
 
-/* No payload is kept: a copy from host memory reads it anew with each launch. */
 CUresult emu_capture_add(struct emu_capture *capture, const struct emu_request *request)
 {
 	if (capture->invalid)

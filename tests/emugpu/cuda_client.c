@@ -245,18 +245,21 @@ static void *callback_main(void *argument)
 	return NULL;
 }
 
-/* Takes the bytes of copies that the program does not wait for. */
+/* Takes and gives the bytes of copies that the program does not wait for. */
 static void *delivery_main(void *argument)
 {
 	int fd = (int)(intptr_t)argument;
 	struct emu_reply head;
 	struct emu_request done = {.op = EMU_HOST_CALLBACK};
 
-	/* Memory that is gone ends this with EFAULT, which a copy to it on a card would not. */
-	while (read_all(fd, &head, sizeof(head)))
-		if (!read_all(fd, (void *)(uintptr_t)head.r[0], head.payload) ||
+	/* Memory that is gone ends this with EFAULT: the server takes it for a bad address. */
+	while (read_all(fd, &head, sizeof(head))) {
+		void *host = (void *)(uintptr_t)head.r[0];
+
+		if (!write_all(fd, host, head.r[1]) || !read_all(fd, host, head.payload) ||
 		    !write_all(fd, &done, sizeof(done)))
 			break;
+	}
 	close(fd);
 	return NULL;
 }

@@ -27,7 +27,7 @@ struct emu_graph_memory {
 	unsigned graphs; /* that have it, under emu_lock */
 };
 
-/* One recorded operation of a graph. The payload of a copy is at the host address it names. */
+/* One recorded operation of a graph. None has a payload. */
 struct emu_node {
 	struct emu_node *next;
 	struct emu_request request;

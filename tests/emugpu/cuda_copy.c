@@ -1,8 +1,7 @@
 /* cuda_copy.c: the emulated libcuda: copies and memsets, synchronous and not.
  *
- * A copy from host memory has read it when the call returns. A copy to pinned
- * memory, or in a capture, is not waited for; one to pageable memory is, as the
- * real driver does.
+ * Copies with pinned memory, or in a capture, touch it when their turn comes. Copies
+ * with other memory have touched it when the call returns, as with the real driver.
  */
 #include "cuda_client.h"
 
@@ -18,16 +17,22 @@ static CUresult check_range(CUdeviceptr pointer, size_t size, unsigned access)
 
 static CUresult to_device(CUdeviceptr to, const void *from, size_t size, CUstream stream)
 {
-	struct emu_request q = {
-	    .op = EMU_WRITE,
-	    .payload = size,
-	    .arg = {0, to, size, emu_is_pinned(from, size), (uint64_t)(uintptr_t)from}};
+	bool pinned = emu_is_pinned(from, size);
+	struct emu_request q = {.op = EMU_WRITE_FROM,
+	                        .arg = {0, to, size, pinned, (uint64_t)(uintptr_t)from}};
+	struct target t;
 
-	TRY(emu_ready());
+	TRY(emu_target(stream, &t));
 	if (!size)
 		return CUDA_SUCCESS;
 	TRY(check_range(to, size, EMU_WRITABLE));
-	return emu_submit(stream, &q, from);
+	if (!pinned && !(t.stream && t.stream->capture)) {
+		q.op = EMU_WRITE;
+		q.payload = size;
+		return emu_submit(stream, &q, from);
+	}
+	TRY(emu_start_delivery());
+	return emu_submit(stream, &q, NULL);
 }
 
 static CUresult read_now(const struct target *t, void *to, struct emu_request *q)

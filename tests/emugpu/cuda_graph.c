@@ -177,7 +177,7 @@ static CUresult launch(CUgraphExec exec, CUstream stream)
 
 		if (n->memory && graph->auto_free && !n->freed)
 			TRY(emu_submit(stream, &first, NULL));
-		TRY(emu_submit(stream, &request, (void *)(uintptr_t)request.arg[4]));
+		TRY(emu_submit(stream, &request, NULL));
 	}
 	return CUDA_SUCCESS;
 }

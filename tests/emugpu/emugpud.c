@@ -108,24 +108,42 @@ void host_function(struct process *process, uint64_t function, uint64_t data)
 	pthread_mutex_lock(&emulator.lock);
 }
 
-void host_deliver(struct process *process, uint64_t address, const uint8_t *data, uint64_t size)
+/* One exchange on the connection for host memory; the lock is given up meanwhile. out: bytes to
+ * send, in: to get, one of them NULL. */
+static bool exchange(struct process *process, const struct emu_reply *head, const uint8_t *out,
+                     uint8_t *in, uint64_t size)
 {
-	struct emu_reply head = {.payload = size, .r = {address}};
 	struct emu_request done;
+	bool good;
 	int fd;
 
 	while (process->delivering)
 		pthread_cond_wait(&emulator.changed, &emulator.lock);
 	fd = process->delivery_fd;
 	if (fd < 0)
-		return;
+		return false;
 	process->delivering = true;
 	pthread_mutex_unlock(&emulator.lock);
-	if (send_all(fd, &head, sizeof(head)) && send_all(fd, data, size))
-		(void)recv_all(fd, &done, sizeof(done));
+	good = send_all(fd, head, sizeof(*head)) && (!out || send_all(fd, out, size)) &&
+	       (!in || recv_all(fd, in, size)) && recv_all(fd, &done, sizeof(done));
 	pthread_mutex_lock(&emulator.lock);
 	process->delivering = false;
 	pthread_cond_broadcast(&emulator.changed);
+	return good;
+}
+
+bool host_deliver(struct process *process, uint64_t address, const uint8_t *data, uint64_t size)
+{
+	struct emu_reply head = {.payload = size, .r = {address}};
+
+	return exchange(process, &head, data, NULL, size);
+}
+
+bool host_fetch(struct process *process, uint64_t address, uint8_t *data, uint64_t size)
+{
+	struct emu_reply head = {.r = {address, size}};
+
+	return exchange(process, &head, NULL, data, size);
 }
 
 static bool next_request(int fd, struct emu_request *q, uint8_t **payload)

@@ -107,7 +107,8 @@ struct op {
 	uint64_t arg[8];
 	uint8_t *data; /* EMU_WRITE: what to write; EMU_READ: where the reply goes */
 	uint64_t done; /* progress in bytes */
-	uint64_t delivered;
+	uint64_t
+	    delivered;   /* EMU_READ_TO: so much the client has; EMU_WRITE_FROM: so much is here */
 	uint64_t result; /* EMU_CHECKSUM so far */
 	struct event *event;
 	uint64_t generation;
@@ -298,6 +299,8 @@ uint64_t work_slice(struct engine *engine, struct op *op, bool *finished);
 void value_write(struct op *op);
 bool value_waits(const struct op *op);
 
+void op_fail(struct op *op, enum emu_status status);
+
 /* engine_exec.c */
 enum engine_kind op_engine(const struct op *op);
 int device_start(struct device *device, const struct model *model, uint32_t index);
@@ -318,7 +321,8 @@ struct event *event_find(struct process *process, uint64_t id);
 void event_release(struct event *event);
 /* emugpud.c: run a function in the client; gives the lock up while it runs. */
 void host_function(struct process *process, uint64_t function, uint64_t data);
-/* The same: bytes into its memory. */
-void host_deliver(struct process *process, uint64_t address, const uint8_t *data, uint64_t size);
+/* The same: bytes into its memory, and out of it. False: there is no such memory. */
+bool host_deliver(struct process *process, uint64_t address, const uint8_t *data, uint64_t size);
+bool host_fetch(struct process *process, uint64_t address, uint8_t *data, uint64_t size);
 
 #endif

@@ -36,6 +36,7 @@ enum engine_kind op_engine(const struct op *op)
 	case EMU_COPY:
 		return ENGINE_COMPUTE;
 	case EMU_WRITE:
+	case EMU_WRITE_FROM:
 		return ENGINE_IN;
 	case EMU_READ:
 	case EMU_READ_TO:
@@ -184,13 +185,14 @@ bool context_idle(const struct context *context, uint64_t seq)
 	return true;
 }
 
-/* Will nothing more be written to this memory of the client? */
+/* Is no copy with this memory of the client under way? */
 bool host_idle(const struct process *process, uint64_t address, uint64_t size)
 {
 	for (const struct context *c = process->contexts; c; c = c->next)
 		for (const struct stream *s = c->streams; s; s = s->next)
 			for (const struct op *op = s->first; op; op = op->next)
-				if (op->kind == EMU_READ_TO && op->arg[4] < address + size &&
+				if ((op->kind == EMU_READ_TO || op->kind == EMU_WRITE_FROM) &&
+				    op->arg[4] < address + size &&
 				    address < op->arg[4] + op->arg[2])
 					return false;
 	return true;
@@ -263,9 +265,27 @@ static void deliver(struct op *op)
 	uint64_t from = op->delivered;
 
 	op->delivered = op->done;
-	if (op->done > from && !op->stream->context->error)
-		host_deliver(op->stream->context->process, op->arg[4] + from, op->data + from,
-		             op->done - from);
+	if (op->done > from && !op->stream->context->error &&
+	    !host_deliver(op->stream->context->process, op->arg[4] + from, op->data + from,
+	                  op->done - from))
+		op_fail(op, EMU_BAD_ADDRESS);
+}
+
+/* The bytes that the next slice writes: what the link takes in that time, about. */
+static void fetch(struct engine *engine, struct op *op)
+{
+	const struct model *m = engine->device->model;
+	uint64_t speed = op->arg[3] ? m->link : m->pageable;
+	uint64_t n = (uint64_t)((double)speed * (double)m->slice_ns / 1e9) + m->block;
+
+	if (n > op->arg[2] - op->done)
+		n = op->arg[2] - op->done;
+	if (op->done < op->delivered || !n || op->stream->context->error)
+		return;
+	if (host_fetch(op->stream->context->process, op->arg[4] + op->done, op->data + op->done, n))
+		op->delivered = op->done + n;
+	else
+		op_fail(op, EMU_BAD_ADDRESS);
 }
 
 static void run(struct engine *engine, struct op *op)
@@ -278,6 +298,8 @@ static void run(struct engine *engine, struct op *op)
 	op->running = true;
 	context->running++;
 	engine->last_id = context->id;
+	if (op->kind == EMU_WRITE_FROM)
+		fetch(engine, op);
 	if (op->kind == EMU_HOST_FUNC)
 		host_function(context->process, op->arg[1], op->arg[2]);
 	else

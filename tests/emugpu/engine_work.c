@@ -44,7 +44,7 @@ static uint64_t across_time(struct device *to, struct device *from, uint64_t byt
 	return max_u64(link_time(to, bytes, 0), link_time(from, 0, bytes));
 }
 
-static void fail(struct op *op, enum emu_status status)
+void op_fail(struct op *op, enum emu_status status)
 {
 	const struct context *context = op->stream->context;
 	const struct context *whole = context->whole ? context->whole : context;
@@ -96,7 +96,7 @@ static bool touch(struct op *op, struct place *at, bool write, uint64_t *ns)
 	enum emu_status status = block_restore(at->alloc, at->index, &in, &out);
 
 	if (status) {
-		fail(op, status);
+		op_fail(op, status);
 		return false;
 	}
 	if (in)
@@ -116,7 +116,7 @@ static void store_checksum(struct op *op, uint64_t *ns)
 	uint64_t value;
 
 	if (!find(op, op->arg[4], sizeof(value), ACCESS_BOTH, &at) || at.bytes < sizeof(value)) {
-		fail(op, EMU_BAD_ADDRESS);
+		op_fail(op, EMU_BAD_ADDRESS);
 		return;
 	}
 	if (!touch(op, &at, true, ns))
@@ -149,7 +149,7 @@ static uint64_t kernel_step(struct op *op, uint64_t total, bool *finished)
 	uint64_t ns = 0;
 
 	if (!find(op, op->arg[2] + op->done, total - op->done, access, &at)) {
-		fail(op, EMU_BAD_ADDRESS);
+		op_fail(op, EMU_BAD_ADDRESS);
 		return 0;
 	}
 	if (!touch(op, &at, kernel != EMU_CHECKSUM, &ns))
@@ -184,7 +184,7 @@ static uint64_t launch_slice(struct op *op, uint64_t slice, bool *finished)
 		return 2000;
 	}
 	if (op->arg[2] % 4 || op->arg[3] > UINT64_MAX / 8) {
-		fail(op, EMU_BAD_ADDRESS);
+		op_fail(op, EMU_BAD_ADDRESS);
 		return 0;
 	}
 	/* The data of a kernel is computed in its first round, the time is spread over all. */
@@ -210,7 +210,7 @@ static uint64_t set_step(struct op *op, bool *finished)
 	struct place at;
 
 	if (!find(op, op->arg[1] + op->done, total - op->done, ACCESS_WRITE, &at)) {
-		fail(op, EMU_BAD_ADDRESS);
+		op_fail(op, EMU_BAD_ADDRESS);
 		return 0;
 	}
 	if (!touch(op, &at, true, &ns))
@@ -231,7 +231,7 @@ static uint64_t copy_step(struct op *op, bool *finished)
 
 	if (!find(op, op->arg[1] + op->done, left, ACCESS_WRITE, &to) ||
 	    !find(op, op->arg[2] + op->done, left, ACCESS_READ, &from)) {
-		fail(op, EMU_BAD_ADDRESS);
+		op_fail(op, EMU_BAD_ADDRESS);
 		return 0;
 	}
 	bytes = to.bytes < from.bytes ? to.bytes : from.bytes;
@@ -255,15 +255,17 @@ static uint64_t copy_step(struct op *op, bool *finished)
 static uint64_t transfer_step(struct op *op, uint64_t total, bool *finished)
 {
 	struct device *device;
-	bool write = op->kind == EMU_WRITE;
+	bool write = op->kind != EMU_READ && op->kind != EMU_READ_TO;
 	struct place at;
 	uint64_t ns = 0;
 
 	if (!find(op, op->arg[1] + op->done, total - op->done, write ? ACCESS_WRITE : ACCESS_READ,
 	          &at)) {
-		fail(op, EMU_BAD_ADDRESS);
+		op_fail(op, EMU_BAD_ADDRESS);
 		return 0;
 	}
+	if (op->kind == EMU_WRITE_FROM && at.bytes > op->delivered - op->done)
+		at.bytes = op->delivered - op->done;
 	device = at.alloc->device;
 	if (write) {
 		if (!touch(op, &at, true, &ns))
@@ -291,7 +293,7 @@ static uint64_t prefetch_step(struct op *op, bool *finished)
 
 	if (!find(op, op->arg[1] + op->done, op->arg[2] - op->done, ACCESS_BOTH, &at) ||
 	    !at.alloc->managed) {
-		fail(op, EMU_BAD_ADDRESS);
+		op_fail(op, EMU_BAD_ADDRESS);
 		return 0;
 	}
 	/* No room, or a kernel at work on the block, is no error of a prefetch: the block stays
@@ -319,7 +321,7 @@ void value_write(struct op *op)
 	uint64_t ns = 0;
 
 	if (!find_value(op, ACCESS_WRITE, &at))
-		fail(op, EMU_BAD_ADDRESS);
+		op_fail(op, EMU_BAD_ADDRESS);
 	else if (touch(op, &at, true, &ns))
 		memcpy(block_data(at.alloc, at.index) + at.offset, &op->arg[2], op->arg[3]);
 }
@@ -363,6 +365,7 @@ static uint64_t step(struct op *op, uint64_t slice, bool *finished)
 	case EMU_COPY:
 		return copy_step(op, finished);
 	case EMU_WRITE:
+	case EMU_WRITE_FROM:
 	case EMU_READ:
 	case EMU_READ_TO:
 		return transfer_step(op, op->arg[2], finished);
@@ -382,6 +385,7 @@ static bool empty(const struct op *op)
 	case EMU_COPY:
 		return !op->arg[3];
 	case EMU_WRITE:
+	case EMU_WRITE_FROM:
 	case EMU_READ:
 	case EMU_READ_TO:
 	case EMU_PREFETCH:
@@ -397,7 +401,8 @@ uint64_t work_slice(struct engine *engine, struct op *op, bool *finished)
 	uint64_t slice = engine->device->model->slice_ns, ns = 0;
 
 	*finished = empty(op);
-	while (!*finished && ns < slice && !context->error && !context->process->dead)
+	while (!*finished && ns < slice && !context->error && !context->process->dead &&
+	       !(op->kind == EMU_WRITE_FROM && op->done == op->delivered))
 		ns += step(op, slice, finished);
 	if (context->error || context->process->dead)
 		*finished = true;

@@ -72,19 +72,19 @@ enum emu_op {
 	EMU_INJECT,      /* arg0 device, arg1 enum emu_fault */
 	EMU_ASYNC = 0x100, /* from here on: no reply; arg0 stream */
 	EMU_LAUNCH,        /* arg1 kernel, arg2.. parameters */
-	/* arg1 pointer, arg2 bytes, arg3 = 1: from pinned memory, arg4 its address; payload */
-	EMU_WRITE,
-	EMU_COPY,         /* arg1 to, arg2 from, arg3 bytes */
-	EMU_SET,          /* arg1 pointer, arg2 value, arg3 width, arg4 count */
-	EMU_PREFETCH,     /* arg1 pointer, arg2 bytes, arg3 to device (1) or host (0) */
-	EMU_RECORD,       /* arg1 event; arg2 = 1: of the whole context */
-	EMU_WAIT,         /* arg1 event */
-	EMU_HOST_FUNC,    /* arg1 function, arg2 data, in the client */
-	EMU_FREE_ORDERED, /* arg1 pointer */
-	EMU_GRAPH_ALLOC,  /* arg1 pointer: the memory is there from now on */
-	EMU_WRITE_VALUE,  /* arg1 pointer, arg2 value, arg3 width */
-	EMU_WAIT_VALUE,   /* arg1 pointer, arg2 value, arg3 width, arg4 enum emu_condition */
-	EMU_READ_TO       /* as EMU_READ, and arg4 address in the client, which gets the bytes */
+	EMU_WRITE,         /* arg1 pointer, arg2 bytes, arg3 = 1: from pinned memory; payload */
+	EMU_COPY,          /* arg1 to, arg2 from, arg3 bytes */
+	EMU_SET,           /* arg1 pointer, arg2 value, arg3 width, arg4 count */
+	EMU_PREFETCH,      /* arg1 pointer, arg2 bytes, arg3 to device (1) or host (0) */
+	EMU_RECORD,        /* arg1 event; arg2 = 1: of the whole context */
+	EMU_WAIT,          /* arg1 event */
+	EMU_HOST_FUNC,     /* arg1 function, arg2 data, in the client */
+	EMU_FREE_ORDERED,  /* arg1 pointer */
+	EMU_WRITE_FROM, /* as EMU_WRITE without a payload: it is fetched from arg4, in the client */
+	EMU_GRAPH_ALLOC, /* arg1 pointer: the memory is there from now on */
+	EMU_WRITE_VALUE, /* arg1 pointer, arg2 value, arg3 width */
+	EMU_WAIT_VALUE,  /* arg1 pointer, arg2 value, arg3 width, arg4 enum emu_condition */
+	EMU_READ_TO      /* as EMU_READ, and arg4 address in the client, which gets the bytes */
 };
 
 enum emu_role {
@@ -92,8 +92,7 @@ enum emu_role {
 	EMU_ROLE_THREAD,
 	EMU_ROLE_CALLBACK, /* the server asks for host functions: struct emu_reply, r0, r1 */
 	EMU_ROLE_MONITOR,
-	EMU_ROLE_DELIVERY /* the server sends bytes for host memory: struct emu_reply, r0, payload
-	                   */
+	EMU_ROLE_DELIVERY /* the server sends bytes for host memory or, r1, asks for so many: r0 */
 };
 
 /* What memory was made as. Only managed memory leaves the device. */

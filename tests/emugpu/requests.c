@@ -346,6 +346,7 @@ static bool serve_read(struct connection *c, const struct emu_request *q)
 static bool serve_async(struct connection *c, const struct emu_request *q, uint8_t *payload)
 {
 	struct stream *stream = stream_find(c->process, q->arg[0]);
+	bool with_host = q->op == EMU_READ_TO || q->op == EMU_WRITE_FROM;
 	struct event *event;
 	struct op *op;
 
@@ -355,10 +356,10 @@ static bool serve_async(struct connection *c, const struct emu_request *q, uint8
 	}
 	c->process->received++;
 	pthread_cond_broadcast(&emulator.changed);
-	if (q->op == EMU_READ_TO && q->arg[2] < EMU_MAX_PAYLOAD)
+	if (with_host && q->arg[2] < EMU_MAX_PAYLOAD)
 		payload = malloc(q->arg[2] + 1);
 	if (!stream || c->process->dead || (q->op == EMU_WRITE && q->payload != q->arg[2]) ||
-	    (q->op == EMU_READ_TO && !payload)) {
+	    (with_host && !payload)) {
 		free(payload);
 		return true;
 	}

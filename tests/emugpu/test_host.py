@@ -70,8 +70,24 @@ stream = ok(d.cuStreamCreate(1))
 gate = Gate(stream)
 ok(d.cuMemcpyHtoDAsync(p, host, 4 * n, stream))
 assert error(d.cuStreamQuery(stream)) == "NOT_READY"
+source[5] = 6  # it is read when its turn comes, not before
 gate.open(); ok(d.cuStreamSynchronize(stream))
 assert words(p, n) == source[:]
+# Work on the host that was ordered before it is in it.
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def write(_):
+    source[n - 1] = 99
+address = ctypes.cast(write, ctypes.c_void_p).value
+ok(d.cuLaunchHostFunc(stream, d.CUhostFn(address), 0))
+ok(d.cuMemcpyHtoDAsync(p, host, 4 * n, stream)); ok(d.cuStreamSynchronize(stream))
+assert words(int(p) + 4 * n - 4, 1) == [99]
+# Other memory has been read when the call returns.
+pageable = ctypes.create_string_buffer(b"1234", 4)
+gate = Gate(stream)
+ok(d.cuMemcpyHtoDAsync(p, ctypes.addressof(pageable), 4, stream))
+pageable.raw = b"5678"
+gate.open(); ok(d.cuStreamSynchronize(stream))
+assert words(p, 1) == [int.from_bytes(b"1234", "little")]
 """,
     )
 
@@ -98,6 +114,28 @@ A = d.CUpointer_attribute
 host = ok(d.cuMemHostAlloc(4096, 2))
 assert ok(d.cuMemHostGetFlags(host)) == 2
 assert int(ok(d.cuPointerGetAttribute(A.CU_POINTER_ATTRIBUTE_DEVICE_POINTER, host))) == int(host)
+""",
+    )
+
+
+def test_memory_that_is_gone_is_a_bad_address(emulated_gpu: EmulatedGpu) -> None:
+    run(
+        emulated_gpu,
+        GATE
+        + """
+import mmap
+p = ok(d.cuMemAlloc(8192))
+block = mmap.mmap(-1, 8192)
+at = ctypes.addressof(ctypes.c_char.from_buffer(block))
+ok(d.cuMemHostRegister(at, 8192, 0))
+libc = ctypes.CDLL(None)
+stream = ok(d.cuStreamCreate(1))
+gate = Gate(stream)
+ok(d.cuMemcpyHtoDAsync(p, at, 8192, stream))
+assert libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(8192)) == 0
+gate.open()
+assert error(d.cuStreamSynchronize(stream)) == "ILLEGAL_ADDRESS"
+os._exit(0)
 """,
     )
 
