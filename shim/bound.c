@@ -18,7 +18,7 @@
 #define MARKS 16
 #define FIRST_WINDOW 16
 #define LAST_WINDOW (1 << 20)
-#define MAX_DRAW 64
+#define MAX_DRAW 512
 #define PAUSE_US 50
 #define LONG_PAUSE_US 1000
 

@@ -1,21 +1,26 @@
 """Do frameworks compute the same, and as fast, under the interposer as on the bare driver?
 
 `python -m tests.gpu.check_frameworks [--only NAME,...] [--kinds frameworks,native,ddp]`
-on a machine with a GPU, as root: runs every program bare and as the only job of
-the daemon, twice by turns. Prints a table; writes frameworks.json in $OUT or
-build/bench. Exit status 1 if a program failed or a digest differs.
+on a machine with a GPU, as root. A framework's program runs once bare and once as
+the only job of the daemon, both loaded at once, and they are timed by turns in
+short segments: the ratio is the median over pairs of neighbouring segments, so
+drift of the machine cancels out. The others run whole, twice by turns. Prints a
+table; writes frameworks.json in $OUT or build/bench. Exit status 1 if a program
+failed or a digest differs.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tests.gpu.build import BuildError, build
-from tests.gpu.commands import speed, workload
+from tests.gpu.commands import segments, speed
 from tests.gpu.jobs import (
     ONE_GPU,
     Job,
@@ -29,6 +34,7 @@ from tests.gpu.jobs import (
 from tests.gpu.workloads import WORKLOADS
 
 MEMORY = "8GiB"
+MODES = ("bare", "interposed")
 KINDS = ("frameworks", "native", "ddp")
 NATIVE = ("static", "ptds")
 TIMEOUT_S = 100.0  # a framework may compile
@@ -41,7 +47,9 @@ class Case:
     name: str
     command: list[str]
     on_all: bool = False
+    by_turns: bool = False  # timed in segments
     runs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    ratios: list[float] = field(default_factory=list)  # of pairs of segments
     error: str = ""
     took_s: float = 0.0
 
@@ -64,6 +72,8 @@ class Case:
 
     @property
     def ratio(self) -> float | None:
+        if self.ratios:
+            return round(statistics.median(self.ratios), 4)
         bare, shared = self.best("bare"), self.best("interposed")
         return round(shared / bare, 4) if bare and shared else None
 
@@ -72,12 +82,12 @@ def make_cases(kinds: Sequence[str], only: Sequence[str], seconds: float) -> lis
     """The chosen programs. A C program that cannot be built fails as a case."""
     cases: list[Case] = []
     if "frameworks" in kinds:
-        cases += [Case(name, workload(name, seconds)) for name in WORKLOADS]
+        cases += [Case(name, segments(name, seconds), by_turns=True) for name in WORKLOADS]
     if "native" in kinds:
-        cases += [native_case(name, seconds) for name in NATIVE if not only or name in only]
+        cases += [native_case(name, 4 * seconds) for name in NATIVE if not only or name in only]
     if "ddp" in kinds:
         cases.append(
-            Case("ddp", python("-m", "tests.gpu.ddp", "--seconds", str(seconds)), on_all=True)
+            Case("ddp", python("-m", "tests.gpu.ddp", "--seconds", str(4 * seconds)), on_all=True)
         )
     return [case for case in cases if not only or case.name in only]
 
@@ -89,39 +99,85 @@ def native_case(name: str, seconds: float) -> Case:
         return Case(name, [], error=str(fault)[-3000:])
 
 
-def run_once(share: Sharing, case: Case, mode: str) -> None:
-    """One run of a program. JobFailed: it failed, or ran on the wrong driver."""
+def start(share: Sharing, case: Case, mode: str) -> Job:
     env = {} if case.on_all else ONE_GPU
     label = f"{case.name}, {mode}"
-    started = time.monotonic()
     if mode == "bare":
-        job = Job.start(label, case.command, env)
-    else:
-        gpus = range(len(share.devices())) if case.on_all else range(1)
-        job = share.tenant(label, "lock:on", case.command, env, ",".join(map(str, gpus)))
-    try:
-        run = job.result(TIMEOUT_S)
-        if run["interposed"] != (mode == "interposed"):
-            raise job.failed(f"has interposed={run['interposed']}")
-    finally:
-        case.took_s += time.monotonic() - started
+        return Job.start(label, case.command, env)
+    gpus = range(len(share.devices())) if case.on_all else range(1)
+    return share.tenant(label, "lock:on", case.command, env, ",".join(map(str, gpus)))
+
+
+def result_of(share: Sharing, job: Job, mode: str) -> dict[str, Any]:
+    """What a program printed last. JobFailed: it failed, or ran on the wrong driver."""
+    run = job.result(TIMEOUT_S)
+    if run["interposed"] != (mode == "interposed"):
+        raise job.failed(f"has interposed={run['interposed']}")
     if mode == "interposed":
         run["usage"] = share.usage(job)
-    run["took_s"] = round(time.monotonic() - started, 1)
+    return run
+
+
+def run_once(share: Sharing, case: Case, mode: str) -> None:
+    """One whole run of a program."""
+    started = time.monotonic()
+    job = start(share, case, mode)
+    try:
+        run = result_of(share, job, mode)
+    finally:
+        case.took_s += time.monotonic() - started
     case.runs.setdefault(mode, []).append(run)
-    print(f"{label}: {run['steps_s']} steps/s, {run['took_s']} s", flush=True)
+    print(f"{job.name}: {run['steps_s']} steps/s", flush=True)
+
+
+def run_segments(share: Sharing, case: Case, pairs: int) -> None:
+    """Both kinds at once, one of them computing at a time."""
+    jobs = {mode: start(share, case, mode) for mode in MODES}
+    rates: dict[str, list[float]] = {mode: [] for mode in MODES}
+    ends = dict.fromkeys(MODES, 0)
+    try:
+        for mode in [mode for _ in range(pairs) for mode in MODES]:
+            while (line := step_line(jobs[mode], ends, mode)) != "ready":
+                pass
+            jobs[mode].go()
+            while not (line := step_line(jobs[mode], ends, mode)).startswith("{"):
+                pass
+            rates[mode].append(speed(json.loads(line)))
+        for mode, job in jobs.items():
+            job.end_input()
+            case.runs[mode] = [result_of(share, job, mode) | {"steps_s": max(rates[mode])}]
+    finally:
+        for job in jobs.values():
+            job.stop()
+    case.ratios = [b / a for a, b in zip(*rates.values(), strict=True)]
+    print(f"{case.name}: ratio {case.ratio} of {rates}", flush=True)
+
+
+def step_line(job: Job, ends: dict[str, int], mode: str) -> str:
+    line, ends[mode] = job.next_line(ends[mode], TIMEOUT_S)
+    return line
 
 
 def run_pair(share: Sharing, case: Case) -> None:
     """Bare, then interposed; a failure is kept and printed."""
-    for mode in ("bare", "interposed"):
-        if case.error:
-            return
-        try:
+    if case.error:
+        return
+    try:
+        for mode in MODES:
             run_once(share, case, mode)
-        except JobFailed as fault:
-            case.error = str(fault)
-            print(f"FAILED: {fault}", flush=True)
+    except JobFailed as fault:
+        case.error = str(fault)
+        print(f"FAILED: {fault}", flush=True)
+
+
+def run_by_turns(share: Sharing, case: Case, pairs: int) -> None:
+    started = time.monotonic()
+    try:
+        run_segments(share, case, pairs)
+    except JobFailed as fault:
+        case.error = str(fault)
+        print(f"FAILED: {fault}", flush=True)
+    case.took_s = time.monotonic() - started
 
 
 def report(cases: Sequence[Case]) -> None:
@@ -138,7 +194,7 @@ def print_cases(cases: Sequence[Case]) -> None:
             [
                 *(case.name, case.good, "failed" if case.error else case.equal, digest),
                 *(case.best("bare"), case.best("interposed"), case.ratio),
-                *(len(case.runs.get("interposed", [])), round(case.took_s, 1)),
+                *(len(case.ratios) or len(case.runs.get("interposed", [])), round(case.took_s, 1)),
             ]
         )
     head = ["program", "good", "digests equal", "digest"]
@@ -146,9 +202,16 @@ def print_cases(cases: Sequence[Case]) -> None:
     print_table(head, rows)
 
 
-def run_cases(share: Sharing, cases: Sequence[Case], rounds: int, limit_s: float) -> None:
-    """All programs once, then again while there is time."""
+def run_cases(
+    share: Sharing, cases: Sequence[Case], rounds: int, pairs: int, limit_s: float
+) -> None:
+    """All programs once, then those that run whole again while there is time."""
     end = time.monotonic() + limit_s
+    for case in [case for case in cases if case.by_turns]:
+        if time.monotonic() < end:
+            run_by_turns(share, case, pairs)
+            report(cases)
+    cases = [case for case in cases if not case.by_turns]
     for done in range(rounds):
         for case in cases:
             pair_s = case.took_s / done if done else 0.0
@@ -156,15 +219,15 @@ def run_cases(share: Sharing, cases: Sequence[Case], rounds: int, limit_s: float
                 print(f"no time for round {done + 1} of {case.name}", flush=True)
                 continue
             run_pair(share, case)
-            report(cases)
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="names, with commas between")
     parser.add_argument("--kinds", default="frameworks,native", help=f"of {', '.join(KINDS)}")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each timed part")
-    parser.add_argument("--rounds", type=int, default=2, help="pairs of runs, bare and interposed")
+    parser.add_argument("--seconds", type=float, default=0.7, help="of each timed part")
+    parser.add_argument("--pairs", type=int, default=12, help="of segments, bare and interposed")
+    parser.add_argument("--rounds", type=int, default=2, help="of programs that run whole")
     parser.add_argument("--limit", type=float, default=480.0, help="start nothing after so many s")
     return parser.parse_args()
 
@@ -176,7 +239,7 @@ def main() -> int:
     if not cases:
         raise SystemExit("no such program")
     with sharing(MEMORY) as share:
-        run_cases(share, cases, chosen.rounds, chosen.limit)
+        run_cases(share, cases, chosen.rounds, chosen.pairs, chosen.limit)
     print_cases(cases)
     report(cases)
     return 0 if all(case.good for case in cases) else 1

@@ -17,6 +17,11 @@ def workload(name: str, seconds: float, steps: int = 0, ready: bool = False) -> 
     return [*command, "--steps", str(steps), *(["--ready"] if ready else [])]
 
 
+def segments(name: str, seconds: float) -> list[str]:
+    """A program of workloads.py that times a part for each line it reads."""
+    return [*workload(name, seconds), "--segments"]
+
+
 def launch(seconds: float, ready: bool = False) -> list[str]:
     return [str(build("launch")), str(KERNELS), str(seconds), *(["ready"] if ready else [])]
 

@@ -96,6 +96,18 @@ class Job:
                 raise self.failed(f"was not ready after {timeout:g} s")
             time.sleep(0.01)
 
+    def next_line(self, after: int, timeout: float = TIMEOUT_S) -> tuple[str, int]:
+        """The first whole line behind so many bytes of its output, and where it ends."""
+        end = time.monotonic() + timeout
+        while True:
+            data = os.pread(self.out.fileno(), 1 << 20, after)
+            if b"\n" in data:
+                line = data[: data.index(b"\n") + 1]
+                return line.decode().strip(), after + len(line)
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise self.failed("printed no further line")
+            time.sleep(0.005)
+
     def go(self) -> None:
         """Let it go on after `ready`. One that has died says so in finish()."""
         assert self.process.stdin is not None

@@ -291,18 +291,18 @@ def measure_speed(work: Workload, batch: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def wait_for_go() -> None:
-    """Say that the timed part can begin and wait for a line."""
+def wait_for_go() -> bool:
+    """Say that the timed part can begin and wait for a line; false at the end of the input."""
     print("ready", flush=True)
-    sys.stdin.readline()
+    return bool(sys.stdin.readline())
 
 
 def is_interposed() -> bool:
     return "libgpulease.so" in Path("/proc/self/maps").read_text()
 
 
-def run(name: str, steps: int, seconds: float, ready: bool) -> dict[str, Any]:
-    """Run one workload. steps: 0 for its own number."""
+def run(name: str, steps: int, seconds: float, ready: bool, segments: bool) -> dict[str, Any]:
+    """Run one workload. steps: 0 for its own number. segments: a timed part for each line."""
     started = time.perf_counter()
     work = WORKLOADS[name]()
     steps = steps or work.steps
@@ -317,6 +317,8 @@ def run(name: str, steps: int, seconds: float, ready: bool) -> dict[str, Any]:
     for data in work.outputs():
         digest.update(data)
     batch = steps_in(work, BATCH_S) if seconds else 1
+    while segments and wait_for_go():
+        print(json.dumps(measure_speed(work, batch, seconds)), flush=True)
     if ready:
         wait_for_go()
     report = {
@@ -327,7 +329,7 @@ def run(name: str, steps: int, seconds: float, ready: bool) -> dict[str, Any]:
         "ms_first": round((first - started) * 1e3, 1),
         "interposed": is_interposed(),
     }
-    return report | measure_speed(work, batch, seconds) | work.about
+    return report | measure_speed(work, batch, 0 if segments else seconds) | work.about
 
 
 def main() -> None:
@@ -336,8 +338,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=0, help="before the digest; 0: its own number")
     parser.add_argument("--seconds", type=float, default=4.0, help="of the timed part")
     parser.add_argument("--ready", action="store_true", help="print ready, wait for a line, time")
+    parser.add_argument("--segments", action="store_true", help="time a part for each line")
     chosen = parser.parse_args()
-    report = run(chosen.name, chosen.steps, chosen.seconds, chosen.ready)
+    report = run(chosen.name, chosen.steps, chosen.seconds, chosen.ready, chosen.segments)
     print(json.dumps(report), flush=True)
 
 
