@@ -1,12 +1,9 @@
 /* cuda_memory.c: the emulated libcuda: allocation, pointer attributes and prefetches. */
 #include "cuda_client.h"
 
-#define DEVICE_FIRST UINT64_C(0x20000000000)
-#define DEVICE_LAST UINT64_C(0x40000000000)
-
 bool emu_is_device(uint64_t pointer)
 {
-	return pointer >= DEVICE_FIRST && pointer < DEVICE_LAST;
+	return pointer >= EMU_FIRST_ADDRESS && pointer < EMU_LAST_ADDRESS;
 }
 
 CUresult emu_allocate(CUdeviceptr *out, size_t size, enum emu_memory kind)

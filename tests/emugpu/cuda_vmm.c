@@ -5,7 +5,6 @@
 #include "cuda_client.h"
 
 #define GRANULARITY (UINT64_C(2) << 20)
-#define RESERVE_LAST (UINT64_C(1) << 40)
 
 static bool whole(uint64_t size)
 {
@@ -46,8 +45,6 @@ EXPORT CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignm
 	TRY(emu_ready());
 	if (!out || flags || !whole(size) || (alignment & (alignment - 1)))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (size > RESERVE_LAST || alignment > RESERVE_LAST)
-		return CUDA_ERROR_OUT_OF_MEMORY;
 	TRY(emu_call(&q, &r, NULL));
 	*out = r.r[0];
 	return CUDA_SUCCESS;

@@ -16,7 +16,7 @@ struct emulator emulator = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .changed = PTHREAD_COND_INITIALIZER,
     .next_id = 1,
-    .next_pointer = UINT64_C(0x20000000000),
+    .next_pointer = EMU_FIRST_ADDRESS,
     .trace = -1,
 };
 

@@ -31,6 +31,11 @@ uint64_t vmm_reserve(struct process *process, uint64_t size, uint64_t alignment)
 
 	if (!r)
 		return 0;
+	if (size > EMU_LAST_ADDRESS - emulator.next_pointer ||
+	    alignment > EMU_LAST_ADDRESS - emulator.next_pointer - size) {
+		free(r);
+		return 0;
+	}
 	*r = (struct reservation){process->reservations, take_addresses(size, alignment), size};
 	process->reservations = r;
 	return r->base;

@@ -15,12 +15,15 @@
 #define EMU_MAX_PAYLOAD (UINT64_C(1) << 32)
 #define EMU_MAX_DEVICES 16
 
+/* Device pointers are numbers between these; nothing is mapped there in any process. */
+#define EMU_FIRST_ADDRESS UINT64_C(0x20000000000)
+#define EMU_LAST_ADDRESS UINT64_C(0x400000000000)
+
 enum emu_op {
 	EMU_HELLO = 1,  /* arg0 role, arg1 process token -> r0 devices */
 	EMU_DEVICE,     /* arg0 device -> payload struct emu_device_info */
 	EMU_MEM_INFO,   /* arg0 device -> r0 free, r1 total, r2 used by processes */
-	EMU_CTX_CREATE, /* arg0 device, arg1 primary, arg2 ctx that it is a part of or 0 -> r0 ctx
-	                 */
+	EMU_CTX_CREATE, /* arg0 device, arg1 primary, arg2 its whole or 0 -> r0 ctx */
 	EMU_CTX_DESTROY,
 	EMU_CTX_SYNC,      /* arg0 ctx */
 	EMU_STREAM_CREATE, /* arg0 ctx, arg1 non-blocking -> r0 stream */
@@ -33,8 +36,9 @@ enum emu_op {
 	EMU_EVENT_QUERY, /* arg0 event -> r0 recorded ever, r1 time ns */
 	EMU_ALLOC,       /* arg0 ctx, arg1 bytes, arg2 enum emu_memory -> r0 pointer */
 	EMU_FREE,        /* arg0 ctx, arg1 pointer; waits for the context */
-	EMU_RANGE, /* arg0 pointer -> r0 base, r1 size, r2 enum emu_memory, r3 ctx, r4 device */
-	EMU_CHECK, /* arg0 pointer, arg1 bytes, arg2 access: may all of it be used so? */
+	EMU_RANGE,     /* arg0 pointer -> r0 base, r1 size, r2 enum emu_memory, r3 ctx, r4 device */
+	EMU_CHECK,     /* arg0 pointer, arg1 bytes, arg2 access: may all of it be used so? */
+	EMU_HOST_IDLE, /* arg0 address in the client, arg1 bytes; until no copy goes on there */
 	EMU_VMM_RESERVE,   /* arg0 bytes, arg1 alignment -> r0 address */
 	EMU_VMM_UNRESERVE, /* arg0 address, arg1 bytes */
 	EMU_VMM_CREATE,    /* arg0 device, arg1 bytes -> r0 handle */
@@ -45,8 +49,7 @@ enum emu_op {
 	EMU_VMM_UNMAP,     /* arg0 address, arg1 bytes */
 	EMU_VMM_PROTECT,   /* arg0 address, arg1 bytes, arg2 device, arg3 access */
 	EMU_VMM_ACCESS,    /* arg0 address, arg1 device -> r0 access */
-	EMU_GRAPH_RESERVE, /* arg0 device, arg1 bytes -> r0 pointer of memory that a graph will have
-	                    */
+	EMU_GRAPH_RESERVE, /* arg0 device, arg1 bytes -> r0 pointer, for a graph */
 	EMU_GRAPH_BACK,    /* arg0 pointer, arg1 enum emu_backing */
 	EMU_GRAPH_CANCEL,  /* arg0 pointer: the launch that it was backed for does not happen */
 	EMU_GRAPH_DROP,    /* arg0 pointer: no graph has it any more */
@@ -61,10 +64,8 @@ enum emu_op {
 	EMU_POOL_ALLOC,    /* arg0 ctx, arg1 bytes, arg2 pool -> r0 pointer */
 	EMU_POOL_TRIM,     /* arg0 pool, arg1 bytes to keep */
 	EMU_POOL_GET,      /* arg0 pool, arg1 enum emu_pool_value -> r0 */
-	EMU_POOL_SET, /* arg0 pool, arg1 enum emu_pool_value, arg2: a threshold, or a high mark to 0
-	               */
-	EMU_READ,     /* arg0 stream, arg1 pointer, arg2 bytes, arg3 = 1: pinned -> payload */
-	EMU_HOST_IDLE, /* arg0 address in the client, arg1 bytes; until no EMU_READ_TO goes there */
+	EMU_POOL_SET,      /* arg0 pool, arg1 enum emu_pool_value, arg2 to what */
+	EMU_READ,          /* arg0 stream, arg1 pointer, arg2 bytes, arg3 = 1: pinned -> payload */
 	EMU_HOST_CALLBACK, /* role callback: reply of the client that the function has returned */
 	EMU_PROCESSES,     /* arg0 device -> payload struct emu_process_info[] */
 	EMU_UTILIZATION, /* arg0 device -> r0 busy ns ever, r1 now ns, r2 moved in, r3 moved out */

@@ -16,7 +16,7 @@ void wait_change(void)
 	pthread_cond_wait(&emulator.changed, &emulator.lock);
 }
 
-static enum emu_status context_status(const struct context *context)
+enum emu_status context_status(const struct context *context)
 {
 	return context->error ? context->error : context->device->error;
 }
@@ -236,73 +236,6 @@ static bool serve_event(struct connection *c, const struct emu_request *q)
 	return reply(c, status, (uint64_t[5]){event->issued, event->time_ns});
 }
 
-static bool serve_alloc(struct connection *c, const struct emu_request *q)
-{
-	struct context *context = context_find(c->process, q->arg[0]);
-	struct alloc *alloc = NULL;
-	enum emu_status status;
-
-	if (!context)
-		return reply(c, EMU_INVALID, NULL);
-	status = context_status(context);
-	if (!status)
-		status = alloc_create(context, q->arg[1], (enum emu_memory)q->arg[2], &alloc);
-	return reply(c, status, (uint64_t[5]){alloc ? alloc->base : 0});
-}
-
-/* As cuMemFree does: after everything that was submitted to the context. */
-static bool serve_free(struct connection *c, const struct emu_request *q)
-{
-	enum emu_status status = wait_context(c->process, q->arg[0]);
-	struct context *context = context_find(c->process, q->arg[0]);
-	struct alloc *alloc = context ? alloc_find(c->process, q->arg[1]) : NULL;
-
-	if (!alloc || alloc->base != q->arg[1] || alloc == context->overhead)
-		return reply(c, status ? status : EMU_INVALID, NULL);
-	alloc->graph.unfreed = false;
-	if (alloc->kind == EMU_GRAPH)
-		graph_freed(alloc);
-	else if (alloc->pool)
-		pool_free(alloc);
-	else
-		alloc_free(alloc);
-	pools_synchronized(c->process);
-	pthread_cond_broadcast(&emulator.changed);
-	return reply(c, status, NULL);
-}
-
-static bool serve_range(struct connection *c, const struct emu_request *q)
-{
-	struct range range;
-	uint64_t r[5];
-
-	if (!range_at(c->process, q->arg[0], &range))
-		return reply(c, EMU_INVALID, NULL);
-	r[0] = range.base;
-	r[1] = range.size;
-	r[2] = range.mapping && range.mapping->context ? EMU_IMPORTED : range.alloc->kind;
-	r[3] = range.alloc->context ? range.alloc->context->id : 0;
-	r[4] = range.alloc->device->index;
-	return reply(c, EMU_OK, r);
-}
-
-/* A copy may span mappings that lie side by side. */
-static bool serve_check(struct connection *c, const struct emu_request *q)
-{
-	uint64_t pointer = q->arg[0], left = q->arg[1];
-	struct range range;
-
-	while (left && range_at(c->process, pointer, &range)) {
-		if ((range.access & q->arg[2]) != q->arg[2])
-			break;
-		if (range.bytes > left)
-			range.bytes = left;
-		pointer += range.bytes;
-		left -= range.bytes;
-	}
-	return reply(c, left ? EMU_INVALID : EMU_OK, NULL);
-}
-
 static struct op *new_op(const struct emu_request *q, uint8_t *data)
 {
 	struct op *op = calloc(1, sizeof(*op));
@@ -380,6 +313,24 @@ static bool serve_async(struct connection *c, const struct emu_request *q, uint8
 	return true;
 }
 
+/* What only processes ask for. */
+static const struct {
+	enum emu_op first, last;
+	bool (*by)(struct connection *c, const struct emu_request *q);
+} served[] = {
+    {EMU_CTX_CREATE, EMU_CTX_CREATE, create_context},
+    {EMU_CTX_DESTROY, EMU_STREAM_CREATE, serve_context},
+    {EMU_STREAM_DESTROY, EMU_STREAM_QUERY, serve_stream},
+    {EMU_EVENT_CREATE, EMU_EVENT_CREATE, serve_context},
+    {EMU_EVENT_DESTROY, EMU_EVENT_QUERY, serve_event},
+    {EMU_ALLOC, EMU_HOST_IDLE, serve_memory},
+    {EMU_VMM_RESERVE, EMU_VMM_ACCESS, serve_vmm},
+    {EMU_GRAPH_RESERVE, EMU_GRAPH_RESET, serve_graph},
+    {EMU_IPC_EXPORT, EMU_IPC_CLOSE, serve_ipc},
+    {EMU_POOL_CREATE, EMU_POOL_SET, serve_pool},
+    {EMU_READ, EMU_READ, serve_read},
+};
+
 bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
 {
 	if (q->op > EMU_ASYNC && c->process) {
@@ -407,67 +358,8 @@ bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
 		return false;
 	while (c->process->received < q->sent && !c->process->dead)
 		wait_change();
-	switch (q->op) {
-	case EMU_CTX_CREATE:
-		return create_context(c, q);
-	case EMU_CTX_DESTROY:
-	case EMU_CTX_SYNC:
-	case EMU_STREAM_CREATE:
-	case EMU_EVENT_CREATE:
-		return serve_context(c, q);
-	case EMU_STREAM_DESTROY:
-	case EMU_STREAM_SYNC:
-	case EMU_STREAM_QUERY:
-		return serve_stream(c, q);
-	case EMU_EVENT_DESTROY:
-	case EMU_EVENT_SYNC:
-	case EMU_EVENT_QUERY:
-		return serve_event(c, q);
-	case EMU_ALLOC:
-		return serve_alloc(c, q);
-	case EMU_FREE:
-		return serve_free(c, q);
-	case EMU_RANGE:
-		return serve_range(c, q);
-	case EMU_CHECK:
-		return serve_check(c, q);
-	case EMU_HOST_IDLE:
-		while (!host_idle(c->process, q->arg[0], q->arg[1]) && !c->process->dead)
-			wait_change();
-		return reply(c, EMU_OK, NULL);
-	case EMU_GRAPH_RESERVE:
-	case EMU_GRAPH_BACK:
-	case EMU_GRAPH_CANCEL:
-	case EMU_GRAPH_DROP:
-	case EMU_GRAPH_TRIM:
-	case EMU_GRAPH_GET:
-	case EMU_GRAPH_RESET:
-		return serve_graph(c, q);
-	case EMU_IPC_EXPORT:
-	case EMU_IPC_OPEN:
-	case EMU_IPC_CLOSE:
-		return serve_ipc(c, q);
-	case EMU_POOL_CREATE:
-	case EMU_POOL_DESTROY:
-	case EMU_POOL_ALLOC:
-	case EMU_POOL_TRIM:
-	case EMU_POOL_GET:
-	case EMU_POOL_SET:
-		return serve_pool(c, q);
-	case EMU_VMM_RESERVE:
-	case EMU_VMM_UNRESERVE:
-	case EMU_VMM_CREATE:
-	case EMU_VMM_RELEASE:
-	case EMU_VMM_RETAIN:
-	case EMU_VMM_DEVICE:
-	case EMU_VMM_MAP:
-	case EMU_VMM_UNMAP:
-	case EMU_VMM_PROTECT:
-	case EMU_VMM_ACCESS:
-		return serve_vmm(c, q);
-	case EMU_READ:
-		return serve_read(c, q);
-	default:
-		return false;
-	}
+	for (size_t i = 0; i < sizeof(served) / sizeof(served[0]); i++)
+		if (q->op >= served[i].first && q->op <= served[i].last)
+			return served[i].by(c, q);
+	return false;
 }

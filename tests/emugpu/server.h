@@ -25,6 +25,11 @@ struct device *device_at(uint64_t index);
 
 enum emu_status wait_context(struct process *process, uint64_t id); /* until it is idle */
 
+enum emu_status context_status(const struct context *context);
+
+/* requests_memory.c */
+bool serve_memory(struct connection *c, const struct emu_request *q);
+
 /* requests_graph.c */
 bool serve_graph(struct connection *c, const struct emu_request *q);
 

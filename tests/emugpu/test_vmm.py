@@ -202,6 +202,8 @@ prop.location.id = 7
 assert error(d.cuMemCreate(PAGE, prop, 0)) == "INVALID_DEVICE"
 prop.location.id = 0
 assert error(d.cuMemCreate(1024 * MIB, prop, 0)) == "OUT_OF_MEMORY"
+assert error(d.cuMemAddressReserve(2**46, 0, 0, 0)) == "OUT_OF_MEMORY"
+assert reserve(2**40) and reserve(2**40)  # far more than there is memory
 ok(launch("fill", at, 1024, 2)); assert words(at, 1) == [2]
 ok(d.cuMemFree(other)); ok(d.cuMemUnmap(at, 2 * PAGE)); ok(d.cuMemRelease(handle))
 assert free() == before
