@@ -1,6 +1,6 @@
 """Do jobs that take turns on a real GPU stay apart, stay right, and lose little?
 
-`python -m tests.gpu.check_handoff [--only slices,pairs,duty,loss]` on a machine
+`python -m tests.gpu.check_handoff [--only slices,pairs,duty,loss,gangs]` on a machine
 with a GPU, as root. Prints a line a check and a table; writes handoff.json in
 $OUT or build/bench. Exit status 1 if a check failed; speeds are only reported.
 """
@@ -24,6 +24,7 @@ from tests.gpu.jobs import (
     Sharing,
     finish_all,
     print_table,
+    python,
     run_together,
     sharing,
     show,
@@ -111,6 +112,23 @@ def check_pairs(share: Sharing, seconds: float) -> Result:
     }
 
 
+def check_gangs(share: Sharing, seconds: float) -> Result:
+    """Two trainings over all GPUs at once: a gang is leased whole, or they would hang."""
+    command = python("-m", "tests.gpu.ddp", "--seconds", str(seconds))
+    alone = Job.start("ddp, bare", command).result()
+    gpus = ",".join(str(device["index"]) for device in share.devices())
+    jobs = [share.tenant(f"ddp {n} of two", "tq:1,lock:on", command, gpus=gpus) for n in range(2)]
+    results = finish_all(jobs)
+    handoffs = [share.usage(job)["handoffs"] for job in jobs]
+    equal = all(result["digest"] == alone["digest"] for result in results)
+    return {
+        "good": equal and min(handoffs) > 0,
+        "summary": f"GPUs {gpus}: digests equal: {equal}, handoffs {handoffs}",
+        "bare": alone,
+        "jobs": results,
+    }
+
+
 # -- idle times of one are used by the other -----------------------------------------
 
 
@@ -188,7 +206,9 @@ CHECKS: dict[str, Callable[[Sharing, float], Result]] = {
     "pairs": check_pairs,
     "duty": check_duty,
     "loss": check_loss,
+    "gangs": check_gangs,
 }
+ON_ONE_GPU = "slices,pairs,duty,loss"
 
 
 def run_check(share: Sharing, name: str, seconds: float) -> Result:
@@ -206,7 +226,7 @@ def run_check(share: Sharing, name: str, seconds: float) -> Result:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default=",".join(CHECKS), help="names, with commas between")
+    parser.add_argument("--only", default=ON_ONE_GPU, help="names, with commas between")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each timed part")
     chosen = parser.parse_args()
     build_all("slices", "duty", "waiter", "launch")
