@@ -21,6 +21,7 @@ class Client(Protocol):
 
     wants: bool
     held: int  # epoch of the lease it holds, else 0
+    stuck: bool  # what it has submitted does not finish
     memory: dict[str, tuple[int, int]]
 
     @property
@@ -153,11 +154,32 @@ class Leases:
         """The process has closed its gate and drained."""
         if message.epoch != client.held:
             return
-        client.held = 0
+        client.held, client.stuck = 0, False
         for uuid in tenant.gang if message.prefetch_bytes else ():
             residency = self.arbiter.devices[uuid].residency
             residency.measured(message.prefetch_bytes // len(tenant.gang), message.prefetch_ns)
         self._check_released(tenant, message.epoch)
+
+    def stuck(self, tenant: Tenant, client: Client, message: wire.Stuck) -> None:
+        """What the process submitted may wait for work of another one of its job."""
+        if message.epoch == client.held:
+            client.stuck = True
+            self._step(tenant, message.epoch)
+
+    def _step(self, tenant: Tenant, epoch: int) -> bool:
+        """While one of a revoked tenant is stuck, those that are through may submit one call
+        each and drain again. No one ever runs ahead of the slowest by more than a call, so
+        collectives find a point where all have submitted the same ones."""
+        lease = self.arbiter.tenants[tenant.job_id].lease
+        if lease is None or lease.epoch != epoch or not lease.revoked:
+            return False
+        if not any(c.held and c.stuck for c in tenant.clients):
+            return False
+        through = [c for c in tenant.clients if not c.held]
+        for other in through:
+            other.held = epoch
+            other.send(wire.step(epoch))
+        return bool(through)
 
     def memory(self, tenant: Tenant, client: Client, message: wire.Memory) -> None:
         client.memory = message.memory
@@ -171,12 +193,19 @@ class Leases:
         if self.tenants.get(tenant.job_id) is not tenant:
             return
         held, client.held, client.memory = client.held, 0, {}
+        client.stuck = False
         self._memory_changed(tenant, client)
         if held:
             self._check_released(tenant, held)
 
     def _check_released(self, tenant: Tenant, epoch: int) -> None:
+        if self._step(tenant, epoch):
+            return
         if any(c.held for c in tenant.clients):
+            lease = self.arbiter.tenants[tenant.job_id].lease
+            if lease and lease.revoked and not any(c.stuck for c in tenant.clients):
+                # Nobody needs the steps any more that some may still take.
+                self._tell(tenant, wire.revoke(epoch, arbiter.DRAIN_NS))
             return
         tenant.contended = False
         self.run(arbiter.Released(tenant.job_id, epoch))

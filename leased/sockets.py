@@ -118,6 +118,7 @@ class ClientConnection(Connection):
         self.tenant: Tenant | None = None
         self.wants = False
         self.held = 0
+        self.stuck = False
         self.memory: dict[str, tuple[int, int]] = {}
         self.credit = float(BURST)
         self.credited = loop.time()
@@ -144,6 +145,8 @@ class ClientConnection(Connection):
             self.leases.memory(self.tenant, self, message)
         elif isinstance(message, wire.Request):
             self.leases.request(self.tenant, self)
+        elif isinstance(message, wire.Stuck):
+            self.leases.stuck(self.tenant, self, message)
         else:
             self.leases.released(self.tenant, self, message)
 

@@ -44,7 +44,12 @@ class Released:
     prefetch_ns: int
 
 
-Message = Hello | Memory | Request | Released
+@dataclass(frozen=True)
+class Stuck:
+    epoch: int
+
+
+Message = Hello | Memory | Request | Released | Stuck
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,8 @@ def parse(data: bytes) -> Message:
         return Released(
             int(m.epoch), idle, int(m.drain_ns), int(m.prefetch_bytes), int(m.prefetch_ns)
         )
+    if kind == lib.GL_STUCK:
+        return Stuck(int(_cast(data, "gl_epoch").epoch))
     raise WireError(f"message type {kind} is not a client's")
 
 
@@ -171,6 +178,12 @@ def revoke(epoch: int, drain_ns: int) -> bytes:
     message = _new("gl_revoke", lib.GL_REVOKE)
     message.epoch = epoch
     message.deadline_ns = drain_ns
+    return _bytes(message)
+
+
+def step(epoch: int) -> bytes:
+    message = _new("gl_epoch", lib.GL_STEP)
+    message.epoch = epoch
     return _bytes(message)
 
 

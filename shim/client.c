@@ -20,9 +20,13 @@
 #define DEFAULT_SOCKET "/run/gpu-leased/tenant.sock"
 #define BACKOFF_FIRST_MS 50
 #define BACKOFF_LAST_MS 1000
-#define IDLE_LOOK_MIN_MS 1
-#define IDLE_LOOK_MAX_MS 5
-#define MEMORY_EVERY_NS 4000000
+#define MS INT64_C(1000000)
+#define IDLE_LOOK_MIN_NS MS
+#define IDLE_LOOK_MAX_NS (5 * MS)
+#define DRAIN_LOOK_NS (MS / 20)
+#define LONG_DRAIN_LOOK_NS (MS / 2)
+#define STUCK_NS (20 * MS) /* a drain that takes longer may wait for others of the job */
+#define MEMORY_EVERY_NS (4 * MS)
 #define STACK_BYTES (256 * 1024)
 
 atomic_bool process_ends;
@@ -46,6 +50,9 @@ static struct {
 	unsigned long calls; /* submissions when last looked */
 	uint64_t reported_at;
 	uint64_t prefetch_bytes, prefetch_ns;
+	enum gl_release_reason closing; /* why the lease is being given up, else 0 */
+	uint64_t closing_since;
+	bool told_stuck;
 } me = {.fd = -1, .idle_ns = GL_IDLE_NEVER};
 
 uint64_t now_ns(void)
@@ -176,13 +183,63 @@ static void release(enum gl_release_reason reason, uint64_t drain_ns)
 		send_request();
 }
 
-static void give_up(enum gl_release_reason reason)
+/* From now on nobody enters; advance_closing() does the rest, step by step. */
+static void begin_closing(enum gl_release_reason reason)
 {
-	uint64_t start = now_ns();
+	gate_shut();
+	gate_step(false);
+	me.closing = reason;
+	me.closing_since = now_ns();
+	me.told_stuck = false;
+}
 
-	gate_close();
-	drain();
-	release(reason, now_ns() - start);
+static void allow_step(void)
+{
+	pthread_mutex_lock(&lock);
+	gate_step(true);
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+}
+
+/* Another process of the job is stuck: hold the lease again for one call. */
+static void take_step_message(const struct gl_epoch *message)
+{
+	if (me.epoch || me.closing)
+		return;
+	me.epoch = message->epoch;
+	begin_closing(GL_RELEASE_REVOKED);
+	allow_step();
+}
+
+/* What was submitted does not finish. It may wait for a call that waits here,
+ * on another device, or in another process of the job. */
+static void help_stuck(void)
+{
+	struct gl_epoch stuck = {header(GL_STUCK, sizeof(stuck)), me.epoch};
+
+	if (!me.told_stuck)
+		send_message(&stuck, sizeof(stuck));
+	me.told_stuck = true;
+	if (contexts_some_idle() && n_waiting())
+		allow_step();
+}
+
+static void advance_closing(void)
+{
+	uint64_t passed = now_ns() - me.closing_since;
+	enum gl_release_reason reason = me.closing;
+
+	if (gate_step_pending() && !me.told_stuck) { /* the one call has not come yet */
+		me.closing_since = now_ns();
+		return;
+	}
+	if (gate_empty() && drained()) {
+		gate_step(false);
+		me.closing = 0;
+		release(reason, passed);
+	} else if ((int64_t)passed > STUCK_NS) {
+		help_stuck();
+	}
 }
 
 static void take_grant(const struct gl_grant *grant)
@@ -247,6 +304,7 @@ static void take_message(const void *data, size_t size)
 		struct gl_revoke revoke;
 		struct gl_contended contended;
 		struct gl_memory others;
+		struct gl_epoch step;
 	} *m = data;
 
 	if (size < sizeof(*h) || h->magic != GL_MAGIC || h->version != GL_VERSION ||
@@ -260,9 +318,11 @@ static void take_message(const void *data, size_t size)
 		take_grant(&m->grant);
 	} else if (h->type == GL_REVOKE && size == sizeof(m->revoke)) {
 		if (m->revoke.epoch == me.epoch)
-			give_up(GL_RELEASE_REVOKED);
+			begin_closing(GL_RELEASE_REVOKED);
 	} else if (h->type == GL_CONTENDED && size == sizeof(m->contended)) {
 		take_contended(&m->contended);
+	} else if (h->type == GL_STEP && size == sizeof(m->step)) {
+		take_step_message(&m->step);
 	} else if (h->type == GL_OTHERS && size == sizeof(m->others)) {
 		pthread_mutex_lock(&lock);
 		others = m->others;
@@ -284,24 +344,33 @@ static void look_idle(void)
 	if (!me.idle_since)
 		me.idle_since = now;
 	if (now - me.idle_since >= me.idle_ns)
-		give_up(GL_RELEASE_IDLE);
+		begin_closing(GL_RELEASE_IDLE);
 }
 
 /* -- the thread -------------------------------------------------------------- */
 
-static int poll_time(int backoff)
+/* How long to wait for something to happen, in ns; below 0: for ever. */
+static int64_t wait_ns(int backoff_ms)
 {
-	uint64_t idle_ms = me.idle_ns / 4000000;
+	int64_t quarter = (int64_t)(me.idle_ns / 4);
 
+	if (me.closing)
+		return (int64_t)(now_ns() - me.closing_since) < STUCK_NS ? DRAIN_LOOK_NS
+		                                                         : LONG_DRAIN_LOOK_NS;
 	if (me.fd < 0)
-		return backoff;
+		return backoff_ms * MS;
 	if (me.epoch && me.idle_ns != GL_IDLE_NEVER)
-		return idle_ms < IDLE_LOOK_MIN_MS   ? IDLE_LOOK_MIN_MS
-		       : idle_ms > IDLE_LOOK_MAX_MS ? IDLE_LOOK_MAX_MS
-		                                    : (int)idle_ms;
-	if (atomic_load(&memory_dirty))
-		return MEMORY_EVERY_NS / 1000000;
-	return -1;
+		return quarter < IDLE_LOOK_MIN_NS   ? IDLE_LOOK_MIN_NS
+		       : quarter > IDLE_LOOK_MAX_NS ? IDLE_LOOK_MAX_NS
+		                                    : quarter;
+	return atomic_load(&memory_dirty) ? MEMORY_EVERY_NS : -1;
+}
+
+static void wait_for(struct pollfd *fds, int64_t ns)
+{
+	struct timespec time = {ns / 1000000000, ns % 1000000000};
+
+	ppoll(fds, 2, ns < 0 ? NULL : &time, NULL);
 }
 
 static void receive(void)
@@ -321,7 +390,7 @@ static void speak(void)
 		return;
 	if (!me.epoch && !me.requested && n_waiting())
 		send_request();
-	if (atomic_load(&memory_dirty) && now_ns() - me.reported_at >= MEMORY_EVERY_NS)
+	if (atomic_load(&memory_dirty) && (int64_t)(now_ns() - me.reported_at) >= MEMORY_EVERY_NS)
 		send_memory();
 }
 
@@ -347,7 +416,7 @@ static void *client_main(void *argument)
 		}
 		struct pollfd fds[2] = {{wake_fd, POLLIN, 0}, {me.fd, POLLIN, 0}};
 
-		poll(fds, 2, poll_time(backoff));
+		wait_for(fds, wait_ns(backoff));
 		if (fds[0].revents && read(wake_fd, &drop, sizeof(drop)) < 0) {
 			/* somebody else's wake was enough */
 		}
@@ -356,7 +425,9 @@ static void *client_main(void *argument)
 		if (me.fd >= 0 && fds[1].revents)
 			receive();
 		speak();
-		if (me.fd >= 0 && me.epoch && me.idle_ns != GL_IDLE_NEVER)
+		if (me.closing)
+			advance_closing();
+		else if (me.fd >= 0 && me.epoch && me.idle_ns != GL_IDLE_NEVER)
 			look_idle();
 	}
 	lost();
@@ -394,7 +465,7 @@ CUresult client_need_lease(void)
 		result = CUDA_ERROR_OPERATING_SYSTEM;
 	waiting++;
 	client_wake();
-	while (!result && atomic_load(&gate_state) == GATE_CLOSED) {
+	while (!result && atomic_load(&gate_state) == GATE_CLOSED && !gate_may_step()) {
 		if (refused)
 			result = CUDA_ERROR_NOT_PERMITTED;
 		else
@@ -495,6 +566,7 @@ static void in_child(void)
 	me.epoch = 0;
 	me.requested = false;
 	me.idle_ns = GL_IDLE_NEVER;
+	me.closing = 0;
 	started = welcomed = refused = false;
 	waiting = 0;
 	memset(&others, 0, sizeof(others));

@@ -12,6 +12,9 @@ static struct entry {
 	CUevent event;
 } contexts[MAX_CONTEXTS];
 
+/* What the last drain saw of each; read without the lock by threads that wait at the gate. */
+static _Atomic(CUcontext) busy_contexts[MAX_CONTEXTS];
+
 static atomic_int n_contexts;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -47,19 +50,41 @@ bool contexts_exist(void)
 	return atomic_load(&n_contexts) > 0; /* no lock: a forked child asks too */
 }
 
-void contexts_each(bool (*each)(CUcontext context, CUevent *event))
+bool context_busy(CUcontext context)
 {
-	bool more = true;
+	for (int i = 0; i < MAX_CONTEXTS; i++)
+		if (context && atomic_load(&busy_contexts[i]) == context)
+			return true;
+	return false;
+}
+
+bool contexts_some_idle(void)
+{
+	bool idle = false;
+
+	for (int i = 0; i < atomic_load(&n_contexts) && i < MAX_CONTEXTS; i++)
+		idle |= !atomic_load(&busy_contexts[i]);
+	return idle;
+}
+
+bool contexts_idle(bool (*idle)(CUcontext context, CUevent *event), bool all)
+{
+	bool every = true;
 	CUcontext old;
 
 	pthread_mutex_lock(&lock);
-	for (int i = 0; i < n_contexts && more && !atomic_load(&process_ends); i++) {
+	for (int i = 0; i < n_contexts && (every || all) && !atomic_load(&process_ends); i++) {
+		bool busy;
+
 		if (REAL(cuCtxPushCurrent_v2)(contexts[i].context))
 			continue;
-		more = each(contexts[i].context, &contexts[i].event);
+		busy = !idle(contexts[i].context, &contexts[i].event);
 		REAL(cuCtxPopCurrent_v2)(&old);
+		atomic_store(&busy_contexts[i], busy ? contexts[i].context : NULL);
+		every &= !busy;
 	}
 	pthread_mutex_unlock(&lock);
+	return every;
 }
 
 /* Between begin and end the driver destroys the context; nobody uses it then. */

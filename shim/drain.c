@@ -1,13 +1,9 @@
-/* drain.c: wait for submitted work, see idleness, and leave stream captures alone.
+/* drain.c: see when submitted work has finished, and leave stream captures alone.
  *
  * An event of a whole context (cuCtxRecordEvent) covers all its streams, those
- * that do not block and graph launches too. It is waited for without spinning.
+ * that do not block and graph launches too.
  */
 #include "shim.h"
-
-#include <unistd.h>
-
-#define LOOK_AGAIN_US 500
 
 /* The client thread's own calls must not count as unsafe during a capture. */
 void drain_thread_starts(void)
@@ -30,30 +26,8 @@ static bool make_event(CUevent *event)
 	return *event || !REAL(cuEventCreate)(event, flags);
 }
 
-static bool drain_context(CUcontext context, CUevent *event)
-{
-	bool recorded;
-
-	/* Nothing of a capture executes; wait for its end. */
-	while (!captures_hold_off()) {
-		if (atomic_load(&process_ends))
-			return false;
-		usleep(LOOK_AGAIN_US);
-	}
-	recorded = make_event(event) && record_behind(context, *event);
-	if (!recorded) /* a driver before 12.5; it spins, and no capture may begin meanwhile */
-		REAL(cuCtxSynchronize)();
-	captures_let();
-	if (recorded)
-		REAL(cuEventSynchronize)(*event);
-	return true;
-}
-
-void drain(void)
-{
-	contexts_each(drain_context);
-}
-
+/* Has everything finished that the context was given before? While a capture
+ * goes on nobody may ask; nothing of it executes, and its end is waited for. */
 static bool context_idle(CUcontext context, CUevent *event)
 {
 	bool idle;
@@ -66,19 +40,24 @@ static bool context_idle(CUcontext context, CUevent *event)
 	return idle;
 }
 
-static atomic_bool all_idle;
-
-static bool look_at(CUcontext context, CUevent *event)
+/* With a driver before 12.5, which has no event of a whole context, it waits here. */
+static bool context_drained(CUcontext context, CUevent *event)
 {
-	bool idle = context_idle(context, event);
-
-	atomic_store(&all_idle, idle);
-	return idle;
+	if (REAL(cuCtxRecordEvent))
+		return context_idle(context, event);
+	if (!captures_hold_off())
+		return false;
+	REAL(cuCtxSynchronize)();
+	captures_let();
+	return true;
 }
 
 bool device_idle(void)
 {
-	atomic_store(&all_idle, true);
-	contexts_each(look_at);
-	return atomic_load(&all_idle);
+	return contexts_idle(context_idle, false);
+}
+
+bool drained(void)
+{
+	return contexts_idle(context_drained, true);
 }

@@ -8,11 +8,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define LOOK_AGAIN_US 50
-
 atomic_int gate_state;
 __thread struct thread_slot *my_slot __attribute__((tls_model("initial-exec")));
 bool gate_needs_fence;
+static atomic_bool step; /* one call may pass the shut gate */
 
 static _Atomic(struct thread_slot *) slots;
 static pthread_key_t slot_key;
@@ -77,10 +76,29 @@ static bool may_pass(struct thread_slot *slot)
 	return state == GATE_OPEN || (state == GATE_BOUNDED && slot->credit > 0);
 }
 
+bool gate_step_pending(void)
+{
+	return atomic_load(&step);
+}
+
+/* A drain may hang on a call that waits here: its kernel is to end one that
+ * spins on another device. A call for a context that is busy itself cannot help. */
+bool gate_may_step(void)
+{
+	CUcontext context;
+
+	return gate_step_pending() && !REAL(cuCtxGetCurrent)(&context) && !context_busy(context);
+}
+
+static bool take_step(void)
+{
+	return gate_may_step() && atomic_exchange(&step, false);
+}
+
 /* inside is set; what is captured does not execute, so it passes without. */
 static CUresult wait_to_pass(struct thread_slot *slot, CUstream stream)
 {
-	while (!may_pass(slot)) {
+	while (!may_pass(slot) && !take_step()) {
 		atomic_store_explicit(&slot->inside, 0, memory_order_release);
 		if (stream_captures(stream))
 			return CUDA_SUCCESS;
@@ -130,7 +148,12 @@ void gate_bound(bool bounded)
 	atomic_compare_exchange_strong(&gate_state, &open, bounded ? GATE_BOUNDED : GATE_OPEN);
 }
 
-void gate_close(void)
+void gate_step(bool allowed)
+{
+	atomic_store(&step, allowed);
+}
+
+void gate_shut(void)
 {
 	pthread_once(&once, set_up);
 	atomic_store_explicit(&gate_state, GATE_CLOSED, memory_order_seq_cst);
@@ -138,9 +161,14 @@ void gate_close(void)
 		atomic_thread_fence(memory_order_seq_cst);
 	else
 		syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+}
+
+bool gate_empty(void)
+{
 	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next)
-		while (atomic_load_explicit(&slot->inside, memory_order_acquire))
-			usleep(LOOK_AGAIN_US);
+		if (atomic_load_explicit(&slot->inside, memory_order_acquire))
+			return false;
+	return true;
 }
 
 unsigned long gate_calls(void)
@@ -159,6 +187,7 @@ unsigned long gate_calls(void)
 void gate_after_fork(void)
 {
 	atomic_store(&gate_state, GATE_CLOSED);
+	atomic_store(&step, false);
 	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next) {
 		atomic_store(&slot->inside, 0);
 		slot->depth = 0;

@@ -88,7 +88,11 @@ struct thread_slot *gate_new_slot(void);
 CUresult gate_wait(struct thread_slot *slot, CUstream stream); /* the slow way in */
 void gate_open(void);
 void gate_bound(bool bounded); /* an open gate; a closed one stays closed */
-void gate_close(void);         /* returns when no thread is inside */
+void gate_shut(void);          /* nobody enters any more */
+bool gate_empty(void);         /* a shut gate: nobody is inside any more */
+void gate_step(bool allowed);  /* one call may pass a shut gate; or not, if it has not yet */
+bool gate_step_pending(void);
+bool gate_may_step(void); /* this thread */
 unsigned long gate_calls(void);
 void gate_after_fork(void);
 extern bool gate_needs_fence;
@@ -167,8 +171,11 @@ void pools_after_fork(void);
 void context_add(CUcontext context, CUdevice device);
 CUcontext context_of(CUdevice device);
 bool contexts_exist(void);
-/* Until `each` returns false. No context is destroyed meanwhile; each is current for its call. */
-void contexts_each(bool (*each)(CUcontext context, CUevent *event));
+bool context_busy(CUcontext context); /* when last looked at while draining */
+bool contexts_some_idle(void);
+/* Are they idle, says `idle` of each? No context is destroyed meanwhile, and each
+ * is current for its call. all: ask every one, to know which are busy. */
+bool contexts_idle(bool (*idle)(CUcontext context, CUevent *event), bool all);
 void contexts_after_fork(void);
 
 /* captures.c */
@@ -179,7 +186,7 @@ void captures_let(void);
 void captures_after_fork(void);
 
 /* drain.c */
-void drain(void);       /* returns when all that was submitted has finished */
+bool drained(void); /* the same by whatever means the driver has; sees which contexts are busy */
 bool device_idle(void); /* has everything finished that was submitted before? */
 void drain_thread_starts(void);
 bool record_behind(CUcontext context, CUevent event); /* all of the context's work; no capture */

@@ -16,6 +16,10 @@
  *                 waits any more, GL_IDLE_NEVER)
  *   D REVOKE      close the gate, drain, release
  *   C RELEASED    the gate is closed and everything submitted has finished
+ *   C STUCK       what was submitted does not finish: it may wait for work of
+ *                 another process of the tenant (a collective's kernels do)
+ *   D STEP        to those that have released: hold it again for one call, so
+ *                 that the stuck one can finish; then RELEASED (or STUCK) again
  *   D OTHERS      memory that the other clients of the tenant have
  * A message with an old epoch is ignored by both sides. Ended connection =
  * the client is gone, and with it what it held.
@@ -38,12 +42,14 @@ enum gl_type {
 	GL_MEMORY = 2,   /* client: gl_memory */
 	GL_REQUEST = 3,  /* client: header only */
 	GL_RELEASED = 4, /* client: gl_released */
+	GL_STUCK = 5,    /* client: gl_epoch */
 	GL_WELCOME = 65,
 	GL_REFUSED = 66,
 	GL_GRANT = 67,
 	GL_REVOKE = 68,
 	GL_CONTENDED = 69,
-	GL_OTHERS = 70 /* daemon: gl_memory, what the tenant's other clients have */
+	GL_OTHERS = 70, /* daemon: gl_memory, what the tenant's other clients have */
+	GL_STEP = 71    /* daemon: gl_epoch */
 };
 
 enum gl_hello_flags {
@@ -145,6 +151,12 @@ struct gl_contended {
 	uint64_t in_flight_ns;
 };
 
+/* GL_STUCK, GL_STEP: of a revoked lease. */
+struct gl_epoch {
+	struct gl_header header;
+	uint64_t epoch;
+};
+
 /* GL_RELEASED: what the prefetch of this lease moved and how long it took
  * lets the daemon measure the link. */
 struct gl_released {
@@ -174,6 +186,7 @@ _Static_assert(sizeof(struct gl_grant) == 40 + 16 * 32, "wire layout");
 _Static_assert(sizeof(struct gl_revoke) == 32, "wire layout");
 _Static_assert(sizeof(struct gl_contended) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_released) == 56, "wire layout");
+_Static_assert(sizeof(struct gl_epoch) == 24, "wire layout");
 _Static_assert(sizeof(struct gl_refused) == 264, "wire layout");
 _Static_assert(sizeof(struct gl_grant) <= GL_MAX_MESSAGE, "wire layout");
 

@@ -102,10 +102,12 @@ void host_function(struct process *process, uint64_t function, uint64_t data)
 
 	if (fd < 0)
 		return;
+	process->in_host_function = true;
 	pthread_mutex_unlock(&emulator.lock);
 	if (send_all(fd, &call, sizeof(call)))
 		(void)recv_all(fd, &done, sizeof(done));
 	pthread_mutex_lock(&emulator.lock);
+	process->in_host_function = false;
 }
 
 /* One exchange on the connection for host memory; the lock is given up meanwhile. out: bytes to

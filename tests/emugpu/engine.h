@@ -117,6 +117,8 @@ struct op {
 };
 
 enum engine_kind { ENGINE_COMPUTE, ENGINE_IN, ENGINE_OUT, ENGINE_HOST, N_ENGINES };
+/* Host functions of several processes run at once: they may wait for each other. */
+#define MORE_HOST_ENGINES 3
 
 struct stream {
 	struct stream *next;
@@ -167,9 +169,10 @@ struct process {
 	uint64_t token;
 	uint64_t received; /* asynchronous requests served */
 	uint32_t connections;
-	int callback_fd; /* connection that runs host functions, or -1 */
-	int delivery_fd; /* connection that takes bytes for host memory, or -1 */
-	bool delivering; /* an engine uses it */
+	int callback_fd;       /* connection that runs host functions, or -1 */
+	bool in_host_function; /* one at a time */
+	int delivery_fd;       /* connection that takes bytes for host memory, or -1 */
+	bool delivering;       /* an engine uses it */
 	struct context *contexts;
 	struct alloc *allocs; /* that no context has: physical and pooled memory */
 	struct pool *pools;
@@ -199,7 +202,7 @@ struct device {
 		uint64_t until;   /* simulated time up to which the engine is busy */
 		uint64_t last_id; /* context that it served last: the next one is after it */
 		pthread_t thread;
-	} engines[N_ENGINES];
+	} engines[N_ENGINES + MORE_HOST_ENGINES];
 };
 
 struct emulator {

@@ -219,6 +219,8 @@ static struct op *pick(struct engine *engine)
 	struct op *after = NULL, *lowest = NULL;
 
 	for (struct process *p = emulator.processes; p; p = p->next) {
+		if (engine->kind == ENGINE_HOST && p->in_host_function)
+			continue;
 		for (struct context *c = p->contexts; c; c = c->next) {
 			struct op *op =
 			    c->device == engine->device ? ready_op(c, engine->kind) : NULL;
@@ -372,11 +374,12 @@ int device_start(struct device *device, const struct model *model, uint32_t inde
 	if (!device->frames || device->memory == MAP_FAILED)
 		return -1;
 	describe(device);
-	for (int kind = 0; kind < N_ENGINES; kind++) {
-		device->engines[kind] =
-		    (struct engine){.device = device, .kind = (enum engine_kind)kind};
-		if (pthread_create(&device->engines[kind].thread, NULL, engine_main,
-		                   &device->engines[kind]))
+	for (int i = 0; i < N_ENGINES + MORE_HOST_ENGINES; i++) {
+		enum engine_kind kind = i < N_ENGINES ? (enum engine_kind)i : ENGINE_HOST;
+
+		device->engines[i] = (struct engine){.device = device, .kind = kind};
+		if (pthread_create(&device->engines[i].thread, NULL, engine_main,
+		                   &device->engines[i]))
 			return -1;
 	}
 	return 0;

@@ -11,7 +11,7 @@ import pytest
 BUILD = Path(__file__).resolve().parents[2] / "build" / "meson" / "tests" / "unit"
 
 
-@pytest.mark.parametrize(("program", "closes"), [("gate_stress", 4000), ("gate_stress_tsan", 1500)])
+@pytest.mark.parametrize(("program", "closes"), [("gate_stress", 1200), ("gate_stress_tsan", 300)])
 def test_no_submission_slips_through(program: str, closes: int) -> None:
     done = subprocess.run(
         [str(BUILD / program), "8", str(closes)],

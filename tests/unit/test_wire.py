@@ -29,6 +29,7 @@ def test_python_reads_a_clients_messages_so() -> None:
     assert wire.parse(messages["hello"]) == wire.Hello(5, True, {UUID: (3, 4)})
     assert wire.parse(messages["memory"]) == wire.Memory({UUID: (3, 4)})
     assert wire.parse(messages["released"]) == wire.Released(6, True, 7, 8, 9)
+    assert wire.parse(messages["epoch"]) == wire.Stuck(19)
 
 
 def test_python_writes_the_daemons_messages_so() -> None:

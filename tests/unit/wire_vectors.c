@@ -49,6 +49,7 @@ int main(void)
 	                .drain_ns = 7,
 	                .prefetch_bytes = 8,
 	                .prefetch_ns = 9});
+	SHOW(epoch, {.header = header(GL_STUCK, sizeof(m)), .epoch = 19});
 	SHOW(welcome, {.header = header(GL_WELCOME, sizeof(m)),
 	               .flags = GL_WELCOME_OVERSUB,
 	               .n_devices = 1,
