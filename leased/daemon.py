@@ -86,6 +86,7 @@ class Daemon:
             settings.in_flight_ns,
         )
         self.leases.on_deadline = self._arm
+        self.leases.later = self.loop.call_later
         self.timer: asyncio.TimerHandle | None = None
         gid = grp.getgrnam(settings.admin_group).gr_gid if settings.admin_group else -1
         self.admin = Admin(

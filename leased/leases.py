@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -15,6 +16,8 @@ from leased.residency import GIB
 
 log = logging.getLogger("gpu-leased")
 
+SILENCE_S = 0.1  # after a revoke, before a process is taken for stuck
+
 
 class Client(Protocol):
     """One process of a tenant, as its connection shows it."""
@@ -22,6 +25,7 @@ class Client(Protocol):
     wants: bool
     held: int  # epoch of the lease it holds, else 0
     stuck: bool  # what it has submitted does not finish
+    answered: bool  # it has released since the lease was revoked
     memory: dict[str, tuple[int, int]]
 
     @property
@@ -76,6 +80,8 @@ class Leases:
         self.events: deque[arbiter.Event] = deque()
         self.busy = False
         self.on_deadline: Callable[[], None] = lambda: None
+        # Calls a function after so many seconds; the daemon's loop does it.
+        self.later: Callable[[float, Callable[[], None]], object] = lambda _, __: None
 
     # -- events -----------------------------------------------------------------
 
@@ -154,7 +160,7 @@ class Leases:
         """The process has closed its gate and drained."""
         if message.epoch != client.held:
             return
-        client.held, client.stuck = 0, False
+        client.held, client.stuck, client.answered = 0, False, True
         for uuid in tenant.gang if message.prefetch_bytes else ():
             residency = self.arbiter.devices[uuid].residency
             residency.measured(message.prefetch_bytes // len(tenant.gang), message.prefetch_ns)
@@ -165,6 +171,13 @@ class Leases:
         if message.epoch == client.held:
             client.stuck = True
             self._step(tenant, message.epoch)
+
+    def _presume_stuck(self, tenant: Tenant, epoch: int) -> None:
+        """Who has not answered a revoke for so long may be stuck in the driver itself."""
+        for client in tenant.clients:
+            client.stuck |= client.held == epoch and not client.answered
+        if self.tenants.get(tenant.job_id) is tenant:
+            self._step(tenant, epoch)
 
     def _step(self, tenant: Tenant, epoch: int) -> bool:
         """While one of a revoked tenant is stuck, those that are through may submit one call
@@ -268,7 +281,12 @@ class Leases:
             tenant.contended, tenant.idle_ns = action.idle_ns is not None, action.idle_ns
             self._tell(tenant, self._contended(action.epoch, action.idle_ns))
         elif isinstance(action, arbiter.Revoke):
+            for client in tenant.clients:
+                client.answered = False
             self._tell(tenant, wire.revoke(action.epoch, action.drain_ns))
+            if len(tenant.clients) > 1:
+                presume = functools.partial(self._presume_stuck, tenant, action.epoch)
+                self.later(SILENCE_S, presume)
             if not any(c.held for c in tenant.clients):
                 self.events.append(arbiter.Released(action.tenant, action.epoch))
         else:

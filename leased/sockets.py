@@ -119,6 +119,7 @@ class ClientConnection(Connection):
         self.wants = False
         self.held = 0
         self.stuck = False
+        self.answered = False
         self.memory: dict[str, tuple[int, int]] = {}
         self.credit = float(BURST)
         self.credited = loop.time()
