@@ -1,8 +1,11 @@
 # Two commands do everything: `make demo` and `make test`; `make help` lists the rest.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-PYTHON := build/venv/bin/python
 SETUP := packaging/setup.sh
+# PYTHON=python3 uses that Python and what is installed, and installs nothing.
+PYTHON ?= build/venv/bin/python
+export PYTHON
+export PYTHONPATH := $(CURDIR):$(CURDIR)/build/meson/leased:$(PYTHONPATH)
 
 .PHONY: help setup demo test lint bench install clean
 
@@ -27,7 +30,7 @@ bench: setup ## NAME=gate: run tests/bench/NAME.py, which writes build/bench/NAM
 	@$(PYTHON) -m tests.bench.$(NAME) $(ARGS)
 
 install: setup ## install on this node (DESTDIR= works); enables nothing
-	build/venv/bin/meson install -C build/meson --no-rebuild
+	PATH="$$PWD/build/venv/bin:$$PATH" meson install -C build/meson --no-rebuild
 
 clean: ## remove build/
 	rm -rf build

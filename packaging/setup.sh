@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Make a checkout ready: Debian packages, a venv in build/venv, the C build in build/meson.
 # Each step looks first and does nothing where nothing is missing, so a machine
-# that has everything needs no network.
+# that has everything needs no network. With PYTHON set to another Python than the
+# venv's, nothing is installed: what is missing is named.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,6 +19,21 @@ say() { printf '== %s\n' "$*"; }
 die() {
 	printf 'setup: %s\n' "$*" >&2
 	exit 1
+}
+
+# What runs, by the name it has in PATH or /usr/sbin; for machines where nothing may be installed.
+needed_commands=(gcc meson ninja slurmctld slurmd slurmdbd sbatch srun sacct munged mariadbd)
+needed_modules=(cffi systemd.daemon pynvml rich numpy cuda.bindings.driver)
+
+look_for_all() {
+	local name missing=()
+	for name in "${needed_commands[@]}"; do
+		PATH="$PATH:/usr/sbin:/sbin" command -v "$name" >/dev/null || missing+=("$name")
+	done
+	for name in "${needed_modules[@]}"; do
+		"$PYTHON" -c "import $name" 2>/dev/null || missing+=("Python's $name")
+	done
+	[ "${#missing[@]}" -eq 0 ] || die "with PYTHON=$PYTHON nothing is installed, and this is missing: ${missing[*]}"
 }
 
 missing_packages() {
@@ -80,6 +96,10 @@ build_c() {
 }
 
 mkdir -p build
-install_packages
-make_venv
+if [ "${PYTHON:-build/venv/bin/python}" = build/venv/bin/python ]; then
+	install_packages
+	make_venv
+else
+	look_for_all
+fi
 build_c

@@ -5,6 +5,10 @@
 #include "protocol.h"
 
 #include <cuda.h>
+
+#if CUDA_VERSION < 13020 /* an older header; the functions are here all the same */
+#define CU_HOST_TASK_SPINWAIT 1
+#endif
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>

@@ -45,8 +45,10 @@ static void describe(CUdevResource *out, int device, unsigned count)
 	memcpy(out->_internal_padding, &where, sizeof(where));
 	out->type = count ? CU_DEV_RESOURCE_TYPE_SM : CU_DEV_RESOURCE_TYPE_INVALID;
 	out->sm.smCount = count;
+#if CUDA_VERSION >= 13000
 	out->sm.minSmPartitionSize = least(device);
 	out->sm.smCoscheduledAlignment = alignment(device);
+#endif
 }
 
 static CUresult read_resource(const CUdevResource *in, int *device)

@@ -55,7 +55,9 @@ static CUresult prepare_param(const CUstreamBatchMemOpParams *p, struct emu_requ
 	case CU_STREAM_MEM_OP_BARRIER:
 		return CUDA_SUCCESS; /* all is in order as it is */
 	case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+#if CUDA_VERSION >= 13010
 	case CU_STREAM_MEM_OP_ATOMIC_REDUCTION:
+#endif
 		return CUDA_ERROR_NOT_SUPPORTED;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
