@@ -1,4 +1,4 @@
-"""Processes of one job whose device work waits for each other's: the lease never tears them apart."""
+"""Processes of a job whose device work waits for each other's are never torn apart by a revoke."""
 
 from __future__ import annotations
 
