@@ -2,7 +2,8 @@
 
 A driver that does nothing stands behind the interposer, so that the difference
 between a direct and a gated call is the gate's. The lease is the real daemon's.
-`added_ns` is for cuLaunchKernel in one thread; `threads`: the same for so many at once.
+`added_ns` is for cuLaunchKernel in one thread; `threads`: the same for so many at once;
+`bounded_added_ns`: while another job waits, when work in flight is bounded.
 """
 
 from __future__ import annotations
@@ -15,30 +16,55 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from leased.ctl import ask
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "meson" / "tests" / "bench"
 RESULT = ROOT / "build" / "bench" / "gate.json"
-ROUNDS = 15
+ROUNDS = 150
 
 
-def measure(leased: Leased, env: dict[str, str], job: int, threads: int) -> dict[str, list[float]]:
-    """{"launch": [direct, gated], "memset": [...]}, ns a call, as a job that shares the GPU."""
-    done = subprocess.run(
+def start(
+    leased: Leased, env: dict[str, str], job: int, threads: int, rounds: int
+) -> subprocess.Popen[str]:
+    """gate_cost as a job that shares the GPU and is never revoked."""
+    return subprocess.Popen(
         [
             *(sys.executable, "-m", "tests.tenant", "--admin", str(leased.admin_socket)),
-            *("--job", str(job), "--", str(BUILD / "gate_cost"), str(threads), str(ROUNDS)),
+            *("--job", str(job), "--options", "tq:10m,lock:on", "--"),
+            *(str(BUILD / "gate_cost"), str(threads), str(rounds)),
         ],
         cwd=ROOT,
         env=env,
-        check=True,
         stdout=subprocess.PIPE,
         text=True,
     )
-    answer: dict[str, list[float]] = json.loads(done.stdout)
+
+
+def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """{"launch": [direct, gated], "memset": [...], "median": gated launches}, ns a call."""
+    out, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"gate_cost failed ({process.returncode})")
+    answer: dict[str, Any] = json.loads(out)
     return answer
+
+
+def measure_bounded(leased: Leased, env: dict[str, str]) -> float:
+    """Added ns of a launch while another job waits all the time."""
+    holder = start(leased, env, 100, 1, 10 * ROUNDS)
+    wait_until("the first job to hold", lambda: "holds" in states(leased))
+    waiter = start(leased, env, 101, 1, 1)
+    seen = finish(holder)
+    finish(waiter)
+    return round(float(seen["median"]) - float(seen["launch"][0]), 2)
+
+
+def states(leased: Leased) -> list[str]:
+    return [t["state"] for t in ask(leased.admin_socket, {"op": "status"})["tenants"]]
 
 
 def added(pair: list[float]) -> float:
@@ -50,13 +76,15 @@ def run(work: Path) -> dict[str, Any]:
         base = os.environ | gpu.env
         env = base | {"LD_LIBRARY_PATH": f"{BUILD}:{gpu.env['LD_LIBRARY_PATH']}"}
         with Leased(work / "leased", work / "run", base) as leased:
-            seen = {n: measure(leased, env, n, n) for n in (1, 8)}
+            seen = {n: finish(start(leased, env, n, n, ROUNDS)) for n in (1, 8)}
+            bounded = measure_bounded(leased, env)
     direct, gated = seen[1]["launch"]
     return {
         "direct_ns": direct,
         "gated_ns": gated,
         "added_ns": added(seen[1]["launch"]),
         "memset_added_ns": added(seen[1]["memset"]),
+        "bounded_added_ns": bounded,
         "threads": {str(n): added(pair["launch"]) for n, pair in seen.items()},
         "cores": os.cpu_count(),
     }
