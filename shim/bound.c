@@ -145,7 +145,7 @@ static void put_mark(struct flight *f)
 		return;
 	if (!mark->event && REAL(cuEventCreate)(&mark->event, CU_EVENT_DISABLE_TIMING))
 		return;
-	if (!record_behind(f->context, mark->event))
+	if (!REAL(cuCtxRecordEvent) || REAL(cuCtxRecordEvent)(f->context, mark->event))
 		return;
 	mark->calls = f->marked = f->submitted;
 	mark->begun = f->begun;

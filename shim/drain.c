@@ -14,11 +14,6 @@ void drain_thread_starts(void)
 		REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 }
 
-bool record_behind(CUcontext context, CUevent event)
-{
-	return REAL(cuCtxRecordEvent) && !REAL(cuCtxRecordEvent)(context, event);
-}
-
 static bool make_event(CUevent *event)
 {
 	unsigned int flags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
@@ -26,30 +21,37 @@ static bool make_event(CUevent *event)
 	return *event || !REAL(cuEventCreate)(event, flags);
 }
 
-/* Has everything finished that the context was given before? While a capture
- * goes on nobody may ask; nothing of it executes, and its end is waited for. */
-static bool context_idle(CUcontext context, CUevent *event)
+/* Where an event cannot tell (the context is broken, and nothing executes in it
+ * any more; or the driver is older than 12.5 and has none for a whole context). */
+static bool synchronized(void)
 {
-	bool idle;
-
-	if (!captures_hold_off())
-		return false;
-	idle = make_event(event) && record_behind(context, *event) &&
-	       REAL(cuEventQuery)(*event) == CUDA_SUCCESS;
-	captures_let();
-	return idle;
+	REAL(cuCtxSynchronize)();
+	return true;
 }
 
-/* With a driver before 12.5, which has no event of a whole context, it waits here. */
+/* Has everything finished that the context was given before? While a capture
+ * goes on nobody may ask; nothing of it executes, and its end is waited for. */
 static bool context_drained(CUcontext context, CUevent *event)
 {
-	if (REAL(cuCtxRecordEvent))
-		return context_idle(context, event);
+	CUresult result = CUDA_ERROR_NOT_FOUND;
+	bool done;
+
 	if (!captures_hold_off())
 		return false;
-	REAL(cuCtxSynchronize)();
+	if (REAL(cuCtxRecordEvent) && make_event(event)) {
+		result = REAL(cuCtxRecordEvent)(context, *event);
+		if (!result)
+			result = REAL(cuEventQuery)(*event);
+	}
+	done = result == CUDA_SUCCESS || (result != CUDA_ERROR_NOT_READY && synchronized());
 	captures_let();
-	return true;
+	return done;
+}
+
+/* As long as nobody asks for a drain, an old driver is not made to wait. */
+static bool context_idle(CUcontext context, CUevent *event)
+{
+	return REAL(cuCtxRecordEvent) && context_drained(context, event);
 }
 
 bool device_idle(void)

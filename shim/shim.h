@@ -189,7 +189,6 @@ void captures_after_fork(void);
 bool drained(void); /* the same by whatever means the driver has; sees which contexts are busy */
 bool device_idle(void); /* has everything finished that was submitted before? */
 void drain_thread_starts(void);
-bool record_behind(CUcontext context, CUevent event); /* all of the context's work; no capture */
 
 /* debug.c */
 void debug(const char *format, ...) __attribute__((format(printf, 1, 2)));

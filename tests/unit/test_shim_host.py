@@ -206,3 +206,61 @@ ok(d.cuStreamSynchronize(s))
     turns = sum(a[0] != b[0] for a, b in pairwise(slices))
     usage = [ask(leased.admin_socket, {"op": "usage", "job_id": n})["usage"] for n in (1, 2)]
     assert turns <= sum(next(iter(u.values()))["handoffs"] for u in usage) + 2
+
+
+def test_a_broken_context_is_the_drivers_own_error_and_holds_up_nobody(tenant: Start) -> None:
+    code = (
+        SET_UP
+        + """
+def fill(address):
+    values = ((address, 7, 4), (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64))
+    return d.cuLaunchKernel(kernel["fill"], 1, 1, 1, 1, 1, 1, 0, 0, values, 0)
+ok(fill(0x10))
+broken = d.cuCtxSynchronize()[0]
+assert broken == d.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS, broken
+assert spin(1000)[0] == broken and d.cuMemAlloc(1 << 20)[0] == broken, "as a program alone sees it"
+say("broken"); sys.stdin.readline()
+"""
+    )
+    holder = tenant(1, "tq:100ms,lock:on", "-c", code)
+    assert line(holder) == "broken"
+    output(tenant(2, "tq:100ms,lock:on", "-c", SET_UP + "ok(spin(1000)); ok(d.cuCtxSynchronize())"))
+    tell(holder)
+    output(holder)
+
+
+def test_a_lost_device_ends_in_errors_not_in_waiting(
+    tenant: Start, emulated_gpu: EmulatedGpu
+) -> None:
+    lost = """
+say("ready"); sys.stdin.readline()
+r = spin(1000)[0]
+r = r if r != d.CUresult.CUDA_SUCCESS else d.cuCtxSynchronize()[0]
+assert r != d.CUresult.CUDA_SUCCESS
+"""
+    jobs = [tenant(n, "tq:100ms,lock:on", "-c", SET_UP + "ok(spin(1000))" + lost) for n in (1, 2)]
+    for job in jobs:
+        assert line(job) == "ready"
+    emulated_gpu.fail(0, "lost")
+    for job in jobs:
+        tell(job)
+    for job in jobs:
+        output(job)
+
+
+def test_errno_and_the_library_handle_are_the_programs_own(tenant: Start) -> None:
+    code = (
+        SET_UP
+        + """
+import _ctypes
+p = int(ok(d.cuMemAlloc(1 << 20)))
+own = ctypes.CDLL(None, use_errno=True)
+ctypes.set_errno(77)
+assert own.cuMemsetD8_v2(ctypes.c_uint64(p), 1, ctypes.c_size_t(4)) == 0  # waits for the lease
+assert ctypes.get_errno() == 77
+for _ in range(3):
+    _ctypes.dlclose(ctypes.CDLL("libcuda.so.1")._handle)
+ok(spin(1000)); ok(d.cuCtxSynchronize())
+"""
+    )
+    output(tenant(1, LOCKED, "-c", code))
