@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.slurm.leased import PRELOAD
+from tests.slurm.leased import PRELOAD, Leased
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIM = ROOT / "shim"
 FORM = re.compile(r"_pt[ds][sz]$")
 LISTED = '#define HOOK(name) "hook" #name\n#include "hooks.def"\n'
+GATED = (
+    '#define GATED(name, s, p, a) "hook" #name\n'
+    '#define GATED2(name, suffix, s, p, a) "hook" #name "hook" #name #suffix\n'
+    '#define OWN(name)\n#define OWN2(name, suffix)\n#define NVML(name)\n#include "hooks.def"\n'
+)
 
 
 def header(package: str) -> Path:
@@ -52,10 +58,10 @@ def include(package: str) -> list[str]:
     return ["-I", str(header(package).parent)]
 
 
-def hooked(version: int) -> list[str]:
+def hooked(version: int, which: str = LISTED) -> list[str]:
     """The names of hooks.def under a cuda.h of this CUDA_VERSION."""
-    text = preprocess(LISTED, "-I", str(SHIM), f"-DCUDA_VERSION={version}")
-    return re.findall(r'"hook" ?"(\w+)"', text)
+    text = preprocess(which, "-I", str(SHIM), f"-DCUDA_VERSION={version}")
+    return ["".join(parts) for parts in re.findall(r'"hook" ?"(\w+)"(?: ?"(_pt\w+)")?', text)]
 
 
 def version_of(package: str) -> int:
@@ -107,3 +113,34 @@ def test_exactly_the_hooks_are_exported() -> None:
     )
     exported = {line.split()[-1] for line in done.stdout.splitlines()}
     assert exported == {*hooked(version_of(HEADERS["13"])), "dlsym", "dlvsym"}
+
+
+CALL_ALL = """
+import ctypes, sys
+own, driver = ctypes.CDLL(None), ctypes.CDLL("libcuda.so.1")
+zeros = [ctypes.c_void_p()] * 12
+for name in sys.argv[1:]:
+    if hasattr(own, name):  # not what this driver lacks
+        print(name, getattr(own, name)(*zeros))
+"""
+NOT_PERMITTED = "800"
+
+
+def test_every_submitting_function_stops_at_the_gate(leased: Leased) -> None:
+    """A process of no job gets no lease: whatever it submits with is refused before the driver."""
+    names = hooked(version_of(HEADERS["13"]), GATED)
+    env = leased.env | {
+        "LD_PRELOAD": str(PRELOAD),
+        "GPU_LEASE_SOCKET": str(leased.run_dir / "tenant.sock"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", CALL_ALL, *names],
+        check=True,
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    said = dict(row.split() for row in done.stdout.splitlines())
+    assert set(said) <= set(names)
+    assert set(said.values()) == {NOT_PERMITTED}
+    assert len(said) > 100, "the emulated driver has most of them"

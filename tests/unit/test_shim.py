@@ -196,6 +196,41 @@ say("went on"); sys.stdin.readline()
     waiter.kill()  # it may have registered before the crash or not; it is not the question
 
 
+def test_holder_and_waiter_are_what_they_were_after_a_restart(
+    tenant: Start, leased: Leased
+) -> None:
+    busy = (
+        SET_UP
+        + """
+import select
+ok(spin(1000)); say("holds")
+while not select.select([sys.stdin], [], [], 0)[0]:  # never idle
+    ok(spin(5_000_000)); ok(spin(5_000_000)); ok(d.cuCtxSynchronize())
+"""
+    )
+    holder = tenant(1, "tq:10m,lock:on", "-c", busy)
+    assert line(holder) == "holds"
+    asks = SET_UP + "say('asks'); ok(spin(1000)); say('ran')"
+    waiter = tenant(2, "tq:10m,lock:on", "-c", asks)
+    assert line(waiter) == "asks"
+    wait_until("job 2 to wait", lambda: state(leased, 2) == "waits")
+
+    def waited() -> float:
+        used = ask(leased.admin_socket, {"op": "usage", "job_id": 2})["usage"]
+        return float(next(iter(used.values()))["wait_s"])
+
+    wait_until("its waiting to be on disk", lambda: waited() > 1.5)
+    leased.kill()
+    leased.start()
+    wait_until(
+        "both to be back", lambda: (state(leased, 1), state(leased, 2)) == ("holds", "waits")
+    )
+    assert waited() > 0.2, "what was counted before the crash is kept, to the last second"
+    tell(holder)
+    output(holder)
+    assert output(waiter) == "ran\n"
+
+
 def test_waiter_dies_of_sigterm_at_once(tenant: Start, leased: Leased) -> None:
     hold = SET_UP + "ok(spin(1000)); say('holds'); sys.stdin.readline()"
     wait = SET_UP + "say(os.getpid()); ok(spin(1000))"

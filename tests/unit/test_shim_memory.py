@@ -152,3 +152,49 @@ assert ok(d.cuMemGetInfo())[0] == free
 """
     )
     output(tenant(1, "", "-c", code))
+
+
+def test_an_exported_allocation_fails_as_the_driver_says(tenant: Start) -> None:
+    code = (
+        SET_UP
+        + """
+p = ok(d.cuMemAlloc(1 << 20))
+assert d.cuIpcGetMemHandle(p)[0] == d.CUresult.CUDA_ERROR_INVALID_VALUE
+"""
+    )
+    output(tenant(1, "", "-c", code))
+
+
+def test_a_context_that_ends_takes_its_memory_with_it(tenant: Start) -> None:
+    code = (
+        SET_UP
+        + """
+total = ok(d.cuMemGetInfo())[1]
+s = ok(d.cuStreamCreate(0))
+ok(d.cuMemAlloc(8 << 20)); m = ok(d.cuMemAllocAsync(4 << 20, s)); ok(d.cuMemFreeAsync(m, s))
+ok(d.cuDevicePrimaryCtxReset(0))
+ok(d.cuDevicePrimaryCtxRetain(0)); ok(d.cuCtxSetCurrent(ctx))
+assert ok(d.cuMemGetInfo()) == (total, total)
+"""
+    )
+    output(tenant(1, "", "-c", code))
+
+
+def test_what_contexts_take_is_measured(tenant: Start, leased: Leased) -> None:
+    hold = SET_UP + "ok(d.cuMemGetInfo()); say('there'); input()"
+    jobs = [tenant(n, "", "-c", hold) for n in (1, 2)]
+    for job in jobs:
+        assert line(job) == "there"
+
+    def device() -> dict[str, int]:
+        found: dict[str, int] = ask(leased.admin_socket, {"op": "status"})["devices"][0]
+        return found
+
+    # A MiB each, on this emulated GPU, as soon as they have said that they are there.
+    for job in jobs:
+        assert job.poll() is None
+    while device()["overhead_bytes"] != 2 << 20:
+        pass
+    for job in jobs:
+        tell(job)
+        output(job)
