@@ -100,8 +100,6 @@ void captures_after_fork(void)
 
 /* -- the driver's functions -------------------------------------------------- */
 
-#define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
-
 #define BEGIN(name, stream_now, parameters, arguments)                                             \
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \

@@ -5,11 +5,11 @@
 
 #define MAX_CONTEXTS 128
 
-/* The event is of the client thread alone, and goes with its context. */
+/* The waypoint is of the client thread alone, and goes with its context. */
 static struct entry {
 	CUcontext context;
 	CUdevice device;
-	CUevent event;
+	struct waypoint waypoint;
 } contexts[MAX_CONTEXTS];
 
 /* What the last drain saw of each; read without the lock by threads that wait at the gate. */
@@ -27,7 +27,7 @@ void context_add(CUcontext context, CUdevice device)
 	for (int i = 0; i < n_contexts; i++)
 		known |= contexts[i].context == context;
 	if (!known && n_contexts < MAX_CONTEXTS)
-		contexts[n_contexts++] = (struct entry){context, device, NULL};
+		contexts[n_contexts++] = (struct entry){.context = context, .device = device};
 	else if (!known)
 		complain("more than %d contexts: work of this one is not waited for", MAX_CONTEXTS);
 	pthread_mutex_unlock(&lock);
@@ -67,7 +67,7 @@ bool contexts_some_idle(void)
 	return idle;
 }
 
-bool contexts_idle(bool (*idle)(CUcontext context, CUevent *event), bool all)
+bool contexts_idle(bool (*idle)(CUcontext context, struct waypoint *waypoint), bool all)
 {
 	bool every = true;
 	CUcontext old;
@@ -78,7 +78,7 @@ bool contexts_idle(bool (*idle)(CUcontext context, CUevent *event), bool all)
 
 		if (REAL(cuCtxPushCurrent_v2)(contexts[i].context))
 			continue;
-		busy = !idle(contexts[i].context, &contexts[i].event);
+		busy = !idle(contexts[i].context, &contexts[i].waypoint);
 		REAL(cuCtxPopCurrent_v2)(&old);
 		atomic_store(&busy_contexts[i], busy ? contexts[i].context : NULL);
 		every &= !busy;

@@ -29,29 +29,43 @@ static bool synchronized(void)
 	return true;
 }
 
+/* Whether the context has come to a waypoint set now. One that it has not come to
+ * stays the only one: waypoints are work too, and a driver's queue is soon full. */
+static CUresult reached(CUcontext context, struct waypoint *waypoint)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (waypoint->pending)
+		result = REAL(cuEventQuery)(waypoint->event);
+	if (result)
+		return result;
+	result = REAL(cuCtxRecordEvent)(context, waypoint->event);
+	if (!result)
+		result = REAL(cuEventQuery)(waypoint->event);
+	waypoint->pending = result == CUDA_ERROR_NOT_READY;
+	return result;
+}
+
 /* Has everything finished that the context was given before? While a capture
  * goes on nobody may ask; nothing of it executes, and its end is waited for. */
-static bool context_drained(CUcontext context, CUevent *event)
+static bool context_drained(CUcontext context, struct waypoint *waypoint)
 {
 	CUresult result = CUDA_ERROR_NOT_FOUND;
 	bool done;
 
 	if (!captures_hold_off())
 		return false;
-	if (REAL(cuCtxRecordEvent) && make_event(event)) {
-		result = REAL(cuCtxRecordEvent)(context, *event);
-		if (!result)
-			result = REAL(cuEventQuery)(*event);
-	}
+	if (REAL(cuCtxRecordEvent) && make_event(&waypoint->event))
+		result = reached(context, waypoint);
 	done = result == CUDA_SUCCESS || (result != CUDA_ERROR_NOT_READY && synchronized());
 	captures_let();
 	return done;
 }
 
 /* As long as nobody asks for a drain, an old driver is not made to wait. */
-static bool context_idle(CUcontext context, CUevent *event)
+static bool context_idle(CUcontext context, struct waypoint *waypoint)
 {
-	return REAL(cuCtxRecordEvent) && context_drained(context, event);
+	return REAL(cuCtxRecordEvent) && context_drained(context, waypoint);
 }
 
 bool device_idle(void)

@@ -237,8 +237,6 @@ static bool allocate(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstr
 	return *result != CUDA_SUCCESS;
 }
 
-#define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
-
 #define ALLOC(name, from, stream_now, parameters, arguments)                                       \
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \

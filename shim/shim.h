@@ -16,6 +16,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define likely(x) __builtin_expect(!!(x), 1)
+/* The stream that a function of the _ptds and _ptsz kind means. */
+#define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
 
 /* In a function that stands for one of the driver's: */
 #define TRY(expression)                                                                            \
@@ -173,9 +175,14 @@ CUcontext context_of(CUdevice device);
 bool contexts_exist(void);
 bool context_busy(CUcontext context); /* when last looked at while draining */
 bool contexts_some_idle(void);
+/* Where the work of a context stood: an event, and whether it has been recorded and not passed. */
+struct waypoint {
+	CUevent event;
+	bool pending;
+};
 /* Are they idle, says `idle` of each? No context is destroyed meanwhile, and each
  * is current for its call. all: ask every one, to know which are busy. */
-bool contexts_idle(bool (*idle)(CUcontext context, CUevent *event), bool all);
+bool contexts_idle(bool (*idle)(CUcontext context, struct waypoint *waypoint), bool all);
 void contexts_after_fork(void);
 
 /* captures.c */

@@ -16,7 +16,7 @@
 #define GATED(name, stream, parameters, arguments) WRAPPER(name, stream, parameters, arguments)
 #define GATED2(name, suffix, stream, parameters, arguments)                                        \
 	WRAPPER(name, stream, parameters, arguments)                                               \
-	WRAPPER(name##suffix, (stream) ? (stream) : CU_STREAM_PER_THREAD, parameters, arguments)
+	WRAPPER(name##suffix, PER_THREAD(stream), parameters, arguments)
 #define OWN(name)
 #define OWN2(name, suffix)
 #define NVML(name)

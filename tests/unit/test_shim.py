@@ -202,10 +202,13 @@ def test_holder_and_waiter_are_what_they_were_after_a_restart(
     busy = (
         SET_UP
         + """
-import select
-ok(spin(1000)); say("holds")
-while not select.select([sys.stdin], [], [], 0)[0]:  # never idle
-    ok(spin(5_000_000)); ok(spin(5_000_000)); ok(d.cuCtxSynchronize())
+told, tell = os.pipe()
+wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: os.read(told, 1))
+# The stream waits for a word of ours, so the holder is not idle until it is told.
+ok(d.cuLaunchHostFunc(0, ctypes.cast(wait, ctypes.c_void_p).value, 0))
+say("holds"); sys.stdin.readline()
+os.write(tell, b"x")
+ok(d.cuCtxSynchronize())
 """
     )
     holder = tenant(1, "tq:10m,lock:on", "-c", busy)
