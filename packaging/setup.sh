@@ -12,7 +12,7 @@ system_python=/usr/bin/python3
 packages=(
 	gcc make pkg-config python3 python3-dev python3-venv python3-cffi python3-systemd
 	slurmctld slurmd slurmdbd slurm-client libslurm-dev slurm-wlm-basic-plugins
-	munge mariadb-server shellcheck systemd
+	munge mariadb-server shellcheck systemd systemd-container
 )
 
 say() { printf '== %s\n' "$*"; }

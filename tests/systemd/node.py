@@ -1,0 +1,191 @@
+"""A GPU node as a site sets it up: gpu-lease installed in a container, an emulated GPU, jobs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from leased.ctl import ask
+from tests.emugpu import server
+from tests.slurm.processes import wait_until
+from tests.systemd.container import ROOT, Container
+
+SERVICE = "gpu-leased.service"
+SOCKETS = ("gpu-leased.socket", "gpu-leased-admin.socket")
+UNITS = (SERVICE, *SOCKETS)
+DROP_INS = f"/etc/systemd/system/{SERVICE}.d"
+CONFIG = "/etc/gpu-lease/gpu-leased.toml"
+RUN = "/run/gpu-leased"
+PRIVATE = "/usr/lib/gpu-lease-emugpu"
+GPU_ENV = {"EMUGPU_DIR": "/run/emugpu", "LD_LIBRARY_PATH": PRIVATE}
+SLURM = Path("/srv/slurm")
+NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
+
+
+class Node:
+    """The container and what a test asks of it. Jobs are units of its systemd."""
+
+    def __init__(self, container: Container):
+        self.container = container
+        self.systemctl = container.systemctl
+        self.show = container.show
+        self.clients: list[subprocess.Popen[str]] = []
+
+    # -- setting up --------------------------------------------------------------
+
+    def set_up(self) -> None:
+        """Everything installed, configured and started."""
+        self._bring_python()
+        self._start_gpu()
+        self.install()
+        self.configure()
+        environment = " ".join(f"{name}={value}" for name, value in GPU_ENV.items())
+        self.container.write(f"{DROP_INS}/gpu.conf", f"[Service]\nEnvironment={environment}\n")
+        self.systemctl("daemon-reload")
+        self.systemctl("start", *UNITS)
+
+    def _bring_python(self) -> None:
+        """NVML's binding for the system's Python: no package of Debian 12 has it."""
+        found = Path(str(pynvml.__file__))
+        where = self.container.run(
+            "/usr/bin/python3", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"
+        ).stdout.strip()
+        self.container.write(f"{where}/pynvml.py", found.read_text())
+
+    def _start_gpu(self) -> None:
+        """The emulated GPU as a unit; not in the checkout, which ProtectHome= may hide."""
+        there = self.container.root / PRIVATE.lstrip("/")
+        there.mkdir()
+        for name in ("emugpud", "libcuda.so.1", "libnvidia-ml.so.1"):
+            shutil.copy(server.BUILD / name, there / name)
+        shutil.copy(server.KERNELS.parent / "models" / "emu-h200-small.ini", there)
+        self.container.write(
+            "/etc/systemd/system/emugpu.service",
+            "[Service]\n"
+            f"ExecStart={PRIVATE}/emugpud --dir /run/emugpu --model {PRIVATE}/emu-h200-small.ini\n"
+            "RuntimeDirectory=emugpu\n",
+        )
+        self.systemctl("daemon-reload")
+        self.systemctl("start", "emugpu")
+        answers = [f"{PRIVATE}/emugpud", "--ctl", "/run/emugpu", "stats"]
+        wait_until(
+            "the emulated GPU",
+            lambda: self.container.run(*answers, check=False).returncode == 0,
+        )
+
+    def install(self, version: str = "") -> None:
+        """`meson install`, as `make install` does; version: what the daemon then says it is."""
+        if version:
+            # The container's own copy of the checkout.
+            file = self.container.root / str(ROOT / "leased" / "__init__.py").lstrip("/")
+            text = re.sub(r'__version__ = ".*"', f'__version__ = "{version}"', file.read_text())
+            file.write_text(text)
+        meson = shutil.which("meson", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        assert meson is not None, "meson built the C parts, where is it?"
+        self.container.run(meson, "install", "-C", "build/meson", "--no-rebuild")
+
+    def configure(self, tables: str = "") -> None:
+        """gpu-leased.toml: paths, and further tables."""
+        daemon = f'[daemon]\nslurm_conf = "{SLURM}/etc/slurm.conf"\n'
+        self.container.write(CONFIG, daemon + tables)
+
+    def drop_in(self, text: str) -> None:
+        """Change the service by a drop-in, until reset()."""
+        self.container.write(f"{DROP_INS}/test.conf", f"[Service]\n{text}")
+        self.systemctl("daemon-reload")
+        self.systemctl("restart", SERVICE)
+
+    def reset(self) -> None:
+        """As after set_up(): no jobs, no drop-in of a test, everything running."""
+        for client in self.clients:
+            client.kill()
+            client.communicate()
+        self.clients.clear()
+        self.systemctl("stop", "job-*")
+        self.configure()
+        test = self.container.root / f"{DROP_INS}/test.conf".lstrip("/")
+        if test.exists():
+            test.unlink()
+            self.systemctl("daemon-reload")
+        self.systemctl("reset-failed")
+        self.systemctl("restart", *UNITS)
+        for tenant in self.status()["tenants"]:
+            self.ask({"op": "job_end", "job_id": tenant["job_id"]})
+
+    # -- the daemon ---------------------------------------------------------------
+
+    def socket(self, name: str) -> Path:
+        return self.container.root / f"{RUN}/{name}.sock".lstrip("/")
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        return ask(self.socket("admin"), request)
+
+    def status(self) -> dict[str, Any]:
+        return self.ask({"op": "status"})
+
+    def tenant(self, job: int) -> dict[str, Any]:
+        return next((t for t in self.status()["tenants"] if t["job_id"] == job), {})
+
+    def states(self, *jobs: int) -> list[str]:
+        return [self.tenant(job).get("state", "unknown") for job in jobs]
+
+    @property
+    def main_pid(self) -> int:
+        """The daemon, as the container counts; 0 while there is none."""
+        return int(self.show(SERVICE, "MainPID"))
+
+    def replaced(self, before: int) -> Callable[[], bool]:
+        """Whether another daemon than `before` is up."""
+        return lambda: (
+            self.show(SERVICE, "ActiveState") == "active" and self.main_pid not in (0, before)
+        )
+
+    def journal(self) -> str:
+        return self.container.journal(SERVICE)
+
+    # -- jobs -----------------------------------------------------------------------
+
+    def unit(self, name: str, *command: str) -> subprocess.Popen[str]:
+        """Run a command as a unit of its own, with our pipes."""
+        env = self.container.env | GPU_ENV
+        process = subprocess.Popen(
+            self.container.command(
+                *("systemd-run", "--quiet", "--pipe", "--wait", "--collect", f"--unit={name}"),
+                *(f"--working-directory={ROOT}", *(f"--setenv={k}={v}" for k, v in env.items())),
+                *("--", *command),
+            ),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.clients.append(process)
+        return process
+
+    def job(
+        self, number: int, options: str, code: str, user: Sequence[str] = NOBODY
+    ) -> subprocess.Popen[str]:
+        """A Python program as a job without Slurm, as the user nobody."""
+        return self.unit(
+            f"job-{number}",
+            *(sys.executable, "-m", "tests.tenant", "--admin", f"{RUN}/admin.sock"),
+            *("--job", str(number), "--options", options),
+            *("--", *user, sys.executable, "-c", code),
+        )
+
+    def sockets_of(self, pid: int) -> set[str]:
+        """The sockets that a process inside has open: socket:[inode]."""
+        directory = self.container.root / f"proc/{pid}/fd"
+        return {
+            target
+            for target in (os.readlink(file) for file in directory.iterdir())
+            if target.startswith("socket:")
+        }
