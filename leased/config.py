@@ -10,9 +10,12 @@ from typing import Any, TypeVar
 
 from leased import options
 from leased.errors import Refused
+from leased.strays import ACTIONS
 
 DEFAULT_PATH = Path("/etc/gpu-lease/gpu-leased.toml")
 AUTO = "auto"
+OVERRUN = ("log", "signal", "cancel")
+SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "QUIT", "KILL")
 
 # Every key that may stand in the file, and its type.
 KEYS: dict[str, dict[str, type]] = {
@@ -28,10 +31,14 @@ KEYS: dict[str, dict[str, type]] = {
         "quantum_min": str,
         "quantum_max": str,
         "in_flight": str,
+        "drain": str,
+        "overrun": str,
+        "overrun_signal": str,
         "lock_off": bool,
         "oversub": bool,
     },
     "device": {"memory": str, "reserve": str, "link_gib_s": float},
+    "strays": {"action": str, "grace": str, "allow": list},
 }
 
 
@@ -42,6 +49,15 @@ class DeviceConfig:
     memory: str = "100%"
     reserve: str = AUTO
     link_gib_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class StraysConfig:
+    """Processes that use a leased GPU without a lease: see strays.Policy."""
+
+    action: str = "warn"
+    grace_ns: int = 10_000_000_000
+    allow: tuple[str, ...] = ("root", "dcgm")
 
 
 @dataclass(frozen=True)
@@ -59,10 +75,14 @@ class Config:
     quantum_min_ns: int = 100_000_000
     quantum_max_ns: int = 600_000_000_000
     in_flight_ns: int = 100_000_000  # work submitted ahead while somebody waits
+    drain_ns: int = 10_000_000_000  # from a revoke to an overrun
+    overrun: str = "log"  # what happens then: log, signal, cancel
+    overrun_signal: str = "TERM"
     lock_off: bool = True
     oversub: bool = True
     device: DeviceConfig = DeviceConfig()
     devices: dict[str, DeviceConfig] = field(default_factory=dict)
+    strays: StraysConfig = StraysConfig()
 
     def for_device(self, index: int, uuid: str) -> DeviceConfig:
         """The settings of one device: by its UUID, else its index, else those of all."""
@@ -99,6 +119,12 @@ def _named(where: str, read: Callable[[], T]) -> T:
         raise Refused(f"{where}: {fault}", fault.hint) from None
 
 
+def _one_of(value: str, known: tuple[str, ...], where: str) -> str:
+    if value not in known:
+        raise Refused(f"{where} = {value!r} is not known", f"use one of {', '.join(known)}")
+    return value
+
+
 def _device(table: dict[str, Any], where: str, base: DeviceConfig) -> DeviceConfig:
     table = _checked(table, "device", where)
     made = DeviceConfig(
@@ -110,6 +136,16 @@ def _device(table: dict[str, Any], where: str, base: DeviceConfig) -> DeviceConf
     if made.reserve != AUTO:
         _named(f"{where}.reserve", lambda: options.parse_amount(made.reserve, 1 << 40))
     return made
+
+
+def _strays(table: dict[str, Any]) -> StraysConfig:
+    base = StraysConfig()
+    allow = table.get("allow", list(base.allow))
+    if not all(isinstance(name, str) for name in allow):
+        raise Refused(f"strays.allow = {allow!r} is not a list of users", 'write ["root"]')
+    grace = _named("strays.grace", lambda: options.parse_time(table.get("grace", "10s")))
+    action = _one_of(table.get("action", base.action), ACTIONS, "strays.action")
+    return StraysConfig(action, grace, tuple(allow))
 
 
 def from_dict(raw: dict[str, Any]) -> Config:
@@ -142,6 +178,11 @@ def from_dict(raw: dict[str, Any]) -> Config:
         in_flight_ns=_named(
             "limits.in_flight", lambda: options.parse_time(limits.get("in_flight", "100ms"))
         ),
+        drain_ns=_named("limits.drain", lambda: options.parse_time(limits.get("drain", "10s"))),
+        overrun=_one_of(limits.get("overrun", "log"), OVERRUN, "limits.overrun"),
+        overrun_signal=_one_of(
+            limits.get("overrun_signal", "TERM"), SIGNALS, "limits.overrun_signal"
+        ),
         lock_off=limits.get("lock_off", True),
         oversub=limits.get("oversub", True),
         device=device,
@@ -150,6 +191,7 @@ def from_dict(raw: dict[str, Any]) -> Config:
             for key, value in table.items()
             if isinstance(value, dict)
         },
+        strays=_strays(_checked(_table(raw, "strays"), "strays", "strays")),
     )
 
 

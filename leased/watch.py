@@ -1,0 +1,158 @@
+"""Carries what NVML and /proc say of processes to the strays, and what is to be done to Slurm."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pwd
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from leased.config import Config
+from leased.devices import Gpu
+from leased.identity import Step, Stepds, process_id, step_of
+from leased.leases import Leases
+from leased.slurm import Slurm
+from leased.strays import End, Found, Policy, Process, Strays
+
+log = logging.getLogger("gpu-leased")
+
+COMMANDS = 8  # of Slurm's that may run at once; what does not get its turn comes again
+NVIDIA = "/dev/nvidia"
+
+
+def uids(names: tuple[str, ...]) -> frozenset[int]:
+    """The users by name or number; a name that this node does not know stands for nobody."""
+    found = set()
+    for name in names:
+        try:
+            found.add(int(name) if name.isdigit() else pwd.getpwnam(name).pw_uid)
+        except KeyError:
+            log.debug("strays.allow: this node has no user %s", name)
+    return frozenset(found)
+
+
+def has_gpu(pid: int, proc: Path = Path("/proc")) -> bool:
+    """Whether the process has a file of NVIDIA's driver open: a pid of NVML's that is of another
+    pid namespace than ours names somebody else here."""
+    try:
+        files = list((proc / str(pid) / "fd").iterdir())
+    except OSError:
+        return False
+    for file in files:
+        try:
+            if str(file.readlink()).startswith(NVIDIA):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def describe(
+    pid: int, stepds: Stepds, library: str, real_gpu: bool, proc: Path = Path("/proc")
+) -> Process | None:
+    """The process that has this number now. library: the interposer's file name."""
+    process = process_id(pid, proc)
+    if process is None or (real_gpu and not has_gpu(pid, proc)):
+        return None
+    try:
+        place = proc / str(pid)
+        # The real one: /proc/PID itself belongs to root where the program is setuid.
+        uid = re.search(r"^Uid:\s+(\d+)", (place / "status").read_text(), re.MULTILINE)
+        command = re.sub(r"[^ -~]", "?", (place / "comm").read_text().rstrip("\n"))
+        maps = (place / "maps").read_text(errors="replace")
+    except OSError:
+        return None  # it ends
+    step = step_of(pid, stepds, proc)
+    # The file may have been replaced since, by an update.
+    interposed = re.search(rf"/{re.escape(library)}(?: \(deleted\))?$", maps, re.MULTILINE)
+    if uid is None or process_id(pid, proc) != process:
+        return None
+    return Process(pid, process.start, int(uid[1]), command, step, bool(interposed))
+
+
+class Watch:
+    """Looks for strays at every poll of a device, and does with them what the site wants."""
+
+    def __init__(self, leases: Leases, stepds: Stepds, slurm: Slurm, settings: Config):
+        self.leases = leases
+        self.stepds = stepds
+        self.slurm = slurm
+        self.strays = Strays()
+        self.real_gpu = Path("/dev/nvidiactl").exists()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.configure(settings)
+
+    def configure(self, settings: Config) -> None:
+        """Take the site's settings, also later ones."""
+        self.library = Path(settings.preload).name
+        chosen = settings.strays
+        self.strays.policy = Policy(chosen.action, chosen.grace_ns, uids(chosen.allow))
+
+    def look(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
+        """One poll of a device: bytes by pid, as NVML says."""
+        if not self.leases.tenants_of(gpu.uuid):
+            self.strays.leave(gpu.uuid)  # nobody shares it: whoever is there may be
+            return
+        clients: dict[int, bool] = {}
+        for tenant in self.leases.tenants.values():
+            for client in tenant.clients:
+                leases_it = gpu.uuid in tenant.gang
+                clients[client.pid] = leases_it or clients.get(client.pid, False)
+        now = time.monotonic_ns()
+        for action in self.strays.look(now, gpu.uuid, processes, clients, self._who):
+            if isinstance(action, Found):
+                self._name(gpu, action)
+            else:
+                self._end(action)
+
+    def _who(self, pid: int) -> Process | None:
+        return describe(pid, self.stepds, self.library, self.real_gpu)
+
+    def _name(self, gpu: Gpu, found: Found) -> None:
+        process, step = found.process, found.process.step
+        assert step is not None
+        log.warning(
+            "job %d, step %s (uid %d): process %d (%s) uses GPU %d without a lease, %d MiB%s",
+            *(step.job, step.name or "unknown", process.uid, process.pid, process.command),
+            *(gpu.index, found.bytes >> 20),
+            "; further ones of this job are only counted" if found.last else "",
+        )
+        if found.first:
+            self._run(
+                *("scontrol", "notify", str(step.job)),
+                f"gpu-lease: process {process.pid} ({process.command}) uses GPU {gpu.index} "
+                "without a lease: is LD_PRELOAD unset, or the program static or in a container?",
+            )
+
+    def _end(self, end: End) -> None:
+        step = end.step
+        log.warning(
+            "job %d, step %s (uid %d) is ended: its process %d (%s) uses a GPU without a lease",
+            *(step.job, step.name, end.process.uid, end.process.pid, end.process.command),
+        )
+        self._run("scancel", target(step))
+
+    def _run(self, *command: str) -> None:
+        if len(self.tasks) >= COMMANDS:
+            log.warning("too many commands of Slurm's at once, left out: %s", " ".join(command[:3]))
+            return
+        task = asyncio.get_running_loop().create_task(self._told(*command))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _told(self, *command: str) -> None:
+        try:
+            status, _, err = await self.slurm.run(*command)
+        except (OSError, TimeoutError) as fault:
+            status, err = -1, str(fault)
+        if status:
+            log.error("%s: %s", " ".join(command[:3]), err.strip()[:200] or f"exit {status}")
+
+
+def target(step: Step) -> str:
+    """What scancel is to end: the step; the job for those steps whose end is the job's as well
+    (batch, interactive, extern), which Slurm cannot end by name."""
+    return f"{step.job}.{step.name}" if step.name and step.name.isdigit() else str(step.job)
