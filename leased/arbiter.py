@@ -3,227 +3,77 @@
 No sockets, no clock, no NVML: the daemon, a simulator and the property tests
 drive the same object. All times are ns of one monotonic clock.
 
-Rules. One queue, first come first served. A waiter that cannot be granted
-claims its gang's devices, so nobody behind it takes them: gangs are all or
-none, and no wide gang starves. A holder that stands in somebody's way is told
-once that it is contended (it yields after as much idleness as a handoff would
-cost: the ski-rental rule, never more than twice the best in hindsight) and is
-revoked when its quantum ends. A quantum is at least HANDOFF_SHARE times the
-handoff. Nobody waits: no deadline, no message.
+Rules.
+- First come first served on every device; a gang is leased all or none, when
+  it is the first on all its devices.
+- A holder that stands in somebody's way is told once that it is contended (it
+  yields after as much idleness as a handoff would cost: the ski-rental rule,
+  never more than twice the best in hindsight) and is revoked when its quantum
+  ends. A quantum is at least HANDOFF_SHARE times the handoff. Nobody waits: no
+  deadline, no message.
+- A device that the first in its queue cannot use yet, because it waits for
+  other devices of its gang, goes to somebody behind it until those are due
+  (Slurm calls it backfill). So nothing idles and no gang waits longer: with k
+  tenants before it a waiter has its turn after at most k + 1 quanta and drains.
+- lock auto: side by side while the memory of all fits; one at a time from the
+  moment it does not, and back when it has fitted for a while that doubles with
+  every change that was undone soon (MOST_CALM_NS at most): it cannot flap.
+- Who does not release within drain_ns has overrun: the excess comes off its
+  next quanta. After as long again its devices go to others beside it, and it
+  gets none before it has released.
+
+An event costs as much as it changes; how many wait makes no difference, but
+for the at most LOOK_AHEAD waiters that are looked at when a gang holds up a queue.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 
-from leased.residency import Residency
+from leased.events import (
+    Action,
+    Adopted,
+    Closed,
+    Contend,
+    DrainSet,
+    Event,
+    Forfeit,
+    Grant,
+    LockSet,
+    MemoryChanged,
+    ModeSet,
+    Opened,
+    Overrun,
+    QuantumSet,
+    Rejoined,
+    Released,
+    Requested,
+    Restore,
+    Revoke,
+    RoomChanged,
+    Tick,
+)
+from leased.rules import FOREVER, Rules
+from leased.state import Device, Lease, Tenant, Usage
 
-HANDOFF_SHARE = 10  # a handoff is at most a tenth of the quantum
+__all__ = [
+    "Action", "Adopted", "Arbiter", "Closed", "Contend", "Device", "DrainSet", "Event", "Forfeit",
+    "Grant", "LockSet", "MemoryChanged", "ModeSet", "Opened", "Overrun", "QuantumSet", "Rejoined",
+    "Released", "Requested", "Restore", "Revoke", "RoomChanged", "Tenant", "Tick", "Usage",
+]  # fmt: skip
+
 IDLE_FLOOR_NS = 2_000_000
 DRAIN_NS = 10_000_000_000
+LOOK_AHEAD = 32
+FIRST_CALM_NS = 1_000_000_000
+MOST_CALM_NS = 64_000_000_000
+CALM_AGAIN = 16  # side by side for so many times as long, and the next change is a new one
 
 
-# -- events ---------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A tenant exists. gang: device UUIDs; lock: on, off or auto."""
-
-    tenant: int
-    gang: tuple[str, ...]
-    lock: str
-    quantum_ns: int
-
-
-@dataclass(frozen=True)
-class Closed:
-    """A tenant is over; whatever it held is free."""
-
-    tenant: int
-
-
-@dataclass(frozen=True)
-class Requested:
-    """A process of the tenant waits at its gate."""
-
-    tenant: int
-
-
-@dataclass(frozen=True)
-class Released:
-    """Every process of the tenant has closed its gate and drained."""
-
-    tenant: int
-    epoch: int
-
-
-@dataclass(frozen=True)
-class MemoryChanged:
-    """The tenant now has so many bytes on the device; fixed: more of them, which cannot move."""
-
-    tenant: int
-    device: str
-    bytes: int
-    fixed: int = 0
-
-
-@dataclass(frozen=True)
-class RoomChanged:
-    """Tenants' allocations can have so many bytes of the device together: the driver took some."""
-
-    device: str
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Adopted:
-    """After a restart: a process says that it holds this lease."""
-
-    tenant: int
-    epoch: int
-
-
-@dataclass(frozen=True)
-class LockSet:
-    """The site forces a lock mode on a device; None: what each tenant asked for."""
-
-    device: str
-    lock: str | None
-
-
-@dataclass(frozen=True)
-class QuantumSet:
-    """The site forces a quantum on a device; None: what each tenant asked for."""
-
-    device: str
-    quantum_ns: int | None
-
-
-@dataclass(frozen=True)
-class Tick:
-    """Only time has passed."""
-
-
-Event = (
-    Opened
-    | Closed
-    | Requested
-    | Released
-    | MemoryChanged
-    | RoomChanged
-    | Adopted
-    | LockSet
-    | QuantumSet
-    | Tick
-)
-
-
-# -- actions --------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Grant:
-    """The tenant has its gang. prefetch: bytes to bring in now, by device."""
-
-    tenant: int
-    epoch: int
-    shared: bool
-    quantum_ns: int
-    prefetch: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Restore:
-    """The tenant goes on with its lease, and may bring back what others displaced meanwhile."""
-
-    tenant: int
-    epoch: int
-    quantum_ns: int
-    prefetch: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Contend:
-    """Somebody waits for the holder: yield after idle_ns of idleness; None: nobody any more."""
-
-    tenant: int
-    epoch: int
-    idle_ns: int | None
-
-
-@dataclass(frozen=True)
-class Revoke:
-    """The holder must close its gate, drain within drain_ns, and release."""
-
-    tenant: int
-    epoch: int
-    drain_ns: int
-
-
-@dataclass(frozen=True)
-class Overrun:
-    """A revoked holder has not released in time."""
-
-    tenant: int
-    epoch: int
-
-
-Action = Grant | Restore | Contend | Revoke | Overrun
-
-
-# -- state ----------------------------------------------------------------------
-
-
-@dataclass
-class Usage:
-    """What a tenant had of one device; times in ns, see README for the meaning."""
-
-    lease_ns: int = 0
-    shared_ns: int = 0
-    wait_ns: int = 0
-    handoffs: int = 0
-    moved_bytes: int = 0
-    peak_bytes: int = 0
-    overruns: int = 0
-
-
-@dataclass
-class Lease:
-    """A granted lease. since: start of its quantum. revoke_at: only while contended."""
-
-    epoch: int
-    since: int
-    contended: bool = False
-    revoke_at: int | None = None
-    revoked: bool = False
-    drain_until: int | None = None
-    overrun_at: int | None = None  # when it should have released
-
-
-@dataclass
-class Tenant:
-    id: int
-    gang: tuple[str, ...]
-    lock: str
-    quantum_ns: int
-    waiting: bool = False
-    lease: Lease | None = None
-    debt_ns: int = 0  # by how much it overran; taken off its next quanta
-    usage: dict[str, Usage] = field(default_factory=dict)
-
-
-@dataclass
-class Device:
-    uuid: str
-    residency: Residency
-    lock: str | None = None
-    quantum_ns: int | None = None
-    last_holder: int | None = None
-
-
-class Arbiter:
+class Arbiter(Rules):
     """See the module's text. `devices`: capacity in bytes by UUID; grants start at grace_until."""
 
     def __init__(
@@ -232,58 +82,76 @@ class Arbiter:
         first_epoch: int = 1,
         now: int = 0,
         grace_until: int = 0,
+        drain_ns: int = DRAIN_NS,
     ):
-        self.devices = {uuid: Device(uuid, Residency(size)) for uuid, size in devices.items()}
-        self.tenants: dict[int, Tenant] = {}
-        self.queue: list[int] = []
+        super().__init__(devices, now)
         self.epoch = first_epoch
-        self.now = now
         self.grace_until = grace_until
+        self.drain_ns = drain_ns
+        self.arrivals = 0
+        self._changed: dict[str, None] = {}  # devices to decide about, in order
+        self._dues: list[tuple[int, int, int]] = []  # a heap of (when, tenant, epoch)
+        self._actions: list[Action] = []
+        self._granted: dict[int, int] = {}  # by tenant: its Grant's place in _actions
 
     def handle(self, event: Event, now: int) -> list[Action]:
         """Take one event; returns what to do, in order. A clock that steps back stands still."""
-        self._accrue(max(now, self.now))
-        actions: list[Action] = []
+        self.now = max(now, self.now)
+        self._actions, self._granted = [], {}
+        if self.grace_until and self.now >= self.grace_until:
+            self._rejoin()
         self._apply(event)
-        self._separate(actions)
+        self._pass_deadlines()
+        self._decide()
         if isinstance(event, Released):
-            self._restore(event.tenant, actions)
-        self._serve_queue(actions)
-        self._pass_deadlines(actions)
-        return actions
+            self._restore(event.tenant)
+        return self._actions
 
     def next_deadline(self) -> int | None:
         """When a Tick is due at the latest, or None."""
-        times = [self.grace_until] if self.queue and self.grace_until > self.now else []
-        for tenant in self.tenants.values():
-            lease = tenant.lease
-            if lease is not None:
-                times += [t for t in (lease.revoke_at, lease.drain_until) if t is not None]
+        while self._dues and not self._is_due(*self._dues[0]):
+            heapq.heappop(self._dues)
+        times = [device.fits_at for device in self.devices.values() if device.fits_at is not None]
+        if self._dues:
+            times.append(self._dues[0][0])
+        if self.grace_until:
+            times.append(self.grace_until)
         return min(times, default=None)
 
-    def holders(self, device: str) -> list[Tenant]:
-        """Tenants that have a lease on the device, longest first."""
-        held = [t for t in self.tenants.values() if t.lease is not None and device in t.gang]
-        return sorted(held, key=lambda t: t.lease.epoch if t.lease else 0)
-
-    def lock_of(self, tenant: Tenant) -> str:
-        """The lock mode that counts: the site's for one of its devices, else the tenant's."""
-        forced = [self.devices[uuid].lock for uuid in tenant.gang]
-        return next((lock for lock in forced if lock is not None), tenant.lock)
+    def settle(self, now: int) -> None:
+        """Bring every tenant's usage up to now."""
+        self.now = max(now, self.now)
+        for tenant in self.tenants.values():
+            self._settle(tenant)
 
     # -- events -----------------------------------------------------------------
 
     def _apply(self, event: Event) -> None:
         if isinstance(event, Opened):
             self._open(event)
-        elif isinstance(event, LockSet):
-            self.devices[event.device].lock = event.lock
-        elif isinstance(event, QuantumSet):
-            self.devices[event.device].quantum_ns = event.quantum_ns
-        elif isinstance(event, RoomChanged):
-            self.devices[event.device].residency.room = event.bytes
+        elif isinstance(event, Rejoined):
+            self._rejoin()
+        elif isinstance(event, LockSet | QuantumSet | DrainSet | ModeSet | RoomChanged):
+            self._set(self.devices[event.device], event)
         elif not isinstance(event, Tick) and event.tenant in self.tenants:
             self._apply_tenant(event, self.tenants[event.tenant])
+
+    def _set(
+        self, device: Device, event: LockSet | QuantumSet | DrainSet | ModeSet | RoomChanged
+    ) -> None:
+        if isinstance(event, LockSet):
+            device.lock = event.lock
+        elif isinstance(event, QuantumSet):
+            device.quantum_ns = event.quantum_ns
+        elif isinstance(event, DrainSet):
+            device.drained = event.drained
+        elif isinstance(event, ModeSet):
+            device.exclusive, device.chosen_why = event.exclusive, event.why
+            device.tried_quantum_ns = event.quantum_ns
+        else:
+            device.residency.room = event.bytes
+            self._refit(device)
+        self._reconsider(device)
 
     def _open(self, event: Opened) -> None:
         unknown = [uuid for uuid in event.gang if uuid not in self.devices]
@@ -303,9 +171,7 @@ class Arbiter:
         if isinstance(event, Closed):
             self._close(tenant)
         elif isinstance(event, Requested):
-            if tenant.lease is None and not tenant.waiting:
-                tenant.waiting = True
-                self.queue.append(tenant.id)
+            self._request(tenant)
         elif isinstance(event, Released):
             self._release(tenant, event.epoch)
         elif isinstance(event, MemoryChanged):
@@ -314,130 +180,205 @@ class Arbiter:
             self._adopt(tenant, event.epoch)
 
     def _close(self, tenant: Tenant) -> None:
+        self._end_wait(tenant)
+        self._end_lease(tenant)
         del self.tenants[tenant.id]
-        if tenant.waiting:
-            self.queue.remove(tenant.id)
         for uuid in tenant.gang:
             self.devices[uuid].residency.forget(tenant.id)
+            self._refit(self.devices[uuid])
+
+    def _request(self, tenant: Tenant) -> None:
+        if tenant.forfeited:
+            tenant.asks = True
+        elif tenant.lease is None and not tenant.waiting:
+            self.arrivals += 1
+            tenant.arrival, tenant.waiting, tenant.waits_since = self.arrivals, True, self.now
+            for uuid in tenant.gang:
+                self.devices[uuid].queue[tenant.id] = tenant
+                self._changed[uuid] = None
+
+    def _end_wait(self, tenant: Tenant) -> None:
+        if tenant.waiting:
+            self._settle(tenant)
+            tenant.waiting = False
+            for uuid in tenant.gang:
+                del self.devices[uuid].queue[tenant.id]
+                self._changed[uuid] = None
 
     def _release(self, tenant: Tenant, epoch: int) -> None:
         lease = tenant.lease
-        if lease is None or lease.epoch != epoch:
+        if tenant.forfeited and tenant.forfeited[0] == epoch:
+            tenant.debt_ns += self.now - tenant.forfeited[1]
+            tenant.forfeited = None
+            if tenant.asks:
+                tenant.asks = False
+                self._request(tenant)
+        elif lease is not None and lease.epoch == epoch:
+            if lease.overrun_at is not None:
+                tenant.debt_ns += self.now - lease.overrun_at
+            self._end_lease(tenant)
+
+    def _end_lease(self, tenant: Tenant) -> None:
+        if tenant.lease is None:
             return
-        if lease.overrun_at is not None:
-            tenant.debt_ns += self.now - lease.overrun_at
+        self._settle(tenant)
         for uuid in tenant.gang:
-            self.devices[uuid].last_holder = tenant.id
+            device = self.devices[uuid]
+            device.meter.advance(self.now, len(device.holders))
+            del device.holders[tenant.id]
+            device.last_holder = tenant.id
+            self._changed[uuid] = None
         tenant.lease = None
+
+    def _hold(self, tenant: Tenant, epoch: int) -> Lease:
+        tenant.lease = Lease(epoch, self.now)
+        for uuid in tenant.gang:
+            device = self.devices[uuid]
+            device.meter.advance(self.now, len(device.holders))
+            device.holders[tenant.id] = tenant
+            tenant.read[uuid] = device.meter.each, device.meter.shared
+            device.last_holder = tenant.id
+            self._changed[uuid] = None
+        return tenant.lease
 
     def _set_memory(self, tenant: Tenant, event: MemoryChanged) -> None:
         if event.device not in tenant.gang:
             return
-        usage = tenant.usage[event.device]
-        residency = self.devices[event.device].residency
+        usage, device = tenant.usage[event.device], self.devices[event.device]
         running = tenant.lease is not None
-        residency.fixed[tenant.id] = event.fixed
-        usage.moved_bytes += residency.set_bytes(tenant.id, event.bytes, running)
+        usage.moved_bytes += device.residency.set_bytes(
+            tenant.id, event.bytes, running, event.fixed
+        )
         usage.peak_bytes = max(usage.peak_bytes, event.bytes + event.fixed)
+        self._refit(device)
 
     def _adopt(self, tenant: Tenant, epoch: int) -> None:
-        """What the process holds, it holds; if others do too, _separate sorts it out."""
-        if tenant.lease is None:
-            self.epoch = max(self.epoch, epoch + 1)
-            tenant.lease = Lease(epoch, self.now)
-            if tenant.waiting:
-                tenant.waiting = False
-                self.queue.remove(tenant.id)
-            for uuid in tenant.gang:
-                self.devices[uuid].residency.touch(tenant.id)
-                self.devices[uuid].last_holder = tenant.id
+        """What a process held before a restart it holds, and later what nobody else has.
 
-    # -- decisions --------------------------------------------------------------
+        Where two say so, the one whose lease was granted later had it by right.
+        """
+        if tenant.lease is not None or tenant.forfeited or not 0 < epoch < self.epoch:
+            return
+        if not self.grace_until and not self.is_free(tenant):
+            return
+        self._end_wait(tenant)
+        self._hold(tenant, epoch)
+        for uuid in tenant.gang:
+            self.devices[uuid].residency.touch(tenant.id)
+        for other in list(self.in_the_way(tenant)):
+            loser = min(tenant, other, key=lambda t: t.lease.epoch if t.lease else 0)
+            if loser.lease and not loser.lease.revoked:
+                self._revoke(loser, loser.lease)
 
-    def _can_share(self, tenant: Tenant) -> bool:
-        lock = self.lock_of(tenant)
-        if lock == "auto":
-            return all(self.devices[uuid].residency.fits() for uuid in tenant.gang)
-        return lock == "off"
+    def _rejoin(self) -> None:
+        """The grace after a restart is over: from now on there are grants."""
+        self.grace_until = 0
+        self._changed |= dict.fromkeys(self.devices)
 
-    def _compatible(self, one: Tenant, other: Tenant) -> bool:
-        """May both hold a lease on the same device at once?"""
-        if "off" in (self.lock_of(one), self.lock_of(other)):
-            return True
-        return self._can_share(one) and self._can_share(other)
+    # -- side by side or not ------------------------------------------------------
 
-    def _in_the_way(self, tenant: Tenant) -> list[Tenant]:
-        """Holders that must release before this tenant can have its gang."""
-        gang = set(tenant.gang)
-        return [
-            other
-            for other in self.tenants.values()
-            if other is not tenant
-            and other.lease is not None
-            and gang & set(other.gang)
-            and not self._compatible(tenant, other)
-        ]
+    def _refit(self, device: Device) -> None:
+        """Its memory may fit now, or not any more."""
+        if not device.residency.fits():
+            device.fits_at = None
+            if device.fits:
+                device.fits = False
+                self._reconsider(device)
+        elif not device.fits and device.fits_at is None:
+            device.fits_at = self.now + device.calm_ns
+            self._pass_calm(device)
 
-    def _separate(self, actions: list[Action]) -> None:
+    def _pass_calm(self, device: Device) -> None:
+        if device.fits_at is not None and device.fits_at <= self.now:
+            device.fits, device.fits_at, device.fits_since = True, None, self.now
+            self._reconsider(device)
+
+    def _reconsider(self, device: Device) -> None:
+        """Who may run beside whom has changed here, so for its tenants everywhere."""
+        self._changed[device.uuid] = None
+        for tenant in itertools.chain(device.holders.values(), device.queue.values()):
+            self._changed |= dict.fromkeys(tenant.gang)
+
+    def _separate(self, device: Device) -> None:
         """Holders that may no longer run side by side: the first stays, the others go."""
-        holders = sorted(
-            (t for t in self.tenants.values() if t.lease is not None),
-            key=lambda t: t.lease.epoch if t.lease else 0,
-        )
-        for tenant in holders:
+        if len(device.holders) < 2:
+            return
+        stays: Tenant | None = None
+        all_share = True
+        for tenant in self.holders(device.uuid):
             lease = tenant.lease
-            if lease is None or lease.revoked:
+            if lease is None or lease.revoked or self.lock_of(tenant) == "off":
                 continue
-            for other in self._in_the_way(tenant):
-                assert other.lease is not None
-                if other.lease.epoch < lease.epoch and not other.lease.revoked:
-                    other.lease.since = self.now
-                    self._revoke(tenant, lease, actions)
-                    break
+            shares = self.can_share(tenant)
+            if stays is None:
+                stays, all_share = tenant, shares
+            elif not (all_share and shares):
+                assert stays.lease is not None
+                stays.lease.since = self.now
+                if not device.fits:
+                    self._note_separation(device)
+                self._revoke(tenant, lease)
 
-    def _restore(self, released: int, actions: list[Action]) -> None:
+    def _note_separation(self, device: Device) -> None:
+        """It was side by side and is not any more: the way back takes longer if that was short."""
+        if device.separated_at is None or device.separated_at < device.fits_since:
+            short = self.now - device.fits_since < CALM_AGAIN * device.calm_ns
+            device.calm_ns = min(2 * device.calm_ns, MOST_CALM_NS) if short else FIRST_CALM_NS
+        device.separated_at = self.now
+
+    def _restore(self, released: int) -> None:
         """Who stays when others had to go gets back at the link's speed what they displaced."""
         gone = self.tenants.get(released)
-        for tenant in self.tenants.values():
+        if gone is None:
+            return
+        stay = {t.id: t for uuid in gone.gang for t in self.devices[uuid].holders.values()}
+        for tenant in stay.values():
             lease = tenant.lease
-            if (
-                gone is None
-                or lease is None
-                or lease.revoked
-                or not set(gone.gang) & set(tenant.gang)
-            ):
+            if lease is None or lease.revoked or tenant.id in self._granted:
                 continue
             devices = {uuid: self.devices[uuid].residency for uuid in tenant.gang}
-            if self._can_share(tenant) or not any(r.missing(tenant.id) for r in devices.values()):
+            if self.can_share(tenant) or not any(r.missing(tenant.id) for r in devices.values()):
                 continue
             prefetch = {}
             for uuid, residency in devices.items():
                 prefetch[uuid], bytes_out = residency.touch(tenant.id)
                 tenant.usage[uuid].moved_bytes += prefetch[uuid] + bytes_out
-            actions.append(Restore(tenant.id, lease.epoch, self._quantum(tenant, 0), prefetch))
+            quantum = self.quantum(tenant, 0)
+            self._actions.append(Restore(tenant.id, lease.epoch, quantum, prefetch))
 
-    def _serve_queue(self, actions: list[Action]) -> None:
-        """Grant what can be granted, in order; tell the holders that are in the way."""
-        contended: set[int] = set()
-        claimed: set[str] = set()
-        for tenant_id in list(self.queue):
-            tenant = self.tenants[tenant_id]
-            blockers = self._in_the_way(tenant)
-            free = self.lock_of(tenant) == "off" or not claimed & set(tenant.gang)
-            if not blockers and free and self.now >= self.grace_until:
-                self._grant(tenant, actions)
-                continue
-            for blocker in blockers:
-                if blocker.id not in contended:
-                    contended.add(blocker.id)
-                    self._contend(blocker, tenant, actions)
-            if self.lock_of(tenant) != "off":
-                claimed |= set(tenant.gang)
-        self._calm(contended, actions)
+    # -- who is next --------------------------------------------------------------
 
-    def _grant(self, tenant: Tenant, actions: list[Action]) -> None:
-        shared = self._can_share(tenant)
-        fits = all(self.devices[uuid].residency.fits() for uuid in tenant.gang)
+    def _decide(self) -> None:
+        """Separate, grant and contend on every device where something changed."""
+        seen: dict[str, None] = {}
+        while self._changed:
+            uuid = next(iter(self._changed))
+            del self._changed[uuid]
+            seen[uuid] = None
+            self._separate(self.devices[uuid])
+            if not self.grace_until:
+                self._serve(self.devices[uuid])
+        for uuid in seen:
+            for holder in list(self.devices[uuid].holders.values()):
+                self._tell_holder(holder)
+
+    def _serve(self, device: Device) -> None:
+        """Grant what can be granted of the device, in order."""
+        while device.queue and not device.drained:
+            for tenant in itertools.islice(device.queue.values(), LOOK_AHEAD):
+                if self.is_free(tenant):
+                    until = self.free_until(tenant)
+                    if until == FOREVER or until - self.now >= self.worth(tenant):
+                        self._grant(tenant, until)
+                        break
+                elif any(not self.can_share(holder) for holder in device.holders.values()):
+                    return  # it is in use; nobody behind is better off
+            else:
+                return
+
+    def _grant(self, tenant: Tenant, until: int) -> None:
+        shared = self.can_share(tenant)
+        fits = all(self.devices[uuid].fits for uuid in tenant.gang)
         prefetch = {}
         for uuid in tenant.gang:
             device = self.devices[uuid]
@@ -445,76 +386,110 @@ class Arbiter:
             usage = tenant.usage[uuid]
             usage.moved_bytes += bytes_in + bytes_out
             usage.handoffs += device.last_holder not in (None, tenant.id) and not shared
-            device.last_holder = tenant.id
             # Beside others that do not fit, a prefetch would only push them out.
             prefetch[uuid] = bytes_in if fits or not shared else 0
-        tenant.lease = Lease(self.epoch, self.now)
-        tenant.waiting = False
-        self.queue.remove(tenant.id)
+        self._end_wait(tenant)
+        lease = self._hold(tenant, self.epoch)
         self.epoch += 1
-        quantum = self._quantum(tenant, 0)
-        actions.append(Grant(tenant.id, tenant.lease.epoch, shared, quantum, prefetch))
+        quantum = self.quantum(tenant, 0)
+        self._granted[tenant.id] = len(self._actions)
+        self._actions.append(Grant(tenant.id, lease.epoch, shared, quantum, prefetch))
+        if until != FOREVER:
+            self._contend(tenant, 0, until)
 
-    def _quantum(self, tenant: Tenant, handoff_ns: int) -> int:
-        forced = [self.devices[uuid].quantum_ns for uuid in tenant.gang]
-        wanted = next((q for q in forced if q is not None), tenant.quantum_ns)
-        return max(wanted, HANDOFF_SHARE * handoff_ns)
+    # -- telling the holders ------------------------------------------------------
 
-    def _contend(self, holder: Tenant, waiter: Tenant, actions: list[Action]) -> None:
+    def _tell_holder(self, holder: Tenant) -> None:
+        """It is contended from the moment that somebody waits for it, until nobody does."""
+        lease = holder.lease
+        if lease is None or lease.revoked:
+            return
+        drained = self.withheld(holder)
+        waiter = self.waiter_for(holder)
+        if not lease.contended and (waiter or drained):
+            self._contend(holder, self.cost(waiter) if waiter else 0, FOREVER)
+        elif lease.contended and not (waiter or drained):
+            lease.contended, lease.due = False, None
+            self._tell(Contend(holder.id, lease.epoch, None))
+
+    def _contend(self, holder: Tenant, cost: int, until: int) -> None:
         lease = holder.lease
         assert lease is not None
-        if lease.contended or lease.revoked:
-            return
-        cost = max(self.devices[uuid].residency.handoff_ns(waiter.id) for uuid in waiter.gang)
-        quantum = self._quantum(holder, cost)
+        quantum = self.quantum(holder, cost)
         paid = min(holder.debt_ns, quantum // 2)
         holder.debt_ns -= paid
         lease.contended = True
-        lease.revoke_at = max(lease.since + quantum - paid, self.now)
-        actions.append(Contend(holder.id, lease.epoch, max(cost, IDLE_FLOOR_NS)))
+        end = min(max(lease.since + quantum - paid, self.now), until)
+        self._tell(Contend(holder.id, lease.epoch, max(cost, IDLE_FLOOR_NS)))
+        if end <= self.now:
+            self._revoke(holder, lease)
+        else:
+            self._set_due(holder, lease, end)
 
-    def _calm(self, contended: set[int], actions: list[Action]) -> None:
-        """Holders that nobody waits for any more have no deadline."""
-        for tenant in self.tenants.values():
-            lease = tenant.lease
-            if lease and lease.contended and not lease.revoked and tenant.id not in contended:
-                lease.contended = False
-                lease.revoke_at = None
-                actions.append(Contend(tenant.id, lease.epoch, None))
+    def _tell(self, contend: Contend) -> None:
+        """A holder that is only now granted is told in the same breath."""
+        place = self._granted.get(contend.tenant)
+        if place is None:
+            self._actions.append(contend)
+        else:
+            grant = self._actions[place]
+            assert isinstance(grant, Grant)
+            self._actions[place] = replace(grant, idle_ns=contend.idle_ns)
 
-    def _revoke(self, tenant: Tenant, lease: Lease, actions: list[Action]) -> None:
+    # -- time ---------------------------------------------------------------------
+
+    def _set_due(self, tenant: Tenant, lease: Lease, when: int) -> None:
+        lease.due = when
+        heapq.heappush(self._dues, (when, tenant.id, lease.epoch))
+
+    def _is_due(self, when: int, tenant_id: int, epoch: int) -> bool:
+        tenant = self.tenants.get(tenant_id)
+        lease = tenant.lease if tenant else None
+        return lease is not None and lease.epoch == epoch and lease.due == when
+
+    def _pass_deadlines(self) -> None:
+        for device in self.devices.values():
+            self._pass_calm(device)
+        while self._dues and self._dues[0][0] <= self.now:
+            due = heapq.heappop(self._dues)
+            if self._is_due(*due):
+                self._pass_due(self.tenants[due[1]])
+
+    def _pass_due(self, tenant: Tenant) -> None:
+        lease = tenant.lease
+        assert lease is not None
+        if not lease.revoked:
+            self._revoke(tenant, lease)
+        elif lease.overrun_at is None:
+            lease.overrun_at = lease.due
+            self._set_due(tenant, lease, self.now + self.drain_ns)
+            for uuid in tenant.gang:
+                tenant.usage[uuid].overruns += 1
+            self._actions.append(Overrun(tenant.id, lease.epoch))
+        else:
+            tenant.forfeited = lease.epoch, lease.overrun_at
+            self._end_lease(tenant)
+            self._actions.append(Forfeit(tenant.id, lease.epoch))
+
+    def _revoke(self, tenant: Tenant, lease: Lease) -> None:
         lease.revoked = True
-        lease.revoke_at = None
-        lease.drain_until = self.now + DRAIN_NS
-        actions.append(Revoke(tenant.id, lease.epoch, DRAIN_NS))
+        self._set_due(tenant, lease, self.now + self.drain_ns)
+        self._actions.append(Revoke(tenant.id, lease.epoch, self.drain_ns))
 
-    def _pass_deadlines(self, actions: list[Action]) -> None:
-        for tenant in self.tenants.values():
-            lease = tenant.lease
-            if lease is None:
-                continue
-            if lease.revoke_at is not None and not lease.revoked and lease.revoke_at <= self.now:
-                self._revoke(tenant, lease, actions)
-            if lease.drain_until is not None and lease.drain_until <= self.now:
-                lease.overrun_at, lease.drain_until = lease.drain_until, None
-                for uuid in tenant.gang:
-                    tenant.usage[uuid].overruns += 1
-                actions.append(Overrun(tenant.id, lease.epoch))
+    # -- accounting ---------------------------------------------------------------
 
-    # -- accounting -------------------------------------------------------------
-
-    def _accrue(self, now: int) -> None:
-        """Time since the last event goes to holders (divided among them) and waiters."""
-        passed = now - self.now
-        self.now = now
-        if passed <= 0:
+    def _settle(self, tenant: Tenant) -> None:
+        """Take over into its usage what the meters and its waiting have run up."""
+        if tenant.waiting:
+            for usage in tenant.usage.values():
+                usage.wait_ns += self.now - tenant.waits_since
+            tenant.waits_since = self.now
+        if tenant.lease is None:
             return
-        for uuid in self.devices:
-            holders = self.holders(uuid)
-            for tenant in holders:
-                usage = tenant.usage[uuid]
-                usage.lease_ns += passed // len(holders)
-                usage.shared_ns += passed if len(holders) > 1 else 0
-        for tenant_id in self.queue:
-            for usage in self.tenants[tenant_id].usage.values():
-                usage.wait_ns += passed
+        for uuid in tenant.gang:
+            device, usage = self.devices[uuid], tenant.usage[uuid]
+            device.meter.advance(self.now, len(device.holders))
+            each, shared = tenant.read[uuid]
+            usage.lease_ns += device.meter.each - each
+            usage.shared_ns += device.meter.shared - shared
+            tenant.read[uuid] = device.meter.each, device.meter.shared

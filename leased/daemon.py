@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import dataclasses
 import grp
 import logging
 import os
-import re
 import signal
 import socket
-import sqlite3
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from systemd import daemon as sd
 
 from leased import __version__, accounting, config, devices
 from leased.admin import Admin
-from leased.arbiter import Tick
+from leased.arbiter import Rejoined, Tick
 from leased.errors import Refused
-from leased.leases import Leases
+from leased.leases import Leases, Tenant
+from leased.slurm import Slurm
 from leased.sockets import AdminConnection, ClientConnection, Listener, listen
 from leased.store import Store, TenantRecord
+from leased.watch import Watch
 
 log = logging.getLogger("gpu-leased")
 
@@ -35,15 +37,12 @@ GHOSTS_S = 60.0
 RETRY_FIRST_S = 0.5
 RETRY_LAST_S = 60.0
 EPOCH_MARGIN = 1_000_000  # more grants than can happen between two checkpoints
-FINISHED = re.compile(
-    r"JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY|BOOT_FAIL|DEADLINE)"
-)
 
 
-def notify(state: str) -> None:
+def notify(state: str, fds: Sequence[int] = ()) -> None:
     """Tell the service manager, if there is one; one that has gone is no fault of ours."""
     try:
-        sd.notify(state)
+        sd.notify(state, fds=list(fds))
     except OSError as fault:
         log.warning("cannot notify the service manager: %s", fault)
 
@@ -62,10 +61,22 @@ def set_up_logging(debug: bool) -> None:
     log.setLevel(logging.DEBUG if debug else logging.INFO)
 
 
-def inherited_sockets() -> dict[str, socket.socket]:
-    """Sockets of systemd's socket activation, by the name in the .socket unit."""
-    given = sd.listen_fds_with_names(unset_environment=True)
-    return {name: socket.socket(fileno=fd) for fd, name in given.items()}
+def inherited_sockets() -> dict[str, list[socket.socket]]:
+    """What systemd hands over, by name: the sockets of the .socket units, connections it kept."""
+    given: dict[str, list[socket.socket]] = {}
+    for fd, name in sd.listen_fds_with_names(unset_environment=True).items():
+        given.setdefault(name, []).append(socket.socket(fileno=fd))
+    return given
+
+
+def booted_since(path: Path) -> bool:
+    """Whether the machine has been booted since the file was last written; writes it."""
+    now = Path("/proc/sys/kernel/random/boot_id").read_text()
+    before = path.read_text() if path.exists() else now
+    if before != now or not path.exists():
+        with contextlib.suppress(OSError):  # a full disk: it is asked again at the next start
+            path.write_text(now)
+    return before != now
 
 
 class Daemon:
@@ -81,20 +92,33 @@ class Daemon:
         self.leases = Leases(
             self.gpus,
             time.monotonic_ns,
-            self.store.epoch() + EPOCH_MARGIN,
-            GRACE_NS if open_before else 0,
-            settings.in_flight_ns,
+            first_epoch=self.store.epoch() + EPOCH_MARGIN,
+            grace_ns=GRACE_NS if open_before else 0,
+            in_flight_ns=settings.in_flight_ns,
+            drain_ns=settings.drain_ns,
         )
         self.leases.on_deadline = self._arm
         self.leases.later = self.loop.call_later
+        self.leases.on_overrun = self._overrun
+        conf = settings.slurm_conf
+        self.slurm = Slurm({"SLURM_CONF": conf} if conf else {})
         self.timer: asyncio.TimerHandle | None = None
         gid = grp.getgrnam(settings.admin_group).gr_gid if settings.admin_group else -1
         self.admin = Admin(
             settings, self.gpus, self.leases, self.store, self.reload, self.job_ended, gid
         )
+        rebooted = booted_since(settings.state_dir / "boot_id")
         for record in open_before:
-            self.admin.restore(record)
+            if rebooted:  # no job of before is left, whatever Slurm does with it
+                self.store.close_tenant(record.job_id, record.usage)
+            else:
+                self.admin.restore(record)
+        self.watch = Watch(self.leases, self.admin.stepds, self.slurm, settings)
+        self.admin.shows.strays = self.watch.strays.status
         self.listeners: list[Listener] = []
+        self.keeps = int(os.environ.get("FDSTORE", "0"))  # connections that systemd would keep
+        self.unheard: set[ClientConnection] = set()
+        self.may_end_grace = False
         self.tasks: set[asyncio.Task[None]] = set()
         self.work = asyncio.Event()  # there is usage to write
         self.stopping = asyncio.Event()
@@ -123,17 +147,45 @@ class Daemon:
         run = self.config.runtime_dir
         run.mkdir(parents=True, exist_ok=True)
         given = inherited_sockets()
+        clients = given.pop("client", [])
+        sockets = {name: found[0] for name, found in given.items()}
         admin_mode = 0o660 if self.admin.admin_gid >= 0 else 0o600
-        tenant = given.get("tenant") or listen(run / "tenant.sock", 0o666)
-        admin = given.get("admin") or listen(run / "admin.sock", admin_mode, self.admin.admin_gid)
+        tenant = sockets.get("tenant") or listen(run / "tenant.sock", 0o666)
+        admin = sockets.get("admin") or listen(run / "admin.sock", admin_mode, self.admin.admin_gid)
         self.listeners = [
-            Listener(
-                tenant,
-                self.loop,
-                lambda s: ClientConnection(s, self.loop, self.leases, self.admin.find),
-            ),
+            Listener(tenant, self.loop, self._client),
             Listener(admin, self.loop, lambda s: AdminConnection(s, self.loop, self.admin.handle)),
         ]
+        self._take_back(clients)
+
+    def _client(self, sock: socket.socket) -> ClientConnection:
+        made = ClientConnection(sock, self.loop, self.leases, self.admin.find)
+        made.on_heard = self._heard
+        return made
+
+    # -- connections that outlive the daemon ---------------------------------------
+
+    def _take_back(self, clients: list[socket.socket]) -> None:
+        """Connections that systemd kept while there was no daemon: ask each for its state."""
+        for sock in clients:
+            connection = self.listeners[0].take(sock)
+            if isinstance(connection, ClientConnection):
+                self.unheard.add(connection)
+                connection.resync()
+        if clients:
+            log.info("%d connections of the daemon before are kept", len(clients))
+        # With a full store some are missing here: they have the whole grace to come back.
+        self.may_end_grace = 0 < len(clients) < self.keeps
+
+    def _heard(self, connection: ClientConnection) -> None:
+        """A client has said HELLO, or is gone."""
+        if connection.open and self.keeps and not connection.restored:
+            # systemd forgets it by itself when either end closes.
+            notify("FDSTORE=1\nFDNAME=client", fds=[connection.sock.fileno()])
+        if connection in self.unheard:
+            self.unheard.discard(connection)
+            if not self.unheard and self.may_end_grace:
+                self.leases.run(Rejoined())
 
     def _start(self, coroutine: object) -> None:
         task: asyncio.Task[None] = self.loop.create_task(coroutine)  # type: ignore[arg-type]
@@ -158,6 +210,8 @@ class Daemon:
                 fresh, runtime_dir=self.config.runtime_dir, state_dir=self.config.state_dir
             )
             self.leases.in_flight_ns = fresh.in_flight_ns
+            self.watch.configure(fresh)
+            self.leases.arbiter.drain_ns = fresh.drain_ns
             log.info("configuration read again from %s", self.path)
         except Refused as fault:
             log.error("the old configuration stays: %s", fault.sentence())
@@ -180,7 +234,8 @@ class Daemon:
         watchdog = int(os.environ.get("WATCHDOG_USEC", "0"))
         while True:
             await asyncio.sleep(CHECKPOINT_S)
-            if self.leases.tenants:
+            # A full disk stops no lease; what it lacks is tried again here.
+            if self.leases.tenants or self.store.fault:
                 self._save()
             if watchdog:
                 notify("WATCHDOG=1")
@@ -190,7 +245,7 @@ class Daemon:
         while True:
             await asyncio.sleep(MEASURE_S)
             for gpu in self.gpus:
-                if not any(t.clients for t in self.leases.tenants_of(gpu.uuid)):
+                if not self.leases.tenants_of(gpu.uuid):
                     continue
                 try:
                     processes = await asyncio.to_thread(devices.processes, gpu.uuid)
@@ -198,27 +253,26 @@ class Daemon:
                     log.warning("GPU %d: %s", gpu.index, fault)
                     continue
                 self.leases.measured(gpu, processes)
+                self.watch.look(gpu, processes)
 
     def _save(self) -> None:
-        try:
-            self.store.save(self.leases.usage(), self.leases.arbiter.epoch)
-        except sqlite3.Error as fault:
-            # A full disk stops no lease; the next checkpoint tries again.
-            log.error("usage cannot be stored: %s", fault)
+        self.store.save(self.leases.usage(), self.leases.arbiter.epoch)
+
+    def _overrun(self, tenant: Tenant, again: bool) -> None:
+        """What this site does about a job that does not give back its GPU."""
+        rules = self.admin.config
+        if not again and rules.overrun in ("signal", "cancel"):
+            self.slurm.signal(tenant.job_id, rules.overrun_signal)
+        elif again and rules.overrun == "cancel":
+            self.slurm.cancel(tenant.job_id)
 
     # -- the end of jobs ----------------------------------------------------------
 
     def job_ended(self, job_id: int) -> None:
         """Close the tenant; its usage goes to the store, then to Slurm."""
         usage = self.leases.close(job_id)
-        try:
-            self.store.close_tenant(job_id, usage)
-        except sqlite3.Error as fault:
-            log.error("usage of job %d cannot be stored: %s", job_id, fault)
+        self.store.close_tenant(job_id, usage)
         self.work.set()
-
-    def _slurm_env(self) -> dict[str, str]:
-        return {"SLURM_CONF": self.config.slurm_conf} if self.config.slurm_conf else {}
 
     async def _write_usage(self) -> None:
         """Write what waits into Slurm's accounting, again and again until it is there."""
@@ -241,7 +295,7 @@ class Daemon:
 
     async def _write_one(self, record: TenantRecord) -> bool:
         try:
-            if not await accounting.write(record, self._slurm_env()):
+            if not await accounting.write(record, self.slurm.env):
                 return False
         except (Refused, OSError) as fault:
             log.warning(
@@ -256,23 +310,10 @@ class Daemon:
         """Tenants whose job ended without our hearing of it, at the start and every minute."""
         while True:
             for job_id in list(self.leases.tenants):
-                if await self._job_is_over(job_id) and job_id in self.leases.tenants:
+                if await self.slurm.job_is_over(job_id) and job_id in self.leases.tenants:
                     log.info("job %d ended unnoticed", job_id)
                     self.job_ended(job_id)
             await asyncio.sleep(GHOSTS_S)
-
-    async def _job_is_over(self, job_id: int) -> bool:
-        try:
-            child = await asyncio.create_subprocess_exec(
-                *("scontrol", "show", "job", "-o", str(job_id)),
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=dict(os.environ) | self._slurm_env(),
-            )
-            out, err = await asyncio.wait_for(child.communicate(), 30)
-        except (OSError, TimeoutError):
-            return False  # nobody to ask: the job stays
-        return bool(FINISHED.search(out.decode())) or b"Invalid job id" in err
 
 
 async def serve(path: Path, settings: config.Config) -> None:
@@ -293,7 +334,7 @@ def main() -> int:
     except Refused as fault:
         print(f"gpu-leased: {fault.sentence()}", file=sys.stderr)
         return 1
-    except (OSError, KeyError, sqlite3.Error) as fault:
+    except (OSError, KeyError) as fault:
         print(f"gpu-leased: cannot start: {fault}", file=sys.stderr)
         return 1
     return 0

@@ -6,7 +6,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from leased import arbiter, wire
@@ -27,6 +27,7 @@ class Client(Protocol):
     stuck: bool  # what it has submitted does not finish
     answered: bool  # it has released since the lease was revoked
     memory: dict[str, tuple[int, int]]
+    calls: tuple[int, int] | None  # gated calls that it has made, and when it said so (ns)
 
     @property
     def pid(self) -> int: ...
@@ -46,8 +47,7 @@ class Tenant:
     oversub: bool
     totals: Mapping[str, int]
     clients: list[Client] = field(default_factory=list)
-    idle_ns: int | None = None  # what the holder was told while contended
-    contended: bool = False
+    idle_ns: int | None = None  # what the holder was told while contended, else None
 
     @property
     def gang(self) -> tuple[str, ...]:
@@ -61,16 +61,19 @@ class Leases:
         self,
         gpus: list[Gpu],
         clock: Callable[[], int],
+        *,
         first_epoch: int = 1,
         grace_ns: int = 0,
         in_flight_ns: int = 0,
+        drain_ns: int = arbiter.DRAIN_NS,
     ):
         self.gpus = gpus
         self.clock = clock
         self.tenants: dict[int, Tenant] = {}
         now = clock()
         self.arbiter = Arbiter(
-            {gpu.uuid: room(gpu, 0) for gpu in gpus}, first_epoch, now, now + grace_ns
+            {gpu.uuid: room(gpu, 0) for gpu in gpus},
+            *(first_epoch, now, now + grace_ns if grace_ns else 0, drain_ns),
         )
         self.in_flight_ns = in_flight_ns
         self.overheads = {gpu.uuid: Overhead.of(gpu) for gpu in gpus}
@@ -82,6 +85,8 @@ class Leases:
         self.on_deadline: Callable[[], None] = lambda: None
         # Calls a function after so many seconds; the daemon's loop does it.
         self.later: Callable[[float, Callable[[], None]], object] = lambda _, __: None
+        # Called with a tenant that has overrun; again, with True, when it is passed over for it.
+        self.on_overrun: Callable[[Tenant, bool], None] = lambda _, __: None
 
     # -- events -----------------------------------------------------------------
 
@@ -110,7 +115,7 @@ class Leases:
 
     def close(self, job_id: int) -> dict[str, Usage]:
         """The tenant is over: its usage. Clients that are left are on their own."""
-        self.run(arbiter.Tick())  # up to now
+        self.arbiter.settle(self.clock())
         usage = dict(self.arbiter.tenants[job_id].usage)
         self.tenants.pop(job_id)
         self.run(arbiter.Closed(job_id))
@@ -118,7 +123,7 @@ class Leases:
 
     def usage(self) -> dict[int, dict[str, Usage]]:
         """Usage of all tenants up to now."""
-        self.run(arbiter.Tick())
+        self.arbiter.settle(self.clock())
         return {job_id: dict(t.usage) for job_id, t in self.arbiter.tenants.items()}
 
     # -- clients ----------------------------------------------------------------
@@ -128,19 +133,21 @@ class Leases:
         tenant.clients.append(client)
         client.send(wire.welcome(wire.Gang(tenant.job_id, tenant.oversub, tenant.totals)))
         client.memory = hello.memory
-        self._memory_changed(tenant, client)
+        if any(c.memory for c in tenant.clients):
+            self._memory_changed(tenant)
         if hello.held_epoch:
             self._adopt(tenant, client, hello.held_epoch)
         if hello.wants:
             self.request(tenant, client)
 
     def _adopt(self, tenant: Tenant, client: Client, epoch: int) -> None:
-        """It holds a lease of a daemon before this one. The device may be another's by now."""
+        """It says that it holds a lease of before. The device may be another's by now."""
         client.held = epoch
         state = self.arbiter.tenants[tenant.job_id]
         if state.lease is None:
             self.run(arbiter.Adopted(tenant.job_id, epoch))
-        if state.lease is None or state.lease.epoch != epoch:
+        if state.lease is None or state.lease.epoch != epoch or state.lease.revoked:
+            client.answered = False
             client.send(wire.revoke(epoch, arbiter.DRAIN_NS))
 
     def request(self, tenant: Tenant, client: Client) -> None:
@@ -150,9 +157,12 @@ class Leases:
         if lease is None:
             self.run(arbiter.Requested(tenant.job_id))
         elif not lease.revoked:
-            quantum = tenant.quantum_ns
+            state = self.arbiter.tenants[tenant.job_id]
+            quantum = self.arbiter.quantum(state, 0)
+            shared = self.arbiter.can_share(state)
             self._give(
-                tenant, client, arbiter.Grant(tenant.job_id, lease.epoch, False, quantum, {})
+                client,
+                arbiter.Grant(tenant.job_id, lease.epoch, shared, quantum, {}, tenant.idle_ns),
             )
         # A revoked lease ends soon; the request is made again then.
 
@@ -164,6 +174,7 @@ class Leases:
         for uuid in tenant.gang if message.prefetch_bytes else ():
             residency = self.arbiter.devices[uuid].residency
             residency.measured(message.prefetch_bytes // len(tenant.gang), message.prefetch_ns)
+        client.wants |= message.wants
         self._check_released(tenant, message.epoch)
 
     def stuck(self, tenant: Tenant, client: Client, message: wire.Stuck) -> None:
@@ -194,9 +205,27 @@ class Leases:
             other.send(wire.step(epoch))
         return bool(through)
 
+    def progress(self, _: Tenant, client: Client, message: wire.Progress) -> None:
+        client.calls = message.calls, self.clock()
+
+    def measure(self, uuid: str) -> None:
+        """Ask the processes that hold the device how far they are; see Client.calls."""
+        for tenant in self.tenants_of(uuid):
+            for client in tenant.clients:
+                client.calls = None
+                client.send(wire.MEASURE)
+
+    def set_reserve(self, uuid: str, reserve: int | None) -> None:
+        """Keep so many bytes of the device for contexts from now on; None: as measured."""
+        index = next(i for i, gpu in enumerate(self.gpus) if gpu.uuid == uuid)
+        self.gpus[index] = replace(self.gpus[index], reserve=reserve)
+        left = room(self.gpus[index], self.overheads[uuid].taken)
+        self.run(arbiter.RoomChanged(uuid, left))
+
     def memory(self, tenant: Tenant, client: Client, message: wire.Memory) -> None:
-        client.memory = message.memory
-        self._memory_changed(tenant, client)
+        if client.memory != message.memory:
+            client.memory = message.memory
+            self._memory_changed(tenant)
 
     def detach(self, tenant: Tenant, client: Client) -> None:
         """The connection ended: what the process held and had is free."""
@@ -205,9 +234,10 @@ class Leases:
         tenant.clients.remove(client)
         if self.tenants.get(tenant.job_id) is not tenant:
             return
-        held, client.held, client.memory = client.held, 0, {}
-        client.stuck = False
-        self._memory_changed(tenant, client)
+        held, client.held, client.stuck = client.held, 0, False
+        if client.memory:
+            client.memory = {}
+            self._memory_changed(tenant)
         if held:
             self._check_released(tenant, held)
 
@@ -220,21 +250,19 @@ class Leases:
                 # Nobody needs the steps any more that some may still take.
                 self._tell(tenant, wire.revoke(epoch, arbiter.DRAIN_NS))
             return
-        tenant.contended = False
+        tenant.idle_ns = None
         self.run(arbiter.Released(tenant.job_id, epoch))
         if any(c.wants for c in tenant.clients):
             self.run(arbiter.Requested(tenant.job_id))
 
-    def _memory_changed(self, tenant: Tenant, client: Client) -> None:
+    def _memory_changed(self, tenant: Tenant) -> None:
         for uuid in tenant.gang:
             memory = [c.memory.get(uuid, (0, 0)) for c in tenant.clients]
             movable, fixed = sum(m[0] for m in memory), sum(m[1] for m in memory)
             self.run(arbiter.MemoryChanged(tenant.job_id, uuid, movable, fixed))
-        for other in tenant.clients:
-            if other is not client:
-                other.send(wire.others(self._memory_beside(tenant, other)))
-        if client in tenant.clients and len(tenant.clients) > 1:
-            client.send(wire.others(self._memory_beside(tenant, client)))
+        if len(tenant.clients) > 1:
+            for client in list(tenant.clients):
+                client.send(wire.others(self._memory_beside(tenant, client)))
 
     def tenants_of(self, uuid: str) -> list[Tenant]:
         """Those whose gang has the device."""
@@ -268,18 +296,24 @@ class Leases:
         if tenant is None:
             return
         if isinstance(action, arbiter.Grant):
-            tenant.contended = False
+            tenant.idle_ns = action.idle_ns
             wanting = [c for c in tenant.clients if c.wants]
-            for client in wanting:
-                self._give(tenant, client, action)
-            if not wanting:  # whoever asked is gone
+            if wanting:
+                message = self._grant(action)
+                for client in wanting:
+                    client.wants, client.held = False, action.epoch
+                    client.send(message)
+            else:  # whoever asked is gone
                 self.events.append(arbiter.Released(action.tenant, action.epoch))
         elif isinstance(action, arbiter.Restore):
-            quantum, prefetch = action.quantum_ns, action.prefetch
-            self._tell(tenant, wire.grant(action.epoch, quantum, False, prefetch))
+            grant = arbiter.Grant(
+                *(action.tenant, action.epoch, False, action.quantum_ns, action.prefetch),
+                tenant.idle_ns,
+            )
+            self._tell(tenant, self._grant(grant))
         elif isinstance(action, arbiter.Contend):
-            tenant.contended, tenant.idle_ns = action.idle_ns is not None, action.idle_ns
-            self._tell(tenant, self._contended(action.epoch, action.idle_ns))
+            tenant.idle_ns = action.idle_ns
+            self._tell(tenant, wire.contended(action.epoch, action.idle_ns, self.in_flight_ns))
         elif isinstance(action, arbiter.Revoke):
             for client in tenant.clients:
                 client.answered = False
@@ -290,19 +324,30 @@ class Leases:
             if not any(c.held for c in tenant.clients):
                 self.events.append(arbiter.Released(action.tenant, action.epoch))
         else:
-            log.warning(
-                "job %d (uid %d) has not released its lease %d within %g s of its revoke",
-                *(tenant.job_id, tenant.uid, action.epoch, arbiter.DRAIN_NS / 1e9),
-            )
+            self._overrun(tenant, action)
 
-    def _give(self, tenant: Tenant, client: Client, grant: arbiter.Grant) -> None:
+    def _overrun(self, tenant: Tenant, action: arbiter.Overrun | arbiter.Forfeit) -> None:
+        forfeit = isinstance(action, arbiter.Forfeit)
+        log.warning(
+            "job %d (uid %d) has not released its lease %d within %g s of its revoke%s",
+            *(tenant.job_id, tenant.uid, action.epoch),
+            self.arbiter.drain_ns * (2 if forfeit else 1) / 1e9,
+            ": the next in the queue gets its GPUs" if forfeit else "",
+        )
+        if forfeit:
+            tenant.idle_ns = None
+        self.on_overrun(tenant, forfeit)
+
+    def _give(self, client: Client, grant: arbiter.Grant) -> None:
         client.wants, client.held = False, grant.epoch
-        client.send(wire.grant(grant.epoch, grant.quantum_ns, grant.shared, grant.prefetch))
-        if tenant.contended:
-            client.send(self._contended(grant.epoch, tenant.idle_ns))
+        client.send(self._grant(grant))
 
-    def _contended(self, epoch: int, idle_ns: int | None) -> bytes:
-        return wire.contended(epoch, idle_ns, self.in_flight_ns)
+    def _grant(self, grant: arbiter.Grant) -> bytes:
+        return wire.grant(
+            *(grant.epoch, grant.quantum_ns, grant.shared, grant.prefetch),
+            idle_ns=grant.idle_ns,
+            in_flight_ns=self.in_flight_ns if grant.idle_ns is not None else 0,
+        )
 
     def _tell(self, tenant: Tenant, message: bytes) -> None:
         for client in list(tenant.clients):

@@ -3,11 +3,13 @@
 The driver does not say what is resident, so this follows what must happen: a
 tenant that computes brings in what it lacks, and least recently granted
 tenants lose as much as is lacking of room. From it follow what a handoff
-moves and, with the speed of the link, what it costs.
+moves and, with the speed of the link, what it costs. Sums are kept, not
+computed: no operation looks at tenants that it does not change.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 
 GIB = 1 << 30
@@ -24,40 +26,42 @@ class Share:
     bytes: int = 0
     resident: int = 0
     fresh: int = 0
-    used: int = 0  # stamp of the last grant
+    fixed: int = 0  # more, which cannot be moved
 
 
 @dataclass
 class Residency:
-    """One device. room: bytes that tenants' allocations can have together, fixed ones too."""
+    """One device. room: bytes that tenants' allocations can have together, fixed ones too.
+
+    total, fixed: movable and fixed bytes that all tenants have, resident or not.
+    """
 
     room: int
     link_bytes_s: float = FIRST_GUESS_GIB_S * GIB
     shares: dict[int, Share] = field(default_factory=dict)
-    fixed: dict[int, int] = field(default_factory=dict)
-    stamp: int = 0
+    # Those with resident bytes, the least recently granted first.
+    recent: OrderedDict[int, Share] = field(default_factory=OrderedDict)
+    total: int = 0
+    fixed: int = 0
+    resident: int = 0
 
     @property
     def capacity(self) -> int:
         """Bytes that tenants can have resident together, beside what cannot be moved."""
-        return max(0, self.room - sum(self.fixed.values()))
-
-    def total(self) -> int:
-        """Movable bytes that all tenants have, resident or not."""
-        return sum(share.bytes for share in self.shares.values())
+        return max(0, self.room - self.fixed)
 
     def fits(self) -> bool:
-        return self.total() <= self.capacity
+        return self.total <= self.capacity
 
-    def set_bytes(self, tenant: int, size: int, running: bool) -> int:
+    def set_bytes(self, tenant: int, size: int, running: bool, fixed: int = 0) -> int:
         """A tenant now has `size` bytes; returns the bytes that others lost by it."""
-        share = self.shares.setdefault(tenant, Share())
-        grown = size - share.bytes
+        share = self._share(tenant)
+        self.total += size - share.bytes
+        self.fixed += fixed - share.fixed
+        share.fixed = fixed
+        share.fresh = min(size, share.fresh + max(0, size - share.bytes))
         share.bytes = size
-        if grown > 0:
-            share.fresh += grown
-        share.fresh = min(share.fresh, size)
-        share.resident = min(share.resident, size - share.fresh)
+        self._set_resident(tenant, share, min(share.resident, size - share.fresh))
         return self.touch(tenant)[1] if running else 0
 
     def missing(self, tenant: int) -> int:
@@ -68,8 +72,8 @@ class Residency:
     def displaced(self, tenant: int) -> int:
         """Bytes that other tenants would lose if this one came in whole."""
         share = self.shares.get(tenant, Share())
-        others = sum(s.resident for t, s in self.shares.items() if t != tenant)
-        return max(0, others + min(share.bytes, self.capacity) - self.capacity)
+        others = self.resident - share.resident
+        return min(others, max(0, others + min(share.bytes, self.capacity) - self.capacity))
 
     def handoff_ns(self, tenant: int) -> int:
         """What it costs to bring this tenant in: the slower of both directions, in ns."""
@@ -78,26 +82,43 @@ class Residency:
 
     def touch(self, tenant: int) -> tuple[int, int]:
         """The tenant works: it becomes resident. Returns (bytes in, bytes of others out)."""
-        self.stamp += 1
-        share = self.shares.setdefault(tenant, Share())
-        share.used = self.stamp
+        share = self._share(tenant)
         bytes_in, bytes_out = self.missing(tenant), self.displaced(tenant)
-        share.resident = min(share.bytes, self.capacity)
-        share.fresh = share.bytes - share.resident
+        self._set_resident(tenant, share, min(share.bytes, self.capacity))
+        if share.resident:
+            self.recent.move_to_end(tenant)
         left = bytes_out
-        for other in sorted(self.shares.values(), key=lambda s: s.used):
-            if other is not share:
-                lost = min(left, other.resident)
-                other.resident -= lost
-                left -= lost
+        while left > 0:  # at most what the others have
+            first, other = next(iter(self.recent.items()))
+            lost = min(left, other.resident)
+            self._set_resident(first, other, other.resident - lost)
+            left -= lost
+        share.fresh = share.bytes - share.resident
         return bytes_in, bytes_out
 
     def forget(self, tenant: int) -> None:
-        self.shares.pop(tenant, None)
-        self.fixed.pop(tenant, None)
+        share = self.shares.pop(tenant, None)
+        if share is not None:
+            self.total -= share.bytes
+            self.fixed -= share.fixed
+            self._set_resident(tenant, share, 0)
 
     def measured(self, moved: int, ns: int) -> None:
         """A prefetch moved so many bytes in so many ns: follow the link's speed slowly."""
         if moved < MEASURE_FROM_BYTES or ns <= 0 or moved / ns * 1e9 > FASTEST_BYTES_S:
             return
         self.link_bytes_s += (moved / ns * 1e9 - self.link_bytes_s) * 0.25
+
+    def _share(self, tenant: int) -> Share:
+        share = self.shares.get(tenant)
+        if share is None:
+            share = self.shares[tenant] = Share()
+        return share
+
+    def _set_resident(self, tenant: int, share: Share, size: int) -> None:
+        self.resident += size - share.resident
+        share.resident = size
+        if size:
+            self.recent[tenant] = share
+        else:
+            self.recent.pop(tenant, None)

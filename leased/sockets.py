@@ -76,6 +76,9 @@ class Connection:
         if self.open:
             self.open = False
             self.loop.remove_reader(self.sock)
+            with contextlib.suppress(OSError):
+                # The service manager may keep a copy: the peer shall hear of the end.
+                self.sock.shutdown(socket.SHUT_RDWR)
             self.sock.close()
             self.closed()
 
@@ -120,6 +123,10 @@ class ClientConnection(Connection):
         self.held = 0
         self.stuck = False
         self.answered = False
+        self.calls: tuple[int, int] | None = None
+        # Taken over from a daemon before this one, and not yet heard of.
+        self.stale = self.restored = False
+        self.on_heard: Callable[[ClientConnection], None] = lambda _: None
         self.memory: dict[str, tuple[int, int]] = {}
         self.credit = float(BURST)
         self.credited = loop.time()
@@ -140,6 +147,8 @@ class ClientConnection(Connection):
             return
         if isinstance(message, wire.Hello):
             self._hello(message)
+        elif self.stale:
+            pass  # meant for the daemon before
         elif self.tenant is None or self.leases.tenants.get(self.tenant.job_id) is not self.tenant:
             self.refuse(lib.GL_REFUSED_NO_TENANT, "the job of this process has ended")
         elif isinstance(message, wire.Memory):
@@ -148,11 +157,17 @@ class ClientConnection(Connection):
             self.leases.request(self.tenant, self)
         elif isinstance(message, wire.Stuck):
             self.leases.stuck(self.tenant, self, message)
+        elif isinstance(message, wire.Progress):
+            self.leases.progress(self.tenant, self, message)
         else:
             self.leases.released(self.tenant, self, message)
 
     def _hello(self, message: wire.Hello) -> None:
         tenant = self.find(self.peer)
+        if self.tenant is not None and self.restored:
+            # An answer to the daemon before this one came first.
+            self.leases.detach(self.tenant, self)
+            self.tenant = None
         if self.tenant is not None:
             self.refuse(lib.GL_REFUSED_PROTOCOL, "a second HELLO on one connection")
         elif tenant is None:
@@ -167,8 +182,17 @@ class ClientConnection(Connection):
                 f"job {tenant.job_id} has {CLIENTS_PER_TENANT} processes on the GPU already",
             )
         else:
-            self.tenant = tenant
+            self.tenant, self.stale = tenant, False
             self.leases.attach(tenant, self, message)
+            self.on_heard(self)
+
+    def resync(self) -> None:
+        """This connection is of a daemon before this one: begin anew on it."""
+        self.stale = self.restored = True
+        with contextlib.suppress(OSError):
+            while self.sock.recv(LONGEST_REQUEST, socket.MSG_DONTWAIT):
+                pass  # meant for the daemon before
+        self.send(wire.RESYNC)
 
     def _within_rate(self) -> bool:
         now = self.loop.time()
@@ -185,6 +209,7 @@ class ClientConnection(Connection):
     def closed(self) -> None:
         if self.tenant is not None:
             self.leases.detach(self.tenant, self)
+        self.on_heard(self)
 
 
 Handler = Callable[[dict[str, Any], Peer], dict[str, Any]]
@@ -239,13 +264,18 @@ class Listener:
             if not isinstance(fault, BlockingIOError):
                 log.error("accept: %s", fault)
             return
+        self.take(sock)
+
+    def take(self, sock: socket.socket) -> Connection | None:
+        """Make a connection of an accepted socket; None: it has gone already."""
         try:
             connection = self.make(sock)
         except OSError:
             sock.close()  # gone before we could ask who it was
-            return
+            return None
         self.connections = [c for c in self.connections if c.open]
         self.connections.append(connection)
+        return connection
 
     def close(self) -> None:
         """Stop listening and end all connections, without touching any lease."""

@@ -42,6 +42,7 @@ class Released:
     drain_ns: int
     prefetch_bytes: int
     prefetch_ns: int
+    wants: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,12 @@ class Stuck:
     epoch: int
 
 
-Message = Hello | Memory | Request | Released | Stuck
+@dataclass(frozen=True)
+class Progress:
+    calls: int
+
+
+Message = Hello | Memory | Request | Released | Stuck | Progress
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ def check_header(data: bytes) -> int:
     """The type of a message whose header is sound; WireError otherwise."""
     if len(data) < ffi.sizeof("struct gl_header"):
         raise WireError(f"a message of {len(data)} bytes")
-    header = ffi.from_buffer("struct gl_header *", data[: ffi.sizeof("struct gl_header")])
+    header = ffi.from_buffer("struct gl_header *", data)
     if header.magic != lib.GL_MAGIC or header.length != len(data):
         raise WireError("no header of ours")
     if header.version != lib.GL_VERSION:
@@ -120,10 +126,13 @@ def parse(data: bytes) -> Message:
             raise WireError(f"release for reason {m.reason}")
         idle = m.reason == lib.GL_RELEASE_IDLE
         return Released(
-            int(m.epoch), idle, int(m.drain_ns), int(m.prefetch_bytes), int(m.prefetch_ns)
+            *(int(m.epoch), idle, int(m.drain_ns), int(m.prefetch_bytes), int(m.prefetch_ns)),
+            wants=bool(m.flags & lib.GL_RELEASED_WANTS),
         )
     if kind == lib.GL_STUCK:
         return Stuck(int(_cast(data, "gl_epoch").epoch))
+    if kind == lib.GL_PROGRESS:
+        return Progress(int(_cast(data, "gl_progress").calls))
     raise WireError(f"message type {kind} is not a client's")
 
 
@@ -165,10 +174,21 @@ def refused(code: int, reason: str) -> bytes:
     return _bytes(message)
 
 
-def grant(epoch: int, quantum_ns: int, shared: bool, prefetch: Mapping[str, int]) -> bytes:
+def grant(
+    epoch: int,
+    quantum_ns: int,
+    shared: bool,
+    prefetch: Mapping[str, int],
+    *,
+    idle_ns: int | None = None,
+    in_flight_ns: int = 0,
+) -> bytes:
+    """idle_ns: as in contended()."""
     message = _new("gl_grant", lib.GL_GRANT)
     message.epoch = epoch
     message.quantum_ns = quantum_ns
+    message.idle_ns = IDLE_NEVER if idle_ns is None else idle_ns
+    message.in_flight_ns = in_flight_ns
     message.flags = lib.GL_GRANT_SHARED if shared else 0
     _fill(message, {uuid: (size, 0) for uuid, size in prefetch.items()})
     return _bytes(message)
@@ -188,11 +208,23 @@ def step(epoch: int) -> bytes:
 
 
 def contended(epoch: int, idle_ns: int | None, in_flight_ns: int) -> bytes:
+    """idle_ns: of idleness after which to yield; None: nobody waits any more."""
     message = _new("gl_contended", lib.GL_CONTENDED)
     message.epoch = epoch
     message.idle_ns = IDLE_NEVER if idle_ns is None else idle_ns
     message.in_flight_ns = in_flight_ns
     return _bytes(message)
+
+
+def _header(kind: int) -> bytes:
+    message = ffi.new("struct gl_header *")
+    message.magic, message.version, message.type = lib.GL_MAGIC, lib.GL_VERSION, kind
+    message.length = ffi.sizeof("struct gl_header")
+    return _bytes(message)
+
+
+RESYNC = _header(lib.GL_RESYNC)
+MEASURE = _header(lib.GL_MEASURE)
 
 
 def others(memory: Mapping[str, tuple[int, int]]) -> bytes:

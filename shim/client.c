@@ -79,14 +79,20 @@ static struct gl_header header(enum gl_type type, size_t length)
 	return (struct gl_header){GL_MAGIC, GL_VERSION, (uint16_t)type, (uint32_t)length, 0};
 }
 
+/* The daemon that knew of us is gone: nobody waits whom we could hear of. */
+static void forget_daemon(void)
+{
+	me.requested = false;
+	me.idle_ns = GL_IDLE_NEVER;
+	gate_bound(false);
+}
+
 static void lost(void)
 {
 	if (me.fd >= 0)
 		close(me.fd);
 	me.fd = -1;
-	me.requested = false;
-	me.idle_ns = GL_IDLE_NEVER;
-	gate_bound(false); /* nobody waits whom we could hear of */
+	forget_daemon();
 	debug("no connection with gpu-leased");
 }
 
@@ -125,6 +131,13 @@ static void send_memory(void)
 	memory.n_devices = memory_report(memory.devices);
 	send_message(&memory, sizeof(memory));
 	me.reported_at = now_ns();
+}
+
+static void send_progress(void)
+{
+	struct gl_progress progress = {header(GL_PROGRESS, sizeof(progress)), gate_calls()};
+
+	send_message(&progress, sizeof(progress));
 }
 
 /* Before it asks for the device the daemon knows what it will bring there. */
@@ -166,6 +179,7 @@ static void release(enum gl_release_reason reason, uint64_t drain_ns)
 	    .header = header(GL_RELEASED, sizeof(released)),
 	    .epoch = me.epoch,
 	    .reason = reason,
+	    .flags = n_waiting() ? GL_RELEASED_WANTS : 0,
 	    .drain_ns = drain_ns,
 	    .prefetch_bytes = me.prefetch_bytes,
 	    .prefetch_ns = me.prefetch_ns,
@@ -178,9 +192,8 @@ static void release(enum gl_release_reason reason, uint64_t drain_ns)
 	me.prefetch_bytes = me.prefetch_ns = 0;
 	if (atomic_load(&memory_dirty))
 		send_memory();
+	me.requested = released.flags;
 	send_message(&released, sizeof(released));
-	if (n_waiting())
-		send_request();
 }
 
 /* From now on nobody enters; advance_closing() does the rest, step by step. */
@@ -242,6 +255,19 @@ static void advance_closing(void)
 	}
 }
 
+/* Somebody waits, or nobody does any more. */
+static void set_contended(uint64_t idle_ns, uint64_t in_flight_ns)
+{
+	bool waited_for = idle_ns != GL_IDLE_NEVER;
+
+	if (waited_for && me.idle_ns == GL_IDLE_NEVER && in_flight_ns)
+		bound_begin(in_flight_ns);
+	gate_bound(waited_for && in_flight_ns);
+	me.idle_ns = idle_ns;
+	me.idle_since = 0;
+	me.calls = gate_calls();
+}
+
 static void take_grant(const struct gl_grant *grant)
 {
 	uint64_t start = now_ns();
@@ -253,12 +279,13 @@ static void take_grant(const struct gl_grant *grant)
 	me.idle_since = 0;
 	me.prefetch_bytes = memory_prefetch(grant);
 	me.prefetch_ns = me.prefetch_bytes ? now_ns() - start : 0;
-	if (again)
-		return; /* only what others had displaced: the gate is open */
-	pthread_mutex_lock(&lock);
-	gate_open();
-	pthread_cond_broadcast(&changed);
-	pthread_mutex_unlock(&lock);
+	if (!again) { /* else only what others had displaced: the gate is open */
+		pthread_mutex_lock(&lock);
+		gate_open();
+		pthread_cond_broadcast(&changed);
+		pthread_mutex_unlock(&lock);
+	}
+	set_contended(grant->idle_ns, grant->in_flight_ns);
 }
 
 static void take_welcome(const struct gl_welcome *message)
@@ -277,21 +304,6 @@ static void take_refusal(const struct gl_refused *message)
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&lock);
 	complain("no lease for this process: %.*s", (int)sizeof(message->reason), message->reason);
-}
-
-/* Somebody waits, or nobody does any more. */
-static void take_contended(const struct gl_contended *contended)
-{
-	bool waited_for = contended->idle_ns != GL_IDLE_NEVER;
-
-	if (contended->epoch != me.epoch)
-		return;
-	if (waited_for && me.idle_ns == GL_IDLE_NEVER && contended->in_flight_ns)
-		bound_begin(contended->in_flight_ns);
-	gate_bound(waited_for && contended->in_flight_ns);
-	me.idle_ns = contended->idle_ns;
-	me.idle_since = 0;
-	me.calls = gate_calls();
 }
 
 static void take_message(const void *data, size_t size)
@@ -320,9 +332,15 @@ static void take_message(const void *data, size_t size)
 		if (m->revoke.epoch == me.epoch)
 			begin_closing(GL_RELEASE_REVOKED);
 	} else if (h->type == GL_CONTENDED && size == sizeof(m->contended)) {
-		take_contended(&m->contended);
+		if (m->contended.epoch == me.epoch)
+			set_contended(m->contended.idle_ns, m->contended.in_flight_ns);
 	} else if (h->type == GL_STEP && size == sizeof(m->step)) {
 		take_step_message(&m->step);
+	} else if (h->type == GL_RESYNC && size == sizeof(*h)) {
+		forget_daemon();
+		send_hello();
+	} else if (h->type == GL_MEASURE && size == sizeof(*h)) {
+		send_progress();
 	} else if (h->type == GL_OTHERS && size == sizeof(m->others)) {
 		pthread_mutex_lock(&lock);
 		others = m->others;

@@ -11,16 +11,22 @@
  *   C MEMORY      whenever its memory on a device changed; absolute values
  *   C REQUEST     a thread waits at the gate; idempotent
  *   D GRANT       the gate may open, until a REVOKE with the same epoch; of the
- *                 lease it has: bring back what others displaced
+ *                 lease it has: bring back what others displaced. It says as
+ *                 CONTENDED does whether somebody waits
  *   D CONTENDED   somebody waits: release after so much idleness (or: nobody
  *                 waits any more, GL_IDLE_NEVER)
  *   D REVOKE      close the gate, drain, release
- *   C RELEASED    the gate is closed and everything submitted has finished
+ *   C RELEASED    the gate is closed and everything submitted has finished;
+ *                 with GL_RELEASED_WANTS it is a REQUEST as well
  *   C STUCK       what was submitted does not finish: it may wait for work of
  *                 another process of the tenant (a collective's kernels do)
  *   D STEP        to those that have released: hold it again for one call, so
  *                 that the stuck one can finish; then RELEASED (or STUCK) again
  *   D OTHERS      memory that the other clients of the tenant have
+ *   D MEASURE     how far are you?
+ *   C PROGRESS    so many calls submitted
+ *   D RESYNC      a new daemon has this connection of the one before: say HELLO
+ *                 again. What it hears before that HELLO it ignores
  * A message with an old epoch is ignored by both sides. Ended connection =
  * the client is gone, and with it what it held.
  */
@@ -43,13 +49,16 @@ enum gl_type {
 	GL_REQUEST = 3,  /* client: header only */
 	GL_RELEASED = 4, /* client: gl_released */
 	GL_STUCK = 5,    /* client: gl_epoch */
+	GL_PROGRESS = 6, /* client: gl_progress */
 	GL_WELCOME = 65,
 	GL_REFUSED = 66,
 	GL_GRANT = 67,
 	GL_REVOKE = 68,
 	GL_CONTENDED = 69,
 	GL_OTHERS = 70, /* daemon: gl_memory, what the tenant's other clients have */
-	GL_STEP = 71    /* daemon: gl_epoch */
+	GL_STEP = 71,   /* daemon: gl_epoch */
+	GL_RESYNC = 72, /* daemon: header only */
+	GL_MEASURE = 73 /* daemon: header only */
 };
 
 enum gl_hello_flags {
@@ -67,6 +76,10 @@ enum gl_grant_flags {
 enum gl_release_reason {
 	GL_RELEASE_REVOKED = 1, /* answer to a REVOKE */
 	GL_RELEASE_IDLE = 2     /* idle while contended: the client yields */
+};
+
+enum gl_released_flags {
+	GL_RELEASED_WANTS = 1 /* threads wait at the gate */
 };
 
 enum gl_refusal {
@@ -127,8 +140,10 @@ struct gl_welcome {
 struct gl_grant {
 	struct gl_header header;
 	uint64_t epoch;
-	uint64_t quantum_ns; /* how long the lease lasts while somebody waits */
-	uint32_t flags;      /* enum gl_grant_flags */
+	uint64_t quantum_ns;   /* how long the lease lasts while somebody waits */
+	uint64_t idle_ns;      /* as in GL_CONTENDED */
+	uint64_t in_flight_ns; /* as in GL_CONTENDED */
+	uint32_t flags;        /* enum gl_grant_flags */
 	uint32_t n_devices;
 	struct gl_device devices[16];
 };
@@ -163,10 +178,16 @@ struct gl_released {
 	struct gl_header header;
 	uint64_t epoch;
 	uint32_t reason; /* enum gl_release_reason */
-	uint32_t zero;
+	uint32_t flags;  /* enum gl_released_flags */
 	uint64_t drain_ns;
 	uint64_t prefetch_bytes;
 	uint64_t prefetch_ns;
+};
+
+/* GL_PROGRESS: gated calls that the process has made since it started. */
+struct gl_progress {
+	struct gl_header header;
+	uint64_t calls;
 };
 
 struct gl_refused {
@@ -182,11 +203,12 @@ _Static_assert(sizeof(struct gl_device) == 32, "wire layout");
 _Static_assert(sizeof(struct gl_memory) == 24 + 16 * 32, "wire layout");
 _Static_assert(sizeof(struct gl_hello) == 32 + 16 * 32, "wire layout");
 _Static_assert(sizeof(struct gl_welcome) == 32 + 16 * 32, "wire layout");
-_Static_assert(sizeof(struct gl_grant) == 40 + 16 * 32, "wire layout");
+_Static_assert(sizeof(struct gl_grant) == 56 + 16 * 32, "wire layout");
 _Static_assert(sizeof(struct gl_revoke) == 32, "wire layout");
 _Static_assert(sizeof(struct gl_contended) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_released) == 56, "wire layout");
 _Static_assert(sizeof(struct gl_epoch) == 24, "wire layout");
+_Static_assert(sizeof(struct gl_progress) == 24, "wire layout");
 _Static_assert(sizeof(struct gl_refused) == 264, "wire layout");
 _Static_assert(sizeof(struct gl_grant) <= GL_MAX_MESSAGE, "wire layout");
 

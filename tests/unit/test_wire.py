@@ -28,14 +28,15 @@ def test_python_reads_a_clients_messages_so() -> None:
     messages = {name: bytes.fromhex(text) for name, text in golden().items()}
     assert wire.parse(messages["hello"]) == wire.Hello(5, True, {UUID: (3, 4)})
     assert wire.parse(messages["memory"]) == wire.Memory({UUID: (3, 4)})
-    assert wire.parse(messages["released"]) == wire.Released(6, True, 7, 8, 9)
+    assert wire.parse(messages["released"]) == wire.Released(6, True, 7, 8, 9, wants=True)
     assert wire.parse(messages["epoch"]) == wire.Stuck(19)
+    assert wire.parse(messages["progress"]) == wire.Progress(20)
 
 
 def test_python_writes_the_daemons_messages_so() -> None:
     written = {
         "welcome": wire.welcome(wire.Gang(10, True, {ZERO: 11})),
-        "grant": wire.grant(12, 13, True, {ZERO: 14}),
+        "grant": wire.grant(12, 13, True, {ZERO: 14}, idle_ns=21, in_flight_ns=22),
         "revoke": wire.revoke(15, 16),
         "contended": wire.contended(17, None, 18),
         "refused": wire.refused(3, "no"),

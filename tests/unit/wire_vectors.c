@@ -46,10 +46,12 @@ int main(void)
 	SHOW(released, {.header = header(GL_RELEASED, sizeof(m)),
 	                .epoch = 6,
 	                .reason = GL_RELEASE_IDLE,
+	                .flags = GL_RELEASED_WANTS,
 	                .drain_ns = 7,
 	                .prefetch_bytes = 8,
 	                .prefetch_ns = 9});
 	SHOW(epoch, {.header = header(GL_STUCK, sizeof(m)), .epoch = 19});
+	SHOW(progress, {.header = header(GL_PROGRESS, sizeof(m)), .calls = 20});
 	SHOW(welcome, {.header = header(GL_WELCOME, sizeof(m)),
 	               .flags = GL_WELCOME_OVERSUB,
 	               .n_devices = 1,
@@ -58,6 +60,8 @@ int main(void)
 	SHOW(grant, {.header = header(GL_GRANT, sizeof(m)),
 	             .epoch = 12,
 	             .quantum_ns = 13,
+	             .idle_ns = 21,
+	             .in_flight_ns = 22,
 	             .flags = GL_GRANT_SHARED,
 	             .n_devices = 1,
 	             .devices = {{.bytes = 14}}});

@@ -1,0 +1,190 @@
+"""What happens to the arbiter and what it wants done. Times are ns of one monotonic clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A tenant exists. gang: device UUIDs; lock: on, off or auto."""
+
+    tenant: int
+    gang: tuple[str, ...]
+    lock: str
+    quantum_ns: int
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A tenant is over; whatever it held is free."""
+
+    tenant: int
+
+
+@dataclass(frozen=True)
+class Requested:
+    """A process of the tenant waits at its gate."""
+
+    tenant: int
+
+
+@dataclass(frozen=True)
+class Released:
+    """Every process of the tenant has closed its gate and drained."""
+
+    tenant: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class MemoryChanged:
+    """The tenant now has so many bytes on the device; fixed: more of them, which cannot move."""
+
+    tenant: int
+    device: str
+    bytes: int
+    fixed: int = 0
+
+
+@dataclass(frozen=True)
+class RoomChanged:
+    """Tenants' allocations can have so many bytes of the device together: the driver took some."""
+
+    device: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """After a restart: a process says that it holds this lease."""
+
+    tenant: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Rejoined:
+    """After a restart: all who were connected before have said what they hold."""
+
+
+@dataclass(frozen=True)
+class LockSet:
+    """The site forces a lock mode on a device; None: what each tenant asked for."""
+
+    device: str
+    lock: str | None
+
+
+@dataclass(frozen=True)
+class QuantumSet:
+    """The site forces a quantum on a device; None: what each tenant asked for."""
+
+    device: str
+    quantum_ns: int | None
+
+
+@dataclass(frozen=True)
+class DrainSet:
+    """No new lease on a drained device; its holders go at the end of their quantum."""
+
+    device: str
+    drained: bool
+
+
+@dataclass(frozen=True)
+class ModeSet:
+    """How tenants with lock auto use the device while their memory fits, and why.
+
+    quantum_ns: for as long as this is tried out; None: what counts otherwise.
+    """
+
+    device: str
+    exclusive: bool
+    why: str
+    quantum_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Only time has passed."""
+
+
+Event = (
+    Opened
+    | Closed
+    | Requested
+    | Released
+    | MemoryChanged
+    | RoomChanged
+    | Adopted
+    | Rejoined
+    | LockSet
+    | QuantumSet
+    | DrainSet
+    | ModeSet
+    | Tick
+)
+
+
+@dataclass(frozen=True)
+class Grant:
+    """The tenant has its gang. prefetch: bytes to bring in now, by device.
+
+    idle_ns: somebody waits already: yield after so much idleness; None: nobody does.
+    """
+
+    tenant: int
+    epoch: int
+    shared: bool
+    quantum_ns: int
+    prefetch: Mapping[str, int]
+    idle_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Restore:
+    """The tenant goes on with its lease, and may bring back what others displaced meanwhile."""
+
+    tenant: int
+    epoch: int
+    quantum_ns: int
+    prefetch: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Contend:
+    """Somebody waits for the holder: yield after idle_ns of idleness; None: nobody any more."""
+
+    tenant: int
+    epoch: int
+    idle_ns: int | None
+
+
+@dataclass(frozen=True)
+class Revoke:
+    """The holder must close its gate, drain within drain_ns, and release."""
+
+    tenant: int
+    epoch: int
+    drain_ns: int
+
+
+@dataclass(frozen=True)
+class Overrun:
+    """A revoked holder has not released in time."""
+
+    tenant: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Forfeit:
+    """It has not for as long again: its devices go to others beside what still runs of it."""
+
+    tenant: int
+    epoch: int
+
+
+Action = Grant | Restore | Contend | Revoke | Overrun | Forfeit

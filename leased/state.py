@@ -1,0 +1,122 @@
+"""What the arbiter knows of tenants and devices. Times are ns of one monotonic clock."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from leased.residency import Residency
+
+
+@dataclass
+class Usage:
+    """What a tenant had of one device; times in ns, see README for the meaning."""
+
+    lease_ns: int = 0
+    shared_ns: int = 0
+    wait_ns: int = 0
+    handoffs: int = 0
+    moved_bytes: int = 0
+    peak_bytes: int = 0
+    overruns: int = 0
+
+
+@dataclass
+class Lease:
+    """A granted lease. since: start of its quantum. due: when its next stage begins.
+
+    The stages: nobody waits (no due), contended (due: its revoke), revoked (due:
+    it has overrun), overrun_at is set (due: it is forfeited).
+    """
+
+    epoch: int
+    since: int
+    contended: bool = False
+    revoked: bool = False
+    overrun_at: int | None = None  # when it should have released
+    due: int | None = None
+
+    @property
+    def revoke_at(self) -> int | None:
+        """When it will be revoked; None: nobody waits, or it has been."""
+        return None if self.revoked else self.due
+
+
+@dataclass
+class Tenant:
+    id: int
+    gang: tuple[str, ...]
+    lock: str
+    quantum_ns: int
+    arrival: int = 0  # of its request: a number that grows
+    waiting: bool = False
+    lease: Lease | None = None
+    # A forfeited lease that it has not released yet, and when it should have.
+    forfeited: tuple[int, int] | None = None
+    asks: bool = False  # again, while a forfeited lease is still out
+    debt_ns: int = 0  # by how much it overran; taken off its next quanta
+    waits_since: int = 0
+    usage: dict[str, Usage] = field(default_factory=dict)
+    # What the device's meter stood at when last taken over into the usage.
+    read: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass
+class Meter:
+    """Lease time of one device: what each of its holders has had since it started, in ns."""
+
+    at: int = 0
+    each: int = 0  # divided among those who hold at once
+    shared: int = 0
+
+    def advance(self, now: int, holders: int) -> None:
+        passed, self.at = now - self.at, now
+        if holders:
+            self.each += passed // holders
+        if holders > 1:
+            self.shared += passed
+
+
+@dataclass
+class Device:
+    """exclusive, tried_quantum_ns, chosen_why: how to use it while all fits, see ModeSet."""
+
+    uuid: str
+    residency: Residency
+    meter: Meter
+    lock: str | None = None
+    quantum_ns: int | None = None
+    drained: bool = False
+    exclusive: bool = False
+    tried_quantum_ns: int | None = None
+    chosen_why: str = ""
+    fits: bool = True  # as decided; memory may fit again, and be waited for to stay so
+    fits_at: int | None = None  # when it will have fitted for long enough
+    fits_since: int = 0
+    calm_ns: int = 0  # how long that is; 0 before holders were ever separated
+    separated_at: int | None = None
+    last_holder: int | None = None
+    holders: dict[int, Tenant] = field(default_factory=dict)
+    queue: OrderedDict[int, Tenant] = field(default_factory=OrderedDict)
+
+    @property
+    def mode(self) -> str:
+        """In one word how its tenants use it now; why has the reason."""
+        if self.drained:
+            return "draining" if self.holders else "drained"
+        if self.lock == "off" or (self.lock != "on" and self.fits and not self.exclusive):
+            return "shared"
+        return "exclusive"
+
+    @property
+    def why(self) -> str:
+        if self.drained:
+            return "set by the site: no new lease until it is resumed"
+        if self.lock in ("on", "off"):
+            return f"set by the site: lock {self.lock}"
+        wanted, room = self.residency.total, self.residency.capacity
+        if not self.residency.fits():
+            return f"the tenants have {wanted} bytes and the device has room for {room}"
+        if not self.fits:
+            return "the tenants' memory fits again; this waits for it to stay so"
+        return self.chosen_why or "the tenants' memory fits together"
