@@ -13,3 +13,7 @@ class Refused(Exception):
     def sentence(self) -> str:
         """Fault and remedy in one line."""
         return f"{self}; {self.hint}" if self.hint else str(self)
+
+
+class NoAnswer(Refused):
+    """Nobody answers: the daemon is not there, or not in time."""

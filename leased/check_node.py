@@ -1,0 +1,212 @@
+"""check: the driver, the daemon with its sockets, the interposer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pynvml
+from _gpulease import lib
+
+from leased import __version__
+from leased.asking import ask_status
+from leased.check import FAULT, OK, WARNING, Finding, Site, as_list
+from leased.errors import NoAnswer, Refused
+
+NOBODY = 65534
+START_S = 10
+# Stands in libgpulease.so (shim/version.c).
+INTERPOSER = re.compile(rb"gpu-lease interposer (\S+) wire (\d+)\0")
+
+
+def findings(site: Site) -> list[Finding]:
+    found = [*as_list(_driver(site)), *as_list(_daemon(site))]
+    return [*found, *as_list(_tenant_socket(site)), *as_list(_interposer(site))]
+
+
+# -- the driver ----------------------------------------------------------------
+
+
+def _driver(site: Site) -> Iterator[Finding]:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as fault:
+        yield Finding(
+            *("driver", FAULT, f"NVML does not start: {fault}"),
+            "load the NVIDIA driver; nvidia-smi must work",
+        )
+        return
+    try:
+        version = pynvml.nvmlSystemGetDriverVersion()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        numbers = sorted(pynvml.nvmlDeviceGetMinorNumber(handle) for handle in handles)
+        site.files = [Path(f"/dev/nvidia{n}") for n in numbers]
+        yield Finding("driver", OK, f"NVIDIA driver {version}")
+        if handles:
+            names = {pynvml.nvmlDeviceGetName(handle) for handle in handles}
+            yield Finding("gpus", OK, f"{len(handles)} GPUs: {', '.join(sorted(names))}")
+        else:
+            yield Finding("gpus", FAULT, "NVML shows no GPU", "see nvidia-smi and dmesg")
+        yield from _modes(handles)
+    except pynvml.NVMLError as fault:
+        yield Finding("driver", FAULT, f"NVML: {fault}", "see nvidia-smi")
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _modes(handles: list[Any]) -> Iterator[Finding]:
+    """Modes of a GPU in which it cannot be shared."""
+    bad = False
+    for n, handle in enumerate(handles):
+        with contextlib.suppress(pynvml.NVMLError):
+            if pynvml.nvmlDeviceGetComputeMode(handle) != pynvml.NVML_COMPUTEMODE_DEFAULT:
+                bad = True
+                yield Finding(
+                    *("gpu-modes", FAULT, f"GPU {n} lets only one process in (its compute mode)"),
+                    f"run nvidia-smi -i {n} -c DEFAULT",
+                )
+        with contextlib.suppress(pynvml.NVMLError):
+            if pynvml.nvmlDeviceGetMigMode(handle)[0]:
+                bad = True
+                yield Finding(
+                    *("gpu-modes", FAULT, f"GPU {n} is split by MIG, which cannot be leased"),
+                    f"run nvidia-smi -i {n} -mig 0, or share it by MIG alone",
+                )
+    if handles and not bad:
+        yield Finding("gpu-modes", OK, "no GPU is in a mode that keeps jobs from sharing it")
+
+
+# -- the daemon ----------------------------------------------------------------
+
+
+def _daemon(site: Site) -> Iterator[Finding]:
+    try:
+        site.status = status = ask_status(site.admin_socket)
+    except NoAnswer as fault:
+        yield Finding("daemon", FAULT, str(fault), fault.hint)
+        return
+    except Refused as fault:
+        yield Finding("daemon", WARNING, f"not asked: {fault}", fault.hint)
+        return
+    yield Finding("daemon", OK, f"gpu-leased {status['version']} answers")
+    if status["version"] != __version__ or status["wire_version"] != lib.GL_VERSION:
+        yield Finding(
+            *("daemon-version", FAULT, f"gpu-leased is {status['version']}, this is {__version__}"),
+            "run systemctl restart gpu-leased; leases stay where they are",
+        )
+    else:
+        yield Finding("daemon-version", OK, "daemon and gpu-leasectl are of one release")
+    if status["store_fault"]:
+        yield Finding("store", FAULT, status["store_fault"], "see df and the daemon's log")
+    else:
+        yield Finding("store", OK, "usage and settings are on the disk")
+    drained = [str(d["index"]) for d in status["devices"] if d["drain"]]
+    if drained:
+        yield Finding(
+            *("drained", WARNING, f"GPU {', '.join(drained)} is drained: jobs wait there"),
+            "run gpu-leasectl resume when the maintenance is over",
+        )
+    else:
+        yield Finding("drained", OK, "no device is drained")
+
+
+def _closed_to_others(path: Path) -> Path | None:
+    """The first folder on the way to a file that others may not enter."""
+    return next(
+        (p for p in reversed(path.absolute().parents) if not p.stat().st_mode & stat.S_IXOTH), None
+    )
+
+
+def _tenant_socket(site: Site) -> Iterator[Finding]:
+    path = site.config.runtime_dir / "tenant.sock"
+    remedy = "restart gpu-leased.socket, or gpu-leased where there are no socket units"
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        yield Finding("tenant-socket", FAULT, f"there is no {path}", remedy)
+        return
+    folder = _closed_to_others(path)
+    if not stat.S_ISSOCK(mode):
+        yield Finding("tenant-socket", FAULT, f"{path} is no socket", remedy)
+    elif mode & 0o666 != 0o666:
+        words = f"{path} has mode {stat.S_IMODE(mode):04o}: jobs of users cannot connect"
+        yield Finding("tenant-socket", FAULT, words, f"run chmod 0666 {path}; see SocketMode")
+    elif folder is not None:
+        words = f"users may not enter {folder}, so their jobs cannot connect to {path}"
+        yield Finding("tenant-socket", FAULT, words, f"run chmod o+x {folder}")
+    else:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            sock.settimeout(START_S)
+            try:
+                sock.connect(str(path))
+            except OSError as fault:
+                words = f"nobody listens at {path} ({fault.strerror or fault})"
+                yield Finding("tenant-socket", FAULT, words, remedy)
+            else:
+                yield Finding("tenant-socket", OK, f"jobs can connect to {path}")
+
+
+# -- the interposer ------------------------------------------------------------
+
+
+def _interposer(site: Site) -> Iterator[Finding]:
+    path = Path(site.config.preload)
+    remedy = "install gpu-lease on this node, or set daemon.preload in the configuration"
+    if not path.is_file():
+        yield Finding("interposer", FAULT, f"there is no interposer at {path}", remedy)
+        return
+    folder = _closed_to_others(path)
+    if folder is not None or not path.stat().st_mode & stat.S_IROTH:
+        at = folder or path
+        words = f"users may not read {at}, so their jobs run without a lease"
+        yield Finding("interposer", FAULT, words, f"run chmod o+{'x' if folder else 'r'} {at}")
+        return
+    said = _load(path)
+    if said:
+        words = f"{path} cannot be loaded into a process: {said}"
+        yield Finding("interposer", FAULT, words, "install what is missing, or build it here")
+    else:
+        yield Finding("interposer", OK, f"{path} can be loaded by everybody")
+    yield _interposer_version(path)
+
+
+def _load(path: Path) -> str:
+    """What the dynamic linker says against loading it into a program; "": nothing."""
+    identity: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        identity = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    done = subprocess.run(
+        [shutil.which("true") or "/bin/true"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=START_S,
+        cwd="/",
+        env={"LD_PRELOAD": str(path), "LD_BIND_NOW": "1"},
+        **identity,
+    )
+    said = done.stderr.strip().splitlines()
+    return said[0] if said else f"exit status {done.returncode}" if done.returncode else ""
+
+
+def _interposer_version(path: Path) -> Finding:
+    name = "interposer-version"
+    found = INTERPOSER.search(path.read_bytes())
+    if not found:
+        return Finding(name, WARNING, f"{path} does not say its version", "install gpu-lease again")
+    release, wire = found[1].decode(errors="replace"), int(found[2])
+    if wire != lib.GL_VERSION:
+        words = f"the interposer speaks version {wire} of the protocol, we {lib.GL_VERSION}"
+        return Finding(name, FAULT, words, "install the same release of both")
+    if release != __version__:
+        words = f"the interposer is of release {release}, this is {__version__}"
+        return Finding(name, WARNING, words, "install the same release of both")
+    return Finding(name, OK, "the interposer is of this release")

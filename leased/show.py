@@ -1,0 +1,126 @@
+"""Answers of the daemon as tables for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+Answer = dict[str, Any]
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+JOBS_SHOWN = 6
+WIDE = 160  # columns where there is no terminal to ask
+FIRST = {"holds": 0, "waits": 1}  # of the tenants; who is idle comes last
+
+
+def console() -> Console:
+    """Standard output, wide enough for a line a row where it is no terminal."""
+    return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False)
+
+
+def size(amount: float) -> str:
+    """Bytes in the largest unit that leaves a whole."""
+    for unit in UNITS:
+        if abs(amount) < 1024 or unit == UNITS[-1]:
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}" if amount >= 100 or unit == "B" else f"{amount:.1f} {unit}"
+
+
+def seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} s"
+
+
+def jobs(numbers: list[int]) -> str:
+    """Job ids, the first of many."""
+    text = ", ".join(map(str, numbers[:JOBS_SHOWN])) or "-"
+    more = len(numbers) - JOBS_SHOWN
+    return f"{text} and {more} more" if more > 0 else text
+
+
+def devices(answer: Answer, busy: Mapping[str, int | None] | None = None) -> Table:
+    """A row a device. busy: percent by UUID, where a column for it is wanted."""
+    table = Table("GPU", "name", "mode", "lock", "held by", "waiting", "quantum left")
+    for title in ("usable", "wanted", "resident", *(["busy"] if busy is not None else [])):
+        table.add_column(title, justify="right")
+    for d in answer["devices"]:
+        row = [str(d["index"]), d["name"], d["mode"], d["lock"] or "jobs'"]
+        row += [jobs(d["holders"]), jobs(d["waiting"]), seconds(d["quantum_left_s"])]
+        row += [size(d[k]) for k in ("usable_bytes", "tenant_bytes", "resident_bytes")]
+        if busy is not None:
+            percent = busy.get(d["uuid"])
+            row.append("-" if percent is None else f"{percent} %")
+        table.add_row(*map(Text, row))
+    return table
+
+
+def tenants(answer: Answer, shares: Mapping[int, float] | None = None) -> Table:
+    """A row a tenant. shares: of the last interval, by job, how much of it the lease was had."""
+    table = Table("job", "uid", "state", "lock", "GPUs")
+    titles = ["quantum", "processes", "resident", "lease", "wait", "handoffs"]
+    for title in [*titles, *(["now"] if shares is not None else [])]:
+        table.add_column(title, justify="right")
+    index = {d["uuid"]: str(d["index"]) for d in answer["devices"]}
+    for t in sorted(answer["tenants"], key=lambda t: (FIRST.get(t["state"], 2), t["job_id"])):
+        used = t["gpus"].values()
+        row = [str(t["job_id"]), str(t["uid"]), t["state"], t["lock"]]
+        row += [",".join(index.get(uuid, "?") for uuid in t["gpus"]), f"{t['quantum_s']:g} s"]
+        row += [str(t["clients"]), size(sum(t["resident_bytes"].values()))]
+        row += [seconds(max(u[k] for u in used)) for k in ("lease_s", "wait_s")]
+        row.append(str(max(u["handoffs"] for u in used)))
+        if shares is not None:
+            row.append(f"{shares.get(t['job_id'], 0.0):.0%}")
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _choices(answer: Answer) -> str:
+    limits = answer["limits"]
+    words = {True: "may", False: "may not"}
+    return (
+        f"users may choose a quantum of {limits['quantum_min_s']:g} s to "
+        f"{limits['quantum_max_s']:g} s, {words[limits['user_lock_off']]} turn the lock off, "
+        f"{words[limits['user_oversub']]} have more than the device holds"
+    )
+
+
+def _settings(answer: Answer) -> list[str]:
+    index = {d["uuid"]: f"GPU {d['index']}" for d in answer["devices"]}
+    return [
+        f"set by the site: {index.get(s['device'], s['device'])}: {s['key']}={s['value']}"
+        for s in answer["settings"]
+    ]
+
+
+def status(
+    answer: Answer,
+    busy: Mapping[str, int | None] | None = None,
+    shares: Mapping[int, float] | None = None,
+) -> RenderableType:
+    """Everything of one status answer. busy, shares: see devices() and tenants()."""
+    head = f"gpu-leased {answer['version']}, up {answer['uptime_s']:.0f} s; {_choices(answer)}"
+    parts: list[RenderableType] = [Text(head)]
+    parts += [Text(line) for line in _settings(answer)]
+    if answer["store_fault"]:
+        parts.append(Text(answer["store_fault"], style="bold red"))
+    parts.append(devices(answer, busy))
+    parts += [Text(f"GPU {d['index']} is {d['mode']}: {d['why']}") for d in answer["devices"]]
+    parts.append(tenants(answer, shares))
+    return Group(*parts)
+
+
+def usage(answer: Answer) -> Table:
+    """What a job had of each of its devices."""
+    table = Table("GPU")
+    titles = ("lease", "side by side", "wait", "handoffs", "moved", "peak", "overruns")
+    for title in titles:
+        table.add_column(title, justify="right")
+    for uuid, used in answer["usage"].items():
+        row = [uuid, *(seconds(used[k]) for k in ("lease_s", "shared_s", "wait_s"))]
+        row += [str(used["handoffs"]), size(used["moved_bytes"]), size(used["peak_bytes"])]
+        table.add_row(*row, str(used["overruns"]))
+    return table

@@ -1,0 +1,116 @@
+"""What status shows: devices, tenants, what the site has set. One answer is one packet.
+
+A packet of a UNIX socket is limited (net.core.wmem_default, 208 KiB as a rule);
+256 tenants on 8 devices take half a megabyte. So tenants come in pages: "next"
+in an answer is the job to ask for those after it with {"op": "status", "after": JOB}.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from _gpulease import lib
+
+from leased import __version__, arbiter
+from leased.accounting import summary
+from leased.devices import Gpu
+from leased.leases import Leases, Tenant
+from leased.settings import Settings
+from leased.store import Store
+
+PAGE_BYTES = 65_536  # of tenants in one answer; half of wmem_default with the devices
+
+
+@dataclass
+class Status:
+    """The answers to status."""
+
+    leases: Leases
+    settings: Settings
+    store: Store
+    started: float = field(default_factory=time.monotonic)
+    strays: Callable[[], dict[str, Any]] = dict  # see strays.Strays.status
+
+    def first(self) -> dict[str, Any]:
+        """Everything but the tenants that do not fit on the first page."""
+        limits = self.settings.limits()
+        return {
+            "version": __version__,
+            "wire_version": int(lib.GL_VERSION),
+            "uptime_s": round(time.monotonic() - self.started, 1),
+            "store_fault": self.store.fault,
+            "limits": {
+                "quantum_min_s": limits.quantum_min_ns / 1e9,
+                "quantum_max_s": limits.quantum_max_ns / 1e9,
+                "user_lock_off": limits.lock_off,
+                "user_oversub": limits.oversub,
+            },
+            "settings": self.settings.listed(),
+            "strays": self.strays(),
+            "devices": [self._device(gpu) for gpu in self.leases.gpus],
+            **self.page(0),
+        }
+
+    def page(self, after: int) -> dict[str, Any]:
+        """Tenants of higher job ids than `after`, as many as one packet holds."""
+        usage = self.leases.usage()
+        page: list[dict[str, Any]] = []
+        size = 0
+        for job_id in sorted(job for job in self.leases.tenants if job > after):
+            entry = self._tenant(self.leases.tenants[job_id], usage[job_id])
+            size += len(json.dumps(entry))
+            if page and size > PAGE_BYTES:
+                return {"tenants": page, "next": page[-1]["job_id"]}
+            page.append(entry)
+        return {"tenants": page}
+
+    def _device(self, gpu: Gpu) -> dict[str, Any]:
+        device = self.leases.arbiter.devices[gpu.uuid]
+        residency = device.residency
+        holders = self.leases.arbiter.holders(gpu.uuid)
+        now = self.leases.clock()
+        ends = [t.lease.revoke_at for t in holders if t.lease and t.lease.revoke_at is not None]
+        drain = "draining" if holders else "drained"
+        return {
+            "index": gpu.index,
+            "uuid": gpu.uuid,
+            "name": gpu.name,
+            "memory_bytes": gpu.memory,
+            "usable_bytes": residency.room,
+            "reserve_bytes": gpu.reserve,
+            "overhead_bytes": self.leases.overheads[gpu.uuid].taken,
+            "tenant_bytes": residency.total + residency.fixed,
+            "resident_bytes": residency.resident,
+            "fits": residency.fits(),
+            "holders": [t.id for t in holders],
+            "waiting": list(device.queue),
+            "quantum_left_s": round(max(0, min(ends) - now) / 1e9, 3) if ends else None,
+            "lock": device.lock,
+            "quantum_s": None if device.quantum_ns is None else device.quantum_ns / 1e9,
+            "mode": device.mode,
+            "why": device.why,
+            "drain": drain if device.drained else None,
+            "link_gib_s": round(residency.link_bytes_s / 2**30, 2),
+        }
+
+    def _tenant(self, tenant: Tenant, usage: dict[str, arbiter.Usage]) -> dict[str, Any]:
+        state = self.leases.arbiter.tenants[tenant.job_id]
+        resident = {}
+        for uuid in tenant.gang:
+            share = self.leases.arbiter.devices[uuid].residency.shares.get(tenant.job_id)
+            resident[uuid] = share.resident if share else 0
+        return {
+            "job_id": tenant.job_id,
+            "uid": tenant.uid,
+            "lock": self.leases.arbiter.lock_of(state),
+            "quantum_s": tenant.quantum_ns / 1e9,
+            "clients": len(tenant.clients),
+            "state": "holds" if state.lease else "waits" if state.waiting else "idle",
+            "epoch": state.lease.epoch if state.lease else None,
+            "resident_bytes": resident,
+            "gpus": {uuid: summary(used) for uuid, used in usage.items()},
+        }
