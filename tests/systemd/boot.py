@@ -22,7 +22,7 @@ SIZE = "4g"  # the most that may be written inside, all of it in memory
 
 NSPAWN = [
     *("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--console=pipe"),
-    *("--private-network", "--link-journal=no", "--resolv-conf=off", "--timezone=off"),
+    *("--link-journal=no", "--resolv-conf=off", "--timezone=off"),
     # With it systemd enforces DevicePolicy= inside as it does on a node.
     "--system-call-filter=bpf",
 ]
@@ -75,6 +75,7 @@ def leave_out_the_machines_own(root: Path) -> None:
     (root / "etc/tmpfiles.d/tmp.conf").write_text("")  # and this would empty it
     (root / "etc/fstab").write_text("")
     (root / "etc/hostname").write_text("node1\n")
+    (root / "etc/hosts").write_text("127.0.0.1 localhost node1\n")
     (root / "etc/machine-id").unlink(missing_ok=True)
     (root / "etc/machine-id").write_text(f"{uuid.uuid4().hex}\n")
 

@@ -21,7 +21,6 @@ from tests.systemd.container import ROOT, Container
 SERVICE = "gpu-leased.service"
 SOCKETS = ("gpu-leased.socket", "gpu-leased-admin.socket")
 UNITS = (SERVICE, *SOCKETS)
-DROP_INS = f"/etc/systemd/system/{SERVICE}.d"
 CONFIG = "/etc/gpu-lease/gpu-leased.toml"
 RUN = "/run/gpu-leased"
 PRIVATE = "/usr/lib/gpu-lease-emugpu"
@@ -48,7 +47,9 @@ class Node:
         self.install()
         self.configure()
         environment = " ".join(f"{name}={value}" for name, value in GPU_ENV.items())
-        self.container.write(f"{DROP_INS}/gpu.conf", f"[Service]\nEnvironment={environment}\n")
+        self.container.write(
+            f"/etc/systemd/system/{SERVICE}.d/gpu.conf", f"[Service]\nEnvironment={environment}\n"
+        )
         self.systemctl("daemon-reload")
         self.systemctl("start", *UNITS)
 
@@ -97,11 +98,17 @@ class Node:
         daemon = f'[daemon]\nslurm_conf = "{SLURM}/etc/slurm.conf"\n'
         self.container.write(CONFIG, daemon + tables)
 
-    def drop_in(self, text: str) -> None:
-        """Change the service by a drop-in, until reset()."""
-        self.container.write(f"{DROP_INS}/test.conf", f"[Service]\n{text}")
+    def _drop_in_file(self, unit: str) -> Path:
+        return self.container.root / f"etc/systemd/system/{unit}.d/test.conf"
+
+    def drop_in(self, text: str, unit: str = SERVICE) -> None:
+        """Change a unit by a drop-in, until reset()."""
+        file = self._drop_in_file(unit)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
         self.systemctl("daemon-reload")
-        self.systemctl("restart", SERVICE)
+        self.systemctl("stop", *UNITS)
+        self.systemctl("start", *UNITS)
 
     def reset(self) -> None:
         """As after set_up(): no jobs, no drop-in of a test, everything running."""
@@ -109,12 +116,11 @@ class Node:
             client.kill()
             client.communicate()
         self.clients.clear()
-        self.systemctl("stop", "job-*")
+        self.container.run("systemctl", "kill", "--signal=KILL", "job-*", check=False)
         self.configure()
-        test = self.container.root / f"{DROP_INS}/test.conf".lstrip("/")
-        if test.exists():
-            test.unlink()
-            self.systemctl("daemon-reload")
+        for unit in UNITS:
+            self._drop_in_file(unit).unlink(missing_ok=True)
+        self.systemctl("daemon-reload")
         self.systemctl("reset-failed")
         self.systemctl("restart", *UNITS)
         for tenant in self.status()["tenants"]:
@@ -184,8 +190,5 @@ class Node:
     def sockets_of(self, pid: int) -> set[str]:
         """The sockets that a process inside has open: socket:[inode]."""
         directory = self.container.root / f"proc/{pid}/fd"
-        return {
-            target
-            for target in (os.readlink(file) for file in directory.iterdir())
-            if target.startswith("socket:")
-        }
+        targets = (str(file.readlink()) for file in directory.iterdir())
+        return {target for target in targets if target.startswith("socket:")}

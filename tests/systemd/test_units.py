@@ -1,14 +1,21 @@
-"""The units of gpu-leased under a real systemd."""
+"""The units of gpu-leased under a real systemd: they start, are reached, and are confined."""
 
 from __future__ import annotations
 
 import json
 import socket
+import sys
 
 import pytest
 
+from tests.emugpu.programs import finish, line
 from tests.slurm.processes import wait_until
-from tests.systemd.node import SERVICE, UNITS, Node
+from tests.systemd.node import CONFIG, NOBODY, RUN, SERVICE, SLURM, SOCKETS, UNITS, Node
+from tests.tenant import register
+from tests.unit.test_shim import SET_UP, tell
+
+ADMIN_SOCKET = SOCKETS[1]
+LAUNCH = SET_UP + "ok(spin(1000)); ok(d.cuCtxSynchronize()); say('ran'); sys.stdin.readline()"
 
 
 def test_units_have_no_mistakes(node: Node) -> None:
@@ -31,3 +38,115 @@ def test_connecting_starts_the_daemon(node: Node, name: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
         client.connect(str(node.socket(name)))
         wait_until("the daemon", lambda: node.show(SERVICE, "ActiveState") == "active")
+
+
+def connects(node: Node, name: str) -> bool:
+    """Whether the user nobody can connect to a socket."""
+    code = (
+        "import socket, sys\n"
+        "socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect(sys.argv[1])"
+    )
+    command = [*NOBODY, "/usr/bin/python3", "-c", code, f"{RUN}/{name}.sock"]
+    done = node.container.run(*command, check=False)
+    assert done.returncode == 0 or "PermissionError" in done.stderr
+    return done.returncode == 0
+
+
+def test_only_the_tenant_socket_is_for_everyone(node: Node) -> None:
+    assert connects(node, "tenant")
+    assert not connects(node, "admin")
+
+
+def test_admin_group_by_the_drop_in_that_the_unit_names(node: Node) -> None:
+    node.configure('admin_group = "nogroup"\n')
+    node.drop_in("[Socket]\nSocketMode=0660\nSocketGroup=nogroup\n", ADMIN_SOCKET)
+    node.container.run(*NOBODY, "gpu-leasectl", "set", "--device", "0", "lock=on")
+    assert node.status()["devices"][0]["lock"] == "on"
+
+
+def test_reload_reads_the_configuration_and_refuses_a_broken_one(node: Node) -> None:
+    pid, admin = node.main_pid, node.socket("admin")
+
+    def reload(tables: str, then: str) -> None:
+        node.configure(tables)
+        before = node.journal().count(then)
+        node.systemctl("reload", SERVICE)
+        # Type=notify-reload waits for the end of it; the journal may be a little behind.
+        wait_until(then, lambda: node.journal().count(then) > before)
+
+    reload('[defaults]\noptions = "tq:7"\n', "configuration read again")
+    register(admin, 9001)
+    assert node.tenant(9001)["quantum_s"] == 7
+    reload('[defaults]\noptions = "tq:never"\n', "the old configuration stays")
+    assert f"the old configuration stays: {CONFIG}: defaults.options: " in node.journal()
+    register(admin, 9002)
+    assert node.tenant(9002)["quantum_s"] == 7
+    assert node.main_pid == pid
+
+
+def test_a_daemon_that_cannot_start_is_tried_until_it_can(node: Node) -> None:
+    node.configure("broken")
+    node.systemctl("stop", SERVICE)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.connect(str(node.socket("tenant")))
+        # systemd's own limit would be 5 starts in 10 s.
+        wait_until("ten starts", lambda: int(node.show(SERVICE, "NRestarts")) >= 10, timeout=60)
+        assert [node.show(unit, "ActiveState") for unit in SOCKETS] == ["active", "active"]
+        node.configure()
+        wait_until("the daemon", lambda: node.show(SERVICE, "ActiveState") == "active")
+
+
+def test_exposure_is_what_the_unit_says(node: Node) -> None:
+    said = node.container.run("systemd-analyze", "security", "--no-pager", "--threshold=30", SERVICE)
+    assert f"Overall exposure level for {SERVICE}" in said.stdout
+
+
+def test_no_device_but_the_gpus(node: Node) -> None:
+    node.container.run("mknod", "/dev/other", "c", "240", "0")
+    refused = "head: cannot open '/dev/other' for reading: Operation not permitted"
+    reads = ("/usr/bin/head", "--bytes=1", "/dev/other")
+    alone = node.container.run(
+        *("systemd-run", "--pipe", "--wait", "--quiet", "--property=DevicePolicy=closed", *reads),
+        check=False,
+    )
+    if refused not in alone.stderr:
+        pytest.skip(f"systemd cannot enforce DevicePolicy= on this kernel: {alone.stderr}")
+    node.drop_in(f"[Service]\nExecStartPost=-{' '.join(reads)}\n")
+    wait_until("the device to be refused", lambda: refused in node.journal())
+
+
+def test_confined_daemon_sees_processes_of_all_users_and_the_gpu(node: Node) -> None:
+    node.container.run("mount", "-o", "remount,hidepid=invisible", "/proc")
+    try:
+        node.systemctl("restart", SERVICE)
+        job = node.job(9001, "", LAUNCH)
+        assert line(job) == "ran"
+        # What NVML says of its context.
+        wait_until("NVML", lambda: node.status()["devices"][0]["overhead_bytes"] > 0)
+        tell(job)
+        finish(job)
+    finally:
+        node.container.run("mount", "-o", "remount,hidepid=off", "/proc")
+
+
+SLURM_JOB = f"""
+import json, sys
+from pathlib import Path
+from tests.slurm.cluster import PrivateSlurm
+slurm = PrivateSlurm(Path({str(SLURM)!r}), plugin=Path(sys.argv[1]))
+slurm.start()
+done = slurm.run(
+    "srun", "--gres=shard:1", "--gpu-share=lock:on", sys.executable, "-c", sys.argv[2], user="nobody"
+)
+assert done.stdout == "ran\\n", done
+print(json.dumps(slurm.accounting(1, usage=True).usage), flush=True)
+"""
+
+
+def test_confined_daemon_writes_usage_through_slurmdbd(node: Node) -> None:
+    (plugin,) = (node.container.root / "usr/lib").glob("*/slurm*/gpu_share.so")
+    inside = str(plugin).removeprefix(str(node.container.root))
+    cluster = node.unit("job-slurm", sys.executable, "-c", SLURM_JOB, inside, LAUNCH)
+    (usage,) = json.loads(line(cluster))["gpus"].values()
+    assert usage["lease_s"] > 0
+    wait_until("its word", lambda: "usage of job 1 is in Slurm's accounting" in node.journal())
