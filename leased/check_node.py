@@ -108,6 +108,11 @@ def _daemon(site: Site) -> Iterator[Finding]:
         yield Finding("store", FAULT, status["store_fault"], "see df and the daemon's log")
     else:
         yield Finding("store", OK, "usage and settings are on the disk")
+    if status["strays"].get("now"):
+        words = f"{len(status['strays']['now'])} processes use a leased GPU without a lease"
+        yield Finding("strays", WARNING, words, "see gpu-leasectl status, and [strays]")
+    else:
+        yield Finding("strays", OK, "no process uses a leased GPU without a lease")
     drained = [str(d["index"]) for d in status["devices"] if d["drain"]]
     if drained:
         yield Finding(

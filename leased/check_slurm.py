@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from leased import elf, options, slurmconf
+from leased import __version__, elf, options, slurmconf
 from leased.check import FAULT, OK, WARNING, Finding, Site, as_list
 from leased.errors import Refused
 from leased.slurmconf import Gres, PluginLine
 
 PLUGIN = "gpu_share.so"
 IMPORT_S = 30
+RELEASE = re.compile(rb"gpu-lease plugin (\S+)\0")  # spank/version.c
 # As Slurm's own plugins expect: symbols of libslurm are global.
 IMPORT = (
     "import os, sys; sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL); import _gpulease_slurmdb"
@@ -70,6 +72,7 @@ def _plugin_file(site: Site, line: PluginLine) -> Iterator[Finding]:
         )
         return
     yield Finding("plugin-file", OK, f"the plugin is {file}")
+    yield _plugin_release(file)
     number = elf.number(file, "plugin_version")
     if number is None or site.version is None:
         words = f"whether {file} was built for this Slurm cannot be told"
@@ -84,6 +87,19 @@ def _plugin_file(site: Site, line: PluginLine) -> Iterator[Finding]:
         )
     else:
         yield Finding("plugin-version", OK, words)
+
+
+def _plugin_release(file: Path) -> Finding:
+    name, remedy = "plugin-release", "install the same release of both"
+    found = RELEASE.search(file.read_bytes())
+    if not found:
+        return Finding(name, WARNING, f"{file} does not say its release", remedy)
+    release = found[1].decode(errors="replace")
+    if release != __version__:
+        # An unknown field of a registration is refused, and with it the job.
+        words = f"the plugin is of release {release}, this is {__version__}: jobs may be refused"
+        return Finding(name, FAULT, words, remedy)
+    return Finding(name, OK, "the plugin is of this release")
 
 
 def _plugin_arguments(site: Site, line: PluginLine) -> Iterator[Finding]:

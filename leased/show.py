@@ -10,6 +10,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from leased.requests import shown
+
 Answer = dict[str, Any]
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 JOBS_SHOWN = 6
@@ -96,6 +98,17 @@ def _settings(answer: Answer) -> list[str]:
     ]
 
 
+def _strays(answer: Answer) -> list[str]:
+    """Processes that use a leased device without a lease. Their names are their own choice."""
+    index = {d["uuid"]: d["index"] for d in answer["devices"]}
+    return [
+        f"no lease: process {s['pid']} ({shown(s['command'])}, uid {s['uid']}, "
+        f"{'no job' if s['job_id'] is None else 'job ' + str(s['job_id'])}) "
+        f"uses GPU {index.get(s['device'], '?')}"
+        for s in answer["strays"].get("now", [])
+    ]
+
+
 def status(
     answer: Answer,
     busy: Mapping[str, int | None] | None = None,
@@ -107,6 +120,7 @@ def status(
     parts += [Text(line) for line in _settings(answer)]
     if answer["store_fault"]:
         parts.append(Text(answer["store_fault"], style="bold red"))
+    parts += [Text(line, style="red") for line in _strays(answer)]
     parts.append(devices(answer, busy))
     parts += [Text(f"GPU {d['index']} is {d['mode']}: {d['why']}") for d in answer["devices"]]
     parts.append(tenants(answer, shares))
