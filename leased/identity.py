@@ -28,6 +28,7 @@ STEP_IN_CGROUP = re.compile(
 STEP_IN_TITLE = re.compile(rb"slurmstepd: \[\d+(?:\+\d+)?\.([0-9a-z]+)")
 LONGEST_ANCESTRY = 64
 SO_PEERPIDFD = 77  # of Linux 6.5; Python has no name for it
+CANNOT_TELL = (errno.ENOPROTOOPT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 SO_PEERGROUPS = 59  # Linux 4.13; no name in Python's socket
 LONGEST_OPTION = 1024  # bytes that getsockopt() takes
 
@@ -74,7 +75,7 @@ def still_there(connection: socket.socket, process: ProcessId | None) -> bool:
     try:
         pidfd = connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
     except OSError as fault:
-        if fault.errno != errno.ENOPROTOOPT:
+        if fault.errno not in CANNOT_TELL:
             return False  # it has ended
         return process is not None and alive(process)
     try:

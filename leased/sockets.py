@@ -12,15 +12,17 @@ import json
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from _gpulease import lib
 
-from leased import wire
+from leased import limits, wire
 from leased.errors import Refused
-from leased.identity import Peer, peer_of
+from leased.identity import Peer, peer_of, process_id, still_there
 from leased.leases import Leases, Tenant
 
 log = logging.getLogger("gpu-leased")
@@ -30,6 +32,7 @@ LONGEST_REQUEST = 65_536
 CLIENTS_PER_TENANT = 256
 BURST = 4096  # messages that a client may send at once
 RATE_PER_S = 4096.0  # and how fast it may go on
+STALE_PACKETS = 1024  # of a daemon before this one, thrown away at once
 
 
 def listen(path: Path, mode: int, group: int = -1) -> socket.socket:
@@ -51,15 +54,39 @@ def listen(path: Path, mode: int, group: int = -1) -> socket.socket:
 
 
 class Connection:
-    """One accepted connection: reads whole packets, drops a peer that does not read."""
+    """One accepted connection: reads whole packets, drops a peer that does not read.
+
+    Serving one user's connections takes its share of the daemon's time: beyond it
+    they are not read for a while, so what they send waits in their own buffers.
+    """
+
+    LONGEST = LONGEST_REQUEST
+    IDLE_MOST = 0  # connections of one user that are idle; the longest idle is closed for another
+    PATIENCE_S = 0.0
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop):
         self.sock = sock
         self.loop = loop
         self.peer: Peer = peer_of(sock)
         self.open = True
+        self.reads = True
+        self.budgets: limits.Budgets | None = None
+        self.ended: Callable[[Connection], None] = lambda _: None
+        self.idle_since: float | None = loop.time()  # None: it may be silent for ever
         sock.setblocking(False)
         loop.add_reader(sock, self._readable)
+        self.timer = loop.call_later(self.PATIENCE_S, self._expire)
+
+    def _expire(self) -> None:
+        """It has been idle for PATIENCE_S, or the timer is set anew."""
+        if self.idle_since is None or not self.open:
+            return
+        left = self.idle_since + self.PATIENCE_S - self.loop.time()
+        if left > 0:
+            self.timer = self.loop.call_later(left, self._expire)
+        else:
+            log.info("process %d (uid %d): silent for too long", self.peer.pid, self.peer.uid)
+            self.close()
 
     def send(self, message: bytes) -> None:
         """Send now or never: a peer whose buffer is full is dropped, not waited for."""
@@ -75,16 +102,41 @@ class Connection:
     def close(self) -> None:
         if self.open:
             self.open = False
+            self.timer.cancel()
             self.loop.remove_reader(self.sock)
             with contextlib.suppress(OSError):
                 # The service manager may keep a copy: the peer shall hear of the end.
                 self.sock.shutdown(socket.SHUT_RDWR)
             self.sock.close()
             self.closed()
+            self.ended(self)
 
     def _readable(self) -> None:
+        budget = self.budgets.of(self.peer.uid) if self.budgets else None
+        if budget is None:
+            self._receive()
+            return
+        wait = budget.wait_s(self.loop.time())
+        if wait:
+            self._pause(wait)
+            return
+        began = time.thread_time()
+        self._receive()
+        budget.spend(time.thread_time() - began)
+
+    def _pause(self, seconds: float) -> None:
+        self.reads = False
+        self.loop.remove_reader(self.sock)
+        self.loop.call_later(seconds, self._resume)
+
+    def _resume(self) -> None:
+        if self.open and not self.reads:
+            self.reads = True
+            self.loop.add_reader(self.sock, self._readable)
+
+    def _receive(self) -> None:
         try:
-            data = self.sock.recv(LONGEST_REQUEST + 1)
+            data = self.sock.recv(self.LONGEST + 1)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -109,6 +161,10 @@ class Connection:
 class ClientConnection(Connection):
     """A process with the interposer; the client of leases.Client."""
 
+    LONGEST = wire.MAX_MESSAGE
+    IDLE_MOST = limits.UNHEARD_PER_UID
+    PATIENCE_S = limits.HELLO_S
+
     def __init__(
         self,
         sock: socket.socket,
@@ -131,6 +187,7 @@ class ClientConnection(Connection):
         self.credit = float(BURST)
         self.credited = loop.time()
         super().__init__(sock, loop)
+        self.process = process_id(self.peer.pid)
 
     @property
     def pid(self) -> int:
@@ -152,7 +209,8 @@ class ClientConnection(Connection):
         elif self.tenant is None or self.leases.tenants.get(self.tenant.job_id) is not self.tenant:
             self.refuse(lib.GL_REFUSED_NO_TENANT, "the job of this process has ended")
         elif isinstance(message, wire.Memory):
-            self.leases.memory(self.tenant, self, message)
+            bounded = replace(message, memory=limits.clamped(message.memory))
+            self.leases.memory(self.tenant, self, bounded)
         elif isinstance(message, wire.Request):
             self.leases.request(self.tenant, self)
         elif isinstance(message, wire.Stuck):
@@ -170,6 +228,11 @@ class ClientConnection(Connection):
             self.tenant = None
         if self.tenant is not None:
             self.refuse(lib.GL_REFUSED_PROTOCOL, "a second HELLO on one connection")
+        elif not still_there(self.sock, self.process):
+            # Whatever /proc says of this number may be of another process by now.
+            self.refuse(
+                lib.GL_REFUSED_NO_TENANT, "the process that opened this connection has ended"
+            )
         elif tenant is None:
             self.refuse(
                 lib.GL_REFUSED_NO_TENANT,
@@ -182,16 +245,18 @@ class ClientConnection(Connection):
                 f"job {tenant.job_id} has {CLIENTS_PER_TENANT} processes on the GPU already",
             )
         else:
-            self.tenant, self.stale = tenant, False
-            self.leases.attach(tenant, self, message)
+            self.tenant, self.stale, self.idle_since = tenant, False, None
+            bounded = replace(message, memory=limits.clamped(message.memory))
+            self.leases.attach(tenant, self, bounded)
             self.on_heard(self)
 
     def resync(self) -> None:
         """This connection is of a daemon before this one: begin anew on it."""
         self.stale = self.restored = True
         with contextlib.suppress(OSError):
-            while self.sock.recv(LONGEST_REQUEST, socket.MSG_DONTWAIT):
-                pass  # meant for the daemon before
+            for _ in range(STALE_PACKETS):  # who sends more is not waited for
+                if not self.sock.recv(self.LONGEST, socket.MSG_DONTWAIT):
+                    break
         self.send(wire.RESYNC)
 
     def _within_rate(self) -> bool:
@@ -218,11 +283,15 @@ Handler = Callable[[dict[str, Any], Peer], dict[str, Any]]
 class AdminConnection(Connection):
     """Requests of root (or the admin group): one JSON object a packet."""
 
+    IDLE_MOST = limits.ADMIN_PER_UID
+    PATIENCE_S = limits.ADMIN_IDLE_S
+
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, handle: Handler):
         self.handle = handle
         super().__init__(sock, loop)
 
     def received(self, data: bytes) -> None:
+        self.idle_since = self.loop.time()
         self.send(json.dumps(self._answer(data)).encode())
 
     def _answer(self, data: bytes) -> dict[str, Any]:
@@ -241,7 +310,7 @@ class AdminConnection(Connection):
 
 
 class Listener:
-    """Accepts on a listening socket and makes a connection of each."""
+    """Accepts on a listening socket and makes a connection of each, within limits."""
 
     def __init__(
         self,
@@ -252,19 +321,43 @@ class Listener:
         self.sock = sock
         self.loop = loop
         self.make = make
-        self.connections: list[Connection] = []
+        self.most = limits.most_connections()
+        self.budgets = limits.Budgets(loop.time)
+        self.connections: set[Connection] = set()
+        self.idle: dict[int, dict[Connection, None]] = {}  # by uid, the longest idle first
+        self.accepts = False
+        self.open = True
         sock.setblocking(False)
-        loop.add_reader(sock, self._accept)
+        self._begin()
+
+    def _begin(self) -> None:
+        if self.open and not self.accepts:
+            self.accepts = True
+            self.loop.add_reader(self.sock, self._accept)
+
+    def _cease(self) -> None:
+        """Whoever comes waits in the backlog, and others are not disturbed by it."""
+        if self.accepts:
+            self.accepts = False
+            self.loop.remove_reader(self.sock)
 
     def _accept(self) -> None:
         try:
             sock, _ = self.sock.accept()
-        except OSError as fault:
-            # Out of descriptors: whoever waits in the backlog is served when one is free.
-            if not isinstance(fault, BlockingIOError):
-                log.error("accept: %s", fault)
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        self.take(sock)
+        except OSError as fault:
+            # Out of descriptors or memory: whoever waits is served when there are some.
+            log.error("accept: %s", fault)
+            self._cease()
+            self.loop.call_later(limits.RETRY_S, self._begin)
+            return
+        connection = self.take(sock)
+        if connection is not None:
+            self._make_room(connection)
+        if len(self.connections) >= self.most:
+            log.warning("%d connections: no more are accepted until one ends", self.most)
+            self._cease()
 
     def take(self, sock: socket.socket) -> Connection | None:
         """Make a connection of an accepted socket; None: it has gone already."""
@@ -273,16 +366,44 @@ class Listener:
         except OSError:
             sock.close()  # gone before we could ask who it was
             return None
-        self.connections = [c for c in self.connections if c.open]
-        self.connections.append(connection)
+        connection.budgets = self.budgets
+        connection.ended = self._ended
+        self.connections.add(connection)
         return connection
+
+    def _make_room(self, connection: Connection) -> None:
+        """One user keeps only so many idle connections: the longest idle one goes."""
+        uid = connection.peer.uid
+        if uid == 0:
+            return
+        idle = self.idle.setdefault(uid, {})
+        idle[connection] = None
+        if len(idle) > connection.IDLE_MOST:
+            for other in [c for c in idle if c.idle_since is None]:
+                del idle[other]
+        if len(idle) > connection.IDLE_MOST:
+            oldest = min(idle, key=lambda c: c.idle_since or 0.0)
+            log.info("uid %d has more than %d idle connections", uid, connection.IDLE_MOST)
+            oldest.close()
+
+    def _ended(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        idle = self.idle.get(connection.peer.uid)
+        if idle is not None:
+            idle.pop(connection, None)
+            if not idle:
+                del self.idle[connection.peer.uid]
+        if not self.accepts and len(self.connections) < self.most:
+            self._begin()
 
     def close(self) -> None:
         """Stop listening and end all connections, without touching any lease."""
-        self.loop.remove_reader(self.sock)
+        self.open = False
+        self._cease()
         self.sock.close()
         for connection in self.connections:
             if connection.open:
                 connection.open = False
+                connection.timer.cancel()
                 self.loop.remove_reader(connection.sock)
                 connection.sock.close()

@@ -33,7 +33,7 @@ class Status:
     settings: Settings
     store: Store
     started: float = field(default_factory=time.monotonic)
-    strays: Callable[[], dict[str, Any]] = dict  # see strays.Strays.status
+    strays: Callable[[], dict[str, Any]] = dict
 
     def first(self) -> dict[str, Any]:
         """Everything but the tenants that do not fit on the first page."""

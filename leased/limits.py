@@ -1,0 +1,81 @@
+"""How much of the daemon one user may take: connections, and its time.
+
+Root is not limited: it could as well stop the daemon.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+CONNECTIONS = 16_384  # on one socket; further ones wait in its backlog
+KEPT_FILES = 256  # descriptors that are never given to connections
+UNHEARD_PER_UID = 256  # connections of one user that have not said HELLO
+HELLO_S = 10.0
+ADMIN_PER_UID = 16
+ADMIN_IDLE_S = 60.0
+RETRY_S = 1.0  # out of descriptors: so long until the next try
+
+SHARE = 0.2  # of one processor, for all processes of one user together
+BURST_S = 0.1
+USERS = 4096  # budgets that are kept; full ones are forgotten beyond
+
+BYTES_MOST = 1 << 44  # that a process may say it has on a device; sums stay far below 63 bits
+
+
+def most_connections() -> int:
+    """What the limit of open files allows, at most CONNECTIONS."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(16, min(CONNECTIONS, files - KEPT_FILES))
+
+
+def clamped(memory: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """What a process says of its memory, within what can be."""
+    return {
+        uuid: (min(movable, BYTES_MOST), min(fixed, BYTES_MOST))
+        for uuid, (movable, fixed) in memory.items()
+    }
+
+
+@dataclass
+class Budget:
+    """Processor seconds that serving one user may take: SHARE of the time, BURST_S at once."""
+
+    at: float
+    credit: float = BURST_S
+
+    def refill(self, now: float) -> None:
+        self.credit = min(BURST_S, self.credit + max(0.0, now - self.at) * SHARE)
+        self.at = now
+
+    def wait_s(self, now: float) -> float:
+        """Seconds until there is credit again; 0: there is."""
+        self.refill(now)
+        return 0.0 if self.credit > 0 else -self.credit / SHARE + 0.001
+
+    def spend(self, seconds: float) -> None:
+        self.credit -= seconds
+
+
+@dataclass
+class Budgets:
+    """By uid. `time` gives seconds of the loop's clock."""
+
+    time: Callable[[], float]
+    by_uid: dict[int, Budget] = field(default_factory=dict)
+
+    def of(self, uid: int) -> Budget | None:
+        """The user's budget; None for root."""
+        if uid == 0:
+            return None
+        now = self.time()
+        if uid not in self.by_uid and len(self.by_uid) >= USERS:
+            self._forget(now)
+        return self.by_uid.setdefault(uid, Budget(now))
+
+    def _forget(self, now: float) -> None:
+        for uid, budget in list(self.by_uid.items()):
+            budget.refill(now)
+            if budget.credit >= BURST_S:
+                del self.by_uid[uid]

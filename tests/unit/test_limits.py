@@ -1,0 +1,343 @@
+"""What one user may take of the daemon: connections, time, bytes; on a clock of the tests' own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _gpulease import ffi, lib
+
+from leased import limits, sockets, wire
+from leased.ctl import ask
+from leased.devices import Gpu
+from leased.identity import process_id
+from leased.leases import Leases, Tenant
+from leased.sockets import AdminConnection, ClientConnection, Listener
+from tests.fuzz.fakes import FakeListening, FakeLoop, FakeSocket
+from tests.slurm.leased import Leased
+
+UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+GB = 1 << 30
+
+
+class Door:
+    """A Listener on fakes, with one tenant of uid 1000, job 7, to which every process belongs."""
+
+    def __init__(self) -> None:
+        self.loop = FakeLoop()
+        gpu = Gpu(0, UUID, "fake", 100 * GB, 100 * GB, 0)
+        self.leases = Leases([gpu], self.loop.ns)
+        self.tenant = Tenant(7, 1000, "", "on", 10**9, False, {UUID: 100 * GB})
+        self.leases.open(self.tenant)
+        self.listening = FakeListening()
+        self.listener = Listener(self.listening, self.loop, self.make)  # type: ignore[arg-type]
+
+    def make(self, sock: Any) -> ClientConnection:
+        return ClientConnection(sock, self.loop, self.leases, lambda _: self.tenant)  # type: ignore[arg-type]
+
+    def connect(self, uid: int = 1000, gone: bool = False) -> FakeSocket:
+        sock = FakeSocket(os.getpid(), uid, gone)
+        self.listening.waiting.append(sock)
+        self.loop.read(self.listening)
+        return sock
+
+    def say(self, sock: FakeSocket, data: bytes) -> None:
+        sock.outbox.clear()
+        sock.inbox.append(data)
+        self.loop.read(sock)
+
+
+def message(kind: str, number: int, **fields: int) -> Any:
+    made = ffi.new(f"struct {kind} *")
+    header = made if kind == "gl_header" else made.header
+    header.magic, header.version = lib.GL_MAGIC, lib.GL_VERSION
+    header.type, header.length = number, ffi.sizeof(f"struct {kind}")
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+HELLO = bytes(ffi.buffer(message("gl_hello", lib.GL_HELLO)))
+REQUEST = bytes(ffi.buffer(message("gl_header", lib.GL_REQUEST)))
+
+
+def refusal(sock: FakeSocket) -> str:
+    """The reason in the last message, which is a refusal; the connection is over."""
+    assert not sock.open
+    reply = ffi.from_buffer("struct gl_refused *", sock.outbox[-1])
+    assert reply.header.type == lib.GL_REFUSED
+    return ffi.string(reply.reason).decode()  # type: ignore[no-any-return]
+
+
+def test_who_says_no_hello_is_closed_and_who_says_it_stays() -> None:
+    door = Door()
+    silent, client = door.connect(), door.connect()
+    door.say(client, HELLO)
+    door.loop.advance(limits.HELLO_S / 2)
+    assert silent.open
+    door.loop.advance(limits.HELLO_S)
+    assert not silent.open
+    door.loop.advance(1000)
+    assert client.open
+    assert len(door.listener.connections) == 1
+
+
+def test_idle_connections_of_one_user_make_room_for_its_own_only() -> None:
+    door = Door()
+    others = [door.connect(uid=1001) for _ in range(10)]
+    mine = [door.connect() for _ in range(limits.UNHEARD_PER_UID)]
+    for sock in mine[:20]:
+        door.say(sock, HELLO)
+    door.connect()
+    assert all(sock.open for sock in mine), "those that said HELLO do not count"
+    more = [door.connect() for _ in range(20)]
+    assert [sock.open for sock in mine] == [True] * 20 + [False] + [True] * (len(mine) - 21)
+    assert all(sock.open for sock in others + more)
+
+
+def test_root_may_have_as_many_as_it_wants() -> None:
+    door = Door()
+    socks = [door.connect(uid=0) for _ in range(2 * limits.UNHEARD_PER_UID)]
+    assert all(sock.open for sock in socks)
+
+
+def test_when_all_connections_are_taken_others_wait_in_the_backlog() -> None:
+    door = Door()
+    door.listener.most = 3
+    socks = [door.connect(uid=n) for n in range(1, 6)]
+    assert [len(door.listener.connections), len(door.listening.waiting)] == [3, 2]
+    door.say(socks[0], b"")
+    door.loop.turn()
+    assert [len(door.listener.connections), len(door.listening.waiting)] == [3, 1]
+
+
+def test_out_of_descriptors_it_waits_before_it_tries_again() -> None:
+    door = Door()
+    door.listening.fault = OSError(24, "Too many open files")
+    door.connect()
+    assert door.listening not in door.loop.readers, "it would be called again at once"
+    door.listening.fault = None
+    door.loop.advance(limits.RETRY_S)
+    door.loop.turn()
+    assert len(door.listener.connections) == 1
+
+
+def test_a_process_that_has_ended_is_nobody() -> None:
+    door = Door()
+    sock = door.connect(gone=True)
+    door.say(sock, HELLO)
+    assert refusal(sock) == "the process that opened this connection has ended"
+    assert door.tenant.clients == []
+
+
+def test_processes_of_one_job() -> None:
+    door = Door()
+    socks = []
+    for _ in range(sockets.CLIENTS_PER_TENANT + 1):
+        socks.append(door.connect())
+        door.say(socks[-1], HELLO)
+    assert refusal(socks[-1]) == "job 7 has 256 processes on the GPU already"
+    assert len(door.tenant.clients) == sockets.CLIENTS_PER_TENANT
+
+
+def test_messages_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "thread_time", lambda: 0.0)  # its rate, not its time
+    door = Door()
+    sock = door.connect()
+    door.say(sock, HELLO)
+    for _ in range(sockets.BURST - 1):
+        door.say(sock, REQUEST)
+    assert sock.open
+    door.say(sock, REQUEST)
+    assert refusal(sock) == "too many messages"
+
+
+def test_a_message_that_is_too_long_is_not_read_whole() -> None:
+    door = Door()
+    sock = door.connect()
+    door.say(sock, HELLO + bytes(60_000))
+    assert refusal(sock) == "no header of ours"
+
+
+def test_one_users_flood_takes_its_share_of_time_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    door = Door()
+    spent = [0.0]
+
+    def thread_time() -> float:
+        spent[0] += 0.005  # so a message takes 5 ms
+        return spent[0]
+
+    monkeypatch.setattr(time, "thread_time", thread_time)
+    flood, other = [door.connect() for _ in range(10)], door.connect(uid=1001)
+    for sock in (*flood, other):
+        door.say(sock, HELLO)
+        door.loop.advance(0.1)
+    for sock in flood:
+        sock.inbox.extend([REQUEST] * 1000)
+    for turn in range(1000):  # 10 s
+        if turn % 5 == 0:  # it takes a tenth of the time
+            other.inbox.append(REQUEST)
+        door.loop.turn()
+        assert not other.inbox, "it is answered at once"
+        door.loop.advance(0.01)
+        for sock in (*flood, other):
+            sock.outbox.clear()
+    served = sum(1000 - len(sock.inbox) for sock in flood)
+    assert all(sock.open for sock in flood), "it is made to wait, no more"
+    # 5 ms each: no more than its share of the time, and what may come at once.
+    assert 0.7 < served * 0.005 / (10 * limits.SHARE + limits.BURST_S) < 1.2
+
+
+def test_budgets_of_users_who_are_gone_are_forgotten() -> None:
+    now = [0.0]
+    budgets = limits.Budgets(lambda: now[0])
+    assert budgets.of(0) is None
+    for uid in range(1, limits.USERS + 1):
+        assert budgets.of(uid) is not None
+    now[0] += 10
+    busy = budgets.of(7)
+    assert busy is not None
+    busy.spend(100)
+    assert busy.wait_s(now[0]) > 100
+    budgets.of(limits.USERS + 1)
+    assert set(budgets.by_uid) == {7, limits.USERS + 1}
+    assert budgets.of(7) is busy
+
+
+def test_what_processes_say_of_their_memory_cannot_overflow(tmp_path: Path) -> None:
+    del tmp_path
+    door = Door()
+    for number in range(3):
+        sock = door.connect()
+        door.say(sock, HELLO)
+        memory = message("gl_memory", lib.GL_MEMORY, n_devices=1)
+        ffi.buffer(memory.devices[0].uuid)[:] = wire.uuid_bytes(UUID)
+        memory.devices[0].bytes = memory.devices[0].fixed = 2**64 - 1
+        door.say(sock, bytes(ffi.buffer(memory)))
+        assert sock.open
+        usage = door.leases.usage()[7][UUID]
+        assert usage.peak_bytes == 2 * (number + 1) * limits.BYTES_MOST
+    assert sockets.CLIENTS_PER_TENANT * 2 * limits.BYTES_MOST < 2**63
+
+
+def test_idle_admin_connections_are_closed_and_one_user_has_few() -> None:
+    loop = FakeLoop()
+    listening = FakeListening()
+
+    def make(sock: Any) -> AdminConnection:
+        return AdminConnection(sock, loop, lambda *_: {})  # type: ignore[arg-type]
+
+    listener = Listener(listening, loop, make)  # type: ignore[arg-type]
+    socks = [FakeSocket(os.getpid(), 1000) for _ in range(limits.ADMIN_PER_UID + 1)]
+    for sock in socks:
+        listening.waiting.append(sock)
+        loop.read(listening)
+    assert [sock.open for sock in socks] == [False] + [True] * limits.ADMIN_PER_UID
+    loop.advance(limits.ADMIN_IDLE_S / 2)
+    socks[1].inbox.append(b'{"op":"x"}')
+    loop.turn()
+    loop.advance(limits.ADMIN_IDLE_S / 2 + 1)
+    assert [sock.open for sock in socks].count(True) == 1
+    assert listener.idle[1000].keys() == listener.connections
+
+
+# -- against the real daemon -----------------------------------------------------------------
+
+HOARD = """
+import socket, sys
+def connect():
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.connect(sys.argv[1])
+    return sock
+socks = [connect() for _ in range(int(sys.argv[2]))]
+over = 0
+for sock in socks:
+    sock.setblocking(False)
+print("connected", flush=True)
+sys.stdin.readline()
+for sock in socks:
+    try:
+        over += sock.recv(10) == b""
+    except BlockingIOError:
+        pass
+print(over, flush=True)
+"""
+
+
+def test_a_users_idle_connections_do_not_keep_others_out(leased: Leased) -> None:
+    most = limits.UNHEARD_PER_UID
+    hoarder = subprocess.Popen(
+        ["/usr/bin/python3", "-c", HOARD, str(leased.run_dir / "tenant.sock"), str(most + 40)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        user="nobody",
+    )
+    try:
+        assert hoarder.stdout is not None
+        assert hoarder.stdout.readline() == "connected\n"
+        # One after the other: when this is answered all of those before are accepted.
+        with sockets_to(leased) as sock:
+            sock.send(REQUEST)
+            assert len(sock.recv(1024)) == ffi.sizeof("struct gl_refused")
+        assert ask(leased.admin_socket, {"op": "status"})["tenants"] == []
+        over, _ = hoarder.communicate("\n", timeout=60)
+        assert int(over) == 40
+    finally:
+        hoarder.kill()
+        hoarder.communicate()
+
+
+def sockets_to(leased: Leased) -> Any:
+    import socket
+
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.settimeout(30)
+    sock.connect(str(leased.run_dir / "tenant.sock"))
+    return sock
+
+
+PASSED_ON = """
+import os, socket, sys, time
+sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+sock.connect(sys.argv[1])
+parent = os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == parent:
+    time.sleep(0.01)
+sock.send(bytes.fromhex(sys.argv[2]))
+sys.stdout.buffer.write(sock.recv(1024))
+"""
+
+
+def test_a_connection_that_outlives_who_opened_it(leased: Leased) -> None:
+    # The number of the process that connected may be anybody's when the HELLO comes.
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", PASSED_ON, str(leased.run_dir / "tenant.sock")),
+            HELLO.hex(),
+        ],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    reply = ffi.from_buffer("struct gl_refused *", done.stdout)
+    assert ffi.string(reply.reason) == b"the process that opened this connection has ended"
+
+
+def test_still_there_on_a_real_socket() -> None:
+    import socket
+
+    from leased.identity import still_there
+
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with one, other:
+        assert still_there(one, process_id(os.getpid()))
