@@ -232,6 +232,7 @@ class Arbiter(Rules):
 
     def _hold(self, tenant: Tenant, epoch: int) -> Lease:
         tenant.lease = Lease(epoch, self.now)
+        tenant.granted = epoch
         for uuid in tenant.gang:
             device = self.devices[uuid]
             device.meter.advance(self.now, len(device.holders))

@@ -37,7 +37,7 @@ KEYS: dict[str, dict[str, type]] = {
         "lock_off": bool,
         "oversub": bool,
     },
-    "device": {"memory": str, "reserve": str, "link_gib_s": float},
+    "device": {"memory": str, "reserve": str, "link_gib_s": float, "try_turns": bool},
     "strays": {"action": str, "grace": str, "allow": list},
 }
 
@@ -49,6 +49,7 @@ class DeviceConfig:
     memory: str = "100%"
     reserve: str = AUTO
     link_gib_s: float = 0.0
+    try_turns: bool = True
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ def _device(table: dict[str, Any], where: str, base: DeviceConfig) -> DeviceConf
         memory=table.get("memory", base.memory),
         reserve=table.get("reserve", base.reserve),
         link_gib_s=float(table.get("link_gib_s", base.link_gib_s)),
+        try_turns=table.get("try_turns", base.try_turns),
     )
     _named(f"{where}.memory", lambda: options.parse_amount(made.memory, 1 << 40))
     if made.reserve != AUTO:

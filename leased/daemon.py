@@ -26,6 +26,7 @@ from leased.leases import Leases, Tenant
 from leased.slurm import Slurm
 from leased.sockets import AdminConnection, ClientConnection, Listener, listen
 from leased.store import Store, TenantRecord
+from leased.tuning import Tuning
 from leased.watch import Watch
 
 log = logging.getLogger("gpu-leased")
@@ -33,6 +34,7 @@ log = logging.getLogger("gpu-leased")
 GRACE_NS = 1_000_000_000  # after a restart: holders come back before anybody is granted
 CHECKPOINT_S = 1.0
 MEASURE_S = 0.5
+TUNE_S = 0.25
 GHOSTS_S = 60.0
 RETRY_FIRST_S = 0.5
 RETRY_LAST_S = 60.0
@@ -89,10 +91,13 @@ class Daemon:
         self.gpus = devices.discover(settings)
         self.store = Store(settings.state_dir / "usage.db")
         open_before = self.store.open_tenants()
+        first_epoch = self.store.epoch() + EPOCH_MARGIN
+        # On the disk before the first grant: a daemon after this one believes only lower ones.
+        self.store.save({}, first_epoch)
         self.leases = Leases(
             self.gpus,
             time.monotonic_ns,
-            first_epoch=self.store.epoch() + EPOCH_MARGIN,
+            first_epoch=first_epoch,
             grace_ns=GRACE_NS if open_before else 0,
             in_flight_ns=settings.in_flight_ns,
             drain_ns=settings.drain_ns,
@@ -135,6 +140,7 @@ class Daemon:
         self._start(self._write_usage())
         self._start(self._find_ghosts())
         self._start(self._watch_devices())
+        self._start(self._tune())
         notify(f"READY=1\nSTATUS={len(self.gpus)} GPUs, {len(self.leases.tenants)} tenants")
         log.info(
             "gpu-leased %s: %s", __version__, ", ".join(f"{g.index}: {g.name}" for g in self.gpus)
@@ -239,6 +245,14 @@ class Daemon:
                 self._save()
             if watchdog:
                 notify("WATCHDOG=1")
+
+    async def _tune(self) -> None:
+        """Side by side or by turns: see which is better where memory fits."""
+        settings = {gpu.uuid: self.config.for_device(gpu.index, gpu.uuid) for gpu in self.gpus}
+        tuning = Tuning(self.leases, {uuid: s.try_turns for uuid, s in settings.items()})
+        while True:
+            await asyncio.sleep(TUNE_S)
+            tuning.beat()
 
     async def _watch_devices(self) -> None:
         """See what the driver takes of each device that jobs share."""

@@ -50,6 +50,7 @@ class Tenant:
     quantum_ns: int
     arrival: int = 0  # of its request: a number that grows
     waiting: bool = False
+    granted: int = 0  # the epoch of its last lease
     lease: Lease | None = None
     # A forfeited lease that it has not released yet, and when it should have.
     forfeited: tuple[int, int] | None = None

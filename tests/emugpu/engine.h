@@ -20,6 +20,7 @@ struct model {
 	uint64_t link, fault, pageable, bandwidth; /* bytes/s */
 	double duplex;                             /* share of `link` each way when both are busy */
 	uint64_t slice_ns;
+	uint64_t switch_ns; /* lost when another context's kernels go on */
 	unsigned cc_major, cc_minor, multiprocessors;
 };
 

@@ -295,7 +295,7 @@ static void run(struct engine *engine, struct op *op)
 	struct context *context = op->stream->context;
 	struct account *account = context->process->account;
 	uint64_t start = now_ns(), ns = 0;
-	bool finished = true;
+	bool switched = engine->last_id && engine->last_id != context->id, finished = true;
 
 	op->running = true;
 	context->running++;
@@ -306,6 +306,8 @@ static void run(struct engine *engine, struct op *op)
 		host_function(context->process, op->arg[1], op->arg[2]);
 	else
 		ns = work_slice(engine, op, &finished);
+	if (engine->kind == ENGINE_COMPUTE && switched)
+		ns += engine->device->model->switch_ns;
 	if (op->kind == EMU_READ_TO)
 		deliver(op);
 	spend(engine, start, ns, finished);

@@ -1,0 +1,153 @@
+"""Trials of turns against side by side: the choice, its cost, and the real daemon's."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leased.ctl import ask
+from leased.trial import LONGEST_REST_NS, REST, Ask, Beat, Mode, Sample, Trial
+from tests.conftest import Start
+from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
+from tests.unit.test_shim import SET_UP, line, tell
+
+S = 1_000_000_000
+BEAT = S // 4
+
+
+@dataclass
+class Jobs:
+    """Jobs on one device: calls per second of each side by side, and the gain by turns."""
+
+    rates: dict[int, float]
+    gain: float
+    trial: Trial = field(default_factory=Trial)
+    now: int = 0
+    calls: dict[int, float] = field(default_factory=dict)
+    mode: Mode = field(default_factory=lambda: Mode(False, ""))
+    asked: bool = False
+    tried_ns: int = 0  # spent in the mode that is not the one found better
+
+    def run(self, seconds: float) -> list[Mode]:
+        """Pass so much time; returns the modes that were set."""
+        modes, end = [], self.now + int(seconds * S)
+        while self.now < end:
+            self.now += BEAT
+            factor = self.gain if self.mode.exclusive else 1.0
+            for job, rate in self.rates.items():
+                self.calls[job] = self.calls.get(job, 0.0) + rate * factor * BEAT / S
+            self.tried_ns += BEAT * (self.mode.quantum_ns is not None)
+            samples = {j: Sample(self.now, int(c)) for j, c in self.calls.items()}
+            known = frozenset(self.rates)
+            asked, self.asked = self.asked, False
+            command = self.trial.beat(Beat(self.now, known, samples if asked else {}, known))
+            if isinstance(command, Mode):
+                self.mode = command
+                modes.append(command)
+            self.asked = isinstance(command, Ask)
+        return modes
+
+
+@pytest.mark.parametrize(("gain", "exclusive"), [(1.14, True), (0.5, False), (1.01, False)])
+def test_the_better_way_is_found_and_kept(gain: float, exclusive: bool) -> None:
+    jobs = Jobs({1: 450.0, 2: 900.0}, gain)
+    jobs.run(20)
+    assert (jobs.mode.exclusive, jobs.mode.quantum_ns) == (exclusive, None)
+    assert f"by turns {gain:.2f} of the progress side by side" in jobs.mode.why
+
+
+def test_who_comes_or_goes_makes_it_side_by_side_until_measured_again() -> None:
+    jobs = Jobs({1: 450.0, 2: 450.0}, 1.14)
+    jobs.run(20)
+    assert jobs.mode.exclusive
+    jobs.rates[3] = 100.0
+    assert jobs.run(0.5) == [Mode(False, "")]
+    jobs.run(600)
+    assert jobs.mode.exclusive, "three are better by turns as well"
+
+
+def test_one_busy_job_beside_idle_ones_is_left_alone() -> None:
+    jobs = Jobs({1: 450.0, 2: 0.0, 3: 0.0}, 2.0)
+    modes = jobs.run(300)
+    assert modes
+    assert not any(mode.exclusive for mode in modes)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(1, 1000), min_size=1, max_size=9), st.floats(0.2, 3), st.integers(0, 9))
+def test_trying_costs_little_however_often_jobs_change(
+    rates: list[float], gain: float, changes: int
+) -> None:
+    jobs = Jobs(dict(enumerate(rates)), gain)
+    for change in range(changes):
+        jobs.run(7.3)
+        if not jobs.rates.pop(change, 0.0):
+            jobs.rates[change] = 5.0
+    jobs.run(3600)
+    # The first trial has no rest before it.
+    assert jobs.tried_ns <= 6 * S + jobs.now / REST
+
+
+def test_rests_double_while_the_answer_stays() -> None:
+    jobs = Jobs({1: 450.0, 2: 450.0}, 0.5)
+    ends = []
+    for _ in range(40_000):
+        if any(mode.why.startswith("measured:") for mode in jobs.run(0.25)):
+            ends.append(jobs.now)
+    rests = [later - earlier for earlier, later in itertools.pairwise(ends)]
+    assert len(rests) >= 4
+    assert rests[1] >= 1.9 * rests[0]
+    assert max(rests) <= LONGEST_REST_NS + 10 * S
+
+
+BUSY = (
+    SET_UP
+    + """
+import select, time
+ok(spin(1000)); ok(d.cuCtxSynchronize()); say("runs")
+while not select.select([sys.stdin], [], [], 0)[0]:
+    WORK
+"""
+)
+# One kernel always waits behind the other: the device is never free for anybody else.
+SATURATING = "ok(spin(4_000_000)); ok(spin(4_000_000)); ok(d.cuCtxSynchronize())"
+# Half of the time on the CPU, in pieces shorter than a handoff is worth.
+GAPS = "ok(spin(1_000_000)); ok(d.cuCtxSynchronize()); time.sleep(0.001)"
+
+
+@pytest.fixture
+def measured(leased: Leased, tenant: Start) -> Callable[[str], dict[str, str]]:
+    """Run two jobs of some work until the daemon has measured them; gives the device's status."""
+
+    def device() -> dict[str, str]:
+        found: dict[str, str] = ask(leased.admin_socket, {"op": "status"})["devices"][0]
+        return found
+
+    def run(work: str) -> dict[str, str]:
+        jobs = [tenant(n, "tq:1,lock:auto", "-c", BUSY.replace("WORK", work)) for n in (1, 2)]
+        for job in jobs:
+            assert line(job) == "runs"
+        wait_until("the measuring", lambda: device()["why"].startswith("measured:"), timeout=60)
+        found = device()
+        for job in jobs:
+            tell(job)
+            job.communicate(timeout=60)
+            assert job.returncode == 0
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize(("work", "better"), [(SATURATING, "by turns"), (GAPS, "side by side")])
+def test_real_jobs_are_measured_on_the_emulated_gpu(
+    measured: Callable[[str], dict[str, str]], work: str, better: str
+) -> None:
+    found = measured(work)
+    assert f"measured: {better} is better" in found["why"]
+    assert found["mode"] == {"by turns": "exclusive", "side by side": "shared"}[better]
