@@ -13,6 +13,7 @@ packages=(
 	gcc make pkg-config python3 python3-dev python3-venv python3-cffi python3-systemd
 	slurmctld slurmd slurmdbd slurm-client libslurm-dev slurm-wlm-basic-plugins
 	munge mariadb-server shellcheck systemd systemd-container
+	python3-rich
 )
 
 say() { printf '== %s\n' "$*"; }

@@ -39,6 +39,7 @@ class Jobs:
         self.waiter, waiter = self._start(WAITER, WAIT)
         wait_until("job 9002 to wait", self._as_before)
         self.pids = (holder, waiter)
+        self.sockets = self._sockets()
         self.epoch = node.tenant(HOLDER)["epoch"]
         self.daemon = node.main_pid
 
@@ -49,14 +50,28 @@ class Jobs:
     def _as_before(self) -> bool:
         return self.node.states(HOLDER, WAITER) == ["holds", "waits"]
 
-    def go_on(self) -> None:
-        """Another daemon has come, both are what they were, and both come to their end."""
+    def _sockets(self) -> list[set[str]]:
+        return [self.node.sockets_of(pid) for pid in self.pids]
+
+    def go_on(self, connected: bool = True) -> None:
+        """Another daemon has come, both are what they were, and both come to their end.
+
+        connected: their connections are those of before, which systemd has kept.
+        """
         wait_until("another daemon", self.node.replaced(self.daemon), timeout=60)
         wait_until("both to be what they were", self._as_before)
         assert self.node.tenant(HOLDER)["epoch"] == self.epoch
+        same = [before == now for before, now in zip(self.sockets, self._sockets(), strict=True)]
+        assert same == [connected, connected]
         tell(self.holder)
         assert finish(self.holder) == "went on\n"
         assert finish(self.waiter) == "ran\n"
+        wait_until("systemd to keep none", lambda: kept(self.node) == 0)
+
+
+def kept(node: Node) -> int:
+    """How many connections systemd has in its store."""
+    return int(node.show(SERVICE, "NFileDescriptorStore"))
 
 
 def restart(node: Node) -> None:
@@ -77,10 +92,20 @@ def test_jobs_go_on_under_the_next_daemon(node: Node, end: Callable[[Node], None
     if end is hang:
         node.drop_in("[Service]\nWatchdogSec=5s\nTimeoutAbortSec=1s\n")
     jobs = Jobs(node)
+    assert kept(node) == 2
     end(node)
     jobs.go_on()
+    assert "2 connections of the daemon before are kept" in node.journal()
     if end is hang:
         assert "Watchdog timeout" in node.journal()
+
+
+def test_jobs_go_on_where_systemd_keeps_no_connections(node: Node) -> None:
+    node.drop_in("[Service]\nFileDescriptorStoreMax=0\nEnvironment=FDSTORE=0\n")
+    jobs = Jobs(node)
+    assert kept(node) == 0
+    kill(node)
+    jobs.go_on(connected=False)
 
 
 def test_upgrade(node: Node) -> None:

@@ -97,7 +97,9 @@ def test_a_daemon_that_cannot_start_is_tried_until_it_can(node: Node) -> None:
 
 
 def test_exposure_is_what_the_unit_says(node: Node) -> None:
-    said = node.container.run("systemd-analyze", "security", "--no-pager", "--threshold=30", SERVICE)
+    said = node.container.run(
+        "systemd-analyze", "security", "--no-pager", "--threshold=30", SERVICE
+    )
     assert f"Overall exposure level for {SERVICE}" in said.stdout
 
 
@@ -129,15 +131,30 @@ def test_confined_daemon_sees_processes_of_all_users_and_the_gpu(node: Node) -> 
         node.container.run("mount", "-o", "remount,hidepid=off", "/proc")
 
 
+def test_confined_daemon_sees_who_has_the_gpu_open(node: Node) -> None:
+    """A process without the interposer: to find it takes other users' /proc/PID/fd."""
+    # Where there is this file the daemon believes NVML's pids only of those that have it open.
+    node.container.run("mknod", "--mode=666", "/dev/nvidiactl", "c", "1", "3")
+    try:
+        node.systemctl("restart", SERVICE)
+        code = "gpu = open('/dev/nvidiactl')\n" + LAUNCH
+        job = node.job(9001, "", code, user=["env", "--unset=LD_PRELOAD", *NOBODY])
+        assert line(job) == "ran"
+        wait_until("it to be named", lambda: "uses GPU 0 without a lease" in node.journal())
+        tell(job)
+        finish(job)
+    finally:
+        node.container.run("rm", "/dev/nvidiactl")
+
+
 SLURM_JOB = f"""
 import json, sys
 from pathlib import Path
 from tests.slurm.cluster import PrivateSlurm
 slurm = PrivateSlurm(Path({str(SLURM)!r}), plugin=Path(sys.argv[1]))
 slurm.start()
-done = slurm.run(
-    "srun", "--gres=shard:1", "--gpu-share=lock:on", sys.executable, "-c", sys.argv[2], user="nobody"
-)
+ask = ("--gres=shard:1", "--gpu-share=lock:on")
+done = slurm.run("srun", *ask, sys.executable, "-c", sys.argv[2], user="nobody")
 assert done.stdout == "ran\\n", done
 print(json.dumps(slurm.accounting(1, usage=True).usage), flush=True)
 """
