@@ -296,6 +296,8 @@ static void run(struct engine *engine, struct op *op)
 	struct account *account = context->process->account;
 	uint64_t start = now_ns(), ns = 0;
 	bool switched = engine->last_id && engine->last_id != context->id, finished = true;
+	uint64_t lost =
+	    switched && engine->kind == ENGINE_COMPUTE ? engine->device->model->switch_ns : 0;
 
 	op->running = true;
 	context->running++;
@@ -306,13 +308,11 @@ static void run(struct engine *engine, struct op *op)
 		host_function(context->process, op->arg[1], op->arg[2]);
 	else
 		ns = work_slice(engine, op, &finished);
-	if (engine->kind == ENGINE_COMPUTE && switched)
-		ns += engine->device->model->switch_ns;
 	if (op->kind == EMU_READ_TO)
 		deliver(op);
-	spend(engine, start, ns, finished);
+	spend(engine, start, ns + lost, finished);
 	if (engine->kind == ENGINE_COMPUTE) {
-		engine->device->busy_ns += ns;
+		engine->device->busy_ns += ns + lost;
 		account->busy_ns += ns;
 		account->kernels += finished && op->kind == EMU_LAUNCH;
 		trace(context, start, now_ns());
