@@ -20,7 +20,7 @@ from systemd import daemon as sd
 
 from leased import __version__, accounting, config, devices
 from leased.admin import Admin
-from leased.arbiter import Rejoined, Tick
+from leased.arbiter import Rejoined, Tick, Usage
 from leased.errors import Refused
 from leased.leases import Leases, Tenant
 from leased.slurm import Slurm
@@ -115,7 +115,8 @@ class Daemon:
         rebooted = booted_since(settings.state_dir / "boot_id")
         for record in open_before:
             if rebooted:  # no job of before is left, whatever Slurm does with it
-                self.store.close_tenant(record.job_id, record.usage)
+                usage = {uuid: record.usage.get(uuid, Usage()) for uuid in record.gang}
+                self.store.close_tenant(record.job_id, usage)
             else:
                 self.admin.restore(record)
         self.watch = Watch(self.leases, self.admin.stepds, self.slurm, settings)

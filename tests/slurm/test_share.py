@@ -276,6 +276,46 @@ def test_end_of_a_job_while_the_daemon_is_down(site: Site) -> None:
     assert site.tenants() == []
 
 
+HANG = """
+import os, signal, sys
+sys.path.insert(0, {root!r})
+from tests.unit.test_shim import SET_UP
+exec(SET_UP)
+ok(spin(1000)); ok(d.cuCtxSynchronize())
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_a_job_that_hangs_is_cancelled_where_the_site_says_so(site: Site) -> None:
+    before = site.leased.config.read_text()
+    site.leased.config.write_text(before + '[limits]\ndrain = "300ms"\noverrun = "cancel"\n')
+    ask(site.leased.admin_socket, {"op": "reload"})
+    try:
+        script = site.work / "hang.py"
+        script.write_text(HANG.format(root=str(ROOT)))
+        hangs = site.slurm.sbatch(
+            *("--gres=shard:1", "--gpu-share=tq:100ms,lock:on", "-o", str(site.work / "hang.log")),
+            *("--wrap", f"exec {sys.executable} {script}"),
+            cwd=site.work,
+        )
+        holds = {"job_id": hangs, "state": "holds"}
+        wait_until("it to hold the GPU", lambda: holds in tenant_states(site))
+        finished(site, gpu_job(site, "after", "--gpu-share=tq:100ms,lock:on"))
+        assert site.slurm.wait(hangs) == "CANCELLED"
+        found = site.slurm.accounting(hangs, usage=True)
+        (used,) = found.usage["gpus"].values()
+        assert used["overruns"] == 1
+    finally:
+        site.leased.config.write_text(before)
+        ask(site.leased.admin_socket, {"op": "reload"})
+    site.node_works()
+
+
+def tenant_states(site: Site) -> list[dict[str, object]]:
+    tenants = ask(site.leased.admin_socket, {"op": "status"})["tenants"]
+    return [{"job_id": t["job_id"], "state": t["state"]} for t in tenants]
+
+
 def test_job_submit_lua_refuses_before_there_is_a_job() -> None:
     work = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
     try:
