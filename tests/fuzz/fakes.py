@@ -87,13 +87,15 @@ class FakeLoop:
 class FakeSocket:
     """The daemon's end of a connection. What comes in is put into `inbox`."""
 
-    def __init__(self, pid: int, uid: int = 1000, gone: bool = False):
+    def __init__(self, pid: int, uid: int = 1000, gone: bool = False, gid: int = 1000):
         self.pid = pid
         self.uid = uid
+        self.gid = gid
         self.gone = gone  # the process that connected has ended
         self.inbox: deque[bytes] = deque()
         self.outbox: deque[bytes] = deque()
         self.open = True
+        self.on_send: Callable[[bytes], None] = lambda _: None
 
     def readable(self) -> bool:
         return bool(self.inbox)
@@ -104,7 +106,7 @@ class FakeSocket:
     def getsockopt(self, level: int, name: int, size: int = 0) -> Any:
         assert level == socket.SOL_SOCKET
         if name == socket.SO_PEERCRED:
-            return struct.pack("iII", self.pid, self.uid, self.uid)
+            return struct.pack("iII", self.pid, self.uid, self.gid)
         if name == SO_PEERPIDFD:
             raise OSError(errno.ESRCH if self.gone else errno.ENOPROTOOPT, "no pidfd")
         return b"" if size else 0
@@ -121,6 +123,7 @@ class FakeSocket:
         if len(self.outbox) >= FULL:
             raise BlockingIOError
         self.outbox.append(data)
+        self.on_send(data)
         return len(data)
 
     def shutdown(self, how: int) -> None:

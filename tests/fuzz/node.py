@@ -1,0 +1,273 @@
+"""A node in memory for fuzzing: real connections over real leases, and what must always hold."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from unittest import mock
+
+from _gpulease import ffi, lib
+
+from leased import arbiter, wire
+from leased.devices import Gpu
+from leased.identity import Peer
+from leased.leases import Leases, Tenant
+from leased.sockets import ClientConnection, Listener
+from tests.fuzz.fakes import FakeListening, FakeLoop, FakeSocket
+
+GB = 1 << 30
+UUIDS = tuple(f"GPU-{n:08x}-0000-0000-0000-000000000000" for n in range(3))
+JOBS = 6
+GANGS = (UUIDS[:1], UUIDS[1:2], UUIDS[:2], UUIDS[1:], UUIDS)
+LOCKS = ("on", "auto", "off")
+SOCKETS = 24
+STRANGER = 99  # of no job
+ITEMS_MOST = 6_000  # in all containers below the leases, far above what this node can need
+FIRST_EPOCH = 1000
+
+
+class Broken(AssertionError):
+    """A rule does not hold."""
+
+
+class Faults(logging.Handler):
+    """Catches what the daemon logs of exceptions: serving one client must never raise."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1]:
+            raise Broken("a fault while serving a client") from record.exc_info[1]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """The daemon's log says only faults, and its processor clock is the same in every run."""
+    log = logging.getLogger("gpu-leased")
+    handler, kept, level, spread = Faults(), list(log.handlers), log.level, log.propagate
+    passed = [0.0]
+
+    def thread_time() -> float:
+        passed[0] += 20e-6
+        return passed[0]
+
+    log.handlers[:], log.propagate = [handler], False
+    log.setLevel(logging.ERROR)
+    try:
+        with mock.patch.object(time, "thread_time", thread_time):
+            yield
+    finally:
+        log.handlers[:], log.propagate = kept, spread
+        log.setLevel(level)
+
+
+class Peers:
+    """One connection as its client sees it."""
+
+    def __init__(self, sock: FakeSocket, job: int):
+        self.sock = sock
+        self.job = job
+        self.epoch = 0  # of the last GRANT, REVOKE or STEP
+        self.revoked = False
+        self.welcomed = False
+
+
+class Node:
+    """Leases, a Listener and their clients. grace_ns: as after a restart."""
+
+    def __init__(self, grace_ns: int = 0):
+        self.loop = FakeLoop()
+        gpus = [Gpu(n, uuid, "fake", 100 * GB, 100 * GB, 0) for n, uuid in enumerate(UUIDS)]
+        self.leases = Leases(gpus, self.loop.ns, first_epoch=FIRST_EPOCH, grace_ns=grace_ns)
+        self.leases.later = self.loop.call_later
+        self.listening = FakeListening()
+        self.listener = Listener(self.listening, self.loop, self._connection)  # type: ignore[arg-type]
+        self.peers: list[Peers] = []
+        self.owners: dict[int, int] = {}  # who was granted an epoch
+        self.claimed: set[tuple[int, int]] = set()  # jobs that said that they hold an epoch
+        self.messages = 0
+        self.empty = items(self.leases)
+
+    def _connection(self, sock: Any) -> ClientConnection:
+        return ClientConnection(sock, self.loop, self.leases, self._find)  # type: ignore[arg-type]
+
+    def _find(self, peer: Peer) -> Tenant | None:
+        return self.leases.tenants.get(peer.gid)
+
+    # -- what can happen --------------------------------------------------------
+
+    def open(self, job: int, gang: int, lock: int, quantum_ns: int, usage: bool = False) -> None:
+        if job not in self.leases.tenants:
+            totals = dict.fromkeys(GANGS[gang % len(GANGS)], 100 * GB)
+            lock_name = LOCKS[lock % len(LOCKS)]
+            tenant = Tenant(job, 1000 + job, "", lock_name, quantum_ns, bool(lock & 4), totals)
+            before = {uuid: arbiter.Usage(lease_ns=5) for uuid in totals} if usage else None
+            self.leases.open(tenant, before)
+
+    def close_job(self, job: int) -> None:
+        if job in self.leases.tenants:
+            self.leases.close(job)
+
+    def connect(self, job: int, root: bool = True) -> Peers | None:
+        """job: whose process it is; STRANGER: of none."""
+        if len(self.peers) >= SOCKETS:
+            return None
+        sock = FakeSocket(os.getpid(), 0 if root else 1000 + job, gid=job)
+        sock.on_send = functools.partial(self._sent, job)
+        self.listening.waiting.append(sock)
+        self.loop.read(self.listening)
+        self.peers.append(Peers(sock, job))
+        return self.peers[-1]
+
+    def send(self, peer: Peers, data: bytes) -> None:
+        """One packet from a client; b"" is the end of its connection."""
+        self.messages += 1
+        with suppress(wire.WireError):
+            said = wire.parse(data)
+            if isinstance(said, wire.Hello) and said.held_epoch:
+                self.claimed.add((peer.job, said.held_epoch))
+        if peer.sock.open:
+            peer.sock.inbox.append(data)
+            self.loop.read(peer.sock)
+        self.listen_to()
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, with all deadlines of the arbiter on the way."""
+        end = self.loop.now + seconds
+        for _ in range(1000):
+            due = self.leases.arbiter.next_deadline()
+            if due is None or due / 1e9 > end:
+                break
+            self.loop.advance(max(0.0, due / 1e9 - self.loop.now) + 1e-9)
+            self.leases.run(arbiter.Tick())
+        else:
+            raise Broken(f"the arbiter wants to be called at {due} again and again")
+        self.loop.advance(max(0.0, end - self.loop.now))
+        self.loop.turn()
+        self.listen_to()
+
+    def listen_to(self) -> None:
+        """Clients read what the daemon said. Who is dropped is forgotten."""
+        for peer in self.peers:
+            while peer.sock.outbox:
+                self._heard(peer, peer.sock.outbox.popleft())
+        if any(not peer.sock.open for peer in self.peers):
+            self.peers = [peer for peer in self.peers if peer.sock.open]
+
+    # -- what must hold ---------------------------------------------------------
+
+    def _sent(self, job: int, data: bytes) -> None:
+        """At the moment of a new lease nobody else has it, not even who is still to release it."""
+        if wire.check_header(data) != lib.GL_GRANT:
+            return
+        epoch = int(ffi.from_buffer("struct gl_grant *", data).epoch)
+        if epoch in self.owners or (job, epoch) in self.claimed:
+            return
+        self.owners[epoch] = job
+        state = self.leases.arbiter
+        mine = state.tenants[job]
+        if mine.lease is None or mine.lease.revoked:
+            return
+        others = {t.id: t for uuid in mine.gang for t in state.holders(uuid) if t is not mine}
+        for other in others.values():
+            side_by_side = state.can_share(mine) and state.can_share(other)
+            if not side_by_side and "off" not in (state.lock_of(mine), state.lock_of(other)):
+                raise Broken(f"job {job} is granted what job {other.id} has not released")
+
+    def _heard(self, peer: Peers, data: bytes) -> None:
+        kind = wire.check_header(data)
+        if kind == lib.GL_GRANT:
+            grant = ffi.from_buffer("struct gl_grant *", data)
+            epoch = peer.epoch = int(grant.epoch)
+            peer.revoked = False
+            if (peer.job, epoch) in self.claimed:
+                pass  # taken over from before a restart, by its own word
+            elif self.owners.setdefault(epoch, peer.job) != peer.job:
+                raise Broken(f"job {peer.job} is granted lease {epoch} of {self.owners[epoch]}")
+            self._check_devices(peer, grant)
+        elif kind == lib.GL_WELCOME:
+            welcome = ffi.from_buffer("struct gl_welcome *", data)
+            peer.welcomed = True
+            if welcome.job_id != peer.job:
+                raise Broken(f"a process of job {peer.job} is told that it is {welcome.job_id}'s")
+            self._check_devices(peer, welcome)
+        elif kind == lib.GL_OTHERS:
+            self._check_devices(peer, ffi.from_buffer("struct gl_memory *", data))
+        elif kind == lib.GL_REVOKE:
+            peer.revoked = True
+        elif kind == lib.GL_STEP:
+            peer.epoch = int(ffi.from_buffer("struct gl_epoch *", data).epoch)
+            peer.revoked = True
+
+    def _check_devices(self, peer: Peers, message: Any) -> None:
+        tenant = self.leases.tenants.get(peer.job)
+        for n in range(message.n_devices if tenant else 0):
+            uuid = wire.uuid_text(bytes(ffi.buffer(message.devices[n].uuid)))
+            if tenant and uuid not in tenant.gang:
+                raise Broken(f"job {peer.job} is told of {uuid}")
+
+    def check(self) -> None:
+        """Nobody holds what is not free, nothing is left over, nothing grows."""
+        state = self.leases.arbiter
+        if self.leases.events or self.leases.busy:
+            raise Broken("events are left over")
+        for uuid in UUIDS:
+            settled = [t for t in state.holders(uuid) if t.lease and not t.lease.revoked]
+            locks = sorted(state.lock_of(t) for t in settled)
+            if locks.count("on") and len([lock for lock in locks if lock != "off"]) > 1:
+                raise Broken(f"{[t.id for t in settled]} hold {uuid} at once, one of them alone")
+            if len(settled) > len({t.id for t in settled}) or len(settled) > JOBS:
+                raise Broken(f"{len(settled)} holders of {uuid}")
+        for tenant in self.leases.tenants.values():
+            if len(tenant.clients) > len(self.peers):
+                raise Broken(f"job {tenant.job_id} has processes that have ended")
+        if set(state.tenants) != set(self.leases.tenants):
+            raise Broken("the arbiter has other tenants than the leases")
+        for usage in self.leases.usage().values():
+            for used in usage.values():
+                if any(not 0 <= value < 2**63 for value in vars(used).values()):
+                    raise Broken(f"usage that no database holds: {used}")
+        found = items(self.leases)
+        if found > ITEMS_MOST:
+            raise Broken(f"{found} items below the leases")
+
+    def end(self) -> None:
+        """Everybody goes; what is left must be what there was at the start."""
+        self.check()
+        for peer in list(self.peers):
+            self.send(peer, b"")
+        for job in list(self.leases.tenants):
+            self.leases.close(job)
+        self.pass_time(100_000)
+        self.check()
+        if self.listener.connections or self.listener.idle:
+            raise Broken("connections are left over")
+        left = items(self.leases)
+        if left > self.empty:
+            raise Broken(f"{left} items are left, there were {self.empty}")
+
+
+def items(root: object) -> int:
+    """How many things all containers below an object of ours have."""
+    seen: set[int] = set()
+    count = 0
+    todo = [root]
+    while todo:
+        at = todo.pop()
+        if id(at) in seen:
+            continue
+        seen.add(id(at))
+        inside: Iterable[Any] = ()
+        if isinstance(at, dict):
+            inside = at.values()
+            count += len(at)
+        elif isinstance(at, list | tuple | set | frozenset) or type(at).__name__ == "deque":
+            inside = at  # type: ignore[assignment]
+            count += len(at)  # type: ignore[arg-type]
+        elif type(at).__module__.startswith("leased.") and hasattr(at, "__dict__"):
+            inside = [v for v in vars(at).values() if not callable(v)]
+        todo.extend(x for x in inside if not isinstance(x, int | str | bytes | float))
+    return count

@@ -1,0 +1,277 @@
+"""Fuzzing targets: bytes in, a sequence of messages to a node or to the admin socket out.
+
+Used by `python -m tests.fuzz.run` (atheris) and by test_fuzz.py. A target raises
+Broken when a rule does not hold; it returns how many messages it sent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from _gpulease import ffi, lib
+
+from leased import arbiter, wire
+from leased.admin import Admin
+from leased.config import Config
+from leased.sockets import AdminConnection
+from leased.store import Store
+from tests.fuzz.fakes import FakeSocket
+from tests.fuzz.node import GB, JOBS, STRANGER, UUIDS, Broken, Node, Peers
+
+MESSAGES_MOST = 2000  # of one input
+CHECK_EVERY = 16
+AMOUNTS = (0, 1, 4096, GB, 30 * GB, 60 * GB, 100 * GB, 2**44, 2**63, 2**64 - 1)
+TIMES = (0.0, 1e-3, 0.05, 0.5, 1.0, 11.0, 100.0, 1e5)
+STRUCTS = {
+    lib.GL_HELLO: "gl_hello",
+    lib.GL_MEMORY: "gl_memory",
+    lib.GL_REQUEST: "gl_header",
+    lib.GL_RELEASED: "gl_released",
+    lib.GL_STUCK: "gl_epoch",
+    lib.GL_PROGRESS: "gl_progress",
+}
+KINDS = tuple(STRUCTS)
+
+
+class Reader:
+    """Takes choices from bytes; behind their end everything is zero."""
+
+    def __init__(self, data: bytes):
+        self.data = data
+        self.at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.data) - self.at
+
+    def byte(self) -> int:
+        self.at += 1
+        return self.data[self.at - 1] if self.at <= len(self.data) else 0
+
+    def number(self) -> int:
+        return int.from_bytes(self.bytes(8), "little")
+
+    def bytes(self, size: int) -> bytes:
+        self.at += size
+        return self.data[self.at - size : self.at].ljust(size, b"\0")
+
+    def pick(self, choices: tuple[Any, ...]) -> Any:
+        return choices[self.byte() % len(choices)]
+
+
+def message(kind: int) -> Any:
+    """A message of a client with a sound header."""
+    name = STRUCTS[kind]
+    made = ffi.new(f"struct {name} *")
+    header = made if name == "gl_header" else made.header
+    header.magic, header.version = lib.GL_MAGIC, lib.GL_VERSION
+    header.type, header.length = kind, ffi.sizeof(f"struct {name}")
+    return made
+
+
+def amount(r: Reader) -> int:
+    n = r.byte()
+    return int(AMOUNTS[n % len(AMOUNTS)]) if n < 250 else r.number()
+
+
+def epoch_of(r: Reader, node: Node, peer: Peers) -> int:
+    """Mostly the right one."""
+    n = r.byte()
+    if n < 160:
+        return peer.epoch
+    near = (peer.epoch + 1, node.leases.arbiter.epoch - 1, node.leases.arbiter.epoch, 0, 1)
+    others = (*near, 2**63, 2**64 - 1, r.number() if n > 250 else 7)
+    return others[n % len(others)]
+
+
+def fill_devices(r: Reader, made: Any) -> None:
+    n = r.byte()
+    made.n_devices = n % 4 if n < 240 else n % 20 if n < 250 else r.number() & 0xFFFFFFFF
+    for entry in (made.devices[i] for i in range(min(made.n_devices, 4))):
+        choice = r.byte()
+        raw = wire.uuid_bytes(UUIDS[choice % 3]) if choice < 240 else r.bytes(16)
+        ffi.buffer(entry.uuid)[:] = raw
+        entry.bytes, entry.fixed = amount(r), amount(r) if choice & 1 else 0
+
+
+def built(r: Reader, node: Node, peer: Peers) -> bytes:
+    """A message that parses, with fields from the bytes."""
+    kind = r.pick(KINDS)
+    made = message(kind)
+    if kind == lib.GL_HELLO:
+        n = r.byte()
+        made.flags = n & 3
+        made.held_epoch = epoch_of(r, node, peer) if n & 4 else 0
+        fill_devices(r, made)
+    elif kind == lib.GL_MEMORY:
+        fill_devices(r, made)
+    elif kind == lib.GL_RELEASED:
+        made.epoch = epoch_of(r, node, peer)
+        n = r.byte()
+        made.reason, made.flags = (1, 2, 1, 3)[n & 3], n >> 2
+        if n > 127:
+            made.drain_ns, made.prefetch_bytes, made.prefetch_ns = amount(r), amount(r), amount(r)
+    elif kind == lib.GL_STUCK:
+        made.epoch = epoch_of(r, node, peer)
+    elif kind == lib.GL_PROGRESS:
+        made.calls = amount(r)
+    return bytes(ffi.buffer(made))
+
+
+def damaged(r: Reader, node: Node, peer: Peers) -> bytes:
+    """A message with bytes changed, cut or added; or just bytes."""
+    n = r.byte()
+    if n < 64:
+        return r.bytes(n + 1)
+    data = bytearray(built(r, node, peer))
+    for _ in range(n % 3 + 1):
+        data[(r.byte() << 8 | r.byte()) % len(data)] = r.byte()
+    return bytes(data[: len(data) - n % 7] if n > 200 else data + bytes(n % 5))
+
+
+def answer(peer: Peers) -> bytes:
+    """What a client that behaves would say now."""
+    if not peer.welcomed:
+        return bytes(ffi.buffer(message(lib.GL_HELLO)))
+    if not peer.revoked:
+        return bytes(ffi.buffer(message(lib.GL_REQUEST)))
+    made = message(lib.GL_RELEASED)
+    made.epoch, made.reason, made.flags = peer.epoch, lib.GL_RELEASE_REVOKED, 1
+    peer.revoked = False
+    return bytes(ffi.buffer(made))
+
+
+def wire_step(r: Reader, node: Node) -> None:
+    """One thing that happens."""
+    op = r.byte() % 32
+    peer = node.peers[r.byte() % len(node.peers)] if node.peers else None
+    if op < 12 and peer:
+        node.send(peer, answer(peer))
+    elif op < 22 and peer:
+        node.send(peer, built(r, node, peer))
+    elif op < 24 and peer:
+        node.send(peer, damaged(r, node, peer))
+    elif op == 24 and peer:
+        node.send(peer, b"")
+    elif op < 28:
+        n = r.byte()
+        node.connect(STRANGER if n > 240 else n % JOBS + 1, root=bool(n & 8))
+    elif op == 28:
+        node.pass_time(r.pick(TIMES))
+    elif op == 29:
+        node.open(r.byte() % JOBS + 1, r.byte(), r.byte(), 10 ** (r.byte() % 4 + 7), r.byte() > 99)
+    elif op == 30:
+        node.close_job(r.byte() % JOBS + 1)
+    else:
+        uuid, n = UUIDS[r.byte() % 3], r.byte()
+        event: arbiter.Event = arbiter.LockSet(uuid, (None, "on", "off", "auto")[n % 4])
+        if n > 160:
+            event = arbiter.QuantumSet(uuid, (None, 1, 10**9)[n % 3])
+        elif n > 128:
+            event = arbiter.RoomChanged(uuid, AMOUNTS[n % 7])
+        node.leases.run(event)
+
+
+def wire_target(data: bytes) -> int:
+    """Clients of several jobs say anything in any order."""
+    r = Reader(data)
+    first = r.byte()
+    node = Node(10**9 if first & 1 else 0)
+    for job in range(1, JOBS + 1):
+        node.open(job, first + job, first >> 1 if first & 64 else job, 10**8)
+    for job in range(1, JOBS + 1):
+        node.connect(job, root=bool(first & 128))
+    steps = 0
+    while r.left > 0 and node.messages < MESSAGES_MOST:
+        wire_step(r, node)
+        steps += 1
+        if steps % CHECK_EVERY == 0:
+            node.check()
+    node.end()
+    return node.messages
+
+
+# -- the admin socket ------------------------------------------------------------------------
+
+OPS = ("register", "job_end", "status", "usage", "set", "drain", "resume", "reload", "dance", "")
+KEYS = (
+    *("job_id", "step_id", "uid", "gid", "nodes", "shards", "gpus", "options", "device", "after"),
+    *("lock", "quantum", "reserve", "drain", "op", "x", "\x1b[0m"),
+)
+VALUES: tuple[Any, ...] = (
+    *(0, 1, 2, 7, -1, 2**32 - 1, 2**32, 2**64, 10**400, 1.5, float("inf"), True, None),
+    *("", "0", "on", "off", "auto", "user", "5s", "10%", "2GiB", "tq:5,lock:on", "tq:1ms"),
+    *("\ud800", "\0", "é" * 300, "all", UUIDS[0], [], [0], [0, 1], [0, 0], [[]], [{}], ["0"]),
+    *([99], [True], [1.0], {}, {"op": "register"}, [0] * 5000, "x" * 300),
+)
+RIGHT = {"job_id": 7, "step_id": "0", "uid": 1000, "gid": 1000, "nodes": 1, "shards": 1}
+
+
+class AdminNode:
+    """The real handler of the admin socket, with its store in a directory."""
+
+    def __init__(self, directory: Path):
+        self.node = Node()
+        config = Config(preload=__file__, state_dir=directory, runtime_dir=directory)
+        self.store = Store(directory / "usage.db")
+        leases = self.node.leases
+        self.admin = Admin(config, leases.gpus, leases, self.store, lambda: None, self._ended, 50)
+
+    def _ended(self, job_id: int) -> None:
+        self.store.close_tenant(job_id, self.node.leases.close(job_id))
+        self.store.mark_written(job_id)
+
+    def ask(self, data: bytes, uid: int) -> dict[str, Any]:
+        """One request; the answer, which is always one."""
+        sock = FakeSocket(os.getpid(), uid, gid=50 if uid == 2 else uid)
+        connection = AdminConnection(sock, self.node.loop, self.admin.handle)  # type: ignore[arg-type]
+        sock.inbox.append(data)
+        self.node.loop.read(sock)
+        if len(sock.outbox) != 1:
+            raise Broken(f"{len(sock.outbox)} answers to {data[:100]!r}")
+        text = sock.outbox[0]
+        reply = json.loads(text)
+        if not isinstance(reply.get("ok"), bool) or len(text) > 200_000:
+            raise Broken(f"an answer of {len(text)} bytes to {data[:100]!r}")
+        if uid and uid != 2 and reply["ok"] and json.loads(data)["op"] not in ("status", "usage"):
+            raise Broken(f"user {uid} may do {data[:100]!r}")
+        connection.close()
+        self.node.messages += 1
+        return dict(reply)
+
+    def end(self) -> None:
+        for job in list(self.node.leases.tenants):
+            self._ended(job)
+        if self.store.fault:
+            raise Broken(self.store.fault)
+        self.node.check()
+
+
+def request(r: Reader) -> bytes:
+    """JSON that is mostly a request."""
+    n = r.byte()
+    if n < 24:
+        return r.bytes(n + 1)
+    made: dict[str, Any] = {"op": r.pick(OPS)}
+    if n & 1:
+        made |= RIGHT | {"job_id": r.byte() % 20, "gpus": [r.byte() % 4]}
+    for _ in range(n >> 1 & 3):
+        made[r.pick(KEYS)] = r.pick(VALUES)
+    text = json.dumps(made, ensure_ascii=bool(n & 32)).encode(errors="surrogatepass")
+    if n > 240:
+        at = r.byte() % len(text)
+        text = text[:at] + r.bytes(r.byte() % 8) + text[at:]
+    return text or b"{"
+
+
+def admin_target(data: bytes, node: AdminNode) -> int:
+    """Requests of root, of the admin group and of users."""
+    r = Reader(data)
+    before = node.node.messages
+    while r.left > 0 and node.node.messages - before < MESSAGES_MOST:
+        node.ask(request(r), r.pick((0, 0, 0, 1, 2)))
+    node.end()
+    return node.node.messages - before
