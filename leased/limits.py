@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from leased.wire import Released
 
 CONNECTIONS = 16_384  # on one socket; further ones wait in its backlog
 KEPT_FILES = 256  # descriptors that are never given to connections
@@ -23,6 +25,8 @@ USERS = 4096  # budgets that are kept; full ones are forgotten beyond
 
 BYTES_MOST = 1 << 44  # that a process may say it has on a device; sums stay far below 63 bits
 
+SLOWEST_BYTES_NS = 1.0  # a prefetch that was slower, some 1 GB/s, says nothing of the link
+
 
 def most_connections() -> int:
     """What the limit of open files allows, at most CONNECTIONS."""
@@ -36,6 +40,12 @@ def clamped(memory: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]
         uuid: (min(movable, BYTES_MOST), min(fixed, BYTES_MOST))
         for uuid, (movable, fixed) in memory.items()
     }
+
+
+def measured(message: Released) -> Released:
+    """What a process says of its prefetch, where it can be: handoffs are reckoned by it for all."""
+    credible = message.prefetch_bytes >= SLOWEST_BYTES_NS * message.prefetch_ns
+    return message if credible else replace(message, prefetch_bytes=0, prefetch_ns=0)
 
 
 @dataclass

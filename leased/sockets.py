@@ -218,7 +218,7 @@ class ClientConnection(Connection):
         elif isinstance(message, wire.Progress):
             self.leases.progress(self.tenant, self, message)
         else:
-            self.leases.released(self.tenant, self, message)
+            self.leases.released(self.tenant, self, limits.measured(message))
 
     def _hello(self, message: wire.Hello) -> None:
         tenant = self.find(self.peer)

@@ -227,6 +227,21 @@ def test_what_processes_say_of_their_memory_cannot_overflow(tmp_path: Path) -> N
     assert sockets.CLIENTS_PER_TENANT * 2 * limits.BYTES_MOST < 2**63
 
 
+def test_who_lies_about_the_link_cannot_make_its_lease_last() -> None:
+    door = Door()
+    liar = door.connect(uid=0)
+    door.say(liar, HELLO)
+    for _ in range(100):
+        door.say(liar, REQUEST)
+        (client,) = door.tenant.clients
+        released = message("gl_released", lib.GL_RELEASED, epoch=client.held, reason=1)
+        released.prefetch_bytes, released.prefetch_ns = 1 << 30, 2**64 - 1
+        door.say(liar, bytes(ffi.buffer(released)))
+    assert client.held == 0
+    device = door.leases.arbiter.devices[UUID]
+    assert device.residency.link_bytes_s >= limits.SLOWEST_BYTES_NS * 1e9
+
+
 def test_idle_admin_connections_are_closed_and_one_user_has_few() -> None:
     loop = FakeLoop()
     listening = FakeListening()
