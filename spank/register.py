@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 import socket
+import time
 from typing import Any
 
 ANSWER_S = 5.0
+AGAIN_S = 0.1
 REMEDY = "start it with: systemctl start gpu-leased"
 
 
@@ -26,13 +28,34 @@ def parse_gpus(text: str) -> list[int]:
     return found
 
 
-def ask(path: str, request: dict[str, Any]) -> dict[str, Any]:
-    """One request to the daemon. OSError or ValueError: it gave no answer."""
+def exchange(path: str, message: bytes, patience_s: float) -> bytes:
+    """Send one packet, receive one. OSError: nobody answers; ConnectionError: it went away."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as sock:
-        sock.settimeout(ANSWER_S)
+        sock.settimeout(patience_s)
         sock.connect(path)
-        sock.send(json.dumps(request).encode())
-        answer = json.loads(sock.recv(65536))
+        sock.send(message)
+        answer = sock.recv(65536)
+    if not answer:
+        raise ConnectionResetError("it ended without an answer")
+    return answer
+
+
+def ask(path: str, request: dict[str, Any]) -> dict[str, Any]:
+    """One request to the daemon. OSError or ValueError: it gave no answer.
+
+    A daemon that goes away with the request is restarted in a moment, and what was
+    asked may be asked again: a step that it knows already it registers once more.
+    """
+    until = time.monotonic() + ANSWER_S
+    while True:
+        try:
+            left = max(AGAIN_S, until - time.monotonic())
+            answer = json.loads(exchange(path, json.dumps(request).encode(), left))
+            break
+        except (ConnectionResetError, BrokenPipeError):
+            if time.monotonic() > until:
+                raise
+            time.sleep(AGAIN_S)
     if not isinstance(answer, dict):
         raise ValueError("the answer is not an object")
     return answer
