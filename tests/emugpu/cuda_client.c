@@ -61,7 +61,9 @@ static bool read_all(int fd, void *data, uint64_t size)
 static int open_connection(enum emu_role role, int *devices)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	struct emu_request hello = {.op = EMU_HELLO, .arg = {role, token}};
+	const char *visible = role == EMU_ROLE_PROCESS ? getenv("CUDA_VISIBLE_DEVICES") : NULL;
+	struct emu_request hello = {
+	    .op = EMU_HELLO, .payload = visible ? strlen(visible) + 1 : 0, .arg = {role, token}};
 	struct emu_reply reply;
 	const char *dir = getenv("EMUGPU_DIR");
 	int fd;
@@ -73,8 +75,8 @@ static int open_connection(enum emu_role role, int *devices)
 	if (fd < 0)
 		return -1;
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) ||
-	    !write_all(fd, &hello, sizeof(hello)) || !read_all(fd, &reply, sizeof(reply)) ||
-	    reply.status) {
+	    !write_all(fd, &hello, sizeof(hello)) || !write_all(fd, visible, hello.payload) ||
+	    !read_all(fd, &reply, sizeof(reply)) || reply.status) {
 		close(fd);
 		return -1;
 	}
@@ -126,9 +128,10 @@ CUresult emu_result(enum emu_status status)
 	    [EMU_NOT_READY] = CUDA_ERROR_NOT_READY,
 	    [EMU_BAD_ADDRESS] = CUDA_ERROR_ILLEGAL_ADDRESS,
 	    [EMU_LOST] = CUDA_ERROR_LAUNCH_FAILED,
+	    [EMU_ECC] = CUDA_ERROR_ECC_UNCORRECTABLE,
 	};
 
-	return status <= EMU_LOST ? results[status] : CUDA_ERROR_UNKNOWN;
+	return status <= EMU_ECC ? results[status] : CUDA_ERROR_UNKNOWN;
 }
 
 static CUresult load_devices(void)
@@ -159,12 +162,14 @@ static CUresult initialize(void)
 		        getenv("EMUGPU_DIR") ? getenv("EMUGPU_DIR") : "(unset)");
 		return CUDA_ERROR_NO_DEVICE;
 	}
-	result = load_devices();
-	if (!result) {
-		initialized = true;
-		pthread_atfork(NULL, NULL, in_child);
+	result = emu_devices ? load_devices() : CUDA_ERROR_NO_DEVICE;
+	if (result) {
+		close(primary);
+		return result;
 	}
-	return result;
+	initialized = true;
+	pthread_atfork(NULL, NULL, in_child);
+	return CUDA_SUCCESS;
 }
 
 CUresult emu_initialize(void)

@@ -69,7 +69,7 @@ EXPORT CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device)
 EXPORT CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device)
 {
 	TRY(check(device));
-	snprintf(id, (size_t)length, "0000:%02x:00.0", device + 1);
+	snprintf(id, (size_t)length, "0000:%02x:00.0", emu_info[device].minor_number + 1);
 	return CUDA_SUCCESS;
 }
 
@@ -78,10 +78,12 @@ EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id)
 	unsigned domain, bus;
 
 	TRY(emu_ready());
-	if (sscanf(id, "%x:%x:", &domain, &bus) != 2 || check((int)bus - 1))
+	if (sscanf(id, "%x:%x:", &domain, &bus) != 2)
 		return CUDA_ERROR_INVALID_DEVICE;
-	*device = (int)bus - 1;
-	return CUDA_SUCCESS;
+	for (*device = 0; *device < emu_devices; ++*device)
+		if (emu_info[*device].minor_number + 1 == bus)
+			return CUDA_SUCCESS;
+	return CUDA_ERROR_INVALID_DEVICE;
 }
 
 EXPORT CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
@@ -133,7 +135,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
 	    {CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, 1},
 	    {CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1},
 	    {CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 2},
-	    {CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, device + 1},
+	    {CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, (int)info->minor_number + 1},
 	    {CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, 0},
 	    {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, 0},
 	    {CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED, 0},

@@ -43,6 +43,8 @@ static struct process *process_open(uint32_t pid, uint64_t token)
 	process->callback_fd = -1;
 	process->delivery_fd = -1;
 	process->account = account;
+	pthread_cond_init(&process->changed, NULL);
+	pthread_cond_init(&process->ends, NULL);
 	process->next = emulator.processes;
 	emulator.processes = process;
 	return process;
@@ -63,13 +65,15 @@ static void process_close(struct process *process)
 		}
 	}
 	process->account->alive = false;
+	pthread_cond_destroy(&process->changed);
+	pthread_cond_destroy(&process->ends);
 	free(process);
-	pthread_cond_broadcast(&emulator.changed);
+	changed();
 }
 
 /* Whose connection this is: the pid is the kernel's word, the token tells a
  * process from one that had the same number before. */
-static bool hello(struct connection *c, const struct emu_request *q)
+static bool hello(struct connection *c, const struct emu_request *q, const char *visible)
 {
 	struct ucred peer = {0};
 	socklen_t size = sizeof(peer);
@@ -82,8 +86,10 @@ static bool hello(struct connection *c, const struct emu_request *q)
 	for (struct process *p = emulator.processes; p; p = p->next)
 		if (p->pid == (uint32_t)peer.pid && p->token == q->arg[1] && !p->dead)
 			c->process = p;
-	if (c->role == EMU_ROLE_PROCESS && !c->process)
+	if (c->role == EMU_ROLE_PROCESS && !c->process) {
 		c->process = process_open((uint32_t)peer.pid, q->arg[1]);
+		see_devices(c->process, visible);
+	}
 	if (!c->process)
 		return false;
 	c->process->connections++;
@@ -120,7 +126,7 @@ static bool exchange(struct process *process, const struct emu_reply *head, cons
 	int fd;
 
 	while (process->delivering)
-		pthread_cond_wait(&emulator.changed, &emulator.lock);
+		wait_change(process);
 	fd = process->delivery_fd;
 	if (fd < 0)
 		return false;
@@ -130,7 +136,7 @@ static bool exchange(struct process *process, const struct emu_reply *head, cons
 	       (!in || recv_all(fd, in, size)) && recv_all(fd, &done, sizeof(done));
 	pthread_mutex_lock(&emulator.lock);
 	process->delivering = false;
-	pthread_cond_broadcast(&emulator.changed);
+	pthread_cond_broadcast(&process->changed);
 	return good;
 }
 
@@ -182,7 +188,7 @@ static void process_dies(struct process *process)
 	for (struct connection *c = connections; c; c = c->next)
 		if (c->process == process)
 			shutdown(c->fd, SHUT_RDWR);
-	pthread_cond_broadcast(&emulator.changed);
+	changed();
 }
 
 static void end_connection(struct connection *c)
@@ -202,7 +208,7 @@ static void end_connection(struct connection *c)
 		if (c->role == EMU_ROLE_DELIVERY) {
 			c->process->delivery_fd = -1;
 			while (c->process->delivering)
-				pthread_cond_wait(&emulator.changed, &emulator.lock);
+				wait_change(c->process);
 		}
 		if (!--c->process->connections)
 			process_close(c->process);
@@ -215,24 +221,28 @@ static void *connection_main(void *argument)
 {
 	struct connection c = {.fd = (int)(intptr_t)argument};
 	struct emu_request q;
+	uint8_t *visible;
+	uint64_t devices;
 	bool known;
 
 	pthread_mutex_lock(&emulator.lock);
 	c.next = connections;
 	connections = &c;
 	pthread_mutex_unlock(&emulator.lock);
-	if (recv_all(c.fd, &q, sizeof(q))) {
+	if (next_request(c.fd, &q, &visible)) {
 		pthread_mutex_lock(&emulator.lock);
-		known = hello(&c, &q);
+		known = hello(&c, &q, (const char *)visible);
+		devices = c.process ? c.process->n_visible : emulator.n_devices;
 		pthread_mutex_unlock(&emulator.lock);
-		if (known && send_reply(c.fd, EMU_OK, (uint64_t[5]){emulator.n_devices}, NULL, 0)) {
+		free(visible);
+		if (known && send_reply(c.fd, EMU_OK, (uint64_t[5]){devices}, NULL, 0)) {
 			if (c.role != EMU_ROLE_CALLBACK && c.role != EMU_ROLE_DELIVERY) {
 				serve_connection(&c);
 			} else {
 				/* The engines read and write it; here it is only kept. */
 				pthread_mutex_lock(&emulator.lock);
 				while (!c.process->dead)
-					pthread_cond_wait(&emulator.changed, &emulator.lock);
+					pthread_cond_wait(&c.process->ends, &emulator.lock);
 				pthread_mutex_unlock(&emulator.lock);
 			}
 		}
@@ -280,7 +290,20 @@ static void *accept_main(void *argument)
 	return NULL;
 }
 
-/* `emugpud --ctl DIR stats` and `emugpud --ctl DIR fail DEVICE lost|oom`. */
+static enum emu_fault fault_named(const char *name)
+{
+	static const char *const names[] = {[EMU_FAULT_LOST] = "lost",
+	                                    [EMU_FAULT_OOM_ONCE] = "oom",
+	                                    [EMU_FAULT_ECC] = "ecc",
+	                                    [EMU_FAULT_REPAIRED] = "repaired"};
+
+	for (size_t i = 1; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcmp(names[i], name))
+			return (enum emu_fault)i;
+	return 0;
+}
+
+/* `emugpud --ctl DIR stats` and `emugpud --ctl DIR fail DEVICE lost|oom|ecc|repaired`. */
 static int control(const char *dir, int argc, char **argv)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -296,14 +319,12 @@ static int control(const char *dir, int argc, char **argv)
 		die("hello");
 	if (argc == 1 && !strcmp(argv[0], "stats")) {
 		q = (struct emu_request){.op = EMU_STATS};
-	} else if (argc == 3 && !strcmp(argv[0], "fail") &&
-	           (!strcmp(argv[2], "lost") || !strcmp(argv[2], "oom"))) {
-		q = (struct emu_request){
-		    .op = EMU_INJECT,
-		    .arg = {strtoul(argv[1], NULL, 10),
-		            argv[2][0] == 'l' ? EMU_FAULT_LOST : EMU_FAULT_OOM_ONCE}};
+	} else if (argc == 3 && !strcmp(argv[0], "fail") && fault_named(argv[2])) {
+		q = (struct emu_request){.op = EMU_INJECT,
+		                         .arg = {strtoul(argv[1], NULL, 10), fault_named(argv[2])}};
 	} else {
-		fprintf(stderr, "usage: emugpud --ctl DIR stats | fail DEVICE lost|oom\n");
+		fprintf(stderr,
+		        "usage: emugpud --ctl DIR stats | fail DEVICE lost|oom|ecc|repaired\n");
 		return 2;
 	}
 	if (!send_all(fd, &q, sizeof(q)) || !recv_all(fd, &r, sizeof(r)))

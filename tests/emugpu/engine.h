@@ -181,7 +181,12 @@ struct process {
 	struct reservation *reservations;
 	struct mapping *mappings;
 	struct account *account;
+	uint32_t visible[EMU_MAX_DEVICES], n_visible; /* devices as the process counts them */
 	bool dead;
+	pthread_cond_t changed; /* one of its operations ended, or something was freed */
+	pthread_cond_t ends;    /* dead has become true */
+	bool stirred;           /* to be told of at the next occasion */
+	uint32_t watchers;      /* those that wait for slices, not only for ends */
 };
 
 struct device {
@@ -200,15 +205,15 @@ struct device {
 	struct engine {
 		struct device *device;
 		enum engine_kind kind;
-		uint64_t until;   /* simulated time up to which the engine is busy */
-		uint64_t last_id; /* context that it served last: the next one is after it */
+		uint64_t until;      /* simulated time up to which the engine is busy */
+		uint64_t last_id;    /* context that it served last: the next one is after it */
+		pthread_cond_t work; /* there may be an operation for it */
 		pthread_t thread;
 	} engines[N_ENGINES + MORE_HOST_ENGINES];
 };
 
 struct emulator {
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* an operation was queued or ended, or something was freed */
 	struct device devices[EMU_MAX_DEVICES];
 	uint32_t n_devices;
 	struct process *processes;
@@ -220,6 +225,11 @@ struct emulator {
 extern struct emulator emulator;
 
 uint64_t now_ns(void);
+
+/* engine_exec.c: something rare has happened, everybody looks. The lock is held. */
+void changed(void);
+/* Give the lock up until something of the process has changed. */
+void wait_change(struct process *process);
 
 /* engine_model.c: 0, or -1 with one sentence in error. */
 int model_load(const char *path, struct model *model, char *error, size_t size);

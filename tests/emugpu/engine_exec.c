@@ -14,7 +14,6 @@
 
 struct emulator emulator = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
-    .changed = PTHREAD_COND_INITIALIZER,
     .next_id = 1,
     .next_pointer = EMU_FIRST_ADDRESS,
     .trace = -1,
@@ -95,6 +94,7 @@ static void op_end(struct op *op)
 	if (!stream->first)
 		stream->last = NULL;
 	stream->length--;
+	stream->context->process->stirred = true;
 	if (op->event) {
 		if (op->kind == EMU_RECORD) {
 			op->event->completed = op->generation;
@@ -142,6 +142,44 @@ static bool settle(struct stream *stream)
 	return true;
 }
 
+void wait_change(struct process *process)
+{
+	pthread_cond_wait(&process->changed, &emulator.lock);
+}
+
+static void wake(struct device *device, enum engine_kind kind)
+{
+	for (int i = 0; i < N_ENGINES + MORE_HOST_ENGINES; i++)
+		if (device->engines[i].kind == kind)
+			pthread_cond_signal(&device->engines[i].work);
+}
+
+void changed(void)
+{
+	for (struct process *p = emulator.processes; p; p = p->next) {
+		pthread_cond_broadcast(&p->changed);
+		pthread_cond_broadcast(&p->ends);
+	}
+	for (uint32_t i = 0; i < emulator.n_devices; i++)
+		for (enum engine_kind kind = 0; kind < N_ENGINES; kind++)
+			wake(&emulator.devices[i], kind);
+}
+
+/* Wake whom it concerns, not everybody: there may be many processes and devices. */
+static void tell(void)
+{
+	for (struct process *p = emulator.processes; p; p = p->next) {
+		if (p->stirred)
+			pthread_cond_broadcast(&p->changed);
+		p->stirred = false;
+		for (struct context *c = p->contexts; c; c = c->next)
+			for (struct stream *s = c->streams; s; s = s->next)
+				if (s->first && !s->first->running &&
+				    op_engine(s->first) != N_ENGINES)
+					wake(c->device, op_engine(s->first));
+	}
+}
+
 /* After any change: settle whatever can be, in all contexts, since events
  * reach across them. */
 static void advance(void)
@@ -156,7 +194,7 @@ static void advance(void)
 					while (settle(s))
 						again = true;
 	}
-	pthread_cond_broadcast(&emulator.changed);
+	tell();
 }
 
 void op_submit(struct stream *stream, struct op *op)
@@ -321,7 +359,10 @@ static void run(struct engine *engine, struct op *op)
 	context->running--;
 	if (finished)
 		op_end(op);
-	advance();
+	context->process->stirred |= context->error || context->process->watchers;
+	/* A slice like any other changes nothing for anybody. */
+	if (finished || context->process->stirred)
+		advance();
 }
 
 static void *engine_main(void *argument)
@@ -336,7 +377,7 @@ static void *engine_main(void *argument)
 		if (op)
 			run(engine, op);
 		else
-			pthread_cond_wait(&emulator.changed, &emulator.lock);
+			pthread_cond_wait(&engine->work, &emulator.lock);
 	}
 	return NULL;
 }
@@ -379,7 +420,8 @@ int device_start(struct device *device, const struct model *model, uint32_t inde
 	for (int i = 0; i < N_ENGINES + MORE_HOST_ENGINES; i++) {
 		enum engine_kind kind = i < N_ENGINES ? (enum engine_kind)i : ENGINE_HOST;
 
-		device->engines[i] = (struct engine){.device = device, .kind = kind};
+		device->engines[i] = (struct engine){
+		    .device = device, .kind = kind, .work = PTHREAD_COND_INITIALIZER};
 		if (pthread_create(&device->engines[i].thread, NULL, engine_main,
 		                   &device->engines[i]))
 			return -1;

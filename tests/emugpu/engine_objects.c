@@ -109,7 +109,7 @@ void context_destroy(struct context *context)
 	if (!context->error)
 		context->error = EMU_INVALID; /* what still runs ends at its next block */
 	while (context->running)
-		pthread_cond_wait(&emulator.changed, &emulator.lock);
+		wait_change(context->process);
 	for (struct stream *s = context->streams; s; s = s->next)
 		drop_ops(s);
 	while (context->streams)
@@ -134,7 +134,7 @@ void context_destroy(struct context *context)
 		}
 	}
 	free(context);
-	pthread_cond_broadcast(&emulator.changed);
+	changed();
 }
 
 struct context *context_find(struct process *process, uint64_t id)

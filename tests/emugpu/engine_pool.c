@@ -142,7 +142,7 @@ void pools_synchronized(struct process *process)
 	for (struct pool *p = process->pools, *next; p; p = next) {
 		next = p->next;
 		if (pool_trim(process, p, p->value[EMU_POOL_THRESHOLD]))
-			pthread_cond_broadcast(&emulator.changed);
+			changed();
 	}
 }
 

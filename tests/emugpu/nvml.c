@@ -283,14 +283,22 @@ static int index_of(nvml_device device)
 	                                                                        : -1;
 }
 
+/* A device off the bus has none. */
 static nvml_return handle(int index, nvml_device *out)
 {
+	struct emu_reply r;
+	nvml_return status;
+
 	if (connection < 0)
 		return NVML_ERROR_UNINITIALIZED;
 	if (index < 0 || index >= n_devices)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	*out = (nvml_device)(uintptr_t)(index + 1);
-	return NVML_SUCCESS;
+	pthread_mutex_lock(&lock);
+	status = ask(EMU_MEM_INFO, (uint64_t)index, &r, NULL);
+	pthread_mutex_unlock(&lock);
+	if (!status)
+		*out = (nvml_device)(uintptr_t)(index + 1);
+	return status;
 }
 
 EXPORT nvml_return nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvml_device *out)

@@ -20,9 +20,10 @@
 #define EMU_LAST_ADDRESS UINT64_C(0x400000000000)
 
 enum emu_op {
-	EMU_HELLO = 1,  /* arg0 role, arg1 process token -> r0 devices */
-	EMU_DEVICE,     /* arg0 device -> payload struct emu_device_info */
-	EMU_MEM_INFO,   /* arg0 device -> r0 free, r1 total, r2 used by processes */
+	EMU_HELLO = 1, /* arg0 role, arg1 process token; payload CUDA_VISIBLE_DEVICES, if it is set,
+	                * with its NUL -> r0 devices; the process counts only those from then on */
+	EMU_DEVICE,    /* arg0 device -> payload struct emu_device_info */
+	EMU_MEM_INFO,  /* arg0 device -> r0 free, r1 total, r2 used by processes */
 	EMU_CTX_CREATE, /* arg0 device, arg1 primary, arg2 its whole or 0 -> r0 ctx */
 	EMU_CTX_DESTROY,
 	EMU_CTX_SYNC,      /* arg0 ctx */
@@ -137,7 +138,14 @@ enum emu_graph_value {
 	EMU_GRAPH_VALUES
 };
 
-enum emu_fault { EMU_FAULT_LOST = 1, EMU_FAULT_OOM_ONCE = 2 };
+/* lost: the device is off the bus. ecc: what runs on it now is broken, what comes later is not.
+ * repaired: a lost device is back, as after a reset; contexts that it had stay broken. */
+enum emu_fault {
+	EMU_FAULT_LOST = 1,
+	EMU_FAULT_OOM_ONCE = 2,
+	EMU_FAULT_ECC = 3,
+	EMU_FAULT_REPAIRED = 4
+};
 
 /* Results; the libraries turn them into CUresult or nvmlReturn_t. */
 enum emu_status {
@@ -146,7 +154,8 @@ enum emu_status {
 	EMU_OOM,
 	EMU_NOT_READY,
 	EMU_BAD_ADDRESS, /* sticky for the context */
-	EMU_LOST         /* sticky for the device */
+	EMU_LOST,        /* sticky for the device */
+	EMU_ECC          /* sticky for the context */
 };
 
 struct emu_request {

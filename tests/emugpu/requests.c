@@ -11,25 +11,100 @@ bool reply(const struct connection *c, enum emu_status status, const uint64_t *r
 	return send_reply(c->fd, status, r, NULL, 0);
 }
 
-void wait_change(void)
-{
-	pthread_cond_wait(&emulator.changed, &emulator.lock);
-}
-
 enum emu_status context_status(const struct context *context)
 {
 	return context->error ? context->error : context->device->error;
 }
 
-struct device *device_at(uint64_t index)
+struct device *device_at(const struct connection *c, uint64_t ordinal)
 {
-	return index < emulator.n_devices ? &emulator.devices[index] : NULL;
+	if (!c->process)
+		return ordinal < emulator.n_devices ? &emulator.devices[ordinal] : NULL;
+	return ordinal < c->process->n_visible ? &emulator.devices[c->process->visible[ordinal]]
+	                                       : NULL;
+}
+
+uint64_t ordinal_of(const struct connection *c, const struct device *device)
+{
+	for (uint32_t i = 0; i < c->process->n_visible; i++)
+		if (c->process->visible[i] == device->index)
+			return i;
+	return UINT32_MAX; /* memory that another process has opened for it */
+}
+
+/* A word of CUDA_VISIBLE_DEVICES: an index, or the beginning of a UUID; -1 for neither. */
+static int device_named(const char *word, size_t length)
+{
+	char *end;
+	unsigned long index = strtoul(word, &end, 10);
+
+	if (length && end == word + length && index < emulator.n_devices)
+		return (int)index;
+	for (uint32_t i = 0; i < emulator.n_devices && length > 4; i++)
+		if (!strncmp(emulator.devices[i].info.uuid, word, length))
+			return (int)i;
+	return -1;
+}
+
+/* What follows a word that names no device is ignored, and a device named twice hides all. */
+void see_devices(struct process *process, const char *list)
+{
+	bool seen[EMU_MAX_DEVICES] = {0};
+
+	process->n_visible = 0;
+	for (uint32_t i = 0; !list && i < emulator.n_devices; i++)
+		process->visible[process->n_visible++] = i;
+	while (list && *list) {
+		size_t length = strcspn(list, ",");
+		int index = device_named(list, length);
+
+		if (index < 0)
+			return;
+		if (seen[index]) {
+			process->n_visible = 0;
+			return;
+		}
+		seen[index] = true;
+		process->visible[process->n_visible++] = (uint32_t)index;
+		list += length + (list[length] == ',');
+	}
+}
+
+static void break_contexts(const struct device *device, enum emu_status error)
+{
+	for (struct process *p = emulator.processes; p; p = p->next)
+		for (struct context *x = p->contexts; x; x = x->next)
+			if (x->device == device && !x->error)
+				x->error = error;
+}
+
+static enum emu_status inject(struct device *device, uint64_t fault)
+{
+	switch (fault) {
+	case EMU_FAULT_LOST:
+		device->error = EMU_LOST;
+		break_contexts(device, EMU_LOST);
+		break;
+	case EMU_FAULT_OOM_ONCE:
+		device->oom_once = true;
+		break;
+	case EMU_FAULT_ECC:
+		break_contexts(device, EMU_ECC);
+		break;
+	case EMU_FAULT_REPAIRED:
+		device->error = EMU_OK;
+		break;
+	default:
+		return EMU_INVALID;
+	}
+	changed();
+	return EMU_OK;
 }
 
 /* Requests about a device, also of monitors. */
 static bool serve_device(struct connection *c, const struct emu_request *q)
 {
-	struct device *device = device_at(q->arg[0]);
+	struct device *device = device_at(c, q->arg[0]);
 	uint64_t r[5] = {0};
 
 	if (!device)
@@ -50,25 +125,14 @@ static bool serve_device(struct connection *c, const struct emu_request *q)
 		r[3] = device->out_bytes;
 		return reply(c, EMU_OK, r);
 	default: /* EMU_INJECT */
-		if (q->arg[1] == EMU_FAULT_LOST)
-			device->error = EMU_LOST;
-		else if (q->arg[1] == EMU_FAULT_OOM_ONCE)
-			device->oom_once = true;
-		else
-			return reply(c, EMU_INVALID, NULL);
-		for (struct process *p = emulator.processes; p; p = p->next)
-			for (struct context *x = p->contexts; x; x = x->next)
-				if (x->device == device && device->error && !x->error)
-					x->error = EMU_LOST;
-		pthread_cond_broadcast(&emulator.changed);
-		return reply(c, EMU_OK, NULL);
+		return reply(c, inject(device, q->arg[1]), NULL);
 	}
 }
 
 static bool serve_processes(struct connection *c, const struct emu_request *q)
 {
 	struct emu_process_info list[256] = {0};
-	struct device *device = device_at(q->arg[0]);
+	struct device *device = device_at(c, q->arg[0]);
 	uint64_t n = 0;
 
 	if (!device || device->error)
@@ -97,7 +161,7 @@ static bool serve_stats(struct connection *c)
 
 static bool create_context(struct connection *c, const struct emu_request *q)
 {
-	struct device *device = device_at(q->arg[0]);
+	struct device *device = device_at(c, q->arg[0]);
 	struct context *whole = q->arg[2] ? context_find(c->process, q->arg[2]) : NULL;
 	struct context *context = NULL;
 	enum emu_status status = EMU_INVALID;
@@ -127,7 +191,7 @@ static enum emu_status wait_one(struct process *process, uint64_t id)
 	uint64_t seq = context ? context->last_seq : 0;
 
 	while (context && !context_idle(context, seq) && !process->dead) {
-		wait_change();
+		wait_change(process);
 		context = context_find(process, id);
 	}
 	return context ? context_status(context) : EMU_INVALID;
@@ -197,7 +261,7 @@ static bool serve_stream(struct connection *c, const struct emu_request *q)
 		             NULL);
 	}
 	while (stream && !stream_idle(stream, seq) && !c->process->dead) {
-		wait_change();
+		wait_change(c->process);
 		stream = stream_find(c->process, q->arg[0]);
 	}
 	pools_synchronized(c->process);
@@ -223,7 +287,7 @@ static bool serve_event(struct connection *c, const struct emu_request *q)
 	}
 	while (q->op == EMU_EVENT_SYNC && event && event->completed < generation &&
 	       !c->process->dead) {
-		wait_change();
+		wait_change(c->process);
 		event = event_find(c->process, q->arg[0]);
 	}
 	if (!event)
@@ -267,7 +331,7 @@ static bool serve_read(struct connection *c, const struct emu_request *q)
 	op->finished = &finished;
 	op_submit(stream, op);
 	while (!finished)
-		wait_change();
+		wait_change(c->process);
 	context = context_find(c->process, id);
 	status = context ? context_status(context) : EMU_INVALID;
 	sent = send_reply(c->fd, status, NULL, data, status ? 0 : q->arg[2]);
@@ -284,11 +348,11 @@ static bool serve_async(struct connection *c, const struct emu_request *q, uint8
 	struct op *op;
 
 	while (stream && stream->length >= QUEUE_LIMIT && !c->process->dead) {
-		wait_change();
+		wait_change(c->process);
 		stream = stream_find(c->process, q->arg[0]);
 	}
 	c->process->received++;
-	pthread_cond_broadcast(&emulator.changed);
+	pthread_cond_broadcast(&c->process->changed);
 	if (with_host && q->arg[2] < EMU_MAX_PAYLOAD)
 		payload = malloc(q->arg[2] + 1);
 	if (!stream || c->process->dead || (q->op == EMU_WRITE && q->payload != q->arg[2]) ||
@@ -337,7 +401,7 @@ bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
 		/* The n-th asynchronous request of a process is served n-th, whichever thread sent
 		 * it. */
 		while (c->process->received < q->sent && !c->process->dead)
-			wait_change();
+			wait_change(c->process);
 		return serve_async(c, q, payload);
 	}
 	free(payload);
@@ -357,7 +421,7 @@ bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
 	if (!c->process)
 		return false;
 	while (c->process->received < q->sent && !c->process->dead)
-		wait_change();
+		wait_change(c->process);
 	for (size_t i = 0; i < sizeof(served) / sizeof(served[0]); i++)
 		if (q->op >= served[i].first && q->op <= served[i].last)
 			return served[i].by(c, q);

@@ -4,7 +4,7 @@
 /* Requests about a device. */
 static bool with_device(struct connection *c, const struct emu_request *q)
 {
-	struct device *device = device_at(q->arg[0]);
+	struct device *device = device_at(c, q->arg[0]);
 	struct alloc *alloc = NULL;
 	enum emu_status status;
 	uint64_t *values;
@@ -18,7 +18,7 @@ static bool with_device(struct connection *c, const struct emu_request *q)
 		return reply(c, status, (uint64_t[5]){alloc ? alloc->base : 0});
 	case EMU_GRAPH_TRIM:
 		graph_trim(c->process, device);
-		pthread_cond_broadcast(&emulator.changed);
+		changed();
 		return reply(c, EMU_OK, NULL);
 	case EMU_GRAPH_GET:
 		if (q->arg[1] >= EMU_GRAPH_VALUES)

@@ -47,7 +47,7 @@ static bool close_memory(struct connection *c, const struct emu_request *q)
 		return reply(c, EMU_INVALID, NULL);
 	if (!--mapping->opened)
 		mapping_remove(c->process, mapping);
-	pthread_cond_broadcast(&emulator.changed);
+	changed();
 	return reply(c, EMU_OK, NULL);
 }
 

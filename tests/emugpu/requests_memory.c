@@ -32,7 +32,7 @@ static bool release(struct connection *c, const struct emu_request *q)
 	else
 		alloc_free(alloc);
 	pools_synchronized(c->process);
-	pthread_cond_broadcast(&emulator.changed);
+	changed();
 	return reply(c, status, NULL);
 }
 
@@ -47,7 +47,7 @@ static bool tell_range(struct connection *c, const struct emu_request *q)
 	r[1] = range.size;
 	r[2] = range.mapping && range.mapping->context ? EMU_IMPORTED : range.alloc->kind;
 	r[3] = range.alloc->context ? range.alloc->context->id : 0;
-	r[4] = range.alloc->device->index;
+	r[4] = ordinal_of(c, range.alloc->device);
 	return reply(c, EMU_OK, r);
 }
 
@@ -81,7 +81,7 @@ bool serve_memory(struct connection *c, const struct emu_request *q)
 		return check(c, q);
 	default: /* EMU_HOST_IDLE */
 		while (!host_idle(c->process, q->arg[0], q->arg[1]) && !c->process->dead)
-			wait_change();
+			wait_change(c->process);
 		return reply(c, EMU_OK, NULL);
 	}
 }

@@ -3,7 +3,7 @@
 
 static bool create(struct connection *c, const struct emu_request *q)
 {
-	struct device *device = device_at(q->arg[0]);
+	struct device *device = device_at(c, q->arg[0]);
 	struct pool *pool = device ? pool_create(c->process, device, q->arg[1]) : NULL;
 
 	return reply(c, pool ? EMU_OK : EMU_INVALID, (uint64_t[5]){pool ? pool->id : 0});
@@ -60,6 +60,6 @@ bool serve_pool(struct connection *c, const struct emu_request *q)
 			return reply(c, EMU_INVALID, NULL);
 		return reply(c, EMU_OK, (uint64_t[5]){pool->value[q->arg[1]]});
 	}
-	pthread_cond_broadcast(&emulator.changed);
+	changed();
 	return reply(c, EMU_OK, NULL);
 }

@@ -3,7 +3,7 @@
 
 static bool create(struct connection *c, const struct emu_request *q)
 {
-	struct device *device = device_at(q->arg[0]);
+	struct device *device = device_at(c, q->arg[0]);
 	struct alloc *alloc = NULL;
 	enum emu_status status = device ? device->error : EMU_INVALID;
 
@@ -21,7 +21,7 @@ static bool release(struct connection *c, const struct emu_request *q)
 	/* Its last handle is gone, but it is found again through its mappings. */
 	if (!--alloc->holders && !alloc->mappings)
 		alloc_free(alloc);
-	pthread_cond_broadcast(&emulator.changed);
+	changed();
 	return reply(c, EMU_OK, NULL);
 }
 
@@ -39,10 +39,12 @@ static bool unmap(struct connection *c, const struct emu_request *q)
 {
 	enum emu_status status;
 
+	c->process->watchers++;
 	while ((status = vmm_unmap(c->process, q->arg[0], q->arg[1])) == EMU_NOT_READY &&
 	       !c->process->dead)
-		wait_change();
-	pthread_cond_broadcast(&emulator.changed);
+		wait_change(c->process);
+	c->process->watchers--;
+	changed();
 	return reply(c, status, NULL);
 }
 
@@ -52,9 +54,9 @@ static bool tell_access(struct connection *c, const struct emu_request *q)
 
 	if (!range_at(c->process, q->arg[0], &range) || range.alloc->kind != EMU_PHYSICAL)
 		return reply(c, EMU_INVALID, NULL);
-	return reply(
-	    c, EMU_OK,
-	    (uint64_t[5]){range.alloc->device->index == q->arg[1] ? range.access : ACCESS_NONE});
+	return reply(c, EMU_OK,
+	             (uint64_t[5]){ordinal_of(c, range.alloc->device) == q->arg[1] ? range.access
+	                                                                           : ACCESS_NONE});
 }
 
 /* Requests about a handle. */
@@ -65,7 +67,7 @@ static bool with_handle(struct connection *c, const struct emu_request *q, uint6
 	if (!alloc)
 		return reply(c, EMU_INVALID, NULL);
 	if (q->op == EMU_VMM_DEVICE)
-		return reply(c, EMU_OK, (uint64_t[5]){alloc->device->index});
+		return reply(c, EMU_OK, (uint64_t[5]){ordinal_of(c, alloc->device)});
 	return reply(c, vmm_map(c->process, q->arg[0], q->arg[1], alloc, q->arg[3]), NULL);
 }
 
@@ -93,7 +95,7 @@ bool serve_vmm(struct connection *c, const struct emu_request *q)
 		return unmap(c, q);
 	case EMU_VMM_PROTECT:
 		return reply(c,
-		             vmm_protect(c->process, q->arg[0], q->arg[1], device_at(q->arg[2]),
+		             vmm_protect(c->process, q->arg[0], q->arg[1], device_at(c, q->arg[2]),
 		                         (unsigned)q->arg[3]),
 		             NULL);
 	default: /* EMU_VMM_ACCESS */

@@ -20,8 +20,10 @@ bool send_reply(int fd, enum emu_status status, const uint64_t *r, const void *p
 /* requests.c: serve one request; false ends the connection. The lock is held. */
 bool serve(struct connection *connection, const struct emu_request *request, uint8_t *payload);
 bool reply(const struct connection *c, enum emu_status status, const uint64_t *r);
-void wait_change(void); /* gives the lock up until something has changed */
-struct device *device_at(uint64_t index);
+/* Devices as the peer counts them: CUDA_VISIBLE_DEVICES hides some from processes. */
+struct device *device_at(const struct connection *c, uint64_t ordinal);
+uint64_t ordinal_of(const struct connection *c, const struct device *device);
+void see_devices(struct process *process, const char *list); /* NULL: all */
 
 enum emu_status wait_context(struct process *process, uint64_t id); /* until it is idle */
 

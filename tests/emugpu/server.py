@@ -90,7 +90,8 @@ class EmulatedGpu:
         return answer
 
     def fail(self, device: int, fault: str) -> None:
-        """Inject a fault: "lost" (stays until the server ends) or "oom" (the next allocation)."""
+        """Inject a fault: "lost" (off the bus, until "repaired"), "ecc" (breaks what runs there
+        now) or "oom" (of the next allocation)."""
         self._control("fail", str(device), fault)
 
     def trace(self) -> list[tuple[int, int, int, int]]:
