@@ -28,10 +28,30 @@ def config_text(run_dir: Path, state_dir: Path, extra: str = "") -> str:
     )
 
 
-class Leased:
-    """The daemon under a prefix. run_dir: short, for the sockets. env: its environment."""
+def listening(path: Path, mode: int) -> socket.socket:
+    """A socket as systemd would make it of a unit's ListenSequentialPacket=."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made.bind(str(path))
+    path.chmod(mode)
+    made.listen(512)
+    return made
 
-    def __init__(self, prefix: Path, run_dir: Path, env: Mapping[str, str], extra: str = ""):
+
+class Leased:
+    """The daemon under a prefix. run_dir: short, for the sockets. env: its environment.
+
+    activated: the sockets are ours, as they are systemd's where its units are used:
+    whoever comes while the daemon is down waits in their backlogs.
+    """
+
+    def __init__(
+        self,
+        prefix: Path,
+        run_dir: Path,
+        env: Mapping[str, str],
+        extra: str = "",
+        activated: bool = False,
+    ):
         self.prefix = prefix
         self.run_dir = run_dir
         self.env = dict(env)
@@ -41,6 +61,10 @@ class Leased:
         prefix.mkdir(parents=True, exist_ok=True)
         run_dir.mkdir(parents=True, exist_ok=True)
         self.config.write_text(config_text(run_dir, prefix / "state", extra))
+        self.sockets: dict[str, socket.socket] = {}
+        if activated:
+            modes = {"tenant": 0o666, "admin": 0o600}
+            self.sockets = {n: listening(run_dir / f"{n}.sock", modes[n]) for n in modes}
 
     @property
     def admin_socket(self) -> Path:
@@ -52,6 +76,8 @@ class Leased:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        for held in self.sockets.values():
+            held.close()
 
     def start(self) -> None:
         """Start it and return when it has told its service manager (us) that it is ready."""
@@ -61,12 +87,20 @@ class Leased:
             notify.bind(str(path))
             self.daemon = Daemon.start(
                 "gpu-leased",
-                [sys.executable, "-m", "leased.daemon", "--config", str(self.config)],
+                self._command(),
                 self.log,
                 self.env | {"NOTIFY_SOCKET": str(path), "PYTHONUNBUFFERED": "1"},
+                [held.fileno() for held in self.sockets.values()],
             )
             self._await_ready(notify)
         path.unlink(missing_ok=True)
+
+    def _command(self) -> list[str]:
+        command = [sys.executable, "-m", "leased.daemon", "--config", str(self.config)]
+        if not self.sockets:
+            return command
+        given = [f"{held.fileno()}={name}" for name, held in self.sockets.items()]
+        return [sys.executable, "-m", "tests.slurm.activate", *given, "--", *command]
 
     def _await_ready(self, notify: socket.socket) -> None:
         assert self.daemon is not None

@@ -46,7 +46,12 @@ class Daemon:
 
     @classmethod
     def start(
-        cls, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
+        cls,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
     ) -> Daemon:
         """Start it in a session of its own, so that a Ctrl-C reaches us first."""
         with log.open("ab") as out:
@@ -57,6 +62,7 @@ class Daemon:
                 stderr=out,
                 env=dict(env) if env is not None else None,
                 start_new_session=True,
+                pass_fds=pass_fds,
             )
         return cls(name, process, log)
 

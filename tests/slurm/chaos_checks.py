@@ -1,0 +1,180 @@
+"""What must hold after the chaos: each check gives its complaints, none when all is well."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from leased.accounting import MARK, parse_comment
+from tests.emugpu.server import EmulatedGpu
+from tests.slurm.chaos import Storm, processes
+from tests.slurm.chaos_jobs import Run
+from tests.slurm.cluster import PrivateSlurm
+from tests.slurm.leased import Leased
+
+MIB = 1 << 20
+ROUNDING_S = 0.001  # of each figure in the comment
+# Slurm gives whole seconds; a tenant also lives from before its first process to the epilog.
+AROUND_S = 3.0
+# The daemon's peak is of what clients told: once after an allocation, again to the next daemon.
+# A job that ends before a new daemon heard of it has only what was stored, up to a second old.
+HEARD_S = 4.0
+GROWTH_BYTES = 24 * MIB
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What the daemon has of its node."""
+
+    descriptors: int
+    resident: int
+    threads: int
+
+    @classmethod
+    def of(cls, leased: Leased) -> Footprint:
+        assert leased.daemon is not None
+        proc = Path("/proc") / str(leased.daemon.process.pid)
+        pages = int((proc / "statm").read_text().split()[1])
+        return cls(
+            len(list((proc / "fd").iterdir())),
+            pages * os.sysconf("SC_PAGE_SIZE"),
+            len(list((proc / "task").iterdir())),
+        )
+
+
+def comments(slurm: PrivateSlurm, runs: list[Run]) -> dict[int, str]:
+    """AdminComment of each job, from sacct."""
+    listed = ",".join(str(run.job_id) for run in runs)
+    lines = slurm.run("sacct", "-X", "-n", "-P", "-j", listed, "-o", "JobID,AdminComment").stdout
+    rows = (line.partition("|") for line in lines.splitlines())
+    return {int(job): text for job, _, text in rows}
+
+
+def usage_of(text: str) -> dict[str, dict[str, Any]]:
+    return dict(parse_comment(text).get("gpus", {})) if MARK in text else {}
+
+
+def check_job(run: Run, state: str) -> list[str]:
+    """The state that Slurm shows and what the ranks found in their memory."""
+    name, reports = run.spec.name, run.reports()
+    said = [f"{name}: {rank} has wrong data: {r}" for rank, r in reports.items() if wrong(r)]
+    if run.hurt:
+        return said
+    if state != "COMPLETED":
+        said.append(f"{name}: {state} ({run.spec.share}, {run.touched}): {run.log()[-800:]}")
+    missing = set(run.spec.rank_names()) - set(reports)
+    if missing and state == "COMPLETED":
+        said.append(f"{name}: COMPLETED, but nothing of {sorted(missing)}")
+    return said
+
+
+def wrong(report: dict[str, Any]) -> bool:
+    """Whether a rank that came to its end found wrong data."""
+    return "error" not in report and report["right"] != report["checks"]
+
+
+def check_usage(run: Run, used: dict[str, dict[str, Any]], elapsed_s: float) -> list[str]:
+    """One job's figures by themselves."""
+    name, said = run.spec.name, []
+    if len(used) != 1:
+        return [f"{name}: usage of {len(used)} devices in sacct, wanted 1"]
+    (figures,) = used.values()
+    said += [f"{name}: {key} is {n}" for key, n in figures.items() if n < 0]
+    busy = figures["lease_s"] + figures["wait_s"]
+    if busy > elapsed_s + AROUND_S:
+        said.append(f"{name}: lease and wait of {busy} s in {elapsed_s:.1f} s: {figures}")
+    if figures["shared_s"] > elapsed_s + AROUND_S:
+        said.append(f"{name}: shared_s is {figures['shared_s']}, it ran {elapsed_s:.1f} s")
+    if not run.hurt and figures["lease_s"] == 0:
+        said.append(f"{name}: COMPLETED without a lease: {figures}")
+    return said
+
+
+def heard(run: Run, down: list[tuple[float, float]]) -> bool:
+    """Whether a daemon must have known the job's largest memory when the job ended."""
+    ends = [r["finished_at"] for r in run.reports().values()]
+    if run.hurt or len(ends) < len(run.spec.rank_names()):
+        return False
+    # All ranks of one start allocate at about the same time; it is the sum that counts.
+    first_end = min(ends)
+    return not any(since - HEARD_S < first_end < until + HEARD_S for since, until in down)
+
+
+def check_peaks(
+    runs: list[Run], used: dict[int, dict[str, Any]], down: list[tuple[float, float]]
+) -> list[str]:
+    """Peak memory is at least what the ranks had at once."""
+    said, checked = [], 0
+    for run in runs:
+        for figures in used[run.job_id].values() if heard(run, down) else ():
+            checked += 1
+            least = run.spec.bytes if run.spec.kind == "steps" else run.spec.total_bytes
+            if figures["peak_bytes"] < least:
+                said.append(f"{run.spec.name}: peak {figures['peak_bytes']}, it had {least}")
+    return said if checked else ["no job's peak could be checked"]
+
+
+def check_sums(used: dict[int, dict[str, dict[str, Any]]], wall_s: float) -> list[str]:
+    """A device is never leased for more than the time there was."""
+    leased: dict[str, float] = defaultdict(float)
+    for by_device in used.values():
+        for uuid, figures in by_device.items():
+            leased[uuid] += figures["lease_s"]
+    most = wall_s + ROUNDING_S * len(used)
+    return [f"{u}: leases of {s:.1f} s in {wall_s:.1f} s" for u, s in leased.items() if s > most]
+
+
+def check_node(slurm: PrivateSlurm) -> list[str]:
+    shown = slurm.run("sinfo", "-h", "-N", "-o", "%n %T %E").stdout.splitlines()
+    return [f"node: {line}" for line in shown if line.split()[1] != "idle"]
+
+
+def check_memory(gpu: EmulatedGpu) -> list[str]:
+    """Nothing of any process is left on a device."""
+    stats = gpu.stats()
+    said = [
+        f"device {d['index']}: {d['memory'] - d['free']} bytes are not free"
+        for d in stats["devices"]
+        if d["free"] != d["memory"]
+    ]
+    return said + [
+        f"the GPU still has process {p['pid']}" for p in stats["processes"] if p["alive"]
+    ]
+
+
+def check_processes(storm: Storm) -> list[str]:
+    """No process of a job and no zombie of ours or the daemon's."""
+    said = [f"process {pid} of {name} is left" for pid, name in processes(storm.out).items()]
+    parents = {os.getpid()} | {d.process.pid for d in storm.slurm.daemons}
+    assert storm.leased.daemon is not None
+    parents.add(storm.leased.daemon.process.pid)
+    for entry in Path("/proc").iterdir():
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except (OSError, NotADirectoryError):
+            continue
+        if fields[0] == "Z" and int(fields[1]) in parents:
+            said.append(f"zombie {entry.name} of {fields[1]}")
+    return said
+
+
+def check_daemon(leased: Leased, before: Footprint) -> list[str]:
+    """Tenants, registered stepds, descriptors and memory are as when it began."""
+    now, said = Footprint.of(leased), []
+    if now.descriptors > before.descriptors:
+        said.append(f"the daemon has {now.descriptors} descriptors, it had {before.descriptors}")
+    if now.resident > before.resident + GROWTH_BYTES:
+        said.append(f"the daemon has {now.resident >> 20} MiB, it had {before.resident >> 20}")
+    with sqlite3.connect(f"file:{leased.prefix}/state/usage.db?mode=ro", uri=True) as db:
+        stepds = db.execute("SELECT count(*) FROM stepds").fetchone()[0]
+        left = db.execute("SELECT count(*) FROM tenants WHERE written IS NULL").fetchone()[0]
+    db.close()
+    if stepds:
+        said.append(f"the store has {stepds} slurmstepds of jobs that have ended")
+    if left:
+        said.append(f"the store has {left} tenants whose usage Slurm has not")
+    return said

@@ -1,0 +1,126 @@
+"""Forty jobs on eight emulated GPUs under a real Slurm, while everything that may fail does.
+
+The daemon is killed and restarted, jobs' processes are killed, stopped and
+continued, jobs are cancelled. Whatever was not hurt must complete with the right data,
+the accounts must add up, and nothing may be left behind. GPU_LEASE_CHAOS_SEED repeats
+a run as far as processes allow.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from leased.accounting import MARK
+from tests.emugpu.server import EmulatedGpu
+from tests.slurm import chaos_checks as checks
+from tests.slurm.chaos import Storm
+from tests.slurm.chaos_jobs import Run, Spec, draw_all
+from tests.slurm.cluster import PrivateSlurm
+from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
+
+DEVICES = 8
+SHARDS = 4  # of each device: so many jobs are on it at once
+JOBS = 40
+CONFIG = '[limits]\nquantum_min = "50ms"\ndrain = "500ms"\n'
+END_S = 180.0
+
+
+@dataclass
+class Site:
+    """A cluster of one node with eight GPUs."""
+
+    slurm: PrivateSlurm
+    leased: Leased
+    gpu: EmulatedGpu
+    out: Path
+
+    def submit(self, spec: Spec) -> Run:
+        script = self.out / f"{spec.name}.sh"
+        script.write_text(spec.script(self.out))
+        log = self.out / f"{spec.name}.log"
+        job = self.slurm.sbatch(
+            *("--gres=shard:1", f"--gpu-share={spec.share}", "-J", spec.name),
+            *("-o", str(log), str(script)),
+            cwd=self.out,
+        )
+        return Run(spec, job, self.out)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    work = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
+    work.chmod(0o755)
+    (work / "out").mkdir()
+    with EmulatedGpu(work / "gpu", model="emu-h200-tiny", devices=DEVICES) as gpu:
+        slurm = PrivateSlurm(work / "slurm", gpus=DEVICES, shards_per_gpu=SHARDS, env=gpu.env)
+        slurm.plugin_args += [f"admin_socket={work}/run/admin.sock", "tq_min=50ms"]
+        leased = Leased(work / "leased", work / "run", slurm.env, CONFIG, activated=True)
+        with slurm, leased:
+            yield Site(slurm, leased, gpu, work / "out")
+    if not os.environ.get("KEEP"):
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def seed() -> int:
+    given = os.environ.get("GPU_LEASE_CHAOS_SEED")
+    return int(given) if given else random.SystemRandom().randrange(1 << 32)
+
+
+def settled(check: Callable[[], list[str]], timeout: float = 20.0) -> list[str]:
+    """What the check still complains of when its time to come right is over."""
+    try:
+        wait_until("nothing to complain of", lambda: not check(), timeout=timeout, step=0.2)
+    except TimeoutError:
+        return check()
+    return []
+
+
+def verify(site: Site, storm: Storm, began: float, states: dict[int, str]) -> list[str]:
+    """Complaints about everything that must hold at the end."""
+    runs = list(storm.runs.values())
+    wall = time.time() - began
+    wait_until(
+        "sacct to have the usage of every job",
+        lambda: all(MARK in text for text in checks.comments(site.slurm, runs).values()),
+        timeout=60,
+        step=0.5,
+    )
+    texts = checks.comments(site.slurm, runs)
+    used = {run.job_id: checks.usage_of(texts[run.job_id]) for run in runs}
+    said = [line for run in runs for line in checks.check_job(run, states[run.job_id])]
+    said += [line for run in runs for line in checks.check_usage(run, used[run.job_id], wall)]
+    said += checks.check_peaks(runs, used, storm.down)
+    said += checks.check_sums(used, wall)
+    said += settled(lambda: checks.check_node(site.slurm))
+    said += settled(lambda: checks.check_memory(site.gpu))
+    said += settled(lambda: checks.check_processes(storm))
+    return said
+
+
+def test_chaos(site: Site) -> None:
+    number = seed()
+    print(f"\nGPU_LEASE_CHAOS_SEED={number}")
+    rng = random.Random(number)
+    before = checks.Footprint.of(site.leased)
+    began = time.time()
+    runs = {spec.name: site.submit(spec) for spec in draw_all(rng, JOBS, SHARDS)}
+    storm = Storm(site.slurm, site.leased, runs, site.out, rng)
+    try:
+        storm.rage()
+        storm.calm()
+        states = storm.wait_for_end(END_S)
+        said = verify(site, storm, began, states)
+        said += settled(lambda: checks.check_daemon(site.leased, before))
+    finally:
+        print("\n".join(storm.said))
+    assert not said, f"seed {number}:\n" + "\n".join(said)
