@@ -114,17 +114,25 @@ class Strays:
         self.leave(device, suspects if recent else None)
         actions: list[Action] = []
         for pid, size in suspects.items():
+            ripe = self.is_ripe(now, device, pid)
             sighting = self.seen.setdefault((device, pid), Sighting(now))
             sighting.polls += 1
             sighting.bytes = size
             sighting.elsewhere = pid in clients
-            if sighting.polls < CONFIRM_POLLS or now - sighting.since < CONFIRM_NS:
+            if not ripe:
                 continue
             if sighting.process is None:
                 self._confirm(now, device, pid, who, actions)
             else:
                 self._end(now, device, pid, who, actions)
         return actions
+
+    def is_ripe(self, now: int, device: str, pid: int) -> bool:
+        """Whether the next look at the device will ask who this is."""
+        known = self.seen.get((device, pid))
+        if known is None or now - self.looked.get(device, now) >= GAP_NS:
+            return False
+        return known.polls + 1 >= CONFIRM_POLLS and now - known.since >= CONFIRM_NS
 
     def leave(self, device: str, stay: Mapping[int, int] | None = None) -> None:
         """Forget who is on the device no more; without `stay` everybody."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import pwd
 import re
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +21,7 @@ from leased.strays import End, Found, Policy, Process, Strays
 
 log = logging.getLogger("gpu-leased")
 
+ASK_S = 5.0
 COMMANDS = 8  # of Slurm's that may run at once; what does not get its turn comes again
 NVIDIA = "/dev/nvidia"
 
@@ -83,6 +86,7 @@ class Watch:
         self.strays = Strays()
         self.real_gpu = Path("/dev/nvidiactl").exists()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.thread: threading.Thread | None = None
         self.configure(settings)
 
     def configure(self, settings: Config) -> None:
@@ -91,25 +95,62 @@ class Watch:
         chosen = settings.strays
         self.strays.policy = Policy(chosen.action, chosen.grace_ns, uids(chosen.allow))
 
-    def look(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
+    async def look(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
         """One poll of a device: bytes by pid, as NVML says."""
         if not self.leases.tenants_of(gpu.uuid):
             self.strays.leave(gpu.uuid)  # nobody shares it: whoever is there may be
             return
-        clients: dict[int, bool] = {}
-        for tenant in self.leases.tenants.values():
-            for client in tenant.clients:
-                leases_it = gpu.uuid in tenant.gang
-                clients[client.pid] = leases_it or clients.get(client.pid, False)
         now = time.monotonic_ns()
-        for action in self.strays.look(now, gpu.uuid, processes, clients, self._who):
+        clients = self._clients(gpu)
+        suspects = [pid for pid in processes if not clients.get(pid)]
+        ripe = [pid for pid in suspects if self.strays.is_ripe(now, gpu.uuid, pid)]
+        known = await self._describe(ripe) if ripe else {}
+        if known is None:
+            return
+        clients = self._clients(gpu)  # some may have said HELLO meanwhile
+        for action in self.strays.look(now, gpu.uuid, processes, clients, known.get):
             if isinstance(action, Found):
                 self._name(gpu, action)
             else:
                 self._end(action)
 
-    def _who(self, pid: int) -> Process | None:
-        return describe(pid, self.stepds, self.library, self.real_gpu)
+    def _clients(self, gpu: Gpu) -> dict[int, bool]:
+        """Pids of connected processes; True where their job leases the device."""
+        clients: dict[int, bool] = {}
+        for tenant in self.leases.tenants.values():
+            leases_it = gpu.uuid in tenant.gang
+            for client in tenant.clients:
+                clients[client.pid] = leases_it or clients.get(client.pid, False)
+        return clients
+
+    async def _describe(self, pids: list[int]) -> dict[int, Process | None] | None:
+        """Who these are; None: the kernel does not say in time.
+
+        To read a process' maps may wait for the process itself: so in a thread,
+        and in no more than one.
+        """
+        if self.thread is not None and self.thread.is_alive():
+            return None
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[dict[int, Process | None]] = loop.create_future()
+        stepds, library, real_gpu = dict(self.stepds), self.library, self.real_gpu
+
+        def tell(found: dict[int, Process | None]) -> None:
+            if not answer.done():
+                answer.set_result(found)
+
+        def ask() -> None:
+            found = {pid: describe(pid, stepds, library, real_gpu) for pid in pids}
+            with contextlib.suppress(RuntimeError):  # the daemon has ended
+                loop.call_soon_threadsafe(tell, found)
+
+        self.thread = threading.Thread(target=ask, name="watch", daemon=True)
+        self.thread.start()
+        try:
+            return await asyncio.wait_for(answer, ASK_S)
+        except TimeoutError:
+            log.error("/proc does not say who %s are; no look for strays until it does", pids)
+            return None
 
     def _name(self, gpu: Gpu, found: Found) -> None:
         process, step = found.process, found.process.step

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leased import config
+from leased import config, watch
 from leased.ctl import ask
+from leased.devices import Gpu
 from leased.errors import Refused
 from leased.identity import ProcessId, Step, process_id
+from leased.leases import Leases, Tenant
+from leased.slurm import Slurm
 from leased.strays import (
     AGAIN_NS,
     CONFIRM_NS,
@@ -265,6 +272,39 @@ def test_a_pid_that_has_no_gpu_open_is_not_the_one_that_nvml_means(proc: Path) -
     assert describe(7, {}, "libgpulease.so", True, proc) is None
     (proc / "7" / "fd" / "3").symlink_to("/dev/nvidia-uvm")
     assert describe(7, {}, "libgpulease.so", True, proc) is not None
+
+
+def test_a_process_that_the_kernel_cannot_describe_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, may_answer = [], threading.Event()
+
+    def stuck(pid: int, *_: object) -> Process | None:
+        asked.append(pid)
+        may_answer.wait(60)
+        return STRAY
+
+    monkeypatch.setattr(watch, "describe", stuck)
+    monkeypatch.setattr(watch, "ASK_S", 0.01)
+    monkeypatch.setattr(time, "monotonic_ns", itertools.count(0, S).__next__)
+    gpu = Gpu(0, "GPU-0", "fake", 1 << 30, 1 << 30)
+    leases = Leases([gpu], time.monotonic_ns)
+    leases.open(Tenant(7, 0, "", "on", S, False, {"GPU-0": 1 << 30}))
+    looks = watch.Watch(leases, {}, Slurm({}), config.Config())
+    looks.strays.policy = Policy("count")
+
+    async def poll(times: int) -> None:
+        for _ in range(times):
+            await looks.look(gpu, {10: 1 << 20})
+
+    asyncio.run(poll(10))
+    assert asked == [10], "not again while it has not answered"
+    may_answer.set()
+    assert looks.thread is not None
+    looks.thread.join(60)
+    monkeypatch.setattr(watch, "ASK_S", 60)
+    asyncio.run(poll(10))
+    assert looks.strays.counts == {7: 1}
 
 
 def test_what_scancel_is_told() -> None:
