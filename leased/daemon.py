@@ -261,6 +261,7 @@ class Daemon:
             await asyncio.sleep(MEASURE_S)
             for gpu in self.gpus:
                 if not self.leases.tenants_of(gpu.uuid):
+                    await self.watch.look(gpu, {})
                     continue
                 try:
                     processes = await asyncio.to_thread(devices.processes, gpu.uuid)
@@ -268,7 +269,7 @@ class Daemon:
                     log.warning("GPU %d: %s", gpu.index, fault)
                     continue
                 self.leases.measured(gpu, processes)
-                self.watch.look(gpu, processes)
+                await self.watch.look(gpu, processes)
 
     def _save(self) -> None:
         self.store.save(self.leases.usage(), self.leases.arbiter.epoch)
