@@ -20,8 +20,10 @@ ADMIN_IDLE_S = 60.0
 RETRY_S = 1.0  # out of descriptors: so long until the next try
 
 SHARE = 0.2  # of one processor, for all processes of one user together
-BURST_S = 0.1
-USERS = 4096  # budgets that are kept; full ones are forgotten beyond
+BURST_S = 0.05
+LINES_BURST = 20.0  # lines of the journal about one user's processes
+LINES_PER_S = 1.0
+USERS = 4096  # whose budgets are kept; full ones are forgotten beyond
 
 BYTES_MOST = 1 << 44  # that a process may say it has on a device; sums stay far below 63 bits
 
@@ -50,22 +52,27 @@ def measured(message: Released) -> Released:
 
 @dataclass
 class Budget:
-    """Processor seconds that serving one user may take: SHARE of the time, BURST_S at once."""
+    """What one user may still take of something that comes back: most at once, per_s of it."""
 
+    most: float
+    per_s: float
     at: float
-    credit: float = BURST_S
+    credit: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.credit = self.most
 
     def refill(self, now: float) -> None:
-        self.credit = min(BURST_S, self.credit + max(0.0, now - self.at) * SHARE)
+        self.credit = min(self.most, self.credit + max(0.0, now - self.at) * self.per_s)
         self.at = now
 
     def wait_s(self, now: float) -> float:
         """Seconds until there is credit again; 0: there is."""
         self.refill(now)
-        return 0.0 if self.credit > 0 else -self.credit / SHARE + 0.001
+        return 0.0 if self.credit > 0 else -self.credit / self.per_s + 0.001
 
-    def spend(self, seconds: float) -> None:
-        self.credit -= seconds
+    def spend(self, amount: float) -> None:
+        self.credit -= amount
 
 
 @dataclass
@@ -73,19 +80,32 @@ class Budgets:
     """By uid. `time` gives seconds of the loop's clock."""
 
     time: Callable[[], float]
+    most: float = BURST_S  # processor seconds, where nothing else is said
+    per_s: float = SHARE
     by_uid: dict[int, Budget] = field(default_factory=dict)
 
-    def of(self, uid: int) -> Budget | None:
-        """The user's budget; None for root."""
-        if uid == 0:
-            return None
+    def of(self, uid: int) -> Budget:
         now = self.time()
         if uid not in self.by_uid and len(self.by_uid) >= USERS:
             self._forget(now)
-        return self.by_uid.setdefault(uid, Budget(now))
+        return self.by_uid.setdefault(uid, Budget(self.most, self.per_s, now))
 
     def _forget(self, now: float) -> None:
         for uid, budget in list(self.by_uid.items()):
             budget.refill(now)
-            if budget.credit >= BURST_S:
+            if budget.credit >= budget.most:
                 del self.by_uid[uid]
+
+
+class Lines:
+    """Which lines about a user's processes go to the journal: not more than it can take."""
+
+    def __init__(self, time: Callable[[], float]):
+        self.budgets = Budgets(time, LINES_BURST, LINES_PER_S)
+
+    def may(self, uid: int) -> bool:
+        budget = self.budgets.of(uid)
+        if budget.wait_s(self.budgets.time()):
+            return False
+        budget.spend(1)
+        return True

@@ -32,6 +32,7 @@ LONGEST_REQUEST = 65_536
 CLIENTS_PER_TENANT = 256
 BURST = 4096  # messages that a client may send at once
 RATE_PER_S = 4096.0  # and how fast it may go on
+NOBODY = -1  # in place of a uid
 STALE_PACKETS = 1024  # of a daemon before this one, thrown away at once
 
 
@@ -71,6 +72,7 @@ class Connection:
         self.open = True
         self.reads = True
         self.budgets: limits.Budgets | None = None
+        self.lines: limits.Lines | None = None
         self.ended: Callable[[Connection], None] = lambda _: None
         self.idle_since: float | None = loop.time()  # None: it may be silent for ever
         sock.setblocking(False)
@@ -85,8 +87,13 @@ class Connection:
         if left > 0:
             self.timer = self.loop.call_later(left, self._expire)
         else:
-            log.info("process %d (uid %d): silent for too long", self.peer.pid, self.peer.uid)
+            self.say("silent for too long")
             self.close()
+
+    def say(self, words: str) -> None:
+        """A line of the journal about this process; a flood of them is cut."""
+        if self.lines is None or self.lines.may(self.peer.uid):
+            log.info("process %d (uid %d) %s", self.peer.pid, self.peer.uid, words)
 
     def send(self, message: bytes) -> None:
         """Send now or never: a peer whose buffer is full is dropped, not waited for."""
@@ -95,7 +102,7 @@ class Connection:
         try:
             self.sock.send(message, socket.MSG_NOSIGNAL)
         except OSError as fault:
-            log.info("client %d is dropped: %s", self.peer.pid, fault)
+            self.say(f"is dropped: {fault}")
             # Not from inside whatever called: its lists must not change under it.
             self.loop.call_soon(self.close)
 
@@ -112,10 +119,10 @@ class Connection:
             self.ended(self)
 
     def _readable(self) -> None:
-        budget = self.budgets.of(self.peer.uid) if self.budgets else None
-        if budget is None:
+        if self.budgets is None or self.peer.uid == 0:
             self._receive()
             return
+        budget = self.budgets.of(self.peer.uid)
         wait = budget.wait_s(self.loop.time())
         if wait:
             self._pause(wait)
@@ -267,7 +274,7 @@ class ClientConnection(Connection):
 
     def refuse(self, code: int, reason: str) -> None:
         """Say why, then end the connection."""
-        log.info("process %d (uid %d) refused: %s", self.peer.pid, self.peer.uid, reason)
+        self.say(f"refused: {reason}")
         self.send(wire.refused(code, reason))
         self.close()
 
@@ -323,6 +330,7 @@ class Listener:
         self.make = make
         self.most = limits.most_connections()
         self.budgets = limits.Budgets(loop.time)
+        self.lines = limits.Lines(loop.time)
         self.connections: set[Connection] = set()
         self.idle: dict[int, dict[Connection, None]] = {}  # by uid, the longest idle first
         self.accepts = False
@@ -356,7 +364,8 @@ class Listener:
         if connection is not None:
             self._make_room(connection)
         if len(self.connections) >= self.most:
-            log.warning("%d connections: no more are accepted until one ends", self.most)
+            if self.lines.may(NOBODY):
+                log.warning("%d connections: no more are accepted until one ends", self.most)
             self._cease()
 
     def take(self, sock: socket.socket) -> Connection | None:
@@ -366,7 +375,7 @@ class Listener:
         except OSError:
             sock.close()  # gone before we could ask who it was
             return None
-        connection.budgets = self.budgets
+        connection.budgets, connection.lines = self.budgets, self.lines
         connection.ended = self._ended
         self.connections.add(connection)
         return connection
@@ -383,7 +392,7 @@ class Listener:
                 del idle[other]
         if len(idle) > connection.IDLE_MOST:
             oldest = min(idle, key=lambda c: c.idle_since or 0.0)
-            log.info("uid %d has more than %d idle connections", uid, connection.IDLE_MOST)
+            oldest.say(f"is dropped: its user has more than {len(idle) - 1} idle connections")
             oldest.close()
 
     def _ended(self, connection: Connection) -> None:

@@ -195,15 +195,27 @@ def test_one_users_flood_takes_its_share_of_time_and_no_more(
     assert 0.7 < served * 0.005 / (10 * limits.SHARE + limits.BURST_S) < 1.2
 
 
+def test_one_users_processes_do_not_fill_the_journal(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "gpu-leased")
+    door = Door()
+    for _ in range(1000):
+        door.say(door.connect(), b"garbage")
+    door.say(door.connect(uid=1001), b"garbage")
+    assert [record.args[1] for record in caplog.records] == [1000] * 20 + [1001]  # type: ignore[index]
+    door.loop.advance(5)
+    caplog.clear()
+    for _ in range(100):
+        door.say(door.connect(), b"garbage")
+    assert len(caplog.records) == 5
+
+
 def test_budgets_of_users_who_are_gone_are_forgotten() -> None:
     now = [0.0]
     budgets = limits.Budgets(lambda: now[0])
-    assert budgets.of(0) is None
     for uid in range(1, limits.USERS + 1):
-        assert budgets.of(uid) is not None
+        budgets.of(uid)
     now[0] += 10
     busy = budgets.of(7)
-    assert busy is not None
     busy.spend(100)
     assert busy.wait_s(now[0]) > 100
     budgets.of(limits.USERS + 1)
@@ -240,6 +252,49 @@ def test_who_lies_about_the_link_cannot_make_its_lease_last() -> None:
     assert client.held == 0
     device = door.leases.arbiter.devices[UUID]
     assert device.residency.link_bytes_s >= limits.SLOWEST_BYTES_NS * 1e9
+
+
+def hello(epoch: int) -> bytes:
+    return bytes(ffi.buffer(message("gl_hello", lib.GL_HELLO, held_epoch=epoch)))
+
+
+def kinds(sock: FakeSocket) -> list[int]:
+    """What it was told, and its queue is empty then."""
+    told = [wire.check_header(data) for data in sock.outbox]
+    sock.outbox.clear()
+    return told
+
+
+def holders(door: Door) -> list[int]:
+    return [tenant.id for tenant in door.leases.arbiter.holders(UUID)]
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 99, 2**63, 2**64 - 1])
+def test_who_claims_a_lease_that_another_job_has_is_told_to_release_it(epoch: int) -> None:
+    door = Door()
+    holder = door.connect()
+    door.say(holder, HELLO)
+    door.say(holder, REQUEST)
+    assert kinds(holder) == [lib.GL_GRANT]
+    door.tenant = Tenant(8, 1001, "", "on", 10**9, False, {UUID: 100 * GB})
+    door.leases.open(door.tenant)
+    liar = door.connect(uid=1001)
+    door.say(liar, hello(epoch))
+    assert kinds(liar) == [lib.GL_WELCOME, lib.GL_REVOKE]
+    assert kinds(holder) == [], "it is not disturbed"
+    assert holders(door) == [7]
+
+
+@pytest.mark.parametrize("epoch", [2, 2**63, 2**64 - 1])
+def test_a_lease_that_was_never_granted_cannot_be_claimed(epoch: int) -> None:
+    door = Door()
+    liar = door.connect()
+    door.say(liar, hello(epoch))
+    assert kinds(liar) == [lib.GL_WELCOME, lib.GL_REVOKE]
+    assert holders(door) == []
+    # And no epoch of later leases comes from it: they stay within what is stored.
+    door.say(liar, REQUEST)
+    assert door.leases.arbiter.epoch == 2
 
 
 def test_idle_admin_connections_are_closed_and_one_user_has_few() -> None:
