@@ -17,7 +17,7 @@ Rules.
   tenants before it a waiter has its turn after at most k + 1 quanta and drains.
 - lock auto: side by side while the memory of all fits; one at a time from the
   moment it does not, and back when it has fitted for a while that doubles with
-  every change that was undone soon (MOST_CALM_NS at most): it cannot flap.
+  every change that was undone soon: it cannot flap.
 - Who does not release within drain_ns has overrun: the excess comes off its
   next quanta. After as long again its devices go to others beside it, and it
   gets none before it has released.
@@ -56,8 +56,8 @@ from leased.events import (
     RoomChanged,
     Tick,
 )
-from leased.rules import FOREVER, Rules
-from leased.state import Device, Lease, Tenant, Usage
+from leased.rules import Rules
+from leased.state import FOREVER, Device, Lease, Tenant, Usage
 
 __all__ = [
     "Action", "Adopted", "Arbiter", "Closed", "Contend", "Device", "DrainSet", "Event", "Forfeit",
@@ -68,9 +68,6 @@ __all__ = [
 IDLE_FLOOR_NS = 2_000_000
 DRAIN_NS = 10_000_000_000
 LOOK_AHEAD = 32
-FIRST_CALM_NS = 1_000_000_000
-MOST_CALM_NS = 64_000_000_000
-CALM_AGAIN = 16  # side by side for so many times as long, and the next change is a new one
 
 
 class Arbiter(Rules):
@@ -151,7 +148,15 @@ class Arbiter(Rules):
         else:
             device.residency.room = event.bytes
             self._refit(device)
+        if isinstance(event, QuantumSet | ModeSet):
+            self._plan_ends(device)
         self._reconsider(device)
+
+    def _plan_ends(self, device: Device) -> None:
+        for holder in device.holders.values():
+            lease = holder.lease
+            if lease is not None and lease.contended and not lease.revoked:
+                self._plan_end(holder, lease)
 
     def _open(self, event: Opened) -> None:
         unknown = [uuid for uuid in event.gang if uuid not in self.devices]
@@ -317,15 +322,8 @@ class Arbiter(Rules):
                 assert stays.lease is not None
                 stays.lease.since = self.now
                 if not device.fits:
-                    self._note_separation(device)
+                    device.note_separation(self.now)
                 self._revoke(tenant, lease)
-
-    def _note_separation(self, device: Device) -> None:
-        """It was side by side and is not any more: the way back takes longer if that was short."""
-        if device.separated_at is None or device.separated_at < device.fits_since:
-            short = self.now - device.fits_since < CALM_AGAIN * device.calm_ns
-            device.calm_ns = min(2 * device.calm_ns, MOST_CALM_NS) if short else FIRST_CALM_NS
-        device.separated_at = self.now
 
     def _restore(self, released: int) -> None:
         """Who stays when others had to go gets back at the link's speed what they displaced."""
@@ -416,16 +414,18 @@ class Arbiter(Rules):
     def _contend(self, holder: Tenant, cost: int, until: int) -> None:
         lease = holder.lease
         assert lease is not None
-        quantum = self.quantum(holder, cost)
-        paid = min(holder.debt_ns, quantum // 2)
-        holder.debt_ns -= paid
-        lease.contended = True
-        end = min(max(lease.since + quantum - paid, self.now), until)
+        lease.contended, lease.cost_ns, lease.until = True, cost, until
+        lease.paid_ns = min(holder.debt_ns, self.quantum(holder, cost) // 2)
+        holder.debt_ns -= lease.paid_ns
         self._tell(Contend(holder.id, lease.epoch, max(cost, IDLE_FLOOR_NS)))
-        if end <= self.now:
+        self._plan_end(holder, lease)
+        if lease.due is not None and lease.due <= self.now:
             self._revoke(holder, lease)
-        else:
-            self._set_due(holder, lease, end)
+
+    def _plan_end(self, holder: Tenant, lease: Lease) -> None:
+        """A contended lease ends with its quantum, however much of it is over."""
+        end = lease.since + self.quantum(holder, lease.cost_ns) - lease.paid_ns
+        self._set_due(holder, lease, min(max(end, self.now), lease.until))
 
     def _tell(self, contend: Contend) -> None:
         """A holder that is only now granted is told in the same breath."""

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from systemd import daemon as sd
@@ -33,6 +33,7 @@ log = logging.getLogger("gpu-leased")
 
 GRACE_NS = 1_000_000_000  # after a restart: holders come back before anybody is granted
 CHECKPOINT_S = 1.0
+AGAIN_S = 1.0
 MEASURE_S = 0.5
 TUNE_S = 0.25
 GHOSTS_S = 60.0
@@ -137,11 +138,11 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGHUP, self.reload)
-        self._start(self._checkpoint())
-        self._start(self._write_usage())
-        self._start(self._find_ghosts())
-        self._start(self._watch_devices())
-        self._start(self._tune())
+        self._start(self._checkpoint)
+        self._start(self._write_usage)
+        self._start(self._find_ghosts)
+        self._start(self._watch_devices)
+        self._start(self._tune)
         notify(f"READY=1\nSTATUS={len(self.gpus)} GPUs, {len(self.leases.tenants)} tenants")
         log.info(
             "gpu-leased %s: %s", __version__, ", ".join(f"{g.index}: {g.name}" for g in self.gpus)
@@ -194,9 +195,18 @@ class Daemon:
             if not self.unheard and self.may_end_grace:
                 self.leases.run(Rejoined())
 
-    def _start(self, coroutine: object) -> None:
-        task: asyncio.Task[None] = self.loop.create_task(coroutine)  # type: ignore[arg-type]
-        self.tasks.add(task)
+    def _start(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do it for ever. A fault in one piece of work is loud and stops no other."""
+
+        async def forever() -> None:
+            while True:
+                try:
+                    await work()
+                except Exception:
+                    log.exception("a fault in %s; it begins again", work.__name__)
+                    await asyncio.sleep(AGAIN_S)
+
+        self.tasks.add(self.loop.create_task(forever()))
 
     def _stop(self) -> None:
         self._save()
@@ -266,10 +276,23 @@ class Daemon:
                 try:
                     processes = await asyncio.to_thread(devices.processes, gpu.uuid)
                 except Refused as fault:
-                    log.warning("GPU %d: %s", gpu.index, fault)
+                    self._device_fault(gpu, str(fault))
                     continue
+                self._device_fault(gpu, None)
                 self.leases.measured(gpu, processes)
                 await self.watch.look(gpu, processes)
+
+    def _device_fault(self, gpu: devices.Gpu, fault: str | None) -> None:
+        """What NVML says against a device, once."""
+        faults = self.leases.faults
+        if fault is not None and faults.get(gpu.uuid) != fault:
+            log.error("GPU %d (%s): %s", gpu.index, gpu.uuid, fault)
+        elif fault is None and gpu.uuid in faults:
+            log.warning("GPU %d (%s) answers again", gpu.index, gpu.uuid)
+        if fault is None:
+            faults.pop(gpu.uuid, None)
+        else:
+            faults[gpu.uuid] = fault
 
     def _save(self) -> None:
         self.store.save(self.leases.usage(), self.leases.arbiter.epoch)

@@ -80,6 +80,7 @@ class Leases:
         for gpu in gpus:
             if gpu.link_gib_s:
                 self.arbiter.devices[gpu.uuid].residency.link_bytes_s = gpu.link_gib_s * GIB
+        self.faults: dict[str, str] = {}  # by device: what NVML says against it
         self.events: deque[arbiter.Event] = deque()
         self.busy = False
         self.on_deadline: Callable[[], None] = lambda: None

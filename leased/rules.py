@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from leased.residency import Residency
-from leased.state import Device, Meter, Tenant
+from leased.state import FOREVER, Device, Meter, Tenant
 
 HANDOFF_SHARE = 10  # a handoff is at most a tenth of the quantum
 BACKFILL_NS = 20_000_000  # less is not worth a grant
-FOREVER = 1 << 63
 
 
 class Rules:

@@ -121,6 +121,11 @@ def status(
     if answer["store_fault"]:
         parts.append(Text(answer["store_fault"], style="bold red"))
     parts += [Text(line, style="red") for line in _strays(answer)]
+    parts += [
+        Text(f"GPU {d['index']} does not answer: {d['fault']}", style="bold red")
+        for d in answer["devices"]
+        if d["fault"]
+    ]
     parts.append(devices(answer, busy))
     parts += [Text(f"GPU {d['index']} is {d['mode']}: {d['why']}") for d in answer["devices"]]
     parts.append(tenants(answer, shares))

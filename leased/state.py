@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 
 from leased.residency import Residency
 
+FOREVER = 1 << 63
+FIRST_CALM_NS = 1_000_000_000
+MOST_CALM_NS = 64_000_000_000
+CALM_AGAIN = 16  # side by side for so many times as long, and the next change is a new one
+
 
 @dataclass
 class Usage:
@@ -35,6 +40,10 @@ class Lease:
     revoked: bool = False
     overrun_at: int | None = None  # when it should have released
     due: int | None = None
+    # While contended: of the handoff; debt taken off this quantum; whom it must not hold up.
+    cost_ns: int = 0
+    paid_ns: int = 0
+    until: int = FOREVER
 
     @property
     def revoke_at(self) -> int | None:
@@ -121,3 +130,10 @@ class Device:
         if not self.fits:
             return "the tenants' memory fits again; this waits for it to stay so"
         return self.chosen_why or "the tenants' memory fits together"
+
+    def note_separation(self, now: int) -> None:
+        """It was side by side and is not any more: the way back takes longer if that was short."""
+        if self.separated_at is None or self.separated_at < self.fits_since:
+            short = now - self.fits_since < CALM_AGAIN * self.calm_ns
+            self.calm_ns = min(2 * self.calm_ns, MOST_CALM_NS) if short else FIRST_CALM_NS
+        self.separated_at = now

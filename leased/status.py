@@ -93,6 +93,7 @@ class Status:
             "quantum_s": None if device.quantum_ns is None else device.quantum_ns / 1e9,
             "mode": device.mode,
             "why": device.why,
+            "fault": self.leases.faults.get(gpu.uuid),
             "drain": drain if device.drained else None,
             "link_gib_s": round(residency.link_bytes_s / 2**30, 2),
         }

@@ -101,10 +101,11 @@ class Store:
 
     def save(self, usage: Mapping[int, Mapping[str, Usage]], epoch: int) -> None:
         """The usage so far of many tenants, in one transaction, and the highest epoch."""
-        self._epoch = epoch
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._mark(self._put_epoch)
         for job_id, by_device in usage.items():
             self._set_usage(job_id, by_device)
-        self._mark(self._put_epoch)
         self.flush()
 
     def close_tenant(self, job_id: int, usage: Mapping[str, Usage]) -> None:
@@ -140,8 +141,9 @@ class Store:
 
     def _set_usage(self, job_id: int, usage: Mapping[str, Usage]) -> None:
         kept = self._kept.get(job_id)
-        if kept is not None:
-            kept.record = replace(kept.record, usage=dict(usage))
+        # A copy: what the arbiter goes on counting is not what the disk has.
+        if kept is not None and kept.record.usage != usage:
+            kept.record = replace(kept.record, usage={u: replace(had) for u, had in usage.items()})
             self._mark(self._put_usage, job_id)
 
     # -- what it asks -----------------------------------------------------------
@@ -183,6 +185,8 @@ class Store:
 
     def flush(self) -> None:
         """Write what the disk lacks, in one transaction. A fault is kept in `fault`."""
+        if not self._dirty and self.fault is None:
+            return
         try:
             if self._db is None:
                 self._db = database.connect(self.path)

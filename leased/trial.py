@@ -140,9 +140,7 @@ class Trial:
         return {
             tenant: (last[tenant].calls - sample.calls) / (last[tenant].at - sample.at) * 1e9
             for tenant, sample in first.items()
-            if tenant in last
-            and last[tenant].at > sample.at
-            and last[tenant].calls > sample.calls
+            if tenant in last and last[tenant].at > sample.at and last[tenant].calls > sample.calls
         }
 
     def _samples(self) -> Generator[Command | None, Beat, Mapping[int, Sample]]:

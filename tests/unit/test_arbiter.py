@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from leased.arbiter import (
     DRAIN_NS,
-    FIRST_CALM_NS,
     IDLE_FLOOR_NS,
     Action,
     Adopted,
@@ -30,6 +29,7 @@ from leased.arbiter import (
     ModeSet,
     Opened,
     Overrun,
+    QuantumSet,
     Rejoined,
     Released,
     Requested,
@@ -38,6 +38,7 @@ from leased.arbiter import (
     Tick,
 )
 from leased.rules import HANDOFF_SHARE
+from leased.state import FIRST_CALM_NS
 
 GB = 1 << 30
 S = 1_000_000_000
@@ -78,6 +79,17 @@ def test_quantum_ends_only_when_somebody_waits() -> None:
     assert a.next_deadline() == 10 * S
     assert a.handle(Tick(), 10 * S) == [Revoke(1, 1, DRAIN_NS)]
     assert of(Grant, a.handle(Released(1, 1), 10 * S)) == [Grant(2, 2, False, 10 * S, {"d0": 0})]
+
+
+def test_a_quantum_that_the_site_sets_counts_for_leases_that_run() -> None:
+    a = arbiter()
+    opened(a, 1)
+    opened(a, 2)
+    a.handle(Requested(1), 0)
+    a.handle(Requested(2), S)
+    assert a.handle(QuantumSet("d0", 4 * S), 2 * S) == []
+    assert a.next_deadline() == 4 * S
+    assert a.handle(QuantumSet("d0", S), 3 * S) == [Revoke(1, 1, DRAIN_NS)]
 
 
 def test_a_waiter_that_goes_away_ends_the_deadline() -> None:
