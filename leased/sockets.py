@@ -71,6 +71,7 @@ class Connection:
         self.peer: Peer = peer_of(sock)
         self.open = True
         self.reads = True
+        self.dropped = False  # it did not read what it was told; to be closed
         self.budgets: limits.Budgets | None = None
         self.lines: limits.Lines | None = None
         self.ended: Callable[[Connection], None] = lambda _: None
@@ -97,14 +98,33 @@ class Connection:
 
     def send(self, message: bytes) -> None:
         """Send now or never: a peer whose buffer is full is dropped, not waited for."""
-        if not self.open:
+        if not self.open or self.dropped:
             return
         try:
             self.sock.send(message, socket.MSG_NOSIGNAL)
         except OSError as fault:
             self.say(f"is dropped: {fault}")
+            self.dropped = True
             # Not from inside whatever called: its lists must not change under it.
-            self.loop.call_soon(self.close)
+            self.loop.call_soon(self._drop)
+
+    def _drop(self) -> None:
+        self._served(self._drop, self.close)
+
+    def _served(self, again: Callable[[], None], serve: Callable[[], None]) -> None:
+        """Serve within the user's share of time; else `again` is called when there is some."""
+        if self.budgets is None or self.peer.uid == 0:
+            serve()
+            return
+        budget = self.budgets.of(self.peer.uid)
+        wait = budget.wait_s(self.loop.time())
+        if wait:
+            self._pause()
+            self.loop.call_later(wait, again)
+            return
+        began = time.thread_time()
+        serve()
+        budget.spend(time.thread_time() - began)
 
     def close(self) -> None:
         if self.open:
@@ -119,25 +139,15 @@ class Connection:
             self.ended(self)
 
     def _readable(self) -> None:
-        if self.budgets is None or self.peer.uid == 0:
-            self._receive()
-            return
-        budget = self.budgets.of(self.peer.uid)
-        wait = budget.wait_s(self.loop.time())
-        if wait:
-            self._pause(wait)
-            return
-        began = time.thread_time()
-        self._receive()
-        budget.spend(time.thread_time() - began)
+        self._served(self._resume, self._receive)
 
-    def _pause(self, seconds: float) -> None:
-        self.reads = False
-        self.loop.remove_reader(self.sock)
-        self.loop.call_later(seconds, self._resume)
+    def _pause(self) -> None:
+        if self.open and self.reads:
+            self.reads = False
+            self.loop.remove_reader(self.sock)
 
     def _resume(self) -> None:
-        if self.open and not self.reads:
+        if self.open and not self.reads and not self.dropped:
             self.reads = True
             self.loop.add_reader(self.sock, self._readable)
 
