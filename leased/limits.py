@@ -21,6 +21,7 @@ RETRY_S = 1.0  # out of descriptors: so long until the next try
 
 SHARE = 0.2  # of one processor, for all processes of one user together
 BURST_S = 0.05
+HELLO_COST_S = 0.001  # what a new client counts for besides: the service manager keeps it too
 LINES_BURST = 20.0  # lines of the journal about one user's processes
 LINES_PER_S = 1.0
 USERS = 4096  # whose budgets are kept; full ones are forgotten beyond

@@ -263,6 +263,8 @@ class ClientConnection(Connection):
             )
         else:
             self.tenant, self.stale, self.idle_since = tenant, False, None
+            if self.budgets is not None:
+                self.budgets.of(self.peer.uid).spend(limits.HELLO_COST_S)
             bounded = replace(message, memory=limits.clamped(message.memory))
             self.leases.attach(tenant, self, bounded)
             self.on_heard(self)

@@ -241,6 +241,10 @@ class Node:
             self.send(peer, b"")
         for job in list(self.leases.tenants):
             self.leases.close(job)
+        for _ in range(10_000):  # some may have to wait before they are read
+            if not any(peer.sock.inbox for peer in self.peers):
+                break
+            self.pass_time(0.1)
         self.pass_time(100_000)
         self.check()
         if self.listener.connections or self.listener.idle:

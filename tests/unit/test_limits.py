@@ -141,6 +141,7 @@ def test_processes_of_one_job() -> None:
     for _ in range(sockets.CLIENTS_PER_TENANT + 1):
         socks.append(door.connect())
         door.say(socks[-1], HELLO)
+        door.loop.advance(0.01)
     assert refusal(socks[-1]) == "job 7 has 256 processes on the GPU already"
     assert len(door.tenant.clients) == sockets.CLIENTS_PER_TENANT
 
@@ -193,6 +194,20 @@ def test_one_users_flood_takes_its_share_of_time_and_no_more(
     assert all(sock.open for sock in flood), "it is made to wait, no more"
     # 5 ms each: no more than its share of the time, and what may come at once.
     assert 0.7 < served * 0.005 / (10 * limits.SHARE + limits.BURST_S) < 1.2
+
+
+def test_a_process_that_connects_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "thread_time", lambda: 0.0)
+    door = Door()
+    heard = 0
+    for _ in range(1000):  # 1 s
+        sock = door.connect()
+        door.say(sock, HELLO)
+        heard += bool(sock.outbox)
+        door.say(sock, b"")
+        door.loop.advance(0.001)
+    assert heard <= (limits.BURST_S + limits.SHARE) / limits.HELLO_COST_S + 2
+    assert heard > 100
 
 
 def test_one_users_processes_do_not_fill_the_journal(caplog: pytest.LogCaptureFixture) -> None:
