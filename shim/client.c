@@ -19,7 +19,7 @@
 
 #define DEFAULT_SOCKET "/run/gpu-leased/tenant.sock"
 #define BACKOFF_FIRST_MS 50
-#define BACKOFF_LAST_MS 1000
+#define BACKOFF_LAST_MS 500
 #define MS INT64_C(1000000)
 #define IDLE_LOOK_MIN_NS MS
 #define IDLE_LOOK_MAX_NS (5 * MS)

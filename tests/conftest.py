@@ -50,16 +50,21 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def tenant(leased: Leased) -> Iterator[Start]:
-    """Start a Python program as a job: tenant(job_id, options, script, *arguments, env={})."""
+    """Start a Python program as a job: tenant(job, options, script, *arguments, gpus="0,1")."""
     started: list[subprocess.Popen[str]] = []
 
     def start(
-        job: int, options: str, *command: str, env: Mapping[str, str] | None = None
+        job: int,
+        options: str,
+        *command: str,
+        env: Mapping[str, str] | None = None,
+        gpus: str = "0",
     ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "tests.tenant", "--admin", str(leased.admin_socket)),
-                *("--job", str(job), "--options", options, "--", sys.executable, *command),
+                *("--job", str(job), "--options", options, "--gpus", gpus),
+                *("--", sys.executable, *command),
             ],
             cwd=ROOT,
             env=leased.env | dict(env or {}),
