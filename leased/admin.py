@@ -28,6 +28,7 @@ from leased.requests import (
     shown,
 )
 from leased.settings import Settings
+from leased.state import Usage
 from leased.status import Status
 from leased.store import Store, TenantRecord
 
@@ -161,6 +162,9 @@ class Admin:
             self.leases.open(
                 self._tenant(record.job_id, record.uid, record.options, gang), record.usage
             )
+        else:  # none of its GPUs works any more: what it had is all that it will have had
+            had = {uuid: record.usage.get(uuid, Usage()) for uuid in record.gang}
+            self.store.close_tenant(record.job_id, had)
 
     def _visible(self, gpu: Gpu, wanted: options.Options) -> int:
         """Bytes the job sees as the device's total: its cap, never more than what is there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ import pynvml
 from leased.config import AUTO, Config
 from leased.errors import Refused
 from leased.options import parse_amount
+
+log = logging.getLogger("gpu-leased")
 
 # Of a device on which no context has been measured yet; a context of CUDA 13 takes 518 MiB
 # of an H200, and never so large a part of a small device.
@@ -101,16 +104,42 @@ def nvml() -> Iterator[None]:
 
 
 def discover(config: Config) -> list[Gpu]:
-    """All GPUs of the node. Refused: no NVML or no GPU, with what to look at."""
+    """All GPUs of the node that work. Refused: no NVML or no GPU, with what to look at.
+
+    One that is lost (off the bus, say) is left out until the daemon starts again.
+    """
     with nvml():
         pynvml.nvmlInit()  # stays, so that what comes later need not start it again
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        # Slurm counts /dev/nvidia0, /dev/nvidia1, ...: minor numbers, not PCI order.
-        handles.sort(key=pynvml.nvmlDeviceGetMinorNumber)
-        found = [_describe(index, handle, config) for index, handle in enumerate(handles)]
+        count = pynvml.nvmlDeviceGetCount()
+        found = [_describe(index, handle, config) for index, handle in _by_index(count).items()]
     if not found:
-        raise Refused("this node has no NVIDIA GPU", "run gpu-leased on GPU nodes only")
+        raise Refused("this node has no NVIDIA GPU that works", "run gpu-leased on GPU nodes only")
     return found
+
+
+def _by_index(count: int) -> dict[int, Any]:
+    """Handles of those GPUs that work, by Slurm's index.
+
+    Slurm counts /dev/nvidia0, /dev/nvidia1, ...: minor numbers, not PCI order.
+    Refused: some do not work, and the numbers do not tell which.
+    """
+    by_minor: dict[int, Any] = {}
+    for number in range(count):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+            by_minor[pynvml.nvmlDeviceGetMinorNumber(handle)] = handle
+        except pynvml.NVMLError_GpuIsLost:
+            log.error("GPU %d of NVML is lost and is left out: see nvidia-smi, reset it", number)
+    minors = sorted(by_minor)
+    if len(minors) == count:
+        return {index: by_minor[minor] for index, minor in enumerate(minors)}
+    if minors and minors[-1] >= count:
+        raise Refused(
+            f"{count - len(minors)} of {count} GPUs are lost, and the minor numbers of the others "
+            f"({', '.join(map(str, minors))}) do not tell which",
+            "reset them, or drain the node",
+        )
+    return by_minor
 
 
 def _allocatable(handle: Any) -> int:
