@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from leased.ctl import ask
+from tests.emugpu.server import EmulatedGpu
 from tests.slurm.chaos_jobs import MARK, STEPS, Run
 from tests.slurm.cluster import FINISHED, PrivateSlurm
 from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
 
 PROGRAM = b"tests.slurm.chaos_job"
 LOOK_S = 0.1
@@ -68,21 +70,35 @@ class Stopped:
 
 @dataclass
 class Storm:
-    """The blows. down: when the daemon was down, as (from, to) in seconds since the epoch."""
+    """The blows. Times are in seconds since the epoch.
+
+    down: when the daemon was down, as (from, to). failed: by UUID, when a device failed.
+    pids: programs that were seen, and their jobs. forced: indices of devices whose lock was.
+    """
 
     slurm: PrivateSlurm
     leased: Leased
+    gpu: EmulatedGpu
     runs: dict[str, Run]
     out: Path
     rng: random.Random
     stopped: list[Stopped] = field(default_factory=list)
     down: list[tuple[float, float]] = field(default_factory=list)
+    failed: dict[str, float] = field(default_factory=dict)
+    pids: dict[int, str] = field(default_factory=dict)
+    forced: set[int] = field(default_factory=set)
     said: list[str] = field(default_factory=list)
 
     def say(self, text: str) -> None:
         self.said.append(f"{time.strftime('%H:%M:%S')} {self.progress():5.1%} {text}")
 
     # -- looking ------------------------------------------------------------------
+
+    def look_at_programs(self) -> dict[int, str]:
+        """Programs that run now, by pid: the job's name."""
+        found = programs(self.out)
+        self.pids |= found
+        return found
 
     def status(self) -> dict[str, Any]:
         return ask(self.leased.admin_socket, {"op": "status"})
@@ -95,7 +111,7 @@ class Storm:
     def progress(self) -> float:
         """Part of all steps that is done, of the jobs that nothing was done to."""
         whole = [run for run in self.runs.values() if not run.hurt]
-        todo = sum(run.spec.ranks * STEPS for run in whole)
+        todo = sum(len(run.spec.rank_names()) * STEPS for run in whole)
         return min(1.0, sum(run.steps_done() for run in whole) / todo)
 
     def wait_for_progress(self, part: float) -> None:
@@ -107,6 +123,7 @@ class Storm:
             if time.monotonic() - since > STALLED_S:
                 raise TimeoutError(f"no job went on for {STALLED_S:g} s, at {now:.0%}")
             self.continue_stopped()
+            self.look_at_programs()
             time.sleep(LOOK_S)
 
     # -- blows ----------------------------------------------------------------------
@@ -122,10 +139,45 @@ class Storm:
     def rage(self) -> None:
         """All blows, spread over the time that the jobs take."""
         blows = self.blows()
-        times = sorted(self.rng.uniform(0.02, 0.85) for _ in blows)
+        times = sorted(self.rng.uniform(0.02, 0.6) for _ in blows)
         for at, blow in zip(times, blows, strict=True):
             self.wait_for_progress(at)
             blow()
+
+    # -- devices that fail ------------------------------------------------------------
+
+    def break_devices(self, submit_more: Callable[[], None]) -> None:
+        """An ECC error on one device; another is lost and comes back, a third is lost for good.
+
+        Slurm sends jobs to a broken device as to any other, so no job waits for one then,
+        and `submit_more` is called when two of the three are well again.
+        """
+        ecc, away, gone = self.rng.sample(self.gpu.stats()["devices"], 3)
+        self._wait_for_begin()
+        self._fail(ecc, "ecc")
+        self._fail(away, "lost")
+        self.rng.choice([self.kill_daemon, self.stop_program])()
+        self.wait_for_progress(min(0.9, self.progress() + 0.05))
+        self.gpu.fail(away["index"], "repaired")
+        self.restart_daemon()  # an administrator's part: it looks for GPUs when it starts
+        submit_more()
+        self._wait_for_begin()
+        self._fail(gone, "lost")
+        self.rng.choice([self.kill_daemon, self.restart_daemon, self.kill_program])()
+
+    def _fail(self, device: dict[str, Any], fault: str) -> None:
+        self.say(f"device {device['index']}: {fault}")
+        self.failed[device["uuid"]] = time.time()
+        self.gpu.fail(device["index"], fault)
+
+    def _wait_for_begin(self) -> None:
+        """Until every job that is well computes or has ended."""
+
+        def begun() -> bool:
+            self.continue_stopped()
+            return all(run.hurt or run.steps_done() for run in self.runs.values())
+
+        wait_until("every job to begin", begun, timeout=STALLED_S, step=LOOK_S)
 
     def calm(self) -> None:
         """Nothing more happens: what was stopped or forced is put back."""
@@ -156,7 +208,7 @@ class Storm:
     def _victims(self) -> Iterator[tuple[int, Run]]:
         """Programs of jobs that are well, in a random order."""
         stopped = {one.pid for one in self.stopped}
-        found = sorted(programs(self.out).items())
+        found = sorted(self.look_at_programs().items())
         self.rng.shuffle(found)
         for pid, name in found:
             if not self.runs[name].hurt and pid not in stopped:
@@ -178,7 +230,8 @@ class Storm:
         for pid, run in holding or victims:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
-                held = run.job_id in holders
+                # It may have released before it was stopped.
+                held = run.job_id in holders and run.job_id in self._holders()
                 self.stopped.append(Stopped(pid, run, held, time.monotonic()))
                 run.touched.append("stopped")
                 self.say(f"stopped process {pid} of {run.spec.name}, which {held=}")
@@ -217,6 +270,7 @@ class Storm:
         """What an administrator may do at any time, on one device."""
         device = self.rng.choice(self.status()["devices"])
         lock = self.rng.choice(["on", "auto", "user"])
+        self.forced.add(device["index"])
         ask(self.leased.admin_socket, {"op": "set", "device": device["uuid"], "lock": lock})
         self.say(f"device {device['index']}: lock {lock}")
 

@@ -24,6 +24,8 @@ AROUND_S = 3.0
 # A job that ends before a new daemon heard of it has only what was stored, up to a second old.
 HEARD_S = 4.0
 GROWTH_BYTES = 24 * MIB
+IDLE_NS = 2_000_000
+SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,14 @@ def comments(slurm: PrivateSlurm, runs: list[Run]) -> dict[int, str]:
 
 def usage_of(text: str) -> dict[str, dict[str, Any]]:
     return dict(parse_comment(text).get("gpus", {})) if MARK in text else {}
+
+
+def excuse(run: Run, used: dict[str, Any], failed: dict[str, float]) -> None:
+    """A job on a device that failed before the job's end need not complete."""
+    for since in (failed[uuid] for uuid in used if uuid in failed):
+        ends = [report["finished_at"] for report in run.reports().values()]
+        if len(ends) < len(run.spec.rank_names()) or max(ends) > since:
+            run.hurt = run.hurt or "on a device that failed"
 
 
 def check_job(run: Run, state: str) -> list[str]:
@@ -126,6 +136,43 @@ def check_sums(used: dict[int, dict[str, dict[str, Any]]], wall_s: float) -> lis
             leased[uuid] += figures["lease_s"]
     most = wall_s + ROUNDING_S * len(used)
     return [f"{u}: leases of {s:.1f} s in {wall_s:.1f} s" for u, s in leased.items() if s > most]
+
+
+def jobs_by_pid(storm: Storm) -> dict[int, Run]:
+    """The job of every process that was seen or has reported."""
+    found = {pid: storm.runs[name] for pid, name in storm.pids.items()}
+    for run in storm.runs.values():
+        found |= {report["pid"]: run for report in run.reports().values()}
+    return found
+
+
+def check_turns(storm: Storm) -> list[str]:
+    """Jobs with lock:on compute one at a time: who yields to another one was idle for at least
+    IDLE_NS or had its quantum, and so had the other, before it computes again.
+
+    Not so those that were stopped: what they had submitted runs when they go on.
+    """
+    jobs = jobs_by_pid(storm)
+    strict = {
+        pid: run.spec.name
+        for pid, run in jobs.items()
+        if "lock:on" in run.spec.share and "stopped" not in run.touched
+    }
+    by_device: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
+    for device, pid, start, end in storm.gpu.trace():
+        if pid in strict and device not in storm.forced:
+            by_device[device].append((start, end, strict[pid]))
+    said, turns = [], 0
+    for device, slices in by_device.items():
+        ended: dict[str, int] = {}
+        last = ""
+        for start, end, name in sorted(slices):
+            turns += name != last
+            if name != last and start - ended.get(name, 0) < IDLE_NS:
+                said.append(f"device {device}: {name} and {last} compute at once, at {start}")
+            ended[name], last = end, name
+    print(f"{turns} turns of jobs with lock:on")
+    return said[:SHOWN]
 
 
 def check_node(slurm: PrivateSlurm) -> list[str]:

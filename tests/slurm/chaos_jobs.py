@@ -109,9 +109,14 @@ class Run:
     touched: list[str] = field(default_factory=list)  # what it must survive
 
     def steps_done(self) -> int:
-        """Steps of all its ranks so far."""
-        sizes = (self.out / f"{rank}.steps" for rank in self.spec.rank_names())
-        return sum(file.stat().st_size for file in sizes if file.exists())
+        """Steps of all its ranks so far; a rank that has ended, however, has none left."""
+        return sum(self._steps_of(rank) for rank in self.spec.rank_names())
+
+    def _steps_of(self, rank: str) -> int:
+        steps = self.out / f"{rank}.steps"
+        if (self.out / f"{rank}.json").exists():
+            return STEPS
+        return steps.stat().st_size if steps.exists() else 0
 
     def reports(self) -> dict[str, dict[str, Any]]:
         """What its ranks wrote at their end, by their names."""

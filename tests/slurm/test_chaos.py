@@ -31,6 +31,7 @@ from tests.slurm.processes import wait_until
 DEVICES = 8
 SHARDS = 4  # of each device: so many jobs are on it at once
 JOBS = 40
+LATE = 4  # of them: submitted when devices have failed and are well again
 CONFIG = '[limits]\nquantum_min = "50ms"\ndrain = "500ms"\n'
 END_S = 180.0
 
@@ -61,7 +62,7 @@ def site() -> Iterator[Site]:
     work = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
     work.chmod(0o755)
     (work / "out").mkdir()
-    with EmulatedGpu(work / "gpu", model="emu-h200-tiny", devices=DEVICES) as gpu:
+    with EmulatedGpu(work / "gpu", model="emu-h200-tiny", devices=DEVICES, trace=True) as gpu:
         slurm = PrivateSlurm(work / "slurm", gpus=DEVICES, shards_per_gpu=SHARDS, env=gpu.env)
         slurm.plugin_args += [f"admin_socket={work}/run/admin.sock", "tq_min=50ms"]
         leased = Leased(work / "leased", work / "run", slurm.env, CONFIG, activated=True)
@@ -97,10 +98,13 @@ def verify(site: Site, storm: Storm, began: float, states: dict[int, str]) -> li
     )
     texts = checks.comments(site.slurm, runs)
     used = {run.job_id: checks.usage_of(texts[run.job_id]) for run in runs}
+    for run in runs:
+        checks.excuse(run, used[run.job_id], storm.failed)
     said = [line for run in runs for line in checks.check_job(run, states[run.job_id])]
     said += [line for run in runs for line in checks.check_usage(run, used[run.job_id], wall)]
     said += checks.check_peaks(runs, used, storm.down)
     said += checks.check_sums(used, wall)
+    said += checks.check_turns(storm)
     said += settled(lambda: checks.check_node(site.slurm))
     said += settled(lambda: checks.check_memory(site.gpu))
     said += settled(lambda: checks.check_processes(storm))
@@ -113,10 +117,16 @@ def test_chaos(site: Site) -> None:
     rng = random.Random(number)
     before = checks.Footprint.of(site.leased)
     began = time.time()
-    runs = {spec.name: site.submit(spec) for spec in draw_all(rng, JOBS, SHARDS)}
-    storm = Storm(site.slurm, site.leased, runs, site.out, rng)
+    specs = draw_all(rng, JOBS, SHARDS)
+    runs = {spec.name: site.submit(spec) for spec in specs[:-LATE]}
+    storm = Storm(site.slurm, site.leased, site.gpu, runs, site.out, rng)
+
+    def submit_more() -> None:
+        runs.update({spec.name: site.submit(spec) for spec in specs[-LATE:]})
+
     try:
         storm.rage()
+        storm.break_devices(submit_more)
         storm.calm()
         states = storm.wait_for_end(END_S)
         said = verify(site, storm, began, states)
