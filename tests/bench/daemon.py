@@ -67,6 +67,10 @@ TARGETS = {
 }
 
 
+class LoadEnded(Exception):
+    """A job was refused, or the daemon ended."""
+
+
 class Load:
     """daemon_load, which is told what its jobs do; a context manager."""
 
@@ -98,7 +102,7 @@ class Load:
         print(order, file=self.process.stdin, flush=True)
         answer = self.process.stdout.readline()
         if not answer:
-            raise SystemExit(f"daemon_load ended at: {order}")
+            raise LoadEnded(f"daemon_load ended at: {order}")
         return json.loads(answer)
 
 
@@ -234,7 +238,13 @@ def run(work: Path, idle_s: float, busy_s: float) -> dict[str, Any]:
     with EmulatedGpu(work / "gpu", model="emu-a100-tiny", devices=DEVICES) as gpu:
         env = os.environ | gpu.env | {"PATH": str(commands)}
         with Leased(work / "leased", work / "run", env, CONFIG) as leased, Load(leased) as load:
-            return Bench(leased, load, idle_s, busy_s).measure()
+            try:
+                return Bench(leased, load, idle_s, busy_s).measure()
+            except LoadEnded as fault:
+                assert leased.daemon is not None
+                raise SystemExit(
+                    f"{fault}; the daemon's last words:\n{leased.daemon.tail()}"
+                ) from None
 
 
 def print_table(report: dict[str, Any]) -> None:

@@ -76,7 +76,7 @@ static struct client clients[MAX_CLIENTS];
 
 __attribute__((noreturn)) static void fail(const char *what)
 {
-	fprintf(stderr, "daemon_load: tenant %d: %s: %m\n", self, what);
+	fprintf(stderr, "daemon_load: tenant %d: %s (%m)\n", self, what);
 	exit(1);
 }
 
@@ -186,8 +186,10 @@ static enum gl_type receive(struct client *client)
 	struct gl_progress progress = {header(GL_PROGRESS, sizeof(progress)), last_epoch};
 	ssize_t n = recv(client->fd, &m, sizeof(m), 0);
 
+	if (n <= 0)
+		exit(1); /* the daemon has ended: its log says why */
 	if (n < (ssize_t)sizeof(m.header) || m.header.length != n)
-		fail("the connection ended");
+		fail("no header");
 	if (m.header.type == GL_REFUSED)
 		fail(m.refused.reason);
 	else if (m.header.type == GL_WELCOME)
@@ -414,11 +416,8 @@ static void order(int tenant, enum mode wanted, int samples)
 /* So many tenants on each of so many devices are active, the others idle. */
 static void order_all(enum mode wanted, int tenants, int devices)
 {
-	for (int i = 0; i < n_tenants; i++) {
-		bool active = i / n_devices < tenants && i % n_devices < devices;
-
-		order(i, active ? wanted : IDLE, 0);
-	}
+	for (int i = 0; i < n_tenants; i++)
+		order(i, i / n_devices < tenants && i % n_devices < devices ? wanted : IDLE, 0);
 	for (int i = 0; i < n_tenants; i++)
 		await_answer(i);
 }
