@@ -32,6 +32,7 @@ def summary(usage: Usage) -> dict[str, float | int]:
     return {
         **{name: round(ns / 1e9, 3) for name, ns in seconds.items()},
         **{k: counts[k] for k in ("handoffs", "moved_bytes", "peak_bytes", "overruns")},
+        **({"strays": usage.strays} if usage.strays else {}),
     }
 
 

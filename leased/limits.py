@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from leased.wire import Released
 
-CONNECTIONS = 16_384  # on one socket; further ones wait in its backlog
+CONNECTIONS = 65_536  # on one socket; further ones wait in its backlog
 KEPT_FILES = 256  # descriptors that are never given to connections
 UNHEARD_PER_UID = 256  # connections of one user that have not said HELLO
 HELLO_S = 10.0

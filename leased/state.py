@@ -24,6 +24,7 @@ class Usage:
     moved_bytes: int = 0
     peak_bytes: int = 0
     overruns: int = 0
+    strays: int = 0  # its processes that used the device without a lease
 
 
 @dataclass

@@ -51,11 +51,13 @@ class Policy:
 
 @dataclass(frozen=True)
 class Found:
-    """To be named. first: of its job; last: further ones of the job are only counted."""
+    """One more of a job. named: people are to hear of it; first: of its job; last: further
+    ones of the job are only counted."""
 
     process: Process
     device: str
     bytes: int
+    named: bool
     first: bool
     last: bool
 
@@ -180,9 +182,11 @@ class Strays:
             return  # it is known, from another device
         job = self._job_of(process)
         self._count(job)
-        if job is not None and self.policy.action != "count" and self.counts[job] <= NAMED_PER_JOB:
-            first, last = self.counts[job] == 1, self.counts[job] == NAMED_PER_JOB
-            actions.append(Found(process, device, sighting.bytes, first, last))
+        if job is not None:
+            n = self.counts[job]
+            named = self.policy.action != "count" and n <= NAMED_PER_JOB
+            found = Found(process, device, sighting.bytes, named, n == 1, n == NAMED_PER_JOB)
+            actions.append(found)
 
     def _job_of(self, process: Process) -> int | None:
         """The job that answers for it; None: nobody's, it is only counted."""

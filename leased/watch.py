@@ -109,10 +109,12 @@ class Watch:
             return
         clients = self._clients(gpu)  # some may have said HELLO meanwhile
         for action in self.strays.look(now, gpu.uuid, processes, clients, known.get):
-            if isinstance(action, Found):
-                self._name(gpu, action)
-            else:
+            if isinstance(action, End):
                 self._end(action)
+                continue
+            self._count(action)
+            if action.named:
+                self._name(gpu, action)
 
     def _clients(self, gpu: Gpu) -> dict[int, bool]:
         """Pids of connected processes; True where their job leases the device."""
@@ -151,6 +153,13 @@ class Watch:
         except TimeoutError:
             log.error("/proc does not say who %s are; no look for strays until it does", pids)
             return None
+
+    def _count(self, found: Found) -> None:
+        """It is in the usage of its job, where that leases the device."""
+        step = found.process.step
+        tenant = self.leases.arbiter.tenants.get(step.job) if step else None
+        if tenant is not None and found.device in tenant.usage:
+            tenant.usage[found.device].strays += 1
 
     def _name(self, gpu: Gpu, found: Found) -> None:
         process, step = found.process, found.process.step

@@ -72,7 +72,7 @@ def test_named_once_and_its_step_ended_after_the_grace() -> None:
     node = Node()
     node.table[10] = STRAY
     assert node.polls(2, 10) == []
-    assert node.polls(7.5, 10) == [Found(STRAY, "d0", 1 << 20, True, False)]
+    assert node.polls(7.5, 10) == [Found(STRAY, "d0", 1 << 20, True, True, False)]
     assert node.polls(2, 10) == [End(Step(7, "0"), STRAY)]
     assert node.polls(50, 10) == []
     assert node.polls(20, 10) == [End(Step(7, "0"), STRAY)], "it did not end: again"
@@ -82,12 +82,11 @@ def test_named_once_and_its_step_ended_after_the_grace() -> None:
     assert node.strays.total == 1
 
 
-@pytest.mark.parametrize(("action", "found"), [("count", 0), ("warn", 1)])
-def test_less_than_ended(action: str, found: int) -> None:
+@pytest.mark.parametrize(("action", "named"), [("count", False), ("warn", True)])
+def test_less_than_ended(action: str, named: bool) -> None:
     node = Node(action)
     node.table[10] = STRAY
-    actions = node.polls(60, 10)
-    assert [type(a) for a in actions] == [Found] * found
+    assert node.polls(60, 10) == [Found(STRAY, "d0", 1 << 20, named, True, False)]
     assert node.strays.counts == {7: 1}
 
 
@@ -135,7 +134,7 @@ def test_another_process_with_its_number_is_a_new_one() -> None:
     node.table[10] = STRAY
     node.polls(9, 10)
     later = node.table[10] = replace(STRAY, start=78, step=Step(8, "1"))
-    assert node.polls(10, 10) == [Found(later, "d0", 1 << 20, True, False)]
+    assert node.polls(10, 10) == [Found(later, "d0", 1 << 20, True, True, False)]
     assert node.polls(2, 10) == [End(Step(8, "1"), later)]
 
 
@@ -163,7 +162,8 @@ def test_many_of_one_job_and_many_jobs_are_bounded() -> None:
     for pid in range(10, 10 + 3 * NAMED_PER_JOB):
         node.table[pid] = replace(STRAY, pid=pid)
     found = [a for a in node.polls(5, *node.table) if isinstance(a, Found)]
-    assert [f.last for f in found] == [False] * (NAMED_PER_JOB - 1) + [True]
+    assert [f.named for f in found] == [True] * NAMED_PER_JOB + [False] * 2 * NAMED_PER_JOB
+    assert [n for n, f in enumerate(found) if f.last] == [NAMED_PER_JOB - 1]
     assert node.strays.counts == {7: 3 * NAMED_PER_JOB}
     node.table = {n: replace(STRAY, pid=n, step=Step(n, "0")) for n in range(1, JOBS_COUNTED + 50)}
     node.polls(5, *node.table)
@@ -220,7 +220,7 @@ def test_whatever_is_seen_nobody_is_accused_wrongly(
             first, n = since[device, process.pid]
             assert n >= CONFIRM_POLLS
             assert now - first >= CONFIRM_NS
-            assert action != "count"
+            assert action != "count" or (isinstance(act, Found) and not act.named)
             if isinstance(act, End):
                 assert action == "end"
                 assert now - first >= 10 * S
@@ -369,6 +369,8 @@ one.communicate(b"\\n"), two.communicate(b"\\n")
     assert shown["pid"] in pids
     assert (shown["job_id"], shown["uid"]) == (7, 0)
     assert strays()["jobs"] == {"7": 1}
+    (used,) = ask(leased.admin_socket, {"op": "usage", "job_id": 7})["usage"].values()
+    assert used["strays"] == 1
     assert f"process {shown['pid']} (python" in leased.log.read_text()
     assert process_id(shown["pid"]) is not None, "it was not touched"
     tell(process)
