@@ -24,7 +24,7 @@ from leased.errors import NoAnswer, Refused
 NOBODY = 65534
 START_S = 10
 # Stands in libgpulease.so (shim/version.c).
-INTERPOSER = re.compile(rb"gpu-lease interposer (\S+) wire (\d+)\0")
+INTERPOSER = re.compile(rb"gpu-lease interposer ([!-~]+) wire (\d+)\0")
 
 
 def findings(site: Site) -> list[Finding]:

@@ -16,7 +16,7 @@ from leased.slurmconf import Gres, PluginLine
 
 PLUGIN = "gpu_share.so"
 IMPORT_S = 30
-RELEASE = re.compile(rb"gpu-lease plugin (\S+)\0")  # spank/version.c
+RELEASE = re.compile(rb"gpu-lease plugin ([!-~]+)\0")  # spank/version.c
 # As Slurm's own plugins expect: symbols of libslurm are global.
 IMPORT = (
     "import os, sys; sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL); import _gpulease_slurmdb"

@@ -59,7 +59,7 @@ def _numbers(text: str) -> list[str]:
 
 def lines(path: Path, depth: int = 0) -> Iterator[str]:
     """A file's lines without comments, with continued and included ones. OSError: unreadable."""
-    text = path.read_text(errors="replace").replace("\\\n", " ")
+    text = path.read_text(errors="replace").replace("\\\n", "")
     for raw in text.splitlines():
         line = re.sub(r"(?<!\\)#.*", "", raw).strip()
         word, _, rest = line.partition(" ")

@@ -1,0 +1,518 @@
+"""gpu-leasectl check: every fault that it knows is found, named, and has a remedy."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+from _gpulease import lib
+
+from leased import __version__, check, check_node, check_slurm, ctl, elf, slurmconf
+from leased.check import Finding
+from leased.errors import NoAnswer, Refused
+from tests.slurm.cluster import PLUGIN
+from tests.slurm.leased import PRELOAD
+
+HOST = socket.gethostname().partition(".")[0]
+VERSION = (22, 5)
+
+
+def status() -> dict[str, Any]:
+    return {
+        "version": __version__,
+        "wire_version": lib.GL_VERSION,
+        "store_fault": None,
+        "strays": {},
+        "devices": [{"index": 0, "drain": None}],
+    }
+
+
+@dataclass
+class Node:
+    """A node in order, whose parts a test spoils before it looks."""
+
+    root: Path
+    answer: dict[str, Any] | Exception = field(default_factory=status)
+    gpus: list[Any] = field(default_factory=list)
+    nvml: Exception | None = None
+    asked: dict[str, str] = field(default_factory=dict)  # what slurmctld says
+    version: tuple[int, int] | None = VERSION
+    found: dict[str, Finding] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("etc", "run", "lib"):
+            (self.root / name).mkdir()
+        self.files = [self.root / "dev0", self.root / "dev1"]
+        for file in self.files:
+            file.touch()
+        self.gpus = [SimpleNamespace(minor=n, mode=0, mig=0) for n in range(2)]
+        self.preload = self.root / "lib" / "libgpulease.so"
+        shutil.copy(PRELOAD, self.preload)
+        self.plugin = self.root / "lib" / "gpu_share.so"
+        make_library(self.plugin, plugin(VERSION), f"gpu-lease plugin {__version__}")
+        self.write("gpu-leased.toml", self.toml())
+        self.write("slurm.conf", self.slurm_conf())
+        self.write(
+            "gres.conf",
+            f"AutoDetect=off\nNodeName={HOST} Name=gpu File={self.root}/dev[0-1]\n"
+            f"NodeName={HOST},other Name=shard Count=8\n",
+        )
+        self.write("plugstack.conf", f"required {self.plugin} {self.arguments()}\n")
+        self.tenant = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.tenant.bind(str(self.root / "run" / "tenant.sock"))
+        (self.root / "run" / "tenant.sock").chmod(0o666)
+        self.tenant.listen()
+
+    def arguments(self) -> str:
+        return f"admin_socket={self.root}/run/admin.sock tq_min=100ms tq_max=10m lock_off=yes"
+
+    def toml(self) -> str:
+        return (
+            f'[daemon]\nruntime_dir = "{self.root}/run"\npreload = "{self.preload}"\n'
+            f'slurm_conf = "{self.root}/etc/slurm.conf"\n'
+        )
+
+    def slurm_conf(self) -> str:
+        return (
+            f"GresTypes=gpu,shard\nPlugStackConfig={self.root}/etc/plugstack.conf\n"
+            "AccountingStorageType=accounting_storage/slurmdbd\n"
+            "NodeName=DEFAULT CPUs=4 Gres=gpu:2,shard:8\n"
+            f"NodeName={HOST},other[1-3]\n"
+        )
+
+    def write(self, name: str, text: str) -> None:
+        (self.root / "etc" / name).write_text(text)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        path = self.root / "etc" / name
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+
+    def look(self) -> list[Finding]:
+        findings = check.run(self.root / "etc" / "gpu-leased.toml", None)
+        self.found = {finding.id: finding for finding in findings}
+        return findings
+
+
+Spoil = Callable[[Node], object]
+
+
+def several(*steps: Spoil) -> Spoil:
+    """One change after the other."""
+
+    def run(node: Node) -> None:
+        for step in steps:
+            step(node)
+
+    return run
+
+
+@pytest.fixture
+def node(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    made = Node(short_dir)
+
+    def ask_status(path: Path) -> dict[str, Any]:
+        if path != made.root / "run" / "admin.sock":
+            raise NoAnswer(f"nobody at {path}", "look elsewhere")
+        if isinstance(made.answer, Exception):
+            raise made.answer
+        return made.answer
+
+    def init() -> None:
+        if made.nvml:
+            raise made.nvml
+
+    for name, function in {
+        "nvmlInit": init,
+        "nvmlShutdown": lambda: None,
+        "nvmlSystemGetDriverVersion": lambda: "580.1",
+        "nvmlDeviceGetCount": lambda: len(made.gpus),
+        "nvmlDeviceGetHandleByIndex": lambda n: made.gpus[n],
+        "nvmlDeviceGetMinorNumber": lambda gpu: gpu.minor,
+        "nvmlDeviceGetName": lambda _: "H200",
+        "nvmlDeviceGetComputeMode": lambda gpu: gpu.mode,
+        "nvmlDeviceGetMigMode": lambda gpu: [gpu.mig, gpu.mig],
+    }.items():
+        monkeypatch.setattr(pynvml, name, function)
+    monkeypatch.setattr(check_node, "ask_status", ask_status)
+    monkeypatch.setattr(slurmconf, "ask_config", lambda env: made.asked)  # noqa: ARG005
+    monkeypatch.setattr(slurmconf, "version", lambda env: made.version)  # noqa: ARG005
+    monkeypatch.setattr(check_slurm, "IMPORT", "pass")
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    monkeypatch.delenv("SLURMD_NODENAME", raising=False)
+    yield made
+    made.tenant.close()
+
+
+def make_library(path: Path, text: str, mark: str = "", *arguments: str) -> None:
+    """Write a shared library of this C source, with a text that stands in it."""
+    path.write_bytes(
+        compiled(f'{text}\n__attribute__((used)) static const char mark[] = "{mark}";\n', arguments)
+    )
+
+
+@functools.cache
+def compiled(text: str, arguments: tuple[str, ...]) -> bytes:
+    with tempfile.NamedTemporaryFile(prefix="gpul-", suffix=".so") as out:
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-xc", "-", "-o", out.name, *arguments],
+            check=True,
+            input=text,
+            text=True,
+        )
+        return Path(out.name).read_bytes()
+
+
+def plugin(version: tuple[int, int]) -> str:
+    return f"const unsigned plugin_version = {version[0] << 16 | version[1] << 8 | 8};"
+
+
+def need_a_missing_library(node: Node) -> None:
+    gone = node.root / "lib" / "libgone.so"
+    make_library(gone, "int gone(void) { return 1; }")
+    make_library(
+        node.preload,
+        "int gone(void); int f(void) { return gone(); }",
+        "",
+        f"-L{gone.parent}",
+        "-lgone",
+    )
+    gone.unlink()
+
+
+def interposer_of(node: Node, release: str, wire: int) -> None:
+    make_library(node.preload, "", f"gpu-lease interposer {release} wire {wire}")
+
+
+def drop_socket(node: Node) -> None:
+    (node.root / "run" / "tenant.sock").unlink()
+
+
+def include_plugins(node: Node) -> None:
+    folder = node.root / "etc" / "plugstack.conf.d"
+    folder.mkdir()
+    (folder / "gpu.conf").write_text((node.root / "etc" / "plugstack.conf").read_text())
+    node.write(
+        "plugstack.conf", "# ours\noptional /x/other.so a=b\ninclude plugstack.conf.d/*.conf\n"
+    )
+
+
+def test_node_in_order(node: Node) -> None:
+    findings = node.look()
+    assert [f for f in findings if f.level != "ok"] == []
+    assert len({f.id for f in findings}) == len(findings), "an id stands for one thing"
+    assert "gpu-lease interposer" in PRELOAD.read_bytes().decode("latin-1")
+    assert node.found["gres-count"].text == "8 shard on 2 gpu: at most 4 jobs share one"
+
+
+FINE: dict[str, Spoil] = {
+    "included files": include_plugins,
+    "a plugin in PluginDir": several(
+        lambda n: n.edit("plugstack.conf", str(n.plugin), "gpu_share.so"),
+        lambda n: n.asked.update(plugindir=f"/nonexistent:{n.root}/lib"),
+    ),
+    "GPUs by AutoDetect": lambda n: n.write("gres.conf", "AutoDetect=nvml\nName=shard Count=8\n"),
+    "shards by device file": lambda n: n.edit(
+        "gres.conf", "Name=shard Count=8", f"Name=shard Count=4 File={n.root}/dev[0-1]"
+    ),
+    "included slurm.conf": several(
+        lambda n: n.write("nodes.conf", n.slurm_conf()),
+        lambda n: n.write("slurm.conf", "Include nodes.conf\n"),
+    ),
+    "continued lines and comments": lambda n: n.edit(
+        "slurm.conf", "GresTypes=gpu,shard", "GresTypes=\\\ngpu,shard  # both"
+    ),
+    "what slurmctld says goes first": several(
+        lambda n: n.edit("slurm.conf", "GresTypes=gpu,shard\n", ""),
+        lambda n: n.asked.update(grestypes="gpu,shard"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FINE)
+def test_other_ways_to_be_in_order(node: Node, case: str) -> None:
+    FINE[case](node)
+    assert [f for f in node.look() if f.level != "ok"] == []
+
+
+FAULTS: dict[str, tuple[Spoil, str, str]] = {
+    # case: what is spoilt, the finding's id, a part of its text
+    "configuration": (lambda n: n.write("gpu-leased.toml", "[demon]\n"), "config", "[demon]"),
+    "defaults": (
+        lambda n: n.write("gpu-leased.toml", n.toml() + '[limits]\nquantum_max = "5s"\n'),
+        *("defaults", "tq:30s is outside"),
+    ),
+    "driver": (
+        lambda n: setattr(n, "nvml", pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)),
+        *("driver", "Driver Not Loaded"),
+    ),
+    "no GPU": (lambda n: n.gpus.clear(), "gpus", "NVML shows no GPU"),
+    "exclusive GPU": (lambda n: setattr(n.gpus[1], "mode", 3), "gpu-modes", "GPU 1 lets only one"),
+    "MIG": (lambda n: setattr(n.gpus[0], "mig", 1), "gpu-modes", "GPU 0 is split by MIG"),
+    "no daemon": (
+        lambda n: setattr(n, "answer", NoAnswer("gpu-leased does not answer", "start it")),
+        *("daemon", "does not answer"),
+    ),
+    "older daemon": (
+        lambda n: n.answer.update(version="0.0.1"),  # type: ignore[union-attr]
+        *("daemon-version", "gpu-leased is 0.0.1, this is"),
+    ),
+    "other protocol": (
+        lambda n: n.answer.update(wire_version=999),  # type: ignore[union-attr]
+        *("daemon-version", "gpu-leased is"),
+    ),
+    "store": (
+        lambda n: n.answer.update(store_fault="the disk is full"),  # type: ignore[union-attr]
+        *("store", "the disk is full"),
+    ),
+    "no tenant.sock": (drop_socket, "tenant-socket", "there is no"),
+    "closed tenant.sock": (
+        lambda n: (n.root / "run" / "tenant.sock").chmod(0o600),
+        *("tenant-socket", "has mode 0600"),
+    ),
+    "closed folder": (lambda n: (n.root / "run").chmod(0o750), "tenant-socket", "may not enter"),
+    "nobody listens": (lambda n: n.tenant.close(), "tenant-socket", "nobody listens"),
+    "a file for a socket": (
+        several(drop_socket, lambda n: (n.root / "run" / "tenant.sock").touch()),
+        *("tenant-socket", "is no socket"),
+    ),
+    "no interposer": (lambda n: n.preload.unlink(), "interposer", "there is no interposer"),
+    "closed interposer": (lambda n: n.preload.chmod(0o700), "interposer", "may not read"),
+    "closed folder of it": (lambda n: n.preload.parent.chmod(0o700), "interposer", "may not read"),
+    "missing library": (need_a_missing_library, "interposer", "libgone.so"),
+    "no library at all": (lambda n: n.preload.write_text("?"), "interposer", "cannot be loaded"),
+    "interposer's protocol": (
+        lambda n: interposer_of(n, __version__, 999),
+        *("interposer-version", "speaks version 999"),
+    ),
+    "no slurm.conf": (
+        lambda n: (n.root / "etc" / "slurm.conf").unlink(),
+        *("slurm-conf", "no slurm.conf is found"),
+    ),
+    "no plugstack.conf": (
+        lambda n: (n.root / "etc" / "plugstack.conf").unlink(),
+        *("plugstack", "there is no"),
+    ),
+    "no line": (
+        lambda n: n.write("plugstack.conf", f"# required {n.plugin}\n"),
+        *("plugstack", "has no line"),
+    ),
+    "two lines": (
+        lambda n: n.write("plugstack.conf", f"required {n.plugin} {n.arguments()}\n" * 2),
+        *("plugstack", "has 2 lines"),
+    ),
+    "no plugin": (lambda n: n.plugin.unlink(), "plugin-file", "sbatch and slurmd stop at it"),
+    "plugin of another Slurm": (
+        lambda n: make_library(n.plugin, plugin((24, 11)), f"gpu-lease plugin {__version__}"),
+        *("plugin-version", "is built for Slurm 24.11, here is 22.05"),
+    ),
+    "plugin of another release": (
+        lambda n: make_library(n.plugin, plugin(VERSION), "gpu-lease plugin 9.9"),
+        *("plugin-release", "is of release 9.9"),
+    ),
+    "plugin's socket": (
+        lambda n: n.edit("plugstack.conf", "run/admin.sock", "x/admin.sock"),
+        *("plugin-arguments", "the plugin asks at"),
+    ),
+    "GresTypes": (
+        lambda n: n.edit("slurm.conf", "GresTypes=gpu,shard", "GresTypes=gpu"),
+        *("gres-types", "lacks shard"),
+    ),
+    "no Gres": (
+        lambda n: n.edit("slurm.conf", "Gres=gpu:2,shard:8", "Gres=gpu:2"),
+        *("node-gres", "has no Gres shard in slurm.conf"),
+    ),
+    "no gres.conf": (
+        lambda n: (n.root / "etc" / "gres.conf").unlink(),
+        *("gres-conf", "there is no"),
+    ),
+    "gres.conf of others": (
+        lambda n: n.edit("gres.conf", f"NodeName={HOST}", "NodeName=another"),
+        *("gres-conf", "no line for gpu and shard"),
+    ),
+    "device file": (lambda n: n.files[1].unlink(), "gres-files", "dev1, which is not there"),
+    "number of GPUs": (lambda n: n.gpus.pop(), "gres-count", "slurm.conf has 2 gpu, NVML shows 1"),
+    "number of files": (
+        lambda n: n.edit("gres.conf", "dev[0-1]", "dev0"),
+        *("gres-count", "has 1 device files, slurm.conf 2 gpu"),
+    ),
+    "number of shards": (
+        lambda n: n.edit("gres.conf", "Count=8", "Count=6"),
+        *("gres-count", "has 6 shard, slurm.conf 8"),
+    ),
+    "uneven shards": (
+        several(
+            lambda n: n.edit("gres.conf", "Count=8", "Count=7"),
+            lambda n: n.edit("slurm.conf", "shard:8", "shard:7"),
+        ),
+        *("gres-count", "7 shard do not divide evenly among 2 gpu"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_faults_are_found(node: Node, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    spoil, id_, words = FAULTS[case]
+    spoil(node)
+    node.look()
+    finding = node.found[id_]
+    assert finding.level == "fault"
+    assert words in finding.text
+    assert finding.remedy
+    code = ctl.main(["--config", str(node.root / "etc" / "gpu-leased.toml"), "check", "--json"])
+    assert code == ctl.REFUSED
+    assert finding.as_dict() in json.loads(capsys.readouterr().out)
+
+
+WARNINGS: dict[str, tuple[Spoil, str, str]] = {
+    "not asked": (
+        lambda n: setattr(n, "answer", Refused("it is not open to you", "run as root")),
+        *("daemon", "not asked: it is not open to you"),
+    ),
+    "drained": (
+        lambda n: setattr(n, "answer", status() | {"devices": [{"index": 3, "drain": "drained"}]}),
+        *("drained", "GPU 3 is drained"),
+    ),
+    "strays": (
+        lambda n: n.answer.update(strays={"now": [{}]}),  # type: ignore[union-attr]
+        *("strays", "1 processes use a leased GPU"),
+    ),
+    "interposer's release": (
+        lambda n: interposer_of(n, "9.9", lib.GL_VERSION),
+        *("interposer-version", "is of release 9.9"),
+    ),
+    "interposer of no release": (
+        lambda n: make_library(n.preload, ""),
+        *("interposer-version", "does not say its version"),
+    ),
+    "optional": (
+        lambda n: n.edit("plugstack.conf", "required", "optional"),
+        *("plugstack", "is optional in"),
+    ),
+    "limits": (
+        lambda n: n.edit("plugstack.conf", "tq_max=10m lock_off=yes", "tq_max=9m lock_off=no"),
+        *("plugin-arguments", "tq_max, lock_off of the plugin's line differ"),
+    ),
+    "unknown Slurm": (
+        lambda n: setattr(n, "version", None),
+        *("plugin-version", "cannot be told"),
+    ),
+    "plugin of no release": (
+        lambda n: make_library(n.plugin, plugin(VERSION)),
+        *("plugin-release", "does not say its release"),
+    ),
+    "another host": (
+        lambda n: n.edit("slurm.conf", f"NodeName={HOST}", "NodeName=another"),
+        *("node", "this host is in no NodeName line"),
+    ),
+    "accounting": (
+        lambda n: n.edit("slurm.conf", "accounting_storage/slurmdbd", "accounting_storage/none"),
+        *("accounting", "sacct shows no usage"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WARNINGS)
+def test_warnings_are_no_faults(node: Node, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    spoil, id_, words = WARNINGS[case]
+    spoil(node)
+    assert [f.id for f in node.look() if f.level == "fault"] == []
+    assert node.found[id_].level == "warning"
+    assert words in node.found[id_].text
+    assert node.found[id_].remedy
+    path = node.root / "etc" / "gpu-leased.toml"
+    assert ctl.main(["--config", str(path), "check"]) == ctl.DONE
+    assert words.split()[0] in capsys.readouterr().out
+
+
+def test_binding_that_cannot_be_loaded(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_slurm, "IMPORT", "import no_such_module")
+    node.look()
+    assert node.found["libslurm"].level == "warning"
+    assert "No module named 'no_such_module'" in node.found["libslurm"].text
+
+
+def test_node_of_a_name(node: Node) -> None:
+    node.edit("slurm.conf", f"NodeName={HOST},", "NodeName=renamed,")
+    node.edit("gres.conf", f"NodeName={HOST},", "NodeName=renamed,")
+    node.edit("gres.conf", f"NodeName={HOST} ", "NodeName=renamed ")
+    path = node.root / "etc" / "gpu-leased.toml"
+    findings = check.run(path, None, "renamed")
+    assert [f for f in findings if f.level != "ok"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", []),
+        ("gpu1", ["gpu1"]),
+        ("gpu[1-3,7]-ib,login", ["gpu1-ib", "gpu2-ib", "gpu3-ib", "gpu7-ib", "login"]),
+        ("n[08-11]", ["n08", "n09", "n10", "n11"]),
+        ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
+        ("/dev/nvidia[0-1]", ["/dev/nvidia0", "/dev/nvidia1"]),
+    ],
+)
+def test_hostlists(text: str, names: list[str]) -> None:
+    assert slurmconf.expand(text) == names
+
+
+def test_gres_counts() -> None:
+    assert slurmconf.gres_counts("gpu:a100:4(S:0-1),shard:32,license") == {
+        **{"gpu": 4, "shard": 32, "license": 1}
+    }
+    assert slurmconf.gres_counts("gpu:a100,shard:no_consume:2K") == {"gpu": 1, "shard": 2048}
+
+
+def test_hosts_of_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text("NodeName=n[1-2] NodeHostname=a,b\nNodeName=n3\n")
+    found = slurmconf.SlurmConf(path)
+    found.read(path)
+    assert [found.node_of(host) for host in ("a", "b.example.org", "n3", "c")] == [
+        *("n1", "n2", "n3", None)
+    ]
+
+
+def test_numbers_of_libraries(tmp_path: Path) -> None:
+    version = elf.number(PLUGIN, "plugin_version")
+    assert version is not None
+    assert version >> 16 >= 22
+    assert elf.number(PLUGIN, "no_such_name") is None
+    for size in (0, 5, 64, 4000):
+        cut = tmp_path / "cut.so"
+        cut.write_bytes(PLUGIN.read_bytes()[:size])
+        assert elf.number(cut, "plugin_version") is None
+    with pytest.raises(OSError, match="No such file"):
+        elf.number(tmp_path / "none", "plugin_version")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_by_a_user_who_is_not_root(short_dir: Path) -> None:
+    """It goes on past what that user may not look at."""
+    (short_dir / "run").mkdir(mode=0o700)
+    config = short_dir / "gpu-leased.toml"
+    config.write_text(f'[daemon]\nruntime_dir = "{short_dir}/run"\n')
+    pid = os.fork()
+    if pid == 0:
+        code = 99
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            found = {f.id: f for f in check.run(config, None)}
+            code = 0 if found["slurm-conf"] and found["interposer"] else 1
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
