@@ -22,8 +22,8 @@ log = logging.getLogger("gpu-leased")
 APPLICATION_ID = 0x6770756C  # "gpul"
 MAJOR_STEP = 1000  # PRAGMA user_version is major * 1000 + minor
 DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-# Somebody else's lock (an administrator's sqlite3) must not stop the daemon for long.
-LOCKED_S = 0.5
+# Somebody else's lock (an administrator's sqlite3) must not hold up the leases.
+LOCKED_S = 0.05
 
 # By the version each leads to, oldest first. The first also takes the unversioned
 # files of before, which have its tables already. Within one major: only add.

@@ -1,0 +1,75 @@
+"""gpu-leasectl on a real Slurm: a node in order, what is missing, a drained device."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from tests.conftest import ROOT
+from tests.slurm.processes import wait_until
+from tests.slurm.test_share import Site, gpu_job, site
+
+__all__ = ["site"]  # the fixture, as a cluster of this module's own
+
+
+def gpu_leasectl(site: Site, *words: str) -> tuple[int, Any]:
+    """Exit status and JSON of a command as an administrator types it on the node."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "leased.ctl", "--config", str(site.leased.config)),
+            *(*words, "--json"),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=site.slurm.env,
+    )
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_check_finds_the_node_in_order(site: Site) -> None:
+    code, findings = gpu_leasectl(site, "check")
+    found = {finding["id"]: finding for finding in findings}
+    assert [f for f in findings if f["level"] == "fault"] == []
+    assert code == 0
+    for name in ("driver", "daemon", "plugin-version", "gres-count", "accounting", "libslurm"):
+        assert found[name]["level"] == "ok", found[name]
+    assert found["node"]["text"] == "this is node node1"
+    # The site of these tests lets users choose more at submission than its node does.
+    assert found["plugin-arguments"]["level"] == "warning"
+
+
+def test_check_names_what_is_missing(site: Site) -> None:
+    site.leased.stop()
+    conf = site.slurm.layout.etc / "plugstack.conf"
+    text = conf.read_text()
+    try:
+        conf.write_text("")
+        code, findings = gpu_leasectl(site, "check")
+        faults = {finding["id"] for finding in findings if finding["level"] == "fault"}
+        assert faults == {"daemon", "tenant-socket", "plugstack"}
+        assert code == 1
+    finally:
+        conf.write_text(text)
+        site.leased.start()
+
+
+def test_drained_device_holds_up_a_job_until_it_is_resumed(site: Site) -> None:
+    assert gpu_leasectl(site, "drain", "0", "--wait")[1]["holders"] == []
+    job = gpu_job(site, "drained", "--gpu-share=tq:5")
+
+    def waits() -> bool:
+        tenants = gpu_leasectl(site, "status")[1]["tenants"]
+        return any(t["job_id"] == job and t["state"] == "waits" for t in tenants)
+
+    wait_until("the job to wait for the device", waits)
+    assert gpu_leasectl(site, "status")[1]["devices"][0]["drain"] == "drained"
+    assert gpu_leasectl(site, "resume", "0")[0] == 0
+    assert site.slurm.wait(job) == "COMPLETED"
+    code, answer = gpu_leasectl(site, "usage", str(job))
+    (used,) = answer["usage"].values()
+    assert (code, used["wait_s"] > 0, used["lease_s"] > 0) == (0, True, True)
+    assert site.slurm.accounting(job, usage=True).usage["gpus"] == answer["usage"]
