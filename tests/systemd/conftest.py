@@ -10,7 +10,7 @@ from tests.systemd.container import Container, why_not
 from tests.systemd.node import Node
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def booted() -> Iterator[Node]:
     """A node that has everything. Skipped, with the reason, where none can be booted."""
     reason = why_not()

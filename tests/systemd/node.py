@@ -112,11 +112,10 @@ class Node:
 
     def reset(self) -> None:
         """As after set_up(): no jobs, no drop-in of a test, everything running."""
+        wait_until("the jobs to end", self._killed)
         for client in self.clients:
-            client.kill()
             client.communicate()
         self.clients.clear()
-        self.container.run("systemctl", "kill", "--signal=KILL", "job-*", check=False)
         self.configure()
         for unit in UNITS:
             self._drop_in_file(unit).unlink(missing_ok=True)
@@ -125,6 +124,11 @@ class Node:
         self.systemctl("restart", *UNITS)
         for tenant in self.status()["tenants"]:
             self.ask({"op": "job_end", "job_id": tenant["job_id"]})
+
+    def _killed(self) -> bool:
+        """End all processes of all jobs; whether nobody waits for them any more."""
+        self.container.run("systemctl", "kill", "--signal=KILL", "job-*", check=False)
+        return all(client.poll() is not None for client in self.clients)
 
     # -- the daemon ---------------------------------------------------------------
 
