@@ -33,6 +33,7 @@ from leased.status import Status
 from leased.store import Store, TenantRecord
 
 TENANTS = 256
+MORE_STEPDS = 64
 LAST_JOB = 2**32 - 1
 GPUS = 4096  # no index above is one
 ROOT, ADMINS, ANYONE = "root", "root and the admin group", "whoever may open the socket"
@@ -55,6 +56,7 @@ class Admin:
     shows: Status = field(init=False)
     # slurmstepd processes by pid, as they registered, with their job
     stepds: dict[int, tuple[ProcessId, int]] = field(init=False)
+    most_stepds: int = MORE_STEPDS  # then those that have ended are looked for
 
     def __post_init__(self) -> None:
         self.settings = Settings(self.leases, self.store, lambda: self.config)
@@ -106,7 +108,9 @@ class Admin:
             tenant = self._new_tenant(job_id, request)
         stepd = process_id(peer.pid)
         if stepd is not None:
-            self._forget_dead_stepds()
+            if len(self.stepds) > self.most_stepds:
+                self._forget_dead_stepds()
+                self.most_stepds = 2 * len(self.stepds) + MORE_STEPDS
             self.stepds[peer.pid] = (stepd, job_id)
             self.store.add_stepd(stepd, job_id)
         socket = self.config.runtime_dir / "tenant.sock"

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from leased.events import (
@@ -115,11 +115,12 @@ class Arbiter(Rules):
             times.append(self.grace_until)
         return min(times, default=None)
 
-    def settle(self, now: int) -> None:
-        """Bring every tenant's usage up to now."""
+    def settle(self, now: int, tenants: Collection[int] | None = None) -> None:
+        """Bring the usage of every tenant, or of these, up to now."""
         self.now = max(now, self.now)
-        for tenant in self.tenants.values():
-            self._settle(tenant)
+        for tenant_id in self.tenants if tenants is None else tenants:
+            if tenant_id in self.tenants:
+                self._settle(self.tenants[tenant_id])
 
     # -- events -----------------------------------------------------------------
 

@@ -33,6 +33,7 @@ log = logging.getLogger("gpu-leased")
 
 GRACE_NS = 1_000_000_000  # after a restart: holders come back before anybody is granted
 CHECKPOINT_S = 1.0
+SAVE_AT_ONCE = 16  # tenants
 AGAIN_S = 1.0
 MEASURE_S = 0.5
 TUNE_S = 0.25
@@ -250,10 +251,14 @@ class Daemon:
         """Usage to disk, and a sign of life to systemd's watchdog."""
         watchdog = int(os.environ.get("WATCHDOG_USEC", "0"))
         while True:
-            await asyncio.sleep(CHECKPOINT_S)
-            # A full disk stops no lease; what it lacks is tried again here.
-            if self.leases.tenants or self.store.fault:
-                self._save()
+            jobs = list(self.leases.tenants)
+            slices = [jobs[at : at + SAVE_AT_ONCE] for at in range(0, len(jobs), SAVE_AT_ONCE)]
+            # A few at a time: nobody waits for his lease because many are written.
+            for some in slices or [[]]:
+                await asyncio.sleep(CHECKPOINT_S / max(1, len(slices)))
+                # A full disk stops no lease; what it lacks is tried again here.
+                if some or self.store.fault:
+                    self.store.save(self.leases.usage(some), self.leases.arbiter.epoch)
             if watchdog:
                 notify("WATCHDOG=1")
 
@@ -269,17 +274,16 @@ class Daemon:
         """See what the driver takes of each device that jobs share."""
         while True:
             await asyncio.sleep(MEASURE_S)
+            shared = [gpu.uuid for gpu in self.gpus if self.leases.tenants_of(gpu.uuid)]
+            seen = await asyncio.to_thread(devices.processes, shared) if shared else {}
             for gpu in self.gpus:
-                if not self.leases.tenants_of(gpu.uuid):
-                    await self.watch.look(gpu, {})
+                processes = seen.get(gpu.uuid, {})
+                if isinstance(processes, str):
+                    self._device_fault(gpu, processes)
                     continue
-                try:
-                    processes = await asyncio.to_thread(devices.processes, gpu.uuid)
-                except Refused as fault:
-                    self._device_fault(gpu, str(fault))
-                    continue
-                self._device_fault(gpu, None)
-                self.leases.measured(gpu, processes)
+                if gpu.uuid in seen:
+                    self._device_fault(gpu, None)
+                    self.leases.measured(gpu, processes)
                 await self.watch.look(gpu, processes)
 
     def _device_fault(self, gpu: devices.Gpu, fault: str | None) -> None:
@@ -348,10 +352,11 @@ class Daemon:
     async def _find_ghosts(self) -> None:
         """Tenants whose job ended without our hearing of it, at the start and every minute."""
         while True:
-            for job_id in list(self.leases.tenants):
-                if await self.slurm.job_is_over(job_id) and job_id in self.leases.tenants:
-                    log.info("job %d ended unnoticed", job_id)
-                    self.job_ended(job_id)
+            if self.leases.tenants:
+                for job_id in await self.slurm.jobs_over(list(self.leases.tenants)):
+                    if job_id in self.leases.tenants:
+                        log.info("job %d ended unnoticed", job_id)
+                        self.job_ended(job_id)
             await asyncio.sleep(GHOSTS_S)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,9 +165,15 @@ def _describe(index: int, handle: Any, config: Config) -> Gpu:
     return Gpu(index, uuid, name, memory, usable, reserve, settings.link_gib_s)
 
 
-def processes(uuid: str) -> dict[int, int]:
-    """Bytes of device memory by pid, without managed memory. Refused: the device is gone."""
-    with nvml():
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        return {int(p.pid): int(p.usedGpuMemory or 0) for p in running}
+def processes(uuids: Iterable[str]) -> dict[str, dict[int, int] | str]:
+    """By device: bytes by pid, without managed memory; or what NVML says against the device."""
+    found: dict[str, dict[int, int] | str] = {}
+    for uuid in uuids:
+        try:
+            with nvml():
+                handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+                running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+                found[uuid] = {int(p.pid): int(p.usedGpuMemory or 0) for p in running}
+        except Refused as fault:
+            found[uuid] = str(fault)
+    return found

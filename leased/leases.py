@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -48,10 +48,10 @@ class Tenant:
     totals: Mapping[str, int]
     clients: list[Client] = field(default_factory=list)
     idle_ns: int | None = None  # what the holder was told while contended, else None
+    stepped: bool = False  # some were let on by a call each since the revoke
 
-    @property
-    def gang(self) -> tuple[str, ...]:
-        return tuple(self.totals)
+    def __post_init__(self) -> None:
+        self.gang = tuple(self.totals)
 
 
 class Leases:
@@ -122,10 +122,12 @@ class Leases:
         self.run(arbiter.Closed(job_id))
         return usage
 
-    def usage(self) -> dict[int, dict[str, Usage]]:
-        """Usage of all tenants up to now."""
-        self.arbiter.settle(self.clock())
-        return {job_id: dict(t.usage) for job_id, t in self.arbiter.tenants.items()}
+    def usage(self, jobs: Collection[int] | None = None) -> dict[int, dict[str, Usage]]:
+        """Usage up to now of all tenants, or of these."""
+        self.arbiter.settle(self.clock(), jobs)
+        tenants = self.arbiter.tenants
+        chosen = tenants if jobs is None else [job_id for job_id in jobs if job_id in tenants]
+        return {job_id: dict(tenants[job_id].usage) for job_id in chosen}
 
     # -- clients ----------------------------------------------------------------
 
@@ -149,7 +151,7 @@ class Leases:
             self.run(arbiter.Adopted(tenant.job_id, epoch))
         if state.lease is None or state.lease.epoch != epoch or state.lease.revoked:
             client.answered = False
-            client.send(wire.revoke(epoch, arbiter.DRAIN_NS))
+            client.send(wire.revoke(epoch, self.arbiter.drain_ns))
 
     def request(self, tenant: Tenant, client: Client) -> None:
         """A thread of the process waits at its gate."""
@@ -201,6 +203,7 @@ class Leases:
         if not any(c.held and c.stuck for c in tenant.clients):
             return False
         through = [c for c in tenant.clients if not c.held]
+        tenant.stepped = tenant.stepped or bool(through)
         for other in through:
             other.held = epoch
             other.send(wire.step(epoch))
@@ -247,11 +250,11 @@ class Leases:
             return
         if any(c.held for c in tenant.clients):
             lease = self.arbiter.tenants[tenant.job_id].lease
-            if lease and lease.revoked and not any(c.stuck for c in tenant.clients):
+            if tenant.stepped and lease and not any(c.stuck for c in tenant.clients):
                 # Nobody needs the steps any more that some may still take.
-                self._tell(tenant, wire.revoke(epoch, arbiter.DRAIN_NS))
+                self._tell(tenant, wire.revoke(epoch, self.arbiter.drain_ns))
             return
-        tenant.idle_ns = None
+        tenant.idle_ns, tenant.stepped = None, False
         self.run(arbiter.Released(tenant.job_id, epoch))
         if any(c.wants for c in tenant.clients):
             self.run(arbiter.Requested(tenant.job_id))

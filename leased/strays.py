@@ -136,6 +136,10 @@ class Strays:
             return False
         return known.polls + 1 >= CONFIRM_POLLS and now - known.since >= CONFIRM_NS
 
+    def sees(self, device: str) -> bool:
+        """Whether there is somebody on the device who may be one."""
+        return any(known == device for known, _ in self.seen)
+
     def leave(self, device: str, stay: Mapping[int, int] | None = None) -> None:
         """Forget who is on the device no more; without `stay` everybody."""
         for key in [k for k in self.seen if k[0] == device and k[1] not in (stay or ())]:

@@ -100,6 +100,8 @@ class Watch:
         if not self.leases.tenants_of(gpu.uuid):
             self.strays.leave(gpu.uuid)  # nobody shares it: whoever is there may be
             return
+        if not processes and not self.strays.sees(gpu.uuid):
+            return
         now = time.monotonic_ns()
         clients = self._clients(gpu)
         suspects = [pid for pid in processes if not clients.get(pid)]

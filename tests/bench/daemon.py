@@ -3,7 +3,7 @@
 The real daemon with 8 emulated GPUs and 256 jobs of 4 processes: 1,024 connections. Each job
 is a C process of its own and a user of its own (daemon_load.c) that speaks the protocol as
 the interposer does, and makes no CUDA call. All jobs have lock:on, their memory does not fit
-together, and `scontrol` is a stand-in that says that every job still runs. In this order:
+together, and `squeue` is a stand-in that says that every job still runs. In this order:
 
 cpu_idle: cores that the daemon uses with 64 jobs connected of which none asks.
 grant_us: from just before a process sends REQUEST to when it has read its GRANT, of a GPU that
@@ -57,7 +57,7 @@ quantum_min = "1ms"
 [device]
 link_gib_s = 47.5
 """
-SCONTROL = "#!/bin/sh\necho JobState=RUNNING\n"
+SQUEUE = '#!/bin/sh\nIFS=,; for job in $5; do echo "$job RUNNING"; done\n'
 TARGETS = {
     "grant p50, us": 150,
     "grant p99, us": 2000,
@@ -233,8 +233,8 @@ def run(work: Path, idle_s: float, busy_s: float) -> dict[str, Any]:
     work.chmod(0o711)  # the jobs are other users
     commands = work / "bin"
     commands.mkdir()
-    (commands / "scontrol").write_text(SCONTROL)
-    (commands / "scontrol").chmod(0o755)
+    (commands / "squeue").write_text(SQUEUE)
+    (commands / "squeue").chmod(0o755)
     with EmulatedGpu(work / "gpu", model="emu-a100-tiny", devices=DEVICES) as gpu:
         env = os.environ | gpu.env | {"PATH": str(commands)}
         with Leased(work / "leased", work / "run", env, CONFIG) as leased, Load(leased) as load:
