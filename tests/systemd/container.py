@@ -45,7 +45,7 @@ def why_not() -> str:
             capture_output=True,
             text=True,
         )
-    return done.stderr.strip() if done.returncode else ""
+    return " ".join(done.stderr.split()) if done.returncode else ""
 
 
 class Container:
