@@ -95,6 +95,7 @@ class FakeSocket:
         self.inbox: deque[bytes] = deque()
         self.outbox: deque[bytes] = deque()
         self.open = True
+        self.full = FULL
         self.on_send: Callable[[bytes], None] = lambda _: None
 
     def readable(self) -> bool:
@@ -120,7 +121,7 @@ class FakeSocket:
     def send(self, data: bytes, flags: int = 0) -> int:
         del flags
         assert self.open
-        if len(self.outbox) >= FULL:
+        if len(self.outbox) >= self.full:
             raise BlockingIOError
         self.outbox.append(data)
         self.on_send(data)

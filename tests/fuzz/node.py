@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -52,7 +53,7 @@ def quiet() -> Iterator[None]:
     passed = [0.0]
 
     def thread_time() -> float:
-        passed[0] += 20e-6
+        passed[0] += 300e-6
         return passed[0]
 
     log.handlers[:], log.propagate = [handler], False
@@ -74,6 +75,7 @@ class Peers:
         self.epoch = 0  # of the last GRANT, REVOKE or STEP
         self.revoked = False
         self.welcomed = False
+        self.deaf = False  # it does not read what it is told
 
 
 class Node:
@@ -81,16 +83,19 @@ class Node:
 
     def __init__(self, grace_ns: int = 0):
         self.loop = FakeLoop()
-        gpus = [Gpu(n, uuid, "fake", 100 * GB, 100 * GB, 0) for n, uuid in enumerate(UUIDS)]
-        self.leases = Leases(gpus, self.loop.ns, first_epoch=FIRST_EPOCH, grace_ns=grace_ns)
-        self.leases.later = self.loop.call_later
-        self.listening = FakeListening()
-        self.listener = Listener(self.listening, self.loop, self._connection)  # type: ignore[arg-type]
         self.peers: list[Peers] = []
         self.owners: dict[int, int] = {}  # who was granted an epoch
         self.claimed: set[tuple[int, int]] = set()  # jobs that said that they hold an epoch
         self.messages = self.checks = 0
+        self._begin(FIRST_EPOCH, grace_ns)
         self.empty = items(self.leases)
+
+    def _begin(self, first_epoch: int, grace_ns: int) -> None:
+        gpus = [Gpu(n, uuid, "fake", 100 * GB, 100 * GB, 0) for n, uuid in enumerate(UUIDS)]
+        self.leases = Leases(gpus, self.loop.ns, first_epoch=first_epoch, grace_ns=grace_ns)
+        self.leases.later = self.loop.call_later
+        self.listening = FakeListening()
+        self.listener = Listener(self.listening, self.loop, self._connection)  # type: ignore[arg-type]
 
     def _connection(self, sock: Any) -> ClientConnection:
         return ClientConnection(sock, self.loop, self.leases, self._find)  # type: ignore[arg-type]
@@ -123,6 +128,21 @@ class Node:
         self.peers.append(Peers(sock, job))
         return self.peers[-1]
 
+    def restart(self) -> None:
+        """The daemon is another one; the service manager has kept the connections."""
+        before, epoch, now = self.leases, self.leases.arbiter.epoch, self.loop.now
+        usage = before.usage()
+        self.loop = FakeLoop()
+        self.loop.now = now + 0.2
+        self._begin(epoch + FIRST_EPOCH, 10**9)
+        for tenant in before.tenants.values():
+            self.leases.open(replace(tenant, clients=[], idle_ns=None), usage[tenant.job_id])
+        for peer in self.peers:
+            connection = self.listener.take(peer.sock)  # type: ignore[arg-type]
+            assert isinstance(connection, ClientConnection)
+            connection.resync()
+        self.listen_to()
+
     def send(self, peer: Peers, data: bytes) -> None:
         """One packet from a client; b"" is the end of its connection."""
         self.messages += 1
@@ -153,7 +173,7 @@ class Node:
     def listen_to(self) -> None:
         """Clients read what the daemon said. Who is dropped is forgotten."""
         for peer in self.peers:
-            while peer.sock.outbox:
+            while peer.sock.outbox and not peer.deaf:
                 self._heard(peer, peer.sock.outbox.popleft())
         if any(not peer.sock.open for peer in self.peers):
             self.peers = [peer for peer in self.peers if peer.sock.open]
@@ -197,6 +217,8 @@ class Node:
             self._check_devices(peer, welcome)
         elif kind == lib.GL_OTHERS:
             self._check_devices(peer, ffi.from_buffer("struct gl_memory *", data))
+        elif kind == lib.GL_RESYNC:
+            peer.welcomed = False
         elif kind == lib.GL_REVOKE:
             peer.revoked = True
         elif kind == lib.GL_STEP:

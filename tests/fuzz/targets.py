@@ -135,7 +135,9 @@ def damaged(r: Reader, node: Node, peer: Peers) -> bytes:
 def answer(peer: Peers) -> bytes:
     """What a client that behaves would say now."""
     if not peer.welcomed:
-        return bytes(ffi.buffer(message(lib.GL_HELLO)))
+        hello = message(lib.GL_HELLO)
+        hello.held_epoch = 0 if peer.revoked else peer.epoch
+        return bytes(ffi.buffer(hello))
     if not peer.revoked:
         return bytes(ffi.buffer(message(lib.GL_REQUEST)))
     made = message(lib.GL_RELEASED)
@@ -144,27 +146,33 @@ def answer(peer: Peers) -> bytes:
     return bytes(ffi.buffer(made))
 
 
-def wire_step(r: Reader, node: Node) -> None:
-    """One thing that happens."""
-    op = r.byte() % 32
-    peer = node.peers[r.byte() % len(node.peers)] if node.peers else None
-    if op < 12 and peer:
+def client_step(r: Reader, node: Node, peer: Peers, op: int) -> None:
+    """A client does something."""
+    if op < 12:
         node.send(peer, answer(peer))
-    elif op < 22 and peer:
+    elif op < 22:
         node.send(peer, built(r, node, peer))
-    elif op < 24 and peer:
+    elif op < 24:
         node.send(peer, damaged(r, node, peer))
-    elif op == 24 and peer:
+    elif op == 24:
         node.send(peer, b"")
-    elif op < 28:
+    else:
+        peer.deaf, peer.sock.full = not peer.deaf, 4
+
+
+def site_step(r: Reader, node: Node, op: int) -> None:
+    """Jobs come and go, time passes, the site sets something."""
+    if op < 29:
         n = r.byte()
         node.connect(STRANGER if n > 240 else n % JOBS + 1, root=bool(n & 8))
-    elif op == 28:
-        node.pass_time(r.pick(TIMES))
     elif op == 29:
-        node.open(r.byte() % JOBS + 1, r.byte(), r.byte(), 10 ** (r.byte() % 4 + 7), r.byte() > 99)
+        node.pass_time(r.pick(TIMES))
     elif op == 30:
+        node.open(r.byte() % JOBS + 1, r.byte(), r.byte(), 10 ** (r.byte() % 4 + 7), r.byte() > 99)
+    elif op == 31:
         node.close_job(r.byte() % JOBS + 1)
+    elif op == 32 and r.byte() > 128:
+        node.restart()
     else:
         uuid, n = UUIDS[r.byte() % 3], r.byte()
         event: arbiter.Event = arbiter.LockSet(uuid, (None, "on", "off", "auto")[n % 4])
@@ -173,6 +181,15 @@ def wire_step(r: Reader, node: Node) -> None:
         elif n > 128:
             event = arbiter.RoomChanged(uuid, AMOUNTS[n % 7])
         node.leases.run(event)
+
+
+def wire_step(r: Reader, node: Node) -> None:
+    """One thing that happens."""
+    op, n = r.byte() % 34, r.byte()
+    if op >= 26:
+        site_step(r, node, op)
+    elif node.peers:
+        client_step(r, node, node.peers[n % len(node.peers)], op)
 
 
 def wire_target(data: bytes) -> int:

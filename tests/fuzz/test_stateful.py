@@ -67,6 +67,16 @@ class Anything(RuleBasedStateMachine):
     def leave(self, n: int) -> None:
         self.node.send(self.peer(n), b"")
 
+    @precondition(some)
+    @rule(n=st.integers(0, 30))
+    def listen_or_not(self, n: int) -> None:
+        peer = self.peer(n)
+        peer.deaf, peer.sock.full = not peer.deaf, 4
+
+    @rule()
+    def restart(self) -> None:
+        self.node.restart()
+
     @rule(seconds=st.sampled_from([0.0, 1e-3, 0.1, 1.0, 11.0, 100.0]))
     def wait(self, seconds: float) -> None:
         self.node.pass_time(seconds)
