@@ -143,7 +143,7 @@ class Store:
         kept = self._kept.get(job_id)
         # A copy: what the arbiter goes on counting is not what the disk has.
         if kept is not None and kept.record.usage != usage:
-            kept.record = replace(kept.record, usage={u: replace(had) for u, had in usage.items()})
+            kept.record = _own(replace(kept.record, usage=usage))
             self._mark(self._put_usage, job_id)
 
     # -- what it asks -----------------------------------------------------------
@@ -161,7 +161,8 @@ class Store:
         return self._epoch or 0
 
     def open_tenants(self) -> list[TenantRecord]:
-        return [kept.record for kept in self._kept.values() if kept.closed is None]
+        """Tenants that are not over; their usage is the caller's to go on counting."""
+        return [_own(kept.record) for kept in self._kept.values() if kept.closed is None]
 
     def unwritten(self) -> list[TenantRecord]:
         """Tenants that are over and not yet in Slurm's accounting, oldest first."""
@@ -281,6 +282,11 @@ class Store:
 
     def _drop_old(self, db: sqlite3.Connection) -> None:
         tables.drop_written_before(db, time.time() - KEEP_WRITTEN_S)
+
+
+def _own(record: TenantRecord) -> TenantRecord:
+    """The record with counters of its own."""
+    return replace(record, usage={uuid: replace(used) for uuid, used in record.usage.items()})
 
 
 def _is_full(fault: Exception) -> bool:

@@ -61,6 +61,21 @@ def test_example_configuration_is_the_defaults() -> None:
     assert config.load(example) == config.Config()
 
 
+def test_store_keeps_what_is_counted_after_a_restart(tmp_path: Path) -> None:
+    """As the daemon does it: it goes on counting in what the store gave it."""
+    store = Store(tmp_path / "usage.db")
+    store.open_tenant(TenantRecord(7, 1000, (UUID,), "tq:5", "auto", {}))
+    store.save({7: {UUID: Usage(lease_ns=5)}}, 1)
+    for lease_ns in (8, 13):
+        store.close()
+        store = Store(tmp_path / "usage.db")
+        usage = store.open_tenants()[0].usage
+        usage[UUID].lease_ns = lease_ns
+        store.save({7: usage}, 1)
+    store.close()
+    assert Store(tmp_path / "usage.db").open_tenants()[0].usage[UUID].lease_ns == 13
+
+
 def test_store_keeps_tenants_usage_and_epochs(tmp_path: Path) -> None:
     record = TenantRecord(7, 1000, (UUID,), "tq:5", "auto", {})
     store = Store(tmp_path / "usage.db")
