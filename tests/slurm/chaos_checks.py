@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 
 MIB = 1 << 20
+Trace = list[tuple[int, int, int, int]]  # see EmulatedGpu.trace
 ROUNDING_S = 0.001  # of each figure in the comment
 # Slurm gives whole seconds; a tenant also lives from before its first process to the epilog.
 AROUND_S = 3.0
@@ -25,6 +27,10 @@ AROUND_S = 3.0
 HEARD_S = 4.0
 GROWTH_BYTES = 24 * MIB
 IDLE_NS = 2_000_000
+STORED_S = 2.0  # the daemon stores usage every second
+BACK_S = 1.5  # the grace, and until clients are back
+MEASURE_S = 0.2
+PRESENT = 0.25
 SHOWN = 10
 
 
@@ -146,20 +152,19 @@ def jobs_by_pid(storm: Storm) -> dict[int, Run]:
     return found
 
 
-def check_turns(storm: Storm) -> list[str]:
+def check_turns(storm: Storm, trace: Trace, jobs: dict[int, Run]) -> list[str]:
     """Jobs with lock:on compute one at a time: who yields to another one was idle for at least
     IDLE_NS or had its quantum, and so had the other, before it computes again.
 
     Not so those that were stopped: what they had submitted runs when they go on.
     """
-    jobs = jobs_by_pid(storm)
     strict = {
         pid: run.spec.name
         for pid, run in jobs.items()
         if "lock:on" in run.spec.share and "stopped" not in run.touched
     }
     by_device: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
-    for device, pid, start, end in storm.gpu.trace():
+    for device, pid, start, end in trace:
         if pid in strict and device not in storm.forced:
             by_device[device].append((start, end, strict[pid]))
     said, turns = [], 0
@@ -172,6 +177,50 @@ def check_turns(storm: Storm) -> list[str]:
                 said.append(f"device {device}: {name} and {last} compute at once, at {start}")
             ended[name], last = end, name
     print(f"{turns} turns of jobs with lock:on")
+    return said[:SHOWN]
+
+
+def gaps(storm: Storm) -> list[tuple[float, float]]:
+    """When nobody counted, in s since the epoch: without a daemon, and what it had not stored."""
+    return [(since - STORED_S, until + BACK_S) for since, until in storm.down]
+
+
+def check_covered(
+    storm: Storm, trace: Trace, jobs: dict[int, Run], used: dict[int, dict[str, Any]]
+) -> list[str]:
+    """Who computes has a lease, and it is accounted."""
+    since_boot = time.monotonic() - time.time()
+    apart = [(int((a + since_boot) * 1e9), int((b + since_boot) * 1e9)) for a, b in gaps(storm)]
+    busy: dict[str, int] = defaultdict(int)
+    for _, pid, start, end in trace:
+        run = jobs.get(pid)
+        if run and not run.hurt and not run.touched and not any(a < end < b for a, b in apart):
+            busy[run.spec.name] += end - start
+    said = []
+    for name, busy_ns in busy.items():
+        (figures,) = used[storm.runs[name].job_id].values()
+        if figures["lease_s"] + figures["shared_s"] + MEASURE_S < busy_ns / 1e9:
+            said.append(f"{name}: computed for {busy_ns / 1e9:.1f} s, accounted are {figures}")
+    print(f"{len(busy)} jobs computed for {sum(busy.values()) / 1e9:.1f} s while it was counted")
+    return said[:SHOWN]
+
+
+def check_presence(storm: Storm, used: dict[int, dict[str, Any]]) -> list[str]:
+    """A job that always wants the device has it or waits for it, most of its time."""
+    said = []
+    for run in storm.runs.values():
+        reports = run.reports().values()
+        if run.hurt or run.touched or any("allocated_at" not in report for report in reports):
+            continue
+        begin = min(report["allocated_at"] for report in reports)
+        end = max(report["finished_at"] for report in reports)
+        counted = end - begin
+        for since, until in gaps(storm):
+            counted -= max(0.0, min(until, end) - max(since, begin))
+        (figures,) = used[run.job_id].values()
+        present = figures["lease_s"] + figures["shared_s"] + figures["wait_s"]
+        if present < PRESENT * counted:
+            said.append(f"{run.spec.name}: {counted:.1f} s, of which are accounted {figures}")
     return said[:SHOWN]
 
 

@@ -9,8 +9,10 @@ by itself. Exit status 3: a driver call failed, "error" has its words.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +25,7 @@ from tests.demo.job import Check, Gpu, GpuError, call
 from tests.slurm.chaos_jobs import PROGRAM_BYTES
 
 DRIVER_FAILED = 3
+PR_SET_PDEATHSIG = 1
 
 
 def write(path: Path, report: dict[str, Any]) -> None:
@@ -124,6 +127,8 @@ def main() -> int:
     for rank in ranks[1:]:
         child = os.fork()
         if child == 0:
+            # proctrack/linuxproc loses sight of children whose parent was killed.
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             os._exit(rank_main(options, rank))
         children.append(child)
     worst = rank_main(options, ranks[0])

@@ -3,7 +3,7 @@
 The daemon is killed and restarted, jobs' processes are killed, stopped and
 continued, jobs are cancelled. Whatever was not hurt must complete with the right data,
 the accounts must add up, and nothing may be left behind. GPU_LEASE_CHAOS_SEED repeats
-a run as far as processes allow.
+a run as far as processes allow; GPU_LEASE_CHAOS_KEEP=1 keeps its directory.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ JOBS = 40
 LATE = 4  # of them: submitted when devices have failed and are well again
 CONFIG = '[limits]\nquantum_min = "50ms"\ndrain = "500ms"\n'
 END_S = 180.0
+LOG_BYTES = 4000  # of the daemon's, shown when the test fails
 
 
 @dataclass
@@ -68,7 +69,7 @@ def site() -> Iterator[Site]:
         leased = Leased(work / "leased", work / "run", slurm.env, CONFIG, activated=True)
         with slurm, leased:
             yield Site(slurm, leased, gpu, work / "out")
-    if not os.environ.get("KEEP"):
+    if not os.environ.get("GPU_LEASE_CHAOS_KEEP"):
         shutil.rmtree(work, ignore_errors=True)
 
 
@@ -104,13 +105,17 @@ def verify(site: Site, storm: Storm, began: float, states: dict[int, str]) -> li
     said += [line for run in runs for line in checks.check_usage(run, used[run.job_id], wall)]
     said += checks.check_peaks(runs, used, storm.down)
     said += checks.check_sums(used, wall)
-    said += checks.check_turns(storm)
+    trace, jobs = site.gpu.trace(), checks.jobs_by_pid(storm)
+    said += checks.check_turns(storm, trace, jobs)
+    said += checks.check_covered(storm, trace, jobs, used)
+    said += checks.check_presence(storm, used)
     said += settled(lambda: checks.check_node(site.slurm))
     said += settled(lambda: checks.check_memory(site.gpu))
     said += settled(lambda: checks.check_processes(storm))
     return said
 
 
+@pytest.mark.timeout(600)
 def test_chaos(site: Site) -> None:
     number = seed()
     print(f"\nGPU_LEASE_CHAOS_SEED={number}")
@@ -133,4 +138,5 @@ def test_chaos(site: Site) -> None:
         said += settled(lambda: checks.check_daemon(site.leased, before))
     finally:
         print("\n".join(storm.said))
+        print(site.leased.log.read_text()[-LOG_BYTES:])
     assert not said, f"seed {number}:\n" + "\n".join(said)
