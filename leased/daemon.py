@@ -93,7 +93,8 @@ class Daemon:
         self.gpus = devices.discover(settings)
         self.store = Store(settings.state_dir / "usage.db")
         open_before = self.store.open_tenants()
-        first_epoch = self.store.epoch() + EPOCH_MARGIN
+        # By the clock too: where the disk was full the store may know of too low ones.
+        first_epoch = max(self.store.epoch() + EPOCH_MARGIN, int(time.time() * 1e6))
         # On the disk before the first grant: a daemon after this one believes only lower ones.
         self.store.save({}, first_epoch)
         self.leases = Leases(

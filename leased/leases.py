@@ -260,13 +260,17 @@ class Leases:
             self.run(arbiter.Requested(tenant.job_id))
 
     def _memory_changed(self, tenant: Tenant) -> None:
+        total = {}
         for uuid in tenant.gang:
             memory = [c.memory.get(uuid, (0, 0)) for c in tenant.clients]
-            movable, fixed = sum(m[0] for m in memory), sum(m[1] for m in memory)
-            self.run(arbiter.MemoryChanged(tenant.job_id, uuid, movable, fixed))
-        if len(tenant.clients) > 1:
-            for client in list(tenant.clients):
-                client.send(wire.others(self._memory_beside(tenant, client)))
+            total[uuid] = sum(m[0] for m in memory), sum(m[1] for m in memory)
+            self.run(arbiter.MemoryChanged(tenant.job_id, uuid, *total[uuid]))
+        for client in list(tenant.clients) if len(tenant.clients) > 1 else ():
+            beside = {}
+            for uuid, (movable, fixed) in total.items():
+                own = client.memory.get(uuid, (0, 0))
+                beside[uuid] = movable - own[0], fixed - own[1]
+            client.send(wire.others(beside))
 
     def tenants_of(self, uuid: str) -> list[Tenant]:
         """Those whose gang has the device."""
@@ -282,16 +286,6 @@ class Leases:
         left = room(gpu, overhead.taken)
         if left != self.arbiter.devices[gpu.uuid].residency.room:
             self.run(arbiter.RoomChanged(gpu.uuid, left))
-
-    def _memory_beside(self, tenant: Tenant, client: Client) -> dict[str, tuple[int, int]]:
-        beside = [c.memory for c in tenant.clients if c is not client]
-        return {
-            uuid: (
-                sum(m.get(uuid, (0, 0))[0] for m in beside),
-                sum(m.get(uuid, (0, 0))[1] for m in beside),
-            )
-            for uuid in tenant.gang
-        }
 
     # -- actions ----------------------------------------------------------------
 
