@@ -256,6 +256,7 @@ class AdminNode:
         if uid and uid != 2 and reply["ok"] and json.loads(data)["op"] not in ("status", "usage"):
             raise Broken(f"user {uid} may do {data[:100]!r}")
         connection.close()
+        self.node.loop.advance(0.1)
         self.node.messages += 1
         return dict(reply)
 
