@@ -16,6 +16,7 @@ from leased.residency import GIB
 
 log = logging.getLogger("gpu-leased")
 
+NOTHING = wire.Bytes()
 SILENCE_S = 0.1  # after a revoke, before a process is taken for stuck
 
 
@@ -26,7 +27,7 @@ class Client(Protocol):
     held: int  # epoch of the lease it holds, else 0
     stuck: bool  # what it has submitted does not finish
     answered: bool  # it has released since the lease was revoked
-    memory: dict[str, tuple[int, int]]
+    memory: dict[str, wire.Bytes]
     calls: tuple[int, int] | None  # gated calls that it has made, and when it said so (ns)
 
     @property
@@ -262,14 +263,19 @@ class Leases:
     def _memory_changed(self, tenant: Tenant) -> None:
         total = {}
         for uuid in tenant.gang:
-            memory = [c.memory.get(uuid, (0, 0)) for c in tenant.clients]
-            total[uuid] = sum(m[0] for m in memory), sum(m[1] for m in memory)
-            self.run(arbiter.MemoryChanged(tenant.job_id, uuid, *total[uuid]))
+            total[uuid] = wire.Bytes(
+                *map(sum, zip(*(c.memory.get(uuid, NOTHING) for c in tenant.clients), strict=True))
+            )
+            self.run(
+                arbiter.MemoryChanged(
+                    tenant.job_id, uuid, total[uuid].evictable, total[uuid].fixed
+                )
+            )
         for client in list(tenant.clients) if len(tenant.clients) > 1 else ():
             beside = {}
-            for uuid, (movable, fixed) in total.items():
-                own = client.memory.get(uuid, (0, 0))
-                beside[uuid] = movable - own[0], fixed - own[1]
+            for uuid, amounts in total.items():
+                own = client.memory.get(uuid, NOTHING)
+                beside[uuid] = wire.Bytes(*(a - b for a, b in zip(amounts, own, strict=True)))
             client.send(wire.others(beside))
 
     def tenants_of(self, uuid: str) -> list[Tenant]:
@@ -281,7 +287,7 @@ class Leases:
         overhead = self.overheads[gpu.uuid]
         fixed: dict[int, int] = {}
         for client in (c for t in self.tenants_of(gpu.uuid) for c in t.clients):
-            fixed[client.pid] = client.memory.get(gpu.uuid, (0, 0))[1]
+            fixed[client.pid] = client.memory.get(gpu.uuid, NOTHING).fixed
         overhead.measure(processes, fixed)
         left = room(gpu, overhead.taken)
         if left != self.arbiter.devices[gpu.uuid].residency.room:

@@ -9,7 +9,7 @@ import resource
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from leased.wire import Released
+from leased.wire import Bytes, Released
 
 CONNECTIONS = 65_536  # on one socket; further ones wait in its backlog
 KEPT_FILES = 256  # descriptors that are never given to connections
@@ -37,11 +37,11 @@ def most_connections() -> int:
     return max(16, min(CONNECTIONS, files - KEPT_FILES))
 
 
-def clamped(memory: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+def clamped(memory: Mapping[str, Bytes]) -> dict[str, Bytes]:
     """What a process says of its memory, within what can be."""
     return {
-        uuid: (min(movable, BYTES_MOST), min(fixed, BYTES_MOST))
-        for uuid, (movable, fixed) in memory.items()
+        uuid: Bytes(*(min(amount, BYTES_MOST) for amount in amounts))
+        for uuid, amounts in memory.items()
     }
 
 

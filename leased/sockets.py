@@ -78,7 +78,7 @@ class ClientConnection(Connection):
         # Taken over from a daemon before this one, and not yet heard of.
         self.stale = self.restored = False
         self.on_heard: Callable[[ClientConnection], None] = lambda _: None
-        self.memory: dict[str, tuple[int, int]] = {}
+        self.memory: dict[str, wire.Bytes] = {}
         self.credit = float(BURST)
         self.credited = loop.time()
         super().__init__(sock, loop)

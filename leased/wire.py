@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from _gpulease import ffi, lib
 
@@ -16,18 +16,26 @@ class WireError(Exception):
     """A message that makes no sense; the text says what."""
 
 
+class Bytes(NamedTuple):
+    """Of one device: what can leave it, what cannot, what of the former is known to be there."""
+
+    evictable: int = 0
+    fixed: int = 0
+    resident: int = 0
+
+
 @dataclass(frozen=True)
 class Hello:
     held_epoch: int
     wants: bool
-    memory: dict[str, tuple[int, int]]
+    memory: dict[str, Bytes]
 
 
 @dataclass(frozen=True)
 class Memory:
-    """By device UUID: (evictable bytes, fixed bytes)."""
+    """By device UUID."""
 
-    memory: dict[str, tuple[int, int]]
+    memory: dict[str, Bytes]
 
 
 @dataclass(frozen=True)
@@ -78,11 +86,13 @@ def uuid_bytes(text: str) -> bytes:
     return bytes.fromhex(text.split("-", 1)[1].replace("-", ""))
 
 
-def _devices(message: Any) -> dict[str, tuple[int, int]]:
+def _devices(message: Any) -> dict[str, Bytes]:
     if message.n_devices > lib.GL_MAX_DEVICES:
         raise WireError(f"{message.n_devices} devices in one message")
     return {
-        uuid_text(bytes(ffi.buffer(entry.uuid))): (int(entry.bytes), int(entry.fixed))
+        uuid_text(bytes(ffi.buffer(entry.uuid))): Bytes(
+            int(entry.bytes), int(entry.fixed), int(entry.resident)
+        )
         for entry in (message.devices[i] for i in range(message.n_devices))
     }
 
@@ -145,12 +155,11 @@ def _new(name: str, kind: int) -> Any:
     return message
 
 
-def _fill(message: Any, amounts: Mapping[str, tuple[int, int]]) -> None:
+def _fill(message: Any, amounts: Mapping[str, Bytes]) -> None:
     message.n_devices = len(amounts)
-    for entry, (uuid, (size, fixed)) in zip(message.devices, amounts.items(), strict=False):
+    for entry, (uuid, amount) in zip(message.devices, amounts.items(), strict=False):
         ffi.buffer(entry.uuid)[:] = uuid_bytes(uuid)
-        entry.bytes = size
-        entry.fixed = fixed
+        entry.bytes, entry.fixed, entry.resident = amount
 
 
 def _bytes(message: Any) -> bytes:
@@ -161,7 +170,7 @@ def welcome(gang: Gang) -> bytes:
     message = _new("gl_welcome", lib.GL_WELCOME)
     message.job_id = gang.job_id
     message.flags = lib.GL_WELCOME_OVERSUB if gang.oversub else 0
-    _fill(message, {uuid: (total, 0) for uuid, total in gang.totals.items()})
+    _fill(message, {uuid: Bytes(total) for uuid, total in gang.totals.items()})
     return _bytes(message)
 
 
@@ -190,7 +199,7 @@ def grant(
     message.idle_ns = IDLE_NEVER if idle_ns is None else idle_ns
     message.in_flight_ns = in_flight_ns
     message.flags = lib.GL_GRANT_SHARED if shared else 0
-    _fill(message, {uuid: (size, 0) for uuid, size in prefetch.items()})
+    _fill(message, {uuid: Bytes(size) for uuid, size in prefetch.items()})
     return _bytes(message)
 
 
@@ -227,7 +236,14 @@ RESYNC = _header(lib.GL_RESYNC)
 MEASURE = _header(lib.GL_MEASURE)
 
 
-def others(memory: Mapping[str, tuple[int, int]]) -> bytes:
+def others(memory: Mapping[str, Bytes]) -> bytes:
     message = _new("gl_memory", lib.GL_OTHERS)
     _fill(message, memory)
+    return _bytes(message)
+
+
+def evict(amounts: Mapping[str, int]) -> bytes:
+    """amounts: bytes that must leave each device."""
+    message = _new("gl_memory", lib.GL_EVICT)
+    _fill(message, {uuid: Bytes(size) for uuid, size in amounts.items()})
     return _bytes(message)

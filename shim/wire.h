@@ -23,6 +23,8 @@
  *   D STEP        to those that have released: hold it again for one call, so
  *                 that the stuck one can finish; then RELEASED (or STUCK) again
  *   D OTHERS      memory that the other clients of the tenant have
+ *   D EVICT       (memory:swap) to those without a lease: so much must leave the
+ *                 device, oldest allocations first; MEMORY tells how far it is
  *   D MEASURE     how far are you?
  *   C PROGRESS    so many calls submitted
  *   D RESYNC      a new daemon has this connection of the one before: say HELLO
@@ -55,10 +57,11 @@ enum gl_type {
 	GL_GRANT = 67,
 	GL_REVOKE = 68,
 	GL_CONTENDED = 69,
-	GL_OTHERS = 70, /* daemon: gl_memory, what the tenant's other clients have */
-	GL_STEP = 71,   /* daemon: gl_epoch */
-	GL_RESYNC = 72, /* daemon: header only */
-	GL_MEASURE = 73 /* daemon: header only */
+	GL_OTHERS = 70,  /* daemon: gl_memory, what the tenant's other clients have */
+	GL_STEP = 71,    /* daemon: gl_epoch */
+	GL_RESYNC = 72,  /* daemon: header only */
+	GL_MEASURE = 73, /* daemon: header only */
+	GL_EVICT = 74    /* daemon: gl_memory, bytes = how many must leave the device */
 };
 
 enum gl_hello_flags {
@@ -66,7 +69,8 @@ enum gl_hello_flags {
 };
 
 enum gl_welcome_flags {
-	GL_WELCOME_OVERSUB = 1 /* the job may allocate more than the device holds */
+	GL_WELCOME_OVERSUB = 1, /* the job may allocate more than the device holds */
+	GL_WELCOME_SWAP = 2     /* allocations are swapped, not managed */
 };
 
 enum gl_grant_flags {
@@ -97,17 +101,19 @@ struct gl_header {
 	uint32_t zero;
 };
 
-/* One device and an amount. The meaning of the amounts is the message's. */
+/* One device and amounts. Their meaning is the message's; 0 where it has none. */
 struct gl_device {
 	uint8_t uuid[16]; /* GL_UUID_BYTES */
 	uint64_t bytes;
 	uint64_t fixed;
+	uint64_t resident;
 };
 
-/* GL_MEMORY: bytes = evictable (managed) memory this client has on the device,
- * fixed = plain memory that cannot be evicted. Absolute, one entry for each
- * device that the client has used. GL_OTHERS: the same of all the other
- * clients of the tenant together. */
+/* GL_MEMORY: bytes = evictable memory this client has on the device, fixed =
+ * plain memory that cannot be evicted, resident = of the evictable what is
+ * known to be on the device now (memory:swap; managed memory is the driver's
+ * to know). Absolute, one entry for each device that the client has used.
+ * GL_OTHERS: the same of all the other clients of the tenant together. */
 struct gl_memory {
 	struct gl_header header;
 	uint32_t n_devices;
@@ -136,7 +142,8 @@ struct gl_welcome {
 };
 
 /* GL_GRANT: devices[].bytes = how much may be prefetched to that device now,
- * 0 for none. */
+ * 0 for none. With memory:swap all comes back before the gate opens, as room
+ * appears. */
 struct gl_grant {
 	struct gl_header header;
 	uint64_t epoch;
@@ -199,11 +206,11 @@ struct gl_refused {
 /* cffi:end */
 
 _Static_assert(sizeof(struct gl_header) == 16, "wire layout");
-_Static_assert(sizeof(struct gl_device) == 32, "wire layout");
-_Static_assert(sizeof(struct gl_memory) == 24 + 16 * 32, "wire layout");
-_Static_assert(sizeof(struct gl_hello) == 32 + 16 * 32, "wire layout");
-_Static_assert(sizeof(struct gl_welcome) == 32 + 16 * 32, "wire layout");
-_Static_assert(sizeof(struct gl_grant) == 56 + 16 * 32, "wire layout");
+_Static_assert(sizeof(struct gl_device) == 40, "wire layout");
+_Static_assert(sizeof(struct gl_memory) == 24 + 16 * 40, "wire layout");
+_Static_assert(sizeof(struct gl_hello) == 32 + 16 * 40, "wire layout");
+_Static_assert(sizeof(struct gl_welcome) == 32 + 16 * 40, "wire layout");
+_Static_assert(sizeof(struct gl_grant) == 56 + 16 * 40, "wire layout");
 _Static_assert(sizeof(struct gl_revoke) == 32, "wire layout");
 _Static_assert(sizeof(struct gl_contended) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_released) == 56, "wire layout");

@@ -11,7 +11,7 @@ static struct gl_header header(enum gl_type type, size_t length)
 
 static struct gl_device device(void)
 {
-	struct gl_device d = {.bytes = 3, .fixed = 4};
+	struct gl_device d = {.bytes = 3, .fixed = 4, .resident = 23};
 
 	for (int i = 0; i < GL_UUID_BYTES; i++)
 		d.uuid[i] = (uint8_t)(i + 1);
