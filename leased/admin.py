@@ -101,11 +101,13 @@ class Admin:
     # -- registration -----------------------------------------------------------
 
     def register(self, request: Request, peer: Peer) -> dict[str, Any]:
-        """A slurmstepd announces a step of a job. The first one decides the job's gang."""
+        """A slurmstepd announces a step of a job. The gang is all GPUs that its steps have."""
         job_id = get_int(request, "job_id", 1, LAST_JOB)
         tenant = self.leases.tenants.get(job_id)
         if tenant is None:
             tenant = self._new_tenant(job_id, request)
+        else:
+            self._widen(tenant, request)
         stepd = process_id(peer.pid)
         if stepd is not None:
             if len(self.stepds) > self.most_stepds:
@@ -119,6 +121,16 @@ class Admin:
             "preload": self.config.preload,
             "env": {"GPU_LEASE_SOCKET": str(socket)},
         }
+
+    def _widen(self, tenant: Tenant, request: Request) -> None:
+        """A step on GPUs that no step before had. One without any changes nothing."""
+        if not request.get("gpus"):
+            return
+        more = [gpu for gpu in self._gang(request) if gpu.uuid not in tenant.gang]
+        if more:
+            wanted = options.parse(tenant.options).over(self.config.defaults)
+            self.leases.widen(tenant, {gpu.uuid: self._visible(gpu, wanted) for gpu in more})
+            self.store.widen(tenant.job_id, tenant.gang)
 
     def _forget_dead_stepds(self) -> None:
         for pid, (process, _) in list(self.stepds.items()):

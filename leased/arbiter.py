@@ -55,6 +55,7 @@ from leased.events import (
     Revoke,
     RoomChanged,
     Tick,
+    Widened,
 )
 from leased.rules import Rules
 from leased.state import FOREVER, Device, Lease, Tenant, Usage
@@ -63,6 +64,7 @@ __all__ = [
     "Action", "Adopted", "Arbiter", "Closed", "Contend", "Device", "DrainSet", "Event", "Forfeit",
     "Grant", "LockSet", "MemoryChanged", "ModeSet", "Opened", "Overrun", "QuantumSet", "Rejoined",
     "Released", "Requested", "Restore", "Revoke", "RoomChanged", "Tenant", "Tick", "Usage",
+    "Widened",
 ]  # fmt: skip
 
 IDLE_FLOOR_NS = 2_000_000
@@ -82,7 +84,7 @@ class Arbiter(Rules):
         drain_ns: int = DRAIN_NS,
     ):
         super().__init__(devices, now)
-        self.epoch = first_epoch
+        self.epoch = self.first_epoch = first_epoch
         self.grace_until = grace_until
         self.drain_ns = drain_ns
         self.arrivals = 0
@@ -120,7 +122,7 @@ class Arbiter(Rules):
         self.now = max(now, self.now)
         for tenant_id in self.tenants if tenants is None else tenants:
             if tenant_id in self.tenants:
-                self._settle(self.tenants[tenant_id])
+                self.tenants[tenant_id].settle(self.now, self.devices)
 
     # -- events -----------------------------------------------------------------
 
@@ -171,10 +173,29 @@ class Arbiter(Rules):
             usage={uuid: Usage() for uuid in event.gang},
         )
 
+    def _widen(self, tenant: Tenant, gang: tuple[str, ...]) -> None:
+        """It needs more devices from its next lease on; the one it has ends for that."""
+        for uuid in gang:
+            tenant.usage.setdefault(uuid, Usage())
+        waits = tenant.waiting
+        tenant.wider = gang
+        if tenant.lease is not None:
+            if not tenant.lease.revoked:
+                self._revoke(tenant, tenant.lease)
+            return
+        self._end_wait(tenant)
+        tenant.take_wider()
+        if waits:  # behind those who have waited for the new devices already
+            self._request(tenant)
+
     def _apply_tenant(
-        self, event: Closed | Requested | Released | MemoryChanged | Adopted, tenant: Tenant
+        self,
+        event: Widened | Closed | Requested | Released | MemoryChanged | Adopted,
+        tenant: Tenant,
     ) -> None:
-        if isinstance(event, Closed):
+        if isinstance(event, Widened):
+            self._widen(tenant, event.gang)
+        elif isinstance(event, Closed):
             self._close(tenant)
         elif isinstance(event, Requested):
             self._request(tenant)
@@ -189,7 +210,7 @@ class Arbiter(Rules):
         self._end_wait(tenant)
         self._end_lease(tenant)
         del self.tenants[tenant.id]
-        for uuid in tenant.gang:
+        for uuid in tenant.usage:
             self.devices[uuid].residency.forget(tenant.id)
             self._refit(self.devices[uuid])
 
@@ -205,7 +226,7 @@ class Arbiter(Rules):
 
     def _end_wait(self, tenant: Tenant) -> None:
         if tenant.waiting:
-            self._settle(tenant)
+            tenant.settle(self.now, self.devices)
             tenant.waiting = False
             for uuid in tenant.gang:
                 del self.devices[uuid].queue[tenant.id]
@@ -227,7 +248,7 @@ class Arbiter(Rules):
     def _end_lease(self, tenant: Tenant) -> None:
         if tenant.lease is None:
             return
-        self._settle(tenant)
+        tenant.settle(self.now, self.devices)
         for uuid in tenant.gang:
             device = self.devices[uuid]
             device.meter.advance(self.now, len(device.holders))
@@ -235,6 +256,7 @@ class Arbiter(Rules):
             device.last_holder = tenant.id
             self._changed[uuid] = None
         tenant.lease = None
+        tenant.take_wider()
 
     def _hold(self, tenant: Tenant, epoch: int) -> Lease:
         tenant.lease = Lease(epoch, self.now)
@@ -249,7 +271,7 @@ class Arbiter(Rules):
         return tenant.lease
 
     def _set_memory(self, tenant: Tenant, event: MemoryChanged) -> None:
-        if event.device not in tenant.gang:
+        if event.device not in tenant.usage:
             return
         usage, device = tenant.usage[event.device], self.devices[event.device]
         running = tenant.lease is not None
@@ -264,7 +286,8 @@ class Arbiter(Rules):
 
         Where two say so, the one whose lease was granted later had it by right.
         """
-        if tenant.lease is not None or tenant.forfeited or not 0 < epoch < self.epoch:
+        known = epoch == tenant.granted or 0 < epoch < self.first_epoch
+        if tenant.lease is not None or tenant.forfeited or not known:
             return
         if not self.grace_until and not self.is_free(tenant):
             return
@@ -477,21 +500,3 @@ class Arbiter(Rules):
         lease.revoked = True
         self._set_due(tenant, lease, self.now + self.drain_ns)
         self._actions.append(Revoke(tenant.id, lease.epoch, self.drain_ns))
-
-    # -- accounting ---------------------------------------------------------------
-
-    def _settle(self, tenant: Tenant) -> None:
-        """Take over into its usage what the meters and its waiting have run up."""
-        if tenant.waiting:
-            for usage in tenant.usage.values():
-                usage.wait_ns += self.now - tenant.waits_since
-            tenant.waits_since = self.now
-        if tenant.lease is None:
-            return
-        for uuid in tenant.gang:
-            device, usage = self.devices[uuid], tenant.usage[uuid]
-            device.meter.advance(self.now, len(device.holders))
-            each, shared = tenant.read[uuid]
-            usage.lease_ns += device.meter.each - each
-            usage.shared_ns += device.meter.shared - shared
-            tenant.read[uuid] = device.meter.each, device.meter.shared

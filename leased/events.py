@@ -17,6 +17,14 @@ class Opened:
 
 
 @dataclass(frozen=True)
+class Widened:
+    """The tenant needs these devices from now on, which are more than before."""
+
+    tenant: int
+    gang: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Closed:
     """A tenant is over; whatever it held is free."""
 
@@ -113,6 +121,7 @@ class Tick:
 
 Event = (
     Opened
+    | Widened
     | Closed
     | Requested
     | Released

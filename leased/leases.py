@@ -135,7 +135,7 @@ class Leases:
     def attach(self, tenant: Tenant, client: Client, hello: wire.Hello) -> None:
         """A process said HELLO: greet it, take over what it says of itself."""
         tenant.clients.append(client)
-        client.send(wire.welcome(wire.Gang(tenant.job_id, tenant.oversub, tenant.totals)))
+        client.send(self._welcome(tenant))
         client.memory = hello.memory
         if any(c.memory for c in tenant.clients):
             self._memory_changed(tenant)
@@ -144,12 +144,18 @@ class Leases:
         if hello.wants:
             self.request(tenant, client)
 
+    def _welcome(self, tenant: Tenant) -> bytes:
+        return wire.welcome(wire.Gang(tenant.job_id, tenant.oversub, tenant.totals))
+
     def _adopt(self, tenant: Tenant, client: Client, epoch: int) -> None:
         """It says that it holds a lease of before. The device may be another's by now."""
         client.held = epoch
         state = self.arbiter.tenants[tenant.job_id]
         if state.lease is None:
             self.run(arbiter.Adopted(tenant.job_id, epoch))
+            # What one process of the job holds, the others that wait hold with it.
+            for other in [c for c in tenant.clients if c.wants and state.lease]:
+                self.request(tenant, other)
         if state.lease is None or state.lease.epoch != epoch or state.lease.revoked:
             client.answered = False
             client.send(wire.revoke(epoch, self.arbiter.drain_ns))
@@ -176,8 +182,9 @@ class Leases:
             return
         client.held, client.stuck, client.answered = 0, False, True
         for uuid in tenant.gang if message.prefetch_bytes else ():
-            residency = self.arbiter.devices[uuid].residency
-            residency.measured(message.prefetch_bytes // len(tenant.gang), message.prefetch_ns)
+            if not self.gpu(uuid).link_gib_s:  # the site has said it
+                residency = self.arbiter.devices[uuid].residency
+                residency.measured(message.prefetch_bytes // len(tenant.gang), message.prefetch_ns)
         client.wants |= message.wants
         self._check_released(tenant, message.epoch)
 
@@ -220,9 +227,20 @@ class Leases:
                 client.calls = None
                 client.send(wire.MEASURE)
 
+    def gpu(self, uuid: str) -> Gpu:
+        return next(gpu for gpu in self.gpus if gpu.uuid == uuid)
+
+    def widen(self, tenant: Tenant, totals: Mapping[str, int]) -> None:
+        """Another step of the job uses further devices: they are of its gang from now on."""
+        tenant.totals = {**tenant.totals, **totals}
+        tenant.gang = tuple(tenant.totals)
+        for client in list(tenant.clients):
+            client.send(self._welcome(tenant))
+        self.run(arbiter.Widened(tenant.job_id, tenant.gang))
+
     def set_reserve(self, uuid: str, reserve: int | None) -> None:
         """Keep so many bytes of the device for contexts from now on; None: as measured."""
-        index = next(i for i, gpu in enumerate(self.gpus) if gpu.uuid == uuid)
+        index = self.gpus.index(self.gpu(uuid))
         self.gpus[index] = replace(self.gpus[index], reserve=reserve)
         left = room(self.gpus[index], self.overheads[uuid].taken)
         self.run(arbiter.RoomChanged(uuid, left))
@@ -267,9 +285,7 @@ class Leases:
                 *map(sum, zip(*(c.memory.get(uuid, NOTHING) for c in tenant.clients), strict=True))
             )
             self.run(
-                arbiter.MemoryChanged(
-                    tenant.job_id, uuid, total[uuid].evictable, total[uuid].fixed
-                )
+                arbiter.MemoryChanged(tenant.job_id, uuid, total[uuid].evictable, total[uuid].fixed)
             )
         for client in list(tenant.clients) if len(tenant.clients) > 1 else ():
             beside = {}

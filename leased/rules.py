@@ -8,6 +8,7 @@ from leased.residency import Residency
 from leased.state import FOREVER, Device, Meter, Tenant
 
 HANDOFF_SHARE = 10  # a handoff is at most a tenth of the quantum
+LONGEST_STRETCH_NS = 300_000_000_000  # whatever handoffs are said to take
 BACKFILL_NS = 20_000_000  # less is not worth a grant
 
 
@@ -112,7 +113,7 @@ class Rules:
             if forced is not None:
                 wanted = forced
                 break
-        return max(wanted, HANDOFF_SHARE * handoff_ns)
+        return max(wanted, min(HANDOFF_SHARE * handoff_ns, LONGEST_STRETCH_NS))
 
     def waiter_for(self, holder: Tenant) -> Tenant | None:
         """The first waiter that this holder is in the way of."""

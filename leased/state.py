@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from leased.residency import Residency
@@ -58,6 +59,7 @@ class Tenant:
     gang: tuple[str, ...]
     lock: str
     quantum_ns: int
+    wider: tuple[str, ...] = ()  # the gang of its next lease, where that is another
     arrival: int = 0  # of its request: a number that grows
     waiting: bool = False
     granted: int = 0  # the epoch of its last lease
@@ -70,6 +72,27 @@ class Tenant:
     usage: dict[str, Usage] = field(default_factory=dict)
     # What the device's meter stood at when last taken over into the usage.
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def take_wider(self) -> None:
+        """Without a lease it has no part of a gang: from now on it needs the wider one."""
+        if self.wider:
+            self.gang, self.wider = self.wider, ()
+
+    def settle(self, now: int, devices: Mapping[str, Device]) -> None:
+        """Take over into its usage what the meters and its waiting have run up."""
+        if self.waiting:
+            for uuid in self.gang:
+                self.usage[uuid].wait_ns += now - self.waits_since
+            self.waits_since = now
+        if self.lease is None:
+            return
+        for uuid in self.gang:
+            device, usage = devices[uuid], self.usage[uuid]
+            device.meter.advance(now, len(device.holders))
+            each, shared = self.read[uuid]
+            usage.lease_ns += device.meter.each - each
+            usage.shared_ns += device.meter.shared - shared
+            self.read[uuid] = device.meter.each, device.meter.shared
 
 
 @dataclass

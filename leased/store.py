@@ -88,6 +88,13 @@ class Store:
         self._mark(self._put_usage, record.job_id)
         self.flush()
 
+    def widen(self, job_id: int, gang: tuple[str, ...]) -> None:
+        """The tenant has more devices from now on."""
+        kept = self._kept[job_id]
+        kept.record = replace(kept.record, gang=gang)
+        self._mark(self._put_tenant, job_id)
+        self.flush()
+
     def add_stepd(self, process: ProcessId, job_id: int) -> None:
         """A slurmstepd has registered; where Slurm uses no cgroups its tasks are known by it."""
         self._stepds[process.pid] = (process, job_id)

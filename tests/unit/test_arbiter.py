@@ -36,6 +36,7 @@ from leased.arbiter import (
     Restore,
     Revoke,
     Tick,
+    Widened,
 )
 from leased.rules import HANDOFF_SHARE
 from leased.state import FIRST_CALM_NS
@@ -252,6 +253,19 @@ def test_turns_can_be_chosen_instead_of_side_by_side() -> None:
     assert a.next_deadline() == S + S // 5
     a.handle(ModeSet("d0", False, "side by side is faster"), S)
     assert len(a.devices["d0"].holders) == 2
+
+
+def test_a_gang_that_grows_has_all_of_it_with_its_next_lease() -> None:
+    a = arbiter(2)
+    opened(a, 1)
+    opened(a, 2, "on", ("d1",))
+    a.handle(Requested(1), 0)
+    a.handle(Requested(2), 0)
+    assert a.handle(Widened(1, ("d0", "d1")), S) == [Revoke(1, 1, DRAIN_NS)]
+    assert set(a.devices["d1"].holders) == {2}
+    a.handle(Released(1, 1), S)
+    assert of_grants(a.handle(Requested(1), S)) == []
+    assert [g.prefetch for g in of_grants(a.handle(Released(2, 2), 2 * S))] == [{"d0": 0, "d1": 0}]
 
 
 def test_a_wide_gang_is_not_starved_and_nothing_idles_meanwhile() -> None:

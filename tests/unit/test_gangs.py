@@ -90,3 +90,26 @@ def test_processes_and_steps_of_a_job_are_one_tenant(tenant: Start, leased: Leas
     for step in steps:
         tell(step)
         output(step)
+
+
+def test_a_later_step_on_another_gpu_widens_the_gang(tenant: Start, leased: Leased) -> None:
+    code = "ok(d.cuCtxSetCurrent(ok(d.cuDevicePrimaryCtxRetain(int(sys.argv[1])))))\n"
+    spin = (
+        'module = ok(d.cuModuleLoadData(open(sys.argv[2], "rb").read() + b"\\0"))\n'
+        'kernel["spin"] = ok(d.cuModuleGetFunction(module, b"spin"))\n'
+        "ok(spin(1000)); ok(d.cuCtxSynchronize()); say('has it'); sys.stdin.readline()\n"
+        "ok(spin(1000)); ok(d.cuCtxSynchronize())\n"
+    )
+    steps = []
+    for gpu in ("0", "1"):
+        words = ("-c", SET_UP + code + spin, gpu, str(KERNELS))
+        steps.append(tenant(7, "tq:10m,lock:on", *words, gpus=gpu))
+        assert line(steps[-1]) == "has it"
+    answer = ask(leased.admin_socket, {"op": "status"})
+    assert [d["holders"] for d in answer["devices"]] == [[7], [7], []]
+    leased.kill()
+    leased.start()
+    assert len(ask(leased.admin_socket, {"op": "status"})["tenants"][0]["gpus"]) == 2
+    for step in steps:
+        tell(step)
+        output(step)
