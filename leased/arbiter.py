@@ -40,6 +40,7 @@ from leased.events import (
     Contend,
     DrainSet,
     Event,
+    Evict,
     Forfeit,
     Grant,
     LockSet,
@@ -61,10 +62,10 @@ from leased.rules import Rules
 from leased.state import FOREVER, Device, Lease, Tenant, Usage
 
 __all__ = [
-    "Action", "Adopted", "Arbiter", "Closed", "Contend", "Device", "DrainSet", "Event", "Forfeit",
-    "Grant", "LockSet", "MemoryChanged", "ModeSet", "Opened", "Overrun", "QuantumSet", "Rejoined",
-    "Released", "Requested", "Restore", "Revoke", "RoomChanged", "Tenant", "Tick", "Usage",
-    "Widened",
+    "Action", "Adopted", "Arbiter", "Closed", "Contend", "Device", "DrainSet", "Event", "Evict",
+    "Forfeit", "Grant", "LockSet", "MemoryChanged", "ModeSet", "Opened", "Overrun", "QuantumSet",
+    "Rejoined", "Released", "Requested", "Restore", "Revoke", "RoomChanged", "Tenant", "Tick",
+    "Usage", "Widened",
 ]  # fmt: skip
 
 IDLE_FLOOR_NS = 2_000_000
@@ -104,6 +105,7 @@ class Arbiter(Rules):
         self._decide()
         if isinstance(event, Released):
             self._restore(event.tenant)
+        self._evict()
         return self._actions
 
     def next_deadline(self) -> int | None:
@@ -170,6 +172,7 @@ class Arbiter(Rules):
             event.gang,
             event.lock,
             event.quantum_ns,
+            event.swaps,
             usage={uuid: Usage() for uuid in event.gang},
         )
 
@@ -254,6 +257,7 @@ class Arbiter(Rules):
             device.meter.advance(self.now, len(device.holders))
             del device.holders[tenant.id]
             device.last_holder = tenant.id
+            device.residency.rest(tenant.id)
             self._changed[uuid] = None
         tenant.lease = None
         tenant.take_wider()
@@ -276,7 +280,7 @@ class Arbiter(Rules):
         usage, device = tenant.usage[event.device], self.devices[event.device]
         running = tenant.lease is not None
         usage.moved_bytes += device.residency.set_bytes(
-            tenant.id, event.bytes, running, event.fixed
+            tenant.id, event.bytes, running, event.fixed, event.resident
         )
         usage.peak_bytes = max(usage.peak_bytes, event.bytes + event.fixed)
         self._refit(device)
@@ -348,6 +352,14 @@ class Arbiter(Rules):
                 if not device.fits:
                     device.note_separation(self.now)
                 self._revoke(tenant, lease)
+
+    def _evict(self) -> None:
+        """Tell those who swap what they have lost to others."""
+        for uuid, device in self.devices.items():
+            for tenant, lost in (
+                device.residency.take_lost().items() if device.residency.lost else ()
+            ):
+                self._actions.append(Evict(tenant, uuid, lost))
 
     def _restore(self, released: int) -> None:
         """Who stays when others had to go gets back at the link's speed what they displaced."""

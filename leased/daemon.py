@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import grp
 import logging
+import math
 import os
 import signal
 import socket
@@ -251,15 +252,16 @@ class Daemon:
     async def _checkpoint(self) -> None:
         """Usage to disk, and a sign of life to systemd's watchdog."""
         watchdog = int(os.environ.get("WATCHDOG_USEC", "0"))
+        turn = 0
         while True:
-            jobs = list(self.leases.tenants)
-            slices = [jobs[at : at + SAVE_AT_ONCE] for at in range(0, len(jobs), SAVE_AT_ONCE)]
             # A few at a time: nobody waits for his lease because many are written.
-            for some in slices or [[]]:
-                await asyncio.sleep(CHECKPOINT_S / max(1, len(slices)))
-                # A full disk stops no lease; what it lacks is tried again here.
-                if some or self.store.fault:
-                    self.store.save(self.leases.usage(some), self.leases.arbiter.epoch)
+            turns = max(1, math.ceil(len(self.leases.tenants) / SAVE_AT_ONCE))
+            await asyncio.sleep(CHECKPOINT_S / turns)
+            turn = (turn + 1) % turns
+            some = list(self.leases.tenants)[turn::turns]
+            # A full disk stops no lease; what it lacks is tried again here.
+            if some or self.store.fault:
+                self.store.save(self.leases.usage(some), self.leases.arbiter.epoch)
             if watchdog:
                 notify("WATCHDOG=1")
 

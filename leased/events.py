@@ -8,12 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Opened:
-    """A tenant exists. gang: device UUIDs; lock: on, off or auto."""
+    """A tenant exists. gang: device UUIDs; lock: on, off or auto.
+
+    swaps: all its memory must be on the device while it works (memory:swap), so
+    it never runs beside others that leave no room: off means auto for it.
+    """
 
     tenant: int
     gang: tuple[str, ...]
     lock: str
     quantum_ns: int
+    swaps: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,12 +53,16 @@ class Released:
 
 @dataclass(frozen=True)
 class MemoryChanged:
-    """The tenant now has so many bytes on the device; fixed: more of them, which cannot move."""
+    """The tenant now has so many bytes on the device; fixed: more of them, which cannot move.
+
+    resident: of one that swaps, how many of `bytes` are there now; None: managed memory.
+    """
 
     tenant: int
     device: str
     bytes: int
     fixed: int = 0
+    resident: int | None = None
 
 
 @dataclass(frozen=True)
@@ -163,6 +172,15 @@ class Restore:
 
 
 @dataclass(frozen=True)
+class Evict:
+    """The tenant, which swaps, must give up so many bytes of the device."""
+
+    tenant: int
+    device: str
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Contend:
     """Somebody waits for the holder: yield after idle_ns of idleness; None: nobody any more."""
 
@@ -196,4 +214,4 @@ class Forfeit:
     epoch: int
 
 
-Action = Grant | Restore | Contend | Revoke | Overrun | Forfeit
+Action = Grant | Restore | Evict | Contend | Revoke | Overrun | Forfeit

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from _gpulease import lib
+
 from leased import arbiter, wire
 from leased.arbiter import Arbiter, Usage
 from leased.devices import Gpu, Overhead, room
@@ -17,6 +19,7 @@ from leased.residency import GIB
 log = logging.getLogger("gpu-leased")
 
 NOTHING = wire.Bytes()
+ENDED = "the job of this process has ended"
 SILENCE_S = 0.1  # after a revoke, before a process is taken for stuck
 
 
@@ -47,7 +50,9 @@ class Tenant:
     quantum_ns: int
     oversub: bool
     totals: Mapping[str, int]
+    swaps: bool = False
     clients: list[Client] = field(default_factory=list)
+    evictions: dict[str, int] = field(default_factory=dict)  # to be told when it has released
     idle_ns: int | None = None  # what the holder was told while contended, else None
     stepped: bool = False  # some were let on by a call each since the revoke
 
@@ -110,16 +115,20 @@ class Leases:
         """A tenant begins, or goes on after a restart with the usage it had."""
         self.tenants[tenant.job_id] = tenant
         self.run(
-            arbiter.Opened(tenant.job_id, tenant.gang, tenant.lock, tenant.quantum_ns),
+            arbiter.Opened(
+                tenant.job_id, tenant.gang, tenant.lock, tenant.quantum_ns, tenant.swaps
+            ),
         )
         for uuid, used in (usage or {}).items():
             self.arbiter.tenants[tenant.job_id].usage[uuid] = used
 
     def close(self, job_id: int) -> dict[str, Usage]:
-        """The tenant is over: its usage. Clients that are left are on their own."""
+        """The tenant is over: its usage. Processes that are left have no lease any more."""
         self.arbiter.settle(self.clock())
         usage = dict(self.arbiter.tenants[job_id].usage)
-        self.tenants.pop(job_id)
+        tenant = self.tenants.pop(job_id)
+        for client in list(tenant.clients):
+            client.send(wire.refused(lib.GL_REFUSED_NO_TENANT, ENDED))
         self.run(arbiter.Closed(job_id))
         return usage
 
@@ -145,7 +154,7 @@ class Leases:
             self.request(tenant, client)
 
     def _welcome(self, tenant: Tenant) -> bytes:
-        return wire.welcome(wire.Gang(tenant.job_id, tenant.oversub, tenant.totals))
+        return wire.welcome(wire.Gang(tenant.job_id, tenant.oversub, tenant.totals, tenant.swaps))
 
     def _adopt(self, tenant: Tenant, client: Client, epoch: int) -> None:
         """It says that it holds a lease of before. The device may be another's by now."""
@@ -274,6 +283,7 @@ class Leases:
                 self._tell(tenant, wire.revoke(epoch, self.arbiter.drain_ns))
             return
         tenant.idle_ns, tenant.stepped = None, False
+        self._tell_evictions(tenant)
         self.run(arbiter.Released(tenant.job_id, epoch))
         if any(c.wants for c in tenant.clients):
             self.run(arbiter.Requested(tenant.job_id))
@@ -284,9 +294,9 @@ class Leases:
             total[uuid] = wire.Bytes(
                 *map(sum, zip(*(c.memory.get(uuid, NOTHING) for c in tenant.clients), strict=True))
             )
-            self.run(
-                arbiter.MemoryChanged(tenant.job_id, uuid, total[uuid].evictable, total[uuid].fixed)
-            )
+            resident = total[uuid].resident if tenant.swaps else None
+            has = tenant.job_id, uuid, total[uuid].evictable, total[uuid].fixed
+            self.run(arbiter.MemoryChanged(*has, resident))
         for client in list(tenant.clients) if len(tenant.clients) > 1 else ():
             beside = {}
             for uuid, amounts in total.items():
@@ -316,35 +326,57 @@ class Leases:
         if tenant is None:
             return
         if isinstance(action, arbiter.Grant):
-            tenant.idle_ns = action.idle_ns
-            wanting = [c for c in tenant.clients if c.wants]
-            if wanting:
-                message = self._grant(action)
-                for client in wanting:
-                    client.wants, client.held = False, action.epoch
-                    client.send(message)
-            else:  # whoever asked is gone
-                self.events.append(arbiter.Released(action.tenant, action.epoch))
+            self._granted(tenant, action)
         elif isinstance(action, arbiter.Restore):
             grant = arbiter.Grant(
                 *(action.tenant, action.epoch, False, action.quantum_ns, action.prefetch),
                 tenant.idle_ns,
             )
             self._tell(tenant, self._grant(grant))
+        elif isinstance(action, arbiter.Evict):
+            before = tenant.evictions.get(action.device, 0)
+            tenant.evictions[action.device] = before + action.bytes
+            self._tell_evictions(tenant)
         elif isinstance(action, arbiter.Contend):
             tenant.idle_ns = action.idle_ns
             self._tell(tenant, wire.contended(action.epoch, action.idle_ns, self.in_flight_ns))
         elif isinstance(action, arbiter.Revoke):
-            for client in tenant.clients:
-                client.answered = False
-            self._tell(tenant, wire.revoke(action.epoch, action.drain_ns))
-            if len(tenant.clients) > 1:
-                presume = functools.partial(self._presume_stuck, tenant, action.epoch)
-                self.later(SILENCE_S, presume)
-            if not any(c.held for c in tenant.clients):
-                self.events.append(arbiter.Released(action.tenant, action.epoch))
+            self._revoked(tenant, action)
         else:
             self._overrun(tenant, action)
+
+    def _granted(self, tenant: Tenant, grant: arbiter.Grant) -> None:
+        tenant.idle_ns = grant.idle_ns
+        tenant.evictions.clear()  # what it was to give up it needs now
+        wanting = [c for c in tenant.clients if c.wants]
+        message = self._grant(grant)
+        for client in wanting:
+            client.wants, client.held = False, grant.epoch
+            client.send(message)
+        if not wanting:  # whoever asked is gone
+            self.events.append(arbiter.Released(grant.tenant, grant.epoch))
+
+    def _revoked(self, tenant: Tenant, revoke: arbiter.Revoke) -> None:
+        for client in tenant.clients:
+            client.answered = False
+        self._tell(tenant, wire.revoke(revoke.epoch, revoke.drain_ns))
+        if len(tenant.clients) > 1:
+            self.later(SILENCE_S, functools.partial(self._presume_stuck, tenant, revoke.epoch))
+        if not any(c.held for c in tenant.clients):
+            self.events.append(arbiter.Released(revoke.tenant, revoke.epoch))
+
+    def _tell_evictions(self, tenant: Tenant) -> None:
+        """Its processes share what must leave; none that still holds the lease can do it."""
+        if any(client.held for client in tenant.clients):
+            return
+        evictions, tenant.evictions = tenant.evictions, {}
+        for client in tenant.clients:
+            mine = {}
+            for uuid, left in evictions.items():
+                mine[uuid] = min(left, client.memory.get(uuid, NOTHING).resident)
+                evictions[uuid] -= mine[uuid]
+            if any(mine.values()):
+                client.send(wire.evict(mine))
 
     def _overrun(self, tenant: Tenant, action: arbiter.Overrun | arbiter.Forfeit) -> None:
         forfeit = isinstance(action, arbiter.Forfeit)

@@ -5,6 +5,10 @@ tenant that computes brings in what it lacks, and least recently granted
 tenants lose as much as is lacking of room. From it follow what a handoff
 moves and, with the speed of the link, what it costs. Sums are kept, not
 computed: no operation looks at tenants that it does not change.
+
+Tenants that swap say what they have there, and must be told what to give up
+(`lost`): until it has left it counts as gone already, so that no byte is asked
+for twice.
 """
 
 from __future__ import annotations
@@ -21,12 +25,24 @@ FASTEST_BYTES_S = 512 * GIB
 
 @dataclass
 class Share:
-    """One tenant on one device, in bytes. fresh: allocated, never yet touched."""
+    """One tenant on one device, in bytes. fresh: allocated, never yet touched.
+
+    said: of a tenant that swaps, what it says is there, else None; leaving: of
+    that, what it was told to give up and has not yet.
+    """
 
     bytes: int = 0
     resident: int = 0
     fresh: int = 0
     fixed: int = 0  # more, which cannot be moved
+    said: int | None = None
+    leaving: int = 0
+
+    def hear(self, said: int) -> None:
+        """It says that so much is there now; what is less than before has left."""
+        self.leaving = max(0, self.leaving - max(0, (self.said or 0) - said))
+        self.said = said
+        self.fresh = min(self.fresh, max(0, self.bytes - said))
 
 
 @dataclass
@@ -44,6 +60,8 @@ class Residency:
     total: int = 0
     fixed: int = 0
     resident: int = 0
+    # Bytes that tenants who swap have to give up, since last asked for.
+    lost: dict[int, int] = field(default_factory=dict)
 
     @property
     def capacity(self) -> int:
@@ -53,14 +71,22 @@ class Residency:
     def fits(self) -> bool:
         return self.total <= self.capacity
 
-    def set_bytes(self, tenant: int, size: int, running: bool, fixed: int = 0) -> int:
-        """A tenant now has `size` bytes; returns the bytes that others lost by it."""
+    def set_bytes(
+        self, tenant: int, size: int, running: bool, fixed: int = 0, said: int | None = None
+    ) -> int:
+        """A tenant now has `size` bytes, and says so if it swaps that `said` of them are resident.
+
+        Returns the bytes that others lost by it.
+        """
         share = self._share(tenant)
         self.total += size - share.bytes
         self.fixed += fixed - share.fixed
         share.fixed = fixed
         share.fresh = min(size, share.fresh + max(0, size - share.bytes))
         share.bytes = size
+        if said is not None:
+            share.hear(said)
+            self.rest(tenant)
         self._set_resident(tenant, share, min(share.resident, size - share.fresh))
         return self.touch(tenant)[1] if running else 0
 
@@ -83,6 +109,8 @@ class Residency:
     def touch(self, tenant: int) -> tuple[int, int]:
         """The tenant works: it becomes resident. Returns (bytes in, bytes of others out)."""
         share = self._share(tenant)
+        share.leaving = 0  # what it was told to give up and has not, it keeps now
+        self.lost.pop(tenant, None)
         bytes_in, bytes_out = self.missing(tenant), self.displaced(tenant)
         self._set_resident(tenant, share, min(share.bytes, self.capacity))
         if share.resident:
@@ -93,8 +121,22 @@ class Residency:
             lost = min(left, other.resident)
             self._set_resident(first, other, other.resident - lost)
             left -= lost
+            if other.said is not None:
+                other.leaving += lost
+                self.lost[first] = self.lost.get(first, 0) + lost
         share.fresh = share.bytes - share.resident
         return bytes_in, bytes_out
+
+    def rest(self, tenant: int) -> None:
+        """It does not work any more: of one that swaps, what it says is there is what is there."""
+        share = self._share(tenant)
+        if share.said is not None:
+            self._set_resident(tenant, share, max(0, share.said - share.leaving))
+
+    def take_lost(self) -> dict[int, int]:
+        """What tenants who swap have to give up, by tenant, and is not yet asked for."""
+        lost, self.lost = self.lost, {}
+        return lost
 
     def forget(self, tenant: int) -> None:
         share = self.shares.pop(tenant, None)

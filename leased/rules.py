@@ -35,11 +35,13 @@ class Rules:
 
     def lock_of(self, tenant: Tenant) -> str:
         """The lock mode that counts: the site's for one of its devices, else the tenant's."""
+        lock = tenant.lock
         for uuid in tenant.gang:
             forced = self.devices[uuid].lock
             if forced is not None:
-                return forced
-        return tenant.lock
+                lock = forced
+                break
+        return "auto" if tenant.swaps and lock == "off" else lock
 
     def can_share(self, tenant: Tenant) -> bool:
         lock = self.lock_of(tenant)

@@ -23,7 +23,7 @@ from leased import limits, wire
 from leased.connection import LONGEST_REQUEST, Connection
 from leased.errors import Refused
 from leased.identity import Peer, process_id, still_there
-from leased.leases import Leases, Tenant
+from leased.leases import ENDED, Leases, Tenant
 
 log = logging.getLogger("gpu-leased")
 
@@ -102,7 +102,7 @@ class ClientConnection(Connection):
         elif self.stale:
             pass  # meant for the daemon before
         elif self.tenant is None or self.leases.tenants.get(self.tenant.job_id) is not self.tenant:
-            self.refuse(lib.GL_REFUSED_NO_TENANT, "the job of this process has ended")
+            self.refuse(lib.GL_REFUSED_NO_TENANT, ENDED)
         elif isinstance(message, wire.Memory):
             bounded = replace(message, memory=limits.clamped(message.memory))
             self.leases.memory(self.tenant, self, bounded)

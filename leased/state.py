@@ -59,6 +59,7 @@ class Tenant:
     gang: tuple[str, ...]
     lock: str
     quantum_ns: int
+    swaps: bool = False
     wider: tuple[str, ...] = ()  # the gang of its next lease, where that is another
     arrival: int = 0  # of its request: a number that grows
     waiting: bool = False

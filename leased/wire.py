@@ -73,6 +73,7 @@ class Gang:
     job_id: int
     oversub: bool
     totals: Mapping[str, int] = field(default_factory=dict)
+    swaps: bool = False
 
 
 def uuid_text(raw: bytes) -> str:
@@ -170,6 +171,7 @@ def welcome(gang: Gang) -> bytes:
     message = _new("gl_welcome", lib.GL_WELCOME)
     message.job_id = gang.job_id
     message.flags = lib.GL_WELCOME_OVERSUB if gang.oversub else 0
+    message.flags |= lib.GL_WELCOME_SWAP if gang.swaps else 0
     _fill(message, {uuid: Bytes(total) for uuid, total in gang.totals.items()})
     return _bytes(message)
 

@@ -297,8 +297,10 @@ static void take_welcome(const struct gl_welcome *message)
 	pthread_mutex_unlock(&lock);
 }
 
+/* Who held a lease holds none any more: its job has ended. */
 static void take_refusal(const struct gl_refused *message)
 {
+	gate_shut();
 	pthread_mutex_lock(&lock);
 	refused = true;
 	pthread_cond_broadcast(&changed);

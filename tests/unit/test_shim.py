@@ -271,6 +271,36 @@ def test_process_of_no_job_is_refused_with_a_sentence(
     assert emulated_gpu.stats()["processes"][0]["kernels"] == 0
 
 
+def test_who_outlives_the_job_computes_no_more(tenant: Start, leased: Leased) -> None:
+    code = (
+        SET_UP
+        + """
+ok(spin(1000)); ok(d.cuCtxSynchronize()); say("holds"); sys.stdin.readline()
+say(spin(1000)[0].name)
+"""
+    )
+    waits = SET_UP + "say('asks'); say(spin(1000)[0].name)"
+    holder = tenant(1, "tq:10m,lock:on", "-c", code)
+    assert line(holder) == "holds"
+    ask(leased.admin_socket, {"op": "drain", "device": "0"})
+    waiter = tenant(2, "tq:10m,lock:on", "-c", waits)
+    assert line(waiter) == "asks"
+    wait_until("job 2 to wait", lambda: state(leased, 2) == "waits")
+    for job in (1, 2):
+        ask(leased.admin_socket, {"op": "job_end", "job_id": job})
+    assert line(waiter) == "CUDA_ERROR_NOT_PERMITTED"
+    wait_until("the word to be said", lambda: "has ended" in said(holder))
+    tell(holder)
+    assert line(holder) == "CUDA_ERROR_NOT_PERMITTED"
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    """What it has written to its standard error so far."""
+    assert process.stderr is not None
+    os.set_blocking(process.stderr.fileno(), False)
+    return process.stderr.read() or ""
+
+
 def test_a_program_without_cuda_gets_nothing_of_us() -> None:
     code = """
 import os

@@ -1,0 +1,171 @@
+"""Who gives up memory for whom with memory:swap: a model of processes that really move it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leased.arbiter import (
+    Action,
+    Arbiter,
+    Evict,
+    Grant,
+    LockSet,
+    MemoryChanged,
+    Opened,
+    Released,
+    Requested,
+    Revoke,
+    Tick,
+)
+
+S = 1_000_000_000
+ROOM = 100
+
+
+@dataclass
+class Process:
+    """One that swaps: what it has, what of that is on the device, what it was told to give up."""
+
+    size: int = 0
+    resident: int = 0
+    leaving: int = 0
+    epoch: int = 0  # of the lease it holds
+    revoked: bool = False
+
+
+@dataclass
+class World:
+    a: Arbiter = field(default_factory=lambda: Arbiter({"d0": ROOM}))
+    now: int = 0
+    jobs: dict[int, Process] = field(default_factory=dict)
+
+    def do(self, event: object) -> list[Action]:
+        actions = self.a.handle(event, self.now)  # type: ignore[arg-type]
+        for action in actions:
+            job = self.jobs[action.tenant]
+            if isinstance(action, Grant):
+                job.epoch, job.revoked, job.leaving = action.epoch, False, 0
+            elif isinstance(action, Revoke):
+                job.revoked = True
+            elif isinstance(action, Evict):
+                job.leaving += action.bytes
+        return actions
+
+    def report(self, job: int) -> None:
+        p = self.jobs[job]
+        self.do(MemoryChanged(job, "d0", p.size, 0, p.resident))
+
+    def free(self) -> int:
+        return ROOM - sum(p.resident for p in self.jobs.values())
+
+    def move(self, job: int, most: int) -> bool:
+        """One step of what the process has to do with its memory; False: nothing to do."""
+        p = self.jobs[job]
+        if p.epoch and not p.revoked:
+            step = min(most, p.size - p.resident, self.free())
+            p.resident += step
+        elif not p.epoch and p.leaving:
+            step = min(most, p.leaving, p.resident)
+            p.leaving = p.leaving - step if p.resident > step else 0
+            p.resident -= step
+        else:
+            return False
+        if step:
+            self.report(job)
+        return step > 0
+
+    def release(self, job: int) -> None:
+        p = self.jobs[job]
+        epoch, p.epoch, p.revoked = p.epoch, 0, False
+        self.do(Released(job, epoch))
+
+    def resize(self, job: int, size: int) -> None:
+        p = self.jobs[job]
+        p.size = size
+        p.resident = min(p.resident, size)
+        self.report(job)
+
+
+def step(world: World, kind: str, job: int, amount: int) -> None:
+    p = world.jobs.get(job)
+    if kind == "open" and p is None:
+        world.jobs[job] = Process()
+        lock = ("on", "auto", "off")[amount % 3]
+        world.do(Opened(job, ("d0",), lock, S, swaps=True))
+    elif kind == "lock":
+        world.do(LockSet("d0", ("on", "off", None)[amount % 3]))
+    elif p is None:
+        world.do(Tick())
+    elif kind == "size":
+        world.resize(job, amount)
+    elif kind == "move":
+        world.move(job, 1 + amount % 30)
+    elif p.epoch and (kind == "release" or p.revoked):
+        world.release(job)
+    elif not p.epoch:
+        world.do(Requested(job))
+
+
+@settings(max_examples=600, deadline=None)
+@given(
+    st.lists(st.integers(20, ROOM), min_size=2, max_size=3),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["request", "release", "move", "request", "move", "size", "lock"]),
+            st.integers(0, 2),
+            st.integers(0, ROOM),
+        ),
+        max_size=60,
+    ),
+)
+def test_who_holds_the_device_gets_all_its_memory_there(
+    sizes: list[int], steps: list[tuple[str, int, int]]
+) -> None:
+    """Whatever happened before: once everybody has done what he was told, who holds a lease
+    and was not revoked has room for all of it."""
+    world = World()
+    for job, size in enumerate(sizes):
+        step(world, "open", job, size)
+        world.resize(job, size)
+    for kind, job, amount in steps:
+        world.now += S // 4
+        step(world, kind, job, amount)
+        assert world.free() >= 0
+    for _ in range(1000):  # revoked ones release, the others move what they have to
+        for job, p in world.jobs.items():
+            if p.revoked:
+                world.release(job)
+        if not sum(world.move(job, ROOM) for job in world.jobs):
+            break
+    for p in world.jobs.values():
+        if p.epoch and not p.revoked:
+            assert p.resident == p.size, "a holder waits for room that nobody gives up"
+
+
+def test_only_as_much_leaves_as_the_comer_lacks_and_the_oldest_first() -> None:
+    world = World()
+    for job, size in ((1, 40), (2, 40), (3, 50)):
+        step(world, "open", job, 0)
+        world.resize(job, size)
+    for job in (1, 2):
+        world.do(Requested(job))
+        assert world.move(job, ROOM)
+        world.release(job)
+    assert [a for a in world.do(Requested(3)) if isinstance(a, Evict)] == [Evict(1, "d0", 30)]
+    # While it leaves in steps and the other comes in, nothing is asked for twice.
+    while any(world.move(job, 10) for job in (1, 3)):
+        pass
+    assert [p.resident for p in world.jobs.values()] == [10, 40, 50]
+
+
+def test_nothing_leaves_while_all_fits() -> None:
+    world = World()
+    for job in (1, 2):
+        step(world, "open", job, 1)
+        world.resize(job, 50)
+        assert not [a for a in world.do(Requested(job)) if isinstance(a, Evict)]
+        assert world.move(job, ROOM)
+    assert all(p.epoch for p in world.jobs.values()), "side by side"
