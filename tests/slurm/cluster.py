@@ -7,6 +7,7 @@ listen on free ports of the loopback interface and are stopped by pid.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "build" / "meson" / "spank" / "gpu_share.so"
 # A path of a UNIX socket has at most 107 bytes; the longest name we make takes 20.
 LONGEST_RUN_DIR = 85
+NODE_S = 90.0  # a slurmd that does not reach its slurmctld at once takes its time
 EMULATED_MAJOR = 240  # of the "local or experimental" range: no driver answers
 FINISHED = {
     *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"),
@@ -140,12 +142,12 @@ class PrivateSlurm:
         self._start_mariadbd()
         self._start_slurmdbd()
         self._start_slurmctld()
-        for name in self.layout.node_names:
-            self.start_slurmd(name)
-        wait_until(
-            "the nodes to be idle",
-            lambda: all(self.node_state(n) == "idle" for n in self.layout.node_names),
-        )
+        started = {name: self.start_slurmd(name) for name in self.layout.node_names}
+        for name, slurmd in started.items():
+            slurmd.wait_ready(functools.partial(self._is_idle, name), timeout=NODE_S)
+
+    def _is_idle(self, node: str) -> bool:
+        return self.node_state(node) == "idle"
 
     def stop(self) -> None:
         """Cancel the jobs, stop every daemon by pid, remove what lies outside the prefix."""

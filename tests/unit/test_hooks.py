@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from leased import __version__
 from tests.slurm.leased import PRELOAD, Leased
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,6 +99,7 @@ def test_no_name_stands_twice_or_for_nothing() -> None:
 def test_the_interposer_compiles_with(package: str) -> None:
     sources = [str(path) for path in sorted(SHIM.glob("*.c"))]
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-D__CUDA_API_VERSION_INTERNAL", "-Wall", "-Wextra"]
+    flags.append(f'-DGPU_LEASE_VERSION="{__version__}"')
     done = subprocess.run(
         ["gcc", "-fsyntax-only", "-Werror", *flags, "-isystem", *include(package)[1:], *sources],
         check=False,
