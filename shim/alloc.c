@@ -1,9 +1,10 @@
-/* alloc.c: allocations that become managed, and those that stay plain and are counted. */
+/* alloc.c: allocations that become managed or swapped, and those that stay plain and are counted.
+ */
 #include "memory.h"
 
 #include <stdlib.h>
 
-static CUresult allocate(CUdeviceptr *pointer, size_t size, unsigned int flags)
+static CUresult allocate_managed(CUdeviceptr *pointer, size_t size, unsigned int flags)
 {
 	CUdevice device;
 
@@ -16,12 +17,26 @@ static CUresult allocate(CUdeviceptr *pointer, size_t size, unsigned int flags)
 	return CUDA_SUCCESS;
 }
 
+/* What shall be evictable. */
+static CUresult allocate(CUdeviceptr *pointer, size_t size)
+{
+	CUdevice device;
+
+	TRY(REAL(cuCtxGetDevice)(&device));
+	TRY(client_need_welcome());
+	if (!swap_serves(device))
+		return allocate_managed(pointer, size, CU_MEM_ATTACH_GLOBAL);
+	TRY(swap_alloc(pointer, size, device));
+	memory_add(*pointer, size, device, MEMORY_SWAPPED, NULL);
+	return CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size)
 {
 	NEED(cuMemAlloc_v2);
 	if (!pointer || !size)
 		return real(pointer, size); /* the driver's own words for it */
-	return allocate(pointer, size, CU_MEM_ATTACH_GLOBAL);
+	return allocate(pointer, size);
 }
 
 EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
@@ -34,7 +49,7 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t w
 	    (element != 4 && element != 8 && element != 16) || width > SIZE_MAX / 2 / height)
 		return real(pointer, pitch, width, height, element);
 	*pitch = (width + unit - 1) / unit * unit;
-	return allocate(pointer, *pitch * height, CU_MEM_ATTACH_GLOBAL);
+	return allocate(pointer, *pitch * height);
 }
 
 EXPORT CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned int flags)
@@ -42,7 +57,7 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned in
 	NEED(cuMemAllocManaged);
 	if (!pointer || !size)
 		return real(pointer, size, flags);
-	return allocate(pointer, size, flags);
+	return allocate_managed(pointer, size, flags);
 }
 
 EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
@@ -51,9 +66,11 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 
 	NEED(cuMemFree_v2);
 	/* First forget it: the address may be given out again at once. */
-	if (memory_remove(pointer, &range) && range.pool)
+	if (!memory_remove(pointer, &range))
+		return real(pointer);
+	if (range.pool)
 		pool_change(range.pool, -(int64_t)range.size, 0);
-	return real(pointer);
+	return range.kind == MEMORY_SWAPPED ? swap_free(pointer, &range, true) : real(pointer);
 }
 
 /* -- the 32-bit forms of CUDA 3: their addresses are the driver's choice ------ */

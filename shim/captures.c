@@ -25,6 +25,13 @@ bool captures_exist(void)
 	return atomic_load(&n_captures) > 0;
 }
 
+CUstreamCaptureMode captures_mode(CUstreamCaptureMode mode)
+{
+	if (captures_exist() && REAL(cuThreadExchangeStreamCaptureMode))
+		REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+	return mode;
+}
+
 bool captures_hold_off(void)
 {
 	pthread_mutex_lock(&lock);

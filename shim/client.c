@@ -53,6 +53,12 @@ static struct {
 	enum gl_release_reason closing; /* why the lease is being given up, else 0 */
 	uint64_t closing_since;
 	bool told_stuck;
+	bool let_in;        /* one call, while closing */
+	bool gone;          /* drained: memory may leave as soon as nobody is inside */
+	uint64_t restoring; /* since when memory comes back, for what follows, else 0 */
+	bool restores_for_step;
+	struct gl_grant grant; /* that is being carried out */
+	bool moving;           /* memory, at the last step */
 } me = {.fd = -1, .idle_ns = GL_IDLE_NEVER};
 
 uint64_t now_ns(void)
@@ -83,8 +89,10 @@ static struct gl_header header(enum gl_type type, size_t length)
 static void forget_daemon(void)
 {
 	me.requested = false;
-	me.idle_ns = GL_IDLE_NEVER;
+	me.idle_ns = me.grant.idle_ns = GL_IDLE_NEVER;
 	gate_bound(false);
+	if (!me.restoring)
+		swap_stop(); /* nor is room made for anybody */
 }
 
 static void lost(void)
@@ -201,6 +209,7 @@ static void begin_closing(enum gl_release_reason reason)
 {
 	gate_shut();
 	gate_step(false);
+	me.let_in = me.gone = false;
 	me.closing = reason;
 	me.closing_since = now_ns();
 	me.told_stuck = false;
@@ -209,19 +218,10 @@ static void begin_closing(enum gl_release_reason reason)
 static void allow_step(void)
 {
 	pthread_mutex_lock(&lock);
+	me.let_in = true;
 	gate_step(true);
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&lock);
-}
-
-/* Another process of the job is stuck: hold the lease again for one call. */
-static void take_step_message(const struct gl_epoch *message)
-{
-	if (me.epoch || me.closing)
-		return;
-	me.epoch = message->epoch;
-	begin_closing(GL_RELEASE_REVOKED);
-	allow_step();
 }
 
 /* What was submitted does not finish. It may wait for a call that waits here,
@@ -246,8 +246,15 @@ static void advance_closing(void)
 		me.closing_since = now_ns();
 		return;
 	}
-	if (gate_empty() && drained()) {
-		gate_step(false);
+	if (me.gone || (gate_empty() && drained())) {
+		if (me.let_in) { /* it may just have come */
+			gate_step(false);
+			me.let_in = false;
+			return;
+		}
+		me.gone = true;
+		if (swap_let_go() && !gate_empty())
+			return;
 		me.closing = 0;
 		release(reason, passed);
 	} else if ((int64_t)passed > STUCK_NS) {
@@ -268,24 +275,83 @@ static void set_contended(uint64_t idle_ns, uint64_t in_flight_ns)
 	me.calls = gate_calls();
 }
 
+/* brought: bytes that have come since then in another way. */
+static void prefetch(uint64_t since, uint64_t brought)
+{
+	me.prefetch_bytes = memory_prefetch(&me.grant) + brought;
+	me.prefetch_ns = me.prefetch_bytes ? now_ns() - since : 0;
+}
+
+/* The gate opens when everything that is swapped is back. */
+static void advance_restoring(void)
+{
+	me.moving = swap_step();
+	if (!swap_restored())
+		return;
+	if (me.restores_for_step) {
+		me.restoring = 0;
+		begin_closing(GL_RELEASE_REVOKED);
+		allow_step();
+		return;
+	}
+	prefetch(me.restoring, swap_copied_in());
+	me.restoring = 0;
+	pthread_mutex_lock(&lock);
+	gate_open();
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+	set_contended(me.grant.idle_ns, me.grant.in_flight_ns);
+}
+
+static void begin_restoring(bool for_step)
+{
+	me.restoring = now_ns();
+	me.restores_for_step = for_step;
+	swap_restore();
+	advance_restoring();
+}
+
 static void take_grant(const struct gl_grant *grant)
 {
-	uint64_t start = now_ns();
 	bool again = me.epoch == grant->epoch;
 
 	debug("lease %llu", (unsigned long long)grant->epoch);
 	me.requested = false;
 	me.epoch = grant->epoch;
 	me.idle_since = 0;
-	me.prefetch_bytes = memory_prefetch(grant);
-	me.prefetch_ns = me.prefetch_bytes ? now_ns() - start : 0;
-	if (!again) { /* else only what others had displaced: the gate is open */
-		pthread_mutex_lock(&lock);
-		gate_open();
-		pthread_cond_broadcast(&changed);
-		pthread_mutex_unlock(&lock);
+	me.grant = *grant;
+	if (!again) {
+		begin_restoring(false);
+	} else if (!me.restoring) { /* only what others had displaced: the gate is open */
+		prefetch(now_ns(), 0);
+		set_contended(grant->idle_ns, grant->in_flight_ns);
 	}
-	set_contended(grant->idle_ns, grant->in_flight_ns);
+}
+
+/* What is not back yet stays away. */
+static void take_revoke(void)
+{
+	if (me.restoring)
+		swap_stop();
+	me.restoring = 0;
+	begin_closing(GL_RELEASE_REVOKED);
+}
+
+static void take_contended(const struct gl_contended *contended)
+{
+	me.grant.idle_ns = contended->idle_ns;
+	me.grant.in_flight_ns = contended->in_flight_ns;
+	if (!me.restoring)
+		set_contended(contended->idle_ns, contended->in_flight_ns);
+}
+
+/* Another process of the job is stuck: hold the lease again for one call. */
+static void take_step_message(const struct gl_epoch *message)
+{
+	if (me.epoch || me.closing)
+		return;
+	me.epoch = message->epoch;
+	begin_restoring(true);
 }
 
 static void take_welcome(const struct gl_welcome *message)
@@ -317,7 +383,7 @@ static void take_message(const void *data, size_t size)
 		struct gl_grant grant;
 		struct gl_revoke revoke;
 		struct gl_contended contended;
-		struct gl_memory others;
+		struct gl_memory others, evict;
 		struct gl_epoch step;
 	} *m = data;
 
@@ -332,12 +398,15 @@ static void take_message(const void *data, size_t size)
 		take_grant(&m->grant);
 	} else if (h->type == GL_REVOKE && size == sizeof(m->revoke)) {
 		if (m->revoke.epoch == me.epoch)
-			begin_closing(GL_RELEASE_REVOKED);
+			take_revoke();
 	} else if (h->type == GL_CONTENDED && size == sizeof(m->contended)) {
 		if (m->contended.epoch == me.epoch)
-			set_contended(m->contended.idle_ns, m->contended.in_flight_ns);
+			take_contended(&m->contended);
 	} else if (h->type == GL_STEP && size == sizeof(m->step)) {
 		take_step_message(&m->step);
+	} else if (h->type == GL_EVICT && size == sizeof(m->evict)) {
+		if (!me.epoch && !me.closing)
+			swap_evict(&m->evict);
 	} else if (h->type == GL_RESYNC && size == sizeof(*h)) {
 		forget_daemon();
 		send_hello();
@@ -377,6 +446,8 @@ static int64_t wait_ns(int backoff_ms)
 	if (me.closing)
 		return (int64_t)(now_ns() - me.closing_since) < STUCK_NS ? DRAIN_LOOK_NS
 		                                                         : LONG_DRAIN_LOOK_NS;
+	if (me.restoring || me.moving)
+		return swap_pause_ns();
 	if (me.fd < 0)
 		return backoff_ms * MS;
 	if (me.epoch && me.idle_ns != GL_IDLE_NEVER)
@@ -445,6 +516,11 @@ static void *client_main(void *argument)
 		if (me.fd >= 0 && fds[1].revents)
 			receive();
 		speak();
+		if (me.restoring) {
+			advance_restoring();
+			continue;
+		}
+		me.moving = swap_step();
 		if (me.closing)
 			advance_closing();
 		else if (me.fd >= 0 && me.epoch && me.idle_ns != GL_IDLE_NEVER)
@@ -555,6 +631,16 @@ bool client_oversub(void)
 	return oversub;
 }
 
+bool client_swaps(void)
+{
+	bool swaps;
+
+	pthread_mutex_lock(&lock);
+	swaps = welcome.flags & GL_WELCOME_SWAP;
+	pthread_mutex_unlock(&lock);
+	return swaps;
+}
+
 bool client_welcomed_within(int ms)
 {
 	struct timespec until;
@@ -587,6 +673,8 @@ static void in_child(void)
 	me.requested = false;
 	me.idle_ns = GL_IDLE_NEVER;
 	me.closing = 0;
+	me.restoring = 0;
+	me.moving = false;
 	started = welcomed = refused = false;
 	waiting = 0;
 	memset(&others, 0, sizeof(others));
@@ -598,6 +686,7 @@ static void in_child(void)
 	ordered_after_fork();
 	vmm_after_fork();
 	pools_after_fork();
+	swap_after_fork();
 	contexts_after_fork();
 	captures_after_fork();
 	bound_after_fork();

@@ -87,11 +87,31 @@ bool contexts_idle(bool (*idle)(CUcontext context, struct waypoint *waypoint), b
 	return every;
 }
 
+bool contexts_with(CUdevice device, CUcontext preferred,
+                   void (*work)(CUcontext context, void *argument), void *argument)
+{
+	CUcontext chosen = NULL, old;
+
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < n_contexts && !atomic_load(&process_ends); i++)
+		if (contexts[i].device == device && (!chosen || contexts[i].context == preferred))
+			chosen = contexts[i].context;
+	if (chosen && REAL(cuCtxPushCurrent_v2)(chosen))
+		chosen = NULL;
+	if (chosen) {
+		work(chosen, argument);
+		REAL(cuCtxPopCurrent_v2)(&old);
+	}
+	pthread_mutex_unlock(&lock);
+	return chosen != NULL;
+}
+
 /* Between begin and end the driver destroys the context; nobody uses it then. */
 static void remove_begin(CUcontext context)
 {
 	pthread_mutex_lock(&lock);
 	bound_forget(context);
+	swap_context_ends(context);
 	for (int i = 0; i < n_contexts; i++) {
 		if (contexts[i].context == context) {
 			contexts[i] = contexts[--n_contexts];
@@ -107,6 +127,7 @@ static void remove_end(CUcontext context, bool gone)
 	if (gone) {
 		ordered_forget(context);
 		memory_forget(context);
+		swap_context_gone(context);
 	}
 }
 

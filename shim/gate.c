@@ -11,6 +11,7 @@
 atomic_int gate_state;
 __thread struct thread_slot *my_slot __attribute__((tls_model("initial-exec")));
 bool gate_needs_fence;
+atomic_int gate_memory;
 static atomic_bool step; /* one call may pass the shut gate */
 
 static _Atomic(struct thread_slot *) slots;
@@ -95,12 +96,44 @@ static bool take_step(void)
 	return gate_may_step() && atomic_exchange(&step, false);
 }
 
+/* While swapped memory is on the device nothing of it leaves before the thread has. */
+static bool memory_here(struct thread_slot *slot)
+{
+	if (atomic_load(&gate_memory) == GATE_MEMORY_STAYS)
+		return true;
+	atomic_store_explicit(&slot->inside, 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load(&gate_memory) == GATE_MEMORY_HERE)
+		return true;
+	atomic_store_explicit(&slot->inside, 0, memory_order_release);
+	return false;
+}
+
+/* Memory is looked at, and nothing is submitted. */
+CUresult gate_look(void)
+{
+	struct thread_slot *slot = my_slot ? my_slot : gate_new_slot();
+	int kept = errno, cancel;
+	CUresult result = CUDA_SUCCESS;
+
+	if (slot->depth++ || memory_here(slot))
+		return CUDA_SUCCESS;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	while (!result && !memory_here(slot))
+		result = client_need_lease();
+	pthread_setcancelstate(cancel, &cancel);
+	if (result)
+		slot->depth--;
+	errno = kept;
+	return result;
+}
+
 /* inside is set; what is captured does not execute, so it passes without. */
 static CUresult wait_to_pass(struct thread_slot *slot, CUstream stream)
 {
 	while (!may_pass(slot) && !take_step()) {
 		atomic_store_explicit(&slot->inside, 0, memory_order_release);
-		if (stream_captures(stream))
+		if (stream_captures(stream) && memory_here(slot))
 			return CUDA_SUCCESS;
 		if (atomic_load(&gate_state) == GATE_BOUNDED)
 			slot->credit = bound_draw();
@@ -150,17 +183,23 @@ void gate_bound(bool bounded)
 
 void gate_step(bool allowed)
 {
-	atomic_store(&step, allowed);
+	atomic_exchange(&step, allowed); /* sees that who took it is inside */
+}
+
+/* Every running thread of the process passes a full barrier. */
+void gate_barrier(void)
+{
+	if (gate_needs_fence)
+		atomic_thread_fence(memory_order_seq_cst);
+	else
+		syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
 void gate_shut(void)
 {
 	pthread_once(&once, set_up);
 	atomic_store_explicit(&gate_state, GATE_CLOSED, memory_order_seq_cst);
-	if (gate_needs_fence)
-		atomic_thread_fence(memory_order_seq_cst);
-	else
-		syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+	gate_barrier();
 }
 
 bool gate_empty(void)
@@ -183,11 +222,21 @@ unsigned long gate_calls(void)
 	return calls;
 }
 
+unsigned long gate_submitted(void)
+{
+	unsigned long calls = 0;
+
+	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next)
+		calls += atomic_load_explicit(&slot->calls, memory_order_relaxed);
+	return calls;
+}
+
 /* In the child only the forking thread lives; it holds nothing. */
 void gate_after_fork(void)
 {
 	atomic_store(&gate_state, GATE_CLOSED);
 	atomic_store(&step, false);
+	atomic_store(&gate_memory, GATE_MEMORY_STAYS);
 	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next) {
 		atomic_store(&slot->inside, 0);
 		slot->depth = 0;

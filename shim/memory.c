@@ -16,7 +16,7 @@ struct range {
 };
 
 static struct range *buckets[BUCKETS];
-static uint64_t bytes[MAX_DEVICES][2]; /* by enum memory_kind */
+static uint64_t bytes[MAX_DEVICES][3]; /* by enum memory_kind */
 static unsigned long allocations;
 static uint8_t uuids[MAX_DEVICES][GL_UUID_BYTES];
 static bool uuid_known[MAX_DEVICES];
@@ -149,6 +149,8 @@ void memory_forget(CUcontext context)
 		struct range *range = gone;
 
 		gone = range->next;
+		if (range->is.kind == MEMORY_SWAPPED)
+			swap_free(range->base, &range->is, false);
 		uncount(range);
 	}
 }
@@ -157,11 +159,12 @@ uint64_t memory_used(CUdevice device)
 {
 	uint64_t used;
 
+	if (!LAST_DEVICE(device))
+		return 0;
 	pthread_mutex_lock(&lock);
-	used =
-	    LAST_DEVICE(device) ? bytes[device][MEMORY_MANAGED] + bytes[device][MEMORY_FIXED] : 0;
+	used = bytes[device][MEMORY_MANAGED] + bytes[device][MEMORY_FIXED];
 	pthread_mutex_unlock(&lock);
-	return used;
+	return used + swap_bytes(device);
 }
 
 uint64_t memory_used_by_job(CUdevice device)
@@ -184,6 +187,7 @@ CUresult memory_room(size_t size, CUdevice device)
 		if (size <= limit && memory_used_by_job(device) <= limit - size)
 			return CUDA_SUCCESS;
 		ordered_trim(NULL, 0, true);
+		swap_catch_up(true);
 	}
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -213,6 +217,7 @@ uint32_t memory_report(struct gl_device out[GL_MAX_DEVICES])
 		out[n].bytes = bytes[d][MEMORY_MANAGED];
 		out[n].fixed += bytes[d][MEMORY_FIXED];
 		pthread_mutex_unlock(&lock);
+		swap_report(d, &out[n]);
 		n++;
 	}
 	return n;

@@ -6,7 +6,8 @@
 
 enum memory_kind {
 	MEMORY_MANAGED, /* the driver can evict it */
-	MEMORY_FIXED    /* plain: it stays where it is */
+	MEMORY_FIXED,   /* plain: it stays where it is */
+	MEMORY_SWAPPED  /* we can evict it; counted by its segments (swap.h) */
 };
 
 struct memory_range {
@@ -28,6 +29,24 @@ uint64_t memory_used_by_job(CUdevice device);
 
 /* Would so many bytes more on the device be too many? The driver's own error, then. */
 CUresult memory_room(size_t size, CUdevice device);
+
+/* swap.c: memory that we bring to a device and evict from it. */
+struct swap_place {
+	CUdeviceptr base; /* of the allocation */
+	size_t size;
+	CUdevice device;
+	CUcontext context;
+	unsigned long id; /* of no other allocation of the process */
+};
+bool swap_serves(CUdevice device); /* shall what is allocated there be swapped? */
+bool swap_used(void);              /* has there been any? */
+CUresult swap_alloc(CUdeviceptr *out, size_t size, CUdevice device);
+CUresult swap_free(CUdeviceptr pointer, const struct memory_range *range, bool wait);
+bool swap_find(CUdeviceptr pointer, struct swap_place *out); /* anywhere in an allocation */
+uint64_t swap_bytes(CUdevice device);
+void swap_report(CUdevice device, struct gl_device *out); /* added to it */
+void swap_peer(CUdevice memory_of, CUdevice from);
+void swap_catch_up(bool wait); /* frees what had to be put off */
 
 /* ordered.c: blocks that pools keep for the next allocation. */
 void ordered_trim(CUmemoryPool pool, uint64_t most, bool wait); /* pool NULL: all */

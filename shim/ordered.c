@@ -1,6 +1,6 @@
 /* ordered.c: stream-ordered memory.
  *
- * It becomes managed: it exists from the call on. What is freed is kept for
+ * It becomes managed, or swapped: it exists from the call on. What is freed is kept for
  * the next allocation of its size, as the driver's own pools do: for the same
  * stream at once, for another one when the event behind the free has happened.
  * A pool keeps as much as its release threshold says. Inside a capture ordered
@@ -30,15 +30,6 @@ struct kept {
 
 static struct kept *kept[CLASSES], *spare; /* by size; without a block, but with an event */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* What the driver's ordered calls may do beside a capture of another thread,
- * ours may too, though they are made of calls that may not. */
-static CUstreamCaptureMode exchange_mode(CUstreamCaptureMode mode)
-{
-	if (captures_exist() && REAL(cuThreadExchangeStreamCaptureMode))
-		REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-	return mode;
-}
 
 /* Sizes grow by an eighth of a power of two, so a block serves whatever is a little smaller. */
 static unsigned int class_of(size_t *size)
@@ -126,8 +117,9 @@ static struct kept *take_excess(CUmemoryPool pool, uint64_t most, bool wait)
 
 void ordered_trim(CUmemoryPool pool, uint64_t most, bool wait)
 {
-	CUstreamCaptureMode old = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+	CUstreamCaptureMode old = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
 	struct kept *out = take_excess(pool, most, wait);
+	struct memory_range range;
 
 	while (out) {
 		struct kept *block = out;
@@ -136,11 +128,13 @@ void ordered_trim(CUmemoryPool pool, uint64_t most, bool wait)
 		if (wait)
 			REAL(cuEventSynchronize)(block->event);
 		pool_change(block->pool, 0, -(int64_t)block->size);
-		memory_remove(block->pointer, NULL);
-		DRIVER(cuMemFree_v2)(block->pointer);
+		if (memory_remove(block->pointer, &range) && range.kind == MEMORY_SWAPPED)
+			swap_free(block->pointer, &range, false);
+		else
+			DRIVER(cuMemFree_v2)(block->pointer);
 		give_event_back(block);
 	}
-	exchange_mode(old);
+	captures_mode(old);
 }
 
 /* Blocks and events of a context that is gone are gone with it. */
@@ -181,15 +175,22 @@ void ordered_after_fork(void)
 
 static CUresult allocate_new(CUdeviceptr *pointer, size_t size, CUdevice device, CUmemoryPool pool)
 {
+	enum memory_kind kind = MEMORY_MANAGED;
 	CUstreamCaptureMode old;
 	CUresult result;
 
-	TRY(memory_room(size, device));
-	old = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-	result = DRIVER(cuMemAllocManaged)(pointer, size, CU_MEM_ATTACH_GLOBAL);
-	exchange_mode(old);
+	TRY(client_need_welcome());
+	if (swap_serves(device))
+		kind = MEMORY_SWAPPED;
+	else
+		TRY(memory_room(size, device));
+	old = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+	result = kind == MEMORY_SWAPPED
+	             ? swap_alloc(pointer, size, device)
+	             : DRIVER(cuMemAllocManaged)(pointer, size, CU_MEM_ATTACH_GLOBAL);
+	captures_mode(old);
 	if (!result)
-		memory_add(*pointer, size, device, MEMORY_MANAGED, pool);
+		memory_add(*pointer, size, device, kind, pool);
 	return result;
 }
 
@@ -197,10 +198,10 @@ static CUresult allocate_managed(CUdeviceptr *pointer, size_t size, CUdevice dev
                                  CUmemoryPool pool, CUstream stream)
 {
 	unsigned int class = class_of(&size);
-	CUstreamCaptureMode old = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+	CUstreamCaptureMode old = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
 	struct kept *block = take(size, class, device, pool, number_of(stream));
 
-	exchange_mode(old);
+	captures_mode(old);
 	if (block) {
 		*pointer = block->pointer;
 		pool_change(pool, (int64_t)size, -(int64_t)size);
@@ -342,7 +343,7 @@ static CUresult free_ordered(CUdeviceptr pointer, const struct memory_range *ran
 	{                                                                                          \
 		struct memory_range range;                                                         \
 		NEED(name);                                                                        \
-		if (memory_find(pointer, &range) && range.kind == MEMORY_MANAGED)                  \
+		if (memory_find(pointer, &range) && range.kind != MEMORY_FIXED)                    \
 			return free_ordered(pointer, &range, stream_now);                          \
 		memory_remove(pointer, NULL);                                                      \
 		return real(pointer, stream);                                                      \

@@ -75,6 +75,12 @@ enum gate_state {
 	GATE_BOUNDED /* open, but somebody waits: only so much work may be in flight */
 };
 
+enum gate_memory {
+	GATE_MEMORY_STAYS, /* there is none */
+	GATE_MEMORY_HERE,
+	GATE_MEMORY_AWAY
+};
+
 struct thread_slot {
 	atomic_int inside;  /* between the check of the gate and the driver's return */
 	atomic_ulong calls; /* submissions so far; only its thread writes it */
@@ -85,6 +91,8 @@ struct thread_slot {
 };
 
 extern atomic_int gate_state;
+/* Swapped memory of the program; what looks at it waits while it is away. */
+extern atomic_int gate_memory;
 extern __thread struct thread_slot *my_slot __attribute__((tls_model("initial-exec")));
 struct thread_slot *gate_new_slot(void);
 CUresult gate_wait(struct thread_slot *slot, CUstream stream); /* the slow way in */
@@ -96,6 +104,9 @@ void gate_step(bool allowed);  /* one call may pass a shut gate; or not, if it h
 bool gate_step_pending(void);
 bool gate_may_step(void); /* this thread */
 unsigned long gate_calls(void);
+unsigned long gate_submitted(void); /* exact while the gate is shut and empty */
+CUresult gate_look(void);           /* as gate_enter(), for what submits nothing */
+void gate_barrier(void);
 void gate_after_fork(void);
 extern bool gate_needs_fence;
 
@@ -153,6 +164,7 @@ void client_memory_changed(void);
 uint64_t client_limit(const uint8_t uuid[16]);  /* bytes the job may have; 0: not its device */
 uint64_t client_others(const uint8_t uuid[16]); /* bytes its other processes have */
 bool client_oversub(void);
+bool client_swaps(void); /* what is allocated shall be swapped, not managed */
 extern atomic_bool process_ends;
 uint64_t now_ns(void);
 
@@ -169,12 +181,30 @@ void ordered_after_fork(void);
 void vmm_after_fork(void);
 void pools_after_fork(void);
 
+/* swap.c, swap_move.c: for the client thread */
+void swap_restore(void);
+bool swap_restored(void);
+void swap_evict(const struct gl_memory *amounts);
+void swap_stop(void);
+bool swap_step(void);        /* is anything under way? */
+int64_t swap_pause_ns(void); /* until the next step makes sense */
+bool swap_let_go(
+    void); /* from now on memory may leave, once the gate is empty; false: there is none */
+uint64_t swap_copied_in(void); /* bytes, since the restore began */
+void swap_after_fork(void);
+void swap_context_ends(CUcontext context); /* it is still there */
+void swap_context_gone(CUcontext context);
+
 /* contexts.c */
 void context_add(CUcontext context, CUdevice device);
 CUcontext context_of(CUdevice device);
 bool contexts_exist(void);
 bool context_busy(CUcontext context); /* when last looked at while draining */
 bool contexts_some_idle(void);
+/* Call `work` with a context of the device current, `preferred` if it is still
+ * there; no context is destroyed meanwhile. False: there is none. */
+bool contexts_with(CUdevice device, CUcontext preferred,
+                   void (*work)(CUcontext context, void *argument), void *argument);
 /* Where the work of a context stood: an event, and whether it has been recorded and not passed. */
 struct waypoint {
 	CUevent event;
@@ -188,6 +218,9 @@ void contexts_after_fork(void);
 /* captures.c */
 bool stream_captures(CUstream stream);
 bool captures_exist(void);
+/* This thread's capture mode, if there is a capture: what the driver's own calls may
+ * do beside another thread's, ours may too. Returns what it was. */
+CUstreamCaptureMode captures_mode(CUstreamCaptureMode mode);
 bool captures_hold_off(void); /* true: there is none, and none begins until captures_let() */
 void captures_let(void);
 void captures_after_fork(void);

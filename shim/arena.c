@@ -1,0 +1,345 @@
+/* arena.c: pinned host memory for the bytes of segments.
+ *
+ * It comes in chunks that are touched by several threads at once and then
+ * registered with the driver; that costs, so they are kept for the next time.
+ * A segment's bytes are a run of units of one chunk. A forked child has none.
+ */
+#include "swap.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define HELPERS 8
+#define HELPER_STACK (64 * 1024)
+#define ALONE_BYTES (UINT64_C(32) << 20) /* no helpers for so little */
+#define PAGE 4096
+#define HUGE_PAGE (UINT64_C(2) << 20)
+#define UNITS 64
+
+struct chunk {
+	struct chunk *next;
+	char *base;
+	size_t size;
+	uint64_t used;                       /* a bit for each unit */
+	CUcontext context;                   /* that it was registered in; NULL: not registered */
+	atomic_size_t next_touch, untouched; /* slices of HUGE_PAGE */
+};
+
+static struct chunk *chunks; /* the newest first */
+static size_t unit, piece;
+static atomic_int helpers;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void arena_shape(size_t its_unit, size_t its_piece)
+{
+	pthread_mutex_lock(&lock);
+	unit = its_unit > unit ? its_unit : unit;
+	piece = its_piece > piece ? its_piece : piece;
+	pthread_mutex_unlock(&lock);
+}
+
+/* -- touching ------------------------------------------------------------------ */
+
+static void touch(struct chunk *chunk)
+{
+	size_t slices = chunk->size / HUGE_PAGE, i;
+
+	while ((i = atomic_fetch_add(&chunk->next_touch, 1)) < slices) {
+		volatile char *slice = chunk->base + i * HUGE_PAGE;
+
+		for (size_t at = 0; at < HUGE_PAGE; at += PAGE)
+			slice[at] = 0;
+		atomic_fetch_sub(&chunk->untouched, 1);
+	}
+}
+
+static struct chunk *first_untouched(void)
+{
+	struct chunk *chunk;
+
+	pthread_mutex_lock(&lock);
+	for (chunk = chunks; chunk; chunk = chunk->next)
+		if (atomic_load(&chunk->next_touch) < chunk->size / HUGE_PAGE)
+			break;
+	pthread_mutex_unlock(&lock);
+	return chunk;
+}
+
+/* No chunk ends while a helper runs. */
+static void *help(void *argument)
+{
+	struct chunk *chunk;
+
+	(void)argument;
+	while (!atomic_load(&process_ends) && (chunk = first_untouched()))
+		touch(chunk);
+	atomic_fetch_sub(&helpers, 1);
+	return NULL;
+}
+
+static int cpus(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) ? 1 : CPU_COUNT(&set);
+}
+
+static void start_helpers(void)
+{
+	int most = cpus() < HELPERS ? cpus() : HELPERS;
+	pthread_attr_t attributes;
+	sigset_t all, old;
+	pthread_t thread;
+
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, HELPER_STACK);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	while (atomic_load(&helpers) < most) {
+		atomic_fetch_add(&helpers, 1);
+		if (pthread_create(&thread, &attributes, help, NULL)) {
+			atomic_fetch_sub(&helpers, 1);
+			break;
+		}
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attributes);
+}
+
+/* -- chunks ---------------------------------------------------------------------- */
+
+/* Whole huge pages; a forked child shall not copy them. */
+static char *map(size_t size)
+{
+	char *at = mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+	                -1, 0);
+	size_t skip;
+
+	if (at == MAP_FAILED)
+		return NULL;
+	skip = (HUGE_PAGE - (uintptr_t)at % HUGE_PAGE) % HUGE_PAGE;
+	if (skip)
+		munmap(at, skip);
+	munmap(at + skip + size, HUGE_PAGE - skip);
+	at += skip;
+	madvise(at, size, MADV_HUGEPAGE);
+	madvise(at, size, MADV_DONTFORK);
+	return at;
+}
+
+static bool add_chunk(void)
+{
+	size_t size = (piece + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+	struct chunk *chunk = calloc(1, sizeof(*chunk));
+
+	if (chunk)
+		chunk->base = map(size);
+	if (!chunk || !chunk->base) {
+		free(chunk);
+		return false;
+	}
+	chunk->size = size;
+	atomic_store(&chunk->untouched, size / HUGE_PAGE);
+	pthread_mutex_lock(&lock);
+	chunk->next = chunks;
+	chunks = chunk;
+	pthread_mutex_unlock(&lock);
+	return true;
+}
+
+/* The lock is held. */
+static uint64_t free_bytes(void)
+{
+	uint64_t bytes = 0;
+
+	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next)
+		bytes += chunk->size - (uint64_t)__builtin_popcountll(chunk->used) * unit;
+	return bytes;
+}
+
+void arena_expect(uint64_t bytes)
+{
+	uint64_t have, added = 0;
+
+	pthread_mutex_lock(&lock);
+	have = free_bytes();
+	pthread_mutex_unlock(&lock);
+	while (have + added < bytes && add_chunk())
+		added += piece;
+	if (added >= ALONE_BYTES)
+		start_helpers();
+}
+
+/* Pinned for every context. Without a current one there is nothing to register with. */
+static bool register_chunk(struct chunk *chunk)
+{
+	CUcontext context = NULL;
+
+	if (chunk->context)
+		return true;
+	if (!REAL(cuMemHostRegister_v2) || REAL(cuCtxGetCurrent)(&context) || !context ||
+	    REAL(cuMemHostRegister_v2)(chunk->base, chunk->size, CU_MEMHOSTREGISTER_PORTABLE))
+		return false;
+	chunk->context = context;
+	return true;
+}
+
+static struct chunk *chunk_of(const void *at)
+{
+	struct chunk *chunk = chunks;
+
+	while (chunk &&
+	       !((const char *)at >= chunk->base && (const char *)at < chunk->base + chunk->size))
+		chunk = chunk->next;
+	return chunk;
+}
+
+static uint64_t run(size_t first, size_t n)
+{
+	return (n < UNITS ? (UINT64_C(1) << n) - 1 : UINT64_MAX) << first;
+}
+
+/* Where so many units in a row are free; -1: nowhere. */
+static int find_run(const struct chunk *chunk, size_t n)
+{
+	for (size_t first = 0; first + n <= chunk->size / unit; first++)
+		if (!(chunk->used & run(first, n)))
+			return (int)first;
+	return -1;
+}
+
+/* The lock is held. */
+static struct chunk *with_room(size_t n)
+{
+	struct chunk *chunk = chunks;
+
+	while (chunk && find_run(chunk, n) < 0)
+		chunk = chunk->next;
+	return chunk;
+}
+
+static void end_chunk(struct chunk *chunk)
+{
+	for (struct chunk **at = &chunks; *at; at = &(*at)->next) {
+		if (*at == chunk) {
+			*at = chunk->next;
+			break;
+		}
+	}
+	if (chunk->context)
+		REAL(cuMemHostUnregister)(chunk->base);
+	munmap(chunk->base, chunk->size);
+	free(chunk);
+}
+
+enum arena_answer arena_take(size_t size, void **out)
+{
+	size_t n = (size + unit - 1) / unit;
+	enum arena_answer answer = ARENA_NONE;
+	struct chunk *chunk;
+	int first;
+
+	pthread_mutex_lock(&lock);
+	chunk = with_room(n);
+	if (!chunk) {
+		pthread_mutex_unlock(&lock);
+		if (!add_chunk())
+			return ARENA_NONE;
+		pthread_mutex_lock(&lock);
+		chunk = with_room(n);
+	}
+	if (chunk && !atomic_load(&helpers))
+		touch(chunk);
+	if (chunk && atomic_load(&chunk->untouched)) {
+		answer = ARENA_NOT_YET;
+	} else if (chunk && register_chunk(chunk)) {
+		first = find_run(chunk, n);
+		chunk->used |= run((size_t)first, n);
+		*out = chunk->base + (size_t)first * unit;
+		answer = ARENA_READY;
+	} else if (chunk && !chunk->used && !atomic_load(&helpers)) {
+		end_chunk(chunk); /* of memory that cannot be pinned others may have more use */
+	}
+	pthread_mutex_unlock(&lock);
+	return answer;
+}
+
+void arena_give(void *at, size_t size)
+{
+	struct chunk *chunk;
+
+	pthread_mutex_lock(&lock);
+	chunk = chunk_of(at);
+	if (chunk)
+		chunk->used &=
+		    ~run((size_t)((char *)at - chunk->base) / unit, (size + unit - 1) / unit);
+	pthread_mutex_unlock(&lock);
+}
+
+void arena_pin(void *at)
+{
+	struct chunk *chunk;
+
+	pthread_mutex_lock(&lock);
+	chunk = chunk_of(at);
+	if (chunk)
+		register_chunk(chunk);
+	pthread_mutex_unlock(&lock);
+}
+
+/* The lock is held. A chunk that nobody has, if there is more than so much and one chunk. */
+static struct chunk *superfluous(uint64_t keep)
+{
+	struct chunk *empty = NULL;
+	uint64_t bytes = 0;
+
+	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next) {
+		bytes += chunk->size;
+		if (!chunk->used)
+			empty = chunk;
+	}
+	return empty && bytes >= keep + empty->size && !atomic_load(&helpers) ? empty : NULL;
+}
+
+bool arena_excess(uint64_t keep)
+{
+	bool excess;
+
+	pthread_mutex_lock(&lock);
+	excess = superfluous(keep) != NULL;
+	pthread_mutex_unlock(&lock);
+	return excess;
+}
+
+void arena_trim(uint64_t keep)
+{
+	struct chunk *chunk;
+
+	pthread_mutex_lock(&lock);
+	while ((chunk = superfluous(keep)))
+		end_chunk(chunk);
+	pthread_mutex_unlock(&lock);
+}
+
+/* What was registered in it is not any more. */
+void arena_context_ends(CUcontext context)
+{
+	pthread_mutex_lock(&lock);
+	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next) {
+		if (chunk->context == context) {
+			REAL(cuMemHostUnregister)(chunk->base);
+			chunk->context = NULL;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void arena_after_fork(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	chunks = NULL; /* the parent's; they are not mapped here */
+	atomic_store(&helpers, 0);
+}

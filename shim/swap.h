@@ -1,0 +1,110 @@
+/* swap.h: memory whose bytes we move ourselves (memory:swap).
+ *
+ * An allocation is a block of addresses that never change, cut into segments;
+ * each segment has physical memory, or its bytes are in the arena, or it has
+ * never had any. Small allocations share a block, a slab.
+ */
+#ifndef GPU_LEASE_SWAP_H
+#define GPU_LEASE_SWAP_H
+
+#include "memory.h"
+
+#include <limits.h>
+#include <pthread.h>
+
+#define SWAP_SMALL (UINT64_C(1) << 20)  /* below it allocations share slabs */
+#define SWAP_PIECE (UINT64_C(64) << 20) /* no segment is larger */
+#define SWAP_DIRTY ULONG_MAX            /* not known to be as its copy is */
+
+enum segment_state {
+	SEGMENT_ABSENT,   /* no physical memory, and nothing to keep */
+	SEGMENT_RESIDENT, /* on the device */
+	SEGMENT_AWAY      /* its bytes are in the arena */
+};
+
+struct segment {
+	struct segment *older, *newer; /* of its device, in the order of allocation */
+	struct block *block;
+	CUdeviceptr base;
+	size_t size;
+	enum segment_state state;
+	CUmemGenericAllocationHandle handle; /* of its physical memory */
+	void *copy;          /* in the arena; the bytes of an AWAY one, else as of `calls` */
+	unsigned long calls; /* gate_submitted() when it became RESIDENT, or SWAP_DIRTY */
+	uint64_t resident_at;
+	bool moving; /* the client thread is at it */
+	bool fixed;  /* there was no host memory for it */
+};
+
+struct block {
+	CUdeviceptr base;
+	size_t size;
+	CUdevice device;
+	unsigned long number; /* allocations are counted */
+	struct slab *slab;    /* NULL: one allocation */
+	bool doomed;          /* freed; what still moves is waited for */
+	unsigned int n_moving, n;
+	struct segment segments[];
+};
+
+struct swap_device {
+	bool asked, usable;
+	size_t unit;    /* of physical memory and its addresses */
+	size_t piece;   /* the largest segment */
+	uint64_t peers; /* devices that may reach its memory, a bit each */
+	struct segment *oldest, *newest;
+	struct segment *next_out, *next_in; /* where the mover looks next */
+	uint64_t bytes, resident, fixed;
+	unsigned long missing; /* segments without physical memory, or still coming */
+	struct slab *slabs;
+};
+
+/* blocks.c */
+extern pthread_mutex_t swap_lock; /* of all blocks, segments and devices, and of swap_held */
+extern struct swap_device swap_devices[MAX_DEVICES];
+extern bool swap_held; /* all is on the devices: allocations get memory at once */
+CUmemAllocationProp segment_properties(CUdevice device);
+void segment_leave(struct segment *segment); /* without the lock: its mapping and memory end */
+/* With the lock held: */
+CUresult segment_allow(const struct segment *segment, uint64_t devices); /* a bit each */
+CUresult segment_bring(struct segment *segment); /* physical memory, mapped */
+void segment_landed(struct segment *segment);    /* it is RESIDENT */
+void segment_left(struct segment *segment, enum segment_state state);
+void segment_fix(struct segment *segment, bool fixed);
+void segment_moves(struct segment *segment);
+struct block *segment_moved(struct segment *segment); /* a block to be ended, or NULL */
+struct block *block_find(CUdeviceptr pointer);
+void block_forget(struct block *block); /* then block_end(), when nothing of it moves */
+/* Without the lock: */
+CUresult block_make(size_t size, CUdevice device, struct block **out); /* size: whole units */
+void block_drop(struct block *block);
+void block_end(struct block *block);
+void blocks_after_fork(void);
+
+/* swap.c */
+bool swap_hold(bool force); /* if all is there, or nevertheless */
+
+/* swap_move.c */
+void swap_move_after_fork(void);
+
+/* slabs.c */
+bool slab_take(CUdevice device, size_t size, CUdeviceptr *out); /* from those that there are */
+size_t slab_next_size(CUdevice device);
+CUresult slab_add(struct block *block);
+bool slab_give(struct slab *slab, CUdeviceptr pointer, size_t size); /* it is empty now */
+void slab_forget(struct block *block);
+CUdeviceptr slab_start(struct slab *slab, CUdeviceptr pointer); /* 0: nothing is there */
+
+/* arena.c */
+enum arena_answer { ARENA_READY, ARENA_NOT_YET, ARENA_NONE };
+enum arena_answer arena_take(size_t size, void **out);
+void arena_give(void *at, size_t size);
+void arena_expect(uint64_t bytes); /* so much will be asked for: be ready */
+void arena_pin(void *at);          /* again, where a context's end undid it */
+void arena_trim(uint64_t keep);
+bool arena_excess(uint64_t keep);
+void arena_shape(size_t unit, size_t piece);
+void arena_context_ends(CUcontext context);
+void arena_after_fork(void);
+
+#endif

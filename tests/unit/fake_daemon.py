@@ -1,0 +1,155 @@
+"""gpu-leased's side of the wire, under a test's command: nothing is decided here."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from _gpulease import ffi, lib
+
+from leased import wire
+
+WAIT_S = 60.0
+
+
+class Client:
+    """One process: what it said, and what it is told. A grant lasts until revoked."""
+
+    def __init__(self, connection: socket.socket, pid: int, epochs: itertools.count[int]):
+        self.pid = pid
+        self.memory: dict[str, wire.Bytes] = {}
+        self.wants = 0
+        self.released: list[wire.Released] = []
+        self.epoch = 0
+        self.gone = False
+        self._epochs = epochs
+        self._connection = connection
+        self._changed = threading.Condition()
+
+    def send(self, message: bytes) -> None:
+        self._connection.send(message)
+
+    def listen(self, auto: Callable[[], bool]) -> None:
+        """Until it ends; every message wakes who waits."""
+        while data := self._receive():
+            message = wire.parse(data)
+            with self._changed:
+                if isinstance(message, wire.Hello | wire.Memory):
+                    self.memory = message.memory
+                if isinstance(message, wire.Released):
+                    self.released.append(message)
+                wants = isinstance(message, wire.Request) or getattr(message, "wants", False)
+                self.wants += wants
+                self._changed.notify_all()
+            if wants and auto():
+                self.grant()
+        with self._changed:
+            self.gone = True
+            self._changed.notify_all()
+
+    def _receive(self) -> bytes:
+        with contextlib.suppress(OSError):
+            return self._connection.recv(wire.MAX_MESSAGE)
+        return b""
+
+    def until(self, what: str, condition: Callable[[], object]) -> None:
+        """Return when what it said makes the condition true."""
+        end = time.monotonic() + WAIT_S
+        with self._changed:
+            while not condition():
+                if self.gone or not self._changed.wait(end - time.monotonic()):
+                    raise TimeoutError(f"process {self.pid}: no {what}; it has {self.memory}")
+
+    def grant(self, idle_ns: int | None = None) -> None:
+        self.epoch = next(self._epochs)
+        self.send(wire.grant(self.epoch, 10**9, False, {}, idle_ns=idle_ns))
+
+    def revoke(self) -> wire.Released:
+        """Take the lease and wait for its release."""
+        epoch = self.epoch
+        self.send(wire.revoke(epoch, 10**10))
+        self.until("release", lambda: self.released and self.released[-1].epoch == epoch)
+        return self.released[-1]
+
+    def resident(self, uuid: str) -> int:
+        return self.memory.get(uuid, wire.Bytes()).resident
+
+    def evict(self, amounts: Mapping[str, int]) -> None:
+        """So much must leave each device; returns when it has."""
+        before = {uuid: self.resident(uuid) for uuid in amounts}
+        self.send(wire.evict(amounts))
+        self.until(
+            "eviction",
+            lambda: all(self.resident(u) <= max(before[u] - n, 0) for u, n in amounts.items()),
+        )
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
+
+
+class FakeDaemon:
+    """Listens on a socket and says to everybody that their memory is swapped.
+
+    totals: bytes that a job sees, by device UUID. auto: grant whoever asks at once.
+    """
+
+    def __init__(self, path: Path, totals: Mapping[str, int], *, auto: bool = True):
+        self.path = path
+        self.auto = auto
+        self.clients: dict[int, Client] = {}
+        self._welcome = ffi.new("struct gl_welcome *")
+        ffi.buffer(self._welcome)[:] = wire.welcome(wire.Gang(1, False, totals))
+        self._welcome.flags |= lib.GL_WELCOME_SWAP
+        self._changed = threading.Condition()
+        self._epochs = itertools.count(1)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> FakeDaemon:
+        self._socket.bind(str(self.path))
+        self._socket.listen()
+        self._start(self._accept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        for client in list(self.clients.values()):
+            client.close()
+        for thread in self._threads:
+            thread.join(WAIT_S)
+
+    def _start(self, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            client = Client(connection, struct.unpack("iii", packed)[0], self._epochs)
+            client.send(bytes(ffi.buffer(self._welcome)))
+            self._start(lambda client=client: client.listen(lambda: self.auto))  # type: ignore[misc]
+            with self._changed:
+                self.clients[client.pid] = client
+                self._changed.notify_all()
+
+    def client(self, pid: int) -> Client:
+        """The connection of a process, once it is there."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: pid in self.clients, WAIT_S):
+                raise TimeoutError(f"process {pid} has not come")
+            return self.clients[pid]
