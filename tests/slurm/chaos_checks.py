@@ -152,16 +152,24 @@ def jobs_by_pid(storm: Storm) -> dict[int, Run]:
     return found
 
 
-def check_turns(storm: Storm, trace: Trace, jobs: dict[int, Run]) -> list[str]:
+def overran(run: Run, used: dict[int, dict[str, Any]]) -> bool:
+    """Whether it kept a device beyond its time: another job may have had it beside."""
+    return any(figures["overruns"] for figures in used[run.job_id].values())
+
+
+def check_turns(
+    storm: Storm, trace: Trace, jobs: dict[int, Run], used: dict[int, dict[str, Any]]
+) -> list[str]:
     """Jobs with lock:on compute one at a time: who yields to another one was idle for at least
     IDLE_NS or had its quantum, and so had the other, before it computes again.
 
-    Not so those that were stopped: what they had submitted runs when they go on.
+    Not so those that were stopped, or whose work took too long to end: the device
+    went to others beside what still ran of them.
     """
     strict = {
         pid: run.spec.name
         for pid, run in jobs.items()
-        if "lock:on" in run.spec.share and "stopped" not in run.touched
+        if "lock:on" in run.spec.share and "stopped" not in run.touched and not overran(run, used)
     }
     by_device: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for device, pid, start, end in trace:

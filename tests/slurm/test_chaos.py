@@ -32,7 +32,7 @@ DEVICES = 8
 SHARDS = 4  # of each device: so many jobs are on it at once
 JOBS = 40
 LATE = 4  # of them: submitted when devices have failed and are well again
-CONFIG = '[limits]\nquantum_min = "50ms"\ndrain = "500ms"\n'
+CONFIG = '[limits]\nquantum_min = "50ms"\ndrain = "2s"\n'
 END_S = 180.0
 LOG_BYTES = 4000  # of the daemon's, shown when the test fails
 
@@ -106,7 +106,7 @@ def verify(site: Site, storm: Storm, began: float, states: dict[int, str]) -> li
     said += checks.check_peaks(runs, used, storm.down)
     said += checks.check_sums(used, wall)
     trace, jobs = site.gpu.trace(), checks.jobs_by_pid(storm)
-    said += checks.check_turns(storm, trace, jobs)
+    said += checks.check_turns(storm, trace, jobs, used)
     said += checks.check_covered(storm, trace, jobs, used)
     said += checks.check_presence(storm, used)
     said += settled(lambda: checks.check_node(site.slurm))
