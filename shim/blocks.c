@@ -104,6 +104,7 @@ void segment_fix(struct segment *segment, bool fixed)
 void segment_moves(struct segment *segment)
 {
 	segment->moving = true;
+	swap_devices[segment->block->device].moving++;
 	segment->block->n_moving++;
 }
 
@@ -112,6 +113,7 @@ struct block *segment_moved(struct segment *segment)
 	struct block *block = segment->block;
 
 	segment->moving = false;
+	swap_devices[block->device].moving--;
 	return --block->n_moving == 0 && block->doomed ? block : NULL;
 }
 

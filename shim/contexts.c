@@ -205,6 +205,30 @@ CREATE(cuCtxCreate_v4,
 DESTROY(cuCtxDestroy)
 DESTROY(cuCtxDestroy_v2)
 
+static CUdevice device_of_context(CUcontext context)
+{
+	CUdevice device = -1;
+	CUcontext old;
+
+	if (!REAL(cuCtxPushCurrent_v2)(context)) {
+		REAL(cuCtxGetDevice)(&device);
+		REAL(cuCtxPopCurrent_v2)(&old);
+	}
+	return device;
+}
+
+/* What is mapped has to be told device by device. */
+EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
+{
+	CUdevice device;
+
+	NEED(cuCtxEnablePeerAccess);
+	TRY(real(peer, flags));
+	if (!REAL(cuCtxGetDevice)(&device))
+		swap_peer(device_of_context(peer), device);
+	return CUDA_SUCCESS;
+}
+
 /* Attached contexts live until they are detached as often. */
 static atomic_int attached;
 

@@ -188,6 +188,22 @@ GET_POOL(cuMemGetDefaultMemPool)
 GET_POOL(cuMemGetMemPool)
 #endif
 
+/* What the pool's memory allows, swapped memory of its device allows. */
+EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
+{
+	CUdevice device, current = -1;
+
+	NEED(cuMemPoolSetAccess);
+	TRY(real(pool, map, count));
+	REAL(cuCtxGetDevice)(&current);
+	device = pool_device(pool, current);
+	for (size_t i = 0; i < count; i++)
+		if (map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+		    map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+			swap_peer(device, map[i].location.id);
+	return CUDA_SUCCESS;
+}
+
 /* Of our bytes: what the attribute adds. */
 static uint64_t ours(CUmemoryPool handle, CUmemPool_attribute attribute)
 {

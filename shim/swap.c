@@ -260,17 +260,21 @@ void swap_context_gone(CUcontext context)
 
 bool swap_hold(bool force)
 {
-	unsigned long missing = 0;
+	unsigned long missing = 0, moving = 0;
+	bool all;
 
 	pthread_mutex_lock(&swap_lock);
-	for (int d = 0; d < MAX_DEVICES; d++)
+	for (int d = 0; d < MAX_DEVICES; d++) {
 		missing += swap_devices[d].missing;
-	if (!missing || force) {
+		moving += swap_devices[d].moving;
+	}
+	all = !moving && (!missing || force);
+	if (all) {
 		swap_held = true;
 		atomic_store(&gate_memory, swap_used() ? GATE_MEMORY_HERE : GATE_MEMORY_STAYS);
 	}
 	pthread_mutex_unlock(&swap_lock);
-	return !missing || force;
+	return all;
 }
 
 bool swap_let_go(void)

@@ -56,6 +56,7 @@ struct swap_device {
 	struct segment *next_out, *next_in; /* where the mover looks next */
 	uint64_t bytes, resident, fixed;
 	unsigned long missing; /* segments without physical memory, or still coming */
+	unsigned long moving;  /* segments that the client thread is at, those that leave too */
 	struct slab *slabs;
 };
 

@@ -102,6 +102,15 @@ static void came(struct segment *segment)
 	over(segment);
 }
 
+/* Its copy is there, but it need not leave any more. */
+static void kept(struct segment *segment)
+{
+	pthread_mutex_lock(&swap_lock);
+	segment->calls = gate_submitted();
+	pthread_mutex_unlock(&swap_lock);
+	over(segment);
+}
+
 /* Its bytes stay where they are. */
 static void stays(struct segment *segment, const char *why)
 {
@@ -312,6 +321,8 @@ static void settle(struct mover *m)
 		m->in_flight -= move.segment->size;
 		if (move.out && result)
 			stays(move.segment, "it cannot be copied");
+		else if (move.out && mode == RESTORE)
+			kept(move.segment);
 		else if (move.out)
 			went(move.segment, SEGMENT_AWAY);
 		else if (!result)

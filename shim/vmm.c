@@ -102,9 +102,13 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 
 EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 {
+	struct swap_place place;
 	struct physical *physical;
 
 	NEED(cuMemRetainAllocationHandle);
+	/* As of any allocation that was not made by cuMemCreate. */
+	if (swap_find((CUdeviceptr)address, &place))
+		return CUDA_ERROR_INVALID_VALUE;
 	TRY(real(handle, address));
 	pthread_mutex_lock(&lock);
 	physical = find_physical(*handle);
@@ -175,9 +179,12 @@ static void unmapped(CUdeviceptr base, size_t size)
 
 EXPORT CUresult cuMemUnmap(CUdeviceptr base, size_t size)
 {
+	struct swap_place place;
 	CUresult result;
 
 	NEED(cuMemUnmap);
+	if (swap_find(base, &place))
+		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&lock);
 	result = real(base, size);
 	if (!result)

@@ -17,6 +17,16 @@
 #define GATED2(name, suffix, stream, parameters, arguments)                                        \
 	WRAPPER(name, stream, parameters, arguments)                                               \
 	WRAPPER(name##suffix, PER_THREAD(stream), parameters, arguments)
+#define LOOKS(name, parameters, arguments)                                                         \
+	EXPORT CUresult name parameters                                                            \
+	{                                                                                          \
+		CUresult result;                                                                   \
+		NEED(name);                                                                        \
+		TRY(gate_look());                                                                  \
+		result = real arguments;                                                           \
+		gate_leave();                                                                      \
+		return result;                                                                     \
+	}
 #define OWN(name)
 #define OWN2(name, suffix)
 #define NVML(name)

@@ -26,6 +26,7 @@ class Client:
         self.memory: dict[str, wire.Bytes] = {}
         self.wants = 0
         self.released: list[wire.Released] = []
+        self.progress: list[int] = []
         self.epoch = 0
         self.gone = False
         self._epochs = epochs
@@ -44,6 +45,8 @@ class Client:
                     self.memory = message.memory
                 if isinstance(message, wire.Released):
                     self.released.append(message)
+                if isinstance(message, wire.Progress):
+                    self.progress.append(message.calls)
                 wants = isinstance(message, wire.Request) or getattr(message, "wants", False)
                 self.wants += wants
                 self._changed.notify_all()
@@ -66,6 +69,13 @@ class Client:
                 if self.gone or not self._changed.wait(end - time.monotonic()):
                     raise TimeoutError(f"process {self.pid}: no {what}; it has {self.memory}")
 
+    def calls(self) -> int:
+        """Submissions so far."""
+        answers = len(self.progress)
+        self.send(wire.MEASURE)
+        self.until("progress", lambda: len(self.progress) > answers)
+        return self.progress[-1]
+
     def grant(self, idle_ns: int | None = None) -> None:
         self.epoch = next(self._epochs)
         self.send(wire.grant(self.epoch, 10**9, False, {}, idle_ns=idle_ns))
@@ -80,8 +90,13 @@ class Client:
     def resident(self, uuid: str) -> int:
         return self.memory.get(uuid, wire.Bytes()).resident
 
+    def step(self) -> None:
+        """Hold it for one call."""
+        self.epoch = next(self._epochs)
+        self.send(wire.step(self.epoch))
+
     def evict(self, amounts: Mapping[str, int]) -> None:
-        """So much must leave each device; returns when it has."""
+        """So much must leave each device; returns when it has, or stays for good."""
         before = {uuid: self.resident(uuid) for uuid in amounts}
         self.send(wire.evict(amounts))
         self.until(
@@ -101,12 +116,14 @@ class FakeDaemon:
     totals: bytes that a job sees, by device UUID. auto: grant whoever asks at once.
     """
 
-    def __init__(self, path: Path, totals: Mapping[str, int], *, auto: bool = True):
+    def __init__(
+        self, path: Path, totals: Mapping[str, int], *, auto: bool = True, oversub: bool = False
+    ):
         self.path = path
         self.auto = auto
         self.clients: dict[int, Client] = {}
         self._welcome = ffi.new("struct gl_welcome *")
-        ffi.buffer(self._welcome)[:] = wire.welcome(wire.Gang(1, False, totals))
+        ffi.buffer(self._welcome)[:] = wire.welcome(wire.Gang(1, oversub, totals))
         self._welcome.flags |= lib.GL_WELCOME_SWAP
         self._changed = threading.Condition()
         self._epochs = itertools.count(1)
