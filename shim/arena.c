@@ -16,6 +16,7 @@
 #define ALONE_BYTES (UINT64_C(32) << 20) /* no helpers for so little */
 #define PAGE 4096
 #define HUGE_PAGE (UINT64_C(2) << 20)
+#define UNIT HUGE_PAGE
 #define UNITS 64
 
 struct chunk {
@@ -28,14 +29,13 @@ struct chunk {
 };
 
 static struct chunk *chunks; /* the newest first */
-static size_t unit, piece;
+static size_t piece;         /* a chunk is as large */
 static atomic_int helpers;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-void arena_shape(size_t its_unit, size_t its_piece)
+void arena_shape(size_t its_piece)
 {
 	pthread_mutex_lock(&lock);
-	unit = its_unit > unit ? its_unit : unit;
 	piece = its_piece > piece ? its_piece : piece;
 	pthread_mutex_unlock(&lock);
 }
@@ -156,7 +156,7 @@ static uint64_t free_bytes(void)
 	uint64_t bytes = 0;
 
 	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next)
-		bytes += chunk->size - (uint64_t)__builtin_popcountll(chunk->used) * unit;
+		bytes += chunk->size - (uint64_t)__builtin_popcountll(chunk->used) * UNIT;
 	return bytes;
 }
 
@@ -205,7 +205,7 @@ static uint64_t run(size_t first, size_t n)
 /* Where so many units in a row are free; -1: nowhere. */
 static int find_run(const struct chunk *chunk, size_t n)
 {
-	for (size_t first = 0; first + n <= chunk->size / unit; first++)
+	for (size_t first = 0; first + n <= chunk->size / UNIT; first++)
 		if (!(chunk->used & run(first, n)))
 			return (int)first;
 	return -1;
@@ -237,7 +237,7 @@ static void end_chunk(struct chunk *chunk)
 
 enum arena_answer arena_take(size_t size, void **out)
 {
-	size_t n = (size + unit - 1) / unit;
+	size_t n = (size + UNIT - 1) / UNIT;
 	enum arena_answer answer = ARENA_NONE;
 	struct chunk *chunk;
 	int first;
@@ -258,7 +258,7 @@ enum arena_answer arena_take(size_t size, void **out)
 	} else if (chunk && register_chunk(chunk)) {
 		first = find_run(chunk, n);
 		chunk->used |= run((size_t)first, n);
-		*out = chunk->base + (size_t)first * unit;
+		*out = chunk->base + (size_t)first * UNIT;
 		answer = ARENA_READY;
 	} else if (chunk && !chunk->used && !atomic_load(&helpers)) {
 		end_chunk(chunk); /* of memory that cannot be pinned others may have more use */
@@ -275,7 +275,7 @@ void arena_give(void *at, size_t size)
 	chunk = chunk_of(at);
 	if (chunk)
 		chunk->used &=
-		    ~run((size_t)((char *)at - chunk->base) / unit, (size + unit - 1) / unit);
+		    ~run((size_t)((char *)at - chunk->base) / UNIT, (size + UNIT - 1) / UNIT);
 	pthread_mutex_unlock(&lock);
 }
 

@@ -181,7 +181,7 @@ void ordered_after_fork(void);
 void vmm_after_fork(void);
 void pools_after_fork(void);
 
-/* swap.c, swap_move.c: for the client thread */
+/* swap.c, swap_step.c: for the client thread */
 void swap_restore(void);
 bool swap_restored(void);
 void swap_evict(const struct gl_memory *amounts);

@@ -64,9 +64,8 @@ static void set_up(CUdevice device, uint64_t limit)
 	if (driver_can(device, &d.unit)) {
 		d.usable = true;
 		d.piece = SWAP_PIECE < limit / 16 ? SWAP_PIECE : limit / 16;
-		d.piece = d.piece < 32 * d.unit ? d.piece : 32 * d.unit;
 		d.piece = d.piece < d.unit ? d.unit : d.piece / d.unit * d.unit;
-		arena_shape(d.unit, d.piece);
+		arena_shape(d.piece);
 		debug("device %d: memory is swapped in pieces of %zu KiB", device, d.piece >> 10);
 	} else {
 		complain("the driver cannot swap memory of device %d: it is managed", device);
@@ -355,6 +354,6 @@ void swap_after_fork(void)
 {
 	put_offs = NULL;
 	blocks_after_fork();
-	swap_move_after_fork();
+	movers_after_fork();
 	arena_after_fork();
 }

@@ -85,8 +85,42 @@ void blocks_after_fork(void);
 /* swap.c */
 bool swap_hold(bool force); /* if all is there, or nevertheless */
 
-/* swap_move.c */
-void swap_move_after_fork(void);
+/* swap_move.c: what moves on each device. Touched with contexts_with() or in
+ * swap_context_ends() only, so no context ends meanwhile. */
+#define SWAP_DEPTH 16 /* copies in flight on a device */
+#define SWAP_PAUSE_NS 50000
+
+struct move {
+	struct segment *segment;
+	CUevent event;
+	bool out;
+};
+
+struct mover {
+	CUdevice device;
+	CUcontext context; /* of the stream and the events */
+	CUstream stream;
+	struct move ring[SWAP_DEPTH];
+	unsigned int first, n;
+	uint64_t in_flight; /* bytes */
+	uint64_t left;      /* bytes to evict */
+	bool busy;          /* after the last step; of the client thread alone */
+};
+
+struct swap_now {
+	enum { REST, RESTORE, EVICT } mode;
+	bool gave_up; /* what is away cannot be brought back */
+	int64_t pause_ns;
+	struct {
+		uint64_t out, copied_out, in, copied_in; /* bytes, since the mode was chosen */
+	} moved;
+};
+
+extern struct mover movers[MAX_DEVICES];
+extern struct swap_now swap_now;
+void mover_step(CUcontext context, void *mover);
+void mover_give_up(CUresult error);
+void movers_after_fork(void);
 
 /* slabs.c */
 bool slab_take(CUdevice device, size_t size, CUdeviceptr *out); /* from those that there are */
@@ -104,7 +138,7 @@ void arena_expect(uint64_t bytes); /* so much will be asked for: be ready */
 void arena_pin(void *at);          /* again, where a context's end undid it */
 void arena_trim(uint64_t keep);
 bool arena_excess(uint64_t keep);
-void arena_shape(size_t unit, size_t piece);
+void arena_shape(size_t piece); /* no segment is larger */
 void arena_context_ends(CUcontext context);
 void arena_after_fork(void);
 

@@ -1,43 +1,18 @@
-/* swap_move.c: moving segments between a device and the host, step by step.
+/* swap_move.c: moving the segments of a device to the host and back.
  *
- * The client thread drives it and serves messages between two steps. Each device
- * has a stream of our own with a few copies in flight, so that the next segment
- * is mapped, or the one before unmapped, while bytes move; where one process
- * evicts and another restores, each piece that leaves makes room for one that comes.
- * What is here is touched with contexts_with() or in contexts_leave() only: no
- * context ends meanwhile.
+ * A stream of our own has a few copies in flight, so that the next segment is
+ * mapped, or the one before unmapped, while bytes move; where one process evicts
+ * and another restores, each piece that leaves makes room for one that comes.
  */
 #include "swap.h"
 
-#define DEPTH 16      /* copies in flight on a device, if they are small */
-#define DEPTH_LARGE 3 /* and if they are as large as they get */
+#define DEPTH_LARGE 3 /* copies in flight, if they are as large as they get */
 #define AT_ONCE 8     /* begun in one step */
-#define PAUSE_NS 50000
-#define LONGEST_PAUSE_NS 1000000
 
-struct move {
-	struct segment *segment;
-	CUevent event;
-	bool out;
-};
+struct mover movers[MAX_DEVICES];
+struct swap_now swap_now;
 
-static struct mover {
-	CUdevice device;
-	CUcontext context; /* of the stream and the events */
-	CUstream stream;
-	struct move ring[DEPTH];
-	unsigned int first, n;
-	uint64_t in_flight; /* bytes */
-	uint64_t left;      /* bytes to evict */
-	bool busy;          /* after the last step; of the client thread alone */
-} movers[MAX_DEVICES];
-
-static enum { REST, RESTORE, EVICT } mode;
-static bool gave_up, complained;
-static int64_t pause_ns = PAUSE_NS;
-static struct {
-	uint64_t out, copied_out, in, copied_in; /* bytes */
-} moved;
+static bool complained;
 
 static bool prepare(struct mover *m, CUcontext context)
 {
@@ -51,14 +26,15 @@ static bool prepare(struct mover *m, CUcontext context)
 
 static bool full(const struct mover *m, size_t size)
 {
-	return m->n == DEPTH || (m->n >= DEPTH_LARGE &&
-	                         m->in_flight + size > DEPTH_LARGE * swap_devices[m->device].piece);
+	return m->n == SWAP_DEPTH ||
+	       (m->n >= DEPTH_LARGE &&
+	        m->in_flight + size > DEPTH_LARGE * swap_devices[m->device].piece);
 }
 
 /* A copy has been put on the stream; it has happened when its event has. */
 static CUresult push(struct mover *m, struct segment *segment, bool out)
 {
-	struct move *move = &m->ring[(m->first + m->n) % DEPTH];
+	struct move *move = &m->ring[(m->first + m->n) % SWAP_DEPTH];
 
 	if (!move->event)
 		TRY(REAL(cuEventCreate)(&move->event, CU_EVENT_DISABLE_TIMING));
@@ -86,7 +62,7 @@ static void over(struct segment *segment)
 static void went(struct segment *segment, enum segment_state state)
 {
 	segment_leave(segment);
-	moved.out += segment->size;
+	swap_now.moved.out += segment->size;
 	pthread_mutex_lock(&swap_lock);
 	segment_left(segment, state);
 	pthread_mutex_unlock(&swap_lock);
@@ -95,7 +71,7 @@ static void went(struct segment *segment, enum segment_state state)
 
 static void came(struct segment *segment)
 {
-	moved.in += segment->size;
+	swap_now.moved.in += segment->size;
 	pthread_mutex_lock(&swap_lock);
 	segment_landed(segment);
 	pthread_mutex_unlock(&swap_lock);
@@ -125,11 +101,11 @@ static void stays(struct segment *segment, const char *why)
 }
 
 /* The program hears from its next call what is wrong with its context. */
-static void give_up(CUresult error)
+void mover_give_up(CUresult error)
 {
-	if (!gave_up)
+	if (!swap_now.gave_up)
 		complain("error %d while memory is brought back", (int)error);
-	gave_up = true;
+	swap_now.gave_up = true;
 }
 
 /* Of what has changed on the device since. */
@@ -188,7 +164,7 @@ static void copy_out(struct mover *m, struct segment *segment)
 		stays(segment, "it cannot be copied");
 		return;
 	}
-	moved.copied_out += segment->size;
+	swap_now.moved.copied_out += segment->size;
 	m->left -= segment->size < m->left ? segment->size : m->left;
 }
 
@@ -264,11 +240,11 @@ static void copy_in(struct mover *m, struct segment *segment)
 	if (!result)
 		result = push(m, segment, false);
 	if (!result) {
-		moved.copied_in += segment->size;
+		swap_now.moved.copied_in += segment->size;
 		return;
 	}
 	REAL(cuStreamSynchronize)(m->stream);
-	give_up(result);
+	mover_give_up(result);
 	went(segment, SEGMENT_AWAY);
 }
 
@@ -295,10 +271,10 @@ static bool restore_one(struct mover *m)
 	if (result) {
 		put_back(segment, &d->next_in);
 		if (result != CUDA_ERROR_OUT_OF_MEMORY)
-			give_up(result);
+			mover_give_up(result);
 		return false;
 	}
-	pause_ns = PAUSE_NS / 2; /* doubled after each step that finds no room */
+	swap_now.pause_ns = SWAP_PAUSE_NS / 2; /* doubled after each step that finds no room */
 	if (segment->state == SEGMENT_AWAY)
 		copy_in(m, segment);
 	else
@@ -306,7 +282,7 @@ static bool restore_one(struct mover *m)
 	return true;
 }
 
-/* -- steps ------------------------------------------------------------------------- */
+/* -- steps ---------------------------------------------------------------------- */
 
 static void settle(struct mover *m)
 {
@@ -316,12 +292,12 @@ static void settle(struct mover *m)
 
 		if (result == CUDA_ERROR_NOT_READY)
 			return;
-		m->first = (m->first + 1) % DEPTH;
+		m->first = (m->first + 1) % SWAP_DEPTH;
 		m->n--;
 		m->in_flight -= move.segment->size;
 		if (move.out && result)
 			stays(move.segment, "it cannot be copied");
-		else if (move.out && mode == RESTORE)
+		else if (move.out && swap_now.mode == RESTORE)
 			kept(move.segment);
 		else if (move.out)
 			went(move.segment, SEGMENT_AWAY);
@@ -330,185 +306,27 @@ static void settle(struct mover *m)
 		else
 			went(move.segment, SEGMENT_AWAY);
 		if (result && !move.out)
-			give_up(result);
+			mover_give_up(result);
 	}
 }
 
-static void step(CUcontext context, void *argument)
+void mover_step(CUcontext context, void *argument)
 {
 	struct mover *m = argument;
-	bool more = mode == RESTORE ? !gave_up : mode == EVICT && m->left;
+	bool more =
+	    swap_now.mode == RESTORE ? !swap_now.gave_up : swap_now.mode == EVICT && m->left;
 
 	settle(m);
 	if (more && !prepare(m, context)) {
-		if (mode == RESTORE)
-			give_up(CUDA_ERROR_INVALID_CONTEXT);
+		if (swap_now.mode == RESTORE)
+			mover_give_up(CUDA_ERROR_INVALID_CONTEXT);
 		m->left = 0;
 		more = false;
 	}
 	for (int i = 0; i < AT_ONCE && more; i++)
-		more = mode == RESTORE ? !gave_up && restore_one(m) : m->left && evict_one(m);
-	m->busy = m->n || (mode == EVICT && m->left);
-}
-
-static bool anything_for(CUdevice device)
-{
-	struct swap_device *d = &swap_devices[device];
-	bool missing;
-
-	if (!d->asked)
-		return false;
-	pthread_mutex_lock(&swap_lock);
-	missing = d->missing;
-	pthread_mutex_unlock(&swap_lock);
-	return movers[device].busy || (mode == RESTORE && missing);
-}
-
-static void trim(CUcontext context, void *keep)
-{
-	(void)context;
-	arena_trim(*(uint64_t *)keep);
-}
-
-/* Host memory for more than there is on all devices is not needed any more. */
-static void tidy(void)
-{
-	uint64_t keep = 0;
-
-	swap_catch_up(false);
-	for (int d = 0; d < MAX_DEVICES; d++)
-		keep += swap_devices[d].asked ? swap_bytes(d) : 0;
-	for (int d = 0; d < MAX_DEVICES && arena_excess(keep); d++)
-		if (swap_devices[d].asked && contexts_with(d, NULL, trim, &keep))
-			break;
-}
-
-static void report(void)
-{
-	if (moved.out)
-		debug("evicted %llu KiB, copied %llu", (unsigned long long)moved.out >> 10,
-		      (unsigned long long)moved.copied_out >> 10);
-	if (moved.in)
-		debug("restored %llu KiB, copied %llu", (unsigned long long)moved.in >> 10,
-		      (unsigned long long)moved.copied_in >> 10);
-}
-
-bool swap_step(void)
-{
-	bool busy = false;
-
-	if (!swap_used())
-		return false;
-	for (int d = 0; d < MAX_DEVICES; d++) {
-		struct mover *m = &movers[d];
-
-		if (!anything_for(d))
-			continue;
-		m->device = d;
-		if (!contexts_with(d, m->context, step, m)) {
-			m->busy = false;
-			if (mode == RESTORE)
-				give_up(CUDA_ERROR_INVALID_CONTEXT);
-		}
-		busy |= m->busy;
-	}
-	if (mode == EVICT && !busy) {
-		report();
-		mode = REST;
-	}
-	if (mode == RESTORE && !busy && pause_ns < LONGEST_PAUSE_NS)
-		pause_ns *= 2;
-	else if (busy)
-		pause_ns = PAUSE_NS;
-	if (mode == REST && !busy)
-		tidy();
-	return busy;
-}
-
-int64_t swap_pause_ns(void)
-{
-	return pause_ns;
-}
-
-void swap_restore(void)
-{
-	mode = RESTORE;
-	gave_up = false;
-	moved = (__typeof__(moved)){0};
-	pause_ns = PAUSE_NS;
-	pthread_mutex_lock(&swap_lock);
-	for (int d = 0; d < MAX_DEVICES; d++) {
-		movers[d].left = 0;
-		swap_devices[d].next_in = NULL;
-		for (struct segment *s = swap_devices[d].fixed ? swap_devices[d].oldest : NULL; s;
-		     s = s->newer)
-			segment_fix(s, false);
-	}
-	pthread_mutex_unlock(&swap_lock);
-}
-
-bool swap_restored(void)
-{
-	if (!swap_hold(gave_up))
-		return false;
-	report();
-	mode = REST;
-	return true;
-}
-
-uint64_t swap_copied_in(void)
-{
-	return moved.copied_in;
-}
-
-/* Bytes of the oldest segments that will be copied for the first time; the lock is held. */
-static uint64_t first_copies(struct swap_device *d, uint64_t left)
-{
-	uint64_t bytes = 0;
-
-	for (struct segment *s = d->oldest; s && left; s = s->newer) {
-		if (s->state != SEGMENT_RESIDENT)
-			continue;
-		segment_fix(s, false); /* there may be host memory now */
-		if (!s->copy && s->calls != gate_submitted())
-			bytes += s->size;
-		left -= s->size < left ? s->size : left;
-	}
-	return bytes;
-}
-
-void swap_evict(const struct gl_memory *amounts)
-{
-	uint64_t bytes = 0;
-
-	if (!swap_used())
-		return;
-	if (mode != EVICT)
-		moved = (__typeof__(moved)){0};
-	mode = EVICT;
-	for (uint32_t i = 0; i < amounts->n_devices && i < GL_MAX_DEVICES; i++) {
-		CUdevice device = device_of(amounts->devices[i].uuid);
-
-		if (device < 0)
-			continue;
-		pthread_mutex_lock(&swap_lock);
-		bytes += first_copies(&swap_devices[device], amounts->devices[i].bytes);
-		swap_devices[device].next_out = swap_devices[device].oldest;
-		pthread_mutex_unlock(&swap_lock);
-		movers[device].left = amounts->devices[i].bytes;
-		movers[device].busy = true;
-	}
-	arena_expect(bytes);
-}
-
-/* What is in flight arrives. */
-void swap_stop(void)
-{
-	for (int d = 0; d < MAX_DEVICES; d++)
-		movers[d].left = 0;
-	if (mode != REST)
-		report();
-	mode = REST;
+		more = swap_now.mode == RESTORE ? !swap_now.gave_up && restore_one(m)
+		                                : m->left && evict_one(m);
+	m->busy = m->n || (swap_now.mode == EVICT && m->left);
 }
 
 /* A context ends, in a thread of the program; its lock is held. */
@@ -527,7 +345,7 @@ void swap_context_ends(CUcontext context)
 			continue;
 		REAL(cuStreamSynchronize)(m->stream);
 		settle(m);
-		for (int i = 0; i < DEPTH; i++)
+		for (int i = 0; i < SWAP_DEPTH; i++)
 			if (m->ring[i].event)
 				REAL(cuEventDestroy_v2)(m->ring[i].event);
 		REAL(cuStreamDestroy_v2)(m->stream);
@@ -538,9 +356,9 @@ void swap_context_ends(CUcontext context)
 	REAL(cuCtxPopCurrent_v2)(&old);
 }
 
-void swap_move_after_fork(void)
+void movers_after_fork(void)
 {
 	for (int d = 0; d < MAX_DEVICES; d++)
 		movers[d] = (struct mover){0};
-	mode = REST;
+	swap_now = (struct swap_now){0};
 }

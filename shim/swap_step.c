@@ -1,0 +1,168 @@
+/* swap_step.c: bringing everything back, or making room, step by step on all devices.
+ *
+ * The client thread drives it, and serves messages between two steps.
+ */
+#include "swap.h"
+
+#define LONGEST_PAUSE_NS 1000000
+
+static bool anything_for(CUdevice device)
+{
+	struct swap_device *d = &swap_devices[device];
+	bool missing;
+
+	if (!d->asked)
+		return false;
+	pthread_mutex_lock(&swap_lock);
+	missing = d->missing;
+	pthread_mutex_unlock(&swap_lock);
+	return movers[device].busy || (swap_now.mode == RESTORE && missing);
+}
+
+static void trim(CUcontext context, void *keep)
+{
+	(void)context;
+	arena_trim(*(uint64_t *)keep);
+}
+
+/* Host memory for more than there is on all devices is not needed any more. */
+static void tidy(void)
+{
+	uint64_t keep = 0;
+
+	swap_catch_up(false);
+	for (int d = 0; d < MAX_DEVICES; d++)
+		keep += swap_devices[d].asked ? swap_bytes(d) : 0;
+	for (int d = 0; d < MAX_DEVICES && arena_excess(keep); d++)
+		if (swap_devices[d].asked && contexts_with(d, NULL, trim, &keep))
+			break;
+}
+
+static void report(void)
+{
+	if (swap_now.moved.out)
+		debug("evicted %llu KiB, copied %llu", (unsigned long long)swap_now.moved.out >> 10,
+		      (unsigned long long)swap_now.moved.copied_out >> 10);
+	if (swap_now.moved.in)
+		debug("restored %llu KiB, copied %llu", (unsigned long long)swap_now.moved.in >> 10,
+		      (unsigned long long)swap_now.moved.copied_in >> 10);
+}
+
+bool swap_step(void)
+{
+	bool busy = false;
+
+	if (!swap_used())
+		return false;
+	for (int d = 0; d < MAX_DEVICES; d++) {
+		struct mover *m = &movers[d];
+
+		if (!anything_for(d))
+			continue;
+		m->device = d;
+		if (!contexts_with(d, m->context, mover_step, m)) {
+			m->busy = false;
+			if (swap_now.mode == RESTORE)
+				mover_give_up(CUDA_ERROR_INVALID_CONTEXT);
+		}
+		busy |= m->busy;
+	}
+	if (swap_now.mode == EVICT && !busy) {
+		report();
+		swap_now.mode = REST;
+	}
+	if (swap_now.mode == RESTORE && !busy && swap_now.pause_ns < LONGEST_PAUSE_NS)
+		swap_now.pause_ns *= 2;
+	else if (busy)
+		swap_now.pause_ns = SWAP_PAUSE_NS;
+	if (swap_now.mode == REST && !busy)
+		tidy();
+	return busy;
+}
+
+int64_t swap_pause_ns(void)
+{
+	return swap_now.pause_ns;
+}
+
+void swap_restore(void)
+{
+	swap_now.mode = RESTORE;
+	swap_now.gave_up = false;
+	swap_now.moved = (__typeof__(swap_now.moved)){0};
+	swap_now.pause_ns = SWAP_PAUSE_NS;
+	pthread_mutex_lock(&swap_lock);
+	for (int d = 0; d < MAX_DEVICES; d++) {
+		movers[d].left = 0;
+		swap_devices[d].next_in = NULL;
+		for (struct segment *s = swap_devices[d].fixed ? swap_devices[d].oldest : NULL; s;
+		     s = s->newer)
+			segment_fix(s, false);
+	}
+	pthread_mutex_unlock(&swap_lock);
+}
+
+bool swap_restored(void)
+{
+	if (!swap_hold(swap_now.gave_up))
+		return false;
+	report();
+	swap_now.mode = REST;
+	return true;
+}
+
+uint64_t swap_copied_in(void)
+{
+	return swap_now.moved.copied_in;
+}
+
+/* Bytes of the oldest segments that will be copied for the first time; the lock is held. */
+static uint64_t first_copies(struct swap_device *d, uint64_t left)
+{
+	uint64_t bytes = 0;
+
+	for (struct segment *s = d->oldest; s && left; s = s->newer) {
+		if (s->state != SEGMENT_RESIDENT)
+			continue;
+		segment_fix(s, false); /* there may be host memory now */
+		if (!s->copy && s->calls != gate_submitted())
+			bytes += s->size;
+		left -= s->size < left ? s->size : left;
+	}
+	return bytes;
+}
+
+void swap_evict(const struct gl_memory *amounts)
+{
+	bool more = swap_now.mode == EVICT; /* beside what is on its way out already */
+	uint64_t bytes = 0;
+
+	if (!swap_used())
+		return;
+	if (!more)
+		swap_now.moved = (__typeof__(swap_now.moved)){0};
+	swap_now.mode = EVICT;
+	for (uint32_t i = 0; i < amounts->n_devices && i < GL_MAX_DEVICES; i++) {
+		CUdevice device = device_of(amounts->devices[i].uuid);
+
+		if (device < 0)
+			continue;
+		pthread_mutex_lock(&swap_lock);
+		bytes += first_copies(&swap_devices[device], amounts->devices[i].bytes);
+		swap_devices[device].next_out = swap_devices[device].oldest;
+		pthread_mutex_unlock(&swap_lock);
+		movers[device].left = (more ? movers[device].left : 0) + amounts->devices[i].bytes;
+		movers[device].busy = true;
+	}
+	arena_expect(bytes);
+}
+
+/* What is in flight arrives. */
+void swap_stop(void)
+{
+	for (int d = 0; d < MAX_DEVICES; d++)
+		movers[d].left = 0;
+	if (swap_now.mode != REST)
+		report();
+	swap_now.mode = REST;
+}
