@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from leased import options
+from leased import hostmemory, options
 from leased.accounting import summary
 from leased.config import Config
 from leased.devices import Gpu, visible
@@ -63,7 +63,10 @@ class Admin:
         self.shows = Status(self.leases, self.settings, self.store)
         self.stepds = self.store.stepds()
         self._forget_dead_stepds()
-        step = ("job_id", "step_id", "uid", "gid", "nodes", "shards", "gpus", "options")
+        step = (
+            *("job_id", "step_id", "uid", "gid", "nodes", "shards", "memory_mib", "gpus"),
+            "options",
+        )
         # By name: who may ask, the fields, who answers.
         self.operations: dict[str, tuple[str, tuple[str, ...], Operation]] = {
             "register": (ROOT, step, self.register),
@@ -149,9 +152,10 @@ class Admin:
         text = get_text(request, "options")
         wanted = options.parse(text).over(self.config.defaults)
         self.settings.limits().check(wanted)
-        if wanted.memory == "swap":
-            raise Refused("memory:swap is not in this version", "use memory:managed")
         tenant = self._tenant(job_id, get_int(request, "uid", 0, 2**32 - 1), text, gang)
+        if tenant.swaps:
+            memory = get_int({"memory_mib": 0} | request, "memory_mib", 0, 1 << 44)
+            hostmemory.check(self.config, wanted, tenant, self.leases.tenants.values(), memory)
         self.store.open_tenant(TenantRecord(job_id, tenant.uid, tenant.gang, text, tenant.lock, {}))
         self.leases.open(tenant)
         return tenant
@@ -168,6 +172,7 @@ class Admin:
             wanted.quantum_ns,
             bool(wanted.oversub),
             {gpu.uuid: self._visible(gpu, wanted) for gpu in gang},
+            wanted.memory == "swap",
         )
 
     def restore(self, record: TenantRecord) -> None:

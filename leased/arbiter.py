@@ -53,27 +53,29 @@ from leased.events import (
     Released,
     Requested,
     Restore,
+    Restored,
     Revoke,
     RoomChanged,
     Tick,
     Widened,
 )
-from leased.rules import Rules
+from leased.sharing import Sharing
 from leased.state import FOREVER, Device, Lease, Tenant, Usage
 
 __all__ = [
     "Action", "Adopted", "Arbiter", "Closed", "Contend", "Device", "DrainSet", "Event", "Evict",
     "Forfeit", "Grant", "LockSet", "MemoryChanged", "ModeSet", "Opened", "Overrun", "QuantumSet",
-    "Rejoined", "Released", "Requested", "Restore", "Revoke", "RoomChanged", "Tenant", "Tick",
-    "Usage", "Widened",
+    "Rejoined", "Released", "Requested", "Restore", "Restored", "Revoke", "RoomChanged", "Tenant",
+    "Tick", "Usage", "Widened",
 ]  # fmt: skip
 
 IDLE_FLOOR_NS = 2_000_000
 DRAIN_NS = 10_000_000_000
 LOOK_AHEAD = 32
+RESTORE_NS = 30_000_000_000  # for memory that is swapped to come back, before the quantum begins
 
 
-class Arbiter(Rules):
+class Arbiter(Sharing):
     """See the module's text. `devices`: capacity in bytes by UUID; grants start at grace_until."""
 
     def __init__(
@@ -84,15 +86,10 @@ class Arbiter(Rules):
         grace_until: int = 0,
         drain_ns: int = DRAIN_NS,
     ):
-        super().__init__(devices, now)
+        super().__init__(devices, now, drain_ns)
         self.epoch = self.first_epoch = first_epoch
         self.grace_until = grace_until
-        self.drain_ns = drain_ns
         self.arrivals = 0
-        self._changed: dict[str, None] = {}  # devices to decide about, in order
-        self._dues: list[tuple[int, int, int]] = []  # a heap of (when, tenant, epoch)
-        self._actions: list[Action] = []
-        self._granted: dict[int, int] = {}  # by tenant: its Grant's place in _actions
 
     def handle(self, event: Event, now: int) -> list[Action]:
         """Take one event; returns what to do, in order. A clock that steps back stands still."""
@@ -193,7 +190,7 @@ class Arbiter(Rules):
 
     def _apply_tenant(
         self,
-        event: Widened | Closed | Requested | Released | MemoryChanged | Adopted,
+        event: Widened | Closed | Requested | Restored | Released | MemoryChanged | Adopted,
         tenant: Tenant,
     ) -> None:
         if isinstance(event, Widened):
@@ -202,6 +199,8 @@ class Arbiter(Rules):
             self._close(tenant)
         elif isinstance(event, Requested):
             self._request(tenant)
+        elif isinstance(event, Restored):
+            self._begin_quantum(tenant, event.epoch)
         elif isinstance(event, Released):
             self._release(tenant, event.epoch)
         elif isinstance(event, MemoryChanged):
@@ -309,78 +308,6 @@ class Arbiter(Rules):
         self.grace_until = 0
         self._changed |= dict.fromkeys(self.devices)
 
-    # -- side by side or not ------------------------------------------------------
-
-    def _refit(self, device: Device) -> None:
-        """Its memory may fit now, or not any more."""
-        if not device.residency.fits():
-            device.fits_at = None
-            if device.fits:
-                device.fits = False
-                self._reconsider(device)
-        elif not device.fits and device.fits_at is None:
-            device.fits_at = self.now + device.calm_ns
-            self._pass_calm(device)
-
-    def _pass_calm(self, device: Device) -> None:
-        if device.fits_at is not None and device.fits_at <= self.now:
-            device.fits, device.fits_at, device.fits_since = True, None, self.now
-            self._reconsider(device)
-
-    def _reconsider(self, device: Device) -> None:
-        """Who may run beside whom has changed here, so for its tenants everywhere."""
-        self._changed[device.uuid] = None
-        for tenant in itertools.chain(device.holders.values(), device.queue.values()):
-            self._changed |= dict.fromkeys(tenant.gang)
-
-    def _separate(self, device: Device) -> None:
-        """Holders that may no longer run side by side: the first stays, the others go."""
-        if len(device.holders) < 2:
-            return
-        stays: Tenant | None = None
-        all_share = True
-        for tenant in self.holders(device.uuid):
-            lease = tenant.lease
-            if lease is None or lease.revoked or self.lock_of(tenant) == "off":
-                continue
-            shares = self.can_share(tenant)
-            if stays is None:
-                stays, all_share = tenant, shares
-            elif not (all_share and shares):
-                assert stays.lease is not None
-                stays.lease.since = self.now
-                if not device.fits:
-                    device.note_separation(self.now)
-                self._revoke(tenant, lease)
-
-    def _evict(self) -> None:
-        """Tell those who swap what they have lost to others."""
-        for uuid, device in self.devices.items():
-            for tenant, lost in (
-                device.residency.take_lost().items() if device.residency.lost else ()
-            ):
-                self._actions.append(Evict(tenant, uuid, lost))
-
-    def _restore(self, released: int) -> None:
-        """Who stays when others had to go gets back at the link's speed what they displaced."""
-        gone = self.tenants.get(released)
-        if gone is None:
-            return
-        stay = {t.id: t for uuid in gone.gang for t in self.devices[uuid].holders.values()}
-        for tenant in stay.values():
-            lease = tenant.lease
-            if lease is None or lease.revoked or tenant.id in self._granted:
-                continue
-            devices = {uuid: self.devices[uuid].residency for uuid in tenant.gang}
-            if self.can_share(tenant) or not any(r.missing(tenant.id) for r in devices.values()):
-                continue
-            prefetch = {}
-            for uuid, residency in devices.items():
-                prefetch[uuid], bytes_out = residency.touch(tenant.id)
-                tenant.usage[uuid].moved_bytes += prefetch[uuid] + bytes_out
-            quantum = self.quantum(tenant, 0)
-            self._actions.append(Restore(tenant.id, lease.epoch, quantum, prefetch))
-
     # -- who is next --------------------------------------------------------------
 
     def _decide(self) -> None:
@@ -425,6 +352,7 @@ class Arbiter(Rules):
             prefetch[uuid] = bytes_in if fits or not shared else 0
         self._end_wait(tenant)
         lease = self._hold(tenant, self.epoch)
+        lease.restoring = tenant.swaps
         self.epoch += 1
         quantum = self.quantum(tenant, 0)
         self._granted[tenant.id] = len(self._actions)
@@ -458,9 +386,18 @@ class Arbiter(Rules):
         if lease.due is not None and lease.due <= self.now:
             self._revoke(holder, lease)
 
+    def _begin_quantum(self, tenant: Tenant, epoch: int) -> None:
+        lease = tenant.lease
+        if lease is not None and lease.epoch == epoch and lease.restoring:
+            lease.restoring, lease.since = False, self.now
+            if lease.contended and not lease.revoked:
+                self._plan_end(tenant, lease)
+
     def _plan_end(self, holder: Tenant, lease: Lease) -> None:
         """A contended lease ends with its quantum, however much of it is over."""
         end = lease.since + self.quantum(holder, lease.cost_ns) - lease.paid_ns
+        if lease.restoring:
+            end += RESTORE_NS
         self._set_due(holder, lease, min(max(end, self.now), lease.until))
 
     def _tell(self, contend: Contend) -> None:
@@ -474,10 +411,6 @@ class Arbiter(Rules):
             self._actions[place] = replace(grant, idle_ns=contend.idle_ns)
 
     # -- time ---------------------------------------------------------------------
-
-    def _set_due(self, tenant: Tenant, lease: Lease, when: int) -> None:
-        lease.due = when
-        heapq.heappush(self._dues, (when, tenant.id, lease.epoch))
 
     def _is_due(self, when: int, tenant_id: int, epoch: int) -> bool:
         tenant = self.tenants.get(tenant_id)
@@ -507,8 +440,3 @@ class Arbiter(Rules):
             tenant.forfeited = lease.epoch, lease.overrun_at
             self._end_lease(tenant)
             self._actions.append(Forfeit(tenant.id, lease.epoch))
-
-    def _revoke(self, tenant: Tenant, lease: Lease) -> None:
-        lease.revoked = True
-        self._set_due(tenant, lease, self.now + self.drain_ns)
-        self._actions.append(Revoke(tenant.id, lease.epoch, self.drain_ns))

@@ -34,6 +34,8 @@ KEYS: dict[str, dict[str, type]] = {
         "drain": str,
         "overrun": str,
         "overrun_signal": str,
+        "swap": bool,
+        "swap_host": str,
         "lock_off": bool,
         "oversub": bool,
     },
@@ -79,6 +81,8 @@ class Config:
     drain_ns: int = 10_000_000_000  # from a revoke to an overrun
     overrun: str = "log"  # what happens then: log, signal, cancel
     overrun_signal: str = "TERM"
+    swap: bool = False  # may users choose memory:swap?
+    swap_host: str = "80%"  # of the host's memory for what all their jobs swap
     lock_off: bool = True
     oversub: bool = True
     device: DeviceConfig = DeviceConfig()
@@ -124,6 +128,11 @@ def _one_of(value: str, known: tuple[str, ...], where: str) -> str:
     if value not in known:
         raise Refused(f"{where} = {value!r} is not known", f"use one of {', '.join(known)}")
     return value
+
+
+def _amount(text: str, where: str) -> str:
+    _named(where, lambda: options.parse_amount(text, 1 << 40))
+    return text
 
 
 def _device(table: dict[str, Any], where: str, base: DeviceConfig) -> DeviceConfig:
@@ -185,6 +194,8 @@ def from_dict(raw: dict[str, Any]) -> Config:
         overrun_signal=_one_of(
             limits.get("overrun_signal", "TERM"), SIGNALS, "limits.overrun_signal"
         ),
+        swap=limits.get("swap", False),
+        swap_host=_amount(limits.get("swap_host", "80%"), "limits.swap_host"),
         lock_off=limits.get("lock_off", True),
         oversub=limits.get("oversub", True),
         device=device,

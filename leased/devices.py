@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pynvml
@@ -50,19 +50,25 @@ class Overhead:
 
     context: int
     taken: int = 0
+    contexts: dict[int, int] = field(default_factory=dict)  # by pid, as last measured
 
     @classmethod
     def of(cls, gpu: Gpu) -> Overhead:
         return cls(min(FIRST_CONTEXT_BYTES, gpu.memory // FIRST_CONTEXT_PART))
 
-    def measure(self, processes: Mapping[int, int], fixed: Mapping[int, int]) -> None:
-        """processes: bytes by pid as NVML says, without managed memory. fixed: plain bytes
-        that each client says it has; what it has beyond them is its contexts."""
-        contexts = {
-            pid: max(0, used - fixed.get(pid, 0)) for pid, used in processes.items() if used
-        }
-        self.taken = sum(contexts.values())
-        clients = [size for pid, size in contexts.items() if pid in fixed]
+    def measure(self, processes: Mapping[int, int], plain: Mapping[int, int | None]) -> None:
+        """processes: bytes by pid as NVML says, without managed memory. plain: what each client
+        says it has of them; what it has beyond is its contexts. None: it moves memory, so
+        that the two are not of one moment; its contexts are what they were."""
+        contexts = {}
+        for pid, used in processes.items():
+            own = plain.get(pid, 0)
+            if own is None:
+                contexts[pid] = self.contexts.get(pid, self.context)
+            elif used:
+                contexts[pid] = max(0, used - own)
+        self.contexts, self.taken = contexts, sum(contexts.values())
+        clients = [size for pid, size in contexts.items() if plain.get(pid) is not None]
         if clients:
             self.context = max(clients)
 

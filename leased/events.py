@@ -44,6 +44,14 @@ class Requested:
 
 
 @dataclass(frozen=True)
+class Restored:
+    """Of one that swaps: all its memory is back, and it works. Its quantum begins now."""
+
+    tenant: int
+    epoch: int
+
+
+@dataclass(frozen=True)
 class Released:
     """Every process of the tenant has closed its gate and drained."""
 
@@ -133,6 +141,7 @@ Event = (
     | Widened
     | Closed
     | Requested
+    | Restored
     | Released
     | MemoryChanged
     | RoomChanged

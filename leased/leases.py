@@ -28,9 +28,11 @@ class Client(Protocol):
 
     wants: bool
     held: int  # epoch of the lease it holds, else 0
+    restoring: bool  # its memory is on the way back
     stuck: bool  # what it has submitted does not finish
     answered: bool  # it has released since the lease was revoked
     memory: dict[str, wire.Bytes]
+    resident: int  # bytes, when its device was last looked at
     calls: tuple[int, int] | None  # gated calls that it has made, and when it said so (ns)
 
     @property
@@ -190,12 +192,24 @@ class Leases:
         if message.epoch != client.held:
             return
         client.held, client.stuck, client.answered = 0, False, True
-        for uuid in tenant.gang if message.prefetch_bytes else ():
-            if not self.gpu(uuid).link_gib_s:  # the site has said it
-                residency = self.arbiter.devices[uuid].residency
-                residency.measured(message.prefetch_bytes // len(tenant.gang), message.prefetch_ns)
+        self._measured(tenant, message.prefetch_bytes, message.prefetch_ns)
         client.wants |= message.wants
         self._check_released(tenant, message.epoch)
+
+    def restored(self, tenant: Tenant, client: Client, message: wire.Restored) -> None:
+        """All of the process' memory is back."""
+        if message.epoch != client.held:
+            return
+        client.restoring = False
+        self._measured(tenant, message.bytes, message.ns)
+        if not any(c.restoring and c.held for c in tenant.clients):
+            self.run(arbiter.Restored(tenant.job_id, message.epoch))
+
+    def _measured(self, tenant: Tenant, size: int, ns: int) -> None:
+        """So many bytes came to the devices of the gang together."""
+        for uuid in tenant.gang if size else ():
+            if not self.gpu(uuid).link_gib_s:  # the site has said it
+                self.arbiter.devices[uuid].residency.measured(size // len(tenant.gang), ns)
 
     def stuck(self, tenant: Tenant, client: Client, message: wire.Stuck) -> None:
         """What the process submitted may wait for work of another one of its job."""
@@ -311,10 +325,13 @@ class Leases:
     def measured(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
         """What NVML says that each process has, by pid: see what the driver took."""
         overhead = self.overheads[gpu.uuid]
-        fixed: dict[int, int] = {}
-        for client in (c for t in self.tenants_of(gpu.uuid) for c in t.clients):
-            fixed[client.pid] = client.memory.get(gpu.uuid, NOTHING).fixed
-        overhead.measure(processes, fixed)
+        plain: dict[int, int | None] = {}
+        for tenant in self.tenants_of(gpu.uuid):
+            for client in tenant.clients:
+                has = client.memory.get(gpu.uuid, NOTHING)
+                before, client.resident = client.resident, has.resident
+                plain[client.pid] = has.fixed + has.resident if before == has.resident else None
+        overhead.measure(processes, plain)
         left = room(gpu, overhead.taken)
         if left != self.arbiter.devices[gpu.uuid].residency.room:
             self.run(arbiter.RoomChanged(gpu.uuid, left))
@@ -351,7 +368,7 @@ class Leases:
         wanting = [c for c in tenant.clients if c.wants]
         message = self._grant(grant)
         for client in wanting:
-            client.wants, client.held = False, grant.epoch
+            client.wants, client.held, client.restoring = False, grant.epoch, tenant.swaps
             client.send(message)
         if not wanting:  # whoever asked is gone
             self.events.append(arbiter.Released(grant.tenant, grant.epoch))

@@ -9,7 +9,7 @@ import resource
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from leased.wire import Bytes, Released
+from leased.wire import Bytes, Released, Restored
 
 CONNECTIONS = 65_536  # on one socket; further ones wait in its backlog
 KEPT_FILES = 256  # descriptors that are never given to connections
@@ -28,7 +28,7 @@ USERS = 4096  # whose budgets are kept; full ones are forgotten beyond
 
 BYTES_MOST = 1 << 44  # that a process may say it has on a device; sums stay far below 63 bits
 
-SLOWEST_BYTES_NS = 1.0  # a prefetch that was slower, some 1 GB/s, says nothing of the link
+SLOWEST_BYTES_NS = 0.25  # a prefetch that was slower says nothing of the link
 
 
 def most_connections() -> int:
@@ -43,6 +43,12 @@ def clamped(memory: Mapping[str, Bytes]) -> dict[str, Bytes]:
         uuid: Bytes(*(min(amount, BYTES_MOST) for amount in amounts))
         for uuid, amounts in memory.items()
     }
+
+
+def believed(message: Restored) -> Restored:
+    """As measured(), of a message that says when it was."""
+    credible = message.bytes >= SLOWEST_BYTES_NS * message.ns
+    return message if credible else replace(message, bytes=0, ns=0)
 
 
 def measured(message: Released) -> Released:

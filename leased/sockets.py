@@ -74,6 +74,8 @@ class ClientConnection(Connection):
         self.held = 0
         self.stuck = False
         self.answered = False
+        self.resident = 0
+        self.restoring = False
         self.calls: tuple[int, int] | None = None
         # Taken over from a daemon before this one, and not yet heard of.
         self.stale = self.restored = False
@@ -110,6 +112,8 @@ class ClientConnection(Connection):
             self.leases.request(self.tenant, self)
         elif isinstance(message, wire.Stuck):
             self.leases.stuck(self.tenant, self, message)
+        elif isinstance(message, wire.Restored):
+            self.leases.restored(self.tenant, self, limits.believed(message))
         elif isinstance(message, wire.Progress):
             self.leases.progress(self.tenant, self, message)
         else:

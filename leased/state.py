@@ -39,6 +39,7 @@ class Lease:
     epoch: int
     since: int
     contended: bool = False
+    restoring: bool = False  # its memory is on the way; the quantum has not begun
     revoked: bool = False
     overrun_at: int | None = None  # when it should have released
     due: int | None = None

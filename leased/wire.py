@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -63,7 +63,14 @@ class Progress:
     calls: int
 
 
-Message = Hello | Memory | Request | Released | Stuck | Progress
+@dataclass(frozen=True)
+class Restored:
+    epoch: int
+    bytes: int
+    ns: int
+
+
+Message = Hello | Memory | Request | Released | Stuck | Progress | Restored
 
 
 @dataclass(frozen=True)
@@ -119,32 +126,51 @@ def check_header(data: bytes) -> int:
     return int(header.type)
 
 
+def _hello(data: bytes) -> Message:
+    hello = _cast(data, "gl_hello")
+    wants = bool(hello.flags & lib.GL_HELLO_WANTS)
+    return Hello(int(hello.held_epoch), wants, _devices(hello))
+
+
+def _request(data: bytes) -> Message:
+    _cast(data, "gl_header")
+    return Request()
+
+
+def _released(data: bytes) -> Message:
+    m = _cast(data, "gl_released")
+    if m.reason not in (lib.GL_RELEASE_REVOKED, lib.GL_RELEASE_IDLE):
+        raise WireError(f"release for reason {m.reason}")
+    idle = m.reason == lib.GL_RELEASE_IDLE
+    return Released(
+        *(int(m.epoch), idle, int(m.drain_ns), int(m.prefetch_bytes), int(m.prefetch_ns)),
+        wants=bool(m.flags & lib.GL_RELEASED_WANTS),
+    )
+
+
+def _restored(data: bytes) -> Message:
+    m = _cast(data, "gl_restored")
+    return Restored(int(m.epoch), int(m.bytes), int(m.ns))
+
+
+PARSERS: dict[int, Callable[[bytes], Message]] = {
+    lib.GL_HELLO: _hello,
+    lib.GL_MEMORY: lambda data: Memory(_devices(_cast(data, "gl_memory"))),
+    lib.GL_REQUEST: _request,
+    lib.GL_RELEASED: _released,
+    lib.GL_STUCK: lambda data: Stuck(int(_cast(data, "gl_epoch").epoch)),
+    lib.GL_PROGRESS: lambda data: Progress(int(_cast(data, "gl_progress").calls)),
+    lib.GL_RESTORED: _restored,
+}
+
+
 def parse(data: bytes) -> Message:
     """A client's message. WireError: not one of ours, in whatever way."""
     kind = check_header(data)
-    if kind == lib.GL_HELLO:
-        hello = _cast(data, "gl_hello")
-        wants = bool(hello.flags & lib.GL_HELLO_WANTS)
-        return Hello(int(hello.held_epoch), wants, _devices(hello))
-    if kind == lib.GL_MEMORY:
-        return Memory(_devices(_cast(data, "gl_memory")))
-    if kind == lib.GL_REQUEST:
-        _cast(data, "gl_header")
-        return Request()
-    if kind == lib.GL_RELEASED:
-        m = _cast(data, "gl_released")
-        if m.reason not in (lib.GL_RELEASE_REVOKED, lib.GL_RELEASE_IDLE):
-            raise WireError(f"release for reason {m.reason}")
-        idle = m.reason == lib.GL_RELEASE_IDLE
-        return Released(
-            *(int(m.epoch), idle, int(m.drain_ns), int(m.prefetch_bytes), int(m.prefetch_ns)),
-            wants=bool(m.flags & lib.GL_RELEASED_WANTS),
-        )
-    if kind == lib.GL_STUCK:
-        return Stuck(int(_cast(data, "gl_epoch").epoch))
-    if kind == lib.GL_PROGRESS:
-        return Progress(int(_cast(data, "gl_progress").calls))
-    raise WireError(f"message type {kind} is not a client's")
+    read = PARSERS.get(kind)
+    if read is None:
+        raise WireError(f"message type {kind} is not a client's")
+    return read(data)
 
 
 def _new(name: str, kind: int) -> Any:

@@ -275,11 +275,25 @@ static void set_contended(uint64_t idle_ns, uint64_t in_flight_ns)
 	me.calls = gate_calls();
 }
 
-/* brought: bytes that have come since then in another way. */
-static void prefetch(uint64_t since, uint64_t brought)
+/* swapped: bytes that have come since then in another way. Where that is how memory
+ * comes, they alone tell how fast the link is. */
+static void prefetch(uint64_t since, uint64_t swapped)
 {
-	me.prefetch_bytes = memory_prefetch(&me.grant) + brought;
+	uint64_t asked = memory_prefetch(&me.grant);
+
+	me.prefetch_bytes = client_swaps() ? swapped : asked;
 	me.prefetch_ns = me.prefetch_bytes ? now_ns() - since : 0;
+}
+
+static void send_restored(void)
+{
+	struct gl_restored restored = {.header = header(GL_RESTORED, sizeof(restored)),
+	                               .epoch = me.epoch,
+	                               .bytes = me.prefetch_bytes,
+	                               .ns = me.prefetch_ns};
+
+	me.prefetch_bytes = me.prefetch_ns = 0; /* said once */
+	send_message(&restored, sizeof(restored));
 }
 
 /* The gate opens when everything that is swapped is back. */
@@ -295,6 +309,8 @@ static void advance_restoring(void)
 		return;
 	}
 	prefetch(me.restoring, swap_copied_in());
+	if (client_swaps())
+		send_restored();
 	me.restoring = 0;
 	pthread_mutex_lock(&lock);
 	gate_open();

@@ -25,6 +25,7 @@
  *   D OTHERS      memory that the other clients of the tenant have
  *   D EVICT       (memory:swap) to those without a lease: so much must leave the
  *                 device, oldest allocations first; MEMORY tells how far it is
+ *   C RESTORED    (memory:swap) all is back and the gate opens: the quantum begins
  *   D MEASURE     how far are you?
  *   C PROGRESS    so many calls submitted
  *   D RESYNC      a new daemon has this connection of the one before: say HELLO
@@ -52,6 +53,7 @@ enum gl_type {
 	GL_RELEASED = 4, /* client: gl_released */
 	GL_STUCK = 5,    /* client: gl_epoch */
 	GL_PROGRESS = 6, /* client: gl_progress */
+	GL_RESTORED = 7, /* client: gl_restored */
 	GL_WELCOME = 65,
 	GL_REFUSED = 66,
 	GL_GRANT = 67,
@@ -197,6 +199,14 @@ struct gl_progress {
 	uint64_t calls;
 };
 
+/* GL_RESTORED: what came over the link for this lease, and how long it took. */
+struct gl_restored {
+	struct gl_header header;
+	uint64_t epoch;
+	uint64_t bytes;
+	uint64_t ns;
+};
+
 struct gl_refused {
 	struct gl_header header;
 	uint32_t code; /* enum gl_refusal */
@@ -216,6 +226,7 @@ _Static_assert(sizeof(struct gl_contended) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_released) == 56, "wire layout");
 _Static_assert(sizeof(struct gl_epoch) == 24, "wire layout");
 _Static_assert(sizeof(struct gl_progress) == 24, "wire layout");
+_Static_assert(sizeof(struct gl_restored) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_refused) == 264, "wire layout");
 _Static_assert(sizeof(struct gl_grant) <= GL_MAX_MESSAGE, "wire layout");
 

@@ -13,11 +13,12 @@ GLUE = """
 from gpu_share_half import ffi
 
 @ffi.def_extern(error=-1)
-def gpu_share_ask(path, job_id, uid, gid, nodes, shards, step, gpus, options, reply, size):
+def gpu_share_ask(path, job_id, uid, gid, nodes, shards, memory_mib, step, gpus, options,
+                  reply, size):
     text = lambda p: ffi.string(p).decode(errors="replace")
     fields = {
         "job_id": job_id, "uid": uid, "gid": gid, "nodes": nodes, "shards": shards,
-        "step_id": text(step), "options": text(options),
+        "memory_mib": memory_mib, "step_id": text(step), "options": text(options),
     }
     answer = register(text(path), fields, text(gpus)).encode()
     if len(answer) >= size:
@@ -33,8 +34,9 @@ def write_source(out: Path, module: Path) -> None:
     ffi.embedding_api(
         """
         int gpu_share_ask(const char *admin_socket, unsigned job_id, unsigned uid, unsigned gid,
-                          unsigned nodes, unsigned shards, const char *step, const char *gpus,
-                          const char *options, char *reply, size_t size);
+                          unsigned nodes, unsigned shards, uint64_t memory_mib,
+                          const char *step, const char *gpus, const char *options, char *reply,
+                          size_t size);
         """
     )
     ffi.set_source("gpu_share_half", "")

@@ -12,8 +12,8 @@
 
 /* Made by cffi from register.py; see build_half.py. */
 extern int gpu_share_ask(const char *admin_socket, unsigned job_id, unsigned uid, unsigned gid,
-                         unsigned nodes, unsigned shards, const char *step, const char *gpus,
-                         const char *options, char *reply, size_t size);
+                         unsigned nodes, unsigned shards, uint64_t memory_mib, const char *step,
+                         const char *gpus, const char *options, char *reply, size_t size);
 
 static const wchar_t *const search_path[] = {PYTHON_PATHS};
 
@@ -51,5 +51,5 @@ __attribute__((visibility("default"))) int gpu_share_register(const struct regis
 	if (!start_python())
 		return -1;
 	return gpu_share_ask(r->admin_socket, r->job_id, r->uid, r->gid, r->nodes, r->shards,
-	                     r->step, r->gpus, r->options, reply, size);
+	                     r->memory_mib, r->step, r->gpus, r->options, reply, size);
 }

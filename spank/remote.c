@@ -142,6 +142,7 @@ void remote_register(spank_t sp, const struct arguments *arguments, const char *
 	get_env(sp, "SLURM_JOB_NUM_NODES", nodes, sizeof(nodes));
 	if (!r.nodes)
 		r.nodes = (uint32_t)strtoul(nodes, NULL, 10);
+	spank_get_item(sp, S_JOB_ALLOC_MEM, &r.memory_mib);
 	r.uid = uid;
 	r.gid = gid;
 	r.shards = (uint32_t)strtoul(shards, NULL, 10);

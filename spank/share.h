@@ -37,6 +37,7 @@ void notify_job_end(const char *socket_path, uint32_t job_id);
 struct registration {
 	const char *admin_socket;
 	uint32_t job_id, uid, gid, nodes, shards;
+	uint64_t memory_mib; /* of the job on this node; 0: not limited */
 	const char *step, *gpus, *options;
 };
 

@@ -94,9 +94,10 @@ ON_THE_NODE = {
         ["--gres=shard:1", "--gpu-share=tq:15m"],
         "tq:900s is outside this site's limits; choose tq between 0.1s and 600s",
     ),
-    "not built yet": (
+    "not allowed": (
         ["--gres=shard:1", "--gpu-share=memory:swap"],
-        "memory:swap is not in this version; use memory:managed",
+        "memory:swap is not allowed on this site; use memory:managed (the site allows it by "
+        "limits.swap)",
     ),
 }
 

@@ -31,6 +31,7 @@ def test_python_reads_a_clients_messages_so() -> None:
     assert wire.parse(messages["released"]) == wire.Released(6, True, 7, 8, 9, wants=True)
     assert wire.parse(messages["epoch"]) == wire.Stuck(19)
     assert wire.parse(messages["progress"]) == wire.Progress(20)
+    assert wire.parse(messages["restored"]) == wire.Restored(24, 25, 26)
 
 
 def test_python_writes_the_daemons_messages_so() -> None:

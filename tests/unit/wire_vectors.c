@@ -52,6 +52,8 @@ int main(void)
 	                .prefetch_ns = 9});
 	SHOW(epoch, {.header = header(GL_STUCK, sizeof(m)), .epoch = 19});
 	SHOW(progress, {.header = header(GL_PROGRESS, sizeof(m)), .calls = 20});
+	SHOW(restored,
+	     {.header = header(GL_RESTORED, sizeof(m)), .epoch = 24, .bytes = 25, .ns = 26});
 	SHOW(welcome, {.header = header(GL_WELCOME, sizeof(m)),
 	               .flags = GL_WELCOME_OVERSUB,
 	               .n_devices = 1,

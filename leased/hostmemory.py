@@ -1,0 +1,60 @@
+"""memory:swap needs host memory for whatever leaves a GPU: who may have how much of it.
+
+It is the job's own memory, and counts against its --mem. So a job whose --mem is
+less than it may need is refused before it starts, not killed for it later.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from leased.config import Config
+from leased.errors import Refused
+from leased.leases import Tenant
+from leased.options import Options, parse_amount
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+def needed(tenant: Tenant) -> int:
+    """Bytes of the host that the tenant may need: all that it may have on its devices."""
+    return sum(tenant.totals.values()) if tenant.swaps else 0
+
+
+def host_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def check(
+    config: Config, wanted: Options, tenant: Tenant, others: Iterable[Tenant], memory_mib: int
+) -> None:
+    """Refused: the tenant may not swap here. memory_mib: its --mem on this node, 0 for all."""
+    if not config.swap:
+        raise Refused(
+            "memory:swap is not allowed on this site",
+            "use memory:managed (the site allows it by limits.swap)",
+        )
+    if wanted.lock == "off":
+        raise Refused("memory:swap needs turns where memory does not fit", "use lock:auto")
+    if wanted.oversub:
+        raise Refused(
+            "memory:swap keeps all of a process on the device while it works",
+            "use oversub:off, or memory:managed",
+        )
+    need = needed(tenant)
+    if memory_mib and memory_mib * MIB < need:
+        raise Refused(
+            f"memory:swap may need {need / GIB:.1f} GiB of host memory, and the job has "
+            f"{memory_mib / 1024:.1f} GiB",
+            f"use --mem={need // GIB + 2}G, or mem:SIZE to have less of the GPU",
+        )
+    budget = parse_amount(config.swap_host, host_bytes())
+    taken = sum(needed(other) for other in others)
+    if taken + need > budget:
+        raise Refused(
+            f"memory:swap may need {need / GIB:.1f} GiB of host memory, and of the "
+            f"{budget / GIB:.1f} GiB of this node for that {taken / GIB:.1f} GiB are other jobs'",
+            "use mem:SIZE to have less of the GPU, or memory:managed",
+        )

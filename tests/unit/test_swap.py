@@ -1,0 +1,121 @@
+"""memory:swap from end to end: the daemon, the interposer, the emulated GPU, jobs that check."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leased.ctl import ask
+from leased.errors import Refused
+from tests.conftest import JOB, Start
+from tests.emugpu.server import EmulatedGpu
+from tests.slurm.leased import Leased
+from tests.tenant import register
+from tests.unit.test_shim import SET_UP, line, output, tell
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
+    """gpu-leased where users may swap."""
+    env = os.environ | emulated_gpu.env
+    extra = "[limits]\nswap = true\n"
+    with Leased(short_dir / "leased", short_dir / "run", env, extra) as daemon:
+        yield daemon
+
+
+def device(leased: Leased) -> dict[str, object]:
+    found: dict[str, object] = ask(leased.admin_socket, {"op": "status"})["devices"][0]
+    return found
+
+
+def test_two_jobs_of_which_one_fits_compute_by_turns_and_lose_nothing(
+    tenant: Start, leased: Leased, tmp_path: Path
+) -> None:
+    arguments = ["--bytes", str(200 * MIB), "--steps", "6", "--sweeps", "2", "--cpu-ms", "50"]
+    jobs = [
+        tenant(n, "tq:200ms,memory:swap", str(JOB), *arguments, "--result", str(tmp_path / f"{n}"))
+        for n in (1, 2)
+    ]
+    for job in jobs:
+        output(job, timeout=120)
+    for n in (1, 2):
+        assert json.loads((tmp_path / f"{n}").read_text())["checksum_ok"]
+    usage = [ask(leased.admin_socket, {"op": "usage", "job_id": n})["usage"] for n in (1, 2)]
+    used = [next(iter(u.values())) for u in usage]
+    assert sum(u["handoffs"] for u in used) >= 2
+    # At each handoff 160 MiB leave and come, and the driver moves nothing by itself.
+    assert all(u["moved_bytes"] >= 100 * MIB for u in used)
+
+
+def test_nothing_moves_while_all_fits(tenant: Start, leased: Leased) -> None:
+    code = (
+        SET_UP
+        + """
+p = ok(d.cuMemAlloc(100 << 20)); ok(d.cuMemsetD32(p, 7, 25 << 20)); ok(d.cuCtxSynchronize())
+say("has it"); sys.stdin.readline()
+ok(spin(1000)); ok(d.cuCtxSynchronize())
+"""
+    )
+    jobs = [tenant(n, "tq:1,memory:swap", "-c", code) for n in (1, 2)]
+    for job in jobs:
+        assert line(job) == "has it"
+    assert len(device(leased)["holders"]) == 2  # type: ignore[arg-type]
+    for job in jobs:
+        tell(job)
+        output(job)
+    usage = [ask(leased.admin_socket, {"op": "usage", "job_id": n})["usage"] for n in (1, 2)]
+    assert [next(iter(u.values()))["moved_bytes"] for u in usage] == [0, 0]
+
+
+@pytest.mark.usefixtures("leased")
+def test_killed_in_the_middle_of_moving_leaves_the_device_to_the_other(
+    tenant: Start, emulated_gpu: EmulatedGpu
+) -> None:
+    code = (
+        SET_UP
+        + """
+n = 200 << 18
+p = ok(d.cuMemAlloc(4 * n))
+say(os.getpid())
+for turn in range(1, 1000):
+    ok(d.cuMemsetD32(p, turn, n)); ok(d.cuCtxSynchronize())
+    host = (ctypes.c_uint32 * 4)()
+    ok(d.cuMemcpyDtoH(host, int(p) + 4 * (n - 4), 16))
+    assert list(host) == [turn] * 4
+    if turn % 5 == 0: say(turn)
+    ok(spin(20_000_000))
+"""
+    )
+    jobs = [tenant(n, "tq:100ms,memory:swap", "-c", code) for n in (1, 2)]
+    pids = [int(line(job)) for job in jobs]
+    assert (line(jobs[0]), line(jobs[1])) == ("5", "5")
+    os.kill(pids[0], 9)
+    for turn in ("10", "15", "20"):
+        assert line(jobs[1]) == turn
+    assert [p["pid"] for p in emulated_gpu.stats()["processes"] if p["alive"]] == [pids[1]]
+
+
+@pytest.mark.parametrize(
+    ("options", "memory_mib", "words"),
+    [
+        ("memory:swap,lock:off", 0, "memory:swap needs turns where memory does not fit"),
+        ("memory:swap,oversub:on", 0, "keeps all of a process on the device while it works"),
+        ("memory:swap", 100, "may need 0.2 GiB of host memory, and the job has 0.1 GiB"),
+    ],
+)
+def test_who_may_not_swap_is_told_why(
+    leased: Leased, options: str, memory_mib: int, words: str
+) -> None:
+    request = {
+        **{"op": "register", "job_id": 1, "uid": 0, "nodes": 1, "shards": 1, "gpus": [0]},
+        **{"options": options, "memory_mib": memory_mib},
+    }
+    with pytest.raises(Refused, match=words):
+        ask(leased.admin_socket, request)
+    register(leased.admin_socket, 1, "memory:swap,mem:64MiB")
