@@ -23,13 +23,15 @@ struct chunk {
 	struct chunk *next;
 	char *base;
 	size_t size;
-	uint64_t used;                       /* a bit for each unit */
-	CUcontext context;                   /* that it was registered in; NULL: not registered */
+	uint64_t used;     /* a bit for each unit */
+	CUcontext context; /* that it was registered in; NULL: not registered */
+	bool undone;
 	atomic_size_t next_touch, untouched; /* slices of HUGE_PAGE */
 };
 
 static struct chunk *chunks; /* the newest first */
 static size_t piece;         /* a chunk is as large */
+static size_t n_undone;      /* chunks whose registration ended with its context */
 static atomic_int helpers;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -150,13 +152,18 @@ static bool add_chunk(void)
 	return true;
 }
 
+static size_t n_free(const struct chunk *chunk)
+{
+	return chunk->size / UNIT - (size_t)__builtin_popcountll(chunk->used);
+}
+
 /* The lock is held. */
 static uint64_t free_bytes(void)
 {
 	uint64_t bytes = 0;
 
 	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next)
-		bytes += chunk->size - (uint64_t)__builtin_popcountll(chunk->used) * UNIT;
+		bytes += n_free(chunk) * UNIT;
 	return bytes;
 }
 
@@ -184,6 +191,8 @@ static bool register_chunk(struct chunk *chunk)
 	    REAL(cuMemHostRegister_v2)(chunk->base, chunk->size, CU_MEMHOSTREGISTER_PORTABLE))
 		return false;
 	chunk->context = context;
+	n_undone -= chunk->undone;
+	chunk->undone = false;
 	return true;
 }
 
@@ -216,7 +225,7 @@ static struct chunk *with_room(size_t n)
 {
 	struct chunk *chunk = chunks;
 
-	while (chunk && find_run(chunk, n) < 0)
+	while (chunk && (n_free(chunk) < n || find_run(chunk, n) < 0))
 		chunk = chunk->next;
 	return chunk;
 }
@@ -231,6 +240,7 @@ static void end_chunk(struct chunk *chunk)
 	}
 	if (chunk->context)
 		REAL(cuMemHostUnregister)(chunk->base);
+	n_undone -= chunk->undone;
 	munmap(chunk->base, chunk->size);
 	free(chunk);
 }
@@ -284,7 +294,7 @@ void arena_pin(void *at)
 	struct chunk *chunk;
 
 	pthread_mutex_lock(&lock);
-	chunk = chunk_of(at);
+	chunk = n_undone ? chunk_of(at) : NULL;
 	if (chunk)
 		register_chunk(chunk);
 	pthread_mutex_unlock(&lock);
@@ -332,6 +342,8 @@ void arena_context_ends(CUcontext context)
 		if (chunk->context == context) {
 			REAL(cuMemHostUnregister)(chunk->base);
 			chunk->context = NULL;
+			chunk->undone = true;
+			n_undone++;
 		}
 	}
 	pthread_mutex_unlock(&lock);
@@ -340,6 +352,7 @@ void arena_context_ends(CUcontext context)
 void arena_after_fork(void)
 {
 	pthread_mutex_init(&lock, NULL);
+	n_undone = 0;
 	chunks = NULL; /* the parent's; they are not mapped here */
 	atomic_store(&helpers, 0);
 }

@@ -181,6 +181,27 @@ static enum arena_answer room_for(struct segment *segment)
 	return answer;
 }
 
+static const char *no_copy(const struct mover *m)
+{
+	CUresult status = REAL(cuStreamQuery)(m->stream);
+
+	return status && status != CUDA_ERROR_NOT_READY ? "the context is broken"
+	                                                : "there is no host memory for a copy";
+}
+
+/* Without a stream nothing can be copied. */
+static void all_stay(struct mover *m)
+{
+	complain("no stream for copies: memory stays on device %d", m->device);
+	m->left = 0;
+	pthread_mutex_lock(&swap_lock);
+	for (struct segment *s = swap_devices[m->device].oldest; s; s = s->newer)
+		if (s->state == SEGMENT_RESIDENT && !s->moving)
+			segment_fix(s, true);
+	pthread_mutex_unlock(&swap_lock);
+	client_memory_changed();
+}
+
 /* False: nothing more now. Without a change since it came it needs no copy: the
  * gate is shut and empty, so what has been submitted is known exactly. */
 static bool evict_one(struct mover *m)
@@ -211,7 +232,7 @@ static bool evict_one(struct mover *m)
 		return false;
 	}
 	if (answer == ARENA_NONE)
-		stays(segment, "there is no host memory for a copy");
+		stays(segment, no_copy(m));
 	else
 		copy_out(m, segment);
 	return true;
@@ -320,7 +341,8 @@ void mover_step(CUcontext context, void *argument)
 	if (more && !prepare(m, context)) {
 		if (swap_now.mode == RESTORE)
 			mover_give_up(CUDA_ERROR_INVALID_CONTEXT);
-		m->left = 0;
+		else
+			all_stay(m);
 		more = false;
 	}
 	for (int i = 0; i < AT_ONCE && more; i++)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from leased import wire
-from tests.emugpu.server import ROOT, EmulatedGpu
+from tests.emugpu.server import BUILD, ROOT, EmulatedGpu
 from tests.slurm.leased import PRELOAD
 from tests.slurm.processes import wait_until
 from tests.unit.fake_daemon import Client, FakeDaemon
@@ -766,3 +766,130 @@ def test_who_waits_survives_its_daemon(program: Program, short_dir: Path, uuid: 
         assert line(job) == "checked"
         end(job)
         finish(job)
+
+
+def address_space(client: Client) -> int:
+    """Bytes that the process has mapped."""
+    return int(Path(f"/proc/{client.pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
+
+
+def test_host_memory_goes_back_when_the_program_has_freed_as_much(
+    program: Program, daemon: FakeDaemon, uuid: str
+) -> None:
+    job = program(
+        """
+p = ok(d.cuMemAlloc(100 * MIB)); fill(p, 100 * MIB, 5); ok(d.cuCtxSynchronize())
+say("ready"); wait()
+check(p, 100 * MIB, 5)
+say("checked"); wait()
+ok(d.cuMemFree(p)); say("freed"); wait()
+"""
+    )
+    client = client_of(daemon, job)
+    assert line(job) == "ready"
+    before = address_space(client)
+    client.revoke()
+    client.evict({uuid: 100 * MIB})
+    assert address_space(client) >= before + 90 * MIB
+    tell(job)
+    assert line(job) == "checked"
+    assert address_space(client) >= before + 90 * MIB, "kept for the next time"
+    tell(job)
+    assert line(job) == "freed"
+    wait_until("it to go back", lambda: address_space(client) < before + 40 * MIB)
+    tell(job)
+    finish(job)
+
+
+def test_a_broken_context_does_not_hang(program: Program, daemon: FakeDaemon, uuid: str) -> None:
+    job = program(
+        """
+p = ok(d.cuMemAlloc(30 * MIB)); fill(p, 30 * MIB, 5); ok(d.cuCtxSynchronize())
+fill(int(p) + 29 * MIB, 2 * MIB, 5)
+assert d.cuCtxSynchronize()[0] == d.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+say("broken"); wait()
+say(d.cuMemsetD8(p, 0, 1)[0].name)
+"""
+    )
+    client = client_of(daemon, job)
+    assert line(job) == "broken"
+    daemon.auto = False
+    client.revoke()
+    client.send(wire.evict({uuid: 1 << 40}))
+    client.until("that it stays", lambda: client.memory[uuid] == (0, 30 * MIB, 0))
+    client.grant()
+    tell(job)
+    assert line(job) == "CUDA_ERROR_ILLEGAL_ADDRESS"
+    assert "the context is broken" in finish(job)
+
+
+def test_a_lost_device_is_heard_of_by_the_program(
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
+    job = program(
+        """
+p = ok(d.cuMemAlloc(30 * MIB)); fill(p, 30 * MIB, 5); ok(d.cuCtxSynchronize())
+say("ready"); wait()
+assert d.cuMemsetD8(p, 0, 1)[0] != d.CUresult.CUDA_SUCCESS
+"""
+    )
+    client = client_of(daemon, job)
+    assert line(job) == "ready"
+    client.revoke()
+    client.evict({uuid: 1 << 40})
+    emulated_gpu.fail(0, "lost")
+    tell(job)
+    assert "while memory is brought back" in finish(job)
+
+
+def test_a_driver_that_cannot_map_memory_gets_managed_memory(
+    program: Program, daemon: FakeDaemon, short_dir: Path, emulated_gpu: EmulatedGpu
+) -> None:
+    name = b"\0cuMemAddressReserve\0"
+    binary = (BUILD / "libcuda.so.1").read_bytes()
+    assert binary.count(name) >= 1
+    old = short_dir / "driver"
+    old.mkdir()
+    (old / "libcuda.so.1").write_bytes(binary.replace(name, b"\0cuMemAddressReservX\0"))
+    path = f"{old}:{emulated_gpu.env['LD_LIBRARY_PATH']}"
+    job = program(
+        """
+p = ok(d.cuMemAlloc(30 * MIB)); fill(p, 30 * MIB, 5); check(p, 30 * MIB, 5)
+s = ok(d.cuStreamCreate(1)); q = ok(d.cuMemAllocAsync(MIB, s))
+for m in (p, q):
+    assert ok(d.cuPointerGetAttribute(d.CUpointer_attribute.CU_POINTER_ATTRIBUTE_IS_MANAGED, m))
+ok(d.cuMemFree(p)); ok(d.cuMemFreeAsync(q, s))
+""",
+        env={"LD_LIBRARY_PATH": path},
+    )
+    client_of(daemon, job)
+    assert finish(job).count("cannot swap memory") == 1
+
+
+def test_small_allocations_share_memory_and_never_bytes(
+    program: Program, daemon: FakeDaemon
+) -> None:
+    job = program(
+        """
+import bisect, random
+chance, have = random.Random(1), []  # (address, size), sorted
+free, total = ok(d.cuMemGetInfo())
+for n in range(4000):
+    if have and (n > 3000 or chance.random() < 0.4):
+        ok(d.cuMemFree(have.pop(chance.randrange(len(have)))[0]))
+        continue
+    size = chance.choice((1, 511, 513, 8192, chance.randrange(1, 200_000)))
+    p = int(ok(d.cuMemAlloc(size)))
+    i = bisect.bisect(have, (p, size))
+    assert p % 512 == 0
+    assert not i or sum(have[i - 1]) <= p, "over the one before"
+    assert i == len(have) or p + size <= have[i][0], "over the one behind"
+    have.insert(i, (p, size))
+    taken = total - ok(d.cuMemGetInfo())[0]
+    assert taken >= sum(one[1] for one in have)
+for p, _ in have: ok(d.cuMemFree(p))
+assert ok(d.cuMemGetInfo())[0] == total
+"""
+    )
+    client_of(daemon, job)
+    finish(job)
