@@ -206,6 +206,7 @@ struct device {
 		struct device *device;
 		enum engine_kind kind;
 		uint64_t until;      /* simulated time up to which the engine is busy */
+		bool waited;         /* it had nothing to do since */
 		uint64_t last_id;    /* context that it served last: the next one is after it */
 		pthread_cond_t work; /* there may be an operation for it */
 		pthread_t thread;

@@ -11,6 +11,7 @@
 
 /* Below this it is not worth a system call; what is owed is slept off later. */
 #define SLEEP_FROM_NS UINT64_C(100000)
+#define CATCH_UP_NS UINT64_C(5000000)
 
 struct emulator emulator = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -328,11 +329,22 @@ static void fetch(struct engine *engine, struct op *op)
 		op_fail(op, EMU_BAD_ADDRESS);
 }
 
+/* When a slice begins: where the one before ended, if the engine goes on at once. By
+ * how much a sleep was too long is not the device's time. */
+static uint64_t begin(struct engine *engine)
+{
+	uint64_t now = now_ns(), late = engine->until < now ? now - engine->until : 0;
+	bool goes_on = !engine->waited && late < CATCH_UP_NS;
+
+	engine->waited = false;
+	return goes_on ? engine->until : now;
+}
+
 static void run(struct engine *engine, struct op *op)
 {
 	struct context *context = op->stream->context;
 	struct account *account = context->process->account;
-	uint64_t start = now_ns(), ns = 0;
+	uint64_t start = begin(engine), ns = 0;
 	bool switched = engine->last_id && engine->last_id != context->id, finished = true;
 	uint64_t lost =
 	    switched && engine->kind == ENGINE_COMPUTE ? engine->device->model->switch_ns : 0;
@@ -353,7 +365,7 @@ static void run(struct engine *engine, struct op *op)
 		engine->device->busy_ns += ns + lost;
 		account->busy_ns += ns;
 		account->kernels += finished && op->kind == EMU_LAUNCH;
-		trace(context, start, now_ns());
+		trace(context, start, engine->until);
 	}
 	op->running = false;
 	context->running--;
@@ -374,10 +386,12 @@ static void *engine_main(void *argument)
 	pthread_mutex_lock(&emulator.lock);
 	for (;;) {
 		op = pick(engine);
-		if (op)
+		if (op) {
 			run(engine, op);
-		else
-			pthread_cond_wait(&engine->work, &emulator.lock);
+			continue;
+		}
+		engine->waited = true;
+		pthread_cond_wait(&engine->work, &emulator.lock);
 	}
 	return NULL;
 }
