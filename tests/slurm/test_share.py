@@ -96,8 +96,7 @@ ON_THE_NODE = {
     ),
     "not allowed": (
         ["--gres=shard:1", "--gpu-share=memory:swap"],
-        "memory:swap is not allowed on this site; use memory:managed (the site allows it by "
-        "limits.swap)",
+        "memory:swap is not allowed on this site; use memory:managed",
     ),
 }
 
