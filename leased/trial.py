@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 
-STABLE_NS = 2_000_000_000  # the same tenants for so long before they are measured
+STABLE_NS = 10_000_000_000  # the same tenants for so long before they are measured
 SETTLE_NS = 500_000_000
 PHASE_NS = 2_000_000_000
 TURN_NS = 100_000_000
