@@ -14,6 +14,7 @@ from _gpulease import lib
 from leased import arbiter, wire
 from leased.arbiter import Arbiter, Usage
 from leased.devices import Gpu, Overhead, room
+from leased.limits import credible
 from leased.residency import GIB
 
 log = logging.getLogger("gpu-leased")
@@ -174,11 +175,11 @@ class Leases:
     def request(self, tenant: Tenant, client: Client) -> None:
         """A thread of the process waits at its gate."""
         client.wants = True
-        lease = self.arbiter.tenants[tenant.job_id].lease
+        state = self.arbiter.tenants[tenant.job_id]
+        lease = state.lease
         if lease is None:
             self.run(arbiter.Requested(tenant.job_id))
         elif not lease.revoked:
-            state = self.arbiter.tenants[tenant.job_id]
             quantum = self.arbiter.quantum(state, 0)
             shared = self.arbiter.can_share(state)
             self._give(
@@ -206,8 +207,10 @@ class Leases:
             self.run(arbiter.Restored(tenant.job_id, message.epoch))
 
     def _measured(self, tenant: Tenant, size: int, ns: int) -> None:
-        """So many bytes came to the devices of the gang together."""
-        for uuid in tenant.gang if size else ():
+        """A process says that so many bytes came to the devices of its gang together."""
+        if not size or not credible(size, ns):
+            return
+        for uuid in tenant.gang:
             if not self.gpu(uuid).link_gib_s:  # the site has said it
                 self.arbiter.devices[uuid].residency.measured(size // len(tenant.gang), ns)
 

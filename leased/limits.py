@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from leased.wire import Bytes, Released, Restored
+from leased.wire import Bytes
 
 CONNECTIONS = 65_536  # on one socket; further ones wait in its backlog
 KEPT_FILES = 256  # descriptors that are never given to connections
@@ -45,16 +45,9 @@ def clamped(memory: Mapping[str, Bytes]) -> dict[str, Bytes]:
     }
 
 
-def believed(message: Restored) -> Restored:
-    """As measured(), of a message that says when it was."""
-    credible = message.bytes >= SLOWEST_BYTES_NS * message.ns
-    return message if credible else replace(message, bytes=0, ns=0)
-
-
-def measured(message: Released) -> Released:
-    """What a process says of its prefetch, where it can be: handoffs are reckoned by it for all."""
-    credible = message.prefetch_bytes >= SLOWEST_BYTES_NS * message.prefetch_ns
-    return message if credible else replace(message, prefetch_bytes=0, prefetch_ns=0)
+def credible(size: int, ns: int) -> bool:
+    """Whether a link can be as slow as a process says; handoffs are reckoned by it for all."""
+    return size >= SLOWEST_BYTES_NS * ns
 
 
 @dataclass

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 log = logging.getLogger("gpu-leased")
 
 PATIENCE_S = 30.0
+LONGEST_WORDS = 200  # of a command's errors in the journal
 # States in which a job can have processes on a node. One that waits to be run again has none.
 PRESENT = {
     *("CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"),
@@ -18,10 +19,11 @@ PRESENT = {
 
 
 class Slurm:
-    """env: what the commands get besides, such as SLURM_CONF."""
+    """env: what the commands get besides, such as SLURM_CONF. most: in the background at once."""
 
-    def __init__(self, env: Mapping[str, str]):
+    def __init__(self, env: Mapping[str, str], most: int | None = None):
         self.env = env
+        self.most = most
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, *command: str) -> tuple[int, str, str]:
@@ -59,25 +61,28 @@ class Slurm:
 
     def signal(self, job_id: int, name: str) -> None:
         """Send the signal to all processes of the job, the batch script too; in the background."""
-        self._start(
-            f"signal {name} to job {job_id}", "scancel", f"--signal={name}", "--full", job_id
-        )
+        what = f"signal {name} to job {job_id}"
+        self.start(what, "scancel", f"--signal={name}", "--full", str(job_id), say=True)
 
     def cancel(self, job_id: int) -> None:
         """Cancel the job; in the background."""
-        self._start(f"cancel job {job_id}", "scancel", job_id)
+        self.start(f"cancel job {job_id}", "scancel", str(job_id), say=True)
 
-    def _start(self, what: str, *command: object) -> None:
-        task = asyncio.get_running_loop().create_task(self._told(what, *map(str, command)))
+    def start(self, what: str, *command: str, say: bool = False) -> None:
+        """Run the command in the background; its failure is logged, its success if `say`."""
+        if self.most is not None and len(self.tasks) >= self.most:
+            log.warning("too many commands of Slurm's at once, left out: %s", what)
+            return
+        task = asyncio.get_running_loop().create_task(self._told(what, command, say))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    async def _told(self, what: str, *command: str) -> None:
+    async def _told(self, what: str, command: tuple[str, ...], say: bool) -> None:
         try:
             status, _, err = await self.run(*command)
         except (OSError, TimeoutError) as fault:
             status, err = -1, str(fault)
         if status:
-            log.error("cannot %s: %s", what, err.strip() or f"exit status {status}")
-        else:
+            log.error("cannot %s: %s", what, err.strip()[:LONGEST_WORDS] or f"exit status {status}")
+        elif say:
             log.warning("done by this site's rules: %s", what)

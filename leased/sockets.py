@@ -113,11 +113,11 @@ class ClientConnection(Connection):
         elif isinstance(message, wire.Stuck):
             self.leases.stuck(self.tenant, self, message)
         elif isinstance(message, wire.Restored):
-            self.leases.restored(self.tenant, self, limits.believed(message))
+            self.leases.restored(self.tenant, self, message)
         elif isinstance(message, wire.Progress):
             self.leases.progress(self.tenant, self, message)
         else:
-            self.leases.released(self.tenant, self, limits.measured(message))
+            self.leases.released(self.tenant, self, message)
 
     def _hello(self, message: wire.Hello) -> None:
         tenant = self.find(self.peer)

@@ -54,9 +54,9 @@ def has_gpu(pid: int, proc: Path = Path("/proc")) -> bool:
 
 
 def describe(
-    pid: int, stepds: Stepds, library: str, real_gpu: bool, proc: Path = Path("/proc")
+    pid: int, stepds: Stepds, interposer: str, real_gpu: bool, proc: Path = Path("/proc")
 ) -> Process | None:
-    """The process that has this number now. library: the interposer's file name."""
+    """The process that has this number now. interposer: its file name."""
     process = process_id(pid, proc)
     if process is None or (real_gpu and not has_gpu(pid, proc)):
         return None
@@ -70,7 +70,7 @@ def describe(
         return None  # it ends
     step = step_of(pid, stepds, proc)
     # The file may have been replaced since, by an update.
-    interposed = re.search(rf"/{re.escape(library)}(?: \(deleted\))?$", maps, re.MULTILINE)
+    interposed = re.search(rf"/{re.escape(interposer)}(?: \(deleted\))?$", maps, re.MULTILINE)
     if uid is None or process_id(pid, proc) != process:
         return None
     return Process(pid, process.start, int(uid[1]), command, step, bool(interposed))
@@ -82,16 +82,15 @@ class Watch:
     def __init__(self, leases: Leases, stepds: Stepds, slurm: Slurm, settings: Config):
         self.leases = leases
         self.stepds = stepds
-        self.slurm = slurm
+        self.slurm = Slurm(slurm.env, COMMANDS)
         self.strays = Strays()
         self.real_gpu = Path("/dev/nvidiactl").exists()
-        self.tasks: set[asyncio.Task[None]] = set()
         self.thread: threading.Thread | None = None
         self.configure(settings)
 
     def configure(self, settings: Config) -> None:
         """Take the site's settings, also later ones."""
-        self.library = Path(settings.preload).name
+        self.interposer = Path(settings.preload).name
         chosen = settings.strays
         self.strays.policy = Policy(chosen.action, chosen.grace_ns, uids(chosen.allow))
 
@@ -137,14 +136,14 @@ class Watch:
             return None
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[dict[int, Process | None]] = loop.create_future()
-        stepds, library, real_gpu = dict(self.stepds), self.library, self.real_gpu
+        stepds, interposer, real_gpu = dict(self.stepds), self.interposer, self.real_gpu
 
         def tell(found: dict[int, Process | None]) -> None:
             if not answer.done():
                 answer.set_result(found)
 
         def ask() -> None:
-            found = {pid: describe(pid, stepds, library, real_gpu) for pid in pids}
+            found = {pid: describe(pid, stepds, interposer, real_gpu) for pid in pids}
             with contextlib.suppress(RuntimeError):  # the daemon has ended
                 loop.call_soon_threadsafe(tell, found)
 
@@ -173,7 +172,8 @@ class Watch:
             "; further ones of this job are only counted" if found.last else "",
         )
         if found.first:
-            self._run(
+            self.slurm.start(
+                f"notify job {step.job}",
                 *("scontrol", "notify", str(step.job)),
                 f"gpu-lease: process {process.pid} ({process.command}) uses GPU {gpu.index} "
                 "without a lease: is LD_PRELOAD unset, or the program static or in a container?",
@@ -185,23 +185,7 @@ class Watch:
             "job %d, step %s (uid %d) is ended: its process %d (%s) uses a GPU without a lease",
             *(step.job, step.name, end.process.uid, end.process.pid, end.process.command),
         )
-        self._run("scancel", target(step))
-
-    def _run(self, *command: str) -> None:
-        if len(self.tasks) >= COMMANDS:
-            log.warning("too many commands of Slurm's at once, left out: %s", " ".join(command[:3]))
-            return
-        task = asyncio.get_running_loop().create_task(self._told(*command))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-
-    async def _told(self, *command: str) -> None:
-        try:
-            status, _, err = await self.slurm.run(*command)
-        except (OSError, TimeoutError) as fault:
-            status, err = -1, str(fault)
-        if status:
-            log.error("%s: %s", " ".join(command[:3]), err.strip()[:200] or f"exit {status}")
+        self.slurm.start(f"end {target(step)}", "scancel", target(step))
 
 
 def target(step: Step) -> str:

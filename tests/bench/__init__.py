@@ -1,0 +1,22 @@
+"""Where the benchmarks write what they measured."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write(name: str, measure: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """Measure in a directory of its own, with a short path for sockets; the result goes to
+    build/bench/NAME.json."""
+    with tempfile.TemporaryDirectory(prefix="gpul-", dir="/tmp") as directory:
+        measured = measure(Path(directory))
+    result = ROOT / "build" / "bench" / f"{name}.json"
+    result.parent.mkdir(parents=True, exist_ok=True)
+    result.write_text(json.dumps(measured, indent=1) + "\n")
+    return measured

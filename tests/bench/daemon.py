@@ -31,7 +31,6 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,12 +38,12 @@ from pathlib import Path
 from typing import Any
 
 from leased.ctl import ask
+from tests.bench import write
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 
 ROOT = Path(__file__).resolve().parents[2]
 LOAD = ROOT / "build" / "meson" / "tests" / "bench" / "daemon_load"
-RESULT = ROOT / "build" / "bench" / "daemon.json"
 DEVICES, TENANTS, IDLE_TENANTS, CLIENTS = 8, 256, 64, 4
 EACH = TENANTS // DEVICES
 FEW = 3  # one holds and two wait
@@ -280,14 +279,14 @@ def main() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # as the unit does
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended too
-    start, elsewhere = time.monotonic(), elsewhere_s()
-    with tempfile.TemporaryDirectory(prefix="gpul-") as directory:
-        report = run(Path(directory), chosen.idle, chosen.busy)
-    elsewhere = (elsewhere_s() - elsewhere) / (time.monotonic() - start)
-    report |= {"cores": os.cpu_count(), "cores_elsewhere": round(elsewhere, 2)}
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps(report, indent=1) + "\n")
-    print_table(report)
+
+    def measure(work: Path) -> dict[str, Any]:
+        start, elsewhere = time.monotonic(), elsewhere_s()
+        report = run(work, chosen.idle, chosen.busy)
+        elsewhere = (elsewhere_s() - elsewhere) / (time.monotonic() - start)
+        return report | {"cores": os.cpu_count(), "cores_elsewhere": round(elsewhere, 2)}
+
+    print_table(write("daemon", measure))
 
 
 if __name__ == "__main__":

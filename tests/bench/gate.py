@@ -12,18 +12,17 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from leased.ctl import ask
+from tests.bench import write
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "meson" / "tests" / "bench"
-RESULT = ROOT / "build" / "bench" / "gate.json"
 ROUNDS = 150
 
 
@@ -91,11 +90,7 @@ def run(work: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="gpul-") as directory:
-        report = run(Path(directory))
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps(report, indent=1) + "\n")
-    print(json.dumps(report))
+    print(json.dumps(write("gate", run)))
 
 
 if __name__ == "__main__":

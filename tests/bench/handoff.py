@@ -18,15 +18,14 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
+from tests.bench import write
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.unit.test_shim import SET_UP, line, tell
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULT = ROOT / "build" / "bench" / "handoff.json"
 MODEL = "emu-h200-small"
 MIB = 1 << 20
 SIZE = 220 * MIB  # of 256
@@ -165,11 +164,7 @@ def run(work: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="gpul-", dir="/tmp") as directory:
-        report = run(Path(directory))
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps(report, indent=1) + "\n")
-    print("On the emulated GPU:", json.dumps(report))
+    print("On the emulated GPU:", json.dumps(write("handoff", run)))
 
 
 if __name__ == "__main__":

@@ -17,18 +17,17 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from leased.ctl import ask
+from tests.bench import write
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.unit.test_shim import SET_UP, line, state
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULT = ROOT / "build" / "bench" / "restart.json"
 ROUNDS = 6
 HOLD = SET_UP + "say(os.getpid())\nwhile True: ok(spin(3_000_000)); ok(spin(3_000_000))\n"
 WAIT = SET_UP + "say('asks'); ok(spin(1000)); say('ran')"
@@ -86,11 +85,7 @@ def run(work: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="gpul-") as directory:
-        report = run(Path(directory))
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps(report, indent=1) + "\n")
-    print(json.dumps(report))
+    print(json.dumps(write("restart", run)))
 
 
 if __name__ == "__main__":
