@@ -156,7 +156,7 @@ int bound_draw(void); /* waits for room; calls that may pass now, 0: look at the
 void bound_forget(CUcontext context);
 void bound_after_fork(void);
 
-/* client.c: the thread that talks to the daemon. */
+/* client.c: the thread that talks to the daemon; the lease that it has is lease.c's. */
 CUresult client_need_lease(void); /* wait until the gate is open, or refused */
 CUresult client_need_welcome(void);
 bool client_welcomed_within(int ms); /* for who can do without */
