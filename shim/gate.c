@@ -24,7 +24,7 @@ static void thread_ends(void *value)
 
 	my_slot = NULL;
 	slot->depth = slot->credit = 0;
-	atomic_store(&slot->inside, 0);
+	atomic_store(&slot->place, GATE_OUTSIDE);
 	atomic_store(&slot->used, false);
 }
 
@@ -37,7 +37,7 @@ static void set_up(void)
 
 /* A slot that an ended thread has left, or a new one. Slots are never freed, so
  * the closer can walk the list without a lock. */
-struct thread_slot *gate_new_slot(void)
+static struct thread_slot *new_slot(void)
 {
 	struct thread_slot *slot;
 	int kept = errno;
@@ -50,9 +50,10 @@ struct thread_slot *gate_new_slot(void)
 			break;
 	}
 	if (!slot) {
-		slot = calloc(1, sizeof(*slot));
+		slot = aligned_alloc(CACHE_LINE, sizeof(*slot));
 		if (!slot)
-			abort(); /* the host is out of memory for forty bytes */
+			abort(); /* the host is out of memory for a cache line */
+		*slot = (struct thread_slot){0};
 		atomic_store(&slot->used, true);
 		slot->next = atomic_load(&slots);
 		while (!atomic_compare_exchange_weak(&slots, &slot->next, slot))
@@ -64,17 +65,52 @@ struct thread_slot *gate_new_slot(void)
 	return slot;
 }
 
-static void count_call(struct thread_slot *slot)
+static struct thread_slot *slot_of_thread(void)
 {
-	atomic_fetch_add_explicit(&slot->calls, 1, memory_order_relaxed);
+	return my_slot ? my_slot : new_slot();
 }
 
-/* A bounded gate lets a thread pass while it has credit. */
+/* A call in a call of the driver's passes; gate_leave() undoes it. */
+static bool nested(struct thread_slot *slot)
+{
+	if (atomic_load_explicit(&slot->place, memory_order_relaxed) == GATE_OUTSIDE)
+		return false;
+	slot->depth++;
+	return true;
+}
+
+/* Then the gate may be looked at (see gate_pass()), or where memory is. */
+static void go_inside(struct thread_slot *slot)
+{
+	atomic_store_explicit(&slot->place, GATE_INSIDE, memory_order_relaxed);
+	if (gate_needs_fence)
+		atomic_thread_fence(memory_order_seq_cst);
+	else
+		atomic_signal_fence(memory_order_seq_cst);
+}
+
+static void go_beside(struct thread_slot *slot)
+{
+	atomic_store_explicit(&slot->place, GATE_BESIDE, memory_order_release);
+}
+
+void gate_leave(void)
+{
+	struct thread_slot *slot = my_slot;
+
+	if (slot->depth)
+		slot->depth--;
+	else
+		gate_return(slot);
+}
+
+/* Inside, an open gate is passed; a bounded one while the thread has credit. */
 static bool may_pass(struct thread_slot *slot)
 {
 	int state = atomic_load_explicit(&gate_state, memory_order_acquire);
 
-	return state == GATE_OPEN || (state == GATE_BOUNDED && slot->credit > 0);
+	return state == GATE_OPEN || state == GATE_FENCED ||
+	       (state == GATE_BOUNDED && slot->credit > 0);
 }
 
 bool gate_step_pending(void)
@@ -101,84 +137,106 @@ static bool memory_here(struct thread_slot *slot)
 {
 	if (atomic_load(&gate_memory) == GATE_MEMORY_STAYS)
 		return true;
-	atomic_store_explicit(&slot->inside, 1, memory_order_relaxed);
-	atomic_thread_fence(memory_order_seq_cst);
+	go_inside(slot);
 	if (atomic_load(&gate_memory) == GATE_MEMORY_HERE)
 		return true;
-	atomic_store_explicit(&slot->inside, 0, memory_order_release);
+	go_beside(slot);
 	return false;
 }
 
-/* Memory is looked at, and nothing is submitted. */
-CUresult gate_look(void)
+/* What waits here must not be cancelled: it would leave with a lock. */
+static CUresult wait_for_memory(struct thread_slot *slot)
 {
-	struct thread_slot *slot = my_slot ? my_slot : gate_new_slot();
 	int kept = errno, cancel;
 	CUresult result = CUDA_SUCCESS;
 
-	if (slot->depth++ || memory_here(slot))
-		return CUDA_SUCCESS;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	while (!result && !memory_here(slot))
 		result = client_need_lease();
 	pthread_setcancelstate(cancel, &cancel);
 	if (result)
-		slot->depth--;
+		gate_return(slot);
 	errno = kept;
 	return result;
 }
 
-/* inside is set; what is captured does not execute, so it passes without. */
-static CUresult wait_to_pass(struct thread_slot *slot, CUstream stream)
+CUresult gate_look(void)
+{
+	struct thread_slot *slot = slot_of_thread();
+
+	if (nested(slot))
+		return CUDA_SUCCESS;
+	go_beside(slot);
+	return memory_here(slot) ? CUDA_SUCCESS : wait_for_memory(slot);
+}
+
+static void count_pass(struct thread_slot *slot)
+{
+	slot->credit -= slot->credit > 0;
+	gate_count(slot);
+}
+
+/* The thread is inside; what is captured does not execute, so it passes beside. */
+static CUresult try_to_pass(struct thread_slot *slot, CUstream stream)
 {
 	while (!may_pass(slot) && !take_step()) {
-		atomic_store_explicit(&slot->inside, 0, memory_order_release);
+		go_beside(slot);
 		if (stream_captures(stream) && memory_here(slot))
 			return CUDA_SUCCESS;
 		if (atomic_load(&gate_state) == GATE_BOUNDED)
 			slot->credit = bound_draw();
 		else
 			TRY(client_need_lease());
-		atomic_store_explicit(&slot->inside, 1, memory_order_relaxed);
-		atomic_thread_fence(memory_order_seq_cst);
+		go_inside(slot);
 	}
-	slot->credit -= slot->credit > 0;
-	count_call(slot);
+	count_pass(slot);
 	return CUDA_SUCCESS;
 }
 
-/* What waits here must not be cancelled: it would leave with a lock. */
-CUresult gate_wait(struct thread_slot *slot, CUstream stream)
+static CUresult wait_to_pass(struct thread_slot *slot, CUstream stream)
 {
 	int kept = errno, cancel;
 	CUresult result;
 
-	if (may_pass(slot)) {
-		slot->credit -= slot->credit > 0;
-		count_call(slot);
-		return CUDA_SUCCESS;
-	}
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	result = wait_to_pass(slot, stream);
+	result = try_to_pass(slot, stream);
 	pthread_setcancelstate(cancel, &cancel);
 	if (result)
-		slot->depth--;
+		gate_return(slot);
 	errno = kept;
 	return result;
+}
+
+CUresult gate_enter(CUstream stream)
+{
+	struct thread_slot *slot = slot_of_thread();
+
+	if (nested(slot))
+		return CUDA_SUCCESS;
+	go_inside(slot);
+	if (!may_pass(slot))
+		return wait_to_pass(slot, stream);
+	count_pass(slot);
+	return CUDA_SUCCESS;
+}
+
+static int open_state(void)
+{
+	return gate_needs_fence ? GATE_FENCED : GATE_OPEN;
 }
 
 /* Before anybody passes, it is known how the gate will be closed. */
 void gate_open(void)
 {
 	pthread_once(&once, set_up);
-	atomic_store_explicit(&gate_state, GATE_OPEN, memory_order_seq_cst);
+	atomic_store_explicit(&gate_state, open_state(), memory_order_seq_cst);
 }
 
 void gate_bound(bool bounded)
 {
-	int open = bounded ? GATE_OPEN : GATE_BOUNDED;
+	int from = bounded ? open_state() : GATE_BOUNDED;
 
-	atomic_compare_exchange_strong(&gate_state, &open, bounded ? GATE_BOUNDED : GATE_OPEN);
+	atomic_compare_exchange_strong(&gate_state, &from, bounded ? GATE_BOUNDED : open_state());
 }
 
 void gate_step(bool allowed)
@@ -202,10 +260,15 @@ void gate_shut(void)
 	gate_barrier();
 }
 
+static bool is_inside(struct thread_slot *slot)
+{
+	return atomic_load_explicit(&slot->place, memory_order_acquire) == GATE_INSIDE;
+}
+
 bool gate_empty(void)
 {
 	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next)
-		if (atomic_load_explicit(&slot->inside, memory_order_acquire))
+		if (is_inside(slot))
 			return false;
 	return true;
 }
@@ -217,7 +280,7 @@ unsigned long gate_calls(void)
 	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next) {
 		calls += atomic_load_explicit(&slot->calls, memory_order_relaxed);
 		/* A thread inside counts as a call that goes on. */
-		calls += (unsigned long)atomic_load_explicit(&slot->inside, memory_order_acquire);
+		calls += is_inside(slot);
 	}
 	return calls;
 }
@@ -238,7 +301,7 @@ void gate_after_fork(void)
 	atomic_store(&step, false);
 	atomic_store(&gate_memory, GATE_MEMORY_STAYS);
 	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next) {
-		atomic_store(&slot->inside, 0);
+		atomic_store(&slot->place, GATE_OUTSIDE);
 		slot->depth = 0;
 		if (slot != my_slot)
 			atomic_store(&slot->used, false);

@@ -72,7 +72,17 @@ static inline void *real_hook(enum hook hook)
 enum gate_state {
 	GATE_CLOSED,
 	GATE_OPEN,
+	GATE_FENCED, /* open on a kernel without membarrier: who enters needs a fence */
 	GATE_BOUNDED /* open, but somebody waits: only so much work may be in flight */
+};
+
+#define CACHE_LINE 64 /* no two threads write to one */
+
+/* Where a thread is. */
+enum gate_place {
+	GATE_OUTSIDE,
+	GATE_INSIDE, /* between the check of the gate and the driver's return */
+	GATE_BESIDE  /* in a call that waits, or that nobody need wait for */
 };
 
 enum gate_memory {
@@ -82,9 +92,9 @@ enum gate_memory {
 };
 
 struct thread_slot {
-	atomic_int inside;  /* between the check of the gate and the driver's return */
-	atomic_ulong calls; /* submissions so far; only its thread writes it */
-	int depth;          /* a driver call inside a driver call passes */
+	_Alignas(CACHE_LINE) atomic_int place; /* only its thread writes it, and `calls` */
+	int depth;          /* driver calls inside the driver's call: they pass */
+	atomic_ulong calls; /* submissions so far */
 	int credit;         /* calls that may still pass a bounded gate */
 	atomic_bool used;   /* a thread has this slot */
 	struct thread_slot *next;
@@ -94,8 +104,9 @@ extern atomic_int gate_state;
 /* Swapped memory of the program; what looks at it waits while it is away. */
 extern atomic_int gate_memory;
 extern __thread struct thread_slot *my_slot __attribute__((tls_model("initial-exec")));
-struct thread_slot *gate_new_slot(void);
-CUresult gate_wait(struct thread_slot *slot, CUstream stream); /* the slow way in */
+CUresult gate_enter(CUstream stream); /* to submit; may wait */
+CUresult gate_look(void);             /* to look at memory, submitting nothing; may wait */
+void gate_leave(void);                /* after either */
 void gate_open(void);
 void gate_bound(bool bounded); /* an open gate; a closed one stays closed */
 void gate_shut(void);          /* nobody enters any more */
@@ -105,49 +116,50 @@ bool gate_step_pending(void);
 bool gate_may_step(void); /* this thread */
 unsigned long gate_calls(void);
 unsigned long gate_submitted(void); /* exact while the gate is shut and empty */
-CUresult gate_look(void);           /* as gate_enter(), for what submits nothing */
 void gate_barrier(void);
 void gate_after_fork(void);
-extern bool gate_needs_fence;
+extern bool gate_needs_fence; /* the kernel has no membarrier */
+
+static inline void gate_count(struct thread_slot *slot)
+{
+	unsigned long calls = atomic_load_explicit(&slot->calls, memory_order_relaxed);
+
+	atomic_store_explicit(&slot->calls, calls + 1, memory_order_relaxed);
+}
 
 /*
- * Why no submission slips through a close. A thread stores inside = 1, then
- * loads gate_state; the closer stores GATE_CLOSED, then loads inside.
+ * Why no submission slips through a close. A thread stores GATE_INSIDE, then
+ * loads gate_state; the closer stores GATE_CLOSED, then loads every place.
  * Were both loads to miss the other's store, each store would have to be
  * delayed past the other side's load. The closer's membarrier puts a full
  * barrier into every running thread of the process between these two moments:
- * a thread whose store of inside came before it is seen by the closer, which
+ * a thread whose store of its place came before it is seen by the closer, which
  * waits for it; a thread whose load of the gate comes after it sees it closed.
- * Without membarrier the fence stands on both sides.
+ * Without membarrier a fence stands on both sides; the gate is then never
+ * GATE_OPEN but GATE_FENCED, and every thread takes the slow way, gate_enter().
+ *
+ * The fast way in: a slot for gate_return(), or NULL (call gate_enter()).
  */
-static inline CUresult gate_enter(CUstream stream)
+static inline struct thread_slot *gate_pass(void)
 {
 	struct thread_slot *slot = my_slot;
 
-	if (!likely(slot != NULL))
-		slot = gate_new_slot();
-	if (slot->depth++)
-		return CUDA_SUCCESS;
-	atomic_store_explicit(&slot->inside, 1, memory_order_relaxed);
-	if (gate_needs_fence)
-		atomic_thread_fence(memory_order_seq_cst);
-	else
-		atomic_signal_fence(memory_order_seq_cst);
+	if (!likely(slot != NULL) ||
+	    !likely(atomic_load_explicit(&slot->place, memory_order_relaxed) == GATE_OUTSIDE))
+		return NULL;
+	atomic_store_explicit(&slot->place, GATE_INSIDE, memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst);
 	if (likely(atomic_load_explicit(&gate_state, memory_order_acquire) == GATE_OPEN)) {
-		atomic_store_explicit(&slot->calls,
-		                      atomic_load_explicit(&slot->calls, memory_order_relaxed) + 1,
-		                      memory_order_relaxed);
-		return CUDA_SUCCESS;
+		gate_count(slot);
+		return slot;
 	}
-	return gate_wait(slot, stream);
+	atomic_store_explicit(&slot->place, GATE_OUTSIDE, memory_order_release);
+	return NULL;
 }
 
-static inline void gate_leave(void)
+static inline void gate_return(struct thread_slot *slot)
 {
-	struct thread_slot *slot = my_slot;
-
-	if (!--slot->depth)
-		atomic_store_explicit(&slot->inside, 0, memory_order_release);
+	atomic_store_explicit(&slot->place, GATE_OUTSIDE, memory_order_release);
 }
 
 /* bound.c: how much work may be in flight while somebody waits. */

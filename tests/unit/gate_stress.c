@@ -1,16 +1,18 @@
 /* gate_stress.c: tries to slip through the gate while it closes.
  *
- * gate_stress THREADS CLOSES: threads submit without pause, some of them end
+ * gate_stress THREADS CLOSES [fenced]: threads submit without pause, some of them end
  * and others take their places, while the gate is closed and opened at random,
  * bounded or not. `ours` is a plain variable on purpose: it is written only
  * while the gate is closed and read only inside, so a slip is seen by the
- * check, and by the thread sanitizer as a race. Prints what it saw.
+ * check, and by the thread sanitizer as a race. fenced: as on a kernel without
+ * membarrier. Prints what it saw.
  */
 #include "shim.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define CALLS_OF_A_LIFE 20000
@@ -69,10 +71,12 @@ static void delay_stores(unsigned int *seed)
 
 static void submit(unsigned int depth, unsigned int *seed)
 {
+	struct thread_slot *slot;
 	bool slip;
 
 	delay_stores(seed);
-	if (gate_enter(NULL)) {
+	slot = gate_pass();
+	if (!slot && gate_enter(NULL)) {
 		atomic_fetch_add(&refused, 1);
 		return;
 	}
@@ -84,7 +88,10 @@ static void submit(unsigned int depth, unsigned int *seed)
 		atomic_fetch_add(&slipped, 1);
 	if (depth)
 		submit(depth - 1, seed); /* a driver that calls itself through us */
-	gate_leave();
+	if (slot)
+		gate_return(slot);
+	else
+		gate_leave();
 	atomic_fetch_add_explicit(&passed, 1, memory_order_relaxed);
 }
 
@@ -132,6 +139,9 @@ int main(int argc, char **argv)
 	pthread_t *threads = calloc((size_t)n, sizeof(*threads));
 	unsigned int seed = 1;
 
+	gate_shut(); /* sees what the kernel has */
+	if (argc > 3 && !strcmp(argv[3], "fenced"))
+		gate_needs_fence = true;
 	for (int i = 0; i < n; i++)
 		if (pthread_create(&threads[i], NULL, successions, (void *)(uintptr_t)(i + 1)))
 			abort();
