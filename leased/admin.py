@@ -129,11 +129,26 @@ class Admin:
         """A step on GPUs that no step before had. One without any changes nothing."""
         if not request.get("gpus"):
             return
-        more = [gpu for gpu in self._gang(request) if gpu.uuid not in tenant.gang]
+        wanted = options.parse(tenant.options).over(self.config.defaults)
+        more = {
+            gpu.uuid: self._visible(gpu, wanted)
+            for gpu in self._gang(request)
+            if gpu.uuid not in tenant.gang
+        }
+        if tenant.swaps:
+            self._check_swap(tenant, more, request)
         if more:
-            wanted = options.parse(tenant.options).over(self.config.defaults)
-            self.leases.widen(tenant, {gpu.uuid: self._visible(gpu, wanted) for gpu in more})
+            self.leases.widen(tenant, more)
             self.store.widen(tenant.job_id, tenant.gang)
+
+    def _check_swap(self, tenant: Tenant, more: dict[str, int], request: Request) -> None:
+        """Refused: no host memory for what a later step may have to move."""
+        need = hostmemory.needed(tenant) + sum(more.values())
+        memory = get_int({"memory_mib": 0} | request, "memory_mib", 0, 1 << 44)
+        hostmemory.check_step(need, memory)
+        if more:
+            others = [other for other in self.leases.tenants.values() if other is not tenant]
+            hostmemory.check_budget(self.config, need, others)
 
     def _forget_dead_stepds(self) -> None:
         for pid, (process, _) in list(self.stepds.items()):

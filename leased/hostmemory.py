@@ -30,7 +30,7 @@ def host_bytes() -> int:
 def check(
     config: Config, wanted: Options, tenant: Tenant, others: Iterable[Tenant], memory_mib: int
 ) -> None:
-    """Refused: the tenant may not swap here. memory_mib: its --mem on this node, 0 for all."""
+    """Refused: the tenant may not swap here. memory_mib: what its first step has; 0: no limit."""
     if not config.swap:
         raise Refused(
             "memory:swap is not allowed on this site",
@@ -44,12 +44,25 @@ def check(
             "use oversub:off, or memory:managed",
         )
     need = needed(tenant)
+    check_step(need, memory_mib)
+    check_budget(config, need, others)
+
+
+def check_step(need: int, memory_mib: int) -> None:
+    """Refused: a step's processes may need so many bytes, and it has less; 0: no limit.
+
+    Any step may be the one that has them all.
+    """
     if memory_mib and memory_mib * MIB < need:
         raise Refused(
             f"memory:swap may need {need / GIB:.1f} GiB of host memory, and the job has "
-            f"{memory_mib / 1024:.1f} GiB",
-            f"use --mem={need // GIB + 2}G, or mem:SIZE to have less of the GPU",
+            f"{memory_mib / 1024:.1f} GiB for this step",
+            f"use --mem={need // GIB + 2}G (for srun too), or mem:SIZE to have less of the GPU",
         )
+
+
+def check_budget(config: Config, need: int, others: Iterable[Tenant]) -> None:
+    """Refused: the node has not so much for what its jobs swap together."""
     budget = parse_amount(config.swap_host, host_bytes())
     taken = sum(needed(other) for other in others)
     if taken + need > budget:

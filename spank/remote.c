@@ -123,6 +123,18 @@ static void describe_step(spank_t sp, struct registration *r, char step[32], cha
 	r->gpus = gpus;
 }
 
+/* MiB that Slurm lets the step have on this node, as it multiplies them itself from --mem,
+ * --mem-per-cpu and its defaults; 0 where memory is no resource (CR_CPU, say), which
+ * nothing limits then. A step may have less than its job. */
+static uint64_t memory_of(spank_t sp)
+{
+	uint64_t job = 0, step = 0;
+
+	spank_get_item(sp, S_JOB_ALLOC_MEM, &job);
+	spank_get_item(sp, S_STEP_ALLOC_MEM, &step);
+	return step && (!job || step < job) ? step : job;
+}
+
 void remote_register(spank_t sp, const struct arguments *arguments, const char *option)
 {
 	static char reply[REPLY_BYTES], step[32], gpus[1024], shards[32], nodes[32];
@@ -142,7 +154,7 @@ void remote_register(spank_t sp, const struct arguments *arguments, const char *
 	get_env(sp, "SLURM_JOB_NUM_NODES", nodes, sizeof(nodes));
 	if (!r.nodes)
 		r.nodes = (uint32_t)strtoul(nodes, NULL, 10);
-	spank_get_item(sp, S_JOB_ALLOC_MEM, &r.memory_mib);
+	r.memory_mib = memory_of(sp);
 	r.uid = uid;
 	r.gid = gid;
 	r.shards = (uint32_t)strtoul(shards, NULL, 10);

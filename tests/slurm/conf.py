@@ -71,7 +71,6 @@ def slurm_conf(layout: Layout, extra: Sequence[str]) -> str:
         "TaskPlugin=task/none",
         "JobAcctGatherType=jobacct_gather/none",
         "SelectType=select/cons_tres",
-        "SelectTypeParameters=CR_CPU",
         "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=1",
         "KillWait=5",
         "MinJobAge=600",
@@ -85,8 +84,10 @@ def slurm_conf(layout: Layout, extra: Sequence[str]) -> str:
         "GresTypes=gpu,shard",
         f"PlugStackConfig={layout.etc}/plugstack.conf",
     ]
-    if not any(line.startswith("ProctrackType=") for line in extra):
-        lines.append("ProctrackType=proctrack/linuxproc")
+    for line in ("ProctrackType=proctrack/linuxproc", "SelectTypeParameters=CR_CPU"):
+        key = line.partition("=")[0] + "="
+        if not any(given.startswith(key) for given in extra):
+            lines.append(line)
     lines += [
         f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={layout.ports[name]} "
         f"CPUs=64 RealMemory=4000 Gres={gres} State=UNKNOWN"

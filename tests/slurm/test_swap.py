@@ -1,0 +1,355 @@
+"""memory:swap under a real Slurm: jobs on the emulated GPU that move their memory by turns."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leased.ctl import ask
+from tests.conftest import JOB, ROOT
+from tests.emugpu.server import KERNELS, EmulatedGpu
+from tests.slurm.cluster import PrivateSlurm
+from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
+from tests.unit.test_swap_shim import PROGRAM
+
+MIB = 1 << 20
+SWAP = "--gpu-share=memory:swap,tq:200ms"
+# Of a device of 256 MiB a job may have about 250, and so needs as much of the host.
+ENOUGH = "--mem=400M"
+DEFAULT_MIB = 150
+SLURM_CONF = ["SelectTypeParameters=CR_CPU_Memory", f"DefMemPerNode={DEFAULT_MIB}"]
+CONFIG = '[limits]\nswap = true\nquantum_min = "50ms"\n'
+JOB_S = 120.0
+REFUSED = (
+    "gpu-share: memory:swap may need 0.2 GiB of host memory, and the job has {} GiB for this "
+    "step; use --mem=2G (for srun too), or mem:SIZE to have less of the GPU"
+)
+
+
+@dataclass
+class Job:
+    """A job that was submitted. results: what each of its processes writes at its end."""
+
+    job_id: int
+    log: Path
+    results: list[Path]
+
+
+@dataclass
+class Site:
+    """A cluster of one node with two GPUs, where memory counts and jobs may swap."""
+
+    slurm: PrivateSlurm
+    leased: Leased
+    gpu: EmulatedGpu
+    work: Path
+
+    def sbatch(self, name: str, script: str, *arguments: str) -> tuple[int, Path]:
+        """Submit a batch script; its job and its log."""
+        file, log = self.work / f"{name}.sh", self.work / f"{name}.log"
+        file.write_text(f"#!/bin/sh\ncd {ROOT} || exit 9\n{script}\n")
+        job = self.slurm.sbatch(
+            *("--gres=shard:1", *arguments, "-J", name, "-o", str(log), str(file)), cwd=self.work
+        )
+        return job, log
+
+    def compute(self, name: str, mib: int, *, steps: int, tasks: int = 1) -> Job:
+        """A job that computes on so many MiB in each task, by turns; tasks are one step."""
+        words = f"{sys.executable} {JOB} --bytes {mib * MIB} --steps {steps} --sweeps 2"
+        words += f" --cpu-ms 50 --result {self.work}/{name}.${{SLURM_PROCID:-0}}"
+        step = f"exec srun -n{tasks} sh -c 'exec {words}'" if tasks > 1 else f"exec {words}"
+        job, log = self.sbatch(name, step, f"-n{tasks}", ENOUGH, SWAP)
+        return Job(job, log, [self.work / f"{name}.{task}" for task in range(tasks)])
+
+    def used(self, job: Job) -> dict[str, dict[str, Any]]:
+        """Wait for its end: COMPLETED, all data right. Its usage by device, from sacct."""
+        state = self.slurm.wait(job.job_id, timeout=JOB_S)
+        assert state == "COMPLETED", job.log.read_text()
+        assert all(json.loads(result.read_text())["checksum_ok"] for result in job.results)
+        found: dict[str, dict[str, Any]] = self.slurm.accounting(job.job_id, usage=True).usage[
+            "gpus"
+        ]
+        return found
+
+    def pids(self, job: Job) -> list[int]:
+        """Its processes that use the GPU."""
+        mark = f"SLURM_JOB_ID={job.job_id}".encode()
+        found = []
+        for process in self.gpu.stats()["processes"]:
+            with contextlib.suppress(OSError):
+                environ = Path(f"/proc/{process['pid']}/environ").read_bytes()
+                if process["alive"] and mark in environ.split(b"\0"):
+                    found.append(int(process["pid"]))
+        return found
+
+    def bytes_out(self) -> int:
+        """What has left the first device."""
+        return int(self.gpu.stats()["devices"][0]["out_bytes"])
+
+    def has_moved(self, before: int) -> bool:
+        return self.bytes_out() > before
+
+    def on_it(self, job: Job, mib: int) -> int:
+        """Wait until its one process has so much on the device; its pid."""
+        of = {"job_id": job.job_id}
+
+        def resident() -> int:
+            tenants = ask(self.leased.admin_socket, {"op": "status"})["tenants"]
+            found = [t["resident_bytes"] for t in tenants if t.items() >= of.items()]
+            return sum(sum(sizes.values()) for sizes in found)
+
+        wait_until(f"job {job.job_id} to have memory", lambda: resident() >= mib * MIB)
+        (pid,) = self.pids(job)
+        return pid
+
+    def all_is_free(self) -> None:
+        """No process is left on a device, no memory, no tenant; the node takes jobs."""
+        wait_until(
+            "empty devices",
+            lambda: all(d["free"] == d["memory"] for d in self.gpu.stats()["devices"]),
+        )
+        wait_until(
+            "no tenant", lambda: not ask(self.leased.admin_socket, {"op": "status"})["tenants"]
+        )
+        done = self.slurm.run("srun", "--gres=shard:1", "true", check=False)
+        assert done.returncode == 0, done.stderr
+        wait_until("the node to be idle", lambda: self.slurm.node_state() == "idle")
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    work = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
+    work.chmod(0o755)
+    with EmulatedGpu(work / "gpu", devices=2) as gpu:
+        slurm = PrivateSlurm(work / "slurm", gpus=2, env=gpu.env, slurm_conf=SLURM_CONF)
+        slurm.plugin_args += [f"admin_socket={work}/run/admin.sock", "tq_min=50ms"]
+        with slurm, Leased(work / "leased", work / "run", slurm.env, CONFIG) as leased:
+            (work / "out").mkdir()
+            yield Site(slurm, leased, gpu, work / "out")
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def test_two_jobs_of_which_one_fits_take_turns(site: Site) -> None:
+    jobs = [site.compute(f"turns{n}", 200, steps=30) for n in (1, 2)]
+    used = [site.used(job) for job in jobs]
+    assert len({uuid for one in used for uuid in one}) == 1
+    figures = [one for by_device in used for one in by_device.values()]
+    assert sum(one["handoffs"] for one in figures) >= 2
+    assert all(one["moved_bytes"] >= 100 * MIB for one in figures), "as sacct tells"
+    site.all_is_free()
+
+
+def test_processes_of_one_step_swap_together(site: Site) -> None:
+    jobs = [site.compute("tasks", 100, steps=30, tasks=2), site.compute("alone", 200, steps=30)]
+    used = [site.used(job) for job in jobs]
+    for (figures,) in (by_device.values() for by_device in used):
+        assert figures["moved_bytes"] >= 100 * MIB
+        assert figures["peak_bytes"] >= 200 * MIB, "of all its processes"
+    site.all_is_free()
+
+
+# One process with memory on two devices, which looks at both at each turn.
+GANG = (
+    PROGRAM
+    + """
+import json, pathlib
+SIZE, SEED = 160 * MIB, int(sys.argv[1])
+sides = []
+for n in (0, 1):
+    context = ok(d.cuDevicePrimaryCtxRetain(n))
+    ok(d.cuCtxSetCurrent(context))
+    module = ok(d.cuModuleLoadData(open(sys.argv[3], "rb").read() + b"\\0"))
+    functions = {name: ok(d.cuModuleGetFunction(module, name.encode())) for name in kernel}
+    sides.append((context, functions, ok(d.cuMemAlloc(SIZE))))
+TURNS = 16
+for turn in range(TURNS):
+    for n, (context, kernel, p) in enumerate(sides):
+        ok(d.cuCtxSetCurrent(context))
+        if turn:
+            check(p, SIZE, SEED + 2 * turn + n - 2)
+        fill(p, SIZE, SEED + 2 * turn + n)
+        ok(spin(40_000_000)); ok(d.cuCtxSynchronize())
+for n, (context, _, p) in enumerate(sides):
+    ok(d.cuCtxSetCurrent(context))
+    check_all(p, SIZE, SEED + 2 * (TURNS - 1) + n)
+pathlib.Path(sys.argv[2]).write_text(json.dumps({"checksum_ok": True}))
+"""
+)
+
+
+def test_both_devices_of_a_gang_move(site: Site) -> None:
+    """Slurm 22.05 gives a job the shards of one GPU only. So each job registers the second one
+    itself, as a step on it would (tests.tenant)."""
+    program = site.work / "gang.py"
+    program.write_text(GANG)
+    jobs = []
+    for n in (1, 2):
+        result = site.work / f"gang{n}.0"
+        words = f"--admin {site.leased.admin_socket} --gpus 0,1 -- {sys.executable} {program}"
+        script = "export CUDA_VISIBLE_DEVICES=0,1\n"
+        script += f"exec {sys.executable} -m tests.tenant --job $SLURM_JOB_ID {words}"
+        script += f" {n * 1000} {result} {KERNELS}"
+        job, log = site.sbatch(f"gang{n}", script, "--mem=1G", SWAP)
+        jobs.append(Job(job, log, [result]))
+    for used in [site.used(job) for job in jobs]:
+        assert len(used) == 2
+        assert all(figures["moved_bytes"] >= 100 * MIB for figures in used.values())
+    site.all_is_free()
+
+
+def stop_in_mid_swap(site: Site, pid: int) -> None:
+    """Stop a process while its job's memory and another's change places."""
+    for _ in range(50):
+        before = site.bytes_out()
+        wait_until("a swap", functools.partial(site.has_moved, before), step=0.001)
+        os.kill(pid, signal.SIGSTOP)
+        if site.bytes_out() - before < 100 * MIB:
+            return
+        os.kill(pid, signal.SIGCONT)  # we were late: most of it had moved already
+    raise AssertionError("no swap was caught in the middle")
+
+
+def test_a_job_that_is_killed_in_mid_swap_leaves_the_device_to_the_other(site: Site) -> None:
+    killed, other = (site.compute(f"kill{n}", 200, steps=80) for n in (1, 2))
+    wait_until("both processes", lambda: all(site.pids(job) for job in (killed, other)))
+    (pid,) = site.pids(killed)
+    stop_in_mid_swap(site, pid)
+    assert site.pids(killed) == [pid]
+    site.slurm.run("scancel", "--signal=KILL", str(killed.job_id))
+    assert site.slurm.wait(killed.job_id) in {"CANCELLED", "FAILED"}
+    site.used(other)
+    site.all_is_free()
+
+
+# -- host memory ------------------------------------------------------------------
+
+
+TOO_LITTLE = {
+    "--mem": (["--mem=100M"], "0.1"),
+    "--mem-per-cpu": (["--mem-per-cpu=50M", "-c2"], "0.1"),
+    "--mem-per-cpu of several tasks": (["--mem-per-cpu=50M", "-n4"], "0.2"),
+    "DefMemPerNode": ([], "0.1"),
+}
+
+
+@pytest.mark.parametrize("case", TOO_LITTLE)
+def test_a_job_with_too_little_memory_is_refused_on_the_node(site: Site, case: str) -> None:
+    arguments, has = TOO_LITTLE[case]
+    done = site.slurm.run("srun", "--gres=shard:1", SWAP, *arguments, "true", check=False)
+    assert done.returncode != 0
+    assert REFUSED.format(has) in done.stderr
+    job, log = site.sbatch("little", "true", SWAP, *arguments)
+    assert site.slurm.wait(job) == "FAILED"
+    assert log.read_text().count(REFUSED.format(has)) == 1
+    site.all_is_free()
+
+
+ENOUGH_OF_IT = {
+    "--mem": [ENOUGH],
+    "--mem-per-cpu": ["--mem-per-cpu=200M", "-c2"],
+    "all of the node": ["--mem=0"],
+    "less of the GPU": ["--mem=100M", "--gpu-share=memory:swap,mem:64MiB"],
+}
+
+
+@pytest.mark.parametrize("case", ENOUGH_OF_IT)
+def test_a_job_with_enough_memory_may_swap(site: Site, case: str) -> None:
+    done = site.slurm.run("srun", "--gres=shard:1", SWAP, *ENOUGH_OF_IT[case], "true", check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_step_with_too_little_memory_is_refused_and_its_job_goes_on(site: Site) -> None:
+    """Slurm limits a step to its own --mem, within its job's."""
+    steps = "srun --mem=60M echo small\nsrun --mem=0 echo all of it\nsrun echo the same"
+    job, log = site.sbatch("steps", steps, SWAP, ENOUGH)
+    assert site.slurm.wait(job) == "COMPLETED"
+    said = log.read_text()
+    assert REFUSED.format("0.1") in said
+    assert [said.count(word) for word in ("small\n", "all of it\n", "the same\n")] == [0, 1, 1]
+    site.all_is_free()
+
+
+def test_a_step_that_brings_more_gpus_needs_more_memory(site: Site) -> None:
+    words = f"--admin {site.leased.admin_socket} --gpus 0,1 -- echo both"
+    script = f"exec {sys.executable} -m tests.tenant --job $SLURM_JOB_ID {words}"
+    before = site.leased.config.read_text()
+    site.leased.config.write_text(before + 'swap_host = "300MiB"\n')
+    ask(site.leased.admin_socket, {"op": "reload"})
+    try:
+        job, log = site.sbatch("wider", script, SWAP, ENOUGH)
+        assert site.slurm.wait(job) == "FAILED"
+        assert "of the 0.3 GiB of this node for that 0.0 GiB are other jobs'" in log.read_text()
+    finally:
+        site.leased.config.write_text(before)
+        ask(site.leased.admin_socket, {"op": "reload"})
+    site.all_is_free()
+
+
+@contextlib.contextmanager
+def limited_address_space(pid: int, mib: int) -> Iterator[None]:
+    """For a while a running process may map only so much more."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+    before = resource.prlimit(pid, resource.RLIMIT_AS)
+    most = pages * os.sysconf("SC_PAGE_SIZE") + mib * MIB
+    resource.prlimit(pid, resource.RLIMIT_AS, (most, before[1]))
+    yield
+    resource.prlimit(pid, resource.RLIMIT_AS, before)
+
+
+def test_memory_for_which_the_host_has_no_room_stays_and_others_use_the_rest(site: Site) -> None:
+    limited = site.compute("limited", 150, steps=80)
+    with limited_address_space(site.on_it(limited, 150), 40):
+        other = site.compute("other", 110, steps=30)
+        used = [site.used(other)]
+        assert not limited.results[0].exists(), "it did not end before"
+    used.append(site.used(limited))
+    figures = [one for by_device in used for one in by_device.values()]
+    assert sum(one["handoffs"] for one in figures) >= 2
+    assert "there is no host memory for a copy: memory stays on device 0" in limited.log.read_text()
+    site.all_is_free()
+
+
+@contextlib.contextmanager
+def memory_cgroup(mib: int) -> Iterator[Path]:
+    """A memory cgroup with so much room. Skips where this machine lends none."""
+    v1, v2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    base, limit = (v1, "memory.limit_in_bytes") if v1.is_dir() else (v2, "memory.max")
+    group = base / f"gpul-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as fault:
+        pytest.skip(f"no cgroup can be made here: {fault}")
+    try:
+        if not (group / limit).exists():
+            pytest.skip("the memory controller is not delegated here")
+        (group / limit).write_text(str(mib * MIB))
+        yield group
+    finally:
+        wait_until("an empty cgroup", lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
+
+
+def test_the_kernel_ends_a_job_whose_cgroup_is_too_small_and_nobody_else(site: Site) -> None:
+    """Who has no limit by Slurm, but one by the kernel, dies of its copies as of any memory."""
+    with memory_cgroup(60) as group:
+        small = site.compute("small", 200, steps=400)
+        pid = site.on_it(small, 200)
+        (group / "cgroup.procs").write_text(str(pid))
+        other = site.compute("roomy", 200, steps=30)
+        assert site.slurm.wait(small.job_id, timeout=JOB_S) in {"FAILED", "OUT_OF_MEMORY"}
+        site.used(other)
+    site.all_is_free()
