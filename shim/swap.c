@@ -59,20 +59,25 @@ static bool driver_can(CUdevice device, size_t *unit)
 /* A segment is at most a sixteenth of what the job may have. */
 static void set_up(CUdevice device, uint64_t limit)
 {
-	struct swap_device d = {.asked = true};
+	struct swap_device *d = &swap_devices[device];
+	size_t unit = 0, piece = 0;
+	bool usable = driver_can(device, &unit);
 
-	if (driver_can(device, &d.unit)) {
-		d.usable = true;
-		d.piece = SWAP_PIECE < limit / 16 ? SWAP_PIECE : limit / 16;
-		d.piece = d.piece < d.unit ? d.unit : d.piece / d.unit * d.unit;
-		arena_shape(d.piece);
-		debug("device %d: memory is swapped in pieces of %zu KiB", device, d.piece >> 10);
+	if (usable) {
+		piece = SWAP_PIECE < limit / 16 ? SWAP_PIECE : limit / 16;
+		piece = piece < unit ? unit : piece / unit * unit;
+		arena_shape(piece);
+		debug("device %d: memory is swapped in pieces of %zu KiB", device, piece >> 10);
 	} else {
 		complain("the driver cannot swap memory of device %d: it is managed", device);
 	}
 	pthread_mutex_lock(&swap_lock);
-	if (!swap_devices[device].asked)
-		swap_devices[device] = d;
+	if (!d->asked) { /* its peers may be known already */
+		d->usable = usable;
+		d->unit = unit;
+		d->piece = piece;
+		d->asked = true;
+	}
 	pthread_mutex_unlock(&swap_lock);
 }
 

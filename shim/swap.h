@@ -48,7 +48,9 @@ struct block {
 };
 
 struct swap_device {
-	bool asked, usable;
+	/* Set after the next three, which stay as they are then; read without the lock. */
+	atomic_bool asked;
+	bool usable;
 	size_t unit;    /* of physical memory and its addresses */
 	size_t piece;   /* the largest segment */
 	uint64_t peers; /* devices that may reach its memory, a bit each */
@@ -98,21 +100,26 @@ struct move {
 
 struct mover {
 	CUdevice device;
-	CUcontext context; /* of the stream and the events */
+	_Atomic(CUcontext) context; /* of the stream and the events */
 	CUstream stream;
 	struct move ring[SWAP_DEPTH];
 	unsigned int first, n;
 	uint64_t in_flight; /* bytes */
-	uint64_t left;      /* bytes to evict */
-	bool busy;          /* after the last step; of the client thread alone */
+	/* Of the client thread alone: */
+	uint64_t left; /* bytes to evict */
+	bool busy;     /* after the last step */
 };
 
+enum swap_mode { REST, RESTORE, EVICT };
+
+/* The client thread's; a thread whose context ends reads it, and counts what arrives. */
 struct swap_now {
-	enum { REST, RESTORE, EVICT } mode;
-	bool gave_up; /* what is away cannot be brought back */
+	_Atomic(enum swap_mode) mode;
+	atomic_bool gave_up; /* what is away cannot be brought back */
 	int64_t pause_ns;
 	struct {
-		uint64_t out, copied_out, in, copied_in; /* bytes, since the mode was chosen */
+		/* Bytes, since the mode was chosen. */
+		_Atomic uint64_t out, copied_out, in, copied_in;
 	} moved;
 };
 

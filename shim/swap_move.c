@@ -351,6 +351,20 @@ void mover_step(CUcontext context, void *argument)
 	m->busy = m->n || (swap_now.mode == EVICT && m->left);
 }
 
+/* They go with the context; what is left to do stays. */
+static void end_stream(struct mover *m)
+{
+	REAL(cuStreamSynchronize)(m->stream);
+	settle(m);
+	for (int i = 0; i < SWAP_DEPTH; i++) {
+		if (m->ring[i].event)
+			REAL(cuEventDestroy_v2)(m->ring[i].event);
+		m->ring[i].event = NULL;
+	}
+	REAL(cuStreamDestroy_v2)(m->stream);
+	m->context = NULL;
+}
+
 /* A context ends, in a thread of the program; its lock is held. */
 void swap_context_ends(CUcontext context)
 {
@@ -360,19 +374,9 @@ void swap_context_ends(CUcontext context)
 	if (!swap_used() || !context || REAL(cuCtxPushCurrent_v2)(context))
 		return;
 	mode_before = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-	for (int d = 0; d < MAX_DEVICES; d++) {
-		struct mover *m = &movers[d];
-
-		if (m->context != context)
-			continue;
-		REAL(cuStreamSynchronize)(m->stream);
-		settle(m);
-		for (int i = 0; i < SWAP_DEPTH; i++)
-			if (m->ring[i].event)
-				REAL(cuEventDestroy_v2)(m->ring[i].event);
-		REAL(cuStreamDestroy_v2)(m->stream);
-		*m = (struct mover){.left = m->left, .busy = m->busy};
-	}
+	for (int d = 0; d < MAX_DEVICES; d++)
+		if (movers[d].context == context)
+			end_stream(&movers[d]);
 	arena_context_ends(context);
 	captures_mode(mode_before);
 	REAL(cuCtxPopCurrent_v2)(&old);

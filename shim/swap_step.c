@@ -48,6 +48,12 @@ static void report(void)
 		      (unsigned long long)swap_now.moved.copied_in >> 10);
 }
 
+static void nothing_moved(void)
+{
+	swap_now.moved.out = swap_now.moved.copied_out = 0;
+	swap_now.moved.in = swap_now.moved.copied_in = 0;
+}
+
 bool swap_step(void)
 {
 	bool busy = false;
@@ -89,7 +95,7 @@ void swap_restore(void)
 {
 	swap_now.mode = RESTORE;
 	swap_now.gave_up = false;
-	swap_now.moved = (__typeof__(swap_now.moved)){0};
+	nothing_moved();
 	swap_now.pause_ns = SWAP_PAUSE_NS;
 	pthread_mutex_lock(&swap_lock);
 	for (int d = 0; d < MAX_DEVICES; d++) {
@@ -140,7 +146,7 @@ void swap_evict(const struct gl_memory *amounts)
 	if (!swap_used())
 		return;
 	if (!more)
-		swap_now.moved = (__typeof__(swap_now.moved)){0};
+		nothing_moved();
 	swap_now.mode = EVICT;
 	for (uint32_t i = 0; i < amounts->n_devices && i < GL_MAX_DEVICES; i++) {
 		CUdevice device = device_of(amounts->devices[i].uuid);
