@@ -1,5 +1,7 @@
 """Run the emulated driver's tests on a real NVIDIA GPU, to see that the emulation is faithful.
 
+Those of peers run where the first two GPUs are peers.
+
 `python -m tests.emugpu.check_real` on a machine with a GPU, cuda-bindings and pytest; no
 daemon, no root. The programs take at most some MiB of the card. Prints a line a test.
 """
@@ -11,7 +13,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.emugpu import test_capture, test_driver
+from tests.emugpu import test_capture, test_driver, test_peer
+from tests.emugpu.programs import run
 
 
 class RealGpu:
@@ -26,6 +29,8 @@ EMULATED_ONLY = {
     # Never on a card: more managed memory than it has free can hang it for everyone.
     "test_out_of_memory_is_honest_and_not_sticky": "fills the device",
     "test_a_handle_that_is_gone_is_refused": "a real driver may crash on one",
+    "test_what_crosses_which_link": "asks the emulated devices",
+    "test_devices_that_are_no_peers": "these are peers",
 }
 
 
@@ -47,9 +52,23 @@ def check(name: str, test: Callable[..., None], **case: Any) -> bool:
     return True
 
 
+def has_peers() -> bool:
+    code = """
+ok(d.cuInit(0))
+say(ok(d.cuDeviceGetCount()) > 1 and ok(d.cuDeviceCanAccessPeer(0, 1)))
+"""
+    gpu: Any = RealGpu()
+    return run(gpu, code).strip() == "1"
+
+
 def main() -> int:
     good = True
-    for module in (test_capture, test_driver):
+    modules = [test_capture, test_driver]
+    if has_peers():
+        modules.append(test_peer)
+    else:
+        print("skip", test_peer.__name__, "there are no two GPUs that are peers", sep="  ")
+    for module in modules:
         for name, test in vars(module).items():
             if not name.startswith("test_") or not callable(test):
                 continue

@@ -129,7 +129,7 @@ static CUresult copy_operation(const CUDA_MEMCPY3D_BATCH_OP *o, CUstream stream)
 	return emu_copy_box(
 	    &to_side, &from_side,
 	    (struct emu_extent){o->extent.width * element, o->extent.height, o->extent.depth},
-	    stream);
+	    EMU_BY_COPY, stream);
 }
 
 static CUresult copy3d_batch(size_t n, const CUDA_MEMCPY3D_BATCH_OP *list, size_t *failed,

@@ -144,6 +144,11 @@ void emu_capture_drop(struct emu_capture *capture); /* its stream has ended; emu
 
 /* cuda_copy.c: whatever is on each side; rows may be empty. */
 CUresult emu_copy(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream);
+CUresult emu_copy_by(enum emu_reach how, CUdeviceptr to, CUdeviceptr from, size_t size,
+                     CUstream stream);
+/* May work of a context use all of it so? */
+CUresult emu_check(const struct emu_ctx *ctx, CUdeviceptr pointer, size_t size, unsigned access,
+                   enum emu_reach how);
 CUresult emu_set(CUdeviceptr to, uint64_t value, uint64_t width, size_t n, CUstream stream);
 CUresult emu_wait(CUstream stream); /* as synchronous copies do */
 
@@ -160,8 +165,8 @@ struct emu_extent {
 
 /* cuda_copy3d.c */
 CUresult emu_copy_box(const struct emu_side *to, const struct emu_side *from,
-                      struct emu_extent extent, CUstream stream);
-CUresult emu_copy3d(const CUDA_MEMCPY3D *c, CUstream stream);
+                      struct emu_extent extent, enum emu_reach how, CUstream stream);
+CUresult emu_copy3d(const CUDA_MEMCPY3D *c, enum emu_reach how, CUstream stream);
 
 /* cuda_array.c: a box of an array, if it lies within; x in bytes. */
 CUresult emu_array_side(CUarray array, size_t x, size_t y, size_t z, struct emu_extent extent,

@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static CUresult check_range(CUdeviceptr pointer, size_t size, unsigned access)
+CUresult emu_check(const struct emu_ctx *ctx, CUdeviceptr pointer, size_t size, unsigned access,
+                   enum emu_reach how)
 {
-	struct emu_request q = {.op = EMU_CHECK, .arg = {pointer, size, access}};
+	struct emu_request q = {.op = EMU_CHECK, .arg = {pointer, size, access, ctx->id, how}};
 
 	return emu_call(&q, NULL, NULL);
 }
@@ -25,7 +26,7 @@ static CUresult to_device(CUdeviceptr to, const void *from, size_t size, CUstrea
 	TRY(emu_target(stream, &t));
 	if (!size)
 		return CUDA_SUCCESS;
-	TRY(check_range(to, size, EMU_WRITABLE));
+	TRY(emu_check(t.ctx, to, size, EMU_WRITABLE, EMU_BY_COPY));
 	if (!pinned && !(t.stream && t.stream->capture)) {
 		q.op = EMU_WRITE;
 		q.payload = size;
@@ -60,30 +61,38 @@ static CUresult to_host(void *to, CUdeviceptr from, size_t size, CUstream stream
 	TRY(emu_target(stream, &t));
 	if (!size)
 		return CUDA_SUCCESS;
-	TRY(check_range(from, size, EMU_READABLE));
+	TRY(emu_check(t.ctx, from, size, EMU_READABLE, EMU_BY_COPY));
 	if (!pinned && !(t.stream && t.stream->capture))
 		return read_now(&t, to, &q);
 	TRY(emu_start_delivery());
 	return emu_submit(stream, &q, NULL);
 }
 
-static CUresult on_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
+static CUresult copy_by(enum emu_reach how, CUdeviceptr to, CUdeviceptr from, size_t size,
+                        CUstream stream)
 {
-	struct emu_request q = {.op = EMU_COPY, .arg = {0, to, from, size}};
+	struct emu_request q = {.op = EMU_COPY, .arg = {0, to, from, size, how}};
+	struct target t;
 
-	TRY(emu_ready());
+	TRY(emu_target(stream, &t));
 	if (!size)
 		return CUDA_SUCCESS;
-	TRY(check_range(to, size, EMU_WRITABLE));
-	TRY(check_range(from, size, EMU_READABLE));
+	TRY(emu_check(t.ctx, to, size, EMU_WRITABLE, how));
+	TRY(emu_check(t.ctx, from, size, EMU_READABLE, how));
 	return emu_submit(stream, &q, NULL);
 }
 
+static CUresult on_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
+{
+	return copy_by(EMU_BY_COPY, to, from, size, stream);
+}
+
 /* Whatever is on each side: unified addresses tell. */
-CUresult emu_copy(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
+CUresult emu_copy_by(enum emu_reach how, CUdeviceptr to, CUdeviceptr from, size_t size,
+                     CUstream stream)
 {
 	if (emu_is_device(to) && emu_is_device(from))
-		return on_device(to, from, size, stream);
+		return copy_by(how, to, from, size, stream);
 	if (emu_is_device(to))
 		return to_device(to, (const void *)(uintptr_t)from, size, stream);
 	if (emu_is_device(from))
@@ -92,18 +101,24 @@ CUresult emu_copy(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream
 	return CUDA_SUCCESS;
 }
 
+CUresult emu_copy(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
+{
+	return emu_copy_by(EMU_BY_COPY, to, from, size, stream);
+}
+
 CUresult emu_set(CUdeviceptr to, uint64_t value, uint64_t width, size_t n, CUstream stream)
 {
 	struct emu_request q = {.op = EMU_SET, .arg = {0, to, value, width, n}};
+	struct target t;
 
-	TRY(emu_ready());
+	TRY(emu_target(stream, &t));
 	if (to % width)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!n)
 		return CUDA_SUCCESS;
 	if (n > SIZE_MAX / width)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(check_range(to, n * width, EMU_WRITABLE));
+	TRY(emu_check(t.ctx, to, n * width, EMU_WRITABLE, EMU_BY_KERNEL));
 	return emu_submit(stream, &q, NULL);
 }
 

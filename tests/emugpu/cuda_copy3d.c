@@ -13,15 +13,15 @@ static struct emu_extent merge(const struct emu_side *to, const struct emu_side 
 }
 
 CUresult emu_copy_box(const struct emu_side *to, const struct emu_side *from,
-                      struct emu_extent extent, CUstream stream)
+                      struct emu_extent extent, enum emu_reach how, CUstream stream)
 {
 	struct emu_extent e = merge(to, from, extent);
 
 	for (size_t z = 0; z < e.depth; z++)
 		for (size_t y = 0; y < e.height; y++)
-			TRY(emu_copy(to->first + z * to->layer + y * to->pitch,
-			             from->first + z * from->layer + y * from->pitch, e.width,
-			             stream));
+			TRY(emu_copy_by(how, to->first + z * to->layer + y * to->pitch,
+			                from->first + z * from->layer + y * from->pitch, e.width,
+			                stream));
 	return CUDA_SUCCESS;
 }
 
@@ -53,7 +53,7 @@ static CUresult side_of(const struct description *d, struct emu_extent e, struct
 }
 
 static CUresult copy(const struct description *to, const struct description *from,
-                     struct emu_extent extent, CUstream stream)
+                     struct emu_extent extent, enum emu_reach how, CUstream stream)
 {
 	struct emu_side to_side, from_side;
 
@@ -62,7 +62,7 @@ static CUresult copy(const struct description *to, const struct description *fro
 		return CUDA_SUCCESS;
 	TRY(side_of(to, extent, &to_side));
 	TRY(side_of(from, extent, &from_side));
-	return emu_copy_box(&to_side, &from_side, extent, stream);
+	return emu_copy_box(&to_side, &from_side, extent, how, stream);
 }
 
 #define SIDE(c, which, z, height)                                                                  \
@@ -80,17 +80,24 @@ static CUresult copy2d(const CUDA_MEMCPY2D *c, CUstream stream)
 {
 	struct description to = SIDE(c, dst, 0, 0), from = SIDE(c, src, 0, 0);
 
-	return copy(&to, &from, (struct emu_extent){c->WidthInBytes, c->Height, 1}, stream);
+	return copy(&to, &from, (struct emu_extent){c->WidthInBytes, c->Height, 1}, EMU_BY_COPY,
+	            stream);
 }
 
-CUresult emu_copy3d(const CUDA_MEMCPY3D *c, CUstream stream)
+CUresult emu_copy3d(const CUDA_MEMCPY3D *c, enum emu_reach how, CUstream stream)
 {
 	struct description to = SIDE(c, dst, c->dstZ, c->dstHeight),
 	                   from = SIDE(c, src, c->srcZ, c->srcHeight);
 
 	if (c->srcLOD || c->dstLOD)
 		return CUDA_ERROR_INVALID_VALUE; /* there are no mipmapped arrays */
-	return copy(&to, &from, (struct emu_extent){c->WidthInBytes, c->Height, c->Depth}, stream);
+	return copy(&to, &from, (struct emu_extent){c->WidthInBytes, c->Height, c->Depth}, how,
+	            stream);
+}
+
+static CUresult copy3d(const CUDA_MEMCPY3D *c, CUstream stream)
+{
+	return emu_copy3d(c, EMU_BY_COPY, stream);
 }
 
 /* A copy that waits, in its form of the legacy default stream and in the thread's own. */
@@ -118,9 +125,9 @@ CUresult emu_copy3d(const CUDA_MEMCPY3D *c, CUstream stream)
 
 WAITING(cuMemcpy2D_v2, cuMemcpy2D_v2_ptds, CUDA_MEMCPY2D, copy2d)
 WAITING(cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds, CUDA_MEMCPY2D, copy2d)
-WAITING(cuMemcpy3D_v2, cuMemcpy3D_v2_ptds, CUDA_MEMCPY3D, emu_copy3d)
+WAITING(cuMemcpy3D_v2, cuMemcpy3D_v2_ptds, CUDA_MEMCPY3D, copy3d)
 ASYNC(cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz, CUDA_MEMCPY2D, copy2d)
-ASYNC(cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz, CUDA_MEMCPY3D, emu_copy3d)
+ASYNC(cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz, CUDA_MEMCPY3D, copy3d)
 
 static CUresult set(CUdeviceptr to, size_t pitch, uint64_t value, size_t bytes, size_t width,
                     size_t height, CUstream stream)

@@ -94,14 +94,6 @@ EXPORT CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice devic
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
-{
-	TRY(check(device));
-	TRY(check(peer));
-	*can = 0;
-	return CUDA_SUCCESS;
-}
-
 EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
 	const struct emu_device_info *info =

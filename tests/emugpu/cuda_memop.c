@@ -4,13 +4,14 @@
 #define BATCH_LIMIT 256
 
 /* An operation on one word, checked but not yet submitted. */
-static CUresult prepare(enum emu_op op, CUdeviceptr address, uint64_t value, uint64_t width,
-                        unsigned flags, struct emu_request *out)
+static CUresult prepare(CUstream stream, enum emu_op op, CUdeviceptr address, uint64_t value,
+                        uint64_t width, unsigned flags, struct emu_request *out)
 {
 	struct emu_request range = {.op = EMU_RANGE, .arg = {address}};
 	struct emu_reply r;
+	struct target t;
 
-	TRY(emu_ready());
+	TRY(emu_target(stream, &t));
 	*out = (struct emu_request){.op = op, .arg = {0, address, value, width, flags}};
 	if (address % width)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -23,7 +24,10 @@ static CUresult prepare(enum emu_op op, CUdeviceptr address, uint64_t value, uin
 	if (emu_is_pinned((void *)(uintptr_t)address, width))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	TRY(emu_call(&range, &r, NULL));
-	return r.r[2] == EMU_MANAGED ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	if (r.r[2] == EMU_MANAGED)
+		return CUDA_ERROR_INVALID_VALUE;
+	return emu_check(t.ctx, address, width, op == EMU_WAIT_VALUE ? EMU_READABLE : EMU_WRITABLE,
+	                 EMU_BY_KERNEL);
 }
 
 static CUresult one(enum emu_op op, CUstream stream, CUdeviceptr address, uint64_t value,
@@ -31,27 +35,28 @@ static CUresult one(enum emu_op op, CUstream stream, CUdeviceptr address, uint64
 {
 	struct emu_request q;
 
-	TRY(prepare(op, address, value, width, flags, &q));
+	TRY(prepare(stream, op, address, value, width, flags, &q));
 	return emu_submit(stream, &q, NULL);
 }
 
 /* q->op is 0 where there is nothing to submit. */
-static CUresult prepare_param(const CUstreamBatchMemOpParams *p, struct emu_request *q)
+static CUresult prepare_param(CUstream stream, const CUstreamBatchMemOpParams *p,
+                              struct emu_request *q)
 {
 	*q = (struct emu_request){0};
 	switch (p->operation) {
 	case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-		return prepare(EMU_WAIT_VALUE, p->waitValue.address, p->waitValue.value, 4,
+		return prepare(stream, EMU_WAIT_VALUE, p->waitValue.address, p->waitValue.value, 4,
 		               p->waitValue.flags, q);
 	case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-		return prepare(EMU_WAIT_VALUE, p->waitValue.address, p->waitValue.value64, 8,
-		               p->waitValue.flags, q);
+		return prepare(stream, EMU_WAIT_VALUE, p->waitValue.address, p->waitValue.value64,
+		               8, p->waitValue.flags, q);
 	case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-		return prepare(EMU_WRITE_VALUE, p->writeValue.address, p->writeValue.value, 4,
-		               p->writeValue.flags, q);
+		return prepare(stream, EMU_WRITE_VALUE, p->writeValue.address, p->writeValue.value,
+		               4, p->writeValue.flags, q);
 	case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-		return prepare(EMU_WRITE_VALUE, p->writeValue.address, p->writeValue.value64, 8,
-		               p->writeValue.flags, q);
+		return prepare(stream, EMU_WRITE_VALUE, p->writeValue.address,
+		               p->writeValue.value64, 8, p->writeValue.flags, q);
 	case CU_STREAM_MEM_OP_BARRIER:
 		return CUDA_SUCCESS; /* all is in order as it is */
 	case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
@@ -74,7 +79,7 @@ static CUresult batch(CUstream stream, unsigned n, const CUstreamBatchMemOpParam
 	if (flags || !params || n > BATCH_LIMIT)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (unsigned i = 0; i < n; i++)
-		TRY(prepare_param(&params[i], &q[i]));
+		TRY(prepare_param(stream, &params[i], &q[i]));
 	for (unsigned i = 0; i < n; i++)
 		if (q[i].op)
 			TRY(emu_submit(stream, &q[i], NULL));

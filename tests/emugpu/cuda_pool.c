@@ -276,9 +276,10 @@ EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
 	return emu_call(&q, NULL, NULL);
 }
 
-/* A pool's own device always reaches it; no other one does. */
+/* A pool's own device always reaches it, its peers when they are told so; none may only read. */
 EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *map, size_t count)
 {
+	struct emu_request q = {.op = EMU_POOL_OPEN};
 	struct emu_pool *pool;
 
 	TRY(find(handle, &pool));
@@ -286,12 +287,20 @@ EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *m
 		if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 			return CUDA_ERROR_INVALID_VALUE;
 		TRY(check(map[i].location.id));
+		if (map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ)
+			return CUDA_ERROR_NOT_SUPPORTED;
 		if (map[i].location.id != pool->device &&
-		    map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+		    map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && !emu_info[pool->device].peers)
 			return CUDA_ERROR_INVALID_DEVICE;
 		if (map[i].location.id == pool->device &&
 		    map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
 			return CUDA_ERROR_INVALID_VALUE;
+	}
+	for (size_t i = 0; i < count; i++) {
+		q.arg[0] = pool->id;
+		q.arg[1] = (uint64_t)map[i].location.id;
+		q.arg[2] = map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+		TRY(emu_call(&q, NULL, NULL));
 	}
 	return CUDA_SUCCESS;
 }
@@ -299,12 +308,17 @@ EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *m
 EXPORT CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool handle,
                                    CUmemLocation *location)
 {
+	struct emu_request q = {.op = EMU_POOL_IS_OPEN};
+	struct emu_reply r;
 	struct emu_pool *pool;
 
 	TRY(find(handle, &pool));
 	if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return CUDA_ERROR_INVALID_VALUE;
-	*flags = location->id == pool->device ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-	                                      : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	q.arg[0] = pool->id;
+	q.arg[1] = (uint64_t)location->id;
+	TRY(emu_call(&q, &r, NULL));
+	*flags = location->id == pool->device || r.r[0] ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+	                                                : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	return CUDA_SUCCESS;
 }

@@ -140,21 +140,25 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr base, size_t size, const CUmemAccessD
                                size_t count)
 {
 	struct emu_request q = {.op = EMU_VMM_PROTECT, .arg = {base, size}};
+	uint64_t access;
 
 	TRY(emu_ready());
 	if (!desc || !count)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < count; i++) {
+		int device = desc[i].location.id;
+
 		if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 			return CUDA_ERROR_NOT_SUPPORTED;
-		if (desc[i].location.id < 0 || desc[i].location.id >= emu_devices)
-			return CUDA_ERROR_INVALID_DEVICE;
-		if (!bits(desc[i].flags, &q.arg[3]))
+		if (device < 0 || device >= emu_devices || !bits(desc[i].flags, &access))
 			return CUDA_ERROR_INVALID_VALUE;
-		q.arg[2] = (uint64_t)desc[i].location.id;
-		TRY(emu_call(&q, NULL, NULL));
+		/* Of two words on one device the later holds; devices that are not named
+		 * keep what they have. */
+		q.arg[2] |= UINT64_C(1) << device;
+		q.arg[3] &= ~(UINT64_C(3) << 2 * device);
+		q.arg[3] |= access << 2 * device;
 	}
-	return CUDA_SUCCESS;
+	return emu_call(&q, NULL, NULL);
 }
 
 EXPORT CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
@@ -166,6 +170,8 @@ EXPORT CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *l
 	TRY(emu_ready());
 	if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (location->id < 0 || location->id >= emu_devices)
+		return CUDA_ERROR_INVALID_DEVICE;
 	q.arg[1] = (uint64_t)location->id;
 	TRY(emu_call(&q, &r, NULL));
 	/* CUDA's numbers for none, read, and read and write are these bits. */

@@ -18,6 +18,7 @@ struct model {
 	char name[64];
 	uint64_t memory, block, context_bytes;
 	uint64_t link, fault, pageable, bandwidth; /* bytes/s */
+	uint64_t peer;                             /* the same between devices; 0: no peers */
 	double duplex;                             /* share of `link` each way when both are busy */
 	uint64_t slice_ns;
 	uint64_t switch_ns; /* lost when another context's kernels go on */
@@ -69,7 +70,8 @@ struct pool {
 	struct device *device;
 	uint64_t id, most;
 	uint64_t value[EMU_POOL_VALUES];
-	bool destroyed; /* it ends with its last allocation */
+	bool open_to[EMU_MAX_DEVICES]; /* other devices that reach what is allocated from it */
+	bool destroyed;                /* it ends with its last allocation */
 };
 
 /* Addresses that a process may map physical memory at. */
@@ -84,10 +86,10 @@ enum access { ACCESS_NONE = 0, ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_BOTH = 
 struct mapping {
 	struct mapping *next;
 	struct alloc *alloc;
-	uint64_t base, size, offset; /* offset: where in the memory it starts */
-	unsigned access;             /* bits of enum access, for the device of the memory */
-	struct context *context;     /* of another process' memory: what it ends with */
-	uint32_t opened;             /* so often */
+	uint64_t base, size, offset;     /* offset: where in the memory it starts */
+	uint8_t access[EMU_MAX_DEVICES]; /* bits of enum access: what each device may do */
+	struct context *context;         /* of another process' memory: what it ends with */
+	uint32_t opened;                 /* so often */
 };
 
 /* What is behind a pointer. */
@@ -97,7 +99,12 @@ struct range {
 	uint64_t base, size;     /* of the allocation or the mapping */
 	uint64_t offset;         /* of the pointer in the memory */
 	uint64_t bytes;          /* from the pointer to the end of the range */
-	unsigned access;
+};
+
+/* The device of a context reaches what another device's context has allocated. */
+struct peering {
+	struct peering *next;
+	struct context *from, *to;
 };
 
 struct op {
@@ -180,6 +187,7 @@ struct process {
 	uint64_t graph_memory[EMU_MAX_DEVICES][EMU_GRAPH_VALUES];
 	struct reservation *reservations;
 	struct mapping *mappings;
+	struct peering *peerings;
 	struct account *account;
 	uint32_t visible[EMU_MAX_DEVICES], n_visible; /* devices as the process counts them */
 	bool dead;
@@ -202,6 +210,7 @@ struct device {
 	bool oom_once;
 	uint64_t in_until, out_until; /* each direction of the link is busy until then */
 	uint64_t busy_ns, in_bytes, out_bytes;
+	uint64_t peer_bytes; /* of other devices, that it has reached or copied directly */
 	struct engine {
 		struct device *device;
 		enum engine_kind kind;
@@ -266,8 +275,10 @@ enum emu_status vmm_map(struct process *process, uint64_t base, uint64_t size, s
                         uint64_t offset);
 /* EMU_NOT_READY: a kernel is at work on it; ask again. */
 enum emu_status vmm_unmap(struct process *process, uint64_t base, uint64_t size);
+/* change: a byte for each device, KEEP_ACCESS or bits of enum access. */
+#define KEEP_ACCESS 0xFF
 enum emu_status vmm_protect(struct process *process, uint64_t base, uint64_t size,
-                            const struct device *device, unsigned access);
+                            const uint8_t *change);
 void mapping_remove(struct process *process, struct mapping *mapping);
 void vmm_close(struct process *process);
 
@@ -282,6 +293,17 @@ void graph_drop(struct alloc *alloc);
 void graph_forget(struct alloc *alloc); /* the memory ends */
 void graph_trim(struct process *process, const struct device *device);
 void graphs_close(struct process *process, const struct device *device);
+
+/* engine_peer.c: devices that reach each other's memory; the lock is held. */
+bool peer_enable(struct context *context, struct context *peer); /* false: it was so already */
+bool peer_disable(const struct context *context, const struct context *peer);
+void peer_leave(const struct context *context); /* it ends */
+/* What a device may do with memory by itself, as bits of enum access. */
+unsigned device_access(const struct process *process, const struct device *device,
+                       const struct range *range);
+/* What work of a context may do with it. */
+unsigned context_access(const struct context *context, enum emu_reach how,
+                        const struct range *range);
 
 /* engine_ipc.c: plain memory of another process; the lock is held. */
 struct alloc *ipc_find(uint64_t id);

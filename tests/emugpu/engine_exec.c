@@ -418,6 +418,7 @@ static void describe(struct device *device)
 	info->clock_mhz = 1000;
 	info->memory_clock_mhz = 1000;
 	info->bus_width = 64;
+	info->peers = m->peer > 0;
 }
 
 int device_start(struct device *device, const struct model *model, uint32_t index)

@@ -30,7 +30,6 @@ struct mapping *ipc_open(struct context *context, struct alloc *alloc)
 		                      .alloc = alloc,
 		                      .base = take_addresses(alloc->size, 0),
 		                      .size = alloc->size,
-		                      .access = ACCESS_BOTH,
 		                      .context = context};
 		process->mappings = m;
 		alloc->mappings++;

@@ -290,8 +290,7 @@ static bool fill_range(struct range *out, struct alloc *alloc, struct mapping *m
 	                      .base = base,
 	                      .size = size,
 	                      .offset = pointer - base + (mapping ? mapping->offset : 0),
-	                      .bytes = size - (pointer - base),
-	                      .access = mapping ? mapping->access : ACCESS_BOTH};
+	                      .bytes = size - (pointer - base)};
 	return true;
 }
 

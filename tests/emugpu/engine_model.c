@@ -22,6 +22,7 @@ static int set_key(struct model *m, const char *key, const char *value)
 	    {"pageable_mib_s", &m->pageable, MIB},   {"bandwidth_mib_s", &m->bandwidth, MIB},
 	    {"context_kib", &m->context_bytes, KIB}, {"context_mib", &m->context_bytes, MIB},
 	    {"time_slice_us", &m->slice_ns, 1000},   {"switch_us", &m->switch_ns, 1000},
+	    {"peer_mib_s", &m->peer, MIB},
 	};
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {

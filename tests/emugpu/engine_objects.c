@@ -121,6 +121,7 @@ void context_destroy(struct context *context)
 		orphan(event);
 	}
 	ipc_leave(context);
+	peer_leave(context);
 	while (context->allocs)
 		alloc_free(context->allocs);
 	if (context->primary) {

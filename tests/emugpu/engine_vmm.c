@@ -138,17 +138,28 @@ enum emu_status vmm_unmap(struct process *process, uint64_t base, uint64_t size)
 	return EMU_OK;
 }
 
+/* Devices that are no peers do not reach each other's memory. */
+static bool possible(const struct device *device, const uint8_t *change)
+{
+	for (uint32_t i = 0; i < emulator.n_devices; i++)
+		if (i != device->index && !device->model->peer && change[i] != KEEP_ACCESS &&
+		    change[i])
+			return false;
+	return true;
+}
+
 enum emu_status vmm_protect(struct process *process, uint64_t base, uint64_t size,
-                            const struct device *device, unsigned access)
+                            const uint8_t *change)
 {
 	if (!size || !whole(process, base, size))
 		return EMU_INVALID;
 	for (struct mapping *m = process->mappings; m; m = m->next)
-		if (overlap(m, base, size) && m->alloc->device != device)
-			return EMU_INVALID; /* devices do not reach each other's memory */
+		if (overlap(m, base, size) && !possible(m->alloc->device, change))
+			return EMU_INVALID;
 	for (struct mapping *m = process->mappings; m; m = m->next)
-		if (overlap(m, base, size))
-			m->access = access;
+		for (uint32_t i = 0; i < emulator.n_devices && overlap(m, base, size); i++)
+			if (change[i] != KEEP_ACCESS)
+				m->access[i] = change[i];
 	return EMU_OK;
 }
 

@@ -49,20 +49,48 @@ void op_fail(struct op *op, enum emu_status status)
 	const struct context *context = op->stream->context;
 	const struct context *whole = context->whole ? context->whole : context;
 
+	/* A bad address is the end of all contexts of the process, on whatever device. */
 	for (struct context *c = context->process->contexts; c; c = c->next)
-		if (context_includes(whole, c) && !c->error)
+		if ((status == EMU_BAD_ADDRESS || context_includes(whole, c)) && !c->error)
 			c->error = status;
+}
+
+/* A device at work on memory of another one: over the link between peers, or, with what
+ * is paged, over that of each to the host. */
+static uint64_t away_time(struct device *device, struct device *home, uint64_t bytes)
+{
+	if (device == home)
+		return 0;
+	if (!device->model->peer)
+		return across_time(device, home, bytes);
+	device->peer_bytes += bytes;
+	return duration(bytes, device->model->peer);
 }
 
 /* A pointer's allocation, block and how much of the block lies behind it. */
 struct place {
+	struct range range;
 	struct alloc *alloc;
 	uint32_t index;
 	uint64_t offset, bytes;
 };
 
-/* At most so many bytes from a pointer on, if the operation may use them so. Kernels
- * do not reach memory of other devices. */
+static enum emu_reach reach_of(const struct op *op)
+{
+	switch (op->kind) {
+	case EMU_LAUNCH:
+	case EMU_SET:
+	case EMU_WRITE_VALUE:
+	case EMU_WAIT_VALUE:
+		return EMU_BY_KERNEL;
+	case EMU_COPY:
+		return (enum emu_reach)op->arg[4];
+	default:
+		return EMU_BY_COPY;
+	}
+}
+
+/* At most so many bytes from a pointer on, if the operation may use them so. */
 static bool find(const struct op *op, uint64_t pointer, uint64_t bytes, unsigned access,
                  struct place *out)
 {
@@ -70,12 +98,12 @@ static bool find(const struct op *op, uint64_t pointer, uint64_t bytes, unsigned
 	uint64_t block = context->device->model->block;
 	struct range range;
 
-	if (!range_at(context->process, pointer, &range) || (range.access & access) != access)
-		return false;
-	if (range.alloc->device != context->device && op->kind == EMU_LAUNCH)
+	if (!range_at(context->process, pointer, &range) ||
+	    (context_access(context, reach_of(op), &range) & access) != access)
 		return false;
 	if (range.alloc->kind == EMU_GRAPH && !range.alloc->graph.live)
 		return false;
+	out->range = range;
 	out->alloc = range.alloc;
 	out->index = (uint32_t)(range.offset / block);
 	out->offset = range.offset % block;
@@ -143,6 +171,7 @@ static uint64_t kernel_step(struct op *op, uint64_t total, bool *finished)
 	struct device *device = op->stream->context->device;
 	unsigned access = kernel == EMU_CHECKSUM ? ACCESS_READ : ACCESS_BOTH;
 	uint64_t rounds = kernel == EMU_ADD ? max_u64(op->arg[5], 1) : 1;
+	struct device *home;
 	struct place at;
 	struct frame *frame;
 	uint32_t *words;
@@ -154,7 +183,8 @@ static uint64_t kernel_step(struct op *op, uint64_t total, bool *finished)
 	}
 	if (!touch(op, &at, kernel != EMU_CHECKSUM, &ns))
 		return ns;
-	frame = &device->frames[at.alloc->blocks[at.index].frame];
+	home = at.alloc->device;
+	frame = &home->frames[at.alloc->blocks[at.index].frame];
 	words = (uint32_t *)(block_data(at.alloc, at.index) + at.offset);
 	frame->pins++;
 	pthread_mutex_unlock(&emulator.lock);
@@ -162,7 +192,9 @@ static uint64_t kernel_step(struct op *op, uint64_t total, bool *finished)
 	pthread_mutex_lock(&emulator.lock);
 	if (frame->pins) /* gone when another context of the process freed the block meanwhile */
 		frame->pins--;
-	ns += duration(at.bytes, device->model->bandwidth) * rounds;
+	ns += max_u64(duration(at.bytes, device->model->bandwidth),
+	              away_time(device, home, at.bytes)) *
+	      rounds;
 	op->done += at.bytes;
 	if (op->done >= total) {
 		*finished = true;
@@ -206,6 +238,7 @@ static void set_bytes(uint8_t *to, uint64_t bytes, uint32_t value, uint64_t widt
 
 static uint64_t set_step(struct op *op, bool *finished)
 {
+	struct device *device = op->stream->context->device;
 	uint64_t total = op->arg[3] * op->arg[4], ns = 0;
 	struct place at;
 
@@ -219,7 +252,16 @@ static uint64_t set_step(struct op *op, bool *finished)
 	          op->arg[3]);
 	op->done += at.bytes;
 	*finished = op->done >= total;
-	return ns + duration(at.bytes, op->stream->context->device->model->bandwidth);
+	return ns + max_u64(duration(at.bytes, device->model->bandwidth),
+	                    away_time(device, at.alloc->device, at.bytes));
+}
+
+/* Does one of the two devices reach what is on the other? */
+static bool direct(const struct process *process, const struct place *to, const struct place *from)
+{
+	return to->alloc->device->model->peer &&
+	       (device_access(process, from->alloc->device, &to->range) & ACCESS_WRITE ||
+	        device_access(process, to->alloc->device, &from->range) & ACCESS_READ);
 }
 
 static uint64_t copy_step(struct op *op, bool *finished)
@@ -246,9 +288,11 @@ static uint64_t copy_step(struct op *op, bool *finished)
 	source->pins--;
 	op->done += bytes;
 	*finished = op->done >= op->arg[3];
-	if (to.alloc->device != from.alloc->device)
-		return ns + across_time(to.alloc->device, from.alloc->device, bytes);
-	return ns + duration(2 * bytes, device->model->bandwidth);
+	if (to.alloc->device == from.alloc->device)
+		return ns + duration(2 * bytes, device->model->bandwidth);
+	if (direct(op->stream->context->process, &to, &from))
+		return ns + away_time(to.alloc->device, from.alloc->device, bytes);
+	return ns + across_time(to.alloc->device, from.alloc->device, bytes);
 }
 
 /* Host to device (EMU_WRITE) and back (EMU_READ). */
@@ -286,7 +330,7 @@ static uint64_t transfer_step(struct op *op, uint64_t total, bool *finished)
 
 static uint64_t prefetch_step(struct op *op, bool *finished)
 {
-	struct device *device = op->stream->context->device;
+	struct device *device;
 	uint64_t in = 0, out = 0;
 	struct place at;
 	uint32_t frame;
@@ -296,6 +340,7 @@ static uint64_t prefetch_step(struct op *op, bool *finished)
 		op_fail(op, EMU_BAD_ADDRESS);
 		return 0;
 	}
+	device = at.alloc->device;
 	/* No room, or a kernel at work on the block, is no error of a prefetch: the block stays
 	 * where it is. */
 	frame = at.alloc->blocks[at.index].frame;

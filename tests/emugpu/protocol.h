@@ -38,7 +38,8 @@ enum emu_op {
 	EMU_ALLOC,       /* arg0 ctx, arg1 bytes, arg2 enum emu_memory -> r0 pointer */
 	EMU_FREE,        /* arg0 ctx, arg1 pointer; waits for the context */
 	EMU_RANGE,     /* arg0 pointer -> r0 base, r1 size, r2 enum emu_memory, r3 ctx, r4 device */
-	EMU_CHECK,     /* arg0 pointer, arg1 bytes, arg2 access: may all of it be used so? */
+	EMU_CHECK,     /* arg0 pointer, arg1 bytes, arg2 access, arg3 ctx, arg4 enum emu_reach: may
+	                * all of it be used so? */
 	EMU_HOST_IDLE, /* arg0 address in the client, arg1 bytes; until no copy goes on there */
 	EMU_VMM_RESERVE,   /* arg0 bytes, arg1 alignment -> r0 address */
 	EMU_VMM_UNRESERVE, /* arg0 address, arg1 bytes */
@@ -48,8 +49,11 @@ enum emu_op {
 	EMU_VMM_DEVICE,    /* arg0 handle -> r0 device */
 	EMU_VMM_MAP,       /* arg0 address, arg1 bytes, arg2 handle, arg3 offset */
 	EMU_VMM_UNMAP,     /* arg0 address, arg1 bytes */
-	EMU_VMM_PROTECT,   /* arg0 address, arg1 bytes, arg2 device, arg3 access */
+	EMU_VMM_PROTECT,   /* arg0 address, arg1 bytes, arg2 a bit for each device that is meant,
+	                    * arg3 their access, two bits a device */
 	EMU_VMM_ACCESS,    /* arg0 address, arg1 device -> r0 access */
+	EMU_PEER_ENABLE,   /* arg0 ctx, arg1 the other device's ctx -> r0: it was not so before */
+	EMU_PEER_DISABLE,  /* the same -> r0: it was so before */
 	EMU_GRAPH_RESERVE, /* arg0 device, arg1 bytes -> r0 pointer, for a graph */
 	EMU_GRAPH_BACK,    /* arg0 pointer, arg1 enum emu_backing */
 	EMU_GRAPH_CANCEL,  /* arg0 pointer: the launch that it was backed for does not happen */
@@ -66,6 +70,8 @@ enum emu_op {
 	EMU_POOL_TRIM,     /* arg0 pool, arg1 bytes to keep */
 	EMU_POOL_GET,      /* arg0 pool, arg1 enum emu_pool_value -> r0 */
 	EMU_POOL_SET,      /* arg0 pool, arg1 enum emu_pool_value, arg2 to what */
+	EMU_POOL_OPEN,     /* arg0 pool, arg1 device, arg2 = 1: it reaches its memory; 0: not */
+	EMU_POOL_IS_OPEN,  /* arg0 pool, arg1 device -> r0 */
 	EMU_READ,          /* arg0 stream, arg1 pointer, arg2 bytes, arg3 = 1: pinned -> payload */
 	EMU_HOST_CALLBACK, /* role callback: reply of the client that the function has returned */
 	EMU_PROCESSES,     /* arg0 device -> payload struct emu_process_info[] */
@@ -75,7 +81,7 @@ enum emu_op {
 	EMU_ASYNC = 0x100, /* from here on: no reply; arg0 stream */
 	EMU_LAUNCH,        /* arg1 kernel, arg2.. parameters */
 	EMU_WRITE,         /* arg1 pointer, arg2 bytes, arg3 = 1: from pinned memory; payload */
-	EMU_COPY,          /* arg1 to, arg2 from, arg3 bytes */
+	EMU_COPY,          /* arg1 to, arg2 from, arg3 bytes, arg4 enum emu_reach */
 	EMU_SET,           /* arg1 pointer, arg2 value, arg3 width, arg4 count */
 	EMU_PREFETCH,      /* arg1 pointer, arg2 bytes, arg3 to device (1) or host (0) */
 	EMU_RECORD,        /* arg1 event; arg2 = 1: of the whole context */
@@ -111,6 +117,11 @@ enum emu_memory {
 /* Bits of what may be done with a range. */
 #define EMU_READABLE 1
 #define EMU_WRITABLE 2
+
+/* How work gets at memory. A kernel, a set and a word of a stream need what the device of their
+ * context may reach; a copy finds memory of any device, but for mappings and pools; one that
+ * names the contexts of both sides finds these, too. */
+enum emu_reach { EMU_BY_KERNEL, EMU_BY_COPY, EMU_BY_PEER_COPY };
 
 /* What EMU_WAIT_VALUE waits for; CUDA's numbers. */
 enum emu_condition { EMU_GEQ, EMU_EQ, EMU_AND, EMU_NOR };
@@ -180,7 +191,7 @@ struct emu_device_info {
 	uint64_t memory;
 	uint64_t context_bytes;
 	uint32_t cc_major, cc_minor, multiprocessors, minor_number;
-	uint32_t clock_mhz, memory_clock_mhz, bus_width, zero;
+	uint32_t clock_mhz, memory_clock_mhz, bus_width, peers;
 };
 
 struct emu_process_info {

@@ -391,7 +391,8 @@ static const struct {
     {EMU_VMM_RESERVE, EMU_VMM_ACCESS, serve_vmm},
     {EMU_GRAPH_RESERVE, EMU_GRAPH_RESET, serve_graph},
     {EMU_IPC_EXPORT, EMU_IPC_CLOSE, serve_ipc},
-    {EMU_POOL_CREATE, EMU_POOL_SET, serve_pool},
+    {EMU_PEER_ENABLE, EMU_PEER_DISABLE, serve_peer},
+    {EMU_POOL_CREATE, EMU_POOL_IS_OPEN, serve_pool},
     {EMU_READ, EMU_READ, serve_read},
 };
 

@@ -54,11 +54,13 @@ static bool tell_range(struct connection *c, const struct emu_request *q)
 /* A copy may span mappings that lie side by side. */
 static bool check(struct connection *c, const struct emu_request *q)
 {
+	const struct context *context = context_find(c->process, q->arg[3]);
 	uint64_t pointer = q->arg[0], left = q->arg[1];
 	struct range range;
 
-	while (left && range_at(c->process, pointer, &range)) {
-		if ((range.access & q->arg[2]) != q->arg[2])
+	while (context && left && range_at(c->process, pointer, &range)) {
+		if ((context_access(context, (enum emu_reach)q->arg[4], &range) & q->arg[2]) !=
+		    q->arg[2])
 			break;
 		if (range.bytes > left)
 			range.bytes = left;

@@ -35,6 +35,17 @@ static enum emu_status set(struct pool *pool, uint64_t value, uint64_t to)
 	return EMU_OK;
 }
 
+static bool open_to(struct connection *c, const struct emu_request *q, struct pool *pool)
+{
+	const struct device *device = device_at(c, q->arg[1]);
+
+	if (!device)
+		return reply(c, EMU_INVALID, NULL);
+	if (q->op == EMU_POOL_OPEN)
+		pool->open_to[device->index] = q->arg[2];
+	return reply(c, EMU_OK, (uint64_t[5]){pool->open_to[device->index]});
+}
+
 bool serve_pool(struct connection *c, const struct emu_request *q)
 {
 	struct pool *pool;
@@ -55,6 +66,9 @@ bool serve_pool(struct connection *c, const struct emu_request *q)
 		break;
 	case EMU_POOL_SET:
 		return reply(c, set(pool, q->arg[1], q->arg[2]), NULL);
+	case EMU_POOL_OPEN:
+	case EMU_POOL_IS_OPEN:
+		return open_to(c, q, pool);
 	default: /* EMU_POOL_GET */
 		if (q->arg[1] >= EMU_POOL_VALUES)
 			return reply(c, EMU_INVALID, NULL);

@@ -51,12 +51,32 @@ static bool unmap(struct connection *c, const struct emu_request *q)
 static bool tell_access(struct connection *c, const struct emu_request *q)
 {
 	struct range range;
+	const struct device *device = device_at(c, q->arg[1]);
+	bool mapped = range_at(c->process, q->arg[0], &range) && range.alloc->kind == EMU_PHYSICAL;
 
-	if (!range_at(c->process, q->arg[0], &range) || range.alloc->kind != EMU_PHYSICAL)
+	if (!device)
 		return reply(c, EMU_INVALID, NULL);
+	/* Of what is not mapped a card says the same as of what nobody may use. */
 	return reply(c, EMU_OK,
-	             (uint64_t[5]){ordinal_of(c, range.alloc->device) == q->arg[1] ? range.access
-	                                                                           : ACCESS_NONE});
+	             (uint64_t[5]){mapped ? range.mapping->access[device->index] : ACCESS_NONE});
+}
+
+static bool protect(struct connection *c, const struct emu_request *q)
+{
+	uint8_t change[EMU_MAX_DEVICES];
+
+	for (uint32_t i = 0; i < EMU_MAX_DEVICES; i++)
+		change[i] = KEEP_ACCESS;
+	for (uint32_t i = 0; i < EMU_MAX_DEVICES; i++) {
+		const struct device *device = device_at(c, i);
+
+		if (!(q->arg[2] >> i & 1))
+			continue;
+		if (!device)
+			return reply(c, EMU_INVALID, NULL);
+		change[device->index] = (uint8_t)(q->arg[3] >> 2 * i & ACCESS_BOTH);
+	}
+	return reply(c, vmm_protect(c->process, q->arg[0], q->arg[1], change), NULL);
 }
 
 /* Requests about a handle. */
@@ -94,10 +114,7 @@ bool serve_vmm(struct connection *c, const struct emu_request *q)
 	case EMU_VMM_UNMAP:
 		return unmap(c, q);
 	case EMU_VMM_PROTECT:
-		return reply(c,
-		             vmm_protect(c->process, q->arg[0], q->arg[1], device_at(c, q->arg[2]),
-		                         (unsigned)q->arg[3]),
-		             NULL);
+		return protect(c, q);
 	default: /* EMU_VMM_ACCESS */
 		return tell_access(c, q);
 	}

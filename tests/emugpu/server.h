@@ -38,6 +38,9 @@ bool serve_graph(struct connection *c, const struct emu_request *q);
 /* requests_ipc.c */
 bool serve_ipc(struct connection *c, const struct emu_request *q);
 
+/* requests_peer.c */
+bool serve_peer(struct connection *c, const struct emu_request *q);
+
 /* requests_pool.c */
 bool serve_pool(struct connection *c, const struct emu_request *q);
 

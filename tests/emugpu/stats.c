@@ -23,10 +23,10 @@ char *stats_json(void)
 		    out,
 		    "%s{\"index\": %u, \"name\": \"%s\", \"uuid\": \"%s\", \"memory\": %llu, "
 		    "\"free\": %llu, \"busy_ns\": %llu, \"in_bytes\": %llu, \"out_bytes\": %llu, "
-		    "\"lost\": %s}",
+		    "\"peer_bytes\": %llu, \"lost\": %s}",
 		    i ? ", " : "", i, d->info.name, d->info.uuid, U(d->model->memory),
 		    U(device_free_bytes(d)), U(d->busy_ns), U(d->in_bytes), U(d->out_bytes),
-		    d->error ? "true" : "false");
+		    U(d->peer_bytes), d->error ? "true" : "false");
 	}
 	fprintf(out, "], \"processes\": [");
 	for (const struct account *a = emulator.accounts; a; a = a->next) {

@@ -103,7 +103,7 @@ def test_bad_calls_get_an_error_of_the_call_alone(emulated_gpu: EmulatedGpu) -> 
 assert error(d.cuDeviceGetCount()) == "NOT_INITIALIZED"
 ok(d.cuInit(0))
 assert error(d.cuMemAlloc(4096)) == "INVALID_CONTEXT"
-assert error(d.cuDeviceGet(1)) == "INVALID_DEVICE"
+assert error(d.cuDeviceGet(ok(d.cuDeviceGetCount()))) == "INVALID_DEVICE"
 setup()
 p = ok(d.cuMemAlloc(4096))
 assert error(d.cuMemFree(int(p) + 512)) == "INVALID_VALUE"
