@@ -217,7 +217,8 @@ static CUdevice device_of_context(CUcontext context)
 	return device;
 }
 
-/* What is mapped has to be told device by device. */
+/* What is mapped has to be told device by device. To disable it again says nothing of
+ * mappings: cuCtxDisablePeerAccess is the driver's alone. */
 EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 {
 	CUdevice device;

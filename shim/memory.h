@@ -30,7 +30,7 @@ uint64_t memory_used_by_job(CUdevice device);
 /* Would so many bytes more on the device be too many? The driver's own error, then. */
 CUresult memory_room(size_t size, CUdevice device);
 
-/* swap.c: memory that we bring to a device and evict from it. */
+/* swap.c, peers.c: memory that we bring to a device and evict from it. */
 struct swap_place {
 	CUdeviceptr base; /* of the allocation */
 	size_t size;
@@ -45,8 +45,8 @@ CUresult swap_free(CUdeviceptr pointer, const struct memory_range *range, bool w
 bool swap_find(CUdeviceptr pointer, struct swap_place *out); /* anywhere in an allocation */
 uint64_t swap_bytes(CUdevice device);
 void swap_report(CUdevice device, struct gl_device *out); /* added to it */
-void swap_peer(CUdevice memory_of, CUdevice from);
-void swap_catch_up(bool wait); /* frees what had to be put off */
+bool swap_peer(CUdevice memory_of, CUdevice from);        /* true: that is news */
+void swap_catch_up(bool wait);                            /* frees what had to be put off */
 
 /* ordered.c: blocks that pools keep for the next allocation. */
 void ordered_trim(CUmemoryPool pool, uint64_t most, bool wait); /* pool NULL: all */

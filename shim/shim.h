@@ -206,6 +206,7 @@ uint64_t swap_copied_in(void); /* bytes, since the restore began */
 void swap_after_fork(void);
 void swap_context_ends(CUcontext context); /* it is still there */
 void swap_context_gone(CUcontext context);
+bool swap_reach(void); /* peers.c: what the driver has refused may succeed now */
 
 /* contexts.c */
 void context_add(CUcontext context, CUdevice device);

@@ -18,6 +18,7 @@
  *   wait for the next lease. They are counted as inside: segments leave later.
  * - A device of the same process that reaches another's memory (peer access,
  *   copies between devices) belongs to the same gang: all or none are leased.
+ *   Who may reach it is told of each segment when it is mapped (peers.c).
  * - Other processes cannot reach it: it has no handle type that could be
  *   exported, cuIpcGetMemHandle refuses mapped memory, and we refuse
  *   cuMemGetHandleForAddressRange and cuMemRetainAllocationHandle. For the same
@@ -336,23 +337,6 @@ bool swap_find(CUdeviceptr pointer, struct swap_place *out)
 	out->size = range.size;
 	out->context = range.context;
 	return pointer - out->base < range.size;
-}
-
-/* From now on a device may reach another's memory. */
-void swap_peer(CUdevice memory_of, CUdevice from)
-{
-	struct swap_device *d = &swap_devices[memory_of];
-
-	if (memory_of < 0 || memory_of >= MAX_DEVICES || from < 0 || from >= MAX_DEVICES)
-		return;
-	pthread_mutex_lock(&swap_lock);
-	if (!(d->peers >> from & 1)) {
-		d->peers |= UINT64_C(1) << from;
-		for (struct segment *s = d->oldest; s; s = s->newer)
-			if (s->state == SEGMENT_RESIDENT || s->moving)
-				segment_allow(s, UINT64_C(1) << from);
-	}
-	pthread_mutex_unlock(&swap_lock);
 }
 
 void swap_after_fork(void)

@@ -5,6 +5,12 @@
 #define SEEN(name)                                                                                 \
 	((__typeof__(&name))atomic_load_explicit(&hooks[HOOK_##name].real, memory_order_acquire))
 
+/* The driver may refuse a copy because it does not find memory of another device that
+ * we have mapped (peers.c). Kernels and graphs find out later; they pay nothing for this. */
+#define REFUSED(name, result)                                                                      \
+	(!__builtin_strncmp(#name, "cuMem", 5) && !likely((result) != CUDA_ERROR_INVALID_VALUE) && \
+	 swap_reach())
+
 /* The slow way stands apart, so that the fast one keeps no registers for it. One
  * call serves both, and the empty assembly hides from gcc which it is: with two
  * calls every argument on the stack goes through a register of its own. */
@@ -29,6 +35,8 @@
 		result = way arguments;                                                            \
 		if (likely(slot != NULL))                                                          \
 			gate_return(slot);                                                         \
+		if (REFUSED(name, result))                                                         \
+			result = slow_##name arguments;                                            \
 		return result;                                                                     \
 	}
 
@@ -44,6 +52,8 @@
 		NEED(name);                                                                        \
 		TRY(gate_look());                                                                  \
 		result = real arguments;                                                           \
+		if (!likely(result != CUDA_ERROR_INVALID_VALUE) && swap_reach())                   \
+			result = real arguments;                                                   \
 		gate_leave();                                                                      \
 		return result;                                                                     \
 	}
