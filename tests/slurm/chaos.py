@@ -53,7 +53,7 @@ def programs(out: Path) -> dict[int, str]:
     for pid, name in processes(out).items():
         with contextlib.suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if PROGRAM in words and b"srun" not in words[0]:
+            if words[1:3] == [b"-m", PROGRAM]:
                 found[pid] = name
     return found
 

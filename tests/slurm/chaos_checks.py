@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from leased.accounting import MARK, parse_comment
+from leased.ctl import ask
+from leased.errors import Refused
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.chaos import Storm, processes
 from tests.slurm.chaos_jobs import Run
@@ -32,6 +34,7 @@ BACK_S = 1.5  # the grace, and until clients are back
 MEASURE_S = 0.2
 PRESENT = 0.25
 SHOWN = 10
+NO_JOB = 4_000_000  # that Slurm never had
 
 
 @dataclass(frozen=True)
@@ -96,9 +99,16 @@ def wrong(report: dict[str, Any]) -> bool:
 def check_usage(run: Run, used: dict[str, dict[str, Any]], elapsed_s: float) -> list[str]:
     """One job's figures by themselves."""
     name, said = run.spec.name, []
-    if len(used) != 1:
-        return [f"{name}: usage of {len(used)} devices in sacct, wanted 1"]
-    (figures,) = used.values()
+    if len(used) != run.spec.devices and not (used and run.hurt):  # some end before they widen
+        said.append(f"{name}: usage of {len(used)} devices in sacct, wanted {run.spec.devices}")
+    for figures in used.values():
+        said += check_figures(run, figures, elapsed_s)
+    return said
+
+
+def check_figures(run: Run, figures: dict[str, Any], elapsed_s: float) -> list[str]:
+    """One job's figures of one device."""
+    name, said = run.spec.name, []
     said += [f"{name}: {key} is {n}" for key, n in figures.items() if n < 0]
     busy = figures["lease_s"] + figures["wait_s"]
     if busy > elapsed_s + AROUND_S:
@@ -128,7 +138,8 @@ def check_peaks(
     for run in runs:
         for figures in used[run.job_id].values() if heard(run, down) else ():
             checked += 1
-            least = run.spec.bytes if run.spec.kind == "steps" else run.spec.total_bytes
+            alone = run.spec.kind in {"steps", "gang"}
+            least = run.spec.bytes if alone else run.spec.total_bytes
             if figures["peak_bytes"] < least:
                 said.append(f"{run.spec.name}: peak {figures['peak_bytes']}, it had {least}")
     return said if checked else ["no job's peak could be checked"]
@@ -166,14 +177,18 @@ def check_turns(
     Not so those that were stopped, or whose work took too long to end: the device
     went to others beside what still ran of them.
     """
+    forced = {d["uuid"] for d in storm.gpu.stats()["devices"] if d["index"] in storm.forced}
     strict = {
         pid: run.spec.name
         for pid, run in jobs.items()
-        if "lock:on" in run.spec.share and "stopped" not in run.touched and not overran(run, used)
+        if "lock:on" in run.spec.share
+        and "stopped" not in run.touched
+        and not overran(run, used)
+        and not forced & set(used[run.job_id])
     }
     by_device: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for device, pid, start, end in trace:
-        if pid in strict and device not in storm.forced:
+        if pid in strict:
             by_device[device].append((start, end, strict[pid]))
     said, turns = [], 0
     for device, slices in by_device.items():
@@ -206,8 +221,9 @@ def check_covered(
             busy[run.spec.name] += end - start
     said = []
     for name, busy_ns in busy.items():
-        (figures,) = used[storm.runs[name].job_id].values()
-        if figures["lease_s"] + figures["shared_s"] + MEASURE_S < busy_ns / 1e9:
+        figures = used[storm.runs[name].job_id].values()
+        accounted = sum(on_one["lease_s"] + on_one["shared_s"] for on_one in figures)
+        if accounted + MEASURE_S < busy_ns / 1e9:
             said.append(f"{name}: computed for {busy_ns / 1e9:.1f} s, accounted are {figures}")
     print(f"{len(busy)} jobs computed for {sum(busy.values()) / 1e9:.1f} s while it was counted")
     return said[:SHOWN]
@@ -225,11 +241,47 @@ def check_presence(storm: Storm, used: dict[int, dict[str, Any]]) -> list[str]:
         counted = end - begin
         for since, until in gaps(storm):
             counted -= max(0.0, min(until, end) - max(since, begin))
-        (figures,) = used[run.job_id].values()
-        present = figures["lease_s"] + figures["shared_s"] + figures["wait_s"]
-        if present < PRESENT * counted:
-            said.append(f"{run.spec.name}: {counted:.1f} s, of which are accounted {figures}")
+        for figures in used[run.job_id].values():
+            present = figures["lease_s"] + figures["shared_s"] + figures["wait_s"]
+            if present < PRESENT * counted:
+                said.append(f"{run.spec.name}: {counted:.1f} s, of which are accounted {figures}")
     return said[:SHOWN]
+
+
+def check_swapping(runs: list[Run], used: dict[int, dict[str, dict[str, Any]]]) -> list[str]:
+    """Memory was swapped, and nobody was told that it cannot be."""
+    swapping = [run for run in runs if run.spec.swaps]
+    moved = sum(f["moved_bytes"] for run in swapping for f in used[run.job_id].values())
+    print(f"{len(swapping)} jobs swapped, and with those beside them moved {moved >> 20} MiB")
+    said = [] if moved else ["no memory was swapped"]
+    for run in (run for run in swapping if not run.hurt):
+        words = ("memory stays on device", "while memory is brought back", "it is managed")
+        said += [f"{run.spec.name}: {w}: {run.log()}" for w in words if w in run.log()]
+    return said
+
+
+def check_swap_is_free(leased: Leased) -> list[str]:
+    """No memory of anybody is counted: a job that needs all that the host has for it may come.
+
+    The daemon's Slurm has never heard of that job.
+    """
+    devices = ask(leased.admin_socket, {"op": "status"})["devices"]
+    said = [f"the daemon counts {d}" for d in devices if d["tenant_bytes"] or d["resident_bytes"]]
+    text = leased.config.read_text()
+    leased.config.write_text(f'{text}swap_host = "{len(devices)}MiB"\n')
+    ask(leased.admin_socket, {"op": "reload"})
+    request = {"op": "register", "uid": 0, "nodes": 1, "shards": 1}
+    request |= {"gpus": [d["index"] for d in devices], "options": "memory:swap,mem:1MiB"}
+    try:
+        ask(leased.admin_socket, request | {"job_id": NO_JOB})
+    except Refused as fault:
+        return [*said, f"host memory is still counted: {fault.sentence()}"]
+    try:  # that this one would be heard of shows that the budget is the one just set
+        ask(leased.admin_socket, request | {"job_id": NO_JOB + 1})
+        said.append("the budget of host memory does not count")
+    except Refused:
+        pass
+    return said
 
 
 def check_node(slurm: PrivateSlurm) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,14 +15,27 @@ MIB = 1 << 20
 MARK = "GPU_LEASE_CHAOS"  # in the environment of every process of the jobs
 STEPS = 150
 PROGRAM_BYTES = 2 * MIB  # of a program that a job runs in mid-run
-KINDS = ["single"] * 5 + ["ranks"] * 2 + ["steps"] * 2
+KINDS = ["single"] * 5 + ["ranks"] * 2 + ["steps"] * 2 + ["gang"] * 2
 LOCKS = ["lock:auto"] * 3 + ["lock:on"] * 3 + ["lock:off"]
 QUANTA = ["tq:100ms", "tq:200ms", "tq:500ms"]
+SWAP_UNIT = 2 * MIB  # of memory that is swapped
+GPUS = 8  # of the node
+# What the plugin does in a step, run by root: the job's gang is these GPUs.
+REGISTER = """
+import sys
+from spank.register import register
+path, job, options, gpus = sys.argv[1:]
+step = {"job_id": int(job), "step_id": "batch", "uid": 0, "gid": 0, "nodes": 1, "shards": 1}
+answer = register(path, {**step, "options": options}, gpus)
+sys.exit(0 if answer.startswith("ok") else answer)
+"""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """One job. bytes: of each rank; kind: one process, ranks forked by one, or srun steps."""
+    """One job. bytes: of each rank; kind: one process, ranks forked by one, srun steps, or a gang:
+    a rank on the job's GPU and one on that which is `apart` further.
+    """
 
     name: str
     kind: str
@@ -33,6 +47,16 @@ class Spec:
     pause_ms: int
     fork_at: int
     run_at: int
+    apart: int = 0
+
+    @property
+    def swaps(self) -> bool:
+        return "memory:swap" in self.share
+
+    @property
+    def devices(self) -> int:
+        """How many it uses."""
+        return 2 if self.kind == "gang" else 1
 
     @property
     def total_bytes(self) -> int:
@@ -48,11 +72,26 @@ class Spec:
         }
         return " ".join(words + [f"--{name}={number}" for name, number in numbers.items()])
 
-    def script(self, out: Path) -> str:
-        """The batch script."""
+    def _gang(self, out: Path, admin: Path) -> list[str]:
+        """Slurm 22.05 gives a job shards of one GPU: the second one is registered here."""
+        words = [sys.executable, "-c", REGISTER, str(admin), "$job", self.share, "$own,$other"]
+        register = (
+            shlex.join(words).replace("'$job'", "$job").replace("'$own,$other'", "$own,$other")
+        )
+        lines = [f"own=$SLURM_JOB_GPUS other=$(((SLURM_JOB_GPUS + {self.apart}) % {GPUS}))"]
+        lines += [f"job=$SLURM_JOB_ID; {register} || exit 8"]
+        for rank, gpu in enumerate(("own", "other")):
+            program = self._program(out, rank, 1)
+            lines += [f"CUDA_VISIBLE_DEVICES=${gpu} {program} &", f"p{rank}=$!"]
+        return [*lines, "bad=0; wait $p0 || bad=1; wait $p1 || bad=1; exit $bad"]
+
+    def script(self, out: Path, admin: Path) -> str:
+        """The batch script. admin: the daemon's admin.sock."""
         lines = ["#!/bin/sh", f"cd {ROOT} || exit 9", f"export {MARK}={out}/{self.name}"]
         # Many small processes: each with threads of its own would only take turns.
         lines += ["export OPENBLAS_NUM_THREADS=1"]
+        if self.kind == "gang":
+            return "\n".join([*lines, *self._gang(out, admin)]) + "\n"
         if self.kind != "steps":
             return "\n".join([*lines, "exec " + self._program(out, 0, self.ranks)]) + "\n"
         for rank in range(self.ranks):
@@ -66,35 +105,58 @@ class Spec:
         return [f"{self.name}.{r}" for r in range(self.ranks + (self.kind == "steps"))]
 
 
-def draw(rng: random.Random, number: int, total_mib: int) -> Spec:
-    """One job that wants about so many MiB of its device."""
-    kind = rng.choice(KINDS)
-    ranks = 1 if kind == "single" else rng.randint(2, 3)
-    each = max(1, total_mib // ranks) * MIB
-    piece = max(MIB // 2, each // rng.choice([2, 4, 8]))
-    share = f"{rng.choice(LOCKS)},{rng.choice(QUANTA)}"
-    if rng.random() < 0.3:  # what it needs, with room for the program that it may run
-        share += f",mem:{(ranks * each + PROGRAM_BYTES) // MIB + 1}MiB"
+def draw_share(rng: random.Random, needs: int, swaps: bool) -> str:
+    """What it asks for; now and then a limit that is just what it needs."""
+    lock = rng.choice(LOCKS[:-1] if swaps else LOCKS)  # who swaps takes turns
+    share = f"{lock},{rng.choice(QUANTA)}" + (",memory:swap" if swaps else "")
+    return share + (f",mem:{needs // MIB + 1}MiB" if rng.random() < 0.3 else "")
+
+
+def draw_sizes(rng: random.Random, each: int, swaps: bool) -> tuple[int, int, int]:
+    """Bytes of a rank, of one of its allocations, and what that takes of a device at most."""
+    each = max(1, each)
+    if not swaps:
+        return each * MIB, max(MIB // 2, each * MIB // rng.choice([2, 4, 8])), each * MIB
+    each = each if each < 4 else each // 2 * 2
+    pieces = [1] if each < 4 else [1, 4, 8, 2 * each]
+    piece = rng.choice(pieces) * MIB // 2  # the smallest ones share slabs
+    # One more for the checksum, in a slab, as small pieces are.
+    return each * MIB, piece, (each * MIB // SWAP_UNIT + 1) * SWAP_UNIT
+
+
+def draw(rng: random.Random, number: int, total_mib: int, kinds: list[str]) -> Spec:
+    """One job that wants about so many MiB of its device, or of each of a gang."""
+    kind, swaps = rng.choice(kinds), rng.random() < 1 / 3
+    ranks = {"single": 1, "gang": 2}.get(kind) or rng.randint(2, 3)
+    together = 1 if kind == "gang" else ranks  # on one device
+    size, piece, needs = draw_sizes(rng, total_mib // together, swaps)
+    # With room for the program that it may run.
+    needs = needs * together + PROGRAM_BYTES + (SWAP_UNIT if swaps else 0)
+    share = draw_share(rng, needs, swaps)
     device_ms = rng.uniform(20, 50)  # that one step computes, in the emulated GPU's time
     return Spec(
-        *(f"job{number:02}", kind, share, ranks, each, piece),
-        rounds=max(1, round(device_ms / 1000 * 4096 * MIB / each / ranks)),
+        *(f"job{number:02}", kind, share, ranks, size, piece),
+        rounds=max(1, round(device_ms / 1000 * 4096 * MIB / size / together)),
         pause_ms=rng.choice([0, 5, 20, 40]),
         fork_at=rng.choice([-1, -1, rng.randrange(STEPS)]),
         run_at=rng.choice([-1, -1, -1, rng.randrange(STEPS)]) if kind == "single" else -1,
+        apart=rng.randrange(1, GPUS),
     )
 
 
-def draw_all(rng: random.Random, jobs: int, together: int) -> list[Spec]:
+def draw_all(rng: random.Random, jobs: int, together: int, late: int) -> list[Spec]:
     """Jobs in the order of submission; `together` after each other share a device of 32 MiB.
 
-    On every fourth device they fit together, on the others not.
+    On every fourth device they fit together, on the others not. The last `late` are no gangs:
+    by then the daemon has left out GPUs that they might ask for.
     """
     specs = []
     for first in range(0, jobs, together):
         fits = first // together % 4 == 3
         low, high = (3, 6) if fits else (10, 22)
-        specs += [draw(rng, first + n, rng.randint(low, high)) for n in range(together)]
+        for n in range(first, first + together):
+            kinds = [kind for kind in KINDS if n < jobs - late or kind != "gang"]
+            specs.append(draw(rng, n, rng.randint(low, high), kinds))
     return specs[:jobs]
 
 

@@ -1,9 +1,10 @@
 """Forty jobs on eight emulated GPUs under a real Slurm, while everything that may fail does.
 
-The daemon is killed and restarted, jobs' processes are killed, stopped and
-continued, jobs are cancelled. Whatever was not hurt must complete with the right data,
-the accounts must add up, and nothing may be left behind. GPU_LEASE_CHAOS_SEED repeats
-a run as far as processes allow; GPU_LEASE_CHAOS_KEEP=1 keeps its directory.
+A third of them swap their memory, some are gangs of two GPUs. The daemon is killed and
+restarted, jobs' processes are killed, stopped and continued, jobs are cancelled.
+Whatever was not hurt must complete with the right data, the accounts must add up, and
+nothing may be left behind. GPU_LEASE_CHAOS_SEED repeats a run as far as processes
+allow; GPU_LEASE_CHAOS_KEEP=1 keeps its directory.
 """
 
 from __future__ import annotations
@@ -23,16 +24,15 @@ from leased.accounting import MARK
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm import chaos_checks as checks
 from tests.slurm.chaos import Storm
-from tests.slurm.chaos_jobs import Run, Spec, draw_all
+from tests.slurm.chaos_jobs import GPUS, Run, Spec, draw_all
 from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 
-DEVICES = 8
 SHARDS = 4  # of each device: so many jobs are on it at once
 JOBS = 40
 LATE = 4  # of them: submitted when devices have failed and are well again
-CONFIG = '[limits]\nquantum_min = "50ms"\ndrain = "2s"\n'
+CONFIG = '[limits]\nquantum_min = "50ms"\ndrain = "2s"\nswap = true\n'
 END_S = 180.0
 LOG_BYTES = 4000  # of the daemon's, shown when the test fails
 
@@ -48,7 +48,7 @@ class Site:
 
     def submit(self, spec: Spec) -> Run:
         script = self.out / f"{spec.name}.sh"
-        script.write_text(spec.script(self.out))
+        script.write_text(spec.script(self.out, self.leased.admin_socket))
         log = self.out / f"{spec.name}.log"
         job = self.slurm.sbatch(
             *("--gres=shard:1", f"--gpu-share={spec.share}", "-J", spec.name),
@@ -63,8 +63,8 @@ def site() -> Iterator[Site]:
     work = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
     work.chmod(0o755)
     (work / "out").mkdir()
-    with EmulatedGpu(work / "gpu", model="emu-h200-tiny", devices=DEVICES, trace=True) as gpu:
-        slurm = PrivateSlurm(work / "slurm", gpus=DEVICES, shards_per_gpu=SHARDS, env=gpu.env)
+    with EmulatedGpu(work / "gpu", model="emu-h200-tiny", devices=GPUS, trace=True) as gpu:
+        slurm = PrivateSlurm(work / "slurm", gpus=GPUS, shards_per_gpu=SHARDS, env=gpu.env)
         slurm.plugin_args += [f"admin_socket={work}/run/admin.sock", "tq_min=50ms"]
         leased = Leased(work / "leased", work / "run", slurm.env, CONFIG, activated=True)
         with slurm, leased:
@@ -109,6 +109,7 @@ def verify(site: Site, storm: Storm, began: float, states: dict[int, str]) -> li
     said += checks.check_turns(storm, trace, jobs, used)
     said += checks.check_covered(storm, trace, jobs, used)
     said += checks.check_presence(storm, used)
+    said += checks.check_swapping(runs, used)
     said += settled(lambda: checks.check_node(site.slurm))
     said += settled(lambda: checks.check_memory(site.gpu))
     said += settled(lambda: checks.check_processes(storm))
@@ -122,7 +123,7 @@ def test_chaos(site: Site) -> None:
     rng = random.Random(number)
     before = checks.Footprint.of(site.leased)
     began = time.time()
-    specs = draw_all(rng, JOBS, SHARDS)
+    specs = draw_all(rng, JOBS, SHARDS, LATE)
     runs = {spec.name: site.submit(spec) for spec in specs[:-LATE]}
     storm = Storm(site.slurm, site.leased, site.gpu, runs, site.out, rng)
 
@@ -136,6 +137,7 @@ def test_chaos(site: Site) -> None:
         states = storm.wait_for_end(END_S)
         said = verify(site, storm, began, states)
         said += settled(lambda: checks.check_daemon(site.leased, before))
+        said += checks.check_swap_is_free(site.leased)
     finally:
         print("\n".join(storm.said))
         print(site.leased.log.read_text()[-LOG_BYTES:])
