@@ -2,7 +2,9 @@
  *
  * It comes in chunks that are touched by several threads at once and then
  * registered with the driver; that costs, so they are kept for the next time.
- * A segment's bytes are a run of units of one chunk. A forked child has none.
+ * A segment's bytes are whole units, in one run of a chunk where there is one, else
+ * wherever units are free: so there is never more host memory than is needed, but
+ * for a part of one chunk. A forked child has none.
  */
 #include "swap.h"
 
@@ -220,16 +222,6 @@ static int find_run(const struct chunk *chunk, size_t n)
 	return -1;
 }
 
-/* The lock is held. */
-static struct chunk *with_room(size_t n)
-{
-	struct chunk *chunk = chunks;
-
-	while (chunk && (n_free(chunk) < n || find_run(chunk, n) < 0))
-		chunk = chunk->next;
-	return chunk;
-}
-
 static void end_chunk(struct chunk *chunk)
 {
 	for (struct chunk **at = &chunks; *at; at = &(*at)->next) {
@@ -245,58 +237,141 @@ static void end_chunk(struct chunk *chunk)
 	free(chunk);
 }
 
-enum arena_answer arena_take(size_t size, void **out)
+/* -- taking (the lock is held) ---------------------------------------------------- */
+
+static bool ready(const struct chunk *chunk)
+{
+	return chunk->context && !atomic_load(&chunk->untouched);
+}
+
+static size_t n_ready(void)
+{
+	size_t n = 0;
+
+	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next)
+		n += ready(chunk) ? n_free(chunk) : 0;
+	return n;
+}
+
+/* With free units, which cannot be used yet. */
+static struct chunk *first_unready(void)
+{
+	struct chunk *chunk = chunks;
+
+	while (chunk && (ready(chunk) || !n_free(chunk)))
+		chunk = chunk->next;
+	return chunk;
+}
+
+static enum arena_answer make_ready(struct chunk *chunk)
+{
+	if (!atomic_load(&helpers))
+		touch(chunk);
+	if (atomic_load(&chunk->untouched))
+		return ARENA_NOT_YET;
+	if (register_chunk(chunk))
+		return ARENA_READY;
+	if (!chunk->used && !atomic_load(&helpers))
+		end_chunk(chunk); /* of memory that cannot be pinned others may have more use */
+	return ARENA_NONE;
+}
+
+static void add_part(struct copy *copy, struct chunk *chunk, size_t first, size_t n)
+{
+	chunk->used |= run(first, n);
+	copy->parts[copy->n++] = (struct part){chunk->base + first * UNIT, n * UNIT};
+}
+
+/* So many units at most from the chunk, in as few parts as there are gaps; how many. */
+static size_t take_from(struct copy *copy, struct chunk *chunk, size_t most)
+{
+	size_t units = chunk->size / UNIT, taken = 0;
+
+	for (size_t first = 0, n; first < units && taken < most; first += n + 1) {
+		for (n = 0; first + n < units && taken + n < most; n++)
+			if (chunk->used & run(first + n, 1))
+				break;
+		if (n)
+			add_part(copy, chunk, first, n);
+		taken += n;
+	}
+	return taken;
+}
+
+/* So many units that are free and ready: in a row, if there are so many in a row. */
+static struct copy *gather(size_t n)
+{
+	struct copy *copy = malloc(sizeof(*copy) + n * sizeof(copy->parts[0]));
+	struct chunk *chunk;
+
+	if (!copy)
+		return NULL;
+	copy->n = 0;
+	for (chunk = chunks; chunk; chunk = chunk->next) {
+		int first = ready(chunk) && n_free(chunk) >= n ? find_run(chunk, n) : -1;
+
+		if (first >= 0) {
+			add_part(copy, chunk, (size_t)first, n);
+			return copy;
+		}
+	}
+	for (chunk = chunks; n; chunk = chunk->next)
+		if (ready(chunk))
+			n -= take_from(copy, chunk, n);
+	return copy;
+}
+
+/* -- for segments ------------------------------------------------------------------ */
+
+enum arena_answer arena_take(size_t size, struct copy **out)
 {
 	size_t n = (size + UNIT - 1) / UNIT;
-	enum arena_answer answer = ARENA_NONE;
+	enum arena_answer answer = ARENA_READY;
 	struct chunk *chunk;
-	int first;
 
 	pthread_mutex_lock(&lock);
-	chunk = with_room(n);
-	if (!chunk) {
+	while (answer == ARENA_READY && n_ready() < n) {
+		chunk = first_unready();
+		if (chunk) {
+			answer = make_ready(chunk);
+			continue;
+		}
 		pthread_mutex_unlock(&lock);
 		if (!add_chunk())
 			return ARENA_NONE;
 		pthread_mutex_lock(&lock);
-		chunk = with_room(n);
 	}
-	if (chunk && !atomic_load(&helpers))
-		touch(chunk);
-	if (chunk && atomic_load(&chunk->untouched)) {
-		answer = ARENA_NOT_YET;
-	} else if (chunk && register_chunk(chunk)) {
-		first = find_run(chunk, n);
-		chunk->used |= run((size_t)first, n);
-		*out = chunk->base + (size_t)first * UNIT;
-		answer = ARENA_READY;
-	} else if (chunk && !chunk->used && !atomic_load(&helpers)) {
-		end_chunk(chunk); /* of memory that cannot be pinned others may have more use */
+	if (answer == ARENA_READY) {
+		*out = gather(n);
+		if (!*out)
+			answer = ARENA_NONE;
+		else /* the last unit may be longer than what it has */
+			(*out)->parts[(*out)->n - 1].size -= n * UNIT - size;
 	}
 	pthread_mutex_unlock(&lock);
 	return answer;
 }
 
-void arena_give(void *at, size_t size)
+void arena_give(struct copy *copy)
 {
-	struct chunk *chunk;
-
 	pthread_mutex_lock(&lock);
-	chunk = chunk_of(at);
-	if (chunk)
-		chunk->used &=
-		    ~run((size_t)((char *)at - chunk->base) / UNIT, (size + UNIT - 1) / UNIT);
+	for (unsigned int i = 0; i < copy->n; i++) {
+		struct part part = copy->parts[i];
+		struct chunk *chunk = chunk_of(part.at);
+
+		if (chunk)
+			chunk->used &= ~run((size_t)(part.at - chunk->base) / UNIT,
+			                    (part.size + UNIT - 1) / UNIT);
+	}
 	pthread_mutex_unlock(&lock);
+	free(copy);
 }
 
-void arena_pin(void *at)
+void arena_pin(const struct copy *copy)
 {
-	struct chunk *chunk;
-
 	pthread_mutex_lock(&lock);
-	chunk = n_undone ? chunk_of(at) : NULL;
-	if (chunk)
-		register_chunk(chunk);
+	for (unsigned int i = 0; n_undone && i < copy->n; i++)
+		register_chunk(chunk_of(copy->parts[i].at));
 	pthread_mutex_unlock(&lock);
 }
 

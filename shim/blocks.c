@@ -234,7 +234,7 @@ void block_end(struct block *block)
 			resident += segment->size;
 		}
 		if (segment->copy)
-			arena_give(segment->copy, segment->size);
+			arena_give(segment->copy);
 	}
 	REAL(cuMemAddressFree)(block->base, block->size);
 	pthread_mutex_lock(&swap_lock);

@@ -29,7 +29,7 @@ struct segment {
 	size_t size;
 	enum segment_state state;
 	CUmemGenericAllocationHandle handle; /* of its physical memory */
-	void *copy;          /* in the arena; the bytes of an AWAY one, else as of `calls` */
+	struct copy *copy;   /* in the arena; the bytes of an AWAY one, else as of `calls` */
 	unsigned long calls; /* gate_submitted() when it became RESIDENT, or SWAP_DIRTY */
 	uint64_t resident_at;
 	bool moving; /* the client thread is at it */
@@ -139,10 +139,17 @@ CUdeviceptr slab_start(struct slab *slab, CUdeviceptr pointer); /* 0: nothing is
 
 /* arena.c */
 enum arena_answer { ARENA_READY, ARENA_NOT_YET, ARENA_NONE };
-enum arena_answer arena_take(size_t size, void **out);
-void arena_give(void *at, size_t size);
-void arena_expect(uint64_t bytes); /* so much will be asked for: be ready */
-void arena_pin(void *at);          /* again, where a context's end undid it */
+struct copy { /* of a segment's bytes, in order: mostly one part */
+	unsigned int n;
+	struct part {
+		char *at;
+		size_t size;
+	} parts[];
+};
+enum arena_answer arena_take(size_t size, struct copy **out);
+void arena_give(struct copy *copy);
+void arena_expect(uint64_t bytes);       /* so much will be asked for: be ready */
+void arena_pin(const struct copy *copy); /* again, where a context's end undid it */
 void arena_trim(uint64_t keep);
 bool arena_excess(uint64_t keep);
 void arena_shape(size_t piece); /* no segment is larger */

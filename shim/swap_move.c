@@ -117,7 +117,7 @@ static void drop_copies(void)
 			if (!s->copy || s->state != SEGMENT_RESIDENT || s->moving ||
 			    s->calls == gate_submitted())
 				continue;
-			arena_give(s->copy, s->size);
+			arena_give(s->copy);
 			s->copy = NULL;
 		}
 	}
@@ -150,13 +150,26 @@ static void put_back(struct segment *segment, struct segment **cursor)
 		block_end(ended);
 }
 
-static void copy_out(struct mover *m, struct segment *segment)
+/* Between the device and the arena. */
+static CUresult copy(struct mover *m, struct segment *segment, bool out)
 {
-	CUresult result;
+	CUdeviceptr at = segment->base;
 
 	arena_pin(segment->copy);
-	result =
-	    DRIVER(cuMemcpyDtoHAsync_v2)(segment->copy, segment->base, segment->size, m->stream);
+	for (unsigned int i = 0; i < segment->copy->n; i++) {
+		struct part part = segment->copy->parts[i];
+
+		TRY(out ? DRIVER(cuMemcpyDtoHAsync_v2)(part.at, at, part.size, m->stream)
+		        : DRIVER(cuMemcpyHtoDAsync_v2)(at, part.at, part.size, m->stream));
+		at += part.size;
+	}
+	return CUDA_SUCCESS;
+}
+
+static void copy_out(struct mover *m, struct segment *segment)
+{
+	CUresult result = copy(m, segment, true);
+
 	if (!result)
 		result = push(m, segment, true);
 	if (result) {
@@ -253,11 +266,8 @@ static struct segment *next_in(struct swap_device *d)
 
 static void copy_in(struct mover *m, struct segment *segment)
 {
-	CUresult result;
+	CUresult result = copy(m, segment, false);
 
-	arena_pin(segment->copy);
-	result =
-	    DRIVER(cuMemcpyHtoDAsync_v2)(segment->base, segment->copy, segment->size, m->stream);
 	if (!result)
 		result = push(m, segment, false);
 	if (!result) {
