@@ -34,6 +34,7 @@ DEFAULT_MIB = 150
 SLURM_CONF = ["SelectTypeParameters=CR_CPU_Memory", f"DefMemPerNode={DEFAULT_MIB}"]
 CONFIG = '[limits]\nswap = true\nquantum_min = "50ms"\n'
 JOB_S = 120.0
+CONTEXTS_BYTES = 8 * MIB  # of a few processes; each takes 1 MiB
 REFUSED = (
     "gpu-share: memory:swap may need 0.2 GiB of host memory, and the job has {} GiB for this "
     "step; use --mem=2G (for srun too), or mem:SIZE to have less of the GPU"
@@ -67,9 +68,12 @@ class Site:
         )
         return job, log
 
-    def compute(self, name: str, mib: int, *, steps: int, tasks: int = 1) -> Job:
+    def compute(
+        self, name: str, mib: int, *, steps: int, tasks: int = 1, piece_mib: int = 16
+    ) -> Job:
         """A job that computes on so many MiB in each task, by turns; tasks are one step."""
         words = f"{sys.executable} {JOB} --bytes {mib * MIB} --steps {steps} --sweeps 2"
+        words += f" --piece {piece_mib * MIB}"
         words += f" --cpu-ms 50 --result {self.work}/{name}.${{SLURM_PROCID:-0}}"
         step = f"exec srun -n{tasks} sh -c 'exec {words}'" if tasks > 1 else f"exec {words}"
         job, log = self.sbatch(name, step, f"-n{tasks}", ENOUGH, SWAP)
@@ -103,18 +107,18 @@ class Site:
     def has_moved(self, before: int) -> bool:
         return self.bytes_out() > before
 
-    def on_it(self, job: Job, mib: int) -> int:
-        """Wait until its one process has so much on the device; its pid."""
-        of = {"job_id": job.job_id}
+    def settled(self, job: Job, mib: int) -> list[int]:
+        """Wait until it has so much on the first device, and the daemon knows that from what the
+        driver takes for contexts, which it keeps free for jobs to come. Its processes."""
 
-        def resident() -> int:
-            tenants = ask(self.leased.admin_socket, {"op": "status"})["tenants"]
-            found = [t["resident_bytes"] for t in tenants if t.items() >= of.items()]
-            return sum(sum(sizes.values()) for sizes in found)
+        def there() -> bool:
+            answer = ask(self.leased.admin_socket, {"op": "status"})
+            has = [t["resident_bytes"] for t in answer["tenants"] if t["job_id"] == job.job_id]
+            known = answer["devices"][0]["overhead_bytes"] < CONTEXTS_BYTES
+            return known and sum(sum(sizes.values()) for sizes in has) >= mib * MIB
 
-        wait_until(f"job {job.job_id} to have memory", lambda: resident() >= mib * MIB)
-        (pid,) = self.pids(job)
-        return pid
+        wait_until(f"job {job.job_id} to have memory", there)
+        return self.pids(job)
 
     def all_is_free(self) -> None:
         """No process is left on a device, no memory, no tenant; the node takes jobs."""
@@ -144,8 +148,9 @@ def site() -> Iterator[Site]:
 
 
 def test_two_jobs_of_which_one_fits_take_turns(site: Site) -> None:
-    jobs = [site.compute(f"turns{n}", 200, steps=30) for n in (1, 2)]
-    used = [site.used(job) for job in jobs]
+    first = site.compute("first", 200, steps=60)
+    site.settled(first, 200)
+    used = [site.used(job) for job in (first, site.compute("second", 200, steps=30))]
     assert len({uuid for one in used for uuid in one}) == 1
     figures = [one for by_device in used for one in by_device.values()]
     assert sum(one["handoffs"] for one in figures) >= 2
@@ -154,8 +159,9 @@ def test_two_jobs_of_which_one_fits_take_turns(site: Site) -> None:
 
 
 def test_processes_of_one_step_swap_together(site: Site) -> None:
-    jobs = [site.compute("tasks", 100, steps=30, tasks=2), site.compute("alone", 200, steps=30)]
-    used = [site.used(job) for job in jobs]
+    tasks = site.compute("tasks", 100, steps=60, tasks=2)
+    site.settled(tasks, 200)
+    used = [site.used(job) for job in (tasks, site.compute("alone", 200, steps=30))]
     for (figures,) in (by_device.values() for by_device in used):
         assert figures["moved_bytes"] >= 100 * MIB
         assert figures["peak_bytes"] >= 200 * MIB, "of all its processes"
@@ -224,9 +230,10 @@ def stop_in_mid_swap(site: Site, pid: int) -> None:
 
 
 def test_a_job_that_is_killed_in_mid_swap_leaves_the_device_to_the_other(site: Site) -> None:
-    killed, other = (site.compute(f"kill{n}", 200, steps=80) for n in (1, 2))
-    wait_until("both processes", lambda: all(site.pids(job) for job in (killed, other)))
-    (pid,) = site.pids(killed)
+    killed = site.compute("killed", 200, steps=200)
+    (pid,) = site.settled(killed, 200)
+    other = site.compute("other", 200, steps=60)
+    wait_until("both processes", lambda: len(site.pids(other)) == 1)
     stop_in_mid_swap(site, pid)
     assert site.pids(killed) == [pid]
     site.slurm.run("scancel", "--signal=KILL", str(killed.job_id))
@@ -312,9 +319,9 @@ def limited_address_space(pid: int, mib: int) -> Iterator[None]:
 
 def test_memory_for_which_the_host_has_no_room_stays_and_others_use_the_rest(site: Site) -> None:
     limited = site.compute("limited", 150, steps=80)
-    with limited_address_space(site.on_it(limited, 150), 40):
-        other = site.compute("other", 110, steps=30)
-        used = [site.used(other)]
+    (pid,) = site.settled(limited, 150)
+    with limited_address_space(pid, 40):
+        used = [site.used(site.compute("free", 110, steps=30))]
         assert not limited.results[0].exists(), "it did not end before"
     used.append(site.used(limited))
     figures = [one for by_device in used for one in by_device.values()]
@@ -343,11 +350,23 @@ def memory_cgroup(mib: int) -> Iterator[Path]:
         group.rmdir()
 
 
+def test_copies_take_no_more_of_the_host_than_they_have(site: Site) -> None:
+    """So a job that has what it was told to ask for is never killed for it, in whatever sizes
+    it allocates."""
+    with memory_cgroup(200 + 40) as group:
+        tight = site.compute("tight", 200, steps=60, piece_mib=8)
+        (pid,) = site.settled(tight, 200)
+        (group / "cgroup.procs").write_text(str(pid))
+        used = [site.used(site.compute("beside", 200, steps=30)), site.used(tight)]
+    assert all(f["moved_bytes"] >= 100 * MIB for by_device in used for f in by_device.values())
+    site.all_is_free()
+
+
 def test_the_kernel_ends_a_job_whose_cgroup_is_too_small_and_nobody_else(site: Site) -> None:
     """Who has no limit by Slurm, but one by the kernel, dies of its copies as of any memory."""
     with memory_cgroup(60) as group:
         small = site.compute("small", 200, steps=400)
-        pid = site.on_it(small, 200)
+        (pid,) = site.settled(small, 200)
         (group / "cgroup.procs").write_text(str(pid))
         other = site.compute("roomy", 200, steps=30)
         assert site.slurm.wait(small.job_id, timeout=JOB_S) in {"FAILED", "OUT_OF_MEMORY"}
