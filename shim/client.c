@@ -39,14 +39,6 @@ static int wake_fd = -1;
 static int daemon_fd = -1;
 static uint64_t reported_at;
 
-uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
-
 static void client_wake(void)
 {
 	uint64_t one = 1;
@@ -297,7 +289,14 @@ static bool start_thread(void)
 	return started;
 }
 
-CUresult client_need_lease(void)
+static bool must_wait(bool memory)
+{
+	if (memory)
+		return atomic_load(&gate_memory) == GATE_MEMORY_AWAY;
+	return atomic_load(&gate_state) == GATE_CLOSED && !gate_may_step();
+}
+
+CUresult client_need_lease(bool memory)
 {
 	CUresult result = CUDA_SUCCESS;
 
@@ -306,7 +305,7 @@ CUresult client_need_lease(void)
 		result = CUDA_ERROR_OPERATING_SYSTEM;
 	waiting++;
 	client_wake();
-	while (!result && atomic_load(&gate_state) == GATE_CLOSED && !gate_may_step()) {
+	while (!result && must_wait(memory)) {
 		if (refused)
 			result = CUDA_ERROR_NOT_PERMITTED;
 		else
@@ -366,24 +365,24 @@ uint64_t client_others(const uint8_t uuid[16])
 	return used;
 }
 
-bool client_oversub(void)
+static bool welcomed_with(uint32_t flag)
 {
-	bool oversub;
+	bool set;
 
 	pthread_mutex_lock(&lock);
-	oversub = welcome.flags & GL_WELCOME_OVERSUB;
+	set = welcome.flags & flag;
 	pthread_mutex_unlock(&lock);
-	return oversub;
+	return set;
+}
+
+bool client_oversub(void)
+{
+	return welcomed_with(GL_WELCOME_OVERSUB);
 }
 
 bool client_swaps(void)
 {
-	bool swaps;
-
-	pthread_mutex_lock(&lock);
-	swaps = welcome.flags & GL_WELCOME_SWAP;
-	pthread_mutex_unlock(&lock);
-	return swaps;
+	return welcomed_with(GL_WELCOME_SWAP);
 }
 
 bool client_welcomed_within(int ms)

@@ -152,7 +152,7 @@ static CUresult wait_for_memory(struct thread_slot *slot)
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	while (!result && !memory_here(slot))
-		result = client_need_lease();
+		result = client_need_lease(true);
 	pthread_setcancelstate(cancel, &cancel);
 	if (result)
 		gate_return(slot);
@@ -180,13 +180,15 @@ static void count_pass(struct thread_slot *slot)
 static CUresult try_to_pass(struct thread_slot *slot, CUstream stream)
 {
 	while (!may_pass(slot) && !take_step()) {
+		bool captured = stream_captures(stream);
+
 		go_beside(slot);
-		if (stream_captures(stream) && memory_here(slot))
+		if (captured && memory_here(slot))
 			return CUDA_SUCCESS;
 		if (atomic_load(&gate_state) == GATE_BOUNDED)
 			slot->credit = bound_draw();
 		else
-			TRY(client_need_lease());
+			TRY(client_need_lease(captured));
 		go_inside(slot);
 	}
 	count_pass(slot);

@@ -127,6 +127,8 @@ static void advance_closing(void)
 		me.closing_since = now_ns();
 		return;
 	}
+	if (me.gone && me.moving) /* what is on its way arrives */
+		return;
 	if (me.gone || (gate_empty() && drained())) {
 		if (me.let_in) { /* it may just have come */
 			gate_step(false);
@@ -244,13 +246,17 @@ static void take_grant(const struct gl_grant *grant)
 	}
 }
 
-/* What is not back yet stays away. */
+/* What is not back yet stays away: until then nobody has been let in, so there is
+ * nothing to wait for, and nobody may be let in for one call. */
 static void take_revoke(void)
 {
-	if (me.restoring)
+	bool opened = !me.restoring;
+
+	if (!opened)
 		swap_stop();
 	me.restoring = 0;
 	begin_closing(GL_RELEASE_REVOKED);
+	me.gone = !opened;
 }
 
 static void take_contended(const struct gl_contended *contended)

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define likely(x) __builtin_expect(!!(x), 1)
@@ -31,6 +32,15 @@
 	__typeof__(&name) real = DRIVER(name);                                                     \
 	if (!real)                                                                                 \
 	return CUDA_ERROR_NOT_FOUND
+
+/* Of the monotonic clock. */
+static inline uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
 
 /* One number for every hooked function. */
 enum hook {
@@ -169,7 +179,8 @@ void bound_forget(CUcontext context);
 void bound_after_fork(void);
 
 /* client.c: the thread that talks to the daemon; the lease that it has is lease.c's. */
-CUresult client_need_lease(void); /* wait until the gate is open, or refused */
+/* Wait until the gate is open or lets a call in, or refused; memory: until it is not away. */
+CUresult client_need_lease(bool memory);
 CUresult client_need_welcome(void);
 bool client_welcomed_within(int ms); /* for who can do without */
 void client_memory_changed(void);
@@ -178,7 +189,6 @@ uint64_t client_others(const uint8_t uuid[16]); /* bytes its other processes hav
 bool client_oversub(void);
 bool client_swaps(void); /* what is allocated shall be swapped, not managed */
 extern atomic_bool process_ends;
-uint64_t now_ns(void);
 
 /* memory.c */
 #define MAX_DEVICES 64

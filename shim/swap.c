@@ -33,12 +33,13 @@
 #include <stdlib.h>
 
 /* What was freed while a capture went on, during which nobody may wait. */
-static struct put_off {
+struct put_off {
 	struct put_off *next;
 	CUdeviceptr pointer;
 	size_t size;
 	CUcontext context;
-} *put_offs;
+};
+static _Atomic(struct put_off *) put_offs; /* changed with the lock held */
 
 /* -- whether ------------------------------------------------------------------- */
 

@@ -26,8 +26,9 @@ static atomic_char cold[64 << 20];
 
 /* -- what the gate asks of the rest of the library ---------------------------- */
 
-CUresult client_need_lease(void)
+CUresult client_need_lease(bool memory)
 {
+	(void)memory;
 	pthread_mutex_lock(&lock);
 	while (atomic_load(&gate_state) == GATE_CLOSED)
 		pthread_cond_wait(&opened, &lock);
