@@ -39,6 +39,8 @@ PROGRAMS = {
     "waiter": Program("waiter", driver=True),
     "duty": Program("duty", driver=True),
     "slices": Program("slices", (*STATIC,)),
+    "swapper": Program("swapper", (*STATIC,)),
+    "link": Program("link", (*STATIC,)),
     "static": Program("static", (*STATIC,)),
     # The same source, as a program that gives every thread a default stream of its own.
     "ptds": Program("static", (*STATIC, "--default-stream", "per-thread")),

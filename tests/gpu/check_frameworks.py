@@ -16,7 +16,7 @@ import json
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tests.gpu.build import BuildError, build
@@ -48,6 +48,7 @@ class Case:
     command: list[str]
     on_all: bool = False
     by_turns: bool = False  # timed in segments
+    options: str = "lock:on"
     runs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     ratios: list[float] = field(default_factory=list)  # of pairs of segments
     error: str = ""
@@ -105,7 +106,7 @@ def start(share: Sharing, case: Case, mode: str) -> Job:
     if mode == "bare":
         return Job.start(label, case.command, env)
     gpus = range(len(share.devices())) if case.on_all else range(1)
-    return share.tenant(label, "lock:on", case.command, env, ",".join(map(str, gpus)))
+    return share.tenant(label, case.options, case.command, env, ",".join(map(str, gpus)))
 
 
 def result_of(share: Sharing, job: Job, mode: str) -> dict[str, Any]:
@@ -228,6 +229,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0.7, help="of each timed part")
     parser.add_argument("--pairs", type=int, default=12, help="of segments, bare and interposed")
     parser.add_argument("--rounds", type=int, default=2, help="of programs that run whole")
+    parser.add_argument("--swap", action="store_true", help="memory:swap instead of managed")
     parser.add_argument("--limit", type=float, default=480.0, help="start nothing after so many s")
     return parser.parse_args()
 
@@ -238,7 +240,9 @@ def main() -> int:
     cases = make_cases(chosen.kinds.split(","), only, chosen.seconds)
     if not cases:
         raise SystemExit("no such program")
-    with sharing(MEMORY) as share:
+    if chosen.swap:
+        cases = [replace(case, options="lock:on,memory:swap") for case in cases]
+    with sharing(MEMORY, 'swap = true\nswap_host = "16GiB"\n') as share:
         run_cases(share, cases, chosen.rounds, chosen.pairs, chosen.limit)
     print_cases(cases)
     report(cases)

@@ -9,35 +9,29 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tests.gpu import commands
 from tests.gpu.build import build, build_all
+from tests.gpu.checks import Result, run_checks
 from tests.gpu.jobs import (
     ONE_GPU,
     Job,
-    JobFailed,
     Sharing,
     finish_all,
-    print_table,
     python,
     run_together,
     sharing,
-    show,
     stopping,
-    write_report,
 )
 from tests.gpu.overlap import judge_files
 
 MEMORY = "8GiB"
 DUTY_LIMIT_S = 22.0
 CONTENDED = 0.8  # so much of the timed part somebody must have waited
-
-Result = dict[str, Any]
 
 
 def bare(name: str, command: list[str]) -> Job:
@@ -211,35 +205,15 @@ CHECKS: dict[str, Callable[[Sharing, float], Result]] = {
 ON_ONE_GPU = "slices,pairs,duty,loss"
 
 
-def run_check(share: Sharing, name: str, seconds: float) -> Result:
-    """One check; a program that fails is what it found."""
-    started = time.monotonic()
-    try:
-        result = CHECKS[name](share, seconds)
-    except JobFailed as fault:
-        print(f"FAILED: {fault}", flush=True)
-        result = {"good": False, "summary": "a program failed", "error": str(fault)}
-    result["took_s"] = round(time.monotonic() - started, 1)
-    show(name, result["summary"])
-    return result
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default=ON_ONE_GPU, help="names, with commas between")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each timed part")
     chosen = parser.parse_args()
     build_all("slices", "duty", "waiter", "launch")
-    report: dict[str, Result] = {}
     with sharing(MEMORY) as share:
-        for name in chosen.only.split(","):
-            report[name] = run_check(share, name, chosen.seconds)
-            write_report("handoff", report)
-    print_table(
-        ["check", "good", "s", "found"],
-        [[name, r["good"], r["took_s"], r["summary"]] for name, r in report.items()],
-    )
-    return 0 if all(result["good"] for result in report.values()) else 1
+        checks = {name: partial(check, share, chosen.seconds) for name, check in CHECKS.items()}
+        return run_checks("handoff", checks, chosen.only.split(","))
 
 
 if __name__ == "__main__":

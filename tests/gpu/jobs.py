@@ -74,6 +74,10 @@ class Job:
         data = os.pread(file.fileno(), 1 << 20, max(0, os.fstat(file.fileno()).st_size - TAIL))
         return data.decode(errors="replace")
 
+    def said(self) -> str:
+        """All that it has written on its standard error."""
+        return os.pread(self.err.fileno(), 1 << 24, 0).decode(errors="replace")
+
     def failed(self, why: str) -> JobFailed:
         """The error to raise, after the end of the whole process group."""
         self.stop()
@@ -85,6 +89,11 @@ class Job:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+    def check_running(self) -> None:
+        """JobFailed: it has ended."""
+        if self.process.poll() is not None:
+            raise self.failed(f"ended ({self.process.returncode}) too early")
 
     def wait_ready(self, timeout: float = TIMEOUT_S) -> None:
         """Return when the program has printed `ready`; it then waits for go()."""
@@ -179,12 +188,15 @@ class Sharing:
 
 
 @contextmanager
-def sharing(memory: str) -> Iterator[Sharing]:
-    """The daemon in a directory of its own. memory: cap of the device, as the config takes it."""
+def sharing(memory: str, limits: str = "") -> Iterator[Sharing]:
+    """The daemon in a directory of its own. memory: cap of the device, as the config takes it.
+
+    limits: lines of the configuration's table of that name.
+    """
     with tempfile.TemporaryDirectory(prefix="gpul-") as directory:
         work = Path(directory)
-        cap = f'[device]\nmemory = "{memory}"\n'
-        with Leased(work, work / "run", os.environ, cap) as leased:
+        extra = f'[device]\nmemory = "{memory}"\n[limits]\n{limits}'
+        with Leased(work, work / "run", os.environ, extra) as leased:
             try:
                 yield Sharing(leased)
             finally:

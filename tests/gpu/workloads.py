@@ -3,7 +3,9 @@
 `python -m tests.gpu.workloads NAME [--steps N] [--seconds S]` prints one line of
 JSON. The digest is of all that the program computed after N steps, always the
 same number for one N; the speed is measured in further steps, for S seconds.
-Every program stays far below 2 GiB of device memory.
+Every program stays far below 2 GiB of device memory, but for the ballast that it
+is told to carry: so many MiB more that it fills at its start, and that are part of
+the digest.
 """
 
 from __future__ import annotations
@@ -174,7 +176,7 @@ def triton_kernel() -> Workload:
 def jax_train() -> Workload:
     """Three layers trained by one compiled function."""
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.1"
+    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.1")
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
     import jax  # type: ignore[import-not-found]
@@ -255,6 +257,42 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
 }
 
 
+# -- ballast ----------------------------------------------------------------------
+
+PIECE_MIB = 256
+
+
+def torch_ballast(words: int) -> Callable[[], bytes]:
+    import torch
+
+    piece = torch.arange(words, dtype=torch.int32, device="cuda")
+    return lambda: piece.cpu().numpy().tobytes()
+
+
+def jax_ballast(words: int) -> Callable[[], bytes]:
+    import jax.numpy  # type: ignore[import-not-found]
+    import numpy as np
+
+    piece = jax.numpy.arange(words, dtype=np.int32)
+    return lambda: np.asarray(piece).tobytes()
+
+
+def cupy_ballast(words: int) -> Callable[[], bytes]:
+    import cupy
+
+    piece = cupy.arange(words, dtype=cupy.int32)
+    return lambda: cupy.asnumpy(piece).tobytes()
+
+
+BALLAST = {"jax": jax_ballast, "cupy": cupy_ballast}
+
+
+def carry(name: str, mib: int) -> list[Callable[[], bytes]]:
+    """Fill so much memory of the program's framework; what reads each piece of it."""
+    make = BALLAST.get(name.split("_", maxsplit=1)[0], torch_ballast)
+    return [make(min(PIECE_MIB, mib - done) << 18) for done in range(0, mib, PIECE_MIB)]
+
+
 # -- running one ------------------------------------------------------------------
 
 
@@ -301,11 +339,13 @@ def is_interposed() -> bool:
     return "libgpulease.so" in Path("/proc/self/maps").read_text()
 
 
-def run(name: str, steps: int, seconds: float, ready: bool, segments: bool) -> dict[str, Any]:
-    """Run one workload. steps: 0 for its own number. segments: a timed part for each line."""
+def run(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Run one workload, as the command line says."""
     started = time.perf_counter()
+    name, seconds = chosen.name, chosen.seconds
     work = WORKLOADS[name]()
-    steps = steps or work.steps
+    steps = chosen.steps or work.steps
+    ballast = carry(name, chosen.ballast)
     work.step()
     work.wait()
     first = time.perf_counter()
@@ -316,10 +356,12 @@ def run(name: str, steps: int, seconds: float, ready: bool, segments: bool) -> d
     digest = hashlib.sha256()
     for data in work.outputs():
         digest.update(data)
+    for piece in ballast:
+        digest.update(piece())
     batch = steps_in(work, BATCH_S) if seconds else 1
-    while segments and wait_for_go():
+    while chosen.segments and wait_for_go():
         print(json.dumps(measure_speed(work, batch, seconds)), flush=True)
-    if ready:
+    if chosen.ready:
         wait_for_go()
     report = {
         "name": name,
@@ -329,7 +371,7 @@ def run(name: str, steps: int, seconds: float, ready: bool, segments: bool) -> d
         "ms_first": round((first - started) * 1e3, 1),
         "interposed": is_interposed(),
     }
-    return report | measure_speed(work, batch, 0 if segments else seconds) | work.about
+    return report | measure_speed(work, batch, 0 if chosen.segments else seconds) | work.about
 
 
 def main() -> None:
@@ -339,9 +381,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of the timed part")
     parser.add_argument("--ready", action="store_true", help="print ready, wait for a line, time")
     parser.add_argument("--segments", action="store_true", help="time a part for each line")
-    chosen = parser.parse_args()
-    report = run(chosen.name, chosen.steps, chosen.seconds, chosen.ready, chosen.segments)
-    print(json.dumps(report), flush=True)
+    parser.add_argument("--ballast", type=int, default=0, help="MiB of memory to carry along")
+    print(json.dumps(run(parser.parse_args())), flush=True)
 
 
 if __name__ == "__main__":

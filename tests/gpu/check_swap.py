@@ -1,0 +1,203 @@
+"""memory:swap on a real GPU: does it move at the link's speed, and lose nothing?
+
+`python -m tests.gpu.check_swap [--only link,handoff,pairs,killed] [--cap GIB]` on a
+machine with a GPU, as root. The device is capped, and two jobs want 0.9 of it
+each, by plain allocations, so for the driver nothing is oversubscribed. The host
+needs as much memory as both jobs. Prints a line a check and a table; writes
+swap.json in $OUT or build/bench. Exit status 1 if a check failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+
+from tests.gpu import commands
+from tests.gpu.build import build, build_all
+from tests.gpu.checks import Result, run_checks
+from tests.gpu.jobs import (
+    ONE_GPU,
+    Job,
+    Sharing,
+    finish_all,
+    run_together,
+    sharing,
+    stopping,
+)
+from tests.gpu.overlap import gaps_us, judge_files, read_spans
+
+GIB = 1 << 30
+WANTS = 0.9  # of the capped device, each of two jobs
+AT_LEAST = 0.85  # of what the link can do
+LINK_GIB, MANAGED_GIB = 8, 2
+MOVED = re.compile(r"(evicted|restored) (\d+) KiB, copied (\d+)")
+
+# Small programs with a ballast: two of them do not fit into PAIR_CAP_GIB.
+PAIR_CAP_GIB, BALLAST_MIB = 6, 2560
+PAIRS = {"torch_eager": 3000, "torch_graph": 6000, "torch_expandable": 3000}
+PAIRS |= {"jax_train": 30000, "cupy_math": 10000, "torch_async": 3000}
+
+
+@cache
+def measure_link() -> Result:
+    """What the link and the driver's own ways of moving memory do, in GiB/s and ms."""
+    command = [str(build("link")), str(LINK_GIB), str(MANAGED_GIB)]
+    return Job.start("link", command, ONE_GPU).result()
+
+
+def check_link(_: argparse.Namespace) -> Result:
+    found = measure_link()
+    return {"good": True, "summary": str(found), **found}
+
+
+@contextmanager
+def swapping(cap_gib: float) -> Iterator[Sharing]:
+    """The daemon with a capped device, where jobs may swap as much as they like."""
+    limits = f'swap = true\nswap_host = "{4 * cap_gib:g}GiB"\n'
+    os.environ["GPU_LEASE_DEBUG"] = "1"  # tells what moved
+    with sharing(f"{cap_gib:g}GiB", limits) as share:
+        yield share
+
+
+# -- handoffs ------------------------------------------------------------------------
+
+
+def start_swappers(share: Sharing, chosen: argparse.Namespace, files: Sequence[Path]) -> list[Job]:
+    mib = int(WANTS * chosen.cap * 1024)
+    return [
+        share.tenant(
+            f"swapper {n}",
+            f"tq:{chosen.quantum:g},lock:auto,memory:swap",
+            [str(build("swapper")), str(mib), str(chosen.seconds), str(file), "ready"],
+            ONE_GPU,
+        )
+        for n, file in enumerate(files)
+    ]
+
+
+def moved_bytes(jobs: Sequence[Job], what: str) -> list[int]:
+    """Bytes of every eviction or restore that the jobs' interposers told of, larger ones only."""
+    lines = [MOVED.findall(job.said()) for job in jobs]
+    found = [int(copied) << 10 for said in lines for kind, _, copied in said if kind == what]
+    return [n for n in found if n > max(found) / 2]
+
+
+def check_handoff(chosen: argparse.Namespace) -> Result:
+    """The time of a handoff against what the link needs for as many bytes each way."""
+    link = measure_link()["duplex_gib_s"] / 2 * GIB
+    with tempfile.TemporaryDirectory() as directory, swapping(chosen.cap) as share:
+        files = [Path(directory) / f"{n}" for n in range(2)]
+        jobs = start_swappers(share, chosen, files)
+        results = run_together(jobs, 240 + 3 * chosen.seconds)
+        gaps = [us / 1e6 for us in gaps_us(*map(read_spans, files))]
+        verdict = judge_files(*files)
+        out, into = (statistics.median(moved_bytes(jobs, k)) for k in ("evicted", "restored"))
+        usage = [share.usage(job) for job in jobs]
+    seconds = statistics.median(gaps)
+    ratio = max(out, into) / link / seconds
+    wrong = sum(result["wrong_words"] for result in results)
+    return {
+        "good": not wrong and not verdict.overlaps and ratio >= AT_LEAST,
+        "summary": f"{len(gaps)} handoffs of {into / GIB:.1f} GiB in {seconds:.3f} s: "
+        f"{ratio:.3f} of the link both ways; {wrong} words wrong",
+        "bytes_out": out,
+        "bytes_in": into,
+        "seconds": seconds,
+        "gaps_s": [round(gap, 4) for gap in gaps],
+        "link_limit_s": max(out, into) / link,
+        "ratio": round(ratio, 4),
+        "jobs": results,
+        "said": [job.said()[-6000:] for job in jobs],
+        "usage": usage,
+    }
+
+
+# -- results of two jobs are those of one ----------------------------------------------
+
+
+def pair(share: Sharing, name: str, steps: int) -> Result:
+    """Two of one program by turns, which do not fit together: digests against a bare run's."""
+    command = commands.workload(name, 0, steps, ballast=BALLAST_MIB)
+    env = ONE_GPU | {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.85"}
+    alone = Job.start(f"{name}, bare", command, env | {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.05"})
+    expected = alone.result()
+    jobs = [share.tenant(f"{name} {n} of two", "tq:1,memory:swap", command, env) for n in range(2)]
+    results = finish_all(jobs)
+    moved = [share.usage(job)["moved_bytes"] / GIB for job in jobs]
+    equal = all(result["digest"] == expected["digest"] for result in results)
+    return {
+        "good": equal and min(moved) > 1,
+        "summary": f"{name}: digests equal: {equal}, GiB moved {moved[0]:.0f} and {moved[1]:.0f}",
+        "bare": expected,
+        "jobs": results,
+        "usage": [share.usage(job) for job in jobs],
+    }
+
+
+def check_pairs(chosen: argparse.Namespace) -> Result:
+    names = chosen.programs.split(",") if chosen.programs else list(PAIRS)
+    with swapping(PAIR_CAP_GIB) as share:
+        found = {name: pair(share, name, PAIRS[name]) for name in names}
+    return {
+        "good": all(result["good"] for result in found.values()),
+        "summary": "; ".join(result["summary"] for result in found.values()),
+        **found,
+    }
+
+
+# -- killed in mid-swap ------------------------------------------------------------------
+
+
+def check_killed(chosen: argparse.Namespace) -> Result:
+    """One of two is killed while memory moves: the other goes on, right and with all of its own."""
+    with tempfile.TemporaryDirectory() as directory, swapping(chosen.cap / 4) as share:
+        small = argparse.Namespace(**vars(chosen) | {"cap": chosen.cap / 4, "seconds": 8})
+        files = [Path(directory) / f"{n}" for n in range(2)]
+        jobs = start_swappers(share, small, files)
+        with stopping(*jobs):
+            for job in jobs:
+                job.wait_ready()
+            for job in jobs:
+                job.go()
+            while not MOVED.findall(jobs[0].said()):
+                jobs[1].check_running()
+            os.killpg(jobs[0].process.pid, signal.SIGKILL)
+            result = jobs[1].result()
+    return {
+        "good": result["wrong_words"] == 0,
+        "summary": f"the other made {result['steps']} steps, {result['wrong_words']} words wrong",
+        "job": result,
+    }
+
+
+CHECKS = {
+    "link": check_link,
+    "handoff": check_handoff,
+    "pairs": check_pairs,
+    "killed": check_killed,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default=",".join(CHECKS), help="names, with commas between")
+    parser.add_argument("--cap", type=float, default=40.0, help="GiB of the device")
+    parser.add_argument("--seconds", type=float, default=40.0, help="of each job in a handoff")
+    parser.add_argument("--quantum", type=float, default=1.0, help="seconds")
+    parser.add_argument("--programs", default="", help="of pairs, with commas between")
+    chosen = parser.parse_args()
+    build_all("link", "swapper")
+    checks = {name: partial(check, chosen) for name, check in CHECKS.items()}
+    return run_checks("swap", checks, chosen.only.split(","))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
