@@ -41,7 +41,7 @@ LINK_GIB, MANAGED_GIB = 8, 2
 MOVED = re.compile(r"(evicted|restored) (\d+) KiB, copied (\d+)")
 
 # Small programs with a ballast: two of them do not fit into PAIR_CAP_GIB.
-PAIR_CAP_GIB, BALLAST_MIB = 6, 2560
+PAIR_CAP_GIB, BALLAST_MIB = 6, 3584
 PAIRS = {"torch_eager": 3000, "torch_graph": 6000, "torch_expandable": 3000}
 PAIRS |= {"jax_train": 30000, "cupy_math": 10000, "torch_async": 3000}
 
@@ -59,11 +59,14 @@ def check_link(_: argparse.Namespace) -> Result:
 
 
 @contextmanager
-def swapping(cap_gib: float) -> Iterator[Sharing]:
-    """The daemon with a capped device, where jobs may swap as much as they like."""
+def swapping(cap_gib: float, link_gib_s: float = 0) -> Iterator[Sharing]:
+    """The daemon with a capped device, where jobs may swap as much as they like.
+
+    link_gib_s: said beforehand, so that quanta are as long as they will be; 0: found out.
+    """
     limits = f'swap = true\nswap_host = "{4 * cap_gib:g}GiB"\n'
     os.environ["GPU_LEASE_DEBUG"] = "1"  # tells what moved
-    with sharing(f"{cap_gib:g}GiB", limits) as share:
+    with sharing(f"{cap_gib:g}GiB", limits, f"link_gib_s = {link_gib_s:g}\n") as share:
         yield share
 
 
@@ -92,8 +95,8 @@ def moved_bytes(jobs: Sequence[Job], what: str) -> list[int]:
 
 def check_handoff(chosen: argparse.Namespace) -> Result:
     """The time of a handoff against what the link needs for as many bytes each way."""
-    link = measure_link()["duplex_gib_s"] / 2 * GIB
-    with tempfile.TemporaryDirectory() as directory, swapping(chosen.cap) as share:
+    link = measure_link()["duplex_gib_s"] / 2
+    with tempfile.TemporaryDirectory() as directory, swapping(chosen.cap, link) as share:
         files = [Path(directory) / f"{n}" for n in range(2)]
         jobs = start_swappers(share, chosen, files)
         results = run_together(jobs, 240 + 3 * chosen.seconds)
@@ -102,7 +105,7 @@ def check_handoff(chosen: argparse.Namespace) -> Result:
         out, into = (statistics.median(moved_bytes(jobs, k)) for k in ("evicted", "restored"))
         usage = [share.usage(job) for job in jobs]
     seconds = statistics.median(gaps)
-    ratio = max(out, into) / link / seconds
+    ratio = max(out, into) / (link * GIB) / seconds
     wrong = sum(result["wrong_words"] for result in results)
     return {
         "good": not wrong and not verdict.overlaps and ratio >= AT_LEAST,
@@ -112,7 +115,7 @@ def check_handoff(chosen: argparse.Namespace) -> Result:
         "bytes_in": into,
         "seconds": seconds,
         "gaps_s": [round(gap, 4) for gap in gaps],
-        "link_limit_s": max(out, into) / link,
+        "link_limit_s": max(out, into) / (link * GIB),
         "ratio": round(ratio, 4),
         "jobs": results,
         "said": [job.said()[-6000:] for job in jobs],

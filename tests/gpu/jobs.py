@@ -188,14 +188,14 @@ class Sharing:
 
 
 @contextmanager
-def sharing(memory: str, limits: str = "") -> Iterator[Sharing]:
+def sharing(memory: str, limits: str = "", device: str = "") -> Iterator[Sharing]:
     """The daemon in a directory of its own. memory: cap of the device, as the config takes it.
 
-    limits: lines of the configuration's table of that name.
+    limits, device: lines of the configuration's tables of that name.
     """
     with tempfile.TemporaryDirectory(prefix="gpul-") as directory:
         work = Path(directory)
-        extra = f'[device]\nmemory = "{memory}"\n[limits]\n{limits}'
+        extra = f'[device]\nmemory = "{memory}"\n{device}[limits]\n{limits}'
         with Leased(work, work / "run", os.environ, extra) as leased:
             try:
                 yield Sharing(leased)
