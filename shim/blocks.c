@@ -32,7 +32,7 @@ CUmemAllocationProp segment_properties(CUdevice device)
 
 /* -- segments ------------------------------------------------------------------ */
 
-CUresult segment_allow(const struct segment *segment, uint64_t devices)
+CUresult segments_allow(CUdeviceptr base, size_t size, uint64_t devices)
 {
 	CUmemAccessDesc access[MAX_DEVICES] = {0};
 	size_t n = 0;
@@ -44,27 +44,47 @@ CUresult segment_allow(const struct segment *segment, uint64_t devices)
 		access[n].location.id = d;
 		access[n++].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 	}
-	return REAL(cuMemSetAccess)(segment->base, segment->size, access, n);
+	return REAL(cuMemSetAccess)(base, size, access, n);
 }
 
-CUresult segment_bring(struct segment *segment)
+static CUresult place(struct segment *segment)
 {
-	struct swap_device *d = &swap_devices[segment->block->device];
 	CUmemAllocationProp prop = segment_properties(segment->block->device);
 	CUresult result;
 
 	TRY(DRIVER(cuMemCreate)(&segment->handle, segment->size, &prop, 0));
 	result = DRIVER(cuMemMap)(segment->base, segment->size, 0, segment->handle, 0);
-	if (!result) {
-		result = segment_allow(segment, d->peers | UINT64_C(1) << segment->block->device);
-		if (result)
-			DRIVER(cuMemUnmap)(segment->base, segment->size);
-	}
 	if (result)
 		DRIVER(cuMemRelease)(segment->handle);
-	else
-		d->resident += segment->size;
 	return result;
+}
+
+/* Access is given for all of them at once: beside copies a driver takes half a
+ * millisecond for that, however much it is. */
+unsigned int segments_bring(struct segment *last, unsigned int n, CUresult *result)
+{
+	struct block *block = last->block;
+	struct swap_device *d = &swap_devices[block->device];
+	struct segment *first = last + 1;
+	CUresult allowed;
+	size_t size = 0;
+
+	for (*result = CUDA_SUCCESS; n && !*result; n--) {
+		*result = place(first - 1);
+		if (!*result)
+			size += (--first)->size;
+	}
+	if (!size)
+		return 0;
+	allowed = segments_allow(first->base, size, d->peers | UINT64_C(1) << block->device);
+	if (!allowed) {
+		d->resident += size;
+		return (unsigned int)(last - first) + 1;
+	}
+	*result = allowed;
+	while (first <= last)
+		segment_leave(first++);
+	return 0;
 }
 
 void segment_leave(struct segment *segment)
@@ -264,8 +284,7 @@ static CUresult back_segment(struct segment *segment)
 
 	pthread_mutex_lock(&swap_lock);
 	if (swap_held && segment->state != SEGMENT_RESIDENT && !segment->moving) {
-		result = segment_bring(segment);
-		if (!result) {
+		if (segments_bring(segment, 1, &result)) {
 			segment_landed(segment);
 			segment->calls = SWAP_DIRTY; /* the gate is open */
 		}

@@ -17,7 +17,7 @@ static CUresult tell_driver(const struct swap_device *d, CUdevice from)
 	for (struct segment *s = d->oldest; s; s = s->newer) {
 		if (s->state != SEGMENT_RESIDENT && !s->moving)
 			continue;
-		one = segment_allow(s, UINT64_C(1) << from);
+		one = segments_allow(s->base, s->size, UINT64_C(1) << from);
 		if (one && !s->moving)
 			result = one;
 	}

@@ -69,9 +69,10 @@ extern bool swap_held; /* all is on the devices: allocations get memory at once 
 CUmemAllocationProp segment_properties(CUdevice device);
 void segment_leave(struct segment *segment); /* without the lock: its mapping and memory end */
 /* With the lock held: */
-CUresult segment_allow(const struct segment *segment, uint64_t devices); /* a bit each */
-CUresult segment_bring(struct segment *segment); /* physical memory, mapped */
-void segment_landed(struct segment *segment);    /* it is RESIDENT */
+CUresult segments_allow(CUdeviceptr base, size_t size, uint64_t devices); /* a bit each */
+/* Physical memory for so many of a block, from the last one down; mapped. How many got it. */
+unsigned int segments_bring(struct segment *last, unsigned int n, CUresult *result);
+void segment_landed(struct segment *segment); /* it is RESIDENT */
 void segment_left(struct segment *segment, enum segment_state state);
 void segment_fix(struct segment *segment, bool fixed);
 void segment_moves(struct segment *segment);

@@ -7,7 +7,7 @@
 #include "swap.h"
 
 #define DEPTH_LARGE 3 /* copies in flight, if they are as large as they get */
-#define AT_ONCE 8     /* begun in one step */
+#define AT_ONCE 8     /* segments that are mapped together, or evictions begun in a step */
 
 struct mover movers[MAX_DEVICES];
 struct swap_now swap_now;
@@ -253,15 +253,23 @@ static bool evict_one(struct mover *m)
 
 /* -- in --------------------------------------------------------------------------- */
 
-/* The newest that is not there; the lock is held. */
-static struct segment *next_in(struct swap_device *d)
+static bool lacks(const struct segment *segment)
+{
+	return segment->state != SEGMENT_RESIDENT && !segment->moving;
+}
+
+/* The newest that is not there, and how many before it in its block; the lock is held. */
+static unsigned int next_in(struct swap_device *d, struct segment **last)
 {
 	struct segment *s = d->next_in ? d->next_in : d->newest;
+	unsigned int n = 0;
 
-	while (s && (s->state == SEGMENT_RESIDENT || s->moving))
+	while (s && !lacks(s))
 		s = s->older;
-	d->next_in = s ? s->older : NULL;
-	return s;
+	d->next_in = *last = s;
+	while (s && n < AT_ONCE && s - n >= s->block->segments && lacks(s - n))
+		n++;
+	return n;
 }
 
 static void copy_in(struct mover *m, struct segment *segment)
@@ -279,38 +287,37 @@ static void copy_in(struct mover *m, struct segment *segment)
 	went(segment, SEGMENT_AWAY);
 }
 
-static bool restore_one(struct mover *m)
+/* False: nothing more now. */
+static bool restore_some(struct mover *m)
 {
 	struct swap_device *d = &swap_devices[m->device];
-	struct segment *segment = NULL;
 	CUresult result = CUDA_SUCCESS;
+	struct segment *last;
+	unsigned int n = 0;
 
+	if (m->n > SWAP_DEPTH - AT_ONCE)
+		return false;
 	pthread_mutex_lock(&swap_lock);
 	if (d->missing > m->n)
-		segment = next_in(d);
-	if (segment && full(m, segment->size)) {
-		d->next_in = segment;
-		segment = NULL;
-	}
-	if (segment) {
-		segment_moves(segment);
-		result = segment_bring(segment);
-	}
+		n = next_in(d, &last);
+	if (n)
+		n = segments_bring(last, n, &result);
+	if (n)
+		d->next_in = last[1 - (int)n].older;
+	for (unsigned int i = 0; i < n; i++)
+		segment_moves(last - i);
 	pthread_mutex_unlock(&swap_lock);
-	if (!segment)
-		return false;
-	if (result) {
-		put_back(segment, &d->next_in);
-		if (result != CUDA_ERROR_OUT_OF_MEMORY)
-			mover_give_up(result);
-		return false;
+	for (unsigned int i = 0; i < n; i++) {
+		if (last[-(int)i].state == SEGMENT_AWAY)
+			copy_in(m, last - i);
+		else
+			came(last - i);
 	}
-	swap_now.pause_ns = SWAP_PAUSE_NS / 2; /* doubled after each step that finds no room */
-	if (segment->state == SEGMENT_AWAY)
-		copy_in(m, segment);
-	else
-		came(segment);
-	return true;
+	if (n) /* doubled after each step that finds no room */
+		swap_now.pause_ns = SWAP_PAUSE_NS / 2;
+	if (result && result != CUDA_ERROR_OUT_OF_MEMORY)
+		mover_give_up(result);
+	return n && !result;
 }
 
 /* -- steps ---------------------------------------------------------------------- */
@@ -356,7 +363,7 @@ void mover_step(CUcontext context, void *argument)
 		more = false;
 	}
 	for (int i = 0; i < AT_ONCE && more; i++)
-		more = swap_now.mode == RESTORE ? !swap_now.gave_up && restore_one(m)
+		more = swap_now.mode == RESTORE ? !swap_now.gave_up && restore_some(m)
 		                                : m->left && evict_one(m);
 	m->busy = m->n || (swap_now.mode == EVICT && m->left);
 }

@@ -20,6 +20,9 @@ from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 
+import pynvml
+
+from leased.devices import nvml
 from tests.gpu import commands
 from tests.gpu.build import build, build_all
 from tests.gpu.checks import Result, run_checks
@@ -38,6 +41,7 @@ GIB = 1 << 30
 WANTS = 0.9  # of the capped device, each of two jobs
 AT_LEAST = 0.85  # of what the link can do
 LINK_GIB, MANAGED_GIB = 8, 2
+CONTEXT_MIB = 560  # of a process, a little more than it takes
 MOVED = re.compile(r"(evicted|restored) (\d+) KiB, copied (\d+)")
 
 # Small programs with a ballast: two of them do not fit into PAIR_CAP_GIB.
@@ -86,6 +90,24 @@ def start_swappers(share: Sharing, chosen: argparse.Namespace, files: Sequence[P
     ]
 
 
+@contextmanager
+def filled(chosen: argparse.Namespace) -> Iterator[None]:
+    """With --full another process has the device but for the cap and the jobs' contexts."""
+    if not chosen.full:
+        yield
+        return
+    with nvml():
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        free_mib = pynvml.nvmlDeviceGetMemoryInfo(handle).free >> 20
+    mib = free_mib - int(chosen.cap * 1024) - 3 * CONTEXT_MIB
+    with tempfile.NamedTemporaryFile() as file:
+        command = [str(build("swapper")), str(mib), "0", file.name, "ready"]
+        job = Job.start("what fills the device", command, ONE_GPU)
+        with stopping(job):
+            job.wait_ready()
+            yield
+
+
 def moved_bytes(jobs: Sequence[Job], what: str) -> list[int]:
     """Bytes of every eviction or restore that the jobs' interposers told of, larger ones only."""
     lines = [MOVED.findall(job.said()) for job in jobs]
@@ -96,7 +118,11 @@ def moved_bytes(jobs: Sequence[Job], what: str) -> list[int]:
 def check_handoff(chosen: argparse.Namespace) -> Result:
     """The time of a handoff against what the link needs for as many bytes each way."""
     link = measure_link()["duplex_gib_s"] / 2
-    with tempfile.TemporaryDirectory() as directory, swapping(chosen.cap, link) as share:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        filled(chosen),
+        swapping(chosen.cap, link) as share,
+    ):
         files = [Path(directory) / f"{n}" for n in range(2)]
         jobs = start_swappers(share, chosen, files)
         results = run_together(jobs, 240 + 3 * chosen.seconds)
@@ -195,6 +221,7 @@ def main() -> int:
     parser.add_argument("--cap", type=float, default=40.0, help="GiB of the device")
     parser.add_argument("--seconds", type=float, default=40.0, help="of each job in a handoff")
     parser.add_argument("--quantum", type=float, default=1.0, help="seconds")
+    parser.add_argument("--full", action="store_true", help="the rest of the device is taken")
     parser.add_argument("--programs", default="", help="of pairs, with commas between")
     chosen = parser.parse_args()
     build_all("link", "swapper")
