@@ -117,7 +117,7 @@ def moved_bytes(jobs: Sequence[Job], what: str) -> list[int]:
 
 def check_handoff(chosen: argparse.Namespace) -> Result:
     """The time of a handoff against what the link needs for as many bytes each way."""
-    link = measure_link()["duplex_gib_s"] / 2
+    link = (chosen.duplex or measure_link()["duplex_gib_s"]) / 2
     with (
         tempfile.TemporaryDirectory() as directory,
         filled(chosen),
@@ -221,6 +221,7 @@ def main() -> int:
     parser.add_argument("--cap", type=float, default=40.0, help="GiB of the device")
     parser.add_argument("--seconds", type=float, default=40.0, help="of each job in a handoff")
     parser.add_argument("--quantum", type=float, default=1.0, help="seconds")
+    parser.add_argument("--duplex", type=float, default=0, help="GiB/s both ways, if known")
     parser.add_argument("--full", action="store_true", help="the rest of the device is taken")
     parser.add_argument("--programs", default="", help="of pairs, with commas between")
     chosen = parser.parse_args()
