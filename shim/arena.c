@@ -6,6 +6,7 @@
  * wherever units are free: so there is never more host memory than is needed, but
  * for a part of one chunk. A forked child has none.
  */
+#include "runs.h"
 #include "swap.h"
 
 #include <sched.h>
@@ -19,16 +20,16 @@
 #define PAGE 4096
 #define HUGE_PAGE (UINT64_C(2) << 20)
 #define UNIT HUGE_PAGE
-#define UNITS 64
 
 struct chunk {
 	struct chunk *next;
 	char *base;
 	size_t size;
-	uint64_t used;     /* a bit for each unit */
 	CUcontext context; /* that it was registered in; NULL: not registered */
 	bool undone;
 	atomic_size_t next_touch, untouched; /* slices of HUGE_PAGE */
+	size_t n, n_free;                    /* units */
+	uint64_t used[];
 };
 
 static struct chunk *chunks; /* the newest first */
@@ -136,8 +137,8 @@ static char *map(size_t size)
 
 static bool add_chunk(void)
 {
-	size_t size = (piece + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-	struct chunk *chunk = calloc(1, sizeof(*chunk));
+	size_t size = (piece + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, n = size / UNIT;
+	struct chunk *chunk = calloc(1, sizeof(*chunk) + run_words(n) * sizeof(uint64_t));
 
 	if (chunk)
 		chunk->base = map(size);
@@ -146,6 +147,7 @@ static bool add_chunk(void)
 		return false;
 	}
 	chunk->size = size;
+	chunk->n = chunk->n_free = n;
 	atomic_store(&chunk->untouched, size / HUGE_PAGE);
 	pthread_mutex_lock(&lock);
 	chunk->next = chunks;
@@ -154,18 +156,13 @@ static bool add_chunk(void)
 	return true;
 }
 
-static size_t n_free(const struct chunk *chunk)
-{
-	return chunk->size / UNIT - (size_t)__builtin_popcountll(chunk->used);
-}
-
 /* The lock is held. */
 static uint64_t free_bytes(void)
 {
 	uint64_t bytes = 0;
 
 	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next)
-		bytes += n_free(chunk) * UNIT;
+		bytes += chunk->n_free * UNIT;
 	return bytes;
 }
 
@@ -208,20 +205,6 @@ static struct chunk *chunk_of(const void *at)
 	return chunk;
 }
 
-static uint64_t run(size_t first, size_t n)
-{
-	return (n < UNITS ? (UINT64_C(1) << n) - 1 : UINT64_MAX) << first;
-}
-
-/* Where so many units in a row are free; -1: nowhere. */
-static int find_run(const struct chunk *chunk, size_t n)
-{
-	for (size_t first = 0; first + n <= chunk->size / UNIT; first++)
-		if (!(chunk->used & run(first, n)))
-			return (int)first;
-	return -1;
-}
-
 static void end_chunk(struct chunk *chunk)
 {
 	for (struct chunk **at = &chunks; *at; at = &(*at)->next) {
@@ -249,7 +232,7 @@ static size_t n_ready(void)
 	size_t n = 0;
 
 	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next)
-		n += ready(chunk) ? n_free(chunk) : 0;
+		n += ready(chunk) ? chunk->n_free : 0;
 	return n;
 }
 
@@ -258,7 +241,7 @@ static struct chunk *first_unready(void)
 {
 	struct chunk *chunk = chunks;
 
-	while (chunk && (ready(chunk) || !n_free(chunk)))
+	while (chunk && (ready(chunk) || !chunk->n_free))
 		chunk = chunk->next;
 	return chunk;
 }
@@ -271,25 +254,26 @@ static enum arena_answer make_ready(struct chunk *chunk)
 		return ARENA_NOT_YET;
 	if (register_chunk(chunk))
 		return ARENA_READY;
-	if (!chunk->used && !atomic_load(&helpers))
+	if (chunk->n_free == chunk->n && !atomic_load(&helpers))
 		end_chunk(chunk); /* of memory that cannot be pinned others may have more use */
 	return ARENA_NONE;
 }
 
 static void add_part(struct copy *copy, struct chunk *chunk, size_t first, size_t n)
 {
-	chunk->used |= run(first, n);
+	run_set(chunk->used, first, n, true);
+	chunk->n_free -= n;
 	copy->parts[copy->n++] = (struct part){chunk->base + first * UNIT, n * UNIT};
 }
 
 /* So many units at most from the chunk, in as few parts as there are gaps; how many. */
 static size_t take_from(struct copy *copy, struct chunk *chunk, size_t most)
 {
-	size_t units = chunk->size / UNIT, taken = 0;
+	size_t taken = 0;
 
-	for (size_t first = 0, n; first < units && taken < most; first += n + 1) {
-		for (n = 0; first + n < units && taken + n < most; n++)
-			if (chunk->used & run(first + n, 1))
+	for (size_t first = 0, n; first < chunk->n && taken < most; first += n + 1) {
+		for (n = 0; first + n < chunk->n && taken + n < most; n++)
+			if (run_bit(chunk->used, first + n))
 				break;
 		if (n)
 			add_part(copy, chunk, first, n);
@@ -308,10 +292,10 @@ static struct copy *gather(size_t n)
 		return NULL;
 	copy->n = 0;
 	for (chunk = chunks; chunk; chunk = chunk->next) {
-		int first = ready(chunk) && n_free(chunk) >= n ? find_run(chunk, n) : -1;
+		size_t first = ready(chunk) ? run_find(chunk->used, chunk->n, n) : chunk->n;
 
-		if (first >= 0) {
-			add_part(copy, chunk, (size_t)first, n);
+		if (first < chunk->n) {
+			add_part(copy, chunk, first, n);
 			return copy;
 		}
 	}
@@ -358,10 +342,12 @@ void arena_give(struct copy *copy)
 	for (unsigned int i = 0; i < copy->n; i++) {
 		struct part part = copy->parts[i];
 		struct chunk *chunk = chunk_of(part.at);
+		size_t n = (part.size + UNIT - 1) / UNIT;
 
-		if (chunk)
-			chunk->used &= ~run((size_t)(part.at - chunk->base) / UNIT,
-			                    (part.size + UNIT - 1) / UNIT);
+		if (!chunk)
+			continue;
+		run_set(chunk->used, (size_t)(part.at - chunk->base) / UNIT, n, false);
+		chunk->n_free += n;
 	}
 	pthread_mutex_unlock(&lock);
 	free(copy);
@@ -383,7 +369,7 @@ static struct chunk *superfluous(uint64_t keep)
 
 	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next) {
 		bytes += chunk->size;
-		if (!chunk->used)
+		if (chunk->n_free == chunk->n)
 			empty = chunk;
 	}
 	return empty && bytes >= keep + empty->size && !atomic_load(&helpers) ? empty : NULL;

@@ -12,9 +12,9 @@
 #include <limits.h>
 #include <pthread.h>
 
-#define SWAP_SMALL (UINT64_C(1) << 20)  /* below it allocations share slabs */
-#define SWAP_PIECE (UINT64_C(64) << 20) /* no segment is larger */
-#define SWAP_DIRTY ULONG_MAX            /* not known to be as its copy is */
+#define SWAP_SMALL (UINT64_C(1) << 20)   /* below it allocations share slabs */
+#define SWAP_PIECE (UINT64_C(256) << 20) /* no segment is larger */
+#define SWAP_DIRTY ULONG_MAX             /* not known to be as its copy is */
 
 enum segment_state {
 	SEGMENT_ABSENT,   /* no physical memory, and nothing to keep */
@@ -52,7 +52,7 @@ struct swap_device {
 	atomic_bool asked;
 	bool usable;
 	size_t unit;    /* of physical memory and its addresses */
-	size_t piece;   /* the largest segment */
+	size_t piece;   /* the largest segment; about so much is mapped or let go together */
 	uint64_t peers; /* devices that may reach its memory, a bit each */
 	struct segment *oldest, *newest;
 	struct segment *next_out, *next_in; /* where the mover looks next */
@@ -90,12 +90,13 @@ bool swap_hold(bool force); /* if all is there, or nevertheless */
 
 /* swap_move.c: what moves on each device. Touched with contexts_with() or in
  * swap_context_ends() only, so no context ends meanwhile. */
-#define SWAP_DEPTH 16 /* copies in flight on a device */
+#define SWAP_DEPTH 128 /* segments that move on a device */
 #define SWAP_PAUSE_NS 50000
 
 struct move {
 	struct segment *segment;
 	CUevent event;
+	CUresult result; /* once it has been copied */
 	bool out;
 };
 
@@ -104,8 +105,10 @@ struct mover {
 	_Atomic(CUcontext) context; /* of the stream and the events */
 	CUstream stream;
 	struct move ring[SWAP_DEPTH];
-	unsigned int first, n;
-	uint64_t in_flight; /* bytes */
+	unsigned int first, n, copied; /* of the n, from the first one on */
+	uint64_t in_flight, arrived;   /* bytes: of all of them, of those copied */
+	size_t room;                   /* of the device when it last changed, and when that was */
+	uint64_t room_at;
 	/* Of the client thread alone: */
 	uint64_t left; /* bytes to evict */
 	bool busy;     /* after the last step */

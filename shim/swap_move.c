@@ -6,8 +6,10 @@
  */
 #include "swap.h"
 
-#define DEPTH_LARGE 3 /* copies in flight, if they are as large as they get */
-#define AT_ONCE 8     /* segments that are mapped together, or evictions begun in a step */
+#define OUT_PIECES 3                     /* of a device, that leave at once */
+#define SLICE (UINT64_C(4) << 20)        /* of a copy to the host */
+#define AT_ONCE 64                       /* segments that are begun with in a step */
+#define CLEAN_NS (UINT64_C(3) * 1000000) /* until memory that was let go can be had */
 
 struct mover movers[MAX_DEVICES];
 struct swap_now swap_now;
@@ -27,8 +29,7 @@ static bool prepare(struct mover *m, CUcontext context)
 static bool full(const struct mover *m, size_t size)
 {
 	return m->n == SWAP_DEPTH ||
-	       (m->n >= DEPTH_LARGE &&
-	        m->in_flight + size > DEPTH_LARGE * swap_devices[m->device].piece);
+	       (m->n && m->in_flight + size > OUT_PIECES * swap_devices[m->device].piece);
 }
 
 /* A copy has been put on the stream; it has happened when its event has. */
@@ -150,7 +151,8 @@ static void put_back(struct segment *segment, struct segment **cursor)
 		block_end(ended);
 }
 
-/* Between the device and the arena. */
+/* Between the device and the arena. To the host in slices: who is given access to a
+ * mapping waits for the copy that is being made. */
 static CUresult copy(struct mover *m, struct segment *segment, bool out)
 {
 	CUdeviceptr at = segment->base;
@@ -159,9 +161,12 @@ static CUresult copy(struct mover *m, struct segment *segment, bool out)
 	for (unsigned int i = 0; i < segment->copy->n; i++) {
 		struct part part = segment->copy->parts[i];
 
-		TRY(out ? DRIVER(cuMemcpyDtoHAsync_v2)(part.at, at, part.size, m->stream)
-		        : DRIVER(cuMemcpyHtoDAsync_v2)(at, part.at, part.size, m->stream));
-		at += part.size;
+		for (size_t done = 0, n; done < part.size; done += n) {
+			n = out && part.size - done > SLICE ? SLICE : part.size - done;
+			TRY(out ? DRIVER(cuMemcpyDtoHAsync_v2)(part.at + done, at, n, m->stream)
+			        : DRIVER(cuMemcpyHtoDAsync_v2)(at, part.at + done, n, m->stream));
+			at += n;
+		}
 	}
 	return CUDA_SUCCESS;
 }
@@ -258,8 +263,9 @@ static bool lacks(const struct segment *segment)
 	return segment->state != SEGMENT_RESIDENT && !segment->moving;
 }
 
-/* The newest that is not there, and how many before it in its block; the lock is held. */
-static unsigned int next_in(struct swap_device *d, struct segment **last)
+/* The newest that is not there, and how many before it in its block have room; the
+ * lock is held. */
+static unsigned int next_in(struct swap_device *d, uint64_t room, struct segment **last)
 {
 	struct segment *s = d->next_in ? d->next_in : d->newest;
 	unsigned int n = 0;
@@ -267,9 +273,30 @@ static unsigned int next_in(struct swap_device *d, struct segment **last)
 	while (s && !lacks(s))
 		s = s->older;
 	d->next_in = *last = s;
-	while (s && n < AT_ONCE && s - n >= s->block->segments && lacks(s - n))
-		n++;
+	while (s && s - n >= s->block->segments && lacks(s - n) && s[-(int)n].size <= room)
+		room -= s[-(int)n++].size;
 	return n;
+}
+
+/* What may be brought now: at most a piece at a time. What was let go a moment ago
+ * has to be wiped by the driver before another process can have it, and who asks too
+ * early waits for much longer than that takes: so one that makes room has a piece's
+ * start. When no more room appears it is tried nevertheless. */
+static uint64_t room_for_more(struct mover *m)
+{
+	uint64_t piece = swap_devices[m->device].piece, now = now_ns();
+	size_t room, total;
+
+	if (m->in_flight > piece || m->n > SWAP_DEPTH / 2)
+		return 0;
+	if (REAL(cuMemGetInfo_v2)(&room, &total))
+		return piece;
+	if (room != m->room)
+		m->room_at = now;
+	m->room = room;
+	if (now - m->room_at >= CLEAN_NS || room >= 2 * piece)
+		return piece;
+	return room > piece ? room - piece : 0;
 }
 
 static void copy_in(struct mover *m, struct segment *segment)
@@ -293,13 +320,14 @@ static bool restore_some(struct mover *m)
 	struct swap_device *d = &swap_devices[m->device];
 	CUresult result = CUDA_SUCCESS;
 	struct segment *last;
+	uint64_t room = room_for_more(m);
 	unsigned int n = 0;
 
-	if (m->n > SWAP_DEPTH - AT_ONCE)
+	if (!room)
 		return false;
 	pthread_mutex_lock(&swap_lock);
 	if (d->missing > m->n)
-		n = next_in(d, &last);
+		n = next_in(d, room, &last);
 	if (n)
 		n = segments_bring(last, n, &result);
 	if (n)
@@ -322,29 +350,51 @@ static bool restore_some(struct mover *m)
 
 /* -- steps ---------------------------------------------------------------------- */
 
+/* How many have been copied, from the first on. */
+static void look(struct mover *m)
+{
+	while (m->copied < m->n) {
+		struct move *move = &m->ring[(m->first + m->copied) % SWAP_DEPTH];
+
+		move->result = REAL(cuEventQuery)(move->event);
+		if (move->result == CUDA_ERROR_NOT_READY)
+			return;
+		m->copied++;
+		m->arrived += move->segment->size;
+	}
+}
+
+static void settle_one(const struct move *move)
+{
+	if (move->out && move->result)
+		stays(move->segment, "it cannot be copied");
+	else if (move->out && swap_now.mode == RESTORE)
+		kept(move->segment);
+	else if (move->out)
+		went(move->segment, SEGMENT_AWAY);
+	else if (!move->result)
+		came(move->segment);
+	else
+		went(move->segment, SEGMENT_AWAY);
+	if (move->result && !move->out)
+		mover_give_up(move->result);
+}
+
+/* What leaves is let go by the piece: each time it is wiped, which slows the copies
+ * of others for a moment however much it is. */
 static void settle(struct mover *m)
 {
-	while (m->n) {
+	look(m);
+	if (swap_now.mode == EVICT && m->copied < m->n &&
+	    m->arrived < swap_devices[m->device].piece)
+		return;
+	for (; m->copied; m->copied--, m->n--) {
 		struct move move = m->ring[m->first];
-		CUresult result = REAL(cuEventQuery)(move.event);
 
-		if (result == CUDA_ERROR_NOT_READY)
-			return;
 		m->first = (m->first + 1) % SWAP_DEPTH;
-		m->n--;
 		m->in_flight -= move.segment->size;
-		if (move.out && result)
-			stays(move.segment, "it cannot be copied");
-		else if (move.out && swap_now.mode == RESTORE)
-			kept(move.segment);
-		else if (move.out)
-			went(move.segment, SEGMENT_AWAY);
-		else if (!result)
-			came(move.segment);
-		else
-			went(move.segment, SEGMENT_AWAY);
-		if (result && !move.out)
-			mover_give_up(result);
+		m->arrived -= move.segment->size;
+		settle_one(&move);
 	}
 }
 
