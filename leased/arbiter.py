@@ -41,6 +41,7 @@ from leased.events import (
     DrainSet,
     Event,
     Evict,
+    Expect,
     Forfeit,
     Grant,
     LockSet,
@@ -48,6 +49,7 @@ from leased.events import (
     ModeSet,
     Opened,
     Overrun,
+    Preload,
     QuantumSet,
     Rejoined,
     Released,
@@ -59,19 +61,18 @@ from leased.events import (
     Tick,
     Widened,
 )
-from leased.sharing import Sharing
+from leased.sharing import LOOK_AHEAD, Sharing
 from leased.state import FOREVER, Device, Lease, Tenant, Usage
 
 __all__ = [
     "Action", "Adopted", "Arbiter", "Closed", "Contend", "Device", "DrainSet", "Event", "Evict",
-    "Forfeit", "Grant", "LockSet", "MemoryChanged", "ModeSet", "Opened", "Overrun", "QuantumSet",
-    "Rejoined", "Released", "Requested", "Restore", "Restored", "Revoke", "RoomChanged", "Tenant",
-    "Tick", "Usage", "Widened",
+    "Expect", "Forfeit", "Grant", "LockSet", "MemoryChanged", "ModeSet", "Opened", "Overrun",
+    "Preload", "QuantumSet", "Rejoined", "Released", "Requested", "Restore", "Restored", "Revoke",
+    "RoomChanged", "Tenant", "Tick", "Usage", "Widened",
 ]  # fmt: skip
 
 IDLE_FLOOR_NS = 2_000_000
 DRAIN_NS = 10_000_000_000
-LOOK_AHEAD = 32
 RESTORE_NS = 30_000_000_000  # for memory that is swapped to come back, before the quantum begins
 
 
@@ -102,6 +103,7 @@ class Arbiter(Sharing):
         self._decide()
         if isinstance(event, Released):
             self._restore(event.tenant)
+        self._preload()
         self._evict()
         return self._actions
 
@@ -224,6 +226,7 @@ class Arbiter(Sharing):
             tenant.arrival, tenant.waiting, tenant.waits_since = self.arrivals, True, self.now
             for uuid in tenant.gang:
                 self.devices[uuid].queue[tenant.id] = tenant
+                self.devices[uuid].residency.wait(tenant.id, tenant.arrival)
                 self._changed[uuid] = None
 
     def _end_wait(self, tenant: Tenant) -> None:
@@ -232,6 +235,7 @@ class Arbiter(Sharing):
             tenant.waiting = False
             for uuid in tenant.gang:
                 del self.devices[uuid].queue[tenant.id]
+                self.devices[uuid].residency.wait(tenant.id, 0)
                 self._changed[uuid] = None
 
     def _release(self, tenant: Tenant, epoch: int) -> None:
@@ -371,6 +375,8 @@ class Arbiter(Sharing):
         waiter = self.waiter_for(holder)
         if not lease.contended and (waiter or drained):
             self._contend(holder, self.cost(waiter) if waiter else 0, FOREVER)
+            if waiter and holder.swaps:
+                self._expect(holder, waiter)
         elif lease.contended and not (waiter or drained):
             lease.contended, lease.due = False, None
             self._tell(Contend(holder.id, lease.epoch, None))
@@ -385,6 +391,13 @@ class Arbiter(Sharing):
         self._plan_end(holder, lease)
         if lease.due is not None and lease.due <= self.now:
             self._revoke(holder, lease)
+
+    def _expect(self, holder: Tenant, waiter: Tenant) -> None:
+        for uuid in holder.gang:
+            residency = self.devices[uuid].residency
+            leaves = min(residency.displaced(waiter.id), residency.resident_of(holder.id))
+            if leaves:
+                self._actions.append(Expect(holder.id, uuid, leaves))
 
     def _begin_quantum(self, tenant: Tenant, epoch: int) -> None:
         lease = tenant.lease

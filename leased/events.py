@@ -190,6 +190,24 @@ class Evict:
 
 
 @dataclass(frozen=True)
+class Preload:
+    """The tenant, which swaps and waits, may bring so many bytes of the device in beforehand."""
+
+    tenant: int
+    device: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Expect:
+    """The tenant, which swaps and holds, may have to give up so many bytes of the device soon."""
+
+    tenant: int
+    device: str
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Contend:
     """Somebody waits for the holder: yield after idle_ns of idleness; None: nobody any more."""
 
@@ -223,4 +241,4 @@ class Forfeit:
     epoch: int
 
 
-Action = Grant | Restore | Evict | Contend | Revoke | Overrun | Forfeit
+Action = Grant | Restore | Evict | Preload | Expect | Contend | Revoke | Overrun | Forfeit

@@ -24,6 +24,14 @@ ENDED = "the job of this process has ended"
 SILENCE_S = 0.1  # after a revoke, before a process is taken for stuck
 
 
+def _there(has: wire.Bytes) -> int:
+    return has.resident
+
+
+def _lacks(has: wire.Bytes) -> int:
+    return max(0, has.evictable - has.resident)
+
+
 class Client(Protocol):
     """One process of a tenant, as its connection shows it."""
 
@@ -357,6 +365,10 @@ class Leases:
             before = tenant.evictions.get(action.device, 0)
             tenant.evictions[action.device] = before + action.bytes
             self._tell_evictions(tenant)
+        elif isinstance(action, arbiter.Preload):
+            self._divide(tenant, {action.device: action.bytes}, _lacks, wire.preload)
+        elif isinstance(action, arbiter.Expect):
+            self._divide(tenant, {action.device: action.bytes}, _there, wire.expect)
         elif isinstance(action, arbiter.Contend):
             tenant.idle_ns = action.idle_ns
             self._tell(tenant, wire.contended(action.epoch, action.idle_ns, self.in_flight_ns))
@@ -390,13 +402,23 @@ class Leases:
         if any(client.held for client in tenant.clients):
             return
         evictions, tenant.evictions = tenant.evictions, {}
-        for client in tenant.clients:
-            mine = {}
-            for uuid, left in evictions.items():
-                mine[uuid] = min(left, client.memory.get(uuid, NOTHING).resident)
-                evictions[uuid] -= mine[uuid]
+        self._divide(tenant, evictions, _there, wire.evict)
+
+    def _divide(
+        self,
+        tenant: Tenant,
+        amounts: Mapping[str, int],
+        part: Callable[[wire.Bytes], int],
+        message: Callable[[Mapping[str, int]], bytes],
+    ) -> None:
+        """Its processes share what is said of the tenant's memory, each at most its part."""
+        left = dict(amounts)
+        for client in list(tenant.clients):
+            mine = {uuid: min(left[uuid], part(client.memory.get(uuid, NOTHING))) for uuid in left}
+            for uuid in left:
+                left[uuid] -= mine[uuid]
             if any(mine.values()):
-                client.send(wire.evict(mine))
+                client.send(message(mine))
 
     def _overrun(self, tenant: Tenant, action: arbiter.Overrun | arbiter.Forfeit) -> None:
         forfeit = isinstance(action, arbiter.Forfeit)

@@ -8,7 +8,9 @@ computed: no operation looks at tenants that it does not change.
 
 Tenants that swap say what they have there, and must be told what to give up
 (`lost`): until it has left it counts as gone already, so that no byte is asked
-for twice.
+for twice. Of them those that wait lose last, and the first in the queue at the
+very last: who is needed latest goes first (Belady 1966; here the order of what
+comes is known).
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ class Share:
     """One tenant on one device, in bytes. fresh: allocated, never yet touched.
 
     said: of a tenant that swaps, what it says is there, else None; leaving: of
-    that, what it was told to give up and has not yet.
+    that, what it was told to give up and has not yet; coming: what it was told
+    to bring in before its turn and has not yet. arrival: its number in the queue,
+    0 if it does not wait.
     """
 
     bytes: int = 0
@@ -37,10 +41,21 @@ class Share:
     fixed: int = 0  # more, which cannot be moved
     said: int | None = None
     leaving: int = 0
+    coming: int = 0
+    arrival: int = 0
+    works: bool = False
+
+    @property
+    def there(self) -> int:
+        """Bytes of one that swaps, while it does not work."""
+        found = (self.said or 0) - self.leaving + self.coming
+        return max(0, min(found, self.bytes - self.fresh))
 
     def hear(self, said: int) -> None:
         """It says that so much is there now; what is less than before has left."""
-        self.leaving = max(0, self.leaving - max(0, (self.said or 0) - said))
+        more = said - (self.said or 0)
+        self.leaving = max(0, self.leaving - max(0, -more))
+        self.coming = max(0, self.coming - max(0, more))
         self.said = said
         self.fresh = min(self.fresh, max(0, self.bytes - said))
 
@@ -55,12 +70,16 @@ class Residency:
     room: int
     link_bytes_s: float = FIRST_GUESS_GIB_S * GIB
     shares: dict[int, Share] = field(default_factory=dict)
-    # Those with resident bytes, the least recently granted first.
+    # Those with resident bytes by when they lose them: who neither works nor waits, the
+    # least recently granted first; who swaps and waits, the last in the queue first; who works.
     recent: OrderedDict[int, Share] = field(default_factory=OrderedDict)
+    awaited: dict[int, Share] = field(default_factory=dict)
+    working: OrderedDict[int, Share] = field(default_factory=OrderedDict)
     total: int = 0
     fixed: int = 0
     resident: int = 0
-    # Bytes that tenants who swap have to give up, since last asked for.
+    swappers: int = 0  # how many of the tenants swap
+    # Bytes that they have to give up, since last asked for.
     lost: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -84,11 +103,17 @@ class Residency:
         share.fixed = fixed
         share.fresh = min(size, share.fresh + max(0, size - share.bytes))
         share.bytes = size
+        there = share.resident
         if said is not None:
+            self.swappers += share.said is None
             share.hear(said)
-            self.rest(tenant)
-        self._set_resident(tenant, share, min(share.resident, size - share.fresh))
+            there = share.there
+        self._set_resident(tenant, share, min(there, size - share.fresh))
         return self.touch(tenant)[1] if running else 0
+
+    def resident_of(self, tenant: int) -> int:
+        share = self.shares.get(tenant)
+        return share.resident if share else 0
 
     def missing(self, tenant: int) -> int:
         """Bytes that must come over the link before all of the tenant is resident."""
@@ -109,29 +134,66 @@ class Residency:
     def touch(self, tenant: int) -> tuple[int, int]:
         """The tenant works: it becomes resident. Returns (bytes in, bytes of others out)."""
         share = self._share(tenant)
-        share.leaving = 0  # what it was told to give up and has not, it keeps now
+        # What it was told to give up and has not, it keeps now.
+        share.leaving = share.coming = 0
         self.lost.pop(tenant, None)
         bytes_in, bytes_out = self.missing(tenant), self.displaced(tenant)
+        self._place(tenant, share, works=True)
         self._set_resident(tenant, share, min(share.bytes, self.capacity))
-        if share.resident:
-            self.recent.move_to_end(tenant)
-        left = bytes_out
-        while left > 0:  # at most what the others have
-            first, other = next(iter(self.recent.items()))
-            lost = min(left, other.resident)
-            self._set_resident(first, other, other.resident - lost)
-            left -= lost
-            if other.said is not None:
-                other.leaving += lost
-                self.lost[first] = self.lost.get(first, 0) + lost
+        self._take(bytes_out)
         share.fresh = share.bytes - share.resident
         return bytes_in, bytes_out
 
     def rest(self, tenant: int) -> None:
         """It does not work any more: of one that swaps, what it says is there is what is there."""
         share = self._share(tenant)
+        self._place(tenant, share)
         if share.said is not None:
-            self._set_resident(tenant, share, max(0, share.said - share.leaving))
+            self._set_resident(tenant, share, share.there)
+
+    def wait(self, tenant: int, arrival: int) -> None:
+        """It has this number in the queue; 0: it does not wait any more."""
+        share = self._share(tenant)
+        if not share.works:
+            self._place(tenant, share, arrival=arrival)
+
+    def preload(self, tenant: int, displace: bool) -> tuple[int, int]:
+        """One that swaps and waits shall bring in what there is room for; with `displace` also
+        what those make room for who neither work nor come before it.
+
+        Returns (bytes in, bytes of others out).
+        """
+        share = self._share(tenant)
+        if share.said is None or share.leaving or share.coming:
+            return 0, 0
+        free = max(0, self.capacity - self.resident)
+        if displace:
+            later = [s for s in self.awaited.values() if s.arrival > share.arrival]
+            free += sum(s.resident for s in (*self.recent.values(), *later))
+        share.coming = bytes_in = min(self.missing(tenant), free)
+        self._set_resident(tenant, share, share.resident + bytes_in)
+        bytes_out = max(0, self.resident - self.capacity) if bytes_in else 0
+        self._take(bytes_out)
+        return bytes_in, bytes_out
+
+    def _take(self, size: int) -> None:
+        """Others lose so many bytes, which is at most what they have."""
+        while size > 0:
+            loser = self._loser()
+            share = self.shares[loser]
+            lost = min(size, share.resident)
+            self._set_resident(loser, share, share.resident - lost)
+            size -= lost
+            if share.said is not None:
+                share.leaving += lost
+                self.lost[loser] = self.lost.get(loser, 0) + lost
+
+    def _loser(self) -> int:
+        if self.recent:
+            return next(iter(self.recent))
+        if self.awaited:
+            return max(self.awaited, key=lambda tenant: self.awaited[tenant].arrival)
+        return next(iter(self.working))
 
     def take_lost(self) -> dict[int, int]:
         """What tenants who swap have to give up, by tenant, and is not yet asked for."""
@@ -143,6 +205,7 @@ class Residency:
         if share is not None:
             self.total -= share.bytes
             self.fixed -= share.fixed
+            self.swappers -= share.said is not None
             self._set_resident(tenant, share, 0)
 
     def measured(self, moved: int, ns: int) -> None:
@@ -157,10 +220,19 @@ class Residency:
             share = self.shares[tenant] = Share()
         return share
 
+    def _place(self, tenant: int, share: Share, works: bool = False, arrival: int = 0) -> None:
+        """It is the last in the order that it belongs to now."""
+        for order in (self.recent, self.awaited, self.working):
+            order.pop(tenant, None)
+        share.works, share.arrival = works, arrival
+        self._set_resident(tenant, share, share.resident)
+
     def _set_resident(self, tenant: int, share: Share, size: int) -> None:
         self.resident += size - share.resident
         share.resident = size
+        waits = share.arrival and share.said is not None
+        order = self.working if share.works else self.awaited if waits else self.recent
         if size:
-            self.recent[tenant] = share
+            order[tenant] = share
         else:
-            self.recent.pop(tenant, None)
+            order.pop(tenant, None)

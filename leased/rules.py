@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from leased.residency import Residency
 from leased.state import FOREVER, Device, Meter, Tenant
 
-HANDOFF_SHARE = 10  # a handoff is at most a tenth of the quantum
+HANDOFF_SHARE = 20  # a handoff is at most a twentieth of the quantum
 LONGEST_STRETCH_NS = 300_000_000_000  # whatever handoffs are said to take
 BACKFILL_NS = 20_000_000  # less is not worth a grant
 

@@ -6,9 +6,11 @@ import heapq
 import itertools
 from collections.abc import Mapping
 
-from leased.events import Action, Evict, Restore, Revoke
+from leased.events import Action, Evict, Preload, Restore, Revoke
 from leased.rules import Rules
 from leased.state import Device, Lease, Tenant
+
+LOOK_AHEAD = 32
 
 
 class Sharing(Rules):
@@ -83,6 +85,21 @@ class Sharing(Rules):
                 tenant.usage[uuid].moved_bytes += prefetch[uuid] + bytes_out
             quantum = self.quantum(tenant, 0)
             self._actions.append(Restore(tenant.id, lease.epoch, quantum, prefetch))
+
+    def _preload(self) -> None:
+        """While somebody works, who swaps and comes next gets ready, then those behind it."""
+        for uuid, device in self.devices.items():
+            if device.fits or not device.residency.swappers or not device.holders:
+                continue
+            if any(h.lease and h.lease.restoring for h in device.holders.values()):
+                continue  # the link is busy
+            displace = True
+            for tenant in itertools.islice(device.queue.values(), LOOK_AHEAD):
+                bytes_in, bytes_out = device.residency.preload(tenant.id, displace)
+                displace = False
+                if bytes_in:
+                    tenant.usage[uuid].moved_bytes += bytes_in + bytes_out
+                    self._actions.append(Preload(tenant.id, uuid, bytes_in))
 
     def _evict(self) -> None:
         """Tell those who swap what they have lost to others."""

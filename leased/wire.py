@@ -270,8 +270,22 @@ def others(memory: Mapping[str, Bytes]) -> bytes:
     return _bytes(message)
 
 
-def evict(amounts: Mapping[str, int]) -> bytes:
-    """amounts: bytes that must leave each device."""
-    message = _new("gl_memory", lib.GL_EVICT)
+def _amounts(kind: int, amounts: Mapping[str, int]) -> bytes:
+    message = _new("gl_memory", kind)
     _fill(message, {uuid: Bytes(size) for uuid, size in amounts.items()})
     return _bytes(message)
+
+
+def evict(amounts: Mapping[str, int]) -> bytes:
+    """amounts: bytes that must leave each device."""
+    return _amounts(lib.GL_EVICT, amounts)
+
+
+def preload(amounts: Mapping[str, int]) -> bytes:
+    """amounts: bytes that may come to each device before the next lease."""
+    return _amounts(lib.GL_PRELOAD, amounts)
+
+
+def expect(amounts: Mapping[str, int]) -> bytes:
+    """amounts: bytes that may have to leave each device at the end of the lease."""
+    return _amounts(lib.GL_EXPECT, amounts)

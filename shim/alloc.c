@@ -143,7 +143,7 @@ static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 		bytes = d ? (size) : 0;                                                            \
 		TRY(memory_room(bytes, device));                                                   \
 		TRY(real arguments);                                                               \
-		memory_add((CUdeviceptr)*handle, bytes, device, MEMORY_FIXED, NULL);               \
+		memory_add((CUdeviceptr) * handle, bytes, device, MEMORY_FIXED, NULL);             \
 		return CUDA_SUCCESS;                                                               \
 	}
 

@@ -307,6 +307,21 @@ static struct copy *gather(size_t n)
 
 /* -- for segments ------------------------------------------------------------------ */
 
+bool arena_prepare(void)
+{
+	struct chunk *chunk;
+	bool more = atomic_load(&helpers) > 0;
+
+	pthread_mutex_lock(&lock);
+	for (chunk = chunks; chunk; chunk = chunk->next)
+		if (!chunk->context && !chunk->undone && !atomic_load(&chunk->untouched))
+			break;
+	if (chunk)
+		more = register_chunk(chunk);
+	pthread_mutex_unlock(&lock);
+	return more;
+}
+
 enum arena_answer arena_take(size_t size, struct copy **out)
 {
 	size_t n = (size + UNIT - 1) / UNIT;

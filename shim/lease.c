@@ -5,6 +5,7 @@
  * straight to closing, and lets one call in there.
  */
 #include "lease.h"
+#include "idle.h"
 
 #define MS INT64_C(1000000)
 #define IDLE_LOOK_MIN_NS MS
@@ -18,7 +19,9 @@ static struct {
 	uint64_t epoch;      /* of the lease we hold, else 0 */
 	bool requested;      /* and not yet granted */
 	uint64_t idle_ns;    /* while contended, else GL_IDLE_NEVER */
-	uint64_t idle_since; /* 0: not idle when last looked */
+	uint64_t idle_since; /* of a pause that has not ended, as far as known; else 0 */
+	uint64_t handoff_ns; /* what the last one would have taken */
+	struct idle_history pauses;
 	unsigned long calls; /* submissions when last looked */
 	uint64_t prefetch_bytes, prefetch_ns;
 	enum gl_release_reason closing; /* why the lease is being given up, else 0 */
@@ -41,6 +44,13 @@ void lease_hello(struct gl_hello *hello)
 	hello->flags = me.requested ? GL_HELLO_WANTS : 0;
 }
 
+static void end_pause(void)
+{
+	if (me.idle_since)
+		idle_note(&me.pauses, now_ns() - me.idle_since, me.handoff_ns);
+	me.idle_since = 0;
+}
+
 /* Before it asks for the device the daemon knows what it will bring there. */
 void lease_ask(void)
 {
@@ -48,6 +58,7 @@ void lease_ask(void)
 
 	if (me.epoch || me.requested || !client_waiting())
 		return;
+	end_pause();
 	client_send_memory();
 	me.requested = true;
 	client_send(&request, sizeof(request));
@@ -84,6 +95,8 @@ static void release(enum gl_release_reason reason, uint64_t drain_ns)
 	me.prefetch_bytes = me.prefetch_ns = 0;
 	client_send_memory();
 	me.requested = released.flags;
+	if (me.requested)
+		end_pause();
 	client_send(&released, sizeof(released));
 }
 
@@ -145,7 +158,7 @@ static void advance_closing(void)
 	}
 }
 
-/* While contended: yield after so much idleness (no call, no work under way). */
+/* While contended: yield when it has been idle for long enough (no call, no work under way). */
 static void look_idle(void)
 {
 	unsigned long calls = gate_calls();
@@ -153,12 +166,12 @@ static void look_idle(void)
 
 	if (calls != me.calls || !device_idle()) {
 		me.calls = calls;
-		me.idle_since = 0;
+		end_pause();
 		return;
 	}
 	if (!me.idle_since)
 		me.idle_since = now;
-	if (now - me.idle_since >= me.idle_ns)
+	if (idle_enough(&me.pauses, now - me.idle_since, me.idle_ns))
 		begin_closing(GL_RELEASE_IDLE);
 }
 
@@ -173,6 +186,8 @@ static void set_contended(uint64_t idle_ns, uint64_t in_flight_ns)
 		bound_begin(in_flight_ns);
 	gate_bound(waited_for && in_flight_ns);
 	me.idle_ns = idle_ns;
+	if (waited_for)
+		me.handoff_ns = idle_ns;
 	me.idle_since = 0;
 	me.calls = gate_calls();
 }
@@ -284,7 +299,7 @@ void lease_take(const void *data, size_t size)
 		struct gl_revoke revoke;
 		struct gl_contended contended;
 		struct gl_epoch step;
-		struct gl_memory evict;
+		struct gl_memory amounts;
 	} *m = data;
 
 	if (h->type == GL_GRANT && size == sizeof(m->grant)) {
@@ -297,9 +312,14 @@ void lease_take(const void *data, size_t size)
 			take_contended(&m->contended);
 	} else if (h->type == GL_STEP && size == sizeof(m->step)) {
 		take_step(&m->step);
-	} else if (h->type == GL_EVICT && size == sizeof(m->evict)) {
+	} else if (h->type == GL_EVICT && size == sizeof(m->amounts)) {
 		if (!me.epoch && !me.closing)
-			swap_evict(&m->evict);
+			swap_evict(&m->amounts);
+	} else if (h->type == GL_PRELOAD && size == sizeof(m->amounts)) {
+		if (!me.epoch && !me.closing)
+			swap_preload(&m->amounts);
+	} else if (h->type == GL_EXPECT && size == sizeof(m->amounts)) {
+		swap_expect(&m->amounts);
 	}
 }
 
@@ -316,6 +336,8 @@ void lease_advance(void)
 		advance_closing();
 	else if (me.epoch && me.idle_ns != GL_IDLE_NEVER)
 		look_idle();
+	if (me.epoch && !me.closing)
+		swap_prepare();
 }
 
 int64_t lease_pause_ns(void)
@@ -339,6 +361,7 @@ void lease_after_fork(void)
 	me.epoch = 0;
 	me.requested = false;
 	me.idle_ns = GL_IDLE_NEVER;
+	me.idle_since = 0;
 	me.closing = 0;
 	me.restoring = 0;
 	me.moving = false;

@@ -207,6 +207,9 @@ void pools_after_fork(void);
 void swap_restore(void);
 bool swap_restored(void);
 void swap_evict(const struct gl_memory *amounts);
+void swap_preload(const struct gl_memory *amounts); /* so much, while others hold */
+void swap_expect(const struct gl_memory *amounts);  /* so much may be evicted soon */
+void swap_prepare(void);                            /* a step of getting ready for that */
 void swap_stop(void);
 bool swap_step(void);        /* is anything under way? */
 int64_t swap_pause_ns(void); /* until the next step makes sense */

@@ -110,11 +110,11 @@ struct mover {
 	size_t room;                   /* of the device when it last changed, and when that was */
 	uint64_t room_at;
 	/* Of the client thread alone: */
-	uint64_t left; /* bytes to evict */
+	uint64_t left; /* bytes to evict, or to preload */
 	bool busy;     /* after the last step */
 };
 
-enum swap_mode { REST, RESTORE, EVICT };
+enum swap_mode { REST, RESTORE, PRELOAD, EVICT };
 
 /* The client thread's; a thread whose context ends reads it, and counts what arrives. */
 struct swap_now {
@@ -153,6 +153,7 @@ struct copy { /* of a segment's bytes, in order: mostly one part */
 enum arena_answer arena_take(size_t size, struct copy **out);
 void arena_give(struct copy *copy);
 void arena_expect(uint64_t bytes);       /* so much will be asked for: be ready */
+bool arena_prepare(void);                /* pin something of it; false: all is done */
 void arena_pin(const struct copy *copy); /* again, where a context's end undid it */
 void arena_trim(uint64_t keep);
 bool arena_excess(uint64_t keep);

@@ -260,7 +260,8 @@ static bool evict_one(struct mover *m)
 
 static bool lacks(const struct segment *segment)
 {
-	return segment->state != SEGMENT_RESIDENT && !segment->moving;
+	return !segment->moving && (segment->state == SEGMENT_AWAY ||
+	                            (segment->state == SEGMENT_ABSENT && swap_now.mode == RESTORE));
 }
 
 /* The newest that is not there, and how many before it in its block have room; the
@@ -319,21 +320,27 @@ static bool restore_some(struct mover *m)
 {
 	struct swap_device *d = &swap_devices[m->device];
 	CUresult result = CUDA_SUCCESS;
-	struct segment *last;
+	struct segment *last = NULL;
 	uint64_t room = room_for_more(m);
 	unsigned int n = 0;
 
 	if (!room)
 		return false;
+	if (swap_now.mode == PRELOAD && room > m->left)
+		room = m->left;
 	pthread_mutex_lock(&swap_lock);
 	if (d->missing > m->n)
 		n = next_in(d, room, &last);
+	if (!last || last->size > m->left)
+		m->left = 0; /* nothing is away, or no whole one was meant to come */
 	if (n)
 		n = segments_bring(last, n, &result);
 	if (n)
 		d->next_in = last[1 - (int)n].older;
-	for (unsigned int i = 0; i < n; i++)
+	for (unsigned int i = 0; i < n; i++) {
 		segment_moves(last - i);
+		m->left -= last[-(int)i].size < m->left ? last[-(int)i].size : m->left;
+	}
 	pthread_mutex_unlock(&swap_lock);
 	for (unsigned int i = 0; i < n; i++) {
 		if (last[-(int)i].state == SEGMENT_AWAY)
@@ -398,24 +405,39 @@ static void settle(struct mover *m)
 	}
 }
 
+static bool has_more(const struct mover *m)
+{
+	switch (swap_now.mode) {
+	case RESTORE:
+		return !swap_now.gave_up;
+	case PRELOAD:
+		return m->left && !swap_now.gave_up;
+	case EVICT:
+		return m->left;
+	default:
+		return false;
+	}
+}
+
+static void cannot(struct mover *m)
+{
+	if (swap_now.mode == EVICT)
+		all_stay(m);
+	else
+		mover_give_up(CUDA_ERROR_INVALID_CONTEXT);
+}
+
 void mover_step(CUcontext context, void *argument)
 {
 	struct mover *m = argument;
-	bool more =
-	    swap_now.mode == RESTORE ? !swap_now.gave_up : swap_now.mode == EVICT && m->left;
+	bool goes_on = true;
 
 	settle(m);
-	if (more && !prepare(m, context)) {
-		if (swap_now.mode == RESTORE)
-			mover_give_up(CUDA_ERROR_INVALID_CONTEXT);
-		else
-			all_stay(m);
-		more = false;
-	}
-	for (int i = 0; i < AT_ONCE && more; i++)
-		more = swap_now.mode == RESTORE ? !swap_now.gave_up && restore_some(m)
-		                                : m->left && evict_one(m);
-	m->busy = m->n || (swap_now.mode == EVICT && m->left);
+	if (has_more(m) && !prepare(m, context))
+		cannot(m);
+	for (int i = 0; i < AT_ONCE && goes_on && has_more(m); i++)
+		goes_on = swap_now.mode == EVICT ? evict_one(m) : restore_some(m);
+	m->busy = m->n || (swap_now.mode != RESTORE && has_more(m));
 }
 
 /* They go with the context; what is left to do stays. */

@@ -5,6 +5,9 @@
 #include "swap.h"
 
 #define LONGEST_PAUSE_NS 1000000
+#define LAZY_PAUSE_NS 10000000 /* nobody waits for it */
+
+static bool preparing; /* host memory for what was expected; of the client thread alone */
 
 static bool anything_for(CUdevice device)
 {
@@ -16,7 +19,8 @@ static bool anything_for(CUdevice device)
 	pthread_mutex_lock(&swap_lock);
 	missing = d->missing;
 	pthread_mutex_unlock(&swap_lock);
-	return movers[device].busy || (swap_now.mode == RESTORE && missing);
+	return movers[device].busy || (swap_now.mode == RESTORE && missing) ||
+	       (swap_now.mode == PRELOAD && movers[device].left);
 }
 
 static void trim(CUcontext context, void *keep)
@@ -54,6 +58,16 @@ static void nothing_moved(void)
 	swap_now.moved.in = swap_now.moved.copied_in = 0;
 }
 
+/* Copies are under way, or something is about to be evicted. */
+static bool moving(void)
+{
+	bool any = false;
+
+	for (int d = 0; d < MAX_DEVICES; d++)
+		any |= movers[d].n || (swap_now.mode == EVICT && movers[d].left);
+	return any;
+}
+
 bool swap_step(void)
 {
 	bool busy = false;
@@ -68,19 +82,20 @@ bool swap_step(void)
 		m->device = d;
 		if (!contexts_with(d, m->context, mover_step, m)) {
 			m->busy = false;
+			m->left = 0;
 			if (swap_now.mode == RESTORE)
 				mover_give_up(CUDA_ERROR_INVALID_CONTEXT);
 		}
 		busy |= m->busy;
 	}
-	if (swap_now.mode == EVICT && !busy) {
+	if ((swap_now.mode == EVICT || swap_now.mode == PRELOAD) && !busy) {
 		report();
 		swap_now.mode = REST;
 	}
-	if (swap_now.mode == RESTORE && !busy && swap_now.pause_ns < LONGEST_PAUSE_NS)
-		swap_now.pause_ns *= 2;
-	else if (busy)
+	if (moving())
 		swap_now.pause_ns = SWAP_PAUSE_NS;
+	else if (swap_now.pause_ns < (swap_now.mode == PRELOAD ? LAZY_PAUSE_NS : LONGEST_PAUSE_NS))
+		swap_now.pause_ns *= 2;
 	if (swap_now.mode == REST && !busy)
 		tidy();
 	return busy;
@@ -89,6 +104,15 @@ bool swap_step(void)
 int64_t swap_pause_ns(void)
 {
 	return swap_now.pause_ns;
+}
+
+/* Some stayed because there was no host memory; there may be now. */
+static void unfix(CUdevice device)
+{
+	struct swap_device *d = &swap_devices[device];
+
+	for (struct segment *s = d->fixed ? d->oldest : NULL; s; s = s->newer)
+		segment_fix(s, false);
 }
 
 void swap_restore(void)
@@ -101,9 +125,7 @@ void swap_restore(void)
 	for (int d = 0; d < MAX_DEVICES; d++) {
 		movers[d].left = 0;
 		swap_devices[d].next_in = NULL;
-		for (struct segment *s = swap_devices[d].fixed ? swap_devices[d].oldest : NULL; s;
-		     s = s->newer)
-			segment_fix(s, false);
+		unfix(d);
 	}
 	pthread_mutex_unlock(&swap_lock);
 }
@@ -122,19 +144,20 @@ uint64_t swap_copied_in(void)
 	return swap_now.moved.copied_in;
 }
 
-/* Bytes of the oldest segments that will be copied for the first time; the lock is held. */
-static uint64_t first_copies(struct swap_device *d, uint64_t left)
+/* Bytes of the oldest segments, as many as are to leave, that have no place in the arena. */
+static uint64_t first_copies(CUdevice device, uint64_t left)
 {
 	uint64_t bytes = 0;
 
-	for (struct segment *s = d->oldest; s && left; s = s->newer) {
+	pthread_mutex_lock(&swap_lock);
+	for (struct segment *s = swap_devices[device].oldest; s && left; s = s->newer) {
 		if (s->state != SEGMENT_RESIDENT)
 			continue;
-		segment_fix(s, false); /* there may be host memory now */
 		if (!s->copy && s->calls != gate_submitted())
 			bytes += s->size;
 		left -= s->size < left ? s->size : left;
 	}
+	pthread_mutex_unlock(&swap_lock);
 	return bytes;
 }
 
@@ -153,14 +176,67 @@ void swap_evict(const struct gl_memory *amounts)
 
 		if (device < 0)
 			continue;
+		bytes += first_copies(device, amounts->devices[i].bytes);
 		pthread_mutex_lock(&swap_lock);
-		bytes += first_copies(&swap_devices[device], amounts->devices[i].bytes);
+		unfix(device);
 		swap_devices[device].next_out = swap_devices[device].oldest;
 		pthread_mutex_unlock(&swap_lock);
 		movers[device].left = (more ? movers[device].left : 0) + amounts->devices[i].bytes;
 		movers[device].busy = true;
 	}
 	arena_expect(bytes);
+}
+
+/* Only what has a copy: the rest needs no time. */
+void swap_preload(const struct gl_memory *amounts)
+{
+	if (!swap_used() || swap_now.mode != REST)
+		return;
+	nothing_moved();
+	swap_now.mode = PRELOAD;
+	swap_now.gave_up = false;
+	swap_now.pause_ns = SWAP_PAUSE_NS;
+	for (uint32_t i = 0; i < amounts->n_devices && i < GL_MAX_DEVICES; i++) {
+		CUdevice device = device_of(amounts->devices[i].uuid);
+
+		if (device < 0)
+			continue;
+		movers[device].left = amounts->devices[i].bytes;
+		pthread_mutex_lock(&swap_lock);
+		swap_devices[device].next_in = NULL;
+		pthread_mutex_unlock(&swap_lock);
+	}
+}
+
+void swap_expect(const struct gl_memory *amounts)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < amounts->n_devices && i < GL_MAX_DEVICES; i++) {
+		CUdevice device = device_of(amounts->devices[i].uuid);
+
+		if (device >= 0)
+			bytes += first_copies(device, amounts->devices[i].bytes);
+	}
+	arena_expect(bytes);
+	preparing = bytes > 0;
+}
+
+static void prepare_one(CUcontext context, void *more)
+{
+	(void)context;
+	*(bool *)more = arena_prepare();
+}
+
+/* Pages are touched by threads of the arena; to pin them takes a context. */
+void swap_prepare(void)
+{
+	bool more = false;
+
+	for (int d = 0; preparing && d < MAX_DEVICES && !more; d++)
+		if (swap_devices[d].asked)
+			contexts_with(d, NULL, prepare_one, &more);
+	preparing = more;
 }
 
 /* What is in flight arrives. */

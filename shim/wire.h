@@ -25,6 +25,9 @@
  *   D OTHERS      memory that the other clients of the tenant have
  *   D EVICT       (memory:swap) to those without a lease: so much must leave the
  *                 device, oldest allocations first; MEMORY tells how far it is
+ *   D PRELOAD     (memory:swap) to one that waits: so much of its memory may come to
+ *                 the device before its turn
+ *   D EXPECT      (memory:swap) to one that holds: so much may have to leave soon
  *   C RESTORED    (memory:swap) all is back and the gate opens: the quantum begins
  *   D MEASURE     how far are you?
  *   C PROGRESS    so many calls submitted
@@ -63,7 +66,9 @@ enum gl_type {
 	GL_STEP = 71,    /* daemon: gl_epoch */
 	GL_RESYNC = 72,  /* daemon: header only */
 	GL_MEASURE = 73, /* daemon: header only */
-	GL_EVICT = 74    /* daemon: gl_memory, bytes = how many must leave the device */
+	GL_EVICT = 74,   /* daemon: gl_memory, bytes = how many must leave the device */
+	GL_PRELOAD = 75, /* daemon: gl_memory, bytes = how many may come */
+	GL_EXPECT = 76   /* daemon: gl_memory, bytes = how many may have to leave */
 };
 
 enum gl_hello_flags {

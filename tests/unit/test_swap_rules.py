@@ -15,8 +15,10 @@ from leased.arbiter import (
     LockSet,
     MemoryChanged,
     Opened,
+    Preload,
     Released,
     Requested,
+    Restored,
     Revoke,
     Tick,
 )
@@ -32,6 +34,7 @@ class Process:
     size: int = 0
     resident: int = 0
     leaving: int = 0
+    coming: int = 0  # what it was told to bring in before its turn
     epoch: int = 0  # of the lease it holds
     revoked: bool = False
 
@@ -47,12 +50,23 @@ class World:
         for action in actions:
             job = self.jobs[action.tenant]
             if isinstance(action, Grant):
-                job.epoch, job.revoked, job.leaving = action.epoch, False, 0
+                job.epoch, job.revoked = action.epoch, False
+                job.leaving = job.coming = 0
             elif isinstance(action, Revoke):
                 job.revoked = True
             elif isinstance(action, Evict):
-                job.leaving += action.bytes
+                job.leaving, job.coming = job.leaving + action.bytes, 0
+            elif isinstance(action, Preload):
+                assert not job.epoch and not job.leaving
+                job.coming = action.bytes
+        for grant in [a for a in actions if isinstance(a, Grant)]:
+            self.tell_restored(grant.tenant)
         return actions
+
+    def tell_restored(self, job: int) -> None:
+        p = self.jobs[job]
+        if p.epoch and p.resident == p.size:
+            self.do(Restored(job, p.epoch))
 
     def report(self, job: int) -> None:
         p = self.jobs[job]
@@ -71,10 +85,15 @@ class World:
             step = min(most, p.leaving, p.resident)
             p.leaving = p.leaving - step if p.resident > step else 0
             p.resident -= step
+        elif not p.epoch and p.coming:
+            step = min(most, p.coming, p.size - p.resident, self.free())
+            p.coming -= step
+            p.resident += step
         else:
             return False
         if step:
             self.report(job)
+            self.tell_restored(job)
         return step > 0
 
     def release(self, job: int) -> None:
@@ -169,3 +188,66 @@ def test_nothing_leaves_while_all_fits() -> None:
         assert not [a for a in world.do(Requested(job)) if isinstance(a, Evict)]
         assert world.move(job, ROOM)
     assert all(p.epoch for p in world.jobs.values()), "side by side"
+
+
+def three_by_turns() -> World:
+    """Jobs of 45, of which two fit into 100; each has worked, and 1 works again."""
+    world = World()
+    for job in (1, 2, 3):
+        step(world, "open", job, 1)
+        world.resize(job, 45)
+    for job in (1, 2, 3):
+        world.do(Requested(job))
+    for job in (1, 2, 3):
+        turn(world, job)
+    return world
+
+
+def turn(world: World, job: int) -> None:
+    """The job that holds works, with all of its memory, and asks again."""
+    settle(world)
+    assert world.jobs[job].epoch
+    assert world.jobs[job].resident == 45
+    world.release(job)
+    world.do(Requested(job))
+
+
+def settle(world: World) -> None:
+    while any(world.move(job, 10) for job in world.jobs):
+        pass
+
+
+def test_who_comes_next_loses_last() -> None:
+    world = three_by_turns()
+    # 3 pushed out 2, which has just worked, and not 1, whose turn it is now.
+    assert world.jobs[1].epoch
+    assert world.jobs[1].resident == 45
+
+
+def test_who_comes_next_is_there_before_its_turn() -> None:
+    world = three_by_turns()
+    settle(world)
+    assert [bool(p.epoch) for p in world.jobs.values()] == [True, False, False]
+    assert [p.resident for p in world.jobs.values()] == [45, 45, 10]
+    # So a handoff moves nothing any more, and what it will take next comes beside the work.
+    world.release(1)
+    assert world.jobs[2].epoch
+    assert world.jobs[2].resident == 45
+
+
+def test_nothing_is_brought_in_for_a_turn_while_memory_comes_back() -> None:
+    world = World()
+    for job, size in ((1, 50), (2, 60), (3, 40)):
+        step(world, "open", job, 1)
+        world.resize(job, size)
+    for job in (1, 2, 3):
+        world.do(Requested(job))
+        settle(world)
+        world.release(job)
+    settle(world)
+    assert [p.resident for p in world.jobs.values()] == [0, 60, 40]
+    assert [a for a in world.do(Requested(1)) if isinstance(a, Grant)]
+    assert not [a for a in world.do(Requested(2)) if isinstance(a, Preload)]
+    settle(world)
+    # 2 was the older of the two and made room; it comes before 3, which does not wait.
+    assert [p.resident for p in world.jobs.values()] == [50, 50, 0]
