@@ -103,7 +103,7 @@ class Status:
         resident = {}
         for uuid in tenant.gang:
             share = self.leases.arbiter.devices[uuid].residency.shares.get(tenant.job_id)
-            resident[uuid] = share.resident if share else 0
+            resident[uuid] = share.resident - share.coming if share else 0
         return {
             "job_id": tenant.job_id,
             "uid": tenant.uid,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from leased.errors import Refused
 from tests.conftest import JOB, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
 from tests.tenant import register
 from tests.unit.test_shim import SET_UP, line, output, tell
 
@@ -119,3 +121,51 @@ def test_who_may_not_swap_is_told_why(
     with pytest.raises(Refused, match=words):
         ask(leased.admin_socket, request)
     register(leased.admin_socket, 1, "memory:swap,mem:64MiB")
+
+
+# A job of 110 MiB that checks them at each line it reads, or works until the next one.
+STEPWISE = (
+    SET_UP
+    + """
+import select
+n = 110 << 18
+p = ok(d.cuMemAlloc(4 * n)); ok(d.cuMemsetD32(p, os.getpid(), n)); ok(d.cuCtxSynchronize())
+say("ready")
+for how in sys.stdin:
+    if how == "work\\n":
+        ok(spin(1000)); say("works")
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            ok(spin(5_000_000)); ok(d.cuCtxSynchronize())
+    host = (ctypes.c_uint32 * 4)()
+    ok(d.cuMemcpyDtoH(host, int(p) + 4 * (n - 4), 16)); assert list(host) == [os.getpid()] * 4
+    say("right")
+"""
+)
+
+
+def test_who_waits_gets_its_memory_beside_the_work_of_others(tenant: Start, leased: Leased) -> None:
+    """Three jobs, of which two fit: the next one is there before its turn."""
+    jobs = {n: tenant(n, "tq:10m,memory:swap,lock:on", "-c", STEPWISE) for n in (1, 2, 3)}
+    for job in jobs.values():
+        assert line(job) == "ready"
+
+    def there(job: int) -> int:
+        status = ask(leased.admin_socket, {"op": "status"})
+        tenant = next(t for t in status["tenants"] if t["job_id"] == job)
+        return sum(tenant["resident_bytes"].values())
+
+    say(jobs[1], "work")
+    assert line(jobs[1]) == "works"
+    away = min((2, 3), key=there)
+    assert there(away) < 110 * MIB
+    say(jobs[away], "look")
+    wait_until("its memory is there", lambda: there(away) >= 110 * MIB)
+    assert device(leased)["holders"] == [1], "it was to come before its turn"
+    say(jobs[1], "look")
+    assert [line(jobs[1]), line(jobs[away])] == ["right", "right"]
+
+
+def say(job: subprocess.Popen[str], text: str) -> None:
+    assert job.stdin is not None
+    job.stdin.write(text + "\n")
+    job.stdin.flush()
