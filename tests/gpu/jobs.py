@@ -24,7 +24,13 @@ TIMEOUT_S = 240.0
 TAIL = 3000
 INTERPOSER = "gpu-lease["  # how its complaints start
 
-ONE_GPU = {"CUDA_VISIBLE_DEVICES": "0"}
+
+def on_gpu(gpu: int) -> dict[str, str]:
+    """The environment of a program that shall see this one alone."""
+    return {"CUDA_VISIBLE_DEVICES": str(gpu)}
+
+
+ONE_GPU = on_gpu(0)
 
 
 class JobFailed(RuntimeError):

@@ -3,15 +3,15 @@
 // swapper MIB SECONDS FILE [ready]: takes so much memory by plain allocations of at
 // most 1 GiB. A step reads every 64-bit word, compares it with what it must be
 // after so many steps, and writes what comes next; it begins when the one before
-// has ended. FILE gets the device's time at the start and at the end of each step, three
-// 64-bit numbers a step, as overlap.py reads them. Prints a line of JSON.
+// has ended. FILE gets the device's time at the start and at the end of each kernel, three
+// 64-bit numbers a kernel, as overlap.py reads them. Prints a line of JSON.
 #include "runtime.cuh"
 
 #include <stdint.h>
 #include <vector>
 
 #define PIECE_WORDS (UINT64_C(1) << 27)
-#define MOST_STEPS (1u << 20)
+#define MOST_KERNELS (1u << 20)
 
 struct piece {
 	uint64_t *words;
@@ -19,8 +19,14 @@ struct piece {
 	uint64_t first; // number of its first word
 };
 
+struct span {
+	unsigned long long start, end, zero;
+};
+
 static std::vector<struct piece> pieces;
-static unsigned long long *found, *stamps; // words that were wrong; two times a step
+static unsigned long long *found; // words that were wrong
+static struct span *spans;
+static size_t n_kernels;
 
 static __device__ uint64_t expected(uint64_t word, uint64_t step)
 {
@@ -35,10 +41,12 @@ __global__ void fill(uint64_t *words, size_t n, uint64_t first)
 }
 
 __global__ void advance(uint64_t *words, size_t n, uint64_t first, uint64_t step,
-                        unsigned long long *wrong)
+                        unsigned long long *wrong, struct span *span)
 {
 	unsigned int mine = 0;
 
+	if (!threadIdx.x)
+		atomicMin(&span->start, device_ns());
 	for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
 	     i += (size_t)gridDim.x * blockDim.x) {
 		mine += words[i] != expected(first + i, step);
@@ -46,11 +54,9 @@ __global__ void advance(uint64_t *words, size_t n, uint64_t first, uint64_t step
 	}
 	if (mine)
 		atomicAdd(wrong, mine);
-}
-
-__global__ void stamp(unsigned long long *at)
-{
-	*at = device_ns();
+	__syncthreads();
+	if (!threadIdx.x)
+		atomicMax(&span->end, device_ns());
 }
 
 static void allocate(size_t bytes)
@@ -70,23 +76,23 @@ static void allocate(size_t bytes)
 
 static void step(uint64_t number)
 {
-	stamp<<<1, 1>>>(&stamps[2 * (number % MOST_STEPS)]);
 	for (const struct piece &piece : pieces)
-		advance<<<2048, 256>>>(piece.words, piece.n, piece.first, number, found);
-	stamp<<<1, 1>>>(&stamps[2 * (number % MOST_STEPS) + 1]);
+		advance<<<2048, 256>>>(piece.words, piece.n, piece.first, number, found,
+		                       &spans[n_kernels++]);
 	RT(cudaGetLastError());
 	RT(cudaDeviceSynchronize());
 }
 
-static void write_spans(const char *path, uint64_t steps)
+static void write_spans(const char *path)
 {
-	std::vector<unsigned long long> times(2 * steps), spans;
+	std::vector<struct span> all(n_kernels);
 	FILE *file = fopen(path, "wb");
 
-	RT(cudaMemcpy(times.data(), stamps, times.size() * 8, cudaMemcpyDeviceToHost));
-	for (uint64_t i = 0; i < steps; i++)
-		spans.insert(spans.end(), {times[2 * i], times[2 * i + 1], 0});
-	if (!file || fwrite(spans.data(), 8, spans.size(), file) != spans.size() || fclose(file))
+	RT(cudaMemcpy(all.data(), spans, n_kernels * sizeof(all[0]), cudaMemcpyDeviceToHost));
+	for (struct span &span : all)
+		span.zero = 0;
+	if (!file || fwrite(all.data(), sizeof(all[0]), n_kernels, file) != n_kernels ||
+	    fclose(file))
 		DIE("cannot write %s", path);
 }
 
@@ -100,18 +106,21 @@ int main(int argc, char **argv)
 		DIE("usage: swapper MIB SECONDS FILE [ready]");
 	seconds = atof(argv[2]);
 	RT(cudaMalloc(&found, sizeof(*found)));
-	RT(cudaMalloc(&stamps, 2 * MOST_STEPS * sizeof(*stamps)));
+	RT(cudaMalloc(&spans, MOST_KERNELS * sizeof(*spans)));
 	RT(cudaMemset(found, 0, sizeof(*found)));
+	RT(cudaMemset2D(&spans[0].start, sizeof(*spans), 0xff, 8, MOST_KERNELS));
+	RT(cudaMemset2D(&spans[0].end, sizeof(*spans), 0, 8, MOST_KERNELS));
 	from = now_s();
 	allocate((size_t)atoll(argv[1]) << 20);
 	fprintf(stderr, "allocated in %.3f s\n", now_s() - from);
 	wait_for_go(argc > 4 ? argv[4] : NULL);
 	from = wall_s();
-	for (double until = now_s() + seconds; now_s() < until && steps < MOST_STEPS;)
+	for (double until = now_s() + seconds;
+	     now_s() < until && n_kernels + pieces.size() <= MOST_KERNELS;)
 		step(steps++);
 	to = wall_s();
 	RT(cudaMemcpy(&wrong, found, sizeof(wrong), cudaMemcpyDeviceToHost));
-	write_spans(argv[3], steps);
+	write_spans(argv[3]);
 	printf(
 	    "{\"name\": \"swapper\", \"interposed\": %s, \"steps\": %llu, \"wrong_words\": %llu, "
 	    "\"from\": %.3f, \"to\": %.3f, \"steps_s\": %.2f}\n",

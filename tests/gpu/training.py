@@ -1,0 +1,135 @@
+"""A training as people run it: a ResNet-152 that fills a device, and work on the CPU in between.
+
+`python -m tests.gpu.training --gib 36 --calibrate` tells how large a batch fills so
+much memory, how many steps a second it makes and how fast its CPU part is.
+`--batch B --steps S --rounds R --cycles C` runs C cycles of S steps and R rounds
+of preparing images on one core, from the line that it reads after `ready` on.
+Prints a line of JSON; the digest is of all parameters at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.gpu.workloads import load_torch, wait_for_go
+
+SIDE = 224
+IMAGES = 16  # of a round on the CPU
+SMALL, LARGE = 16, 48  # batches from whose memory that of others follows
+WARM_UP = 2
+GIB = 1 << 30
+
+
+def make(batch: int) -> tuple[Any, Any, Callable[[], None]]:
+    """PyTorch, the model, and a step of its training."""
+    torch = load_torch()
+    import torchvision  # type: ignore[import-not-found]
+
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+    model = torchvision.models.resnet152(num_classes=1000).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    images = torch.randn(batch, 3, SIDE, SIDE, device="cuda")
+    labels = torch.arange(batch, device="cuda") % 1000
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    return torch, model, step
+
+
+def prepare_images(rounds: int) -> float:
+    """What a data loader does, on one core; returns a number that depends on all of it."""
+    import numpy as np
+
+    random = np.random.default_rng(7)
+    total = 0.0
+    for _ in range(rounds):
+        raw = random.integers(0, 256, (IMAGES, SIDE, SIDE, 3), dtype=np.uint8)
+        image = (raw[:, :, ::-1].astype(np.float32) / 255 - 0.45) / 0.225
+        total += float(np.ascontiguousarray(image.transpose(0, 3, 1, 2)).sum())
+    return total
+
+
+def reserved(batch: int) -> int:
+    """Bytes that PyTorch takes for a batch."""
+    torch, _, step = make(batch)
+    for _ in range(WARM_UP):
+        step()
+    torch.cuda.synchronize()
+    used = int(torch.cuda.max_memory_reserved())
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    return used
+
+
+def calibrate(gib: float) -> dict[str, Any]:
+    """The batch that takes so much memory, and how long a step and a round take."""
+    small, large = reserved(SMALL), reserved(LARGE)
+    batch = int(SMALL + (gib * GIB - small) / ((large - small) / (LARGE - SMALL)))
+    torch, _, step = make(batch)
+    step()
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    for _ in range(4):
+        step()
+    torch.cuda.synchronize()
+    step_s = (time.perf_counter() - started) / 4
+    used = int(torch.cuda.max_memory_reserved())
+    prepare_images(4)
+    started = time.perf_counter()
+    prepare_images(40)
+    round_s = (time.perf_counter() - started) / 40
+    return {"batch": batch, "bytes": used, "step_s": step_s, "round_s": round_s}
+
+
+def train(chosen: argparse.Namespace) -> dict[str, Any]:
+    torch, model, step = make(chosen.batch)
+    torch.set_num_threads(1)
+    for _ in range(WARM_UP):
+        step()
+    torch.cuda.synchronize()
+    wait_for_go()
+    began = time.time()
+    for _ in range(chosen.cycles):
+        for _ in range(chosen.steps):
+            step()
+        torch.cuda.synchronize()
+        prepare_images(chosen.rounds)
+    ended = time.time()
+    digest = hashlib.sha256()
+    for value in model.state_dict().values():
+        digest.update(value.cpu().numpy().tobytes())
+    return {
+        "name": "training",
+        "digest": digest.hexdigest(),
+        "bytes": int(torch.cuda.max_memory_reserved()),
+        "from": began,
+        "to": ended,
+        "seconds": round(ended - began, 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gib", type=float, help="of memory to fill, for --calibrate")
+    parser.add_argument("--calibrate", action="store_true")
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--steps", type=int, help="of a cycle")
+    parser.add_argument("--rounds", type=int, help="of a cycle, on the CPU")
+    parser.add_argument("--cycles", type=int)
+    chosen = parser.parse_args()
+    report = calibrate(chosen.gib) if chosen.calibrate else train(chosen)
+    print(json.dumps(report), flush=True)
+
+
+if __name__ == "__main__":
+    main()
