@@ -7,7 +7,8 @@
 #define LONGEST_PAUSE_NS 1000000
 #define LAZY_PAUSE_NS 10000000 /* nobody waits for it */
 
-static bool preparing; /* host memory for what was expected; of the client thread alone */
+static struct gl_memory later; /* to be preloaded when what leaves has left */
+static bool preparing;         /* host memory for what was expected; of the client thread alone */
 
 static bool anything_for(CUdevice device)
 {
@@ -68,6 +69,45 @@ static bool moving(void)
 	return any;
 }
 
+static void begin_preload(const struct gl_memory *amounts)
+{
+	nothing_moved();
+	swap_now.mode = PRELOAD;
+	swap_now.gave_up = false;
+	swap_now.pause_ns = SWAP_PAUSE_NS;
+	for (uint32_t i = 0; i < amounts->n_devices && i < GL_MAX_DEVICES; i++) {
+		CUdevice device = device_of(amounts->devices[i].uuid);
+
+		if (device < 0)
+			continue;
+		movers[device].left = amounts->devices[i].bytes;
+		pthread_mutex_lock(&swap_lock);
+		swap_devices[device].next_in = NULL;
+		pthread_mutex_unlock(&swap_lock);
+	}
+}
+
+/* Only what has a copy: the rest needs no time. An eviction is finished first. */
+void swap_preload(const struct gl_memory *amounts)
+{
+	if (!swap_used() || swap_now.mode == RESTORE)
+		return;
+	later = *amounts;
+	if (swap_now.mode != EVICT)
+		begin_preload(amounts);
+}
+
+static void end_mode(void)
+{
+	bool evicted = swap_now.mode == EVICT;
+
+	report();
+	swap_now.mode = REST;
+	if (evicted && later.n_devices)
+		begin_preload(&later);
+	later.n_devices = 0;
+}
+
 bool swap_step(void)
 {
 	bool busy = false;
@@ -88,17 +128,15 @@ bool swap_step(void)
 		}
 		busy |= m->busy;
 	}
-	if ((swap_now.mode == EVICT || swap_now.mode == PRELOAD) && !busy) {
-		report();
-		swap_now.mode = REST;
-	}
+	if ((swap_now.mode == EVICT || swap_now.mode == PRELOAD) && !busy)
+		end_mode();
 	if (moving())
 		swap_now.pause_ns = SWAP_PAUSE_NS;
 	else if (swap_now.pause_ns < (swap_now.mode == PRELOAD ? LAZY_PAUSE_NS : LONGEST_PAUSE_NS))
 		swap_now.pause_ns *= 2;
 	if (swap_now.mode == REST && !busy)
 		tidy();
-	return busy;
+	return busy || swap_now.mode == PRELOAD;
 }
 
 int64_t swap_pause_ns(void)
@@ -117,6 +155,7 @@ static void unfix(CUdevice device)
 
 void swap_restore(void)
 {
+	later.n_devices = 0;
 	swap_now.mode = RESTORE;
 	swap_now.gave_up = false;
 	nothing_moved();
@@ -170,6 +209,7 @@ void swap_evict(const struct gl_memory *amounts)
 		return;
 	if (!more)
 		nothing_moved();
+	later.n_devices = 0;
 	swap_now.mode = EVICT;
 	for (uint32_t i = 0; i < amounts->n_devices && i < GL_MAX_DEVICES; i++) {
 		CUdevice device = device_of(amounts->devices[i].uuid);
@@ -185,27 +225,6 @@ void swap_evict(const struct gl_memory *amounts)
 		movers[device].busy = true;
 	}
 	arena_expect(bytes);
-}
-
-/* Only what has a copy: the rest needs no time. */
-void swap_preload(const struct gl_memory *amounts)
-{
-	if (!swap_used() || swap_now.mode != REST)
-		return;
-	nothing_moved();
-	swap_now.mode = PRELOAD;
-	swap_now.gave_up = false;
-	swap_now.pause_ns = SWAP_PAUSE_NS;
-	for (uint32_t i = 0; i < amounts->n_devices && i < GL_MAX_DEVICES; i++) {
-		CUdevice device = device_of(amounts->devices[i].uuid);
-
-		if (device < 0)
-			continue;
-		movers[device].left = amounts->devices[i].bytes;
-		pthread_mutex_lock(&swap_lock);
-		swap_devices[device].next_in = NULL;
-		pthread_mutex_unlock(&swap_lock);
-	}
 }
 
 void swap_expect(const struct gl_memory *amounts)
@@ -246,5 +265,6 @@ void swap_stop(void)
 		movers[d].left = 0;
 	if (swap_now.mode != REST)
 		report();
+	later.n_devices = 0;
 	swap_now.mode = REST;
 }

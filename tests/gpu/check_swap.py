@@ -1,6 +1,6 @@
 """memory:swap on a real GPU: does it move at the link's speed, and lose nothing?
 
-`python -m tests.gpu.check_swap [--only link,handoff,pairs,killed] [--cap GIB]` on a
+`python -m tests.gpu.check_swap [--only link,handoff,...] [--cap GIB]` on a
 machine with a GPU, as root. The device is capped, and two jobs want 0.9 of it
 each, by plain allocations, so for the driver nothing is oversubscribed. The host
 needs as much memory as both jobs. Prints a line a check and a table; writes
@@ -40,6 +40,7 @@ from tests.gpu.overlap import gaps_us, judge_files, merged, read_spans
 GIB = 1 << 30
 WANTS = 0.9  # of the capped device, each of two jobs
 AT_LEAST = 0.85  # of what the link can do
+STEADY, STEADY_MIB = 0.99, 8192
 LINK_GIB, MANAGED_GIB = 8, 2
 CONTEXT_MIB = 560  # of a process, a little more than it takes
 MOVED = re.compile(r"(evicted|restored) (\d+) KiB, copied (\d+)")
@@ -66,7 +67,7 @@ def check_link(chosen: argparse.Namespace) -> Result:
 def swapping(cap_gib: float, link_gib_s: float = 0) -> Iterator[Sharing]:
     """The daemon with a capped device, where jobs may swap as much as they like.
 
-    link_gib_s: said beforehand, so that quanta are as long as they will be; 0: found out.
+    link_gib_s: of the link, where it shall not be found out.
     """
     limits = f'swap = true\nswap_host = "{4 * cap_gib:g}GiB"\n'
     os.environ["GPU_LEASE_DEBUG"] = "1"  # tells what moved
@@ -122,7 +123,8 @@ def check_handoff(chosen: argparse.Namespace) -> Result:
     with (
         tempfile.TemporaryDirectory() as directory,
         filled(chosen),
-        swapping(chosen.cap, link) as share,
+        # As if a handoff took no time: quanta are not stretched, and there are many.
+        swapping(chosen.cap, 1e6) as share,
     ):
         files = [Path(directory) / f"{n}" for n in range(2)]
         jobs = start_swappers(share, chosen, files)
@@ -149,6 +151,23 @@ def check_handoff(chosen: argparse.Namespace) -> Result:
         "said": [job.said()[-6000:] for job in jobs],
         "usage": usage,
     }
+
+
+# -- speed while nothing moves -----------------------------------------------------------
+
+
+def check_steady(chosen: argparse.Namespace) -> Result:
+    """A job alone, by turns bare and with memory:swap: its steps per second."""
+    rates: dict[str, list[float]] = {"bare": [], "swap": []}
+    with tempfile.NamedTemporaryFile() as file, swapping(chosen.cap) as share:
+        command = [str(build("swapper")), str(STEADY_MIB), "2", file.name]
+        env = on_gpu(chosen.gpu)
+        for _ in range(3):
+            rates["bare"].append(Job.start("swapper, bare", command, env).result()["steps_s"])
+            job = share.tenant("swapper", "memory:swap", command, env, str(chosen.gpu))
+            rates["swap"].append(job.result()["steps_s"])
+    ratio = statistics.median(rates["swap"]) / statistics.median(rates["bare"])
+    return {"good": ratio >= STEADY, "summary": f"{ratio:.4f} of bare: {rates}", "rates": rates}
 
 
 # -- results of two jobs are those of one ----------------------------------------------
@@ -215,6 +234,7 @@ def check_killed(chosen: argparse.Namespace) -> Result:
 CHECKS = {
     "link": check_link,
     "handoff": check_handoff,
+    "steady": check_steady,
     "pairs": check_pairs,
     "killed": check_killed,
 }
@@ -226,7 +246,7 @@ def main() -> int:
     parser.add_argument("--cap", type=float, default=40.0, help="GiB of the device")
     parser.add_argument("--gpu", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=40.0, help="of each job in a handoff")
-    parser.add_argument("--quantum", type=float, default=1.0, help="seconds")
+    parser.add_argument("--quantum", type=float, default=3.0, help="seconds")
     parser.add_argument("--duplex", type=float, default=0, help="GiB/s both ways, if known")
     parser.add_argument("--full", action="store_true", help="the rest of the device is taken")
     parser.add_argument("--programs", default="", help="of pairs, with commas between")
