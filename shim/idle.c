@@ -9,8 +9,7 @@
  */
 #include "idle.h"
 
-#define ENOUGH 3 /* pauses, before they count */
-#define MEMORY 8
+#define MEMORY 8 /* pauses; older ones count less and less */
 
 void idle_note(struct idle_history *history, uint64_t pause_ns, uint64_t handoff_ns)
 {
@@ -33,5 +32,5 @@ bool idle_enough(const struct idle_history *history, uint64_t so_far_ns, uint64_
 		return true;
 	while (i >= 0 && so_far_ns < IDLE_FIRST_NS << i)
 		i--;
-	return i >= 0 && history->seen[i] >= ENOUGH && history->regret[i] > 1;
+	return i >= 0 && history->seen[i] && history->regret[i] > 1;
 }

@@ -13,7 +13,7 @@
 #include <pthread.h>
 
 #define SWAP_SMALL (UINT64_C(1) << 20)   /* below it allocations share slabs */
-#define SWAP_PIECE (UINT64_C(256) << 20) /* no segment is larger */
+#define SWAP_PIECE (UINT64_C(128) << 20) /* no segment is larger */
 #define SWAP_DIRTY ULONG_MAX             /* not known to be as its copy is */
 
 enum segment_state {

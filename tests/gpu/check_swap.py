@@ -47,8 +47,8 @@ MOVED = re.compile(r"(evicted|restored) (\d+) KiB, copied (\d+)")
 
 # Small programs with a ballast: two of them do not fit into PAIR_CAP_GIB.
 PAIR_CAP_GIB, BALLAST_MIB = 6, 3584
-PAIRS = {"torch_eager": 3000, "torch_graph": 6000, "torch_expandable": 3000}
-PAIRS |= {"jax_train": 30000, "cupy_math": 10000, "torch_async": 3000}
+PAIRS = {"torch_eager": 1500, "torch_graph": 3000, "torch_expandable": 1500}
+PAIRS |= {"jax_train": 10000, "cupy_math": 4000, "torch_async": 1500}  # steps
 
 
 @cache
@@ -69,7 +69,7 @@ def swapping(cap_gib: float, link_gib_s: float = 0) -> Iterator[Sharing]:
 
     link_gib_s: of the link, where it shall not be found out.
     """
-    limits = f'swap = true\nswap_host = "{4 * cap_gib:g}GiB"\n'
+    limits = 'swap = true\nswap_host = "4096GiB"\n'  # jobs that have ended count until the end
     os.environ["GPU_LEASE_DEBUG"] = "1"  # tells what moved
     with sharing(f"{cap_gib:g}GiB", limits, f"link_gib_s = {link_gib_s:g}\n") as share:
         yield share
@@ -173,32 +173,39 @@ def check_steady(chosen: argparse.Namespace) -> Result:
 # -- results of two jobs are those of one ----------------------------------------------
 
 
-def pair(share: Sharing, name: str, steps: int, gpu: int) -> Result:
-    """Two of one program by turns, which do not fit together: digests against a bare run's."""
-    command = commands.workload(name, 0, steps, ballast=BALLAST_MIB)
+def start_pair(share: Sharing, name: str, gpu: int) -> list[Job]:
+    """A program bare, and two of it by turns."""
+    # Memory that PyTorch maps itself stays where it is: both must fit.
+    ballast = 0 if name == "torch_expandable" else BALLAST_MIB
+    command = commands.workload(name, 0, PAIRS[name], ballast=ballast)
     env = on_gpu(gpu) | {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.85"}
     alone = Job.start(f"{name}, bare", command, env | {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.05"})
-    expected = alone.result()
-    jobs = [
-        share.tenant(f"{name} {n} of two", "tq:1,memory:swap", command, env, str(gpu))
-        for n in range(2)
+    options = "tq:1,lock:on,memory:swap"
+    return [
+        alone,
+        *(share.tenant(f"{name} {n} of two", options, command, env, str(gpu)) for n in range(2)),
     ]
+
+
+def judge_pair(share: Sharing, name: str, jobs: Sequence[Job]) -> Result:
     results = finish_all(jobs)
-    moved = [share.usage(job)["moved_bytes"] / GIB for job in jobs]
-    equal = all(result["digest"] == expected["digest"] for result in results)
+    moved = [share.usage(job)["moved_bytes"] / GIB for job in jobs[1:]]
+    equal = len({result["digest"] for result in results}) == 1
     return {
-        "good": equal and min(moved) > 1,
+        "good": equal and (min(moved) > 1 or name == "torch_expandable"),
         "summary": f"{name}: digests equal: {equal}, GiB moved {moved[0]:.0f} and {moved[1]:.0f}",
-        "bare": expected,
         "jobs": results,
-        "usage": [share.usage(job) for job in jobs],
+        "usage": [share.usage(job) for job in jobs[1:]],
     }
 
 
 def check_pairs(chosen: argparse.Namespace) -> Result:
+    """All programs at once, so that each one's turn comes between others'."""
     names = chosen.programs.split(",") if chosen.programs else list(PAIRS)
     with swapping(PAIR_CAP_GIB) as share:
-        found = {name: pair(share, name, PAIRS[name], chosen.gpu) for name in names}
+        jobs = {name: start_pair(share, name, chosen.gpu) for name in names}
+        with stopping(*(job for each in jobs.values() for job in each)):
+            found = {name: judge_pair(share, name, each) for name, each in jobs.items()}
     return {
         "good": all(result["good"] for result in found.values()),
         "summary": "; ".join(result["summary"] for result in found.values()),

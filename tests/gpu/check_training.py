@@ -10,6 +10,7 @@ build/bench. Exit status 1 if a program failed or a result differs.
 from __future__ import annotations
 
 import argparse
+import json
 from typing import Any
 
 from tests.gpu.check_swap import WANTS, swapping
@@ -44,6 +45,9 @@ def run_kind(
 ) -> dict[str, Any]:
     training = command(measured, KINDS[kind], chosen)
     alone = run_together([Job.start(f"{kind}, bare", training, on_gpu(chosen.gpu))], TIMEOUT_S)[0]
+    # The same program twice, one after the other.
+    sequential = 2 * float(alone["seconds"])
+    print(f"{kind}, sequential: {sequential:.1f} s", flush=True)
     runs = {}
     for quantum in chosen.quanta.split(","):
         name = f"{kind}, tq:{quantum}"
@@ -51,8 +55,6 @@ def run_kind(
         runs[f"tq:{quantum}"] = shared(share, name, options, training, chosen.gpu)
         print(f"{name}: {runs[f'tq:{quantum}']['seconds']} s", flush=True)
     digests = {job["digest"] for run in runs.values() for job in run["jobs"]}
-    # The same program twice, one after the other.
-    sequential = 2 * float(alone["seconds"])
     return {
         "command": training,
         "alone": alone,
@@ -71,12 +73,14 @@ def main() -> int:
     parser.add_argument("--kinds", default=",".join(KINDS), help="with commas between")
     parser.add_argument("--quanta", default="5,30,60", help="seconds, with commas between")
     parser.add_argument("--cycle", type=float, default=10.0, help="seconds, alone")
+    parser.add_argument("--calibration", default="", help="what an earlier run printed of it")
     parser.add_argument("--cycles", type=int, default=6)
     chosen = parser.parse_args()
     gib = WANTS * chosen.cap
     calibration = python(*PROGRAM, "--calibrate", "--gib", str(gib))
-    measured = Job.start("calibration", calibration, on_gpu(chosen.gpu)).result()
-    print(f"calibration: {measured}", flush=True)
+    measured = json.loads(chosen.calibration) if chosen.calibration else None
+    measured = measured or Job.start("calibration", calibration, on_gpu(chosen.gpu)).result()
+    print(f"calibration: {json.dumps(measured)}", flush=True)
     report: dict[str, Any] = {"calibration": measured}
     with swapping(chosen.cap) as share:
         for kind in chosen.kinds.split(","):
