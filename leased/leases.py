@@ -41,7 +41,7 @@ class Client(Protocol):
     stuck: bool  # what it has submitted does not finish
     answered: bool  # it has released since the lease was revoked
     memory: dict[str, wire.Bytes]
-    resident: int  # bytes, when its device was last looked at
+    resident: dict[str, int]  # bytes, when each device was last looked at
     calls: tuple[int, int] | None  # gated calls that it has made, and when it said so (ns)
 
     @property
@@ -340,8 +340,9 @@ class Leases:
         for tenant in self.tenants_of(gpu.uuid):
             for client in tenant.clients:
                 has = client.memory.get(gpu.uuid, NOTHING)
-                before, client.resident = client.resident, has.resident
-                plain[client.pid] = has.fixed + has.resident if before == has.resident else None
+                still = client.resident.get(gpu.uuid) == has.resident
+                client.resident[gpu.uuid] = has.resident
+                plain[client.pid] = has.fixed + has.resident if still else None
         overhead.measure(processes, plain)
         left = room(gpu, overhead.taken)
         if left != self.arbiter.devices[gpu.uuid].residency.room:
