@@ -215,8 +215,9 @@ class Arbiter(Sharing):
         self._end_lease(tenant)
         del self.tenants[tenant.id]
         for uuid in tenant.usage:
-            self.devices[uuid].residency.forget(tenant.id)
-            self._refit(self.devices[uuid])
+            if uuid in self.devices:  # not so a GPU that was lost when this daemon started
+                self.devices[uuid].residency.forget(tenant.id)
+                self._refit(self.devices[uuid])
 
     def _request(self, tenant: Tenant) -> None:
         if tenant.forfeited:
