@@ -41,7 +41,7 @@ class Client(Protocol):
     stuck: bool  # what it has submitted does not finish
     answered: bool  # it has released since the lease was revoked
     memory: dict[str, wire.Bytes]
-    resident: dict[str, int]  # bytes, when each device was last looked at
+    looks: dict[str, tuple[int, int]]  # by device: NVML's bytes and its own, at the last look
     calls: tuple[int, int] | None  # gated calls that it has made, and when it said so (ns)
 
     @property
@@ -340,9 +340,10 @@ class Leases:
         for tenant in self.tenants_of(gpu.uuid):
             for client in tenant.clients:
                 has = client.memory.get(gpu.uuid, NOTHING)
-                still = client.resident.get(gpu.uuid) == has.resident
-                client.resident[gpu.uuid] = has.resident
-                plain[client.pid] = has.fixed + has.resident if still else None
+                look = processes.get(client.pid, 0), has.fixed + has.resident
+                # What it says arrives later than what it does: both stand still.
+                plain[client.pid] = look[1] if client.looks.get(gpu.uuid) == look else None
+                client.looks[gpu.uuid] = look
         overhead.measure(processes, plain)
         left = room(gpu, overhead.taken)
         if left != self.arbiter.devices[gpu.uuid].residency.room:

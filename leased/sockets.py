@@ -74,7 +74,7 @@ class ClientConnection(Connection):
         self.held = 0
         self.stuck = False
         self.answered = False
-        self.resident: dict[str, int] = {}
+        self.looks: dict[str, tuple[int, int]] = {}
         self.restoring = False
         self.calls: tuple[int, int] | None = None
         # Taken over from a daemon before this one, and not yet heard of.
