@@ -372,3 +372,13 @@ def test_the_kernel_ends_a_job_whose_cgroup_is_too_small_and_nobody_else(site: S
         assert site.slurm.wait(small.job_id, timeout=JOB_S) in {"FAILED", "OUT_OF_MEMORY"}
         site.used(other)
     site.all_is_free()
+
+
+def test_many_processes_start_beside_memory_that_is_swapped(site: Site) -> None:
+    """Their contexts need memory that another job has taken up to the brim."""
+    full = site.compute("full", 240, steps=60)
+    site.settled(full, 240)
+    many = site.compute("many", 8, steps=10, tasks=6, piece_mib=2)
+    for job in (many, full):
+        site.used(job)
+    site.all_is_free()
