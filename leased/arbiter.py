@@ -151,6 +151,7 @@ class Arbiter(Sharing):
             device.tried_quantum_ns = event.quantum_ns
         else:
             device.residency.room = event.bytes
+            device.residency.squeeze()
             self._refit(device)
         if isinstance(event, QuantumSet | ModeSet):
             self._plan_ends(device)
@@ -283,6 +284,8 @@ class Arbiter(Sharing):
             return
         usage, device = tenant.usage[event.device], self.devices[event.device]
         running = tenant.lease is not None
+        if device.residency.fixed or event.fixed:
+            self._changed[device.uuid] = None  # there may be room now for who was crowded out
         usage.moved_bytes += device.residency.set_bytes(
             tenant.id, event.bytes, running, event.fixed, event.resident
         )
@@ -372,7 +375,7 @@ class Arbiter(Sharing):
         lease = holder.lease
         if lease is None or lease.revoked:
             return
-        drained = self.withheld(holder)
+        drained = self.drained(holder)
         waiter = self.waiter_for(holder)
         if not lease.contended and (waiter or drained):
             self._contend(holder, self.cost(waiter) if waiter else 0, FOREVER)

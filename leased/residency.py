@@ -109,7 +109,7 @@ class Residency:
             share.hear(said)
             there = share.there
         self._set_resident(tenant, share, min(there, size - share.fresh))
-        return self.touch(tenant)[1] if running else 0
+        return self.touch(tenant)[1] if running else self.squeeze()
 
     def resident_of(self, tenant: int) -> int:
         share = self.shares.get(tenant)
@@ -175,6 +175,25 @@ class Residency:
         bytes_out = max(0, self.resident - self.capacity) if bytes_in else 0
         self._take(bytes_out)
         return bytes_in, bytes_out
+
+    def squeeze(self) -> int:
+        """There may be less room than is resident: who does not work loses what is too much.
+
+        Returns the bytes lost.
+        """
+        excess = self.resident - self.capacity
+        if excess <= 0:
+            return 0
+        idle = sum(share.resident for share in (*self.recent.values(), *self.awaited.values()))
+        lost = min(excess, idle)
+        self._take(lost)
+        return lost
+
+    def crowded_out(self, tenant: int) -> bool:
+        """What others have and cannot be moved leaves no room for all that it has."""
+        share = self.shares.get(tenant, Share())
+        others = self.fixed - share.fixed
+        return others > 0 and share.bytes + share.fixed + others > self.room
 
     def _take(self, size: int) -> None:
         """Others lose so many bytes, which is at most what they have."""

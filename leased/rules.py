@@ -72,9 +72,17 @@ class Rules:
             return False
         return next(self.in_the_way(tenant), None) is None
 
-    def withheld(self, tenant: Tenant) -> bool:
+    def drained(self, tenant: Tenant) -> bool:
         """The site has drained one of its devices."""
         return any(self.devices[uuid].drained for uuid in tenant.gang)
+
+    def withheld(self, tenant: Tenant) -> bool:
+        """It may not have its gang, or could not use it: of one that swaps all memory must be
+        there, for which others' fixed memory may leave no room."""
+        if not tenant.swaps:
+            return self.drained(tenant)
+        crowded = (self.devices[u].residency.crowded_out(tenant.id) for u in tenant.gang)
+        return self.drained(tenant) or any(crowded)
 
     def free_until(self, tenant: Tenant) -> int:
         """How long it may hold its gang without holding up those who came before it."""

@@ -5,9 +5,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define ROOM_NS (UINT64_C(10) * 1000000000) /* how long an allocation waits for others to leave */
-#define ROOM_PAUSE_US 500
-
 pthread_mutex_t swap_lock = PTHREAD_MUTEX_INITIALIZER;
 struct swap_device swap_devices[MAX_DEVICES];
 bool swap_held;

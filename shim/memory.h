@@ -4,6 +4,9 @@
 
 #include "shim.h"
 
+#define ROOM_NS (UINT64_C(10) * 1000000000) /* how long to wait for others to leave */
+#define ROOM_PAUSE_US 500
+
 enum memory_kind {
 	MEMORY_MANAGED, /* the driver can evict it */
 	MEMORY_FIXED,   /* plain: it stays where it is */

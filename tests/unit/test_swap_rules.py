@@ -20,6 +20,7 @@ from leased.arbiter import (
     Requested,
     Restored,
     Revoke,
+    RoomChanged,
     Tick,
 )
 
@@ -255,3 +256,40 @@ def test_nothing_is_brought_in_for_a_turn_while_memory_comes_back() -> None:
     settle(world)
     # 2 was the older of the two and made room; it comes before 3, which does not wait.
     assert [p.resident for p in world.jobs.values()] == [50, 50, 0]
+
+
+def test_who_cannot_have_all_its_memory_waits_and_holds_nobody_up() -> None:
+    """With memory:swap all must be there; what others have fixed cannot make room for it."""
+    world = World()
+    for job, size in ((1, 0), (2, 60)):
+        step(world, "open", job, 0)
+        world.resize(job, size)
+    world.do(MemoryChanged(1, "d0", 10, 50, 10))
+    assert not world.do(Requested(2))
+    assert [a.tenant for a in world.do(Requested(1)) if isinstance(a, Grant)] == [1]
+    assert world.a.next_deadline() is None, "nobody waits for whom it should end"
+    # It can be moved after all: now the other is waited for.
+    world.do(MemoryChanged(1, "d0", 60, 0, 60))
+    assert world.a.next_deadline() is not None
+    world.release(1)
+    assert world.jobs[2].epoch
+
+
+def test_where_room_is_taken_those_who_do_not_work_make_some() -> None:
+    world = World()
+    for job in (1, 2):
+        step(world, "open", job, 0)
+        world.resize(job, 50)
+        world.do(Requested(job))
+        settle(world)
+        world.release(job)
+    world.do(Requested(2))
+    assert [p.resident for p in world.jobs.values()] == [50, 50]
+    # The driver took 20 for a context.
+    lost = world.do(RoomChanged("d0", ROOM - 20))
+    assert [a for a in lost if isinstance(a, Evict)] == [Evict(1, "d0", 20)]
+    settle(world)
+    assert [p.resident for p in world.jobs.values()] == [30, 50]
+    # A process needs 30 for its own.
+    lost = world.do(MemoryChanged(1, "d0", 50, 30, 30))
+    assert [a for a in lost if isinstance(a, Evict)] == [Evict(1, "d0", 30)]
