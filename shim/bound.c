@@ -185,7 +185,7 @@ int bound_draw(void)
 
 	if (REAL(cuCtxGetCurrent)(&context) || !context)
 		return 1; /* the driver will say what is wrong */
-	while (!drawn && atomic_load(&gate_state) == GATE_BOUNDED) {
+	while (!drawn && gate_now() == GATE_BOUNDED) {
 		/* Neither an event nor a query may fall into a capture. */
 		if (!captures_hold_off())
 			return 1;

@@ -293,7 +293,7 @@ static bool must_wait(bool memory)
 {
 	if (memory)
 		return atomic_load(&gate_memory) == GATE_MEMORY_AWAY;
-	return atomic_load(&gate_state) == GATE_CLOSED && !gate_may_step();
+	return gate_now() == GATE_CLOSED && !gate_may_step();
 }
 
 CUresult client_need_lease(bool memory)

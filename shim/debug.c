@@ -23,7 +23,7 @@ static void say(const char *format, va_list args)
 
 void debug(const char *format, ...)
 {
-	static int enabled = -1;
+	static atomic_int enabled = -1;
 	va_list args;
 
 	if (enabled < 0)

@@ -107,10 +107,9 @@ void gate_leave(void)
 /* Inside, an open gate is passed; a bounded one while the thread has credit. */
 static bool may_pass(struct thread_slot *slot)
 {
-	int state = atomic_load_explicit(&gate_state, memory_order_acquire);
+	int state = gate_now();
 
-	return state == GATE_OPEN || state == GATE_FENCED ||
-	       (state == GATE_BOUNDED && slot->credit > 0);
+	return state == GATE_OPEN || (state == GATE_BOUNDED && slot->credit > 0);
 }
 
 bool gate_step_pending(void)
@@ -185,7 +184,7 @@ static CUresult try_to_pass(struct thread_slot *slot, CUstream stream)
 		go_beside(slot);
 		if (captured && memory_here(slot))
 			return CUDA_SUCCESS;
-		if (atomic_load(&gate_state) == GATE_BOUNDED)
+		if (gate_now() == GATE_BOUNDED)
 			slot->credit = bound_draw();
 		else
 			TRY(client_need_lease(captured));
@@ -222,23 +221,24 @@ CUresult gate_enter(CUstream stream)
 	return CUDA_SUCCESS;
 }
 
-static int open_state(void)
+static int with_fence(int state)
 {
-	return gate_needs_fence ? GATE_FENCED : GATE_OPEN;
+	return gate_needs_fence ? state | GATE_FENCED : state;
 }
 
 /* Before anybody passes, it is known how the gate will be closed. */
 void gate_open(void)
 {
 	pthread_once(&once, set_up);
-	atomic_store_explicit(&gate_state, open_state(), memory_order_seq_cst);
+	atomic_store_explicit(&gate_state, with_fence(GATE_OPEN), memory_order_seq_cst);
 }
 
 void gate_bound(bool bounded)
 {
-	int from = bounded ? open_state() : GATE_BOUNDED;
+	int from = with_fence(bounded ? GATE_OPEN : GATE_BOUNDED);
 
-	atomic_compare_exchange_strong(&gate_state, &from, bounded ? GATE_BOUNDED : open_state());
+	atomic_compare_exchange_strong(&gate_state, &from,
+	                               with_fence(bounded ? GATE_BOUNDED : GATE_OPEN));
 }
 
 void gate_step(bool allowed)

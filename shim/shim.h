@@ -82,8 +82,8 @@ static inline void *real_hook(enum hook hook)
 enum gate_state {
 	GATE_CLOSED,
 	GATE_OPEN,
-	GATE_FENCED, /* open on a kernel without membarrier: who enters needs a fence */
-	GATE_BOUNDED /* open, but somebody waits: only so much work may be in flight */
+	GATE_BOUNDED,   /* open, but somebody waits: only so much work may be in flight */
+	GATE_FENCED = 4 /* with either, on a kernel without membarrier: who enters needs a fence */
 };
 
 #define CACHE_LINE 64 /* no two threads write to one */
@@ -130,6 +130,12 @@ void gate_barrier(void);
 void gate_after_fork(void);
 extern bool gate_needs_fence; /* the kernel has no membarrier */
 
+/* Less GATE_FENCED. */
+static inline int gate_now(void)
+{
+	return atomic_load_explicit(&gate_state, memory_order_acquire) & ~GATE_FENCED;
+}
+
 static inline void gate_count(struct thread_slot *slot)
 {
 	unsigned long calls = atomic_load_explicit(&slot->calls, memory_order_relaxed);
@@ -145,21 +151,24 @@ static inline void gate_count(struct thread_slot *slot)
  * barrier into every running thread of the process between these two moments:
  * a thread whose store of its place came before it is seen by the closer, which
  * waits for it; a thread whose load of the gate comes after it sees it closed.
- * Without membarrier a fence stands on both sides; the gate is then never
- * GATE_OPEN but GATE_FENCED, and every thread takes the slow way, gate_enter().
+ * Without membarrier a fence stands on both sides: the open gate says so with
+ * GATE_FENCED, and every thread takes the slow way, gate_enter().
  *
  * The fast way in: a slot for gate_return(), or NULL (call gate_enter()).
  */
 static inline struct thread_slot *gate_pass(void)
 {
 	struct thread_slot *slot = my_slot;
+	int state;
 
 	if (!likely(slot != NULL) ||
 	    !likely(atomic_load_explicit(&slot->place, memory_order_relaxed) == GATE_OUTSIDE))
 		return NULL;
 	atomic_store_explicit(&slot->place, GATE_INSIDE, memory_order_relaxed);
 	atomic_signal_fence(memory_order_seq_cst);
-	if (likely(atomic_load_explicit(&gate_state, memory_order_acquire) == GATE_OPEN)) {
+	state = atomic_load_explicit(&gate_state, memory_order_acquire);
+	if (likely(state == GATE_OPEN) ||
+	    (state == GATE_BOUNDED && slot->credit > 0 && slot->credit--)) {
 		gate_count(slot);
 		return slot;
 	}
