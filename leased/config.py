@@ -81,7 +81,7 @@ class Config:
     drain_ns: int = 10_000_000_000  # from a revoke to an overrun
     overrun: str = "log"  # what happens then: log, signal, cancel
     overrun_signal: str = "TERM"
-    swap: bool = False  # may users choose memory:swap?
+    swap: bool = True  # may users choose memory:swap?
     swap_host: str = "80%"  # of the host's memory for what all their jobs swap
     lock_off: bool = True
     oversub: bool = True
@@ -194,7 +194,7 @@ def from_dict(raw: dict[str, Any]) -> Config:
         overrun_signal=_one_of(
             limits.get("overrun_signal", "TERM"), SIGNALS, "limits.overrun_signal"
         ),
-        swap=limits.get("swap", False),
+        swap=limits.get("swap", True),
         swap_host=_amount(limits.get("swap_host", "80%"), "limits.swap_host"),
         lock_off=limits.get("lock_off", True),
         oversub=limits.get("oversub", True),

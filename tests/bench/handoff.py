@@ -98,9 +98,7 @@ def swap(work: Path) -> tuple[float, float, float]:
     """(seconds, bytes out, bytes in) of a handoff."""
     with (
         EmulatedGpu(work / "gpu", MODEL, trace=True) as gpu,
-        Leased(
-            work / "leased", work / "run", os.environ | gpu.env, "[limits]\nswap = true\n"
-        ) as leased,
+        Leased(work / "leased", work / "run", os.environ | gpu.env) as leased,
     ):
         tenant = [sys.executable, "-m", "tests.tenant", "--admin", str(leased.admin_socket)]
         jobs = [

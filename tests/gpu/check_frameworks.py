@@ -242,7 +242,7 @@ def main() -> int:
         raise SystemExit("no such program")
     if chosen.swap:
         cases = [replace(case, options="lock:on,memory:swap") for case in cases]
-    with sharing(MEMORY, 'swap = true\nswap_host = "16GiB"\n') as share:
+    with sharing(MEMORY, 'swap_host = "16GiB"\n') as share:
         run_cases(share, cases, chosen.rounds, chosen.pairs, chosen.limit)
     print_cases(cases)
     report(cases)

@@ -69,7 +69,7 @@ def swapping(cap_gib: float, link_gib_s: float = 0) -> Iterator[Sharing]:
 
     link_gib_s: of the link, where it shall not be found out.
     """
-    limits = 'swap = true\nswap_host = "4096GiB"\n'  # jobs that have ended count until the end
+    limits = 'swap_host = "4096GiB"\n'  # jobs that have ended count until the end
     os.environ["GPU_LEASE_DEBUG"] = "1"  # tells what moved
     with sharing(f"{cap_gib:g}GiB", limits, f"link_gib_s = {link_gib_s:g}\n") as share:
         yield share

@@ -32,7 +32,7 @@ from tests.slurm.processes import wait_until
 SHARDS = 4  # of each device: so many jobs are on it at once
 JOBS = 40
 LATE = 4  # of them: submitted when devices have failed and are well again
-CONFIG = '[limits]\nquantum_min = "50ms"\ndrain = "2s"\nswap = true\n'
+CONFIG = '[limits]\nquantum_min = "50ms"\ndrain = "2s"\n'
 END_S = 180.0
 LOG_BYTES = 4000  # of the daemon's, shown when the test fails
 

@@ -95,8 +95,8 @@ ON_THE_NODE = {
         "tq:900s is outside this site's limits; choose tq between 0.1s and 600s",
     ),
     "not allowed": (
-        ["--gres=shard:1", "--gpu-share=memory:swap"],
-        "memory:swap is not allowed on this site; use memory:managed",
+        ["--gres=shard:1", "--gpu-share=memory:swap,oversub:on"],
+        "memory:swap keeps all of a process on the device while it works; use oversub:off, or",
     ),
 }
 

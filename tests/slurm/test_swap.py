@@ -32,7 +32,7 @@ SWAP = "--gpu-share=memory:swap,tq:200ms"
 ENOUGH = "--mem=400M"
 DEFAULT_MIB = 150
 SLURM_CONF = ["SelectTypeParameters=CR_CPU_Memory", f"DefMemPerNode={DEFAULT_MIB}"]
-CONFIG = '[limits]\nswap = true\nquantum_min = "50ms"\n'
+CONFIG = '[limits]\nquantum_min = "50ms"\n'
 JOB_S = 120.0
 CONTEXTS_BYTES = 8 * MIB  # of a few processes; each takes 1 MiB
 REFUSED = (

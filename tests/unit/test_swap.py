@@ -28,7 +28,7 @@ def leased(
 ) -> Iterator[Leased]:
     """gpu-leased where users may swap. Parameter: more about its devices."""
     env = os.environ | emulated_gpu.env
-    extra = "[limits]\nswap = true\n[device]\ntry_turns = false\n" + getattr(request, "param", "")
+    extra = "[device]\ntry_turns = false\n" + getattr(request, "param", "")
     with Leased(short_dir / "leased", short_dir / "run", env, extra) as daemon:
         yield daemon
 
@@ -175,3 +175,12 @@ def say(job: subprocess.Popen[str], text: str) -> None:
     assert job.stdin is not None
     job.stdin.write(text + "\n")
     job.stdin.flush()
+
+
+def test_a_site_may_forbid_it(leased: Leased) -> None:
+    leased.stop()
+    leased.config.write_text(leased.config.read_text() + "[limits]\nswap = false\n")
+    leased.start()
+    with pytest.raises(Refused, match="memory:swap is not allowed on this site"):
+        register(leased.admin_socket, 1, "memory:swap")
+    register(leased.admin_socket, 1, "memory:managed")

@@ -38,8 +38,7 @@ def emulated_gpu(short_dir: Path, model: str) -> Iterator[EmulatedGpu]:
 @pytest.fixture
 def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
     env = os.environ | emulated_gpu.env
-    extra = "[limits]\nswap = true\n"
-    with Leased(short_dir / "leased", short_dir / "run", env, extra) as daemon:
+    with Leased(short_dir / "leased", short_dir / "run", env) as daemon:
         yield daemon
 
 
