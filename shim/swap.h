@@ -107,9 +107,10 @@ struct mover {
 	struct move ring[SWAP_DEPTH];
 	unsigned int first, n, copied; /* of the n, from the first one on */
 	uint64_t in_flight, arrived;   /* bytes: of all of them, of those copied */
-	size_t room;                   /* of the device when it last changed, and when that was */
-	uint64_t room_at;
 	/* Of the client thread alone: */
+	size_t room; /* of the device when it last changed, and when that was */
+	uint64_t room_at;
+	uint64_t came_at; /* when something was brought last, or began to be */
 	uint64_t left; /* bytes to evict, or to preload */
 	bool busy;     /* after the last step */
 };

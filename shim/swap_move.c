@@ -6,9 +6,10 @@
  */
 #include "swap.h"
 
-#define OUT_PIECES 3                     /* of a device, that leave at once */
-#define SLICE (UINT64_C(4) << 20)        /* of a copy to the host */
-#define AT_ONCE 64                       /* segments that are begun with in a step */
+#define OUT_PIECES 3              /* of a device, that leave at once */
+#define SLICE (UINT64_C(4) << 20) /* of a copy to the host */
+#define AT_ONCE 64                /* segments that are begun with in a step */
+#define PATIENCE_NS (UINT64_C(50) * 1000000)
 #define CLEAN_NS (UINT64_C(3) * 1000000) /* until memory that was let go can be had */
 
 struct mover movers[MAX_DEVICES];
@@ -282,7 +283,8 @@ static unsigned int next_in(struct swap_device *d, uint64_t room, struct segment
 /* What may be brought now: at most a piece at a time. What was let go a moment ago
  * has to be wiped by the driver before another process can have it, and who asks too
  * early waits for much longer than that takes: so one that makes room has a piece's
- * start. When no more room appears it is tried nevertheless. */
+ * start. When no more room appears, or it goes up and down for others' doing, it is
+ * tried nevertheless. */
 static uint64_t room_for_more(struct mover *m)
 {
 	uint64_t piece = swap_devices[m->device].piece, now = now_ns();
@@ -295,7 +297,7 @@ static uint64_t room_for_more(struct mover *m)
 	if (room != m->room)
 		m->room_at = now;
 	m->room = room;
-	if (now - m->room_at >= CLEAN_NS || room >= 2 * piece)
+	if (room >= 2 * piece || now - m->room_at >= CLEAN_NS || now - m->came_at >= PATIENCE_NS)
 		return piece;
 	return room > piece ? room - piece : 0;
 }
@@ -348,8 +350,10 @@ static bool restore_some(struct mover *m)
 		else
 			came(last - i);
 	}
-	if (n) /* doubled after each step that finds no room */
-		swap_now.pause_ns = SWAP_PAUSE_NS / 2;
+	if (n) {
+		m->came_at = now_ns();
+		swap_now.pause_ns = SWAP_PAUSE_NS / 2; /* doubled after each step without room */
+	}
 	if (result && result != CUDA_ERROR_OUT_OF_MEMORY)
 		mover_give_up(result);
 	return n && !result;

@@ -81,6 +81,7 @@ static void begin_preload(const struct gl_memory *amounts)
 		if (device < 0)
 			continue;
 		movers[device].left = amounts->devices[i].bytes;
+		movers[device].room_at = movers[device].came_at = now_ns();
 		pthread_mutex_lock(&swap_lock);
 		swap_devices[device].next_in = NULL;
 		pthread_mutex_unlock(&swap_lock);
@@ -163,6 +164,7 @@ void swap_restore(void)
 	pthread_mutex_lock(&swap_lock);
 	for (int d = 0; d < MAX_DEVICES; d++) {
 		movers[d].left = 0;
+		movers[d].room_at = movers[d].came_at = now_ns();
 		swap_devices[d].next_in = NULL;
 		unfix(d);
 	}
