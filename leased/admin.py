@@ -5,6 +5,7 @@ Every operation has its fields here; who may ask is in the same table.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,8 @@ from leased.settings import Settings
 from leased.state import Usage
 from leased.status import Status
 from leased.store import Store, TenantRecord
+
+log = logging.getLogger("gpu-leased")
 
 TENANTS = 256
 MORE_STEPDS = 64
@@ -167,13 +170,37 @@ class Admin:
         text = get_text(request, "options")
         wanted = options.parse(text).over(self.config.defaults)
         self.settings.limits().check(wanted)
+        if wanted.memory == "auto":
+            text = self._with_memory(text, "managed")
         tenant = self._tenant(job_id, get_int(request, "uid", 0, 2**32 - 1), text, gang)
-        if tenant.swaps:
-            memory = get_int({"memory_mib": 0} | request, "memory_mib", 0, 1 << 44)
-            hostmemory.check(self.config, wanted, tenant, self.leases.tenants.values(), memory)
-        self.store.open_tenant(TenantRecord(job_id, tenant.uid, tenant.gang, text, tenant.lock, {}))
+        if wanted.memory != "managed":
+            tenant = self._swapping(tenant, wanted, gang, request)
+        record = TenantRecord(job_id, tenant.uid, tenant.gang, tenant.options, tenant.lock, {})
+        self.store.open_tenant(record)
         self.leases.open(tenant)
         return tenant
+
+    @staticmethod
+    def _with_memory(text: str, kind: str) -> str:
+        """The options with what memory:auto has come to; so it stays after a restart."""
+        others = [part for part in text.split(",") if part and not part.startswith("memory:")]
+        return ",".join([*others, f"memory:{kind}"])
+
+    def _swapping(
+        self, tenant: Tenant, wanted: options.Options, gang: list[Gpu], request: Request
+    ) -> Tenant:
+        """The tenant with swapped memory. Refused: it cannot have that, and wants no other."""
+        text = self._with_memory(tenant.options, "swap")
+        made = self._tenant(tenant.job_id, tenant.uid, text, gang)
+        memory = get_int({"memory_mib": 0} | request, "memory_mib", 0, 1 << 44)
+        try:
+            hostmemory.check(self.config, wanted, made, self.leases.tenants.values(), memory)
+        except Refused as why:
+            if wanted.memory == "swap":
+                raise
+            log.info("job %d has managed memory: %s", tenant.job_id, why)
+            return tenant
+        return made
 
     def _tenant(self, job_id: int, uid: int, text: str, gang: list[Gpu]) -> Tenant:
         wanted = options.parse(text).over(self.config.defaults)

@@ -9,6 +9,7 @@ from _gpulease import ffi, lib
 from leased.errors import Refused
 
 LOCKS = {1: "on", 2: "off", 3: "auto"}
+MEMORY = {1: "managed", 2: "swap", 3: "auto"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def parse(text: str) -> Options:
         mem_fraction=float(out.mem_fraction) or None,
         mem_bytes=int(out.mem_bytes) or None,
         oversub=bool(out.oversub) if given & lib.GL_KEY_OVERSUB else None,
-        memory={1: "managed", 2: "swap"}[out.memory] if given & lib.GL_KEY_MEMORY else None,
+        memory=MEMORY[out.memory] if given & lib.GL_KEY_MEMORY else None,
     )
 
 

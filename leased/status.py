@@ -108,6 +108,7 @@ class Status:
             "job_id": tenant.job_id,
             "uid": tenant.uid,
             "lock": self.leases.arbiter.lock_of(state),
+            "memory": "swap" if tenant.swaps else "managed",
             "quantum_s": tenant.quantum_ns / 1e9,
             "clients": len(tenant.clients),
             "state": "holds" if state.lease else "waits" if state.waiting else "idle",

@@ -172,8 +172,12 @@ static int parse_memory(const char *value, struct gl_options *out, struct fault 
 		out->memory = GL_MEMORY_MANAGED;
 	else if (!strcmp(value, "swap"))
 		out->memory = GL_MEMORY_SWAP;
+	else if (!strcmp(value, "auto"))
+		out->memory = GL_MEMORY_AUTO;
 	else
-		return refuse(fault, "memory:%s is not known; write memory:managed or memory:swap",
+		return refuse(fault,
+		              "memory:%s is not known; write memory:managed, memory:swap or "
+		              "memory:auto",
 		              shown(value, strlen(value), text));
 	return 0;
 }
@@ -272,6 +276,7 @@ static bool format_mem(const struct gl_options *options, char *text, size_t size
 int gl_options_format(const struct gl_options *options, char *text, size_t size)
 {
 	static const char *const lock[] = {"", "on", "off", "auto"};
+	static const char *const memory[] = {"", "managed", "swap", "auto"};
 	uint32_t given = options->given;
 	size_t used = 0;
 	bool fits = size > 0;
@@ -292,8 +297,7 @@ int gl_options_format(const struct gl_options *options, char *text, size_t size)
 	if (fits && (given & GL_KEY_OVERSUB))
 		fits = append(text, size, &used, "oversub:%s,", options->oversub ? "on" : "off");
 	if (fits && (given & GL_KEY_MEMORY))
-		fits = append(text, size, &used, "memory:%s,",
-		              options->memory == GL_MEMORY_SWAP ? "swap" : "managed");
+		fits = append(text, size, &used, "memory:%s,", memory[options->memory & 3]);
 	if (fits && used)
 		text[used - 1] = '\0'; /* the last comma */
 	return fits ? 0 : -1;
@@ -310,6 +314,8 @@ const char *gl_options_help(void)
 	       "  mem:0.5 | mem:20GiB                 the most device memory this job may have\n"
 	       "  oversub:on | oversub:off            may this job have more than the device "
 	       "holds?\n"
-	       "  memory:managed | memory:swap        how memory is moved\n"
+	       "  memory:managed | memory:swap | memory:auto\n"
+	       "                                      how memory is moved: by the driver, at the\n"
+	       "                                      link's speed, so where it can be\n"
 	       "The same text in the environment variable GPU_SHARE is the option's default.\n";
 }

@@ -2,7 +2,7 @@
  *
  *   KEY:VALUE[,KEY:VALUE...]
  *   tq:<seconds|Ns|Nms|Nm>   lock:on|off|auto   mem:<fraction|size>
- *   oversub:on|off           memory:managed|swap
+ *   oversub:on|off           memory:managed|swap|auto
  *
  * Pure C without allocation, so that the stub can refuse bad syntax in sbatch;
  * Python reaches the same functions through cffi. What stands between the two
@@ -28,7 +28,7 @@ enum gl_option_key { /* bits of gl_options.given */
 
 enum gl_lock { GL_LOCK_ON = 1, GL_LOCK_OFF = 2, GL_LOCK_AUTO = 3 };
 
-enum gl_memory_kind { GL_MEMORY_MANAGED = 1, GL_MEMORY_SWAP = 2 };
+enum gl_memory_kind { GL_MEMORY_MANAGED = 1, GL_MEMORY_SWAP = 2, GL_MEMORY_AUTO = 3 };
 
 struct gl_options {
 	uint32_t given;      /* which keys were written */

@@ -71,7 +71,7 @@ pairs = st.fixed_dictionaries(
         "mem": st.integers(1, 1000).map(lambda n: f"{n / 1000:.3f}")
         | st.integers(1, 1 << 20).map(lambda m: f"{m}MiB"),
         "oversub": st.sampled_from(["on", "off"]),
-        "memory": st.sampled_from(["managed", "swap"]),
+        "memory": st.sampled_from(["managed", "swap", "auto"]),
     },
 ).filter(bool)
 

@@ -116,13 +116,49 @@ for turn in range(1, 1000):
 def test_who_may_not_swap_is_told_why(
     leased: Leased, options: str, memory_mib: int, words: str
 ) -> None:
-    request = {
-        **{"op": "register", "job_id": 1, "uid": 0, "nodes": 1, "shards": 1, "gpus": [0]},
+    with pytest.raises(Refused, match=words):
+        ask(leased.admin_socket, registration(1, options, memory_mib))
+    register(leased.admin_socket, 1, "memory:swap,mem:64MiB")
+
+
+def registration(job: int, options: str, memory_mib: int) -> dict[str, object]:
+    return {
+        **{"op": "register", "job_id": job, "uid": 0, "nodes": 1, "shards": 1, "gpus": [0]},
         **{"options": options, "memory_mib": memory_mib},
     }
-    with pytest.raises(Refused, match=words):
-        ask(leased.admin_socket, request)
-    register(leased.admin_socket, 1, "memory:swap,mem:64MiB")
+
+
+@pytest.mark.parametrize(
+    ("options", "memory_mib", "kind"),
+    [
+        ("memory:auto", 0, "swap"),
+        ("memory:auto", 300, "swap"),
+        ("memory:auto", 100, "managed"),
+        ("memory:auto,lock:off", 0, "managed"),
+        ("oversub:on,memory:auto", 0, "managed"),
+        ("memory:managed", 0, "managed"),
+    ],
+)
+def test_auto_swaps_where_that_can_be(
+    leased: Leased, options: str, memory_mib: int, kind: str
+) -> None:
+    ask(leased.admin_socket, registration(1, options, memory_mib))
+    assert memory_of(leased, 1) == kind
+    leased.kill()
+    leased.start()
+    assert memory_of(leased, 1) == kind, "after a restart it is what it was"
+
+
+def memory_of(leased: Leased, job: int) -> str:
+    tenants = ask(leased.admin_socket, {"op": "status"})["tenants"]
+    return next(str(t["memory"]) for t in tenants if t["job_id"] == job)
+
+
+@pytest.mark.parametrize("leased", ["[defaults]\noptions = 'memory:auto'\n"], indirect=True)
+def test_auto_may_be_the_sites_default(leased: Leased) -> None:
+    register(leased.admin_socket, 1, "")
+    register(leased.admin_socket, 2, "lock:off")
+    assert [memory_of(leased, job) for job in (1, 2)] == ["swap", "managed"]
 
 
 # A job of 110 MiB that checks them at each line it reads, or works until the next one.
