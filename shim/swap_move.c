@@ -221,6 +221,15 @@ static void all_stay(struct mover *m)
 	client_memory_changed();
 }
 
+/* Something is still on its way in. */
+static bool comes(const struct mover *m)
+{
+	for (unsigned int i = 0; i < m->n; i++)
+		if (!m->ring[(m->first + i) % SWAP_DEPTH].out)
+			return true;
+	return false;
+}
+
 /* False: nothing more now. Without a change since it came it needs no copy: the
  * gate is shut and empty, so what has been submitted is known exactly. */
 static bool evict_one(struct mover *m)
@@ -234,6 +243,8 @@ static bool evict_one(struct mover *m)
 	segment = next_out(d);
 	if (segment)
 		segment_moves(segment);
+	else if (comes(m)) /* it may have to leave again */
+		d->next_out = d->oldest;
 	else
 		m->left = 0;
 	unchanged = segment && segment->calls == gate_submitted();

@@ -161,4 +161,5 @@ def test_confined_daemon_writes_usage_through_slurmdbd(node: Node) -> None:
     cluster = node.unit("job-slurm", sys.executable, "-c", SLURM_JOB, inside, LAUNCH)
     (usage,) = json.loads(line(cluster))["gpus"].values()
     assert usage["lease_s"] > 0
-    wait_until("its word", lambda: "usage of job 1 is in Slurm's accounting" in node.journal())
+    said = "usage of job 1 is in Slurm's accounting"
+    wait_until("its word", lambda: said in node.journal(), timeout=120)

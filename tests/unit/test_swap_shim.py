@@ -203,12 +203,84 @@ assert ok(d.cuMemGetInfo())[0] == ok(d.cuMemGetInfo())[1]
         client.send(wire.evict({uuid: amount}))
         if turn % 2:
             client.evict({uuid: amount})
+        for _ in range(chance.randrange(3)):  # some of it comes early, and may have to go again
+            client.send(wire.preload({uuid: chance.choice((1, 30 * MIB, 1 << 40))}))
+            if chance.random() < 0.5:
+                client.send(wire.evict({uuid: chance.choice((1, 20 * MIB, 1 << 40))}))
         calls = client.calls()
         client.grant()
+        if chance.random() < 0.5:
+            client.send(wire.expect({uuid: chance.choice((1, 1 << 40))}))
         if turn % 3:  # else it is taken back while memory is on its way
             wait_until("calls", lambda calls=calls: client.calls() > calls + 20)  # type: ignore[misc]
     daemon.auto = True
     tell(job)
+    finish(job)
+
+
+def test_what_is_preloaded_is_there_before_the_gate_opens(
+    program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
+    job = program(
+        """
+p, q = ok(d.cuMemAlloc(100 * MIB)), ok(d.cuMemAlloc(40 * MIB))
+fill(p, 100 * MIB, 1); fill(q, 40 * MIB, 2); ok(d.cuCtxSynchronize())
+say("ready"); wait()
+check_all(p, 100 * MIB, 1); check_all(q, 40 * MIB, 2)
+say("checked")
+"""
+    )
+    client = client_of(daemon, job)
+    assert line(job) == "ready"
+    daemon.auto = False
+    client.revoke()
+    client.evict({uuid: 140 * MIB})
+    tell(job)
+    calls, before = client.calls(), in_bytes(emulated_gpu)
+    client.send(wire.preload({uuid: 60 * MIB}))
+    client.until("a part", lambda: client.resident(uuid) >= 40 * MIB)
+    client.send(wire.preload({uuid: 140 * MIB}))
+    client.until("all of it", lambda: client.resident(uuid) == 140 * MIB)
+    # It is there as soon as it has room; its bytes follow.
+    wait_until("its bytes", lambda: in_bytes(emulated_gpu) - before >= 140 * MIB)
+    assert client.calls() == calls, "who waits at the gate goes on waiting"
+    # Nobody can have touched it, so it leaves again without a copy, and comes again.
+    moved = out_bytes(emulated_gpu)
+    client.evict({uuid: 100 * MIB})
+    assert out_bytes(emulated_gpu) == moved
+    client.send(wire.preload({uuid: 140 * MIB}))
+    wait_until("its bytes", lambda: in_bytes(emulated_gpu) - before >= 240 * MIB)
+    before = in_bytes(emulated_gpu)
+    client.grant()
+    assert line(job) == "checked"
+    assert in_bytes(emulated_gpu) == before, "all had come"
+    finish(job)
+
+
+def test_preloading_follows_an_eviction_and_ends_with_the_next(
+    program: Program, daemon: FakeDaemon, uuid: str
+) -> None:
+    job = program(
+        """
+p = ok(d.cuMemAlloc(140 * MIB)); fill(p, 140 * MIB, 1); ok(d.cuCtxSynchronize())
+say("ready"); wait()
+check_all(p, 140 * MIB, 1)
+say("checked")
+"""
+    )
+    client = client_of(daemon, job)
+    assert line(job) == "ready"
+    daemon.auto = False
+    client.revoke()
+    client.send(wire.evict({uuid: 140 * MIB}))
+    client.send(wire.preload({uuid: 140 * MIB}))
+    client.until("what has left", lambda: client.resident(uuid) < 70 * MIB)
+    client.until("its return", lambda: client.resident(uuid) == 140 * MIB)
+    client.send(wire.preload({uuid: 140 * MIB}))
+    client.evict({uuid: 140 * MIB})
+    tell(job)
+    client.grant()
+    assert line(job) == "checked"
     finish(job)
 
 
