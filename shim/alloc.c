@@ -137,12 +137,14 @@ static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
 		CUdevice device;                                                                   \
+		CUresult result;                                                                   \
 		size_t bytes;                                                                      \
 		NEED(name);                                                                        \
 		TRY(REAL(cuCtxGetDevice)(&device));                                                \
 		bytes = d ? (size) : 0;                                                            \
 		TRY(memory_room(bytes, device));                                                   \
-		TRY(real arguments);                                                               \
+		WITH_ROOM(result, device, bytes, real arguments);                                  \
+		TRY(result);                                                                       \
 		memory_add((CUdeviceptr) * handle, bytes, device, MEMORY_FIXED, NULL);             \
 		return CUDA_SUCCESS;                                                               \
 	}

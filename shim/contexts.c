@@ -2,7 +2,6 @@
 #include "memory.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #define MAX_CONTEXTS 128
 #define CONTEXT_PART 32 /* of a device, at most, that a context takes */
@@ -142,45 +141,18 @@ void contexts_after_fork(void)
 /* -- the driver's functions -------------------------------------------------- */
 
 /* A context takes memory of the device, half a GiB on a large one: how much is not known
- * before. Where others' swapped memory fills the device they have to make room for it. */
-struct wanted_room {
-	int64_t bytes;
-	uint64_t since;
-};
-
-static void end_want(struct wanted_room *wanted, CUdevice device)
-{
-	if (wanted->bytes)
-		memory_count(device, MEMORY_FIXED, -wanted->bytes);
-}
-
-/* Is there room now? True: try again. */
-static bool gets_room(struct wanted_room *wanted, CUdevice device)
+ * before. */
+static uint64_t context_bytes(CUdevice device)
 {
 	size_t total = 0;
 
-	if (!wanted->bytes) {
-		if (!device_uuid(device) || REAL(cuDeviceTotalMem_v2)(&total, device))
-			return false;
-		wanted->bytes = (int64_t)(total / CONTEXT_PART);
-		memory_count(device, MEMORY_FIXED, wanted->bytes);
-		if (client_need_lease(false))
-			return false;
-		wanted->since = now_ns();
-		debug("device %d has no room for a context; others shall make some", device);
-	}
-	usleep(ROOM_PAUSE_US);
-	return !client_need_lease(false) && now_ns() - wanted->since < ROOM_NS;
+	return REAL(cuDeviceTotalMem_v2)(&total, device) ? 0 : total / CONTEXT_PART;
 }
 
 #define CREATE_WITH_ROOM(device, call)                                                             \
 	do {                                                                                       \
-		struct wanted_room wanted = {0};                                                   \
 		CUresult created;                                                                  \
-		do                                                                                 \
-			created = call;                                                            \
-		while (created == CUDA_ERROR_OUT_OF_MEMORY && gets_room(&wanted, device));         \
-		end_want(&wanted, device);                                                         \
+		WITH_ROOM(created, device, context_bytes(device), call);                           \
 		TRY(created);                                                                      \
 	} while (0)
 

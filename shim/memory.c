@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define BUCKETS 4096
 #define LAST_DEVICE(d) ((d) >= 0 && (d) < MAX_DEVICES)
@@ -190,6 +191,35 @@ CUresult memory_room(size_t size, CUdevice device)
 		swap_catch_up(true);
 	}
 	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static bool ask_for_room(struct wanted_room *wanted, CUdevice device, uint64_t size)
+{
+	if (!size || !device_uuid(device))
+		return false;
+	wanted->bytes = (int64_t)size;
+	memory_count(device, MEMORY_FIXED, wanted->bytes);
+	debug("device %d has no room for %llu KiB; others shall make some", device,
+	      (unsigned long long)size >> 10);
+	return true;
+}
+
+/* True: try again. The lease says that others have been told, not yet that they are gone. */
+bool room_appears(struct wanted_room *wanted, CUresult result, CUdevice device, uint64_t size)
+{
+	bool more = result == CUDA_ERROR_OUT_OF_MEMORY &&
+	            (wanted->bytes || ask_for_room(wanted, device, size)) &&
+	            !client_need_lease(false);
+
+	if (more && !wanted->since)
+		wanted->since = now_ns();
+	if (more && now_ns() - wanted->since < ROOM_NS) {
+		usleep(ROOM_PAUSE_US);
+		return true;
+	}
+	if (wanted->bytes)
+		memory_count(device, MEMORY_FIXED, -wanted->bytes);
+	return false;
 }
 
 /* Memory nodes of graphs: the driver's, plain, and only it knows how much. */

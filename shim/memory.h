@@ -30,6 +30,21 @@ void memory_forget(CUcontext context);                          /* it is gone, w
 void memory_count(CUdevice device, enum memory_kind kind, int64_t bytes);
 uint64_t memory_used_by_job(CUdevice device);
 
+/* What the driver allocates as plain memory it may refuse because others' swapped memory
+ * fills the device. Then they are asked to make room, as for allocations of ours. */
+struct wanted_room {
+	int64_t bytes;
+	uint64_t since;
+};
+bool room_appears(struct wanted_room *wanted, CUresult result, CUdevice device, uint64_t size);
+#define WITH_ROOM(result, device, bytes, call)                                                     \
+	do {                                                                                       \
+		struct wanted_room wanted = {0};                                                   \
+		do                                                                                 \
+			(result) = call;                                                           \
+		while (room_appears(&wanted, result, device, bytes));                              \
+	} while (0)
+
 /* Would so many bytes more on the device be too many? The driver's own error, then. */
 CUresult memory_room(size_t size, CUdevice device);
 

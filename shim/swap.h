@@ -111,8 +111,8 @@ struct mover {
 	size_t room; /* of the device when it last changed, and when that was */
 	uint64_t room_at;
 	uint64_t came_at; /* when something was brought last, or began to be */
-	uint64_t left; /* bytes to evict, or to preload */
-	bool busy;     /* after the last step */
+	uint64_t left;    /* bytes to evict, or to preload */
+	bool busy;        /* after the last step */
 };
 
 enum swap_mode { REST, RESTORE, PRELOAD, EVICT };

@@ -90,14 +90,16 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                             const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	bool counted = prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+	CUresult result;
 
 	NEED(cuMemCreate);
-	if (counted)
-		TRY(memory_room(size, prop->location.id));
-	TRY(real(handle, size, prop, flags));
-	if (counted)
+	if (!counted)
+		return real(handle, size, prop, flags);
+	TRY(memory_room(size, prop->location.id));
+	WITH_ROOM(result, prop->location.id, size, real(handle, size, prop, flags));
+	if (!result)
 		created(*handle, size, prop->location.id);
-	return CUDA_SUCCESS;
+	return result;
 }
 
 EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)

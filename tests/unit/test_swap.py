@@ -213,6 +213,41 @@ def say(job: subprocess.Popen[str], text: str) -> None:
     job.stdin.flush()
 
 
+# What the driver allocates as plain memory: the program's own pieces, and arrays.
+PLAIN = {
+    "cuMemCreate": """
+prop = d.CUmemAllocationProp()
+prop.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+prop.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+handles = [ok(d.cuMemCreate(20 << 20, prop, 0)) for _ in range(6)]
+""",
+    "cuArrayCreate": """
+a = d.CUDA_ARRAY_DESCRIPTOR()
+a.Width, a.Height, a.Format, a.NumChannels = 4096, 7680, d.CUarray_format.CU_AD_FORMAT_FLOAT, 1
+array = ok(d.cuArrayCreate(a))
+""",
+}
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("memory", ["managed", "swap"])
+def test_plain_memory_gets_room_from_who_swaps(
+    tenant: Start, leased: Leased, kind: str, memory: str
+) -> None:
+    """Another job's swapped memory fills the device: it leaves, and comes again."""
+    full = tenant(1, "memory:swap,lock:on", "-c", STEPWISE.replace("110", "200"))
+    assert line(full) == "ready"
+    code = SET_UP + PLAIN[kind] + "ok(spin(1000)); ok(d.cuCtxSynchronize()); say('has it')"
+    plain = tenant(2, f"memory:{memory},lock:on", "-c", code + "; sys.stdin.readline()")
+    assert line(plain) == "has it"
+    usage = ask(leased.admin_socket, {"op": "usage", "job_id": 2})["usage"]
+    assert next(iter(usage.values()))["peak_bytes"] >= 120 * MIB
+    tell(plain)
+    output(plain)
+    say(full, "look")
+    assert line(full) == "right"
+
+
 def test_a_site_may_forbid_it(leased: Leased) -> None:
     leased.stop()
     leased.config.write_text(leased.config.read_text() + "[limits]\nswap = false\n")
