@@ -141,6 +141,7 @@ def check_handoff(chosen: argparse.Namespace) -> Result:
         "good": not wrong and not verdict.overlaps and ratio >= AT_LEAST,
         "summary": f"{len(gaps)} handoffs of {into / GIB:.1f} GiB in {seconds:.3f} s: "
         f"{ratio:.3f} of the link both ways; {wrong} words wrong",
+        "overlaps": verdict.overlaps,
         "bytes_out": out,
         "bytes_in": into,
         "seconds": seconds,
