@@ -20,6 +20,7 @@
 #define PAGE 4096
 #define HUGE_PAGE (UINT64_C(2) << 20)
 #define UNIT HUGE_PAGE
+#define SPARE (UINT64_C(16) << 20)
 
 struct chunk {
 	struct chunk *next;
@@ -116,11 +117,12 @@ static void start_helpers(void)
 
 /* -- chunks ---------------------------------------------------------------------- */
 
-/* Whole huge pages; a forked child shall not copy them. */
+/* Whole huge pages; a forked child shall not copy them. Where the process may not have
+ * much more, some is left to the program and the driver. */
 static char *map(size_t size)
 {
-	char *at = mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-	                -1, 0);
+	char *at =
+	    mmap(NULL, size + SPARE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	size_t skip;
 
 	if (at == MAP_FAILED)
@@ -128,7 +130,7 @@ static char *map(size_t size)
 	skip = (HUGE_PAGE - (uintptr_t)at % HUGE_PAGE) % HUGE_PAGE;
 	if (skip)
 		munmap(at, skip);
-	munmap(at + skip + size, HUGE_PAGE - skip);
+	munmap(at + skip + size, SPARE - skip);
 	at += skip;
 	madvise(at, size, MADV_HUGEPAGE);
 	madvise(at, size, MADV_DONTFORK);

@@ -58,7 +58,7 @@ static bool driver_can(CUdevice device, size_t *unit)
 	       *unit;
 }
 
-/* A segment is at most a sixteenth of what the job may have. */
+/* A segment is at most a small part of what the job may have. */
 static void set_up(CUdevice device, uint64_t limit)
 {
 	struct swap_device *d = &swap_devices[device];
@@ -66,7 +66,7 @@ static void set_up(CUdevice device, uint64_t limit)
 	bool usable = driver_can(device, &unit);
 
 	if (usable) {
-		piece = SWAP_PIECE < limit / 16 ? SWAP_PIECE : limit / 16;
+		piece = SWAP_PIECE < limit / SWAP_PARTS ? SWAP_PIECE : limit / SWAP_PARTS;
 		piece = piece < unit ? unit : piece / unit * unit;
 		arena_shape(piece);
 		debug("device %d: memory is swapped in pieces of %zu KiB", device, piece >> 10);

@@ -223,7 +223,7 @@ def test_one_users_processes_do_not_fill_the_journal(caplog: pytest.LogCaptureFi
     caplog.clear()
     for _ in range(100):
         door.say(door.connect(), b"garbage")
-    assert len(caplog.records) == 5
+    assert 0 < len(caplog.records) <= 5
 
 
 def test_budgets_of_users_who_are_gone_are_forgotten() -> None:
