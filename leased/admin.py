@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,11 @@ GPUS = 4096  # no index above is one
 ROOT, ADMINS, ANYONE = "root", "root and the admin group", "whoever may open the socket"
 
 Operation = Callable[[Request, Peer], dict[str, Any]]
+
+
+def _memory_mib(request: Request) -> int:
+    """What the step has of the host's memory; 0: no limit."""
+    return get_int({"memory_mib": 0} | request, "memory_mib", 0, 1 << 44)
 
 
 @dataclass
@@ -147,8 +152,7 @@ class Admin:
     def _check_swap(self, tenant: Tenant, more: dict[str, int], request: Request) -> None:
         """Refused: no host memory for what a later step may have to move."""
         need = hostmemory.needed(tenant) + sum(more.values())
-        memory = get_int({"memory_mib": 0} | request, "memory_mib", 0, 1 << 44)
-        hostmemory.check_step(need, memory)
+        hostmemory.check_step(need, _memory_mib(request))
         if more:
             others = [other for other in self.leases.tenants.values() if other is not tenant]
             hostmemory.check_budget(self.config, need, others)
@@ -170,11 +174,12 @@ class Admin:
         text = get_text(request, "options")
         wanted = options.parse(text).over(self.config.defaults)
         self.settings.limits().check(wanted)
-        if wanted.memory == "auto":
-            text = self._with_memory(text, "managed")
-        tenant = self._tenant(job_id, get_int(request, "uid", 0, 2**32 - 1), text, gang)
         if wanted.memory != "managed":
-            tenant = self._swapping(tenant, wanted, gang, request)
+            text = self._with_memory(text, "swap")
+        tenant = self._tenant(job_id, get_int(request, "uid", 0, 2**32 - 1), text, gang)
+        if tenant.swaps and not self._may_swap(tenant, wanted, request):
+            managed = self._with_memory(text, "managed")
+            tenant = replace(tenant, options=managed, swaps=False)
         record = TenantRecord(job_id, tenant.uid, tenant.gang, tenant.options, tenant.lock, {})
         self.store.open_tenant(record)
         self.leases.open(tenant)
@@ -186,21 +191,17 @@ class Admin:
         others = [part for part in text.split(",") if part and not part.startswith("memory:")]
         return ",".join([*others, f"memory:{kind}"])
 
-    def _swapping(
-        self, tenant: Tenant, wanted: options.Options, gang: list[Gpu], request: Request
-    ) -> Tenant:
-        """The tenant with swapped memory. Refused: it cannot have that, and wants no other."""
-        text = self._with_memory(tenant.options, "swap")
-        made = self._tenant(tenant.job_id, tenant.uid, text, gang)
-        memory = get_int({"memory_mib": 0} | request, "memory_mib", 0, 1 << 44)
+    def _may_swap(self, tenant: Tenant, wanted: options.Options, request: Request) -> bool:
+        """Whether its memory can be swapped. Refused: it cannot, and the job wants no other."""
+        others = self.leases.tenants.values()
         try:
-            hostmemory.check(self.config, wanted, made, self.leases.tenants.values(), memory)
+            hostmemory.check(self.config, wanted, tenant, others, _memory_mib(request))
         except Refused as why:
             if wanted.memory == "swap":
                 raise
             log.info("job %d has managed memory: %s", tenant.job_id, why)
-            return tenant
-        return made
+            return False
+        return True
 
     def _tenant(self, job_id: int, uid: int, text: str, gang: list[Gpu]) -> Tenant:
         wanted = options.parse(text).over(self.config.defaults)

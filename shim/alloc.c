@@ -137,14 +137,12 @@ static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
 		CUdevice device;                                                                   \
-		CUresult result;                                                                   \
 		size_t bytes;                                                                      \
 		NEED(name);                                                                        \
 		TRY(REAL(cuCtxGetDevice)(&device));                                                \
 		bytes = d ? (size) : 0;                                                            \
 		TRY(memory_room(bytes, device));                                                   \
-		WITH_ROOM(result, device, bytes, real arguments);                                  \
-		TRY(result);                                                                       \
+		TRY_WITH_ROOM(device, bytes, real arguments);                                      \
 		memory_add((CUdeviceptr) * handle, bytes, device, MEMORY_FIXED, NULL);             \
 		return CUDA_SUCCESS;                                                               \
 	}

@@ -94,7 +94,6 @@ void segment_landed(struct segment *segment)
 {
 	segment->state = SEGMENT_RESIDENT;
 	segment->calls = gate_submitted();
-	segment->resident_at = now_ns();
 	if (!segment->block->doomed)
 		swap_devices[segment->block->device].missing--;
 }

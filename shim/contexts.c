@@ -149,17 +149,10 @@ static uint64_t context_bytes(CUdevice device)
 	return REAL(cuDeviceTotalMem_v2)(&total, device) ? 0 : total / CONTEXT_PART;
 }
 
-#define CREATE_WITH_ROOM(device, call)                                                             \
-	do {                                                                                       \
-		CUresult created;                                                                  \
-		WITH_ROOM(created, device, context_bytes(device), call);                           \
-		TRY(created);                                                                      \
-	} while (0)
-
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
 	NEED(cuDevicePrimaryCtxRetain);
-	CREATE_WITH_ROOM(device, real(context, device));
+	TRY_WITH_ROOM(device, context_bytes(device), real(context, device));
 	context_add(*context, device);
 	return CUDA_SUCCESS;
 }
@@ -191,7 +184,7 @@ END_PRIMARY(cuDevicePrimaryCtxReset_v2)
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
 		NEED(name);                                                                        \
-		CREATE_WITH_ROOM(device, real arguments);                                          \
+		TRY_WITH_ROOM(device, context_bytes(device), real arguments);                      \
 		context_add(*context, device);                                                     \
 		return CUDA_SUCCESS;                                                               \
 	}

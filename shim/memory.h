@@ -37,12 +37,15 @@ struct wanted_room {
 	uint64_t since;
 };
 bool room_appears(struct wanted_room *wanted, CUresult result, CUdevice device, uint64_t size);
-#define WITH_ROOM(result, device, bytes, call)                                                     \
+#define TRY_WITH_ROOM(device, bytes, call)                                                         \
 	do {                                                                                       \
 		struct wanted_room wanted = {0};                                                   \
+		CUresult called;                                                                   \
 		do                                                                                 \
-			(result) = call;                                                           \
-		while (room_appears(&wanted, result, device, bytes));                              \
+			called = call;                                                             \
+		while (room_appears(&wanted, called, device,                                       \
+		                    called == CUDA_ERROR_OUT_OF_MEMORY ? (bytes) : 0));            \
+		TRY(called);                                                                       \
 	} while (0)
 
 /* Would so many bytes more on the device be too many? The driver's own error, then. */

@@ -32,9 +32,8 @@ struct segment {
 	CUmemGenericAllocationHandle handle; /* of its physical memory */
 	struct copy *copy;   /* in the arena; the bytes of an AWAY one, else as of `calls` */
 	unsigned long calls; /* gate_submitted() when it became RESIDENT, or SWAP_DIRTY */
-	uint64_t resident_at;
-	bool moving; /* the client thread is at it */
-	bool fixed;  /* there was no host memory for it */
+	bool moving;         /* the client thread is at it */
+	bool fixed;          /* there was no host memory for it */
 };
 
 struct block {

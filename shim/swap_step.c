@@ -93,18 +93,17 @@ void swap_preload(const struct gl_memory *amounts)
 {
 	if (!swap_used() || swap_now.mode == RESTORE)
 		return;
-	later = *amounts;
-	if (swap_now.mode != EVICT)
+	if (swap_now.mode == EVICT)
+		later = *amounts;
+	else
 		begin_preload(amounts);
 }
 
 static void end_mode(void)
 {
-	bool evicted = swap_now.mode == EVICT;
-
 	report();
 	swap_now.mode = REST;
-	if (evicted && later.n_devices)
+	if (later.n_devices)
 		begin_preload(&later);
 	later.n_devices = 0;
 }

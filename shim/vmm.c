@@ -90,16 +90,14 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                             const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	bool counted = prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-	CUresult result;
 
 	NEED(cuMemCreate);
 	if (!counted)
 		return real(handle, size, prop, flags);
 	TRY(memory_room(size, prop->location.id));
-	WITH_ROOM(result, prop->location.id, size, real(handle, size, prop, flags));
-	if (!result)
-		created(*handle, size, prop->location.id);
-	return result;
+	TRY_WITH_ROOM(prop->location.id, size, real(handle, size, prop, flags));
+	created(*handle, size, prop->location.id);
+	return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
