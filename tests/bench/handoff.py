@@ -30,6 +30,7 @@ MODEL = "emu-h200-small"
 MIB = 1 << 20
 SIZE = 220 * MIB  # of 256
 HANDOFFS = 9
+OPTIONS = "tq:100ms,memory:swap"
 
 # Kernels that wait for each other, so that the device is busy for as long as it is held.
 SWAPS = (
@@ -102,8 +103,8 @@ def swap(work: Path) -> tuple[float, float, float]:
     ):
         tenant = [sys.executable, "-m", "tests.tenant", "--admin", str(leased.admin_socket)]
         jobs = [
-            python(SWAPS, leased.env, *tenant, "--job", str(n), "--options", options, "--")
-            for n, options in ((1, "tq:100ms,memory:swap"), (2, "tq:100ms,memory:swap"))
+            python(SWAPS, leased.env, *tenant, "--job", n, "--options", OPTIONS, "--")
+            for n in ("1", "2")
         ]
         for job in jobs:
             assert line(job) == "ready"

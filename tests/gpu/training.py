@@ -10,13 +10,11 @@ Prints a line of JSON; the digest is of all parameters at the end.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
-from tests.gpu.workloads import load_torch, wait_for_go
+from tests.gpu.workloads import Workload, digest_of, load_torch, make_resnet, wait_for_go
 
 SIDE = 224
 IMAGES = 16  # of a round on the CPU
@@ -25,25 +23,11 @@ WARM_UP = 2
 GIB = 1 << 30
 
 
-def make(batch: int) -> tuple[Any, Any, Callable[[], None]]:
-    """PyTorch, the model, and a step of its training."""
+def make(batch: int) -> tuple[Any, Workload]:
+    """PyTorch, and the training."""
     torch = load_torch()
-    import torchvision  # type: ignore[import-not-found]
-
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.backends.cudnn.deterministic = True
-    torch.backends.cudnn.benchmark = False
-    model = torchvision.models.resnet152(num_classes=1000).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-    images = torch.randn(batch, 3, SIDE, SIDE, device="cuda")
-    labels = torch.arange(batch, device="cuda") % 1000
-
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        torch.nn.functional.cross_entropy(model(images), labels).backward()
-        optimizer.step()
-
-    return torch, model, step
+    work = make_resnet(torch, "resnet152", batch, side=SIDE, classes=1000, momentum=0.9, steps=0)
+    return torch, work
 
 
 def prepare_images(rounds: int) -> float:
@@ -61,10 +45,10 @@ def prepare_images(rounds: int) -> float:
 
 def reserved(batch: int) -> int:
     """Bytes that PyTorch takes for a batch."""
-    torch, _, step = make(batch)
+    torch, work = make(batch)
     for _ in range(WARM_UP):
-        step()
-    torch.cuda.synchronize()
+        work.step()
+    work.wait()
     used = int(torch.cuda.max_memory_reserved())
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -75,13 +59,13 @@ def calibrate(gib: float) -> dict[str, Any]:
     """The batch that takes so much memory, and how long a step and a round take."""
     small, large = reserved(SMALL), reserved(LARGE)
     batch = int(SMALL + (gib * GIB - small) / ((large - small) / (LARGE - SMALL)))
-    torch, _, step = make(batch)
-    step()
-    torch.cuda.synchronize()
+    torch, work = make(batch)
+    work.step()
+    work.wait()
     started = time.perf_counter()
     for _ in range(4):
-        step()
-    torch.cuda.synchronize()
+        work.step()
+    work.wait()
     step_s = (time.perf_counter() - started) / 4
     used = int(torch.cuda.max_memory_reserved())
     prepare_images(4)
@@ -92,25 +76,22 @@ def calibrate(gib: float) -> dict[str, Any]:
 
 
 def train(chosen: argparse.Namespace) -> dict[str, Any]:
-    torch, model, step = make(chosen.batch)
+    torch, work = make(chosen.batch)
     torch.set_num_threads(1)
     for _ in range(WARM_UP):
-        step()
-    torch.cuda.synchronize()
+        work.step()
+    work.wait()
     wait_for_go()
     began = time.time()
     for _ in range(chosen.cycles):
         for _ in range(chosen.steps):
-            step()
-        torch.cuda.synchronize()
+            work.step()
+        work.wait()
         prepare_images(chosen.rounds)
     ended = time.time()
-    digest = hashlib.sha256()
-    for value in model.state_dict().values():
-        digest.update(value.cpu().numpy().tobytes())
     return {
         "name": "training",
-        "digest": digest.hexdigest(),
+        "digest": digest_of(work.outputs()),
         "bytes": int(torch.cuda.max_memory_reserved()),
         "from": began,
         "to": ended,

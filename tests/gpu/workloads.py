@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import statistics
@@ -126,26 +127,32 @@ def torch_expandable() -> Workload:
     return work
 
 
-def torch_conv() -> Workload:
-    """A ResNet-18 in training: cuDNN."""
-    torch = load_torch()
+def make_resnet(
+    torch: Any, name: str, batch: int, *, side: int, classes: int, momentum: float, steps: int
+) -> Workload:
+    """A ResNet of torchvision in training, on images of so many pixels each way."""
     import torchvision  # type: ignore[import-not-found]
 
     # Pooling backwards is on PyTorch's list of what may differ; for this layout it does not.
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
-    model = torchvision.models.resnet18(num_classes=10).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    images = torch.randn(16, 3, 64, 64, device="cuda")
-    labels = torch.arange(16, device="cuda") % 10
+    model = getattr(torchvision.models, name)(num_classes=classes).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=momentum)
+    images = torch.randn(batch, 3, side, side, device="cuda")
+    labels = torch.arange(batch, device="cuda") % classes
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         torch.nn.functional.cross_entropy(model(images), labels).backward()
         optimizer.step()
 
-    return torch_workload(torch, model, step, 30)
+    return torch_workload(torch, model, step, steps)
+
+
+def torch_conv() -> Workload:
+    """A ResNet-18 in training: cuDNN."""
+    return make_resnet(load_torch(), "resnet18", 16, side=64, classes=10, momentum=0, steps=30)
 
 
 def triton_kernel() -> Workload:
@@ -329,6 +336,14 @@ def measure_speed(work: Workload, batch: int, seconds: float) -> dict[str, Any]:
     }
 
 
+def digest_of(outputs: Iterable[bytes]) -> str:
+    """One number for all that a program computed."""
+    digest = hashlib.sha256()
+    for data in outputs:
+        digest.update(data)
+    return digest.hexdigest()
+
+
 def wait_for_go() -> bool:
     """Say that the timed part can begin and wait for a line; false at the end of the input."""
     print("ready", flush=True)
@@ -353,11 +368,7 @@ def run(chosen: argparse.Namespace) -> dict[str, Any]:
         work.step()
     work.wait()
     computed = time.perf_counter()
-    digest = hashlib.sha256()
-    for data in work.outputs():
-        digest.update(data)
-    for piece in ballast:
-        digest.update(piece())
+    digest = digest_of(itertools.chain(work.outputs(), (piece() for piece in ballast)))
     batch = steps_in(work, BATCH_S) if seconds else 1
     while chosen.segments and wait_for_go():
         print(json.dumps(measure_speed(work, batch, seconds)), flush=True)
@@ -365,7 +376,7 @@ def run(chosen: argparse.Namespace) -> dict[str, Any]:
         wait_for_go()
     report = {
         "name": name,
-        "digest": digest.hexdigest(),
+        "digest": digest,
         "steps": steps,
         "digest_s": round(computed - first, 3),
         "ms_first": round((first - started) * 1e3, 1),

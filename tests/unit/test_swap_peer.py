@@ -6,7 +6,6 @@ the other's memory is away.
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,13 +32,6 @@ def model() -> str:
 def emulated_gpu(short_dir: Path, model: str) -> Iterator[EmulatedGpu]:
     with EmulatedGpu(short_dir / "gpu", model=model, devices=2) as gpu:
         yield gpu
-
-
-@pytest.fixture
-def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
-    env = os.environ | emulated_gpu.env
-    with Leased(short_dir / "leased", short_dir / "run", env) as daemon:
-        yield daemon
 
 
 # Each line that is read is one step.
@@ -124,6 +116,12 @@ class Two:
     def go_on(self) -> None:
         tell(self.job)
 
+    def lose_it(self) -> None:
+        """When the job is ready its memory leaves; then it goes on."""
+        self.expect("ready")
+        self.away()
+        self.go_on()
+
     def finish(self) -> None:
         """The job to its end. On each device its memory has left and come back."""
         output(self.job, timeout=120)
@@ -163,9 +161,7 @@ fill(0, late, 3 * MIB, 8); check(1, late, 3 * MIB, 8)
 """
     two = Two(tenant, leased, code)
     for _ in range(3):
-        two.expect("ready")
-        two.away()
-        two.go_on()
+        two.lose_it()
     two.finish()
     # Over the link between the devices, and in one direction alone.
     crossed = [device["peer_bytes"] for device in emulated_gpu.stats()["devices"]]
@@ -193,9 +189,7 @@ enable(0); ok(launch(0, "add", q, SIZE, 1, 1)); check(1, q, SIZE, 3, 9)
 """
     two = Two(tenant, leased, code)
     for _ in range(2):
-        two.expect("ready")
-        two.away()
-        two.go_on()
+        two.lose_it()
     two.finish()
 
 
@@ -240,9 +234,7 @@ def test_copies_between_devices_as_of_memory_that_is_not_swapped(
     """No peer access is enabled: the driver copies cuMemAlloc's memory all the same."""
     names = ("Peer", "PeerAsync") if how == "Peer" else (how,)
     two = Two(tenant, leased, COPIES + f"copies({names}); step('ready'); copies({names})")
-    two.expect("ready")
-    two.away()
-    two.go_on()
+    two.lose_it()
     two.finish()
 
 
@@ -265,9 +257,7 @@ for bad in (d.cuMemcpyDtoH(back, q + SIZE - 4, 64), d.cuMemsetD32(q + 2, 0, 1),
 check(0, p, SIZE, 5)
 """
     two = Two(tenant, leased, code)
-    two.expect("ready")
-    two.away()
-    two.go_on()
+    two.lose_it()
     two.finish()
 
 
@@ -283,9 +273,7 @@ on(0); ok(d.cuCtxDisablePeerAccess(other)); ok(d.cuMemcpyPeer(p, ctx, q, other, 
 check(0, p, SIZE, 3, 7)
 """
     two = Two(tenant, leased, code, options="memory:managed")
-    two.expect("ready")
-    two.away()
-    two.go_on()
+    two.lose_it()
     two.finish()
 
 
@@ -306,7 +294,5 @@ copies(["Peer"])
 """
     )
     two = Two(tenant, leased, code)
-    two.expect("ready")
-    two.away()
-    two.go_on()
+    two.lose_it()
     two.finish()

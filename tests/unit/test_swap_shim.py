@@ -96,6 +96,15 @@ def client_of(daemon: FakeDaemon, process: subprocess.Popen[str]) -> Client:
     return daemon.client(int(line(process)))
 
 
+def revoked(daemon: FakeDaemon, process: subprocess.Popen[str]) -> Client:
+    """It has said that it is ready, and its lease is over."""
+    client = client_of(daemon, process)
+    assert line(process) == "ready"
+    daemon.auto = False
+    client.revoke()
+    return client
+
+
 def free_bytes(gpu: EmulatedGpu, device: int = 0) -> int:
     return int(gpu.stats()["devices"][device]["free"])
 
@@ -230,10 +239,7 @@ check_all(p, 100 * MIB, 1); check_all(q, 40 * MIB, 2)
 say("checked")
 """
     )
-    client = client_of(daemon, job)
-    assert line(job) == "ready"
-    daemon.auto = False
-    client.revoke()
+    client = revoked(daemon, job)
     client.evict({uuid: 140 * MIB})
     tell(job)
     calls, before = client.calls(), in_bytes(emulated_gpu)
@@ -268,10 +274,7 @@ check_all(p, 140 * MIB, 1)
 say("checked")
 """
     )
-    client = client_of(daemon, job)
-    assert line(job) == "ready"
-    daemon.auto = False
-    client.revoke()
+    client = revoked(daemon, job)
     client.send(wire.evict({uuid: 140 * MIB}))
     client.send(wire.preload({uuid: 140 * MIB}))
     client.until("what has left", lambda: client.resident(uuid) < 70 * MIB)
@@ -523,10 +526,7 @@ say("checked"); wait()
 check_all(p, 100 * MIB, 7)
 """
     )
-    client = client_of(daemon, job)
-    assert line(job) == "ready"
-    daemon.auto = False
-    client.revoke()
+    client = revoked(daemon, job)
     client.send(wire.evict({uuid: 100 * MIB}))
     client.until("that it stays", lambda: client.memory[uuid].resident == 0)
     has = client.memory[uuid]
@@ -699,10 +699,7 @@ ok(d.cuMemsetD8(p, 1, 4)); say("stepped")
 check(int(p) + 4, 4, word(5, 1)); say("checked")
 """
     )
-    client = client_of(daemon, job)
-    assert line(job) == "ready"
-    daemon.auto = False
-    client.revoke()
+    client = revoked(daemon, job)
     client.evict({uuid: 1 << 40})
     wants = client.wants
     tell(job)
@@ -737,10 +734,7 @@ assert free == total, (free, total)
 c = ok(d.cuMemAlloc(30 * MIB)); ok(d.cuMemsetD32(c, 7, 4)); ok(d.cuCtxSynchronize())
 """
     )
-    client = client_of(daemon, job)
-    assert line(job) == "ready"
-    daemon.auto = False
-    client.revoke()
+    client = revoked(daemon, job)
     client.send(wire.evict({uuid: 1 << 40}))
     tell(job)  # the context ends while its memory is on its way
     assert line(job) == "destroyed"

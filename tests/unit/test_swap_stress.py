@@ -98,10 +98,7 @@ say("captured"); wait()
 check(p, 40 * MIB, 5)
 """
     )
-    client = swap.client_of(daemon, job)
-    assert line(job) == "ready"
-    daemon.auto = False
-    client.revoke()
+    client = swap.revoked(daemon, job)
     client.evict({uuid: 1 << 40})
     wants = client.wants
     tell(job)
