@@ -12,10 +12,10 @@
  *   stream of every context of the process, graph launches and host functions.
  * - The one call that a stuck job may make through a shut gate (GL_STEP) is let
  *   in by a process that holds, or that has restored before.
- * - What only looks at addresses (RESIDENT in hooks.def: nodes of graphs,
- *   textures; calls into a capture) executes nothing, but the driver refuses an
- *   address without memory: such calls pass while the process holds, and else
- *   wait for the next lease. They are counted as inside: segments leave later.
+ * - What only looks at addresses (LOOKS in hooks.def: nodes of graphs, textures;
+ *   calls into a capture) executes nothing, but the driver refuses an address
+ *   without memory: such calls pass while all is there, and else wait until it is
+ *   back. They are counted as inside: segments leave later.
  * - A device of the same process that reaches another's memory (peer access,
  *   copies between devices) belongs to the same gang: all or none are leased.
  *   Who may reach it is told of each segment when it is mapped (peers.c).
