@@ -505,7 +505,10 @@ def assert_sums_add_up(a: Arbiter, now: int) -> None:
         shares = device.residency.shares
         assert device.residency.total == sum(s.bytes for s in shares.values())
         assert device.residency.resident == sum(s.resident for s in shares.values())
-        assert set(device.residency.recent) == {t for t, s in shares.items() if s.resident}
+        residency = device.residency
+        orders = [*residency.recent, *residency.awaited, *residency.working]
+        assert sorted(orders) == sorted(t for t, s in shares.items() if s.resident), "each in one"
+        assert set(residency.working) <= set(device.holders)
 
 
 @dataclass
