@@ -23,13 +23,15 @@ Rules.
   gets none before it has released.
 
 An event costs as much as it changes; how many wait makes no difference, but
-for the at most LOOK_AHEAD waiters that are looked at when a gang holds up a queue.
+for the at most LOOK_AHEAD waiters that are looked at when a gang holds up a queue, or
+that have lock:off beside a holder that shares with nobody.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -142,6 +144,7 @@ class Arbiter(Sharing):
     ) -> None:
         if isinstance(event, LockSet):
             device.lock = event.lock
+            self._sort_out_unlocked()
         elif isinstance(event, QuantumSet):
             device.quantum_ns = event.quantum_ns
         elif isinstance(event, DrainSet):
@@ -156,6 +159,12 @@ class Arbiter(Sharing):
         if isinstance(event, QuantumSet | ModeSet):
             self._plan_ends(device)
         self._reconsider(device)
+
+    def _sort_out_unlocked(self) -> None:
+        """A lock that the site forces counts for gangs on other devices too."""
+        for device in self.devices.values():
+            off = ((t.id, t) for t in device.queue.values() if self.lock_of(t) == "off")
+            device.unlocked = OrderedDict(off)
 
     def _plan_ends(self, device: Device) -> None:
         for holder in device.holders.values():
@@ -228,6 +237,8 @@ class Arbiter(Sharing):
             tenant.arrival, tenant.waiting, tenant.waits_since = self.arrivals, True, self.now
             for uuid in tenant.gang:
                 self.devices[uuid].queue[tenant.id] = tenant
+                if self.lock_of(tenant) == "off":
+                    self.devices[uuid].unlocked[tenant.id] = tenant
                 self.devices[uuid].residency.wait(tenant.id, tenant.arrival)
                 self._changed[uuid] = None
 
@@ -237,6 +248,7 @@ class Arbiter(Sharing):
             tenant.waiting = False
             for uuid in tenant.gang:
                 del self.devices[uuid].queue[tenant.id]
+                self.devices[uuid].unlocked.pop(tenant.id, None)
                 self.devices[uuid].residency.wait(tenant.id, 0)
                 self._changed[uuid] = None
 
@@ -322,27 +334,30 @@ class Arbiter(Sharing):
         """Separate, grant and contend on every device where something changed."""
         seen: dict[str, None] = {}
         while self._changed:
-            uuid = next(iter(self._changed))
-            del self._changed[uuid]
-            seen[uuid] = None
-            self._separate(self.devices[uuid])
-            if not self.grace_until:
-                self._serve(self.devices[uuid])
+            changed = [self.devices[uuid] for uuid in self._changed]
+            seen |= self._changed
+            self._changed = {}
+            for device in changed:
+                self._separate(device)
+            for device in changed:  # before the grants: those ask when it will be free
+                self._tell_holders(device)
+            for device in changed if not self.grace_until else ():
+                self._serve(device)
         for uuid in seen:
-            for holder in list(self.devices[uuid].holders.values()):
-                self._tell_holder(holder)
+            self._tell_holders(self.devices[uuid])
 
     def _serve(self, device: Device) -> None:
         """Grant what can be granted of the device, in order."""
-        while device.queue and not device.drained:
-            for tenant in itertools.islice(device.queue.values(), LOOK_AHEAD):
+        while not device.drained:
+            # Beside a holder that shares with nobody only those may run who heed no lock.
+            alone = any(not self.can_share(holder) for holder in device.holders.values())
+            line = device.unlocked if alone else device.queue
+            for tenant in itertools.islice(line.values(), LOOK_AHEAD):
                 if self.is_free(tenant):
                     until = self.free_until(tenant)
                     if until == FOREVER or until - self.now >= self.worth(tenant):
                         self._grant(tenant, until)
                         break
-                elif any(not self.can_share(holder) for holder in device.holders.values()):
-                    return  # it is in use; nobody behind is better off
             else:
                 return
 
@@ -370,6 +385,10 @@ class Arbiter(Sharing):
 
     # -- telling the holders ------------------------------------------------------
 
+    def _tell_holders(self, device: Device) -> None:
+        for holder in list(device.holders.values()):
+            self._tell_holder(holder)
+
     def _tell_holder(self, holder: Tenant) -> None:
         """It is contended from the moment that somebody waits for it, until nobody does."""
         lease = holder.lease
@@ -384,6 +403,10 @@ class Arbiter(Sharing):
         elif lease.contended and not (waiter or drained):
             lease.contended, lease.due = False, None
             self._tell(Contend(holder.id, lease.epoch, None))
+        elif lease.contended and waiter and 2 * self.cost(waiter) < lease.cost_ns:
+            # Another one is first now, for whom the quantum need not be as long.
+            holder.debt_ns += lease.paid_ns
+            self._contend(holder, self.cost(waiter), lease.until)
 
     def _contend(self, holder: Tenant, cost: int, until: int) -> None:
         lease = holder.lease
@@ -452,6 +475,7 @@ class Arbiter(Sharing):
             self._set_due(tenant, lease, self.now + self.drain_ns)
             for uuid in tenant.gang:
                 tenant.usage[uuid].overruns += 1
+                self._reconsider(self.devices[uuid])  # who waits for it leaves others room again
             self._actions.append(Overrun(tenant.id, lease.epoch))
         else:
             tenant.forfeited = lease.epoch, lease.overrun_at

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 GIB = 1 << 30
 FIRST_GUESS_GIB_S = 10.0
 MEASURE_FROM_BYTES = 16 << 20
+UPWARDS, DOWNWARDS = 0.75, 0.125  # how much of a difference is believed
 # No link is faster; a prefetch that was had nothing to move.
 FASTEST_BYTES_S = 512 * GIB
 
@@ -231,10 +232,15 @@ class Residency:
             self._set_resident(tenant, share, 0)
 
     def measured(self, moved: int, ns: int) -> None:
-        """A prefetch moved so many bytes in so many ns: follow the link's speed slowly."""
+        """So many bytes came in so many ns: follow the link's speed.
+
+        Up fast and down slowly. A link cannot be faster than it is, but much makes
+        one restore slow: host memory that is new, a leaver that is late.
+        """
         if moved < MEASURE_FROM_BYTES or ns <= 0 or moved / ns * 1e9 > FASTEST_BYTES_S:
             return
-        self.link_bytes_s += (moved / ns * 1e9 - self.link_bytes_s) * 0.25
+        change = moved / ns * 1e9 - self.link_bytes_s
+        self.link_bytes_s += change * (UPWARDS if change > 0 else DOWNWARDS)
 
     def _share(self, tenant: int) -> Share:
         share = self.shares.get(tenant)

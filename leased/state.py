@@ -134,6 +134,7 @@ class Device:
     last_holder: int | None = None
     holders: dict[int, Tenant] = field(default_factory=dict)
     queue: OrderedDict[int, Tenant] = field(default_factory=OrderedDict)
+    unlocked: OrderedDict[int, Tenant] = field(default_factory=OrderedDict)  # of them, lock off
 
     @property
     def mode(self) -> str:

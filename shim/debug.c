@@ -1,4 +1,7 @@
-/* debug.c: the only two ways to say anything, both without stdio's locks. */
+/* debug.c: the only two ways to say anything, both without stdio's locks.
+ *
+ * What is said for debugging starts with the monotonic clock's seconds.
+ */
 #include "shim.h"
 
 #include <errno.h>
@@ -7,11 +10,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static void say(const char *format, va_list args)
+static void say(bool when, const char *format, va_list args)
 {
 	char text[512];
-	int kept = errno, n = snprintf(text, sizeof(text), "gpu-lease[%d]: ", (int)getpid());
-	int m = vsnprintf(text + n, sizeof(text) - (size_t)n - 1, format, args);
+	int kept = errno, n = snprintf(text, sizeof(text), "gpu-lease[%d]: ", (int)getpid()), m;
+
+	if (when)
+		n += snprintf(text + n, sizeof(text) - (size_t)n, "%.3f ", (double)now_ns() / 1e9);
+	m = vsnprintf(text + n, sizeof(text) - (size_t)n - 1, format, args);
 
 	n += m < (int)sizeof(text) - n - 1 ? m : (int)sizeof(text) - n - 2;
 	text[n++] = '\n';
@@ -31,7 +37,7 @@ void debug(const char *format, ...)
 	if (!enabled)
 		return;
 	va_start(args, format);
-	say(format, args);
+	say(true, format, args);
 	va_end(args);
 }
 
@@ -40,6 +46,6 @@ void complain(const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	say(format, args);
+	say(false, format, args);
 	va_end(args);
 }

@@ -1,7 +1,7 @@
 """memory:swap on a real GPU: does it move at the link's speed, and lose nothing?
 
 `python -m tests.gpu.check_swap [--only link,handoff,...] [--cap GIB]` on a
-machine with a GPU, as root. The device is capped, and two jobs want 0.9 of it
+machine with a GPU, as root; gangs need two. The device is capped, and two jobs want 0.9 of it
 each, by plain allocations, so for the driver nothing is oversubscribed. The host
 needs as much memory as both jobs. Prints a line a check and a table; writes
 swap-GPU.json in $OUT or build/bench. Exit status 1 if a check failed.
@@ -31,9 +31,11 @@ from tests.gpu.jobs import (
     Sharing,
     finish_all,
     on_gpu,
+    python,
     run_together,
     sharing,
     stopping,
+    touch_host_memory,
 )
 from tests.gpu.overlap import gaps_us, judge_files, merged, read_spans
 
@@ -49,6 +51,7 @@ MOVED = re.compile(r"(evicted|restored) (\d+) KiB, copied (\d+)")
 PAIR_CAP_GIB, BALLAST_MIB = 6, 3584
 PAIRS = {"torch_eager": 1500, "torch_graph": 3000, "torch_expandable": 1500}
 PAIRS |= {"jax_train": 10000, "cupy_math": 4000, "torch_async": 1500}  # steps
+GANG_STEPS = 4000
 
 
 @cache
@@ -126,6 +129,7 @@ def check_handoff(chosen: argparse.Namespace) -> Result:
         # As if a handoff took no time: quanta are not stretched, and there are many.
         swapping(chosen.cap, 1e6) as share,
     ):
+        touch_host_memory(int(2 * WANTS * chosen.cap * GIB))
         files = [Path(directory) / f"{n}" for n in range(2)]
         jobs = start_swappers(share, chosen, files)
         results = run_together(jobs, 240 + 3 * chosen.seconds)
@@ -214,6 +218,30 @@ def check_pairs(chosen: argparse.Namespace) -> Result:
     }
 
 
+def check_gangs(chosen: argparse.Namespace) -> Result:
+    """Two trainings over several GPUs at once, which all swap when the gang's turn comes."""
+    command = python("-m", "tests.gpu.ddp", "--seconds", "1", "--steps", str(GANG_STEPS))
+    command += ["--ballast", str(BALLAST_MIB)]
+    with swapping(PAIR_CAP_GIB) as share:
+        gpus = chosen.gang or ",".join(str(device["index"]) for device in share.devices())
+        env = {"CUDA_VISIBLE_DEVICES": gpus}
+        alone = Job.start("ddp, bare", command, env).result()
+        options = "tq:1,lock:on,memory:swap"
+        jobs = [share.tenant(f"ddp {n} of two", options, command, env, gpus) for n in range(2)]
+        results = finish_all(jobs)
+        usage = [share.usage(job) for job in jobs]
+    equal = {result["digest"] for result in results} == {alone["digest"]}
+    moved = [used["moved_bytes"] / GIB for used in usage]
+    return {
+        "good": equal and min(moved) > 1,
+        "summary": f"GPUs {gpus}: digests equal: {equal}, GiB moved on the first "
+        f"{moved[0]:.0f} and {moved[1]:.0f}",
+        "bare": alone,
+        "jobs": results,
+        "usage": usage,
+    }
+
+
 # -- killed in mid-swap ------------------------------------------------------------------
 
 
@@ -245,18 +273,21 @@ CHECKS = {
     "steady": check_steady,
     "pairs": check_pairs,
     "killed": check_killed,
+    "gangs": check_gangs,
 }
+ON_ONE_GPU = "link,handoff,steady,pairs,killed"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default=",".join(CHECKS), help="names, with commas between")
+    parser.add_argument("--only", default=ON_ONE_GPU, help="names, with commas between")
     parser.add_argument("--cap", type=float, default=40.0, help="GiB of the device")
     parser.add_argument("--gpu", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=40.0, help="of each job in a handoff")
     parser.add_argument("--quantum", type=float, default=3.0, help="seconds")
     parser.add_argument("--duplex", type=float, default=0, help="GiB/s both ways, if known")
     parser.add_argument("--full", action="store_true", help="the rest of the device is taken")
+    parser.add_argument("--gang", default="", help="GPUs of gangs, with commas between; all")
     parser.add_argument("--programs", default="", help="of pairs, with commas between")
     chosen = parser.parse_args()
     build_all("link", "swapper")

@@ -15,7 +15,16 @@ from typing import Any
 
 from tests.gpu.check_swap import WANTS, swapping
 from tests.gpu.commands import whole_seconds
-from tests.gpu.jobs import Job, Sharing, on_gpu, print_table, python, run_together, write_report
+from tests.gpu.jobs import (
+    Job,
+    Sharing,
+    on_gpu,
+    print_table,
+    python,
+    run_together,
+    touch_host_memory,
+    write_report,
+)
 
 KINDS = {"balanced": 0.5, "intense": 0.9}  # of the time on the GPU
 PROGRAM = ("-m", "tests.gpu.training")
@@ -37,33 +46,28 @@ def shared(
     jobs = [share.tenant(f"{name} {n}", options, training, on_gpu(gpu), str(gpu)) for n in range(2)]
     results = run_together(jobs, TIMEOUT_S)
     usage = [share.usage(job) for job in jobs]
-    return {"seconds": whole_seconds(results), "jobs": results, "usage": usage}
+    said = [job.said()[-20000:] for job in jobs]
+    return {"seconds": whole_seconds(results), "jobs": results, "usage": usage, "said": said}
 
 
-def run_kind(
-    share: Sharing, kind: str, measured: dict[str, Any], chosen: argparse.Namespace
-) -> dict[str, Any]:
-    training = command(measured, KINDS[kind], chosen)
+def run_kind(share: Sharing, kind: str, chosen: argparse.Namespace, report: dict[str, Any]) -> None:
+    """Into the report, which is written after each run: it may be the last."""
+    training = command(report["calibration"], KINDS[kind], chosen)
     alone = run_together([Job.start(f"{kind}, bare", training, on_gpu(chosen.gpu))], TIMEOUT_S)[0]
     # The same program twice, one after the other.
     sequential = 2 * float(alone["seconds"])
     print(f"{kind}, sequential: {sequential:.1f} s", flush=True)
-    runs = {}
+    found = {"command": training, "alone": alone, "sequential_s": sequential, "equal": True}
+    report[kind] = found | {"runs": {}}
     for quantum in chosen.quanta.split(","):
-        name = f"{kind}, tq:{quantum}"
         options = f"tq:{quantum},memory:swap"
-        runs[f"tq:{quantum}"] = shared(share, name, options, training, chosen.gpu)
-        print(f"{name}: {runs[f'tq:{quantum}']['seconds']} s", flush=True)
-    digests = {job["digest"] for run in runs.values() for job in run["jobs"]}
-    return {
-        "command": training,
-        "alone": alone,
-        "sequential_s": sequential,
-        "ratio": {name: round(run["seconds"] / sequential, 4) for name, run in runs.items()},
-        "handoffs": {n: sum(u["handoffs"] for u in run["usage"]) for n, run in runs.items()},
-        "equal": digests == {alone["digest"]},
-        "runs": runs,
-    }
+        run = shared(share, f"{kind}, tq:{quantum}", options, training, chosen.gpu)
+        run["ratio"] = round(run["seconds"] / sequential, 4)
+        run["handoffs"] = sum(used["handoffs"] for used in run["usage"])
+        print(f"{kind}, tq:{quantum}: {run['seconds']} s", flush=True)
+        report[kind]["runs"][f"tq:{quantum}"] = run
+        report[kind]["equal"] &= {job["digest"] for job in run["jobs"]} == {alone["digest"]}
+        write_report(f"training-{chosen.gpu}", report)
 
 
 def main() -> int:
@@ -81,17 +85,17 @@ def main() -> int:
     measured = json.loads(chosen.calibration) if chosen.calibration else None
     measured = measured or Job.start("calibration", calibration, on_gpu(chosen.gpu)).result()
     print(f"calibration: {json.dumps(measured)}", flush=True)
+    touch_host_memory(int(2 * measured["bytes"]))
     report: dict[str, Any] = {"calibration": measured}
     with swapping(chosen.cap) as share:
         for kind in chosen.kinds.split(","):
-            report[kind] = run_kind(share, kind, measured, chosen)
-            write_report(f"training-{chosen.gpu}", report)
+            run_kind(share, kind, chosen, report)
     kinds = chosen.kinds.split(",")
     rows: list[list[object]] = [["sequential", *(report[k]["sequential_s"] for k in kinds)]]
     for quantum in chosen.quanta.split(","):
         name = f"tq:{quantum}"
-        cells = [(report[k]["runs"][name]["seconds"], report[k]["ratio"][name]) for k in kinds]
-        rows.append([name, *(f"{seconds:.1f} ({ratio:.2f})" for seconds, ratio in cells)])
+        runs = [report[kind]["runs"][name] for kind in kinds]
+        rows.append([name, *(f"{run['seconds']:.1f} ({run['ratio']:.2f})" for run in runs)])
     rows.append(["results equal", *(report[k]["equal"] for k in kinds)])
     print_table(["", *(f"heavy_{kind}" for kind in kinds)], rows)
     return 0 if all(report[kind]["equal"] for kind in kinds) else 1

@@ -1,7 +1,8 @@
 """PyTorch training on every visible GPU at once: one process a GPU, gradients summed by NCCL.
 
-`python -m tests.gpu.ddp [--steps N] [--seconds S]` prints one line of JSON, with
-the digest of the weights after N steps and the speed of further ones.
+`python -m tests.gpu.ddp [--steps N] [--seconds S] [--ballast MIB]` prints one line of
+JSON, with the digest of the weights and the ballast of each GPU after N steps, and
+the speed of further ones.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import time
 from typing import Any
 
-from tests.gpu.workloads import SEED, is_interposed, load_torch
+from tests.gpu.workloads import SEED, carry, is_interposed, load_torch
 from tests.slurm.processes import free_port
 
 # NVLink multicast stays off: on shared hosts it can put the GPUs out of service.
@@ -30,7 +31,7 @@ CALIBRATION = 100
 class Rank:
     """The training in one process."""
 
-    def __init__(self, torch: Any, rank: int, world: int, port: int):
+    def __init__(self, torch: Any, rank: int, world: int, port: int, ballast_mib: int):
         self.torch, self.rank = torch, rank
         torch.cuda.set_device(rank)
         torch.distributed.init_process_group(
@@ -43,6 +44,7 @@ class Rank:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
         torch.manual_seed(SEED + 1 + rank)  # the weights are the same, the data not
         self.data = torch.randn(512, 1024, device="cuda")
+        self.ballast = carry("torch", ballast_mib)
 
     def run(self, steps: int) -> float:
         """Seconds that so many steps took."""
@@ -58,7 +60,10 @@ class Rank:
 
     def digest(self) -> str:
         values = [value.cpu().numpy().tobytes() for value in self.model.state_dict().values()]
-        return hashlib.sha256(b"".join(values)).hexdigest()
+        digest = hashlib.sha256(b"".join(values))
+        for piece in self.ballast:
+            digest.update(piece())
+        return digest.hexdigest()
 
     def agreed_steps(self, seconds: float) -> int:
         """How many steps fill so many seconds, as rank 0 sees it; the same in every rank."""
@@ -74,16 +79,16 @@ class Rank:
         return found
 
 
-def work(rank: int, world: int, port: int, steps: int, seconds: float) -> None:
+def work(rank: int, world: int, port: int, chosen: argparse.Namespace) -> None:
     """One process; the first one prints the report."""
     started = time.perf_counter()
     torch = load_torch()
-    training = Rank(torch, rank, world, port)
+    training = Rank(torch, rank, world, port, chosen.ballast)
     training.run(1)
     first = time.perf_counter() - started
-    training.run(steps - 1)
+    training.run(chosen.steps - 1)
     digests = training.digests(world)
-    timed = training.agreed_steps(seconds)
+    timed = training.agreed_steps(chosen.seconds)
     passed = training.run(timed)
     torch.distributed.destroy_process_group()
     if len(set(digests)) != 1:
@@ -93,7 +98,7 @@ def work(rank: int, world: int, port: int, steps: int, seconds: float) -> None:
             "name": "ddp",
             "gpus": world,
             "digest": digests[0],
-            "steps": steps,
+            "steps": chosen.steps,
             "steps_s": round(timed / passed, 2),
             "ms_first": round(first * 1e3, 1),
             "timed_steps": timed,
@@ -106,6 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--ballast", type=int, default=0, help="MiB on each GPU, to carry along")
     chosen = parser.parse_args()
     os.environ.update(WITHOUT_MULTICAST | FIXED)
     import torch
@@ -113,8 +119,7 @@ def main() -> None:
     world = torch.cuda.device_count()
     if not world:
         raise SystemExit("no GPU is visible")
-    arguments = (world, free_port(), chosen.steps, chosen.seconds)
-    torch.multiprocessing.spawn(work, args=arguments, nprocs=world)
+    torch.multiprocessing.spawn(work, args=(world, free_port(), chosen), nprocs=world)
 
 
 if __name__ == "__main__":

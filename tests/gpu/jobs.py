@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
 import os
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -234,6 +236,31 @@ def run_together(jobs: Sequence[Job], timeout: float = TIMEOUT_S) -> list[dict[s
         for job in jobs:
             job.go()
         return finish_all(jobs, timeout)
+
+
+# -- the host ---------------------------------------------------------------------
+
+
+def touch_host_memory(size: int) -> None:
+    """Use so many bytes once, and give them back.
+
+    A virtual machine may get its memory only then, a few GiB a second, which would be
+    measured as if it were the program's. In threads: each touches a part.
+    """
+
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+
+    def touch(part: int) -> None:
+        address = libc.malloc(ctypes.c_size_t(part))  # so large a one is mapped by itself
+        if not address:
+            raise MemoryError(f"the host has no {part} bytes")
+        ctypes.memset(address, 1, part)
+        libc.free(ctypes.c_void_p(address))
+
+    workers = min(16, os.cpu_count() or 1)
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(touch, [size // workers] * workers))
 
 
 # -- reports ----------------------------------------------------------------------

@@ -172,7 +172,30 @@ def test_lock_off_never_waits_and_the_site_can_forbid_it() -> None:
     assert of(Revoke, a.handle(LockSet("d0", "on"), S)) == [Revoke(2, 2, DRAIN_NS)]
 
 
-def test_a_handoff_is_at_most_a_tenth_of_the_quantum() -> None:
+def test_lock_off_does_not_stand_in_line_behind_those_who_wait() -> None:
+    a = arbiter()
+    for tenant, lock in ((1, "on"), (2, "on"), (3, "off")):
+        opened(a, tenant, lock)
+    a.handle(Requested(1), 0)
+    assert not of_grants(a.handle(Requested(2), 0))
+    assert of_grants(a.handle(Requested(3), 0))
+    assert a.queue == [2]
+
+
+def test_a_lock_that_the_site_takes_away_counts_for_those_who_wait_already() -> None:
+    a = arbiter(2)
+    for tenant, gang in ((1, ("d0", "d1")), (2, ("d0", "d1")), (3, ("d1",))):
+        opened(a, tenant, gang=gang)
+        a.handle(Requested(tenant), 0)
+    a.handle(LockSet("d0", "on"), 0)  # counts for both gangs, as the first of their devices
+    (grant,) = of_grants(a.handle(LockSet("d1", "off"), 0))
+    assert grant.tenant == 3
+    a.handle(Released(3, grant.epoch), 0)
+    a.handle(LockSet("d1", None), 0)
+    assert not of_grants(a.handle(Requested(3), 0))
+
+
+def test_a_handoff_is_at_most_a_twentieth_of_the_quantum() -> None:
     a = arbiter()
     a.devices["d0"].residency.link_bytes_s = 10 * GB
     opened(a, 1)
@@ -284,6 +307,18 @@ def test_a_wide_gang_is_not_starved_and_nothing_idles_meanwhile() -> None:
     assert [g.tenant for g in of_grants(a.handle(Released(3, 2), 10 * S))] == [2]
 
 
+def test_while_one_hangs_others_have_what_a_gang_behind_it_waits_for() -> None:
+    a = arbiter(2)
+    for tenant, gang in ((1, ("d0",)), (2, ("d0", "d1")), (3, ("d1",))):
+        opened(a, tenant, gang=gang)
+        a.handle(Requested(tenant), 0)
+    a.handle(Tick(), 10 * S)
+    a.handle(Released(3, 2), 10 * S)  # the gang is due, as soon as the first one has drained
+    assert not of_grants(a.handle(Requested(3), 10 * S))
+    (grant,) = of_grants(a.handle(Tick(), 10 * S + DRAIN_NS))
+    assert grant.tenant == 3
+
+
 def test_adopted_after_a_restart_keeps_the_device_and_epochs_grow() -> None:
     a = Arbiter({"d0": CAPACITY}, first_epoch=100, grace_until=S)
     for tenant in (1, 2):
@@ -341,6 +376,7 @@ steps = st.lists(
     st.tuples(
         st.sampled_from(KINDS), st.integers(0, 7), st.integers(0, 120), st.integers(-2 * S, 15 * S)
     ),
+    min_size=40,  # without it hypothesis makes short ones, in which little happens
     max_size=120,
 )
 
@@ -421,14 +457,16 @@ class World:
         """Whoever waits, waits for somebody whose end is set, or for those before it."""
         a = self.a
         before: set[str] = set()
+        cost = 0  # the quantum is as the first one's handoff wants it
         for tenant_id in a.queue:
             waiter = a.tenants[tenant_id]
+            cost = max(cost, a.cost(waiter))
             for holder in a.in_the_way(waiter):
                 assert holder.lease
                 if a.withheld(waiter):
                     continue
                 assert holder.lease.due is not None, "no end to a lease in the way"
-                longest = 2 * max(DRAIN_NS, a.quantum(holder, a.cost(waiter)))
+                longest = 2 * max(DRAIN_NS, a.quantum(holder, cost))
                 assert holder.lease.due <= a.now + longest
             if a.is_free(waiter):
                 # Work is conserved: only a gang before it that is nearly due keeps it waiting.

@@ -153,6 +153,17 @@ def test_residency_moves_only_what_must_move() -> None:
     assert device.link_bytes_s == before, "no link is that fast"
 
 
+def test_a_slow_restore_says_little_of_the_link() -> None:
+    """One into host memory that is new takes much longer than all that follow."""
+    device = Residency(100 * GIB)
+    for took_s in (20, 1):
+        device.measured(40 * GIB, took_s * 10**9)
+    assert device.link_bytes_s > 30 * GIB
+    for _ in range(40):
+        device.measured(40 * GIB, 4 * 10**9)
+    assert device.link_bytes_s < 11 * GIB, "but all that are slow do"
+
+
 def fake_process(proc: Path, pid: int, parent: int, cgroup: str) -> None:
     (proc / str(pid)).mkdir()
     fields = ["S", str(parent), *["0"] * 17, "77", "0"]
