@@ -44,9 +44,25 @@ CUresult segments_allow(CUdeviceptr base, size_t size, uint64_t devices)
 	return REAL(cuMemSetAccess)(base, size, access, n);
 }
 
+static uint64_t access_of(const struct block *block)
+{
+	return block->prop ? block->access
+	                   : swap_devices[block->device].peers | UINT64_C(1) << block->device;
+}
+
+bool segments_join(const struct segment *segment)
+{
+	const struct segment *older = segment->older;
+
+	return older && older->base + older->size == segment->base &&
+	       (older->block == segment->block || (older->block->prop && segment->block->prop)) &&
+	       access_of(older->block) == access_of(segment->block);
+}
+
 static CUresult place(struct segment *segment)
 {
-	CUmemAllocationProp prop = segment_properties(segment->block->device);
+	const struct block *block = segment->block;
+	CUmemAllocationProp prop = block->prop ? *block->prop : segment_properties(block->device);
 	CUresult result;
 
 	TRY(DRIVER(cuMemCreate)(&segment->handle, segment->size, &prop, 0));
@@ -56,31 +72,46 @@ static CUresult place(struct segment *segment)
 	return result;
 }
 
-/* Access is given for all of them at once: beside copies a driver takes half a
- * millisecond for that, however much it is. */
-unsigned int segments_bring(struct segment *last, unsigned int n, CUresult *result)
+/* For all of them at once: beside copies a driver takes half a millisecond for that,
+ * however much it is. Ranges that the program has reserved apart may need one each. */
+static CUresult allow(struct segment *newest, unsigned int n, CUdeviceptr base, size_t size)
 {
-	struct block *block = last->block;
-	struct swap_device *d = &swap_devices[block->device];
-	struct segment *first = last + 1;
+	CUresult result = segments_allow(base, size, access_of(newest->block));
+
+	for (bool apart = result && newest->block->prop; apart && n; n--, newest = newest->older) {
+		result = segments_allow(newest->base, newest->size, access_of(newest->block));
+		apart = !result;
+	}
+	return result;
+}
+
+unsigned int segments_bring(struct segment *newest, unsigned int n, CUresult *result)
+{
+	struct swap_device *d = &swap_devices[newest->block->device];
+	struct segment *s = newest;
+	CUdeviceptr base = 0;
 	CUresult allowed;
+	unsigned int placed = 0;
 	size_t size = 0;
 
-	for (*result = CUDA_SUCCESS; n && !*result; n--) {
-		*result = place(first - 1);
-		if (!*result)
-			size += (--first)->size;
+	for (*result = CUDA_SUCCESS; placed < n && !*result; s = s->older) {
+		*result = place(s);
+		if (*result)
+			break;
+		base = s->base;
+		size += s->size;
+		placed++;
 	}
-	if (!size)
+	if (!placed)
 		return 0;
-	allowed = segments_allow(first->base, size, d->peers | UINT64_C(1) << block->device);
+	allowed = allow(newest, placed, base, size);
 	if (!allowed) {
 		d->resident += size;
-		return (unsigned int)(last - first) + 1;
+		return placed;
 	}
 	*result = allowed;
-	while (first <= last)
-		segment_leave(first++);
+	for (s = newest; placed; placed--, s = s->older)
+		segment_leave(s);
 	return 0;
 }
 
@@ -198,10 +229,22 @@ static struct block *new_block(CUdeviceptr base, size_t size, CUdevice device)
 	return block;
 }
 
+/* The lock is held. */
+static void know(struct block *block)
+{
+	struct swap_device *d = &swap_devices[block->device];
+
+	block->number = n_blocks++;
+	for (unsigned int i = 0; i < block->n; i++)
+		link_newest(&block->segments[i], d);
+	d->bytes += block->size;
+	atomic_store(&used, true);
+	atomic_store(&gate_memory, swap_held ? GATE_MEMORY_HERE : GATE_MEMORY_AWAY);
+}
+
 /* Addresses and nothing behind them yet. size: whole units. */
 static CUresult make_block(size_t size, CUdevice device, struct block **out)
 {
-	struct swap_device *d = &swap_devices[device];
 	CUdeviceptr base;
 	struct block *block;
 
@@ -215,12 +258,7 @@ static CUresult make_block(size_t size, CUdevice device, struct block **out)
 		free(block);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	block->number = n_blocks++;
-	for (unsigned int i = 0; i < block->n; i++)
-		link_newest(&block->segments[i], d);
-	d->bytes += size;
-	atomic_store(&used, true);
-	atomic_store(&gate_memory, swap_held ? GATE_MEMORY_HERE : GATE_MEMORY_AWAY);
+	know(block);
 	pthread_mutex_unlock(&swap_lock);
 	client_memory_changed();
 	*out = block;
@@ -319,6 +357,61 @@ CUresult block_make(size_t size, CUdevice device, struct block **out)
 	if (result)
 		block_drop(*out);
 	return result;
+}
+
+struct block *block_adopt(CUdeviceptr base, size_t size, CUdevice device,
+                          const CUmemAllocationProp *prop,
+                          const CUmemGenericAllocationHandle *handles, uint64_t access)
+{
+	struct block *block = new_block(base, size, device);
+	bool entered;
+
+	if (!block)
+		return NULL;
+	block->prop = prop;
+	block->access = access;
+	pthread_mutex_lock(&swap_lock);
+	entered = tsearch(block, &blocks, compare) != NULL;
+	if (entered)
+		know(block);
+	for (unsigned int i = 0; entered && i < block->n; i++) {
+		block->segments[i].handle = handles[i];
+		segment_landed(&block->segments[i]);
+		block->segments[i].calls = SWAP_DIRTY;
+	}
+	swap_devices[device].resident += entered ? size : 0;
+	pthread_mutex_unlock(&swap_lock);
+	client_memory_changed();
+	if (entered)
+		return block;
+	free(block);
+	return NULL;
+}
+
+bool block_return(struct block *block, CUmemGenericAllocationHandle *handles)
+{
+	struct swap_device *d = &swap_devices[block->device];
+	bool all;
+
+	pthread_mutex_lock(&swap_lock);
+	all = !block->n_moving;
+	for (unsigned int i = 0; i < block->n; i++)
+		all &= block->segments[i].state == SEGMENT_RESIDENT;
+	if (all) {
+		block_forget(block);
+		d->bytes -= block->size;
+		d->resident -= block->size;
+	}
+	pthread_mutex_unlock(&swap_lock);
+	if (!all)
+		return false;
+	for (unsigned int i = 0; i < block->n; i++) {
+		handles[i] = block->segments[i].handle;
+		if (block->segments[i].copy)
+			arena_give(block->segments[i].copy);
+	}
+	free(block);
+	return true;
 }
 
 void blocks_after_fork(void)

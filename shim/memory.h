@@ -64,6 +64,7 @@ bool swap_used(void);              /* has there been any? */
 CUresult swap_alloc(CUdeviceptr *out, size_t size, CUdevice device);
 CUresult swap_free(CUdeviceptr pointer, const struct memory_range *range, bool wait);
 bool swap_find(CUdeviceptr pointer, struct swap_place *out); /* anywhere in an allocation */
+bool swap_of_program(CUdeviceptr pointer); /* in what the program has mapped itself */
 uint64_t swap_bytes(CUdevice device);
 void swap_report(CUdevice device, struct gl_device *out); /* added to it */
 bool swap_peer(CUdevice memory_of, CUdevice from);        /* true: that is news */

@@ -15,8 +15,8 @@ static CUresult tell_driver(const struct swap_device *d, CUdevice from)
 	CUresult result = CUDA_SUCCESS, one;
 
 	for (struct segment *s = d->oldest; s; s = s->newer) {
-		if (s->state != SEGMENT_RESIDENT && !s->moving)
-			continue;
+		if (s->block->prop || (s->state != SEGMENT_RESIDENT && !s->moving))
+			continue; /* of its own mappings the program says who reaches them */
 		one = segments_allow(s->base, s->size, UINT64_C(1) << from);
 		if (one && !s->moving)
 			result = one;

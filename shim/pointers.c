@@ -1,11 +1,24 @@
 /* pointers.c: what is said of pointers into swapped memory.
  *
  * It is what the driver says of memory from cuMemAlloc, wherever the bytes are
- * now; the driver itself knows one mapping for each segment, or none.
+ * now; the driver itself knows one mapping for each segment, or none. Of what the
+ * program has mapped itself the driver is asked, when it is there.
  */
 #include "memory.h"
+#include "vmm.h"
 
 #define ID_OF_OURS (UINT64_C(1) << 62) /* no number that the driver has come to */
+
+#define ASK(pointer, call)                                                                         \
+	do {                                                                                       \
+		CUresult asked;                                                                    \
+		if (!swap_of_program(pointer))                                                     \
+			return call;                                                               \
+		TRY(gate_look());                                                                  \
+		asked = call;                                                                      \
+		gate_leave();                                                                      \
+		return asked;                                                                      \
+	} while (0)
 
 EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr pointer)
 {
@@ -13,7 +26,7 @@ EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevic
 
 	NEED(cuMemGetAddressRange_v2);
 	if (!swap_find(pointer, &place))
-		return real(base, size, pointer);
+		ASK(pointer, real(base, size, pointer));
 	if (base)
 		*base = place.base;
 	if (size)
@@ -28,8 +41,10 @@ EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer,
 	struct swap_place place;
 
 	NEED(cuMemGetHandleForAddressRange);
-	return swap_find(pointer, &place) ? CUDA_ERROR_NOT_SUPPORTED
-	                                  : real(handle, pointer, size, type, flags);
+	if (swap_find(pointer, &place))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	TRY(vmm_keep_range(pointer, size));
+	return real(handle, pointer, size, type, flags);
 }
 
 #define ANSWER(type, value)                                                                        \
@@ -90,7 +105,7 @@ EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 
 	NEED(cuPointerGetAttribute);
 	if (!data || !swap_find(pointer, &place))
-		return real(data, attribute, pointer);
+		ASK(pointer, real(data, attribute, pointer));
 	return attribute_of(&place, (int)attribute, pointer, data);
 }
 
@@ -102,7 +117,7 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attr
 
 	NEED(cuPointerGetAttributes);
 	if (!attributes || !data || !swap_find(pointer, &place))
-		return real(n, attributes, data, pointer);
+		ASK(pointer, real(n, attributes, data, pointer));
 	for (unsigned int i = 0; i < n; i++) {
 		if ((int)attributes[i] < 1 || (int)attributes[i] > 22)
 			return CUDA_ERROR_INVALID_VALUE;

@@ -340,6 +340,20 @@ bool swap_find(CUdeviceptr pointer, struct swap_place *out)
 	return pointer - out->base < range.size;
 }
 
+bool swap_of_program(CUdeviceptr pointer)
+{
+	struct block *block;
+	bool is = false;
+
+	if (!swap_used())
+		return false;
+	pthread_mutex_lock(&swap_lock);
+	block = block_find(pointer);
+	is = block && block->prop;
+	pthread_mutex_unlock(&swap_lock);
+	return is;
+}
+
 void swap_after_fork(void)
 {
 	put_offs = NULL;

@@ -2,7 +2,8 @@
  *
  * An allocation is a block of addresses that never change, cut into segments;
  * each segment has physical memory, or its bytes are in the arena, or it has
- * never had any. Small allocations share a block, a slab.
+ * never had any. Small allocations share a block, a slab. What the program has
+ * mapped itself is a block as well (vmm.c), with its own handles' properties.
  */
 #ifndef GPU_LEASE_SWAP_H
 #define GPU_LEASE_SWAP_H
@@ -40,9 +41,11 @@ struct block {
 	CUdeviceptr base;
 	size_t size;
 	CUdevice device;
-	unsigned long number; /* allocations are counted */
-	struct slab *slab;    /* NULL: one allocation */
-	bool doomed;          /* freed; what still moves is waited for */
+	unsigned long number;            /* allocations are counted */
+	struct slab *slab;               /* NULL: one allocation */
+	const CUmemAllocationProp *prop; /* of what the program has mapped itself, else NULL */
+	uint64_t access;                 /* of such: devices that may reach it, a bit each */
+	bool doomed;                     /* freed; what still moves is waited for */
 	unsigned int n_moving, n;
 	struct segment segments[];
 };
@@ -70,8 +73,10 @@ CUmemAllocationProp segment_properties(CUdevice device);
 void segment_leave(struct segment *segment); /* without the lock: its mapping and memory end */
 /* With the lock held: */
 CUresult segments_allow(CUdeviceptr base, size_t size, uint64_t devices); /* a bit each */
-/* Physical memory for so many of a block, from the last one down; mapped. How many got it. */
-unsigned int segments_bring(struct segment *last, unsigned int n, CUresult *result);
+/* Can both be given access at once, it and the older one beside it? */
+bool segments_join(const struct segment *segment);
+/* Physical memory for so many that join, from the newest down; mapped. How many got it. */
+unsigned int segments_bring(struct segment *newest, unsigned int n, CUresult *result);
 void segment_landed(struct segment *segment); /* it is RESIDENT */
 void segment_left(struct segment *segment, enum segment_state state);
 void segment_fix(struct segment *segment, bool fixed);
@@ -82,6 +87,12 @@ void block_forget(struct block *block); /* then block_end(), when nothing of it 
 /* Without the lock: */
 CUresult block_make(size_t size, CUdevice device, struct block **out); /* size: whole units */
 void block_drop(struct block *block);
+/* What the program has mapped, with a handle for each piece; it is there. NULL: no memory. */
+struct block *block_adopt(CUdeviceptr base, size_t size, CUdevice device,
+                          const CUmemAllocationProp *prop,
+                          const CUmemGenericAllocationHandle *handles, uint64_t access);
+/* The handles of now, and the end of the block; false: some of it is away, or moves. */
+bool block_return(struct block *block, CUmemGenericAllocationHandle *handles);
 void block_end(struct block *block);
 void blocks_after_fork(void);
 

@@ -276,18 +276,21 @@ static bool lacks(const struct segment *segment)
 	                            (segment->state == SEGMENT_ABSENT && swap_now.mode == RESTORE));
 }
 
-/* The newest that is not there, and how many before it in its block have room; the
- * lock is held. */
-static unsigned int next_in(struct swap_device *d, uint64_t room, struct segment **last)
+/* The newest that is not there and those before it that may come with it: how many, and
+ * where it goes on. The lock is held. */
+static unsigned int next_in(struct swap_device *d, uint64_t room, struct segment *some[AT_ONCE])
 {
 	struct segment *s = d->next_in ? d->next_in : d->newest;
 	unsigned int n = 0;
 
 	while (s && !lacks(s))
 		s = s->older;
-	d->next_in = *last = s;
-	while (s && s - n >= s->block->segments && lacks(s - n) && s[-(int)n].size <= room)
-		room -= s[-(int)n++].size;
+	d->next_in = s;
+	while (s && n < AT_ONCE && lacks(s) && s->size <= room) {
+		room -= s->size;
+		some[n++] = s;
+		s = segments_join(s) ? s->older : NULL;
+	}
 	return n;
 }
 
@@ -328,38 +331,51 @@ static void copy_in(struct mover *m, struct segment *segment)
 	went(segment, SEGMENT_AWAY);
 }
 
+/* Room on the device for some that lack it: how many. */
+static unsigned int bring_some(struct mover *m, uint64_t room, struct segment *some[AT_ONCE],
+                               CUresult *result)
+{
+	struct swap_device *d = &swap_devices[m->device];
+	struct segment *first = NULL;
+	unsigned int n = 0;
+
+	pthread_mutex_lock(&swap_lock);
+	if (d->missing > m->n) {
+		n = next_in(d, room, some);
+		first = d->next_in;
+	}
+	if (!first || first->size > m->left)
+		m->left = 0; /* nothing is away, or no whole one was meant to come */
+	if (n)
+		n = segments_bring(some[0], n, result);
+	if (n)
+		d->next_in = some[n - 1]->older;
+	for (unsigned int i = 0; i < n; i++) {
+		segment_moves(some[i]);
+		m->left -= some[i]->size < m->left ? some[i]->size : m->left;
+	}
+	pthread_mutex_unlock(&swap_lock);
+	return n;
+}
+
 /* False: nothing more now. */
 static bool restore_some(struct mover *m)
 {
-	struct swap_device *d = &swap_devices[m->device];
+	struct segment *some[AT_ONCE];
 	CUresult result = CUDA_SUCCESS;
-	struct segment *last = NULL;
 	uint64_t room = room_for_more(m);
-	unsigned int n = 0;
+	unsigned int n;
 
 	if (!room)
 		return false;
 	if (swap_now.mode == PRELOAD && room > m->left)
 		room = m->left;
-	pthread_mutex_lock(&swap_lock);
-	if (d->missing > m->n)
-		n = next_in(d, room, &last);
-	if (!last || last->size > m->left)
-		m->left = 0; /* nothing is away, or no whole one was meant to come */
-	if (n)
-		n = segments_bring(last, n, &result);
-	if (n)
-		d->next_in = last[1 - (int)n].older;
+	n = bring_some(m, room, some, &result);
 	for (unsigned int i = 0; i < n; i++) {
-		segment_moves(last - i);
-		m->left -= last[-(int)i].size < m->left ? last[-(int)i].size : m->left;
-	}
-	pthread_mutex_unlock(&swap_lock);
-	for (unsigned int i = 0; i < n; i++) {
-		if (last[-(int)i].state == SEGMENT_AWAY)
-			copy_in(m, last - i);
+		if (some[i]->state == SEGMENT_AWAY)
+			copy_in(m, some[i]);
 		else
-			came(last - i);
+			came(some[i]);
 	}
 	if (n) {
 		m->came_at = now_ns();

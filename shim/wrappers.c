@@ -1,5 +1,6 @@
 /* wrappers.c: a gated function for every row of hooks.def, checked against cuda.h. */
 #include "shim.h"
+#include "vmm.h"
 
 #define SLOW __attribute__((cold, noinline))
 #define SEEN(name)                                                                                 \
@@ -56,6 +57,13 @@
 			result = real arguments;                                                   \
 		gate_leave();                                                                      \
 		return result;                                                                     \
+	}
+#define KEEPS(name, keep, parameters, arguments)                                                   \
+	EXPORT CUresult name parameters                                                            \
+	{                                                                                          \
+		NEED(name);                                                                        \
+		TRY(keep);                                                                         \
+		return real arguments;                                                             \
 	}
 #define OWN(name)
 #define OWN2(name, suffix)

@@ -4,20 +4,28 @@
  */
 #include "cuda_client.h"
 
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #define GRANULARITY (UINT64_C(2) << 20)
+#define FILES ((unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+
+static const char mark[8] = "EMUVMM1";
 
 static bool whole(uint64_t size)
 {
 	return size && size % GRANULARITY == 0;
 }
 
-/* Only what a device has of its own: no host memory, nothing to hand to other processes. */
+/* Only what a device has of its own: no host memory, and no handle but a file. */
 static CUresult check(const CUmemAllocationProp *prop)
 {
 	TRY(emu_ready());
 	if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE || prop->requestedHandleTypes)
+	if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+	    prop->requestedHandleTypes & ~FILES)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	return prop->location.id >= 0 && prop->location.id < emu_devices
 	           ? CUDA_SUCCESS
@@ -70,6 +78,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
 		return CUDA_ERROR_INVALID_VALUE;
 	q.arg[0] = (uint64_t)prop->location.id;
 	q.arg[1] = size;
+	q.arg[2] = prop->requestedHandleTypes != 0;
 	TRY(emu_call(&q, &r, NULL));
 	*out = r.r[0];
 	return CUDA_SUCCESS;
@@ -105,6 +114,53 @@ EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop
 	*prop = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED};
 	prop->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
 	prop->location.id = (int)r.r[0];
+	if (r.r[1])
+		prop->requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	return CUDA_SUCCESS;
+}
+
+/* The file has the server's number of the memory, which only this process may use. */
+EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
+                                             CUmemAllocationHandleType type,
+                                             unsigned long long flags)
+{
+	struct emu_request q = {.op = EMU_VMM_DEVICE, .arg = {handle}};
+	struct emu_reply r;
+	int file;
+
+	TRY(emu_ready());
+	TRY(emu_call(&q, &r, NULL));
+	if (!out || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !r.r[1])
+		return CUDA_ERROR_INVALID_VALUE;
+	file = memfd_create("emulated device memory", MFD_CLOEXEC);
+	if (file < 0)
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	if (pwrite(file, mark, sizeof(mark), 0) != (ssize_t)sizeof(mark) ||
+	    pwrite(file, &handle, sizeof(handle), sizeof(mark)) != (ssize_t)sizeof(handle)) {
+		close(file);
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	}
+	*(int *)out = file;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *file,
+                                               CUmemAllocationHandleType type)
+{
+	struct emu_request q = {.op = EMU_VMM_HOLD};
+	int from = (int)(intptr_t)file;
+	char found[sizeof(mark)];
+
+	TRY(emu_ready());
+	if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+	    pread(from, found, sizeof(found), 0) != (ssize_t)sizeof(found) ||
+	    memcmp(found, mark, sizeof(mark)) ||
+	    pread(from, &q.arg[0], sizeof(q.arg[0]), sizeof(mark)) != (ssize_t)sizeof(q.arg[0]))
+		return CUDA_ERROR_INVALID_VALUE;
+	/* A number of another process' memory is none of this one's. */
+	if (emu_call(&q, NULL, NULL))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	*out = q.arg[0];
 	return CUDA_SUCCESS;
 }
 

@@ -9,6 +9,8 @@ static bool create(struct connection *c, const struct emu_request *q)
 
 	if (!status)
 		status = alloc_loose(c->process, device, q->arg[1], EMU_PHYSICAL, &alloc);
+	if (alloc)
+		alloc->exportable = q->arg[2];
 	return reply(c, status, (uint64_t[5]){alloc ? alloc->id : 0});
 }
 
@@ -87,7 +89,12 @@ static bool with_handle(struct connection *c, const struct emu_request *q, uint6
 	if (!alloc)
 		return reply(c, EMU_INVALID, NULL);
 	if (q->op == EMU_VMM_DEVICE)
-		return reply(c, EMU_OK, (uint64_t[5]){ordinal_of(c, alloc->device)});
+		return reply(c, EMU_OK,
+		             (uint64_t[5]){ordinal_of(c, alloc->device), alloc->exportable});
+	if (q->op == EMU_VMM_HOLD) {
+		alloc->holders++;
+		return reply(c, EMU_OK, NULL);
+	}
 	return reply(c, vmm_map(c->process, q->arg[0], q->arg[1], alloc, q->arg[3]), NULL);
 }
 
@@ -108,6 +115,7 @@ bool serve_vmm(struct connection *c, const struct emu_request *q)
 	case EMU_VMM_RETAIN:
 		return retain(c, q);
 	case EMU_VMM_DEVICE:
+	case EMU_VMM_HOLD:
 		return with_handle(c, q, q->arg[0]);
 	case EMU_VMM_MAP:
 		return with_handle(c, q, q->arg[2]);

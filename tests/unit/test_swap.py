@@ -248,6 +248,35 @@ def test_plain_memory_gets_room_from_who_swaps(
     assert line(full) == "right"
 
 
+# Pieces of 20 MiB side by side, as PyTorch's expandable segments are.
+SEGMENT = """
+prop = d.CUmemAllocationProp()
+prop.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+prop.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+piece, access = 20 << 20, d.CUmemAccessDesc()
+access.location, access.flags = prop.location, d.CUmemAccess_flags(3)
+def segment(size):
+    at = int(ok(d.cuMemAddressReserve(size, 0, 0, 0)))
+    for done in range(0, size, piece):
+        ok(d.cuMemMap(at + done, piece, 0, ok(d.cuMemCreate(piece, prop, 0)), 0))
+        ok(d.cuMemSetAccess(at + done, piece, [access], 1))
+    return at
+"""
+
+
+def test_what_programs_map_themselves_need_not_fit_together(tenant: Start, leased: Leased) -> None:
+    code = STEPWISE.replace("n = 110 << 18", SEGMENT + "n = 160 << 18")
+    code = code.replace("d.cuMemAlloc(4 * n)", "(0, segment(4 * n))")
+    assert code.count("segment(4 * n)") == 1
+    jobs = [tenant(n, "tq:100ms,memory:swap", "-c", code) for n in (1, 2)]
+    for job in jobs:
+        assert line(job) == "ready"
+    for _ in range(2):
+        for job in jobs:
+            say(job, "look")
+            assert line(job) == "right"
+
+
 def test_a_site_may_forbid_it(leased: Leased) -> None:
     leased.stop()
     leased.config.write_text(leased.config.read_text() + "[limits]\nswap = false\n")

@@ -169,6 +169,47 @@ fill(0, late, 3 * MIB, 8); check(1, late, 3 * MIB, 8)
     assert crossed[1] == 0
 
 
+def test_what_a_program_maps_for_two_devices_comes_back_for_both(
+    tenant: Start, leased: Leased
+) -> None:
+    """Access to a mapping, given before it is away or meanwhile, and not to others beside it."""
+    code = """
+prop = d.CUmemAllocationProp()
+prop.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+prop.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+prop.location.id = 1
+def allow(at, size, *devices):
+    access = [d.CUmemAccessDesc() for _ in devices]
+    for one, n in zip(access, devices):
+        one.location.type, one.location.id = prop.location.type, n
+        one.flags = d.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    ok(d.cuMemSetAccess(at, size, access, len(access)))
+def may(n, at):
+    where = d.CUmemLocation(); where.type, where.id = prop.location.type, n
+    return bool(int(ok(d.cuMemGetAccess(where, at))))
+p = alloc(0); fill(0, p, SIZE, 5)
+q = int(ok(d.cuMemAddressReserve(SIZE + 4 * MIB, 0, 0, 0)))
+low, high = 26 * MIB, 24 * MIB
+for at, size in ((q, low), (q + low, high), (q + SIZE, 4 * MIB)):
+    ok(d.cuMemMap(at, size, 0, ok(d.cuMemCreate(size, prop, 0)), 0))
+allow(q, low, 0, 1); allow(q + low, high + 4 * MIB, 1)
+fill(1, q, SIZE, 3); ok(launch(0, "add", q, low, 7, 1))
+step("ready")
+allow(q + low, high, 0)
+step("ready")
+ok(launch(0, "add", q, SIZE, 7, 1))
+assert [may(n, q + SIZE) for n in (0, 1)] == [False, True]
+check(1, q, low, 3, 14); check(0, p, SIZE, 5)
+step("ready")
+ok(launch(0, "add", q + low, high, 7, 1)); check(1, q, low, 3, 14)
+check(1, q + low, high, 3 + low // 4 * 2654435761, 14)
+"""
+    two = Two(tenant, leased, code)
+    for _ in range(3):
+        two.lose_it()
+    two.finish()
+
+
 def test_access_that_is_disabled_again(tenant: Start, leased: Leased) -> None:
     """The driver's answers stay what they are; swapped memory stays in reach, and whole."""
     code = """

@@ -1,0 +1,196 @@
+"""Memory that the program creates and maps by itself, as PyTorch's expandable segments are."""
+
+from __future__ import annotations
+
+from tests.emugpu.server import EmulatedGpu
+from tests.unit import test_swap_shim as swap
+from tests.unit.fake_daemon import FakeDaemon
+from tests.unit.test_shim import line, tell
+
+MIB = 1 << 20
+daemon, program, uuid = swap.daemon, swap.program, swap.uuid
+
+VMM = """
+def properties(files=False):
+    prop = d.CUmemAllocationProp()
+    prop.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    prop.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    if files:
+        prop.requestedHandleTypes = FILE
+    return prop
+FILE = d.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+READ, BOTH = (getattr(d.CUmemAccess_flags, "CU_MEM_ACCESS_FLAGS_PROT_" + f)
+              for f in ("READ", "READWRITE"))
+prop = properties()
+def create(size, files=False): return ok(d.cuMemCreate(size, properties(files), 0))
+def reserve(size): return int(ok(d.cuMemAddressReserve(size, 0, 0, 0)))
+def allow(at, size, flags=BOTH):
+    access = d.CUmemAccessDesc()
+    access.location, access.flags = prop.location, flags
+    ok(d.cuMemSetAccess(at, size, [access], 1))
+def put(at, handle, size):
+    ok(d.cuMemMap(at, size, 0, handle, 0)); allow(at, size)
+def mapped(size, files=False):
+    at, handle = reserve(size), create(size, files)
+    put(at, handle, size)
+    return at, handle
+def error(result): return result[0].name.removeprefix("CUDA_ERROR_")
+"""
+
+
+def test_a_segment_that_grows_leaves_and_comes_back(
+    program: swap.Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
+) -> None:
+    """Many small pieces side by side, one large one, and memory of cuMemAlloc among them."""
+    job = program(
+        VMM
+        + """
+at = reserve(200 * MIB)
+for i in range(10):
+    ok(d.cuMemMap(at + 4 * i * MIB, 4 * MIB, 0, create(4 * MIB, files=True), 0))
+    if i % 5 == 4: allow(at + 4 * (i - 4) * MIB, 20 * MIB)
+p = ok(d.cuMemAlloc(30 * MIB))
+large, _ = mapped(50 * MIB)
+blocks = [(at, 40 * MIB, 1), (p, 30 * MIB, 2), (large, 50 * MIB, 3)]
+for block in blocks: fill(*block)
+ok(d.cuCtxSynchronize())
+for turn in range(3):
+    say("ready"); wait()
+    for block in blocks: check_all(*block)
+    # It grows further, beside what was there.
+    more = at + 40 * MIB + turn * 2 * MIB
+    put(more, create(2 * MIB), 2 * MIB)
+    blocks.append((more, 2 * MIB, 10 + turn)); fill(*blocks[-1]); ok(d.cuCtxSynchronize())
+    say("checked"); wait()
+"""
+    )
+    client = swap.client_of(daemon, job)
+    for turn in range(3):
+        size = (120 + 2 * turn) * MIB
+        assert line(job) == "ready"
+        client.revoke()
+        client.until("a report", lambda size=size: client.memory[uuid] == (size, 0, size))
+        client.evict({uuid: size})
+        assert client.memory[uuid] == (size, 0, 0)
+        assert swap.free_bytes(emulated_gpu) >= 200 * MIB, "it has left the device"
+        tell(job)
+        assert line(job) == "checked"
+        tell(job)
+    swap.finish(job)
+
+
+def test_handles_are_the_programs_wherever_the_memory_is(
+    program: swap.Program, daemon: FakeDaemon, uuid: str
+) -> None:
+    job = program(
+        VMM
+        + """
+one, handle = mapped(20 * MIB)
+two, released = mapped(10 * MIB)
+ok(d.cuMemRelease(released))
+assert error(d.cuMemRelease(released)) == "INVALID_VALUE"
+fill(one, 20 * MIB, 1); fill(two, 10 * MIB, 2); ok(d.cuCtxSynchronize())
+say("ready"); wait()
+found = ok(d.cuMemGetAllocationPropertiesFromHandle(handle))
+assert found.location.id == 0 and found.type == prop.type
+assert int(ok(d.cuMemRetainAllocationHandle(one + 5 * MIB))) == int(handle)
+ok(d.cuMemRelease(handle))
+again = ok(d.cuMemRetainAllocationHandle(two))
+assert int(again) == int(released)
+say("asked"); wait()
+assert int(ok(d.cuMemGetAccess(prop.location, one))) == int(BOTH)
+base, size = ok(d.cuMemGetAddressRange(one + MIB)); assert int(base) <= one + MIB
+kind = d.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+assert int(ok(d.cuPointerGetAttribute(kind, two))) == 2
+# Other addresses, the same memory.
+ok(d.cuMemUnmap(one, 20 * MIB))
+moved = reserve(40 * MIB)
+put(moved + 4 * MIB, handle, 20 * MIB)
+check_all(moved + 4 * MIB, 20 * MIB, 1); check_all(two, 10 * MIB, 2)
+say("moved"); wait()
+check_all(moved + 4 * MIB, 20 * MIB, 1); check_all(two, 10 * MIB, 2)
+for at, size, last in ((moved + 4 * MIB, 20 * MIB, handle), (two, 10 * MIB, again)):
+    ok(d.cuMemUnmap(at, size)); ok(d.cuMemRelease(last))
+ok(d.cuMemAddressFree(one, 20 * MIB))
+say("freed"); wait()
+"""
+    )
+    client = swap.revoked(daemon, job)
+    client.evict({uuid: 30 * MIB})
+    assert client.memory[uuid] == (30 * MIB, 0, 0)
+    tell(job)
+    assert line(job) == "asked", "whose memory is away may ask for handles"
+    tell(job)
+    wants = client.wants
+    client.until("a request", lambda: client.wants > wants)
+    client.grant()
+    assert line(job) == "moved"
+    client.revoke()
+    client.evict({uuid: 30 * MIB})
+    tell(job)
+    client.grant()
+    assert line(job) == "freed"
+    client.until("nothing", lambda: client.memory[uuid] == (0, 0, 0))
+    tell(job)
+    swap.finish(job)
+
+
+STAYS = {
+    "shown to others": """
+at, handle = mapped(4 * MIB, files=True)
+file = ok(d.cuMemExportToShareableHandle(handle, FILE, 0))
+twin = reserve(4 * MIB); put(twin, ok(d.cuMemImportFromShareableHandle(file, FILE)), 4 * MIB)
+""",
+    "mapped twice": "at, handle = mapped(4 * MIB); twin = reserve(4 * MIB)\n"
+    "put(twin, handle, 4 * MIB)",
+    "larger than a piece and for others": "at, handle = mapped(8 * MIB, files=True); twin = at",
+    "mapped in part": "handle = create(20 * MIB); at = twin = reserve(4 * MIB)\n"
+    "put(at, handle, 4 * MIB)",
+}
+
+
+def test_what_others_may_know_stays(program: swap.Program, daemon: FakeDaemon, uuid: str) -> None:
+    sizes = {"larger than a piece and for others": 8, "mapped in part": 20}
+    for name, code in STAYS.items():
+        daemon.auto = True
+        job = program(
+            VMM
+            + code
+            + """
+p = ok(d.cuMemAlloc(20 * MIB))
+fill(at, 4 * MIB, 5); fill(p, 20 * MIB, 6); ok(d.cuCtxSynchronize())
+check_all(twin, 4 * MIB, 5)
+say("ready"); wait()
+check_all(p, 20 * MIB, 6); fill(twin, 4 * MIB, 7); check_all(at, 4 * MIB, 7)
+"""
+        )
+        client = swap.revoked(daemon, job)
+        fixed = sizes.get(name, 4) * MIB
+        client.until(name, lambda fixed=fixed: client.memory[uuid].fixed == fixed)
+        client.evict({uuid: 20 * MIB})
+        assert client.memory[uuid] == (20 * MIB, fixed, 0), name
+        tell(job)
+        client.grant()
+        swap.finish(job)
+
+
+def test_what_can_only_be_read_stays_until_it_can_be_written(
+    program: swap.Program, daemon: FakeDaemon, uuid: str
+) -> None:
+    job = program(
+        VMM
+        + """
+at, handle = mapped(4 * MIB); fill(at, 4 * MIB, 5); ok(d.cuCtxSynchronize())
+ok(d.cuMemUnmap(at, 4 * MIB)); ok(d.cuMemMap(at, 4 * MIB, 0, handle, 0)); allow(at, 4 * MIB, READ)
+say("ready"); wait()
+check_all(at, 4 * MIB, 5); ok(d.cuMemUnmap(at, 4 * MIB)); put(at, handle, 4 * MIB)
+say("ready"); wait()
+check_all(at, 4 * MIB, 5)
+"""
+    )
+    client = swap.client_of(daemon, job)
+    for memory in ((0, 4 * MIB, 0), (4 * MIB, 0, 4 * MIB)):
+        assert line(job) == "ready"
+        client.until("a report", lambda memory=memory: client.memory[uuid] == memory)
+        tell(job)
+    swap.finish(job)
