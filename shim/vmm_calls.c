@@ -1,0 +1,332 @@
+/* vmm_calls.c: creating, mapping and releasing physical memory as the program does it. */
+#include "vmm.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* -- handles ------------------------------------------------------------------------- */
+
+/* These let others reach device memory by its address, and we hear nothing of it. */
+static bool reached_unseen(void)
+{
+	static const char *const modules[] = {"/sys/module/nvidia_peermem",
+	                                      "/sys/module/nv_peer_mem", "/sys/module/gdrdrv",
+	                                      "/sys/module/nvidia_fs"};
+
+	for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++)
+		if (!access(modules[i], F_OK))
+			return true;
+	return false;
+}
+
+/* An object that could be exported must be one of the driver's too. */
+static bool shall_move(size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	CUdevice device = prop->location.id;
+
+	if (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || flags || !swap_serves(device))
+		return false;
+	if (prop->allocFlags.compressionType || prop->allocFlags.usage || prop->win32HandleMetaData)
+		return false;
+	if (prop->allocFlags.gpuDirectRDMACapable && reached_unseen())
+		return false;
+	return size && size % swap_devices[device].unit == 0 &&
+	       (!prop->requestedHandleTypes || size <= swap_devices[device].piece);
+}
+
+/* Of `rest` bytes that are still to come: so much room is asked for, if there is none. */
+static CUresult create_piece(struct physical *physical, size_t size, size_t rest)
+{
+	CUmemGenericAllocationHandle *handle = &physical->pieces[physical->n];
+
+	NEED(cuMemCreate);
+	TRY_WITH_ROOM(physical->device, rest, real(handle, size, &physical->prop, 0));
+	physical->n++;
+	memory_count(physical->device, MEMORY_FIXED, (int64_t)size);
+	return CUDA_SUCCESS;
+}
+
+static CUresult create_pieces(struct physical *physical)
+{
+	size_t piece = swap_devices[physical->device].piece, rest = physical->size;
+	CUresult result = CUDA_SUCCESS;
+
+	while (rest && !result) {
+		size_t size = rest < piece ? rest : piece;
+
+		result = create_piece(physical, size, rest);
+		if (!result)
+			rest -= size;
+	}
+	if (result) {
+		vmm_release_pieces(physical);
+		memory_count(physical->device, MEMORY_FIXED, -(int64_t)(physical->size - rest));
+	}
+	return result;
+}
+
+static bool enter(struct physical *physical)
+{
+	bool entered;
+
+	pthread_mutex_lock(&vmm_lock);
+	entered = vmm_enter(physical);
+	pthread_mutex_unlock(&vmm_lock);
+	return entered;
+}
+
+static CUresult create_ours(CUmemGenericAllocationHandle *handle, size_t size,
+                            const CUmemAllocationProp *prop)
+{
+	size_t n = size / swap_devices[prop->location.id].piece + 1;
+	struct physical *physical = calloc(1, sizeof(*physical) + n * sizeof(*handle));
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (!physical)
+		return result;
+	physical->size = size;
+	physical->device = prop->location.id;
+	physical->refs = 1;
+	physical->prop = *prop;
+	result = create_pieces(physical);
+	if (result) {
+		free(physical);
+		return result;
+	}
+	if (!enter(physical)) { /* the host is out of memory */
+		vmm_release_pieces(physical);
+		memory_count(physical->device, MEMORY_FIXED, -(int64_t)size);
+		free(physical);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*handle = physical->handle;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+                            const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	bool counted = prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+	struct physical *physical;
+
+	NEED(cuMemCreate);
+	if (!counted || !handle)
+		return real(handle, size, prop, flags);
+	TRY(memory_room(size, prop->location.id));
+	if (shall_move(size, prop, flags))
+		return create_ours(handle, size, prop);
+	TRY_WITH_ROOM(prop->location.id, size, real(handle, size, prop, flags));
+	physical = calloc(1, sizeof(*physical));
+	if (!physical)
+		return CUDA_SUCCESS; /* it is not counted */
+	physical->handle = *handle;
+	physical->size = size;
+	physical->device = prop->location.id;
+	physical->refs = 1;
+	if (enter(physical))
+		memory_count(physical->device, MEMORY_FIXED, (int64_t)size);
+	else
+		free(physical);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
+{
+	struct swap_place place;
+	struct mapping *mapping;
+	struct physical *physical;
+	CUresult result = CUDA_SUCCESS;
+
+	NEED(cuMemRetainAllocationHandle);
+	/* As of any allocation that was not made by cuMemCreate. */
+	if (swap_find((CUdeviceptr)address, &place))
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&vmm_lock);
+	mapping = vmm_at((CUdeviceptr)address);
+	physical = mapping && vmm_ours(mapping->physical) ? mapping->physical : NULL;
+	if (physical && !physical->refs && !vmm_enter(physical))
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	else if (physical)
+		*handle = physical->handle;
+	else
+		result = real(handle, address);
+	if (!result && !physical)
+		physical = vmm_find(*handle);
+	if (!result && physical)
+		physical->refs++;
+	pthread_mutex_unlock(&vmm_lock);
+	return result;
+}
+
+/* The lock is held over the driver's call: the number may come again at once. */
+EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	struct physical *physical;
+	CUresult result;
+
+	NEED(cuMemRelease);
+	pthread_mutex_lock(&vmm_lock);
+	physical = vmm_find(handle);
+	result = vmm_ours(physical) ? CUDA_SUCCESS : real(handle);
+	if (!result && physical)
+		vmm_release(physical);
+	pthread_mutex_unlock(&vmm_lock);
+	return result;
+}
+
+EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+                                                       CUmemGenericAllocationHandle handle)
+{
+	struct physical *physical;
+	bool known;
+
+	NEED(cuMemGetAllocationPropertiesFromHandle);
+	pthread_mutex_lock(&vmm_lock);
+	physical = vmm_find(handle);
+	known = vmm_ours(physical) && prop;
+	if (known)
+		*prop = physical->prop;
+	pthread_mutex_unlock(&vmm_lock);
+	return known ? CUDA_SUCCESS : real(prop, handle);
+}
+
+/* -- mappings -------------------------------------------------------------------------- */
+
+static CUresult map_pieces(const struct physical *physical, CUdeviceptr base,
+                           unsigned long long flags)
+{
+	size_t piece = swap_devices[physical->device].piece, done = 0;
+	CUresult result = CUDA_SUCCESS;
+
+	for (unsigned int i = 0; i < physical->n && !result; i++) {
+		size_t rest = physical->size - done;
+		size_t size = physical->n > 1 && rest > piece ? piece : rest;
+
+		result = DRIVER(cuMemMap)(base + done, size, 0, physical->pieces[i], flags);
+		if (!result)
+			done += size;
+	}
+	if (result && done)
+		DRIVER(cuMemUnmap)(base, done);
+	return result;
+}
+
+static CUresult map_ours(struct physical *physical, CUdeviceptr base, size_t size, size_t offset,
+                         unsigned long long flags)
+{
+	if (physical->n && !offset && size == physical->size)
+		return map_pieces(physical, base, flags);
+	TRY(vmm_make_whole(physical)); /* mapped in parts */
+	return DRIVER(cuMemMap)(base, size, offset, physical->pieces[0], flags);
+}
+
+EXPORT CUresult cuMemMap(CUdeviceptr base, size_t size, size_t offset,
+                         CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	struct physical *physical;
+	CUresult result;
+
+	NEED(cuMemMap);
+	TRY(vmm_have_handle(handle)); /* it is mapped twice then */
+	pthread_mutex_lock(&vmm_lock);
+	physical = vmm_find(handle);
+	result = vmm_ours(physical) ? map_ours(physical, base, size, offset, flags)
+	                            : real(base, size, offset, handle, flags);
+	if (!result && vmm_ours(physical))
+		physical->written = true;
+	if (!result && !vmm_mapped(base, size, physical) && vmm_ours(physical)) {
+		DRIVER(cuMemUnmap)(base, size);
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	pthread_mutex_unlock(&vmm_lock);
+	return result;
+}
+
+static void note_access(struct mapping *mapping, const CUmemAccessDesc *desc, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		int d = desc[i].location.id;
+		uint64_t bit = UINT64_C(1) << (d & 63);
+
+		if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || d < 0 ||
+		    d >= MAX_DEVICES) {
+			mapping->odd = true;
+			continue;
+		}
+		mapping->writers &= ~bit;
+		mapping->readers &= ~bit;
+		if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+			mapping->writers |= bit;
+		else if (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+			mapping->readers |= bit;
+	}
+}
+
+EXPORT CUresult cuMemSetAccess(CUdeviceptr base, size_t size, const CUmemAccessDesc *desc, size_t n)
+{
+	struct mapping *mapping;
+	CUresult result;
+
+	NEED(cuMemSetAccess);
+	TRY(vmm_have(base, size));
+	pthread_mutex_lock(&vmm_lock);
+	result = real(base, size, desc, n);
+	for (CUdeviceptr at = base; !result && at - base < size && (mapping = vmm_at(at));
+	     at = mapping->base + mapping->size) {
+		note_access(mapping, desc, n);
+		vmm_lend(mapping);
+	}
+	pthread_mutex_unlock(&vmm_lock);
+	return result;
+}
+
+EXPORT CUresult cuMemUnmap(CUdeviceptr base, size_t size)
+{
+	struct swap_place place;
+	CUresult result;
+
+	NEED(cuMemUnmap);
+	if (swap_find(base, &place))
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(vmm_have(base, size));
+	pthread_mutex_lock(&vmm_lock);
+	result = real(base, size);
+	if (!result)
+		vmm_unmapped(base, size);
+	pthread_mutex_unlock(&vmm_lock);
+	return result;
+}
+
+/* Sparse arrays: what they are given they keep. */
+static CUresult map_array(__typeof__(&cuMemMapArrayAsync) real, const CUarrayMapInfo *list,
+                          unsigned int n, CUstream stream)
+{
+	CUarrayMapInfo *mine = malloc(n * sizeof(*mine));
+	CUresult result = mine ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+
+	for (unsigned int i = 0; i < n && !result; i++) {
+		mine[i] = list[i];
+		if (list[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP)
+			result = vmm_keep(&mine[i].memHandle.memHandle);
+	}
+	if (!result)
+		result = gate_enter(stream);
+	if (!result) {
+		result = real(mine, n, stream);
+		gate_leave();
+	}
+	free(mine);
+	return result;
+}
+
+EXPORT CUresult cuMemMapArrayAsync(CUarrayMapInfo *list, unsigned int n, CUstream stream)
+{
+	NEED(cuMemMapArrayAsync);
+	return list && n ? map_array(real, list, n, stream) : real(list, n, stream);
+}
+
+EXPORT CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *list, unsigned int n, CUstream stream)
+{
+	NEED(cuMemMapArrayAsync_ptsz);
+	return list && n ? map_array(real, list, n, PER_THREAD(stream)) : real(list, n, stream);
+}
