@@ -244,3 +244,30 @@ if ended == "CUDA_SUCCESS":
     assert set(words(at, MIB)) == {0}
 """,
     )
+
+
+def test_a_file_stands_for_physical_memory_of_the_process(emulated_gpu: EmulatedGpu) -> None:
+    run(
+        emulated_gpu,
+        SET_UP
+        + """
+NONE, FILE = (getattr(d.CUmemAllocationHandleType, "CU_MEM_HANDLE_TYPE_" + t)
+              for t in ("NONE", "POSIX_FILE_DESCRIPTOR"))
+plain = create()
+assert error(d.cuMemExportToShareableHandle(plain, FILE, 0)) == "INVALID_VALUE"
+prop.requestedHandleTypes = FILE
+before, handle = free(), create()
+assert ok(d.cuMemGetAllocationPropertiesFromHandle(handle)).requestedHandleTypes == FILE
+file = ok(d.cuMemExportToShareableHandle(handle, FILE, 0))
+twin = ok(d.cuMemImportFromShareableHandle(file, FILE))
+one, other = reserve(PAGE), reserve(PAGE)
+put(one, handle); put(other, twin)
+ok(launch("fill", one, PAGE // 4, 5))
+assert words(other, 3) == [word(5, i) for i in range(3)]
+for at in (one, other): ok(d.cuMemUnmap(at, PAGE))
+ok(d.cuMemRelease(handle)); assert free() == before - PAGE
+ok(d.cuMemRelease(twin)); assert free() == before
+assert error(d.cuMemImportFromShareableHandle(file, FILE)) == "NOT_SUPPORTED"
+assert error(d.cuMemImportFromShareableHandle(0, FILE)) == "INVALID_VALUE"
+""",
+    )

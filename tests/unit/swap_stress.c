@@ -81,6 +81,79 @@ static void allocates(unsigned int *seed)
 		fill(h, seed);
 }
 
+/* Physical memory in one of several places, which changes; the handle is mostly let go first. */
+#define PAGE ((size_t)2 << 20)
+#define N_PLACES 6
+
+struct page {
+	CUmemGenericAllocationHandle handle; /* 0: none is held */
+	bool there;
+	unsigned char value;
+};
+
+static void put(CUdeviceptr at, CUmemGenericAllocationHandle handle, CUmemLocation location)
+{
+	CUmemAccessDesc access = {location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+
+	OK(cuMemMap(at, PAGE, 0, handle, 0));
+	OK(cuMemSetAccess(at, PAGE, &access, 1));
+}
+
+static void make_page(struct page *page, CUdeviceptr at, unsigned int *seed)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+
+	OK(cuMemCreate(&page->handle, PAGE, &prop, 0));
+	put(at, page->handle, prop.location);
+	page->there = true;
+	page->value = (unsigned char)rand_r(seed);
+	OK(cuMemsetD8(at, page->value, PAGE));
+	if (rand_r(seed) % 2) {
+		OK(cuMemRelease(page->handle));
+		page->handle = 0;
+	}
+}
+
+static void move_page(struct page *from, CUdeviceptr at, struct page *to, CUdeviceptr where)
+{
+	CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+
+	if (!from->handle)
+		OK(cuMemRetainAllocationHandle(&from->handle, (void *)(uintptr_t)(at + PAGE / 2)));
+	OK(cuMemUnmap(at, PAGE));
+	*to = *from;
+	*from = (struct page){0};
+	put(where, to->handle, location);
+}
+
+static void maps(unsigned int *seed)
+{
+	static __thread struct page pages[N_PLACES];
+	static __thread CUdeviceptr base;
+	unsigned int i = (unsigned int)rand_r(seed) % N_PLACES;
+	unsigned int j = (unsigned int)rand_r(seed) % N_PLACES;
+	unsigned char last;
+
+	if (!base)
+		OK(cuMemAddressReserve(&base, N_PLACES * PAGE, 0, 0, 0));
+	if (!pages[i].there) {
+		make_page(&pages[i], base + i * PAGE, seed);
+		return;
+	}
+	OK(cuMemcpyDtoH(&last, base + (i + 1) * PAGE - 1, 1));
+	if (last != pages[i].value)
+		fail("a mapped byte was lost", last);
+	if (!pages[j].there) {
+		move_page(&pages[i], base + i * PAGE, &pages[j], base + j * PAGE);
+		return;
+	}
+	OK(cuMemUnmap(base + i * PAGE, PAGE));
+	if (pages[i].handle)
+		OK(cuMemRelease(pages[i].handle));
+	pages[i] = (struct page){0};
+}
+
 static void asks(unsigned int *seed)
 {
 	static CUdeviceptr mine;
@@ -154,9 +227,10 @@ static struct worker {
 	void (*turn)(unsigned int *seed);
 	unsigned long turns;
 	pthread_t thread;
-} workers[] = {{.turn = allocates}, {.turn = allocates},     {.turn = allocates},
-               {.turn = asks},      {.turn = ends_contexts}, {.turn = captures},
-               {.turn = captures},  {.turn = starts_threads}};
+} workers[] = {{.turn = allocates}, {.turn = allocates},      {.turn = allocates},
+               {.turn = asks},      {.turn = ends_contexts},  {.turn = captures},
+               {.turn = captures},  {.turn = starts_threads}, {.turn = maps},
+               {.turn = maps}};
 #define N_WORKERS (sizeof(workers) / sizeof(workers[0]))
 
 static void *work(void *argument)

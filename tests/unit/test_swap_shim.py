@@ -156,8 +156,52 @@ for turn in range(3):
     finish(job)
 
 
-RANDOM = """
+# What the program creates and maps itself, in pieces side by side.
+VMM = """
+prop, access = d.CUmemAllocationProp(), d.CUmemAccessDesc()
+prop.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+prop.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+access.location = prop.location
+access.flags = d.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+def reserve(size): return int(ok(d.cuMemAddressReserve(size, 0, 0, 0)))
+def put(at, handle, size):
+    ok(d.cuMemMap(at, size, 0, handle, 0)); ok(d.cuMemSetAccess(at, size, [access], 1))
+"""
+
+RANDOM = (
+    VMM
+    + """
 import random, threading
+class Mapped:
+    def __init__(self, size, chance):
+        self.size = (size + 2 * MIB - 1) // (2 * MIB) * 2 * MIB
+        self.at = reserve(self.size)
+        self.pieces, done = [], 0
+        while done < self.size:
+            piece = min(chance.choice((2, 8, 14)) * MIB, self.size - done)
+            self.pieces.append((done, piece, ok(d.cuMemCreate(piece, prop, 0))))
+            put(self.at + done, self.pieces[-1][2], piece)
+            done += piece
+    def move(self):
+        ok(d.cuCtxSynchronize())
+        at = reserve(self.size)
+        for done, piece, handle in self.pieces:
+            ok(d.cuMemUnmap(self.at + done, piece)); put(at + done, handle, piece)
+        ok(d.cuMemAddressFree(self.at, self.size))
+        self.at = at
+    def free(self):
+        ok(d.cuCtxSynchronize())
+        for _, _, handle in self.pieces: ok(d.cuMemRelease(handle))
+        ok(d.cuMemUnmap(self.at, self.size)); ok(d.cuMemAddressFree(self.at, self.size))
+    def __int__(self): return self.at
+def allocate(n, size, stream, chance):
+    if n % 4 == 3: return Mapped(size, chance)
+    p = ok(d.cuMemAllocAsync(size, stream) if n % 4 == 0 else d.cuMemAlloc(size))
+    if n % 4 == 0: ok(d.cuStreamSynchronize(stream))
+    return p
+def free(p, n, stream):
+    if n % 4 == 3: p.free()
+    else: ok(d.cuMemFreeAsync(p, stream) if n % 4 == 0 else d.cuMemFree(p))
 def work(seed, until):
     chance = random.Random(seed)
     ok(d.cuCtxSetCurrent(ctx))
@@ -167,19 +211,22 @@ def work(seed, until):
         size = chance.choice((512, 3000, 70_000, MIB, 5 * MIB + 4, 20 * MIB)) // 4 * 4
         if sum(one[1] for one in have) + size < most and chance.random() < 0.6:
             n += 1
-            p = ok(d.cuMemAllocAsync(size, stream) if n % 3 == 0 else d.cuMemAlloc(size))
-            if n % 3 == 0: ok(d.cuStreamSynchronize(stream))
-            have.append((p, size, seed * 1000 + n, n % 3 == 0))
+            have.append((allocate(n, size, stream, chance), size, seed * 1000 + n, n))
             fill(*have[-1][:3])
         elif have:
-            p, size, value, ordered = have.pop(chance.randrange(len(have)))
+            p, size, value, kind = have.pop(chance.randrange(len(have)))
             check(p, size, value)
-            ok(d.cuMemFreeAsync(p, stream) if ordered else d.cuMemFree(p))
-        if have: check(*chance.choice(have)[:3])
-    for p, size, value, _ in have:
+            free(p, kind, stream)
+        if have:
+            p, size, value, kind = chance.choice(have)
+            if kind % 4 == 3 and chance.random() < 0.5: p.move()
+            check(p, size, value)
+    for p, size, value, kind in have:
         check_all(p, size, value)
-        ok(d.cuMemFree(p))
+        free(p, kind, stream)
+    ok(d.cuStreamSynchronize(stream))
 """
+)
 
 
 def test_random_allocations_through_many_rounds(

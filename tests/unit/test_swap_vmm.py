@@ -10,32 +10,26 @@ from tests.unit.test_shim import line, tell
 MIB = 1 << 20
 daemon, program, uuid = swap.daemon, swap.program, swap.uuid
 
-VMM = """
-def properties(files=False):
-    prop = d.CUmemAllocationProp()
-    prop.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-    prop.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    if files:
-        prop.requestedHandleTypes = FILE
-    return prop
-FILE = d.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+VMM = (
+    swap.VMM
+    + """
+def create(size, files=False):
+    prop.requestedHandleTypes = FILE if files else NONE
+    return ok(d.cuMemCreate(size, prop, 0))
+NONE, FILE = (getattr(d.CUmemAllocationHandleType, "CU_MEM_HANDLE_TYPE_" + t)
+              for t in ("NONE", "POSIX_FILE_DESCRIPTOR"))
 READ, BOTH = (getattr(d.CUmemAccess_flags, "CU_MEM_ACCESS_FLAGS_PROT_" + f)
               for f in ("READ", "READWRITE"))
-prop = properties()
-def create(size, files=False): return ok(d.cuMemCreate(size, properties(files), 0))
-def reserve(size): return int(ok(d.cuMemAddressReserve(size, 0, 0, 0)))
 def allow(at, size, flags=BOTH):
-    access = d.CUmemAccessDesc()
-    access.location, access.flags = prop.location, flags
+    access.flags = flags
     ok(d.cuMemSetAccess(at, size, [access], 1))
-def put(at, handle, size):
-    ok(d.cuMemMap(at, size, 0, handle, 0)); allow(at, size)
 def mapped(size, files=False):
     at, handle = reserve(size), create(size, files)
     put(at, handle, size)
     return at, handle
 def error(result): return result[0].name.removeprefix("CUDA_ERROR_")
 """
+)
 
 
 def test_a_segment_that_grows_leaves_and_comes_back(
