@@ -13,6 +13,7 @@ import pynvml
 from leased.config import AUTO, Config
 from leased.errors import Refused
 from leased.options import parse_amount
+from leased.speed import Speed
 
 log = logging.getLogger("gpu-leased")
 
@@ -28,7 +29,8 @@ class Gpu:
     """One device. index: Slurm's absolute index (order of minor numbers); sizes in bytes.
 
     memory: what the driver has to give. usable: what jobs' allocations may have of it
-    together, by the site's cap. reserve: the site's, None for a measured one.
+    together, by the site's cap. reserve: the site's, None for a measured one. link,
+    paging: what is thought at first of how fast swapped and managed memory move.
     """
 
     index: int
@@ -37,7 +39,8 @@ class Gpu:
     memory: int
     usable: int
     reserve: int | None = None
-    link_gib_s: float = 0.0
+    link: Speed = field(default_factory=Speed)
+    paging: Speed = field(default_factory=Speed)
 
 
 @dataclass
@@ -168,7 +171,16 @@ def _describe(index: int, handle: Any, config: Config) -> Gpu:
             "make it smaller",
         )
     name = pynvml.nvmlDeviceGetName(handle)
-    return Gpu(index, uuid, name, memory, usable, reserve, settings.link_gib_s)
+    said = Speed.of_site(settings.link_gib_s) if settings.link_gib_s else None
+    link = said or _link_of(handle)
+    return Gpu(index, uuid, name, memory, usable, reserve, link, said or Speed())
+
+
+def _link_of(handle: Any) -> Speed:
+    with contextlib.suppress(pynvml.NVMLError):
+        generation = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)
+        return Speed.of_lanes(generation, pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle))
+    return Speed()
 
 
 def processes(uuids: Iterable[str]) -> dict[str, dict[int, int] | str]:

@@ -15,7 +15,6 @@ from leased import arbiter, wire
 from leased.arbiter import Arbiter, Usage
 from leased.devices import Gpu, Overhead, room
 from leased.limits import credible
-from leased.residency import GIB
 
 log = logging.getLogger("gpu-leased")
 
@@ -95,8 +94,8 @@ class Leases:
         self.in_flight_ns = in_flight_ns
         self.overheads = {gpu.uuid: Overhead.of(gpu) for gpu in gpus}
         for gpu in gpus:
-            if gpu.link_gib_s:
-                self.arbiter.devices[gpu.uuid].residency.link_bytes_s = gpu.link_gib_s * GIB
+            residency = self.arbiter.devices[gpu.uuid].residency
+            residency.link, residency.paging = replace(gpu.link), replace(gpu.paging)
         self.faults: dict[str, str] = {}  # by device: what NVML says against it
         self.events: deque[arbiter.Event] = deque()
         self.busy = False
@@ -219,8 +218,8 @@ class Leases:
         if not size or not credible(size, ns):
             return
         for uuid in tenant.gang:
-            if not self.gpu(uuid).link_gib_s:  # the site has said it
-                self.arbiter.devices[uuid].residency.measured(size // len(tenant.gang), ns)
+            residency = self.arbiter.devices[uuid].residency
+            residency.measured(tenant.job_id, size // len(tenant.gang), ns)
 
     def stuck(self, tenant: Tenant, client: Client, message: wire.Stuck) -> None:
         """What the process submitted may wait for work of another one of its job."""

@@ -18,12 +18,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-GIB = 1 << 30
-FIRST_GUESS_GIB_S = 10.0
-MEASURE_FROM_BYTES = 16 << 20
-UPWARDS, DOWNWARDS = 0.75, 0.125  # how much of a difference is believed
-# No link is faster; a prefetch that was had nothing to move.
-FASTEST_BYTES_S = 512 * GIB
+from leased.speed import Speed
 
 
 @dataclass
@@ -69,7 +64,8 @@ class Residency:
     """
 
     room: int
-    link_bytes_s: float = FIRST_GUESS_GIB_S * GIB
+    link: Speed = field(default_factory=Speed)  # what is swapped moves so fast,
+    paging: Speed = field(default_factory=Speed)  # and so what is managed
     shares: dict[int, Share] = field(default_factory=dict)
     # Those with resident bytes by when they lose them: who neither works nor waits, the
     # least recently granted first; who swaps and waits, the last in the queue first; who works.
@@ -130,7 +126,7 @@ class Residency:
     def handoff_ns(self, tenant: int) -> int:
         """What it costs to bring this tenant in: the slower of both directions, in ns."""
         moved = max(self.missing(tenant), self.displaced(tenant))
-        return int(moved / self.link_bytes_s * 1e9)
+        return self._speed(tenant).ns(moved)
 
     def touch(self, tenant: int) -> tuple[int, int]:
         """The tenant works: it becomes resident. Returns (bytes in, bytes of others out)."""
@@ -231,16 +227,13 @@ class Residency:
             self.swappers -= share.said is not None
             self._set_resident(tenant, share, 0)
 
-    def measured(self, moved: int, ns: int) -> None:
-        """So many bytes came in so many ns: follow the link's speed.
+    def measured(self, tenant: int, moved: int, ns: int) -> None:
+        """So many bytes of the tenant came in so many ns."""
+        self._speed(tenant).learn(moved, ns)
 
-        Up fast and down slowly. A link cannot be faster than it is, but much makes
-        one restore slow: host memory that is new, a leaver that is late.
-        """
-        if moved < MEASURE_FROM_BYTES or ns <= 0 or moved / ns * 1e9 > FASTEST_BYTES_S:
-            return
-        change = moved / ns * 1e9 - self.link_bytes_s
-        self.link_bytes_s += change * (UPWARDS if change > 0 else DOWNWARDS)
+    def _speed(self, tenant: int) -> Speed:
+        share = self.shares.get(tenant)
+        return self.link if share is not None and share.said is not None else self.paging
 
     def _share(self, tenant: int) -> Share:
         share = self.shares.get(tenant)

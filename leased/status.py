@@ -20,6 +20,7 @@ from leased.accounting import summary
 from leased.devices import Gpu
 from leased.leases import Leases, Tenant
 from leased.settings import Settings
+from leased.speed import GIB
 from leased.store import Store
 
 PAGE_BYTES = 65_536  # of tenants in one answer; half of wmem_default with the devices
@@ -95,7 +96,8 @@ class Status:
             "why": device.why,
             "fault": self.leases.faults.get(gpu.uuid),
             "drain": drain if device.drained else None,
-            "link_gib_s": round(residency.link_bytes_s / 2**30, 2),
+            "link_gib_s": round(residency.link.bytes_s / GIB, 2),
+            "paging_gib_s": round(residency.paging.bytes_s / GIB, 2),
         }
 
     def _tenant(self, tenant: Tenant, usage: dict[str, arbiter.Usage]) -> dict[str, Any]:

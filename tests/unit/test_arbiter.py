@@ -197,7 +197,7 @@ def test_a_lock_that_the_site_takes_away_counts_for_those_who_wait_already() -> 
 
 def test_a_handoff_is_at_most_a_twentieth_of_the_quantum() -> None:
     a = arbiter()
-    a.devices["d0"].residency.link_bytes_s = 10 * GB
+    a.devices["d0"].residency.paging.bytes_s = 10 * GB
     opened(a, 1)
     opened(a, 2)
     for tenant in (1, 2):

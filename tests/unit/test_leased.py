@@ -22,7 +22,8 @@ from leased.arbiter import Usage
 from leased.ctl import ask
 from leased.errors import Refused
 from leased.identity import ProcessId, ancestors, job_of, job_of_cgroup, process_id
-from leased.residency import GIB, Residency
+from leased.residency import Residency
+from leased.speed import GIB, Speed
 from leased.store import Store, TenantRecord
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
@@ -136,7 +137,7 @@ def test_no_bytes_are_more_than_refused(data: bytes) -> None:
 
 
 def test_residency_moves_only_what_must_move() -> None:
-    device = Residency(100 * GIB, link_bytes_s=10 * GIB)
+    device = Residency(100 * GIB, paging=Speed(10 * GIB))
     device.set_bytes(1, 90 * GIB, running=False)
     assert device.handoff_ns(1) == 0, "never touched: nothing to bring"
     device.touch(1)
@@ -146,22 +147,42 @@ def test_residency_moves_only_what_must_move() -> None:
     assert device.shares[1].resident == 70 * GIB
     assert device.touch(1) == (20 * GIB, 20 * GIB)
     assert device.handoff_ns(2) == 2_000_000_000
-    device.measured(10 * GIB, 100_000_000)
-    assert 10 * GIB < device.link_bytes_s < 100 * GIB
-    before = device.link_bytes_s
-    device.measured(1000 * GIB, 1)
-    assert device.link_bytes_s == before, "no link is that fast"
 
 
 def test_a_slow_restore_says_little_of_the_link() -> None:
     """One into host memory that is new takes much longer than all that follow."""
-    device = Residency(100 * GIB)
+    speed = Speed()
     for took_s in (20, 1):
-        device.measured(40 * GIB, took_s * 10**9)
-    assert device.link_bytes_s > 30 * GIB
+        speed.learn(40 * GIB, took_s * 10**9)
+    assert speed.bytes_s > 20 * GIB
     for _ in range(40):
-        device.measured(40 * GIB, 4 * 10**9)
-    assert device.link_bytes_s < 11 * GIB, "but all that are slow do"
+        speed.learn(40 * GIB, 4 * 10**9)
+    assert speed.bytes_s < 11 * GIB, "but all that are slow do"
+    before = speed.bytes_s
+    speed.learn(1000 * GIB, 1)
+    assert speed.bytes_s == before, "no link is that fast"
+
+
+def test_a_link_is_known_before_anything_has_moved() -> None:
+    speed = Speed.of_lanes(5, 16)
+    assert 50 * GIB < speed.bytes_s < 52 * GIB, "an H200 does 51.6"
+    speed.learn(GIB, 10**9)
+    assert speed.bytes_s > 40 * GIB
+    assert Speed.of_lanes(99, 16) == Speed.of_lanes(4, 0) == Speed()
+    said = Speed.of_site(2)
+    said.learn(40 * GIB, 10**9)
+    assert said.bytes_s == 2 * GIB
+
+
+def test_swapped_and_managed_memory_move_at_speeds_of_their_own() -> None:
+    device = Residency(10 * GIB, link=Speed(50 * GIB), paging=Speed(5 * GIB))
+    device.set_bytes(1, 10 * GIB, running=True)
+    device.set_bytes(2, 10 * GIB, running=False, said=0)
+    assert device.handoff_ns(2) == 200_000_000
+    device.touch(2)
+    assert device.handoff_ns(1) == 2_000_000_000
+    device.measured(2, GIB, 10**9)
+    assert (device.link.seen, device.paging.seen) == (1, 0)
 
 
 def fake_process(proc: Path, pid: int, parent: int, cgroup: str) -> None:

@@ -268,7 +268,7 @@ def test_who_lies_about_the_link_cannot_make_its_lease_last() -> None:
         door.say(liar, bytes(ffi.buffer(released)))
     assert client.held == 0
     device = door.leases.arbiter.devices[UUID]
-    assert device.residency.link_bytes_s >= limits.SLOWEST_BYTES_NS * 1e9
+    assert device.residency.paging.bytes_s >= limits.SLOWEST_BYTES_NS * 1e9
 
 
 def hello(epoch: int) -> bytes:

@@ -264,7 +264,8 @@ def segment(size):
 """
 
 
-def test_what_programs_map_themselves_need_not_fit_together(tenant: Start, leased: Leased) -> None:
+@pytest.mark.usefixtures("leased")
+def test_what_programs_map_themselves_need_not_fit_together(tenant: Start) -> None:
     code = STEPWISE.replace("n = 110 << 18", SEGMENT + "n = 160 << 18")
     code = code.replace("d.cuMemAlloc(4 * n)", "(0, segment(4 * n))")
     assert code.count("segment(4 * n)") == 1

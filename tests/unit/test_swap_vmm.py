@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.emugpu.server import EmulatedGpu
 from tests.unit import test_swap_shim as swap
-from tests.unit.fake_daemon import FakeDaemon
+from tests.unit.fake_daemon import Client, FakeDaemon
 from tests.unit.test_shim import line, tell
 
 MIB = 1 << 20
@@ -30,6 +32,12 @@ def mapped(size, files=False):
 def error(result): return result[0].name.removeprefix("CUDA_ERROR_")
 """
 )
+
+
+def reports(client: Client, uuid: str, evictable: int, fixed: int, resident: int) -> None:
+    """Wait until that is what it says it has."""
+    memory = evictable, fixed, resident
+    client.until("a report", lambda: client.memory[uuid] == memory)
 
 
 def test_a_segment_that_grows_leaves_and_comes_back(
@@ -63,7 +71,7 @@ for turn in range(3):
         size = (120 + 2 * turn) * MIB
         assert line(job) == "ready"
         client.revoke()
-        client.until("a report", lambda size=size: client.memory[uuid] == (size, 0, size))
+        reports(client, uuid, size, 0, size)
         client.evict({uuid: size})
         assert client.memory[uuid] == (size, 0, 0)
         assert swap.free_bytes(emulated_gpu) >= 200 * MIB, "it has left the device"
@@ -124,48 +132,56 @@ say("freed"); wait()
     tell(job)
     client.grant()
     assert line(job) == "freed"
-    client.until("nothing", lambda: client.memory[uuid] == (0, 0, 0))
+    reports(client, uuid, 0, 0, 0)
     tell(job)
     swap.finish(job)
 
 
+# How much stays, in MiB, and why.
 STAYS = {
-    "shown to others": """
+    "shown to others": (
+        4,
+        """
 at, handle = mapped(4 * MIB, files=True)
 file = ok(d.cuMemExportToShareableHandle(handle, FILE, 0))
 twin = reserve(4 * MIB); put(twin, ok(d.cuMemImportFromShareableHandle(file, FILE)), 4 * MIB)
 """,
-    "mapped twice": "at, handle = mapped(4 * MIB); twin = reserve(4 * MIB)\n"
-    "put(twin, handle, 4 * MIB)",
-    "larger than a piece and for others": "at, handle = mapped(8 * MIB, files=True); twin = at",
-    "mapped in part": "handle = create(20 * MIB); at = twin = reserve(4 * MIB)\n"
-    "put(at, handle, 4 * MIB)",
+    ),
+    "mapped twice": (
+        4,
+        "at, handle = mapped(4 * MIB); twin = reserve(4 * MIB); put(twin, handle, 4 * MIB)",
+    ),
+    "for others and larger than a piece": (8, "at, handle = mapped(8 * MIB, True); twin = at"),
+    "mapped in part": (
+        20,
+        "handle = create(20 * MIB); at = twin = reserve(4 * MIB); put(at, handle, 4 * MIB)",
+    ),
 }
 
 
-def test_what_others_may_know_stays(program: swap.Program, daemon: FakeDaemon, uuid: str) -> None:
-    sizes = {"larger than a piece and for others": 8, "mapped in part": 20}
-    for name, code in STAYS.items():
-        daemon.auto = True
-        job = program(
-            VMM
-            + code
-            + """
+@pytest.mark.parametrize("how", STAYS)
+def test_what_others_may_know_stays(
+    program: swap.Program, daemon: FakeDaemon, uuid: str, how: str
+) -> None:
+    size, code = STAYS[how]
+    job = program(
+        VMM
+        + code
+        + """
 p = ok(d.cuMemAlloc(20 * MIB))
 fill(at, 4 * MIB, 5); fill(p, 20 * MIB, 6); ok(d.cuCtxSynchronize())
 check_all(twin, 4 * MIB, 5)
 say("ready"); wait()
 check_all(p, 20 * MIB, 6); fill(twin, 4 * MIB, 7); check_all(at, 4 * MIB, 7)
 """
-        )
-        client = swap.revoked(daemon, job)
-        fixed = sizes.get(name, 4) * MIB
-        client.until(name, lambda fixed=fixed: client.memory[uuid].fixed == fixed)
-        client.evict({uuid: 20 * MIB})
-        assert client.memory[uuid] == (20 * MIB, fixed, 0), name
-        tell(job)
-        client.grant()
-        swap.finish(job)
+    )
+    client = swap.revoked(daemon, job)
+    reports(client, uuid, 20 * MIB, size * MIB, 20 * MIB)
+    client.evict({uuid: 20 * MIB})
+    assert client.memory[uuid] == (20 * MIB, size * MIB, 0)
+    tell(job)
+    client.grant()
+    swap.finish(job)
 
 
 def test_what_can_only_be_read_stays_until_it_can_be_written(
@@ -183,8 +199,8 @@ check_all(at, 4 * MIB, 5)
 """
     )
     client = swap.client_of(daemon, job)
-    for memory in ((0, 4 * MIB, 0), (4 * MIB, 0, 4 * MIB)):
+    for fixed in (4 * MIB, 0):
         assert line(job) == "ready"
-        client.until("a report", lambda memory=memory: client.memory[uuid] == memory)
+        reports(client, uuid, 4 * MIB - fixed, fixed, 4 * MIB - fixed)
         tell(job)
     swap.finish(job)
