@@ -79,9 +79,11 @@ def main() -> int:
     parser.add_argument("--cycle", type=float, default=10.0, help="seconds, alone")
     parser.add_argument("--calibration", default="", help="what an earlier run printed of it")
     parser.add_argument("--cycles", type=int, default=6)
+    parser.add_argument("--batch", type=int, help="that fills 0.9 of the cap, if known")
     chosen = parser.parse_args()
     gib = WANTS * chosen.cap
     calibration = python(*PROGRAM, "--calibrate", "--gib", str(gib))
+    calibration += ["--batch", str(chosen.batch)] if chosen.batch else []
     measured = json.loads(chosen.calibration) if chosen.calibration else None
     measured = measured or Job.start("calibration", calibration, on_gpu(chosen.gpu)).result()
     print(f"calibration: {json.dumps(measured)}", flush=True)

@@ -1,7 +1,7 @@
 """A training as people run it: a ResNet-152 that fills a device, and work on the CPU in between.
 
 `python -m tests.gpu.training --gib 36 --calibrate` tells how large a batch fills so
-much memory, how many steps a second it makes and how fast its CPU part is.
+much memory (or takes that of --batch), how long a step and its CPU part take.
 `--batch B --steps S --rounds R --cycles C` runs C cycles of S steps and R rounds
 of preparing images on one core, from the line that it reads after `ready` on.
 Prints a line of JSON; the digest is of all parameters at the end.
@@ -55,10 +55,14 @@ def reserved(batch: int) -> int:
     return used
 
 
-def calibrate(gib: float) -> dict[str, Any]:
-    """The batch that takes so much memory, and how long a step and a round take."""
+def batch_for(gib: float) -> int:
+    """The batch that takes so much memory."""
     small, large = reserved(SMALL), reserved(LARGE)
-    batch = int(SMALL + (gib * GIB - small) / ((large - small) / (LARGE - SMALL)))
+    return int(SMALL + (gib * GIB - small) / ((large - small) / (LARGE - SMALL)))
+
+
+def calibrate(batch: int) -> dict[str, Any]:
+    """What it takes, and how long a step and a round take."""
     torch, work = make(batch)
     work.step()
     work.wait()
@@ -108,7 +112,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="of a cycle, on the CPU")
     parser.add_argument("--cycles", type=int)
     chosen = parser.parse_args()
-    report = calibrate(chosen.gib) if chosen.calibrate else train(chosen)
+    report = calibrate(chosen.batch or batch_for(chosen.gib)) if chosen.calibrate else train(chosen)
     print(json.dumps(report), flush=True)
 
 
