@@ -302,7 +302,16 @@ class Arbiter(Sharing):
             tenant.id, event.bytes, running, event.fixed, event.resident
         )
         usage.peak_bytes = max(usage.peak_bytes, event.bytes + event.fixed)
+        if event.fixed:
+            self._give_up(device)
         self._refit(device)
+
+    def _give_up(self, device: Device) -> None:
+        """Who was granted for memory that turns out to stay can never have its own back."""
+        for holder in list(device.holders.values()):
+            lease = holder.lease
+            if lease and lease.restoring and not lease.revoked and self.withheld(holder):
+                self._revoke(holder, lease)
 
     def _adopt(self, tenant: Tenant, epoch: int) -> None:
         """What a process held before a restart it holds, and later what nobody else has.

@@ -137,11 +137,26 @@ static char *map(size_t size)
 	return at;
 }
 
+/* What no page has been given for yet. */
+static uint64_t untouched_bytes(void)
+{
+	uint64_t bytes = 0;
+
+	pthread_mutex_lock(&lock);
+	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next)
+		bytes += atomic_load(&chunk->untouched) * HUGE_PAGE;
+	pthread_mutex_unlock(&lock);
+	return bytes;
+}
+
 static bool add_chunk(void)
 {
 	size_t size = (piece + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, n = size / UNIT;
-	struct chunk *chunk = calloc(1, sizeof(*chunk) + run_words(n) * sizeof(uint64_t));
+	struct chunk *chunk;
 
+	if (!host_has_room(untouched_bytes() + size))
+		return false;
+	chunk = calloc(1, sizeof(*chunk) + run_words(n) * sizeof(uint64_t));
 	if (chunk)
 		chunk->base = map(size);
 	if (!chunk || !chunk->base) {
@@ -168,16 +183,22 @@ static uint64_t free_bytes(void)
 	return bytes;
 }
 
+uint64_t arena_grow(uint64_t bytes)
+{
+	uint64_t have;
+
+	do {
+		pthread_mutex_lock(&lock);
+		have = free_bytes();
+		pthread_mutex_unlock(&lock);
+	} while (have < bytes && add_chunk());
+	return have;
+}
+
 void arena_expect(uint64_t bytes)
 {
-	uint64_t have, added = 0;
-
-	pthread_mutex_lock(&lock);
-	have = free_bytes();
-	pthread_mutex_unlock(&lock);
-	while (have + added < bytes && add_chunk())
-		added += piece;
-	if (added >= ALONE_BYTES)
+	arena_grow(bytes);
+	if (untouched_bytes() >= ALONE_BYTES)
 		start_helpers();
 }
 

@@ -164,6 +164,7 @@ struct copy { /* of a segment's bytes, in order: mostly one part */
 };
 enum arena_answer arena_take(size_t size, struct copy **out);
 void arena_give(struct copy *copy);
+uint64_t arena_grow(uint64_t bytes);     /* to so much that is free, if that can be; how much is */
 void arena_expect(uint64_t bytes);       /* so much will be asked for: be ready */
 bool arena_prepare(void);                /* pin something of it; false: all is done */
 void arena_pin(const struct copy *copy); /* again, where a context's end undid it */
@@ -172,5 +173,8 @@ bool arena_excess(uint64_t keep);
 void arena_shape(size_t piece); /* no segment is larger */
 void arena_context_ends(CUcontext context);
 void arena_after_fork(void);
+
+/* hostroom.c */
+bool host_has_room(uint64_t size); /* in the cgroups of this process */
 
 #endif

@@ -144,13 +144,18 @@ int64_t swap_pause_ns(void)
 	return swap_now.pause_ns;
 }
 
-/* Some stayed because there was no host memory; there may be now. */
+/* Some stayed because there was no host memory; there may be now. The lock is held. */
 static void unfix(CUdevice device)
 {
 	struct swap_device *d = &swap_devices[device];
+	uint64_t room = d->fixed ? arena_grow(d->fixed) : 0;
 
-	for (struct segment *s = d->fixed ? d->oldest : NULL; s; s = s->newer)
+	for (struct segment *s = d->fixed ? d->oldest : NULL; s; s = s->newer) {
+		if (!s->fixed || s->size > room)
+			continue;
+		room -= s->size;
 		segment_fix(s, false);
+	}
 }
 
 void swap_restore(void)

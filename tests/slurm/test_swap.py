@@ -353,7 +353,8 @@ def memory_cgroup(mib: int) -> Iterator[Path]:
 def test_copies_take_no_more_of_the_host_than_they_have(site: Site) -> None:
     """So a job that has what it was told to ask for is never killed for it, in whatever sizes
     it allocates."""
-    with memory_cgroup(200 + 60) as group:  # copies, a piece more, and what Python takes
+    # Copies, a piece more, an eighth that is left free, and what the program takes.
+    with memory_cgroup(200 + 80) as group:
         tight = site.compute("tight", 200, steps=60, piece_mib=8)
         (pid,) = site.settled(tight, 200)
         (group / "cgroup.procs").write_text(str(pid))
@@ -362,15 +363,34 @@ def test_copies_take_no_more_of_the_host_than_they_have(site: Site) -> None:
     site.all_is_free()
 
 
-def test_the_kernel_ends_a_job_whose_cgroup_is_too_small_and_nobody_else(site: Site) -> None:
-    """Who has no limit by Slurm, but one by the kernel, dies of its copies as of any memory."""
+# Needs hardly any host memory of its own, at its end neither.
+FRUGAL = (
+    PROGRAM
+    + """
+import json, pathlib
+SIZE = 200 * MIB
+p = ok(d.cuMemAlloc(SIZE))
+for turn in range(40):
+    if turn: check(p, SIZE, turn - 1)
+    fill(p, SIZE, turn); ok(spin(40_000_000)); ok(d.cuCtxSynchronize())
+pathlib.Path(sys.argv[1]).write_text(json.dumps({"checksum_ok": True}))
+"""
+)
+
+
+def test_who_has_no_room_in_its_cgroup_is_not_killed_for_its_copies(site: Site) -> None:
+    """It keeps its memory on the device; who needs the room waits for its end."""
+    program, result = site.work / "frugal.py", site.work / "frugal.0"
+    program.write_text(FRUGAL)
+    words = f"cd {ROOT} && exec {sys.executable} {program} {result}"
     with memory_cgroup(60) as group:
-        small = site.compute("small", 200, steps=400)
-        (pid,) = site.settled(small, 200)
+        frugal = Job(*site.sbatch("frugal", words, ENOUGH, SWAP), [result])
+        (pid,) = site.settled(frugal, 200)
         (group / "cgroup.procs").write_text(str(pid))
-        other = site.compute("roomy", 200, steps=30)
-        assert site.slurm.wait(small.job_id, timeout=JOB_S) in {"FAILED", "OUT_OF_MEMORY"}
-        site.used(other)
+        roomy = site.compute("roomy", 200, steps=10)
+        site.used(frugal)
+        site.used(roomy)
+    assert "there is no host memory for a copy: memory stays on device" in frugal.log.read_text()
     site.all_is_free()
 
 

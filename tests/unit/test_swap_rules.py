@@ -275,6 +275,24 @@ def test_who_cannot_have_all_its_memory_waits_and_holds_nobody_up() -> None:
     assert world.jobs[2].epoch
 
 
+def test_a_restore_for_which_others_cannot_make_room_ends_at_once() -> None:
+    """There was no host memory for what was to leave; that is known only after the grant."""
+    world = World()
+    for job in (1, 2):
+        step(world, "open", job, 0)
+        world.resize(job, 60)
+    world.do(Requested(1))
+    settle(world)
+    world.do(Requested(2))
+    world.release(1)
+    assert world.jobs[2].epoch
+    world.do(Requested(1))
+    ended = world.do(MemoryChanged(1, "d0", 10, 50, 10))
+    assert [a.tenant for a in ended if isinstance(a, Revoke)] == [2]
+    world.release(2)
+    assert world.jobs[1].epoch
+
+
 def test_where_room_is_taken_those_who_do_not_work_make_some() -> None:
     world = World()
     for job in (1, 2):
