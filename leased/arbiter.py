@@ -236,9 +236,7 @@ class Arbiter(Sharing):
             self.arrivals += 1
             tenant.arrival, tenant.waiting, tenant.waits_since = self.arrivals, True, self.now
             for uuid in tenant.gang:
-                self.devices[uuid].queue[tenant.id] = tenant
-                if self.lock_of(tenant) == "off":
-                    self.devices[uuid].unlocked[tenant.id] = tenant
+                self.devices[uuid].line_up(tenant, self.lock_of(tenant) == "off")
                 self.devices[uuid].residency.wait(tenant.id, tenant.arrival)
                 self._changed[uuid] = None
 
@@ -247,8 +245,7 @@ class Arbiter(Sharing):
             tenant.settle(self.now, self.devices)
             tenant.waiting = False
             for uuid in tenant.gang:
-                del self.devices[uuid].queue[tenant.id]
-                self.devices[uuid].unlocked.pop(tenant.id, None)
+                self.devices[uuid].leave_line(tenant.id)
                 self.devices[uuid].residency.wait(tenant.id, 0)
                 self._changed[uuid] = None
 
@@ -275,7 +272,7 @@ class Arbiter(Sharing):
             del device.holders[tenant.id]
             device.last_holder = tenant.id
             device.residency.rest(tenant.id)
-            self._changed[uuid] = None
+            self._change(device)
         tenant.lease = None
         tenant.take_wider()
 
@@ -288,7 +285,7 @@ class Arbiter(Sharing):
             device.holders[tenant.id] = tenant
             tenant.read[uuid] = device.meter.each, device.meter.shared
             device.last_holder = tenant.id
-            self._changed[uuid] = None
+            self._change(device)
         return tenant.lease
 
     def _set_memory(self, tenant: Tenant, event: MemoryChanged) -> None:
@@ -340,11 +337,9 @@ class Arbiter(Sharing):
     # -- who is next --------------------------------------------------------------
 
     def _decide(self) -> None:
-        """Separate, grant and contend on every device where something changed."""
-        seen: dict[str, None] = {}
+        """Separate, contend and grant on every device where something changed."""
         while self._changed:
             changed = [self.devices[uuid] for uuid in self._changed]
-            seen |= self._changed
             self._changed = {}
             for device in changed:
                 self._separate(device)
@@ -352,8 +347,12 @@ class Arbiter(Sharing):
                 self._tell_holders(device)
             for device in changed if not self.grace_until else ():
                 self._serve(device)
-        for uuid in seen:
-            self._tell_holders(self.devices[uuid])
+
+    def _change(self, device: Device) -> None:
+        """Who has it until when is news, also for those behind gangs that wait for it."""
+        self._changed[device.uuid] = None
+        for waiter in itertools.islice(device.gangs.values(), LOOK_AHEAD):
+            self._changed |= dict.fromkeys(waiter.gang)
 
     def _serve(self, device: Device) -> None:
         """Grant what can be granted of the device, in order."""
@@ -425,6 +424,8 @@ class Arbiter(Sharing):
         holder.debt_ns -= lease.paid_ns
         self._tell(Contend(holder.id, lease.epoch, max(cost, IDLE_FLOOR_NS)))
         self._plan_end(holder, lease)
+        for uuid in holder.gang:
+            self._change(self.devices[uuid])
         if lease.due is not None and lease.due <= self.now:
             self._revoke(holder, lease)
 
@@ -484,7 +485,7 @@ class Arbiter(Sharing):
             self._set_due(tenant, lease, self.now + self.drain_ns)
             for uuid in tenant.gang:
                 tenant.usage[uuid].overruns += 1
-                self._reconsider(self.devices[uuid])  # who waits for it leaves others room again
+                self._change(self.devices[uuid])
             self._actions.append(Overrun(tenant.id, lease.epoch))
         else:
             tenant.forfeited = lease.epoch, lease.overrun_at

@@ -134,7 +134,9 @@ class Device:
     last_holder: int | None = None
     holders: dict[int, Tenant] = field(default_factory=dict)
     queue: OrderedDict[int, Tenant] = field(default_factory=OrderedDict)
-    unlocked: OrderedDict[int, Tenant] = field(default_factory=OrderedDict)  # of them, lock off
+    # Of them those with lock off, and those that need other devices too.
+    unlocked: OrderedDict[int, Tenant] = field(default_factory=OrderedDict)
+    gangs: OrderedDict[int, Tenant] = field(default_factory=OrderedDict)
 
     @property
     def mode(self) -> str:
@@ -157,6 +159,17 @@ class Device:
         if not self.fits:
             return "the tenants' memory fits again; this waits for it to stay so"
         return self.chosen_why or "the tenants' memory fits together"
+
+    def line_up(self, tenant: Tenant, unlocked: bool) -> None:
+        self.queue[tenant.id] = tenant
+        if unlocked:
+            self.unlocked[tenant.id] = tenant
+        if len(tenant.gang) > 1:
+            self.gangs[tenant.id] = tenant
+
+    def leave_line(self, tenant_id: int) -> None:
+        for line in (self.queue, self.unlocked, self.gangs):
+            line.pop(tenant_id, None)
 
     def note_separation(self, now: int) -> None:
         """It was side by side and is not any more: the way back takes longer if that was short."""
