@@ -307,7 +307,9 @@ class Arbiter(Sharing):
         """Who was granted for memory that turns out to stay can never have its own back."""
         for holder in list(device.holders.values()):
             lease = holder.lease
-            if lease and lease.restoring and not lease.revoked and self.withheld(holder):
+            if lease is None or not lease.restoring or lease.revoked:
+                continue
+            if device.residency.crowded_out(holder.id):
                 self._revoke(holder, lease)
 
     def _adopt(self, tenant: Tenant, epoch: int) -> None:
