@@ -172,11 +172,12 @@ def _describe(index: int, handle: Any, config: Config) -> Gpu:
         )
     name = pynvml.nvmlDeviceGetName(handle)
     said = Speed.of_site(settings.link_gib_s) if settings.link_gib_s else None
-    link = said or _link_of(handle)
+    link = said or link_of(handle)
     return Gpu(index, uuid, name, memory, usable, reserve, link, said or Speed())
 
 
-def _link_of(handle: Any) -> Speed:
+def link_of(handle: Any) -> Speed:
+    """As fast as its PCI Express link; a guess where NVML does not say."""
     with contextlib.suppress(pynvml.NVMLError):
         generation = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)
         return Speed.of_lanes(generation, pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle))
