@@ -16,6 +16,8 @@ from leased.options import Options, parse_amount
 
 GIB = 1 << 30
 MIB = 1 << 20
+# What copies leave of a job's memory to its programs: see shim/hostroom.c.
+OWN_PART, OWN_BYTES = 8, GIB
 
 
 def needed(tenant: Tenant) -> int:
@@ -51,12 +53,13 @@ def check(
 def check_step(need: int, memory_mib: int) -> None:
     """Refused: a step's processes may need so many bytes, and it has less; 0: no limit.
 
-    Any step may be the one that has them all.
+    Any step may be the one that has them all. Some of it stays for the programs themselves.
     """
-    if memory_mib and memory_mib * MIB < need:
+    memory = memory_mib * MIB
+    if memory and memory - min(OWN_BYTES, memory // OWN_PART) < need:
         raise Refused(
-            f"memory:swap may need {need / GIB:.1f} GiB of host memory, and the job has "
-            f"{memory_mib / 1024:.1f} GiB for this step",
+            f"memory:swap may need {need / GIB:.1f} GiB of host memory beside the programs' own, "
+            f"and the job has {memory_mib / 1024:.1f} GiB for this step",
             f"use --mem={need // GIB + 2}G (for srun too), or mem:SIZE to have less of the GPU",
         )
 

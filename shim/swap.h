@@ -14,7 +14,7 @@
 #include <pthread.h>
 
 #define SWAP_SMALL (UINT64_C(1) << 20)   /* below it allocations share slabs */
-#define SWAP_PIECE (UINT64_C(128) << 20) /* no segment is larger */
+#define SWAP_PIECE (UINT64_C(256) << 20) /* no segment is larger */
 #define SWAP_PARTS 32                    /* of what a job may have, at least */
 #define SWAP_DIRTY ULONG_MAX             /* not known to be as its copy is */
 

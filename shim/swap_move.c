@@ -205,7 +205,8 @@ static const char *no_copy(const struct mover *m)
 	CUresult status = REAL(cuStreamQuery)(m->stream);
 
 	return status && status != CUDA_ERROR_NOT_READY ? "the context is broken"
-	                                                : "there is no host memory for a copy";
+	                                                : "there is no host memory for a copy "
+	                                                  "(a larger --mem gives more)";
 }
 
 /* Without a stream nothing can be copied. */

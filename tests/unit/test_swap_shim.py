@@ -580,7 +580,8 @@ check_all(p, 100 * MIB, 7)
     assert has.evictable + has.fixed == 100 * MIB
     assert 60 * MIB <= has.fixed < 100 * MIB, "some was there for a copy, not for all"
     client.grant()
-    client.until("return", lambda: client.resident(uuid) == 100 * MIB)
+    client.until("return", lambda: client.resident(uuid) == has.evictable)
+    assert client.memory[uuid].fixed == has.fixed, "there is no more room than before"
     tell(job)
     assert line(job) == "checked"
     client.revoke()
