@@ -24,6 +24,11 @@
  *   cuMemGetHandleForAddressRange and cuMemRetainAllocationHandle. For the same
  *   reason there is no GPUDirect RDMA to it: its physical memory is not made
  *   gpuDirectRDMACapable, so the driver refuses to pin it for other devices.
+ * - What the program maps itself (vmm.c) may be exportable, and open to RDMA. It is a
+ *   block only while nobody else knows it: what is exported, bound to multicast, given
+ *   to sparse arrays or asked for by address range (KEEPS in hooks.def) is taken back
+ *   first and stays. Where a kernel module would let devices reach it by its address
+ *   alone, memory that is open to that never becomes a block.
  * - cuMemHostGetDevicePointer and its like give addresses of host memory.
  *   Questions about a pointer are answered from here (pointers.c).
  * What a driver does by itself behind a submitted call ends before the drain.
