@@ -94,11 +94,15 @@ class Gpu:
             *((values, types), 0),
         )
 
+    def alloc(self, size: int) -> int:
+        """The address of so many bytes."""
+        return int(call(driver.cuMemAlloc, size))
+
     def allocate(self, size: int, piece_size: int) -> None:
         """Allocate and fill `size` bytes in pieces; every piece has a seed of its own."""
         while size > 0:
             take = min(size, piece_size)
-            piece = Piece(int(call(driver.cuMemAlloc, take)), take // WORD, 17 + len(self.pieces))
+            piece = Piece(self.alloc(take), take // WORD, 17 + len(self.pieces))
             self.launch(
                 "fill",
                 (piece.pointer, piece.words, piece.seed),

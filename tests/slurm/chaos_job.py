@@ -35,6 +35,21 @@ def write(path: Path, report: dict[str, Any]) -> None:
     half.rename(path)
 
 
+class MappingGpu(Gpu):
+    """It creates its memory and maps it by itself."""
+
+    def alloc(self, size: int) -> int:
+        prop, access = driver.CUmemAllocationProp(), driver.CUmemAccessDesc()
+        prop.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        prop.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        access.location = prop.location
+        access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        at = int(call(driver.cuMemAddressReserve, size, 0, 0, 0))
+        call(driver.cuMemMap, at, size, 0, call(driver.cuMemCreate, size, prop, 0), 0)
+        call(driver.cuMemSetAccess, at, size, [access], 1)
+        return at
+
+
 class Child:
     """A forked child that tries to use the parent's context: the driver must refuse, not block.
 
@@ -92,7 +107,7 @@ def rank_main(options: argparse.Namespace, rank: int) -> int:
     path = options.result.with_name(f"{options.result.name}.{rank}.json")
     report: dict[str, Any] = {"pid": os.getpid(), "started_at": time.time()}
     try:
-        gpu = Gpu()
+        gpu = MappingGpu() if options.maps else Gpu()
         gpu.allocate(options.bytes, options.piece)
         report |= {"allocated": options.bytes, "allocated_at": time.time()}
         checks, children = compute(gpu, options, path)
@@ -109,6 +124,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bytes", type=int, required=True, help="buffer of each rank")
     parser.add_argument("--piece", type=int, required=True, help="bytes of one allocation")
+    parser.add_argument("--maps", type=int, default=0, help="1: allocations by cuMemCreate")
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--pause-ms", type=float, default=0.0, help="after each step")

@@ -48,6 +48,7 @@ class Spec:
     fork_at: int
     run_at: int
     apart: int = 0
+    maps: bool = False  # by itself what it allocates
 
     @property
     def swaps(self) -> bool:
@@ -68,7 +69,7 @@ class Spec:
         numbers = {
             **{"bytes": self.bytes, "piece": self.piece, "steps": steps, "rounds": self.rounds},
             **{"pause-ms": self.pause_ms, "fork-at": self.fork_at, "run-at": self.run_at},
-            **{"ranks": ranks, "first-rank": first},
+            **{"ranks": ranks, "first-rank": first, "maps": int(self.maps)},
         }
         return " ".join(words + [f"--{name}={number}" for name, number in numbers.items()])
 
@@ -141,6 +142,8 @@ def draw(rng: random.Random, number: int, total_mib: int, kinds: list[str]) -> S
         fork_at=rng.choice([-1, -1, rng.randrange(STEPS)]),
         run_at=rng.choice([-1, -1, -1, rng.randrange(STEPS)]) if kind == "single" else -1,
         apart=rng.randrange(1, GPUS),
+        # Else it would stay where it is, and others could not have theirs.
+        maps=swaps and not size % SWAP_UNIT and not piece % SWAP_UNIT and rng.random() < 0.5,
     )
 
 
