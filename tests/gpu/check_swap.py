@@ -50,7 +50,7 @@ MOVED = re.compile(r"(evicted|restored) (\d+) KiB, copied (\d+)")
 # Small programs with a ballast: two of them do not fit into PAIR_CAP_GIB.
 PAIR_CAP_GIB, BALLAST_MIB = 6, 3584
 PAIRS = {"torch_eager": 1500, "torch_graph": 3000, "torch_expandable": 1500}
-PAIRS |= {"jax_train": 10000, "cupy_math": 4000, "torch_async": 1500}  # steps
+PAIRS |= {"jax_train": 80000, "cupy_math": 4000, "torch_async": 1500}  # steps
 GANG_STEPS = 4000
 
 
