@@ -15,7 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CALLS_OF_A_LIFE 20000
+#define CALLS_OF_A_LIFE 2000
+#define CALLS_OF_A_CLOSE 250 /* at least, of every other one */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
@@ -134,6 +135,15 @@ static void open_again(unsigned int *seed)
 	pthread_mutex_unlock(&lock);
 }
 
+/* As many calls as it takes, however busy the machine is. */
+static void wait_for_calls(unsigned long n)
+{
+	unsigned long before = atomic_load(&passed);
+
+	while (atomic_load(&passed) - before < n)
+		usleep(20);
+}
+
 int main(int argc, char **argv)
 {
 	int n = argc > 1 ? atoi(argv[1]) : 4, closes = argc > 2 ? atoi(argv[2]) : 1000;
@@ -149,6 +159,8 @@ int main(int argc, char **argv)
 	for (int i = 0; i < closes; i++) {
 		open_again(&seed);
 		usleep(rand_r(&seed) % 300);
+		if (i % 2)
+			wait_for_calls(CALLS_OF_A_CLOSE);
 		if (rand_r(&seed) % 4 == 0)
 			gate_bound(rand_r(&seed) % 2);
 		gate_shut();

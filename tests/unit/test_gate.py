@@ -31,5 +31,5 @@ def test_no_submission_slips_through(program: str, closes: int, mode: str) -> No
     seen = json.loads(done.stdout)
     assert seen["fenced"] or not mode
     assert seen["slipped"] == seen["refused"] == 0
-    assert seen["passed"] > 10 * closes, "many calls met each close, on a busy machine too"
+    assert seen["passed"] > 100 * closes
     assert seen["lives"] > 8, "threads ended and others took their slots"
