@@ -152,6 +152,7 @@ ask = ("--gres=shard:1", "--gpu-share=lock:on")
 done = slurm.run("srun", *ask, sys.executable, "-c", sys.argv[2], user="nobody")
 assert done.stdout == "ran\\n", done
 print(json.dumps(slurm.accounting(1, usage=True).usage), flush=True)
+sys.stdin.readline()  # its daemons end with it
 """
 
 
@@ -162,4 +163,6 @@ def test_confined_daemon_writes_usage_through_slurmdbd(node: Node) -> None:
     (usage,) = json.loads(line(cluster))["gpus"].values()
     assert usage["lease_s"] > 0
     said = "usage of job 1 is in Slurm's accounting"
+    # slurmdbd may have the usage before the daemon has its answer.
     wait_until("its word", lambda: said in node.journal(), timeout=120)
+    tell(cluster)
