@@ -94,7 +94,7 @@ unsigned int segments_bring(struct segment *newest, unsigned int n, CUresult *re
 	unsigned int placed = 0;
 	size_t size = 0;
 
-	for (*result = CUDA_SUCCESS; placed < n && !*result; s = s->older) {
+	for (*result = CUDA_SUCCESS; placed < n; s = s->older) {
 		*result = place(s);
 		if (*result)
 			break;

@@ -161,41 +161,37 @@ static bool take_back(struct mapping *mapping)
 	return true;
 }
 
+/* -- the lock is not held ------------------------------------------------------------ */
+
 static bool take_back_range(CUdeviceptr base, size_t size)
 {
 	struct mapping *mapping;
+	bool all = true;
 
-	for (CUdeviceptr at = base; at - base < size && (mapping = vmm_at(at));
+	pthread_mutex_lock(&vmm_lock);
+	for (CUdeviceptr at = base; all && at - base < size && (mapping = vmm_at(at));
 	     at = mapping->base + mapping->size)
-		if (mapping->block && !take_back(mapping))
-			return false;
-	return true;
+		all = !mapping->block || take_back(mapping);
+	pthread_mutex_unlock(&vmm_lock);
+	return all;
 }
 
-/* The lock is not held: what is away must come first. */
+/* What is away must come first. */
 CUresult vmm_have(CUdeviceptr base, size_t size)
 {
 	uint64_t start = now_ns();
+	bool all = take_back_range(base, size);
 
-	for (;;) {
-		bool all;
-
-		pthread_mutex_lock(&vmm_lock);
-		all = take_back_range(base, size);
-		pthread_mutex_unlock(&vmm_lock);
-		if (all)
-			return CUDA_SUCCESS;
+	while (!all) {
 		if (now_ns() - start > ROOM_NS) /* a call in a call may not wait for its memory */
 			return CUDA_ERROR_NOT_READY;
 		TRY(gate_look());
-		pthread_mutex_lock(&vmm_lock);
 		all = take_back_range(base, size);
-		pthread_mutex_unlock(&vmm_lock);
 		gate_leave();
-		if (all)
-			return CUDA_SUCCESS;
-		usleep(ROOM_PAUSE_US);
+		if (!all)
+			usleep(ROOM_PAUSE_US);
 	}
+	return CUDA_SUCCESS;
 }
 
 static CUresult have_handle(CUmemGenericAllocationHandle handle, bool stays)

@@ -6,6 +6,7 @@ from leased.ctl import ask
 from tests.conftest import Start
 from tests.slurm.leased import Leased
 from tests.unit.test_shim import SET_UP, line, output, tell
+from tests.unit.test_swap_shim import VMM
 
 NVML = """
 import pynvml as n
@@ -21,13 +22,7 @@ def nvml():
 
 SEES = "while n.nvmlDeviceGetMemoryInfo(handle).free != 48 << 20: pass"
 
-VMM = """
-prop = d.CUmemAllocationProp()
-prop.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-prop.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-prop.location.id = 0
-PIECE = 32 << 20
-"""
+PIECE = VMM + "PIECE = 32 << 20\n"
 
 
 def test_nvml_says_what_the_driver_says(tenant: Start) -> None:
@@ -60,7 +55,7 @@ def test_nvml_in_a_process_that_never_touches_cuda(tenant: Start) -> None:
 def test_memory_that_the_program_maps_itself_is_counted_until_unmapped(tenant: Start) -> None:
     code = (
         SET_UP
-        + VMM
+        + PIECE
         + """
 free, total = ok(d.cuMemGetInfo())
 h = ok(d.cuMemCreate(PIECE, prop, 0))
@@ -80,7 +75,7 @@ assert d.cuMemCreate(more, prop, 0)[0] == d.CUresult.CUDA_ERROR_OUT_OF_MEMORY
 
 
 def test_plain_memory_is_known_as_fixed(tenant: Start, leased: Leased) -> None:
-    code = SET_UP + VMM + "h = ok(d.cuMemCreate(PIECE, prop, 0)); say('has'); input()"
+    code = SET_UP + PIECE + "h = ok(d.cuMemCreate(PIECE, prop, 0)); say('has'); input()"
     job = tenant(1, "", "-c", code)
     assert line(job) == "has"
     while True:

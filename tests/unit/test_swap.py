@@ -18,6 +18,7 @@ from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.tenant import register
 from tests.unit.test_shim import SET_UP, line, output, tell
+from tests.unit.test_swap_shim import VMM
 
 MIB = 1 << 20
 
@@ -220,12 +221,7 @@ def say(job: subprocess.Popen[str], text: str) -> None:
 
 # What the driver allocates as plain memory: the program's own pieces, and arrays.
 PLAIN = {
-    "cuMemCreate": """
-prop = d.CUmemAllocationProp()
-prop.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-prop.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-handles = [ok(d.cuMemCreate(20 << 20, prop, 0)) for _ in range(6)]
-""",
+    "cuMemCreate": VMM + "handles = [ok(d.cuMemCreate(20 << 20, prop, 0)) for _ in range(6)]\n",
     "cuArrayCreate": """
 a = d.CUDA_ARRAY_DESCRIPTOR()
 a.Width, a.Height, a.Format, a.NumChannels = 4096, 7680, d.CUarray_format.CU_AD_FORMAT_FLOAT, 1
@@ -254,19 +250,16 @@ def test_plain_memory_gets_room_from_who_swaps(
 
 
 # Pieces of 20 MiB side by side, as PyTorch's expandable segments are.
-SEGMENT = """
-prop = d.CUmemAllocationProp()
-prop.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-prop.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-piece, access = 20 << 20, d.CUmemAccessDesc()
-access.location, access.flags = prop.location, d.CUmemAccess_flags(3)
+SEGMENT = (
+    VMM
+    + """
+piece = 20 << 20
 def segment(size):
-    at = int(ok(d.cuMemAddressReserve(size, 0, 0, 0)))
-    for done in range(0, size, piece):
-        ok(d.cuMemMap(at + done, piece, 0, ok(d.cuMemCreate(piece, prop, 0)), 0))
-        ok(d.cuMemSetAccess(at + done, piece, [access], 1))
+    at = reserve(size)
+    for done in range(0, size, piece): put(at + done, ok(d.cuMemCreate(piece, prop, 0)), piece)
     return at
 """
+)
 
 
 @pytest.mark.usefixtures("leased")

@@ -18,6 +18,7 @@ from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.unit.test_shim import SET_UP, line, output, tell
+from tests.unit.test_swap_shim import VMM
 
 MIB = 1 << 20
 SIZE = 50 * MIB  # of 64 on each device
@@ -174,9 +175,6 @@ def test_what_a_program_maps_for_two_devices_comes_back_for_both(
 ) -> None:
     """Access to a mapping, given before it is away or meanwhile, and not to others beside it."""
     code = """
-prop = d.CUmemAllocationProp()
-prop.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-prop.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
 prop.location.id = 1
 def allow(at, size, *devices):
     access = [d.CUmemAccessDesc() for _ in devices]
@@ -188,7 +186,7 @@ def may(n, at):
     where = d.CUmemLocation(); where.type, where.id = prop.location.type, n
     return bool(int(ok(d.cuMemGetAccess(where, at))))
 p = alloc(0); fill(0, p, SIZE, 5)
-q = int(ok(d.cuMemAddressReserve(SIZE + 4 * MIB, 0, 0, 0)))
+q = reserve(SIZE + 4 * MIB)
 low, high = 26 * MIB, 24 * MIB
 for at, size in ((q, low), (q + low, high), (q + SIZE, 4 * MIB)):
     ok(d.cuMemMap(at, size, 0, ok(d.cuMemCreate(size, prop, 0)), 0))
@@ -204,7 +202,7 @@ step("ready")
 ok(launch(0, "add", q + low, high, 7, 1)); check(1, q, low, 3, 14)
 check(1, q + low, high, 3 + low // 4 * 2654435761, 14)
 """
-    two = Two(tenant, leased, code)
+    two = Two(tenant, leased, VMM + code)
     for _ in range(3):
         two.lose_it()
     two.finish()
