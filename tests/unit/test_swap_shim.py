@@ -229,6 +229,17 @@ def work(seed, until):
 )
 
 
+def leaves(client: Client, uuid: str, amount: int) -> None:
+    """Evict until it has less there than now: meanwhile its threads may map some more."""
+    had = client.resident(uuid)
+
+    def less() -> bool:
+        client.send(wire.evict({uuid: amount}))
+        return client.resident(uuid) < max(1, had)
+
+    wait_until("an eviction", less)
+
+
 def test_random_allocations_through_many_rounds(
     program: Program, daemon: FakeDaemon, uuid: str
 ) -> None:
@@ -258,7 +269,7 @@ assert ok(d.cuMemGetInfo())[0] == ok(d.cuMemGetInfo())[1]
         amount = chance.choice((1, client.resident(uuid) // 2, 1 << 40))
         client.send(wire.evict({uuid: amount}))
         if turn % 2:
-            client.evict({uuid: amount})
+            leaves(client, uuid, max(1, amount))
         for _ in range(chance.randrange(3)):  # some of it comes early, and may have to go again
             client.send(wire.preload({uuid: chance.choice((1, 30 * MIB, 1 << 40))}))
             if chance.random() < 0.5:
