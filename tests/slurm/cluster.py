@@ -175,6 +175,7 @@ class PrivateSlurm:
             (layout.prefix / name).mkdir(parents=True, exist_ok=True)
         layout.run.mkdir(parents=True, exist_ok=True)
         layout.run.chmod(0o755)
+        layout.database_socket.parent.mkdir(mode=0o700, exist_ok=True)
         for name in layout.node_names:
             (layout.prefix / "spool" / name).mkdir(parents=True, exist_ok=True)
         if self.makes_files:
@@ -198,9 +199,10 @@ class PrivateSlurm:
             return ""
         return " ".join(["required", str(self.plugin), *self.plugin_args]) + "\n"
 
-    def _start(self, name: str, *command: str) -> Daemon:
+    def _start(self, name: str, *command: str, env: Mapping[str, str] | None = None) -> Daemon:
         self.progress(f"starting {name}")
-        daemon = Daemon.start(name, command, self.layout.log / f"{name}.out", self.env)
+        log = self.layout.log / f"{name}.out"
+        daemon = Daemon.start(name, command, log, self.env | dict(env or {}))
         self.daemons.append(daemon)
         return daemon
 
@@ -226,7 +228,8 @@ class PrivateSlurm:
             made = subprocess.run(
                 [
                     *("mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=root"),
-                    *("--skip-test-db", "--auth-root-authentication-method=normal"),
+                    # Its root is the machine's root, by the socket's credentials.
+                    *("--skip-test-db", "--auth-root-authentication-method=socket"),
                 ],
                 check=False,
                 capture_output=True,
@@ -234,19 +237,22 @@ class PrivateSlurm:
             )
             if made.returncode:
                 raise StartError(f"mariadb-install-db failed:\n{made.stdout}{made.stderr}")
-        port = layout.ports["mariadb"]
+        # It runs as root, so no other user of the machine may reach it: no network, a socket
+        # behind a directory of root's, and no files but those below its own.
         mariadbd = self._start(
             "mariadbd",
             *("/usr/sbin/mariadbd", "--no-defaults", "--user=root", f"--datadir={data}"),
-            *(f"--port={port}", "--bind-address=127.0.0.1", "--skip-name-resolve"),
-            *(f"--socket={layout.run}/mariadb.sock", f"--pid-file={layout.run}/mariadb.pid"),
+            *("--skip-networking", f"--secure-file-priv={layout.prefix}/tmp"),
+            *(f"--socket={layout.database_socket}", f"--pid-file={layout.run}/mariadb.pid"),
             *(f"--init-file={layout.etc}/mariadb.sql", f"--tmpdir={layout.prefix}/tmp"),
             *("--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0"),
         )
-        mariadbd.wait_ready(lambda: answers(port))
+        mariadbd.wait_ready(layout.database_socket.exists)
 
     def _start_slurmdbd(self) -> None:
-        slurmdbd = self._start("slurmdbd", "/usr/sbin/slurmdbd", "-D")
+        # slurmdbd cannot be told of another socket than the system's; its client library can.
+        database = {"MYSQL_UNIX_PORT": str(self.layout.database_socket)}
+        slurmdbd = self._start("slurmdbd", "/usr/sbin/slurmdbd", "-D", env=database)
         slurmdbd.wait_ready(lambda: answers(self.layout.ports["slurmdbd"]))
         self.run("sacctmgr", "-i", "add", "cluster", "gpulease")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.slurm.loopback import loopback_name
 from tests.slurm.processes import free_port
+
+ONE_ADDRESS = "NoInAddrAny,NoCtldInAddrAny"
 
 
 @dataclass
@@ -23,9 +25,11 @@ class Layout:
     gpu_files: Sequence[Path]
     ports: dict[str, int] = field(default_factory=dict)
     password: str = field(default_factory=lambda: secrets.token_hex(16))
+    host: str = field(init=False)
 
     def __post_init__(self) -> None:
-        names = ["mariadb", "slurmdbd", "slurmctld", *self.node_names]
+        self.host = loopback_name()
+        names = ["slurmdbd", "slurmctld", *self.node_names]
         self.ports = {name: free_port() for name in names}
 
     @property
@@ -44,15 +48,22 @@ class Layout:
     def munge_socket(self) -> Path:
         return self.run / "munge.sock"
 
+    @property
+    def database_socket(self) -> Path:
+        """MariaDB's; its directory is root's alone."""
+        return self.run / "database" / "mariadb.sock"
+
 
 def slurm_conf(layout: Layout, extra: Sequence[str]) -> str:
     """slurm.conf: one partition, quick scheduling, generous CPUs so that GPUs decide."""
-    host = socket.gethostname().split(".")[0]
+    host = layout.host
     gres = f"gpu:{layout.gpus},shard:{layout.gpus * layout.shards_per_gpu}"
     lines = [
         "ClusterName=gpulease",
         f"SlurmctldHost={host}(127.0.0.1)",
         f"SlurmctldPort={layout.ports['slurmctld']}",
+        # Slurm listens where the host's name leads, here to the loopback interface.
+        f"CommunicationParameters={ONE_ADDRESS}",
         "SlurmUser=root",
         "AuthType=auth/munge",
         f"AuthInfo=socket={layout.munge_socket}",
@@ -123,14 +134,14 @@ def slurmdbd_conf(layout: Layout) -> str:
             "DbdHost=localhost",
             "DbdAddr=127.0.0.1",
             f"DbdPort={layout.ports['slurmdbd']}",
+            f"CommunicationParameters={ONE_ADDRESS}",
             "SlurmUser=root",
             "AuthType=auth/munge",
             f"AuthInfo=socket={layout.munge_socket}",
             f"PidFile={layout.run}/slurmdbd.pid",
             f"LogFile={layout.log}/slurmdbd.log",
             "StorageType=accounting_storage/mysql",
-            "StorageHost=127.0.0.1",
-            f"StoragePort={layout.ports['mariadb']}",
+            "StorageHost=localhost",
             "StorageUser=slurm",
             f"StoragePass={layout.password}",
             "StorageLoc=slurm_acct",
@@ -143,6 +154,6 @@ def mariadb_sql(layout: Layout) -> str:
     """Statements for mariadbd's --init-file: the database and the user of slurmdbd."""
     return (
         "CREATE DATABASE IF NOT EXISTS slurm_acct;\n"
-        f"CREATE OR REPLACE USER slurm@'127.0.0.1' IDENTIFIED BY '{layout.password}';\n"
-        "GRANT ALL ON slurm_acct.* TO slurm@'127.0.0.1';\n"
+        f"CREATE OR REPLACE USER slurm@localhost IDENTIFIED BY '{layout.password}';\n"
+        "GRANT ALL ON slurm_acct.* TO slurm@localhost;\n"
     )

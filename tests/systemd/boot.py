@@ -126,7 +126,18 @@ def end_all() -> None:
             os.wait()
 
 
+def check_alone() -> None:
+    """SystemExit unless this is process 1 of namespaces of its own: it mounts over /run and
+    ends every process that it sees, which must not be this machine's."""
+    if os.getpid() != 1:
+        raise SystemExit(
+            "tests.systemd.boot runs as process 1 of PID and mount namespaces of its own; "
+            "start it through tests/systemd/container.py"
+        )
+
+
 def main() -> int:
+    check_alone()
     # Process 1 of a namespace hears no signal that it does not handle.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     work = Path(sys.argv[-1])
