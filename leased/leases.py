@@ -361,7 +361,7 @@ class Leases:
                 *(action.tenant, action.epoch, False, action.quantum_ns, action.prefetch),
                 tenant.idle_ns,
             )
-            self._tell(tenant, self._grant(grant))
+            self._tell(tenant, self._grant(grant, restore=True))
         elif isinstance(action, arbiter.Evict):
             before = tenant.evictions.get(action.device, 0)
             tenant.evictions[action.device] = before + action.bytes
@@ -437,11 +437,12 @@ class Leases:
         client.wants, client.held = False, grant.epoch
         client.send(self._grant(grant))
 
-    def _grant(self, grant: arbiter.Grant) -> bytes:
+    def _grant(self, grant: arbiter.Grant, *, restore: bool = False) -> bytes:
         return wire.grant(
             *(grant.epoch, grant.quantum_ns, grant.shared, grant.prefetch),
             idle_ns=grant.idle_ns,
             in_flight_ns=self.in_flight_ns if grant.idle_ns is not None else 0,
+            restore=restore,
         )
 
     def _tell(self, tenant: Tenant, message: bytes) -> None:

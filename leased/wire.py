@@ -219,9 +219,10 @@ def grant(
     *,
     idle_ns: int | None = None,
     in_flight_ns: int = 0,
+    restore: bool = False,
 ) -> bytes:
-    """idle_ns: as in contended()."""
-    message = _new("gl_grant", lib.GL_GRANT)
+    """idle_ns: as in contended(). restore: of the lease that it has; ignored if it has not."""
+    message = _new("gl_grant", lib.GL_RESTORE if restore else lib.GL_GRANT)
     message.epoch = epoch
     message.quantum_ns = quantum_ns
     message.idle_ns = IDLE_NEVER if idle_ns is None else idle_ns

@@ -244,21 +244,33 @@ static void begin_restoring(bool for_step)
 
 /* -- messages ------------------------------------------------------------------ */
 
+/* Of the lease we have: what others had displaced comes back. The one that we have
+ * just given up, as the daemon will hear, is no lease any more. */
+static void take_restore(const struct gl_grant *grant)
+{
+	if (me.epoch != grant->epoch || me.closing)
+		return;
+	me.idle_since = 0;
+	me.grant = *grant;
+	if (me.restoring)
+		return;
+	prefetch(now_ns(), 0);
+	set_contended(grant->idle_ns, grant->in_flight_ns);
+}
+
+/* A daemon of 0.1.0 says so, too, what RESTORE says now. */
 static void take_grant(const struct gl_grant *grant)
 {
-	bool again = me.epoch == grant->epoch;
-
+	if (me.epoch == grant->epoch) {
+		take_restore(grant);
+		return;
+	}
 	debug("lease %llu", (unsigned long long)grant->epoch);
 	me.requested = false;
 	me.epoch = grant->epoch;
 	me.idle_since = 0;
 	me.grant = *grant;
-	if (!again) {
-		begin_restoring(false);
-	} else if (!me.restoring) { /* only what others had displaced: the gate is open */
-		prefetch(now_ns(), 0);
-		set_contended(grant->idle_ns, grant->in_flight_ns);
-	}
+	begin_restoring(false);
 }
 
 /* What is not back yet stays away: until then nobody has been let in, so there is
@@ -304,6 +316,8 @@ void lease_take(const void *data, size_t size)
 
 	if (h->type == GL_GRANT && size == sizeof(m->grant)) {
 		take_grant(&m->grant);
+	} else if (h->type == GL_RESTORE && size == sizeof(m->grant)) {
+		take_restore(&m->grant);
 	} else if (h->type == GL_REVOKE && size == sizeof(m->revoke)) {
 		if (m->revoke.epoch == me.epoch)
 			take_revoke();

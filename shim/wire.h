@@ -10,9 +10,11 @@
  *   C HELLO    -> D WELCOME or REFUSED (then the daemon closes)
  *   C MEMORY      whenever its memory on a device changed; absolute values
  *   C REQUEST     a thread waits at the gate; idempotent
- *   D GRANT       the gate may open, until a REVOKE with the same epoch; of the
- *                 lease it has: bring back what others displaced. It says as
+ *   D GRANT       the gate may open, until a REVOKE with the same epoch. It says as
  *                 CONTENDED does whether somebody waits
+ *   D RESTORE     of the lease it has: bring back what others displaced. Who has
+ *                 released that lease ignores it, though the daemon may not have
+ *                 heard of the release yet
  *   D CONTENDED   somebody waits: release after so much idleness (or: nobody
  *                 waits any more, GL_IDLE_NEVER)
  *   D REVOKE      close the gate, drain, release
@@ -68,7 +70,8 @@ enum gl_type {
 	GL_MEASURE = 73, /* daemon: header only */
 	GL_EVICT = 74,   /* daemon: gl_memory, bytes = how many must leave the device */
 	GL_PRELOAD = 75, /* daemon: gl_memory, bytes = how many may come */
-	GL_EXPECT = 76   /* daemon: gl_memory, bytes = how many may have to leave */
+	GL_EXPECT = 76,  /* daemon: gl_memory, bytes = how many may have to leave */
+	GL_RESTORE = 77  /* daemon: gl_grant, of the lease that the client has */
 };
 
 enum gl_hello_flags {
@@ -150,7 +153,7 @@ struct gl_welcome {
 
 /* GL_GRANT: devices[].bytes = how much may be prefetched to that device now,
  * 0 for none. With memory:swap all comes back before the gate opens, as room
- * appears. */
+ * appears. GL_RESTORE: the same, for a gate that is open already. */
 struct gl_grant {
 	struct gl_header header;
 	uint64_t epoch;

@@ -80,6 +80,9 @@ class Client:
         self.epoch = next(self._epochs)
         self.send(wire.grant(self.epoch, 10**9, False, {}, idle_ns=idle_ns))
 
+    def restore(self) -> None:
+        self.send(wire.grant(self.epoch, 10**9, False, {}, restore=True))
+
     def revoke(self) -> wire.Released:
         """Take the lease and wait for its release."""
         epoch = self.epoch

@@ -38,6 +38,7 @@ def test_python_writes_the_daemons_messages_so() -> None:
     written = {
         "welcome": wire.welcome(wire.Gang(10, True, {ZERO: 11})),
         "grant": wire.grant(12, 13, True, {ZERO: 14}, idle_ns=21, in_flight_ns=22),
+        "restore": wire.grant(27, 28, False, {ZERO: 29}, restore=True),
         "revoke": wire.revoke(15, 16),
         "contended": wire.contended(17, None, 18),
         "refused": wire.refused(3, "no"),

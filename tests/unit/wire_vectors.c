@@ -28,11 +28,12 @@ static void show(const char *name, const void *message, size_t size)
 	printf("\n");
 }
 
-#define SHOW(name, ...)                                                                            \
+#define SHOW_AS(said, name, ...)                                                                   \
 	do {                                                                                       \
 		struct gl_##name m = __VA_ARGS__;                                                  \
-		show(#name, &m, sizeof(m));                                                        \
+		show(said, &m, sizeof(m));                                                         \
 	} while (0)
+#define SHOW(name, ...) SHOW_AS(#name, name, __VA_ARGS__)
 
 int main(void)
 {
@@ -67,6 +68,13 @@ int main(void)
 	             .flags = GL_GRANT_SHARED,
 	             .n_devices = 1,
 	             .devices = {{.bytes = 14}}});
+	SHOW_AS("restore", grant,
+	        {.header = header(GL_RESTORE, sizeof(m)),
+	         .epoch = 27,
+	         .quantum_ns = 28,
+	         .idle_ns = GL_IDLE_NEVER,
+	         .n_devices = 1,
+	         .devices = {{.bytes = 29}}});
 	SHOW(revoke, {.header = header(GL_REVOKE, sizeof(m)), .epoch = 15, .deadline_ns = 16});
 	SHOW(contended, {.header = header(GL_CONTENDED, sizeof(m)),
 	                 .epoch = 17,
