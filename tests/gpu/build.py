@@ -42,6 +42,12 @@ PROGRAMS = {
     "swapper": Program("swapper", (*STATIC,)),
     "link": Program("link", (*STATIC,)),
     "static": Program("static", (*STATIC,)),
+    "kinds": Program("kinds", (*STATIC,)),
+    "stream": Program("stream", (*STATIC,)),
+    # A library: PyTorch loads it, and shares its runtime.
+    "kinds_allocator": Program(
+        "kinds_allocator", ("-shared", "-Xcompiler", "-fPIC", "-cudart", "shared")
+    ),
     # The same source, as a program that gives every thread a default stream of its own.
     "ptds": Program("static", (*STATIC, "--default-stream", "per-thread")),
 }

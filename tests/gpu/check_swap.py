@@ -52,6 +52,8 @@ PAIR_CAP_GIB, BALLAST_MIB = 6, 3584
 PAIRS = {"torch_eager": 1500, "torch_graph": 3000, "torch_expandable": 1500}
 PAIRS |= {"jax_train": 80000, "cupy_math": 4000, "torch_async": 1500}  # steps
 GANG_STEPS = 4000
+# JAX takes three quarters of the device at its start: two such programs do not fit.
+JAX_CAP_GIB, JAX_STEPS = 16, 2000
 
 
 @cache
@@ -216,6 +218,33 @@ def check_pairs(chosen: argparse.Namespace) -> Result:
     }
 
 
+def check_jax(chosen: argparse.Namespace) -> Result:
+    """Two JAX programs with JAX's own settings, 12 GiB each on 16: hands change, bytes move."""
+    command = commands.workload("jax_defaults", 0, JAX_STEPS)
+    with swapping(JAX_CAP_GIB) as share:
+        env = on_gpu(chosen.gpu)
+        limited = env | {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.1"}
+        alone = Job.start("jax, bare", command, limited).result()
+        jobs = [
+            share.tenant(f"jax {n} of two", "tq:1,memory:swap", command, env, str(chosen.gpu))
+            for n in range(2)
+        ]
+        results = finish_all(jobs)
+        usage = [share.usage(job) for job in jobs]
+    equal = {result["digest"] for result in results} == {alone["digest"]}
+    moved = [used["moved_bytes"] / GIB for used in usage]
+    turns = [used["handoffs"] for used in usage]
+    return {
+        "good": equal and min(moved) > JAX_CAP_GIB and min(turns) > 1,
+        "summary": f"digests equal: {equal}, handoffs {turns}, GiB moved {moved[0]:.0f} and "
+        f"{moved[1]:.0f}, s waited {[used['wait_s'] for used in usage]}, "
+        f"s computed {[r['digest_s'] for r in (alone, *results)]}",
+        "bare": alone,
+        "jobs": results,
+        "usage": usage,
+    }
+
+
 def check_gangs(chosen: argparse.Namespace) -> Result:
     """Two trainings over several GPUs at once, which all swap when the gang's turn comes."""
     command = python("-m", "tests.gpu.ddp", "--seconds", "1", "--steps", str(GANG_STEPS))
@@ -270,10 +299,11 @@ CHECKS = {
     "handoff": check_handoff,
     "steady": check_steady,
     "pairs": check_pairs,
+    "jax": check_jax,
     "killed": check_killed,
     "gangs": check_gangs,
 }
-ON_ONE_GPU = "link,handoff,steady,pairs,killed"
+ON_ONE_GPU = "link,handoff,steady,pairs,jax,killed"
 
 
 def main() -> int:

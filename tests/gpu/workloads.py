@@ -3,9 +3,9 @@
 `python -m tests.gpu.workloads NAME [--steps N] [--seconds S]` prints one line of
 JSON. The digest is of all that the program computed after N steps, always the
 same number for one N; the speed is measured in further steps, for S seconds.
-Every program stays far below 2 GiB of device memory, but for the ballast that it
-is told to carry: so many MiB more that it fills at its start, and that are part of
-the digest.
+Every program stays far below 2 GiB of device memory, but for jax_defaults (10 GiB)
+and for the ballast that it is told to carry: so many MiB more that it fills at its
+start, and that are part of the digest.
 """
 
 from __future__ import annotations
@@ -218,6 +218,35 @@ def jax_train() -> Workload:
     return Workload(step, lambda: jax.block_until_ready(state[0]), outputs, 500, about)
 
 
+JAX_LARGE_GIB = 10
+
+
+def jax_defaults() -> Workload:
+    """Large arrays that every step changes, with JAX's own settings: it takes three quarters of
+    the device at its start, in objects of 1 GiB and more."""
+    import jax
+    import numpy as np
+
+    assert jax.default_backend() == "gpu", jax.default_backend()
+    pieces = [jax.numpy.arange(1 << 28, dtype=np.uint32) + n for n in range(JAX_LARGE_GIB - 1)]
+
+    def next_numbers(piece: Any) -> Any:
+        return piece * np.uint32(1664525) + np.uint32(1013904223)
+
+    change = jax.jit(next_numbers, donate_argnums=0)
+
+    def step() -> None:
+        for n, piece in enumerate(pieces):
+            pieces[n] = change(piece)
+
+    def outputs() -> Iterable[bytes]:
+        return (np.asarray(piece).tobytes() for piece in pieces)
+
+    memory = jax.devices()[0].memory_stats() or {}
+    about = {"limit_bytes": memory.get("bytes_limit"), "in_use": memory.get("bytes_in_use")}
+    return Workload(step, lambda: jax.block_until_ready(pieces), outputs, 2000, about)
+
+
 CUPY_KERNEL = """
 extern "C" __global__ void fold(const float *x, float *y, int n)
 {
@@ -259,7 +288,7 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     make.__name__: make
     for make in (
         *(torch_eager, torch_graph, torch_compile, torch_async, torch_expandable),
-        *(jax_train, cupy_math, triton_kernel, torch_conv),
+        *(jax_train, jax_defaults, cupy_math, triton_kernel, torch_conv),
     )
 }
 
