@@ -19,7 +19,7 @@ from pathlib import Path
 
 from systemd import daemon as sd
 
-from leased import __version__, accounting, config, devices
+from leased import __version__, accounting, config, devices, procfs
 from leased.admin import Admin
 from leased.arbiter import Rejoined, Tick, Usage
 from leased.errors import Refused
@@ -75,13 +75,17 @@ def inherited_sockets() -> dict[str, list[socket.socket]]:
 
 
 def booted_since(path: Path) -> bool:
-    """Whether the machine has been booted since the file was last written; writes it."""
-    now = Path("/proc/sys/kernel/random/boot_id").read_text()
-    before = path.read_text() if path.exists() else now
-    if before != now or not path.exists():
-        with contextlib.suppress(OSError):  # a full disk: it is asked again at the next start
-            path.write_text(now)
-    return before != now
+    """Whether the machine has been booted since the file was last written; writes it.
+
+    No: where the kernel does not say.
+    """
+    now = procfs.boot_id()
+    before = procfs.whole(path, procfs.LINE_MOST)
+    if now is None or (before is not None and before.strip() == now.encode()):
+        return False
+    with contextlib.suppress(OSError):  # a full disk: it is asked again at the next start
+        path.write_text(now + "\n")
+    return bool(before)  # an empty one could not be written for lack of room
 
 
 class Daemon:

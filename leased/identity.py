@@ -12,6 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from leased import procfs
+from leased.procfs import PROC
+
 # What Slurm itself makes below the root of a hierarchy, where only root can:
 #   v1  /slurm/uid_0/job_7/step_0; slurm_NODE where several slurmd share a host
 #   v2  /system.slice/slurmstepd.scope/job_7/step_0/user/task_0, also NODE_slurmstepd.scope and
@@ -19,10 +22,10 @@ from pathlib import Path
 # A user can make any name in a cgroup of their own (below a .service, a .scope or their step),
 # so only the beginning of a path counts.
 STEP_IN_CGROUP = re.compile(
-    r"(?P<place>/slurm(?:_[^/]+)?/uid_\d+/job_(?P<v1>\d+)"
-    r"|(?!/user\.slice/)(?:/[^/]+\.slice)+/(?:[^/]+_)?slurmstepd\.scope"
-    r"/(?:job_(?P<v2>\d+)|s[0-9A-HJKMNP-TV-Z]{13}))"
-    r"/step_(?P<step>[0-9a-z]+)(?:/|$)"
+    rb"(?P<place>/slurm(?:_[^/]+)?/uid_\d{1,10}/job_(?P<v1>\d{1,10})"
+    rb"|(?!/user\.slice/)(?:/[^/]+\.slice)+/(?:[^/]+_)?slurmstepd\.scope"
+    rb"/(?:job_(?P<v2>\d{1,10})|s[0-9A-HJKMNP-TV-Z]{13}))"
+    rb"/step_(?P<step>[0-9a-z]{1,16})(?:/|\Z)"
 )
 # slurmstepd's own title: "slurmstepd: [7.batch]"; het jobs: "[7+1.0]".
 STEP_IN_TITLE = re.compile(rb"slurmstepd: \[\d+(?:\+\d+)?\.([0-9a-z]+)")
@@ -86,36 +89,27 @@ def still_there(connection: socket.socket, process: ProcessId | None) -> bool:
         os.close(pidfd)
 
 
-def _stat(pid: int, proc: Path) -> list[str] | None:
-    """Fields of /proc/PID/stat from the third on; None when there is no such process."""
-    try:
-        # The name stands in parentheses and may contain anything, also these.
-        return (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-
-
-def process_id(pid: int, proc: Path = Path("/proc")) -> ProcessId | None:
+def process_id(pid: int, proc: Path = PROC) -> ProcessId | None:
     """The process that has this number now, or None."""
-    fields = _stat(pid, proc)
-    return ProcessId(pid, int(fields[19])) if fields else None
+    found = procfs.stat(pid, proc)
+    return ProcessId(pid, found.start) if found else None
 
 
-def alive(process: ProcessId, proc: Path = Path("/proc")) -> bool:
+def alive(process: ProcessId, proc: Path = PROC) -> bool:
     """Whether it still runs: same number, same start, no zombie."""
-    fields = _stat(process.pid, proc)
-    return fields is not None and int(fields[19]) == process.start and fields[0] != "Z"
+    found = procfs.stat(process.pid, proc)
+    return found is not None and found.start == process.start and found.state != "Z"
 
 
-def ancestors(pid: int, proc: Path = Path("/proc")) -> list[int]:
+def ancestors(pid: int, proc: Path = PROC) -> list[int]:
     """The process itself and its parents up to init."""
     chain: list[int] = []
     while pid > 1 and len(chain) < LONGEST_ANCESTRY:
         chain.append(pid)
-        fields = _stat(pid, proc)
-        if fields is None:
+        found = procfs.stat(pid, proc)
+        if found is None:
             break
-        pid = int(fields[1])
+        pid = found.parent
     return chain
 
 
@@ -123,7 +117,7 @@ def ancestors(pid: int, proc: Path = Path("/proc")) -> list[int]:
 class Place:
     """Where Slurm put a process. cgroup: the job's; job: its number, None where a SLUID stands."""
 
-    cgroup: str
+    cgroup: bytes
     job: int | None
     step: str
 
@@ -136,22 +130,18 @@ class Step:
     name: str | None
 
 
-def place_of(pid: int, proc: Path = Path("/proc")) -> Place | None:
+def place_of(pid: int, proc: Path = PROC) -> Place | None:
     """Where in Slurm's cgroups the process is; None where it is in none, or in several jobs'."""
-    try:
-        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    found = [STEP_IN_CGROUP.match(line.split(":", 2)[-1]) for line in lines]
+    found = [STEP_IN_CGROUP.match(cgroup.path) for cgroup in procfs.cgroups(pid, proc) or ()]
     places = {
-        m["place"]: Place(m["place"], int(m["v1"] or m["v2"] or 0) or None, m["step"])
+        m["place"]: Place(m["place"], int(m["v1"] or m["v2"] or 0) or None, m["step"].decode())
         for m in found
         if m
     }
     return places.popitem()[1] if len(places) == 1 else None
 
 
-def job_of_cgroup(pid: int, proc: Path = Path("/proc")) -> int | None:
+def job_of_cgroup(pid: int, proc: Path = PROC) -> int | None:
     """The job whose cgroup the process is in, where Slurm tracks by cgroup and names it so."""
     place = place_of(pid, proc)
     return place.job if place else None
@@ -176,7 +166,7 @@ def _job_of_sluid(place: Place, stepds: Stepds, proc: Path) -> int | None:
     return None
 
 
-def step_of(pid: int, stepds: Stepds, proc: Path = Path("/proc")) -> Step | None:
+def step_of(pid: int, stepds: Stepds, proc: Path = PROC) -> Step | None:
     """The job and step of a process: by its cgroup, else by descent from a registered slurmstepd.
 
     stepds: by pid, the slurmstepd as it registered and its job.
@@ -194,14 +184,11 @@ def step_of(pid: int, stepds: Stepds, proc: Path = Path("/proc")) -> Step | None
 
 
 def _step_in_title(stepd: int, proc: Path) -> str | None:
-    try:
-        title = STEP_IN_TITLE.match((proc / str(stepd) / "cmdline").read_bytes())
-    except OSError:
-        return None
+    title = STEP_IN_TITLE.match(procfs.command_line(stepd, proc) or b"")
     return title[1].decode() if title else None
 
 
-def job_of(pid: int, stepds: Stepds, proc: Path = Path("/proc")) -> int | None:
+def job_of(pid: int, stepds: Stepds, proc: Path = PROC) -> int | None:
     """The job of a process, see step_of."""
     step = step_of(pid, stepds, proc)
     return step.job if step else None

@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 import logging
 import pwd
-import re
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from leased import procfs
 from leased.config import Config
 from leased.devices import Gpu
 from leased.identity import Step, Stepds, process_id, step_of
 from leased.leases import Leases
+from leased.procfs import PROC
 from leased.slurm import Slurm
 from leased.strays import End, Found, Policy, Process, Strays
 
@@ -37,43 +38,22 @@ def uids(names: tuple[str, ...]) -> frozenset[int]:
     return frozenset(found)
 
 
-def has_gpu(pid: int, proc: Path = Path("/proc")) -> bool:
-    """Whether the process has a file of NVIDIA's driver open: a pid of NVML's that is of another
-    pid namespace than ours names somebody else here."""
-    try:
-        files = list((proc / str(pid) / "fd").iterdir())
-    except OSError:
-        return False
-    for file in files:
-        try:
-            if str(file.readlink()).startswith(NVIDIA):
-                return True
-        except OSError:
-            continue
-    return False
-
-
 def describe(
-    pid: int, stepds: Stepds, interposer: str, real_gpu: bool, proc: Path = Path("/proc")
+    pid: int, stepds: Stepds, interposer: str, real_gpu: bool, proc: Path = PROC
 ) -> Process | None:
     """The process that has this number now. interposer: its file name."""
     process = process_id(pid, proc)
-    if process is None or (real_gpu and not has_gpu(pid, proc)):
+    # A pid of NVML's that is of another pid namespace than ours names somebody else here,
+    # who has no file of NVIDIA's driver open.
+    if process is None or (real_gpu and not procfs.has_open(pid, NVIDIA, proc)):
         return None
-    try:
-        place = proc / str(pid)
-        # The real one: /proc/PID itself belongs to root where the program is setuid.
-        uid = re.search(r"^Uid:\s+(\d+)", (place / "status").read_text(), re.MULTILINE)
-        command = re.sub(r"[^ -~]", "?", (place / "comm").read_text().rstrip("\n"))
-        maps = (place / "maps").read_text(errors="replace")
-    except OSError:
-        return None  # it ends
+    uid, command = procfs.real_uid(pid, proc), procfs.command(pid, proc)
+    # Where that cannot be told nobody is accused.
+    interposed = procfs.maps_file(pid, interposer, proc) is not False
     step = step_of(pid, stepds, proc)
-    # The file may have been replaced since, by an update.
-    interposed = re.search(rf"/{re.escape(interposer)}(?: \(deleted\))?$", maps, re.MULTILINE)
-    if uid is None or process_id(pid, proc) != process:
-        return None
-    return Process(pid, process.start, int(uid[1]), command, step, bool(interposed))
+    if uid is None or command is None or process_id(pid, proc) != process:
+        return None  # it ends
+    return Process(pid, process.start, uid, command, step, interposed)
 
 
 class Watch:

@@ -1,0 +1,150 @@
+"""The one room that reads /proc: bytes in, typed values out, None where there is nothing sound.
+
+A user chooses the names of processes, cgroups and files: any bytes, also "\r", "\x1c" and what
+is no UTF-8. The kernel keeps only "\n" out of them. So lines end at b"\n" alone and nothing is
+decoded before it has been cut out, every read has a limit, and no content makes these raise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+LINE_MOST = 4096  # of files that the kernel writes in one line; those are far shorter
+CGROUP_MOST = 1 << 18  # a path of 4,095 bytes in each of 64 hierarchies
+MAPS_MOST = 1 << 26  # as far as maps are searched
+FILES_MOST = 1 << 20  # as many open files as the kernel gives a process (fs.nr_open)
+CHUNK = 1 << 16
+STAT = re.compile(rb" (\S) (\d{1,10}) (?:\S+ ){17}(\d{1,19})(?:\s.*)?", re.DOTALL)
+CGROUP_LINE = re.compile(rb"(\d{1,10}):([^:]*):(/.*)", re.DOTALL)
+UID_LINE = re.compile(rb"Uid:\t(\d{1,10})\s")
+BOOT_ID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True)
+class Stat:
+    """Of /proc/PID/stat. state: R, S, Z, ...; start: clock ticks since the boot."""
+
+    state: str
+    parent: int
+    start: int
+
+
+@dataclass(frozen=True)
+class Cgroup:
+    """Where a process is in one hierarchy. controllers: b"" in that of v2."""
+
+    controllers: bytes
+    path: bytes
+
+
+def head(path: Path, most: int) -> bytes | None:
+    """The first bytes of a file, at most so many; None: it cannot be read."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    parts: list[bytes] = []
+    left = most
+    try:
+        while left > 0 and (part := os.read(file, min(left, CHUNK))):
+            parts.append(part)
+            left -= len(part)
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    return b"".join(parts)
+
+
+def whole(path: Path, most: int) -> bytes | None:
+    """A file of at most so many bytes; None: it is longer, or cannot be read."""
+    data = head(path, most + 1)
+    return None if data is None or len(data) > most else data
+
+
+def _of(pid: int, name: str, proc: Path = PROC) -> Path:
+    return proc / str(pid) / name
+
+
+def stat(pid: int, proc: Path = PROC) -> Stat | None:
+    """State, parent and start of a process."""
+    # The name stands in parentheses and may contain anything, also these.
+    text = (whole(_of(pid, "stat", proc), LINE_MOST) or b"").rpartition(b")")[2]
+    found = STAT.fullmatch(text)
+    return Stat(found[1].decode("latin-1"), int(found[2]), int(found[3])) if found else None
+
+
+def cgroups(pid: int, proc: Path = PROC) -> tuple[Cgroup, ...] | None:
+    """Where the process is in every hierarchy, as the kernel shows it to this process."""
+    data = whole(_of(pid, "cgroup", proc), CGROUP_MOST)
+    if data is None or not data.endswith(b"\n"):
+        return None if data != b"" else ()
+    found = [CGROUP_LINE.fullmatch(line) for line in data[:-1].split(b"\n")]
+    return tuple(Cgroup(m[2], m[3]) for m in found if m) if all(found) else None
+
+
+def real_uid(pid: int, proc: Path = PROC) -> int | None:
+    """Who runs the process. /proc/PID itself belongs to root where the program is setuid."""
+    lines = (head(_of(pid, "status", proc), LINE_MOST) or b"").split(b"\n")
+    found = [m for line in lines[:-1] if (m := UID_LINE.match(line))]
+    return int(found[0][1]) if len(found) == 1 else None
+
+
+def command(pid: int, proc: Path = PROC) -> str | None:
+    """The name of the process, of printable ASCII."""
+    data = whole(_of(pid, "comm", proc), LINE_MOST)
+    return None if data is None else re.sub(rb"[^ -~]", b"?", data.removesuffix(b"\n")).decode()
+
+
+def command_line(pid: int, proc: Path = PROC) -> bytes | None:
+    """The beginning of its arguments, each ended by a zero byte. The process may have written
+    anything there, and may keep a reader waiting."""
+    return head(_of(pid, "cmdline", proc), LINE_MOST)
+
+
+def maps_file(pid: int, name: str, proc: Path = PROC) -> bool | None:
+    """Whether the process has a file of this name mapped, also a deleted one.
+
+    None: it cannot be told, or not within the limit. The process may keep a reader waiting.
+    """
+    wanted = re.compile(rb"/" + re.escape(os.fsencode(name)) + rb"(?: \(deleted\))?\n")
+    try:
+        with _of(pid, "maps", proc).open("rb", buffering=0) as maps:
+            text, seen = b"", 0
+            while seen <= MAPS_MOST:
+                part = maps.read(CHUNK)
+                if not part:
+                    return False
+                seen += len(part)
+                text += part
+                if wanted.search(text):
+                    return True
+                text = text.rpartition(b"\n")[2][-CHUNK:]
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def has_open(pid: int, prefix: str, proc: Path = PROC) -> bool | None:
+    """Whether the process has a file open whose name begins so; None: it cannot be told."""
+    try:
+        with os.scandir(_of(pid, "fd", proc)) as files:
+            for _, file in zip(range(FILES_MOST), files, strict=False):
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    if str(Path(file.path).readlink()).startswith(prefix):
+                        return True
+    except (OSError, ValueError):
+        return None
+    return False
+
+
+def boot_id(proc: Path = PROC) -> str | None:
+    """Another one after each boot of the machine."""
+    data = whole(proc / "sys" / "kernel" / "random" / "boot_id", LINE_MOST) or b""
+    found = BOOT_ID.fullmatch(data.strip())
+    return found[0].decode() if found else None
