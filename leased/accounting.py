@@ -1,20 +1,19 @@
 """Usage into Slurm's accounting: the AdminComment of the job, written through libslurm.
 
-libslurm may end the process it runs in, so it runs in a child of its own:
-`python -m leased.accounting JOB_ID`, our part of the comment on standard input.
+libslurm may end the process it runs in, so it runs in a child of its own: main(),
+with the job's id as its argument and our part of the comment on standard input.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from leased import children
 from leased.arbiter import Usage
 from leased.errors import Refused
 from leased.store import TenantRecord
@@ -22,6 +21,7 @@ from leased.store import TenantRecord
 MARK = "gpu-lease: "
 LONGEST = 65_535  # Slurm keeps so many bytes and cuts the rest without a word
 WRITE_S = 30
+WRITER = "from leased.accounting import main; raise SystemExit(main())"
 NO_JOB = 3  # exit status: the database does not have the job yet
 
 
@@ -59,23 +59,18 @@ def parse_comment(text: str) -> dict[str, Any]:
 
 async def write(record: TenantRecord, env: Mapping[str, str]) -> bool:
     """Write one tenant's usage. False: not yet in the database. Refused: what went wrong."""
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "leased.accounting", str(record.job_id)),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=dict(os.environ) | dict(env),
+    done = await children.run(
+        *children.python(WRITER, str(record.job_id)),
+        env=env,
+        stdin=comment(record).encode(),
+        patience_s=WRITE_S,
     )
-    try:
-        _, stderr = await asyncio.wait_for(child.communicate(comment(record).encode()), WRITE_S)
-    except TimeoutError:
-        child.kill()
-        await child.wait()
-        raise Refused(f"slurmdbd took longer than {WRITE_S} s") from None
-    if child.returncode not in (0, NO_JOB):
-        words = stderr.decode(errors="replace").strip().splitlines()
-        raise Refused(words[-1] if words else f"the writer ended with {child.returncode}")
-    return child.returncode == 0
+    if done.fault:
+        raise Refused(f"the writer was ended: {done.fault}")
+    if done.status not in (0, NO_JOB):
+        words = done.err.strip().splitlines()
+        raise Refused(words[-1] if words else f"the writer ended with {done.status}")
+    return done.status == 0
 
 
 def main() -> int:

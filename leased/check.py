@@ -69,9 +69,8 @@ def check_config(path: Path) -> tuple[config.Config, list[Finding]]:
 
 def look_for_slurm(given: str, node: str | None) -> Site:
     """Slurm's configuration: of its files, and of slurmctld where that answers."""
-    env = dict(os.environ)
-    path = slurmconf.find(env, given)
-    env = slurmconf.environment(path)
+    path = slurmconf.find(os.environ, given)
+    env = {"SLURM_CONF": str(path)} if path else {}
     found = SlurmConf(path)
     if path is not None:
         try:
@@ -83,7 +82,7 @@ def look_for_slurm(given: str, node: str | None) -> Site:
     if found.path is None and Path(asked.get("slurm_conf", "/nonexistent")).is_file():
         found.path = Path(asked["slurm_conf"])
         found.read(found.path)
-    name = node or env.get("SLURMD_NODENAME") or found.node_of(socket.gethostname())
+    name = node or os.environ.get("SLURMD_NODENAME") or found.node_of(socket.gethostname())
     unknown = Path("/nonexistent")
     return Site(config.Config(), unknown, found, env, slurmconf.version(env), name)
 

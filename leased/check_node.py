@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import socket
 import stat
 import subprocess
@@ -189,7 +188,7 @@ def _load(path: Path) -> str:
     if os.geteuid() == 0:
         identity = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
     done = subprocess.run(
-        [shutil.which("true") or "/bin/true"],
+        ["/bin/true"],
         check=False,
         capture_output=True,
         text=True,

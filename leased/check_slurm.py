@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from leased import __version__, elf, options, slurmconf
+from leased import __version__, children, elf, options, slurmconf
 from leased.check import FAULT, OK, WARNING, Finding, Site, as_list
 from leased.errors import Refused
 from leased.slurmconf import Gres, PluginLine
@@ -18,9 +15,7 @@ PLUGIN = "gpu_share.so"
 IMPORT_S = 30
 RELEASE = re.compile(rb"gpu-lease plugin ([!-~]+)\0")  # spank/version.c
 # As Slurm's own plugins expect: symbols of libslurm are global.
-IMPORT = (
-    "import os, sys; sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL); import _gpulease_slurmdb"
-)
+IMPORT = "import os; sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL); import _gpulease_slurmdb"
 DEFAULT_SOCKET = Path("/run/gpu-leased/admin.sock")
 
 
@@ -224,19 +219,10 @@ def _accounting(site: Site) -> Iterator[Finding]:
 
 def _binding() -> Iterator[Finding]:
     """libslurm may end the process that loads it, so it is tried in another one."""
-    env = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", IMPORT],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=IMPORT_S,
-            env=env,
-        )
-        said = (done.stderr.strip().splitlines() or ["?"])[-1] if done.returncode else ""
-    except subprocess.TimeoutExpired:
-        said = f"it took longer than {IMPORT_S} s"
+    done = children.run_and_wait(*children.python(IMPORT), patience_s=IMPORT_S)
+    said = done.fault
+    if done.status and not said:
+        said = (done.err.strip().splitlines() or [f"exit status {done.status}"])[-1]
     if said:
         yield Finding(
             *("libslurm", WARNING, f"usage cannot be written for sacct: {said}"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Collection, Mapping
+
+from leased import children
 
 log = logging.getLogger("gpu-leased")
 
-PATIENCE_S = 30.0
 LONGEST_WORDS = 200  # of a command's errors in the journal
 # States in which a job can have processes on a node. One that waits to be run again has none.
 PRESENT = {
@@ -27,22 +27,11 @@ class Slurm:
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, *command: str) -> tuple[int, str, str]:
-        """A command's exit status, output and errors. OSError, TimeoutError: nobody to ask."""
-        child = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=dict(os.environ) | dict(self.env),
-        )
-        try:
-            out, err = await asyncio.wait_for(child.communicate(), PATIENCE_S)
-        except BaseException:
-            if child.returncode is None:
-                child.kill()
-                await child.wait()
-            raise
-        return child.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace")
+        """A command's exit status, output and errors. OSError: nobody to ask."""
+        done = await children.run(*command, env=self.env)
+        if done.fault:
+            raise OSError(done.fault)
+        return done.status, done.out, done.err
 
     async def jobs_over(self, job_ids: Collection[int]) -> set[int]:
         """Those of the jobs that run nowhere, by Slurm's word; none when nobody answers."""
@@ -51,7 +40,7 @@ class Slurm:
             status, out, err = await self.run(
                 *("squeue", "-h", "-t", "all", "-j", known, "-o", "%A %T")
             )
-        except (OSError, TimeoutError):
+        except OSError:
             return set()
         # Of several jobs squeue leaves out those that Slurm has forgotten; one it refuses.
         if status and "Invalid job id" not in err:
@@ -80,7 +69,7 @@ class Slurm:
     async def _told(self, what: str, command: tuple[str, ...], say: bool) -> None:
         try:
             status, _, err = await self.run(*command)
-        except (OSError, TimeoutError) as fault:
+        except OSError as fault:
             status, err = -1, str(fault)
         if status:
             log.error("cannot %s: %s", what, err.strip()[:LONGEST_WORDS] or f"exit status {status}")

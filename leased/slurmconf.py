@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import glob
 import itertools
-import os
 import re
 import shlex
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from leased import children
 
 # The last: where slurmd puts what it fetched on a configless node.
 PLACES = (
@@ -130,18 +130,10 @@ def find(env: Mapping[str, str], given: str = "") -> Path | None:
 def ask(*command: str, env: Mapping[str, str]) -> str:
     """What a Slurm command prints; "" when it is not there or does not succeed in time."""
     try:
-        done = subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=ASK_S,
-            env=dict(env),
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        done = children.run_and_wait(*command, env=env, patience_s=ASK_S)
+    except OSError:
         return ""
-    return done.stdout if done.returncode == 0 else ""
+    return done.out if done.status == 0 and not done.fault else ""
 
 
 def ask_config(env: Mapping[str, str]) -> Fields:
@@ -250,8 +242,3 @@ def plugin_file(path: str, plugin_dirs: str) -> Path | None:
     folders = plugin_dirs.split(":") if plugin_dirs else PLUGIN_DIRS
     found = (Path(folder) / path for folder in folders)
     return next((file for file in found if file.is_file()), None)
-
-
-def environment(conf: Path | None) -> dict[str, str]:
-    """For Slurm's commands."""
-    return dict(os.environ) | ({"SLURM_CONF": str(conf)} if conf else {})

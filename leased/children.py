@@ -1,0 +1,119 @@
+"""The programs that we start: Slurm's commands, and Python for what may end its own process.
+
+Each runs in / with an environment that we make, never the caller's: root runs
+`gpu-leasectl` in directories and with variables that users may have a hand in.
+One that takes too long or says too much is ended, with all that it has started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import _gpulease
+
+import leased
+
+PATIENCE_S = 30.0
+OUTPUT_MOST = 4 << 20  # bytes; squeue's line about a job has some 20
+KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER")  # where Slurm's configuration is
+USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """All variables of a child: a path without relative places, where Slurm is, and `more`."""
+    given = os.environ.get("PATH", "").split(os.pathsep)
+    path = os.pathsep.join(place for place in given if place.startswith("/"))
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    return {"PATH": path or USUAL_PATH, "LC_ALL": "C.UTF-8"} | kept | dict(more or {})
+
+
+def python(code: str, *arguments: str) -> list[str]:
+    """The command that runs `code` in a Python which looks only where we came from.
+
+    Isolated: neither the working directory, nor PYTHONPATH, nor a user's packages.
+    """
+    ours = [Path(leased.__file__).parents[1], Path(_gpulease.__file__).parent]
+    places = [str(place.resolve()) for place in ours]
+    return [
+        sys.executable,
+        "-I",
+        "-c",
+        f"import sys; sys.path[:0] = {places!r}; {code}",
+        *arguments,
+    ]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A program's end. fault: why we ended it, a sentence; "" where it ended by itself."""
+
+    status: int
+    out: str
+    err: str
+    fault: str = ""
+
+
+class _Child(asyncio.SubprocessProtocol):
+    """What a program says, as long as that is not too much."""
+
+    def __init__(self, most: int):
+        self.most = most
+        self.said = {1: bytearray(), 2: bytearray()}
+        self.fault = asyncio.get_running_loop().create_future()  # "": it has ended
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self.said[fd] += data
+        if len(self.said[fd]) > self.most and not self.fault.done():
+            self.fault.set_result(f"it said more than {self.most} bytes")
+
+    def connection_lost(self, _: Exception | None) -> None:
+        # Its pipes are closed too: whoever it started and left behind may have kept them.
+        if not self.fault.done():
+            self.fault.set_result("")
+
+    def text(self, fd: int) -> str:
+        return self.said[fd][: self.most].decode(errors="replace")
+
+
+async def run(
+    *command: str,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+    patience_s: float = PATIENCE_S,
+    most: int = OUTPUT_MOST,
+) -> Done:
+    """Run a program to its end, or for so long. OSError: it cannot be started.
+
+    env: what it gets besides environment().
+    """
+    transport, child = await asyncio.get_running_loop().subprocess_exec(
+        lambda: _Child(most), *command, cwd="/", env=environment(env), start_new_session=True
+    )
+    try:
+        fed = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
+        fed.write(stdin)
+        fed.write_eof()
+        try:
+            fault = await asyncio.wait_for(child.fault, patience_s)
+        except TimeoutError:
+            fault = f"it took longer than {patience_s:g} s"
+    finally:
+        if transport.get_returncode() is None:  # so its number is no other group's
+            with suppress(ProcessLookupError):
+                os.killpg(transport.get_pid(), signal.SIGKILL)
+        transport.close()
+    status = transport.get_returncode()
+    return Done(-1 if status is None else status, child.text(1), child.text(2), fault)
+
+
+def run_and_wait(*command: str, env: Mapping[str, str] | None = None, patience_s: float) -> Done:
+    """run() for a program without an event loop."""
+    return asyncio.run(run(*command, env=env, patience_s=patience_s))
