@@ -1,7 +1,7 @@
 """Two jobs that each fill the GPU, under lock:auto: are turns tried, fair, and faster?
 
 `python -m tests.gpu.check_turns [--only pair,again]` on a machine with a GPU. pair: two
-jobs whose memory fits together, beside the same two with lock:off (the driver's time slices).
+jobs whose memory fits together, beside the same two bare (the driver's time slices).
 again: a second such pair in the same daemon, a minute later. Writes turns.json.
 """
 
@@ -14,18 +14,29 @@ from typing import Any
 
 from tests.gpu.build import build
 from tests.gpu.checks import Result, run_checks
-from tests.gpu.jobs import Sharing, run_together, sharing
+from tests.gpu.jobs import ONE_GPU, Job, Sharing, run_together, sharing
 
 MIB = 4096
 WINDOW_S = 5
+SLICES_S, FIRST_S = 16, 20
 MEMORY = "12GiB"
 
 
-def start(share: Sharing, options: str, seconds: float) -> list[dict[str, Any]]:
-    """Two jobs at once, and what each printed."""
-    command = [str(build("stream")), str(MIB), str(seconds), "ready"]
-    jobs = [share.tenant(f"stream {n} of two", options, command) for n in range(2)]
-    return run_together(jobs)
+def command(seconds: float) -> list[str]:
+    return [str(build("stream")), str(MIB), str(seconds), "ready"]
+
+
+def by_slices() -> list[list[int]]:
+    """Two jobs of no daemon, as the driver lets them run."""
+    return windows(
+        run_together([Job.start(f"stream {n}, bare", command(SLICES_S), ONE_GPU) for n in range(2)])
+    )
+
+
+def by_turns(share: Sharing, options: str, seconds: float) -> list[list[int]]:
+    """Two jobs of the daemon."""
+    jobs = [share.tenant(f"stream {n} of two", options, command(seconds)) for n in range(2)]
+    return windows(run_together(jobs))
 
 
 def windows(results: Sequence[dict[str, Any]]) -> list[list[int]]:
@@ -62,19 +73,19 @@ def judge(slices: list[list[int]], turns: list[list[int]], steady_s: float) -> R
 
 
 def check_pair(seconds: float, options: str) -> Result:
+    slices = by_slices()
     with sharing(MEMORY) as share:
-        slices = windows(start(share, f"{options},lock:off", 16))
-        turns = windows(start(share, options, seconds))
+        turns = by_turns(share, options, seconds)
         why = share.devices()[0]["why"]
     return judge(slices, turns, 20) | {"why": why}
 
 
 def check_again(seconds: float, options: str) -> Result:
     """What the first pair taught must not keep the second from its own trial."""
+    slices = by_slices()
     with sharing(MEMORY) as share:
-        slices = windows(start(share, f"{options},lock:off", 16))
-        start(share, options, 20)
-        turns = windows(start(share, options, seconds))
+        by_turns(share, options, FIRST_S)
+        turns = by_turns(share, options, seconds)
     return judge(slices, turns, 20)
 
 
