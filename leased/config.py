@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from leased import options
+from leased import config_values as values
+from leased import options, toml_file
 from leased.errors import Refused
 from leased.strays import ACTIONS
 
@@ -94,6 +93,9 @@ class Config:
         return self.devices.get(uuid) or self.devices.get(str(index)) or self.device
 
 
+_Devices = dict[str, DeviceConfig]  # by index or UUID
+
+
 def _table(raw: dict[str, Any], name: str) -> dict[str, Any]:
     table = raw.get(name, {})
     if not isinstance(table, dict):
@@ -102,122 +104,116 @@ def _table(raw: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _checked(table: dict[str, Any], name: str, where: str) -> dict[str, Any]:
-    """The table, with every key known and of its type."""
-    for key, value in table.items():
-        kind = KEYS[name].get(key)
-        if kind is None:
-            raise Refused(f"{where}.{key} is not known", f"the keys are {', '.join(KEYS[name])}")
-        wanted = (int, float) if kind is float else kind
-        if not isinstance(value, wanted) or (kind is not bool and isinstance(value, bool)):
-            raise Refused(f"{where}.{key} = {value!r} is not a {kind.__name__}")
-    return table
-
-
-T = TypeVar("T")
-
-
-def _named(where: str, read: Callable[[], T]) -> T:
-    """What `read` gives; its refusal with the key's name in front."""
-    try:
-        return read()
-    except Refused as fault:
-        raise Refused(f"{where}: {fault}", fault.hint) from None
-
-
-def _one_of(value: str, known: tuple[str, ...], where: str) -> str:
-    if value not in known:
-        raise Refused(f"{where} = {value!r} is not known", f"use one of {', '.join(known)}")
-    return value
-
-
-def _amount(text: str, where: str) -> str:
-    _named(where, lambda: options.parse_amount(text, 1 << 40))
-    return text
+    return values.checked(table, KEYS[name], where)
 
 
 def _device(table: dict[str, Any], where: str, base: DeviceConfig) -> DeviceConfig:
     table = _checked(table, "device", where)
-    made = DeviceConfig(
-        memory=table.get("memory", base.memory),
-        reserve=table.get("reserve", base.reserve),
-        link_gib_s=float(table.get("link_gib_s", base.link_gib_s)),
+    reserve = table.get("reserve", base.reserve)
+    return DeviceConfig(
+        memory=values.some(table.get("memory", base.memory), f"{where}.memory"),
+        reserve=reserve if reserve == AUTO else values.amount(reserve, f"{where}.reserve"),
+        link_gib_s=values.gib_s(table.get("link_gib_s", base.link_gib_s), f"{where}.link_gib_s"),
         try_turns=table.get("try_turns", base.try_turns),
     )
-    _named(f"{where}.memory", lambda: options.parse_amount(made.memory, 1 << 40))
-    if made.reserve != AUTO:
-        _named(f"{where}.reserve", lambda: options.parse_amount(made.reserve, 1 << 40))
-    return made
+
+
+def _devices(raw: dict[str, Any], base: DeviceConfig) -> tuple[DeviceConfig, _Devices]:
+    """The settings of all devices, and those of single ones."""
+    table = _table(raw, "device")
+    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    device = _device(plain, "device", base)
+    return device, {
+        values.device_name(key, "device"): _device(value, f"device.{key}", device)
+        for key, value in table.items()
+        if isinstance(value, dict)
+    }
 
 
 def _strays(table: dict[str, Any]) -> StraysConfig:
     base = StraysConfig()
-    allow = table.get("allow", list(base.allow))
-    if not all(isinstance(name, str) for name in allow):
-        raise Refused(f"strays.allow = {allow!r} is not a list of users", 'write ["root"]')
-    grace = _named("strays.grace", lambda: options.parse_time(table.get("grace", "10s")))
-    action = _one_of(table.get("action", base.action), ACTIONS, "strays.action")
-    return StraysConfig(action, grace, tuple(allow))
+    return StraysConfig(
+        values.one_of(table.get("action", base.action), ACTIONS, "strays.action"),
+        values.time_ns(table.get("grace", "10s"), "strays.grace"),
+        values.users(table.get("allow", list(base.allow)), "strays.allow"),
+    )
+
+
+def _daemon(table: dict[str, Any]) -> dict[str, Any]:
+    """The fields of [daemon]."""
+    base = Config()
+    conf = table.get("slurm_conf", base.slurm_conf)
+    return {
+        "runtime_dir": values.socket_folder(
+            table.get("runtime_dir", str(base.runtime_dir)), "daemon.runtime_dir"
+        ),
+        "state_dir": Path(
+            values.absolute(table.get("state_dir", str(base.state_dir)), "daemon.state_dir")
+        ),
+        "preload": values.library(table.get("preload", base.preload), "daemon.preload"),
+        "admin_group": table.get("admin_group", base.admin_group),
+        "slurm_conf": values.absolute(conf, "daemon.slurm_conf") if conf else "",
+    }
+
+
+def _limits(table: dict[str, Any]) -> dict[str, Any]:
+    """The fields of [limits]."""
+
+    def time(key: str, usual: str) -> int:
+        return values.time_ns(table.get(key, usual), f"limits.{key}")
+
+    def one_of(key: str, usual: str, known: tuple[str, ...]) -> str:
+        return values.one_of(table.get(key, usual), known, f"limits.{key}")
+
+    return {
+        "quantum_min_ns": time("quantum_min", "100ms"),
+        "quantum_max_ns": time("quantum_max", "10m"),
+        "in_flight_ns": time("in_flight", "100ms"),
+        "drain_ns": time("drain", "10s"),
+        "overrun": one_of("overrun", "log", OVERRUN),
+        "overrun_signal": one_of("overrun_signal", "TERM", SIGNALS),
+        "swap": table.get("swap", True),
+        "swap_host": values.amount(table.get("swap_host", "80%"), "limits.swap_host"),
+        "lock_off": table.get("lock_off", True),
+        "oversub": table.get("oversub", True),
+    }
 
 
 def from_dict(raw: dict[str, Any]) -> Config:
     """The configuration of a parsed file. Refused names the key at fault."""
     for name in raw:
         if name not in KEYS:
-            raise Refused(f"[{name}] is not known", f"the tables are {', '.join(KEYS)}")
+            words = f"[{values.printable(name)}] is not known"
+            raise Refused(words, f"the tables are {', '.join(KEYS)}")
     base = Config()
-    daemon = _checked(_table(raw, "daemon"), "daemon", "daemon")
-    defaults = _checked(_table(raw, "defaults"), "defaults", "defaults")
-    limits = _checked(_table(raw, "limits"), "limits", "limits")
-    table = _table(raw, "device")
-    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
-    device = _device(plain, "device", base.device)
+    wanted = _checked(_table(raw, "defaults"), "defaults", "defaults").get("options", "")
+    device, devices = _devices(raw, base.device)
     return Config(
-        runtime_dir=Path(daemon.get("runtime_dir", base.runtime_dir)),
-        state_dir=Path(daemon.get("state_dir", base.state_dir)),
-        preload=daemon.get("preload", base.preload),
-        admin_group=daemon.get("admin_group", base.admin_group),
-        slurm_conf=daemon.get("slurm_conf", base.slurm_conf),
-        defaults=_named(
-            "defaults.options", lambda: options.parse(defaults.get("options", ""))
-        ).over(base.defaults),
-        quantum_min_ns=_named(
-            "limits.quantum_min", lambda: options.parse_time(limits.get("quantum_min", "100ms"))
+        **_daemon(_checked(_table(raw, "daemon"), "daemon", "daemon")),
+        **_limits(_checked(_table(raw, "limits"), "limits", "limits")),
+        defaults=values.named("defaults.options", lambda: options.parse(wanted)).over(
+            base.defaults
         ),
-        quantum_max_ns=_named(
-            "limits.quantum_max", lambda: options.parse_time(limits.get("quantum_max", "10m"))
-        ),
-        in_flight_ns=_named(
-            "limits.in_flight", lambda: options.parse_time(limits.get("in_flight", "100ms"))
-        ),
-        drain_ns=_named("limits.drain", lambda: options.parse_time(limits.get("drain", "10s"))),
-        overrun=_one_of(limits.get("overrun", "log"), OVERRUN, "limits.overrun"),
-        overrun_signal=_one_of(
-            limits.get("overrun_signal", "TERM"), SIGNALS, "limits.overrun_signal"
-        ),
-        swap=limits.get("swap", True),
-        swap_host=_amount(limits.get("swap_host", "80%"), "limits.swap_host"),
-        lock_off=limits.get("lock_off", True),
-        oversub=limits.get("oversub", True),
         device=device,
-        devices={
-            key: _device(value, f"device.{key}", device)
-            for key, value in table.items()
-            if isinstance(value, dict)
-        },
+        devices=devices,
         strays=_strays(_checked(_table(raw, "strays"), "strays", "strays")),
     )
 
 
+def parse(data: bytes) -> Config:
+    """The configuration of a file's bytes. Refused names the line or the key at fault."""
+    return from_dict(toml_file.parse(data))
+
+
 def load(path: Path) -> Config:
     """Read the file; a missing default file is an empty one. Refused names file and key."""
-    if not path.exists() and path == DEFAULT_PATH:
-        return Config()
     try:
-        with path.open("rb") as file:
-            return from_dict(tomllib.load(file))
-    except OSError as fault:
+        data = toml_file.read(path)
+    except FileNotFoundError as fault:
+        if path == DEFAULT_PATH and not path.is_symlink():
+            return Config()
         raise Refused(f"cannot read {path}: {fault.strerror}") from None
-    except tomllib.TOMLDecodeError as fault:
-        raise Refused(f"{path}: {fault}") from None
+    try:
+        return parse(data)
     except Refused as fault:
         raise Refused(f"{path}: {fault}", fault.hint) from None

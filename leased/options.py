@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from _gpulease import ffi, lib
 
 from leased.errors import Refused
+from leased.requests import shown
 
+SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{0,12})?)%")
 LOCKS = {1: "on", 2: "off", 3: "auto"}
 MEMORY = {1: "managed", 2: "swap", 3: "auto"}
 
@@ -43,7 +46,8 @@ def parse(text: str) -> Options:
         return Options()
     out = ffi.new("struct gl_options *")
     error = ffi.new("char[]", lib.GL_OPTIONS_ERROR)
-    if "\0" in text or lib.gl_options_parse(text.encode(), out, error, lib.GL_OPTIONS_ERROR) < 0:
+    given_text = text.encode(errors="replace")
+    if "\0" in text or lib.gl_options_parse(given_text, out, error, lib.GL_OPTIONS_ERROR) < 0:
         reason = ffi.string(error).decode(errors="replace") or "the value has a NUL byte"
         raise Refused(f"gpu-share: {reason}")
     given = out.given
@@ -57,9 +61,16 @@ def parse(text: str) -> Options:
     )
 
 
+def _one(key: str, text: str) -> Options:
+    """One value of a key, and nothing behind it."""
+    if not text.isprintable() or set(text) & set(",:"):
+        raise Refused(f"gpu-share: {key}:{shown(text)} is no single value", "write one value")
+    return parse(f"{key}:{text}")
+
+
 def parse_time(text: str) -> int:
     """A time as the key tq takes it, in ns."""
-    quantum = parse(f"tq:{text}").quantum_ns
+    quantum = _one("tq", text).quantum_ns
     assert quantum is not None
     return quantum
 
@@ -67,12 +78,11 @@ def parse_time(text: str) -> int:
 def parse_amount(text: str, whole: int) -> int:
     """An amount as the key mem takes it, or N%: bytes of `whole`. Refused: bad text."""
     if text.endswith("%"):
-        try:
-            fraction = float(text[:-1]) / 100
-        except ValueError:
-            fraction = -1.0
+        # No sign, no exponent, no digits but ours.
+        found = SHARE.fullmatch(text)
+        fraction = float(found[1]) / 100 if found else -1.0
         if not 0 <= fraction <= 1:
-            raise Refused(f"'{text}' is no share of the device", "write 0% to 100%, or a size")
+            raise Refused(f"{shown(text)} is no share of the device", "write 0% to 100%, or a size")
         return int(whole * fraction)
-    options = parse(f"mem:{text}")
+    options = _one("mem", text)
     return options.mem_bytes or int(whole * (options.mem_fraction or 0))

@@ -29,7 +29,10 @@ OF_NODE = {
 
 def shown(value: object) -> str:
     """A value as a message may show it: short, and harmless to a terminal."""
-    text = ascii(value)
+    try:
+        text = ascii(value)
+    except (ValueError, RecursionError):  # an integer of very many digits, lists in lists
+        text = f"a very long {type(value).__name__}"
     return text if len(text) <= SHOWN else text[:SHOWN] + "..."
 
 
