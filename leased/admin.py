@@ -57,7 +57,7 @@ class Admin:
     gpus: list[Gpu]
     leases: Leases
     store: Store
-    reload: Callable[[], None]
+    reload: Callable[[], str | None]  # what is wrong with the configuration, if anything
     job_ended: Callable[[int], None]
     admin_gid: int = -1
     settings: Settings = field(init=False)
@@ -316,5 +316,4 @@ class Admin:
         return found
 
     def do_reload(self, _: Request, __: Peer) -> dict[str, Any]:
-        self.reload()
-        return {}
+        return {"fault": self.reload()}

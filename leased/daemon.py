@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import dataclasses
-import grp
 import logging
 import math
 import os
@@ -24,6 +22,7 @@ from leased.admin import Admin
 from leased.arbiter import Rejoined, Tick, Usage
 from leased.errors import Refused
 from leased.leases import Leases, Tenant
+from leased.reload import AdminSocket, Reload, group_id, slurm_env, tried, warn_of_defaults
 from leased.slurm import Slurm
 from leased.sockets import AdminConnection, ClientConnection, Listener, listen
 from leased.store import Store, TenantRecord
@@ -113,10 +112,9 @@ class Daemon:
         self.leases.on_deadline = self._arm
         self.leases.later = self.loop.call_later
         self.leases.on_overrun = self._overrun
-        conf = settings.slurm_conf
-        self.slurm = Slurm({"SLURM_CONF": conf} if conf else {})
+        self.slurm = Slurm(slurm_env(settings))
         self.timer: asyncio.TimerHandle | None = None
-        gid = grp.getgrnam(settings.admin_group).gr_gid if settings.admin_group else -1
+        gid = group_id(settings)
         self.admin = Admin(
             settings, self.gpus, self.leases, self.store, self.reload, self.job_ended, gid
         )
@@ -129,6 +127,8 @@ class Daemon:
                 self.admin.restore(record)
         self.watch = Watch(self.leases, self.admin.stepds, self.slurm, settings)
         self.admin.shows.strays = self.watch.strays.status
+        self.tuning = Tuning(self.leases, tried(settings, self.gpus))
+        self.reloading = Reload(path, self.admin, self.watch, self.slurm, self.tuning)
         self.listeners: list[Listener] = []
         self.keeps = int(os.environ.get("FDSTORE", "0"))  # connections that systemd would keep
         self.unheard: set[ClientConnection] = set()
@@ -154,6 +154,7 @@ class Daemon:
         log.info(
             "gpu-leased %s: %s", __version__, ", ".join(f"{g.index}: {g.name}" for g in self.gpus)
         )
+        warn_of_defaults(self.config)
         await self.stopping.wait()
         notify("STOPPING=1")
         self._stop()
@@ -164,9 +165,11 @@ class Daemon:
         given = inherited_sockets()
         clients = given.pop("client", [])
         sockets = {name: found[0] for name, found in given.items()}
-        admin_mode = 0o660 if self.admin.admin_gid >= 0 else 0o600
         tenant = sockets.get("tenant") or listen(run / "tenant.sock", 0o666)
-        admin = sockets.get("admin") or listen(run / "admin.sock", admin_mode, self.admin.admin_gid)
+        path = run / "admin.sock"
+        admin = sockets.get("admin") or listen(path, 0o600)
+        self.reloading.admin_socket = AdminSocket(path, ours="admin" not in sockets)
+        self.reloading.admin_socket.open_to(self.admin.admin_gid)
         self.listeners = [
             Listener(tenant, self.loop, self._client),
             Listener(admin, self.loop, lambda s: AdminConnection(s, self.loop, self.admin.handle)),
@@ -225,21 +228,16 @@ class Daemon:
             listener.close()
         self.store.close()
 
-    def reload(self) -> None:
-        """Read the configuration again: defaults and limits of jobs to come."""
+    def reload(self) -> str | None:
+        """Read the configuration again. What is wrong with it, or None.
+
+        Whatever happens: the service manager hears that it is over.
+        """
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         try:
-            fresh = config.load(self.path)
-            self.admin.config = dataclasses.replace(
-                fresh, runtime_dir=self.config.runtime_dir, state_dir=self.config.state_dir
-            )
-            self.leases.in_flight_ns = fresh.in_flight_ns
-            self.watch.configure(fresh)
-            self.leases.arbiter.drain_ns = fresh.drain_ns
-            log.info("configuration read again from %s", self.path)
-        except Refused as fault:
-            log.error("the old configuration stays: %s", fault.sentence())
-        notify("READY=1")
+            return self.reloading.run()
+        finally:
+            notify("READY=1")
 
     # -- time -------------------------------------------------------------------
 
@@ -271,11 +269,9 @@ class Daemon:
 
     async def _tune(self) -> None:
         """Side by side or by turns: see which is better where memory fits."""
-        settings = {gpu.uuid: self.config.for_device(gpu.index, gpu.uuid) for gpu in self.gpus}
-        tuning = Tuning(self.leases, {uuid: s.try_turns for uuid, s in settings.items()})
         while True:
             await asyncio.sleep(TUNE_S)
-            tuning.beat()
+            self.tuning.beat()
 
     async def _watch_devices(self) -> None:
         """See what the driver takes of each device that jobs share."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pynvml
@@ -41,6 +41,7 @@ class Gpu:
     reserve: int | None = None
     link: Speed = field(default_factory=Speed)
     paging: Speed = field(default_factory=Speed)
+    lanes: Speed = field(default_factory=Speed)  # of the link, as NVML describes it
 
 
 @dataclass
@@ -160,20 +161,25 @@ def _allocatable(handle: Any) -> int:
 
 
 def _describe(index: int, handle: Any, config: Config) -> Gpu:
-    uuid = pynvml.nvmlDeviceGetUUID(handle)
     memory = _allocatable(handle)
-    settings = config.for_device(index, uuid)
-    usable = min(memory, parse_amount(settings.memory, memory))
+    uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
+    return configured(Gpu(index, uuid, name, memory, memory, lanes=link_of(handle)), config)
+
+
+def configured(gpu: Gpu, config: Config) -> Gpu:
+    """The device by the site's settings. Refused: they leave nothing of it."""
+    settings = config.for_device(gpu.index, gpu.uuid)
+    usable = min(gpu.memory, parse_amount(settings.memory, gpu.memory))
     reserve = None if settings.reserve == AUTO else parse_amount(settings.reserve, usable)
     if reserve is not None and reserve >= usable:
         raise Refused(
-            f"device {index}: reserve {settings.reserve} leaves nothing of {usable} bytes",
+            f"device {gpu.index}: reserve {settings.reserve} leaves nothing of {usable} bytes",
             "make it smaller",
         )
-    name = pynvml.nvmlDeviceGetName(handle)
     said = Speed.of_site(settings.link_gib_s) if settings.link_gib_s else None
-    link = said or link_of(handle)
-    return Gpu(index, uuid, name, memory, usable, reserve, link, said or Speed())
+    return replace(
+        gpu, usable=usable, reserve=reserve, link=said or gpu.lanes, paging=said or Speed()
+    )
 
 
 def link_of(handle: Any) -> Speed:

@@ -273,10 +273,18 @@ class Leases:
 
     def set_reserve(self, uuid: str, reserve: int | None) -> None:
         """Keep so many bytes of the device for contexts from now on; None: as measured."""
-        index = self.gpus.index(self.gpu(uuid))
-        self.gpus[index] = replace(self.gpus[index], reserve=reserve)
-        left = room(self.gpus[index], self.overheads[uuid].taken)
-        self.run(arbiter.RoomChanged(uuid, left))
+        self.set_gpu(replace(self.gpu(uuid), reserve=reserve))
+
+    def set_gpu(self, gpu: Gpu) -> None:
+        """The device has other settings from now on; what its link showed stays known."""
+        index = self.gpus.index(self.gpu(gpu.uuid))
+        before, self.gpus[index] = self.gpus[index], gpu
+        if gpu == before:
+            return
+        residency = self.arbiter.devices[gpu.uuid].residency
+        if gpu.link != before.link:
+            residency.link, residency.paging = replace(gpu.link), replace(gpu.paging)
+        self.run(arbiter.RoomChanged(gpu.uuid, room(gpu, self.overheads[gpu.uuid].taken)))
 
     def memory(self, tenant: Tenant, client: Client, message: wire.Memory) -> None:
         if client.memory != message.memory:

@@ -205,6 +205,20 @@ class Settings:
             else:
                 self.leases.run(arbiter.DrainSet(gpu.uuid, bool(value)))
 
+    def applied(self, gpu: Gpu) -> Gpu:
+        """A device as a configuration has it, with what the site has set. Refused: not both."""
+        text = self.of(gpu.uuid, "reserve")
+        if text is None:
+            return gpu
+        reserve = self._reserve(gpu, text)
+        if reserve is not None and reserve >= gpu.usable:
+            raise Refused(
+                f"reserve={text}, as set, leaves nothing of the {gpu.usable} bytes of device "
+                f"{gpu.index}",
+                "run gpu-leasectl set reserve=config first, or leave the device more memory",
+            )
+        return replace(gpu, reserve=reserve)
+
     def _reserve(self, gpu: Gpu, text: str | None) -> int | None:
         """Bytes to keep of a device for contexts; None: as measured."""
         text = text or self.config().for_device(gpu.index, gpu.uuid).reserve

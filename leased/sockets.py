@@ -35,7 +35,7 @@ NOBODY = -1  # in place of a uid
 STALE_PACKETS = 1024  # of a daemon before this one, thrown away at once
 
 
-def listen(path: Path, mode: int, group: int = -1) -> socket.socket:
+def listen(path: Path, mode: int) -> socket.socket:
     """A listening SEQPACKET socket at `path`, replacing what a daemon before left there."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
@@ -46,8 +46,6 @@ def listen(path: Path, mode: int, group: int = -1) -> socket.socket:
         made.bind(str(path))
     finally:
         os.umask(old)
-    if group >= 0:
-        os.chown(path, -1, group)
     path.chmod(mode)
     made.listen(BACKLOG)
     return made

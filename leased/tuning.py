@@ -16,6 +16,16 @@ class Tuning:
         self.epochs = dict.fromkeys(self.trials, 0)  # the first of the mode in force
         self.asked = dict.fromkeys(self.trials, False)
 
+    def allow(self, allowed: dict[str, bool]) -> None:
+        """The site has changed its mind; where nothing is tried any more, jobs run side by side."""
+        for uuid, may in allowed.items():
+            if may and uuid not in self.trials:
+                self.trials[uuid] = Trial()
+                self.epochs[uuid], self.asked[uuid] = 0, False
+            elif not may and uuid in self.trials:
+                del self.trials[uuid]
+                self.leases.run(arbiter.ModeSet(uuid, False, ""))
+
     def beat(self) -> None:
         for uuid, trial in self.trials.items():
             if not trial.tenants and len(self.leases.arbiter.devices[uuid].holders) < 2:
