@@ -39,11 +39,19 @@ class Connection:
         self.lines: limits.Lines | None = None
         self.ended: Callable[[Connection], None] = lambda _: None
         self.idle_since: float | None = loop.time()  # None: it may be silent for ever
+        self.accepted()
         sock.setblocking(False)
+        # From here on the loop knows it: nothing that could fail comes after these.
         loop.add_reader(sock, self._readable)
         self.timer = loop.call_later(self.PATIENCE_S, self._expire)
 
+    def accepted(self) -> None:
+        """What is to be known of the peer from the first moment on."""
+
     def _expire(self) -> None:
+        self.isolated(self._patience)
+
+    def _patience(self) -> None:
         """It has been idle for PATIENCE_S, or the timer is set anew."""
         if self.idle_since is None or not self.open:
             return
@@ -59,6 +67,19 @@ class Connection:
         if self.lines is None or self.lines.may(self.peer.uid):
             log.info("process %d (uid %d) %s", self.peer.pid, self.peer.uid, words)
 
+    def isolated(self, work: Callable[[], None]) -> None:
+        """Do it. A fault of ours ends this connection and touches no other."""
+        try:
+            work()
+        except Exception:
+            if self.lines is None or self.lines.may(self.peer.uid):
+                log.exception(
+                    "process %d (uid %d): a fault while it was served; its connection is closed",
+                    *(self.peer.pid, self.peer.uid),
+                )
+            with contextlib.suppress(Exception):
+                self.close()
+
     def send(self, message: bytes) -> None:
         """Send now or never: a peer whose buffer is full is dropped, not waited for."""
         if not self.open or self.dropped:
@@ -72,7 +93,7 @@ class Connection:
             self.loop.call_soon(self._drop)
 
     def _drop(self) -> None:
-        self._served(self._drop, self.close)
+        self._served(self._drop, lambda: self.isolated(self.close))
 
     def _served(self, again: Callable[[], None], serve: Callable[[], None]) -> None:
         """Serve within the user's share of time; else `again` is called when there is some."""
@@ -98,11 +119,13 @@ class Connection:
                 # The service manager may keep a copy: the peer shall hear of the end.
                 self.sock.shutdown(socket.SHUT_RDWR)
             self.sock.close()
-            self.closed()
-            self.ended(self)
+            try:
+                self.closed()
+            finally:
+                self.ended(self)
 
     def _readable(self) -> None:
-        self._served(self._resume, self._receive)
+        self._served(self._resume, lambda: self.isolated(self._receive))
 
     def _pause(self) -> None:
         if self.open and self.reads:
@@ -124,12 +147,7 @@ class Connection:
         if not data:
             self.close()
             return
-        try:
-            self.received(data)
-        except Exception:
-            # One client's fault touches no other.
-            log.exception("client %d: a fault while serving it", self.peer.pid)
-            self.close()
+        self.received(data)
 
     def received(self, data: bytes) -> None:
         raise NotImplementedError

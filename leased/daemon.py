@@ -69,7 +69,11 @@ def inherited_sockets() -> dict[str, list[socket.socket]]:
     """What systemd hands over, by name: the sockets of the .socket units, connections it kept."""
     given: dict[str, list[socket.socket]] = {}
     for fd, name in sd.listen_fds_with_names(unset_environment=True).items():
-        given.setdefault(name, []).append(socket.socket(fileno=fd))
+        try:
+            given.setdefault(name, []).append(socket.socket(fileno=fd))
+        except OSError as fault:  # of others, who do not miss it
+            log.error("what the service manager kept as %s is no socket: %s", name, fault)
+            os.close(fd)
     return given
 
 
@@ -186,10 +190,10 @@ class Daemon:
     def _take_back(self, clients: list[socket.socket]) -> None:
         """Connections that systemd kept while there was no daemon: ask each for its state."""
         for sock in clients:
-            connection = self.listeners[0].take(sock)
+            connection = self.listeners[0].take(sock, kept=True)
             if isinstance(connection, ClientConnection):
                 self.unheard.add(connection)
-                connection.resync()
+                connection.isolated(connection.resync)
         if clients:
             log.info("%d connections of the daemon before are kept", len(clients))
         # With a full store some are missing here: they have the whole grace to come back.

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from _gpulease import lib
 from leased import limits, wire
 from leased.connection import LONGEST_REQUEST, Connection
 from leased.errors import Refused
-from leased.identity import Peer, process_id, still_there
+from leased.identity import Peer, ProcessId, peer_of, process_id, still_there
 from leased.leases import ENDED, Leases, Tenant
 
 log = logging.getLogger("gpu-leased")
@@ -81,7 +82,10 @@ class ClientConnection(Connection):
         self.memory: dict[str, wire.Bytes] = {}
         self.credit = float(BURST)
         self.credited = loop.time()
+        self.process: ProcessId | None = None
         super().__init__(sock, loop)
+
+    def accepted(self) -> None:
         self.process = process_id(self.peer.pid)
 
     @property
@@ -252,31 +256,49 @@ class Listener:
             self._cease()
             self.loop.call_later(limits.RETRY_S, self._begin)
             return
-        connection = self.take(sock)
-        if connection is not None:
-            self._make_room(connection)
+        self.take(sock)
         if len(self.connections) >= self.most:
             if self.lines.may(NOBODY):
                 log.warning("%d connections: no more are accepted until one ends", self.most)
             self._cease()
 
-    def take(self, sock: socket.socket) -> Connection | None:
-        """Make a connection of an accepted socket; None: it has gone already."""
+    def take(self, sock: socket.socket, *, kept: bool = False) -> Connection | None:
+        """Make a connection of an accepted socket; None: it has gone already, or that fails.
+
+        kept: of a daemon before this one, where its process had said HELLO.
+        """
+        began = time.thread_time()
         try:
             connection = self.make(sock)
-        except OSError:
-            sock.close()  # gone before we could ask who it was
+        except Exception as fault:
+            self._unmade(sock, fault)
             return None
         connection.budgets, connection.lines = self.budgets, self.lines
         connection.ended = self._ended
         self.connections.add(connection)
+        if connection.peer.uid and not kept:
+            self._make_room(connection)
+            self.budgets.of(connection.peer.uid).spend(time.thread_time() - began)
         return connection
+
+    def _unmade(self, sock: socket.socket, fault: Exception) -> None:
+        """Nothing stays of a connection that could not be made."""
+        uid = NOBODY
+        with contextlib.suppress(OSError):
+            uid = peer_of(sock).uid
+        gone = isinstance(fault, OSError)  # before we could ask who it was
+        if not gone and self.lines.may(uid):
+            log.error("a connection of uid %d cannot be served: it is closed", uid, exc_info=fault)
+        with contextlib.suppress(OSError, ValueError):
+            self.loop.remove_reader(sock)
+        with contextlib.suppress(OSError):
+            # The service manager may keep a copy: the peer shall hear of the end.
+            sock.shutdown(socket.SHUT_RDWR)
+        sock.close()
 
     def _make_room(self, connection: Connection) -> None:
         """One user keeps only so many idle connections: the longest idle one goes."""
         uid = connection.peer.uid
-        if uid == 0:
-            return
         idle = self.idle.setdefault(uid, {})
         idle[connection] = None
         if len(idle) > connection.IDLE_MOST:
@@ -285,7 +307,7 @@ class Listener:
         if len(idle) > connection.IDLE_MOST:
             oldest = min(idle, key=lambda c: c.idle_since or 0.0)
             oldest.say(f"is dropped: its user has more than {len(idle) - 1} idle connections")
-            oldest.close()
+            oldest.isolated(oldest.close)
 
     def _ended(self, connection: Connection) -> None:
         self.connections.discard(connection)

@@ -138,7 +138,7 @@ class Node:
         for tenant in before.tenants.values():
             self.leases.open(replace(tenant, clients=[], idle_ns=None), usage[tenant.job_id])
         for peer in self.peers:
-            connection = self.listener.take(peer.sock)  # type: ignore[arg-type]
+            connection = self.listener.take(peer.sock, kept=True)  # type: ignore[arg-type]
             assert isinstance(connection, ClientConnection)
             connection.resync()
         self.listen_to()

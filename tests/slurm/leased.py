@@ -62,6 +62,7 @@ class Leased:
         run_dir.mkdir(parents=True, exist_ok=True)
         self.config.write_text(config_text(run_dir, prefix / "state", extra))
         self.sockets: dict[str, socket.socket] = {}
+        self.kept: list[int] = []  # what systemd would give as connections of a daemon before
         if activated:
             modes = {"tenant": 0o666, "admin": 0o600}
             self.sockets = {n: listening(run_dir / f"{n}.sock", modes[n]) for n in modes}
@@ -90,7 +91,7 @@ class Leased:
                 self._command(),
                 self.log,
                 self.env | {"NOTIFY_SOCKET": str(path), "PYTHONUNBUFFERED": "1"},
-                [held.fileno() for held in self.sockets.values()],
+                [held.fileno() for held in self.sockets.values()] + self.kept,
             )
             self._await_ready(notify)
         path.unlink(missing_ok=True)
@@ -100,6 +101,7 @@ class Leased:
         if not self.sockets:
             return command
         given = [f"{held.fileno()}={name}" for name, held in self.sockets.items()]
+        given += [f"{descriptor}=client" for descriptor in self.kept]
         return [sys.executable, "-m", "tests.slurm.activate", *given, "--", *command]
 
     def _await_ready(self, notify: socket.socket) -> None:
