@@ -29,7 +29,6 @@ that have lock:off beside a holder that shares with nobody.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
@@ -111,11 +110,10 @@ class Arbiter(Sharing):
 
     def next_deadline(self) -> int | None:
         """When a Tick is due at the latest, or None."""
-        while self._dues and not self._is_due(*self._dues[0]):
-            heapq.heappop(self._dues)
         times = [device.fits_at for device in self.devices.values() if device.fits_at is not None]
-        if self._dues:
-            times.append(self._dues[0][0])
+        first = self._dues.first()
+        if first is not None:
+            times.append(first)
         if self.grace_until:
             times.append(self.grace_until)
         return min(times, default=None)
@@ -274,6 +272,7 @@ class Arbiter(Sharing):
             device.residency.rest(tenant.id)
             self._change(device)
         tenant.lease = None
+        self._dues.put(tenant.id, None)
         tenant.take_wider()
 
     def _hold(self, tenant: Tenant, epoch: int) -> Lease:
@@ -411,7 +410,8 @@ class Arbiter(Sharing):
             if waiter and holder.swaps:
                 self._expect(holder, waiter)
         elif lease.contended and not (waiter or drained):
-            lease.contended, lease.due = False, None
+            lease.contended = False
+            self._set_due(holder, lease, None)
             self._tell(Contend(holder.id, lease.epoch, None))
         elif lease.contended and waiter and 2 * self.cost(waiter) < lease.cost_ns:
             # Another one is first now, for whom the quantum need not be as long.
@@ -464,18 +464,11 @@ class Arbiter(Sharing):
 
     # -- time ---------------------------------------------------------------------
 
-    def _is_due(self, when: int, tenant_id: int, epoch: int) -> bool:
-        tenant = self.tenants.get(tenant_id)
-        lease = tenant.lease if tenant else None
-        return lease is not None and lease.epoch == epoch and lease.due == when
-
     def _pass_deadlines(self) -> None:
         for device in self.devices.values():
             self._pass_calm(device)
-        while self._dues and self._dues[0][0] <= self.now:
-            due = heapq.heappop(self._dues)
-            if self._is_due(*due):
-                self._pass_due(self.tenants[due[1]])
+        while (tenant_id := self._dues.pop(self.now)) is not None:
+            self._pass_due(self.tenants[tenant_id])
 
     def _pass_due(self, tenant: Tenant) -> None:
         lease = tenant.lease

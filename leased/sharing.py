@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Mapping
 
+from leased.core.deadlines import Deadlines
 from leased.events import Action, Evict, Preload, Restore, Revoke
 from leased.rules import Rules
 from leased.state import Device, Lease, Tenant
@@ -20,7 +20,7 @@ class Sharing(Rules):
         super().__init__(devices, now)
         self.drain_ns = drain_ns
         self._changed: dict[str, None] = {}  # devices to decide about, in order
-        self._dues: list[tuple[int, int, int]] = []  # a heap of (when, tenant, epoch)
+        self._dues: Deadlines[int] = Deadlines()  # when the lease of a tenant enters its next stage
         self._actions: list[Action] = []
         self._granted: dict[int, int] = {}  # by tenant: its Grant's place in _actions
 
@@ -109,9 +109,9 @@ class Sharing(Rules):
             ):
                 self._actions.append(Evict(tenant, uuid, lost))
 
-    def _set_due(self, tenant: Tenant, lease: Lease, when: int) -> None:
+    def _set_due(self, tenant: Tenant, lease: Lease, when: int | None) -> None:
         lease.due = when
-        heapq.heappush(self._dues, (when, tenant.id, lease.epoch))
+        self._dues.put(tenant.id, when)
 
     def _revoke(self, tenant: Tenant, lease: Lease) -> None:
         lease.revoked = True

@@ -1,0 +1,62 @@
+"""When something is due, at most one time for each key; in ns of any clock."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+FEW = 64  # entries of the heap that are not worth clearing
+
+
+class Deadlines(Generic[Key]):
+    """A heap whose outdated entries are cleared before they are the most of it.
+
+    So it never has more than twice as many entries as keys, and FEW, however often
+    deadlines change behind one that is far away.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[Key, tuple[int, int]] = {}  # when, and the number of its entry
+        self._heap: list[tuple[int, int, Key]] = []
+        self._entries = 0  # made so far: of two at one time the older entry is first
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def of(self, key: Key) -> int | None:
+        """When the key is due."""
+        found = self._due.get(key)
+        return found[0] if found else None
+
+    def put(self, key: Key, when: int | None) -> None:
+        """The key is due then, and not at any other time; None: at no time."""
+        if when is None:
+            self._due.pop(key, None)
+            return
+        self._entries += 1
+        self._due[key] = when, self._entries
+        heapq.heappush(self._heap, (when, self._entries, key))
+        if len(self._heap) > 2 * len(self._due) + FEW:
+            self._heap = [(*due, key) for key, due in self._due.items()]
+            heapq.heapify(self._heap)
+
+    def first(self) -> int | None:
+        """The earliest time at which a key is due."""
+        while self._heap and self._outdated(self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def pop(self, now: int) -> Key | None:
+        """Take out the key that is due first, if that is by now."""
+        first = self.first()
+        if first is None or first > now:
+            return None
+        key = heapq.heappop(self._heap)[2]
+        del self._due[key]
+        return key
+
+    def _outdated(self, entry: tuple[int, int, Key]) -> bool:
+        return self._due.get(entry[2]) != entry[:2]
