@@ -11,10 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from leased.requests import shown
+from leased.words import jobs, size
 
 Answer = dict[str, Any]
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-JOBS_SHOWN = 6
 WIDE = 160  # columns where there is no terminal to ask
 FIRST = {"holds": 0, "waits": 1}  # of the tenants; who is idle comes last
 
@@ -24,24 +23,8 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False)
 
 
-def size(amount: float) -> str:
-    """Bytes in the largest unit that leaves a whole."""
-    for unit in UNITS:
-        if abs(amount) < 1024 or unit == UNITS[-1]:
-            break
-        amount /= 1024
-    return f"{amount:.0f} {unit}" if amount >= 100 or unit == "B" else f"{amount:.1f} {unit}"
-
-
 def seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f} s"
-
-
-def jobs(numbers: list[int]) -> str:
-    """Job ids, the first of many."""
-    text = ", ".join(map(str, numbers[:JOBS_SHOWN])) or "-"
-    more = len(numbers) - JOBS_SHOWN
-    return f"{text} and {more} more" if more > 0 else text
 
 
 def devices(answer: Answer, busy: Mapping[str, int | None] | None = None) -> Table:

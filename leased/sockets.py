@@ -20,7 +20,7 @@ from typing import Any
 
 from _gpulease import lib
 
-from leased import limits, wire
+from leased import limits, waiting, wire
 from leased.connection import LONGEST_REQUEST, Connection
 from leased.errors import Refused
 from leased.identity import Peer, ProcessId, peer_of, process_id, still_there
@@ -118,6 +118,9 @@ class ClientConnection(Connection):
             self.leases.restored(self.tenant, self, message)
         elif isinstance(message, wire.Progress):
             self.leases.progress(self.tenant, self, message)
+        elif isinstance(message, wire.Why):
+            why = waiting.reason(self.leases, self.tenant)
+            self.send(wire.waits(why.code, why.text))
         else:
             self.leases.released(self.tenant, self, message)
 

@@ -70,7 +70,12 @@ class Restored:
     ns: int
 
 
-Message = Hello | Memory | Request | Released | Stuck | Progress | Restored
+@dataclass(frozen=True)
+class Why:
+    pass
+
+
+Message = Hello | Memory | Request | Released | Stuck | Progress | Restored | Why
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,11 @@ def _request(data: bytes) -> Message:
     return Request()
 
 
+def _why(data: bytes) -> Message:
+    _cast(data, "gl_header")
+    return Why()
+
+
 def _released(data: bytes) -> Message:
     m = _cast(data, "gl_released")
     if m.reason not in (lib.GL_RELEASE_REVOKED, lib.GL_RELEASE_IDLE):
@@ -161,6 +171,7 @@ PARSERS: dict[int, Callable[[bytes], Message]] = {
     lib.GL_STUCK: lambda data: Stuck(int(_cast(data, "gl_epoch").epoch)),
     lib.GL_PROGRESS: lambda data: Progress(int(_cast(data, "gl_progress").calls)),
     lib.GL_RESTORED: _restored,
+    lib.GL_WHY: _why,
 }
 
 
@@ -198,15 +209,26 @@ def welcome(gang: Gang) -> bytes:
     message.job_id = gang.job_id
     message.flags = lib.GL_WELCOME_OVERSUB if gang.oversub else 0
     message.flags |= lib.GL_WELCOME_SWAP if gang.swaps else 0
+    message.flags |= lib.GL_WELCOME_EXPLAINS
     _fill(message, {uuid: Bytes(total) for uuid, total in gang.totals.items()})
     return _bytes(message)
 
 
 def refused(code: int, reason: str) -> bytes:
     """The reason is cut to what fits."""
-    message = _new("gl_refused", lib.GL_REFUSED)
+    return _reasoned("gl_refused", lib.GL_REFUSED, code, reason)
+
+
+def waits(code: int, reason: str) -> bytes:
+    """Why a client waits: enum gl_waits_code, and a sentence, cut to what fits."""
+    return _reasoned("gl_waits", lib.GL_WAITS, code, reason)
+
+
+def _reasoned(name: str, kind: int, code: int, reason: str) -> bytes:
+    message = _new(name, kind)
     message.code = code
     text = reason.encode()[: lib.GL_REASON_BYTES - 1]
+    text = text.decode(errors="ignore").encode()  # no half character at the end
     ffi.buffer(message.reason)[: len(text)] = text
     return _bytes(message)
 

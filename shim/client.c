@@ -3,6 +3,8 @@
  * It starts with the first call that needs it and is the only one that opens
  * and closes the gate (lease.c). Threads of the program wait on `changed`.
  */
+#include "connection.h"
+#include "explain.h"
 #include "lease.h"
 
 #include <errno.h>
@@ -12,14 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
-#define DEFAULT_SOCKET "/run/gpu-leased/tenant.sock"
-#define BACKOFF_FIRST_MS 50
-#define BACKOFF_LAST_MS 500
 #define MS INT64_C(1000000)
 #define MEMORY_EVERY_NS (4 * MS)
 #define STACK_BYTES (256 * 1024)
@@ -30,14 +27,15 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static bool started, welcomed, refused;
 static int waiting;               /* threads at the gate */
+static int waiting_for_welcome;   /* threads that ask what the job may have */
 static struct gl_welcome welcome; /* under lock, like the rest of this block */
 static struct gl_memory others;
 static atomic_bool memory_dirty;
 static int wake_fd = -1;
 
 /* Of the client thread alone. */
-static int daemon_fd = -1;
 static uint64_t reported_at;
+static bool served; /* the daemon has welcomed us on this connection */
 
 static void client_wake(void)
 {
@@ -52,18 +50,16 @@ static void client_wake(void)
 
 static void lost(void)
 {
-	if (daemon_fd >= 0)
-		close(daemon_fd);
-	daemon_fd = -1;
+	connection_close();
+	served = false;
 	lease_forget_daemon();
 	debug("no connection with gpu-leased");
 }
 
 void client_send(const void *message, size_t size)
 {
-	while (daemon_fd >= 0 && send(daemon_fd, message, size, MSG_NOSIGNAL) < 0)
-		if (errno != EINTR)
-			lost();
+	if (connection_fd() >= 0 && !connection_send(message, size))
+		lost();
 }
 
 int client_waiting(void)
@@ -110,26 +106,6 @@ static void send_progress(void)
 	client_send(&progress, sizeof(progress));
 }
 
-static bool connect_daemon(void)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	const char *path = getenv("GPU_LEASE_SOCKET");
-
-	if (!path)
-		path = DEFAULT_SOCKET;
-	if (strlen(path) >= sizeof(address.sun_path))
-		return false;
-	strcpy(address.sun_path, path);
-	daemon_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (daemon_fd >= 0 && connect(daemon_fd, (struct sockaddr *)&address, sizeof(address))) {
-		close(daemon_fd);
-		daemon_fd = -1;
-	}
-	if (daemon_fd >= 0)
-		send_hello();
-	return daemon_fd >= 0;
-}
-
 /* -- messages ---------------------------------------------------------------- */
 
 static void take_welcome(const struct gl_welcome *message)
@@ -139,6 +115,8 @@ static void take_welcome(const struct gl_welcome *message)
 	welcomed = true;
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&lock);
+	served = true;
+	connection_serves();
 }
 
 /* Who held a lease holds none any more: its job has ended. */
@@ -152,6 +130,16 @@ static void take_refusal(const struct gl_refused *message)
 	complain("no lease for this process: %.*s", (int)sizeof(message->reason), message->reason);
 }
 
+/* What this daemon can, its WELCOME will say. */
+static void take_resync(void)
+{
+	pthread_mutex_lock(&lock);
+	welcome.flags &= ~(uint32_t)GL_WELCOME_EXPLAINS;
+	pthread_mutex_unlock(&lock);
+	lease_forget_daemon();
+	send_hello();
+}
+
 static void take_others(const struct gl_memory *message)
 {
 	pthread_mutex_lock(&lock);
@@ -159,6 +147,7 @@ static void take_others(const struct gl_memory *message)
 	pthread_mutex_unlock(&lock);
 }
 
+/* A refusal is read in every version of the protocol: it may be for the version. */
 static void take_message(const void *data, size_t size)
 {
 	const struct gl_header *h = data;
@@ -166,18 +155,23 @@ static void take_message(const void *data, size_t size)
 		struct gl_welcome welcome;
 		struct gl_refused refused;
 		struct gl_memory others;
+		struct gl_waits waits;
 	} *m = data;
 
-	if (size < sizeof(*h) || h->magic != GL_MAGIC || h->version != GL_VERSION ||
-	    h->length != size)
+	if (size < sizeof(*h) || h->magic != GL_MAGIC || h->length != size)
+		return;
+	if (h->type == GL_REFUSED && size == sizeof(m->refused)) {
+		take_refusal(&m->refused);
+		return;
+	}
+	if (h->version != GL_VERSION)
 		return;
 	if (h->type == GL_WELCOME && size == sizeof(m->welcome)) {
 		take_welcome(&m->welcome);
-	} else if (h->type == GL_REFUSED && size == sizeof(m->refused)) {
-		take_refusal(&m->refused);
+	} else if (h->type == GL_WAITS && size == sizeof(m->waits)) {
+		explain_answer(&m->waits, now_ns());
 	} else if (h->type == GL_RESYNC && size == sizeof(*h)) {
-		lease_forget_daemon();
-		send_hello();
+		take_resync();
 	} else if (h->type == GL_MEASURE && size == sizeof(*h)) {
 		send_progress();
 	} else if (h->type == GL_OTHERS && size == sizeof(m->others)) {
@@ -189,23 +183,27 @@ static void take_message(const void *data, size_t size)
 
 /* -- the thread -------------------------------------------------------------- */
 
-/* How long to wait for something to happen, in ns; below 0: for ever. */
-static int64_t wait_ns(int backoff_ms)
+/* Of two pauses in ns, below 0: for ever. */
+static int64_t sooner(int64_t one, int64_t other)
 {
-	int64_t ns = lease_pause_ns();
+	return one < 0 || (other >= 0 && other < one) ? other : one;
+}
 
-	if (ns >= 0)
-		return ns;
-	if (daemon_fd < 0)
-		return backoff_ms * MS;
-	return atomic_load(&memory_dirty) ? MEMORY_EVERY_NS : -1;
+/* How long to wait for something to happen, in ns; below 0: for ever. */
+static int64_t wait_ns(void)
+{
+	int64_t ns = sooner(lease_pause_ns(), connection_due_ns());
+
+	if (atomic_load(&memory_dirty) && connection_fd() >= 0)
+		ns = sooner(ns, MEMORY_EVERY_NS);
+	return sooner(ns, explain_pause_ns(now_ns()));
 }
 
 /* True: the daemon has said something, or is gone. */
 static bool wait_for(int64_t ns)
 {
 	struct timespec time = {ns / 1000000000, ns % 1000000000};
-	struct pollfd fds[2] = {{wake_fd, POLLIN, 0}, {daemon_fd, POLLIN, 0}};
+	struct pollfd fds[2] = {{wake_fd, POLLIN, 0}, {connection_fd(), POLLIN, 0}};
 	uint64_t drop;
 
 	ppoll(fds, 2, ns < 0 ? NULL : &time, NULL);
@@ -218,21 +216,56 @@ static bool wait_for(int64_t ns)
 static void receive(void)
 {
 	_Alignas(8) char data[GL_MAX_MESSAGE];
-	ssize_t n = recv(daemon_fd, data, sizeof(data), MSG_DONTWAIT);
+	ssize_t n = connection_receive(data, sizeof(data));
 
 	if (n > 0)
 		take_message(data, (size_t)n);
-	else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+	else if (n < 0)
 		lost();
 }
 
 static void speak(void)
 {
-	if (daemon_fd < 0)
+	if (connection_fd() < 0)
 		return;
 	lease_ask();
 	if ((int64_t)(now_ns() - reported_at) >= MEMORY_EVERY_NS)
 		client_send_memory();
+}
+
+/* Does a thread of the program wait, and for nothing that this process does itself? */
+static bool held_up(void)
+{
+	bool waits;
+
+	pthread_mutex_lock(&lock);
+	waits = waiting_for_welcome > 0 || (waiting > 0 && lease_awaited());
+	pthread_mutex_unlock(&lock);
+	return waits;
+}
+
+static void explain(void)
+{
+	struct gl_header why = message_header(GL_WHY, sizeof(why));
+	struct explain_view view = {held_up(), served, welcome.flags & GL_WELCOME_EXPLAINS};
+
+	switch (explain_advance(&view, now_ns())) {
+	case EXPLAIN_NOTHING:
+		break;
+	case EXPLAIN_ASK:
+		client_send(&why, sizeof(why));
+		break;
+	case EXPLAIN_UNSERVED:
+		connection_complain();
+		break;
+	case EXPLAIN_SILENCE:
+		complain("this process waits: gpu-leased has not answered for a while; ask the "
+		         "administrator to look at gpu-leased on this node");
+		break;
+	case EXPLAIN_THE_ANSWER:
+		complain("this process waits: %s", explain_words());
+		break;
+	}
 }
 
 static bool done(void)
@@ -242,26 +275,20 @@ static bool done(void)
 
 static void *client_main(void *argument)
 {
-	int backoff = BACKOFF_FIRST_MS;
-
 	(void)argument;
 	drain_thread_starts();
 	while (!done()) {
-		if (daemon_fd < 0) {
-			if (connect_daemon())
-				backoff = BACKOFF_FIRST_MS;
-			else
-				backoff =
-				    backoff * 2 < BACKOFF_LAST_MS ? backoff * 2 : BACKOFF_LAST_MS;
-		}
-		bool heard = wait_for(wait_ns(backoff));
+		if (connection_try())
+			send_hello();
+		bool heard = wait_for(wait_ns());
 
 		if (done())
 			break;
-		if (daemon_fd >= 0 && heard)
+		if (connection_fd() >= 0 && heard)
 			receive();
 		speak();
 		lease_advance();
+		explain();
 	}
 	lost();
 	return NULL;
@@ -324,12 +351,15 @@ CUresult client_need_welcome(void)
 	pthread_mutex_lock(&lock);
 	if (!start_thread())
 		result = CUDA_ERROR_OPERATING_SYSTEM;
+	waiting_for_welcome++;
+	client_wake();
 	while (!result && !welcomed) {
 		if (refused)
 			result = CUDA_ERROR_NOT_PERMITTED;
 		else
 			pthread_cond_wait(&changed, &lock);
 	}
+	waiting_for_welcome--;
 	pthread_mutex_unlock(&lock);
 	errno = kept;
 	return result;
@@ -410,15 +440,15 @@ static void in_child(void)
 
 	if (started && wake_fd >= 0)
 		close(wake_fd);
-	if (daemon_fd >= 0)
-		close(daemon_fd);
-	daemon_fd = wake_fd = -1;
-	started = welcomed = refused = false;
-	waiting = 0;
+	wake_fd = -1;
+	started = welcomed = refused = served = false;
+	waiting = waiting_for_welcome = 0;
 	memset(&others, 0, sizeof(others));
 	atomic_store(&memory_dirty, false);
 	pthread_mutex_init(&lock, NULL);
 	pthread_cond_init(&changed, NULL);
+	connection_after_fork();
+	explain_after_fork();
 	lease_after_fork();
 	gate_after_fork();
 	memory_after_fork();

@@ -5,10 +5,19 @@
 #include "shim.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+/* A reader who has stopped reading must not stop the lease. */
+static bool can_be_told(void)
+{
+	struct pollfd out = {STDERR_FILENO, POLLOUT, 0};
+
+	return poll(&out, 1, 0) == 1 && out.revents == POLLOUT;
+}
 
 static void say(bool when, const char *format, va_list args)
 {
@@ -21,7 +30,7 @@ static void say(bool when, const char *format, va_list args)
 
 	n += m < (int)sizeof(text) - n - 1 ? m : (int)sizeof(text) - n - 2;
 	text[n++] = '\n';
-	if (write(STDERR_FILENO, text, (size_t)n) < 0) {
+	if (can_be_told() && write(STDERR_FILENO, text, (size_t)n) < 0) {
 		/* nobody to tell */
 	}
 	errno = kept;

@@ -64,6 +64,11 @@ void lease_ask(void)
 	client_send(&request, sizeof(request));
 }
 
+bool lease_awaited(void)
+{
+	return !me.epoch || me.restoring;
+}
+
 /* The daemon that knew of us is gone: nobody waits whom we could hear of. */
 void lease_forget_daemon(void)
 {

@@ -9,6 +9,8 @@ void lease_hello(struct gl_hello *hello);       /* its part of the message */
 void lease_ask(void);                           /* for the lease, where threads wait for it */
 void lease_take(const void *data, size_t size); /* a message with a sound header */
 void lease_advance(void);
+bool lease_awaited(
+    void); /* or the memory that comes with it; not what this process has to finish */
 int64_t lease_pause_ns(void); /* until lease_advance() makes sense; below 0: nothing is due */
 void lease_forget_daemon(void);
 void lease_after_fork(void);

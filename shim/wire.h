@@ -33,6 +33,9 @@
  *   C RESTORED    (memory:swap) all is back and the gate opens: the quantum begins
  *   D MEASURE     how far are you?
  *   C PROGRESS    so many calls submitted
+ *   C WHY         I have waited for a while: for what? (only of a daemon that has
+ *                 said GL_WELCOME_EXPLAINS)
+ *   D WAITS       for your turn, or for this
  *   D RESYNC      a new daemon has this connection of the one before: say HELLO
  *                 again. What it hears before that HELLO it ignores
  * A message with an old epoch is ignored by both sides. Ended connection =
@@ -59,6 +62,7 @@ enum gl_type {
 	GL_STUCK = 5,    /* client: gl_epoch */
 	GL_PROGRESS = 6, /* client: gl_progress */
 	GL_RESTORED = 7, /* client: gl_restored */
+	GL_WHY = 8,      /* client: header only */
 	GL_WELCOME = 65,
 	GL_REFUSED = 66,
 	GL_GRANT = 67,
@@ -71,7 +75,8 @@ enum gl_type {
 	GL_EVICT = 74,   /* daemon: gl_memory, bytes = how many must leave the device */
 	GL_PRELOAD = 75, /* daemon: gl_memory, bytes = how many may come */
 	GL_EXPECT = 76,  /* daemon: gl_memory, bytes = how many may have to leave */
-	GL_RESTORE = 77  /* daemon: gl_grant, of the lease that the client has */
+	GL_RESTORE = 77, /* daemon: gl_grant, of the lease that the client has */
+	GL_WAITS = 78    /* daemon: gl_waits */
 };
 
 enum gl_hello_flags {
@@ -80,7 +85,8 @@ enum gl_hello_flags {
 
 enum gl_welcome_flags {
 	GL_WELCOME_OVERSUB = 1, /* the job may allocate more than the device holds */
-	GL_WELCOME_SWAP = 2     /* allocations are swapped, not managed */
+	GL_WELCOME_SWAP = 2,    /* allocations are swapped, not managed */
+	GL_WELCOME_EXPLAINS = 4 /* this daemon answers GL_WHY */
 };
 
 enum gl_grant_flags {
@@ -221,6 +227,24 @@ struct gl_refused {
 	uint32_t zero;
 	char reason[240]; /* GL_REASON_BYTES */
 };
+
+/* GL_WAITS: what keeps the lease from a client that asks for it. Codes tell
+ * reasons apart; to the client only the first has a meaning. */
+enum gl_waits_code {
+	GL_WAITS_TURN = 0,      /* others are before it; there is no reason */
+	GL_WAITS_DRAINED = 1,   /* the site has drained a device of the gang */
+	GL_WAITS_LOST = 2,      /* a device of the gang does not answer */
+	GL_WAITS_CROWDED = 3,   /* others' memory that cannot be moved leaves no room */
+	GL_WAITS_STOPPED = 4,   /* memory of a stopped job leaves no room */
+	GL_WAITS_UNRELEASED = 5 /* another process of the job has not given back a lease */
+};
+
+struct gl_waits {
+	struct gl_header header;
+	uint32_t code; /* enum gl_waits_code, also of later releases */
+	uint32_t zero;
+	char reason[240]; /* GL_REASON_BYTES */
+};
 /* cffi:end */
 
 _Static_assert(sizeof(struct gl_header) == 16, "wire layout");
@@ -236,6 +260,7 @@ _Static_assert(sizeof(struct gl_epoch) == 24, "wire layout");
 _Static_assert(sizeof(struct gl_progress) == 24, "wire layout");
 _Static_assert(sizeof(struct gl_restored) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_refused) == 264, "wire layout");
+_Static_assert(sizeof(struct gl_waits) == 264, "wire layout");
 _Static_assert(sizeof(struct gl_grant) <= GL_MAX_MESSAGE, "wire layout");
 
 #endif

@@ -28,6 +28,8 @@ class Client:
         self.released: list[wire.Released] = []
         self.progress: list[int] = []
         self.epoch = 0
+        self.asked = 0  # why it waits
+        self.why: tuple[int, str] | None = (lib.GL_WAITS_TURN, "")  # None: no answer
         self.gone = False
         self._epochs = epochs
         self._connection = connection
@@ -40,6 +42,10 @@ class Client:
         """Until it ends; every message wakes who waits."""
         while data := self._receive():
             message = wire.parse(data)
+            if isinstance(message, wire.Why):
+                self.asked += 1
+                if self.why is not None:
+                    self.send(wire.waits(*self.why))
             with self._changed:
                 if isinstance(message, wire.Hello | wire.Memory):
                     self.memory = message.memory

@@ -21,9 +21,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from leased import ctl, show, top
+from leased import ctl, top
 from leased.errors import NoAnswer, Refused
 from leased.requests import OF_DEVICE, OF_NODE
+from leased.words import jobs, size
 from tests.conftest import ROOT, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
@@ -405,11 +406,11 @@ def test_status_for_people(gpuctl: Ctl, tenant: Start) -> None:
 
 
 def test_names_and_sizes() -> None:
-    assert [show.size(n) for n in (0, 1023, 1536, 253 << 20, 140 << 30)] == [
+    assert [size(n) for n in (0, 1023, 1536, 253 << 20, 140 << 30)] == [
         *("0 B", "1023 B", "1.5 KiB", "253 MiB", "140 GiB")
     ]
-    assert show.jobs([]) == "-"
-    assert show.jobs(list(range(100, 108))) == "100, 101, 102, 103, 104, 105 and 2 more"
+    assert jobs([]) == "-"
+    assert jobs(list(range(100, 108))) == "100, 101, 102, 103, 104, 105 and 2 more"
 
 
 def test_top_once(gpuctl: Ctl, emulated_gpu: EmulatedGpu) -> None:

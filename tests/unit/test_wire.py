@@ -42,7 +42,15 @@ def test_python_writes_the_daemons_messages_so() -> None:
         "revoke": wire.revoke(15, 16),
         "contended": wire.contended(17, None, 18),
         "refused": wire.refused(3, "no"),
+        "waits": wire.waits(3, "no room"),
     }
     assert {name: data.hex() for name, data in written.items()} == {
         name: text for name, text in golden().items() if name in written
     }
+
+
+def test_a_reason_is_cut_between_characters() -> None:
+    for text in ("x" * 300, "x" * 238 + "\u00e9\u00e9"):
+        said = wire.waits(1, text)[24:].rstrip(b"\0").decode()
+        assert text.startswith(said)
+        assert len(said.encode()) in (238, 239)

@@ -56,7 +56,7 @@ int main(void)
 	SHOW(restored,
 	     {.header = header(GL_RESTORED, sizeof(m)), .epoch = 24, .bytes = 25, .ns = 26});
 	SHOW(welcome, {.header = header(GL_WELCOME, sizeof(m)),
-	               .flags = GL_WELCOME_OVERSUB,
+	               .flags = GL_WELCOME_OVERSUB | GL_WELCOME_EXPLAINS,
 	               .n_devices = 1,
 	               .job_id = 10,
 	               .devices = {{.bytes = 11}}});
@@ -82,5 +82,8 @@ int main(void)
 	                 .in_flight_ns = 18});
 	SHOW(refused,
 	     {.header = header(GL_REFUSED, sizeof(m)), .code = GL_REFUSED_LIMIT, .reason = "no"});
+	SHOW(
+	    waits,
+	    {.header = header(GL_WAITS, sizeof(m)), .code = GL_WAITS_CROWDED, .reason = "no room"});
 	return 0;
 }

@@ -1,0 +1,24 @@
+"""Amounts and lists as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+JOBS_SHOWN = 6
+
+
+def size(amount: float) -> str:
+    """Bytes in the largest unit that leaves a whole."""
+    for unit in UNITS:
+        if abs(amount) < 1024 or unit == UNITS[-1]:
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}" if amount >= 100 or unit == "B" else f"{amount:.1f} {unit}"
+
+
+def jobs(numbers: Sequence[int]) -> str:
+    """Numbers, the first of many; "-" where there are none."""
+    text = ", ".join(map(str, numbers[:JOBS_SHOWN])) or "-"
+    more = len(numbers) - JOBS_SHOWN
+    return f"{text} and {more} more" if more > 0 else text
