@@ -304,7 +304,7 @@ def test_socket_activation(short_dir: Path, emulated_gpu: EmulatedGpu) -> None:
     command = ["systemd-socket-activate", "--seqpacket", "--fdname=tenant:admin"]
     command += [f"--listen={run}/tenant.sock", f"--listen={run}/admin.sock"]
     command += [f"--setenv={name}={value}" for name, value in emulated_gpu.env.items()]
-    command += ["--setenv=PYTHONPATH=" + str(ROOT)]
+    command += [f"--setenv=PYTHONPATH={ROOT}:{os.environ.get('PYTHONPATH', '')}"]
     command += [sys.executable, "-m", "leased.daemon", "--config", str(leased.config)]
     activator = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
