@@ -75,8 +75,9 @@ def look_for_slurm(given: str, node: str | None) -> Site:
     if path is not None:
         try:
             found.read(path)
-        except (OSError, ValueError):
+        except OSError as fault:
             found.path = None
+            found.faults.append(f"{fault.filename}: {fault.strerror}")
     asked = slurmconf.ask_config(env)
     found.values |= asked
     if found.path is None and Path(asked.get("slurm_conf", "/nonexistent")).is_file():
@@ -124,7 +125,9 @@ def as_list(found: Iterator[Finding]) -> list[Finding]:
     try:
         made.extend(found)
     except OSError as fault:
-        made.append(
-            Finding("files", WARNING, f"{fault.filename}: {fault.strerror}", "run it as root")
-        )
+        remedy = "run it as root" if isinstance(fault, PermissionError) else "correct the file"
+        made.append(Finding("files", WARNING, f"{fault.filename}: {fault.strerror}", remedy))
+    except Exception as fault:  # of ours: it must not hide what the others find
+        words = f"a part of this check failed: {type(fault).__name__}: {fault}"
+        made.append(Finding("check", WARNING, words, "report it"))
     return made

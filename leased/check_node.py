@@ -15,15 +15,16 @@ from typing import Any
 import pynvml
 from _gpulease import lib
 
-from leased import __version__
+from leased import __version__, text_file
 from leased.asking import ask_status
 from leased.check import FAULT, OK, WARNING, Finding, Site, as_list
 from leased.errors import NoAnswer, Refused
 
 NOBODY = 65534
-START_S = 10
+START_S = 10.0
+MOST_BYTES = 64 << 20  # of a library
 # Stands in libgpulease.so (shim/version.c).
-INTERPOSER = re.compile(rb"gpu-lease interposer ([!-~]+) wire (\d+)\0")
+INTERPOSER = re.compile(rb"gpu-lease interposer ([!-~]+) wire ([0-9]{1,9})\0")
 
 
 def findings(site: Site) -> list[Finding]:
@@ -95,24 +96,25 @@ def _daemon(site: Site) -> Iterator[Finding]:
     except Refused as fault:
         yield Finding("daemon", WARNING, f"not asked: {fault}", fault.hint)
         return
-    yield Finding("daemon", OK, f"gpu-leased {status['version']} answers")
-    if status["version"] != __version__ or status["wire_version"] != lib.GL_VERSION:
+    version = status.get("version")
+    yield Finding("daemon", OK, f"gpu-leased {version} answers")
+    if version != __version__ or status.get("wire_version") != lib.GL_VERSION:
         yield Finding(
-            *("daemon-version", FAULT, f"gpu-leased is {status['version']}, this is {__version__}"),
+            *("daemon-version", FAULT, f"gpu-leased is {version}, this is {__version__}"),
             "run systemctl restart gpu-leased; leases stay where they are",
         )
     else:
         yield Finding("daemon-version", OK, "daemon and gpu-leasectl are of one release")
-    if status["store_fault"]:
+    if status.get("store_fault"):
         yield Finding("store", FAULT, status["store_fault"], "see df and the daemon's log")
     else:
         yield Finding("store", OK, "usage and settings are on the disk")
-    if status["strays"].get("now"):
+    if status.get("strays", {}).get("now"):
         words = f"{len(status['strays']['now'])} processes use a leased GPU without a lease"
         yield Finding("strays", WARNING, words, "see gpu-leasectl status, and [strays]")
     else:
         yield Finding("strays", OK, "no process uses a leased GPU without a lease")
-    drained = [str(d["index"]) for d in status["devices"] if d["drain"]]
+    drained = [str(d["index"]) for d in status.get("devices", []) if d.get("drain")]
     if drained:
         yield Finding(
             *("drained", WARNING, f"GPU {', '.join(drained)} is drained: jobs wait there"),
@@ -187,23 +189,27 @@ def _load(path: Path) -> str:
     identity: dict[str, Any] = {}
     if os.geteuid() == 0:
         identity = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-    done = subprocess.run(
-        ["/bin/true"],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=START_S,
-        cwd="/",
-        env={"LD_PRELOAD": str(path), "LD_BIND_NOW": "1"},
-        **identity,
-    )
+    try:
+        done = subprocess.run(
+            ["/bin/true"],
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=START_S,
+            cwd="/",
+            env={"LD_PRELOAD": str(path), "LD_BIND_NOW": "1"},
+            **identity,
+        )
+    except subprocess.TimeoutExpired:
+        return f"a program with it takes longer than {START_S:g} s"
     said = done.stderr.strip().splitlines()
     return said[0] if said else f"exit status {done.returncode}" if done.returncode else ""
 
 
 def _interposer_version(path: Path) -> Finding:
     name = "interposer-version"
-    found = INTERPOSER.search(path.read_bytes())
+    found = INTERPOSER.search(text_file.read(path, MOST_BYTES))
     if not found:
         return Finding(name, WARNING, f"{path} does not say its version", "install gpu-lease again")
     release, wire = found[1].decode(errors="replace"), int(found[2])

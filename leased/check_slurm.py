@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from leased import __version__, children, elf, options, slurmconf
+from leased import __version__, children, elf, options, slurmconf, text_file
 from leased.check import FAULT, OK, WARNING, Finding, Site, as_list
 from leased.errors import Refused
 from leased.slurmconf import Gres, PluginLine
 
 PLUGIN = "gpu_share.so"
 IMPORT_S = 30
+MOST_BYTES = 64 << 20  # of a plugin
 RELEASE = re.compile(rb"gpu-lease plugin ([!-~]+)\0")  # spank/version.c
 # As Slurm's own plugins expect: symbols of libslurm are global.
 IMPORT = "import os; sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL); import _gpulease_slurmdb"
@@ -24,11 +25,22 @@ def findings(site: Site) -> list[Finding]:
     if site.slurm.path is None and not site.slurm.values:
         words = "no slurm.conf is found, and slurmctld does not answer"
         return [*found, Finding("slurm-conf", FAULT, words, "set SLURM_CONF, or run it on a node")]
-    where = site.slurm.path or "what slurmctld says"
-    found.append(Finding("slurm-conf", OK, f"Slurm is configured by {where}"))
+    found += as_list(_slurm_conf(site))
     for check in (_plugstack, _gres_types, _gres, _accounting):
         found += as_list(check(site))
     return found
+
+
+def _slurm_conf(site: Site) -> Iterator[Finding]:
+    where = site.slurm.path or "what slurmctld says"
+    yield from _odd_lines("slurm-conf", site.slurm.faults)
+    if not site.slurm.faults:
+        yield Finding("slurm-conf", OK, f"Slurm is configured by {where}")
+
+
+def _odd_lines(id_: str, faults: list[str]) -> Iterator[Finding]:
+    for fault in faults:
+        yield Finding(id_, WARNING, f"left out here: {fault}", "correct the line")
 
 
 # -- the plugin ----------------------------------------------------------------
@@ -41,7 +53,9 @@ def _plugstack(site: Site) -> Iterator[Finding]:
     if not path.is_file():
         yield Finding("plugstack", FAULT, f"there is no {path}", f"make it and {line}")
         return
-    ours = [p for p in slurmconf.plugin_lines(path) if Path(p.path).name == PLUGIN]
+    plugins, faults = slurmconf.plugin_lines(path)
+    yield from _odd_lines("plugstack", faults)
+    ours = [p for p in plugins if Path(p.path).name == PLUGIN]
     if not ours:
         yield Finding("plugstack", FAULT, f"{path} has no line for {PLUGIN}", line)
         return
@@ -86,7 +100,7 @@ def _plugin_file(site: Site, line: PluginLine) -> Iterator[Finding]:
 
 def _plugin_release(file: Path) -> Finding:
     name, remedy = "plugin-release", "install the same release of both"
-    found = RELEASE.search(file.read_bytes())
+    found = RELEASE.search(text_file.read(file, MOST_BYTES))
     if not found:
         return Finding(name, WARNING, f"{file} does not say its release", remedy)
     release = found[1].decode(errors="replace")
@@ -161,7 +175,9 @@ def _gres(site: Site) -> Iterator[Finding]:
     if not path.is_file():
         yield Finding("gres-conf", FAULT, f"there is no {path}", "see slurm-conf/gres.conf")
         return
-    yield from _gres_conf(site, slurmconf.gres_of(path, node), counts, path)
+    said = slurmconf.gres_of(path, node)
+    yield from _odd_lines("gres-conf", said.faults)
+    yield from _gres_conf(site, said, counts, path)
 
 
 def _gres_conf(site: Site, said: Gres, counts: dict[str, int], path: Path) -> Iterator[Finding]:

@@ -7,14 +7,15 @@ own. What an answering slurmctld says goes before the files (configless nodes).
 from __future__ import annotations
 
 import glob
-import itertools
 import re
-import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from leased import children
+from leased.conf_lines import Faults, Fields, Reader, fields
+from leased.hostlists import expand
+from leased.requests import shown
 
 # The last: where slurmd puts what it fetched on a configless node.
 PLACES = (
@@ -31,61 +32,29 @@ PLUGIN_DIRS = (
     "/usr/local/lib/slurm",
 )
 ASK_S = 10
-DEEPEST = 16  # files that include each other
-
-Fields = dict[str, str]
 
 
-def expand(names: str) -> list[str]:
-    """The names of a hostlist: gpu[1-3,7]-ib,login -> gpu1-ib, gpu2-ib, ... ValueError: none."""
-    found: list[str] = []
-    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", names):
-        pieces = re.split(r"\[([^\]]*)\]", part)  # text, inside of brackets, text, ...
-        choices = [_numbers(piece) if n % 2 else [piece] for n, piece in enumerate(pieces)]
-        found += ["".join(chosen) for chosen in itertools.product(*choices)]
-    return found
+def beside(folder: Path, word: str) -> list[Path]:
+    """The file of slurm.conf's or gres.conf's Include."""
+    return [folder / word.strip()]
 
 
-def _numbers(text: str) -> list[str]:
-    found: list[str] = []
-    for part in text.split(","):
-        low, dash, high = part.partition("-")
-        if not dash:
-            found.append(low)
-            continue
-        found += [f"{n:0{len(low)}d}" for n in range(int(low), int(high) + 1)]
-    return found
-
-
-def lines(path: Path, depth: int = 0) -> Iterator[str]:
-    """A file's lines without comments, with continued and included ones. OSError: unreadable."""
-    text = path.read_text(errors="replace").replace("\\\n", "")
-    for raw in text.splitlines():
-        line = re.sub(r"(?<!\\)#.*", "", raw).strip()
-        word, _, rest = line.partition(" ")
-        if word.lower() == "include" and depth < DEEPEST:
-            yield from lines(path.parent / rest.strip(), depth + 1)
-        elif line:
-            yield line
-
-
-def fields(line: str) -> Fields:
-    """KEY=VALUE of a line, keys in lower case."""
-    try:
-        words = shlex.split(line)
-    except ValueError:
-        words = line.split()
-    pairs = [word.partition("=") for word in words]
-    return {key.lower(): value for key, equals, value in pairs if equals}
+def matching(folder: Path, word: str) -> list[Path]:
+    """The files of plugstack.conf's include: a relative pattern is one beside the file."""
+    return [Path(name) for name in sorted(glob.glob(str(folder / word.strip())))]  # noqa: PTH207
 
 
 @dataclass
 class SlurmConf:
-    """slurm.conf. path: None where only slurmctld was asked. nodes: fields by node name."""
+    """slurm.conf. path: None where only slurmctld was asked. nodes: fields by node name.
+
+    faults: sentences about lines that are odd, which were left out.
+    """
 
     path: Path | None
     values: Fields = field(default_factory=dict)
     nodes: dict[str, Fields] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
 
     @property
     def folder(self) -> Path | None:
@@ -93,16 +62,21 @@ class SlurmConf:
         return self.path.parent if self.path else None
 
     def read(self, path: Path) -> None:
-        """Add what the file says."""
+        """Add what the file says. OSError: it cannot be read."""
         defaults: Fields = {}
-        for line in lines(path):
-            found = fields(line)
+        faults = Faults()
+        for line in Reader(beside, faults).read(path):
+            found = fields(line, faults)
             if "nodename" not in found:
                 self.values |= found
             elif found["nodename"].upper() == "DEFAULT":
                 defaults = found
             else:
-                self._add_nodes(defaults | found)
+                try:
+                    self._add_nodes(defaults | found)
+                except ValueError as fault:
+                    faults.line(line, str(fault))
+        self.faults += faults.listed()
 
     def _add_nodes(self, found: Fields) -> None:
         names = expand(found["nodename"])
@@ -172,37 +146,49 @@ def gres_counts(text: str) -> dict[str, int]:
 
 def count(text: str) -> int:
     """A count as Slurm writes it: 32, 4K. 0: none."""
-    found = re.fullmatch(r"(\d+)([KkMm]?)", text)
+    found = re.fullmatch(r"([0-9]{1,9})([KkMm]?)", text)
     return int(found[1]) * {"": 1, "k": 1024, "m": 1024**2}[found[2].lower()] if found else 0
 
 
 @dataclass
 class Gres:
-    """What gres.conf says of one node. autodetect: its value, "" or off: none."""
+    """What gres.conf says of one node. autodetect: its value, "" or off: none.
+
+    faults: sentences about lines that are odd, which were left out.
+    """
 
     files: list[str] = field(default_factory=list)
     shards: int = 0
     gpu_lines: int = 0
     shard_lines: int = 0
     autodetect: str = ""
+    faults: list[str] = field(default_factory=list)
+
+    def add(self, said: Fields, node: str | None) -> None:
+        """What a line says, if it is of this node. ValueError: it names nothing that can be."""
+        if "nodename" in said and node not in expand(said["nodename"]):
+            return
+        files = expand(said.get("file", ""))
+        self.autodetect = said.get("autodetect", self.autodetect).lower()
+        name = said.get("name", "").lower()
+        if name == "gpu":
+            self.gpu_lines += 1
+            self.files += files
+        elif name == "shard":
+            self.shard_lines += 1
+            self.shards += count(said.get("count", "1")) * max(1, len(files))
 
 
 def gres_of(path: Path, node: str | None) -> Gres:
     """gres.conf for one node (None: only lines of all nodes). OSError: unreadable."""
     found = Gres()
-    for line in lines(path):
-        said = fields(line)
-        if "nodename" in said and node not in expand(said["nodename"]):
-            continue
-        found.autodetect = said.get("autodetect", found.autodetect).lower()
-        name = said.get("name", "").lower()
-        files = expand(said.get("file", ""))
-        if name == "gpu":
-            found.gpu_lines += 1
-            found.files += files
-        elif name == "shard":
-            found.shard_lines += 1
-            found.shards += count(said.get("count", "1")) * max(1, len(files))
+    faults = Faults()
+    for line in Reader(beside, faults).read(path):
+        try:
+            found.add(fields(line, faults), node)
+        except ValueError as fault:
+            faults.line(line, str(fault))
+    found.faults = faults.listed()
     if found.autodetect == "off":
         found.autodetect = ""
     return found
@@ -221,18 +207,18 @@ class PluginLine:
     arguments: tuple[str, ...]
 
 
-def plugin_lines(path: Path, depth: int = 0) -> Iterator[PluginLine]:
-    """The plugins, with those of included files. OSError: unreadable."""
-    for raw in path.read_text(errors="replace").splitlines():
-        words = re.sub(r"#.*", "", raw).split()
-        if len(words) < 2:
-            continue
-        if words[0] == "include" and depth < DEEPEST:
-            # A relative pattern is one beside the file that includes.
-            for name in sorted(glob.glob(str(path.parent / words[1]))):  # noqa: PTH207
-                yield from plugin_lines(Path(name), depth + 1)
-        elif words[0] in ("required", "optional"):
-            yield PluginLine(path, words[0] == "required", words[1], tuple(words[2:]))
+def plugin_lines(path: Path) -> tuple[list[PluginLine], list[str]]:
+    """The plugins, with those of included files; and what is odd. OSError: unreadable."""
+    found: list[PluginLine] = []
+    faults = Faults()
+    for line in Reader(matching, faults).read(path):
+        kind, *rest = line.text.split()
+        if kind.lower() in ("required", "optional") and rest:
+            plugin = PluginLine(line.file, kind.lower() == "required", rest[0], tuple(rest[1:]))
+            found.append(plugin)
+        else:
+            faults.line(line, f"{shown(line.text)} is no line of a plugin")
+    return found, faults.listed()
 
 
 def plugin_file(path: str, plugin_dirs: str) -> Path | None:

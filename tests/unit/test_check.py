@@ -19,7 +19,7 @@ import pynvml
 import pytest
 from _gpulease import lib
 
-from leased import __version__, check, check_node, check_slurm, ctl, elf, slurmconf
+from leased import __version__, check, check_node, check_slurm, ctl, elf, hostlists, slurmconf
 from leased.check import Finding
 from leased.errors import NoAnswer, Refused
 from tests.slurm.cluster import PLUGIN
@@ -50,6 +50,7 @@ class Node:
     asked: dict[str, str] = field(default_factory=dict)  # what slurmctld says
     version: tuple[int, int] | None = VERSION
     found: dict[str, Finding] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name in ("etc", "run", "lib"):
@@ -101,7 +102,7 @@ class Node:
         path.write_text(path.read_text().replace(old, new))
 
     def look(self) -> list[Finding]:
-        findings = check.run(self.root / "etc" / "gpu-leased.toml", None)
+        self.findings = findings = check.run(self.root / "etc" / "gpu-leased.toml", None)
         self.found = {finding.id: finding for finding in findings}
         return findings
 
@@ -288,6 +289,10 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
         several(drop_socket, lambda n: (n.root / "run" / "tenant.sock").touch()),
         *("tenant-socket", "is no socket"),
     ),
+    "odd daemon": (
+        lambda n: setattr(n, "answer", {"devices": [{}], "strays": {}}),
+        *("daemon-version", "gpu-leased is None"),
+    ),
     "no interposer": (lambda n: n.preload.unlink(), "interposer", "there is no interposer"),
     "closed interposer": (lambda n: n.preload.chmod(0o700), "interposer", "may not read"),
     "closed folder of it": (lambda n: n.preload.parent.chmod(0o700), "interposer", "may not read"),
@@ -413,6 +418,18 @@ WARNINGS: dict[str, tuple[Spoil, str, str]] = {
         lambda n: make_library(n.plugin, plugin(VERSION)),
         *("plugin-release", "does not say its release"),
     ),
+    "an odd line of slurm.conf": (
+        lambda n: n.edit("slurm.conf", "GresTypes", "NodeName=c[1-x]\nGresTypes"),
+        *("slurm-conf", "slurm.conf, line 1: ['1-x'] is no list of numbers"),
+    ),
+    "an odd line of gres.conf": (
+        lambda n: n.edit("gres.conf", "AutoDetect=off", "AutoDetect=off Name=gpu File=/dev/x[1"),
+        *("gres-conf", "gres.conf, line 1: '/dev/x[1' has a bracket without its other"),
+    ),
+    "an odd line of plugstack.conf": (
+        lambda n: n.edit("plugstack.conf", "required", "hello\nrequired"),
+        *("plugstack", "plugstack.conf, line 1: 'hello' is no line of a plugin"),
+    ),
     "another host": (
         lambda n: n.edit("slurm.conf", f"NodeName={HOST}", "NodeName=another"),
         *("node", "this host is in no NodeName line"),
@@ -429,9 +446,9 @@ def test_warnings_are_no_faults(node: Node, case: str, capsys: pytest.CaptureFix
     spoil, id_, words = WARNINGS[case]
     spoil(node)
     assert [f.id for f in node.look() if f.level == "fault"] == []
-    assert node.found[id_].level == "warning"
-    assert words in node.found[id_].text
-    assert node.found[id_].remedy
+    (found,) = [f for f in node.findings if f.id == id_ and f.level == "warning"]
+    assert words in found.text
+    assert found.remedy
     path = node.root / "etc" / "gpu-leased.toml"
     assert ctl.main(["--config", str(path), "check"]) == ctl.DONE
     assert words.split()[0] in capsys.readouterr().out
@@ -442,6 +459,16 @@ def test_binding_that_cannot_be_loaded(node: Node, monkeypatch: pytest.MonkeyPat
     node.look()
     assert node.found["libslurm"].level == "warning"
     assert "No module named 'no_such_module'" in node.found["libslurm"].text
+
+
+def test_an_interposer_that_hangs(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_node, "START_S", 0.5)
+    make_library(
+        node.preload,
+        "int pause(void); __attribute__((constructor)) static void hang(void) { pause(); }",
+    )
+    node.look()
+    assert "a program with it takes longer than 0.5 s" in node.found["interposer"].text
 
 
 def test_node_of_a_name(node: Node) -> None:
@@ -465,7 +492,7 @@ def test_node_of_a_name(node: Node) -> None:
     ],
 )
 def test_hostlists(text: str, names: list[str]) -> None:
-    assert slurmconf.expand(text) == names
+    assert hostlists.expand(text) == names
 
 
 def test_gres_counts() -> None:

@@ -1,0 +1,30 @@
+"""Read a text file that an administrator wrote, whatever may lie in its place."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+def read(path: Path, most: int) -> bytes:
+    """What a regular file of at most so many bytes has. OSError: why not; it names the path."""
+    try:
+        # A FIFO must not make us wait for somebody who writes, nor a terminal become ours.
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except ValueError as fault:  # a NUL in its name
+        raise OSError(errno.EINVAL, str(fault), str(path)) from None
+    try:
+        mode = os.fstat(file).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, "it is a directory", str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        with os.fdopen(os.dup(file), "rb") as opened:
+            data = opened.read(most + 1)
+    finally:
+        os.close(file)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most} bytes", str(path))
+    return data
