@@ -18,6 +18,8 @@ Rules.
 - lock auto: side by side while the memory of all fits; one at a time from the
   moment it does not, and back when it has fitted for a while that doubles with
   every change that was undone soon: it cannot flap.
+- Who cannot act (stopped, suspended) holds nobody up: its devices go to others at
+  once, and what it has there counts as fixed until it can.
 - Who does not release within drain_ns has overrun: the excess comes off its
   next quanta. After as long again its devices go to others beside it, and it
   gets none before it has released.
@@ -44,12 +46,14 @@ from leased.events import (
     Evict,
     Expect,
     Forfeit,
+    Frozen,
     Grant,
     LockSet,
     MemoryChanged,
     ModeSet,
     Opened,
     Overrun,
+    PassedOver,
     Preload,
     QuantumSet,
     Rejoined,
@@ -59,6 +63,7 @@ from leased.events import (
     Restored,
     Revoke,
     RoomChanged,
+    Thawed,
     Tick,
     Widened,
 )
@@ -67,9 +72,9 @@ from leased.state import FOREVER, Device, Lease, Tenant, Usage
 
 __all__ = [
     "Action", "Adopted", "Arbiter", "Closed", "Contend", "Device", "DrainSet", "Event", "Evict",
-    "Expect", "Forfeit", "Grant", "LockSet", "MemoryChanged", "ModeSet", "Opened", "Overrun",
-    "Preload", "QuantumSet", "Rejoined", "Released", "Requested", "Restore", "Restored", "Revoke",
-    "RoomChanged", "Tenant", "Tick", "Usage", "Widened",
+    "Expect", "Forfeit", "Frozen", "Grant", "LockSet", "MemoryChanged", "ModeSet", "Opened",
+    "Overrun", "PassedOver", "Preload", "QuantumSet", "Rejoined", "Released", "Requested",
+    "Restore", "Restored", "Revoke", "RoomChanged", "Tenant", "Thawed", "Tick", "Usage", "Widened",
 ]  # fmt: skip
 
 IDLE_FLOOR_NS = 2_000_000
@@ -111,9 +116,8 @@ class Arbiter(Sharing):
     def next_deadline(self) -> int | None:
         """When a Tick is due at the latest, or None."""
         times = [device.fits_at for device in self.devices.values() if device.fits_at is not None]
-        first = self._dues.first()
-        if first is not None:
-            times.append(first)
+        firsts = (self._dues.first(), self._movers.first())
+        times += [first for first in firsts if first is not None]
         if self.grace_until:
             times.append(self.grace_until)
         return min(times, default=None)
@@ -200,11 +204,21 @@ class Arbiter(Sharing):
 
     def _apply_tenant(
         self,
-        event: Widened | Closed | Requested | Restored | Released | MemoryChanged | Adopted,
+        event: Widened
+        | Closed
+        | Requested
+        | Frozen
+        | Thawed
+        | Restored
+        | Released
+        | MemoryChanged
+        | Adopted,
         tenant: Tenant,
     ) -> None:
         if isinstance(event, Widened):
             self._widen(tenant, event.gang)
+        elif isinstance(event, Frozen | Thawed):
+            self._freeze(tenant, isinstance(event, Frozen))
         elif isinstance(event, Closed):
             self._close(tenant)
         elif isinstance(event, Requested):
@@ -225,6 +239,7 @@ class Arbiter(Sharing):
         for uuid in tenant.usage:
             if uuid in self.devices:  # not so a GPU that was lost when this daemon started
                 self.devices[uuid].residency.forget(tenant.id)
+                self._movers.put((tenant.id, uuid), None)
                 self._refit(self.devices[uuid])
 
     def _request(self, tenant: Tenant) -> None:
@@ -247,10 +262,19 @@ class Arbiter(Sharing):
                 self.devices[uuid].residency.wait(tenant.id, 0)
                 self._changed[uuid] = None
 
+    def _pass_over(self, holder: Tenant, lease: Lease) -> None:
+        """It cannot give back what others wait for: they have it, and it hears of it later."""
+        if not lease.revoked:
+            self._revoke(holder, lease)
+        holder.forfeited = lease.epoch, None
+        self._end_lease(holder)
+        self._actions.append(PassedOver(holder.id, lease.epoch))
+
     def _release(self, tenant: Tenant, epoch: int) -> None:
         lease = tenant.lease
         if tenant.forfeited and tenant.forfeited[0] == epoch:
-            tenant.debt_ns += self.now - tenant.forfeited[1]
+            if tenant.forfeited[1] is not None:
+                tenant.debt_ns += self.now - tenant.forfeited[1]
             tenant.forfeited = None
             if tenant.asks:
                 tenant.asks = False
@@ -270,6 +294,7 @@ class Arbiter(Sharing):
             del device.holders[tenant.id]
             device.last_holder = tenant.id
             device.residency.rest(tenant.id)
+            self._watch(tenant.id, device)
             self._change(device)
         tenant.lease = None
         self._dues.put(tenant.id, None)
@@ -287,30 +312,6 @@ class Arbiter(Sharing):
             self._change(device)
         return tenant.lease
 
-    def _set_memory(self, tenant: Tenant, event: MemoryChanged) -> None:
-        if event.device not in tenant.usage:
-            return
-        usage, device = tenant.usage[event.device], self.devices[event.device]
-        running = tenant.lease is not None
-        if device.residency.fixed or event.fixed:
-            self._changed[device.uuid] = None  # there may be room now for who was crowded out
-        usage.moved_bytes += device.residency.set_bytes(
-            tenant.id, event.bytes, running, event.fixed, event.resident
-        )
-        usage.peak_bytes = max(usage.peak_bytes, event.bytes + event.fixed)
-        if event.fixed:
-            self._give_up(device)
-        self._refit(device)
-
-    def _give_up(self, device: Device) -> None:
-        """Who was granted for memory that turns out to stay can never have its own back."""
-        for holder in list(device.holders.values()):
-            lease = holder.lease
-            if lease is None or not lease.restoring or lease.revoked:
-                continue
-            if device.residency.crowded_out(holder.id):
-                self._revoke(holder, lease)
-
     def _adopt(self, tenant: Tenant, epoch: int) -> None:
         """What a process held before a restart it holds, and later what nobody else has.
 
@@ -325,6 +326,7 @@ class Arbiter(Sharing):
         self._hold(tenant, epoch)
         for uuid in tenant.gang:
             self.devices[uuid].residency.touch(tenant.id)
+            self._movers.put((tenant.id, uuid), None)
         for other in list(self.in_the_way(tenant)):
             loser = min(tenant, other, key=lambda t: t.lease.epoch if t.lease else 0)
             if loser.lease and not loser.lease.revoked:
@@ -382,6 +384,7 @@ class Arbiter(Sharing):
             usage.handoffs += device.last_holder not in (None, tenant.id) and not shared
             # Beside others that do not fit, a prefetch would only push them out.
             prefetch[uuid] = bytes_in if fits or not shared else 0
+            self._movers.put((tenant.id, uuid), None)
         self._end_wait(tenant)
         lease = self._hold(tenant, self.epoch)
         lease.restoring = tenant.swaps
@@ -401,10 +404,14 @@ class Arbiter(Sharing):
     def _tell_holder(self, holder: Tenant) -> None:
         """It is contended from the moment that somebody waits for it, until nobody does."""
         lease = holder.lease
-        if lease is None or lease.revoked:
+        if lease is None or (lease.revoked and not holder.frozen):
             return
         drained = self.drained(holder)
         waiter = self.waiter_for(holder)
+        if holder.frozen:
+            if waiter or drained or lease.revoked:
+                self._pass_over(holder, lease)
+            return
         if not lease.contended and (waiter or drained):
             self._contend(holder, self.cost(waiter) if waiter else 0, FOREVER)
             if waiter and holder.swaps:
@@ -467,6 +474,7 @@ class Arbiter(Sharing):
     def _pass_deadlines(self) -> None:
         for device in self.devices.values():
             self._pass_calm(device)
+        self._pass_movers()
         while (tenant_id := self._dues.pop(self.now)) is not None:
             self._pass_due(self.tenants[tenant_id])
 

@@ -44,6 +44,21 @@ class Requested:
 
 
 @dataclass(frozen=True)
+class Frozen:
+    """The tenant cannot act: its processes are stopped, or their cgroup is frozen, and as far
+    as is known no work of it is under way."""
+
+    tenant: int
+
+
+@dataclass(frozen=True)
+class Thawed:
+    """The tenant can act again."""
+
+    tenant: int
+
+
+@dataclass(frozen=True)
 class Restored:
     """Of one that swaps: all its memory is back, and it works. Its quantum begins now."""
 
@@ -141,6 +156,8 @@ Event = (
     | Widened
     | Closed
     | Requested
+    | Frozen
+    | Thawed
     | Restored
     | Released
     | MemoryChanged
@@ -241,4 +258,15 @@ class Forfeit:
     epoch: int
 
 
-Action = Grant | Restore | Evict | Preload | Expect | Contend | Revoke | Overrun | Forfeit
+@dataclass(frozen=True)
+class PassedOver:
+    """A holder that cannot act has lost its devices to others. It has been told to release its
+    lease, and gets none before it has."""
+
+    tenant: int
+    epoch: int
+
+
+Action = (
+    Grant | Restore | Evict | Preload | Expect | Contend | Revoke | Overrun | Forfeit | PassedOver
+)

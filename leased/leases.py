@@ -383,6 +383,12 @@ class Leases:
             self._tell(tenant, wire.contended(action.epoch, action.idle_ns, self.in_flight_ns))
         elif isinstance(action, arbiter.Revoke):
             self._revoked(tenant, action)
+        elif isinstance(action, arbiter.PassedOver):
+            tenant.idle_ns = None
+            log.info(
+                "job %d (uid %d) cannot act and others wait: its GPUs go to them",
+                *(tenant.job_id, tenant.uid),
+            )
         else:
             self._overrun(tenant, action)
 

@@ -7,10 +7,12 @@ moves and, with the speed of the link, what it costs. Sums are kept, not
 computed: no operation looks at tenants that it does not change.
 
 Tenants that swap say what they have there, and must be told what to give up
-(`lost`): until it has left it counts as gone already, so that no byte is asked
-for twice. Of them those that wait lose last, and the first in the queue at the
-very last: who is needed latest goes first (Belady 1966; here the order of what
-comes is known).
+(`lost`): while it leaves it counts as gone, so that no byte is asked for twice.
+Who cannot act, or gives up nothing for a while, keeps what it has: that counts
+as if it could not be moved (`stuck`), until it leaves after all. Of those that
+swap the ones that wait lose last, and the first in the queue at the very last:
+who is needed latest goes first (Belady 1966; here the order of what comes is
+known).
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class Share:
     said: of a tenant that swaps, what it says is there, else None; leaving: of
     that, what it was told to give up and has not yet; coming: what it was told
     to bring in before its turn and has not yet. arrival: its number in the queue,
-    0 if it does not wait.
+    0 if it does not wait. frozen: its processes cannot act; stalled: it was told
+    to give something up and does not go on with that.
     """
 
     bytes: int = 0
@@ -40,16 +43,23 @@ class Share:
     coming: int = 0
     arrival: int = 0
     works: bool = False
+    frozen: bool = False
+    stalled: bool = False
+    stuck: int = 0  # of what is said to be there, what nobody can move for the time being
 
     @property
     def there(self) -> int:
-        """Bytes of one that swaps, while it does not work."""
+        """Bytes of one that swaps, while it does not work, that can be moved."""
+        if self.stuck:
+            return 0
         found = (self.said or 0) - self.leaving + self.coming
         return max(0, min(found, self.bytes - self.fresh))
 
     def hear(self, said: int) -> None:
         """It says that so much is there now; what is less than before has left."""
         more = said - (self.said or 0)
+        if more < 0:
+            self.stalled = False
         self.leaving = max(0, self.leaving - max(0, -more))
         self.coming = max(0, self.coming - max(0, more))
         self.said = said
@@ -60,7 +70,8 @@ class Share:
 class Residency:
     """One device. room: bytes that tenants' allocations can have together, fixed ones too.
 
-    total, fixed: movable and fixed bytes that all tenants have, resident or not.
+    total, fixed: movable and fixed bytes that all tenants have, resident or not; stuck: of the
+    movable ones what is there and cannot leave now, see Share.
     """
 
     room: int
@@ -74,6 +85,7 @@ class Residency:
     working: OrderedDict[int, Share] = field(default_factory=OrderedDict)
     total: int = 0
     fixed: int = 0
+    stuck: int = 0
     resident: int = 0
     swappers: int = 0  # how many of the tenants swap
     # Bytes that they have to give up, since last asked for.
@@ -82,10 +94,10 @@ class Residency:
     @property
     def capacity(self) -> int:
         """Bytes that tenants can have resident together, beside what cannot be moved."""
-        return max(0, self.room - self.fixed)
+        return max(0, self.room - self.fixed - self.stuck)
 
     def fits(self) -> bool:
-        return self.total <= self.capacity
+        return self.total <= max(0, self.room - self.fixed)
 
     def set_bytes(
         self, tenant: int, size: int, running: bool, fixed: int = 0, said: int | None = None
@@ -104,6 +116,7 @@ class Residency:
         if said is not None:
             self.swappers += share.said is None
             share.hear(said)
+            self._set_stuck(share)
             there = share.there
         self._set_resident(tenant, share, min(there, size - share.fresh))
         return self.touch(tenant)[1] if running else self.squeeze()
@@ -133,6 +146,8 @@ class Residency:
         share = self._share(tenant)
         # What it was told to give up and has not, it keeps now.
         share.leaving = share.coming = 0
+        share.stalled = False
+        self._set_stuck(share)
         self.lost.pop(tenant, None)
         bytes_in, bytes_out = self.missing(tenant), self.displaced(tenant)
         self._place(tenant, share, works=True)
@@ -186,13 +201,47 @@ class Residency:
         self._take(lost)
         return lost
 
+    def freeze(self, tenant: int, frozen: bool) -> None:
+        """Its processes cannot act, or can again: what it has there stays meanwhile."""
+        share = self._share(tenant)
+        share.frozen = frozen
+        self._keep(tenant, share)
+
+    def stall(self, tenant: int) -> None:
+        """What it was told to give up does not leave: all that it has there stays, until
+        some of it has left or it works again."""
+        share = self._share(tenant)
+        share.stalled = share.leaving > 0
+        self._keep(tenant, share)
+
+    def leaving(self, tenant: int) -> int:
+        """Bytes that it has been told to give up, and now could."""
+        share = self.shares.get(tenant)
+        return 0 if share is None or share.works or share.stuck else share.leaving
+
+    def _keep(self, tenant: int, share: Share) -> None:
+        self._set_stuck(share)
+        if share.said is not None:
+            self._set_resident(tenant, share, share.there)
+        self.squeeze()
+
+    def _set_stuck(self, share: Share) -> None:
+        stuck = (share.said or 0) if share.frozen or share.stalled else 0
+        self.stuck += stuck - share.stuck
+        share.stuck = stuck
+
+    def there(self, tenant: int) -> int:
+        """Bytes of the tenant that are on the device now, as far as is known."""
+        share = self.shares.get(tenant, Share())
+        return share.stuck or max(0, share.resident - share.coming)
+
     def crowded_out(self, tenant: int) -> bool:
         """What others have and cannot be moved leaves no room for all that it has.
 
         A hundredth more than the room may well be there: so much is kept free.
         """
         share = self.shares.get(tenant, Share())
-        others = self.fixed - share.fixed
+        others = self.fixed + self.stuck - share.fixed - share.stuck
         return others > 0 and share.bytes + share.fixed + others > self.room + self.room // 100
 
     def _take(self, size: int) -> None:
@@ -224,6 +273,7 @@ class Residency:
         if share is not None:
             self.total -= share.bytes
             self.fixed -= share.fixed
+            self.stuck -= share.stuck
             self.swappers -= share.said is not None
             self._set_resident(tenant, share, 0)
 

@@ -77,12 +77,13 @@ class Rules:
         return any(self.devices[uuid].drained for uuid in tenant.gang)
 
     def withheld(self, tenant: Tenant) -> bool:
-        """It may not have its gang, or could not use it: of one that swaps all memory must be
-        there, for which others' fixed memory may leave no room."""
-        if not tenant.swaps:
-            return self.drained(tenant)
-        crowded = (self.devices[u].residency.crowded_out(tenant.id) for u in tenant.gang)
-        return self.drained(tenant) or any(crowded)
+        """It may not have its gang, or could not use it: it cannot act, or it swaps, so that all
+        its memory must be there, and what others have and cannot be moved leaves no room."""
+        if tenant.frozen or self.drained(tenant):
+            return True
+        return tenant.swaps and any(
+            self.devices[uuid].residency.crowded_out(tenant.id) for uuid in tenant.gang
+        )
 
     def free_until(self, tenant: Tenant) -> int:
         """How long it may hold its gang without holding up those who came before it."""

@@ -6,11 +6,12 @@ import itertools
 from collections.abc import Mapping
 
 from leased.core.deadlines import Deadlines
-from leased.events import Action, Evict, Preload, Restore, Revoke
+from leased.events import Action, Evict, MemoryChanged, Preload, Restore, Revoke
 from leased.rules import Rules
 from leased.state import Device, Lease, Tenant
 
 LOOK_AHEAD = 32
+MOVE_PATIENCE_NS = 5_000_000_000  # for some of what was told to leave a device to do so
 
 
 class Sharing(Rules):
@@ -20,7 +21,9 @@ class Sharing(Rules):
         super().__init__(devices, now)
         self.drain_ns = drain_ns
         self._changed: dict[str, None] = {}  # devices to decide about, in order
-        self._dues: Deadlines[int] = Deadlines()  # when the lease of a tenant enters its next stage
+        self._dues: Deadlines[int] = Deadlines()  # when a tenant's lease enters its next stage
+        # When those who give up memory, by device, should have given up some of it.
+        self._movers: Deadlines[tuple[int, str]] = Deadlines()
         self._actions: list[Action] = []
         self._granted: dict[int, int] = {}  # by tenant: its Grant's place in _actions
 
@@ -95,11 +98,39 @@ class Sharing(Rules):
                 continue  # the link is busy
             displace = True
             for tenant in itertools.islice(device.queue.values(), LOOK_AHEAD):
+                if self.withheld(tenant):
+                    continue
                 bytes_in, bytes_out = device.residency.preload(tenant.id, displace)
                 displace = False
                 if bytes_in:
                     tenant.usage[uuid].moved_bytes += bytes_in + bytes_out
                     self._actions.append(Preload(tenant.id, uuid, bytes_in))
+
+    def _set_memory(self, tenant: Tenant, event: MemoryChanged) -> None:
+        if event.device not in tenant.usage:
+            return
+        usage, device = tenant.usage[event.device], self.devices[event.device]
+        residency = device.residency
+        before, leaving = residency.fixed + residency.stuck, residency.leaving(tenant.id)
+        usage.moved_bytes += residency.set_bytes(
+            tenant.id, event.bytes, tenant.lease is not None, event.fixed, event.resident
+        )
+        usage.peak_bytes = max(usage.peak_bytes, event.bytes + event.fixed)
+        if residency.leaving(tenant.id) < leaving:
+            self._watch(tenant.id, device)
+        if before or residency.fixed + residency.stuck:
+            self._stay(device)
+        self._refit(device)
+
+    def _freeze(self, tenant: Tenant, frozen: bool) -> None:
+        """It cannot act, or can again. Until then the time is not its debt."""
+        tenant.frozen = frozen
+        if tenant.forfeited:
+            tenant.forfeited = tenant.forfeited[0], None if frozen else self.now
+        for uuid in tenant.gang:
+            self.devices[uuid].residency.freeze(tenant.id, frozen)
+            self._watch(tenant.id, self.devices[uuid])
+            self._stay(self.devices[uuid])
 
     def _evict(self) -> None:
         """Tell those who swap what they have lost to others."""
@@ -108,6 +139,31 @@ class Sharing(Rules):
                 device.residency.take_lost().items() if device.residency.lost else ()
             ):
                 self._actions.append(Evict(tenant, uuid, lost))
+                if self._movers.of((tenant, uuid)) is None:
+                    self._watch(tenant, device)
+
+    def _watch(self, tenant: int, device: Device) -> None:
+        """From now on it has so long to give up some of what it was told to, if anything."""
+        until = self.now + MOVE_PATIENCE_NS if device.residency.leaving(tenant) else None
+        self._movers.put((tenant, device.uuid), until)
+
+    def _pass_movers(self) -> None:
+        """What does not leave stays: those for whom it should make room need not wait for it."""
+        while (mover := self._movers.pop(self.now)) is not None:
+            tenant, device = mover[0], self.devices[mover[1]]
+            device.residency.stall(tenant)
+            self._stay(device)
+
+    def _stay(self, device: Device) -> None:
+        """Other memory than before cannot be moved. Who was granted for memory that turns out
+        to stay can never have its own back."""
+        for holder in list(device.holders.values()):
+            lease = holder.lease
+            if lease is None or not lease.restoring or lease.revoked:
+                continue
+            if device.residency.crowded_out(holder.id):
+                self._revoke(holder, lease)
+        self._reconsider(device)
 
     def _set_due(self, tenant: Tenant, lease: Lease, when: int | None) -> None:
         lease.due = when

@@ -66,9 +66,10 @@ class Tenant:
     waiting: bool = False
     granted: int = 0  # the epoch of its last lease
     lease: Lease | None = None
-    # A forfeited lease that it has not released yet, and when it should have.
-    forfeited: tuple[int, int] | None = None
+    # A forfeited lease that it has not released yet, and when it should have; None: it cannot act.
+    forfeited: tuple[int, int | None] | None = None
     asks: bool = False  # again, while a forfeited lease is still out
+    frozen: bool = False  # its processes cannot act
     debt_ns: int = 0  # by how much it overran; taken off its next quanta
     waits_since: int = 0
     usage: dict[str, Usage] = field(default_factory=dict)

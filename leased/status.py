@@ -102,10 +102,8 @@ class Status:
 
     def _tenant(self, tenant: Tenant, usage: dict[str, arbiter.Usage]) -> dict[str, Any]:
         state = self.leases.arbiter.tenants[tenant.job_id]
-        resident = {}
-        for uuid in tenant.gang:
-            share = self.leases.arbiter.devices[uuid].residency.shares.get(tenant.job_id)
-            resident[uuid] = share.resident - share.coming if share else 0
+        devices = self.leases.arbiter.devices
+        resident = {uuid: devices[uuid].residency.there(tenant.job_id) for uuid in tenant.gang}
         return {
             "job_id": tenant.job_id,
             "uid": tenant.uid,
