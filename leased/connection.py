@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import logging
 import socket
-import time
 from collections.abc import Callable
 
 from leased import limits
+from leased.accounts import Account, Accounts
 from leased.identity import Peer, peer_of
+from leased.payers import NOBODY
 
 log = logging.getLogger("gpu-leased")
 
@@ -21,7 +22,8 @@ class Connection:
     """One accepted connection: reads whole packets, drops a peer that does not read.
 
     Serving one user's connections takes its share of the daemon's time: beyond it
-    they are not read for a while, so what they send waits in their own buffers.
+    they are read when their turn comes (leased/accounts.py), so what they send waits in
+    their own buffers.
     """
 
     LONGEST = LONGEST_REQUEST
@@ -35,7 +37,10 @@ class Connection:
         self.open = True
         self.reads = True
         self.dropped = False  # it did not read what it was told; to be closed
-        self.budgets: limits.Budgets | None = None
+        self.payer = self.peer.uid  # whose share of the daemon's time it takes
+        self.came_as = NOBODY  # who paid when it was accepted
+        self.job = 0  # of which it is, once that is known
+        self.accounts: Accounts | None = None
         self.lines: limits.Lines | None = None
         self.ended: Callable[[Connection], None] = lambda _: None
         self.idle_since: float | None = loop.time()  # None: it may be silent for ever
@@ -64,21 +69,22 @@ class Connection:
 
     def say(self, words: str) -> None:
         """A line of the journal about this process; a flood of them is cut."""
-        if self.lines is None or self.lines.may(self.peer.uid):
+        if self.lines is None or self.lines.may(self.payer):
             log.info("process %d (uid %d) %s", self.peer.pid, self.peer.uid, words)
 
-    def isolated(self, work: Callable[[], None]) -> None:
-        """Do it. A fault of ours ends this connection and touches no other."""
+    def isolated(self, work: Callable[[], bool | None]) -> bool:
+        """Do it, and pass its answer on. A fault of ours ends this connection and no other."""
         try:
-            work()
+            return bool(work())
         except Exception:
-            if self.lines is None or self.lines.may(self.peer.uid):
+            if self.lines is None or self.lines.may(self.payer):
                 log.exception(
                     "process %d (uid %d): a fault while it was served; its connection is closed",
                     *(self.peer.pid, self.peer.uid),
                 )
             with contextlib.suppress(Exception):
                 self.close()
+            return False
 
     def send(self, message: bytes) -> None:
         """Send now or never: a peer whose buffer is full is dropped, not waited for."""
@@ -93,28 +99,23 @@ class Connection:
             self.loop.call_soon(self._drop)
 
     def _drop(self) -> None:
-        self._served(self._drop, lambda: self.isolated(self.close))
+        if self.open:
+            self._readable()
 
-    def _served(self, again: Callable[[], None], serve: Callable[[], None]) -> None:
-        """Serve within the user's share of time; else `again` is called when there is some."""
-        if self.budgets is None or self.peer.uid == 0:
-            serve()
-            return
-        budget = self.budgets.of(self.peer.uid)
-        wait = budget.wait_s(self.loop.time())
-        if wait:
-            self._pause()
-            self.loop.call_later(wait, again)
-            return
-        began = time.thread_time()
-        serve()
-        budget.spend(time.thread_time() - began)
+    @property
+    def account(self) -> Account | None:
+        """Whose time serving it takes; None: it is not counted."""
+        if self.accounts is None or self.peer.uid == 0:
+            return None
+        return self.accounts.of(self.payer)
 
     def close(self) -> None:
         if self.open:
             self.open = False
             self.timer.cancel()
-            self.loop.remove_reader(self.sock)
+            self.pause()
+            if self.account is not None:
+                self.account.leave(self)
             with contextlib.suppress(OSError):
                 # The service manager may keep a copy: the peer shall hear of the end.
                 self.sock.shutdown(socket.SHUT_RDWR)
@@ -125,29 +126,43 @@ class Connection:
                 self.ended(self)
 
     def _readable(self) -> None:
-        self._served(self._resume, lambda: self.isolated(self._receive))
+        account = self.account
+        if account is None:
+            self.serve()
+        else:
+            account.offer(self)
 
-    def _pause(self) -> None:
-        if self.open and self.reads:
+    def pause(self) -> None:
+        """It is not read until it is resumed."""
+        if self.reads:
             self.reads = False
             self.loop.remove_reader(self.sock)
 
-    def _resume(self) -> None:
-        if self.open and not self.reads and not self.dropped:
+    def resume(self) -> None:
+        if self.open and not self.reads:
             self.reads = True
             self.loop.add_reader(self.sock, self._readable)
 
-    def _receive(self) -> None:
+    def serve(self) -> bool:
+        """Take one packet, or see to its end. Whether there may be more."""
+        return self.isolated(self._serve)
+
+    def _serve(self) -> bool:
+        if self.dropped:
+            self.close()
+        if not self.open:
+            return False
         try:
             data = self.sock.recv(self.LONGEST + 1)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError:
             data = b""
         if not data:
             self.close()
-            return
+            return False
         self.received(data)
+        return self.open
 
     def received(self, data: bytes) -> None:
         raise NotImplementedError

@@ -8,6 +8,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from leased.wire import Bytes
 
@@ -21,10 +22,14 @@ RETRY_S = 1.0  # out of descriptors: so long until the next try
 
 SHARE = 0.2  # of one processor, for all processes of one user together
 BURST_S = 0.05
+SLICE_S = 0.001  # of it at once while others have their turns between
+EVENT_COST_S = 15e-6  # what the loop spends on one event besides, which no clock of ours sees
 HELLO_COST_S = 0.001  # what a new client counts for besides: the service manager keeps it too
 LINES_BURST = 20.0  # lines of the journal about one user's processes
 LINES_PER_S = 1.0
 USERS = 4096  # whose budgets are kept; full ones are forgotten beyond
+
+_What = TypeVar("_What")
 
 BYTES_MOST = 1 << 44  # that a process may say it has on a device; sums stay far below 63 bits
 
@@ -62,50 +67,54 @@ class Budget:
     def __post_init__(self) -> None:
         self.credit = self.most
 
-    def refill(self, now: float) -> None:
+    def credit_at(self, now: float) -> float:
+        """What there is now; below 0: what is owed."""
         self.credit = min(self.most, self.credit + max(0.0, now - self.at) * self.per_s)
         self.at = now
+        return self.credit
 
-    def wait_s(self, now: float) -> float:
-        """Seconds until there is credit again; 0: there is."""
-        self.refill(now)
-        return 0.0 if self.credit > 0 else -self.credit / self.per_s + 0.001
+    def has_credit(self, now: float) -> bool:
+        return self.credit_at(now) > 0
+
+    def is_full(self, now: float) -> bool:
+        return self.credit_at(now) >= self.most
+
+    def wait_s(self, now: float, wanted: float) -> float:
+        """Seconds until there is so much credit."""
+        return max(0.0, wanted - self.credit_at(now)) / self.per_s
 
     def spend(self, amount: float) -> None:
         self.credit -= amount
 
 
-@dataclass
-class Budgets:
-    """By uid. `time` gives seconds of the loop's clock."""
-
-    time: Callable[[], float]
-    most: float = BURST_S  # processor seconds, where nothing else is said
-    per_s: float = SHARE
-    by_uid: dict[int, Budget] = field(default_factory=dict)
-
-    def of(self, uid: int) -> Budget:
-        now = self.time()
-        if uid not in self.by_uid and len(self.by_uid) >= USERS:
-            self._forget(now)
-        return self.by_uid.setdefault(uid, Budget(self.most, self.per_s, now))
-
-    def _forget(self, now: float) -> None:
-        for uid, budget in list(self.by_uid.items()):
-            budget.refill(now)
-            if budget.credit >= budget.most:
-                del self.by_uid[uid]
-
-
 class Lines:
     """Which lines about a user's processes go to the journal: not more than it can take."""
 
-    def __init__(self, time: Callable[[], float]):
-        self.budgets = Budgets(time, LINES_BURST, LINES_PER_S)
+    def __init__(
+        self,
+        time: Callable[[], float],
+        most: float = LINES_BURST,
+        per_s: float = LINES_PER_S,
+    ):
+        self.time = time
+        self.most = most
+        self.per_s = per_s
+        self.by_payer: dict[int, Budget] = {}
 
-    def may(self, uid: int) -> bool:
-        budget = self.budgets.of(uid)
-        if budget.wait_s(self.budgets.time()):
+    def may(self, payer: int) -> bool:
+        now = self.time()
+        budget = self.by_payer.get(payer)
+        if budget is None:
+            if len(self.by_payer) >= USERS:
+                forget(self.by_payer, lambda b: b.is_full(now))
+            budget = self.by_payer[payer] = Budget(self.most, self.per_s, now)
+        if not budget.has_credit(now):
             return False
         budget.spend(1)
         return True
+
+
+def forget(kept: dict[int, _What], settled: Callable[[_What], bool]) -> None:
+    """Drop those users who owe nothing: they begin anew with the same."""
+    for payer in [payer for payer, what in kept.items() if settled(what)]:
+        del kept[payer]

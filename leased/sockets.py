@@ -21,10 +21,12 @@ from typing import Any
 from _gpulease import lib
 
 from leased import limits, waiting, wire
+from leased.accounts import Account, Accounts
 from leased.connection import LONGEST_REQUEST, Connection
 from leased.errors import Refused
 from leased.identity import Peer, ProcessId, peer_of, process_id, still_there
 from leased.leases import ENDED, Leases, Tenant
+from leased.payers import NOBODY, payer_of
 
 log = logging.getLogger("gpu-leased")
 
@@ -32,7 +34,6 @@ BACKLOG = 512
 CLIENTS_PER_TENANT = 256
 BURST = 4096  # messages that a client may send at once
 RATE_PER_S = 4096.0  # and how fast it may go on
-NOBODY = -1  # in place of a uid
 STALE_PACKETS = 1024  # of a daemon before this one, thrown away at once
 
 
@@ -87,6 +88,7 @@ class ClientConnection(Connection):
 
     def accepted(self) -> None:
         self.process = process_id(self.peer.pid)
+        self.payer = payer_of(self.sock, self.peer, self.process)
 
     @property
     def pid(self) -> int:
@@ -150,8 +152,10 @@ class ClientConnection(Connection):
             )
         else:
             self.tenant, self.stale, self.idle_since = tenant, False, None
-            if self.budgets is not None:
-                self.budgets.of(self.peer.uid).spend(limits.HELLO_COST_S)
+            # Whatever numbers its processes have: the job's user pays, and no other does.
+            self.payer, self.job = tenant.uid, tenant.job_id
+            if self.account is not None and not self.restored:
+                self.account.budget.spend(limits.HELLO_COST_S)
             bounded = replace(message, memory=limits.clamped(message.memory))
             self.leases.attach(tenant, self, bounded)
             self.on_heard(self)
@@ -228,17 +232,20 @@ class Listener:
         self.loop = loop
         self.make = make
         self.most = limits.most_connections()
-        self.budgets = limits.Budgets(loop.time)
+        self.accounts = Accounts(loop)
         self.lines = limits.Lines(loop.time)
         self.connections: set[Connection] = set()
-        self.idle: dict[int, dict[Connection, None]] = {}  # by uid, the longest idle first
+        # By who paid when they came; the longest idle first.
+        self.idle: dict[int, dict[Connection, None]] = {}
         self.accepts = False
+        self.rest: asyncio.TimerHandle | None = None  # until then nobody is accepted
         self.open = True
         sock.setblocking(False)
         self._begin()
 
     def _begin(self) -> None:
-        if self.open and not self.accepts:
+        room = len(self.connections) < self.most
+        if self.open and not self.accepts and self.rest is None and room:
             self.accepts = True
             self.loop.add_reader(self.sock, self._accept)
 
@@ -248,7 +255,16 @@ class Listener:
             self.accepts = False
             self.loop.remove_reader(self.sock)
 
+    def _rest(self, seconds: float) -> None:
+        self._cease()
+        self.rest = self.loop.call_later(seconds, self._rested)
+
+    def _rested(self) -> None:
+        self.rest = None
+        self._begin()
+
     def _accept(self) -> None:
+        began = time.thread_time()
         try:
             sock, _ = self.sock.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -256,32 +272,41 @@ class Listener:
         except OSError as fault:
             # Out of descriptors or memory: whoever waits is served when there are some.
             log.error("accept: %s", fault)
-            self._cease()
-            self.loop.call_later(limits.RETRY_S, self._begin)
+            self._rest(limits.RETRY_S)
             return
-        self.take(sock)
+        connection = self.take(sock)
         if len(self.connections) >= self.most:
             if self.lines.may(NOBODY):
                 log.warning("%d connections: no more are accepted until one ends", self.most)
             self._cease()
+        if connection is not None and connection.account is not None:
+            self._charge(connection.account, began)
+
+    def _charge(self, account: Account, began: float) -> None:
+        """A user who has used up its share may still connect, but not faster than it pays."""
+        rests = account.owes() and self.rest is None
+        if rests:
+            self._cease()
+        spent = time.thread_time() - began + limits.EVENT_COST_S * (2 if rests else 1)
+        account.budget.spend(spent)
+        if rests:
+            self._rest(spent / limits.SHARE)
 
     def take(self, sock: socket.socket, *, kept: bool = False) -> Connection | None:
         """Make a connection of an accepted socket; None: it has gone already, or that fails.
 
         kept: of a daemon before this one, where its process had said HELLO.
         """
-        began = time.thread_time()
         try:
             connection = self.make(sock)
         except Exception as fault:
             self._unmade(sock, fault)
             return None
-        connection.budgets, connection.lines = self.budgets, self.lines
+        connection.accounts, connection.lines = self.accounts, self.lines
         connection.ended = self._ended
         self.connections.add(connection)
         if connection.peer.uid and not kept:
             self._make_room(connection)
-            self.budgets.of(connection.peer.uid).spend(time.thread_time() - began)
         return connection
 
     def _unmade(self, sock: socket.socket, fault: Exception) -> None:
@@ -301,8 +326,8 @@ class Listener:
 
     def _make_room(self, connection: Connection) -> None:
         """One user keeps only so many idle connections: the longest idle one goes."""
-        uid = connection.peer.uid
-        idle = self.idle.setdefault(uid, {})
+        connection.came_as = connection.payer
+        idle = self.idle.setdefault(connection.came_as, {})
         idle[connection] = None
         if len(idle) > connection.IDLE_MOST:
             for other in [c for c in idle if c.idle_since is None]:
@@ -314,13 +339,12 @@ class Listener:
 
     def _ended(self, connection: Connection) -> None:
         self.connections.discard(connection)
-        idle = self.idle.get(connection.peer.uid)
+        idle = self.idle.get(connection.came_as)
         if idle is not None:
             idle.pop(connection, None)
             if not idle:
-                del self.idle[connection.peer.uid]
-        if not self.accepts and len(self.connections) < self.most:
-            self._begin()
+                del self.idle[connection.came_as]
+        self._begin()
 
     def close(self) -> None:
         """Stop listening and end all connections, without touching any lease."""
