@@ -141,7 +141,7 @@ class Device:
 
     @property
     def mode(self) -> str:
-        """In one word how its tenants use it now; why has the reason."""
+        """In one word how its tenants with lock auto use it now; why has the reason."""
         if self.drained:
             return "draining" if self.holders else "drained"
         if self.lock == "off" or (self.lock != "on" and self.fits and not self.exclusive):

@@ -15,7 +15,7 @@ from typing import Any
 
 from _gpulease import lib
 
-from leased import __version__, arbiter
+from leased import __version__, arbiter, modes
 from leased.accounting import summary
 from leased.devices import Gpu
 from leased.leases import Leases, Tenant
@@ -76,6 +76,7 @@ class Status:
         now = self.leases.clock()
         ends = [t.lease.revoke_at for t in holders if t.lease and t.lease.revoke_at is not None]
         drain = "draining" if holders else "drained"
+        mode = modes.of(self.leases.arbiter, device)
         return {
             "index": gpu.index,
             "uuid": gpu.uuid,
@@ -92,8 +93,8 @@ class Status:
             "quantum_left_s": round(max(0, min(ends) - now) / 1e9, 3) if ends else None,
             "lock": device.lock,
             "quantum_s": None if device.quantum_ns is None else device.quantum_ns / 1e9,
-            "mode": device.mode,
-            "why": device.why,
+            "mode": mode.word,
+            "why": mode.why,
             "fault": self.leases.faults.get(gpu.uuid),
             "drain": drain if device.drained else None,
             "link_gib_s": round(residency.link.bytes_s / GIB, 2),

@@ -1,0 +1,83 @@
+"""How a device is used, as status says it: shared or by turns, whatever the jobs have chosen."""
+
+from __future__ import annotations
+
+import pytest
+
+from leased import modes
+from leased.arbiter import (
+    Arbiter,
+    Closed,
+    DrainSet,
+    LockSet,
+    MemoryChanged,
+    ModeSet,
+    Opened,
+    Requested,
+)
+
+S = 1_000_000_000
+
+
+def node(*locks: str, waits: int = 0) -> Arbiter:
+    """One device of 100 bytes; job 1, 2, ... with these locks, all of which want it."""
+    a = Arbiter({"d0": 100})
+    for job, lock in enumerate(locks, 1):
+        a.handle(Opened(job, ("d0",), lock, 30 * S), 0)
+    for job in range(1, len(locks) + 1 - waits):
+        a.handle(Requested(job), 0)
+    return a
+
+
+def shown(a: Arbiter) -> tuple[str, str]:
+    mode = modes.of(a, a.devices["d0"])
+    return mode.word, mode.why
+
+
+def test_turns_that_jobs_ask_for_are_no_sharing() -> None:
+    assert shown(node("on", "on")) == ("exclusive", "lock:on counts for job 1, 2")
+    assert shown(node("on")) == ("exclusive", "lock:on counts for job 1")
+    assert shown(node("auto", "on", "auto")) == ("exclusive", "lock:on counts for job 2")
+
+
+def test_who_wants_nothing_changes_nothing() -> None:
+    fits = ("shared", "the tenants' memory fits together")
+    assert shown(node("auto", "auto", "on", waits=1)) == fits
+    assert shown(node("auto", "off")) == fits
+    assert shown(node()) == fits
+    a = node("on", "auto")
+    a.handle(Closed(1), S)
+    assert shown(a) == fits
+
+
+def test_who_heeds_no_lock_takes_no_turns() -> None:
+    a = node("off", "off")
+    for job in (1, 2):
+        a.handle(MemoryChanged(job, "d0", 80), 0)
+    assert set(a.devices["d0"].holders) == {1, 2}
+    assert shown(a) == ("shared", "lock:off counts for all jobs here")
+    a.handle(Opened(3, ("d0",), "auto", 30 * S), 0)
+    a.handle(Requested(3), 0)
+    word, why = shown(a)
+    assert word == "exclusive"
+    assert why.startswith("the tenants have 160 bytes")
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (LockSet("d0", "off"), ("shared", "set by the site: lock off")),
+        (LockSet("d0", "on"), ("exclusive", "set by the site: lock on")),
+        (
+            DrainSet("d0", True),
+            ("draining", "set by the site: no new lease until it is resumed"),
+        ),
+        (ModeSet("d0", True, "by turns 14% more"), ("exclusive", "by turns 14% more")),
+    ],
+)
+def test_what_the_site_or_a_trial_chose_goes_first(
+    event: LockSet | DrainSet | ModeSet, expected: tuple[str, str]
+) -> None:
+    a = node("on", "auto")
+    a.handle(event, S)
+    assert shown(a) == expected
