@@ -22,6 +22,9 @@ GAP_NS = 5_000_000_000  # without a look at the device: begin anew
 AGAIN_NS = 60_000_000_000  # a step that does not end is ended again
 NAMED_PER_JOB = 8  # further strays of the job are only counted
 SHOWN = 64
+# The step of ssh sessions that Slurm has adopted: it cannot be ended without the whole job,
+# which has done nothing wrong.
+EXTERN = "extern"
 JOBS_COUNTED = 1024  # then the job that was counted first is forgotten
 
 
@@ -39,7 +42,8 @@ class Process:
 
 @dataclass(frozen=True)
 class Policy:
-    """The site's: count, warn (also name it) or end (also end its step, after grace_ns).
+    """The site's: count, warn (also name it) or end (also end its step, after grace_ns; never
+    the extern one).
 
     allow: uids whose processes are only counted.
     """
@@ -212,7 +216,9 @@ class Strays:
         step = known.step
         if self.policy.action != "end" or self._job_of(known) is None or sighting.elsewhere:
             return
-        if now - sighting.since < self.policy.grace_ns or step is None or step.name is None:
+        if now - sighting.since < self.policy.grace_ns or step is None:
+            return
+        if step.name is None or step.name == EXTERN:
             return
         if now - self.ended.get(step, -AGAIN_NS) < AGAIN_NS:
             return

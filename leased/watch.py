@@ -18,7 +18,7 @@ from leased.identity import Step, Stepds, process_id, step_of
 from leased.leases import Leases
 from leased.procfs import PROC
 from leased.slurm import Slurm
-from leased.strays import End, Found, Policy, Process, Strays
+from leased.strays import EXTERN, End, Found, Policy, Process, Strays
 
 log = logging.getLogger("gpu-leased")
 
@@ -156,7 +156,7 @@ class Watch:
                 f"notify job {step.job}",
                 *("scontrol", "notify", str(step.job)),
                 f"gpu-lease: process {process.pid} ({process.command}) uses GPU {gpu.index} "
-                "without a lease: is LD_PRELOAD unset, or the program static or in a container?",
+                f"without a lease: {_guess(step)}",
             )
 
     def _end(self, end: End) -> None:
@@ -168,7 +168,14 @@ class Watch:
         self.slurm.start(f"end {target(step)}", "scancel", target(step))
 
 
+def _guess(step: Step) -> str:
+    """Why a process of the step may be a stray, as its user can find out."""
+    if step.name == EXTERN:
+        return "in an ssh session run 'eval \"$(gpu-leasectl env)\"' before it"
+    return "is LD_PRELOAD unset, or the program static or in a container?"
+
+
 def target(step: Step) -> str:
     """What scancel is to end: the step; the job for those steps whose end is the job's as well
-    (batch, interactive, extern), which Slurm cannot end by name."""
+    (batch, interactive), which Slurm cannot end by name."""
     return f"{step.job}.{step.name}" if step.name and step.name.isdigit() else str(step.job)

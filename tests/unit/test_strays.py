@@ -68,6 +68,15 @@ class Node:
         return [a for _ in range(n) for a in self.poll(*pids, **options)]  # type: ignore[arg-type]
 
 
+def test_a_session_in_the_job_never_ends_the_job() -> None:
+    """Slurm has adopted an ssh session; its step cannot be ended but with the job."""
+    node = Node()
+    session = replace(STRAY, step=Step(7, "extern"))
+    node.table[10] = session
+    found = Found(session, "d0", 1 << 20, True, True, False)
+    assert node.polls(600, 10) == [found], "it is named and counted, no more"
+
+
 def test_named_once_and_its_step_ended_after_the_grace() -> None:
     node = Node()
     node.table[10] = STRAY
