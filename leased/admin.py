@@ -6,9 +6,10 @@ Every operation has its fields here; who may ask is in the same table.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from leased import hostmemory, options
@@ -32,12 +33,12 @@ from leased.settings import Settings
 from leased.state import Usage
 from leased.status import Status
 from leased.store import Store, TenantRecord
+from leased.tables import LAST_JOB, LAST_UID
 
 log = logging.getLogger("gpu-leased")
 
 TENANTS = 256
 MORE_STEPDS = 64
-LAST_JOB = 2**32 - 1
 GPUS = 4096  # no index above is one
 ROOT, ADMINS, ANYONE = "root", "root and the admin group", "whoever may open the socket"
 
@@ -137,7 +138,7 @@ class Admin:
         """A step on GPUs that no step before had. One without any changes nothing."""
         if not request.get("gpus"):
             return
-        wanted = options.parse(tenant.options).over(self.config.defaults)
+        wanted, _ = options.understood(tenant.options)
         more = {
             gpu.uuid: self._visible(gpu, wanted)
             for gpu in self._gang(request)
@@ -147,7 +148,7 @@ class Admin:
             self._check_swap(tenant, more, request)
         if more:
             self.leases.widen(tenant, more)
-            self.store.widen(tenant.job_id, tenant.gang)
+            self.store.widen(tenant.job_id, tenant.totals)
 
     def _check_swap(self, tenant: Tenant, more: dict[str, int], request: Request) -> None:
         """Refused: no host memory for what a later step may have to move."""
@@ -171,64 +172,94 @@ class Admin:
                 f"no interposer at {self.config.preload}", "set daemon.preload in the config"
             )
         gang = self._gang(request)
-        text = get_text(request, "options")
-        wanted = options.parse(text).over(self.config.defaults)
+        wanted = self._resolved(options.parse(get_text(request, "options")))
         self.settings.limits().check(wanted)
-        if wanted.memory != "managed":
-            text = self._with_memory(text, "swap")
-        tenant = self._tenant(job_id, get_int(request, "uid", 0, 2**32 - 1), text, gang)
-        if tenant.swaps and not self._may_swap(tenant, wanted, request):
-            managed = self._with_memory(text, "managed")
-            tenant = replace(tenant, options=managed, swaps=False)
-        record = TenantRecord(job_id, tenant.uid, tenant.gang, tenant.options, tenant.lock, {})
+        asked = wanted.memory
+        if asked == "auto":
+            wanted = replace(wanted, memory="swap")
+        tenant = self._tenant(job_id, get_int(request, "uid", 0, LAST_UID), wanted, gang)
+        if tenant.swaps and not self._may_swap(tenant, wanted, request, asked == "auto"):
+            tenant = self._tenant(job_id, tenant.uid, replace(wanted, memory="managed"), gang)
+        record = TenantRecord(
+            *(job_id, tenant.uid, tenant.gang, tenant.options, tenant.lock, {}), tenant.totals
+        )
         self.store.open_tenant(record)
         self.leases.open(tenant)
         return tenant
 
-    @staticmethod
-    def _with_memory(text: str, kind: str) -> str:
-        """The options with what memory:auto has come to; so it stays after a restart."""
-        others = [part for part in text.split(",") if part and not part.startswith("memory:")]
-        return ",".join([*others, f"memory:{kind}"])
+    def _resolved(self, said: options.Options) -> options.Options:
+        """With all that the job left out, so that it stays what the job was given."""
+        return said.over(self.config.defaults).over(options.PLAIN)
 
-    def _may_swap(self, tenant: Tenant, wanted: options.Options, request: Request) -> bool:
+    def _may_swap(
+        self, tenant: Tenant, wanted: options.Options, request: Request, else_managed: bool
+    ) -> bool:
         """Whether its memory can be swapped. Refused: it cannot, and the job wants no other."""
         others = self.leases.tenants.values()
         try:
             hostmemory.check(self.config, wanted, tenant, others, _memory_mib(request))
         except Refused as why:
-            if wanted.memory == "swap":
+            if not else_managed:
                 raise
             log.info("job %d has managed memory: %s", tenant.job_id, why)
             return False
         return True
 
-    def _tenant(self, job_id: int, uid: int, text: str, gang: list[Gpu]) -> Tenant:
-        wanted = options.parse(text).over(self.config.defaults)
+    def _tenant(
+        self,
+        job_id: int,
+        uid: int,
+        wanted: options.Options,
+        gang: list[Gpu],
+        totals: Mapping[str, int] = MappingProxyType({}),
+    ) -> Tenant:
+        """wanted: resolved. totals: what it sees of a device, where that was said before."""
         assert wanted.quantum_ns is not None
         assert wanted.lock is not None
-        return Tenant(
-            job_id,
-            uid,
-            text,
-            wanted.lock,
-            wanted.quantum_ns,
-            bool(wanted.oversub),
-            {gpu.uuid: self._visible(gpu, wanted) for gpu in gang},
-            wanted.memory == "swap",
-        )
+        seen = {gpu.uuid: totals.get(gpu.uuid) or self._visible(gpu, wanted) for gpu in gang}
+        quantum, oversub, swaps = wanted.quantum_ns, bool(wanted.oversub), wanted.memory == "swap"
+        return Tenant(job_id, uid, wanted.text(), wanted.lock, quantum, oversub, seen, swaps)
 
     def restore(self, record: TenantRecord) -> None:
-        """A tenant of the daemon before this one, with its usage so far."""
+        """A tenant of the daemon before this one, with its usage so far.
+
+        A record that another release wrote may say what this one does not know: the job goes on
+        with the rest. One that cannot be used at all ends here: its processes are refused.
+        """
+        try:
+            self._restore(record)
+        except Exception:
+            log.exception(
+                "job %d cannot be taken over from the daemon before: its processes are refused, "
+                "and its usage up to now goes to Slurm's accounting",
+                record.job_id,
+            )
+            self._give_up(record)
+
+    def _restore(self, record: TenantRecord) -> None:
         by_uuid = {gpu.uuid: gpu for gpu in self.leases.gpus}
         gang = [by_uuid[uuid] for uuid in record.gang if uuid in by_uuid]
-        if gang:
-            self.leases.open(
-                self._tenant(record.job_id, record.uid, record.options, gang), record.usage
+        if not gang:  # none of its GPUs works any more
+            self._give_up(record)
+            return
+        said, unknown = options.understood(record.options)
+        tenant = self._tenant(
+            *(record.job_id, record.uid, self._resolved(said), gang), record.totals
+        )
+        if unknown:
+            log.error(
+                "job %d was given %s, which this release does not know: it goes on without",
+                *(record.job_id, shown(",".join(unknown))),
             )
-        else:  # none of its GPUs works any more: what it had is all that it will have had
-            had = {uuid: record.usage.get(uuid, Usage()) for uuid in record.gang}
-            self.store.close_tenant(record.job_id, had)
+        else:
+            totals = dict(record.totals) | dict(tenant.totals)
+            self.store.resolve(record.job_id, tenant.options, totals)
+        self.leases.open(tenant, record.usage)
+
+    def _give_up(self, record: TenantRecord) -> None:
+        """What it had is all that it will have had."""
+        had = {uuid: record.usage.get(uuid, Usage()) for uuid in record.gang}
+        self.store.close_tenant(record.job_id, had)
 
     def _visible(self, gpu: Gpu, wanted: options.Options) -> int:
         """Bytes the job sees as the device's total: its cap, never more than what is there."""

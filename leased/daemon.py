@@ -328,11 +328,11 @@ class Daemon:
         """Write what waits into Slurm's accounting, again and again until it is there."""
         delay = RETRY_FIRST_S
         while True:
-            waiting = self.store.unwritten()
+            waiting = self.store.unsettled()
             done = [await self._write_one(record) for record in waiting]
             if all(done):
                 self.work.clear()
-                if not self.store.unwritten():
+                if not self.store.unsettled():
                     delay = RETRY_FIRST_S
                     await self.work.wait()
             else:
@@ -352,7 +352,7 @@ class Daemon:
                 "usage of job %d is not in Slurm's accounting yet: %s", record.job_id, fault
             )
             return False
-        self.store.mark_written(record.job_id)
+        self.store.settle([record.run])
         log.info("usage of job %d is in Slurm's accounting", record.job_id)
         return True
 

@@ -10,9 +10,15 @@ just installed an older release. A newer minor opens: minors only add.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import shutil
 import sqlite3
+import stat
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from leased.errors import Refused
@@ -60,7 +66,39 @@ CREATE TABLE settings (
     PRIMARY KEY (device, key)
 );
 """,
+    # `tenants` and `usage` have the open ones from here on. An older release closes
+    # its tenants there; they are taken over when this one reads them.
+    1002: """
+ALTER TABLE tenants ADD COLUMN totals TEXT; -- JSON: by UUID, bytes that the job sees
+CREATE TABLE ended (
+    job_id INTEGER NOT NULL,
+    opened REAL NOT NULL,    -- with job_id it names one run of a job
+    uid INTEGER NOT NULL,
+    gang TEXT NOT NULL,
+    options TEXT NOT NULL,
+    lock TEXT NOT NULL,
+    closed REAL NOT NULL,
+    written REAL,            -- when Slurm's accounting had it, or it was given up
+    usage TEXT NOT NULL,     -- JSON: by UUID, arbiter.Usage
+    PRIMARY KEY (job_id, opened)
+);
+CREATE INDEX ended_written ON ended (written);
+CREATE TABLE aside (         -- rows that made no sense
+    at INTEGER NOT NULL, place TEXT NOT NULL, why TEXT NOT NULL, content TEXT NOT NULL
+);
+""",
 }
+TABLES = {
+    "tenants": "job_id, uid, gang, options, lock, opened, closed, written, totals",
+    "usage": "job_id, uuid, usage",
+    "stepds": "pid, start, job_id",
+    "epochs": "one, epoch",
+    "settings": "device, key, value",
+    "ended": "job_id, opened, uid, gang, options, lock, closed, written, usage",
+    "aside": "at, place, why, content",
+}
+PARTS = ("", "-wal", "-shm")  # what SQLite keeps beside the file has the same content
+OTHERS = stat.S_IWGRP | stat.S_IWOTH
 VERSION = max(MIGRATIONS)
 
 
@@ -77,32 +115,73 @@ def is_damage(fault: Exception) -> bool:
 def set_aside(path: Path, why: object) -> None:
     """Rename the file and what SQLite keeps beside it. OSError: it cannot be renamed."""
     aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
+    while os.path.lexists(aside):
+        aside = aside.with_name(aside.name + "x")
     log.critical(
         "%s cannot be used (%s): it is kept as %s and a new one is begun; "
         "usage that Slurm's accounting did not have yet is only in there",
         *(path, why, aside),
     )
-    for suffix in ("", "-wal", "-shm"):
+    for suffix in PARTS:
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+
+
+def guard(path: Path) -> None:
+    """Nobody but us may write or read the file, or put another in its place.
+
+    Refused: the directory is open to others. OSError: the disk's fault.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = path.parent.stat()
+    if folder.st_uid not in (0, os.geteuid()) or folder.st_mode & OTHERS:
+        raise Refused(
+            f"{path.parent} can be written by others (uid {folder.st_uid}, mode "
+            f"{stat.S_IMODE(folder.st_mode):04o}), who could make us believe in any job",
+            f"chown root {path.parent} && chmod 0700 {path.parent}",
+        )
+    for suffix in PARTS:
         part = path.with_name(path.name + suffix)
-        if part.exists():
-            part.rename(aside.with_name(aside.name + suffix))
+        with contextlib.suppress(FileNotFoundError):
+            found = part.stat()
+            if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.geteuid()):
+                set_aside(path, f"{part} is no file, or uid {found.st_uid}'s")
+            elif found.st_mode & 0o077:
+                _close_to_others(part, found.st_mode)
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+
+
+def _close_to_others(part: Path, mode: int) -> None:
+    log.warning("%s had mode %04o; now only its owner may open it", part, stat.S_IMODE(mode))
+    with contextlib.suppress(OSError):  # a disk that is read-only
+        part.chmod(0o600)
 
 
 def connect(path: Path) -> sqlite3.Connection:
     """The database, made if missing, ready to write. sqlite3.Error, OSError: the disk's
-    fault. Refused: a newer release's."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    fault. Refused: a newer release's, or others may write there."""
+    guard(path)
     try:
         return _connect(path)
     except sqlite3.Error as fault:
         if not is_damage(fault):
             raise
         set_aside(path, fault)
+        guard(path)
         return _connect(path)
 
 
+def _open(name: str, uri: bool = False) -> sqlite3.Connection:
+    db = sqlite3.connect(name, isolation_level=None, timeout=LOCKED_S, uri=uri)
+    db.row_factory = sqlite3.Row
+    # What is no UTF-8 makes no sense in its row, and must not hide the others.
+    db.text_factory = lambda raw: raw.decode(errors="replace")
+    return db
+
+
 def _connect(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, isolation_level=None, timeout=LOCKED_S)
+    db = _open(str(path))
     try:
         version = check(db, path)
         db.execute("PRAGMA journal_mode=WAL")
@@ -111,10 +190,20 @@ def _connect(path: Path) -> sqlite3.Connection:
             if version < target:
                 marks = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={target};"
                 db.executescript(f"BEGIN IMMEDIATE; {MIGRATIONS[target]} {marks} COMMIT;")
+        _check_tables(db)
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _check_tables(db: sqlite3.Connection) -> None:
+    """Foreign: something of ours is missing, so that nothing could ever be written."""
+    try:
+        for table, columns in TABLES.items():
+            db.execute(f"SELECT {columns} FROM {table} LIMIT 0")
+    except sqlite3.OperationalError as fault:
+        raise Foreign(f"its schema is not ours: {fault}") from None
 
 
 def check(db: sqlite3.Connection, path: Path) -> int:
@@ -144,20 +233,40 @@ def check(db: sqlite3.Connection, path: Path) -> int:
     return version
 
 
-def connect_to_read(path: Path) -> sqlite3.Connection:
-    """The database when nothing can be written beside it (disk full or read-only).
-
-    sqlite3.Error: it cannot be read either.
+@contextlib.contextmanager
+def connect_to_read(path: Path) -> Iterator[sqlite3.Connection]:
+    """The database when nothing can be written beside it (disk full or read-only), or somebody
+    has locked it. sqlite3.Error: it cannot be read either.
     """
-    # Immutable ignores the write-ahead log, which only a daemon that was killed leaves.
-    for mode in ("mode=ro", "immutable=1"):
-        db = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
+    with contextlib.ExitStack() as stack:
         try:
-            check(db, path)
+            db = _check_to_read(path, "mode=ro")
         except sqlite3.Error as fault:
-            db.close()
-            if mode == "immutable=1" or is_damage(fault):
+            if is_damage(fault):
                 raise
-        else:
-            return db
-    raise AssertionError("unreachable")
+            db = _read_a_copy(path, stack)
+        stack.callback(db.close)
+        yield db
+
+
+def _read_a_copy(path: Path, stack: contextlib.ExitStack) -> sqlite3.Connection:
+    """A copy, with the log that a daemon leaves which was killed; the file without its log where
+    no disk has room for a copy."""
+    try:
+        copy = Path(stack.enter_context(tempfile.TemporaryDirectory())) / path.name
+        for suffix in PARTS[:2]:
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(path.with_name(path.name + suffix), Path(f"{copy}{suffix}"))
+        return _check_to_read(copy, "mode=rw")
+    except (OSError, sqlite3.Error):
+        return _check_to_read(path, "immutable=1")
+
+
+def _check_to_read(path: Path, mode: str) -> sqlite3.Connection:
+    db = _open(f"{path.absolute().as_uri()}?{mode}", uri=True)
+    try:
+        check(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db

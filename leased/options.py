@@ -39,6 +39,32 @@ class Options:
             memory=self.memory or base.memory,
         )
 
+    def text(self) -> str:
+        """As the grammar writes what was said. ValueError: it is too long."""
+        asked = ffi.new("struct gl_options *")
+        given = {
+            lib.GL_KEY_TQ: self.quantum_ns is not None,
+            lib.GL_KEY_LOCK: self.lock is not None,
+            lib.GL_KEY_MEM: self.mem_fraction is not None or self.mem_bytes is not None,
+            lib.GL_KEY_OVERSUB: self.oversub is not None,
+            lib.GL_KEY_MEMORY: self.memory is not None,
+        }
+        asked.given = sum(key for key, said in given.items() if said)
+        asked.quantum_ns = self.quantum_ns or 0
+        asked.lock = {word: number for number, word in LOCKS.items()}.get(self.lock or "", 0)
+        asked.mem_fraction = self.mem_fraction or 0.0
+        asked.mem_bytes = self.mem_bytes or 0
+        asked.oversub = bool(self.oversub)
+        asked.memory = {word: number for number, word in MEMORY.items()}.get(self.memory or "", 0)
+        made = ffi.new("char[]", lib.GL_OPTIONS_TEXT)
+        if lib.gl_options_format(asked, made, lib.GL_OPTIONS_TEXT) < 0:
+            raise ValueError(f"{self} has no text of {lib.GL_OPTIONS_TEXT} characters")
+        return str(ffi.string(made).decode())
+
+
+# What is left out by everybody: all of the device's memory, never more, moved by the driver.
+PLAIN = Options(mem_fraction=1.0, oversub=False, memory="managed")
+
 
 def parse(text: str) -> Options:
     """Parse `KEY:VALUE[,KEY:VALUE...]`; the empty text is no options. Refused: what is wrong."""
@@ -66,6 +92,18 @@ def _one(key: str, text: str) -> Options:
     if not text.isprintable() or set(text) & set(",:"):
         raise Refused(f"gpu-share: {key}:{shown(text)} is no single value", "write one value")
     return parse(f"{key}:{text}")
+
+
+def understood(text: str) -> tuple[Options, list[str]]:
+    """What this release knows of a text that another may have written, and the parts that it does
+    not know."""
+    found, unknown = Options(), []
+    for part in filter(None, text.split(",")):
+        try:
+            found = parse(part).over(found)
+        except Refused:
+            unknown.append(part)
+    return found, unknown
 
 
 def parse_time(text: str) -> int:

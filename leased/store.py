@@ -16,7 +16,7 @@ import errno
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,13 +24,15 @@ from leased import database, tables
 from leased.arbiter import Usage
 from leased.errors import Refused
 from leased.identity import ProcessId
-from leased.tables import Kept, TenantRecord
+from leased.tables import Bad, Reader, Run, TenantRecord
 
 log = logging.getLogger("gpu-leased")
 
-__all__ = ["Store", "TenantRecord"]
+__all__ = ["Run", "Store", "TenantRecord"]
 
-KEEP_WRITTEN_S = 30 * 86400
+KEEP_SETTLED_S = 30 * 86400
+KEEP_SETTLED = 100_000  # runs
+DROP_OLD_S = 3600.0
 SAY_AGAIN_S = 60.0
 Put = Callable[..., None]  # (connection, what...): bring it on the disk to what memory says
 
@@ -39,21 +41,25 @@ class Store:
     """The database at `path`, made if missing. Writing never raises; see `fault`.
 
     fault: why the disk lacks what memory has, a sentence; None: it lacks nothing.
-    Refused: the file is a newer release's.
+    Refused: the file is a newer release's, or its directory is open to others.
     """
 
     def __init__(self, path: Path):
         self.path = path
         self.fault: str | None = None
         self._said = 0.0
-        self._kept: dict[int, Kept] = {}  # tenants that are open or not in Slurm's accounting
+        self._open: dict[int, TenantRecord] = {}  # by job
+        self._ended: dict[Run, TenantRecord] = {}  # those not in Slurm's accounting
         self._stepds: dict[int, tuple[ProcessId, int]] = {}
         self._settings: dict[tuple[str, str], str] = {}
         self._epoch: int | None = None
         # What memory has and the disk has not: who writes it, and of what; oldest change first.
-        self._dirty: dict[tuple[Put, tuple[int | str, ...]], None] = {}
+        self._dirty: dict[tuple[Put, tuple[object, ...]], None] = {}
         self._durable = False  # among them is something to be synced
         self._db: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None  # the file that is open, as the disk knows it
+        self._loaded = False  # memory has all that the disk had
+        self._dropped_at = 0.0
         self._begin()
         if self._epoch is None:
             # Epochs must be above those of a database that was lost: us of the clock are.
@@ -61,16 +67,19 @@ class Store:
 
     def _begin(self) -> None:
         try:
-            self._db = database.connect(self.path)
-            self._load(self._db)
+            self._connect()
         except (sqlite3.Error, OSError) as fault:
             self._failed(fault)
-            with contextlib.suppress(sqlite3.Error):
-                db = database.connect_to_read(self.path)
-                try:
-                    self._load(db)
-                finally:
-                    db.close()
+            with contextlib.suppress(sqlite3.Error), database.connect_to_read(self.path) as db:
+                self._take_in(db)
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._db is None:
+            db = database.connect(self.path)
+            found = self.path.stat()
+            self._db, self._file = db, (found.st_dev, found.st_ino)
+        self._take_in(self._db)
+        return self._db
 
     def close(self) -> None:
         if self._dirty:
@@ -82,18 +91,30 @@ class Store:
     # -- what the daemon tells --------------------------------------------------
 
     def open_tenant(self, record: TenantRecord) -> None:
-        """A tenant begins (again: a requeued job starts anew)."""
-        self._kept[record.job_id] = Kept(record, time.time())
-        self._mark(self._put_tenant, record.job_id)
+        """A run of a job begins. One of that job that is open still has ended unnoticed."""
+        before = self._open.get(record.job_id)
+        if before is not None:
+            self._end(before)
+        runs = [run for run in self._ended if run[0] == record.job_id]
+        opened = max([time.time(), *(opened + 1e-3 for _, opened in runs)])
+        self._open[record.job_id] = replace(record, opened=opened, closed=None, settled=None)
+        self._mark(self._put_open, record.job_id)
         self._mark(self._put_usage, record.job_id)
         self.flush()
 
-    def widen(self, job_id: int, gang: tuple[str, ...]) -> None:
-        """The tenant has more devices from now on."""
-        kept = self._kept[job_id]
-        kept.record = replace(kept.record, gang=gang)
-        self._mark(self._put_tenant, job_id)
+    def widen(self, job_id: int, totals: Mapping[str, int]) -> None:
+        """The tenant has more devices from now on. totals: bytes that it sees of all of them."""
+        record = self._open[job_id]
+        self._open[job_id] = replace(record, gang=tuple(totals), totals=dict(totals))
+        self._mark(self._put_open, job_id)
         self.flush()
+
+    def resolve(self, job_id: int, options: str, totals: Mapping[str, int]) -> None:
+        """What the tenant was given, where a release before did not say it in full."""
+        record = self._open[job_id]
+        if (record.options, record.totals) != (options, totals):
+            self._open[job_id] = replace(record, options=options, totals=dict(totals))
+            self._mark(self._put_open, job_id)
 
     def add_stepd(self, process: ProcessId, job_id: int) -> None:
         """A slurmstepd has registered; where Slurm uses no cgroups its tasks are known by it."""
@@ -118,21 +139,32 @@ class Store:
     def close_tenant(self, job_id: int, usage: Mapping[str, Usage]) -> None:
         """The tenant is over; its usage waits for Slurm's accounting."""
         self._set_usage(job_id, usage)
-        if job_id in self._kept:
-            self._kept[job_id].closed = time.time()
+        record = self._open.pop(job_id, None)
+        if record is not None:
+            self._end(record)
         for pid in [pid for pid, (_, job) in self._stepds.items() if job == job_id]:
             self.forget_stepd(pid)
-        self._mark(self._put_tenant, job_id)
-        self._durable = True
         self.flush()
 
-    def mark_written(self, job_id: int) -> None:
-        """Slurm's accounting has it; records older than a month are dropped."""
-        if job_id in self._kept:
-            self._kept[job_id].written = time.time()
-            self._mark(self._put_tenant, job_id)
+    def _end(self, record: TenantRecord) -> None:
+        closed = max(time.time(), record.opened) if record.closed is None else record.closed
+        self._ended[record.run] = replace(record, closed=closed)
+        self._mark(self._put_open, record.job_id)
+        self._mark(self._put_usage, record.job_id)
+        self._mark(self._put_ended, record.run)
+        self._durable = True
+
+    def settle(self, runs: Iterable[Run]) -> None:
+        """They wait for Slurm's accounting no more; old ones are forgotten."""
+        for run in runs:
+            if run in self._ended:
+                self._ended[run] = replace(self._ended[run], settled=time.time())
+                self._mark(self._put_ended, run)
+        now = time.monotonic()
+        if now - self._dropped_at > DROP_OLD_S or not self._dropped_at:
+            self._dropped_at = now
             self._mark(self._drop_old)
-            self.flush()
+        self.flush()
 
     def put_setting(self, device: str, key: str, value: str | None) -> None:
         """What the site has set for a device's UUID or "*"; None: nothing any more.
@@ -147,10 +179,10 @@ class Store:
         self._durable = True
 
     def _set_usage(self, job_id: int, usage: Mapping[str, Usage]) -> None:
-        kept = self._kept.get(job_id)
+        record = self._open.get(job_id)
         # A copy: what the arbiter goes on counting is not what the disk has.
-        if kept is not None and kept.record.usage != usage:
-            kept.record = _own(replace(kept.record, usage=usage))
+        if record is not None and record.usage != usage:
+            self._open[job_id] = _own(replace(record, usage=usage))
             self._mark(self._put_usage, job_id)
 
     # -- what it asks -----------------------------------------------------------
@@ -169,25 +201,40 @@ class Store:
 
     def open_tenants(self) -> list[TenantRecord]:
         """Tenants that are not over; their usage is the caller's to go on counting."""
-        return [_own(kept.record) for kept in self._kept.values() if kept.closed is None]
+        return [_own(record) for record in self._open.values()]
 
-    def unwritten(self) -> list[TenantRecord]:
-        """Tenants that are over and not yet in Slurm's accounting, oldest first."""
-        over = [k for k in self._kept.values() if k.closed is not None and k.written is None]
-        return [kept.record for kept in sorted(over, key=lambda k: k.closed or 0)]
+    def unsettled(self) -> list[TenantRecord]:
+        """Ended runs that are not in Slurm's accounting yet, oldest first."""
+        waiting = (record for record in self._ended.values() if record.settled is None)
+        return sorted(waiting, key=lambda record: record.closed or 0)
+
+    def runs(self, job_id: int) -> list[TenantRecord]:
+        """The ended runs of a job, oldest first; those on the disk too where it can be read."""
+        with contextlib.suppress(sqlite3.Error):
+            return self._runs(job_id)
+        return self._in_memory(job_id)
 
     def find(self, job_id: int) -> TenantRecord | None:
-        """A tenant of now or of the last month. Refused: the disk cannot be read."""
-        kept = self._kept.get(job_id)
-        if kept is not None:
-            return kept.record
+        """A job's last run, of now or of the last month. Refused: the disk cannot be read."""
+        known = self._open.get(job_id) or next(reversed(self._in_memory(job_id)), None)
+        if known is not None:
+            return known
+        if self._db is None:
+            raise Refused(self.fault or "the store is closed")
         try:
-            if self._db is None:
-                raise Refused(self.fault or "the store is closed")
-            found = tables.tenants(self._db, "job_id = ?", job_id)
+            return next(reversed(self._runs(job_id)), None)
         except sqlite3.Error as fault:
             raise Refused(f"{self.path} cannot be read: {fault}", "see its disk") from None
-        return found[0].record if found else None
+
+    def _in_memory(self, job_id: int) -> list[TenantRecord]:
+        return [self._ended[run] for run in sorted(self._ended) if run[0] == job_id]
+
+    def _runs(self, job_id: int) -> list[TenantRecord]:
+        found = {record.run: record for record in self._in_memory(job_id)}
+        if self._db is not None:
+            for record in Reader(self._db).ended("job_id = ?", job_id):
+                found.setdefault(record.run, record)
+        return [found[run] for run in sorted(found)]
 
     # -- memory and disk --------------------------------------------------------
 
@@ -196,23 +243,39 @@ class Store:
         if not self._dirty and self.fault is None:
             return
         try:
-            if self._db is None:
-                self._db = database.connect(self.path)
-                self._load(self._db)
-            self._write(self._db)
+            self._check_file()
+            self._write(self._connect())
         except (sqlite3.Error, OSError, Refused) as fault:
             self._failed(fault)
             return
         self._dirty.clear()
         self._durable = False
-        for job_id in [job for job, kept in self._kept.items() if kept.written is not None]:
-            del self._kept[job_id]
+        for run in [run for run, record in self._ended.items() if record.settled is not None]:
+            del self._ended[run]
         if self.fault is not None:
             log.warning("%s can be written again; nothing is missing there now", self.path)
             self.fault = None
 
-    def _mark(self, put: Put, *what: int | str) -> None:
+    def _mark(self, put: Put, *what: object) -> None:
         self._dirty[put, what] = None
+
+    def _check_file(self) -> None:
+        """A file that is removed under us takes what we write to nowhere."""
+        if self._db is None:
+            return
+        try:
+            found = self.path.stat()
+            there = (found.st_dev, found.st_ino)
+        except FileNotFoundError:
+            there = None
+        if there != self._file:
+            log.error(
+                "%s was %s while gpu-leased had it open: what memory has is written anew",
+                *(self.path, "removed" if there is None else "replaced"),
+            )
+            self._db.close()
+            self._db = None
+            self._mark_all()
 
     def _write(self, db: sqlite3.Connection) -> None:
         # FULL syncs the log at a commit, and with it all that was committed before.
@@ -247,36 +310,61 @@ class Store:
                 self._mark_all()
 
     def _mark_all(self) -> None:
-        """Nothing of what memory has is on the disk."""
-        for job_id in self._kept:
-            self._mark(self._put_tenant, job_id)
+        """Nothing of what memory has is on the disk, and what is there is not ours."""
+        before = [put for put in self._dirty if put[0] is not tables.put_aside]
+        self._dirty.clear()
+        self._mark(tables.clear_state)
+        for job_id in self._open:
+            self._mark(self._put_open, job_id)
             self._mark(self._put_usage, job_id)
+        for run in self._ended:
+            self._mark(self._put_ended, run)
         for pid in self._stepds:
             self._mark(self._put_stepd, pid)
         for device, key in self._settings:
             self._mark(self._put_setting, device, key)
         self._mark(self._put_epoch)
+        self._dirty |= dict.fromkeys(before)
 
-    def _load(self, db: sqlite3.Connection) -> None:
-        """Take what the disk has and memory has not."""
-        for kept in tables.tenants(db, "closed IS NULL OR written IS NULL"):
-            self._kept.setdefault(kept.record.job_id, kept)
-        for process, job_id in tables.stepds(db):
+    def _take_in(self, db: sqlite3.Connection) -> None:
+        """Once: what the disk has and memory has not."""
+        if self._loaded:
+            return
+        reader = Reader(db)
+        for record in reader.tenants():
+            # An older release leaves those there that it has closed.
+            is_open = record.closed is None
+            if not is_open or self._open.setdefault(record.job_id, record).run != record.run:
+                self._end(record)
+        for record in reader.ended("written IS NULL"):
+            self._ended.setdefault(record.run, record)
+        for process, job_id in reader.stepds():
             self._stepds.setdefault(process.pid, (process, job_id))
-        for name, value in tables.settings(db).items():
+        for name, value in reader.settings().items():
             if (self._put_setting, name) not in self._dirty:
                 self._settings.setdefault(name, value)
-        epoch = tables.epoch(db)
+        epoch = reader.epoch()
         if epoch is not None:
             self._epoch = max(self._epoch or 0, epoch)
+        self._set_aside(reader.bad)
+        self._loaded = True
 
-    def _put_tenant(self, db: sqlite3.Connection, job_id: int) -> None:
-        if job_id in self._kept:
-            tables.put_tenant(db, self._kept[job_id])
+    def _set_aside(self, rows: list[Bad]) -> None:
+        for bad in rows:
+            log.error("a row of %s makes no sense and is set aside: %s", bad.table, bad.why)
+        # Before anything else is written, while their numbers are still theirs.
+        self._dirty = dict.fromkeys((tables.put_aside, (bad,)) for bad in rows) | self._dirty
+
+    def _put_open(self, db: sqlite3.Connection, job_id: int) -> None:
+        tables.put_open(db, job_id, self._open.get(job_id))
 
     def _put_usage(self, db: sqlite3.Connection, job_id: int) -> None:
-        if job_id in self._kept:
-            tables.put_usage(db, job_id, self._kept[job_id].record.usage)
+        record = self._open.get(job_id)
+        tables.put_usage(db, job_id, record.usage if record else {})
+
+    def _put_ended(self, db: sqlite3.Connection, run: Run) -> None:
+        if run in self._ended:
+            tables.put_ended(db, self._ended[run])
 
     def _put_stepd(self, db: sqlite3.Connection, pid: int) -> None:
         tables.put_stepd(db, pid, self._stepds.get(pid))
@@ -288,7 +376,7 @@ class Store:
         tables.put_epoch(db, self.epoch())
 
     def _drop_old(self, db: sqlite3.Connection) -> None:
-        tables.drop_written_before(db, time.time() - KEEP_WRITTEN_S)
+        tables.drop_settled(db, time.time() - KEEP_SETTLED_S, KEEP_SETTLED)
 
 
 def _own(record: TenantRecord) -> TenantRecord:

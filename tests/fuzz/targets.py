@@ -239,7 +239,7 @@ class AdminNode:
 
     def _ended(self, job_id: int) -> None:
         self.store.close_tenant(job_id, self.node.leases.close(job_id))
-        self.store.mark_written(job_id)
+        self.store.settle([record.run for record in self.store.unsettled()])
 
     def ask(self, data: bytes, uid: int) -> dict[str, Any]:
         """One request; the answer, which is always one."""

@@ -91,9 +91,9 @@ def test_store_keeps_tenants_usage_and_epochs(tmp_path: Path) -> None:
     assert again.open_tenants()[0].usage == {UUID: Usage(lease_ns=5)}
     again.close_tenant(7, {UUID: Usage(lease_ns=8)})
     assert again.open_tenants() == []
-    assert [t.usage[UUID].lease_ns for t in again.unwritten()] == [8]
-    again.mark_written(7)
-    assert again.unwritten() == []
+    assert [t.usage[UUID].lease_ns for t in again.unsettled()] == [8]
+    again.settle([again.unsettled()[0].run])
+    assert again.unsettled() == []
     assert again.find(7) is not None
 
 
