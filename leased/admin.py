@@ -17,7 +17,7 @@ from leased.accounting import summary
 from leased.config import Config
 from leased.devices import Gpu, visible
 from leased.errors import Refused
-from leased.identity import Peer, ProcessId, alive, job_of, process_id
+from leased.identity import Peer
 from leased.leases import Leases, Tenant
 from leased.requests import (
     OF_DEVICE,
@@ -32,13 +32,13 @@ from leased.requests import (
 from leased.settings import Settings
 from leased.state import Usage
 from leased.status import Status
+from leased.stepds import Stepds
 from leased.store import Store, TenantRecord
 from leased.tables import LAST_JOB, LAST_UID
 
 log = logging.getLogger("gpu-leased")
 
 TENANTS = 256
-MORE_STEPDS = 64
 GPUS = 4096  # no index above is one
 ROOT, ADMINS, ANYONE = "root", "root and the admin group", "whoever may open the socket"
 
@@ -63,15 +63,12 @@ class Admin:
     admin_gid: int = -1
     settings: Settings = field(init=False)
     shows: Status = field(init=False)
-    # slurmstepd processes by pid, as they registered, with their job
-    stepds: dict[int, tuple[ProcessId, int]] = field(init=False)
-    most_stepds: int = MORE_STEPDS  # then those that have ended are looked for
+    stepds: Stepds = field(init=False)
 
     def __post_init__(self) -> None:
         self.settings = Settings(self.leases, self.store, lambda: self.config)
         self.shows = Status(self.leases, self.settings, self.store)
-        self.stepds = self.store.stepds()
-        self._forget_dead_stepds()
+        self.stepds = Stepds(self.store)
         step = (
             *("job_id", "step_id", "uid", "gid", "nodes", "shards", "memory_mib", "gpus"),
             "options",
@@ -107,7 +104,7 @@ class Admin:
 
     def find(self, peer: Peer) -> Tenant | None:
         """The tenant of a process, by what the kernel says of it."""
-        job = job_of(peer.pid, self.stepds)
+        job = self.stepds.job_of(peer.pid)
         return self.leases.tenants.get(job) if job is not None else None
 
     # -- registration -----------------------------------------------------------
@@ -120,13 +117,7 @@ class Admin:
             tenant = self._new_tenant(job_id, request)
         else:
             self._widen(tenant, request)
-        stepd = process_id(peer.pid)
-        if stepd is not None:
-            if len(self.stepds) > self.most_stepds:
-                self._forget_dead_stepds()
-                self.most_stepds = 2 * len(self.stepds) + MORE_STEPDS
-            self.stepds[peer.pid] = (stepd, job_id)
-            self.store.add_stepd(stepd, job_id)
+        self.stepds.register(peer.pid, job_id)
         socket = self.config.runtime_dir / "tenant.sock"
         return {
             "tenant": job_id,
@@ -157,12 +148,6 @@ class Admin:
         if more:
             others = [other for other in self.leases.tenants.values() if other is not tenant]
             hostmemory.check_budget(self.config, need, others)
-
-    def _forget_dead_stepds(self) -> None:
-        for pid, (process, _) in list(self.stepds.items()):
-            if not alive(process):
-                del self.stepds[pid]
-                self.store.forget_stepd(pid)
 
     def _new_tenant(self, job_id: int, request: Request) -> Tenant:
         if len(self.leases.tenants) >= TENANTS:

@@ -14,10 +14,11 @@ from pathlib import Path
 from leased import procfs
 from leased.config import Config
 from leased.devices import Gpu
-from leased.identity import Step, Stepds, process_id, step_of
+from leased.identity import Step, process_id
 from leased.leases import Leases
 from leased.procfs import PROC
 from leased.slurm import Slurm
+from leased.stepds import Known, Stepds
 from leased.strays import EXTERN, End, Found, Policy, Process, Strays
 
 log = logging.getLogger("gpu-leased")
@@ -39,7 +40,7 @@ def uids(names: tuple[str, ...]) -> frozenset[int]:
 
 
 def describe(
-    pid: int, stepds: Stepds, interposer: str, real_gpu: bool, proc: Path = PROC
+    pid: int, known: Known, interposer: str, real_gpu: bool, proc: Path = PROC
 ) -> Process | None:
     """The process that has this number now. interposer: its file name."""
     process = process_id(pid, proc)
@@ -50,7 +51,7 @@ def describe(
     uid, command = procfs.real_uid(pid, proc), procfs.command(pid, proc)
     # Where that cannot be told nobody is accused.
     interposed = procfs.maps_file(pid, interposer, proc) is not False
-    step = step_of(pid, stepds, proc)
+    step = known.step_of(pid, proc)
     if uid is None or command is None or process_id(pid, proc) != process:
         return None  # it ends
     return Process(pid, process.start, uid, command, step, interposed)
@@ -116,14 +117,14 @@ class Watch:
             return None
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[dict[int, Process | None]] = loop.create_future()
-        stepds, interposer, real_gpu = dict(self.stepds), self.interposer, self.real_gpu
+        known, interposer, real_gpu = self.stepds.known(), self.interposer, self.real_gpu
 
         def tell(found: dict[int, Process | None]) -> None:
             if not answer.done():
                 answer.set_result(found)
 
         def ask() -> None:
-            found = {pid: describe(pid, stepds, interposer, real_gpu) for pid in pids}
+            found = {pid: describe(pid, known, interposer, real_gpu) for pid in pids}
             with contextlib.suppress(RuntimeError):  # the daemon has ended
                 loop.call_soon_threadsafe(tell, found)
 

@@ -14,34 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leased import procfs
-from leased.identity import ProcessId, Stepds, ancestors, place_of, process_id, step_of
+from leased.identity import ProcessId, ancestors, process_id
+from leased.procfs import Cgroup
+from leased.stepds import Known
 from leased.watch import describe
+from tests.fake_proc import process
 
 # Where str.splitlines() or text mode would see the end of a line, and the kernel does not.
 ENDS = ("\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")
 JOB_7 = "/system.slice/slurmstepd.scope/job_7/step_0"
 JOB_7_V1 = "/slurm/uid_1000/job_7/step_0"
 BAD_NAME = b"\xff\n) R 1 1"
-STEPDS: Stepds = {5: (ProcessId(5, 75), 7)}
-
-
-def process(proc: Path, pid: int, parent: int = 1, name: bytes = b"a", **files: bytes) -> Path:
-    """An entry of a /proc, as the kernel would write it for a process of this name."""
-    place = proc / str(pid)
-    (place / "fd").mkdir(parents=True)
-    fields = b" ".join([b"S", b"%d" % parent, *[b"0"] * 17, b"%d" % (70 + pid), b"0"])
-    escaped = name.replace(b"\\", b"\\\\").replace(b"\n", b"\\n")
-    made = {
-        "stat": b"%d (%s) %s\n" % (pid, name, fields),
-        "status": b"Name:\t%s\nUmask:\t0022\nUid:\t1000\t0\t0\t0\nGid:\t0\t0\t0\t0\n" % escaped,
-        "comm": name + b"\n",
-        "cgroup": b"0::/user.slice\n",
-        "cmdline": b"x\0",
-        "maps": b"7f00-7f01 r-xp 00 08:01 12 /lib/libc.so.6\n",
-    }
-    for file, text in (made | files).items():
-        (place / file).write_bytes(text)
-    return place
+KNOWN = Known(
+    {5: (ProcessId(5, 75), 7)},
+    frozenset({Cgroup(b"", b"/system.slice/slurmstepd.scope"), Cgroup(b"freezer", b"/slurm")}),
+)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -52,8 +39,7 @@ def test_no_name_of_a_cgroup_begins_a_line(tmp_path: Path, end: str, path: str) 
     for n, start in enumerate(("0::", "4:freezer:")):
         text = f"{start}{own}{end}{path}\n".encode()
         process(tmp_path, 10 + n, cgroup=text)
-        assert place_of(10 + n, tmp_path) is None
-        assert step_of(10 + n, STEPDS, tmp_path) is None
+        assert KNOWN.step_of(10 + n, tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -72,7 +58,7 @@ def test_no_name_of_a_cgroup_begins_a_line(tmp_path: Path, end: str, path: str) 
 )
 def test_what_is_no_sound_cgroup_is_none(tmp_path: Path, text: bytes) -> None:
     process(tmp_path, 10, cgroup=text)
-    assert place_of(10, tmp_path) is None
+    assert KNOWN.step_of(10, tmp_path) is None
 
 
 @pytest.mark.parametrize("name", [b"\xff", BAD_NAME, b"a) Z 9 (", b"\r\x85", b""])
@@ -82,7 +68,7 @@ def test_any_name_of_a_process(tmp_path: Path, name: bytes) -> None:
     assert procfs.stat(10, tmp_path) == procfs.Stat("S", 5, 80)
     assert process_id(10, tmp_path) == ProcessId(10, 80)
     assert ancestors(10, tmp_path) == [10, 5]
-    found = describe(10, STEPDS, "libgpulease.so", False, tmp_path)
+    found = describe(10, KNOWN, "libgpulease.so", False, tmp_path)
     assert found is not None
     assert found.uid == 1000
     assert found.command.isprintable()
@@ -141,9 +127,8 @@ READERS: tuple[Callable[[int, Path], Any], ...] = (
     lambda pid, proc: procfs.maps_file(pid, "libgpulease.so", proc),
     lambda pid, proc: procfs.has_open(pid, "/dev/nvidia", proc),
     ancestors,
-    place_of,
-    lambda pid, proc: step_of(pid, STEPDS, proc),
-    lambda pid, proc: describe(pid, STEPDS, "libgpulease.so", False, proc),
+    KNOWN.step_of,
+    lambda pid, proc: describe(pid, KNOWN, "libgpulease.so", False, proc),
 )
 FILES = ("stat", "status", "comm", "cgroup", "cmdline", "maps")
 PIECES = (

@@ -22,7 +22,7 @@ from leased import accounting, config, devices, wire
 from leased.arbiter import Usage
 from leased.ctl import ask
 from leased.errors import Refused
-from leased.identity import ProcessId, ancestors, job_of, job_of_cgroup, process_id
+from leased.identity import ProcessId
 from leased.residency import Residency
 from leased.speed import GIB, Speed
 from leased.store import Store, TenantRecord
@@ -196,37 +196,6 @@ def test_swapped_and_managed_memory_move_at_speeds_of_their_own() -> None:
     assert device.handoff_ns(1) == 2_000_000_000
     device.measured(2, GIB, 10**9)
     assert (device.link.seen, device.paging.seen) == (1, 0)
-
-
-def fake_process(proc: Path, pid: int, parent: int, cgroup: str) -> None:
-    (proc / str(pid)).mkdir()
-    fields = ["S", str(parent), *["0"] * 17, "77", "0"]
-    (proc / str(pid) / "stat").write_text(f"{pid} (a (b) c) " + " ".join(fields))
-    (proc / str(pid) / "cgroup").write_text(cgroup)
-
-
-@pytest.mark.parametrize(
-    "cgroup",
-    [
-        "4:freezer:/slurm_node1/uid_0/job_42/step_0\n0::/\n",
-        "0::/system.slice/slurmstepd.scope/job_42/step_batch/user/task_0\n",
-    ],
-)
-def test_identity_by_cgroup(tmp_path: Path, cgroup: str) -> None:
-    fake_process(tmp_path, 10, 1, cgroup)
-    assert job_of_cgroup(10, tmp_path) == 42
-    assert job_of(10, {}, tmp_path) == 42
-
-
-def test_identity_by_ancestry_knows_a_reused_pid(tmp_path: Path) -> None:
-    fake_process(tmp_path, 10, 1, "0::/\n")
-    fake_process(tmp_path, 11, 10, "0::/\n")
-    fake_process(tmp_path, 12, 11, "0::/\n")
-    assert ancestors(12, tmp_path) == [12, 11, 10]
-    stepd = process_id(10, tmp_path)
-    assert stepd is not None
-    assert job_of(12, {10: (stepd, 42)}, tmp_path) == 42
-    assert job_of(12, {10: (ProcessId(10, stepd.start + 1), 42)}, tmp_path) is None
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from leased.errors import Refused
 from leased.identity import ProcessId, Step, process_id
 from leased.leases import Leases, Tenant
 from leased.slurm import Slurm
+from leased.stepds import Known, Stepds
+from leased.store import Store
 from leased.strays import (
     AGAIN_NS,
     CONFIRM_NS,
@@ -264,27 +266,28 @@ def proc(tmp_path: Path) -> Path:
 
 
 def test_what_the_kernel_says_of_a_process(proc: Path) -> None:
-    stepds = {5: (ProcessId(5, 75), 42)}
-    found = describe(6, stepds, "libgpulease.so", False, proc)
+    known = Known({5: (ProcessId(5, 75), 42)})
+    found = describe(6, known, "libgpulease.so", False, proc)
     assert found == Process(6, 76, 1006, "py?[31mthon", Step(42, "batch"), True)
     maps = proc / "6" / "maps"
     maps.write_text(maps.read_text().replace(".so\n", ".so (deleted)\n"))
-    assert describe(6, stepds, "libgpulease.so", False, proc) == found, "updated under it"
+    assert describe(6, known, "libgpulease.so", False, proc) == found, "updated under it"
     maps.write_text("7f00 r-xp 00 08:01 12 /opt/mylibgpulease.so\n")
-    assert describe(6, stepds, "libgpulease.so", False, proc) == replace(found, interposed=False)
-    other = describe(7, stepds, "libgpulease.so", False, proc)
+    assert describe(6, known, "libgpulease.so", False, proc) == replace(found, interposed=False)
+    other = describe(7, known, "libgpulease.so", False, proc)
     assert other == Process(7, 77, 1007, "monitor", None, False)
-    assert describe(99, stepds, "libgpulease.so", False, proc) is None
+    assert describe(99, known, "libgpulease.so", False, proc) is None
 
 
 def test_a_pid_that_has_no_gpu_open_is_not_the_one_that_nvml_means(proc: Path) -> None:
-    assert describe(7, {}, "libgpulease.so", True, proc) is None
+    assert describe(7, Known(), "libgpulease.so", True, proc) is None
     (proc / "7" / "fd" / "3").symlink_to("/dev/nvidia-uvm")
-    assert describe(7, {}, "libgpulease.so", True, proc) is not None
+    assert describe(7, Known(), "libgpulease.so", True, proc) is not None
 
 
 def test_a_process_that_the_kernel_cannot_describe_stops_nobody(
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     asked, may_answer = [], threading.Event()
 
@@ -299,7 +302,7 @@ def test_a_process_that_the_kernel_cannot_describe_stops_nobody(
     gpu = Gpu(0, "GPU-0", "fake", 1 << 30, 1 << 30)
     leases = Leases([gpu], time.monotonic_ns)
     leases.open(Tenant(7, 0, "", "on", S, False, {"GPU-0": 1 << 30}))
-    looks = watch.Watch(leases, {}, Slurm({}), config.Config())
+    looks = watch.Watch(leases, Stepds(Store(tmp_path / "usage.db")), Slurm({}), config.Config())
     looks.strays.policy = Policy("count")
 
     async def poll(times: int) -> None:
