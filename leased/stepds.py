@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from leased import places, procfs
 from leased.identity import ProcessId, Step, alive, ancestors, process_id
 from leased.places import Place
 from leased.procfs import PROC, Cgroup
-from leased.store import Store
 
 # slurmstepd's own title: "slurmstepd: [7.batch]"; het jobs: "[7+1.0]".
 STEP_IN_TITLE = re.compile(rb"slurmstepd: \[\d+(?:\+\d+)?\.([0-9a-z]{1,16})")
@@ -62,10 +62,18 @@ class Known:
         return title[1].decode() if title else None
 
 
+class Keeper(Protocol):
+    """Who remembers them while no daemon runs: the store."""
+
+    def stepds(self) -> dict[int, tuple[ProcessId, int]]: ...
+    def add_stepd(self, process: ProcessId, job_id: int) -> None: ...
+    def forget_stepd(self, pid: int) -> None: ...
+
+
 class Stepds:
     """All that have registered and run still. What the store knew at the start is looked at."""
 
-    def __init__(self, store: Store, proc: Path = PROC):
+    def __init__(self, store: Keeper, proc: Path = PROC):
         self.store = store
         self.proc = proc
         self.by_pid = store.stepds()

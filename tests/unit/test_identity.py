@@ -9,7 +9,6 @@ import pytest
 from leased import procfs
 from leased.identity import ProcessId, Step, ancestors, process_id
 from leased.stepds import SCOPES, SLUIDS, Known, Stepds
-from leased.store import Store
 from tests.fake_proc import process
 
 SCOPE = "/system.slice/slurmstepd.scope"
@@ -17,12 +16,28 @@ SLUID = "sEKNKTV3WPV500"
 OTHER_SLUID = SLUID[:-1] + "1"
 
 
+class Memory:
+    """Keeps slurmstepds as the store does."""
+
+    def __init__(self) -> None:
+        self.kept: dict[int, tuple[ProcessId, int]] = {}
+
+    def stepds(self) -> dict[int, tuple[ProcessId, int]]:
+        return dict(self.kept)
+
+    def add_stepd(self, process: ProcessId, job_id: int) -> None:
+        self.kept[process.pid] = (process, job_id)
+
+    def forget_stepd(self, pid: int) -> None:
+        self.kept.pop(pid, None)
+
+
 class Node:
     """A /proc with slurmstepds, and what a daemon that they register with knows."""
 
     def __init__(self, root: Path):
-        self.proc = root / "proc"
-        self.store = Store(root / "usage.db")
+        self.proc = root
+        self.store = Memory()
         self.stepds = Stepds(self.store, self.proc)
 
     def stepd(self, pid: int, job: int, *cgroups: str, parent: int = 1) -> None:

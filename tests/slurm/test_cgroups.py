@@ -1,0 +1,120 @@
+"""Jobs that Slurm tracks by cgroup: who is a job's by it, and who only says so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from _gpulease import ffi, lib
+
+from leased import procfs, wire
+from leased.ctl import ask
+from tests.emugpu.server import EmulatedGpu
+from tests.security.cgroups import delegate, private
+from tests.slurm.cluster import PrivateSlurm
+from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
+from tests.unit.test_limits import HELLO
+
+FREEZER = Path("/sys/fs/cgroup/freezer")  # what proctrack/cgroup of version 1 needs
+
+# Connects to the socket named in argv[1] and writes the answer to its HELLO to argv[2].
+ASK = """
+import os, socket, sys, time
+sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+sock.connect(sys.argv[1])
+sock.send(bytes.fromhex(sys.argv[3]))
+answer = sock.recv(1024)
+with open(sys.argv[2] + ".new", "wb") as out:
+    out.write(answer)
+os.rename(sys.argv[2] + ".new", sys.argv[2])
+"""
+# The same from a process that has left its step's session and outlived its parents.
+DETACHED = (
+    """
+import os, time
+parent = os.getpid()
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == parent:
+    time.sleep(0.01)
+"""
+    + ASK
+    + "time.sleep(600)\n"
+)
+
+
+@pytest.fixture
+def site() -> Iterator[tuple[PrivateSlurm, Leased, Path]]:
+    if not os.access(FREEZER, os.W_OK):
+        pytest.skip(f"proctrack/cgroup needs {FREEZER}")
+    work = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
+    work.chmod(0o755)
+    try:
+        with EmulatedGpu(work / "gpu") as gpu:
+            conf = ["ProctrackType=proctrack/cgroup"]
+            slurm = PrivateSlurm(work / "slurm", env=gpu.env, slurm_conf=conf)
+            slurm.plugin_args += [f"admin_socket={work}/run/admin.sock"]
+            (work / "out").mkdir()
+            (work / "out").chmod(0o777)
+            with slurm, Leased(work / "leased", work / "run", slurm.env) as leased:
+                yield slurm, leased, work / "out"
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def told(path: Path) -> bytes:
+    wait_until(f"the answer in {path}", path.exists)
+    return path.read_bytes()
+
+
+def test_a_detached_process_is_its_jobs_and_no_other_is(
+    site: tuple[PrivateSlurm, Leased, Path],
+) -> None:
+    slurm, leased, out = site
+    program, script = out / "detached.py", out / "job.sh"
+    program.write_text(DETACHED)
+    script.write_text(
+        f"#!/bin/sh\n/usr/bin/python3 {program} $GPU_LEASE_SOCKET {out}/detached {HELLO.hex()}\n"
+        "cat /proc/self/cgroup\nexec sleep 600\n"
+    )
+    job = slurm.sbatch("--gres=shard:1", "-o", f"{out}/log", str(script), cwd=out, user="nobody")
+    answer = told(out / "detached")
+    assert wire.check_header(answer) == lib.GL_WELCOME
+    assert ffi.from_buffer("struct gl_welcome *", answer).job_id == job
+    where = (out / "log").read_bytes().split(b"\n")
+    (own,) = [line.split(b":", 2)[2] for line in where if b":freezer:" in line]
+    assert b"/job_%d/step_batch" % job in own
+    with private() as place:
+        # The same path, in a hierarchy and below a place that Slurm did not make.
+        mine = delegate(place / "user", 65534) / f"x\r4:freezer:{os.fsdecode(own)}"
+        for path in (mine, place / os.fsdecode(own).lstrip("/")):
+            path.mkdir(parents=True)
+            liar = subprocess.Popen(
+                [
+                    *("/bin/sh", "-c", 'read go; exec "$@"', "sh", sys.executable, "-c", ASK),
+                    *(str(leased.run_dir / "tenant.sock"), str(out / "liar"), HELLO.hex()),
+                ],
+                stdin=subprocess.PIPE,
+                user="nobody",
+                text=True,
+            )
+            (path / "cgroup.procs").write_text(str(liar.pid))
+            assert b"job_%d" % job in b"".join(c.path for c in procfs.cgroups(liar.pid) or ())
+            liar.communicate("\n", timeout=60)
+            reply = ffi.from_buffer("struct gl_refused *", told(out / "liar"))
+            assert (reply.header.type, reply.code) == (lib.GL_REFUSED, lib.GL_REFUSED_NO_TENANT)
+            (out / "liar").unlink()
+    (tenant,) = ask(leased.admin_socket, {"op": "status"})["tenants"]
+    assert tenant["clients"] == 1
+    slurm.run("scancel", str(job))
+    wait_until("the end of the job", lambda: slurm.node_state() == "idle")
