@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pwd
 import socket
 from pathlib import Path
 from typing import Any
@@ -48,4 +49,14 @@ def ask_status(path: Path) -> Answer:
         page = ask(path, {"op": "status", "after": after})
         answer["tenants"] += page["tenants"]
         after = page.get("next")
+    for stray in answer["strays"].get("now", []):
+        stray["user"] = user_of(stray["uid"])
     return answer
+
+
+def user_of(uid: int) -> str | None:
+    """The user's name; None: this node has none. The daemon does not ask: that can take long."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return None

@@ -110,7 +110,8 @@ def command_line(pid: int, proc: Path = PROC) -> bytes | None:
 def maps_file(pid: int, name: str, proc: Path = PROC) -> bool | None:
     """Whether the process has a file of this name mapped, also a deleted one.
 
-    None: it cannot be told, or not within the limit. The process may keep a reader waiting.
+    None: it cannot be told, or not within the limit. Where the process maps a file of a slow
+    file system, or keeps its memory locked, a reader waits as long.
     """
     wanted = re.compile(rb"/" + re.escape(os.fsencode(name)) + rb"(?: \(deleted\))?\n")
     try:
@@ -119,7 +120,7 @@ def maps_file(pid: int, name: str, proc: Path = PROC) -> bool | None:
             while seen <= MAPS_MOST:
                 part = maps.read(CHUNK)
                 if not part:
-                    return False
+                    return False if seen else None  # one that ends has no maps any more
                 seen += len(part)
                 text += part
                 if wanted.search(text):

@@ -84,12 +84,14 @@ def _settings(answer: Answer) -> list[str]:
 def _strays(answer: Answer) -> list[str]:
     """Processes that use a leased device without a lease. Their names are their own choice."""
     index = {d["uuid"]: d["index"] for d in answer["devices"]}
-    return [
-        f"no lease: process {s['pid']} ({shown(s['command'])}, uid {s['uid']}, "
+    lines = [
+        f"no lease: process {s['pid']} ({shown(s['command'])}, user {s.get('user') or s['uid']}, "
         f"{'no job' if s['job_id'] is None else 'job ' + str(s['job_id'])}) "
-        f"uses GPU {index.get(s['device'], '?')}"
+        f"has {size(s['bytes'])} of GPU {index.get(s['device'], '?')}"
         for s in answer["strays"].get("now", [])
     ]
+    more = answer["strays"].get("more", 0)
+    return [*lines, f"and {more} more"] if more else lines
 
 
 def status(

@@ -3,24 +3,25 @@
 A stray is a process with a context on a device that jobs share which is no
 client there and has no interposer either: LD_PRELOAD was unset, or the program
 is static, setuid or in a container. A process with the interposer asks before
-its first use of the device, so its bare context is none. A process that has
-just started is watched for a while before it is called anything.
+its first use of the device, so its bare context is none. A process is asked who it
+is when it is first seen, and watched for a while before it is called anything; one that
+goes before is counted by what it was seen as.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
-from leased.identity import Step
+from leased.identity import ProcessId, Step
 
 ACTIONS = ("count", "warn", "end")
 CONFIRM_POLLS = 4
 CONFIRM_NS = 2_000_000_000
 GAP_NS = 5_000_000_000  # without a look at the device: begin anew
 AGAIN_NS = 60_000_000_000  # a step that does not end is ended again
-NAMED_PER_JOB = 8  # further strays of the job are only counted
+NAMED_PER_JOB = 8  # further strays of the job, or user, are only counted
 SHOWN = 64
 # The step of ssh sessions that Slurm has adopted: it cannot be ended without the whole job,
 # which has done nothing wrong.
@@ -39,13 +40,17 @@ class Process:
     step: Step | None
     interposed: bool
 
+    @property
+    def id(self) -> ProcessId:
+        return ProcessId(self.pid, self.start)
+
 
 @dataclass(frozen=True)
 class Policy:
     """The site's: count, warn (also name it) or end (also end its step, after grace_ns; never
     the extern one).
 
-    allow: uids whose processes are only counted.
+    allow: uids whose processes are named, and held against no job.
     """
 
     action: str = "warn"
@@ -55,15 +60,21 @@ class Policy:
 
 @dataclass(frozen=True)
 class Found:
-    """One more of a job. named: people are to hear of it; first: of its job; last: further
-    ones of the job are only counted."""
+    """One more of a job, or of a user where it is of no job.
+
+    blamed: it is held against its job, not of no job and not of a user on the allow list.
+    named: people are to hear of it; first: of its job or user; last: further ones are only
+    counted. brief: it has gone already.
+    """
 
     process: Process
     device: str
     bytes: int
+    blamed: bool
     named: bool
     first: bool
     last: bool
+    brief: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,6 +97,7 @@ class Sighting:
     since: int
     polls: int = 0
     bytes: int = 0
+    first: Process | None = None  # as it was when it was first seen
     process: Process | None = None  # once it is a stray for sure
     elsewhere: bool = False  # a client, whose tenant does not lease this device
 
@@ -97,8 +109,9 @@ class Strays:
     policy: Policy = Policy()
     seen: dict[tuple[str, int], Sighting] = field(default_factory=dict)
     looked: dict[str, int] = field(default_factory=dict)
-    # Processes counted, by job; None: of no Slurm job, or of a user on the allow list.
-    counts: dict[int | None, int] = field(default_factory=dict)
+    # Processes counted, by job or by user where none is held against the job.
+    counts: dict[int, int] = field(default_factory=dict)
+    others: dict[int, int] = field(default_factory=dict)
     ended: dict[Step, int] = field(default_factory=dict)
     total: int = 0
 
@@ -116,9 +129,9 @@ class Strays:
         """
         suspects = {pid: size for pid, size in processes.items() if not clients.get(pid)}
         recent = now - self.looked.get(device, now) < GAP_NS
+        actions = self._gone(device, processes) if recent else []
         self.looked[device] = now
         self.leave(device, suspects if recent else None)
-        actions: list[Action] = []
         for pid, size in suspects.items():
             ripe = self.is_ripe(now, device, pid)
             sighting = self.seen.setdefault((device, pid), Sighting(now))
@@ -126,15 +139,20 @@ class Strays:
             sighting.bytes = size
             sighting.elsewhere = pid in clients
             if not ripe:
-                continue
-            if sighting.process is None:
+                sighting.first = sighting.first or who(pid)
+            elif sighting.process is None:
                 self._confirm(now, device, pid, who, actions)
             else:
                 self._end(now, device, pid, who, actions)
         return actions
 
-    def is_ripe(self, now: int, device: str, pid: int) -> bool:
+    def asks(self, now: int, device: str, pid: int) -> bool:
         """Whether the next look at the device will ask who this is."""
+        known = self.seen.get((device, pid))
+        return known is None or known.first is None or self.is_ripe(now, device, pid)
+
+    def is_ripe(self, now: int, device: str, pid: int) -> bool:
+        """Whether it will have been there long enough at the next look at the device."""
         known = self.seen.get((device, pid))
         if known is None or now - self.looked.get(device, now) >= GAP_NS:
             return False
@@ -151,17 +169,17 @@ class Strays:
 
     def status(self) -> dict[str, Any]:
         """For people: what was counted, and who is there now."""
-        found = [(d, s) for (d, _), s in self.seen.items() if s.process]
+        found = [(d, s, s.process) for (d, _), s in self.seen.items() if s.process]
         return {
             "action": self.policy.action,
             "total": self.total,
-            "jobs": {str(job): n for job, n in self.counts.items() if job is not None},
-            "now": [self._shown(device, sighting) for device, sighting in found[:SHOWN]],
+            "jobs": {str(job): n for job, n in self.counts.items()},
+            "now": [self._shown(*each) for each in found[:SHOWN]],
+            "more": max(0, len(found) - SHOWN),
         }
 
-    def _shown(self, device: str, sighting: Sighting) -> dict[str, Any]:
-        process = sighting.process
-        assert process is not None
+    @staticmethod
+    def _shown(device: str, sighting: Sighting, process: Process) -> dict[str, Any]:
         return {
             "job_id": process.step.job if process.step else None,
             "step": process.step.name if process.step else None,
@@ -174,39 +192,76 @@ class Strays:
 
     # -- one sighting -----------------------------------------------------------
 
+    def _gone(self, device: str, processes: Mapping[int, int]) -> list[Action]:
+        """Those that have left the device before they could be confirmed."""
+        actions: list[Action] = []
+        for (known, pid), sighting in self.seen.items():
+            if known != device or pid in processes or sighting.process is not None:
+                continue
+            if self._is_stray(sighting.first, False) and not self._is_also_at(sighting):
+                self._found(device, sighting, sighting.first, actions, brief=True)
+        return actions
+
+    def _is_also_at(self, sighting: Sighting) -> bool:
+        """Whether its process is on another device, and is or will be counted there."""
+        return any(
+            sighting is not other and self._same(seen, sighting.first or sighting.process)
+            for other in self.seen.values()
+            for seen in (other.first, other.process)
+        )
+
+    @staticmethod
+    def _is_stray(process: Process | None, elsewhere: bool) -> TypeGuard[Process]:
+        """Whether it has no business on the device. With the interposer a process of a job has,
+        unless its job leases another device; one of no job has none."""
+        if process is None:
+            return False
+        return not process.interposed or elsewhere or process.step is None
+
     def _confirm(self, now: int, device: str, pid: int, who: Who, actions: list[Action]) -> None:
         """It has been there long enough: is it a stray?"""
         process = who(pid)
         sighting = self.seen[device, pid]
-        if process is None or (process.interposed and not sighting.elsewhere):
-            self.seen[device, pid] = Sighting(now)  # look at it again after a while
+        if not self._is_stray(process, sighting.elsewhere):
+            self.seen[device, pid] = Sighting(now, first=process)  # look again after a while
             return
-        again = any(
-            s.process is not None and (s.process.pid, s.process.start) == (pid, process.start)
-            for s in self.seen.values()
-        )
+        known = any(self._same(other.process, process) for other in self.seen.values())
         sighting.process = process
-        if again:
-            return  # it is known, from another device
-        job = self._job_of(process)
-        self._count(job)
-        if job is not None:
-            n = self.counts[job]
-            named = self.policy.action != "count" and n <= NAMED_PER_JOB
-            found = Found(process, device, sighting.bytes, named, n == 1, n == NAMED_PER_JOB)
-            actions.append(found)
+        if not known:  # from another device
+            self._found(device, sighting, process, actions)
+
+    def _found(
+        self,
+        device: str,
+        sighting: Sighting,
+        process: Process,
+        actions: list[Action],
+        brief: bool = False,
+    ) -> None:
+        """Count it."""
+        blamed = self._job_of(process)
+        counts, key = (self.others, process.uid) if blamed is None else (self.counts, blamed)
+        n = self._count(counts, key)
+        named = self.policy.action != "count" and n <= NAMED_PER_JOB
+        told = (blamed is not None, named, n == 1, n == NAMED_PER_JOB, brief)
+        actions.append(Found(process, device, sighting.bytes, *told))
+
+    @staticmethod
+    def _same(one: Process | None, other: Process | None) -> bool:
+        return bool(one and other and (one.pid, one.start) == (other.pid, other.start))
 
     def _job_of(self, process: Process) -> int | None:
-        """The job that answers for it; None: nobody's, it is only counted."""
+        """The job that answers for it; None: nobody's, it is only named."""
         if process.step is None or process.uid in self.policy.allow:
             return None
         return process.step.job
 
-    def _count(self, job: int | None) -> None:
+    def _count(self, counts: dict[int, int], key: int) -> int:
         self.total += 1
-        if job not in self.counts and len(self.counts) >= JOBS_COUNTED:
-            del self.counts[next(iter(self.counts))]
-        self.counts[job] = self.counts.get(job, 0) + 1
+        if key not in counts and len(counts) >= JOBS_COUNTED:
+            del counts[next(iter(counts))]
+        counts[key] = counts.get(key, 0) + 1
+        return counts[key]
 
     def _end(self, now: int, device: str, pid: int, who: Who, actions: list[Action]) -> None:
         """A stray stays: end its step when its grace is over, once, and again after a while."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import tracemalloc
@@ -17,7 +18,8 @@ from leased import procfs
 from leased.identity import ProcessId, ancestors, process_id
 from leased.procfs import Cgroup
 from leased.stepds import Known
-from leased.watch import describe
+from leased.strays import Process
+from leased.witness import Witness
 from tests.fake_proc import process
 
 # Where str.splitlines() or text mode would see the end of a line, and the kernel does not.
@@ -29,6 +31,10 @@ KNOWN = Known(
     {5: (ProcessId(5, 75), 7)},
     frozenset({Cgroup(b"", b"/system.slice/slurmstepd.scope"), Cgroup(b"freezer", b"/slurm")}),
 )
+
+
+def described(pid: int, proc: Path) -> Process | None:
+    return asyncio.run(Witness(False, proc).describe([pid], KNOWN)).get(pid)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -68,7 +74,7 @@ def test_any_name_of_a_process(tmp_path: Path, name: bytes) -> None:
     assert procfs.stat(10, tmp_path) == procfs.Stat("S", 5, 80)
     assert process_id(10, tmp_path) == ProcessId(10, 80)
     assert ancestors(10, tmp_path) == [10, 5]
-    found = describe(10, KNOWN, "libgpulease.so", False, tmp_path)
+    found = described(10, tmp_path)
     assert found is not None
     assert found.uid == 1000
     assert found.command.isprintable()
@@ -128,7 +134,7 @@ READERS: tuple[Callable[[int, Path], Any], ...] = (
     lambda pid, proc: procfs.has_open(pid, "/dev/nvidia", proc),
     ancestors,
     KNOWN.step_of,
-    lambda pid, proc: describe(pid, KNOWN, "libgpulease.so", False, proc),
+    described,
 )
 FILES = ("stat", "status", "comm", "cgroup", "cmdline", "maps")
 PIECES = (

@@ -121,7 +121,7 @@ class Node:
         residency = self.leases.arbiter.devices[gpu.uuid].residency
         mode = (self.path.parent / "admin.sock").stat().st_mode
         places: dict[str, object] = {
-            "preload": (self.admin.config.preload, self.watch.interposer),
+            "preload": (self.admin.config.preload, self.watch.witness.interposer),
             "admin_group": (self.admin.admin_gid, stat.S_IMODE(mode)),
             "slurm_conf": (dict(self.slurm.env), dict(self.watch.slurm.env)),
             "options": self.admin.config.defaults.quantum_ns,

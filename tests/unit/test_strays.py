@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
+import os
+import re
+import subprocess
+import sys
 import threading
-import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leased import config, watch
-from leased.ctl import ask
-from leased.devices import Gpu
+from leased import config, procfs, witness
+from leased.ctl import ask, ask_status
 from leased.errors import Refused
 from leased.identity import ProcessId, Step, process_id
-from leased.leases import Leases, Tenant
-from leased.slurm import Slurm
-from leased.stepds import Known, Stepds
-from leased.store import Store
+from leased.stepds import Known
 from leased.strays import (
     AGAIN_NS,
     CONFIRM_NS,
@@ -37,9 +36,11 @@ from leased.strays import (
     Process,
     Strays,
 )
-from leased.watch import describe, target, uids
+from leased.watch import target, uids
+from leased.witness import Witness
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
+from tests.fake_proc import process
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.unit.test_shim import SET_UP, line, tell
@@ -75,7 +76,7 @@ def test_a_session_in_the_job_never_ends_the_job() -> None:
     node = Node()
     session = replace(STRAY, step=Step(7, "extern"))
     node.table[10] = session
-    found = Found(session, "d0", 1 << 20, True, True, False)
+    found = Found(session, "d0", 1 << 20, True, True, True, False)
     assert node.polls(600, 10) == [found], "it is named and counted, no more"
 
 
@@ -83,7 +84,7 @@ def test_named_once_and_its_step_ended_after_the_grace() -> None:
     node = Node()
     node.table[10] = STRAY
     assert node.polls(2, 10) == []
-    assert node.polls(7.5, 10) == [Found(STRAY, "d0", 1 << 20, True, True, False)]
+    assert node.polls(7.5, 10) == [Found(STRAY, "d0", 1 << 20, True, True, True, False)]
     assert node.polls(2, 10) == [End(Step(7, "0"), STRAY)]
     assert node.polls(50, 10) == []
     assert node.polls(20, 10) == [End(Step(7, "0"), STRAY)], "it did not end: again"
@@ -97,7 +98,7 @@ def test_named_once_and_its_step_ended_after_the_grace() -> None:
 def test_less_than_ended(action: str, named: bool) -> None:
     node = Node(action)
     node.table[10] = STRAY
-    assert node.polls(60, 10) == [Found(STRAY, "d0", 1 << 20, named, True, False)]
+    assert node.polls(60, 10) == [Found(STRAY, "d0", 1 << 20, True, named, True, False)]
     assert node.strays.counts == {7: 1}
 
 
@@ -124,14 +125,93 @@ def test_a_client_on_a_device_that_its_tenant_does_not_lease_is_named_and_not_en
     assert [type(a) for a in node.polls(60, 10, clients={10: False})] == [Found]
 
 
-def test_of_no_job_or_of_an_allowed_user_is_only_counted() -> None:
+def test_of_no_job_or_of_an_allowed_user_is_named_and_held_against_nobody() -> None:
     node = Node(allow=frozenset({0, 995}))
-    node.table[10] = replace(STRAY, step=None)
-    node.table[11] = replace(STRAY, pid=11, uid=995)
-    assert node.polls(60, 10, 11) == []
-    assert node.strays.total == 2
+    nobodys = node.table[10] = replace(STRAY, step=None)
+    allowed = node.table[11] = replace(STRAY, pid=11, uid=995)
+    roots = node.table[12] = replace(STRAY, pid=12, uid=0)
+    # With the interposer, but of no job: none that it could have a lease of.
+    login = node.table[13] = replace(STRAY, pid=13, step=None, interposed=True)
+    assert node.polls(60, *node.table) == [
+        Found(nobodys, "d0", 1 << 20, False, True, True, False),
+        Found(allowed, "d0", 1 << 20, False, True, True, False),
+        Found(roots, "d0", 1 << 20, False, True, True, False),
+        Found(login, "d0", 1 << 20, False, True, False, False),
+    ]
+    assert node.strays.total == 4
     assert node.strays.status()["jobs"] == {}
-    assert [shown["pid"] for shown in node.strays.status()["now"]] == [10, 11]
+    assert [shown["pid"] for shown in node.strays.status()["now"]] == [10, 11, 12, 13]
+    assert [shown["bytes"] for shown in node.strays.status()["now"]] == [1 << 20] * 4
+
+
+def test_many_of_one_user_are_a_few_lines() -> None:
+    node = Node("warn")
+    found = []
+    for pid in range(10, 40):  # one after the other, as of a timer
+        node.table[pid] = replace(STRAY, pid=pid, step=None)
+        found += [a for a in node.polls(3, pid) if isinstance(a, Found)]
+    assert [f.named for f in found] == [True] * NAMED_PER_JOB + [False] * (30 - NAMED_PER_JOB)
+    assert [n for n, f in enumerate(found) if f.last] == [NAMED_PER_JOB - 1]
+
+
+def test_who_goes_before_it_was_called_anything_is_counted() -> None:
+    node = Node()
+    node.table[10] = STRAY
+    assert node.polls(0.5, 10) == []
+    node.table.clear()
+    assert node.polls(5) == [Found(STRAY, "d0", 1 << 20, True, True, True, False, brief=True)]
+    assert node.strays.status()["jobs"] == {"7": 1}
+    assert node.strays.seen == {}
+
+
+@pytest.mark.parametrize(
+    "seen", [replace(STRAY, interposed=True), None], ids=["with the interposer", "not described"]
+)
+def test_who_goes_and_was_not_seen_to_be_a_stray_is_none(seen: Process | None) -> None:
+    node = Node()
+    if seen:
+        node.table[10] = seen
+    assert node.polls(1.5, 10) == []
+    assert node.polls(5) == []
+    assert node.strays.total == 0
+
+
+def test_who_becomes_a_client_or_is_not_looked_at_is_not_counted() -> None:
+    node = Node()
+    node.table[10] = STRAY
+    node.polls(1, 10)
+    assert node.polls(1, 10, clients={10: True}) == []
+    assert node.polls(1) == []
+    node.polls(1, 10)
+    node.strays.leave("d0")  # nobody shares the device any more
+    assert node.polls(1) == []
+    node.polls(1, 10)
+    node.now += GAP_NS
+    assert node.polls(1) == []
+    assert node.strays.total == 0
+
+
+def test_a_brief_one_on_two_devices_counts_once() -> None:
+    for order in (("d0", "d1"), ("d1", "d0")):
+        node = Node("warn")
+        node.table[10] = STRAY
+        for device in ("d0", "d1"):
+            node.poll(10, device=device)
+        for device in order:
+            node.poll(device=device)
+        assert node.strays.total == 1
+
+
+def test_one_that_leaves_one_of_its_devices_counts_once() -> None:
+    node = Node("warn")
+    node.table[10] = STRAY
+    for _ in range(2):
+        node.poll(10, device="d0")
+        node.poll(10, device="d1")
+    for _ in range(20):
+        node.poll(device="d0")
+        node.poll(10, device="d1")
+    assert node.strays.total == 1
 
 
 def test_without_a_known_step_nothing_is_ended() -> None:
@@ -145,7 +225,7 @@ def test_another_process_with_its_number_is_a_new_one() -> None:
     node.table[10] = STRAY
     node.polls(9, 10)
     later = node.table[10] = replace(STRAY, start=78, step=Step(8, "1"))
-    assert node.polls(10, 10) == [Found(later, "d0", 1 << 20, True, True, False)]
+    assert node.polls(10, 10) == [Found(later, "d0", 1 << 20, True, True, True, False)]
     assert node.polls(2, 10) == [End(Step(8, "1"), later)]
 
 
@@ -212,6 +292,7 @@ def test_whatever_is_seen_nobody_is_accused_wrongly(
     now = 0
     since: dict[tuple[str, int], tuple[int, int]] = {}
     ended: dict[Step, int] = {}
+    described: set[Process] = set()
     for device, here, clients, passed in seen:
         now += passed
         table = {p.pid: p for p in here}
@@ -222,11 +303,25 @@ def test_whatever_is_seen_nobody_is_accused_wrongly(
             if not clients.get(pid):
                 first, n = since.get((device, pid), (now, 0))
                 since[device, pid] = (first, n + 1)
-        for act in strays.look(now, device, dict.fromkeys(table, 5), clients, table.get):
+        asked = {pid for pid in table if not clients.get(pid) and strays.asks(now, device, pid)}
+
+        def who(pid: int, asked: set[int] = asked, here: dict[int, Process] = table) -> Process:
+            assert pid in asked
+            described.add(here[pid])
+            return here[pid]
+
+        for act in strays.look(now, device, dict.fromkeys(table, 5), clients, who):
             process = act.process
+            assert process in described
+            step = process.step
+            if isinstance(act, End) or act.blamed:
+                assert step is not None
+                assert process.uid != 0
+            if isinstance(act, Found) and act.brief:
+                assert process.pid not in table
+                assert not process.interposed or process.step is None
+                continue
             assert table[process.pid] == process
-            assert process.step is not None
-            assert process.uid != 0
             assert not clients.get(process.pid)
             first, n = since[device, process.pid]
             assert n >= CONFIRM_POLLS
@@ -234,11 +329,12 @@ def test_whatever_is_seen_nobody_is_accused_wrongly(
             assert action != "count" or (isinstance(act, Found) and not act.named)
             if isinstance(act, End):
                 assert action == "end"
+                assert step is not None
                 assert now - first >= 10 * S
-                assert process.step.name is not None
-                assert now - ended.get(process.step, -AGAIN_NS) >= AGAIN_NS
+                assert step.name is not None
+                assert now - ended.get(step, -AGAIN_NS) >= AGAIN_NS
                 assert not process.interposed
-                ended[process.step] = now
+                ended[step] = now
         assert sum(1 for key in strays.seen if key[0] == device) <= len(table)
 
 
@@ -265,58 +361,89 @@ def proc(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def describe(
+    proc: Path, *pids: int, known: Known | None = None, real_gpu: bool = False
+) -> dict[int, Process]:
+    asked = Witness(real_gpu, proc)
+    asked.interposer = "libgpulease.so"
+    return asyncio.run(asked.describe(pids, known or Known()))
+
+
 def test_what_the_kernel_says_of_a_process(proc: Path) -> None:
     known = Known({5: (ProcessId(5, 75), 42)})
-    found = describe(6, known, "libgpulease.so", False, proc)
+    found = describe(proc, 6, known=known)[6]
     assert found == Process(6, 76, 1006, "py?[31mthon", Step(42, "batch"), True)
     maps = proc / "6" / "maps"
     maps.write_text(maps.read_text().replace(".so\n", ".so (deleted)\n"))
-    assert describe(6, known, "libgpulease.so", False, proc) == found, "updated under it"
+    assert describe(proc, 6, known=known) == {6: found}, "updated under it"
     maps.write_text("7f00 r-xp 00 08:01 12 /opt/mylibgpulease.so\n")
-    assert describe(6, known, "libgpulease.so", False, proc) == replace(found, interposed=False)
-    other = describe(7, known, "libgpulease.so", False, proc)
-    assert other == Process(7, 77, 1007, "monitor", None, False)
-    assert describe(99, known, "libgpulease.so", False, proc) is None
+    without = replace(found, interposed=False)
+    other = Process(7, 77, 1007, "monitor", None, False)
+    assert describe(proc, 6, 7, 99, known=known) == {6: without, 7: other}
+    maps.write_text("")
+    assert describe(proc, 6, known=known) == {6: found}, "it ends: nobody is accused"
 
 
 def test_a_pid_that_has_no_gpu_open_is_not_the_one_that_nvml_means(proc: Path) -> None:
-    assert describe(7, Known(), "libgpulease.so", True, proc) is None
+    assert describe(proc, 7, real_gpu=True) == {}
     (proc / "7" / "fd" / "3").symlink_to("/dev/nvidia-uvm")
-    assert describe(7, Known(), "libgpulease.so", True, proc) is not None
+    assert list(describe(proc, 7, real_gpu=True)) == [7]
 
 
-def test_a_process_that_the_kernel_cannot_describe_stops_nobody(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    asked, may_answer = [], threading.Event()
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[set[int], threading.Event]]:
+    """The maps of those processes in the set are not read before the event."""
+    pids: set[int] = set()
+    may_answer = threading.Event()
+    read = procfs.maps_file
 
-    def stuck(pid: int, *_: object) -> Process | None:
-        asked.append(pid)
-        may_answer.wait(60)
-        return STRAY
+    def maps_file(pid: int, name: str, proc: Path) -> bool | None:
+        if pid in pids:
+            may_answer.wait(60)
+        return read(pid, name, proc)
 
-    monkeypatch.setattr(watch, "describe", stuck)
-    monkeypatch.setattr(watch, "ASK_S", 0.01)
-    monkeypatch.setattr(time, "monotonic_ns", itertools.count(0, S).__next__)
-    gpu = Gpu(0, "GPU-0", "fake", 1 << 30, 1 << 30)
-    leases = Leases([gpu], time.monotonic_ns)
-    leases.open(Tenant(7, 0, "", "on", S, False, {"GPU-0": 1 << 30}))
-    looks = watch.Watch(leases, Stepds(Store(tmp_path / "usage.db")), Slurm({}), config.Config())
-    looks.strays.policy = Policy("count")
-
-    async def poll(times: int) -> None:
-        for _ in range(times):
-            await looks.look(gpu, {10: 1 << 20})
-
-    asyncio.run(poll(10))
-    assert asked == [10], "not again while it has not answered"
+    monkeypatch.setattr(procfs, "maps_file", maps_file)
+    monkeypatch.setattr(witness, "ASK_S", 1.0)
+    yield pids, may_answer
     may_answer.set()
-    assert looks.thread is not None
-    looks.thread.join(60)
-    monkeypatch.setattr(watch, "ASK_S", 60)
-    asyncio.run(poll(10))
-    assert looks.strays.counts == {7: 1}
+
+
+def test_a_process_that_keeps_the_kernel_waiting_hides_no_other(
+    proc: Path, hanging: tuple[set[int], threading.Event]
+) -> None:
+    pids, may_answer = hanging
+    pids.add(7)
+    for pid in (8, 9):
+        process(proc, pid)
+    looks = Witness(False, proc)
+    looks.interposer = "libgpulease.so"
+    for _ in range(3):
+        found = asyncio.run(looks.describe([8, 7, 9], Known()))
+        assert {pid: p.interposed for pid, p in found.items()} == {8: False, 7: True, 9: False}
+        assert list(looks.stuck) == [7]
+    thread = looks.stuck[7]
+    may_answer.set()
+    thread.join(60)
+    found = asyncio.run(looks.describe([7], Known()))
+    assert found[7].interposed is False
+    assert looks.stuck == {}
+
+
+def test_threads_that_wait_are_bounded(
+    proc: Path, hanging: tuple[set[int], threading.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids, _ = hanging
+    monkeypatch.setattr(witness, "ASK_S", 0.05)
+    many = range(100, 100 + 2 * witness.STUCK)
+    pids.update(many)
+    for pid in many:
+        process(proc, pid)
+    looks = Witness(False, proc)
+    for _ in range(2):
+        found = asyncio.run(looks.describe(many, Known()))
+        assert list(found) == list(many)
+        assert all(p.interposed for p in found.values()), "nobody is accused"
+        assert len(looks.stuck) == witness.STUCK
 
 
 def test_what_scancel_is_told() -> None:
@@ -389,3 +516,44 @@ one.communicate(b"\\n"), two.communicate(b"\\n")
     process.communicate(timeout=60)
     assert process.returncode == 0
     assert strays()["total"] == 1, "a context with the interposer is none"
+
+
+def test_a_process_of_no_job_is_named_to_people(
+    emulated_gpu: EmulatedGpu, leased: Leased, tenant: Start
+) -> None:
+    holder = tenant(7, "", "-c", WITH)
+    line(holder)
+    login = subprocess.Popen(
+        [sys.executable, "-c", WITHOUT],
+        env=os.environ | emulated_gpu.env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        pid = int(line(login))
+
+        def shown() -> list[dict[str, Any]]:
+            return list(ask_status(leased.admin_socket)["strays"]["now"])
+
+        wait_until("it to be named", lambda: bool(shown()))
+        (stray,) = shown()
+        assert stray.pop("bytes") > 0
+        assert stray.pop("command").startswith("python")
+        assert stray.pop("device").startswith("GPU-")
+        assert stray == {"job_id": None, "step": None, "uid": 0, "user": "root", "pid": pid}
+        said = subprocess.run(
+            [sys.executable, "-m", "leased.ctl", "--socket", str(leased.admin_socket), "status"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        assert re.search(rf"process {pid} \('python.*', user root, no job\) has .* of GPU 0", said)
+        log = leased.log.read_text()
+        assert re.search(rf"of no job \(uid 0\): process {pid} \(python.*\) uses GPU 0", log)
+    finally:
+        login.kill()
+        login.communicate()
+    wait_until("it to be forgotten", lambda: not shown())
+    tell(holder)
+    holder.communicate(timeout=60)
