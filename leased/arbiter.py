@@ -263,10 +263,10 @@ class Arbiter(Sharing):
                 self._changed[uuid] = None
 
     def _pass_over(self, holder: Tenant, lease: Lease) -> None:
-        """It cannot give back what others wait for: they have it, and it hears of it later."""
+        """It cannot give back what others wait for: they have it, and it hears of it later.
+        It has forfeited nothing: no work of it is under way."""
         if not lease.revoked:
             self._revoke(holder, lease)
-        holder.forfeited = lease.epoch, None
         self._end_lease(holder)
         self._actions.append(PassedOver(holder.id, lease.epoch))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from systemd import daemon as sd
 
-from leased import __version__, accounting, config, devices, procfs
+from leased import __version__, accounting, config, devices, procfs, utilization
 from leased.admin import Admin
 from leased.arbiter import Rejoined, Tick, Usage
 from leased.errors import Refused
@@ -26,6 +26,7 @@ from leased.reload import AdminSocket, Reload, group_id, slurm_env, tried, warn_
 from leased.slurm import Slurm
 from leased.sockets import AdminConnection, ClientConnection, Listener, listen
 from leased.store import Store, TenantRecord
+from leased.suspended import LOOK_S, Suspended
 from leased.tuning import Tuning
 from leased.watch import Watch
 
@@ -129,6 +130,9 @@ class Daemon:
                 self.store.close_tenant(record.job_id, usage)
             else:
                 self.admin.restore(record)
+        self.suspended = Suspended(
+            self.leases, lambda uuids: asyncio.to_thread(utilization.busy, uuids)
+        )
         self.watch = Watch(self.leases, self.admin.stepds, self.slurm, settings)
         self.admin.shows.strays = self.watch.strays.status
         self.tuning = Tuning(self.leases, tried(settings, self.gpus))
@@ -154,6 +158,7 @@ class Daemon:
         self._start(self._find_ghosts)
         self._start(self._watch_devices)
         self._start(self._tune)
+        self._start(self._find_suspended)
         notify(f"READY=1\nSTATUS={len(self.gpus)} GPUs, {len(self.leases.tenants)} tenants")
         log.info(
             "gpu-leased %s: %s", __version__, ", ".join(f"{g.index}: {g.name}" for g in self.gpus)
@@ -277,6 +282,12 @@ class Daemon:
             await asyncio.sleep(TUNE_S)
             self.tuning.beat()
 
+    async def _find_suspended(self) -> None:
+        """See which jobs cannot act, so that nobody waits for them."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await self.suspended.beat()
+
     async def _watch_devices(self) -> None:
         """See what the driver takes of each device that jobs share."""
         while True:
@@ -310,6 +321,9 @@ class Daemon:
 
     def _overrun(self, tenant: Tenant, again: bool) -> None:
         """What this site does about a job that does not give back its GPU."""
+        if self.suspended.cannot_act(tenant):
+            log.info("job %d is stopped or suspended: it is left alone", tenant.job_id)
+            return
         rules = self.admin.config
         if not again and rules.overrun in ("signal", "cancel"):
             self.slurm.signal(tenant.job_id, rules.overrun_signal)

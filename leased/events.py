@@ -261,7 +261,7 @@ class Forfeit:
 @dataclass(frozen=True)
 class PassedOver:
     """A holder that cannot act has lost its devices to others. It has been told to release its
-    lease, and gets none before it has."""
+    lease; when it does so it has been another one's for long."""
 
     tenant: int
     epoch: int

@@ -36,6 +36,7 @@ class Client(Protocol):
 
     wants: bool
     held: int  # epoch of the lease it holds, else 0
+    passed: int  # of one that its job has lost meanwhile, and that it has not given back, else 0
     restoring: bool  # its memory is on the way back
     stuck: bool  # what it has submitted does not finish
     answered: bool  # it has released since the lease was revoked
@@ -197,12 +198,22 @@ class Leases:
 
     def released(self, tenant: Tenant, client: Client, message: wire.Released) -> None:
         """The process has closed its gate and drained."""
+        if message.epoch and message.epoch == client.passed:
+            self._released_late(tenant, client, message)
+            return
         if message.epoch != client.held:
             return
         client.held, client.stuck, client.answered = 0, False, True
         self._measured(tenant, message.prefetch_bytes, message.prefetch_ns)
         client.wants |= message.wants
         self._check_released(tenant, message.epoch)
+
+    def _released_late(self, tenant: Tenant, client: Client, message: wire.Released) -> None:
+        """It can act again, and gives back what others have had since."""
+        client.passed = 0
+        self._tell_evictions(tenant)
+        if message.wants:
+            self.request(tenant, client)
 
     def restored(self, tenant: Tenant, client: Client, message: wire.Restored) -> None:
         """All of the process' memory is back."""
@@ -243,7 +254,7 @@ class Leases:
             return False
         if not any(c.held and c.stuck for c in tenant.clients):
             return False
-        through = [c for c in tenant.clients if not c.held]
+        through = [c for c in tenant.clients if not c.held and not c.passed]
         tenant.stepped = tenant.stepped or bool(through)
         for other in through:
             other.held = epoch
@@ -384,11 +395,7 @@ class Leases:
         elif isinstance(action, arbiter.Revoke):
             self._revoked(tenant, action)
         elif isinstance(action, arbiter.PassedOver):
-            tenant.idle_ns = None
-            log.info(
-                "job %d (uid %d) cannot act and others wait: its GPUs go to them",
-                *(tenant.job_id, tenant.uid),
-            )
+            self._passed_over(tenant, action)
         else:
             self._overrun(tenant, action)
 
@@ -412,9 +419,24 @@ class Leases:
         if not any(c.held for c in tenant.clients):
             self.events.append(arbiter.Released(revoke.tenant, revoke.epoch))
 
+    def _passed_over(self, tenant: Tenant, action: arbiter.PassedOver) -> None:
+        """Those that still hold the lease cannot act. They have been told to release it, and do
+        when they can; others of the job need not wait for that."""
+        tenant.idle_ns, tenant.stepped = None, False
+        for client in tenant.clients:
+            if client.held == action.epoch:
+                client.held, client.passed = 0, action.epoch
+                client.stuck = client.restoring = False
+        log.info(
+            "job %d (uid %d) cannot act and others wait: its GPUs go to them",
+            *(tenant.job_id, tenant.uid),
+        )
+        if any(client.wants for client in tenant.clients):
+            self.events.append(arbiter.Requested(tenant.job_id))
+
     def _tell_evictions(self, tenant: Tenant) -> None:
-        """Its processes share what must leave; none that still holds the lease can do it."""
-        if any(client.held for client in tenant.clients):
+        """Its processes share what must leave; none that still holds a lease can do it."""
+        if any(client.held or client.passed for client in tenant.clients):
             return
         evictions, tenant.evictions = tenant.evictions, {}
         self._divide(tenant, evictions, _there, wire.evict)

@@ -79,6 +79,21 @@ def stat(pid: int, proc: Path = PROC) -> Stat | None:
     return Stat(found[1].decode("latin-1"), int(found[2]), int(found[3])) if found else None
 
 
+def thread_states(pid: int, most: int, proc: Path = PROC) -> list[str] | None:
+    """The states of the threads of a process, as in Stat; None: it has more than so many."""
+    states: list[str] = []
+    try:
+        with os.scandir(_of(pid, "task", proc)) as threads:
+            for thread in threads:
+                seen = stat(int(thread.name), _of(pid, "task", proc))
+                states += [seen.state] if seen else []
+                if len(states) > most:
+                    return None
+    except (OSError, ValueError):
+        return None
+    return states
+
+
 def cgroups(pid: int, proc: Path = PROC) -> tuple[Cgroup, ...] | None:
     """Where the process is in every hierarchy, as the kernel shows it to this process."""
     data = whole(_of(pid, "cgroup", proc), CGROUP_MOST)

@@ -71,7 +71,7 @@ class ClientConnection(Connection):
         self.find = find
         self.tenant: Tenant | None = None
         self.wants = False
-        self.held = 0
+        self.held = self.passed = 0
         self.stuck = False
         self.answered = False
         self.looks: dict[str, tuple[int, int]] = {}

@@ -113,6 +113,7 @@ class Status:
             "quantum_s": tenant.quantum_ns / 1e9,
             "clients": len(tenant.clients),
             "state": "holds" if state.lease else "waits" if state.waiting else "idle",
+            "stopped": state.frozen,
             "epoch": state.lease.epoch if state.lease else None,
             "resident_bytes": resident,
             "gpus": {uuid: summary(used) for uuid, used in usage.items()},

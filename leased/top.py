@@ -16,18 +16,9 @@ from rich.text import Text
 
 from leased import show
 from leased.errors import NoAnswer
+from leased.utilization import busy
 
 Answer = dict[str, Any]
-
-
-def busy(uuids: list[str]) -> dict[str, int | None]:
-    """Percent of the last moment that each device computed; None: NVML does not say."""
-    found: dict[str, int | None] = dict.fromkeys(uuids)
-    for uuid in uuids:
-        with contextlib.suppress(pynvml.NVMLError):
-            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-            found[uuid] = int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-    return found
 
 
 class Sampler:

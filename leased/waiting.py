@@ -80,17 +80,25 @@ def _unreleased(leases: Leases, tenant: Tenant) -> Reason | None:
 
 
 def _crowded(leases: Leases, tenant: Tenant) -> Reason | None:
+    """Of one that swaps: memory of others stays where it needs room."""
     for uuid in tenant.gang:
         residency = leases.arbiter.devices[uuid].residency
         if not tenant.swaps or not residency.crowded_out(tenant.job_id):
             continue
+        others = {n: s for n, s in residency.shares.items() if n != tenant.job_id}
+        stuck = [n for n, share in others.items() if share.stuck]
+        fixed = [n for n, share in others.items() if share.fixed]
+        if stuck:
+            amount, code = sum(others[n].stuck for n in stuck), lib.GL_WAITS_STOPPED
+            whose, verb = f"job {jobs(sorted(stuck))}, which is stopped or suspended,", "stay"
+        else:
+            amount, code = sum(others[n].fixed for n in fixed), lib.GL_WAITS_CROWDED
+            whose, verb = f"job {jobs(sorted(fixed))}", "cannot be moved"
         own = residency.shares[tenant.job_id]
-        others = [n for n, s in residency.shares.items() if s.fixed and n != tenant.job_id]
         return Reason(
-            lib.GL_WAITS_CROWDED,
-            f"{size(residency.fixed - own.fixed)} of job {jobs(sorted(others))} on "
-            f"{_named(leases, [uuid])} cannot be moved and leave no room for the "
-            f"{size(own.bytes + own.fixed)} of this job; it goes on when they are freed",
+            code,
+            f"{size(amount)} of {whose} {verb} on {_named(leases, [uuid])} and leave no room for "
+            f"the {size(own.bytes + own.fixed)} of this job; it goes on when they are freed",
         )
     return None
 

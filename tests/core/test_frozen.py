@@ -47,19 +47,23 @@ def test_a_holder_that_cannot_act_loses_its_device_to_a_waiter_at_once() -> None
     assert of(Grant, actions) == [2]
     # It hears of it when it can act again, and waits like anybody.
     assert a.handle(Thawed(1), 500 * S) == []
-    assert a.handle(Requested(1), 500 * S) == []
-    assert of(Grant, a.handle(Released(1, 1), 500 * S)) == []
+    assert of(Grant, a.handle(Requested(1), 500 * S)) == []
+    assert a.handle(Released(1, 1), 500 * S) == []
     assert a.queue == [1]
     usage = a.tenants[1].usage["d0"]
     assert (usage.overruns, a.tenants[1].debt_ns, usage.lease_ns) == (0, 0, S)
 
 
-def test_what_it_takes_after_it_can_act_again_is_its_debt() -> None:
+def test_another_process_of_a_job_need_not_wait_for_one_that_is_stopped() -> None:
+    """It is the job's process that has lost the lease: a new one is granted in turn."""
     a = two()
     a.handle(Frozen(1), S)
-    a.handle(Thawed(1), 500 * S)
-    a.handle(Released(1, 1), 503 * S)
-    assert a.tenants[1].debt_ns == 3 * S
+    a.handle(Thawed(1), 2 * S)
+    a.handle(Requested(1), 2 * S)
+    assert of(Grant, a.handle(Released(2, 2), 3 * S)) == [1]
+    assert a.handle(Released(1, 1), 4 * S) == []
+    assert a.tenants[1].lease
+    assert a.tenants[1].debt_ns == 0
 
 
 def test_a_revoked_holder_that_freezes_is_not_waited_for() -> None:

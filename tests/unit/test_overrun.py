@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,26 +30,35 @@ def usage(leased: Leased, job: int) -> dict[str, float]:
     return dict(next(iter(used.values())))
 
 
-def test_a_stopped_holder_is_passed_over_and_goes_on_later(tenant: Start, leased: Leased) -> None:
-    code = (
+def test_a_hanging_holder_is_passed_over_and_goes_on_later(tenant: Start, leased: Leased) -> None:
+    hangs = (
         SET_UP
         + """
-ok(spin(1000)); ok(d.cuCtxSynchronize()); say(os.getpid()); sys.stdin.readline()
+told, tell = os.pipe()
+wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: os.read(told, 1))
+ok(d.cuLaunchHostFunc(0, ctypes.cast(wait, ctypes.c_void_p).value, 0))
+say("hangs"); sys.stdin.readline()
+os.write(tell, b"x")
 ok(spin(1000)); ok(d.cuCtxSynchronize()); say("went on")
 """
     )
-    holder = tenant(1, "tq:100ms,lock:on", "-c", code)
-    pid = int(line(holder))
-    os.kill(pid, signal.SIGSTOP)
+    code = (
+        SET_UP
+        + """
+ok(spin(1000)); ok(d.cuCtxSynchronize()); say("ran"); sys.stdin.readline()
+ok(spin(1000)); ok(d.cuCtxSynchronize()); say("went on")
+"""
+    )
+    holder = tenant(1, "tq:100ms,lock:on", "-c", hangs)
+    assert line(holder) == "hangs"
     waiter = tenant(2, "tq:100ms,lock:on", "-c", code)
-    assert int(line(waiter)) != pid
+    assert line(waiter) == "ran"
     assert usage(leased, 1)["overruns"] == 1
     log = leased.log.read_text()
     assert "job 1 (uid 0) has not released its lease" in log
     assert "the next in the queue gets its GPUs" in log
     # The lease that it lost is no lease: it holds the GPU again only when it is its turn.
     tell(holder)
-    os.kill(pid, signal.SIGCONT)
     assert line(holder) == "went on"
     tell(waiter)
     assert "went on" in output(waiter)

@@ -273,7 +273,7 @@ ok(d.cuArrayDestroy(array)); say("freed"); sys.stdin.readline()
     waiter = tenant(2, "memory:swap", "-c", wants)
     assert line(waiter) == "asks"
     said = complaint(waiter)
-    assert "128 MiB of job 1 on GPU 0 cannot be moved and leave no room for" in said
+    assert "128 MiB of job 1 cannot be moved on GPU 0 and leave no room for" in said
     tell(other)
     assert line(other) == "freed"
     assert line(waiter) == "CUDA_SUCCESS"

@@ -1,0 +1,146 @@
+"""Who cannot act: real processes that are stopped, traced and frozen, and made-up ones."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from leased.standstill import CGROUPS, stands_still
+from tests.slurm.processes import wait_until
+
+THREADS = """
+import sys, threading, time
+for _ in range(3):
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+print("runs", flush=True)
+sys.stdin.readline()
+"""
+PTRACE_SEIZE, PTRACE_INTERRUPT = 0x4206, 0x4207
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[str]]:
+    """One with several threads."""
+    with subprocess.Popen(
+        [sys.executable, "-c", THREADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "runs\n"
+        yield started
+        started.kill()
+
+
+def test_who_runs_or_sleeps_can_act(process: subprocess.Popen[str]) -> None:
+    assert not stands_still(process.pid)
+    assert not stands_still(os.getpid())
+    process.kill()
+    process.wait()
+    assert not stands_still(process.pid)
+
+
+def test_who_is_stopped_cannot(process: subprocess.Popen[str]) -> None:
+    os.kill(process.pid, signal.SIGSTOP)
+    wait_until("it to stand still", lambda: stands_still(process.pid))
+    os.kill(process.pid, signal.SIGCONT)
+    wait_until("it to go on", lambda: not stands_still(process.pid))
+
+
+def test_a_debugger_stops_all_threads_or_none_counts(process: subprocess.Popen[str]) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def trace(request: int, tid: int) -> None:
+        if libc.ptrace(request, tid, None, None):
+            pytest.skip(f"ptrace is not allowed here: {os.strerror(ctypes.get_errno())}")
+
+    threads = [int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir()]
+    for tid in threads:
+        trace(PTRACE_SEIZE, tid)
+    trace(PTRACE_INTERRUPT, process.pid)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    assert not stands_still(process.pid), "its other threads run on"
+    for tid in threads:
+        if tid != process.pid:
+            trace(PTRACE_INTERRUPT, tid)
+    wait_until("all to stand still", lambda: stands_still(process.pid))
+
+
+Group = tuple[Path, Callable[[bool], None]]
+
+
+@pytest.fixture(params=["freezer.state", "cgroup.freeze"])
+def group(request: pytest.FixtureRequest) -> Iterator[Group]:
+    """A cgroup of version 1 or 2 below another one, which freezes and thaws."""
+    v1 = request.param == "freezer.state"
+    mounts = [CGROUPS / "freezer"] if v1 else [CGROUPS, CGROUPS / "unified"]
+    name = f"gpul-{uuid.uuid4().hex[:8]}"
+    made = None
+    for mount in mounts:
+        if (mount / "cgroup.procs").exists():
+            try:
+                (mount / name / "below").mkdir(parents=True)
+            except OSError as fault:
+                pytest.skip(f"no cgroup can be made here: {fault}")
+            made = mount / name
+    if made is None or not (made / request.param).exists():
+        pytest.skip(f"no {request.param} here")
+    words = ("THAWED", "FROZEN") if v1 else ("0", "1")
+    switch = made / request.param
+
+    def freeze(on: bool) -> None:
+        switch.write_text(words[on])
+
+    yield made / "below", freeze
+    (made / "below").rmdir()
+    made.rmdir()
+
+
+def test_who_is_frozen_cannot(process: subprocess.Popen[str], group: Group) -> None:
+    below, freeze = group
+    (below / "cgroup.procs").write_text(str(process.pid))
+    assert not stands_still(process.pid)
+    freeze(True)
+    wait_until("it to stand still", lambda: stands_still(process.pid))
+    freeze(False)
+    wait_until("it to go on", lambda: not stands_still(process.pid))
+    process.kill()
+    process.wait()
+    wait_until("its cgroup to be empty", lambda: not (below / "cgroup.procs").read_text())
+
+
+def made_up(tmp_path: Path, state: str, cgroup: bytes) -> None:
+    place = tmp_path / "7"
+    place.mkdir()
+    zeros = " ".join(["0"] * 17)
+    (place / "stat").write_text(f"7 (x) {state} 1 {zeros} 55 0\n")
+    (place / "cgroup").write_bytes(cgroup)
+
+
+@pytest.mark.parametrize(
+    "cgroup",
+    [
+        b"",
+        b"no line of a kernel\n",
+        b"3:freezer:/nowhere\n0::/nowhere\n",
+        b"3:freezer:/a\xff\x1c\rb\n",
+        b"0::/../..\n",
+    ],
+)
+def test_what_cannot_be_told_is_no_standstill(tmp_path: Path, cgroup: bytes) -> None:
+    made_up(tmp_path, "S", cgroup)
+    assert not stands_still(7, tmp_path, tmp_path)
+
+
+def test_a_name_that_is_no_text_is_read_all_the_same(tmp_path: Path) -> None:
+    made_up(tmp_path, "D", b"3:freezer:/a\xff\rb\n")
+    place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/freezer/a\xff\rb"))
+    place.mkdir(parents=True)
+    (place / "freezer.state").write_text("FROZEN\n")
+    assert stands_still(7, tmp_path, tmp_path)
