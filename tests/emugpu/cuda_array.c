@@ -106,6 +106,7 @@ EXPORT CUresult cuArrayCreate(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *desc)
 {
 	CUDA_ARRAY3D_DESCRIPTOR full = {0};
 
+	EMU_POINT();
 	if (!desc)
 		return CUDA_ERROR_INVALID_VALUE;
 	full.Width = desc->Width;

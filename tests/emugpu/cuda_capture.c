@@ -188,6 +188,7 @@ static CUresult status(CUstream handle, CUstreamCaptureStatus *out, cuuint64_t *
 #undef cuStreamBeginCapture
 EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
+	EMU_POINT();
 	return begin(emu_legacy(stream), mode);
 }
 
@@ -258,6 +259,7 @@ EXPORT CUresult cuStreamGetCaptureInfo_v3_ptsz(INFO_V3)
 
 EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
+	EMU_POINT();
 	CUstreamCaptureMode old = thread_mode;
 
 	TRY(emu_ready());

@@ -168,6 +168,7 @@ static CUresult initialize(void)
 		return result;
 	}
 	initialized = true;
+	emu_guard_end();
 	pthread_atfork(NULL, NULL, in_child);
 	return CUDA_SUCCESS;
 }
@@ -190,7 +191,8 @@ CUresult emu_ready(void)
 	return initialized && !forked ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-CUresult emu_call(const struct emu_request *request, struct emu_reply *reply, void **payload)
+/* Ask and wait; the bytes of what a thread that is cancelled had begun to ask would be lost. */
+static CUresult ask(const struct emu_request *request, struct emu_reply *reply, void **payload)
 {
 	struct emu_request q = *request;
 	struct emu_reply r = {0};
@@ -220,7 +222,20 @@ CUresult emu_call(const struct emu_request *request, struct emu_reply *reply, vo
 	return emu_result((enum emu_status)r.status);
 }
 
-CUresult emu_post(struct emu_request *request, const void *payload)
+CUresult emu_call(const struct emu_request *request, struct emu_reply *reply, void **payload)
+{
+	CUresult result;
+	int cancel;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	emu_enter();
+	result = ask(request, reply, payload);
+	emu_leave();
+	pthread_setcancelstate(cancel, &cancel);
+	return result;
+}
+
+static CUresult post(struct emu_request *request, const void *payload)
 {
 	int fd = thread_fd();
 
@@ -232,6 +247,19 @@ CUresult emu_post(struct emu_request *request, const void *payload)
 	if (!write_all(fd, request, sizeof(*request)) || !write_all(fd, payload, request->payload))
 		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
 	return CUDA_SUCCESS;
+}
+
+CUresult emu_post(struct emu_request *request, const void *payload)
+{
+	CUresult result;
+	int cancel;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	emu_enter();
+	result = post(request, payload);
+	emu_leave();
+	pthread_setcancelstate(cancel, &cancel);
+	return result;
 }
 
 /* Runs the functions of cuLaunchHostFunc when the server says so. */

@@ -96,6 +96,21 @@ CUresult emu_post(struct emu_request *request, const void *payload);
 CUresult emu_start_callbacks(void);
 CUresult emu_start_delivery(void);
 
+/* cuda_hold.c */
+extern int emu_holds;
+void emu_point(const char *call);
+void emu_undefined(const char *what);     /* of a card; fatal where a test wants to know */
+void emu_ends(const struct emu_ctx *ctx); /* a context, now */
+void emu_guard_end(void);
+void emu_enter(void); /* a thread is in the driver, until emu_leave() */
+void emu_leave(void);
+/* At the start of a call that tests hold threads in. */
+#define EMU_POINT()                                                                                \
+	do {                                                                                       \
+		if (__atomic_load_n(&emu_holds, __ATOMIC_RELAXED))                                 \
+			emu_point(__func__);                                                       \
+	} while (0)
+
 /* cuda_context.c */
 struct emu_ctx *emu_current(void);
 bool emu_alive(CUcontext ctx);

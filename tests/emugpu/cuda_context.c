@@ -60,6 +60,7 @@ CUresult emu_close_context(struct emu_ctx *ctx)
 {
 	struct emu_request q = {.op = EMU_CTX_DESTROY, .arg = {ctx->id}};
 
+	emu_ends(ctx);
 	emu_green_drop(ctx);
 	emu_streams_drop(ctx);
 	ctx->id = 0;
@@ -93,6 +94,7 @@ EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device)
 {
 	CUresult result = CUDA_SUCCESS;
 
+	EMU_POINT();
 	TRY(check(device));
 	pthread_mutex_lock(&emu_lock);
 	if (!primaries[device].refs)
@@ -133,7 +135,10 @@ EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
 
 EXPORT CUresult cuCtxPushCurrent(CUcontext ctx)
 {
+	EMU_POINT();
 	TRY(emu_ready());
+	if (ctx && !alive((struct emu_ctx *)ctx))
+		emu_undefined("a context that was destroyed becomes current");
 	if (!alive((struct emu_ctx *)ctx) || depth == STACK)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	stack[depth++] = (struct emu_ctx *)ctx;
@@ -216,6 +221,7 @@ EXPORT CUresult cuCtxDestroy(CUcontext handle)
 	struct emu_ctx *ctx = (struct emu_ctx *)handle;
 	CUresult result;
 
+	EMU_POINT();
 	TRY(emu_ready());
 	if (!alive(ctx) || ctx->primary || ctx->whole)
 		return CUDA_ERROR_INVALID_CONTEXT;
@@ -329,6 +335,7 @@ EXPORT CUresult cuCtxSynchronize(void)
 {
 	struct emu_ctx *ctx;
 
+	EMU_POINT();
 	TRY(emu_need_ctx(&ctx));
 	return synchronize(ctx);
 }
@@ -362,6 +369,7 @@ EXPORT CUresult cuCtxRecordEvent(CUcontext handle, CUevent event)
 {
 	struct emu_ctx *ctx = handle ? (struct emu_ctx *)handle : emu_current();
 
+	EMU_POINT();
 	TRY(emu_ready());
 	if (!alive(ctx) || !event)
 		return CUDA_ERROR_INVALID_VALUE;

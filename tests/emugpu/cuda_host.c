@@ -125,6 +125,7 @@ EXPORT CUresult cuMemHostRegister(void *host, size_t size, unsigned int flags)
 
 EXPORT CUresult cuMemHostUnregister(void *host)
 {
+	EMU_POINT();
 	TRY(emu_ready());
 	return unpin(host, false, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }

@@ -41,6 +41,7 @@ EXPORT CUresult cuMemAllocPitch(CUdeviceptr *out, size_t *pitch, size_t width, s
 
 EXPORT CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags)
 {
+	EMU_POINT();
 	if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)
 		return CUDA_ERROR_INVALID_VALUE;
 	return emu_allocate(out, size, EMU_MANAGED);

@@ -148,6 +148,7 @@ EXPORT CUresult cuStreamCreate(CUstream *out, unsigned int flags)
 	struct emu_stream *stream;
 	struct emu_ctx *ctx;
 
+	EMU_POINT();
 	TRY(emu_need_ctx(&ctx));
 	TRY(create(ctx, flags, &stream));
 	*out = (CUstream)stream;
@@ -407,6 +408,7 @@ static CUresult ask_event(CUevent handle, enum emu_op op, struct emu_reply *r)
 
 EXPORT CUresult cuEventQuery(CUevent event)
 {
+	EMU_POINT();
 	return ask_event(event, EMU_EVENT_QUERY, NULL);
 }
 

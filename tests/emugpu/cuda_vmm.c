@@ -49,6 +49,7 @@ EXPORT CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignm
 	struct emu_request q = {.op = EMU_VMM_RESERVE, .arg = {size, alignment}};
 	struct emu_reply r;
 
+	EMU_POINT();
 	(void)wanted; /* a wish, which the driver may grant */
 	TRY(emu_ready());
 	if (!out || flags || !whole(size) || (alignment & (alignment - 1)))
@@ -72,6 +73,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
 	struct emu_request q = {.op = EMU_VMM_CREATE};
 	struct emu_reply r;
 
+	EMU_POINT();
 	TRY(check(prop));
 	TRY(emu_unsafe_call());
 	if (!out || flags || !whole(size))
