@@ -4,17 +4,28 @@
 
 #include <stdlib.h>
 
+/* Bytes of the limit have become a range, or the driver has refused. */
+static CUresult note(CUresult result, CUdeviceptr base, size_t size, CUdevice device,
+                     enum memory_kind kind)
+{
+	if (result)
+		limit_give(device, size);
+	else
+		memory_add(base, size, device, kind, NULL);
+	return result;
+}
+
 static CUresult allocate_managed(CUdeviceptr *pointer, size_t size, unsigned int flags)
 {
 	CUdevice device;
+	CUresult result;
 
 	if (!DRIVER(cuMemAllocManaged))
 		return CUDA_ERROR_NOT_FOUND;
 	TRY(REAL(cuCtxGetDevice)(&device));
-	TRY(memory_room(size, device));
-	TRY(DRIVER(cuMemAllocManaged)(pointer, size, flags));
-	memory_add(*pointer, size, device, MEMORY_MANAGED, NULL);
-	return CUDA_SUCCESS;
+	TRY(limit_take(device, size));
+	result = DRIVER(cuMemAllocManaged)(pointer, size, flags);
+	return note(result, result ? 0 : *pointer, size, device, MEMORY_MANAGED);
 }
 
 /* What shall be evictable. */
@@ -66,6 +77,8 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 
 	NEED(cuMemFree_v2);
 	/* First forget it: the address may be given out again at once. */
+	if (memory_find(pointer, &range) && range.freed)
+		return CUDA_ERROR_INVALID_VALUE;
 	if (!memory_remove(pointer, &range))
 		return real(pointer);
 	if (range.pool)
@@ -78,26 +91,30 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int size)
 {
 	CUdevice device;
+	CUresult result;
 
 	NEED(cuMemAlloc);
 	TRY(REAL(cuCtxGetDevice)(&device));
-	TRY(memory_room(size, device));
-	TRY(real(pointer, size));
-	memory_add(*pointer, size, device, MEMORY_FIXED, NULL);
-	return CUDA_SUCCESS;
+	TRY(limit_take(device, size));
+	result = real(pointer, size);
+	return note(result, result ? 0 : *pointer, size, device, MEMORY_FIXED);
 }
 
 EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitch, unsigned int width,
                                 unsigned int height, unsigned int element)
 {
+	size_t asked = (size_t)width * height, size = asked;
 	CUdevice device;
+	CUresult result;
 
 	NEED(cuMemAllocPitch);
 	TRY(REAL(cuCtxGetDevice)(&device));
-	TRY(memory_room((size_t)width * height, device));
-	TRY(real(pointer, pitch, width, height, element));
-	memory_add(*pointer, (size_t)*pitch * height, device, MEMORY_FIXED, NULL);
-	return CUDA_SUCCESS;
+	TRY(limit_take(device, asked));
+	result = real(pointer, pitch, width, height, element);
+	if (!result)
+		size = (size_t)*pitch * height;
+	limit_add(device, size - asked); /* rows are longer than what was asked for */
+	return note(result, result ? 0 : *pointer, size, device, MEMORY_FIXED);
 }
 
 EXPORT CUresult cuMemFree(CUdeviceptr_v1 pointer)
@@ -137,14 +154,15 @@ static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
 		CUdevice device;                                                                   \
+		CUresult result;                                                                   \
 		size_t bytes;                                                                      \
 		NEED(name);                                                                        \
 		TRY(REAL(cuCtxGetDevice)(&device));                                                \
 		bytes = d ? (size) : 0;                                                            \
-		TRY(memory_room(bytes, device));                                                   \
-		TRY_WITH_ROOM(device, bytes, real arguments);                                      \
-		memory_add((CUdeviceptr) * handle, bytes, device, MEMORY_FIXED, NULL);             \
-		return CUDA_SUCCESS;                                                               \
+		TRY(limit_take(device, bytes));                                                    \
+		result = WITH_ROOM(device, bytes, real arguments);                                 \
+		return note(result, result ? 0 : (CUdeviceptr) * handle, bytes, device,            \
+		            MEMORY_FIXED);                                                         \
 	}
 
 #define AS_3D(d)                                                                                   \
@@ -196,8 +214,10 @@ EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
 
 	NEED(cuImportExternalMemory);
 	TRY(real(memory, description));
-	if (!REAL(cuCtxGetDevice)(&device))
-		memory_add((CUdeviceptr)*memory, description->size, device, MEMORY_FIXED, NULL);
+	if (REAL(cuCtxGetDevice)(&device))
+		return CUDA_SUCCESS;
+	limit_add(device, description->size);
+	memory_add((CUdeviceptr)*memory, description->size, device, MEMORY_FIXED, NULL);
 	return CUDA_SUCCESS;
 }
 

@@ -37,13 +37,13 @@ static struct chunk *chunks; /* the newest first */
 static size_t piece;         /* a chunk is as large */
 static size_t n_undone;      /* chunks whose registration ended with its context */
 static atomic_int helpers;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK(LOCK_ARENA);
 
 void arena_shape(size_t its_piece)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	piece = its_piece > piece ? its_piece : piece;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 }
 
 /* -- touching ------------------------------------------------------------------ */
@@ -65,11 +65,11 @@ static struct chunk *first_untouched(void)
 {
 	struct chunk *chunk;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (chunk = chunks; chunk; chunk = chunk->next)
 		if (atomic_load(&chunk->next_touch) < chunk->size / HUGE_PAGE)
 			break;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return chunk;
 }
 
@@ -142,10 +142,10 @@ static uint64_t untouched_bytes(void)
 {
 	uint64_t bytes = 0;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next)
 		bytes += atomic_load(&chunk->untouched) * HUGE_PAGE;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return bytes;
 }
 
@@ -166,10 +166,10 @@ static bool add_chunk(void)
 	chunk->size = size;
 	chunk->n = chunk->n_free = n;
 	atomic_store(&chunk->untouched, size / HUGE_PAGE);
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	chunk->next = chunks;
 	chunks = chunk;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return true;
 }
 
@@ -188,9 +188,9 @@ uint64_t arena_grow(uint64_t bytes)
 	uint64_t have;
 
 	do {
-		pthread_mutex_lock(&lock);
+		lock_take(&lock);
 		have = free_bytes();
-		pthread_mutex_unlock(&lock);
+		lock_give(&lock);
 	} while (have < bytes && add_chunk());
 	return have;
 }
@@ -335,13 +335,13 @@ bool arena_prepare(void)
 	struct chunk *chunk;
 	bool more = atomic_load(&helpers) > 0;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (chunk = chunks; chunk; chunk = chunk->next)
 		if (!chunk->context && !chunk->undone && !atomic_load(&chunk->untouched))
 			break;
 	if (chunk)
 		more = register_chunk(chunk);
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return more;
 }
 
@@ -351,17 +351,17 @@ enum arena_answer arena_take(size_t size, struct copy **out)
 	enum arena_answer answer = ARENA_READY;
 	struct chunk *chunk;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	while (answer == ARENA_READY && n_ready() < n) {
 		chunk = first_unready();
 		if (chunk) {
 			answer = make_ready(chunk);
 			continue;
 		}
-		pthread_mutex_unlock(&lock);
+		lock_give(&lock);
 		if (!add_chunk())
 			return ARENA_NONE;
-		pthread_mutex_lock(&lock);
+		lock_take(&lock);
 	}
 	if (answer == ARENA_READY) {
 		*out = gather(n);
@@ -370,13 +370,13 @@ enum arena_answer arena_take(size_t size, struct copy **out)
 		else /* the last unit may be longer than what it has */
 			(*out)->parts[(*out)->n - 1].size -= n * UNIT - size;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return answer;
 }
 
 void arena_give(struct copy *copy)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (unsigned int i = 0; i < copy->n; i++) {
 		struct part part = copy->parts[i];
 		struct chunk *chunk = chunk_of(part.at);
@@ -387,16 +387,16 @@ void arena_give(struct copy *copy)
 		run_set(chunk->used, (size_t)(part.at - chunk->base) / UNIT, n, false);
 		chunk->n_free += n;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	free(copy);
 }
 
 void arena_pin(const struct copy *copy)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (unsigned int i = 0; n_undone && i < copy->n; i++)
 		register_chunk(chunk_of(copy->parts[i].at));
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 }
 
 /* The lock is held. A chunk that nobody has, if there is more than so much and one chunk. */
@@ -417,9 +417,9 @@ bool arena_excess(uint64_t keep)
 {
 	bool excess;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	excess = superfluous(keep) != NULL;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return excess;
 }
 
@@ -427,16 +427,16 @@ void arena_trim(uint64_t keep)
 {
 	struct chunk *chunk;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	while ((chunk = superfluous(keep)))
 		end_chunk(chunk);
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 }
 
 /* What was registered in it is not any more. */
 void arena_context_ends(CUcontext context)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next) {
 		if (chunk->context == context) {
 			REAL(cuMemHostUnregister)(chunk->base);
@@ -445,12 +445,12 @@ void arena_context_ends(CUcontext context)
 			n_undone++;
 		}
 	}
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 }
 
 void arena_after_fork(void)
 {
-	pthread_mutex_init(&lock, NULL);
+	lock_after_fork(&lock);
 	n_undone = 0;
 	chunks = NULL; /* the parent's; they are not mapped here */
 	atomic_store(&helpers, 0);

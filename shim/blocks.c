@@ -3,9 +3,8 @@
 
 #include <search.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-pthread_mutex_t swap_lock = PTHREAD_MUTEX_INITIALIZER;
+struct lock swap_lock = LOCK(LOCK_SWAP);
 struct swap_device swap_devices[MAX_DEVICES];
 bool swap_held;
 
@@ -248,18 +247,17 @@ static CUresult make_block(size_t size, CUdevice device, struct block **out)
 	CUdeviceptr base;
 	struct block *block;
 
-	TRY(memory_room(size, device));
 	TRY(REAL(cuMemAddressReserve)(&base, size, 0, 0, 0));
 	block = new_block(base, size, device);
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	if (!block || !tsearch(block, &blocks, compare)) {
-		pthread_mutex_unlock(&swap_lock);
+		lock_give(&swap_lock);
 		REAL(cuMemAddressFree)(base, size);
 		free(block);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	know(block);
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	client_memory_changed();
 	*out = block;
 	return CUDA_SUCCESS;
@@ -291,10 +289,11 @@ void block_end(struct block *block)
 			arena_give(segment->copy);
 	}
 	REAL(cuMemAddressFree)(block->base, block->size);
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	d->bytes -= block->size;
 	d->resident -= resident;
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
+	limit_give(block->device, block->size);
 	free(block);
 	client_memory_changed();
 }
@@ -303,10 +302,10 @@ void block_drop(struct block *block)
 {
 	bool moves;
 
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	block_forget(block);
 	moves = block->n_moving;
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	if (!moves)
 		block_end(block);
 }
@@ -316,14 +315,14 @@ static CUresult back_segment(struct segment *segment)
 {
 	CUresult result = CUDA_SUCCESS;
 
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	if (swap_held && segment->state != SEGMENT_RESIDENT && !segment->moving) {
 		if (segments_bring(segment, 1, &result)) {
 			segment_landed(segment);
 			segment->calls = SWAP_DIRTY; /* the gate is open */
 		}
 	}
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	return result;
 }
 
@@ -340,7 +339,7 @@ static CUresult back_block(struct block *block)
 			ordered_trim(NULL, 0, false);
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && now_ns() - start < ROOM_NS) {
 			client_memory_changed();
-			usleep(ROOM_PAUSE_US);
+			pause_us(ROOM_PAUSE_US);
 			result = back_segment(&block->segments[i]);
 		}
 	}
@@ -352,7 +351,12 @@ CUresult block_make(size_t size, CUdevice device, struct block **out)
 {
 	CUresult result;
 
-	TRY(make_block(size, device, out));
+	TRY(limit_take(device, size));
+	result = make_block(size, device, out);
+	if (result) {
+		limit_give(device, size);
+		return result;
+	}
 	result = back_block(*out);
 	if (result)
 		block_drop(*out);
@@ -370,7 +374,7 @@ struct block *block_adopt(CUdeviceptr base, size_t size, CUdevice device,
 		return NULL;
 	block->prop = prop;
 	block->access = access;
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	entered = tsearch(block, &blocks, compare) != NULL;
 	if (entered)
 		know(block);
@@ -380,7 +384,7 @@ struct block *block_adopt(CUdeviceptr base, size_t size, CUdevice device,
 		block->segments[i].calls = SWAP_DIRTY;
 	}
 	swap_devices[device].resident += entered ? size : 0;
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	client_memory_changed();
 	if (entered)
 		return block;
@@ -393,7 +397,7 @@ bool block_return(struct block *block, CUmemGenericAllocationHandle *handles)
 	struct swap_device *d = &swap_devices[block->device];
 	bool all;
 
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	all = !block->n_moving;
 	for (unsigned int i = 0; i < block->n; i++)
 		all &= block->segments[i].state == SEGMENT_RESIDENT;
@@ -402,7 +406,7 @@ bool block_return(struct block *block, CUmemGenericAllocationHandle *handles)
 		d->bytes -= block->size;
 		d->resident -= block->size;
 	}
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	if (!all)
 		return false;
 	for (unsigned int i = 0; i < block->n; i++) {
@@ -416,7 +420,7 @@ bool block_return(struct block *block, CUmemGenericAllocationHandle *handles)
 
 void blocks_after_fork(void)
 {
-	pthread_mutex_init(&swap_lock, NULL);
+	lock_after_fork(&swap_lock);
 	for (int d = 0; d < MAX_DEVICES; d++)
 		swap_devices[d] = (struct swap_device){0};
 	swap_held = false;

@@ -11,9 +11,6 @@
  */
 #include "shim.h"
 
-#include <pthread.h>
-#include <unistd.h>
-
 #define MAX_FLIGHTS 16
 #define MARKS 16
 #define FIRST_WINDOW 16
@@ -44,7 +41,7 @@ static struct flight {
 
 static atomic_ulong bound_ns;
 static atomic_uint spell; /* grows each time that somebody begins to wait */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK(LOCK_FLIGHTS);
 
 void bound_begin(uint64_t ns)
 {
@@ -87,16 +84,16 @@ static struct flight *flight_of(CUcontext context)
 /* The events go with the context. */
 void bound_forget(CUcontext context)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (int i = 0; i < MAX_FLIGHTS; i++)
 		if (flights[i].context == context)
 			flights[i] = (struct flight){0};
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 }
 
 void bound_after_fork(void)
 {
-	pthread_mutex_init(&lock, NULL);
+	lock_after_fork(&lock);
 	for (int i = 0; i < MAX_FLIGHTS; i++)
 		flights[i] = (struct flight){0};
 }
@@ -178,7 +175,7 @@ static int take(struct flight *f)
 
 int bound_draw(void)
 {
-	useconds_t pause = PAUSE_US;
+	long pause = PAUSE_US;
 	struct flight *f;
 	CUcontext context;
 	int drawn = 0;
@@ -189,15 +186,15 @@ int bound_draw(void)
 		/* Neither an event nor a query may fall into a capture. */
 		if (!captures_hold_off())
 			return 1;
-		pthread_mutex_lock(&lock);
+		lock_take(&lock);
 		f = flight_of(context);
 		drawn = f ? take(f) : 1;
 		if (f && f->ns_per_call > 0)
 			pause = LONG_PAUSE_US;
-		pthread_mutex_unlock(&lock);
+		lock_give(&lock);
 		captures_let();
 		if (!drawn)
-			usleep(pause);
+			pause_us(pause);
 	}
 	return drawn;
 }

@@ -6,57 +6,72 @@
  */
 #include "shim.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 /* CU_STREAM_PER_THREAD is another stream in each thread. */
 struct capture {
 	struct capture *next;
 	CUstream stream;
+	CUcontext context; /* of the stream: the capture ends with it */
 	pthread_t thread;
 };
 
 static struct capture *captures;
 static atomic_int n_captures;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK(LOCK_CAPTURES);
 
 bool captures_exist(void)
 {
 	return atomic_load(&n_captures) > 0;
 }
 
+/* Also while there is no capture: one may begin, or end, before the mode is given back. */
 CUstreamCaptureMode captures_mode(CUstreamCaptureMode mode)
 {
-	if (captures_exist() && REAL(cuThreadExchangeStreamCaptureMode))
+	if (REAL(cuThreadExchangeStreamCaptureMode))
 		REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 	return mode;
 }
 
 bool captures_hold_off(void)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	if (!captures_exist())
 		return true;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return false;
 }
 
 void captures_let(void)
 {
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
+}
+
+static CUcontext context_of(CUstream stream)
+{
+	CUcontext context = NULL;
+	CUgreenCtx green = NULL;
+
+	if (REAL(cuStreamGetGreenCtx) && !REAL(cuStreamGetGreenCtx)(stream, &green) && green &&
+	    !REAL(cuCtxFromGreenCtx)(&context, green))
+		return context;
+	if (!REAL(cuStreamGetCtx) || REAL(cuStreamGetCtx)(stream, &context))
+		REAL(cuCtxGetCurrent)(&context);
+	return context;
 }
 
 static CUresult begins(CUstream stream)
 {
 	struct capture *capture = malloc(sizeof(*capture));
+	CUcontext context = context_of(stream);
 
 	if (!capture)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	pthread_mutex_lock(&lock);
-	*capture = (struct capture){captures, stream, pthread_self()};
+	lock_take(&lock);
+	*capture = (struct capture){captures, stream, context, pthread_self()};
 	captures = capture;
 	atomic_fetch_add(&n_captures, 1);
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return CUDA_SUCCESS;
 }
 
@@ -73,7 +88,7 @@ static void ended(CUstream stream)
 
 	if (!captures_exist())
 		return;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (struct capture **at = &captures; *at && !found; at = &(*at)->next) {
 		if (!is_it(*at, stream))
 			continue;
@@ -82,8 +97,35 @@ static void ended(CUstream stream)
 		atomic_fetch_sub(&n_captures, 1);
 		break;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	free(found);
+}
+
+void captures_forget(CUcontext context)
+{
+	lock_take(&lock);
+	for (struct capture **at = &captures; *at;) {
+		struct capture *capture = *at;
+
+		if (capture->context != context) {
+			at = &capture->next;
+			continue;
+		}
+		*at = capture->next;
+		atomic_fetch_sub(&n_captures, 1);
+		free(capture);
+	}
+	lock_give(&lock);
+}
+
+/* Does the driver say that it goes on? */
+static bool goes_on(CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	return captures_exist() && REAL(cuStreamIsCapturing) &&
+	       !REAL(cuStreamIsCapturing)(stream, &status) &&
+	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 /* Also of streams that joined a capture by an event, which only the driver knows. */
@@ -100,7 +142,7 @@ bool stream_captures(CUstream stream)
 
 void captures_after_fork(void)
 {
-	pthread_mutex_init(&lock, NULL);
+	lock_after_fork(&lock);
 	captures = NULL; /* the parent's */
 	atomic_store(&n_captures, 0);
 }
@@ -123,15 +165,14 @@ void captures_after_fork(void)
 	BEGIN(name, stream, parameters, arguments)                                                 \
 	BEGIN(name##_ptsz, PER_THREAD(stream), parameters, arguments)
 
-/* Also an end that reports a broken capture ends it; the wrong thread does not. */
+/* Also an end that fails may end it: one that is broken, or one of another thread. */
 #define END(name, stream_now, parameters, arguments)                                               \
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
 		CUresult result;                                                                   \
 		NEED(name);                                                                        \
 		result = real arguments;                                                           \
-		if (result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD &&                            \
-		    result != CUDA_ERROR_INVALID_VALUE)                                            \
+		if (!result || !goes_on(stream_now))                                               \
 			ended(stream_now);                                                         \
 		return result;                                                                     \
 	}

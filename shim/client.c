@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +19,12 @@
 #define MS INT64_C(1000000)
 #define MEMORY_EVERY_NS (4 * MS)
 #define STACK_BYTES (256 * 1024)
+#define EXIT_NS (2000 * MS)
+#define EXIT_PAUSE_US 100
 
 atomic_bool process_ends;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK(LOCK_CLIENT);
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static bool started, welcomed, refused;
 static int waiting;               /* threads at the gate */
@@ -32,6 +33,7 @@ static struct gl_welcome welcome; /* under lock, like the rest of this block */
 static struct gl_memory others;
 static atomic_bool memory_dirty;
 static int wake_fd = -1;
+static atomic_bool thread_runs;
 
 /* Of the client thread alone. */
 static uint64_t reported_at;
@@ -41,9 +43,8 @@ static void client_wake(void)
 {
 	uint64_t one = 1;
 
-	if (wake_fd >= 0 && write(wake_fd, &one, sizeof(one)) < 0) {
-		/* full: it wakes anyway */
-	}
+	if (wake_fd >= 0) /* and should it be full, it wakes anyway */
+		syscall(SYS_write, wake_fd, &one, sizeof(one));
 }
 
 /* -- the wire ---------------------------------------------------------------- */
@@ -66,17 +67,17 @@ int client_waiting(void)
 {
 	int n;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	n = waiting;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return n;
 }
 
 void client_gate_changed(void)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	pthread_cond_broadcast(&changed);
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 }
 
 static void send_hello(void)
@@ -110,11 +111,11 @@ static void send_progress(void)
 
 static void take_welcome(const struct gl_welcome *message)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	welcome = *message;
 	welcomed = true;
 	pthread_cond_broadcast(&changed);
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	served = true;
 	connection_serves();
 }
@@ -123,28 +124,28 @@ static void take_welcome(const struct gl_welcome *message)
 static void take_refusal(const struct gl_refused *message)
 {
 	gate_shut();
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	refused = true;
 	pthread_cond_broadcast(&changed);
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	complain("no lease for this process: %.*s", (int)sizeof(message->reason), message->reason);
 }
 
 /* What this daemon can, its WELCOME will say. */
 static void take_resync(void)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	welcome.flags &= ~(uint32_t)GL_WELCOME_EXPLAINS;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	lease_forget_daemon();
 	send_hello();
 }
 
 static void take_others(const struct gl_memory *message)
 {
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	others = *message;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 }
 
 /* A refusal is read in every version of the protocol: it may be for the version. */
@@ -238,9 +239,9 @@ static bool held_up(void)
 {
 	bool waits;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	waits = waiting_for_welcome > 0 || (waiting > 0 && lease_awaited());
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return waits;
 }
 
@@ -291,6 +292,8 @@ static void *client_main(void *argument)
 		explain();
 	}
 	lost();
+	client_gate_changed();
+	atomic_store(&thread_runs, false);
 	return NULL;
 }
 
@@ -310,7 +313,10 @@ static bool start_thread(void)
 	/* Signals are the program's. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
+	atomic_store(&thread_runs, true);
 	started = wake_fd >= 0 && !pthread_create(&thread, &attributes, client_main, NULL);
+	if (!started)
+		atomic_store(&thread_runs, false);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attributes);
 	return started;
@@ -323,23 +329,30 @@ static bool must_wait(bool memory)
 	return gate_now() == GATE_CLOSED && !gate_may_step();
 }
 
+/* The lock is held. What is called by exit handlers cannot have a lease any more. */
+static CUresult wait_for_change(void)
+{
+	if (refused)
+		return CUDA_ERROR_NOT_PERMITTED;
+	if (atomic_load(&process_ends))
+		return CUDA_ERROR_DEINITIALIZED;
+	lock_wait(&lock, &changed);
+	return CUDA_SUCCESS;
+}
+
 CUresult client_need_lease(bool memory)
 {
 	CUresult result = CUDA_SUCCESS;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	if (!start_thread())
 		result = CUDA_ERROR_OPERATING_SYSTEM;
 	waiting++;
 	client_wake();
-	while (!result && must_wait(memory)) {
-		if (refused)
-			result = CUDA_ERROR_NOT_PERMITTED;
-		else
-			pthread_cond_wait(&changed, &lock);
-	}
+	while (!result && must_wait(memory))
+		result = wait_for_change();
 	waiting--;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return result;
 }
 
@@ -348,19 +361,16 @@ CUresult client_need_welcome(void)
 	CUresult result = CUDA_SUCCESS;
 	int kept = errno;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	if (!start_thread())
 		result = CUDA_ERROR_OPERATING_SYSTEM;
 	waiting_for_welcome++;
-	client_wake();
-	while (!result && !welcomed) {
-		if (refused)
-			result = CUDA_ERROR_NOT_PERMITTED;
-		else
-			pthread_cond_wait(&changed, &lock);
-	}
+	if (!welcomed)
+		client_wake();
+	while (!result && !welcomed)
+		result = wait_for_change();
 	waiting_for_welcome--;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	errno = kept;
 	return result;
 }
@@ -375,11 +385,11 @@ uint64_t client_limit(const uint8_t uuid[16])
 {
 	uint64_t limit = 0;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (uint32_t i = 0; i < welcome.n_devices && i < GL_MAX_DEVICES; i++)
 		if (!memcmp(welcome.devices[i].uuid, uuid, GL_UUID_BYTES))
 			limit = welcome.devices[i].bytes;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return limit;
 }
 
@@ -387,11 +397,11 @@ uint64_t client_others(const uint8_t uuid[16])
 {
 	uint64_t used = 0;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (uint32_t i = 0; i < others.n_devices && i < GL_MAX_DEVICES; i++)
 		if (!memcmp(others.devices[i].uuid, uuid, GL_UUID_BYTES))
 			used = others.devices[i].bytes + others.devices[i].fixed;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return used;
 }
 
@@ -399,9 +409,9 @@ static bool welcomed_with(uint32_t flag)
 {
 	bool set;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	set = welcome.flags & flag;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return set;
 }
 
@@ -418,16 +428,16 @@ bool client_swaps(void)
 bool client_welcomed_within(int ms)
 {
 	struct timespec until;
-	int kept = errno, failed = 0;
-	bool known;
+	bool known, in_time = true;
+	int kept = errno;
 
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += ms / 1000;
-	pthread_mutex_lock(&lock);
-	while (start_thread() && !welcomed && !refused && !failed)
-		failed = pthread_cond_timedwait(&changed, &lock, &until);
+	lock_take(&lock);
+	while (start_thread() && !welcomed && !refused && in_time)
+		in_time = lock_wait_until(&lock, &changed, &until);
 	known = welcomed;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	errno = kept;
 	return known;
 }
@@ -442,16 +452,19 @@ static void in_child(void)
 		close(wake_fd);
 	wake_fd = -1;
 	started = welcomed = refused = served = false;
+	atomic_store(&thread_runs, false);
 	waiting = waiting_for_welcome = 0;
 	memset(&others, 0, sizeof(others));
 	atomic_store(&memory_dirty, false);
-	pthread_mutex_init(&lock, NULL);
+	locks_after_fork();
+	lock_after_fork(&lock);
 	pthread_cond_init(&changed, NULL);
 	connection_after_fork();
 	explain_after_fork();
 	lease_after_fork();
 	gate_after_fork();
 	memory_after_fork();
+	limit_after_fork();
 	ordered_after_fork();
 	vmm_after_fork();
 	pools_after_fork();
@@ -463,13 +476,35 @@ static void in_child(void)
 		gate_open();
 }
 
+/* The environment is read before the program can change it beside us. */
 __attribute__((constructor)) static void prepare(void)
 {
+	debug_prepare();
 	pthread_atfork(NULL, NULL, in_child);
 }
 
-/* From here on the driver may be gone: the client thread must not call it. */
+/* From here on the driver may be gone: the client thread must not call it, nor be in it.
+ * But exit() may be called where the driver waits for its caller, so there is an end to
+ * our waiting. No lock: a signal's handler may have interrupted who has it. */
 __attribute__((destructor)) static void process_exits(void)
 {
+	uint64_t start = now_ns();
+
 	atomic_store(&process_ends, true);
+	client_wake();
+	while (atomic_load(&thread_runs) && now_ns() - start < EXIT_NS)
+		pause_us(EXIT_PAUSE_US);
+}
+
+static void guard_exit(void)
+{
+	atexit(process_exits);
+}
+
+/* What is registered later runs earlier: before whatever the driver has registered. */
+void client_guard_exit(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, guard_exit);
 }

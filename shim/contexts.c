@@ -1,8 +1,6 @@
 /* contexts.c: the contexts of the process, each of which a drain must wait for. */
 #include "memory.h"
 
-#include <pthread.h>
-
 #define MAX_CONTEXTS 128
 #define CONTEXT_PART 32 /* of a device, at most, that a context takes */
 
@@ -17,33 +15,29 @@ static struct entry {
 static _Atomic(CUcontext) busy_contexts[MAX_CONTEXTS];
 
 static atomic_int n_contexts;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK(LOCK_CONTEXTS);
+
+/* By device: its primary context, and how often the program has retained it. */
+static struct {
+	CUcontext context;
+	unsigned int retained;
+} primaries[MAX_DEVICES];
+static struct lock primary_lock = LOCK(LOCK_PRIMARY);
 
 void context_add(CUcontext context, CUdevice device)
 {
 	bool known = false;
 
 	device_uuid(device); /* from now on its memory is reported */
-	pthread_mutex_lock(&lock);
+	client_guard_exit();
+	lock_take(&lock);
 	for (int i = 0; i < n_contexts; i++)
 		known |= contexts[i].context == context;
 	if (!known && n_contexts < MAX_CONTEXTS)
 		contexts[n_contexts++] = (struct entry){.context = context, .device = device};
 	else if (!known)
 		complain("more than %d contexts: work of this one is not waited for", MAX_CONTEXTS);
-	pthread_mutex_unlock(&lock);
-}
-
-CUcontext context_of(CUdevice device)
-{
-	CUcontext found = NULL;
-
-	pthread_mutex_lock(&lock);
-	for (int i = 0; i < n_contexts && !found; i++)
-		if (contexts[i].device == device)
-			found = contexts[i].context;
-	pthread_mutex_unlock(&lock);
-	return found;
+	lock_give(&lock);
 }
 
 bool contexts_exist(void)
@@ -73,7 +67,7 @@ bool contexts_idle(bool (*idle)(CUcontext context, struct waypoint *waypoint), b
 	bool every = true;
 	CUcontext old;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (int i = 0; i < n_contexts && (every || all) && !atomic_load(&process_ends); i++) {
 		bool busy;
 
@@ -84,7 +78,7 @@ bool contexts_idle(bool (*idle)(CUcontext context, struct waypoint *waypoint), b
 		atomic_store(&busy_contexts[i], busy ? contexts[i].context : NULL);
 		every &= !busy;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return every;
 }
 
@@ -93,7 +87,7 @@ bool contexts_with(CUdevice device, CUcontext preferred,
 {
 	CUcontext chosen = NULL, old;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (int i = 0; i < n_contexts && !atomic_load(&process_ends); i++)
 		if (contexts[i].device == device && (!chosen || contexts[i].context == preferred))
 			chosen = contexts[i].context;
@@ -103,38 +97,61 @@ bool contexts_with(CUdevice device, CUcontext preferred,
 		work(chosen, argument);
 		REAL(cuCtxPopCurrent_v2)(&old);
 	}
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return chosen != NULL;
 }
 
-/* Between begin and end the driver destroys the context; nobody uses it then. */
-static void remove_begin(CUcontext context)
+/* The last entry takes the place of one that goes; so does what is known of it. */
+static struct entry take_entry(int i)
 {
-	pthread_mutex_lock(&lock);
-	bound_forget(context);
-	swap_context_ends(context);
-	for (int i = 0; i < n_contexts; i++) {
-		if (contexts[i].context == context) {
-			contexts[i] = contexts[--n_contexts];
-			break;
-		}
-	}
+	struct entry entry = contexts[i];
+	int last = n_contexts - 1;
+
+	contexts[i] = contexts[last];
+	atomic_store(&busy_contexts[i], atomic_load(&busy_contexts[last]));
+	atomic_store(&busy_contexts[last], NULL);
+	n_contexts = last;
+	return entry;
 }
 
-/* gone: the driver has ended it, and its memory with it. */
-static void remove_end(CUcontext context, bool gone)
+/* Between begin and end the driver destroys the context; nobody uses it then. The entry
+ * is empty where it is not known. */
+static struct entry remove_begin(CUcontext context)
 {
-	pthread_mutex_unlock(&lock);
-	if (gone) {
+	struct entry entry = {0};
+
+	lock_take(&lock);
+	bound_forget(context);
+	swap_context_ends(context);
+	for (int i = 0; i < n_contexts && !entry.context; i++)
+		if (contexts[i].context == context)
+			entry = take_entry(i);
+	return entry;
+}
+
+/* gone: the driver has ended it, and its memory with it. The lock is held until all of
+ * that is forgotten: the handle of the next context may be the same. */
+static void remove_end(CUcontext context, const struct entry *entry, bool gone)
+{
+	if (gone && context) {
+		captures_forget(context);
 		ordered_forget(context);
 		memory_forget(context);
 		swap_context_gone(context);
+	} else if (entry->context) {
+		contexts[n_contexts++] = *entry;
 	}
+	lock_give(&lock);
 }
 
 void contexts_after_fork(void)
 {
-	pthread_mutex_init(&lock, NULL);
+	lock_after_fork(&lock);
+	lock_after_fork(&primary_lock);
+	for (int i = 0; i < n_contexts; i++)
+		atomic_store(&busy_contexts[i], NULL);
+	for (int d = 0; d < MAX_DEVICES; d++)
+		primaries[d].retained = 0;
 	n_contexts = 0;
 }
 
@@ -149,36 +166,73 @@ static uint64_t context_bytes(CUdevice device)
 	return REAL(cuDeviceTotalMem_v2)(&total, device) ? 0 : total / CONTEXT_PART;
 }
 
+static CUresult retain(CUcontext *context, CUdevice device)
+{
+	CUresult result;
+
+	NEED(cuDevicePrimaryCtxRetain);
+	lock_take(&primary_lock);
+	result = real(context, device);
+	if (!result && device < MAX_DEVICES) {
+		primaries[device].context = *context;
+		primaries[device].retained++;
+	}
+	lock_give(&primary_lock);
+	return result;
+}
+
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-	NEED(cuDevicePrimaryCtxRetain);
-	TRY_WITH_ROOM(device, context_bytes(device), real(context, device));
+	TRY_WITH_ROOM(device, context_bytes(device), retain(context, device));
 	context_add(*context, device);
 	return CUDA_SUCCESS;
 }
 
-/* A release may be the last; then the context is gone until it is retained again. */
-#define END_PRIMARY(name)                                                                          \
+/* The last hold on it is let go, or it is reset: it is gone until it is retained again. */
+static CUresult end_primary(CUresult (*real)(CUdevice), CUdevice device)
+{
+	CUcontext context = primaries[device].context;
+	struct entry entry = remove_begin(context);
+	CUresult result = real(device);
+	unsigned int flags;
+	int active = 1;
+
+	REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active);
+	remove_end(context, &entry, !active);
+	if (!active)
+		primaries[device].retained = 0;
+	return result;
+}
+
+static CUresult let_primary_go(CUresult (*real)(CUdevice), CUdevice device, bool reset)
+{
+	CUresult result;
+
+	if (device < 0 || device >= MAX_DEVICES || !primaries[device].retained)
+		return real(device);
+	if (reset || primaries[device].retained == 1)
+		return end_primary(real, device);
+	result = real(device);
+	if (!result)
+		primaries[device].retained--;
+	return result;
+}
+
+#define END_PRIMARY(name, reset)                                                                   \
 	EXPORT CUresult name(CUdevice device)                                                      \
 	{                                                                                          \
-		CUcontext context = context_of(device);                                            \
-		unsigned int flags;                                                                \
 		CUresult result;                                                                   \
-		int active = 1;                                                                    \
 		NEED(name);                                                                        \
-		remove_begin(context);                                                             \
-		result = real(device);                                                             \
-		REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active);                         \
-		remove_end(context, context && !active);                                           \
-		if (context && active)                                                             \
-			context_add(context, device);                                              \
+		lock_take(&primary_lock);                                                          \
+		result = let_primary_go(real, device, reset);                                      \
+		lock_give(&primary_lock);                                                          \
 		return result;                                                                     \
 	}
 
-END_PRIMARY(cuDevicePrimaryCtxRelease)
-END_PRIMARY(cuDevicePrimaryCtxRelease_v2)
-END_PRIMARY(cuDevicePrimaryCtxReset)
-END_PRIMARY(cuDevicePrimaryCtxReset_v2)
+END_PRIMARY(cuDevicePrimaryCtxRelease, false)
+END_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)
+END_PRIMARY(cuDevicePrimaryCtxReset, true)
+END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
 
 #define CREATE(name, parameters, arguments)                                                        \
 	EXPORT CUresult name parameters                                                            \
@@ -201,15 +255,20 @@ CREATE(cuCtxCreate_v4,
        (CUcontext * context, CUctxCreateParams *params, unsigned int flags, CUdevice device),
        (context, params, flags, device))
 
+static CUresult end_context(CUresult (*real)(CUcontext), CUcontext context)
+{
+	struct entry entry = remove_begin(context);
+	CUresult result = real(context);
+
+	remove_end(context, &entry, !result);
+	return result;
+}
+
 #define DESTROY(name)                                                                              \
 	EXPORT CUresult name(CUcontext context)                                                    \
 	{                                                                                          \
-		CUresult result;                                                                   \
 		NEED(name);                                                                        \
-		remove_begin(context);                                                             \
-		result = real(context);                                                            \
-		remove_end(context, !result);                                                      \
-		return result;                                                                     \
+		return end_context(real, context);                                                 \
 	}
 
 DESTROY(cuCtxDestroy)
@@ -253,17 +312,12 @@ EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
 
 EXPORT CUresult cuCtxDetach(CUcontext context)
 {
-	CUresult result;
-
 	NEED(cuCtxDetach);
 	if (atomic_load(&attached) > 0) {
 		atomic_fetch_sub(&attached, 1);
 		return real(context);
 	}
-	remove_begin(context);
-	result = real(context);
-	remove_end(context, !result);
-	return result;
+	return end_context(real, context);
 }
 
 /* Work on a green context is not part of its primary context's. */
@@ -282,12 +336,13 @@ EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc descriptio
 EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
 	CUcontext context = NULL;
+	struct entry entry;
 	CUresult result;
 
 	NEED(cuGreenCtxDestroy);
 	REAL(cuCtxFromGreenCtx)(&context, green);
-	remove_begin(context);
+	entry = remove_begin(context);
 	result = real(green);
-	remove_end(context, !result);
+	remove_end(context, &entry, !result);
 	return result;
 }

@@ -1,6 +1,7 @@
 /* debug.c: the only two ways to say anything, both without stdio's locks.
  *
- * What is said for debugging starts with the monotonic clock's seconds.
+ * What is said for debugging starts with the monotonic clock's seconds. A thread that
+ * says something is not cancelled for it: system calls by syscall() are no such moments.
  */
 #include "shim.h"
 
@@ -15,8 +16,9 @@
 static bool can_be_told(void)
 {
 	struct pollfd out = {STDERR_FILENO, POLLOUT, 0};
+	struct timespec now = {0, 0};
 
-	return poll(&out, 1, 0) == 1 && out.revents == POLLOUT;
+	return syscall(SYS_ppoll, &out, 1, &now, NULL, 0) == 1 && out.revents == POLLOUT;
 }
 
 static void say(bool when, const char *format, va_list args)
@@ -30,19 +32,22 @@ static void say(bool when, const char *format, va_list args)
 
 	n += m < (int)sizeof(text) - n - 1 ? m : (int)sizeof(text) - n - 2;
 	text[n++] = '\n';
-	if (can_be_told() && write(STDERR_FILENO, text, (size_t)n) < 0) {
-		/* nobody to tell */
-	}
+	if (can_be_told())
+		syscall(SYS_write, STDERR_FILENO, text, (size_t)n);
 	errno = kept;
+}
+
+static bool enabled;
+
+void debug_prepare(void)
+{
+	enabled = getenv("GPU_LEASE_DEBUG") != NULL;
 }
 
 void debug(const char *format, ...)
 {
-	static atomic_int enabled = -1;
 	va_list args;
 
-	if (enabled < 0)
-		enabled = getenv("GPU_LEASE_DEBUG") != NULL;
 	if (!enabled)
 		return;
 	va_start(args, format);

@@ -5,7 +5,6 @@
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 atomic_int gate_state;

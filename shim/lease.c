@@ -75,6 +75,8 @@ void lease_forget_daemon(void)
 	me.requested = false;
 	me.idle_ns = me.grant.idle_ns = GL_IDLE_NEVER;
 	gate_bound(false);
+	if (me.closing)
+		gate_step(false); /* nor is anybody stuck whom one call could help */
 	if (!me.restoring)
 		swap_stop(); /* nor is room made for anybody */
 }

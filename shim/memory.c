@@ -1,10 +1,8 @@
 /* memory.c: what this process has on each device, and bringing it back at a grant. */
 #include "memory.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define BUCKETS 4096
 #define LAST_DEVICE(d) ((d) >= 0 && (d) < MAX_DEVICES)
@@ -20,33 +18,37 @@ static struct range *buckets[BUCKETS];
 static uint64_t bytes[MAX_DEVICES][3]; /* by enum memory_kind */
 static unsigned long allocations;
 static uint8_t uuids[MAX_DEVICES][GL_UUID_BYTES];
-static bool uuid_known[MAX_DEVICES];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool uuid_known[MAX_DEVICES];
+static struct lock lock = LOCK(LOCK_MEMORY);
 
 static struct range **bucket_of(CUdeviceptr base)
 {
 	return &buckets[(base >> 9) * UINT64_C(0x9E3779B97F4A7C15) >> 52];
 }
 
+static bool ask_uuid(CUdevice device, CUuuid *out)
+{
+	if (REAL(cuDeviceGetUuid_v2))
+		return !REAL(cuDeviceGetUuid_v2)(out, device);
+	return REAL(cuDeviceGetUuid) && !REAL(cuDeviceGetUuid)(out, device);
+}
+
+/* The driver is asked without the lock: to find its functions may take the loader's. */
 const uint8_t *device_uuid(CUdevice device)
 {
-	CUresult (*get)(CUuuid *, CUdevice);
 	CUuuid uuid;
 
 	if (!LAST_DEVICE(device))
 		return NULL;
-	pthread_mutex_lock(&lock);
-	if (!uuid_known[device]) {
-		get = (CUresult(*)(CUuuid *, CUdevice))real_symbol("cuDeviceGetUuid_v2");
-		if (!get)
-			get = (CUresult(*)(CUuuid *, CUdevice))real_symbol("cuDeviceGetUuid");
-		if (get && !get(&uuid, device)) {
-			memcpy(uuids[device], uuid.bytes, GL_UUID_BYTES);
-			uuid_known[device] = true;
-		}
-	}
-	pthread_mutex_unlock(&lock);
-	return uuid_known[device] ? uuids[device] : NULL;
+	if (atomic_load(&uuid_known[device]))
+		return uuids[device];
+	if (!ask_uuid(device, &uuid))
+		return NULL;
+	lock_take(&lock);
+	memcpy(uuids[device], uuid.bytes, GL_UUID_BYTES);
+	atomic_store(&uuid_known[device], true);
+	lock_give(&lock);
+	return uuids[device];
 }
 
 CUdevice device_of(const uint8_t uuid[16])
@@ -61,9 +63,9 @@ void memory_count(CUdevice device, enum memory_kind kind, int64_t n)
 {
 	if (!LAST_DEVICE(device))
 		return;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	bytes[device][kind] += (uint64_t)n;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	client_memory_changed();
 }
 
@@ -75,14 +77,18 @@ void memory_add(CUdeviceptr base, size_t size, CUdevice device, enum memory_kind
 
 	if (!range || !LAST_DEVICE(device)) {
 		free(range);
+		if (kind != MEMORY_SWAPPED)
+			limit_give(device, size);
 		return;
 	}
 	REAL(cuCtxGetCurrent)(&context);
-	pthread_mutex_lock(&lock);
-	*range = (struct range){
-	    *bucket_of(base), base, {size, device, kind, pool, context}, allocations++};
+	lock_take(&lock);
+	*range = (struct range){.next = *bucket_of(base),
+	                        .base = base,
+	                        .is = {size, device, kind, pool, context, false},
+	                        .number = allocations++};
 	*bucket_of(base) = range;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	memory_count(device, kind, (int64_t)size);
 }
 
@@ -90,18 +96,20 @@ bool memory_find(CUdeviceptr base, struct memory_range *out)
 {
 	bool found = false;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (struct range *r = *bucket_of(base); r && !found; r = r->next) {
 		found = r->base == base;
 		if (found)
 			*out = r->is;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return found;
 }
 
 static void uncount(struct range *range)
 {
+	if (range->is.kind != MEMORY_SWAPPED)
+		limit_give(range->is.device, range->is.size);
 	memory_count(range->is.device, range->is.kind, -(int64_t)range->is.size);
 	free(range);
 }
@@ -110,7 +118,7 @@ bool memory_remove(CUdeviceptr base, struct memory_range *out)
 {
 	struct range *range = NULL;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (struct range **at = bucket_of(base); *at; at = &(*at)->next) {
 		if ((*at)->base == base) {
 			range = *at;
@@ -118,7 +126,7 @@ bool memory_remove(CUdeviceptr base, struct memory_range *out)
 			break;
 		}
 	}
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	if (!range)
 		return false;
 	if (out)
@@ -127,11 +135,37 @@ bool memory_remove(CUdeviceptr base, struct memory_range *out)
 	return true;
 }
 
+bool memory_set_freed(CUdeviceptr base, bool freed, struct memory_range *out)
+{
+	bool news = false;
+
+	lock_take(&lock);
+	for (struct range *r = *bucket_of(base); r && !news; r = r->next) {
+		news = r->base == base && r->is.freed != freed;
+		if (news) {
+			r->is.freed = freed;
+			*out = r->is;
+		}
+	}
+	lock_give(&lock);
+	return news;
+}
+
+void memory_forget_pool(CUmemoryPool pool)
+{
+	lock_take(&lock);
+	for (int b = 0; b < BUCKETS; b++)
+		for (struct range *r = buckets[b]; r; r = r->next)
+			if (r->is.pool == pool)
+				r->is.pool = NULL;
+	lock_give(&lock);
+}
+
 void memory_forget(CUcontext context)
 {
 	struct range *gone = NULL;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (int b = 0; b < BUCKETS; b++) {
 		for (struct range **at = &buckets[b]; *at;) {
 			struct range *range = *at;
@@ -145,7 +179,7 @@ void memory_forget(CUcontext context)
 			gone = range;
 		}
 	}
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	while (gone) {
 		struct range *range = gone;
 
@@ -154,43 +188,6 @@ void memory_forget(CUcontext context)
 			swap_free(range->base, &range->is, false);
 		uncount(range);
 	}
-}
-
-uint64_t memory_used(CUdevice device)
-{
-	uint64_t used;
-
-	if (!LAST_DEVICE(device))
-		return 0;
-	pthread_mutex_lock(&lock);
-	used = bytes[device][MEMORY_MANAGED] + bytes[device][MEMORY_FIXED];
-	pthread_mutex_unlock(&lock);
-	return used + swap_bytes(device);
-}
-
-uint64_t memory_used_by_job(CUdevice device)
-{
-	const uint8_t *uuid = device_uuid(device);
-
-	return memory_used(device) + (uuid ? client_others(uuid) : 0);
-}
-
-CUresult memory_room(size_t size, CUdevice device)
-{
-	const uint8_t *uuid = device_uuid(device);
-	uint64_t limit;
-
-	TRY(client_need_welcome());
-	limit = uuid ? client_limit(uuid) : 0;
-	if (!limit || client_oversub())
-		return CUDA_SUCCESS;
-	for (int attempt = 0; attempt < 2; attempt++) {
-		if (size <= limit && memory_used_by_job(device) <= limit - size)
-			return CUDA_SUCCESS;
-		ordered_trim(NULL, 0, true);
-		swap_catch_up(true);
-	}
-	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static bool ask_for_room(struct wanted_room *wanted, CUdevice device, uint64_t size)
@@ -214,7 +211,7 @@ bool room_appears(struct wanted_room *wanted, CUresult result, CUdevice device, 
 	if (more && !wanted->since)
 		wanted->since = now_ns();
 	if (more && now_ns() - wanted->since < ROOM_NS) {
-		usleep(ROOM_PAUSE_US);
+		pause_us(ROOM_PAUSE_US);
 		return true;
 	}
 	if (wanted->bytes)
@@ -243,10 +240,10 @@ uint32_t memory_report(struct gl_device out[GL_MAX_DEVICES])
 			continue;
 		memcpy(out[n].uuid, uuids[d], GL_UUID_BYTES);
 		out[n].fixed = graph_memory(d);
-		pthread_mutex_lock(&lock);
+		lock_take(&lock);
 		out[n].bytes = bytes[d][MEMORY_MANAGED];
 		out[n].fixed += bytes[d][MEMORY_FIXED];
-		pthread_mutex_unlock(&lock);
+		lock_give(&lock);
 		swap_report(d, &out[n]);
 		n++;
 	}
@@ -278,7 +275,7 @@ static struct range *ranges_of(CUdevice device, size_t *n)
 	size_t room = 0;
 
 	*n = 0;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (int b = 0; b < BUCKETS; b++) {
 		for (struct range *r = buckets[b]; r; r = r->next) {
 			if (r->is.kind != MEMORY_MANAGED || r->is.device != device)
@@ -296,7 +293,7 @@ static struct range *ranges_of(CUdevice device, size_t *n)
 		}
 	}
 full:
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	if (*n)
 		qsort(list, *n, sizeof(*list), newest_first);
 	return list;
@@ -304,27 +301,25 @@ full:
 
 /* On a stream of our own, which captures and the program's streams do not
  * touch. A range that the program frees meanwhile is an error of that call alone. */
-static void prefetch_device(CUdevice device)
+static void prefetch_device(CUcontext context, void *argument)
 {
-	CUcontext context = context_of(device), old;
+	CUdevice device = *(CUdevice *)argument;
 	uint64_t fits = client_limit(uuids[device]);
 	struct range *list;
 	CUstream stream;
 	size_t n;
 
-	if (!context || REAL(cuCtxPushCurrent_v2)(context))
+	(void)context;
+	if (REAL(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING))
 		return;
-	if (!REAL(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING)) {
-		list = ranges_of(device, &n);
-		for (size_t i = 0; i < n && list[i].is.size <= fits; i++) {
-			prefetch_range(&list[i], stream);
-			fits -= list[i].is.size;
-		}
-		free(list);
-		REAL(cuStreamSynchronize)(stream);
-		REAL(cuStreamDestroy_v2)(stream);
+	list = ranges_of(device, &n);
+	for (size_t i = 0; i < n && list[i].is.size <= fits; i++) {
+		prefetch_range(&list[i], stream);
+		fits -= list[i].is.size;
 	}
-	REAL(cuCtxPopCurrent_v2)(&old);
+	free(list);
+	REAL(cuStreamSynchronize)(stream);
+	REAL(cuStreamDestroy_v2)(stream);
 }
 
 uint64_t memory_prefetch(const struct gl_grant *grant)
@@ -336,7 +331,7 @@ uint64_t memory_prefetch(const struct gl_grant *grant)
 
 		if (!grant->devices[i].bytes || device < 0)
 			continue;
-		prefetch_device(device);
+		contexts_with(device, NULL, prefetch_device, &device);
 		asked += grant->devices[i].bytes;
 	}
 	return asked;
@@ -344,7 +339,7 @@ uint64_t memory_prefetch(const struct gl_grant *grant)
 
 void memory_after_fork(void)
 {
-	pthread_mutex_init(&lock, NULL);
+	lock_after_fork(&lock);
 	memset(buckets, 0, sizeof(buckets)); /* the parent's; nothing of it is ours */
 	memset(bytes, 0, sizeof(bytes));
 }

@@ -19,16 +19,26 @@ struct memory_range {
 	enum memory_kind kind;
 	CUmemoryPool pool;
 	CUcontext context; /* that it ends with */
+	bool freed;        /* by the program, in stream order: it is kept for the next one */
 };
 
-/* memory.c. Ranges are known by their first address; a handle that is a pointer will do. */
+/* limit.c: bytes of the limit, before they are allocated and until they are freed. */
+CUresult limit_take(CUdevice device, uint64_t size); /* or the driver's own error: too many */
+void limit_add(CUdevice device, uint64_t size);      /* they are there already */
+void limit_give(CUdevice device, uint64_t size);
+
+/* memory.c. Ranges are known by their first address; a handle that is a pointer will do.
+ * A range's bytes have been taken of the limit, and are given back with the range; those
+ * of MEMORY_SWAPPED belong to its block. */
 void memory_add(CUdeviceptr base, size_t size, CUdevice device, enum memory_kind kind,
                 CUmemoryPool pool);
 bool memory_find(CUdeviceptr base, struct memory_range *out);
 bool memory_remove(CUdeviceptr base, struct memory_range *out); /* out may be NULL */
-void memory_forget(CUcontext context);                          /* it is gone, with its ranges */
+/* It is freed, or allocated again; what it was. False: nothing is there, or it is so already. */
+bool memory_set_freed(CUdeviceptr base, bool freed, struct memory_range *out);
+void memory_forget_pool(CUmemoryPool pool); /* it is gone, and what came from it is not */
+void memory_forget(CUcontext context);      /* it is gone, with its ranges */
 void memory_count(CUdevice device, enum memory_kind kind, int64_t bytes);
-uint64_t memory_used_by_job(CUdevice device);
 
 /* What the driver allocates as plain memory it may refuse because others' swapped memory
  * fills the device. Then they are asked to make room, as for allocations of ours. */
@@ -37,19 +47,17 @@ struct wanted_room {
 	uint64_t since;
 };
 bool room_appears(struct wanted_room *wanted, CUresult result, CUdevice device, uint64_t size);
-#define TRY_WITH_ROOM(device, bytes, call)                                                         \
-	do {                                                                                       \
+#define WITH_ROOM(device, bytes, call)                                                             \
+	({                                                                                         \
 		struct wanted_room wanted = {0};                                                   \
 		CUresult called;                                                                   \
 		do                                                                                 \
 			called = call;                                                             \
 		while (room_appears(&wanted, called, device,                                       \
 		                    called == CUDA_ERROR_OUT_OF_MEMORY ? (bytes) : 0));            \
-		TRY(called);                                                                       \
-	} while (0)
-
-/* Would so many bytes more on the device be too many? The driver's own error, then. */
-CUresult memory_room(size_t size, CUdevice device);
+		called;                                                                            \
+	})
+#define TRY_WITH_ROOM(device, bytes, call) TRY(WITH_ROOM(device, bytes, call))
 
 /* swap.c, peers.c: memory that we bring to a device and evict from it. */
 struct swap_place {

@@ -8,7 +8,6 @@
  */
 #include "memory.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 #define STEPS 8      /* sizes between two powers of two */
@@ -23,13 +22,14 @@ struct kept {
 	size_t size;
 	CUdevice device;
 	CUmemoryPool pool;
-	uint64_t stream; /* the driver's number of it, 0: not known */
-	CUcontext context;
-	CUevent event; /* of that context */
+	uint64_t stream;   /* the driver's number of it, 0: not known */
+	CUcontext context; /* that it was freed in */
+	CUevent event;     /* of that context */
+	CUcontext owner;   /* that its memory ends with */
 };
 
 static struct kept *kept[CLASSES], *spare; /* by size; without a block, but with an event */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK(LOCK_ORDERED);
 
 /* Sizes grow by an eighth of a power of two, so a block serves whatever is a little smaller. */
 static unsigned int class_of(size_t *size)
@@ -64,7 +64,7 @@ static struct kept *take(size_t size, unsigned int class, CUdevice device, CUmem
 {
 	struct kept *found = NULL;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (struct kept **at = &kept[class]; *at && !found; at = &(*at)->next) {
 		struct kept *block = *at;
 
@@ -75,17 +75,30 @@ static struct kept *take(size_t size, unsigned int class, CUdevice device, CUmem
 		*at = block->next;
 		break;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return found;
 }
 
 static void give_event_back(struct kept *block)
 {
 	block->pointer = 0;
-	pthread_mutex_lock(&lock);
+	block->owner = NULL;
+	lock_take(&lock);
 	block->next = spare;
 	spare = block;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
+}
+
+/* Nothing uses it any more. */
+static void free_now(const struct kept *block)
+{
+	struct memory_range range;
+
+	pool_change(block->pool, 0, -(int64_t)block->size);
+	if (memory_remove(block->pointer, &range) && range.kind == MEMORY_SWAPPED)
+		swap_free(block->pointer, &range, false);
+	else
+		DRIVER(cuMemFree_v2)(block->pointer);
 }
 
 /* Take out what of a pool (NULL: of all) is more than `most` bytes, biggest
@@ -96,7 +109,7 @@ static struct kept *take_excess(CUmemoryPool pool, uint64_t most, bool wait)
 	uint64_t excess = pool_kept(pool);
 
 	excess = excess > most ? excess - most : 0;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (int class = CLASSES - 1; class >= 0 && excess; class --) {
 		for (struct kept **at = &kept[class]; *at && excess;) {
 			struct kept *block = *at;
@@ -111,7 +124,7 @@ static struct kept *take_excess(CUmemoryPool pool, uint64_t most, bool wait)
 			excess -= block->size < excess ? block->size : excess;
 		}
 	}
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return out;
 }
 
@@ -119,7 +132,6 @@ void ordered_trim(CUmemoryPool pool, uint64_t most, bool wait)
 {
 	CUstreamCaptureMode old = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
 	struct kept *out = take_excess(pool, most, wait);
-	struct memory_range range;
 
 	while (out) {
 		struct kept *block = out;
@@ -127,45 +139,57 @@ void ordered_trim(CUmemoryPool pool, uint64_t most, bool wait)
 		out = block->next;
 		if (wait)
 			REAL(cuEventSynchronize)(block->event);
-		pool_change(block->pool, 0, -(int64_t)block->size);
-		if (memory_remove(block->pointer, &range) && range.kind == MEMORY_SWAPPED)
-			swap_free(block->pointer, &range, false);
-		else
-			DRIVER(cuMemFree_v2)(block->pointer);
+		free_now(block);
 		give_event_back(block);
 	}
 	captures_mode(old);
 }
 
-/* Blocks and events of a context that is gone are gone with it. */
-static void drop_context(struct kept **list, CUcontext context)
+/* Those whose event or memory is the context's. */
+static struct kept *take_context(struct kept **list, CUcontext context, struct kept *out)
 {
 	for (struct kept **at = list; *at;) {
 		struct kept *block = *at;
 
-		if (block->context != context) {
+		if (block->context != context && block->owner != context) {
 			at = &block->next;
 			continue;
 		}
 		*at = block->next;
-		if (block->pointer)
-			pool_change(block->pool, 0, -(int64_t)block->size);
-		free(block);
+		block->next = out;
+		out = block;
 	}
+	return out;
 }
 
+/* A context is gone, with its memory and its events. What was freed in it is free. */
 void ordered_forget(CUcontext context)
 {
-	pthread_mutex_lock(&lock);
+	struct kept *out = NULL;
+
+	lock_take(&lock);
 	for (int class = 0; class < CLASSES; class ++)
-		drop_context(&kept[class], context);
-	drop_context(&spare, context);
-	pthread_mutex_unlock(&lock);
+		out = take_context(&kept[class], context, out);
+	out = take_context(&spare, context, out);
+	lock_give(&lock);
+	while (out) {
+		struct kept *block = out;
+
+		out = block->next;
+		if (block->owner == context)
+			pool_change(block->pool, 0, -(int64_t)block->size);
+		else if (block->pointer)
+			free_now(block);
+		if (block->context == context)
+			free(block);
+		else
+			give_event_back(block);
+	}
 }
 
 void ordered_after_fork(void)
 {
-	pthread_mutex_init(&lock, NULL);
+	lock_after_fork(&lock);
 	for (int class = 0; class < CLASSES; class ++)
 		kept[class] = NULL; /* the parent's */
 	spare = NULL;
@@ -181,9 +205,9 @@ static CUresult allocate_new(CUdeviceptr *pointer, size_t size, CUdevice device,
 
 	TRY(client_need_welcome());
 	if (swap_serves(device))
-		kind = MEMORY_SWAPPED;
+		kind = MEMORY_SWAPPED; /* which takes of the limit by itself */
 	else
-		TRY(memory_room(size, device));
+		TRY(limit_take(device, size));
 	old = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
 	result = kind == MEMORY_SWAPPED
 	             ? swap_alloc(pointer, size, device)
@@ -191,6 +215,8 @@ static CUresult allocate_new(CUdeviceptr *pointer, size_t size, CUdevice device,
 	captures_mode(old);
 	if (!result)
 		memory_add(*pointer, size, device, kind, pool);
+	else if (kind == MEMORY_MANAGED)
+		limit_give(device, size);
 	return result;
 }
 
@@ -203,7 +229,10 @@ static CUresult allocate_managed(CUdeviceptr *pointer, size_t size, CUdevice dev
 
 	captures_mode(old);
 	if (block) {
+		struct memory_range range;
+
 		*pointer = block->pointer;
+		memory_set_freed(*pointer, false, &range);
 		pool_change(pool, (int64_t)size, -(int64_t)size);
 		give_event_back(block);
 		return CUDA_SUCCESS;
@@ -234,8 +263,20 @@ static bool allocate(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstr
 		return true;
 	}
 	*counted = device;
-	*result = memory_room(size, device);
+	*result = limit_take(device, size);
 	return *result != CUDA_SUCCESS;
+}
+
+/* What the driver's own pool gave, or did not give. */
+static CUresult count(CUresult result, CUdeviceptr base, size_t size, CUdevice device)
+{
+	if (device < 0)
+		return result;
+	if (result)
+		limit_give(device, size);
+	else
+		memory_add(base, size, device, MEMORY_FIXED, NULL);
+	return result;
 }
 
 #define ALLOC(name, from, stream_now, parameters, arguments)                                       \
@@ -246,10 +287,8 @@ static bool allocate(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstr
 		NEED(name);                                                                        \
 		if (allocate(pointer, size, from, stream_now, &result, &counted))                  \
 			return result;                                                             \
-		TRY(real arguments);                                                               \
-		if (counted >= 0)                                                                  \
-			memory_add(*pointer, size, counted, MEMORY_FIXED, NULL);                   \
-		return CUDA_SUCCESS;                                                               \
+		result = real arguments;                                                           \
+		return count(result, result ? 0 : *pointer, size, counted);                        \
 	}
 
 ALLOC(cuMemAllocAsync, NULL, stream, (CUdeviceptr * pointer, size_t size, CUstream stream),
@@ -271,7 +310,7 @@ static struct kept *new_block(CUcontext context)
 	unsigned int flags = CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC;
 	struct kept *block = NULL;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (struct kept **at = &spare; *at; at = &(*at)->next) {
 		if ((*at)->context == context) {
 			block = *at;
@@ -279,7 +318,7 @@ static struct kept *new_block(CUcontext context)
 			break;
 		}
 	}
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	if (block)
 		return block;
 	block = calloc(1, sizeof(*block));
@@ -310,30 +349,40 @@ static CUresult keep(CUdeviceptr pointer, const struct memory_range *range, CUst
 		return result;
 	}
 	block->pointer = pointer;
+	block->owner = range->context;
 	block->size = range->size;
 	block->device = range->device;
 	block->pool = range->pool;
 	block->stream = number_of(stream);
 	/* Without a pool: memory of an ordinary allocation, which no pool has used. */
 	pool_change(range->pool, range->pool ? -(int64_t)range->size : 0, (int64_t)range->size);
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	block->next = kept[class];
 	kept[class] = block;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return CUDA_SUCCESS;
 }
 
-static CUresult free_ordered(CUdeviceptr pointer, const struct memory_range *range, CUstream stream)
+static CUresult free_ordered(CUdeviceptr pointer, CUstream stream)
 {
-	uint64_t most = pool_threshold(range->pool);
+	struct memory_range range;
+	CUresult result;
+	uint64_t most;
 
 	/* A graph cannot free managed memory. */
 	if (stream_captures(stream))
 		return CUDA_ERROR_NOT_SUPPORTED;
-	TRY(keep(pointer, range, stream));
+	if (!memory_set_freed(pointer, true, &range))
+		return CUDA_ERROR_INVALID_VALUE; /* it has been freed before */
+	result = keep(pointer, &range, stream);
+	if (result) {
+		memory_set_freed(pointer, false, &range);
+		return result;
+	}
+	most = pool_threshold(range.pool);
 	most = most > ALWAYS_KEPT ? most : ALWAYS_KEPT;
-	if (pool_kept(range->pool) > most)
-		ordered_trim(range->pool, most, false);
+	if (pool_kept(range.pool) > most)
+		ordered_trim(range.pool, most, false);
 	return CUDA_SUCCESS;
 }
 
@@ -344,7 +393,7 @@ static CUresult free_ordered(CUdeviceptr pointer, const struct memory_range *ran
 		struct memory_range range;                                                         \
 		NEED(name);                                                                        \
 		if (memory_find(pointer, &range) && range.kind != MEMORY_FIXED)                    \
-			return free_ordered(pointer, &range, stream_now);                          \
+			return free_ordered(pointer, stream_now);                                  \
 		memory_remove(pointer, NULL);                                                      \
 		return real(pointer, stream);                                                      \
 	}

@@ -32,13 +32,13 @@ bool swap_peer(CUdevice memory_of, CUdevice from)
 
 	if (memory_of < 0 || memory_of >= MAX_DEVICES || from < 0 || from >= MAX_DEVICES)
 		return false;
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	news = memory_of != from && !(d->peers >> from & 1);
 	if (news) {
 		d->peers |= UINT64_C(1) << from;
 		result = tell_driver(d, from);
 	}
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	if (result)
 		complain("error %d: device %d does not reach all memory of device %d", (int)result,
 		         from, memory_of);

@@ -6,7 +6,6 @@
  */
 #include "memory.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 struct pool {
@@ -20,7 +19,7 @@ struct pool {
 };
 
 static struct pool *pools;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK(LOCK_POOLS);
 
 /* The lock is held. */
 static struct pool *find(CUmemoryPool handle)
@@ -52,10 +51,10 @@ enum pool_kind pool_kind(CUmemoryPool handle)
 	enum pool_kind kind;
 	struct pool *pool;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	pool = find(handle);
 	kind = pool ? pool->kind : POOL_BECOMES_MANAGED;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return kind;
 }
 
@@ -64,11 +63,11 @@ CUdevice pool_device(CUmemoryPool handle, CUdevice otherwise)
 	CUdevice device = otherwise;
 	struct pool *pool;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	pool = find(handle);
 	if (pool && pool->device >= 0)
 		device = pool->device;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return device;
 }
 
@@ -77,9 +76,12 @@ void pool_change(CUmemoryPool handle, int64_t used, int64_t kept)
 	struct pool *pool;
 	uint64_t reserved;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	pool = find_or_make(handle);
 	if (pool) {
+		/* A free beside the pool's end may come when nothing is known of it any more. */
+		if (used < 0 && pool->used < (uint64_t)-used)
+			used = -(int64_t)pool->used;
 		pool->used += (uint64_t)used;
 		pool->kept += (uint64_t)kept;
 		reserved = pool->used + pool->kept;
@@ -87,18 +89,18 @@ void pool_change(CUmemoryPool handle, int64_t used, int64_t kept)
 		pool->reserved_high =
 		    reserved > pool->reserved_high ? reserved : pool->reserved_high;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 }
 
 uint64_t pool_kept(CUmemoryPool handle)
 {
 	uint64_t bytes = 0;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	for (struct pool *pool = pools; pool; pool = pool->next)
 		if (!handle || pool->handle == handle)
 			bytes += pool->kept;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return bytes;
 }
 
@@ -107,10 +109,10 @@ uint64_t pool_threshold(CUmemoryPool handle)
 	uint64_t threshold;
 	struct pool *pool;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	pool = find(handle);
 	threshold = pool ? pool->threshold : 0;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return threshold;
 }
 
@@ -118,13 +120,13 @@ static void classify(CUmemoryPool handle, CUdevice device, enum pool_kind kind)
 {
 	struct pool *pool;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	pool = find_or_make(handle);
 	if (pool) {
 		pool->device = device;
 		pool->kind = kind;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 }
 
 /* -- the driver's functions -------------------------------------------------- */
@@ -149,7 +151,8 @@ EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle)
 	NEED(cuMemPoolDestroy);
 	ordered_trim(handle, 0, true);
 	TRY(real(handle));
-	pthread_mutex_lock(&lock);
+	memory_forget_pool(handle);
+	lock_take(&lock);
 	for (struct pool **at = &pools; *at && !gone; at = &(*at)->next) {
 		if ((*at)->handle != handle)
 			continue;
@@ -157,7 +160,7 @@ EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle)
 		*at = gone->next;
 		break;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	free(gone);
 	return CUDA_SUCCESS;
 }
@@ -210,7 +213,7 @@ static uint64_t ours(CUmemoryPool handle, CUmemPool_attribute attribute)
 	struct pool *pool;
 	uint64_t bytes = 0;
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	pool = find(handle);
 	if (pool && pool->kind == POOL_BECOMES_MANAGED) {
 		if (attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
@@ -222,7 +225,7 @@ static uint64_t ours(CUmemoryPool handle, CUmemPool_attribute attribute)
 		else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
 			bytes = pool->reserved_high;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return bytes;
 }
 
@@ -246,7 +249,7 @@ EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute a
 
 	NEED(cuMemPoolSetAttribute);
 	TRY(real(handle, attribute, value));
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	pool = find_or_make(handle);
 	if (pool && attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
 		pool->threshold = *(cuuint64_t *)value;
@@ -254,12 +257,12 @@ EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute a
 		pool->used_high = pool->used;
 	else if (pool && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
 		pool->reserved_high = pool->used + pool->kept;
-	pthread_mutex_unlock(&lock);
+	lock_give(&lock);
 	return CUDA_SUCCESS;
 }
 
 void pools_after_fork(void)
 {
-	pthread_mutex_init(&lock, NULL);
+	lock_after_fork(&lock);
 	pools = NULL; /* the parent's */
 }

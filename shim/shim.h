@@ -6,6 +6,7 @@
 #ifndef GPU_LEASE_SHIM_H
 #define GPU_LEASE_SHIM_H
 
+#include "locks.h"
 #include "wire.h"
 
 #include <cuda.h>
@@ -13,7 +14,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define likely(x) __builtin_expect(!!(x), 1)
@@ -40,6 +43,14 @@ static inline uint64_t now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+/* usleep() would be a moment at which a thread may be cancelled, with half of its work done. */
+static inline void pause_us(long us)
+{
+	struct timespec t = {us / 1000000, us % 1000000 * 1000};
+
+	syscall(SYS_nanosleep, &t, NULL);
 }
 
 /* One number for every hooked function. */
@@ -196,7 +207,8 @@ void client_memory_changed(void);
 uint64_t client_limit(const uint8_t uuid[16]);  /* bytes the job may have; 0: not its device */
 uint64_t client_others(const uint8_t uuid[16]); /* bytes its other processes have */
 bool client_oversub(void);
-bool client_swaps(void); /* what is allocated shall be swapped, not managed */
+bool client_swaps(void);      /* what is allocated shall be swapped, not managed */
+void client_guard_exit(void); /* the driver is in use: it may end with the process */
 extern atomic_bool process_ends;
 
 /* memory.c */
@@ -208,6 +220,7 @@ uint32_t memory_report(struct gl_device out[GL_MAX_DEVICES]);
 /* Bring everything back to the devices of the grant; bytes that were asked for. */
 uint64_t memory_prefetch(const struct gl_grant *grant);
 void memory_after_fork(void);
+void limit_after_fork(void);
 void ordered_after_fork(void);
 void vmm_after_fork(void);
 void pools_after_fork(void);
@@ -232,7 +245,6 @@ bool swap_reach(void); /* peers.c: what the driver has refused may succeed now *
 
 /* contexts.c */
 void context_add(CUcontext context, CUdevice device);
-CUcontext context_of(CUdevice device);
 bool contexts_exist(void);
 bool context_busy(CUcontext context); /* when last looked at while draining */
 bool contexts_some_idle(void);
@@ -253,11 +265,12 @@ void contexts_after_fork(void);
 /* captures.c */
 bool stream_captures(CUstream stream);
 bool captures_exist(void);
-/* This thread's capture mode, if there is a capture: what the driver's own calls may
- * do beside another thread's, ours may too. Returns what it was. */
+/* This thread's capture mode: what the driver's own calls may do beside another thread's
+ * capture, ours may too. Returns what it was. */
 CUstreamCaptureMode captures_mode(CUstreamCaptureMode mode);
 bool captures_hold_off(void); /* true: there is none, and none begins until captures_let() */
 void captures_let(void);
+void captures_forget(CUcontext context); /* it is gone, with its streams */
 void captures_after_fork(void);
 
 /* drain.c */
@@ -266,6 +279,7 @@ bool device_idle(void); /* has everything finished that was submitted before? */
 void drain_thread_starts(void);
 
 /* debug.c */
+void debug_prepare(void); /* once, at the start: is there to be any? */
 void debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

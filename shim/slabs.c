@@ -66,10 +66,10 @@ size_t slab_next_size(CUdevice device)
 	const struct swap_device *d = &swap_devices[device];
 	size_t size = 0;
 
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	for (const struct slab *slab = d->slabs; slab; slab = slab->next)
 		size += slab->block->size;
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	return size < d->unit ? d->unit : size > d->piece ? d->piece : size;
 }
 
@@ -85,11 +85,11 @@ CUresult slab_add(struct block *block)
 	slab->used = (uint64_t *)(slab + 1);
 	slab->begins = slab->used + words;
 	slab->block = block;
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	block->slab = slab;
 	slab->next = d->slabs;
 	d->slabs = slab;
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	return CUDA_SUCCESS;
 }
 

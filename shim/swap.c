@@ -78,14 +78,14 @@ static void set_up(CUdevice device, uint64_t limit)
 	} else {
 		complain("the driver cannot swap memory of device %d: it is managed", device);
 	}
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	if (!d->asked) { /* its peers may be known already */
 		d->usable = usable;
 		d->unit = unit;
 		d->piece = piece;
 		d->asked = true;
 	}
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 }
 
 /* With oversubscription a job may have more than the device, which can never be
@@ -111,9 +111,9 @@ static CUresult allocate_small(CUdeviceptr *out, size_t size, CUdevice device)
 	bool taken;
 
 	for (;;) {
-		pthread_mutex_lock(&swap_lock);
+		lock_take(&swap_lock);
 		taken = slab_take(device, size, out);
-		pthread_mutex_unlock(&swap_lock);
+		lock_give(&swap_lock);
 		if (taken)
 			return CUDA_SUCCESS;
 		result = block_make(slab_next_size(device), device, &block);
@@ -148,7 +148,7 @@ static void give(CUdeviceptr pointer, size_t size)
 	struct block *block;
 	bool moves = false;
 
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	block = block_find(pointer);
 	if (block && block->slab && !slab_give(block->slab, pointer, size))
 		block = NULL;
@@ -158,7 +158,7 @@ static void give(CUdeviceptr pointer, size_t size)
 		block_forget(block);
 		moves = block->n_moving;
 	}
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	if (block && !moves)
 		block_end(block);
 }
@@ -199,9 +199,9 @@ static bool holds(void)
 {
 	bool now;
 
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	now = swap_held;
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	return now;
 }
 
@@ -211,10 +211,10 @@ static CUresult put_off(CUdeviceptr pointer, size_t size, CUcontext context)
 
 	if (!p)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	*p = (struct put_off){put_offs, pointer, size, context};
 	put_offs = p;
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	return CUDA_SUCCESS;
 }
 
@@ -224,10 +224,10 @@ static void catch_up(CUcontext context, bool wait)
 	struct put_off *list, *p;
 	CUresult ignored;
 
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	list = put_offs;
 	put_offs = NULL;
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	while ((p = list)) {
 		list = p->next;
 		if (context ? p->context == context
@@ -274,7 +274,7 @@ bool swap_hold(bool force)
 	unsigned long missing = 0, moving = 0;
 	bool all;
 
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	for (int d = 0; d < MAX_DEVICES; d++) {
 		missing += swap_devices[d].missing;
 		moving += swap_devices[d].moving;
@@ -284,17 +284,17 @@ bool swap_hold(bool force)
 		swap_held = true;
 		atomic_store(&gate_memory, swap_used() ? GATE_MEMORY_HERE : GATE_MEMORY_STAYS);
 	}
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	return all;
 }
 
 bool swap_let_go(void)
 {
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	swap_held = false;
 	if (swap_used())
 		atomic_store(&gate_memory, GATE_MEMORY_AWAY);
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	if (swap_used())
 		gate_barrier();
 	return swap_used();
@@ -306,9 +306,9 @@ uint64_t swap_bytes(CUdevice device)
 {
 	uint64_t bytes;
 
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	bytes = swap_devices[device].bytes;
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	return bytes;
 }
 
@@ -316,11 +316,11 @@ void swap_report(CUdevice device, struct gl_device *out)
 {
 	const struct swap_device *d = &swap_devices[device];
 
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	out->bytes += d->bytes - d->fixed;
 	out->fixed += d->fixed;
 	out->resident += d->resident - d->fixed;
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 }
 
 bool swap_find(CUdeviceptr pointer, struct swap_place *out)
@@ -330,14 +330,14 @@ bool swap_find(CUdeviceptr pointer, struct swap_place *out)
 
 	if (!swap_used())
 		return false;
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	block = block_find(pointer);
 	if (block) {
 		out->base = block->slab ? slab_start(block->slab, pointer) : block->base;
 		out->device = block->device;
 		out->id = block->number << 24 | (out->base - block->base) >> 9;
 	}
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	if (!block || !out->base || !memory_find(out->base, &range))
 		return false;
 	out->size = range.size;
@@ -352,10 +352,10 @@ bool swap_of_program(CUdeviceptr pointer)
 
 	if (!swap_used())
 		return false;
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	block = block_find(pointer);
 	is = block && block->prop;
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	return is;
 }
 

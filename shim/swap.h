@@ -11,7 +11,6 @@
 #include "memory.h"
 
 #include <limits.h>
-#include <pthread.h>
 
 #define SWAP_SMALL (UINT64_C(1) << 20)   /* below it allocations share slabs */
 #define SWAP_PIECE (UINT64_C(256) << 20) /* no segment is larger */
@@ -66,7 +65,7 @@ struct swap_device {
 };
 
 /* blocks.c */
-extern pthread_mutex_t swap_lock; /* of all blocks, segments and devices, and of swap_held */
+extern struct lock swap_lock; /* of all blocks, segments and devices, and of swap_held */
 extern struct swap_device swap_devices[MAX_DEVICES];
 extern bool swap_held; /* all is on the devices: allocations get memory at once */
 CUmemAllocationProp segment_properties(CUdevice device);

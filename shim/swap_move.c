@@ -53,9 +53,9 @@ static void over(struct segment *segment)
 {
 	struct block *ended;
 
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	ended = segment_moved(segment);
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	if (ended)
 		block_end(ended);
 	client_memory_changed();
@@ -65,27 +65,27 @@ static void went(struct segment *segment, enum segment_state state)
 {
 	segment_leave(segment);
 	swap_now.moved.out += segment->size;
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	segment_left(segment, state);
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	over(segment);
 }
 
 static void came(struct segment *segment)
 {
 	swap_now.moved.in += segment->size;
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	segment_landed(segment);
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	over(segment);
 }
 
 /* Its copy is there, but it need not leave any more. */
 static void kept(struct segment *segment)
 {
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	segment->calls = gate_submitted();
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	over(segment);
 }
 
@@ -95,10 +95,10 @@ static void stays(struct segment *segment, const char *why)
 	if (!complained)
 		complain("%s: memory stays on device %d", why, segment->block->device);
 	complained = true;
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	if (!segment->block->doomed)
 		segment_fix(segment, true);
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	over(segment);
 }
 
@@ -113,7 +113,7 @@ void mover_give_up(CUresult error)
 /* Of what has changed on the device since. */
 static void drop_copies(void)
 {
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	for (int d = 0; d < MAX_DEVICES; d++) {
 		for (struct segment *s = swap_devices[d].oldest; s; s = s->newer) {
 			if (!s->copy || s->state != SEGMENT_RESIDENT || s->moving ||
@@ -123,7 +123,7 @@ static void drop_copies(void)
 			s->copy = NULL;
 		}
 	}
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 }
 
 /* -- out ------------------------------------------------------------------------ */
@@ -143,11 +143,11 @@ static void put_back(struct segment *segment, struct segment **cursor)
 {
 	struct block *ended;
 
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	if (!segment->block->doomed)
 		*cursor = segment;
 	ended = segment_moved(segment);
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	if (ended)
 		block_end(ended);
 }
@@ -214,11 +214,11 @@ static void all_stay(struct mover *m)
 {
 	complain("no stream for copies: memory stays on device %d", m->device);
 	m->left = 0;
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	for (struct segment *s = swap_devices[m->device].oldest; s; s = s->newer)
 		if (s->state == SEGMENT_RESIDENT && !s->moving)
 			segment_fix(s, true);
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	client_memory_changed();
 }
 
@@ -240,7 +240,7 @@ static bool evict_one(struct mover *m)
 	struct segment *segment;
 	bool unchanged;
 
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	segment = next_out(d);
 	if (segment)
 		segment_moves(segment);
@@ -249,7 +249,7 @@ static bool evict_one(struct mover *m)
 	else
 		m->left = 0;
 	unchanged = segment && segment->calls == gate_submitted();
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	if (!segment)
 		return false;
 	if (unchanged) {
@@ -340,7 +340,7 @@ static unsigned int bring_some(struct mover *m, uint64_t room, struct segment *s
 	struct segment *first = NULL;
 	unsigned int n = 0;
 
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	if (d->missing > m->n) {
 		n = next_in(d, room, some);
 		first = d->next_in;
@@ -355,7 +355,7 @@ static unsigned int bring_some(struct mover *m, uint64_t room, struct segment *s
 		segment_moves(some[i]);
 		m->left -= some[i]->size < m->left ? some[i]->size : m->left;
 	}
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	return n;
 }
 

@@ -17,9 +17,9 @@ static bool anything_for(CUdevice device)
 
 	if (!d->asked)
 		return false;
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	missing = d->missing;
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	return movers[device].busy || (swap_now.mode == RESTORE && missing) ||
 	       (swap_now.mode == PRELOAD && movers[device].left);
 }
@@ -82,9 +82,9 @@ static void begin_preload(const struct gl_memory *amounts)
 			continue;
 		movers[device].left = amounts->devices[i].bytes;
 		movers[device].room_at = movers[device].came_at = now_ns();
-		pthread_mutex_lock(&swap_lock);
+		lock_take(&swap_lock);
 		swap_devices[device].next_in = NULL;
-		pthread_mutex_unlock(&swap_lock);
+		lock_give(&swap_lock);
 	}
 }
 
@@ -165,14 +165,14 @@ void swap_restore(void)
 	swap_now.gave_up = false;
 	nothing_moved();
 	swap_now.pause_ns = SWAP_PAUSE_NS;
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	for (int d = 0; d < MAX_DEVICES; d++) {
 		movers[d].left = 0;
 		movers[d].room_at = movers[d].came_at = now_ns();
 		swap_devices[d].next_in = NULL;
 		unfix(d);
 	}
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 }
 
 bool swap_restored(void)
@@ -194,7 +194,7 @@ static uint64_t first_copies(CUdevice device, uint64_t left)
 {
 	uint64_t bytes = 0;
 
-	pthread_mutex_lock(&swap_lock);
+	lock_take(&swap_lock);
 	for (struct segment *s = swap_devices[device].oldest; s && left; s = s->newer) {
 		if (s->state != SEGMENT_RESIDENT)
 			continue;
@@ -202,7 +202,7 @@ static uint64_t first_copies(CUdevice device, uint64_t left)
 			bytes += s->size;
 		left -= s->size < left ? s->size : left;
 	}
-	pthread_mutex_unlock(&swap_lock);
+	lock_give(&swap_lock);
 	return bytes;
 }
 
@@ -223,10 +223,10 @@ void swap_evict(const struct gl_memory *amounts)
 		if (device < 0)
 			continue;
 		bytes += first_copies(device, amounts->devices[i].bytes);
-		pthread_mutex_lock(&swap_lock);
+		lock_take(&swap_lock);
 		unfix(device);
 		swap_devices[device].next_out = swap_devices[device].oldest;
-		pthread_mutex_unlock(&swap_lock);
+		lock_give(&swap_lock);
 		movers[device].left = (more ? movers[device].left : 0) + amounts->devices[i].bytes;
 		movers[device].busy = true;
 	}

@@ -14,12 +14,11 @@
 
 #include <search.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define OURS (UINT64_C(1) << 63) /* no handle of the driver's */
 
 static void *by_handle, *by_base; /* trees of search.h */
-pthread_mutex_t vmm_lock = PTHREAD_MUTEX_INITIALIZER;
+struct lock vmm_lock = LOCK(LOCK_MAPPED);
 static uint64_t n_ours;
 
 static int compare_handles(const void *a, const void *b)
@@ -73,6 +72,7 @@ static void drop_if_unused(struct physical *physical)
 		return;
 	vmm_release_pieces(physical);
 	memory_count(physical->device, MEMORY_FIXED, -(int64_t)physical->size);
+	limit_give(physical->device, physical->size);
 	free(physical);
 }
 
@@ -168,11 +168,11 @@ static bool take_back_range(CUdeviceptr base, size_t size)
 	struct mapping *mapping;
 	bool all = true;
 
-	pthread_mutex_lock(&vmm_lock);
+	lock_take(&vmm_lock);
 	for (CUdeviceptr at = base; all && at - base < size && (mapping = vmm_at(at));
 	     at = mapping->base + mapping->size)
 		all = !mapping->block || take_back(mapping);
-	pthread_mutex_unlock(&vmm_lock);
+	lock_give(&vmm_lock);
 	return all;
 }
 
@@ -189,7 +189,7 @@ CUresult vmm_have(CUdeviceptr base, size_t size)
 		all = take_back_range(base, size);
 		gate_leave();
 		if (!all)
-			usleep(ROOM_PAUSE_US);
+			pause_us(ROOM_PAUSE_US);
 	}
 	return CUDA_SUCCESS;
 }
@@ -199,13 +199,13 @@ static CUresult have_handle(CUmemGenericAllocationHandle handle, bool stays)
 	struct mapping where = {0};
 	struct physical *physical;
 
-	pthread_mutex_lock(&vmm_lock);
+	lock_take(&vmm_lock);
 	physical = vmm_find(handle);
 	if (vmm_ours(physical) && stays)
 		physical->stays = true;
 	if (vmm_ours(physical) && physical->swapped)
 		where = *physical->swapped;
-	pthread_mutex_unlock(&vmm_lock);
+	lock_give(&vmm_lock);
 	return vmm_have(where.base, where.size);
 }
 
@@ -237,13 +237,13 @@ CUresult vmm_keep(CUmemGenericAllocationHandle *handle)
 	CUresult result = CUDA_SUCCESS;
 
 	TRY(have_handle(*handle, true));
-	pthread_mutex_lock(&vmm_lock);
+	lock_take(&vmm_lock);
 	physical = vmm_find(*handle);
 	if (vmm_ours(physical))
 		result = vmm_make_whole(physical);
 	if (vmm_ours(physical) && !result)
 		*handle = physical->pieces[0];
-	pthread_mutex_unlock(&vmm_lock);
+	lock_give(&vmm_lock);
 	return result;
 }
 
@@ -251,16 +251,16 @@ CUresult vmm_keep_range(CUdeviceptr base, size_t size)
 {
 	struct mapping *mapping;
 
-	pthread_mutex_lock(&vmm_lock);
+	lock_take(&vmm_lock);
 	for (CUdeviceptr at = base; at - base < size && (mapping = vmm_at(at));
 	     at = mapping->base + mapping->size)
 		mapping->physical->stays = true;
-	pthread_mutex_unlock(&vmm_lock);
+	lock_give(&vmm_lock);
 	return vmm_have(base, size);
 }
 
 void vmm_after_fork(void)
 {
-	pthread_mutex_init(&vmm_lock, NULL);
+	lock_after_fork(&vmm_lock);
 	by_handle = by_base = NULL; /* the parent's */
 }

@@ -34,7 +34,7 @@ struct mapping {
 	bool odd;    /* it has been given to what is no device of ours */
 };
 
-extern pthread_mutex_t vmm_lock; /* of all of them */
+extern struct lock vmm_lock; /* of all of them */
 /* With the lock held: */
 struct physical *vmm_find(CUmemGenericAllocationHandle handle);
 struct mapping *vmm_at(CUdeviceptr address); /* anywhere in one */

@@ -69,9 +69,9 @@ static bool enter(struct physical *physical)
 {
 	bool entered;
 
-	pthread_mutex_lock(&vmm_lock);
+	lock_take(&vmm_lock);
 	entered = vmm_enter(physical);
-	pthread_mutex_unlock(&vmm_lock);
+	lock_give(&vmm_lock);
 	return entered;
 }
 
@@ -103,31 +103,42 @@ static CUresult create_ours(CUmemGenericAllocationHandle *handle, size_t size,
 	return CUDA_SUCCESS;
 }
 
+/* The driver's own, which is counted; without host memory for that it is not. */
+static void note_created(CUmemGenericAllocationHandle handle, size_t size, CUdevice device)
+{
+	struct physical *physical = calloc(1, sizeof(*physical));
+
+	if (physical)
+		*physical =
+		    (struct physical){.handle = handle, .size = size, .device = device, .refs = 1};
+	if (physical && enter(physical)) {
+		memory_count(device, MEMORY_FIXED, (int64_t)size);
+		return;
+	}
+	free(physical);
+	limit_give(device, size);
+}
+
 EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                             const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	bool counted = prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-	struct physical *physical;
+	CUdevice device = counted ? prop->location.id : -1;
+	CUresult result;
+	bool moves;
 
 	NEED(cuMemCreate);
 	if (!counted || !handle)
 		return real(handle, size, prop, flags);
-	TRY(memory_room(size, prop->location.id));
-	if (shall_move(size, prop, flags))
-		return create_ours(handle, size, prop);
-	TRY_WITH_ROOM(prop->location.id, size, real(handle, size, prop, flags));
-	physical = calloc(1, sizeof(*physical));
-	if (!physical)
-		return CUDA_SUCCESS; /* it is not counted */
-	physical->handle = *handle;
-	physical->size = size;
-	physical->device = prop->location.id;
-	physical->refs = 1;
-	if (enter(physical))
-		memory_count(physical->device, MEMORY_FIXED, (int64_t)size);
-	else
-		free(physical);
-	return CUDA_SUCCESS;
+	TRY(limit_take(device, size));
+	moves = shall_move(size, prop, flags);
+	result = moves ? create_ours(handle, size, prop)
+	               : WITH_ROOM(device, size, real(handle, size, prop, flags));
+	if (result)
+		limit_give(device, size);
+	else if (!moves)
+		note_created(*handle, size, device);
+	return result;
 }
 
 EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
@@ -141,7 +152,7 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle
 	/* As of any allocation that was not made by cuMemCreate. */
 	if (swap_find((CUdeviceptr)address, &place))
 		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&vmm_lock);
+	lock_take(&vmm_lock);
 	mapping = vmm_at((CUdeviceptr)address);
 	physical = mapping && vmm_ours(mapping->physical) ? mapping->physical : NULL;
 	if (physical && !physical->refs && !vmm_enter(physical))
@@ -154,7 +165,7 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle
 		physical = vmm_find(*handle);
 	if (!result && physical)
 		physical->refs++;
-	pthread_mutex_unlock(&vmm_lock);
+	lock_give(&vmm_lock);
 	return result;
 }
 
@@ -165,12 +176,12 @@ EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 	CUresult result;
 
 	NEED(cuMemRelease);
-	pthread_mutex_lock(&vmm_lock);
+	lock_take(&vmm_lock);
 	physical = vmm_find(handle);
 	result = vmm_ours(physical) ? CUDA_SUCCESS : real(handle);
 	if (!result && physical)
 		vmm_release(physical);
-	pthread_mutex_unlock(&vmm_lock);
+	lock_give(&vmm_lock);
 	return result;
 }
 
@@ -181,12 +192,12 @@ EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop
 	bool known;
 
 	NEED(cuMemGetAllocationPropertiesFromHandle);
-	pthread_mutex_lock(&vmm_lock);
+	lock_take(&vmm_lock);
 	physical = vmm_find(handle);
 	known = vmm_ours(physical) && prop;
 	if (known)
 		*prop = physical->prop;
-	pthread_mutex_unlock(&vmm_lock);
+	lock_give(&vmm_lock);
 	return known ? CUDA_SUCCESS : real(prop, handle);
 }
 
@@ -228,7 +239,7 @@ EXPORT CUresult cuMemMap(CUdeviceptr base, size_t size, size_t offset,
 
 	NEED(cuMemMap);
 	TRY(vmm_have_handle(handle)); /* it is mapped twice then */
-	pthread_mutex_lock(&vmm_lock);
+	lock_take(&vmm_lock);
 	physical = vmm_find(handle);
 	result = vmm_ours(physical) ? map_ours(physical, base, size, offset, flags)
 	                            : real(base, size, offset, handle, flags);
@@ -238,7 +249,7 @@ EXPORT CUresult cuMemMap(CUdeviceptr base, size_t size, size_t offset,
 		DRIVER(cuMemUnmap)(base, size);
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	pthread_mutex_unlock(&vmm_lock);
+	lock_give(&vmm_lock);
 	return result;
 }
 
@@ -269,14 +280,14 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr base, size_t size, const CUmemAccessD
 
 	NEED(cuMemSetAccess);
 	TRY(vmm_have(base, size));
-	pthread_mutex_lock(&vmm_lock);
+	lock_take(&vmm_lock);
 	result = real(base, size, desc, n);
 	for (CUdeviceptr at = base; !result && at - base < size && (mapping = vmm_at(at));
 	     at = mapping->base + mapping->size) {
 		note_access(mapping, desc, n);
 		vmm_lend(mapping);
 	}
-	pthread_mutex_unlock(&vmm_lock);
+	lock_give(&vmm_lock);
 	return result;
 }
 
@@ -289,11 +300,11 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr base, size_t size)
 	if (swap_find(base, &place))
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(vmm_have(base, size));
-	pthread_mutex_lock(&vmm_lock);
+	lock_take(&vmm_lock);
 	result = real(base, size);
 	if (!result)
 		vmm_unmapped(base, size);
-	pthread_mutex_unlock(&vmm_lock);
+	lock_give(&vmm_lock);
 	return result;
 }
 

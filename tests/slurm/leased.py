@@ -14,7 +14,9 @@ from pathlib import Path
 from tests.slurm.processes import Daemon, StartError
 
 ROOT = Path(__file__).resolve().parents[2]
-PRELOAD = ROOT / "build" / "meson" / "shim" / "libgpulease.so"
+# The one that watches the order of its locks, where a run of the tests is about that.
+CHECKED = "-checked" if os.environ.get("GPU_LEASE_TEST_LOCKS") else ""
+PRELOAD = ROOT / "build" / "meson" / "shim" / f"libgpulease{CHECKED}.so"
 START_S = 20.0
 
 

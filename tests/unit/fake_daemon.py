@@ -27,7 +27,9 @@ class Client:
         self.wants = 0
         self.released: list[wire.Released] = []
         self.progress: list[int] = []
+        self.stuck: list[int] = []
         self.epoch = 0
+        self.held = 0  # as its greeting said
         self.asked = 0  # why it waits
         self.why: tuple[int, str] | None = (lib.GL_WAITS_TURN, "")  # None: no answer
         self.gone = False
@@ -49,10 +51,14 @@ class Client:
             with self._changed:
                 if isinstance(message, wire.Hello | wire.Memory):
                     self.memory = message.memory
+                if isinstance(message, wire.Hello):
+                    self.held = message.held_epoch
                 if isinstance(message, wire.Released):
                     self.released.append(message)
                 if isinstance(message, wire.Progress):
                     self.progress.append(message.calls)
+                if isinstance(message, wire.Stuck):
+                    self.stuck.append(message.epoch)
                 wants = isinstance(message, wire.Request) or getattr(message, "wants", False)
                 self.wants += wants
                 self._changed.notify_all()
@@ -86,8 +92,9 @@ class Client:
         self.epoch = next(self._epochs)
         self.send(wire.grant(self.epoch, 10**9, False, {}, idle_ns=idle_ns))
 
-    def restore(self) -> None:
-        self.send(wire.grant(self.epoch, 10**9, False, {}, restore=True))
+    def restore(self, amounts: Mapping[str, int] | None = None) -> None:
+        """Of the lease that it has: so much may come back to each device."""
+        self.send(wire.grant(self.epoch, 10**9, False, amounts or {}, restore=True))
 
     def revoke(self) -> wire.Released:
         """Take the lease and wait for its release."""
@@ -120,20 +127,25 @@ class Client:
 
 
 class FakeDaemon:
-    """Listens on a socket and says to everybody that their memory is swapped.
+    """Listens on a socket and says to everybody that their memory is swapped, or managed.
 
     totals: bytes that a job sees, by device UUID. auto: grant whoever asks at once.
     """
 
     def __init__(
-        self, path: Path, totals: Mapping[str, int], *, auto: bool = True, oversub: bool = False
+        self,
+        path: Path,
+        totals: Mapping[str, int],
+        *,
+        auto: bool = True,
+        oversub: bool = False,
+        swaps: bool = True,
     ):
         self.path = path
         self.auto = auto
         self.clients: dict[int, Client] = {}
         self._welcome = ffi.new("struct gl_welcome *")
-        ffi.buffer(self._welcome)[:] = wire.welcome(wire.Gang(1, oversub, totals))
-        self._welcome.flags |= lib.GL_WELCOME_SWAP
+        ffi.buffer(self._welcome)[:] = wire.welcome(wire.Gang(1, oversub, totals, swaps))
         self._changed = threading.Condition()
         self._epochs = itertools.count(1)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -73,3 +73,15 @@ def test_its_job_may_get_the_same_lease_again(
     assert line(job) == "again"
     tell(job)
     swap.finish(job)
+
+
+@pytest.mark.usefixtures("daemon")
+def test_the_daemon_is_where_the_environment_said_at_the_start(program: swap.Program) -> None:
+    """The program may change its environment, from any thread, and so nobody reads it later."""
+    job = program(
+        """
+os.environ["GPU_LEASE_SOCKET"] = "/nowhere"
+ok(d.cuMemAlloc(MIB))
+"""
+    )
+    swap.finish(job)

@@ -1,0 +1,70 @@
+"""The interposer's locks are taken in the order of shim/locks.h, and who does not is found out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.emugpu.server import BUILD, ROOT
+
+PROGRAM = BUILD.parent / "unit" / "lock_order"
+TIMEOUT_S = 900
+WHERE = [
+    "test_shim.py",
+    "test_shim_contexts.py",
+    "test_shim_frees.py",
+    "test_shim_host.py",
+    "test_shim_lease.py",
+    "test_shim_memory.py",
+    "test_shim_races.py",
+    "test_swap_peer.py",
+    "test_swap_shim.py",
+    "test_swap_stress.py",
+    "test_swap_vmm.py",
+]
+
+
+def run(how: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(PROGRAM), how], check=False, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_who_takes_them_in_order_goes_on() -> None:
+    done = run("in order")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("inverted", "lock 'contexts' is taken by a thread that has 'swap'"),
+        ("twice", "lock 'swap' is taken by a thread that has 'swap'"),
+        ("waits with another", "a thread waits with lock 'swap' and has 'contexts'"),
+        ("gives what it has not", "lock 'swap' is given by a thread that has not got it"),
+    ],
+)
+def test_who_does_not_is_ended_with_a_message(how: str, said: str) -> None:
+    done = run(how)
+    assert done.returncode == -signal.SIGABRT
+    assert said in done.stderr
+
+
+@pytest.mark.skipif("GPU_LEASE_TEST_LOCKS" in os.environ, reason="this is the run that it starts")
+def test_the_interposer_takes_them_in_order() -> None:
+    """All that its tests make it do once more, in the library that watches the order."""
+    tests = [str(ROOT / "tests" / "unit" / name) for name in WHERE]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
+        cwd=ROOT,
+        env=os.environ | {"GPU_LEASE_TEST_LOCKS": "1"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stdout[-20000:]
