@@ -14,7 +14,7 @@ from leased.requests import shown
 LONGEST_TEXT = 4096  # characters
 LONGEST_SOCKET = 107  # bytes of a UNIX socket's path, as the kernel limits it
 SOCKET = "/tenant.sock"  # the longest name in runtime_dir
-SLOWEST_GIB_S, FASTEST_GIB_S = 0.25, 512.0
+SLOWEST_GIB_S, FASTEST_GIB_S = 0.01, 512.0
 LAST_UID = 2**32 - 2  # the one above stands for no user
 DEVICE_NAME = re.compile(r"(0|[1-9][0-9]{0,3}|(GPU|MIG)-[0-9A-Za-z/-]{1,64})", re.ASCII)
 
