@@ -20,13 +20,13 @@
 
 /* Cgroups of the two versions say the same in other files. */
 struct version {
-	const char *mark; /* in /proc/self/cgroup, before the path */
+	const char *controller; /* in its line of /proc/self/cgroup, NUMBER:CONTROLLER,...:PATH */
 	const char *mount, *limit, *usage, *droppable;
 };
 static const struct version versions[] = {
-    {":memory:", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+    {"memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
      "\ntotal_inactive_file "},
-    {"0::", "/sys/fs/cgroup", "memory.max", "memory.current", "\ninactive_file "},
+    {"", "/sys/fs/cgroup", "memory.max", "memory.current", "\ninactive_file "},
 };
 
 /* The beginning of a file, without stdio's locks and buffers. */
@@ -95,6 +95,39 @@ static bool all_have_room(char *directory, const struct version *v, uint64_t siz
 	}
 }
 
+/* Whether a controller is one of a list, and "" the only one of an empty one. */
+static bool has_controller(const char *list, size_t length, const char *controller)
+{
+	size_t n = strlen(controller);
+
+	for (const char *end = list + length;;) {
+		const char *comma = memchr(list, ',', (size_t)(end - list));
+		size_t part = (size_t)((comma ? comma : end) - list);
+
+		if (part == n && !memcmp(list, controller, n))
+			return true;
+		if (!comma)
+			return false;
+		list = comma + 1;
+	}
+}
+
+/* The path in the line of a version, and its length. The names of cgroups are their users'
+ * choice and may look like anything but the end of a line. */
+static const char *path_in(const char *text, const struct version *v, size_t *length)
+{
+	for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
+		const char *list = memchr(text, ':', (size_t)(end - text));
+		const char *path = list ? memchr(list + 1, ':', (size_t)(end - list - 1)) : NULL;
+
+		if (path && has_controller(list + 1, (size_t)(path - list - 1), v->controller)) {
+			*length = (size_t)(end - path - 1);
+			return path + 1;
+		}
+	}
+	return NULL;
+}
+
 bool host_has_room(uint64_t size)
 {
 	char text[TEXT], directory[PATH_MAX];
@@ -105,15 +138,11 @@ bool host_has_room(uint64_t size)
 		text[0] = '\0';
 	for (size_t i = 0; room && i < sizeof(versions) / sizeof(versions[0]); i++) {
 		const struct version *v = &versions[i];
-		const char *path = strstr(text, v->mark);
 		size_t n;
+		const char *path = path_in(text, v, &n);
 
-		if (!path)
-			continue;
-		path += strlen(v->mark);
-		n = strcspn(path, "\n");
-		if (snprintf(directory, sizeof(directory), "%s%.*s", v->mount, (int)n, path) <
-		    (int)sizeof(directory))
+		if (path && snprintf(directory, sizeof(directory), "%s%.*s", v->mount, (int)n,
+		                     path) < (int)sizeof(directory))
 			room = all_have_room(directory, v, size);
 	}
 	errno = kept;

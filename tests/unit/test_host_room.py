@@ -25,9 +25,11 @@ def write(directory: Path, names: tuple[str, str, str], limit: str, used: int, f
     (directory / "memory.stat").write_text(f"anon 5\n{names[2]} {files * MIB}\npgfault 7\n")
 
 
-def room_for(tree: Path, *sizes: int) -> list[bool]:
-    """Of so many MiB each, where /sys/fs/cgroup is the tree."""
+def room_for(tree: Path, *sizes: int, cgroup: Path | None = None) -> list[bool]:
+    """Of so many MiB each, where /sys/fs/cgroup is the tree. cgroup: in place of its own file."""
     script = 'mount --bind "$0" /sys/fs/cgroup && exec "$@"'
+    if cgroup:
+        script = f"mount --bind '{cgroup}' /proc/$$/cgroup && {script}"
     words = ["unshare", "--mount", "sh", "-c", script, str(tree), str(PROGRAM), *map(str, sizes)]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     if done.returncode:
@@ -79,3 +81,26 @@ def test_all_above_it_count(tmp_path: Path) -> None:
     assert room_for(tmp_path, 600, 601) == [True, False]
     write(tmp_path / "memory" / path, V1, str(80 * MIB), 10, 0)
     assert room_for(tmp_path, 60, 61) == [True, False]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "9:name=systemd:/x0::/bait\n4:memory:/\n0::/job\n",
+        "12:name=x:memory:/bait\n11:cpu,memory:/\n0::/job\n",
+        "0::/job\n",
+        "9:name=systemd:/x\r0::/bait\n0::/job\n",
+    ],
+)
+def test_names_of_cgroups_hide_none(tmp_path: Path, lines: str) -> None:
+    write(tmp_path / "job", V2, str(800 * MIB), 100, 0)
+    file = tmp_path / "cgroup"
+    file.write_text(lines)
+    assert room_for(tmp_path, 600, 601, cgroup=file) == [True, False]
+
+
+def test_a_controller_that_shares_its_hierarchy(tmp_path: Path) -> None:
+    write(tmp_path / "memory" / "job", V1, str(800 * MIB), 100, 0)
+    file = tmp_path / "cgroup"
+    file.write_text("10:cpuset:/x:memory:/other\n5:cpu,memory,pids:/job\n1:name=memory:/no\n")
+    assert room_for(tmp_path, 600, 601, cgroup=file) == [True, False]
