@@ -27,6 +27,7 @@ JOBS = 6
 GANGS = (UUIDS[:1], UUIDS[1:2], UUIDS[:2], UUIDS[1:], UUIDS)
 LOCKS = ("on", "auto", "off")
 SOCKETS = 24
+UIDS = 8  # of one job
 STRANGER = 99  # of no job
 ITEMS_MOST = 6_000  # in all containers below the leases, far above what this node can need
 COUNT_EVERY = 8  # checks
@@ -117,11 +118,13 @@ class Node:
         if job in self.leases.tenants:
             self.leases.close(job)
 
-    def connect(self, job: int, root: bool = True) -> Peers | None:
-        """job: whose process it is; STRANGER: of none."""
+    def connect(self, job: int, root: bool = True, other: int = 0) -> Peers | None:
+        """job: whose process it is; STRANGER: of none. other: of which of its further uids, as
+        containers have them; 0: its user's own."""
         if len(self.peers) >= SOCKETS:
             return None
-        sock = FakeSocket(os.getpid(), 0 if root else 1000 + job, gid=job)
+        uid = 100_000 + job * UIDS + other if other else 1000 + job
+        sock = FakeSocket(os.getpid(), 0 if root else uid, gid=job)
         sock.on_send = functools.partial(self._sent, job)
         self.listening.waiting.append(sock)
         self.loop.read(self.listening)

@@ -1,4 +1,4 @@
-"""Fuzz for long: `python -m tests.fuzz.run --messages 10000000 [--target wire|admin]`.
+"""Fuzz for long: `python -m tests.fuzz.run --messages 10000000 [--target wire|admin|proc]`.
 
 With atheris (`pip install .[fuzz]`) inputs are chosen by coverage, without it at
 random; the last line says which. A fault stops it: the input is kept, and
@@ -72,9 +72,12 @@ class Run:
 
 def target_of(name: str, directory: Path) -> Callable[[bytes], int]:
     from tests.fuzz import targets
+    from tests.fuzz.proc import proc_target
 
     if name == "wire":
         return targets.wire_target
+    if name == "proc":
+        return lambda data: proc_target(data, directory)
     node = targets.AdminNode(directory)
     return lambda data: targets.admin_target(data, node)
 
@@ -138,6 +141,7 @@ def instrumented() -> Any:
         return None
     with atheris.instrument_imports(include=["leased"], enable_loader_override=False):
         importlib.import_module("tests.fuzz.targets")
+        importlib.import_module("tests.fuzz.proc")
     return atheris
 
 
@@ -183,7 +187,7 @@ def watch(arguments: list[str]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--messages", type=int, default=1_000_000)
-    parser.add_argument("--target", choices=["wire", "admin"], default="wire")
+    parser.add_argument("--target", choices=["wire", "admin", "proc"], default="wire")
     parser.add_argument("--random", action="store_true", help="not by coverage")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run one input again")

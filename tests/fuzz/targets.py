@@ -19,7 +19,8 @@ from leased.config import Config
 from leased.sockets import AdminConnection
 from leased.store import Store
 from tests.fuzz.fakes import FakeSocket
-from tests.fuzz.node import GB, JOBS, STRANGER, UUIDS, Broken, Node, Peers
+from tests.fuzz.node import GB, JOBS, STRANGER, UIDS, UUIDS, Broken, Node, Peers
+from tests.fuzz.reader import Reader
 
 MESSAGES_MOST = 2000  # of one input
 CHECK_EVERY = 16
@@ -34,32 +35,6 @@ STRUCTS = {
     lib.GL_PROGRESS: "gl_progress",
 }
 KINDS = tuple(STRUCTS)
-
-
-class Reader:
-    """Takes choices from bytes; behind their end everything is zero."""
-
-    def __init__(self, data: bytes):
-        self.data = data
-        self.at = 0
-
-    @property
-    def left(self) -> int:
-        return len(self.data) - self.at
-
-    def byte(self) -> int:
-        self.at += 1
-        return self.data[self.at - 1] if self.at <= len(self.data) else 0
-
-    def number(self) -> int:
-        return int.from_bytes(self.bytes(8), "little")
-
-    def bytes(self, size: int) -> bytes:
-        self.at += size
-        return self.data[self.at - size : self.at].ljust(size, b"\0")
-
-    def pick(self, choices: tuple[Any, ...]) -> Any:
-        return choices[self.byte() % len(choices)]
 
 
 def message(kind: int) -> Any:
@@ -164,7 +139,7 @@ def site_step(r: Reader, node: Node, op: int) -> None:
     """Jobs come and go, time passes, the site sets something."""
     if op < 29:
         n = r.byte()
-        node.connect(STRANGER if n > 240 else n % JOBS + 1, root=bool(n & 8))
+        node.connect(STRANGER if n > 240 else n % JOBS + 1, bool(n & 8), n >> 4 & UIDS - 1)
     elif op == 29:
         node.pass_time(r.pick(TIMES))
     elif op == 30:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.node import quiet
+from tests.fuzz.proc import proc_target
 from tests.fuzz.targets import AdminNode, admin_target, wire_target
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -49,3 +50,13 @@ def test_generated_requests(tmp_path: Path) -> None:
     sent = 0
     while sent < MESSAGES // 20:
         sent += admin_target(source.randbytes(source.randint(1, 600)), node)
+
+
+def test_kept_processes(tmp_path: Path) -> None:
+    assert sum(proc_target(data, tmp_path / "proc") for data in kept("proc")) > 100
+
+
+def test_generated_processes(tmp_path: Path) -> None:
+    source = random.Random(22)
+    for _ in range(60):
+        proc_target(source.randbytes(source.randint(1, 600)), tmp_path / "proc")

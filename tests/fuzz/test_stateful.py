@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from leased import arbiter
-from tests.fuzz.node import JOBS, STRANGER, UUIDS, Node, Peers, quiet
-from tests.fuzz.targets import Reader, answer, built, damaged
+from tests.fuzz.node import JOBS, STRANGER, UIDS, UUIDS, Node, Peers, quiet
+from tests.fuzz.reader import Reader
+from tests.fuzz.targets import answer, built, damaged
 
 jobs = st.integers(1, JOBS)
 
@@ -37,9 +38,14 @@ class Anything(RuleBasedStateMachine):
     def close_job(self, job: int) -> None:
         self.node.close_job(job)
 
-    @rule(job=st.one_of(jobs, st.just(STRANGER)), root=st.booleans(), says=st.booleans())
-    def connect(self, job: int, root: bool, says: bool) -> None:
-        peer = self.node.connect(job, root)
+    @rule(
+        job=st.one_of(jobs, st.just(STRANGER)),
+        root=st.booleans(),
+        other=st.integers(0, UIDS - 1),
+        says=st.booleans(),
+    )
+    def connect(self, job: int, root: bool, other: int, says: bool) -> None:
+        peer = self.node.connect(job, root, other)
         if peer and says:
             self.node.send(peer, answer(peer))
 
