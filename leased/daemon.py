@@ -22,9 +22,10 @@ from leased.admin import Admin
 from leased.arbiter import Rejoined, Tick, Usage
 from leased.errors import Refused
 from leased.leases import Leases, Tenant
+from leased.listener import Listener
 from leased.reload import AdminSocket, Reload, group_id, slurm_env, tried, warn_of_defaults
 from leased.slurm import Slurm
-from leased.sockets import AdminConnection, ClientConnection, Listener, listen
+from leased.sockets import AdminConnection, ClientConnection, listen
 from leased.store import Store, TenantRecord
 from leased.suspended import LOOK_S, Suspended
 from leased.tuning import Tuning
@@ -195,7 +196,7 @@ class Daemon:
     def _take_back(self, clients: list[socket.socket]) -> None:
         """Connections that systemd kept while there was no daemon: ask each for its state."""
         for sock in clients:
-            connection = self.listeners[0].take(sock, kept=True)
+            connection = self.listeners[0].take(sock)
             if isinstance(connection, ClientConnection):
                 self.unheard.add(connection)
                 connection.isolated(connection.resync)

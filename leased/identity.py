@@ -55,22 +55,27 @@ def groups_of(connection: socket.socket) -> tuple[int, ...]:
     return tuple(gid for (gid,) in struct.iter_unpack("I", raw))
 
 
-def still_there(connection: socket.socket, process: ProcessId | None) -> bool:
-    """Whether the process that opened the connection runs still, so that what /proc has said of
-    its number was said of it. process: who had the number when the connection was accepted;
-    that decides where the kernel has no SO_PEERPIDFD."""
+def opener_runs(connection: socket.socket) -> bool | None:
+    """Whether the process that opened the connection runs still; None: the kernel has no
+    SO_PEERPIDFD to tell by."""
     try:
         pidfd = connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
     except OSError as fault:
-        if fault.errno not in CANNOT_TELL:
-            return False  # it has ended
-        return process is not None and alive(process)
+        return None if fault.errno in CANNOT_TELL else False
     try:
         ended = select.poll()
         ended.register(pidfd, select.POLLIN)
         return not ended.poll(0)
     finally:
         os.close(pidfd)
+
+
+def still_there(connection: socket.socket, process: ProcessId | None) -> bool:
+    """Whether the process that opened the connection runs still, so that what /proc has said of
+    its number was said of it. process: who had the number when the connection was accepted;
+    that decides where the kernel cannot tell."""
+    runs = opener_runs(connection)
+    return runs if runs is not None else process is not None and alive(process)
 
 
 def process_id(pid: int, proc: Path = PROC) -> ProcessId | None:

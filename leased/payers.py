@@ -14,7 +14,7 @@ import socket
 import struct
 from pathlib import Path
 
-from leased.identity import Peer, ProcessId, still_there
+from leased.identity import Peer, opener_runs
 
 NOBODY = -1
 ENDED = -2  # all together whose process has ended since it connected
@@ -24,11 +24,8 @@ NS_GET_PARENT = 0xB702
 NS_GET_OWNER_UID = 0xB704
 
 
-def payer_of(sock: socket.socket, peer: Peer, process: ProcessId | None) -> int:
-    """Who pays for a connection: the user's number; below 0: ENDED, or see _owner_of().
-
-    process: who had the peer's number when the connection was accepted.
-    """
+def payer_of(sock: socket.socket, peer: Peer) -> int:
+    """Who pays for a connection: the user's number; below 0: ENDED, or see _owner_of()."""
     try:
         there = Path(f"/proc/{peer.pid}/ns/user").stat()
         same = os.path.samestat(there, _ours())
@@ -38,7 +35,7 @@ def payer_of(sock: socket.socket, peer: Peer, process: ProcessId | None) -> int:
     except OSError:
         return peer.uid  # a daemon that is not root's may not look
     # Its number may be another's by now, who is not to pay for it.
-    return payer if still_there(sock, process) else ENDED
+    return ENDED if opener_runs(sock) is False else payer
 
 
 @functools.cache

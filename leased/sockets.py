@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import socket
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +20,10 @@ from typing import Any
 from _gpulease import lib
 
 from leased import limits, waiting, wire
-from leased.accounts import Account, Accounts
 from leased.connection import LONGEST_REQUEST, Connection
 from leased.errors import Refused
-from leased.identity import Peer, ProcessId, peer_of, process_id, still_there
+from leased.identity import Peer, ProcessId, process_id, still_there
 from leased.leases import ENDED, Leases, Tenant
-from leased.payers import NOBODY, payer_of
 
 log = logging.getLogger("gpu-leased")
 
@@ -88,7 +85,6 @@ class ClientConnection(Connection):
 
     def accepted(self) -> None:
         self.process = process_id(self.peer.pid)
-        self.payer = payer_of(self.sock, self.peer, self.process)
 
     @property
     def pid(self) -> int:
@@ -217,143 +213,3 @@ class AdminConnection(Connection):
             return {"ok": True} | self.handle(request, self.peer)
         except Refused as fault:
             return {"ok": False, "error": str(fault), "hint": fault.hint}
-
-
-class Listener:
-    """Accepts on a listening socket and makes a connection of each, within limits."""
-
-    def __init__(
-        self,
-        sock: socket.socket,
-        loop: asyncio.AbstractEventLoop,
-        make: Callable[[socket.socket], Connection],
-    ):
-        self.sock = sock
-        self.loop = loop
-        self.make = make
-        self.most = limits.most_connections()
-        self.accounts = Accounts(loop)
-        self.lines = limits.Lines(loop.time)
-        self.connections: set[Connection] = set()
-        # By who paid when they came; the longest idle first.
-        self.idle: dict[int, dict[Connection, None]] = {}
-        self.accepts = False
-        self.rest: asyncio.TimerHandle | None = None  # until then nobody is accepted
-        self.open = True
-        sock.setblocking(False)
-        self._begin()
-
-    def _begin(self) -> None:
-        room = len(self.connections) < self.most
-        if self.open and not self.accepts and self.rest is None and room:
-            self.accepts = True
-            self.loop.add_reader(self.sock, self._accept)
-
-    def _cease(self) -> None:
-        """Whoever comes waits in the backlog, and others are not disturbed by it."""
-        if self.accepts:
-            self.accepts = False
-            self.loop.remove_reader(self.sock)
-
-    def _rest(self, seconds: float) -> None:
-        self._cease()
-        self.rest = self.loop.call_later(seconds, self._rested)
-
-    def _rested(self) -> None:
-        self.rest = None
-        self._begin()
-
-    def _accept(self) -> None:
-        began = time.thread_time()
-        try:
-            sock, _ = self.sock.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
-        except OSError as fault:
-            # Out of descriptors or memory: whoever waits is served when there are some.
-            log.error("accept: %s", fault)
-            self._rest(limits.RETRY_S)
-            return
-        connection = self.take(sock)
-        if len(self.connections) >= self.most:
-            if self.lines.may(NOBODY):
-                log.warning("%d connections: no more are accepted until one ends", self.most)
-            self._cease()
-        if connection is not None and connection.account is not None:
-            self._charge(connection.account, began)
-
-    def _charge(self, account: Account, began: float) -> None:
-        """A user who has used up its share may still connect, but not faster than it pays."""
-        rests = account.owes() and self.rest is None
-        if rests:
-            self._cease()
-        spent = time.thread_time() - began + limits.EVENT_COST_S * (2 if rests else 1)
-        account.budget.spend(spent)
-        if rests:
-            self._rest(spent / limits.SHARE)
-
-    def take(self, sock: socket.socket, *, kept: bool = False) -> Connection | None:
-        """Make a connection of an accepted socket; None: it has gone already, or that fails.
-
-        kept: of a daemon before this one, where its process had said HELLO.
-        """
-        try:
-            connection = self.make(sock)
-        except Exception as fault:
-            self._unmade(sock, fault)
-            return None
-        connection.accounts, connection.lines = self.accounts, self.lines
-        connection.ended = self._ended
-        self.connections.add(connection)
-        if connection.peer.uid and not kept:
-            self._make_room(connection)
-        return connection
-
-    def _unmade(self, sock: socket.socket, fault: Exception) -> None:
-        """Nothing stays of a connection that could not be made."""
-        uid = NOBODY
-        with contextlib.suppress(OSError):
-            uid = peer_of(sock).uid
-        gone = isinstance(fault, OSError)  # before we could ask who it was
-        if not gone and self.lines.may(uid):
-            log.error("a connection of uid %d cannot be served: it is closed", uid, exc_info=fault)
-        with contextlib.suppress(OSError, ValueError):
-            self.loop.remove_reader(sock)
-        with contextlib.suppress(OSError):
-            # The service manager may keep a copy: the peer shall hear of the end.
-            sock.shutdown(socket.SHUT_RDWR)
-        sock.close()
-
-    def _make_room(self, connection: Connection) -> None:
-        """One user keeps only so many idle connections: the longest idle one goes."""
-        connection.came_as = connection.payer
-        idle = self.idle.setdefault(connection.came_as, {})
-        idle[connection] = None
-        if len(idle) > connection.IDLE_MOST:
-            for other in [c for c in idle if c.idle_since is None]:
-                del idle[other]
-        if len(idle) > connection.IDLE_MOST:
-            oldest = min(idle, key=lambda c: c.idle_since or 0.0)
-            oldest.say(f"is dropped: its user has more than {len(idle) - 1} idle connections")
-            oldest.isolated(oldest.close)
-
-    def _ended(self, connection: Connection) -> None:
-        self.connections.discard(connection)
-        idle = self.idle.get(connection.came_as)
-        if idle is not None:
-            idle.pop(connection, None)
-            if not idle:
-                del self.idle[connection.came_as]
-        self._begin()
-
-    def close(self) -> None:
-        """Stop listening and end all connections, without touching any lease."""
-        self.open = False
-        self._cease()
-        self.sock.close()
-        for connection in self.connections:
-            if connection.open:
-                connection.open = False
-                connection.timer.cancel()
-                self.loop.remove_reader(connection.sock)
-                connection.sock.close()

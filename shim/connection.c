@@ -10,11 +10,11 @@
 #include "shim.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -22,7 +22,8 @@
 #define SHOWN 120 /* of the socket's name */
 #define MS INT64_C(1000000)
 #define FIRST_PAUSE_NS (50 * MS)
-#define LAST_PAUSE_NS (500 * MS)      /* while nobody is there */
+#define LAST_PAUSE_NS (500 * MS) /* while nobody is there */
+#define IN_LINE_MS 100
 #define LAST_UNSERVED_NS (10000 * MS) /* while the connections that are made end again */
 
 static struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -67,18 +68,27 @@ void connection_serves(void)
 	served = true;
 }
 
-/* errno, 0: there is a connection. A daemon that lets nobody in (EAGAIN) is not waited for. */
+static void wait_at_most(long ms)
+{
+	struct timeval most = {ms / 1000, ms % 1000 * 1000};
+
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
+}
+
+/* errno, 0: there is a connection. Where many others want to be let in this one lines up with
+ * them, or they would all come before it; but not for long (EAGAIN): the daemon may be stopped. */
 static int try_to_connect(void)
 {
 	int result;
 
 	if (!address.sun_path[0])
 		return ENAMETOOLONG;
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return errno;
+	wait_at_most(IN_LINE_MS);
 	if (!connect(fd, (struct sockaddr *)&address, sizeof(address))) {
-		fcntl(fd, F_SETFL, 0);
+		wait_at_most(0);
 		return 0;
 	}
 	result = errno;

@@ -113,9 +113,10 @@ class FakeSocket:
         return b"" if size else 0
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        del flags
         if not self.inbox:
             raise BlockingIOError
+        if flags & socket.MSG_PEEK:
+            return self.inbox[0][:size]
         return self.inbox.popleft()[:size]
 
     def send(self, data: bytes, flags: int = 0) -> int:

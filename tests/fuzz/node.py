@@ -18,7 +18,8 @@ from leased import arbiter, wire
 from leased.devices import Gpu
 from leased.identity import Peer
 from leased.leases import Leases, Tenant
-from leased.sockets import ClientConnection, Listener
+from leased.listener import Listener
+from leased.sockets import ClientConnection
 from tests.fuzz.fakes import FakeListening, FakeLoop, FakeSocket
 
 GB = 1 << 30
@@ -141,7 +142,7 @@ class Node:
         for tenant in before.tenants.values():
             self.leases.open(replace(tenant, clients=[], idle_ns=None), usage[tenant.job_id])
         for peer in self.peers:
-            connection = self.listener.take(peer.sock, kept=True)  # type: ignore[arg-type]
+            connection = self.listener.take(peer.sock)  # type: ignore[arg-type]
             assert isinstance(connection, ClientConnection)
             connection.resync()
         self.listen_to()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from leased import payers
-from leased.identity import peer_of, process_id
+from leased.identity import peer_of
 from leased.payers import ENDED, payer_of
 
 FIRST = 100_000  # of the numbers that the user has besides
@@ -103,9 +103,7 @@ def attacker(listening: socket.socket, user: str, how: str) -> Iterator[list[soc
 
 def payers_of(socks: list[socket.socket]) -> set[int]:
     peers = [peer_of(sock) for sock in socks]
-    return {
-        payer_of(sock, peer, process_id(peer.pid)) for sock, peer in zip(socks, peers, strict=True)
-    }
+    return {payer_of(sock, peer) for sock, peer in zip(socks, peers, strict=True)}
 
 
 @pytest.mark.parametrize("how", ["flat", "nested"])
@@ -135,12 +133,12 @@ def test_those_who_have_ended_pay_together(listening: socket.socket) -> None:
 def test_a_daemon_that_may_not_look_counts_each_number(listening: socket.socket) -> None:
     look = """
 import sys
-from leased.identity import peer_of, process_id
+from leased.identity import peer_of
 from leased.payers import payer_of
 import socket
 sock = socket.socket(fileno=int(sys.argv[1]))
 peer = peer_of(sock)
-print(peer.uid, payer_of(sock, peer, process_id(peer.pid)))
+print(peer.uid, payer_of(sock, peer))
 """
     with attacker(listening, "nobody", "flat") as socks:
         fd = socks[0].fileno()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import deque
 from collections.abc import Callable
@@ -15,7 +16,8 @@ from leased.accounts import Accounts
 from leased.devices import Gpu
 from leased.identity import Peer
 from leased.leases import Leases, Tenant
-from leased.sockets import ClientConnection, Listener
+from leased.listener import Listener
+from leased.sockets import ClientConnection
 from tests.fuzz.fakes import FakeHandle, FakeListening, FakeLoop, FakeSocket
 from tests.fuzz.targets import message
 
@@ -24,7 +26,7 @@ GB = 1 << 30
 US = 1e-6
 # What asyncio's loop was measured to take on a machine of 2026, and more.
 TURN, EVENT, CHANGE_READER, SET_TIMER = 10 * US, 3 * US, 13 * US, 4 * US
-MESSAGE, CONNECT = 50 * US, 100 * US
+MESSAGE, ACCEPT, CONNECT = 50 * US, 20 * US, 80 * US
 HELLO = bytes(ffi.buffer(message(lib.GL_HELLO)))
 REQUEST = bytes(ffi.buffer(message(lib.GL_REQUEST)))
 
@@ -86,7 +88,8 @@ class Sender(FakeSocket):
         return bool(self.inbox) or not self.idle
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        del size, flags
+        if flags & socket.MSG_PEEK:
+            return super().recv(size, flags)
         self.loop.take(MESSAGE)
         if not self.readable():
             raise BlockingIOError
@@ -97,6 +100,18 @@ class Sender(FakeSocket):
     def send(self, data: bytes, flags: int = 0) -> int:
         del flags
         return len(data)
+
+
+class Backlog(FakeListening):
+    """Who waits to be accepted."""
+
+    def __init__(self, loop: Processor):
+        super().__init__()
+        self.loop = loop
+
+    def accept(self) -> tuple[FakeSocket, str]:
+        self.loop.take(ACCEPT)
+        return super().accept()
 
 
 class Door:
@@ -111,7 +126,7 @@ class Door:
         self.leases = Leases([gpu], self.loop.ns)
         self.job_of: Callable[[int], int] = lambda uid: uid
         self.owner: Callable[[int], int] = lambda job: job
-        self.listening = FakeListening()
+        self.listening = Backlog(self.loop)
         self.listener = Listener(self.listening, self.loop, self.make)  # type: ignore[arg-type]
 
     def make(self, sock: Any) -> ClientConnection:
@@ -191,13 +206,17 @@ def test_jobs_of_one_user_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert abs(told[0] - told[1]) <= 2
 
 
-def test_who_connects_again_and_again_does_not_take_more(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("said", [[b""], [b"garbage", b""], [HELLO, b""], []])
+def test_who_connects_again_and_again_does_not_take_more(
+    monkeypatch: pytest.MonkeyPatch, said: list[bytes]
+) -> None:
     door = Door(monkeypatch)
 
     def hammer() -> None:
         while len(door.listening.waiting) < sockets.BACKLOG:
             sock = door.connect(1000)
-            sock.inbox = deque([b""])  # it is gone already
+            sock.inbox = deque(said)
+            sock.idle = True
 
     assert door.loop.run(5, hammer) < 1.2 * share_of(5)
     # Somebody else comes behind a full backlog of these.

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -161,6 +162,45 @@ say("hangs"); sys.stdin.readline()
         first[0].close()
         assert "waits for gpu-leased" in complaint(program(short_dir / "nowhere"))  # a while later
         assert 1 < door.accepted < 100
+
+
+HAMMER = """
+import socket, sys
+while True:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.connect(sys.argv[1])
+"""
+
+
+def test_who_has_to_line_up_is_not_passed_by_for_ever(program: Program, short_dir: Path) -> None:
+    """Others connect again and again: whenever there is room for one, one of them waits."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+        door.bind(str(short_dir / "door"))
+        door.listen(1)
+        command = [sys.executable, "-c", HAMMER, door.getsockname()]
+        others = [subprocess.Popen(command) for _ in range(4)]
+        try:
+            process = program(short_dir / "door")
+            assert line(process) == "asks"
+            pid, came = 0, 0
+            while pid != process.pid:
+                assert came < 5000, "it is not let in"
+                with (
+                    contextlib.suppress(BlockingIOError),
+                    socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock,
+                ):
+                    sock.setblocking(False)
+                    sock.connect(door.getsockname())
+                    continue  # there was room: nobody lines up yet
+                connection, _ = door.accept()
+                came += 1
+                with connection:
+                    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+                    pid = struct.unpack("iII", raw)[0]
+        finally:
+            for other in others:
+                other.kill()
+                other.wait()
 
 
 def test_who_does_not_read_its_errors_holds_up_nobody(
