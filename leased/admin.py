@@ -130,11 +130,9 @@ class Admin:
         if not request.get("gpus"):
             return
         wanted, _ = options.understood(tenant.options)
-        more = {
-            gpu.uuid: self._visible(gpu, wanted)
-            for gpu in self._gang(request)
-            if gpu.uuid not in tenant.gang
-        }
+        others = [gpu for gpu in self._gang(request) if gpu.uuid not in tenant.gang]
+        self._refuse_faulty(others)
+        more = {gpu.uuid: self._visible(gpu, wanted) for gpu in others}
         if tenant.swaps:
             self._check_swap(tenant, more, request)
         if more:
@@ -157,6 +155,7 @@ class Admin:
                 f"no interposer at {self.config.preload}", "set daemon.preload in the config"
             )
         gang = self._gang(request)
+        self._refuse_faulty(gang)
         wanted = self._resolved(options.parse(get_text(request, "options")))
         self.settings.limits().check(wanted)
         asked = wanted.memory
@@ -273,6 +272,16 @@ class Admin:
                 "compare gres.conf with nvidia-smi",
             )
         return [by_index[index] for index in sorted(set(wanted))]
+
+    def _refuse_faulty(self, gpus: list[Gpu]) -> None:
+        """Refused: a new job would fail on one of them, or not share it."""
+        for gpu in gpus:
+            fault = self.leases.faults.get(gpu.uuid)
+            if fault is not None:
+                raise Refused(
+                    f"GPU {gpu.index} takes no new jobs: {fault}",
+                    "tell the administrator, and submit the job again for another node",
+                )
 
     def job_end(self, request: Request, _: Peer) -> dict[str, Any]:
         """The job is over on this node. A job that never shared is no error."""

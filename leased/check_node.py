@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import os
 import re
 import socket
@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pynvml
 from _gpulease import lib
 
-from leased import __version__, text_file
+from leased import __version__, nvml_answers, text_file
 from leased.asking import ask_status
 from leased.check import FAULT, OK, WARNING, Finding, Site, as_list
 from leased.errors import NoAnswer, Refused
+from leased.nvml import Nvml, Silent
+from leased.nvml_answers import Described
 
 NOBODY = 65534
 START_S = 10.0
@@ -35,52 +36,47 @@ def findings(site: Site) -> list[Finding]:
 # -- the driver ----------------------------------------------------------------
 
 
+def describe() -> dict[str, Any]:
+    """What NVML says, asked as the daemon asks it. Silent: nothing."""
+
+    async def ask() -> dict[str, Any]:
+        nvml = Nvml()
+        try:
+            return await nvml.describe()
+        finally:
+            nvml.close()
+
+    return asyncio.run(ask())
+
+
 def _driver(site: Site) -> Iterator[Finding]:
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as fault:
-        yield Finding(
-            *("driver", FAULT, f"NVML does not start: {fault}"),
-            "load the NVIDIA driver; nvidia-smi must work",
-        )
+        said = describe()
+    except Silent as fault:
+        remedy = "load the NVIDIA driver; nvidia-smi must work"
+        yield Finding("driver", FAULT, str(fault), remedy)
         return
-    try:
-        version = pynvml.nvmlSystemGetDriverVersion()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        numbers = sorted(pynvml.nvmlDeviceGetMinorNumber(handle) for handle in handles)
-        site.files = [Path(f"/dev/nvidia{n}") for n in numbers]
-        yield Finding("driver", OK, f"NVIDIA driver {version}")
-        if handles:
-            names = {pynvml.nvmlDeviceGetName(handle) for handle in handles}
-            yield Finding("gpus", OK, f"{len(handles)} GPUs: {', '.join(sorted(names))}")
-        else:
-            yield Finding("gpus", FAULT, "NVML shows no GPU", "see nvidia-smi and dmesg")
-        yield from _modes(handles)
-    except pynvml.NVMLError as fault:
-        yield Finding("driver", FAULT, f"NVML: {fault}", "see nvidia-smi")
-    finally:
-        pynvml.nvmlShutdown()
+    shown, unusable = nvml_answers.each_described(said)
+    site.files = [Path(f"/dev/nvidia{gpu.minor}") for gpu in sorted(shown, key=lambda g: g.minor)]
+    yield Finding("driver", OK, f"NVIDIA driver {nvml_answers.printable(str(said.get('driver')))}")
+    for number, why in unusable.items():
+        words = f"number {number} of NVML cannot be used: {why}"
+        yield Finding("gpus", FAULT, words, "see nvidia-smi and dmesg; reset it")
+    if shown and not unusable:
+        names = {gpu.name for gpu in shown}
+        yield Finding("gpus", OK, f"{len(shown)} GPUs: {', '.join(sorted(names))}")
+    elif not unusable:
+        yield Finding("gpus", FAULT, "NVML shows no GPU", "see nvidia-smi and dmesg")
+    yield from _modes(shown)
 
 
-def _modes(handles: list[Any]) -> Iterator[Finding]:
+def _modes(shown: list[Described]) -> Iterator[Finding]:
     """Modes of a GPU in which it cannot be shared."""
-    bad = False
-    for n, handle in enumerate(handles):
-        with contextlib.suppress(pynvml.NVMLError):
-            if pynvml.nvmlDeviceGetComputeMode(handle) != pynvml.NVML_COMPUTEMODE_DEFAULT:
-                bad = True
-                yield Finding(
-                    *("gpu-modes", FAULT, f"GPU {n} lets only one process in (its compute mode)"),
-                    f"run nvidia-smi -i {n} -c DEFAULT",
-                )
-        with contextlib.suppress(pynvml.NVMLError):
-            if pynvml.nvmlDeviceGetMigMode(handle)[0]:
-                bad = True
-                yield Finding(
-                    *("gpu-modes", FAULT, f"GPU {n} is split by MIG, which cannot be leased"),
-                    f"run nvidia-smi -i {n} -mig 0, or share it by MIG alone",
-                )
-    if handles and not bad:
+    for gpu in shown:
+        if gpu.mode:
+            words, _, remedy = gpu.mode.partition("; ")
+            yield Finding("gpu-modes", FAULT, f"GPU {gpu.number} of NVML: {words}", remedy)
+    if shown and not any(gpu.mode for gpu in shown):
         yield Finding("gpu-modes", OK, "no GPU is in a mode that keeps jobs from sharing it")
 
 
@@ -109,6 +105,7 @@ def _daemon(site: Site) -> Iterator[Finding]:
         yield Finding("store", FAULT, status["store_fault"], "see df and the daemon's log")
     else:
         yield Finding("store", OK, "usage and settings are on the disk")
+    yield from _devices(status)
     if status.get("strays", {}).get("now"):
         words = f"{len(status['strays']['now'])} processes use a leased GPU without a lease"
         yield Finding("strays", WARNING, words, "see gpu-leasectl status, and [strays]")
@@ -122,6 +119,21 @@ def _daemon(site: Site) -> Iterator[Finding]:
         )
     else:
         yield Finding("drained", OK, "no device is drained")
+
+
+def _devices(status: dict[str, Any]) -> Iterator[Finding]:
+    """What the daemon has found of the devices."""
+    faulty = [d for d in status.get("devices", []) if d.get("fault")]
+    for device in faulty:
+        words = f"GPU {device.get('index')} takes no new jobs: {device['fault']}"
+        yield Finding("devices", FAULT, words, "see nvidia-smi and dmesg; reset it, or the node")
+    if not faulty:
+        yield Finding("devices", OK, "the daemon finds no device faulty")
+    if status.get("nvml_fault"):
+        words = f"the daemon hears nothing of NVML: {status['nvml_fault']}"
+        yield Finding("nvml", FAULT, words, "see nvidia-smi and dmesg")
+    else:
+        yield Finding("nvml", OK, "the daemon hears what NVML says")
 
 
 def _closed_to_others(path: Path) -> Path | None:

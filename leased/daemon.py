@@ -17,12 +17,16 @@ from pathlib import Path
 
 from systemd import daemon as sd
 
-from leased import __version__, accounting, config, devices, procfs, utilization
+from leased import __version__, accounting, config, discovery, procfs
 from leased.admin import Admin
 from leased.arbiter import Rejoined, Tick, Usage
+from leased.device_watch import DeviceWatch
+from leased.discovery import Found
 from leased.errors import Refused
+from leased.health import Health
 from leased.leases import Leases, Tenant
 from leased.listener import Listener
+from leased.nvml import Nvml
 from leased.reload import AdminSocket, Reload, group_id, slurm_env, tried, warn_of_defaults
 from leased.slurm import Slurm
 from leased.sockets import AdminConnection, ClientConnection, listen
@@ -37,7 +41,6 @@ GRACE_NS = 1_000_000_000  # after a restart: holders come back before anybody is
 CHECKPOINT_S = 1.0
 SAVE_AT_ONCE = 16  # tenants
 AGAIN_S = 1.0
-MEASURE_S = 0.5
 TUNE_S = 0.25
 GHOSTS_S = 60.0
 RETRY_FIRST_S = 0.5
@@ -96,11 +99,12 @@ def booted_since(path: Path) -> bool:
 class Daemon:
     """Everything of one running daemon."""
 
-    def __init__(self, path: Path, settings: config.Config):
+    def __init__(self, path: Path, settings: config.Config, nvml: Nvml, found: Found):
         self.path = path
         self.config = settings
         self.loop = asyncio.get_running_loop()
-        self.gpus = devices.discover(settings)
+        self.nvml = nvml
+        self.gpus = found.gpus
         self.store = Store(settings.state_dir / "usage.db")
         open_before = self.store.open_tenants()
         # By the clock too: where the disk was full the store may know of too low ones.
@@ -131,11 +135,13 @@ class Daemon:
                 self.store.close_tenant(record.job_id, usage)
             else:
                 self.admin.restore(record)
-        self.suspended = Suspended(
-            self.leases, lambda uuids: asyncio.to_thread(utilization.busy, uuids)
-        )
         self.watch = Watch(self.leases, self.admin.stepds, self.slurm, settings)
         self.admin.shows.strays = self.watch.strays.status
+        self.health = Health(self.leases.faults)
+        self.devices = DeviceWatch(nvml, self.leases, self.watch, self.health)
+        self.suspended = Suspended(self.leases, self.devices.percents)
+        self.admin.shows.devices = self.devices
+        self._say_what_is_wrong(found)
         self.tuning = Tuning(self.leases, tried(settings, self.gpus))
         self.reloading = Reload(path, self.admin, self.watch, self.slurm, self.tuning)
         self.listeners: list[Listener] = []
@@ -157,7 +163,7 @@ class Daemon:
         self._start(self._checkpoint)
         self._start(self._write_usage)
         self._start(self._find_ghosts)
-        self._start(self._watch_devices)
+        self._start(self.devices.run)
         self._start(self._tune)
         self._start(self._find_suspended)
         notify(f"READY=1\nSTATUS={len(self.gpus)} GPUs, {len(self.leases.tenants)} tenants")
@@ -228,8 +234,17 @@ class Daemon:
 
         self.tasks.add(self.loop.create_task(forever()))
 
+    def _say_what_is_wrong(self, found: Found) -> None:
+        """What was found at the start; DeviceWatch says the rest."""
+        if found.silent is not None:
+            self.health.silent(found.silent)
+        for gpu in self.gpus:
+            if gpu.uuid in found.faults:
+                self.health.seen(gpu, found.faults[gpu.uuid], sure=True)
+
     def _stop(self) -> None:
         self._save()
+        self.nvml.close()
         if self.timer:
             self.timer.cancel()
         for task in self.tasks:
@@ -288,34 +303,6 @@ class Daemon:
         while True:
             await asyncio.sleep(LOOK_S)
             await self.suspended.beat()
-
-    async def _watch_devices(self) -> None:
-        """See what the driver takes of each device that jobs share."""
-        while True:
-            await asyncio.sleep(MEASURE_S)
-            shared = [gpu.uuid for gpu in self.gpus if self.leases.tenants_of(gpu.uuid)]
-            seen = await asyncio.to_thread(devices.processes, shared) if shared else {}
-            for gpu in self.gpus:
-                processes = seen.get(gpu.uuid, {})
-                if isinstance(processes, str):
-                    self._device_fault(gpu, processes)
-                    continue
-                if gpu.uuid in seen:
-                    self._device_fault(gpu, None)
-                    self.leases.measured(gpu, processes)
-                await self.watch.look(gpu, processes)
-
-    def _device_fault(self, gpu: devices.Gpu, fault: str | None) -> None:
-        """What NVML says against a device, once."""
-        faults = self.leases.faults
-        if fault is not None and faults.get(gpu.uuid) != fault:
-            log.error("GPU %d (%s): %s", gpu.index, gpu.uuid, fault)
-        elif fault is None and gpu.uuid in faults:
-            log.warning("GPU %d (%s) answers again", gpu.index, gpu.uuid)
-        if fault is None:
-            faults.pop(gpu.uuid, None)
-        else:
-            faults[gpu.uuid] = fault
 
     def _save(self) -> None:
         self.store.save(self.leases.usage(), self.leases.arbiter.epoch)
@@ -383,7 +370,13 @@ class Daemon:
 
 
 async def serve(path: Path, settings: config.Config) -> None:
-    await Daemon(path, settings).run()
+    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    nvml = Nvml()
+    try:
+        found = await discovery.find(nvml, settings)
+        await Daemon(path, settings, nvml, found).run()
+    finally:
+        nvml.close()
 
 
 def main() -> int:

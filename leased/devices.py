@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import pynvml
 
 from leased.config import AUTO, Config
 from leased.errors import Refused
 from leased.options import parse_amount
 from leased.speed import Speed
-
-log = logging.getLogger("gpu-leased")
 
 # Of a device on which no context has been measured yet; a context of CUDA 13 takes 518 MiB
 # of an H200, and never so large a part of a small device.
@@ -42,6 +35,8 @@ class Gpu:
     link: Speed = field(default_factory=Speed)
     paging: Speed = field(default_factory=Speed)
     lanes: Speed = field(default_factory=Speed)  # of the link, as NVML describes it
+    minor: int = 0  # of its device file: /dev/nvidia0, ...
+    number: int = 0  # NVML's, in the order of PCI addresses
 
 
 @dataclass
@@ -96,76 +91,6 @@ def room(gpu: Gpu, taken: int) -> int:
     return max(0, min(gpu.usable - kept, gpu.memory - taken))
 
 
-@contextlib.contextmanager
-def nvml() -> Iterator[None]:
-    """NVML for a while. Refused: it does not start."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as fault:
-        raise Refused(
-            f"NVML does not start: {fault}", "is the NVIDIA driver loaded? try nvidia-smi"
-        ) from None
-    try:
-        yield
-    except pynvml.NVMLError as fault:
-        raise Refused(f"NVML: {fault}", "see nvidia-smi") from None
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def discover(config: Config) -> list[Gpu]:
-    """All GPUs of the node that work. Refused: no NVML or no GPU, with what to look at.
-
-    One that is lost (off the bus, say) is left out until the daemon starts again.
-    """
-    with nvml():
-        pynvml.nvmlInit()  # stays, so that what comes later need not start it again
-        count = pynvml.nvmlDeviceGetCount()
-        found = [_describe(index, handle, config) for index, handle in _by_index(count).items()]
-    if not found:
-        raise Refused("this node has no NVIDIA GPU that works", "run gpu-leased on GPU nodes only")
-    return found
-
-
-def _by_index(count: int) -> dict[int, Any]:
-    """Handles of those GPUs that work, by Slurm's index.
-
-    Slurm counts /dev/nvidia0, /dev/nvidia1, ...: minor numbers, not PCI order.
-    Refused: some do not work, and the numbers do not tell which.
-    """
-    by_minor: dict[int, Any] = {}
-    for number in range(count):
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(number)
-            by_minor[pynvml.nvmlDeviceGetMinorNumber(handle)] = handle
-        except pynvml.NVMLError_GpuIsLost:
-            log.error("GPU %d of NVML is lost and is left out: see nvidia-smi, reset it", number)
-    minors = sorted(by_minor)
-    if len(minors) == count:
-        return {index: by_minor[minor] for index, minor in enumerate(minors)}
-    if minors and minors[-1] >= count:
-        raise Refused(
-            f"{count - len(minors)} of {count} GPUs are lost, and the minor numbers of the others "
-            f"({', '.join(map(str, minors))}) do not tell which",
-            "reset them, or drain the node",
-        )
-    return by_minor
-
-
-def _allocatable(handle: Any) -> int:
-    """Total less what the driver keeps for itself, which no process can ever have."""
-    with contextlib.suppress(pynvml.NVMLError):
-        info = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
-        return int(info.total - info.reserved)
-    return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-
-
-def _describe(index: int, handle: Any, config: Config) -> Gpu:
-    memory = _allocatable(handle)
-    uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
-    return configured(Gpu(index, uuid, name, memory, memory, lanes=link_of(handle)), config)
-
-
 def configured(gpu: Gpu, config: Config) -> Gpu:
     """The device by the site's settings. Refused: they leave nothing of it."""
     settings = config.for_device(gpu.index, gpu.uuid)
@@ -180,25 +105,3 @@ def configured(gpu: Gpu, config: Config) -> Gpu:
     return replace(
         gpu, usable=usable, reserve=reserve, link=said or gpu.lanes, paging=said or Speed()
     )
-
-
-def link_of(handle: Any) -> Speed:
-    """As fast as its PCI Express link; a guess where NVML does not say."""
-    with contextlib.suppress(pynvml.NVMLError):
-        generation = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)
-        return Speed.of_lanes(generation, pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle))
-    return Speed()
-
-
-def processes(uuids: Iterable[str]) -> dict[str, dict[int, int] | str]:
-    """By device: bytes by pid, without managed memory; or what NVML says against the device."""
-    found: dict[str, dict[int, int] | str] = {}
-    for uuid in uuids:
-        try:
-            with nvml():
-                handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-                running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-                found[uuid] = {int(p.pid): int(p.usedGpuMemory or 0) for p in running}
-        except Refused as fault:
-            found[uuid] = str(fault)
-    return found

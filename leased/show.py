@@ -107,13 +107,13 @@ def status(
     if answer["store_fault"]:
         parts.append(Text(answer["store_fault"], style="bold red"))
     parts += [Text(line, style="red") for line in _strays(answer)]
-    parts += [
-        Text(f"GPU {d['index']} does not answer: {d['fault']}", style="bold red")
-        for d in answer["devices"]
-        if d["fault"]
-    ]
+    if answer.get("nvml_fault"):
+        parts.append(Text(f"NVML: {answer['nvml_fault']}", style="bold red"))
     parts.append(devices(answer, busy))
-    parts += [Text(f"GPU {d['index']} is {d['mode']}: {d['why']}") for d in answer["devices"]]
+    parts += [
+        Text(f"GPU {d['index']} is {d['mode']}: {d['why']}", "bold red" if d["fault"] else "")
+        for d in answer["devices"]
+    ]
     parts.append(tenants(answer, shares))
     return Group(*parts)
 

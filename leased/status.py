@@ -17,12 +17,14 @@ from _gpulease import lib
 
 from leased import __version__, arbiter, modes
 from leased.accounting import summary
+from leased.device_watch import DeviceWatch
 from leased.devices import Gpu
 from leased.leases import Leases, Tenant
 from leased.settings import Settings
 from leased.speed import GIB
 from leased.store import Store
 
+FAULTY = "faulty"
 PAGE_BYTES = 65_536  # of tenants in one answer; half of wmem_default with the devices
 
 
@@ -35,6 +37,7 @@ class Status:
     store: Store
     started: float = field(default_factory=time.monotonic)
     strays: Callable[[], dict[str, Any]] = dict
+    devices: DeviceWatch | None = None  # what NVML says of them
 
     def first(self) -> dict[str, Any]:
         """Everything but the tenants that do not fit on the first page."""
@@ -44,6 +47,7 @@ class Status:
             "wire_version": int(lib.GL_VERSION),
             "uptime_s": round(time.monotonic() - self.started, 1),
             "store_fault": self.store.fault,
+            "nvml_fault": self.devices.health.nvml if self.devices else None,
             "limits": {
                 "quantum_min_s": limits.quantum_min_ns / 1e9,
                 "quantum_max_s": limits.quantum_max_ns / 1e9,
@@ -76,7 +80,8 @@ class Status:
         now = self.leases.clock()
         ends = [t.lease.revoke_at for t in holders if t.lease and t.lease.revoke_at is not None]
         drain = "draining" if holders else "drained"
-        mode = modes.of(self.leases.arbiter, device)
+        fault = self.leases.faults.get(gpu.uuid)
+        mode = modes.Mode(FAULTY, fault) if fault else modes.of(self.leases.arbiter, device)
         return {
             "index": gpu.index,
             "uuid": gpu.uuid,
@@ -95,7 +100,8 @@ class Status:
             "quantum_s": None if device.quantum_ns is None else device.quantum_ns / 1e9,
             "mode": mode.word,
             "why": mode.why,
-            "fault": self.leases.faults.get(gpu.uuid),
+            "fault": fault,
+            "busy_percent": self.devices.busy.get(gpu.uuid) if self.devices else None,
             "drain": drain if device.drained else None,
             "link_gib_s": round(residency.link.bytes_s / GIB, 2),
             "paging_gib_s": round(residency.paging.bytes_s / GIB, 2),

@@ -9,14 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import pynvml
 from rich.console import RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from leased import show
 from leased.errors import NoAnswer
-from leased.utilization import busy
 
 Answer = dict[str, Any]
 
@@ -28,20 +26,14 @@ class Sampler:
         self.ask = ask
         self.leases: dict[int, float] = {}
         self.at = 0.0
-        # Without a driver everything but this column is there.
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlInit()
 
     def sample(self) -> Answer:
-        """Status, with busy_percent in its devices and lease_share in its tenants.
+        """Status, with lease_share in its tenants.
 
         NoAnswer: the daemon is not there now.
         """
         answer = self.ask()
         now = time.monotonic()
-        percents = busy([device["uuid"] for device in answer["devices"]])
-        for device in answer["devices"]:
-            device["busy_percent"] = percents[device["uuid"]]
         leases = {t["job_id"]: _lease_s(t) for t in answer["tenants"]}
         for tenant in answer["tenants"]:
             before = self.leases.get(tenant["job_id"])
@@ -83,7 +75,7 @@ def frame(sample: Answer | NoAnswer) -> RenderableType:
     """A sample as tables."""
     if isinstance(sample, NoAnswer):
         return Text(sample.sentence(), style="bold red")
-    percents = {d["uuid"]: d["busy_percent"] for d in sample["devices"]}
+    percents = {d["uuid"]: d.get("busy_percent") for d in sample["devices"]}
     shares = {t["job_id"]: t["lease_share"] or 0.0 for t in sample["tenants"]}
     return show.status(sample, percents, shares)
 

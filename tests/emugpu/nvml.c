@@ -1,8 +1,8 @@
 /* nvml.c: the emulated libnvidia-ml.so.1: what NVIDIA's nvidia-ml-py asks for, from emugpud.
  *
- * NVIDIA's header is not needed to build: the few structs are declared here, and
- * tests read them back through nvidia-ml-py, which has its own declarations.
  */
+#include "nvml_faults.h"
+#include "nvml_types.h"
 #include "protocol.h"
 
 #include <errno.h>
@@ -16,60 +16,6 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
-
-typedef enum {
-	NVML_SUCCESS = 0,
-	NVML_ERROR_UNINITIALIZED = 1,
-	NVML_ERROR_INVALID_ARGUMENT = 2,
-	NVML_ERROR_NOT_SUPPORTED = 3,
-	NVML_ERROR_NOT_FOUND = 6,
-	NVML_ERROR_INSUFFICIENT_SIZE = 7,
-	NVML_ERROR_DRIVER_NOT_LOADED = 9,
-	NVML_ERROR_GPU_IS_LOST = 15,
-	NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
-	NVML_ERROR_UNKNOWN = 999
-} nvml_return;
-
-typedef struct emu_nvml_device *nvml_device; /* index + 1 as a pointer */
-
-struct nvml_memory {
-	unsigned long long total, free, used;
-};
-
-struct nvml_memory_v2 {
-	unsigned int version;
-	unsigned long long total, reserved, free, used;
-};
-
-/* How NVML writes the version of a struct: its size, and the number above. */
-#define MEMORY_V2 ((unsigned int)sizeof(struct nvml_memory_v2) | 2U << 24)
-
-struct nvml_pci {
-	char legacy[16];
-	unsigned int domain, bus, device, pci_device, pci_subsystem;
-	char id[32];
-};
-
-struct nvml_utilization {
-	unsigned int gpu, memory;
-};
-
-struct nvml_process_v1 {
-	unsigned int pid;
-	unsigned long long used;
-};
-
-struct nvml_process {
-	unsigned int pid;
-	unsigned long long used;
-	unsigned int gpu_instance, compute_instance;
-};
-
-struct nvml_sample {
-	unsigned int pid;
-	unsigned long long timestamp;
-	unsigned int sm, memory, encoder, decoder;
-};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int connection = -1, users, n_devices;
@@ -178,6 +124,8 @@ EXPORT nvml_return nvmlInit_v2(void)
 {
 	nvml_return status = NVML_SUCCESS;
 
+	if (nvml_fault_now(NVML_FAULT_ALL) == NVML_FAULT_ERROR)
+		return NVML_ERROR_DRIVER_NOT_LOADED;
 	pthread_mutex_lock(&lock);
 	if (connection < 0 || owner != getpid())
 		status = open_connection();
@@ -274,6 +222,24 @@ EXPORT nvml_return nvmlDeviceGetCount_v2(unsigned int *count)
 	return NVML_SUCCESS;
 }
 
+/* What a test wants to go wrong with a device. */
+static nvml_return fault_of(int index)
+{
+	switch (nvml_fault_now(index)) {
+	case NVML_FAULT_LOST:
+		return NVML_ERROR_GPU_IS_LOST;
+	case NVML_FAULT_ERROR:
+		return NVML_ERROR_UNKNOWN;
+	default:
+		return NVML_SUCCESS;
+	}
+}
+
+static bool talks_garbage(int index)
+{
+	return nvml_fault_now(index) == NVML_FAULT_GARBAGE;
+}
+
 /* Index of a handle; -1 for what is none. */
 static int index_of(nvml_device device)
 {
@@ -293,6 +259,9 @@ static nvml_return handle(int index, nvml_device *out)
 		return NVML_ERROR_UNINITIALIZED;
 	if (index < 0 || index >= n_devices)
 		return NVML_ERROR_INVALID_ARGUMENT;
+	status = fault_of(index);
+	if (status)
+		return status;
 	pthread_mutex_lock(&lock);
 	status = ask(EMU_MEM_INFO, (uint64_t)index, &r, NULL);
 	pthread_mutex_unlock(&lock);
@@ -337,6 +306,11 @@ EXPORT nvml_return nvmlDeviceGetName(nvml_device device, char *out, unsigned int
 EXPORT nvml_return nvmlDeviceGetUUID(nvml_device device, char *out, unsigned int length)
 {
 	INDEX_OR_RETURN(device);
+	if (talks_garbage(index)) {
+		memset(out, 0xff, length - 1);
+		out[length - 1] = '\0';
+		return NVML_SUCCESS;
+	}
 	return write_text(out, length, info[index].uuid);
 }
 
@@ -370,6 +344,8 @@ static nvml_return memory(int index, struct emu_reply *reply)
 	pthread_mutex_lock(&lock);
 	status = ask(EMU_MEM_INFO, (uint64_t)index, reply, NULL);
 	pthread_mutex_unlock(&lock);
+	if (!status && talks_garbage(index))
+		reply->r[0] = reply->r[1] = UINT64_MAX;
 	return status;
 }
 
@@ -402,6 +378,23 @@ EXPORT nvml_return nvmlDeviceGetMemoryInfo_v2(nvml_device device, struct nvml_me
 		out->used = r.r[1] - r.r[0];
 	}
 	return status;
+}
+
+/* The mode of now, and the one after a reset. */
+EXPORT nvml_return nvmlDeviceGetMigMode(nvml_device device, unsigned int *current,
+                                        unsigned int *pending)
+{
+	INDEX_OR_RETURN(device);
+	*current = *pending = nvml_fault_now(index) == NVML_FAULT_MIG;
+	return NVML_SUCCESS;
+}
+
+/* 0: default; 3: one process. */
+EXPORT nvml_return nvmlDeviceGetComputeMode(nvml_device device, unsigned int *mode)
+{
+	INDEX_OR_RETURN(device);
+	*mode = nvml_fault_now(index) == NVML_FAULT_EXCLUSIVE ? 3 : 0;
+	return NVML_SUCCESS;
 }
 
 /* Busy share of the time since the last question, as the real library samples it. */
@@ -474,6 +467,10 @@ static nvml_return processes(int index, struct emu_process_info **list, unsigned
 	pthread_mutex_unlock(&lock);
 	*list = payload;
 	*n = status ? 0 : (unsigned)(r.payload / sizeof(**list));
+	if (*n && talks_garbage(index)) {
+		(*list)[0].pid = UINT32_MAX;
+		(*list)[0].bytes = UINT64_MAX - 1;
+	}
 	return status;
 }
 

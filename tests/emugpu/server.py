@@ -6,6 +6,7 @@ import json
 import os
 import select
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,19 @@ class EmulatedGpu:
         """Inject a fault: "lost" (off the bus, until "repaired"), "ecc" (breaks what runs there
         now) or "oom" (of the next allocation)."""
         self._control("fail", str(device), fault)
+
+    @property
+    def nvml_hangs(self) -> Path:
+        """The file that is there once a call of NVML hangs."""
+        return self.directory / "nvml-hangs"
+
+    def nvml(self, faults: Mapping[int | str, str]) -> None:
+        """What NVML does wrong from now on, by device, or "all" for it as a whole: "hang",
+        "crash", "error", "lost", "garbage", "mig", "exclusive". {}: nothing."""
+        self.nvml_hangs.unlink(missing_ok=True)
+        fresh = self.directory / "nvml-faults.new"
+        fresh.write_text("".join(f"{where} {kind}\n" for where, kind in faults.items()))
+        fresh.replace(self.directory / "nvml-faults")
 
     def trace(self) -> list[tuple[int, int, int, int]]:
         """(device, pid, start ns, end ns) of every slice that computed; needs trace=True."""

@@ -22,7 +22,6 @@ from pathlib import Path
 
 import pynvml
 
-from leased.devices import nvml
 from tests.gpu import commands
 from tests.gpu.build import build, build_all
 from tests.gpu.checks import Result, run_checks
@@ -103,9 +102,10 @@ def filled(chosen: argparse.Namespace) -> Iterator[None]:
     if not chosen.full:
         yield
         return
-    with nvml():
-        handle = pynvml.nvmlDeviceGetHandleByIndex(chosen.gpu)
-        free_mib = pynvml.nvmlDeviceGetMemoryInfo(handle).free >> 20
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(chosen.gpu)
+    free_mib = pynvml.nvmlDeviceGetMemoryInfo(handle).free >> 20
+    pynvml.nvmlShutdown()
     mib = free_mib - int(chosen.cap * 1024) - 3 * CONTEXT_MIB
     with tempfile.NamedTemporaryFile() as file:
         command = [str(build("swapper")), str(mib), "0", file.name, "ready"]

@@ -12,16 +12,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import pynvml
 import pytest
 from _gpulease import lib
 
 from leased import __version__, check, check_node, check_slurm, ctl, elf, hostlists, slurmconf
 from leased.check import Finding
 from leased.errors import NoAnswer, Refused
+from leased.nvml import Silent
 from tests.slurm.cluster import PLUGIN
 from tests.slurm.leased import PRELOAD
 
@@ -46,7 +45,7 @@ class Node:
     root: Path
     answer: dict[str, Any] | Exception = field(default_factory=status)
     gpus: list[Any] = field(default_factory=list)
-    nvml: Exception | None = None
+    nvml: Silent | None = None
     asked: dict[str, str] = field(default_factory=dict)  # what slurmctld says
     version: tuple[int, int] | None = VERSION
     found: dict[str, Finding] = field(default_factory=dict)
@@ -58,7 +57,11 @@ class Node:
         self.files = [self.root / "dev0", self.root / "dev1"]
         for file in self.files:
             file.touch()
-        self.gpus = [SimpleNamespace(minor=n, mode=0, mig=0) for n in range(2)]
+        self.gpus = [
+            {"uuid": f"GPU-{n:08x}-0000-0000-0000-000000000000", "minor": n}
+            | {"name": "H200", "memory": 1 << 30}
+            for n in range(2)
+        ]
         self.preload = self.root / "lib" / "libgpulease.so"
         shutil.copy(PRELOAD, self.preload)
         self.plugin = self.root / "lib" / "gpu_share.so"
@@ -131,22 +134,12 @@ def node(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
             raise made.answer
         return made.answer
 
-    def init() -> None:
+    def describe() -> dict[str, Any]:
         if made.nvml:
             raise made.nvml
+        return {"driver": "580.1", "devices": made.gpus}
 
-    for name, function in {
-        "nvmlInit": init,
-        "nvmlShutdown": lambda: None,
-        "nvmlSystemGetDriverVersion": lambda: "580.1",
-        "nvmlDeviceGetCount": lambda: len(made.gpus),
-        "nvmlDeviceGetHandleByIndex": lambda n: made.gpus[n],
-        "nvmlDeviceGetMinorNumber": lambda gpu: gpu.minor,
-        "nvmlDeviceGetName": lambda _: "H200",
-        "nvmlDeviceGetComputeMode": lambda gpu: gpu.mode,
-        "nvmlDeviceGetMigMode": lambda gpu: [gpu.mig, gpu.mig],
-    }.items():
-        monkeypatch.setattr(pynvml, name, function)
+    monkeypatch.setattr(check_node, "describe", describe)
     monkeypatch.setattr(check_node, "ask_status", ask_status)
     monkeypatch.setattr(slurmconf, "ask_config", lambda env: made.asked)  # noqa: ARG005
     monkeypatch.setattr(slurmconf, "version", lambda env: made.version)  # noqa: ARG005
@@ -256,12 +249,22 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
         *("defaults", "tq:30s is outside"),
     ),
     "driver": (
-        lambda n: setattr(n, "nvml", pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)),
+        lambda n: setattr(n, "nvml", Silent("NVML does not start: Driver Not Loaded")),
         *("driver", "Driver Not Loaded"),
     ),
     "no GPU": (lambda n: n.gpus.clear(), "gpus", "NVML shows no GPU"),
-    "exclusive GPU": (lambda n: setattr(n.gpus[1], "mode", 3), "gpu-modes", "GPU 1 lets only one"),
-    "MIG": (lambda n: setattr(n.gpus[0], "mig", 1), "gpu-modes", "GPU 0 is split by MIG"),
+    "a GPU that is lost": (
+        lambda n: n.gpus.__setitem__(1, {"fault": "GPU is lost"}),
+        *("gpus", "number 1 of NVML cannot be used: NVML says: GPU is lost"),
+    ),
+    "exclusive GPU": (
+        lambda n: n.gpus[1].update(exclusive=True),
+        *("gpu-modes", "GPU 1 of NVML: it lets only one process in"),
+    ),
+    "MIG": (
+        lambda n: n.gpus[0].update(mig=True),
+        *("gpu-modes", "GPU 0 of NVML: it is split by MIG"),
+    ),
     "no daemon": (
         lambda n: setattr(n, "answer", NoAnswer("gpu-leased does not answer", "start it")),
         *("daemon", "does not answer"),
@@ -273,6 +276,14 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
     "other protocol": (
         lambda n: n.answer.update(wire_version=999),  # type: ignore[union-attr]
         *("daemon-version", "gpu-leased is"),
+    ),
+    "a device of the daemon's": (
+        lambda n: n.answer.update(devices=[{"index": 3, "fault": "it is lost"}]),  # type: ignore[union-attr]
+        *("devices", "GPU 3 takes no new jobs: it is lost"),
+    ),
+    "NVML and the daemon": (
+        lambda n: n.answer.update(nvml_fault="NVML does not answer"),  # type: ignore[union-attr]
+        *("nvml", "the daemon hears nothing of NVML: NVML does not answer"),
     ),
     "store": (
         lambda n: n.answer.update(store_fault="the disk is full"),  # type: ignore[union-attr]

@@ -414,6 +414,7 @@ def test_names_and_sizes() -> None:
 
 
 def test_top_once(gpuctl: Ctl, emulated_gpu: EmulatedGpu) -> None:
+    wait_until("a look by NVML", lambda: gpuctl.device()["busy_percent"] is not None)
     done = subprocess.run(
         [
             *(sys.executable, "-m", "leased.ctl", "--config", str(gpuctl.leased.config)),

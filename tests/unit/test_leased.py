@@ -12,13 +12,12 @@ import sys
 import time
 from pathlib import Path
 
-import pynvml
 import pytest
 from _gpulease import ffi, lib
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from leased import accounting, config, devices, wire
+from leased import accounting, config, wire
 from leased.arbiter import Usage
 from leased.ctl import ask
 from leased.errors import Refused
@@ -173,18 +172,6 @@ def test_a_link_is_known_before_anything_has_moved() -> None:
     said = Speed.of_site(2)
     said.learn(40 * GIB, 10**9)
     assert said.bytes_s == 2 * GIB
-
-
-def test_nvml_says_what_the_link_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetMaxPcieLinkGeneration", lambda _: 4)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetMaxPcieLinkWidth", lambda _: 8)
-    assert devices.link_of(None) == Speed.of_lanes(4, 8) != Speed()
-
-    def refuses(_: object) -> int:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetMaxPcieLinkWidth", refuses)
-    assert devices.link_of(None) == Speed()
 
 
 def test_swapped_and_managed_memory_move_at_speeds_of_their_own() -> None:
