@@ -149,7 +149,9 @@ class Strays:
     def asks(self, now: int, device: str, pid: int) -> bool:
         """Whether the next look at the device will ask who this is."""
         known = self.seen.get((device, pid))
-        return known is None or known.first is None or self.is_ripe(now, device, pid)
+        if known is None or now - self.looked.get(device, now) >= GAP_NS:
+            return True  # after a gap all begins anew
+        return known.first is None or self.is_ripe(now, device, pid)
 
     def is_ripe(self, now: int, device: str, pid: int) -> bool:
         """Whether it will have been there long enough at the next look at the device."""
