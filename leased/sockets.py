@@ -81,6 +81,7 @@ class ClientConnection(Connection):
         self.credit = float(BURST)
         self.credited = loop.time()
         self.process: ProcessId | None = None
+        self.version = wire.VERSION  # of the protocol, as its HELLO has it
         super().__init__(sock, loop)
 
     def accepted(self) -> None:
@@ -90,20 +91,33 @@ class ClientConnection(Connection):
     def pid(self) -> int:
         return self.peer.pid
 
+    def send(self, message: bytes) -> None:
+        super().send(wire.in_version(message, self.version))
+
     def received(self, data: bytes) -> None:
         if not self._within_rate():
             self.refuse(lib.GL_REFUSED_LIMIT, "too many messages")
             return
         try:
             message = wire.parse(data)
+        except wire.WrongVersion as fault:
+            self.version = fault.answer
+            self.refuse(lib.GL_REFUSED_VERSION, str(fault))
+            return
         except wire.WireError as fault:
             self.refuse(lib.GL_REFUSED_PROTOCOL, str(fault))
             return
         if isinstance(message, wire.Hello):
+            self.version = wire.version_of(data)
             self._hello(message)
-        elif self.stale:
-            pass  # meant for the daemon before
-        elif self.tenant is None or self.leases.tenants.get(self.tenant.job_id) is not self.tenant:
+        elif self.stale or isinstance(message, wire.Unknown):
+            pass  # meant for the daemon before this one, or for one of a later release
+        else:
+            self._heard(message)
+
+    def _heard(self, message: wire.Message) -> None:
+        """What a process may say after its HELLO."""
+        if self.tenant is None or self.leases.tenants.get(self.tenant.job_id) is not self.tenant:
             self.refuse(lib.GL_REFUSED_NO_TENANT, ENDED)
         elif isinstance(message, wire.Memory):
             bounded = replace(message, memory=limits.clamped(message.memory))
@@ -119,7 +133,7 @@ class ClientConnection(Connection):
         elif isinstance(message, wire.Why):
             why = waiting.reason(self.leases, self.tenant)
             self.send(wire.waits(why.code, why.text))
-        else:
+        elif isinstance(message, wire.Released):
             self.leases.released(self.tenant, self, message)
 
     def _hello(self, message: wire.Hello) -> None:
@@ -163,7 +177,8 @@ class ClientConnection(Connection):
             for _ in range(STALE_PACKETS):  # who sends more is not waited for
                 if not self.sock.recv(self.LONGEST, socket.MSG_DONTWAIT):
                     break
-        self.send(wire.RESYNC)
+        for self.version in range(wire.OLDEST_VERSION, wire.VERSION + 1):
+            self.send(wire.RESYNC)  # it ignores those that are not its own
 
     def _within_rate(self) -> bool:
         now = self.loop.time()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -9,11 +10,28 @@ from typing import Any, NamedTuple
 from _gpulease import ffi, lib
 
 MAX_MESSAGE: int = lib.GL_MAX_MESSAGE
+VERSION: int = lib.GL_VERSION
+OLDEST_VERSION: int = lib.GL_OLDEST_VERSION
+VERSION_AT = slice(4, 6)  # bytes of the header, in every version
 IDLE_NEVER: int = lib.GL_IDLE_NEVER
 
 
 class WireError(Exception):
     """A message that makes no sense; the text says what."""
+
+
+class WrongVersion(WireError):
+    """A sound header of a version that is not served. answer: in which one to say so: of both
+    sides' the lower, which both can read."""
+
+    def __init__(self, version: int):
+        newer = version > VERSION
+        super().__init__(
+            f"its library speaks version {version} of the protocol, and gpu-leased "
+            f"{OLDEST_VERSION} to {VERSION}: "
+            + ("restart gpu-leased after its update" if newer else "submit the job again")
+        )
+        self.answer = min(version, VERSION)
 
 
 class Bytes(NamedTuple):
@@ -75,7 +93,12 @@ class Why:
     pass
 
 
-Message = Hello | Memory | Request | Released | Stuck | Progress | Restored | Why
+@dataclass(frozen=True)
+class Unknown:
+    """Of a type that only later releases know: it is ignored."""
+
+
+Message = Hello | Memory | Request | Released | Stuck | Progress | Restored | Why | Unknown
 
 
 @dataclass(frozen=True)
@@ -123,32 +146,29 @@ def check_header(data: bytes) -> int:
     header = ffi.from_buffer("struct gl_header *", data)
     if header.magic != lib.GL_MAGIC or header.length != len(data):
         raise WireError("no header of ours")
-    if header.version != lib.GL_VERSION:
-        raise WireError(
-            f"protocol version {header.version}; this gpu-leased speaks version {lib.GL_VERSION}: "
-            "restart the job, or the daemon, so that both are of one release"
-        )
+    if not OLDEST_VERSION <= header.version <= VERSION:
+        raise WrongVersion(int(header.version))
     return int(header.type)
 
 
-def _hello(data: bytes) -> Message:
-    hello = _cast(data, "gl_hello")
-    wants = bool(hello.flags & lib.GL_HELLO_WANTS)
-    return Hello(int(hello.held_epoch), wants, _devices(hello))
+def version_of(data: bytes) -> int:
+    """Of a message whose header is sound."""
+    return int.from_bytes(data[VERSION_AT], sys.byteorder)
 
 
-def _request(data: bytes) -> Message:
-    _cast(data, "gl_header")
-    return Request()
+def in_version(data: bytes, version: int) -> bytes:
+    """A message as a client of this version reads it."""
+    if version_of(data) == version:
+        return data
+    said = version.to_bytes(2, sys.byteorder)
+    return data[: VERSION_AT.start] + said + data[VERSION_AT.stop :]
 
 
-def _why(data: bytes) -> Message:
-    _cast(data, "gl_header")
-    return Why()
+def _hello(m: Any) -> Message:
+    return Hello(int(m.held_epoch), bool(m.flags & lib.GL_HELLO_WANTS), _devices(m))
 
 
-def _released(data: bytes) -> Message:
-    m = _cast(data, "gl_released")
+def _released(m: Any) -> Message:
     if m.reason not in (lib.GL_RELEASE_REVOKED, lib.GL_RELEASE_IDLE):
         raise WireError(f"release for reason {m.reason}")
     idle = m.reason == lib.GL_RELEASE_IDLE
@@ -158,36 +178,32 @@ def _released(data: bytes) -> Message:
     )
 
 
-def _restored(data: bytes) -> Message:
-    m = _cast(data, "gl_restored")
-    return Restored(int(m.epoch), int(m.bytes), int(m.ns))
-
-
-PARSERS: dict[int, Callable[[bytes], Message]] = {
-    lib.GL_HELLO: _hello,
-    lib.GL_MEMORY: lambda data: Memory(_devices(_cast(data, "gl_memory"))),
-    lib.GL_REQUEST: _request,
-    lib.GL_RELEASED: _released,
-    lib.GL_STUCK: lambda data: Stuck(int(_cast(data, "gl_epoch").epoch)),
-    lib.GL_PROGRESS: lambda data: Progress(int(_cast(data, "gl_progress").calls)),
-    lib.GL_RESTORED: _restored,
-    lib.GL_WHY: _why,
+# By type: the struct of a client's message, and what it says.
+PARSERS: dict[int, tuple[str, Callable[[Any], Message]]] = {
+    lib.GL_HELLO: ("gl_hello", _hello),
+    lib.GL_MEMORY: ("gl_memory", lambda m: Memory(_devices(m))),
+    lib.GL_REQUEST: ("gl_header", lambda _: Request()),
+    lib.GL_RELEASED: ("gl_released", _released),
+    lib.GL_STUCK: ("gl_epoch", lambda m: Stuck(int(m.epoch))),
+    lib.GL_PROGRESS: ("gl_progress", lambda m: Progress(int(m.calls))),
+    lib.GL_RESTORED: ("gl_restored", lambda m: Restored(int(m.epoch), int(m.bytes), int(m.ns))),
+    lib.GL_WHY: ("gl_header", lambda _: Why()),
 }
 
 
 def parse(data: bytes) -> Message:
     """A client's message. WireError: not one of ours, in whatever way."""
     kind = check_header(data)
-    read = PARSERS.get(kind)
-    if read is None:
-        raise WireError(f"message type {kind} is not a client's")
-    return read(data)
+    if kind not in PARSERS:
+        return Unknown()
+    name, read = PARSERS[kind]
+    return read(_cast(data, name))
 
 
 def _new(name: str, kind: int) -> Any:
     message = ffi.new(f"struct {name} *")
     message.header.magic = lib.GL_MAGIC
-    message.header.version = lib.GL_VERSION
+    message.header.version = VERSION
     message.header.type = kind
     message.header.length = ffi.sizeof(f"struct {name}")
     return message
@@ -278,7 +294,7 @@ def contended(epoch: int, idle_ns: int | None, in_flight_ns: int) -> bytes:
 
 def _header(kind: int) -> bytes:
     message = ffi.new("struct gl_header *")
-    message.magic, message.version, message.type = lib.GL_MAGIC, lib.GL_VERSION, kind
+    message.magic, message.version, message.type = lib.GL_MAGIC, VERSION, kind
     message.length = ffi.sizeof("struct gl_header")
     return _bytes(message)
 

@@ -148,7 +148,8 @@ static void take_others(const struct gl_memory *message)
 	lock_give(&lock);
 }
 
-/* A refusal is read in every version of the protocol: it may be for the version. */
+/* A refusal is read in every version of the protocol. One of a lower version is from a daemon
+ * that does not know ours yet. */
 static void take_message(const void *data, size_t size)
 {
 	const struct gl_header *h = data;
@@ -162,7 +163,10 @@ static void take_message(const void *data, size_t size)
 	if (size < sizeof(*h) || h->magic != GL_MAGIC || h->length != size)
 		return;
 	if (h->type == GL_REFUSED && size == sizeof(m->refused)) {
-		take_refusal(&m->refused);
+		if (h->version < GL_VERSION)
+			connection_is_older();
+		else
+			take_refusal(&m->refused);
 		return;
 	}
 	if (h->version != GL_VERSION)

@@ -33,7 +33,7 @@ static int fd = -1;
 static int fault;
 static uint64_t due;     /* when to try next */
 static int64_t pause_ns; /* after the next failure */
-static bool served;
+static bool served, older;
 
 int connection_fd(void)
 {
@@ -66,6 +66,12 @@ void connection_close(void)
 void connection_serves(void)
 {
 	served = true;
+	older = false;
+}
+
+void connection_is_older(void)
+{
+	older = true;
 }
 
 static void wait_at_most(long ms)
@@ -109,6 +115,9 @@ bool connection_try(void)
 
 static const char *remedy(void)
 {
+	if (older && !fault)
+		return "it is of an older release than this job's library; ask the administrator "
+		       "to restart it after its update: then this process goes on";
 	switch (fault) {
 	case 0:
 	case EAGAIN:
@@ -174,7 +183,7 @@ void connection_after_fork(void)
 	fault = 0;
 	due = 0;
 	pause_ns = 0;
-	served = false;
+	served = older = false;
 }
 
 /* Before the program runs: later it may change its environment in another thread. */

@@ -20,6 +20,8 @@ ssize_t connection_receive(void *message, size_t size);
 
 /* The daemon serves this process: should the connection end, another is tried at once. */
 void connection_serves(void);
+/* It is of an older release, and does not: another one is waited for. */
+void connection_is_older(void);
 void connection_close(void);
 
 void connection_complain(void); /* tell the user why there is no daemon that serves this process */

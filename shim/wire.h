@@ -40,6 +40,29 @@
  *                 again. What it hears before that HELLO it ignores
  * A message with an old epoch is ignored by both sides. Ended connection =
  * the client is gone, and with it what it held.
+ *
+ * Releases meet: a job keeps the interposer that it began with, while the node's
+ * daemon is replaced, by a newer release or an older one.
+ * Within one GL_VERSION
+ *   - no struct changes, and no number gets another meaning. What is new is a new
+ *     type of message or a new bit of some flags. A known type with another length
+ *     or an impossible value is a fault, and is refused.
+ *   - both sides ignore types and bits that they do not know.
+ *   - the daemon sends a new type only where a client that ignores it loses no more
+ *     than what is new. A client sends a new type only to a daemon that has said in
+ *     a bit of its WELCOME that it knows it, for that of 0.1.0 refuses what it does
+ *     not know.
+ * Between versions
+ *   - gl_header, GL_REFUSED and gl_refused are the same for ever.
+ *   - the daemon serves GL_OLDEST_VERSION to GL_VERSION: each version for one release
+ *     more than it is the newest of. It speaks to each client in the version of its
+ *     HELLO, and says RESYNC in all.
+ *   - other versions are refused with GL_REFUSED_VERSION, in the lower of the two,
+ *     which both sides can read.
+ *   - an interposer reads refusals of every version. One of a lower version than its
+ *     own comes from a daemon that has not been updated yet: it waits for that. Any
+ *     other is final.
+ * For people are gl_refused.reason and gl_waits.reason: one sentence with the remedy.
  */
 #ifndef GPU_LEASE_WIRE_H
 #define GPU_LEASE_WIRE_H
@@ -49,6 +72,7 @@
 /* cffi:begin */
 #define GL_MAGIC 0x534C5047 /* "GPLS" in memory */
 #define GL_VERSION 1
+#define GL_OLDEST_VERSION 1 /* that the daemon serves as well */
 #define GL_MAX_DEVICES 16   /* devices in one gang */
 #define GL_UUID_BYTES 16    /* as cuDeviceGetUuid gives them; NVML's text less its prefix */
 #define GL_REASON_BYTES 240 /* a sentence, NUL-terminated UTF-8 */
@@ -103,7 +127,7 @@ enum gl_released_flags {
 };
 
 enum gl_refusal {
-	GL_REFUSED_VERSION = 1,   /* the daemon does not speak this version */
+	GL_REFUSED_VERSION = 1,   /* the daemon does not serve this version */
 	GL_REFUSED_NO_TENANT = 2, /* the process belongs to no registered tenant */
 	GL_REFUSED_LIMIT = 3,     /* too many clients or messages */
 	GL_REFUSED_PROTOCOL = 4   /* a message that makes no sense */

@@ -111,7 +111,10 @@ class Node:
         if job not in self.leases.tenants:
             totals = dict.fromkeys(GANGS[gang % len(GANGS)], 100 * GB)
             lock_name = LOCKS[lock % len(LOCKS)]
-            tenant = Tenant(job, 1000 + job, "", lock_name, quantum_ns, bool(lock & 4), totals)
+            tenant = Tenant(
+                *(job, 1000 + job, "", lock_name, quantum_ns, bool(lock & 4), totals),
+                swaps=bool(lock & 8),
+            )
             before = {uuid: arbiter.Usage(lease_ns=5) for uuid in totals} if usage else None
             self.leases.open(tenant, before)
 

@@ -26,20 +26,12 @@ MESSAGES_MOST = 2000  # of one input
 CHECK_EVERY = 16
 AMOUNTS = (0, 1, 4096, GB, 30 * GB, 60 * GB, 100 * GB, 2**44, 2**63, 2**64 - 1)
 TIMES = (0.0, 1e-3, 0.05, 0.5, 1.0, 11.0, 100.0, 1e5)
-STRUCTS = {
-    lib.GL_HELLO: "gl_hello",
-    lib.GL_MEMORY: "gl_memory",
-    lib.GL_REQUEST: "gl_header",
-    lib.GL_RELEASED: "gl_released",
-    lib.GL_STUCK: "gl_epoch",
-    lib.GL_PROGRESS: "gl_progress",
-}
-KINDS = tuple(STRUCTS)
+KINDS = tuple(sorted(wire.PARSERS))
 
 
 def message(kind: int) -> Any:
     """A message of a client with a sound header."""
-    name = STRUCTS[kind]
+    name, _ = wire.PARSERS[kind]
     made = ffi.new(f"struct {name} *")
     header = made if name == "gl_header" else made.header
     header.magic, header.version = lib.GL_MAGIC, lib.GL_VERSION
@@ -70,11 +62,15 @@ def fill_devices(r: Reader, made: Any) -> None:
         raw = wire.uuid_bytes(UUIDS[choice % 3]) if choice < 240 else r.bytes(16)
         ffi.buffer(entry.uuid)[:] = raw
         entry.bytes, entry.fixed = amount(r), amount(r) if choice & 1 else 0
+        entry.resident = amount(r) if choice & 2 else entry.bytes
 
 
 def built(r: Reader, node: Node, peer: Peers) -> bytes:
-    """A message that parses, with fields from the bytes."""
-    kind = r.pick(KINDS)
+    """A message that parses, with fields from the bytes; now and then of an unknown type."""
+    n = r.byte()
+    if n > 240:
+        return unknown(r)
+    kind = KINDS[n % len(KINDS)]
     made = message(kind)
     if kind == lib.GL_HELLO:
         n = r.byte()
@@ -91,9 +87,21 @@ def built(r: Reader, node: Node, peer: Peers) -> bytes:
             made.drain_ns, made.prefetch_bytes, made.prefetch_ns = amount(r), amount(r), amount(r)
     elif kind == lib.GL_STUCK:
         made.epoch = epoch_of(r, node, peer)
+    elif kind == lib.GL_RESTORED:
+        made.epoch = epoch_of(r, node, peer)
+        made.bytes, made.ns = amount(r), amount(r)
     elif kind == lib.GL_PROGRESS:
         made.calls = amount(r)
     return bytes(ffi.buffer(made))
+
+
+def unknown(r: Reader) -> bytes:
+    """Of a later release: a sound header, and anything behind it."""
+    made = message(lib.GL_REQUEST)
+    made.type = r.number() & 0xFFFF
+    more = r.bytes(r.byte())
+    made.length += len(more)
+    return bytes(ffi.buffer(made)) + more
 
 
 def damaged(r: Reader, node: Node, peer: Peers) -> bytes:

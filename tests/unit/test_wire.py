@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 
+from _gpulease import ffi, lib
+
 from leased import wire
 from tests.conftest import ROOT
 
@@ -32,6 +34,11 @@ def test_python_reads_a_clients_messages_so() -> None:
     assert wire.parse(messages["epoch"]) == wire.Stuck(19)
     assert wire.parse(messages["progress"]) == wire.Progress(20)
     assert wire.parse(messages["restored"]) == wire.Restored(24, 25, 26)
+
+
+def test_every_message_of_a_client_is_known() -> None:
+    types = ffi.typeof("enum gl_type").elements
+    assert {kind for kind in types if kind < lib.GL_WELCOME} == set(wire.PARSERS)
 
 
 def test_python_writes_the_daemons_messages_so() -> None:
