@@ -248,6 +248,7 @@ class Arbiter(Sharing):
         elif tenant.lease is None and not tenant.waiting:
             self.arrivals += 1
             tenant.arrival, tenant.waiting, tenant.waits_since = self.arrivals, True, self.now
+            tenant.asked_at = self.now
             for uuid in tenant.gang:
                 self.devices[uuid].line_up(tenant, self.lock_of(tenant) == "off")
                 self.devices[uuid].residency.wait(tenant.id, tenant.arrival)

@@ -1,4 +1,4 @@
-"""Ask the daemon of this node on its admin.sock."""
+"""Ask the daemon of this node, on either of its sockets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def ask(path: Path, request: dict[str, Any]) -> Answer:
             if not isinstance(answer, dict):
                 raise ValueError("the answer is no object")
         except PermissionError:
-            raise Refused(f"{path} is not open to you", "run as root, or see admin_group") from None
+            hint = "run as root, or see admin_group; gpu-leasectl mine shows your own jobs"
+            raise Refused(f"{path} is not open to you", hint) from None
         except (FileNotFoundError, ConnectionRefusedError):
             raise NoAnswer(
                 f"gpu-leased does not answer at {path}", "run systemctl start gpu-leased"

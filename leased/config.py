@@ -14,6 +14,7 @@ from leased.strays import ACTIONS
 DEFAULT_PATH = Path("/etc/gpu-lease/gpu-leased.toml")
 AUTO = "auto"
 OVERRUN = ("log", "signal", "cancel")
+HOLDER_SHOWN = ("nothing", "job", "user")
 SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "QUIT", "KILL")
 
 # Every key that may stand in the file, and its type.
@@ -33,6 +34,7 @@ KEYS: dict[str, dict[str, type]] = {
         "drain": str,
         "overrun": str,
         "overrun_signal": str,
+        "holder_shown": str,
         "swap": bool,
         "swap_host": str,
         "lock_off": bool,
@@ -80,6 +82,7 @@ class Config:
     drain_ns: int = 10_000_000_000  # from a revoke to an overrun
     overrun: str = "log"  # what happens then: log, signal, cancel
     overrun_signal: str = "TERM"
+    holder_shown: str = "job"  # to other users, of who has the GPU: nothing, job, user
     swap: bool = True  # may users choose memory:swap?
     swap_host: str = "80%"  # of the host's memory for what all their jobs swap
     lock_off: bool = True
@@ -172,6 +175,7 @@ def _limits(table: dict[str, Any]) -> dict[str, Any]:
         "drain_ns": time("drain", "10s"),
         "overrun": one_of("overrun", "log", OVERRUN),
         "overrun_signal": one_of("overrun_signal", "TERM", SIGNALS),
+        "holder_shown": one_of("holder_shown", "job", HOLDER_SHOWN),
         "swap": table.get("swap", True),
         "swap_host": values.amount(table.get("swap_host", "80%"), "limits.swap_host"),
         "lock_off": table.get("lock_off", True),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from leased import config
+from leased import config, mine
 from leased.asking import Answer, ask, ask_status
 from leased.errors import NoAnswer, Refused
 from leased.requests import GIVEN_BACK, OF_DEVICE, OF_NODE
@@ -82,6 +82,21 @@ def usage(chosen: argparse.Namespace) -> int:
 
     answer = ask(admin_socket(chosen), {"op": "usage", "job_id": chosen.job_id})
     put(chosen, answer, lambda: show.usage(answer))
+    return DONE
+
+
+def mine_(chosen: argparse.Namespace) -> int:
+    path = mine.tenant_socket(chosen.socket, chosen.config)
+    answer = mine.ask_mine(path, chosen.job_id)
+    put(chosen, answer, lambda: mine.text(answer))
+    return DONE
+
+
+def env(chosen: argparse.Namespace) -> int:
+    answer = mine.ask_env(mine.tenant_socket(chosen.socket, chosen.config))
+    words = mine.env_text(answer)
+    if words or chosen.json:
+        put(chosen, answer, lambda: words)
     return DONE
 
 
@@ -174,7 +189,9 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", type=Path, default=config.DEFAULT_PATH)
-    parser.add_argument("--socket", type=Path, help="admin.sock, if not where the config says")
+    parser.add_argument(
+        "--socket", type=Path, help="admin.sock (mine, env: tenant.sock), if not where configured"
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name: str, run: Callable[..., int], words: str) -> argparse.ArgumentParser:
@@ -188,6 +205,11 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     live.add_argument("--once", action="store_true", help="one frame, then end")
     live.add_argument("--interval", type=positive, default=1.0, metavar="SECONDS")
     add("usage", usage, "what a job had, also after its end").add_argument("job_id", type=int)
+    own = add(
+        "mine", mine_, "your own jobs here: what they have, and why they wait; for every user"
+    )
+    own.add_argument("job_id", type=int, nargs="?", help="one of them, also after its end")
+    add("env", env, "for the shell of an ssh session in a job: what makes its programs the job's")
     _add_setting(add)
     finder = add("check", check, "find what would keep this node from sharing its GPUs")
     finder.add_argument("--node", help="its name in slurm.conf, if not found by its host's")

@@ -27,6 +27,7 @@ from leased.health import Health
 from leased.leases import Leases, Tenant
 from leased.listener import Listener
 from leased.nvml import Nvml
+from leased.questions import Questions
 from leased.reload import AdminSocket, Reload, group_id, slurm_env, tried, warn_of_defaults
 from leased.slurm import Slurm
 from leased.sockets import AdminConnection, ClientConnection, listen
@@ -119,6 +120,7 @@ class Daemon:
             in_flight_ns=settings.in_flight_ns,
             drain_ns=settings.drain_ns,
         )
+        self.leases.names_jobs = settings.holder_shown != "nothing"
         self.leases.on_deadline = self._arm
         self.leases.later = self.loop.call_later
         self.leases.on_overrun = self._overrun
@@ -135,6 +137,9 @@ class Daemon:
                 self.store.close_tenant(record.job_id, usage)
             else:
                 self.admin.restore(record)
+        self.questions = Questions(
+            self.leases, self.store, self.admin.find, lambda: self.admin.config
+        )
         self.watch = Watch(self.leases, self.admin.stepds, self.slurm, settings)
         self.admin.shows.strays = self.watch.strays.status
         self.health = Health(self.leases.faults)
@@ -193,7 +198,9 @@ class Daemon:
         self._take_back(clients)
 
     def _client(self, sock: socket.socket) -> ClientConnection:
-        made = ClientConnection(sock, self.loop, self.leases, self.admin.find)
+        made = ClientConnection(
+            sock, self.loop, self.leases, self.admin.find, self.questions.handle
+        )
         made.on_heard = self._heard
         return made
 

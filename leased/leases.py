@@ -97,6 +97,7 @@ class Leases:
         for gpu in gpus:
             residency = self.arbiter.devices[gpu.uuid].residency
             residency.link, residency.paging = replace(gpu.link), replace(gpu.paging)
+        self.names_jobs = True  # may users see the numbers of others' jobs?
         self.faults: dict[str, str] = {}  # by device: what NVML says against it
         self.events: deque[arbiter.Event] = deque()
         self.busy = False

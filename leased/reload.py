@@ -144,6 +144,7 @@ class Reload:
         self.admin.admin_gid = checked.admin_gid
         self.admin.config = settings
         leases.in_flight_ns = settings.in_flight_ns
+        leases.names_jobs = settings.holder_shown != "nothing"
         leases.arbiter.drain_ns = settings.drain_ns
         self.slurm.env = self.watch.slurm.env = slurm_env(settings)
         self.watch.configure(settings)

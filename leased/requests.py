@@ -1,8 +1,9 @@
-"""Fields of requests on admin.sock: every one is checked, and none is passed over in silence."""
+"""Requests in JSON and their fields: every one is checked, and none is passed over in silence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from leased.errors import Refused
@@ -34,6 +35,24 @@ def shown(value: object) -> str:
     except (ValueError, RecursionError):  # an integer of very many digits, lists in lists
         text = f"a very long {type(value).__name__}"
     return text if len(text) <= SHOWN else text[:SHOWN] + "..."
+
+
+def answered(
+    data: bytes, longest: int, handle: Callable[[Request], dict[str, Any]]
+) -> dict[str, Any]:
+    """The answer to a request of one packet: ok, or the error with its hint."""
+    try:
+        if len(data) > longest:
+            raise Refused(f"a request of more than {longest} bytes")
+        try:
+            request = json.loads(data)
+        except (ValueError, RecursionError):
+            raise Refused("the request is not JSON") from None
+        if not isinstance(request, dict):
+            raise Refused("the request is not a JSON object")
+        return {"ok": True} | handle(request)
+    except Refused as fault:
+        return {"ok": False, "error": str(fault), "hint": fault.hint}
 
 
 def check_fields(request: Request, known: Iterable[str]) -> None:

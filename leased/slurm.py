@@ -49,13 +49,15 @@ class Slurm:
         return {job for job in job_ids if states.get(str(job), "GONE") not in PRESENT}
 
     def signal(self, job_id: int, name: str) -> None:
-        """Send the signal to all processes of the job, the batch script too; in the background."""
+        """Send the signal to all processes of the job, the batch script too, unless it is
+        suspended; in the background."""
         what = f"signal {name} to job {job_id}"
-        self.start(what, "scancel", f"--signal={name}", "--full", str(job_id), say=True)
+        words = (f"--signal={name}", "--full", "--state=RUNNING", str(job_id))
+        self.start(what, "scancel", *words, say=True)
 
     def cancel(self, job_id: int) -> None:
-        """Cancel the job; in the background."""
-        self.start(f"cancel job {job_id}", "scancel", str(job_id), say=True)
+        """Cancel the job, unless it is suspended; in the background."""
+        self.start(f"cancel job {job_id}", "scancel", "--state=RUNNING", str(job_id), say=True)
 
     def start(self, what: str, *command: str, say: bool = False) -> None:
         """Run the command in the background; its failure is logged, its success if `say`."""

@@ -1,4 +1,5 @@
-"""The two sockets: clients speak wire.h on one, root speaks JSON on the other.
+"""The two sockets: clients speak wire.h on one, where users may also ask in JSON; root speaks
+JSON on the other.
 
 SOCK_SEQPACKET keeps messages whole. asyncio's stream servers refuse it, so the
 loop only tells when a socket can be read.
@@ -24,6 +25,7 @@ from leased.connection import LONGEST_REQUEST, Connection
 from leased.errors import Refused
 from leased.identity import Peer, ProcessId, process_id, still_there
 from leased.leases import ENDED, Leases, Tenant
+from leased.requests import answered
 
 log = logging.getLogger("gpu-leased")
 
@@ -50,6 +52,13 @@ def listen(path: Path, mode: int) -> socket.socket:
     return made
 
 
+Handler = Callable[[dict[str, Any], Peer], dict[str, Any]]
+
+
+def no_questions(_: dict[str, Any], __: Peer) -> dict[str, Any]:
+    raise Refused("nothing can be asked here")
+
+
 class ClientConnection(Connection):
     """A process with the interposer; the client of leases.Client."""
 
@@ -63,9 +72,11 @@ class ClientConnection(Connection):
         loop: asyncio.AbstractEventLoop,
         leases: Leases,
         find: Callable[[Peer], Tenant | None],
+        questions: Handler = no_questions,
     ):
         self.leases = leases
         self.find = find
+        self.questions = questions
         self.tenant: Tenant | None = None
         self.wants = False
         self.held = self.passed = 0
@@ -97,6 +108,9 @@ class ClientConnection(Connection):
     def received(self, data: bytes) -> None:
         if not self._within_rate():
             self.refuse(lib.GL_REFUSED_LIMIT, "too many messages")
+            return
+        if data[:1] == b"{" and self.tenant is None and not self.restored:
+            self._answer(data)
             return
         try:
             message = wire.parse(data)
@@ -135,6 +149,12 @@ class ClientConnection(Connection):
             self.send(wire.waits(why.code, why.text))
         elif isinstance(message, wire.Released):
             self.leases.released(self.tenant, self, message)
+
+    def _answer(self, data: bytes) -> None:
+        """No client, but a user with a question in JSON: see questions.py."""
+        answer = answered(data, self.LONGEST, lambda asked: self.questions(asked, self.peer))
+        self.send(json.dumps(answer).encode())
+        self.close()
 
     def _hello(self, message: wire.Hello) -> None:
         tenant = self.find(self.peer)
@@ -198,9 +218,6 @@ class ClientConnection(Connection):
         self.on_heard(self)
 
 
-Handler = Callable[[dict[str, Any], Peer], dict[str, Any]]
-
-
 class AdminConnection(Connection):
     """Requests of root (or the admin group): one JSON object a packet."""
 
@@ -213,18 +230,5 @@ class AdminConnection(Connection):
 
     def received(self, data: bytes) -> None:
         self.idle_since = self.loop.time()
-        self.send(json.dumps(self._answer(data)).encode())
-
-    def _answer(self, data: bytes) -> dict[str, Any]:
-        try:
-            if len(data) > LONGEST_REQUEST:
-                raise Refused(f"a request of more than {LONGEST_REQUEST} bytes")
-            try:
-                request = json.loads(data)
-            except (ValueError, RecursionError):
-                raise Refused("the request is not JSON") from None
-            if not isinstance(request, dict):
-                raise Refused("the request is not a JSON object")
-            return {"ok": True} | self.handle(request, self.peer)
-        except Refused as fault:
-            return {"ok": False, "error": str(fault), "hint": fault.hint}
+        answer = answered(data, LONGEST_REQUEST, lambda request: self.handle(request, self.peer))
+        self.send(json.dumps(answer).encode())

@@ -71,7 +71,8 @@ class Tenant:
     asks: bool = False  # again, while a forfeited lease is still out
     frozen: bool = False  # its processes cannot act
     debt_ns: int = 0  # by how much it overran; taken off its next quanta
-    waits_since: int = 0
+    waits_since: int = 0  # or since its usage was settled
+    asked_at: int = 0  # when it began to wait
     usage: dict[str, Usage] = field(default_factory=dict)
     # What the device's meter stood at when last taken over into the usage.
     read: dict[str, tuple[int, int]] = field(default_factory=dict)

@@ -43,13 +43,18 @@ def _named(leases: Leases, uuids: Sequence[str]) -> str:
     return f"GPU{'s' if len(numbers) > 1 else ''} {jobs(numbers)}"
 
 
+def _whose(leases: Leases, others: Sequence[int]) -> str:
+    """Other jobs, by their numbers where the site lets its users see them."""
+    return f"job {jobs(sorted(others))}" if leases.names_jobs else "another job"
+
+
 def _lost(leases: Leases, tenant: Tenant) -> Reason | None:
     for uuid in tenant.gang:
         fault = leases.faults.get(uuid)
         if fault is not None:
             return Reason(
                 lib.GL_WAITS_LOST,
-                f"{_named(leases, [uuid])} does not answer ({fault[:FAULT_SHOWN]}); "
+                f"{_named(leases, [uuid])} has a fault ({fault[:FAULT_SHOWN]}); "
                 "ask the administrator, or submit the job again",
             )
     return None
@@ -90,10 +95,10 @@ def _crowded(leases: Leases, tenant: Tenant) -> Reason | None:
         fixed = [n for n, share in others.items() if share.fixed]
         if stuck:
             amount, code = sum(others[n].stuck for n in stuck), lib.GL_WAITS_STOPPED
-            whose, verb = f"job {jobs(sorted(stuck))}, which is stopped or suspended,", "stay"
+            whose, verb = f"{_whose(leases, stuck)}, which is stopped or suspended,", "stay"
         else:
             amount, code = sum(others[n].fixed for n in fixed), lib.GL_WAITS_CROWDED
-            whose, verb = f"job {jobs(sorted(fixed))}", "cannot be moved"
+            whose, verb = _whose(leases, fixed), "cannot be moved"
         own = residency.shares[tenant.job_id]
         return Reason(
             code,

@@ -257,7 +257,7 @@ struct gl_refused {
 enum gl_waits_code {
 	GL_WAITS_TURN = 0,      /* others are before it; there is no reason */
 	GL_WAITS_DRAINED = 1,   /* the site has drained a device of the gang */
-	GL_WAITS_LOST = 2,      /* a device of the gang does not answer */
+	GL_WAITS_LOST = 2,      /* a device of the gang is lost, or has another fault */
 	GL_WAITS_CROWDED = 3,   /* others' memory that cannot be moved leaves no room */
 	GL_WAITS_STOPPED = 4,   /* memory of a stopped job leaves no room */
 	GL_WAITS_UNRELEASED = 5 /* another process of the job has not given back a lease */
