@@ -41,6 +41,7 @@ class Site:
     """What there is to look at. status: the daemon's, None while it does not answer."""
 
     config: config.Config
+    path: Path  # of gpu-leased.toml
     admin_socket: Path
     slurm: SlurmConf
     env: Mapping[str, str]
@@ -85,7 +86,7 @@ def look_for_slurm(given: str, node: str | None) -> Site:
         found.read(found.path)
     name = node or os.environ.get("SLURMD_NODENAME") or found.node_of(socket.gethostname())
     unknown = Path("/nonexistent")
-    return Site(config.Config(), unknown, found, env, slurmconf.version(env), name)
+    return Site(config.Config(), unknown, unknown, found, env, slurmconf.version(env), name)
 
 
 def run(path: Path, socket_path: Path | None, node: str | None = None) -> list[Finding]:
@@ -94,7 +95,7 @@ def run(path: Path, socket_path: Path | None, node: str | None = None) -> list[F
 
     read, found = check_config(path)
     site = look_for_slurm(read.slurm_conf, node)
-    site.config = read
+    site.config, site.path = read, path
     site.admin_socket = socket_path or read.runtime_dir / "admin.sock"
     found += check_node.findings(site)
     found += check_slurm.findings(site)

@@ -14,7 +14,7 @@ from typing import Any
 
 from _gpulease import lib
 
-from leased import __version__, nvml_answers, text_file
+from leased import __version__, nvml_answers, text_file, trusted_files
 from leased.asking import ask_status
 from leased.check import FAULT, OK, WARNING, Finding, Site, as_list
 from leased.errors import NoAnswer, Refused
@@ -29,8 +29,21 @@ INTERPOSER = re.compile(rb"gpu-lease interposer ([!-~]+) wire ([0-9]{1,9})\0")
 
 
 def findings(site: Site) -> list[Finding]:
-    found = [*as_list(_driver(site)), *as_list(_daemon(site))]
+    found = [*as_list(_trusted(site)), *as_list(_driver(site)), *as_list(_daemon(site))]
     return [*found, *as_list(_tenant_socket(site)), *as_list(_interposer(site))]
+
+
+def _trusted(site: Site) -> Iterator[Finding]:
+    """Who may change what root's daemon believes."""
+    good = True
+    for path, what in trusted_files.named(site.path, site.config):
+        try:
+            trusted_files.check(path, what)
+        except Refused as fault:
+            good = False
+            yield Finding("trusted-files", FAULT, str(fault), fault.hint)
+    if good:
+        yield Finding("trusted-files", OK, "only root may change what the daemon believes")
 
 
 # -- the driver ----------------------------------------------------------------

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from systemd import daemon as sd
 
-from leased import __version__, accounting, config, discovery, procfs
+from leased import __version__, accounting, config, discovery, procfs, trusted_files
 from leased.admin import Admin
 from leased.arbiter import Rejoined, Tick, Usage
 from leased.device_watch import DeviceWatch
@@ -182,7 +182,7 @@ class Daemon:
 
     def _listen(self) -> None:
         run = self.config.runtime_dir
-        run.mkdir(parents=True, exist_ok=True)
+        run.mkdir(mode=0o755, parents=True, exist_ok=True)
         given = inherited_sockets()
         clients = given.pop("client", [])
         sockets = {name: found[0] for name, found in given.items()}
@@ -377,6 +377,8 @@ class Daemon:
 
 
 async def serve(path: Path, settings: config.Config) -> None:
+    for place, what in trusted_files.named(path, settings):
+        trusted_files.check(place, what)
     settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     nvml = Nvml()
     try:
@@ -396,6 +398,7 @@ def main() -> int:
     arguments = parser.parse_args()
     set_up_logging(arguments.debug)
     try:
+        trusted_files.check(arguments.config, "the configuration")
         asyncio.run(serve(arguments.config, config.load(arguments.config)))
     except Refused as fault:
         print(f"gpu-leased: {fault.sentence()}", file=sys.stderr)

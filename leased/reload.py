@@ -13,7 +13,7 @@ import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from leased import config, devices
+from leased import config, devices, trusted_files
 from leased.admin import Admin
 from leased.config import Config
 from leased.devices import Gpu
@@ -107,6 +107,7 @@ class Reload:
     def run(self) -> str | None:
         """What is wrong, in one sentence, or None. The old configuration stays if anything is."""
         try:
+            trusted_files.check(self.path, "the configuration")
             checked = self._check(config.load(self.path))
         except Refused as fault:
             return self._keep(fault.sentence())
@@ -129,6 +130,7 @@ class Reload:
     def _check(self, fresh: Config) -> Checked:
         """Refused: it cannot be used on this node."""
         now = self.admin.config
+        trusted_files.check(Path(fresh.preload), "daemon.preload")
         kept = {name: getattr(now, name) for name in AT_THE_NEXT_START}
         for name, value in kept.items():
             if getattr(fresh, name) != value:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
+from tests.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[1]
 JOB = ROOT / "tests" / "demo" / "job.py"
@@ -24,8 +24,7 @@ JOB = ROOT / "tests" / "demo" / "job.py"
 @pytest.fixture
 def short_dir() -> Iterator[Path]:
     """A directory with a short path, for sockets; open to every user."""
-    path = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
-    path.chmod(0o755)
+    path = work_dir()
     yield path
     shutil.rmtree(path, ignore_errors=True)
 

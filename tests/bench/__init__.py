@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-import tempfile
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tests.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -14,8 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 def write(name: str, measure: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
     """Measure in a directory of its own, with a short path for sockets; the result goes to
     build/bench/NAME.json."""
-    with tempfile.TemporaryDirectory(prefix="gpul-", dir="/tmp") as directory:
-        measured = measure(Path(directory))
+    directory = work_dir()
+    try:
+        measured = measure(directory)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
     result = ROOT / "build" / "bench" / f"{name}.json"
     result.parent.mkdir(parents=True, exist_ok=True)
     result.write_text(json.dumps(measured, indent=1) + "\n")

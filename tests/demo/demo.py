@@ -24,6 +24,7 @@ from tests.demo import gpus, table
 from tests.demo.scenarios import JOBS, PLAN, Mode, Workload, heavy, light, modes
 from tests.slurm.cluster import SACCT_FIELDS, PrivateSlurm
 from tests.slurm.leased import Leased
+from tests.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "tests" / "demo" / "job.py"
@@ -162,11 +163,13 @@ def started(kind: str, console: Console) -> Iterator[tuple[PrivateSlurm, gpus.De
         gpu = stack.enter_context(gpus.choose(kind, OUT / "gpu"))
         console.print(f"GPU: {table.gpu_words(gpu.describe())}")
         console.print("starting munged, mariadbd, slurmdbd, slurmctld, slurmd and gpu-leased ...")
+        work = work_dir()
+        stack.callback(shutil.rmtree, work, ignore_errors=True)
         slurm = PrivateSlurm(OUT / "slurm", gpu_files=gpu.files, env=gpu.env)
-        slurm.plugin_args.append(f"admin_socket={slurm.run_dir}/admin.sock")
+        slurm.plugin_args.append(f"admin_socket={work}/run/admin.sock")
         cluster = stack.enter_context(slurm)
         stack.enter_context(
-            Leased(OUT / "leased", slurm.run_dir, slurm.env, extra=gpu.device_config)
+            Leased(work / "leased", work / "run", slurm.env, extra=gpu.device_config)
         )
         console.print(f"Slurm {cluster.version} is up; all of it is under {OUT.relative_to(ROOT)}/")
         yield cluster, gpu

@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from typing import IO, Any
 
 from leased.ctl import ask
 from tests.slurm.leased import Leased
+from tests.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 240.0
@@ -201,15 +203,17 @@ def sharing(memory: str, limits: str = "", device: str = "") -> Iterator[Sharing
 
     limits, device: lines of the configuration's tables of that name.
     """
-    with tempfile.TemporaryDirectory(prefix="gpul-") as directory:
-        work = Path(directory)
-        extra = f'[device]\nmemory = "{memory}"\n{device}[limits]\n{limits}'
+    work = work_dir()
+    extra = f'[device]\nmemory = "{memory}"\n{device}[limits]\n{limits}'
+    try:
         with Leased(work, work / "run", os.environ, extra) as leased:
             try:
                 yield Sharing(leased)
             finally:
                 if leased.daemon is not None and not leased.daemon.running():
                     print(f"gpu-leased ended:\n{leased.daemon.tail()}", flush=True)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 @contextmanager

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.slurm.processes import Daemon, StartError
+from tests.work_dir import of_root
 
 ROOT = Path(__file__).resolve().parents[2]
 # The one that watches the order of its locks, where a run of the tests is about that.
 CHECKED = "-checked" if os.environ.get("GPU_LEASE_TEST_LOCKS") else ""
-PRELOAD = ROOT / "build" / "meson" / "shim" / f"libgpulease{CHECKED}.so"
+PRELOAD = of_root(ROOT / "build" / "meson" / "shim" / f"libgpulease{CHECKED}.so")
 START_S = 20.0
 
 

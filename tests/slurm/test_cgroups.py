@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.unit.test_limits import HELLO
+from tests.work_dir import work_dir
 
 FREEZER = Path("/sys/fs/cgroup/freezer")  # what proctrack/cgroup of version 1 needs
 
@@ -57,8 +57,7 @@ while os.getppid() == parent:
 def site() -> Iterator[tuple[PrivateSlurm, Leased, Path]]:
     if not os.access(FREEZER, os.W_OK):
         pytest.skip(f"proctrack/cgroup needs {FREEZER}")
-    work = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
-    work.chmod(0o755)
+    work = work_dir()
     try:
         with EmulatedGpu(work / "gpu") as gpu:
             conf = ["ProctrackType=proctrack/cgroup"]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from tests.slurm.chaos_jobs import GPUS, Run, Spec, draw_all
 from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.work_dir import work_dir
 
 SHARDS = 4  # of each device: so many jobs are on it at once
 JOBS = 40
@@ -60,8 +60,7 @@ class Site:
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    work = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
-    work.chmod(0o755)
+    work = work_dir()
     (work / "out").mkdir()
     with EmulatedGpu(work / "gpu", model="emu-h200-tiny", devices=GPUS, trace=True) as gpu:
         slurm = PrivateSlurm(work / "slurm", gpus=GPUS, shards_per_gpu=SHARDS, env=gpu.env)

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.emugpu.server import EmulatedGpu
 from tests.slurm.cluster import Accounting, PrivateSlurm
 from tests.slurm.leased import PRELOAD, Leased
 from tests.slurm.processes import wait_until
+from tests.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "tests" / "demo" / "job.py"
@@ -48,8 +48,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    work = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
-    work.chmod(0o755)
+    work = work_dir()
     with EmulatedGpu(work / "gpu") as gpu:
         slurm = PrivateSlurm(work / "slurm", env=gpu.env)
         slurm.plugin_args += [f"admin_socket={work}/run/admin.sock", "tq_min=50ms", "tq_max=20m"]
@@ -317,7 +316,7 @@ def tenant_states(site: Site) -> list[dict[str, object]]:
 
 
 def test_job_submit_lua_refuses_before_there_is_a_job() -> None:
-    work = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
+    work = work_dir()
     try:
         slurm = PrivateSlurm(work / "slurm", slurm_conf=["JobSubmitPlugins=lua"])
         etc = work / "slurm" / "etc"

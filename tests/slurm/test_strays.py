@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.unit.test_strays import WITHOUT
+from tests.work_dir import work_dir
 
 STRAYS = '[strays]\naction = "end"\ngrace = "3s"\nallow = []\n'
 HELD = WITHOUT.replace("sys.stdin.readline()", "import time; time.sleep(600)")
@@ -23,8 +23,7 @@ HELD = WITHOUT.replace("sys.stdin.readline()", "import time; time.sleep(600)")
 
 @pytest.fixture
 def site() -> Iterator[tuple[PrivateSlurm, Leased, Path]]:
-    work = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
-    work.chmod(0o755)
+    work = work_dir()
     try:
         with EmulatedGpu(work / "gpu") as gpu:
             slurm = PrivateSlurm(work / "slurm", env=gpu.env)

@@ -10,7 +10,6 @@ import resource
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.unit.test_swap_shim import PROGRAM
+from tests.work_dir import work_dir
 
 MIB = 1 << 20
 SWAP = "--gpu-share=memory:swap,tq:200ms"
@@ -136,8 +136,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    work = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
-    work.chmod(0o755)
+    work = work_dir()
     with EmulatedGpu(work / "gpu", devices=2) as gpu:
         slurm = PrivateSlurm(work / "slurm", gpus=2, env=gpu.env, slurm_conf=SLURM_CONF)
         slurm.plugin_args += [f"admin_socket={work}/run/admin.sock", "tq_min=50ms"]

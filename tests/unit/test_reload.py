@@ -172,8 +172,8 @@ def test_no_key_is_forgotten_here() -> None:
 
 
 @pytest.mark.parametrize("key", CHANGED)
-def test_a_key_counts_after_a_reload_and_is_given_back(tmp_path: Path, key: str) -> None:
-    node = Node(tmp_path)
+def test_a_key_counts_after_a_reload_and_is_given_back(short_dir: Path, key: str) -> None:
+    node = Node(short_dir)
     usual = node.seen(key)
     table, _, name = key.partition(".")
     assert node.reload(f"[{table}]\n{name} = {CHANGED[key]}\n") is None
@@ -184,9 +184,9 @@ def test_a_key_counts_after_a_reload_and_is_given_back(tmp_path: Path, key: str)
 
 @pytest.mark.parametrize("key", sorted(AT_THE_NEXT_START))
 def test_a_key_that_waits_for_the_next_start_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str
+    short_dir: Path, caplog: pytest.LogCaptureFixture, key: str
 ) -> None:
-    node = Node(tmp_path)
+    node = Node(short_dir)
     usual = node.admin.config
     table, _, name = key.partition(".")
     assert node.reload(f'[{table}]\n{name} = "/opt/elsewhere"\n') is None
@@ -197,15 +197,15 @@ def test_a_key_that_waits_for_the_next_start_is_named(
     assert "next start" not in caplog.text, "what has not changed is not named"
 
 
-def test_a_device_of_its_own(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+def test_a_device_of_its_own(short_dir: Path) -> None:
+    node = Node(short_dir)
     node.reload('[device.1]\nmemory = "50%"\ntry_turns = false\n')
     assert [gpu.usable for gpu in node.leases.gpus] == [1 << 30, 1 << 29]
     assert list(node.tuning.trials) == ["GPU-0"]
 
 
-def test_what_is_set_goes_before_the_file(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+def test_what_is_set_goes_before_the_file(short_dir: Path) -> None:
+    node = Node(short_dir)
     node.admin.settings.change(None, {"reserve": "3MiB"})
     node.reload('[device]\nreserve = "4MiB"\n')
     assert node.leases.gpus[0].reserve == 3 << 20
@@ -213,8 +213,8 @@ def test_what_is_set_goes_before_the_file(tmp_path: Path) -> None:
     assert node.leases.gpus[0].reserve == 4 << 20
 
 
-def test_what_is_learnt_of_the_link_stays(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+def test_what_is_learnt_of_the_link_stays(short_dir: Path) -> None:
+    node = Node(short_dir)
     residency = node.leases.arbiter.devices["GPU-0"].residency
     residency.link.learn(1 << 30, 10**8)
     learnt = residency.link.bytes_s
@@ -237,9 +237,9 @@ CONTENTS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("case", CONTENTS)
 def test_a_fault_leaves_everything_as_it_was(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str
+    short_dir: Path, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
-    node = Node(tmp_path)
+    node = Node(short_dir)
     node.admin.settings.change(None, {"reserve": "3MiB"})
     node.reload(GOOD)
     gpus, settings = list(node.leases.gpus), node.admin.config
@@ -254,9 +254,9 @@ def test_a_fault_leaves_everything_as_it_was(
 
 
 def test_a_fault_of_ours_leaves_everything_as_it_was(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = Node(tmp_path)
+    node = Node(short_dir)
     node.reload(GOOD)
     usual = node.watch.configure
 
@@ -314,9 +314,9 @@ def test_a_group_may_use_the_socket_after_a_reload(leased: Leased, reloads: Relo
 
 
 def test_a_socket_of_systemds_is_left_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "admin.sock"
+    path = short_dir / "admin.sock"
     path.touch(0o600)
     AdminSocket(path, ours=False).open_to(12345)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

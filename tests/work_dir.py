@@ -1,0 +1,35 @@
+"""Where tests and benchmarks keep what a daemon of theirs reads.
+
+Root's daemon refuses files in directories that others may write, and /tmp is one. So
+for root it is a directory that only root may write, for others one below /tmp.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from leased import trusted_files
+
+# Short, since paths of sockets are; programs can be run from it.
+OF_ROOT = Path("/var/lib")
+
+
+def work_dir() -> Path:
+    """A new directory, which every user may enter. The caller removes it."""
+    place = OF_ROOT if os.geteuid() == 0 else Path("/tmp")
+    path = Path(tempfile.mkdtemp(prefix="gpul-", dir=place))
+    path.chmod(0o755)
+    return path
+
+
+def of_root(file: Path) -> Path:
+    """The file, or for root a copy of it where the checkout is another user's."""
+    if os.geteuid() != 0 or trusted_files.fault(file) is None:
+        return file
+    folder = work_dir()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(shutil.copy(file, folder / file.name))
