@@ -75,7 +75,7 @@ def test_daemon_says_what_is_wrong_with_its_directory(leased: Leased) -> None:
     leased.stop()
     folder = leased.prefix / "state"
     folder.chmod(0o777)
-    with pytest.raises(StartError, match=r"can be written by others.*; chown root .*chmod 0700"):
+    with pytest.raises(StartError, match=r"state can be written by others.*; run chmod go-w"):
         leased.start()
     folder.chmod(0o700)
     leased.start()
