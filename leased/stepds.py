@@ -79,7 +79,7 @@ class Stepds:
         self.by_pid = store.stepds()
         self.most = MORE_STEPDS  # then those that have ended are looked for
         self.homeless: dict[int, None] = {}  # not seen in a cgroup of Slurm's
-        self.scopes: set[Cgroup] = set()
+        self.scopes: frozenset[Cgroup] = frozenset()
         self.sluids: dict[Cgroup, int] = {}
         self._forget_dead()
         for pid in self.by_pid:
@@ -101,7 +101,7 @@ class Stepds:
         """What is known now, not to change any more."""
         for pid in list(self.homeless):
             self._look(pid)
-        return self._known()
+        return Known(dict(self.by_pid), self.scopes, dict(self.sluids))
 
     def job_of(self, pid: int) -> int | None:
         """The job of a process of now."""
@@ -110,11 +110,8 @@ class Stepds:
             hinted = places.looks_like(procfs.cgroups(pid, self.proc) or ())
             for homeless in [h for h in self.homeless if self.by_pid[h][1] in hinted]:
                 self._look(homeless)
-        step = self._known().step_of(pid, self.proc)
+        step = Known(self.by_pid, self.scopes, self.sluids).step_of(pid, self.proc)
         return step.job if step else None
-
-    def _known(self) -> Known:
-        return Known(dict(self.by_pid), frozenset(self.scopes), dict(self.sluids))
 
     def _look(self, pid: int) -> None:
         """Where Slurm has put this slurmstepd: there it puts all processes."""
@@ -122,8 +119,8 @@ class Stepds:
         cgroups = procfs.cgroups(pid, self.proc) or ()
         homes = places.homes_of(cgroups, job) if alive(process, self.proc) else []
         for home in homes:
-            if home.scope in self.scopes or len(self.scopes) < SCOPES:
-                self.scopes.add(home.scope)
+            if len(self.scopes) < SCOPES:
+                self.scopes |= {home.scope}
             # Two jobs in one cgroup: it is of neither, slurmd itself was started there.
             other = self.sluids.pop(home.cgroup, job) != job
             self.sluids[home.cgroup] = 0 if other else job
