@@ -124,7 +124,10 @@ def look(uuid: str) -> Answer:
     """Who is on a device now: bytes by pid without managed memory, and how busy it is."""
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    found: Answer = {"processes": [[p.pid, p.usedGpuMemory or 0] for p in running[:MOST_PROCESSES]]}
+    with contextlib.suppress(pynvml.NVMLError):  # a display server, say; some are of both kinds
+        running += pynvml.nvmlDeviceGetGraphicsRunningProcesses(handle)
+    sizes = {p.pid: p.usedGpuMemory or 0 for p in running}
+    found: Answer = {"processes": [[*entry] for entry in list(sizes.items())[:MOST_PROCESSES]]}
     with contextlib.suppress(pynvml.NVMLError):
         found["busy"] = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
     return found | _modes(handle)

@@ -1,0 +1,43 @@
+"""What NVML is asked about a device."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+
+from leased import nvml_child
+
+
+def listed(*processes: tuple[int, int | None]) -> Any:
+    return lambda _: [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in processes]
+
+
+def unknown(*_: object) -> Any:
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+@pytest.fixture(autouse=True)
+def _device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda _: None)
+    for name in ("UtilizationRates", "MigMode", "ComputeMode"):
+        monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}", unknown)
+    compute = listed((10, 5), (11, None))
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", compute)
+
+
+@pytest.mark.parametrize(
+    ("graphics", "there"),
+    [
+        (listed((12, 7), (10, 5)), [[10, 5], [11, 0], [12, 7]]),  # a display server; one of both
+        (listed(), [[10, 5], [11, 0]]),
+        (unknown, [[10, 5], [11, 0]]),
+    ],
+)
+def test_all_that_have_memory_there_are_seen(
+    monkeypatch: pytest.MonkeyPatch, graphics: Any, there: list[list[int]]
+) -> None:
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetGraphicsRunningProcesses", graphics)
+    assert nvml_child.look("GPU-0")["processes"] == there
