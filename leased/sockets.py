@@ -153,7 +153,7 @@ class ClientConnection(Connection):
     def _answer(self, data: bytes) -> None:
         """No client, but a user with a question in JSON: see questions.py."""
         answer = answered(data, self.LONGEST, lambda asked: self.questions(asked, self.peer))
-        self.send(json.dumps(answer).encode())
+        super().send(json.dumps(answer).encode())  # it has no version
         self.close()
 
     def _hello(self, message: wire.Hello) -> None:
