@@ -14,6 +14,7 @@ from typing import Any
 
 from leased import hostmemory, options
 from leased.accounting import summary
+from leased.clusters import Cluster
 from leased.config import Config
 from leased.devices import Gpu, visible
 from leased.errors import Refused
@@ -64,6 +65,7 @@ class Admin:
     settings: Settings = field(init=False)
     shows: Status = field(init=False)
     stepds: Stepds = field(init=False)
+    cluster: Cluster = field(default_factory=Cluster)
 
     def __post_init__(self) -> None:
         self.settings = Settings(self.leases, self.store, lambda: self.config)
@@ -71,7 +73,7 @@ class Admin:
         self.stepds = Stepds(self.store)
         step = (
             *("job_id", "step_id", "uid", "gid", "nodes", "shards", "memory_mib", "gpus"),
-            "options",
+            *("options", "cluster"),
         )
         # By name: who may ask, the fields, who answers.
         self.operations: dict[str, tuple[str, tuple[str, ...], Operation]] = {
@@ -112,6 +114,7 @@ class Admin:
     def register(self, request: Request, peer: Peer) -> dict[str, Any]:
         """A slurmstepd announces a step of a job. The gang is all GPUs that its steps have."""
         job_id = get_int(request, "job_id", 1, LAST_JOB)
+        self.cluster.admit(job_id, get_text(request, "cluster"))
         tenant = self.leases.tenants.get(job_id)
         if tenant is None:
             tenant = self._new_tenant(job_id, request)
@@ -127,6 +130,12 @@ class Admin:
 
     def _widen(self, tenant: Tenant, request: Request) -> None:
         """A step on GPUs that no step before had. One without any changes nothing."""
+        uid = get_int({"uid": tenant.uid} | request, "uid", 0, LAST_UID)
+        if uid != tenant.uid:
+            raise Refused(
+                f"job {tenant.job_id} is user {tenant.uid}'s on this node, and user {uid}'s here",
+                "let the jobs of one Slurm cluster share GPUs of a node",
+            )
         if not request.get("gpus"):
             return
         wanted, _ = options.understood(tenant.options)

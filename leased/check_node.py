@@ -8,7 +8,7 @@ import re
 import socket
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,7 @@ def _daemon(site: Site) -> Iterator[Finding]:
         yield Finding("strays", WARNING, words, "see gpu-leasectl status, and [strays]")
     else:
         yield Finding("strays", OK, "no process uses a leased GPU without a lease")
+    yield from _cluster(site, status.get("cluster", {}))
     drained = [str(d["index"]) for d in status.get("devices", []) if d.get("drain")]
     if drained:
         yield Finding(
@@ -147,6 +148,24 @@ def _devices(status: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("nvml", FAULT, words, "see nvidia-smi and dmesg")
     else:
         yield Finding("nvml", OK, "the daemon hears what NVML says")
+
+
+def _cluster(site: Site, said: Mapping[str, Any]) -> Iterator[Finding]:
+    """Jobs of two Slurm clusters have the same numbers: the daemon serves one."""
+    ours, others = said.get("name"), ", ".join(said.get("refused", {}))
+    named = site.slurm.values.get("clustername", "").lower()
+    remedy = "let the jobs of one cluster share GPUs of a node; see daemon.slurm_conf"
+    if others:
+        words = f"jobs of {others} come here and are refused: gpu-leased serves {ours}"
+        yield Finding("cluster", FAULT, words, remedy)
+    elif ours and named and ours != named:
+        words = f"gpu-leased serves the Slurm cluster {ours}, {site.slurm.path} is of {named}"
+        yield Finding("cluster", FAULT, words, remedy)
+    elif ours:
+        yield Finding("cluster", OK, f"gpu-leased serves the jobs of the Slurm cluster {ours}")
+    else:
+        words = "gpu-leased does not know yet which Slurm cluster it serves"
+        yield Finding("cluster", WARNING, words, "see whether scontrol ping finds slurmctld")
 
 
 def _closed_to_others(path: Path) -> Path | None:

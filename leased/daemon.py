@@ -142,6 +142,7 @@ class Daemon:
         )
         self.watch = Watch(self.leases, self.admin.stepds, self.slurm, settings)
         self.admin.shows.strays = self.watch.strays.status
+        self.admin.shows.cluster = self.admin.cluster.status
         self.health = Health(self.leases.faults)
         self.devices = DeviceWatch(nvml, self.leases, self.watch, self.health)
         self.suspended = Suspended(self.leases, self.devices.percents)
@@ -168,6 +169,7 @@ class Daemon:
         self._start(self._checkpoint)
         self._start(self._write_usage)
         self._start(self._find_ghosts)
+        self._start(self._learn_cluster)
         self._start(self.devices.run)
         self._start(self._tune)
         self._start(self._find_suspended)
@@ -373,6 +375,12 @@ class Daemon:
                     if job_id in self.leases.tenants:
                         log.info("job %d ended unnoticed", job_id)
                         self.job_ended(job_id)
+            await asyncio.sleep(GHOSTS_S)
+
+    async def _learn_cluster(self) -> None:
+        """Whose jobs are ours; also when the configuration names another Slurm."""
+        while True:
+            await self.admin.cluster.learn(self.slurm)
             await asyncio.sleep(GHOSTS_S)
 
 

@@ -95,6 +95,15 @@ def _strays(answer: Answer) -> list[str]:
     return [*lines, f"and {more} more"] if more else lines
 
 
+def _clusters(answer: Answer) -> list[str]:
+    """Other Slurm clusters whose jobs come to this node."""
+    cluster = answer.get("cluster", {})
+    return [
+        f"refused: {n} steps of the Slurm cluster {name}; this daemon serves {cluster['name']}"
+        for name, n in cluster.get("refused", {}).items()
+    ]
+
+
 def status(
     answer: Answer,
     busy: Mapping[str, int | None] | None = None,
@@ -106,7 +115,7 @@ def status(
     parts += [Text(line) for line in _settings(answer)]
     if answer["store_fault"]:
         parts.append(Text(answer["store_fault"], style="bold red"))
-    parts += [Text(line, style="red") for line in _strays(answer)]
+    parts += [Text(line, style="red") for line in _strays(answer) + _clusters(answer)]
     if answer.get("nvml_fault"):
         parts.append(Text(f"NVML: {answer['nvml_fault']}", style="bold red"))
     parts.append(devices(answer, busy))

@@ -37,6 +37,7 @@ class Status:
     store: Store
     started: float = field(default_factory=time.monotonic)
     strays: Callable[[], dict[str, Any]] = dict
+    cluster: Callable[[], dict[str, Any]] = dict
     devices: DeviceWatch | None = None  # what NVML says of them
 
     def first(self) -> dict[str, Any]:
@@ -56,6 +57,7 @@ class Status:
             },
             "settings": self.settings.listed(),
             "strays": self.strays(),
+            "cluster": self.cluster(),
             "devices": [self._device(gpu) for gpu in self.leases.gpus],
             **self.page(0),
         }

@@ -34,6 +34,7 @@ def status() -> dict[str, Any]:
         "wire_version": lib.GL_VERSION,
         "store_fault": None,
         "strays": {},
+        "cluster": {"name": "alpha", "refused": {}},
         "devices": [{"index": 0, "drain": None}],
     }
 
@@ -289,6 +290,14 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
         lambda n: n.answer.update(store_fault="the disk is full"),  # type: ignore[union-attr]
         *("store", "the disk is full"),
     ),
+    "jobs of another cluster": (
+        lambda n: n.answer["cluster"].update(refused={"beta": 3}),  # type: ignore[index]
+        *("cluster", "jobs of beta come here and are refused: gpu-leased serves alpha"),
+    ),
+    "another cluster's daemon": (
+        lambda n: n.edit("slurm.conf", "GresTypes", "ClusterName=Beta\nGresTypes"),
+        *("cluster", "gpu-leased serves the Slurm cluster alpha, "),
+    ),
     "no tenant.sock": (drop_socket, "tenant-socket", "there is no"),
     "closed tenant.sock": (
         lambda n: (n.root / "run" / "tenant.sock").chmod(0o600),
@@ -404,6 +413,10 @@ WARNINGS: dict[str, tuple[Spoil, str, str]] = {
     "strays": (
         lambda n: n.answer.update(strays={"now": [{}]}),  # type: ignore[union-attr]
         *("strays", "1 processes use a leased GPU"),
+    ),
+    "unknown cluster": (
+        lambda n: n.answer["cluster"].update(name=None),  # type: ignore[index]
+        *("cluster", "does not know yet which Slurm cluster"),
     ),
     "interposer's release": (
         lambda n: interposer_of(n, "9.9", lib.GL_VERSION),
