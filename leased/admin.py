@@ -1,4 +1,4 @@
-"""What may be asked on admin.sock: register a step, end a job, look, set and drain.
+"""What may be asked on admin.sock: register and join a step, end a job, look, set and drain.
 
 Every operation has its fields here; who may ask is in the same table.
 """
@@ -78,6 +78,7 @@ class Admin:
         # By name: who may ask, the fields, who answers.
         self.operations: dict[str, tuple[str, tuple[str, ...], Operation]] = {
             "register": (ROOT, step, self.register),
+            "join": (ROOT, ("job_id", "step_id", "uid", "cluster", "memory_mib"), self.join),
             "job_end": (ROOT, ("job_id",), self.job_end),
             "reload": (ROOT, (), self.do_reload),
             "status": (ANYONE, ("after",), self.status),
@@ -116,26 +117,41 @@ class Admin:
         job_id = get_int(request, "job_id", 1, LAST_JOB)
         self.cluster.admit(job_id, get_text(request, "cluster"))
         tenant = self.leases.tenants.get(job_id)
+        if tenant is not None and not self.stepds.lives(job_id):
+            log.info("job %d runs again; nobody told the end of its run before", job_id)
+            self.job_ended(job_id)
+            tenant = None
         if tenant is None:
             tenant = self._new_tenant(job_id, request)
         else:
             self._widen(tenant, request)
-        self.stepds.register(peer.pid, job_id)
+        return self._admitted(tenant, peer)
+
+    def join(self, request: Request, peer: Peer) -> dict[str, Any]:
+        """A slurmstepd announces a further step of a job that shares: on the GPUs that it has."""
+        job_id = get_int(request, "job_id", 1, LAST_JOB)
+        tenant = self.leases.tenants.get(job_id)
+        self.cluster.admit(job_id, get_text(request, "cluster"))
+        if tenant is None:
+            raise Refused(f"job {job_id} is not registered", "register it with its GPUs")
+        self._check_user(tenant, request)
+        if tenant.swaps:
+            self._check_swap(tenant, {}, request)
+        return self._admitted(tenant, peer)
+
+    def _admitted(self, tenant: Tenant, peer: Peer) -> dict[str, Any]:
+        """Remember the slurmstepd; what the tasks of its step need."""
+        self.stepds.register(peer.pid, tenant.job_id)
         socket = self.config.runtime_dir / "tenant.sock"
         return {
-            "tenant": job_id,
+            "tenant": tenant.job_id,
             "preload": self.config.preload,
             "env": {"GPU_LEASE_SOCKET": str(socket)},
         }
 
     def _widen(self, tenant: Tenant, request: Request) -> None:
         """A step on GPUs that no step before had. One without any changes nothing."""
-        uid = get_int({"uid": tenant.uid} | request, "uid", 0, LAST_UID)
-        if uid != tenant.uid:
-            raise Refused(
-                f"job {tenant.job_id} is user {tenant.uid}'s on this node, and user {uid}'s here",
-                "let the jobs of one Slurm cluster share GPUs of a node",
-            )
+        self._check_user(tenant, request)
         if not request.get("gpus"):
             return
         wanted, _ = options.understood(tenant.options)
@@ -147,6 +163,16 @@ class Admin:
         if more:
             self.leases.widen(tenant, more)
             self.store.widen(tenant.job_id, tenant.totals)
+
+    @staticmethod
+    def _check_user(tenant: Tenant, request: Request) -> None:
+        """Refused: the step is of another user's job, which has the same number."""
+        uid = get_int({"uid": tenant.uid} | request, "uid", 0, LAST_UID)
+        if uid != tenant.uid:
+            raise Refused(
+                f"job {tenant.job_id} is user {tenant.uid}'s on this node, and user {uid}'s here",
+                "let the jobs of one Slurm cluster share GPUs of a node",
+            )
 
     def _check_swap(self, tenant: Tenant, more: dict[str, int], request: Request) -> None:
         """Refused: no host memory for what a later step may have to move."""

@@ -49,7 +49,7 @@ def _odd_lines(id_: str, faults: list[str]) -> Iterator[Finding]:
 def _plugstack(site: Site) -> Iterator[Finding]:
     folder = site.slurm.folder or Path("/etc/slurm")
     path = Path(site.slurm.values.get("plugstackconfig", folder / "plugstack.conf"))
-    line = f"add the line: required {PLUGIN}"
+    line = f"add the line: optional {PLUGIN}"
     if not path.is_file():
         yield Finding("plugstack", FAULT, f"there is no {path}", f"make it and {line}")
         return
@@ -62,9 +62,12 @@ def _plugstack(site: Site) -> Iterator[Finding]:
     if len(ours) > 1:
         words = f"{path} has {len(ours)} lines for {PLUGIN}"
         yield Finding("plugstack", FAULT, words, "leave one of them")
-    elif not ours[0].required:
-        words = f"{PLUGIN} is optional in {ours[0].file}: Slurm ignores what it refuses"
-        yield Finding("plugstack", WARNING, words, "write required instead")
+    elif ours[0].required:
+        words = (
+            f"{PLUGIN} is required in {ours[0].file}: without its file, or with that of another "
+            "Slurm, sbatch and slurmd stop and nodes drain"
+        )
+        yield Finding("plugstack", WARNING, words, "write optional instead")
     else:
         yield Finding("plugstack", OK, f"{ours[0].file} has {PLUGIN}")
     yield from _plugin_file(site, ours[0])
@@ -74,9 +77,9 @@ def _plugstack(site: Site) -> Iterator[Finding]:
 def _plugin_file(site: Site, line: PluginLine) -> Iterator[Finding]:
     file = slurmconf.plugin_file(line.path, site.slurm.values.get("plugindir", ""))
     if file is None:
-        end = ": sbatch and slurmd stop at it" if line.required else ""
+        end = "sbatch and slurmd stop at it" if line.required else "jobs share without a lease"
         yield Finding(
-            *("plugin-file", FAULT, f"the plugin {line.path} of {line.file} is not there{end}"),
+            *("plugin-file", FAULT, f"the plugin {line.path} of {line.file} is not there: {end}"),
             "install gpu-lease on this host",
         )
         return

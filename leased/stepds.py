@@ -97,6 +97,11 @@ class Stepds:
         self.store.add_stepd(process, job)
         self._look(pid)
 
+    def lives(self, job: int) -> bool:
+        """Whether a slurmstepd of the job has registered and runs still."""
+        mine = [process for process, known in self.by_pid.values() if known == job]
+        return any(alive(process, self.proc) for process in mine)
+
     def known(self) -> Known:
         """What is known now, not to change any more."""
         for pid in list(self.homeless):

@@ -1,8 +1,10 @@
--- job_submit.lua: refuse --gpu-share without a shard before the job exists.
+-- job_submit.lua: refuse what cannot share before the job exists.
 --
--- Optional (JobSubmitPlugins=lua): without it the job is refused on its node.
+-- Optional (JobSubmitPlugins=lua). The plugin says the same in sbatch, salloc and srun; this
+-- is for jobs that come another way (slurmrestd, a submit host without the plugin).
 
 local OPTION = "^_SLURM_SPANK_OPTION_gpu_share_gpu_share="
+local EXCLUSIVE = 0 -- of job.shared
 
 -- Options of SPANK plugins travel in this array, counted from 0, for sbatch, salloc and srun.
 local function wants_sharing(job)
@@ -14,20 +16,44 @@ local function wants_sharing(job)
 	return false
 end
 
--- A GRES can stand in any of these.
-local function has_shard(job)
+-- A GRES can stand in any of these, as gres:NAME:COUNT or gres/NAME=COUNT among others.
+local function asks_for(job, name)
 	local fields = { job.tres_per_node, job.tres_per_job, job.tres_per_task, job.tres_per_socket, job.gres }
 	for _, text in pairs(fields) do
-		if type(text) == "string" and string.find(text, "shard") then
+		if type(text) == "string" and string.find("," .. text .. ",", "[,:/]" .. name .. "[,:=]") then
 			return true
 		end
 	end
 	return false
 end
 
+-- A sentence for the user, or nil.
+local function fault_of(job)
+	local shard = asks_for(job, "shard")
+	local nodes = job.min_nodes or 1
+	if shard and nodes > 1 and nodes < slurm.NO_VAL then
+		return "a job on several nodes cannot share GPUs yet; ask for one node (-N1), or for whole GPUs (--gres=gpu:1 instead of the shard)"
+	end
+	if not wants_sharing(job) then
+		return nil
+	end
+	if shard and job.shared == EXCLUSIVE then
+		return "with --exclusive a job has its GPUs for itself and shares none; leave out --exclusive, or --gpu-share"
+	end
+	-- Of a heterogeneous job only some components may share; each comes here by itself.
+	if shard or job.het_job_offset ~= nil and job.het_job_offset ~= slurm.NO_VAL then
+		return nil
+	end
+	if asks_for(job, "gpu") then
+		return "--gpu-share without a shard; ask for --gres=shard:1 instead of whole GPUs, or leave out --gpu-share"
+	end
+	return "--gpu-share without a shard; add --gres=shard:1"
+end
+
 function slurm_job_submit(job, partitions, uid)
-	if wants_sharing(job) and not has_shard(job) then
-		slurm.log_user("gpu-share: --gpu-share without a shard; add --gres=shard:1")
+	local fault = fault_of(job)
+	if fault then
+		slurm.log_user("gpu-share: %s", fault)
 		return slurm.ERROR
 	end
 	return slurm.SUCCESS

@@ -123,9 +123,14 @@ static int parse_mem(const char *value, struct gl_options *out, struct fault fau
 
 	shown(value, strlen(value), text);
 	if (!read_decimal(&at, &number))
-		return refuse(fault,
-		              "mem:%s is not an amount; write a fraction (0.5) or a size (20GiB)",
-		              text);
+		return refuse(
+		    fault,
+		    "mem:%s is not an amount; write a fraction (0.5, 50%%) or a size (20GiB)",
+		    text);
+	if (!strcmp(at, "%")) {
+		number /= 100;
+		at++;
+	}
 	if (!*at) {
 		if (number <= 0 || number > 1)
 			return refuse(
@@ -183,39 +188,51 @@ static int parse_memory(const char *value, struct gl_options *out, struct fault 
 }
 
 static const struct key {
-	const char *name;
+	const char *name, *example;
 	uint32_t bit;
 	int (*parse)(const char *value, struct gl_options *out, struct fault fault);
 } keys[] = {
-    {"tq", GL_KEY_TQ, parse_tq},
-    {"lock", GL_KEY_LOCK, parse_lock},
-    {"mem", GL_KEY_MEM, parse_mem},
-    {"oversub", GL_KEY_OVERSUB, parse_oversub},
-    {"memory", GL_KEY_MEMORY, parse_memory},
+    {"tq", "tq:60", GL_KEY_TQ, parse_tq},
+    {"lock", "lock:auto", GL_KEY_LOCK, parse_lock},
+    {"mem", "mem:20GiB", GL_KEY_MEM, parse_mem},
+    {"oversub", "oversub:off", GL_KEY_OVERSUB, parse_oversub},
+    {"memory", "memory:managed", GL_KEY_MEMORY, parse_memory},
 };
 
 #define N_KEYS (sizeof(keys) / sizeof(keys[0]))
+
+static const struct key *find_key(const char *name)
+{
+	for (size_t i = 0; i < N_KEYS; i++)
+		if (!strcmp(name, keys[i].name))
+			return &keys[i];
+	return NULL;
+}
 
 /* One KEY:VALUE, cut out of the text and NUL-terminated. */
 static int parse_pair(char *pair, struct gl_options *out, struct fault fault)
 {
 	char text[SHOWN + 4];
 	char *colon = strchr(pair, ':');
+	const struct key *key;
 
-	if (!colon || colon == pair || !colon[1])
-		return refuse(fault, "'%s' is not KEY:VALUE; write for example tq:60,lock:auto",
+	if (colon)
+		*colon = '\0';
+	key = find_key(pair);
+	if (key && (!colon || !colon[1]))
+		return refuse(fault, "%s has no value; write for example %s", key->name,
+		              key->example);
+	if (!colon || colon == pair)
+		return refuse(fault, "'%s%s' is not KEY:VALUE; write for example tq:60,lock:auto",
+		              shown(pair, strlen(pair), text), colon ? ":" : "");
+	if (!key)
+		return refuse(fault,
+		              "unknown key '%s'; the keys are tq, lock, mem, oversub and memory",
 		              shown(pair, strlen(pair), text));
-	*colon = '\0';
-	for (size_t i = 0; i < N_KEYS; i++) {
-		if (strcmp(pair, keys[i].name))
-			continue;
-		if (out->given & keys[i].bit)
-			return refuse(fault, "%s is given twice; give each key once", pair);
-		out->given |= keys[i].bit;
-		return keys[i].parse(colon + 1, out, fault);
-	}
-	return refuse(fault, "unknown key '%s'; the keys are tq, lock, mem, oversub and memory",
-	              shown(pair, strlen(pair), text));
+	if (out->given & key->bit)
+		return refuse(fault, "%s is given twice; give each key once", pair);
+	out->given |= key->bit;
+	return key->parse(colon + 1, out, fault);
 }
 
 int gl_options_parse(const char *text, struct gl_options *out, char *error, size_t error_size)
@@ -311,11 +328,12 @@ const char *gl_options_help(void)
 	       "  lock:on | lock:off | lock:auto      one job at a time: always, never, only while "
 	       "the\n"
 	       "                                      jobs' memory does not fit together\n"
-	       "  mem:0.5 | mem:20GiB                 the most device memory this job may have\n"
+	       "  mem:0.5 | mem:50% | mem:20GiB       the most device memory this job may have\n"
 	       "  oversub:on | oversub:off            may this job have more than the device "
 	       "holds?\n"
 	       "  memory:managed | memory:swap | memory:auto\n"
 	       "                                      how memory is moved: by the driver, at the\n"
 	       "                                      link's speed, so where it can be\n"
-	       "The same text in the environment variable GPU_SHARE is the option's default.\n";
+	       "With --gres=shard:N. The same text in the environment variable GPU_SHARE is the\n"
+	       "default of such jobs.\n";
 }

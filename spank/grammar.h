@@ -1,7 +1,7 @@
 /* grammar.h: the one grammar of --gpu-share, GPU_SHARE and the config's defaults.
  *
  *   KEY:VALUE[,KEY:VALUE...]
- *   tq:<seconds|Ns|Nms|Nm>   lock:on|off|auto   mem:<fraction|size>
+ *   tq:<seconds|Ns|Nms|Nm>   lock:on|off|auto   mem:<fraction|N%|size>
  *   oversub:on|off           memory:managed|swap|auto
  *
  * Pure C without allocation, so that the stub can refuse bad syntax in sbatch;

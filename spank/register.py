@@ -7,25 +7,23 @@ packages: only the standard library is there.
 from __future__ import annotations
 
 import json
-import re
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
+
+from spank.allocation import Allocation, NoAnswer, ask_slurmctld
 
 ANSWER_S = 5.0
 AGAIN_S = 0.1
 REMEDY = "start it with: systemctl start gpu-leased"
+ENV_OPTION = "GPU_SHARE"
+
+Request = dict[str, Any]
 
 
-def parse_gpus(text: str) -> list[int]:
-    """Slurm's list of absolute GPU indices: "0,2" or "0-3". ValueError: it is none."""
-    found: list[int] = []
-    for part in filter(None, text.split(",")):
-        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part)
-        if match is None:
-            raise ValueError(f"{text!r} is no list of GPU indices")
-        found += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return found
+class Refusal(Exception):
+    """Why the job cannot share, in one sentence for its user."""
 
 
 def exchange(path: str, message: bytes, patience_s: float) -> bytes:
@@ -40,7 +38,7 @@ def exchange(path: str, message: bytes, patience_s: float) -> bytes:
     return answer
 
 
-def ask(path: str, request: dict[str, Any]) -> dict[str, Any]:
+def ask(path: str, request: Request) -> Request:
     """One request to the daemon. OSError or ValueError: it gave no answer.
 
     A daemon that goes away with the request is restarted in a moment, and what was
@@ -61,22 +59,95 @@ def ask(path: str, request: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def sentence(answer: dict[str, Any]) -> str:
+def ask_or_refuse(path: str, request: Request) -> Request:
+    """One request to the daemon. Refusal: it gave no answer."""
+    try:
+        return ask(path, request)
+    except (FileNotFoundError, ConnectionRefusedError):
+        raise Refusal(f"gpu-leased is not running on this node; {REMEDY}") from None
+    except (OSError, ValueError) as fault:
+        raise Refusal(f"gpu-leased on this node does not answer ({fault}); {REMEDY}") from None
+
+
+def sentence(answer: Request) -> str:
     """A refusal of the daemon in one line."""
     text = str(answer.get("error", "refused without a reason"))
     hint = str(answer.get("hint", ""))
-    return f"{text}; {hint}" if hint else text
+    return (f"{text}; {hint}" if hint else text).replace("\n", " ")
 
 
-def register(path: str, step: dict[str, Any], gpus: str) -> str:
-    """The reply for the C side: "ok", the library and the environment by line, or a refusal."""
+def granted(answer: Request) -> str:
+    """The reply for the C side to a step that shares: the library, a note, the environment."""
+    lines = ["ok", f"preload={answer['preload']}"]
+    if answer.get("note"):
+        lines.append("note=" + str(answer["note"]).replace("\n", " "))
+    lines += [f"{name}={value}" for name, value in answer["env"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def why_none(allocation: Allocation) -> str:
+    """Of a job that asked for sharing and has no shard: what to do."""
+    if allocation.whole:
+        return (
+            f"--gpu-share, but Slurm gave this job whole GPUs ({allocation.whole}); ask for "
+            "--gres=shard:1 instead of them and without --exclusive, or leave out --gpu-share"
+        )
+    return "--gpu-share without a shard; add --gres=shard:1"
+
+
+def join(path: str, step: Request) -> str | None:
+    """The reply for a further step of a job that shares. None: the daemon does not know it."""
+    fields = {name: step[name] for name in ("job_id", "step_id", "uid", "cluster", "memory_mib")}
+    answer = ask_or_refuse(path, {"op": "join", **fields})
+    return granted(answer) if answer.get("ok") else None
+
+
+def allocation_for(step: Request, allocation_of: Callable[[int], Allocation]) -> Allocation:
+    """What Slurm gave the job. Refusal: slurmctld does not say."""
     try:
-        answer = ask(path, {"op": "register", **step, "gpus": parse_gpus(gpus)})
-    except (FileNotFoundError, ConnectionRefusedError):
-        return f"refused\ngpu-leased is not running on this node; {REMEDY}"
-    except (OSError, ValueError) as fault:
-        return f"refused\ngpu-leased on this node does not answer ({fault}); {REMEDY}"
-    if not answer.get("ok"):
-        return "refused\n" + sentence(answer).replace("\n", " ")
-    env = [f"{name}={value}" for name, value in answer["env"].items()]
-    return "\n".join(["ok", answer["preload"], *env]) + "\n"
+        return allocation_of(step["job_id"])
+    except NoAnswer as fault:
+        raise Refusal(
+            f"slurmctld does not say which GPUs job {step['job_id']} has ({fault}); "
+            "submit the job again when `scontrol ping` finds it"
+        ) from None
+
+
+def admit(path: str, step: Request, given: bool, has: Allocation) -> str:
+    """The reply for a job that has shards and that the daemon does not know yet."""
+    found = {"nodes": has.nodes, "shards": has.shards, "gpus": list(has.gpus)}
+    answer = ask_or_refuse(path, {"op": "register", **step, **found})
+    if answer.get("ok"):
+        return granted(answer)
+    why = sentence(answer)
+    from_env = step["options"] and not given and why.startswith("gpu-share: ")
+    raise Refusal(why + (f" (that value is from {ENV_OPTION} in its environment)" * bool(from_env)))
+
+
+def register(
+    path: str, step: Request, known: bool, given: bool, allocation_of: Callable[[int], Allocation]
+) -> str:
+    """The reply for the C side: "ok" and lines, "none" (it does not share), or a refusal.
+
+    path: the daemon's socket. known: a step of the job has registered on this node before.
+    given: the options are those of --gpu-share. The daemon is asked nothing for jobs that
+    do not share, and slurmctld nothing for those that are known.
+    """
+    try:
+        joined = join(path, step) if known else None
+        if joined is not None:
+            return joined
+        has = allocation_for(step, allocation_of)
+        if has.shards:
+            return admit(path, step, given, has)
+        # An option counts for all components of a heterogeneous job; not all need share.
+        if given and not has.component:
+            raise Refusal(why_none(has))
+        return "none"
+    except Refusal as refusal:
+        return f"refused\n{refusal}"
+
+
+def reply_to(path: str, program: str, step: Request, known: bool, given: bool) -> str:
+    """What slurmstepd calls. program: asks slurmctld what a job has."""
+    return register(path, step, known, given, lambda job_id: ask_slurmctld(program, job_id))

@@ -2,25 +2,25 @@
  *
  * Registering happens early, in init_post_opt; a refusal is kept and delivered
  * in task_init, where it fails the job and leaves the node alone.
+ *
+ * Nothing here believes the job's environment. SLURM_SHARDS_ON_NODE there only says that
+ * it is worth asking: slurmd sets it for every step that has shards, removes it for
+ * steps without any GPU, and leaves a user's own where the job has whole GPUs.
  */
 #include "share.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define LONGEST_PRELOAD 32768
 
 #ifndef PRIVATE_DIR
 #define PRIVATE_DIR "/usr/lib/gpu-lease"
 #endif
 
 static bool refused;
-static char reason[REPLY_BYTES];
+static char reason[REPLY_BYTES], note[REPLY_BYTES];
 
 static void refuse(const char *text)
 {
@@ -29,98 +29,84 @@ static void refuse(const char *text)
 	slurm_info("gpu-share: refused: %s", text);
 }
 
-/* The library with Python in it, beside this one or where it is installed. It
- * is loaded with its symbols global: extension modules of Python need those of
- * libpython, and Slurm loads plugins with local ones. */
-static half_function *load_half(void)
+/* A file of ours: beside this library, as in the build's tree, or where it is installed. */
+static void path_of(const char *name, char *path, size_t size)
 {
-	static const char name[] = "gpu_share_python.so";
-	char path[4096];
+	const char *slash;
 	Dl_info self;
 	struct stat s;
-	void *handle, *function;
-	const char *slash;
 
-	if (dladdr((void *)load_half, &self) && (slash = strrchr(self.dli_fname, '/')) &&
-	    snprintf(path, sizeof(path), "%.*s/%s", (int)(slash - self.dli_fname), self.dli_fname,
-	             name) < (int)sizeof(path) &&
+	if (dladdr((void *)path_of, &self) && (slash = strrchr(self.dli_fname, '/')) &&
+	    snprintf(path, size, "%.*s/%s", (int)(slash - self.dli_fname), self.dli_fname, name) <
+	        (int)size &&
 	    stat(path, &s) == 0)
-		handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-	else
-		handle = dlopen(PRIVATE_DIR "/gpu_share_python.so", RTLD_NOW | RTLD_GLOBAL);
+		return;
+	snprintf(path, size, PRIVATE_DIR "/%s", name);
+}
+
+/* The library with Python in it. It is loaded with its symbols global: extension modules
+ * of Python need those of libpython, and Slurm loads plugins with local ones. */
+static half_function *load_half(void)
+{
+	char path[4096];
+	void *handle, *function;
+
+	path_of("gpu_share_python.so", path, sizeof(path));
+	handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
 	function = handle ? dlsym(handle, HALF_FUNCTION) : NULL;
 	if (!function)
 		slurm_error("gpu-share: %s", dlerror());
 	return (half_function *)function;
 }
 
-static void get_env(spank_t sp, const char *name, char *out, size_t size)
+/* What follows "ok": NAME=VALUE lines, of which two are not for the environment. */
+static void take_line(spank_t sp, const char *name, const char *value)
 {
-	if (spank_getenv(sp, name, out, (int)size) != ESPANK_SUCCESS)
-		out[0] = '\0';
-}
-
-/* Add our library to what the user has, once. */
-static void add_preload(spank_t sp, const char *library)
-{
-	static char text[LONGEST_PRELOAD];
-	char *copy, *part, *rest;
-	bool there = false;
-	size_t used;
-
-	get_env(sp, "LD_PRELOAD", text, sizeof(text));
-	copy = strdup(text);
-	for (rest = copy; copy && (part = strsep(&rest, ": "));)
-		there |= !strcmp(part, library);
-	free(copy);
-	if (there)
-		return;
-	used = strlen(text);
-	if (snprintf(text + used, sizeof(text) - used, "%s%s", used ? ":" : "", library) >=
-	    (int)(sizeof(text) - used))
+	if (!strcmp(name, "note"))
+		snprintf(note, sizeof(note), "%s", value);
+	else if (strcmp(name, "preload"))
+		spank_setenv(sp, name, value, 1);
+	else if (job_environment_add_library(sp, value))
 		refuse("LD_PRELOAD is too long to add to; shorten it");
-	else
-		spank_setenv(sp, "LD_PRELOAD", text, 1);
 }
 
-/* The reply: "ok", then the library, then NAME=VALUE lines; or a sentence. */
-static void take_reply(spank_t sp, char *reply)
+/* The reply: "ok" and lines, "none" for a job that does not share, or "refused" and why. */
+static void take_reply(spank_t sp, const struct registration *r, char *reply)
 {
 	char *rest = reply, *line = strsep(&rest, "\n");
 
-	if (strcmp(line, "ok")) {
-		refuse(rest ? rest : line);
+	if (!strcmp(line, "none")) {
+		job_environment_remove_ours(sp);
 		return;
 	}
-	line = strsep(&rest, "\n");
-	if (line)
-		add_preload(sp, line);
+	if (strcmp(line, "ok")) {
+		refuse(rest && *rest ? rest : line);
+		return;
+	}
+	sharing_jobs_add(r->admin_socket, r->job_id);
 	while (rest && (line = strsep(&rest, "\n")) && *line) {
 		char *value = strchr(line, '=');
 
 		if (!value)
 			continue;
 		*value++ = '\0';
-		spank_setenv(sp, line, value, 1);
+		take_line(sp, line, value);
 	}
 }
 
-static void describe_step(spank_t sp, struct registration *r, char step[32], char gpus[1024])
+static void name_step(spank_t sp, char step[32])
 {
 	uint32_t step_id = 0;
-	bool batch;
 
 	spank_get_item(sp, S_JOB_STEPID, &step_id);
-	batch = step_id == SLURM_BATCH_SCRIPT;
-	if (batch)
+	if (step_id == SLURM_BATCH_SCRIPT)
 		strcpy(step, "batch");
+	else if (step_id == SLURM_INTERACTIVE_STEP)
+		strcpy(step, "interactive");
+	else if (step_id == SLURM_EXTERN_CONT)
+		strcpy(step, "extern");
 	else
 		snprintf(step, 32, "%u", step_id);
-	/* slurmd overwrites the one in srun's steps and the other in batch steps; in the
-	 * wrong kind of step each may be what the user exported. */
-	get_env(sp, batch ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS", gpus, 1024);
-	r->step = step;
-	r->gpus = gpus;
 }
 
 /* MiB that Slurm lets the step have on this node, as it multiplies them itself from --mem,
@@ -135,44 +121,58 @@ static uint64_t memory_of(spank_t sp)
 	return step && (!job || step < job) ? step : job;
 }
 
-void remote_register(spank_t sp, const struct arguments *arguments, const char *option)
+static void ask(spank_t sp, const struct arguments *arguments, struct registration *r)
 {
-	static char reply[REPLY_BYTES], step[32], gpus[1024], shards[32], nodes[32];
-	struct registration r = {.admin_socket = arguments->admin_socket, .options = option};
-	half_function *half;
+	static char reply[REPLY_BYTES], program[4096], step[32];
+	half_function *half = load_half();
 	uid_t uid = 0;
 	gid_t gid = 0;
 
-	get_env(sp, "SLURM_SHARDS_ON_NODE", shards, sizeof(shards));
-	if (!*shards && !*option)
-		return; /* nothing of ours: no Python, no cost */
-	spank_get_item(sp, S_JOB_ID, &r.job_id);
 	spank_get_item(sp, S_JOB_UID, &uid);
 	spank_get_item(sp, S_JOB_GID, &gid);
-	/* In a batch step the item is 0 and slurmctld has set the variable. */
-	spank_get_item(sp, S_JOB_NNODES, &r.nodes);
-	get_env(sp, "SLURM_JOB_NUM_NODES", nodes, sizeof(nodes));
-	if (!r.nodes)
-		r.nodes = (uint32_t)strtoul(nodes, NULL, 10);
-	r.memory_mib = memory_of(sp);
-	r.uid = uid;
-	r.gid = gid;
-	r.shards = (uint32_t)strtoul(shards, NULL, 10);
-	describe_step(sp, &r, step, gpus);
-	half = load_half();
+	name_step(sp, step);
+	path_of("gpu-lease-allocation", program, sizeof(program));
+	r->admin_socket = arguments->admin_socket;
+	r->allocation_program = program;
+	r->memory_mib = memory_of(sp);
+	r->uid = uid;
+	r->gid = gid;
+	r->cluster = cluster_name();
+	r->step = step;
 	if (!half)
 		refuse("the plugin's Python half does not load on this node; see slurmd's log");
-	else if (half(&r, reply, sizeof(reply)) != HALF_MAGIC)
+	else if (half(r, reply, sizeof(reply)) != HALF_MAGIC)
 		refuse("the plugin's Python half fails on this node; see slurmd's log");
 	else
-		take_reply(sp, reply);
+		take_reply(sp, r, reply);
 }
 
-/* As the user, in the task: standard error is the job's own by now. */
-int remote_task_init(void)
+void remote_register(spank_t sp, const struct arguments *arguments, struct step_option option)
 {
-	if (!refused)
-		return 0;
-	dprintf(STDERR_FILENO, "gpu-share: %s\n", reason);
-	return -1;
+	struct registration r = {.option = option};
+	char shards[32];
+
+	spank_get_item(sp, S_JOB_ID, &r.job_id);
+	r.known = sharing_jobs_has(arguments->admin_socket, r.job_id);
+	/* Too long for a number is there too. */
+	/* Too long for a number is there too. A step without GPUs of a job that shares joins. */
+	if (option.given || r.known ||
+	    spank_getenv(sp, "SLURM_SHARDS_ON_NODE", shards, sizeof(shards)) != ESPANK_ENV_NOEXIST)
+		ask(sp, arguments, &r);
+	else
+		job_environment_remove_ours(sp);
+}
+
+/* As the user, in the task: standard error is the job's own by now. It ends here: with a
+ * status that says failure Slurm would print two lines more. */
+void remote_task_init(spank_t sp)
+{
+	int task = 0;
+
+	if (refused) {
+		dprintf(STDERR_FILENO, "gpu-share: %s\n", reason);
+		_exit(1);
+	}
+	if (*note && spank_get_item(sp, S_TASK_ID, &task) == ESPANK_SUCCESS && !task)
+		dprintf(STDERR_FILENO, "gpu-share: %s\n", note);
 }

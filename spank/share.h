@@ -11,6 +11,7 @@
 
 #define DEFAULT_ADMIN_SOCKET "/run/gpu-leased/admin.sock"
 #define ENV_OPTION "GPU_SHARE"
+#define ENV_SOCKET "GPU_LEASE_SOCKET"
 #define REPLY_BYTES 8192
 
 /* Arguments of the plugin's line in plugstack.conf. */
@@ -18,14 +19,49 @@ struct arguments {
 	char admin_socket[108];
 	uint64_t tq_min_ns, tq_max_ns; /* 0: not checked at submission */
 	bool lock_off;
+	bool check_gres; /* compare --gpu-share with what the job asks of GPUs, at submission */
 };
 
-/* stub.c: 0, or -1 after a slurm_error that names the argument. */
+/* arguments.c: 0, or -1 after a slurm_error that names the argument. */
 int arguments_parse(int ac, char **av, struct arguments *out);
 
+/* job_request.c: what a job asks for, as sbatch, salloc or srun has read it. */
+struct job_request {
+	bool known;     /* the rest holds; without it nothing can be said before the job exists */
+	bool step;      /* srun starts a step of a job that exists */
+	bool shard;     /* shards are asked for */
+	bool gpu;       /* whole GPUs are asked for */
+	bool exclusive; /* whole nodes, and with them all their GPUs */
+	unsigned long nodes; /* at least */
+};
+void job_request_read(struct job_request *out);
+
+/* submit.c: in sbatch, salloc and srun. */
+__attribute__((noreturn, format(printf, 1, 2))) void submit_refuse(const char *format, ...);
+void submit_take_option(const char *text);
+void submit_forget_inherited_option(void);
+void submit_check(const struct arguments *arguments);
+
 /* remote.c: in slurmstepd. Nothing here fails a hook that would drain the node. */
-void remote_register(spank_t sp, const struct arguments *arguments, const char *option);
-int remote_task_init(void);
+struct step_option {
+	const char *text; /* "" where nothing was asked for */
+	bool given;       /* by --gpu-share, not by the environment */
+};
+void remote_register(spank_t sp, const struct arguments *arguments, struct step_option option);
+void remote_task_init(spank_t sp);
+
+/* job_environment.c: what the tasks of a sharing job have, and those of others have not. */
+int job_environment_add_library(spank_t sp, const char *library);
+void job_environment_remove_ours(spank_t sp);
+bool without_our_library(const char *preload, char *out, size_t size);
+
+/* sharing_jobs.c: which jobs share on this node, so that others need not ask the daemon. */
+void sharing_jobs_add(const char *admin_socket, uint32_t job_id);
+bool sharing_jobs_has(const char *admin_socket, uint32_t job_id);
+bool sharing_jobs_remove(const char *admin_socket, uint32_t job_id);
+
+/* cluster.c: the Slurm cluster's name, "" where Slurm does not say. */
+const char *cluster_name(void);
 
 /* notify.c: tell the daemon that a job has ended; who is not there is not waited for. */
 void notify_job_end(const char *socket_path, uint32_t job_id);
@@ -36,9 +72,12 @@ void notify_job_end(const char *socket_path, uint32_t job_id);
 
 struct registration {
 	const char *admin_socket;
-	uint32_t job_id, uid, gid, nodes, shards;
+	const char *allocation_program; /* asks slurmctld what the job has */
+	uint32_t job_id, uid, gid;
 	uint64_t memory_mib; /* of the job on this node; 0: not limited */
-	const char *step, *gpus, *options;
+	const char *cluster, *step;
+	struct step_option option;
+	bool known; /* a step of the job has registered on this node before */
 };
 
 typedef int half_function(const struct registration *registration, char *reply, size_t size);

@@ -141,7 +141,7 @@ class PrivateSlurm:
         self._start_munged()
         self._start_mariadbd()
         self._start_slurmdbd()
-        self._start_slurmctld()
+        self.start_slurmctld()
         started = {name: self.start_slurmd(name) for name in self.layout.node_names}
         for name, slurmd in started.items():
             slurmd.wait_ready(functools.partial(self._is_idle, name), timeout=NODE_S)
@@ -197,7 +197,7 @@ class PrivateSlurm:
     def _plugstack(self) -> str:
         if self.plugin is None:
             return ""
-        return " ".join(["required", str(self.plugin), *self.plugin_args]) + "\n"
+        return " ".join(["optional", str(self.plugin), *self.plugin_args]) + "\n"
 
     def _start(self, name: str, *command: str, env: Mapping[str, str] | None = None) -> Daemon:
         self.progress(f"starting {name}")
@@ -256,13 +256,20 @@ class PrivateSlurm:
         slurmdbd.wait_ready(lambda: answers(self.layout.ports["slurmdbd"]))
         self.run("sacctmgr", "-i", "add", "cluster", "gpulease")
 
-    def _start_slurmctld(self) -> None:
+    def start_slurmctld(self) -> None:
+        """Start slurmctld, with what one before it has left."""
         slurmctld = self._start("slurmctld", "/usr/sbin/slurmctld", "-D")
         slurmctld.wait_ready(lambda: "UP" in self.run("scontrol", "ping", check=False).stdout)
 
     def start_slurmd(self, node: str) -> Daemon:
         """Start the slurmd of one node."""
         return self._start(f"slurmd-{node}", "/usr/sbin/slurmd", "-D", "-N", node)
+
+    def stop_daemon(self, name: str) -> None:
+        """Stop one of the daemons, by its name: slurmctld, slurmd-node1."""
+        (daemon,) = [daemon for daemon in self.daemons if daemon.name == name]
+        daemon.stop()
+        self.daemons.remove(daemon)
 
     # -- using it --------------------------------------------------------------
 
@@ -281,6 +288,7 @@ class PrivateSlurm:
             check=False,
             capture_output=True,
             text=True,
+            errors="replace",  # names that users choose may be anything
             stdin=subprocess.DEVNULL,
             env=self.env | dict(env or {}),
             timeout=timeout,

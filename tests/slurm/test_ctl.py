@@ -9,7 +9,8 @@ from typing import Any
 
 from tests.conftest import ROOT
 from tests.slurm.processes import wait_until
-from tests.slurm.test_share import Site, gpu_job, site
+from tests.slurm.site import Site
+from tests.slurm.test_share import gpu_job, site
 
 __all__ = ["site"]  # the fixture, as a cluster of this module's own
 

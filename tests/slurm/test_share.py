@@ -7,16 +7,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from leased.ctl import ask
-from tests.emugpu.server import EmulatedGpu
 from tests.slurm.cluster import Accounting, PrivateSlurm
-from tests.slurm.leased import PRELOAD, Leased
+from tests.slurm.leased import PRELOAD
 from tests.slurm.processes import wait_until
+from tests.slurm.site import Site, sharing_site
 from tests.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,46 +23,19 @@ JOB = ROOT / "tests" / "demo" / "job.py"
 NOBODY = "nobody"
 
 
-@dataclass
-class Site:
-    """A cluster with gpu-leased on its one node."""
-
-    slurm: PrivateSlurm
-    leased: Leased
-    work: Path
-
-    def run(self, *srun: str, **options: object) -> subprocess.CompletedProcess[str]:
-        return self.slurm.run("srun", *srun, check=False, **options)  # type: ignore[arg-type]
-
-    def node_works(self) -> None:
-        """The node was not drained, and the next job runs on it."""
-        done = self.run("--gres=shard:1", "true")
-        assert done.returncode == 0, done.stderr
-        wait_until("the node to be idle", lambda: self.slurm.node_state() == "idle")
-
-    def tenants(self) -> list[int]:
-        answer = ask(self.leased.admin_socket, {"op": "status"})
-        return [tenant["job_id"] for tenant in answer["tenants"]]
-
-
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    work = work_dir()
-    with EmulatedGpu(work / "gpu") as gpu:
-        slurm = PrivateSlurm(work / "slurm", env=gpu.env)
-        slurm.plugin_args += [f"admin_socket={work}/run/admin.sock", "tq_min=50ms", "tq_max=20m"]
-        with slurm, Leased(work / "leased", work / "run", slurm.env) as leased:
-            (work / "out").mkdir()
-            (work / "out").chmod(0o777)
-            yield Site(slurm, leased, work / "out")
-    shutil.rmtree(work, ignore_errors=True)
+    with sharing_site(plugin_args=["tq_min=50ms", "tq_max=20m"]) as made:
+        yield made
 
 
 AT_SUBMISSION = {
     "tq:abc": "tq:abc is not a time; write seconds (30), 30s, 500ms or 2m",
     "tq:1,tq:2": "tq is given twice; give each key once",
     "color:red": "unknown key 'color'; the keys are tq, lock, mem, oversub and memory",
-    "lock": "'lock' is not KEY:VALUE; write for example tq:60,lock:auto",
+    "lock": "lock has no value; write for example lock:auto",
+    "": "the value is empty; write for example tq:60,lock:auto",
+    "mem:150%": "mem:150% is no fraction of the device; write one above 0 and up to 1",
     "mem:2": "mem:2 is no fraction of the device; write one above 0 and up to 1",
     "tq:1ms": "tq of 0.001s is outside this site's limits; choose one between 0.05s and 1200s",
 }
@@ -87,8 +59,48 @@ def test_environment_is_checked_like_the_option(site: Site) -> None:
     assert "from the environment variable GPU_SHARE" in done.stderr
 
 
-ON_THE_NODE = {
+NEEDS_OTHER_GRES = {
     "without a shard": (["--gpu-share=tq:5"], "--gpu-share without a shard; add --gres=shard:1"),
+    "no shards": (["--gpu-share=tq:5", "--gres=shard:0"], "without a shard; add --gres=shard:1"),
+    "whole GPUs": (
+        ["--gpu-share=tq:5", "--gres=gpu:1"],
+        "--gpu-share without a shard; ask for --gres=shard:1 instead of whole GPUs",
+    ),
+    "--gpus": (["--gpu-share=tq:5", "--gpus=1"], "--gres=shard:1 instead of whole GPUs"),
+    "exclusive": (
+        ["--gpu-share=tq:5", "--gres=shard:1", "--exclusive"],
+        "with --exclusive a job has its GPUs for itself and shares none; leave out --exclusive",
+    ),
+    "two nodes": (
+        ["--gres=shard:1", "-N2"],
+        "a job on several nodes cannot share GPUs yet; ask for one node (-N1), or for whole GPUs",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NEEDS_OTHER_GRES)
+@pytest.mark.parametrize("command", ["sbatch", "srun", "salloc"])
+def test_gres_that_cannot_share_is_refused_before_there_is_a_job(
+    site: Site, command: str, case: str
+) -> None:
+    arguments, sentence = NEEDS_OTHER_GRES[case]
+    tail = ["--wrap", "true"] if command == "sbatch" else ["true"]
+    done = site.slurm.run(command, *arguments, *tail, check=False, cwd=site.work)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{command}: error: gpu-share: ")
+    assert sentence in line
+    assert site.slurm.run("squeue", "-h").stdout == ""
+
+
+def test_options_in_the_script_are_seen(site: Site) -> None:
+    script = site.work / "directives.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --gpu-share=tq:5\n#SBATCH -G 1\ntrue\n")
+    done = site.slurm.run("sbatch", str(script), check=False, cwd=site.work)
+    assert "ask for --gres=shard:1 instead of whole GPUs" in done.stderr
+
+
+ON_THE_NODE = {
     "the daemon's limit": (
         ["--gres=shard:1", "--gpu-share=tq:15m"],
         "tq:900s is outside this site's limits; choose tq between 0.1s and 600s",
@@ -111,6 +123,13 @@ def test_refused_on_the_node_without_draining_it(site: Site, case: str) -> None:
     assert site.slurm.wait(job) == "FAILED"
     assert f"gpu-share: {sentence}" in log.read_text()
     site.node_works()
+
+
+def test_a_refused_task_says_one_line(site: Site) -> None:
+    done = site.run("-n2", "--gres=shard:1", "--gpu-share=tq:15m", "true")
+    said = "gpu-share: tq:900s is outside this site's limits; choose tq between 0.1s and 600s"
+    end = "srun: error: node1: tasks 0-1: Exited with exit code 1"
+    assert sorted(done.stderr.splitlines()) == [said, said, end]
 
 
 def test_daemon_that_is_not_running(site: Site) -> None:
@@ -318,7 +337,9 @@ def tenant_states(site: Site) -> list[dict[str, object]]:
 def test_job_submit_lua_refuses_before_there_is_a_job() -> None:
     work = work_dir()
     try:
-        slurm = PrivateSlurm(work / "slurm", slurm_conf=["JobSubmitPlugins=lua"])
+        slurm = PrivateSlurm(
+            work / "slurm", slurm_conf=["JobSubmitPlugins=lua"], plugin_args=["check_gres=no"]
+        )
         etc = work / "slurm" / "etc"
         etc.mkdir(parents=True)
         shutil.copy(ROOT / "slurm-conf" / "job_submit.lua", etc)

@@ -74,7 +74,7 @@ class Node:
             f"AutoDetect=off\nNodeName={HOST} Name=gpu File={self.root}/dev[0-1]\n"
             f"NodeName={HOST},other Name=shard Count=8\n",
         )
-        self.write("plugstack.conf", f"required {self.plugin} {self.arguments()}\n")
+        self.write("plugstack.conf", f"optional {self.plugin} {self.arguments()}\n")
         self.tenant = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.tenant.bind(str(self.root / "run" / "tenant.sock"))
         (self.root / "run" / "tenant.sock").chmod(0o666)
@@ -331,14 +331,14 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
         *("plugstack", "there is no"),
     ),
     "no line": (
-        lambda n: n.write("plugstack.conf", f"# required {n.plugin}\n"),
+        lambda n: n.write("plugstack.conf", f"# optional {n.plugin}\n"),
         *("plugstack", "has no line"),
     ),
     "two lines": (
-        lambda n: n.write("plugstack.conf", f"required {n.plugin} {n.arguments()}\n" * 2),
+        lambda n: n.write("plugstack.conf", f"optional {n.plugin} {n.arguments()}\n" * 2),
         *("plugstack", "has 2 lines"),
     ),
-    "no plugin": (lambda n: n.plugin.unlink(), "plugin-file", "sbatch and slurmd stop at it"),
+    "no plugin": (lambda n: n.plugin.unlink(), "plugin-file", "jobs share without a lease"),
     "plugin of another Slurm": (
         lambda n: make_library(n.plugin, plugin((24, 11)), f"gpu-lease plugin {__version__}"),
         *("plugin-version", "is built for Slurm 24.11, here is 22.05"),
@@ -426,9 +426,9 @@ WARNINGS: dict[str, tuple[Spoil, str, str]] = {
         lambda n: make_library(n.preload, ""),
         *("interposer-version", "does not say its version"),
     ),
-    "optional": (
-        lambda n: n.edit("plugstack.conf", "required", "optional"),
-        *("plugstack", "is optional in"),
+    "required": (
+        lambda n: n.edit("plugstack.conf", "optional", "required"),
+        *("plugstack", "sbatch and slurmd stop and nodes drain"),
     ),
     "limits": (
         lambda n: n.edit("plugstack.conf", "tq_max=10m lock_off=yes", "tq_max=9m lock_off=no"),
@@ -451,7 +451,7 @@ WARNINGS: dict[str, tuple[Spoil, str, str]] = {
         *("gres-conf", "gres.conf, line 1: '/dev/x[1' has a bracket without its other"),
     ),
     "an odd line of plugstack.conf": (
-        lambda n: n.edit("plugstack.conf", "required", "hello\nrequired"),
+        lambda n: n.edit("plugstack.conf", "optional", "hello\noptional"),
         *("plugstack", "plugstack.conf, line 1: 'hello' is no line of a plugin"),
     ),
     "another host": (

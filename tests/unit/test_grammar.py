@@ -20,6 +20,8 @@ GIB = 1 << 30
         ("tq:1.5s", Options(quantum_ns=1_500_000_000)),
         ("tq:500ms,lock:off", Options(quantum_ns=500_000_000, lock="off")),
         ("tq:2m,mem:0.5", Options(quantum_ns=120_000_000_000, mem_fraction=0.5)),
+        ("mem:50%", Options(mem_fraction=0.5)),
+        ("mem:12.5%,tq:1", Options(quantum_ns=1_000_000_000, mem_fraction=0.125)),
         ("mem:20GiB,oversub:on", Options(mem_bytes=20 * GIB, oversub=True)),
         ("memory:swap,lock:auto", Options(memory="swap", lock="auto")),
         ("", Options()),
@@ -33,6 +35,7 @@ def test_values(text: str, expected: Options) -> None:
     "text",
     [
         *("tq", "tq:", ":1", "tq:1,", "tq:1,tq:2", "tq:-1", "tq:1e3", "tq:0", "tq:2d", " tq:1"),
+        *("mem:0%", "mem:101%", "mem:50%%", "mem:%", "mem:50 %"),
         *("mem:0", "mem:1.1", "mem:1KB", "lock:ON", "speed:9", "memory:disk", "oversub:1"),
         *("x" * 300, "tq:1\0"),
     ],
@@ -42,6 +45,27 @@ def test_faults_are_one_sentence(text: str) -> None:
         parse(text)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) > 20
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("tq", "tq has no value; write for example tq:60"),
+        ("tq:", "tq has no value; write for example tq:60"),
+        ("tq:1,mem:", "mem has no value; write for example mem:20GiB"),
+        ("memory", "memory has no value; write for example memory:managed"),
+        ("", "the value is empty; write for example tq:60,lock:auto"),
+        ("tq:1,", "'' is not KEY:VALUE; write for example tq:60,lock:auto"),
+        (":5", "':' is not KEY:VALUE; write for example tq:60,lock:auto"),
+        ("job.sh", "'job.sh' is not KEY:VALUE; write for example tq:60,lock:auto"),
+        ("mem:150%", "mem:150% is no fraction of the device; write one above 0 and up to 1, or"),
+        ("mem:2GB", "mem:2GB has an unknown unit; write K, M, G or T (20G or 20GiB)"),
+    ],
+)
+def test_what_is_missing_is_named(text: str, sentence: str) -> None:
+    status, _, error = raw_parse(text.encode())
+    assert status == -1
+    assert error.decode().startswith(sentence)
 
 
 def raw_parse(data: bytes) -> tuple[int, bytes, bytes]:

@@ -1,35 +1,49 @@
-"""The plugin's Python half against daemons that go away while it asks."""
+"""The plugin's Python half: daemons that go away while it asks, and who says what a job has."""
 
 from __future__ import annotations
 
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from spank import register
+import pytest
 
-STEP = {"job_id": 7, "step_id": "0"}
-ANSWER = {"ok": True, "preload": "/lib.so", "env": {"GPU_LEASE_SOCKET": "/run/x"}}
+from spank.allocation import Allocation, NoAnswer
+from spank.register import register
+
+STEP: dict[str, Any] = {
+    **{"job_id": 7, "step_id": "0", "uid": 5, "gid": 6, "memory_mib": 100, "options": "tq:5"},
+    "cluster": "c",
+}
+JOIN = {"op": "join", "job_id": 7, "step_id": "0", "uid": 5, "cluster": "c", "memory_mib": 100}
+OK = {"ok": True, "preload": "/lib.so", "env": {"GPU_LEASE_SOCKET": "/run/x"}}
+UNKNOWN = {"ok": False, "error": "job 7 is not registered"}
+SHARES = Allocation(nodes=1, shards=2, gpus=(0, 2), whole=0)
+WHOLE = Allocation(nodes=1, shards=0, gpus=(), whole=2)
+NOTHING = Allocation(nodes=1, shards=0, gpus=(), whole=0)
+GRANTED = "ok\npreload=/lib.so\nGPU_LEASE_SOCKET=/run/x\n"
 
 
 @contextmanager
-def daemon(path: Path, answers: list[bytes | None]) -> Iterator[list[bytes]]:
+def daemon(path: Path, answers: list[dict[str, Any] | list[Any] | None]) -> Iterator[list[Any]]:
     """Answers one connection after the other; None: ends it without one. What it was asked."""
-    asked: list[bytes] = []
+    asked: list[Any] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(str(path))
         listening.listen()
+        listening.settimeout(20)
 
         def serve() -> None:
             for answer in answers:
                 connection, _ = listening.accept()
                 with connection:
                     if answer is not None:
-                        asked.append(connection.recv(65536))
-                        connection.send(answer)
+                        asked.append(json.loads(connection.recv(65536)))
+                        connection.send(json.dumps(answer).encode())
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -37,21 +51,98 @@ def daemon(path: Path, answers: list[bytes | None]) -> Iterator[list[bytes]]:
         thread.join()
 
 
+def says(has: Allocation) -> Callable[[int], Allocation]:
+    """A slurmctld that says this of job 7."""
+
+    def allocation_of(job_id: int) -> Allocation:
+        assert job_id == 7
+        return has
+
+    return allocation_of
+
+
+def silent(_: int) -> Allocation:
+    raise NoAnswer("it does not answer")
+
+
+def unasked(_: int) -> Allocation:
+    pytest.fail("slurmctld was asked")
+
+
+def test_a_known_job_needs_no_slurmctld(short_dir: Path) -> None:
+    path = short_dir / "admin.sock"
+    with daemon(path, [OK]) as asked:
+        assert register(str(path), STEP, True, False, unasked) == GRANTED
+    assert asked == [JOIN]
+
+
+def test_a_known_job_that_the_daemon_has_lost_is_registered_again(short_dir: Path) -> None:
+    path = short_dir / "admin.sock"
+    with daemon(path, [UNKNOWN, OK]) as asked:
+        assert register(str(path), STEP, True, True, says(SHARES)) == GRANTED
+    assert [request["op"] for request in asked] == ["join", "register"]
+
+
+def test_the_gpus_are_those_that_slurmctld_names(short_dir: Path) -> None:
+    path = short_dir / "admin.sock"
+    with daemon(path, [OK]) as asked:
+        assert register(str(path), STEP, False, True, says(SHARES)) == GRANTED
+    found = {"nodes": 1, "shards": 2, "gpus": [0, 2]}
+    assert asked == [{"op": "register", **STEP, **found}]
+
+
 def test_a_daemon_that_ends_meanwhile_is_asked_again(short_dir: Path) -> None:
     path = short_dir / "admin.sock"
-    with daemon(path, [None, None, json.dumps(ANSWER).encode()]) as asked:
-        said = register.register(str(path), STEP, "0,2-3")
-    assert said == "ok\n/lib.so\nGPU_LEASE_SOCKET=/run/x\n"
-    assert json.loads(asked[0]) == {"op": "register", **STEP, "gpus": [0, 2, 3]}
+    with daemon(path, [None, None, OK]) as asked:
+        assert register(str(path), STEP, False, True, says(SHARES)) == GRANTED
+    assert [request["op"] for request in asked] == ["register"]
 
 
 def test_nobody_is_not_waited_for(short_dir: Path) -> None:
-    said = register.register(str(short_dir / "admin.sock"), STEP, "0")
+    said = register(str(short_dir / "admin.sock"), STEP, False, True, says(SHARES))
     assert said.startswith("refused\ngpu-leased is not running on this node; start it with")
 
 
 def test_an_answer_that_makes_no_sense_is_a_refusal(short_dir: Path) -> None:
     path = short_dir / "admin.sock"
-    with daemon(path, [b"[]"]):
-        said = register.register(str(path), STEP, "0")
+    with daemon(path, [[]]):
+        said = register(str(path), STEP, False, True, says(SHARES))
     assert said.startswith("refused\ngpu-leased on this node does not answer")
+
+
+@pytest.mark.parametrize("has", [WHOLE, NOTHING])
+def test_a_job_without_shards_needs_no_daemon(short_dir: Path, has: Allocation) -> None:
+    assert register(str(short_dir / "admin.sock"), STEP, False, False, says(has)) == "none"
+
+
+def test_an_option_without_a_shard_is_refused(short_dir: Path) -> None:
+    path = str(short_dir / "admin.sock")
+    said = register(path, STEP, False, True, says(NOTHING))
+    assert said == "refused\n--gpu-share without a shard; add --gres=shard:1"
+    said = register(path, STEP, False, True, says(WHOLE))
+    assert "ask for --gres=shard:1 instead of them and without --exclusive" in said
+
+
+def test_a_component_of_another_kind_goes_on(short_dir: Path) -> None:
+    has = NOTHING._replace(component=True)
+    assert register(str(short_dir / "admin.sock"), STEP, False, True, says(has)) == "none"
+
+
+def test_slurmctld_that_does_not_say(short_dir: Path) -> None:
+    said = register(str(short_dir / "admin.sock"), STEP, False, True, silent)
+    assert said == (
+        "refused\nslurmctld does not say which GPUs job 7 has (it does not answer); "
+        "submit the job again when `scontrol ping` finds it"
+    )
+
+
+@pytest.mark.parametrize(("given", "told"), [(True, False), (False, True)])
+def test_a_fault_of_the_environment_is_said_to_be_there(
+    short_dir: Path, given: bool, told: bool
+) -> None:
+    path = short_dir / "admin.sock"
+    fault = {"ok": False, "error": "gpu-share: tq:x is not a time"}
+    with daemon(path, [fault]):
+        said = register(str(path), STEP, False, given, says(SHARES))
+    assert said.startswith("refused\ngpu-share: tq:x is not a time")
+    assert ("GPU_SHARE" in said) == told

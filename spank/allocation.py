@@ -1,0 +1,148 @@
+"""What Slurm gave a job on this node: slurmctld's word, which no user can write.
+
+Compiled into gpu_share_python.so with register.py, and run without site packages:
+only the standard library is there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import time
+from typing import NamedTuple
+
+PATIENCE_S = 30.0  # a slurmctld that is restarted is back by then
+AGAIN_S = 0.5
+LONGEST_ANSWER = 65536
+NO_SUCH_JOB = 3  # exit status of the program
+# One entry of a node's GRES: NAME[:TYPE]:COUNT(WHERE). WHERE is IDX:0,2-3, or from Slurm 23.11
+# on, for shards, 1/4,0/4: by GPU, how many of its shards are the job's.
+ENTRY = re.compile(r"([^,:()]+)(?::([^,()]*))?:(\d+)\(([^()]*|\(null\))\)|([^,()]+)\(CNT:\d+\)")
+MOST_GPUS = 4096
+
+
+class NoAnswer(Exception):
+    """slurmctld has not said what the job has; the text says why."""
+
+
+class Allocation(NamedTuple):
+    """nodes: of the job. gpus: indices, in the order of gres.conf, of GPUs of which it has shards.
+
+    whole: how many whole GPUs it has. component: it is one of a heterogeneous job.
+    """
+
+    nodes: int
+    shards: int
+    gpus: tuple[int, ...]
+    whole: int
+    component: bool = False
+
+
+def indices(text: str) -> list[int]:
+    """The GPUs of one WHERE. ValueError: it says none."""
+    if text.startswith("IDX:"):
+        found: list[int] = []
+        for part in text.removeprefix("IDX:").split(","):
+            first, _, last = part.partition("-")
+            if int(last or first) >= MOST_GPUS:
+                raise ValueError(text)
+            found += range(int(first), int(last or first) + 1)
+        return found
+    used = [int(part.partition("/")[0]) for part in text.split(",")]
+    return [gpu for gpu, shards in enumerate(used) if shards]
+
+
+def parse(text: str) -> Allocation:
+    """What the program has printed. NoAnswer: it cannot be read."""
+    fields = dict(line.partition(" ")[::2] for line in text.splitlines())
+    shards, whole = 0, 0
+    gpus: set[int] = set()
+    try:
+        gres = fields["gres"]
+        entries = list(ENTRY.finditer(gres))
+        if ",".join(entry[0] for entry in entries) != gres:
+            raise ValueError(gres)
+        for name, _, count, where, _ in (entry.groups() for entry in entries):
+            if name == "shard" and int(count):
+                shards += int(count)
+                gpus.update(indices(where))
+            elif name == "gpu":
+                whole += int(count)
+        nodes, component = int(fields["nodes"]), fields["component"] == "1"
+    except (KeyError, ValueError):
+        raise NoAnswer(f"its answer cannot be read: {text[:200]!r}") from None
+    return Allocation(nodes, shards, tuple(sorted(gpus)), whole, component)
+
+
+def output_of(command: list[str], patience_s: float) -> tuple[int, str, str]:
+    """A command's exit status, output and errors. NoAnswer: it took longer, and was ended."""
+    out, out_end = os.pipe2(os.O_CLOEXEC)
+    err, err_end = os.pipe2(os.O_CLOEXEC)
+    try:
+        try:
+            child = os.posix_spawn(
+                command[0],
+                command,
+                os.environ,
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, out_end, 1),
+                    (os.POSIX_SPAWN_DUP2, err_end, 2),
+                ],
+                setsigmask=[],  # slurmstepd blocks some
+            )
+        except OSError as fault:
+            raise NoAnswer(f"{command[0]} does not start: {fault.strerror}") from None
+        finally:
+            os.close(out_end)
+            os.close(err_end)
+        try:
+            said = read_all([out, err], time.monotonic() + patience_s)
+        except BaseException:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise
+        _, status = os.waitpid(child, 0)
+    finally:
+        os.close(out)
+        os.close(err)
+    return os.waitstatus_to_exitcode(status), said[out], said[err]
+
+
+def read_all(pipes: list[int], deadline: float) -> dict[int, str]:
+    """What comes from each pipe until its end. NoAnswer: too late (monotonic), too much."""
+    said = dict.fromkeys(pipes, b"")
+    poll = select.poll()
+    for pipe in pipes:
+        poll.register(pipe, select.POLLIN)
+    waiting = set(pipes)
+    while waiting:
+        ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        if not ready:
+            raise NoAnswer("it does not answer")
+        for pipe, _ in ready:
+            data = os.read(pipe, 4096)
+            said[pipe] += data
+            if len(said[pipe]) > LONGEST_ANSWER:
+                raise NoAnswer(f"it says more than {LONGEST_ANSWER} bytes")
+            if not data:
+                poll.unregister(pipe)
+                waiting.discard(pipe)
+    return {pipe: data.decode(errors="replace") for pipe, data in said.items()}
+
+
+def ask_slurmctld(program: str, job_id: int, patience_s: float = PATIENCE_S) -> Allocation:
+    """What the job has. NoAnswer: nobody could say until then, or there is no such job."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        left = deadline - time.monotonic()
+        status, out, err = output_of([program, str(job_id)], left)
+        if status == 0:
+            return parse(out)
+        words = err.strip().splitlines()
+        why = words[-1] if words else f"{program} ended with {status}"
+        if status == NO_SUCH_JOB or left < AGAIN_S:
+            raise NoAnswer(why)
+        time.sleep(AGAIN_S)

@@ -1,0 +1,95 @@
+/* job_environment.c: LD_PRELOAD of a job's tasks.
+ *
+ * Environments are inherited: by the steps of a job, and by jobs that are submitted
+ * from within it. So ours is added once, and taken out where a job does not share.
+ */
+#include "share.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LONGEST_PRELOAD 32768
+#define LIBRARY "libgpulease.so"
+
+static char preload[LONGEST_PRELOAD], changed[LONGEST_PRELOAD];
+
+static bool is_part(const char *part, size_t length, const char *library)
+{
+	return length == strlen(library) && !strncmp(part, library, length);
+}
+
+/* Whichever directory it is in: jobs may come from machines that have it elsewhere. */
+static bool is_ours(const char *part, size_t length)
+{
+	const char *slash = memrchr(part, '/', length);
+	const char *name = slash ? slash + 1 : part;
+
+	return is_part(name, length - (size_t)(name - part), LIBRARY);
+}
+
+/* Write the list without our library to out. False: it is not in it, or there is no room. */
+bool without_our_library(const char *text, char *out, size_t size)
+{
+	bool found = false;
+	size_t used = 0;
+
+	if (size)
+		out[0] = '\0';
+	while (*text) {
+		size_t length = strcspn(text, ": ");
+
+		if (is_ours(text, length)) {
+			found = true;
+		} else if (length) {
+			if (used + length + 2 > size)
+				return false;
+			used += (size_t)snprintf(out + used, size - used, "%s%.*s", used ? ":" : "",
+			                         (int)length, text);
+		}
+		text += length + (text[length] != '\0');
+	}
+	return found;
+}
+
+static bool has_library(const char *text, const char *library)
+{
+	while (*text) {
+		size_t length = strcspn(text, ": ");
+
+		if (is_part(text, length, library))
+			return true;
+		text += length + (text[length] != '\0');
+	}
+	return false;
+}
+
+/* Behind what the user has. -1: there is no room. */
+int job_environment_add_library(spank_t sp, const char *library)
+{
+	spank_err_t got = spank_getenv(sp, "LD_PRELOAD", preload, sizeof(preload));
+
+	if (got == ESPANK_NOSPACE)
+		return -1;
+	if (got != ESPANK_SUCCESS)
+		preload[0] = '\0';
+	if (has_library(preload, library))
+		return 0;
+	if (snprintf(changed, sizeof(changed), "%s%s%s", preload, *preload ? ":" : "", library) >=
+	    (int)sizeof(changed))
+		return -1;
+	spank_setenv(sp, "LD_PRELOAD", changed, 1);
+	return 0;
+}
+
+void job_environment_remove_ours(spank_t sp)
+{
+	spank_unsetenv(sp, ENV_SOCKET);
+	if (spank_getenv(sp, "LD_PRELOAD", preload, sizeof(preload)) != ESPANK_SUCCESS ||
+	    !without_our_library(preload, changed, sizeof(changed)))
+		return;
+	if (*changed)
+		spank_setenv(sp, "LD_PRELOAD", changed, 1);
+	else
+		spank_unsetenv(sp, "LD_PRELOAD");
+}

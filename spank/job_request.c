@@ -1,0 +1,107 @@
+/* job_request.c: what a job asks for, as sbatch, salloc or srun has read it.
+ *
+ * SPANK does not say it. The three programs keep it in their variable `opt`, and
+ * libslurm's slurm_option_get() reads it by an option's name: what Slurm offers to
+ * its cli_filter plugins, the same from 22.05 to 26.05. Where either is missing
+ * nothing is known, and the node says what would have been said here.
+ */
+#include "share.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+
+typedef char *option_get_function(void *options, const char *name);
+
+static option_get_function *option_get;
+static void *options;
+
+/* A variable of the program itself, not one of a library that has the same name. */
+static void *program_symbol(const char *name)
+{
+	void *symbol = dlsym(RTLD_DEFAULT, name);
+	Dl_info of_symbol, of_program;
+
+	if (!symbol || !dladdr(symbol, &of_symbol) ||
+	    !dladdr((void *)getauxval(AT_ENTRY), &of_program) ||
+	    of_symbol.dli_fbase != of_program.dli_fbase)
+		return NULL;
+	return symbol;
+}
+
+static bool is_submitting_program(void)
+{
+	static const char *const names[] = {"sbatch", "salloc", "srun"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcmp(program_invocation_short_name, names[i]))
+			return true;
+	return false;
+}
+
+/* The option's value as Slurm prints it; NULL: not given, or this Slurm does not know it.
+ * The text is Slurm's allocation and stays: a few bytes in a program that ends soon. */
+static const char *get(const char *name)
+{
+	const char *value = option_get(options, name);
+
+	return value && strcmp(value, "unset") ? value : NULL;
+}
+
+/* One entry of a list of GRES, "gres:NAME[:TYPE][:COUNT]" or "gres/NAME[:TYPE][:=]COUNT". */
+static bool entry_names(const char *entry, size_t length, const char *name)
+{
+	size_t n = strlen(name);
+
+	if (length > 5 && (!strncmp(entry, "gres:", 5) || !strncmp(entry, "gres/", 5))) {
+		entry += 5;
+		length -= 5;
+	}
+	if (length < n || strncmp(entry, name, n))
+		return false;
+	if (length == n)
+		return true;
+	if (entry[n] != ':' && entry[n] != '=')
+		return false;
+	return !(length == n + 2 && entry[n + 1] == '0'); /* none of them */
+}
+
+static bool list_names(const char *list, const char *name)
+{
+	while (list && *list) {
+		size_t length = strcspn(list, ",");
+
+		if (entry_names(list, length, name))
+			return true;
+		list += length + (list[length] == ',');
+	}
+	return false;
+}
+
+void job_request_read(struct job_request *out)
+{
+	static const char *const gpu_options[] = {"gpus", "gpus-per-node", "gpus-per-socket",
+	                                          "gpus-per-task"};
+	const char *gres, *per_task, *exclusive, *nodes;
+
+	*out = (struct job_request){0};
+	options = is_submitting_program() ? program_symbol("opt") : NULL;
+	option_get = (option_get_function *)dlsym(RTLD_DEFAULT, "slurm_option_get");
+	if (!options || !option_get)
+		return;
+	gres = get("gres");
+	per_task = get("tres-per-task");
+	exclusive = get("exclusive");
+	nodes = get("nodes");
+	out->known = true;
+	out->step = get("jobid") != NULL;
+	out->shard = list_names(gres, "shard") || list_names(per_task, "shard");
+	out->gpu = list_names(gres, "gpu") || list_names(per_task, "gpu");
+	for (size_t i = 0; i < sizeof(gpu_options) / sizeof(gpu_options[0]); i++)
+		out->gpu |= get(gpu_options[i]) != NULL;
+	out->exclusive =
+	    exclusive && (!strcmp(exclusive, "exclusive") || !strcmp(exclusive, "allocation"));
+	out->nodes = nodes ? strtoul(nodes, NULL, 10) : 1;
+}

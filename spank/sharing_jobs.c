@@ -1,0 +1,64 @@
+/* sharing_jobs.c: which jobs share on this node: an empty file CLUSTER.JOB each, beside the
+ * daemon's socket.
+ *
+ * A job that has no file here has nothing to do with us: its steps and its epilog
+ * look once and go on, however the daemon does. Only root writes in that directory.
+ * A file that cannot be made costs a minute: the daemon then finds the job's end itself.
+ */
+#include "share.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DIRECTORY "sharing-jobs"
+
+static bool directory_of(const char *admin_socket, char *out, size_t size)
+{
+	const char *slash = strrchr(admin_socket, '/');
+
+	return slash && snprintf(out, size, "%.*s/" DIRECTORY, (int)(slash - admin_socket),
+	                         admin_socket) < (int)size;
+}
+
+static bool file_of(const char *admin_socket, uint32_t job_id, char *out, size_t size)
+{
+	char directory[256];
+
+	return directory_of(admin_socket, directory, sizeof(directory)) &&
+	       snprintf(out, size, "%s/%s.%u", directory, cluster_name(), job_id) < (int)size;
+}
+
+void sharing_jobs_add(const char *admin_socket, uint32_t job_id)
+{
+	char directory[256], file[288];
+	int fd = -1;
+
+	if (directory_of(admin_socket, directory, sizeof(directory)) &&
+	    file_of(admin_socket, job_id, file, sizeof(file)) &&
+	    (!mkdir(directory, 0700) || errno == EEXIST))
+		fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd >= 0)
+		close(fd);
+	else
+		slurm_info("gpu-share: cannot note beside %s that job %u shares: %m", admin_socket,
+		           job_id);
+}
+
+bool sharing_jobs_has(const char *admin_socket, uint32_t job_id)
+{
+	char file[512];
+	struct stat s;
+
+	return file_of(admin_socket, job_id, file, sizeof(file)) && !lstat(file, &s);
+}
+
+bool sharing_jobs_remove(const char *admin_socket, uint32_t job_id)
+{
+	char file[512];
+
+	return file_of(admin_socket, job_id, file, sizeof(file)) && !unlink(file);
+}

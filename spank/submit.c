@@ -1,0 +1,134 @@
+/* submit.c: in sbatch, salloc and srun: the option, and what can be refused before a job exists.
+ *
+ * A refusal ends the program here. Slurm would end it for us only where
+ * plugstack.conf says `required`, and with three lines instead of one.
+ */
+#include "share.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How options of SPANK plugins travel; the second one in the environment of a job's tasks. */
+#define ENV_TRAVELS "_SLURM_SPANK_OPTION_gpu_share_gpu_share"
+
+static char option_text[GL_OPTIONS_TEXT];
+static bool option_given;
+static unsigned components; /* of a heterogeneous job, seen so far */
+
+void submit_refuse(const char *format, ...)
+{
+	char text[1024];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	slurm_error("gpu-share: %s", text);
+	exit(1);
+}
+
+/* A job that is submitted from within another inherits its environment. Whether it shares is
+ * its own affair. */
+void submit_forget_inherited_option(void)
+{
+	unsetenv(ENV_TRAVELS);
+	unsetenv("SLURM_SPANK_" ENV_TRAVELS);
+}
+
+static void forget_inherited_environment(void)
+{
+	const char *preload = getenv("LD_PRELOAD");
+	char *rest;
+
+	unsetenv("SLURM_SHARDS_ON_NODE");
+	unsetenv(ENV_SOCKET);
+	if (!preload || !(rest = malloc(strlen(preload) + 1)))
+		return;
+	if (!without_our_library(preload, rest, strlen(preload) + 1))
+		; /* ours is not there */
+	else if (*rest)
+		setenv("LD_PRELOAD", rest, 1);
+	else
+		unsetenv("LD_PRELOAD");
+	free(rest);
+}
+
+void submit_take_option(const char *text)
+{
+	struct gl_options options;
+	char error[GL_OPTIONS_ERROR];
+
+	if (!strcmp(text, "help")) {
+		fputs(gl_options_help(), stdout);
+		exit(0); /* like Slurm's own --help */
+	}
+	if (gl_options_parse(text, &options, error, sizeof(error)))
+		submit_refuse("%s", error);
+	snprintf(option_text, sizeof(option_text), "%s", text);
+	option_given = true;
+}
+
+/* The site's limits as far as plugstack.conf tells them; the daemon has the last word.
+ * where: what the value stands in, if not in the option. */
+static void check_limits(const struct arguments *arguments, const char *text, const char *where)
+{
+	struct gl_options options;
+	char error[GL_OPTIONS_ERROR];
+	uint64_t low = arguments->tq_min_ns, high = arguments->tq_max_ns;
+
+	if (gl_options_parse(text, &options, error, sizeof(error)))
+		submit_refuse("%s%s", error, where);
+	if ((options.given & GL_KEY_TQ) &&
+	    ((low && options.quantum_ns < low) || (high && options.quantum_ns > high)))
+		submit_refuse("tq of %gs is outside this site's limits; choose one between %gs and "
+		              "%gs%s",
+		              (double)options.quantum_ns / 1e9, (double)low / 1e9,
+		              high ? (double)high / 1e9 : 86400.0, where);
+	if ((options.given & GL_KEY_LOCK) && options.lock == GL_LOCK_OFF && !arguments->lock_off)
+		submit_refuse("lock:off is not allowed on this site; use lock:auto or lock:on%s",
+		              where);
+}
+
+static void check_request(const struct job_request *job)
+{
+	if (job->shard && job->nodes > 1)
+		submit_refuse("a job on several nodes cannot share GPUs yet; ask for one node "
+		              "(-N1), or for whole GPUs (--gres=gpu:1 instead of the shard)");
+	if (!option_given)
+		return;
+	if (job->shard && job->exclusive)
+		submit_refuse("with --exclusive a job has its GPUs for itself and shares none; "
+		              "leave out --exclusive, or --gpu-share");
+	/* An option counts for all components of a heterogeneous job; not all need share. */
+	if (job->shard || components > 1)
+		return;
+	if (job->gpu)
+		submit_refuse("--gpu-share without a shard; ask for --gres=shard:1 instead of "
+		              "whole GPUs, or leave out --gpu-share");
+	submit_refuse("--gpu-share without a shard; add --gres=shard:1");
+}
+
+/* Called once for each component of a job. */
+void submit_check(const struct arguments *arguments)
+{
+	const char *from_env = getenv(ENV_OPTION);
+	struct job_request job;
+
+	components++;
+	job_request_read(&job);
+	if (option_given)
+		check_limits(arguments, option_text, "");
+	if (!job.known || job.step)
+		return;
+	forget_inherited_environment();
+	if (!arguments->check_gres)
+		return;
+	check_request(&job);
+	/* The default of jobs with a shard, and of no others. */
+	if (!option_given && job.shard && from_env && *from_env)
+		check_limits(arguments, from_env,
+		             " (that value is from the environment variable " ENV_OPTION
+		             "; change or unset it)");
+}

@@ -1,0 +1,95 @@
+"""A cluster with gpu-leased on the emulated GPU: what tests of the whole share."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from leased.ctl import ask
+from tests.emugpu.server import EmulatedGpu
+from tests.slurm.cluster import PLUGIN, PrivateSlurm
+from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
+from tests.work_dir import work_dir
+
+
+@dataclass
+class Site:
+    """A cluster with gpu-leased on its nodes. work: a directory that every user may write to."""
+
+    slurm: PrivateSlurm
+    leased: Leased
+    work: Path
+
+    def run(self, *srun: str, **options: object) -> subprocess.CompletedProcess[str]:
+        return self.slurm.run("srun", *srun, check=False, **options)  # type: ignore[arg-type]
+
+    def node_works(self) -> None:
+        """The node was not drained, and the next job runs on it."""
+        done = self.run("--gres=shard:1", "true")
+        assert done.returncode == 0, done.stderr
+        self.node_is_idle()
+
+    def node_is_idle(self) -> None:
+        wait_until("the node to be idle", lambda: self.slurm.node_state() == "idle")
+
+    def status(self) -> list[dict[str, Any]]:
+        """The tenants, as `gpu-leasectl status` has them."""
+        return list(ask(self.leased.admin_socket, {"op": "status"})["tenants"])
+
+    def tenants(self) -> list[int]:
+        return [tenant["job_id"] for tenant in self.status()]
+
+    def wait_for_tenant(self, job: int) -> None:
+        wait_until(f"job {job} to be a tenant", lambda: job in self.tenants())
+
+    def devices(self) -> list[str]:
+        """The UUIDs of the node's GPUs, by index."""
+        answer = ask(self.leased.admin_socket, {"op": "status"})
+        return [device["uuid"] for device in answer["devices"]]
+
+    def batch(self, script: str, *arguments: str, **options: Any) -> str:
+        """Run a script as a batch job to its end; what it wrote."""
+        log = Path(tempfile.mktemp(suffix=".log", dir=self.work))
+        job = self.slurm.sbatch(
+            *arguments, "-o", str(log), "--wrap", script, cwd=self.work, **options
+        )
+        self.slurm.wait(job)
+        return log.read_text() if log.exists() else ""
+
+
+@contextmanager
+def sharing_site(
+    *,
+    gpus: int = 1,
+    nodes: int = 1,
+    plugin_args: Sequence[str] = (),
+    slurm_conf: Sequence[str] = (),
+    plugin: Path = PLUGIN,
+) -> Iterator[Site]:
+    """The daemon is one for all nodes, which are one machine."""
+    work = work_dir()
+    work.chmod(0o755)
+    try:
+        with EmulatedGpu(work / "gpu", devices=gpus) as gpu:
+            slurm = PrivateSlurm(
+                work / "slurm",
+                gpus=gpus,
+                nodes=nodes,
+                plugin=plugin,
+                slurm_conf=slurm_conf,
+                env=gpu.env,
+            )
+            slurm.plugin_args += [f"admin_socket={work}/run/admin.sock", *plugin_args]
+            with slurm, Leased(work / "leased", work / "run", slurm.env) as leased:
+                (work / "out").mkdir()
+                (work / "out").chmod(0o777)
+                yield Site(slurm, leased, work / "out")
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

@@ -1,0 +1,115 @@
+"""What slurmctld says of a job: texts of several Slurm releases, programs that do not end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spank import allocation
+from spank.allocation import MOST_GPUS, Allocation, NoAnswer, ask_slurmctld, parse
+
+
+def answer(gres: str, nodes: int = 1, component: int = 0) -> str:
+    return f"nodes {nodes}\ncomponent {component}\ngres {gres}\n"
+
+
+TEXTS = {
+    "": Allocation(1, 0, (), 0),
+    "shard:1(IDX:0)": Allocation(1, 1, (0,), 0),
+    "shard:3(IDX:1)": Allocation(1, 3, (1,), 0),
+    "shard:1(0/4,1/4)": Allocation(1, 1, (1,), 0),
+    "shard:6(4/4,2/4,0/4)": Allocation(1, 6, (0, 1), 0),
+    "shard:h200:6(4/4,2/4)": Allocation(1, 6, (0, 1), 0),
+    "gpu:2(IDX:0-1)": Allocation(1, 0, (), 2),
+    "gpu:h100:3(IDX:0,2-3)": Allocation(1, 0, (), 3),
+    "license(CNT:3),shard:1(IDX:2)": Allocation(1, 1, (2,), 0),
+    "shard:0(0/4)": Allocation(1, 0, (), 0),
+    "nic:1(IDX:0),gpu:1(IDX:1),mps:50(IDX:1)": Allocation(1, 0, (), 1),
+}
+
+
+@pytest.mark.parametrize("gres", TEXTS)
+def test_texts_of_slurm(gres: str) -> None:
+    assert parse(answer(gres)) == TEXTS[gres]
+
+
+def test_nodes_and_components() -> None:
+    assert parse(answer("shard:2(IDX:0)", nodes=2, component=1)) == Allocation(2, 2, (0,), 0, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "nodes 1\n", "nodes x\ncomponent 0\ngres \n", answer("shard:1((null))")),
+        *(answer("shard:1(IDX:)"), answer("shard:1(IDX:0),"), answer("shard:one(IDX:0)")),
+        *(answer("shard:1(IDX:0-999999999)"), answer("shard:1(IDX:0)\tx"), answer("shard:1")),
+    ],
+)
+def test_what_cannot_be_read_is_no_answer(text: str) -> None:
+    with pytest.raises(NoAnswer):
+        parse(text)
+
+
+@given(st.text(alphabet="shardgpu:1(IDX:-/4,2)0 \n", max_size=60))
+def test_any_text_is_read_or_no_answer(text: str) -> None:
+    try:
+        has = parse(answer(text))
+    except NoAnswer:
+        return
+    assert all(0 <= gpu < MOST_GPUS for gpu in has.gpus)
+
+
+def program(where: Path, *lines: str) -> str:
+    path = where / "program"
+    path.write_text("\n".join(("#!/bin/sh", *lines)) + "\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_program_is_asked(tmp_path: Path) -> None:
+    path = program(tmp_path, 'echo nodes "$1"', "echo component 0", "echo 'gres shard:1(IDX:0)'")
+    assert ask_slurmctld(path, 12) == Allocation(12, 1, (0,), 0)
+
+
+def test_a_slurmctld_that_comes_back_is_heard(tmp_path: Path) -> None:
+    path = program(
+        tmp_path,
+        f"if mkdir {tmp_path}/first 2>/dev/null; then echo 'no contact' >&2; exit 1; fi",
+        "printf 'nodes 1\\ncomponent 0\\ngres shard:1(IDX:3)\\n'",
+    )
+    assert ask_slurmctld(path, 1).gpus == (3,)
+
+
+def test_one_that_stays_away_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocation, "AGAIN_S", 30.0)  # there is no time to ask again
+    path = program(tmp_path, "echo 'Unable to contact slurm controller' >&2", "exit 1")
+    with pytest.raises(NoAnswer, match="Unable to contact slurm controller"):
+        ask_slurmctld(path, 1, patience_s=20.0)
+
+
+def test_a_job_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
+    path = program(tmp_path, f"echo >> {tmp_path}/asked", "echo 'Invalid job id' >&2", "exit 3")
+    with pytest.raises(NoAnswer, match="Invalid job id"):
+        ask_slurmctld(path, 1)
+    assert (tmp_path / "asked").read_text() == "\n", "asked once"
+
+
+def test_a_program_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    path = program(tmp_path, f"echo $$ > {tmp_path}/pid", "exec sleep 600")
+    with pytest.raises(NoAnswer, match="does not answer"):
+        ask_slurmctld(path, 1, patience_s=0.5)
+    pid = (tmp_path / "pid").read_text().strip()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_program_that_says_too_much(tmp_path: Path) -> None:
+    with pytest.raises(NoAnswer, match="more than"):
+        ask_slurmctld(program(tmp_path, "exec yes"), 1, patience_s=60)
+
+
+def test_a_program_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NoAnswer, match="does not start: No such file"):
+        ask_slurmctld(str(tmp_path / "none"), 1, patience_s=0.0)
