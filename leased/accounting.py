@@ -1,28 +1,44 @@
-"""Usage into Slurm's accounting: the AdminComment of the job, written through libslurm.
+"""Usage as it stands in Slurm's accounting: our part of a job's SystemComment, and on which row.
 
-libslurm may end the process it runs in, so it runs in a child of its own: main(),
-with the job's id as its argument and our part of the comment on standard input.
+SystemComment, because AdminComment is the site's: tools such as jobstats write their own
+text there when a job has ended, over whatever was there, and decode all that follows.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from leased import children
 from leased.arbiter import Usage
 from leased.errors import Refused
-from leased.store import TenantRecord
+from leased.tables import TenantRecord
 
 MARK = "gpu-lease: "
 LONGEST = 65_535  # Slurm keeps so many bytes and cuts the rest without a word
-WRITE_S = 30
-WRITER = "from leased.accounting import main; raise SystemExit(main())"
-NO_JOB = 3  # exit status: the database does not have the job yet
+NO_VAL = 2**32 - 2  # Slurm's "not said"
+CLOCKS_S = 60.0  # by how much the clocks of the node and of slurmctld may differ
+LARGEST = {"peak_bytes"}  # of several runs the largest counts; all else adds up
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """One run of a job in Slurm's accounting. Times in seconds since the epoch, 0: not yet."""
+
+    job_id: int
+    array_job_id: int
+    array_task_id: int
+    het_job_id: int
+    het_job_offset: int
+    state: int
+    submit: int
+    start: int
+    end: int
+
+    @property
+    def began(self) -> bool:
+        return self.start not in (0, NO_VAL)
 
 
 def summary(usage: Usage) -> dict[str, float | int]:
@@ -36,77 +52,69 @@ def summary(usage: Usage) -> dict[str, float | int]:
     }
 
 
-def comment(record: TenantRecord) -> str:
-    """Our part of the AdminComment: one line of JSON behind a mark."""
-    gpus = {uuid: summary(usage) for uuid, usage in record.usage.items()}
-    return MARK + json.dumps({"v": 1, "lock": record.lock, "gpus": gpus}, separators=(",", ":"))
+def added(usages: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:
+    """By device, what several runs had together."""
+    total: dict[str, Usage] = {}
+    for by_device in usages:
+        for uuid, used in by_device.items():
+            sums = total.setdefault(uuid, Usage())
+            for name in (field.name for field in fields(Usage)):
+                values = getattr(sums, name), getattr(used, name)
+                setattr(sums, name, max(values) if name in LARGEST else sum(values))
+    return total
+
+
+def comment(runs: Sequence[TenantRecord]) -> str:
+    """Our part of the comment for one row: one line of JSON behind a mark."""
+    gpus = {uuid: summary(usage) for uuid, usage in added(run.usage for run in runs).items()}
+    return MARK + json.dumps({"v": 1, "lock": runs[-1].lock, "gpus": gpus}, separators=(",", ":"))
 
 
 def merged(existing: str, ours: str) -> str:
-    """What is to be stored: the site's own comment first, ours (again) behind it."""
+    """What is to be stored: Slurm's own text first, ours (again) behind it."""
     theirs = existing.partition(MARK)[0].rstrip().removesuffix(";").rstrip()
     text = f"{theirs}; {ours}" if theirs else ours
-    if len(text.encode()) > LONGEST:
-        raise Refused(f"the comment has {len(text.encode())} bytes, Slurm keeps {LONGEST}")
+    size = len(text.encode(errors="surrogateescape"))
+    if size > LONGEST:
+        raise Refused(f"the comment has {size} bytes, Slurm keeps {LONGEST}")
     return text
 
 
 def parse_comment(text: str) -> dict[str, Any]:
-    """Our part of an AdminComment; {} when there is none."""
+    """Our part of a SystemComment; {} when there is none."""
     _, mark, ours = text.partition(MARK)
     return dict(json.loads(ours)) if mark else {}
 
 
-async def write(record: TenantRecord, env: Mapping[str, str]) -> bool:
-    """Write one tenant's usage. False: not yet in the database. Refused: what went wrong."""
-    done = await children.run(
-        *children.python(WRITER, str(record.job_id)),
-        env=env,
-        stdin=comment(record).encode(),
-        patience_s=WRITE_S,
-    )
-    if done.fault:
-        raise Refused(f"the writer was ended: {done.fault}")
-    if done.status not in (0, NO_JOB):
-        words = done.err.strip().splitlines()
-        raise Refused(words[-1] if words else f"the writer ended with {done.status}")
-    return done.status == 0
+def row_of(run: TenantRecord, rows: Iterable[JobRow]) -> JobRow | None:
+    """The row of the run: the one of that time; None: there is none (yet).
+
+    A requeued job has a row for each run, and ours began and ended within one of them
+    but for what the clocks differ.
+    """
+
+    def overlap(row: JobRow) -> float:
+        ends = [end for end in (run.closed, row.end) if end]
+        return min(ends, default=run.opened) - max(run.opened, row.start)
+
+    began = [row for row in rows if row.job_id == run.job_id and row.began]
+    best = max(began, key=lambda row: (overlap(row), row.start), default=None)
+    return best if best is not None and overlap(best) >= -CLOCKS_S else None
 
 
-def main() -> int:
-    # Slurm's own plugins expect the symbols of libslurm to be global.
-    sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)
-    try:
-        from _gpulease_slurmdb import ffi, lib
-    except ImportError as fault:
-        print(f"no binding of libslurm ({fault}); install libslurm-dev and build", file=sys.stderr)
-        return 1
-    job_id, ours = int(sys.argv[1]), sys.stdin.read()
-    error = ffi.new("char[]", 512)
-    text = ffi.new("char[]", LONGEST + 1)
+def by_row(
+    runs: Iterable[TenantRecord], rows: Sequence[JobRow]
+) -> tuple[dict[JobRow, list[TenantRecord]], list[TenantRecord]]:
+    """The runs by the row that they belong on, and those whose row is not there or not complete.
 
-    def check(status: int) -> int:
-        if status < 0:
-            raise Refused(ffi.string(error).decode(errors="replace"))
-        return status
-
-    try:
-        check(lib.gl_slurmdb_open(error, 512))
-        if not check(lib.gl_slurmdb_get_comment(job_id, text, LONGEST + 1, error, 512)):
-            return NO_JOB
-        wanted = merged(ffi.string(text).decode(errors="replace"), ours)
-        if not check(lib.gl_slurmdb_set_comment(job_id, wanted.encode(), error, 512)):
-            return NO_JOB
-        check(lib.gl_slurmdb_get_comment(job_id, text, LONGEST + 1, error, 512))
-        if ffi.string(text).decode(errors="replace") != wanted:
-            raise Refused("slurmdbd gives back another text than was stored")
-    except Refused as fault:
-        print(fault, file=sys.stderr)
-        return 1
-    finally:
-        lib.gl_slurmdb_close()
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    Slurm may write the comment itself until a job has ended there.
+    """
+    placed: dict[JobRow, list[TenantRecord]] = {}
+    later = []
+    for run in sorted(runs, key=lambda run: run.run):
+        row = row_of(run, rows)
+        if row is None or not row.end:
+            later.append(run)
+        else:
+            placed.setdefault(row, []).append(run)
+    return placed, later

@@ -110,6 +110,11 @@ class Admin:
         job = self.stepds.job_of(peer.pid)
         return self.leases.tenants.get(job) if job is not None else None
 
+    def lives_here(self, job_id: int) -> bool:
+        """Whether a slurmstepd of the job, or a process that uses its GPUs, is known to live."""
+        tenant = self.leases.tenants.get(job_id)
+        return bool(tenant and tenant.clients) or self.stepds.lives(job_id)
+
     # -- registration -----------------------------------------------------------
 
     def register(self, request: Request, peer: Peer) -> dict[str, Any]:

@@ -17,12 +17,13 @@ from pathlib import Path
 
 from systemd import daemon as sd
 
-from leased import __version__, accounting, config, discovery, procfs, trusted_files
+from leased import __version__, config, discovery, procfs, trusted_files
 from leased.admin import Admin
 from leased.arbiter import Rejoined, Tick, Usage
 from leased.device_watch import DeviceWatch
 from leased.discovery import Found
 from leased.errors import Refused
+from leased.ghosts import Ghosts
 from leased.health import Health
 from leased.leases import Leases, Tenant
 from leased.listener import Listener
@@ -31,9 +32,10 @@ from leased.questions import Questions
 from leased.reload import AdminSocket, Reload, group_id, slurm_env, tried, warn_of_defaults
 from leased.slurm import Slurm
 from leased.sockets import AdminConnection, ClientConnection, listen
-from leased.store import Store, TenantRecord
+from leased.store import Store
 from leased.suspended import LOOK_S, Suspended
 from leased.tuning import Tuning
+from leased.usage_writer import UsageWriter
 from leased.watch import Watch
 
 log = logging.getLogger("gpu-leased")
@@ -43,9 +45,7 @@ CHECKPOINT_S = 1.0
 SAVE_AT_ONCE = 16  # tenants
 AGAIN_S = 1.0
 TUNE_S = 0.25
-GHOSTS_S = 60.0
-RETRY_FIRST_S = 0.5
-RETRY_LAST_S = 60.0
+CLUSTER_S = 60.0
 EPOCH_MARGIN = 1_000_000  # more grants than can happen between two checkpoints
 
 
@@ -155,7 +155,10 @@ class Daemon:
         self.unheard: set[ClientConnection] = set()
         self.may_end_grace = False
         self.tasks: set[asyncio.Task[None]] = set()
-        self.work = asyncio.Event()  # there is usage to write
+        self.writer = UsageWriter(self.store, lambda: self.slurm.env)
+        self.ghosts = Ghosts(
+            *(self.leases, self.store, self.slurm, self.admin.lives_here, self.job_ended)
+        )
         self.stopping = asyncio.Event()
 
     # -- life -------------------------------------------------------------------
@@ -167,8 +170,8 @@ class Daemon:
             self.loop.add_signal_handler(number, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGHUP, self.reload)
         self._start(self._checkpoint)
-        self._start(self._write_usage)
-        self._start(self._find_ghosts)
+        self._start(self.writer.write_usage)
+        self._start(self.ghosts.find_ghosts)
         self._start(self._learn_cluster)
         self._start(self.devices.run)
         self._start(self._tune)
@@ -333,55 +336,13 @@ class Daemon:
         """Close the tenant; its usage goes to the store, then to Slurm."""
         usage = self.leases.close(job_id)
         self.store.close_tenant(job_id, usage)
-        self.work.set()
-
-    async def _write_usage(self) -> None:
-        """Write what waits into Slurm's accounting, again and again until it is there."""
-        delay = RETRY_FIRST_S
-        while True:
-            waiting = self.store.unsettled()
-            done = [await self._write_one(record) for record in waiting]
-            if all(done):
-                self.work.clear()
-                if not self.store.unsettled():
-                    delay = RETRY_FIRST_S
-                    await self.work.wait()
-            else:
-                delay = RETRY_FIRST_S if any(done) else min(delay * 2, RETRY_LAST_S)
-                self.work.clear()
-                # A job that ends meanwhile is tried at once.
-                waiter = asyncio.ensure_future(self.work.wait())
-                await asyncio.wait([waiter], timeout=delay)
-                waiter.cancel()
-
-    async def _write_one(self, record: TenantRecord) -> bool:
-        try:
-            if not await accounting.write(record, self.slurm.env):
-                return False
-        except (Refused, OSError) as fault:
-            log.warning(
-                "usage of job %d is not in Slurm's accounting yet: %s", record.job_id, fault
-            )
-            return False
-        self.store.settle([record.run])
-        log.info("usage of job %d is in Slurm's accounting", record.job_id)
-        return True
-
-    async def _find_ghosts(self) -> None:
-        """Tenants whose job ended without our hearing of it, at the start and every minute."""
-        while True:
-            if self.leases.tenants:
-                for job_id in await self.slurm.jobs_over(list(self.leases.tenants)):
-                    if job_id in self.leases.tenants:
-                        log.info("job %d ended unnoticed", job_id)
-                        self.job_ended(job_id)
-            await asyncio.sleep(GHOSTS_S)
+        self.writer.more.set()
 
     async def _learn_cluster(self) -> None:
         """Whose jobs are ours; also when the configuration names another Slurm."""
         while True:
             await self.admin.cluster.learn(self.slurm)
-            await asyncio.sleep(GHOSTS_S)
+            await asyncio.sleep(CLUSTER_S)
 
 
 async def serve(path: Path, settings: config.Config) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import shutil
 import sqlite3
 import stat
@@ -27,6 +28,7 @@ log = logging.getLogger("gpu-leased")
 
 APPLICATION_ID = 0x6770756C  # "gpul"
 MAJOR_STEP = 1000  # PRAGMA user_version is major * 1000 + minor
+LACKING = re.compile("no such (table|column)|has no column")  # somebody changed the schema
 DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 # Somebody else's lock (an administrator's sqlite3) must not hold up the leases.
 LOCKED_S = 0.05
@@ -99,6 +101,8 @@ TABLES = {
 }
 PARTS = ("", "-wal", "-shm")  # what SQLite keeps beside the file has the same content
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
+HEAD = b"SQLite format 3\0"
+LOG_HEADS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 VERSION = max(MIGRATIONS)
 
 
@@ -109,22 +113,68 @@ class Foreign(sqlite3.DatabaseError):
 def is_damage(fault: Exception) -> bool:
     """Whether the file itself is at fault, and not its disk or who may write there."""
     code = getattr(fault, "sqlite_errorcode", 0) or 0
-    return isinstance(fault, Foreign) or code & 0xFF in DAMAGE
+    lacking = isinstance(fault, sqlite3.OperationalError) and LACKING.search(str(fault))
+    return isinstance(fault, Foreign) or bool(lacking) or code & 0xFF in DAMAGE
 
 
-def set_aside(path: Path, why: object) -> None:
-    """Rename the file and what SQLite keeps beside it. OSError: it cannot be renamed."""
+def is_read_only(fault: Exception) -> bool:
+    """Whether SQLite could open the file for reading only."""
+    code = getattr(fault, "sqlite_errorcode", 0) or 0
+    return code & 0xFF == sqlite3.SQLITE_READONLY
+
+
+def set_aside(path: Path, why: object, in_memory: bool = False) -> None:
+    """Rename the file and what SQLite keeps beside it. OSError: it cannot be renamed.
+
+    in_memory: so is all that counts; it is about to be written again.
+    """
     aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
     while os.path.lexists(aside):
         aside = aside.with_name(aside.name + "x")
     log.critical(
-        "%s cannot be used (%s): it is kept as %s and a new one is begun; "
-        "usage that Slurm's accounting did not have yet is only in there",
+        "%s cannot be used (%s): what is left of it is kept as %s and a new one is begun; %s",
         *(path, why, aside),
+        "nothing is missing there"
+        if in_memory
+        else "usage that Slurm's accounting did not have yet is only in there",
     )
     for suffix in PARTS:
         with contextlib.suppress(FileNotFoundError):
             path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+
+
+class OpenFile:
+    """The file as it was when it was opened. SQLite does not notice that it is removed, replaced
+    or cut under it, and goes on writing what nobody will ever read."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.log_path = path.with_name(path.name + "-wal")
+        self.has_log = False
+        # Kept open: closing it would give up SQLite's own locks on the file.
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def spoilt(self) -> str:
+        """What has happened to it; "" where it is as it should be. OSError: nobody can tell."""
+        try:
+            if not os.path.samestat(self.path.stat(), os.fstat(self.fd)):
+                return "it was replaced while it was open"
+        except FileNotFoundError:
+            return "it was removed while it was open"
+        if os.pread(self.fd, len(HEAD), 0) != HEAD:
+            return "it was overwritten while it was open"
+        try:
+            with self.log_path.open("rb") as file:
+                begun = file.read(4) in LOG_HEADS
+        except FileNotFoundError:
+            begun = False
+        if self.has_log and not begun:
+            return "its log was removed or cut while it was open"
+        self.has_log = begun
+        return ""
+
+    def close(self) -> None:
+        os.close(self.fd)
 
 
 def guard(path: Path) -> None:

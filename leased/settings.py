@@ -105,6 +105,16 @@ def parse(key: str, value: str) -> str | int | bool | None:
     raise Refused(f"{key} {shown(value)} is not known", f"use {known[key]}")
 
 
+def _is_understood(device: str, key: str, value: str) -> bool:
+    """Whether a stored setting is one; a newer release that wrote it finds it again."""
+    try:
+        parse(key, value)
+    except Refused as fault:
+        log.error("a setting of %s is left out: %s", shown(device), fault)
+        return False
+    return True
+
+
 class Settings:
     """The settings of this node. config: gives the configuration of now."""
 
@@ -112,7 +122,11 @@ class Settings:
         self.leases = leases
         self.store = store
         self.config = config
-        self.values = store.settings()
+        self.values = {
+            (device, key): value
+            for (device, key), value in store.settings().items()
+            if _is_understood(device, key, value)
+        }
         for key in OF_DEVICE:
             try:
                 self._apply(key, leases.gpus, at_start=True)

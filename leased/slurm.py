@@ -5,17 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from leased import children
 
 log = logging.getLogger("gpu-leased")
 
 LONGEST_WORDS = 200  # of a command's errors in the journal
-# States in which a job can have processes on a node. One that waits to be run again has none.
-PRESENT = {
-    *("CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"),
-    *("STAGE_OUT", "PREEMPTED"),
+# What squeue is asked for each job, and the line that it begins with then.
+COLUMNS, HEADER = "%A %T %S", ["JOBID", "STATE", "START_TIME"]
+# States in which a job has no process on any node.
+ABSENT = {
+    *("PENDING", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"),
+    *("BOOT_FAIL", "DEADLINE", "REVOKED", "SPECIAL_EXIT"),
+    *("REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD"),
 }
+
+
+class JobState(NamedTuple):
+    """What Slurm says of a job. start: of its present run, seconds since 1970; None: not said."""
+
+    state: str
+    start: float | None = None
+
+    @property
+    def absent(self) -> bool:
+        """Whether it has no process anywhere, by Slurm's word."""
+        return self.state in ABSENT
 
 
 class Slurm:
@@ -28,25 +44,29 @@ class Slurm:
 
     async def run(self, *command: str) -> tuple[int, str, str]:
         """A command's exit status, output and errors. OSError: nobody to ask."""
-        done = await children.run(*command, env=self.env)
+        done = await children.run(*command, env={"SLURM_TIME_FORMAT": "%s"} | dict(self.env))
         if done.fault:
             raise OSError(done.fault)
         return done.status, done.out, done.err
 
-    async def jobs_over(self, job_ids: Collection[int]) -> set[int]:
-        """Those of the jobs that run nowhere, by Slurm's word; none when nobody answers."""
+    async def jobs(self, job_ids: Collection[int]) -> dict[int, JobState]:
+        """What Slurm says of those of the jobs that it knows. OSError: nobody answers, or not in
+        squeue's way."""
         known = ",".join(map(str, job_ids))
-        try:
-            status, out, err = await self.run(
-                *("squeue", "-h", "-t", "all", "-j", known, "-o", "%A %T")
-            )
-        except OSError:
-            return set()
+        status, out, err = await self.run("squeue", "-t", "all", "-j", known, "-o", COLUMNS)
         # Of several jobs squeue leaves out those that Slurm has forgotten; one it refuses.
-        if status and "Invalid job id" not in err:
-            return set()
-        states = dict(line.split(maxsplit=1) for line in out.splitlines() if " " in line)
-        return {job for job in job_ids if states.get(str(job), "GONE") not in PRESENT}
+        if status and "Invalid job id" in err:
+            return {}
+        if status:
+            raise OSError(_words(err) or f"squeue ended with {status}")
+        header, *lines = (line.split() for line in out.splitlines() or [""])
+        if header != HEADER or any(len(line) != len(HEADER) for line in lines):
+            raise OSError("squeue's answer is not what squeue says")
+        return {
+            int(job): JobState(state, float(start) if start.isdecimal() else None)
+            for job, state, start in lines
+            if job.isdecimal()
+        }
 
     def signal(self, job_id: int, name: str) -> None:
         """Send the signal to all processes of the job, the batch script too, unless it is
@@ -74,6 +94,11 @@ class Slurm:
         except OSError as fault:
             status, err = -1, str(fault)
         if status:
-            log.error("cannot %s: %s", what, err.strip()[:LONGEST_WORDS] or f"exit status {status}")
+            log.error("cannot %s: %s", what, _words(err) or f"exit status {status}")
         elif say:
             log.warning("done by this site's rules: %s", what)
+
+
+def _words(err: str) -> str:
+    """A command's errors in one line of the journal."""
+    return " ".join(err.split())[:LONGEST_WORDS]

@@ -57,7 +57,7 @@ class Store:
         self._dirty: dict[tuple[Put, tuple[object, ...]], None] = {}
         self._durable = False  # among them is something to be synced
         self._db: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None  # the file that is open, as the disk knows it
+        self._file: database.OpenFile | None = None
         self._loaded = False  # memory has all that the disk had
         self._dropped_at = 0.0
         self._begin()
@@ -70,23 +70,28 @@ class Store:
             self._connect()
         except (sqlite3.Error, OSError) as fault:
             self._failed(fault)
+            self._close()
             with contextlib.suppress(sqlite3.Error), database.connect_to_read(self.path) as db:
                 self._take_in(db)
 
     def _connect(self) -> sqlite3.Connection:
         if self._db is None:
-            db = database.connect(self.path)
-            found = self.path.stat()
-            self._db, self._file = db, (found.st_dev, found.st_ino)
+            self._db = database.connect(self.path)
+            self._file = database.OpenFile(self.path)
         self._take_in(self._db)
         return self._db
 
     def close(self) -> None:
         if self._dirty:
             self.flush()
+        self._close()
+
+    def _close(self) -> None:
         if self._db is not None:
             self._db.close()
-            self._db = None
+        if self._file is not None:
+            self._file.close()
+        self._db = self._file = None
 
     # -- what the daemon tells --------------------------------------------------
 
@@ -260,22 +265,15 @@ class Store:
         self._dirty[put, what] = None
 
     def _check_file(self) -> None:
-        """A file that is removed under us takes what we write to nowhere."""
-        if self._db is None:
-            return
-        try:
-            found = self.path.stat()
-            there = (found.st_dev, found.st_ino)
-        except FileNotFoundError:
-            there = None
-        if there != self._file:
-            log.error(
-                "%s was %s while gpu-leased had it open: what memory has is written anew",
-                *(self.path, "removed" if there is None else "replaced"),
-            )
-            self._db.close()
-            self._db = None
-            self._mark_all()
+        spoilt = self._file.spoilt() if self._file is not None else ""
+        if spoilt:
+            self._let_go(spoilt)
+
+    def _let_go(self, why: object) -> None:
+        """The file is no good any more: a new one gets what memory has. OSError: it is stuck."""
+        database.set_aside(self.path, why, in_memory=self._loaded)
+        self._close()
+        self._mark_all()
 
     def _write(self, db: sqlite3.Connection) -> None:
         # FULL syncs the log at a commit, and with it all that was committed before.
@@ -302,18 +300,16 @@ class Store:
             log.error("%s", words)
             self._said = now
         self.fault = words
+        if database.is_read_only(fault):
+            self._close()  # one that was opened so stays so
         if self._db is not None and database.is_damage(fault):
             with contextlib.suppress(OSError, sqlite3.Error):
-                self._db.close()
-                self._db = None
-                database.set_aside(self.path, fault)
-                self._mark_all()
+                self._let_go(fault)
 
     def _mark_all(self) -> None:
-        """Nothing of what memory has is on the disk, and what is there is not ours."""
+        """Nothing of what memory has is on the disk."""
         before = [put for put in self._dirty if put[0] is not tables.put_aside]
         self._dirty.clear()
-        self._mark(tables.clear_state)
         for job_id in self._open:
             self._mark(self._put_open, job_id)
             self._mark(self._put_usage, job_id)

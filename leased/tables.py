@@ -129,12 +129,6 @@ def drop_settled(db: sqlite3.Connection, before: float, most: int) -> None:
     )
 
 
-def clear_state(db: sqlite3.Connection) -> None:
-    """Forget all but ended runs: a file that was put in place of ours may have anything."""
-    for table in ("tenants", "usage", "stepds", "settings", "epochs"):
-        db.execute(f"DELETE FROM {table}")
-
-
 def put_aside(db: sqlite3.Connection, bad: Bad) -> None:
     """Move a row to where nobody reads it but a person."""
     row = db.execute(f"SELECT * FROM {bad.table} WHERE rowid = ?", (bad.rowid,)).fetchone()

@@ -58,9 +58,9 @@ class Footprint:
 
 
 def comments(slurm: PrivateSlurm, runs: list[Run]) -> dict[int, str]:
-    """AdminComment of each job, from sacct."""
+    """SystemComment of each job, from sacct."""
     listed = ",".join(str(run.job_id) for run in runs)
-    lines = slurm.run("sacct", "-X", "-n", "-P", "-j", listed, "-o", "JobID,AdminComment").stdout
+    lines = slurm.run("sacct", "-X", "-n", "-P", "-j", listed, "-o", "JobID,SystemComment").stdout
     rows = (line.partition("|") for line in lines.splitlines())
     return {int(job): text for job, _, text in rows}
 

@@ -49,12 +49,12 @@ def slurm_version() -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-SACCT_FIELDS = "JobID,JobName,State,ExitCode,Elapsed,AdminComment"
+SACCT_FIELDS = "JobID,JobName,State,ExitCode,Elapsed,SystemComment"
 
 
 @dataclass(frozen=True)
 class Accounting:
-    """A job that has ended, as sacct shows it. usage: our part of its AdminComment."""
+    """A job that has ended, as sacct shows it. usage: our part of its SystemComment."""
 
     state: str
     exit_code: str
@@ -345,12 +345,12 @@ class PrivateSlurm:
 
         def complete() -> bool:
             nonlocal row
-            row = self.sacct(job_id, "State", "ExitCode", "AdminComment")
+            row = self.sacct(job_id, "State", "ExitCode", "SystemComment")
             ended = bool(row) and row["State"].split(" ")[0] in FINISHED
-            return ended and (not usage or MARK in row["AdminComment"])
+            return ended and (not usage or MARK in row["SystemComment"])
 
         wait_until(f"sacct to show job {job_id}", complete, timeout=30, step=0.1)
-        found = parse_comment(row["AdminComment"]) if usage else {}
+        found = parse_comment(row["SystemComment"]) if usage else {}
         return Accounting(row["State"].split(" ")[0], row["ExitCode"], found)
 
 

@@ -254,8 +254,10 @@ def test_usage_is_in_plain_sacct(site: Site) -> None:
     assert found.usage["lock"] == "on"
     assert used["lease_s"] > 0
     assert used["peak_bytes"] >= 64 << 20
-    line = site.slurm.run("sacct", "-X", "-n", "-j", str(job), "-o", "AdminComment%400").stdout
-    assert line.strip().startswith("the site's own; gpu-lease: {")
+    line = site.slurm.run("sacct", "-X", "-n", "-j", str(job), "-o", "SystemComment%400").stdout
+    assert line.strip().startswith("gpu-lease: {")
+    theirs = site.slurm.sacct(job, "AdminComment")
+    assert theirs == {"AdminComment": "the site's own"}, "what is the site's is left alone"
     assert json.loads((site.work / "usage.json").read_text())["checksum_ok"]
 
 

@@ -243,7 +243,7 @@ def test_file_that_cannot_be_used_is_set_aside(
     assert [t.job_id for t in Store(path).open_tenants()] == [1]
     (aside,) = tmp_path.glob("usage.db.damaged-*")
     assert aside.read_bytes() == before
-    assert f"it is kept as {aside}" in caplog.text
+    assert f"what is left of it is kept as {aside}" in caplog.text
 
 
 def test_daemon_starts_on_a_damaged_file(leased: Leased) -> None:

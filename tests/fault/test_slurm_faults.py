@@ -1,0 +1,169 @@
+"""Slurm that answers garbage, late, with an error or not at all: leases go on; it is said once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from leased.ctl import ask
+from tests.fault.harness import JOBS, FaultyNode, faulty_node
+from tests.slurm.processes import free_port
+from tests.unit.test_ghosts import GARBAGE, HEADER
+
+SLURM_CONF = """
+ClusterName=none
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort={port}
+AuthType=auth/munge
+AuthInfo=socket={folder}/no-munge
+NodeName=localhost
+PartitionName=all Nodes=ALL
+"""
+DOES_NOT_SAY = "Slurm does not say which jobs have ended"
+NOT_WRITTEN = "is not in Slurm's accounting yet"
+
+
+class BrokenSlurm:
+    """A node whose Slurm a test breaks: its commands, and the server that they would ask."""
+
+    def __init__(self, node: FaultyNode, folder: Path):
+        self.node = node
+        self.commands = folder / "bin"
+
+    def command(self, name: str, script: str | None) -> None:
+        """What a command does from now on; None: it is not there."""
+        path = self.commands / name
+        path.unlink(missing_ok=True)
+        if script is not None:
+            path.write_text(f"#!/bin/sh\n{script}\n")
+            path.chmod(0o755)
+
+    def ask_squeue(self) -> None:
+        """The daemon asks it when it starts."""
+        self.node.leased.stop()
+        self.node.leased.start()
+
+
+class Server:
+    """Something on slurmctld's port, that does what a test says with each connection."""
+
+    def __init__(self, port: int, serve: Callable[[socket.socket], None]):
+        self.listening = socket.create_server(("127.0.0.1", port))
+        self.serve = serve
+        self.kept: list[socket.socket] = []
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listening.accept()
+            except OSError:
+                return
+            self.kept.append(connection)
+            with contextlib.suppress(OSError):
+                self.serve(connection)
+
+    def stop(self) -> None:
+        self.listening.shutdown(socket.SHUT_RDWR)
+        self.listening.close()
+        for connection in self.kept:
+            connection.close()
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def broken(short_dir: Path, port: int) -> Iterator[BrokenSlurm]:
+    """Eight jobs on a node with a squeue that knows them, and nobody on slurmctld's port."""
+    (short_dir / "bin").mkdir()
+    conf = short_dir / "slurm.conf"
+    conf.write_text(SLURM_CONF.format(port=port, folder=short_dir))
+    env = {"PATH": f"{short_dir}/bin:/usr/bin:/bin", "SLURM_CONF": str(conf)}
+    with faulty_node(short_dir, env) as node:
+        made = BrokenSlurm(node, short_dir)
+        known = "\n".join(f"{job} RUNNING 0" for job in JOBS)
+        made.command("squeue", f"cat <<'END'\n{HEADER}\n{known}\nEND")
+        made.ask_squeue()
+        node.begin()
+        yield made
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_squeue_that_does_not_answer_as_squeue_does(broken: BrokenSlurm, kind: str) -> None:
+    broken.command("squeue", GARBAGE[kind])
+    node = broken.node
+    with node.everybody_goes_on():
+        broken.ask_squeue()
+        node.wait_said(DOES_NOT_SAY)
+    assert node.tenants() == list(JOBS)
+    assert node.said(DOES_NOT_SAY) == 1
+
+
+def test_squeue_that_is_not_there_or_hangs(broken: BrokenSlurm) -> None:
+    node = broken.node
+    broken.command("squeue", None)
+    with node.everybody_goes_on():
+        broken.ask_squeue()
+        node.wait_said(DOES_NOT_SAY)
+    broken.command("squeue", "sleep 600 & sleep 600")
+    with node.everybody_goes_on():
+        broken.ask_squeue()
+    with node.everybody_goes_on():
+        node.wait_said("it took longer than 30 s")
+    assert node.tenants() == list(JOBS)
+
+
+def test_jobs_that_squeue_does_not_know_live_on_while_they_do(broken: BrokenSlurm) -> None:
+    broken.command("squeue", f"echo {HEADER}; echo 8 CANCELLED 0")
+    with broken.node.everybody_goes_on(but=[8]):
+        broken.ask_squeue()
+        broken.node.wait_said("job 8 ended unnoticed")
+    assert broken.node.tenants() == list(JOBS[:-1])
+
+
+def silent(_: socket.socket) -> None:
+    """It takes the connection, and that is all."""
+
+
+def garbage(connection: socket.socket) -> None:
+    connection.sendall(os.urandom(65_536))
+
+
+def nothing(connection: socket.socket) -> None:
+    connection.close()
+
+
+@pytest.mark.parametrize("serve", [None, silent, garbage, nothing])
+def test_accounting_that_does_not_answer(
+    broken: BrokenSlurm, port: int, serve: Callable[[socket.socket], None] | None
+) -> None:
+    node = broken.node
+    server = Server(port, serve) if serve else None
+    try:
+        with node.everybody_goes_on(but=[8]):
+            ask(node.leased.admin_socket, {"op": "job_end", "job_id": 8})
+        with node.everybody_goes_on(but=[7, 8]):
+            ask(node.leased.admin_socket, {"op": "job_end", "job_id": 7})
+            node.wait_said(NOT_WRITTEN)
+        with node.everybody_goes_on(but=[6, 7, 8]):
+            ask(node.leased.admin_socket, {"op": "job_end", "job_id": 6})
+        assert node.said(NOT_WRITTEN) == 1
+        used = ask(node.leased.admin_socket, {"op": "usage", "job_id": 8})["usage"]
+        assert used, "it is not lost"
+        with node.everybody_goes_on(but=[6, 7, 8]):
+            node.leased.stop()
+            node.leased.start()
+        assert ask(node.leased.admin_socket, {"op": "usage", "job_id": 8})["usage"] == used
+    finally:
+        if server:
+            server.stop()

@@ -1,0 +1,233 @@
+"""Usage on a real Slurm's accounting: each run of each job on its own row, once, beside others'."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leased.accounting import MARK, parse_comment
+from tests.slurm.cluster import FINISHED
+from tests.slurm.processes import wait_until
+from tests.slurm.site import Site
+from tests.slurm.test_share import JOB, site
+
+__all__ = ["site"]  # the fixture, as a cluster of this module's own
+
+MIB = 1 << 20
+# What it says of a job, and as it stands in AdminComment: JS1: and all of the text behind it.
+STATS = {"gpus": 1, "nodes": {"node1": {"cpus": 2, "total_memory": 33554432000}}, "total_time": 77}
+
+
+def jobstats_blob(extra: int) -> str:
+    """A blob whose base64 has so many "=" at its end (0 to 2)."""
+    for length in range(3):
+        packed = gzip.compress(json.dumps(STATS | {"x": "y" * length}).encode(), mtime=0)
+        text = base64.b64encode(packed).decode()
+        if len(text) - len(text.rstrip("=")) == extra:
+            return "JS1:" + text
+    pytest.fail("no such length")
+
+
+def read_jobstats(comment: str) -> dict[str, Any]:
+    """As jobstats documents its format, and its readers decode it: to the end of the text."""
+    assert comment.startswith("JS1:")
+    return dict(json.loads(gzip.decompress(base64.b64decode(comment[4:]))))
+
+
+def rows(site: Site, job: int | str) -> list[tuple[str, str, dict[str, Any]]]:
+    """Every row of a job, oldest first: its number, state, and our part of its comment."""
+    said = site.slurm.run(
+        *("sacct", "-D", "-X", "-n", "-P", "-j", str(job), "-o", "JobID,State,SystemComment")
+    ).stdout
+    lines = [line.split("|", 2) for line in said.splitlines()]
+    return [(raw, state.split()[0], parse_comment(text)) for raw, state, text in lines]
+
+
+def peaks(found: list[tuple[str, str, dict[str, Any]]]) -> list[list[int]]:
+    """MiB at most on each device, by row; [] where a row has no usage."""
+    return [[g["peak_bytes"] // MIB for g in used.get("gpus", {}).values()] for _, _, used in found]
+
+
+def script(site: Site, name: str, *lines: str) -> Path:
+    path = site.work / f"{name}.sh"
+    path.write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
+    return path
+
+
+def gpu_work(size: int | str) -> str:
+    return f"{sys.executable} {JOB} --bytes {size} --steps 2 --result /dev/null || exit 1"
+
+
+@contextmanager
+def daemon_down(site: Site) -> Iterator[None]:
+    site.leased.kill()
+    try:
+        yield
+    finally:
+        site.leased.start()
+
+
+def requeue(site: Site, job: int) -> None:
+    """Requeue a running job, and let it start soon.
+
+    Not at once: slurmd launches nothing of a job in the seconds in which it has ended one.
+    """
+    site.slurm.run("scontrol", "requeue", str(job))
+    wait_until("the job to wait again", lambda: site.slurm.job(job)["JobState"] == "PENDING")
+    wait_until("its tenant to be gone", lambda: job not in site.tenants())
+    site.slurm.run("scontrol", "update", f"jobid={job}", "starttime=now+3")
+
+
+def test_each_run_of_a_requeued_job_has_its_own_usage(site: Site) -> None:
+    marks = [site.work / f"run{n}" for n in range(3)]
+    job = site.slurm.sbatch(
+        *("--gres=shard:1", "--requeue", "-o", str(site.work / "requeued.log")),
+        script(
+            *(site, "requeued", "run=${SLURM_RESTART_COUNT:-0}"),
+            gpu_work(f"$(( (1 + run) * {16 * MIB} ))"),
+            *(f"touch {site.work}/run$run", "[ $run = 2 ] || sleep 600"),
+        ).as_posix(),
+        cwd=site.work,
+    )
+    for mark in marks[:2]:
+        wait_until(f"{mark.name} to have used the GPU", mark.exists, timeout=60)
+        requeue(site, job)
+    assert site.slurm.wait(job) == "COMPLETED", (site.work / "requeued.log").read_text()
+
+    def complete() -> bool:
+        return all(used for _, _, used in rows(site, job))
+
+    wait_until("all three runs to have their usage", complete, timeout=60)
+    found = rows(site, job)
+    assert [state for _, state, _ in found] == ["REQUEUED", "REQUEUED", "COMPLETED"]
+    assert peaks(found) == [[16], [32], [48]]
+    assert all(used["lock"] == "auto" for _, _, used in found)
+
+
+def test_usage_that_comes_late_is_on_the_row_of_its_run(site: Site) -> None:
+    mark = site.work / "late"
+    job = site.slurm.sbatch(
+        *("--gres=shard:1", "--requeue", "-o", str(site.work / "late.log")),
+        script(
+            *(site, "late", "run=${SLURM_RESTART_COUNT:-0}"),
+            gpu_work(f"$(( (1 + run) * {16 * MIB} ))"),
+            *(f"touch {mark}", "sleep 600"),
+        ).as_posix(),
+        cwd=site.work,
+    )
+    wait_until("the first run to have used the GPU", mark.exists, timeout=60)
+    mark.unlink()
+    conf = site.slurm.layout.etc / "slurm.conf"
+    text = conf.read_text()
+    port = site.slurm.layout.ports["slurmdbd"]
+    elsewhere = site.work / "nowhere.conf"
+    elsewhere.write_text(text.replace(f"AccountingStoragePort={port}", "AccountingStoragePort=9"))
+    before = site.leased.config.read_text()
+    site.leased.stop()
+    site.leased.config.write_text(before + f'slurm_conf = "{elsewhere}"\n')
+    site.leased.start()
+    try:
+        requeue(site, job)
+        wait_until("the second run to have used the GPU", mark.exists, timeout=60)
+        wait_until(
+            "it to be said that nothing can be written",
+            lambda: (
+                "usage of 1 jobs is not in Slurm's accounting yet" in site.leased.log.read_text()
+            ),
+            timeout=60,
+        )
+        assert peaks(rows(site, job))[0] == []
+    finally:
+        site.leased.stop()
+        site.leased.config.write_text(before)
+        site.leased.start()
+    wait_until("the first run's usage", lambda: peaks(rows(site, job))[0] == [16], timeout=60)
+    assert [state for _, state, _ in rows(site, job)] == ["REQUEUED", "RUNNING"]
+    assert peaks(rows(site, job)) == [[16], []]
+    site.slurm.run("scancel", str(job))
+    site.slurm.wait(job)
+    wait_until("the second's", lambda: peaks(rows(site, job)) == [[16], [32]], timeout=60)
+
+
+def test_tasks_of_an_array_have_each_their_own(site: Site) -> None:
+    array = site.slurm.sbatch(
+        *("--array=1-3", "--gres=shard:1", "-o", str(site.work / "array-%a.log")),
+        script(site, "array", gpu_work(f"$(( SLURM_ARRAY_TASK_ID * {16 * MIB} ))")).as_posix(),
+        cwd=site.work,
+    )
+
+    def complete() -> bool:
+        found = rows(site, array)
+        return len(found) == 3 and all(used for _, _, used in found)
+
+    wait_until("the tasks to have their usage", complete, timeout=90)
+    found = rows(site, array)
+    names = [job for job, _, _ in found]
+    assert dict(zip(names, peaks(found), strict=True)) == {
+        f"{array}_{n}": [16 * n] for n in (1, 2, 3)
+    }
+
+
+def test_parts_of_a_heterogeneous_job_have_each_their_own(site: Site) -> None:
+    path = script(
+        *(site, "het"),
+        f"srun --het-group=0 sh -c '{gpu_work(16 * MIB)}'",
+        f"srun --het-group=1 sh -c '{gpu_work(48 * MIB)}'",
+    )
+    job = site.slurm.sbatch(
+        *("--gres=shard:1", "-o", str(site.work / "het.log"), ":", "--gres=shard:1"),
+        path.as_posix(),
+        cwd=site.work,
+    )
+    assert site.slurm.wait(job) == "COMPLETED", (site.work / "het.log").read_text()
+
+    def complete() -> bool:
+        found = rows(site, job)
+        return len(found) == 2 and all(used for _, _, used in found)
+
+    wait_until("both parts to have their usage", complete, timeout=60)
+    assert peaks(rows(site, job)) == [[16], [48]]
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2])
+def test_what_jobstats_writes_can_be_read_beside_ours(site: Site, padding: int) -> None:
+    blob = jobstats_blob(padding)
+    job = site.slurm.sbatch(
+        *("--gres=shard:1", "-o", "/dev/null", script(site, "js", gpu_work(16 * MIB)).as_posix()),
+        cwd=site.work,
+    )
+    site.slurm.run("scontrol", "update", f"jobid={job}", f"admincomment={blob}")
+    site.slurm.wait(job)
+    site.slurm.accounting(job, usage=True)
+    assert read_jobstats(site.slurm.sacct(job, "AdminComment")["AdminComment"])["total_time"] == 77
+    # It writes over whatever is there, some seconds after the end.
+    site.slurm.run(
+        "sacctmgr", "-i", "modify", "job", f"jobid={job}", "set", "admincomment=js1:late"
+    )
+    row = site.slurm.sacct(job, "AdminComment", "SystemComment")
+    assert row["AdminComment"] == "js1:late"
+    assert MARK in row["SystemComment"]
+    assert row["SystemComment"].count(MARK) == 1
+
+
+def test_usage_of_many_jobs_is_written_by_few_children(site: Site) -> None:
+    count = 12
+    with daemon_down(site):
+        pass  # begin with an empty journal of this start
+    before = site.leased.log.read_text().count("is in Slurm's accounting")
+    jobs = [
+        site.slurm.sbatch("--gres=shard:1", "-o", "/dev/null", "--wrap", "true", cwd=site.work)
+        for _ in range(count)
+    ]
+    for job in jobs:
+        assert site.slurm.wait(job) in FINISHED
+        site.slurm.accounting(job, usage=True)
+    assert site.leased.log.read_text().count("is in Slurm's accounting") == before + count
