@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import os
 import time
@@ -15,10 +16,12 @@ from unittest import mock
 from _gpulease import ffi, lib
 
 from leased import arbiter, wire
+from leased.config import Config
 from leased.devices import Gpu
 from leased.identity import Peer
 from leased.leases import Leases, Tenant
 from leased.listener import Listener
+from leased.questions import Questions
 from leased.sockets import ClientConnection
 from tests.fuzz.fakes import FakeListening, FakeLoop, FakeSocket
 
@@ -68,6 +71,13 @@ def quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
+class NoStore:
+    """Knows no job that has ended."""
+
+    def find(self, _: int) -> None:
+        return None
+
+
 class Peers:
     """One connection as its client sees it."""
 
@@ -78,6 +88,7 @@ class Peers:
         self.revoked = False
         self.welcomed = False
         self.deaf = False  # it does not read what it is told
+        self.asked = False  # the last that it said was a question in JSON
 
 
 class Node:
@@ -100,7 +111,8 @@ class Node:
         self.listener = Listener(self.listening, self.loop, self._connection)  # type: ignore[arg-type]
 
     def _connection(self, sock: Any) -> ClientConnection:
-        return ClientConnection(sock, self.loop, self.leases, self._find)  # type: ignore[arg-type]
+        asked = Questions(self.leases, NoStore(), self._find, Config)  # type: ignore[arg-type]
+        return ClientConnection(sock, self.loop, self.leases, self._find, asked.handle)  # type: ignore[arg-type]
 
     def _find(self, peer: Peer) -> Tenant | None:
         return self.leases.tenants.get(peer.gid)
@@ -153,6 +165,7 @@ class Node:
     def send(self, peer: Peers, data: bytes) -> None:
         """One packet from a client; b"" is the end of its connection."""
         self.messages += 1
+        peer.asked = data[:1] == b"{"
         with suppress(wire.WireError):
             said = wire.parse(data)
             if isinstance(said, wire.Hello) and said.held_epoch:
@@ -189,7 +202,7 @@ class Node:
 
     def _sent(self, job: int, data: bytes) -> None:
         """At the moment of a new lease nobody else has it, not even who is still to release it."""
-        if wire.check_header(data) != lib.GL_GRANT:
+        if data[:1] == b"{" or wire.check_header(data) != lib.GL_GRANT:
             return
         epoch = int(ffi.from_buffer("struct gl_grant *", data).epoch)
         if epoch in self.owners or (job, epoch) in self.claimed:
@@ -205,7 +218,18 @@ class Node:
             if not side_by_side and "off" not in (state.lock_of(mine), state.lock_of(other)):
                 raise Broken(f"job {job} is granted what job {other.id} has not released")
 
+    @staticmethod
+    def _answered(peer: Peers, answer: dict[str, Any]) -> None:
+        """To a question, once, and of the jobs of its user or its own alone."""
+        if not peer.asked or peer.welcomed or peer.sock.open:
+            raise Broken(f"a client of job {peer.job} is told {answer}")
+        if not answer["ok"] and not answer["error"]:
+            raise Broken(f"a question is refused without a reason: {answer}")
+
     def _heard(self, peer: Peers, data: bytes) -> None:
+        if data[:1] == b"{":
+            self._answered(peer, json.loads(data))
+            return
         kind = wire.check_header(data)
         if kind == lib.GL_GRANT:
             grant = ffi.from_buffer("struct gl_grant *", data)

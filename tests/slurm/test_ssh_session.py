@@ -1,0 +1,136 @@
+"""A session that Slurm has adopted into a job, as pam_slurm_adopt does it: a process in the
+cgroup of the job's extern step, with an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from leased.ctl import ask
+from tests.conftest import ROOT
+from tests.emugpu.server import EmulatedGpu
+from tests.slurm.cluster import PrivateSlurm
+from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
+from tests.unit.test_shim import SET_UP
+from tests.work_dir import work_dir
+
+FREEZER = Path("/sys/fs/cgroup/freezer")  # what proctrack/cgroup of version 1 needs
+PROFILE = ROOT / "packaging" / "profile.d" / "gpu-lease.sh"
+COMPUTES = SET_UP + "say(spin(1000)[0].name); ok(d.cuCtxSynchronize()); sys.stdin.readline()"
+
+
+@dataclass
+class Site:
+    """A cluster with cgroups and extern steps, whose site ends strays at once."""
+
+    slurm: PrivateSlurm
+    leased: Leased
+    work: Path
+
+    def job(self) -> tuple[int, Path]:
+        """A job that sleeps, and the cgroup of its extern step."""
+        job = self.slurm.sbatch(
+            "--gres=shard:1", "-o", f"{self.work}/log", "--wrap", "sleep 600", cwd=self.work
+        )
+        wait_until("the job to be known", lambda: job in self.tenants())
+        (place,) = FREEZER.glob(f"slurm*/uid_*/job_{job}/step_extern")
+        return job, place
+
+    def tenants(self) -> dict[int, dict[str, object]]:
+        answer = ask(self.leased.admin_socket, {"op": "status"})
+        return {tenant["job_id"]: tenant for tenant in answer["tenants"]}
+
+    def session(self, place: Path, script: str) -> subprocess.Popen[str]:
+        """A shell in the step, with the environment that sshd would give."""
+        (self.work / "gpu-leasectl").write_text(
+            f"#!/bin/sh\ncd {ROOT} && exec {sys.executable} -m leased.ctl"
+            f' --config {self.leased.config} "$@"\n'
+        )
+        (self.work / "gpu-leasectl").chmod(0o755)
+        bare = {n: v for n, v in self.slurm.env.items() if n not in ("LD_PRELOAD", "SLURM_CONF")}
+        session = subprocess.Popen(
+            ["sh", "-c", f"read go; {script}"],
+            env=bare | {"PATH": f"{self.work}:{os.environ['PATH']}"},
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        (place / "cgroup.procs").write_text(str(session.pid))
+        tell(session)
+        return session
+
+
+def tell(session: subprocess.Popen[str]) -> None:
+    assert session.stdin is not None
+    session.stdin.write("\n")
+    session.stdin.flush()
+
+
+def line(session: subprocess.Popen[str]) -> str:
+    assert session.stdout is not None
+    return session.stdout.readline().strip()
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    if not os.access(FREEZER, os.W_OK):
+        pytest.skip(f"proctrack/cgroup needs {FREEZER}")
+    work = work_dir()
+    try:
+        with EmulatedGpu(work / "gpu") as gpu:
+            conf = ["ProctrackType=proctrack/cgroup", "PrologFlags=Contain"]
+            slurm = PrivateSlurm(work / "slurm", env=gpu.env, slurm_conf=conf)
+            slurm.plugin_args += [f"admin_socket={work}/run/admin.sock"]
+            (work / "out").mkdir()
+            extra = '[strays]\naction = "end"\ngrace = "1ms"\nallow = []\n'
+            with slurm, Leased(work / "leased", work / "run", slurm.env, extra) as leased:
+                yield Site(slurm, leased, work / "out")
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def test_what_a_session_runs_is_the_jobs(site: Site) -> None:
+    job, place = site.job()
+    program = shlex.join([sys.executable, "-c", COMPUTES])
+    session = site.session(place, f". {PROFILE}; gpu-leasectl mine --json; exec {program}")
+    assert f'"job_id": {job}' in line(session)
+    assert line(session) == "CUDA_SUCCESS"
+    assert site.tenants()[job]["clients"] == 1
+    tell(session)
+    session.communicate(timeout=60)
+    site.slurm.run("scancel", str(job))
+    wait_until("the end of the job", lambda: job not in site.tenants())
+
+
+def test_a_session_without_a_lease_does_not_end_the_job(site: Site) -> None:
+    job, place = site.job()
+    session = site.session(place, shlex.join(["exec", sys.executable, "-c", COMPUTES]))
+    assert line(session) == "CUDA_SUCCESS"
+
+    def named() -> bool:
+        return f"job {job}, step extern" in site.leased.log.read_text()
+
+    wait_until("the stray to be named", named, timeout=60)
+    # A stray of the batch step comes later, is found later, and ends the job: so much time
+    # has passed for this one.
+    assert site.slurm.job(job)["JobState"] == "RUNNING"
+    batch = place.parent / "step_batch"
+    other = site.session(batch, shlex.join(["exec", sys.executable, "-c", COMPUTES]))
+    assert line(other) == "CUDA_SUCCESS"
+    assert site.slurm.wait(job) == "CANCELLED"
+    log = site.leased.log.read_text()
+    assert f"job {job}, step batch (uid 0) is ended" in log
+    assert f"job {job}, step extern (uid 0) is ended" not in log
+    for process in (session, other):
+        process.kill()
+        process.communicate()
