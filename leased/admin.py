@@ -20,6 +20,7 @@ from leased.devices import Gpu, visible
 from leased.errors import Refused
 from leased.identity import Peer
 from leased.leases import Leases, Tenant
+from leased.renumber import Renumber
 from leased.requests import (
     OF_DEVICE,
     OF_NODE,
@@ -62,6 +63,7 @@ class Admin:
     reload: Callable[[], str | None]  # what is wrong with the configuration, if anything
     job_ended: Callable[[int], None]
     admin_gid: int = -1
+    renumber: Callable[[], None] = field(init=False)  # Refused: Slurm's indices cannot be told
     settings: Settings = field(init=False)
     shows: Status = field(init=False)
     stepds: Stepds = field(init=False)
@@ -69,6 +71,7 @@ class Admin:
 
     def __post_init__(self) -> None:
         self.settings = Settings(self.leases, self.store, lambda: self.config)
+        self.renumber = Renumber(self.leases, self.settings, lambda: self.config)
         self.shows = Status(self.leases, self.settings, self.store)
         self.stepds = Stepds(self.store)
         step = (
@@ -304,7 +307,8 @@ class Admin:
         wanted = get_ints(request, "gpus", GPUS, GPUS)
         if not wanted:
             raise Refused("the job has shards but no GPU", "see gres.conf: shards need GPUs")
-        by_index = {gpu.index: gpu for gpu in self.leases.gpus}
+        self.renumber()
+        by_index = {gpu.index: gpu for gpu in self.leases.slurms()}
         unknown = [index for index in wanted if index not in by_index]
         if unknown:
             raise Refused(
@@ -367,16 +371,16 @@ class Admin:
     def _change(self, request: Request, wanted: dict[str, str]) -> dict[str, Any]:
         chosen = self._chosen(get_text(request, "device") or "all")
         self.settings.change(chosen, wanted)
-        told = self.leases.gpus if chosen is None else chosen
+        told = self.leases.slurms() if chosen is None else chosen
         return {"devices": [gpu.index for gpu in told], "store_fault": self.store.fault}
 
     def _chosen(self, name: str) -> list[Gpu] | None:
         """The devices of a name; None: all."""
         if name == "all":
             return None
-        found = [g for g in self.leases.gpus if name in (str(g.index), g.uuid)]
+        found = [g for g in self.leases.slurms() if name in (str(g.index), g.uuid)]
         if not found:
-            known = ", ".join(f"{g.index} ({g.uuid})" for g in self.leases.gpus)
+            known = ", ".join(f"{g.index} ({g.uuid})" for g in self.leases.slurms())
             raise Refused(f"no device {name}", f"there are {known}, and all")
         return found
 

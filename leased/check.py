@@ -17,6 +17,7 @@ from typing import Any
 
 from leased import config, slurmconf
 from leased.errors import Refused
+from leased.nvml_answers import Described
 from leased.settings import Limits
 from leased.slurmconf import SlurmConf
 
@@ -48,7 +49,7 @@ class Site:
     version: tuple[int, int] | None = None
     node: str | None = None
     status: dict[str, Any] | None = None
-    files: list[Path] = field(default_factory=list)  # device files of NVML's GPUs; [] unknown
+    gpus: list[Described] = field(default_factory=list)  # that NVML shows; [] unknown
 
 
 def check_config(path: Path) -> tuple[config.Config, list[Finding]]:

@@ -70,7 +70,7 @@ def _driver(site: Site) -> Iterator[Finding]:
         yield Finding("driver", FAULT, str(fault), remedy)
         return
     shown, unusable = nvml_answers.each_described(said)
-    site.files = [Path(f"/dev/nvidia{gpu.minor}") for gpu in sorted(shown, key=lambda g: g.minor)]
+    site.gpus = shown
     yield Finding("driver", OK, f"NVIDIA driver {nvml_answers.printable(str(said.get('driver')))}")
     for number, why in unusable.items():
         words = f"number {number} of NVML cannot be used: {why}"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from leased import __version__, children, elf, options, slurmconf, text_file
+from leased import __version__, children, elf, options, slurm_gpus, slurmconf, text_file
 from leased.check import FAULT, OK, WARNING, Finding, Site, as_list
 from leased.errors import Refused
 from leased.slurmconf import Gres, PluginLine
@@ -181,6 +181,7 @@ def _gres(site: Site) -> Iterator[Finding]:
     said = slurmconf.gres_of(path, node)
     yield from _odd_lines("gres-conf", said.faults)
     yield from _gres_conf(site, said, counts, path)
+    yield from _gres_order(site)
 
 
 def _gres_conf(site: Site, said: Gres, counts: dict[str, int], path: Path) -> Iterator[Finding]:
@@ -204,8 +205,10 @@ def _gres_conf(site: Site, said: Gres, counts: dict[str, int], path: Path) -> It
 def _gres_numbers(site: Site, said: Gres, counts: dict[str, int], path: Path) -> Iterator[Finding]:
     gpus, shards = counts["gpu"], counts["shard"]
     wrong = []
-    if site.files and gpus != len(site.files):
-        wrong.append(f"slurm.conf has {gpus} gpu, NVML shows {len(site.files)}")
+    there = len(site.gpus)
+    # Fewer may be meant so, where gres.conf says which.
+    if there and (gpus > there or (gpus < there and len(said.files) != gpus)):
+        wrong.append(f"slurm.conf has {gpus} gpu, NVML shows {there}")
     if said.files and len(said.files) != gpus:
         wrong.append(f"{path} has {len(said.files)} device files, slurm.conf {gpus} gpu")
     if said.shards != shards:
@@ -219,6 +222,34 @@ def _gres_numbers(site: Site, said: Gres, counts: dict[str, int], path: Path) ->
     else:
         words = f"{shards} shard on {gpus} gpu: at most {shards // gpus} jobs share one"
         yield Finding("gres-count", OK, words)
+
+
+def _gres_order(site: Site) -> Iterator[Finding]:
+    """Whether a job runs on the GPU whose index Slurm gives it."""
+    assert site.slurm.path is not None
+    yield from _odd_lines("cgroup-conf", slurmconf.cgroup_conf(site.slurm.path.parent)[1])
+    said = slurm_gpus.read(site.slurm.path, site.node)
+    if said is None or not site.gpus:
+        return
+    name = "gres-order"
+    try:
+        index = slurm_gpus.indices(said, site.gpus)
+    except Refused as fault:
+        yield Finding(name, FAULT, f"{fault}; jobs are refused", fault.hint)
+        return
+    remedy = "set ConstrainDevices=yes in cgroup.conf and TaskPlugin=task/cgroup in slurm.conf"
+    files = {} if said.gres.autodetect else dict(enumerate(slurm_gpus.files_in_order(said)))
+    for gpu in sorted(site.gpus, key=lambda gpu: index.get(gpu.uuid, -1)):
+        file = files.get(index.get(gpu.uuid, -1))
+        if not said.constrained and file and slurm_gpus.minor(file) != gpu.minor:
+            words = f"GPU {index[gpu.uuid]} of Slurm is {file}, and jobs there run on"
+            yield Finding(name, FAULT, f"{words} /dev/nvidia{gpu.minor}", remedy)
+            return
+    if not said.constrained and len(site.gpus) > 1:
+        words = "devices are not constrained: a job can open GPUs that Slurm gave to others"
+        yield Finding(name, WARNING, words, remedy)
+    else:
+        yield Finding(name, OK, "jobs run on the GPUs that Slurm gives them")
 
 
 # -- accounting ----------------------------------------------------------------

@@ -130,6 +130,8 @@ class Daemon:
         self.admin = Admin(
             settings, self.gpus, self.leases, self.store, self.reload, self.job_ended, gid
         )
+        with contextlib.suppress(Refused):  # it has said so; jobs hear it when they register
+            self.admin.renumber()
         rebooted = booted_since(settings.state_dir / "boot_id")
         for record in open_before:
             if rebooted:  # no job of before is left, whatever Slurm does with it
@@ -176,9 +178,13 @@ class Daemon:
         self._start(self.devices.run)
         self._start(self._tune)
         self._start(self._find_suspended)
-        notify(f"READY=1\nSTATUS={len(self.gpus)} GPUs, {len(self.leases.tenants)} tenants")
+        notify(
+            f"READY=1\nSTATUS={len(self.leases.slurms())} GPUs, {len(self.leases.tenants)} tenants"
+        )
         log.info(
-            "gpu-leased %s: %s", __version__, ", ".join(f"{g.index}: {g.name}" for g in self.gpus)
+            "gpu-leased %s: %s",
+            __version__,
+            ", ".join(f"{g.index}: {g.name}" for g in self.leases.slurms()),
         )
         warn_of_defaults(self.config)
         await self.stopping.wait()
@@ -250,7 +256,7 @@ class Daemon:
         """What was found at the start; DeviceWatch says the rest."""
         if found.silent is not None:
             self.health.silent(found.silent)
-        for gpu in self.gpus:
+        for gpu in self.leases.slurms():
             if gpu.uuid in found.faults:
                 self.health.seen(gpu, found.faults[gpu.uuid], sure=True)
 

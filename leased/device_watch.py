@@ -60,7 +60,7 @@ class DeviceWatch:
             await self._begin_anew()
         gpus = self._due(now)
         found = await self._look(gpus) if gpus else {}
-        for gpu in list(self.leases.gpus):
+        for gpu in self.leases.slurms():
             seen = found.get(gpu.uuid)
             if seen is not None:
                 self.busy[gpu.uuid] = seen.busy
@@ -97,8 +97,8 @@ class DeviceWatch:
         # One that hangs may be all that hang.
         if now >= self.all_at or self.health.faults or self.health.nvml:
             self.all_at = now + ALL_S
-            return list(self.leases.gpus)
-        return [gpu for gpu in self.leases.gpus if self.leases.tenants_of(gpu.uuid)]
+            return self.leases.slurms()
+        return [gpu for gpu in self.leases.slurms() if self.leases.tenants_of(gpu.uuid)]
 
     async def _look(self, gpus: list[Gpu]) -> dict[str, Seen]:
         """What is seen of those that answer; what is wrong goes to the health."""
@@ -115,8 +115,8 @@ class DeviceWatch:
             except Unsound as fault:
                 faults[gpu.uuid] = str(fault)
         if not found and all(fault == SILENT for fault in faults.values()):
-            if len(gpus) < len(self.leases.gpus):  # one that hangs, or all?
-                return await self._look(list(self.leases.gpus))
+            if len(gpus) < len(self.leases.slurms()):  # one that hangs, or all?
+                return await self._look(self.leases.slurms())
             self.health.silent(OF_NONE)
             return {}
         self.health.answers()

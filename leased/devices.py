@@ -17,9 +17,12 @@ FIRST_CONTEXT_PART = 64
 ROUNDING_PART = 100  # managed memory comes in whole blocks
 
 
+NOT_SLURMS = -1  # in place of an index: Slurm gives the device to nobody
+
+
 @dataclass(frozen=True)
 class Gpu:
-    """One device. index: Slurm's absolute index (order of minor numbers); sizes in bytes.
+    """One device. index: Slurm's, see slurm_gpus.py; sizes in bytes.
 
     memory: what the driver has to give. usable: what jobs' allocations may have of it
     together, by the site's cap. reserve: the site's, None for a measured one. link,

@@ -13,7 +13,7 @@ from _gpulease import lib
 
 from leased import arbiter, wire
 from leased.arbiter import Arbiter, Usage
-from leased.devices import Gpu, Overhead, room
+from leased.devices import NOT_SLURMS, Gpu, Overhead, room
 from leased.limits import credible
 
 log = logging.getLogger("gpu-leased")
@@ -271,6 +271,11 @@ class Leases:
             for client in tenant.clients:
                 client.calls = None
                 client.send(wire.MEASURE)
+
+    def slurms(self) -> list[Gpu]:
+        """The devices that Slurm gives to jobs, by its index."""
+        found = [gpu for gpu in self.gpus if gpu.index != NOT_SLURMS]
+        return sorted(found, key=lambda gpu: gpu.index)
 
     def gpu(self, uuid: str) -> Gpu:
         return next(gpu for gpu in self.gpus if gpu.uuid == uuid)

@@ -6,6 +6,7 @@ whole or not at all, and nobody's lease is touched by one that is at fault.
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import logging
 import os
@@ -119,6 +120,8 @@ class Reload:
         except Exception as fault:
             self._use(before)
             return self._keep(f"{self.path} cannot be used: {type(fault).__name__}: {fault}")
+        with contextlib.suppress(Refused):  # it has said so
+            self.admin.renumber()
         log.info("configuration read again from %s", self.path)
         warn_of_defaults(checked.config)
         return None

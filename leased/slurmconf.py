@@ -6,6 +6,7 @@ own. What an answering slurmctld says goes before the files (configless nodes).
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import re
 from collections.abc import Mapping
@@ -158,6 +159,7 @@ class Gres:
     """
 
     files: list[str] = field(default_factory=list)
+    gpus: list[tuple[str, list[str]]] = field(default_factory=list)  # a line's type and files
     shards: int = 0
     gpu_lines: int = 0
     shard_lines: int = 0
@@ -174,6 +176,7 @@ class Gres:
         if name == "gpu":
             self.gpu_lines += 1
             self.files += files
+            self.gpus.append((said.get("type", "").lower(), files))
         elif name == "shard":
             self.shard_lines += 1
             self.shards += count(said.get("count", "1")) * max(1, len(files))
@@ -192,6 +195,24 @@ def gres_of(path: Path, node: str | None) -> Gres:
     if found.autodetect == "off":
         found.autodetect = ""
     return found
+
+
+def cgroup_conf(folder: Path) -> tuple[Fields, list[str]]:
+    """cgroup.conf, and what is odd in it; a missing one says nothing. OSError: unreadable."""
+    faults = Faults()
+    found: Fields = {}
+    with contextlib.suppress(FileNotFoundError):
+        for line in Reader(beside, faults).read(folder / "cgroup.conf"):
+            found |= fields(line, faults)
+    return found, faults.listed()
+
+
+def constrains_devices(conf: SlurmConf) -> bool:
+    """Whether a job can open only the devices that Slurm gave it. OSError: unreadable."""
+    if "task/cgroup" not in conf.values.get("taskplugin", "") or conf.folder is None:
+        return False
+    said = cgroup_conf(conf.folder)[0].get("constraindevices", "")
+    return said.lower() in ("yes", "true", "up", "1", "y")
 
 
 # -- plugstack.conf ------------------------------------------------------------

@@ -58,7 +58,7 @@ class Status:
             "settings": self.settings.listed(),
             "strays": self.strays(),
             "cluster": self.cluster(),
-            "devices": [self._device(gpu) for gpu in self.leases.gpus],
+            "devices": [self._device(gpu) for gpu in self.leases.slurms()],
             **self.page(0),
         }
 

@@ -65,7 +65,7 @@ class PrivateSlurm:
     """munged, mariadbd, slurmdbd, slurmctld and slurmd; a context manager. Needs root.
 
     plugin: the SPANK plugin's file, None for none. gpu_files: device files of
-    gres.conf; None makes nodes that stand for GPUs. slurm_conf: further lines.
+    gres.conf; None makes nodes that stand for GPUs. slurm_conf, cgroup_conf: further lines.
     env: what the daemons and all commands get besides. progress: called with words.
     """
 
@@ -80,6 +80,7 @@ class PrivateSlurm:
         plugin: Path | None = PLUGIN,
         plugin_args: Sequence[str] = (),
         slurm_conf: Sequence[str] = (),
+        cgroup_conf: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         progress: Callable[[str], None] = lambda _: None,
     ):
@@ -91,6 +92,7 @@ class PrivateSlurm:
         self.plugin = plugin
         self.plugin_args = list(plugin_args)
         self.extra_conf = list(slurm_conf)
+        self.cgroup_conf = list(cgroup_conf)
         self.extra_env = dict(env or {})
         self.progress = progress
         self.daemons: list[Daemon] = []
@@ -184,7 +186,7 @@ class PrivateSlurm:
         write = {
             "slurm.conf": conf.slurm_conf(layout, self.extra_conf),
             "gres.conf": conf.gres_conf(layout),
-            "cgroup.conf": conf.cgroup_conf(version),
+            "cgroup.conf": conf.cgroup_conf(version) + "".join(f"{x}\n" for x in self.cgroup_conf),
             "slurmdbd.conf": conf.slurmdbd_conf(layout),
             "plugstack.conf": self._plugstack(),
             "mariadb.sql": conf.mariadb_sql(layout),

@@ -79,7 +79,6 @@ def slurm_conf(layout: Layout, extra: Sequence[str]) -> str:
         "ReturnToService=2",
         "MailProg=/bin/true",
         "MpiDefault=none",
-        "TaskPlugin=task/none",
         "JobAcctGatherType=jobacct_gather/none",
         "SelectType=select/cons_tres",
         "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=1",
@@ -95,7 +94,8 @@ def slurm_conf(layout: Layout, extra: Sequence[str]) -> str:
         "GresTypes=gpu,shard",
         f"PlugStackConfig={layout.etc}/plugstack.conf",
     ]
-    for line in ("ProctrackType=proctrack/linuxproc", "SelectTypeParameters=CR_CPU"):
+    usual = ("ProctrackType=proctrack/linuxproc", "SelectTypeParameters=CR_CPU")
+    for line in (*usual, "TaskPlugin=task/none"):
         key = line.partition("=")[0] + "="
         if not any(given.startswith(key) for given in extra):
             lines.append(line)

@@ -74,6 +74,7 @@ class Node:
             f"AutoDetect=off\nNodeName={HOST} Name=gpu File={self.root}/dev[0-1]\n"
             f"NodeName={HOST},other Name=shard Count=8\n",
         )
+        self.write("cgroup.conf", "ConstrainDevices=yes\n")
         self.write("plugstack.conf", f"optional {self.plugin} {self.arguments()}\n")
         self.tenant = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.tenant.bind(str(self.root / "run" / "tenant.sock"))
@@ -91,7 +92,7 @@ class Node:
 
     def slurm_conf(self) -> str:
         return (
-            f"GresTypes=gpu,shard\nPlugStackConfig={self.root}/etc/plugstack.conf\n"
+            f"GresTypes=gpu,shard\nTaskPlugin=task/cgroup\nPlugStackConfig={self.root}/etc/plugstack.conf\n"
             "AccountingStorageType=accounting_storage/slurmdbd\n"
             "NodeName=DEFAULT CPUs=4 Gres=gpu:2,shard:8\n"
             f"NodeName={HOST},other[1-3]\n"
@@ -228,6 +229,10 @@ FINE: dict[str, Spoil] = {
     ),
     "continued lines and comments": lambda n: n.edit(
         "slurm.conf", "GresTypes=gpu,shard", "GresTypes=\\\ngpu,shard  # both"
+    ),
+    "one of two GPUs, by its file": several(
+        lambda n: n.edit("gres.conf", "dev[0-1]", "dev1"),
+        lambda n: n.edit("slurm.conf", "gpu:2", "gpu:1"),
     ),
     "what slurmctld says goes first": several(
         lambda n: n.edit("slurm.conf", "GresTypes=gpu,shard\n", ""),
@@ -369,6 +374,20 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
     ),
     "device file": (lambda n: n.files[1].unlink(), "gres-files", "dev1, which is not there"),
     "number of GPUs": (lambda n: n.gpus.pop(), "gres-count", "slurm.conf has 2 gpu, NVML shows 1"),
+    "a GPU that jobs do not run on": (
+        several(
+            lambda n: n.write("cgroup.conf", ""),
+            lambda n: n.edit("gres.conf", "dev[0-1]", "dev[1,0]"),
+        ),
+        *("gres-order", "dev1, and jobs there run on /dev/nvidia0"),
+    ),
+    "some of the GPUs that are detected": (
+        several(
+            lambda n: n.write("gres.conf", "AutoDetect=nvml\nName=shard Count=8\n"),
+            lambda n: n.edit("slurm.conf", "gpu:2", "gpu:1"),
+        ),
+        *("gres-order", "slurm.conf has 1 of the 2 GPUs that are detected"),
+    ),
     "number of files": (
         lambda n: n.edit("gres.conf", "dev[0-1]", "dev0"),
         *("gres-count", "has 1 device files, slurm.conf 2 gpu"),
@@ -450,9 +469,17 @@ WARNINGS: dict[str, tuple[Spoil, str, str]] = {
         lambda n: n.edit("gres.conf", "AutoDetect=off", "AutoDetect=off Name=gpu File=/dev/x[1"),
         *("gres-conf", "gres.conf, line 1: '/dev/x[1' has a bracket without its other"),
     ),
+    "an odd line of cgroup.conf": (
+        lambda n: n.edit("cgroup.conf", "Constrain", "hello\nConstrain"),
+        *("cgroup-conf", "cgroup.conf, line 1: 'hello' is not KEY=VALUE"),
+    ),
     "an odd line of plugstack.conf": (
         lambda n: n.edit("plugstack.conf", "optional", "hello\noptional"),
         *("plugstack", "plugstack.conf, line 1: 'hello' is no line of a plugin"),
+    ),
+    "devices that are not constrained": (
+        lambda n: n.write("cgroup.conf", "ConstrainDevices=no\n"),
+        *("gres-order", "a job can open GPUs that Slurm gave to others"),
     ),
     "another host": (
         lambda n: n.edit("slurm.conf", f"NodeName={HOST}", "NodeName=another"),
