@@ -113,9 +113,9 @@ def test_a_detached_process_is_its_jobs_and_no_other_is(
             reply = ffi.from_buffer("struct gl_refused *", told(out / "liar"))
             assert (reply.header.type, reply.code) == (lib.GL_REFUSED, lib.GL_REFUSED_NO_TENANT)
             (out / "liar").unlink()
-    answer = ask(leased.admin_socket, {"op": "status"})
-    assert [tenant["clients"] for tenant in answer["tenants"]] == [1]
+    status = ask(leased.admin_socket, {"op": "status"})
+    assert [tenant["clients"] for tenant in status["tenants"]] == [1]
     # The plugin says whose the job is, and the daemon's own Slurm says the same.
-    assert answer["cluster"] == {"name": "gpulease", "refused": {}}
+    assert status["cluster"] == {"name": "gpulease", "refused": {}}
     slurm.run("scancel", str(job))
     wait_until("the end of the job", lambda: slurm.node_state() == "idle")
