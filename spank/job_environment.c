@@ -85,6 +85,7 @@ int job_environment_add_library(spank_t sp, const char *library)
 void job_environment_remove_ours(spank_t sp)
 {
 	spank_unsetenv(sp, ENV_SOCKET);
+	spank_unsetenv(sp, ENV_OPTION_OF_JOB); /* srun would take it for its own option */
 	if (spank_getenv(sp, "LD_PRELOAD", preload, sizeof(preload)) != ESPANK_SUCCESS ||
 	    !without_our_library(preload, changed, sizeof(changed)))
 		return;

@@ -12,6 +12,10 @@
 #define DEFAULT_ADMIN_SOCKET "/run/gpu-leased/admin.sock"
 #define ENV_OPTION "GPU_SHARE"
 #define ENV_SOCKET "GPU_LEASE_SOCKET"
+/* How Slurm carries the option of a SPANK plugin; the second one is in the environment of the
+ * job's tasks, from which srun takes it again. */
+#define ENV_OPTION_TRAVELS "_SLURM_SPANK_OPTION_gpu_share_gpu_share"
+#define ENV_OPTION_OF_JOB "SLURM_SPANK_" ENV_OPTION_TRAVELS
 #define REPLY_BYTES 8192
 
 /* Arguments of the plugin's line in plugstack.conf. */

@@ -10,9 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How options of SPANK plugins travel; the second one in the environment of a job's tasks. */
-#define ENV_TRAVELS "_SLURM_SPANK_OPTION_gpu_share_gpu_share"
-
 static char option_text[GL_OPTIONS_TEXT];
 static bool option_given;
 static unsigned components; /* of a heterogeneous job, seen so far */
@@ -33,8 +30,8 @@ void submit_refuse(const char *format, ...)
  * its own affair. */
 void submit_forget_inherited_option(void)
 {
-	unsetenv(ENV_TRAVELS);
-	unsetenv("SLURM_SPANK_" ENV_TRAVELS);
+	unsetenv(ENV_OPTION_TRAVELS);
+	unsetenv(ENV_OPTION_OF_JOB);
 }
 
 static void forget_inherited_environment(void)

@@ -59,5 +59,4 @@ def site(cluster: Site) -> Iterator[Site]:
     slurm = cluster.slurm
     wait_until("the jobs to be over", lambda: slurm.run("squeue", "-h").stdout == "")
     wait_until("the tenants to be gone", lambda: cluster.tenants() == [])
-    wait_until("node1 to be idle", lambda: slurm.node_state("node1") == "idle")
-    wait_until("node2 to be idle", lambda: slurm.node_state("node2") == "idle")
+    cluster.nodes_are_idle()

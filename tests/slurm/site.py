@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import tempfile
@@ -38,6 +39,18 @@ class Site:
 
     def node_is_idle(self) -> None:
         wait_until("the node to be idle", lambda: self.slurm.node_state() == "idle")
+
+    def nodes_are_idle(self) -> None:
+        """Wait until all nodes are; TimeoutError says what they are instead."""
+        with contextlib.suppress(TimeoutError):
+            wait_until("all nodes to be idle", self._all_idle, timeout=90, step=0.2)
+        if not self._all_idle():
+            said = self.slurm.run("sinfo", "-h", "-N", "-o", "%N %T %E").stdout
+            raise TimeoutError(f"the nodes are not idle: {said}")
+
+    def _all_idle(self) -> bool:
+        said = self.slurm.run("sinfo", "-h", "-N", "-o", "%T", check=False).stdout.split()
+        return set(said) == {"idle"}
 
     def status(self) -> list[dict[str, Any]]:
         """The tenants, as `gpu-leasectl status` has them."""
