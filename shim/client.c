@@ -6,6 +6,7 @@
 #include "connection.h"
 #include "explain.h"
 #include "lease.h"
+#include "quiet.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -39,7 +40,7 @@ static atomic_bool thread_runs;
 static uint64_t reported_at;
 static bool served; /* the daemon has welcomed us on this connection */
 
-static void client_wake(void)
+void client_wake(void)
 {
 	uint64_t one = 1;
 
@@ -297,6 +298,7 @@ static void *client_main(void *argument)
 	}
 	lost();
 	client_gate_changed();
+	quiet_end();
 	atomic_store(&thread_runs, false);
 	return NULL;
 }
@@ -466,6 +468,7 @@ static void in_child(void)
 	connection_after_fork();
 	explain_after_fork();
 	lease_after_fork();
+	quiet_after_fork();
 	gate_after_fork();
 	memory_after_fork();
 	limit_after_fork();

@@ -6,6 +6,7 @@
  */
 #include "lease.h"
 #include "idle.h"
+#include "quiet.h"
 
 #define MS INT64_C(1000000)
 #define IDLE_LOOK_MIN_NS MS
@@ -28,6 +29,7 @@ static struct {
 	uint64_t closing_since;
 	bool told_stuck;
 	bool let_in;        /* one call, while closing */
+	bool pausing;       /* it closes for something quiet, and opens again */
 	bool gone;          /* drained: memory may leave as soon as nobody is inside */
 	uint64_t restoring; /* since when memory comes back, for what follows, else 0 */
 	bool restores_for_step;
@@ -81,6 +83,21 @@ void lease_forget_daemon(void)
 		swap_stop(); /* nor is room made for anybody */
 }
 
+/* Somebody waits, or nobody does any more. */
+static void set_contended(uint64_t idle_ns, uint64_t in_flight_ns)
+{
+	bool waited_for = idle_ns != GL_IDLE_NEVER;
+
+	if (waited_for && me.idle_ns == GL_IDLE_NEVER && in_flight_ns)
+		bound_begin(in_flight_ns);
+	gate_bound(waited_for && in_flight_ns);
+	me.idle_ns = idle_ns;
+	if (waited_for)
+		me.handoff_ns = idle_ns;
+	me.idle_since = 0;
+	me.calls = gate_calls();
+}
+
 /* -- giving up ---------------------------------------------------------------- */
 
 static void release(enum gl_release_reason reason, uint64_t drain_ns)
@@ -112,7 +129,7 @@ static void begin_closing(enum gl_release_reason reason)
 {
 	gate_shut();
 	gate_step(false);
-	me.let_in = me.gone = false;
+	me.let_in = me.gone = me.pausing = false;
 	me.closing = reason;
 	me.closing_since = now_ns();
 	me.told_stuck = false;
@@ -131,11 +148,28 @@ static void help_stuck(void)
 {
 	struct gl_epoch stuck = {message_header(GL_STUCK, sizeof(stuck)), me.epoch};
 
-	if (!me.told_stuck)
+	if (!me.told_stuck && !me.pausing)
 		client_send(&stuck, sizeof(stuck));
 	me.told_stuck = true;
 	if (contexts_some_idle() && client_waiting())
 		allow_step();
+}
+
+/* Who is still inside has not been seen by the events; they tell then which contexts are busy. */
+static bool all_finished(void)
+{
+	bool empty = gate_empty(), done = drained();
+
+	return empty && done;
+}
+
+static void open_again(void)
+{
+	me.closing = 0;
+	me.pausing = me.gone = false;
+	gate_open();
+	client_gate_changed();
+	set_contended(me.grant.idle_ns, me.grant.in_flight_ns);
 }
 
 static void advance_closing(void)
@@ -149,13 +183,19 @@ static void advance_closing(void)
 	}
 	if (me.gone && me.moving) /* what is on its way arrives */
 		return;
-	if (me.gone || (gate_empty() && drained())) {
+	if (me.gone || all_finished()) {
 		if (me.let_in) { /* it may just have come */
 			gate_step(false);
 			me.let_in = false;
 			return;
 		}
+		if (!me.gone)
+			quiet_now();
 		me.gone = true;
+		if (me.pausing) {
+			open_again();
+			return;
+		}
 		if (swap_let_go() && !gate_empty())
 			return;
 		me.closing = 0;
@@ -183,21 +223,6 @@ static void look_idle(void)
 }
 
 /* -- having -------------------------------------------------------------------- */
-
-/* Somebody waits, or nobody does any more. */
-static void set_contended(uint64_t idle_ns, uint64_t in_flight_ns)
-{
-	bool waited_for = idle_ns != GL_IDLE_NEVER;
-
-	if (waited_for && me.idle_ns == GL_IDLE_NEVER && in_flight_ns)
-		bound_begin(in_flight_ns);
-	gate_bound(waited_for && in_flight_ns);
-	me.idle_ns = idle_ns;
-	if (waited_for)
-		me.handoff_ns = idle_ns;
-	me.idle_since = 0;
-	me.calls = gate_calls();
-}
 
 /* swapped: bytes that have come since then in another way. Where that is how memory
  * comes, they alone tell how fast the link is. */
@@ -346,6 +371,17 @@ void lease_take(const void *data, size_t size)
 
 /* -- time passes --------------------------------------------------------------- */
 
+/* What closes already does so for this as well; without a lease it is quiet. */
+static void be_quiet(void)
+{
+	if (!me.epoch) {
+		quiet_now();
+	} else if (!me.closing) {
+		begin_closing(GL_RELEASE_REVOKED);
+		me.pausing = true;
+	}
+}
+
 void lease_advance(void)
 {
 	if (me.restoring) {
@@ -353,6 +389,8 @@ void lease_advance(void)
 		return;
 	}
 	me.moving = swap_step();
+	if (quiet_wanted())
+		be_quiet();
 	if (me.closing)
 		advance_closing();
 	else if (me.epoch && me.idle_ns != GL_IDLE_NEVER)

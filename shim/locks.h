@@ -29,6 +29,7 @@ enum lock_rank {
 	LOCK_POOLS,    /* pools.c: what pools say of themselves */
 	LOCK_MEMORY,   /* memory.c: ranges, and how many bytes there are */
 	LOCK_LIMIT,    /* limit.c: bytes of the limit */
+	LOCK_QUIET,    /* quiet.c: what is to be done quietly */
 	LOCK_CLIENT,   /* client.c: what the daemon has said, and who waits */
 	N_LOCKS
 };

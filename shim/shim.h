@@ -204,6 +204,7 @@ CUresult client_need_lease(bool memory);
 CUresult client_need_welcome(void);
 bool client_welcomed_within(int ms); /* for who can do without */
 void client_memory_changed(void);
+void client_wake(void); /* there is something for the client thread to look at */
 uint64_t client_limit(const uint8_t uuid[16]);  /* bytes the job may have; 0: not its device */
 uint64_t client_others(const uint8_t uuid[16]); /* bytes its other processes have */
 bool client_oversub(void);

@@ -4,9 +4,10 @@
  * creation until its handle is released and nothing maps it any more.
  *
  * With memory:swap what can be moved gets a handle of ours, as the driver's is
- * another one whenever it comes back. It is swapped (a block, see swap.h) while it
- * is mapped once, whole, and its own device may write it; otherwise, and from the
- * moment that others may know it (KEEPS in hooks.def), it stays. What concerns the
+ * another one whenever it comes back, and is created in pieces. It is swapped (a block,
+ * see swap.h) while it is mapped once, whole, and its own device may write it; otherwise,
+ * and from the moment that others may know it (KEEPS in hooks.def), it stays, as one
+ * object of the driver's where others have it (vmm_whole.c). What concerns the
  * driver's mapping or handle of a block first takes the block back: it waits for its
  * memory. The calls themselves are in vmm_calls.c.
  */
@@ -84,19 +85,34 @@ void vmm_release(struct physical *physical)
 	drop_if_unused(physical);
 }
 
-struct mapping *vmm_mapped(CUdeviceptr base, size_t size, struct physical *physical)
+struct mapping *vmm_mapped(CUdeviceptr base, size_t size, size_t offset, struct physical *physical)
 {
 	struct mapping *mapping = physical ? calloc(1, sizeof(*mapping)) : NULL;
 
 	if (!mapping)
 		return NULL;
-	*mapping = (struct mapping){.base = base, .size = size, .physical = physical};
+	*mapping = (struct mapping){.base = base,
+	                            .size = size,
+	                            .offset = offset,
+	                            .physical = physical,
+	                            .next = physical->mappings};
 	if (!tsearch(mapping, &by_base, compare_bases)) {
 		free(mapping);
 		return NULL;
 	}
+	physical->mappings = mapping;
 	physical->maps++;
 	return mapping;
+}
+
+static void unlink_mapping(struct mapping *mapping)
+{
+	struct mapping **at = &mapping->physical->mappings;
+
+	while (*at != mapping)
+		at = &(*at)->next;
+	*at = mapping->next;
+	mapping->physical->maps--;
 }
 
 /* One call may end several mappings that stand side by side. */
@@ -108,7 +124,7 @@ void vmm_unmapped(CUdeviceptr base, size_t size)
 	while (base < end && (mapping = vmm_at(base))) {
 		base = mapping->base + mapping->size;
 		tdelete(mapping, &by_base, compare_bases);
-		mapping->physical->maps--;
+		unlink_mapping(mapping);
 		drop_if_unused(mapping->physical);
 		free(mapping);
 	}
@@ -120,6 +136,38 @@ bool vmm_enter(struct physical *physical)
 	if (!physical->handle)
 		physical->handle = OURS | ++n_ours;
 	return tsearch(physical, &by_handle, compare_handles) != NULL;
+}
+
+bool vmm_hold(struct physical *physical)
+{
+	if (!physical->refs && !vmm_enter(physical))
+		return false;
+	physical->refs++;
+	return true;
+}
+
+/* The pieces are of one size, but for the last. */
+CUresult vmm_map(const struct physical *physical, CUdeviceptr base, size_t size, size_t offset,
+                 unsigned long long flags)
+{
+	size_t piece = physical->n > 1 ? swap_devices[physical->device].piece : physical->size;
+	CUresult result = CUDA_SUCCESS;
+	size_t done = 0;
+
+	if (!size || size > physical->size || offset > physical->size - size)
+		return CUDA_ERROR_INVALID_VALUE;
+	while (done < size && !result) {
+		size_t within = (offset + done) % piece, n = piece - within;
+
+		n = n < size - done ? n : size - done;
+		result = DRIVER(cuMemMap)(base + done, n, within,
+		                          physical->pieces[(offset + done) / piece], flags);
+		if (!result)
+			done += n;
+	}
+	if (result && done)
+		DRIVER(cuMemUnmap)(base, done);
+	return result;
 }
 
 /* -- to and from blocks; the lock is held ------------------------------------------ */
@@ -214,41 +262,56 @@ CUresult vmm_have_handle(CUmemGenericAllocationHandle handle)
 	return have_handle(handle, false);
 }
 
-/* For what a driver does with whole objects only. Nothing is in it yet. */
-CUresult vmm_make_whole(struct physical *physical)
+/* Who has one handle more of it may do without the lock. */
+static CUresult make_whole(struct physical *physical)
 {
-	CUmemGenericAllocationHandle whole;
+	CUresult result = vmm_make_whole(physical);
 
-	if (physical->n == 1)
-		return CUDA_SUCCESS;
-	if (physical->written)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	vmm_release_pieces(physical);
-	TRY(DRIVER(cuMemCreate)(&whole, physical->size, &physical->prop, 0));
-	physical->pieces[0] = whole;
-	physical->n = 1;
-	physical->stays = true;
-	return CUDA_SUCCESS;
+	lock_take(&vmm_lock);
+	vmm_release(physical);
+	lock_give(&vmm_lock);
+	return result;
 }
 
 CUresult vmm_keep(CUmemGenericAllocationHandle *handle)
 {
 	struct physical *physical;
-	CUresult result = CUDA_SUCCESS;
 
 	TRY(have_handle(*handle, true));
 	lock_take(&vmm_lock);
 	physical = vmm_find(*handle);
+	if (!vmm_ours(physical) || !vmm_hold(physical))
+		physical = NULL;
+	lock_give(&vmm_lock);
+	if (!physical)
+		return CUDA_SUCCESS;
+	TRY(make_whole(physical));
+	lock_take(&vmm_lock);
+	physical = vmm_find(*handle);
 	if (vmm_ours(physical))
-		result = vmm_make_whole(physical);
-	if (vmm_ours(physical) && !result)
 		*handle = physical->pieces[0];
 	lock_give(&vmm_lock);
-	return result;
+	return CUDA_SUCCESS;
+}
+
+/* The first memory in the range that is in pieces; it is held. */
+static struct physical *in_pieces(CUdeviceptr base, size_t size)
+{
+	struct physical *found = NULL;
+	struct mapping *mapping;
+
+	lock_take(&vmm_lock);
+	for (CUdeviceptr at = base; !found && at - base < size && (mapping = vmm_at(at));
+	     at = mapping->base + mapping->size)
+		if (mapping->physical->n > 1 && vmm_hold(mapping->physical))
+			found = mapping->physical;
+	lock_give(&vmm_lock);
+	return found;
 }
 
 CUresult vmm_keep_range(CUdeviceptr base, size_t size)
 {
+	struct physical *physical;
 	struct mapping *mapping;
 
 	lock_take(&vmm_lock);
@@ -256,7 +319,10 @@ CUresult vmm_keep_range(CUdeviceptr base, size_t size)
 	     at = mapping->base + mapping->size)
 		mapping->physical->stays = true;
 	lock_give(&vmm_lock);
-	return vmm_have(base, size);
+	TRY(vmm_have(base, size));
+	while ((physical = in_pieces(base, size)))
+		TRY(make_whole(physical));
+	return CUDA_SUCCESS;
 }
 
 void vmm_after_fork(void)

@@ -20,14 +20,16 @@ struct physical {
 	bool written;            /* it has been mapped */
 	struct mapping *swapped; /* a block has the driver's handles */
 	CUmemAllocationProp prop;
+	struct mapping *mappings; /* of it, all */
 	unsigned int n;
-	CUmemGenericAllocationHandle pieces[]; /* the driver's handles */
+	CUmemGenericAllocationHandle pieces[]; /* the driver's handles, one where it is whole */
 };
 
 struct mapping {
 	CUdeviceptr base;
-	size_t size;
+	size_t size, offset; /* in the physical memory */
 	struct physical *physical;
+	struct mapping *next; /* of the same physical memory */
 	struct block *block;
 	uint64_t writers,
 	    readers; /* devices that may read and write it, or read only; a bit each */
@@ -41,13 +43,20 @@ struct mapping *vmm_at(CUdeviceptr address); /* anywhere in one */
 bool vmm_ours(const struct physical *physical);
 bool vmm_enter(struct physical *physical);   /* its handle is known from now on */
 void vmm_release(struct physical *physical); /* one of its handles */
+bool vmm_hold(struct physical *physical);    /* one more; false: no host memory */
 void vmm_release_pieces(struct physical *physical);
-struct mapping *vmm_mapped(CUdeviceptr base, size_t size, struct physical *physical);
+struct mapping *vmm_mapped(CUdeviceptr base, size_t size, size_t offset, struct physical *physical);
 void vmm_unmapped(CUdeviceptr base, size_t size);
-CUresult vmm_make_whole(struct physical *physical); /* for what takes no part of one */
-void vmm_lend(struct mapping *mapping);             /* to a block, if it may move */
+/* A part of it, or all, at these addresses. */
+CUresult vmm_map(const struct physical *physical, CUdeviceptr base, size_t size, size_t offset,
+                 unsigned long long flags);
+void vmm_lend(struct mapping *mapping); /* to a block, if it may move */
 /* Without it: what is away comes, and no block has any of it. */
 CUresult vmm_have(CUdeviceptr base, size_t size);
 CUresult vmm_have_handle(CUmemGenericAllocationHandle handle);
+
+/* vmm_whole.c, without it, for who has one of its handles: the driver has it in one object
+ * from now on. */
+CUresult vmm_make_whole(struct physical *physical);
 
 #endif

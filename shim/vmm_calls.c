@@ -19,7 +19,7 @@ static bool reached_unseen(void)
 	return false;
 }
 
-/* An object that could be exported must be one of the driver's too. */
+/* What could be exported moves until it is. */
 static bool shall_move(size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	CUdevice device = prop->location.id;
@@ -30,8 +30,7 @@ static bool shall_move(size_t size, const CUmemAllocationProp *prop, unsigned lo
 		return false;
 	if (prop->allocFlags.gpuDirectRDMACapable && reached_unseen())
 		return false;
-	return size && size % swap_devices[device].unit == 0 &&
-	       (!prop->requestedHandleTypes || size <= swap_devices[device].piece);
+	return size && size % swap_devices[device].unit == 0;
 }
 
 /* Of `rest` bytes that are still to come: so much room is asked for, if there is none. */
@@ -155,15 +154,13 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle
 	lock_take(&vmm_lock);
 	mapping = vmm_at((CUdeviceptr)address);
 	physical = mapping && vmm_ours(mapping->physical) ? mapping->physical : NULL;
-	if (physical && !physical->refs && !vmm_enter(physical))
+	if (physical && !vmm_hold(physical))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	else if (physical)
 		*handle = physical->handle;
 	else
 		result = real(handle, address);
-	if (!result && !physical)
-		physical = vmm_find(*handle);
-	if (!result && physical)
+	if (!result && !physical && (physical = vmm_find(*handle)))
 		physical->refs++;
 	lock_give(&vmm_lock);
 	return result;
@@ -203,34 +200,6 @@ EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop
 
 /* -- mappings -------------------------------------------------------------------------- */
 
-static CUresult map_pieces(const struct physical *physical, CUdeviceptr base,
-                           unsigned long long flags)
-{
-	size_t piece = swap_devices[physical->device].piece, done = 0;
-	CUresult result = CUDA_SUCCESS;
-
-	for (unsigned int i = 0; i < physical->n && !result; i++) {
-		size_t rest = physical->size - done;
-		size_t size = physical->n > 1 && rest > piece ? piece : rest;
-
-		result = DRIVER(cuMemMap)(base + done, size, 0, physical->pieces[i], flags);
-		if (!result)
-			done += size;
-	}
-	if (result && done)
-		DRIVER(cuMemUnmap)(base, done);
-	return result;
-}
-
-static CUresult map_ours(struct physical *physical, CUdeviceptr base, size_t size, size_t offset,
-                         unsigned long long flags)
-{
-	if (physical->n && !offset && size == physical->size)
-		return map_pieces(physical, base, flags);
-	TRY(vmm_make_whole(physical)); /* mapped in parts */
-	return DRIVER(cuMemMap)(base, size, offset, physical->pieces[0], flags);
-}
-
 EXPORT CUresult cuMemMap(CUdeviceptr base, size_t size, size_t offset,
                          CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
@@ -241,11 +210,11 @@ EXPORT CUresult cuMemMap(CUdeviceptr base, size_t size, size_t offset,
 	TRY(vmm_have_handle(handle)); /* it is mapped twice then */
 	lock_take(&vmm_lock);
 	physical = vmm_find(handle);
-	result = vmm_ours(physical) ? map_ours(physical, base, size, offset, flags)
+	result = vmm_ours(physical) ? vmm_map(physical, base, size, offset, flags)
 	                            : real(base, size, offset, handle, flags);
 	if (!result && vmm_ours(physical))
 		physical->written = true;
-	if (!result && !vmm_mapped(base, size, physical) && vmm_ours(physical)) {
+	if (!result && !vmm_mapped(base, size, offset, physical) && vmm_ours(physical)) {
 		DRIVER(cuMemUnmap)(base, size);
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	}

@@ -139,6 +139,7 @@ CUresult emu_wait(CUstream stream)
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
 		CUstream stream = CU_STREAM_LEGACY;                                                \
+		EMU_POINT();                                                                       \
 		TRY(call);                                                                         \
 		return emu_wait(stream);                                                           \
 	}

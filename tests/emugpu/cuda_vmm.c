@@ -81,6 +81,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
 	q.arg[0] = (uint64_t)prop->location.id;
 	q.arg[1] = size;
 	q.arg[2] = prop->requestedHandleTypes != 0;
+	q.arg[3] = prop->allocFlags.gpuDirectRDMACapable;
 	TRY(emu_call(&q, &r, NULL));
 	*out = r.r[0];
 	return CUDA_SUCCESS;
@@ -118,6 +119,7 @@ EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop
 	prop->location.id = (int)r.r[0];
 	if (r.r[1])
 		prop->requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	prop->allocFlags.gpuDirectRDMACapable = r.r[2] != 0;
 	return CUDA_SUCCESS;
 }
 

@@ -53,7 +53,8 @@ struct alloc {
 	uint64_t id;
 	uint64_t base, size; /* base 0: it has no address but through mappings */
 	uint32_t holders, mappings;
-	bool exportable; /* EMU_PHYSICAL: made so that a file can stand for it */
+	bool exportable; /* EMU_PHYSICAL: made so that a file can stand for it, */
+	bool open;       /* and other devices reach it; here none does */
 	struct {
 		bool backed, live, dropped; /* has blocks; was allocated; no graph has it */
 		bool unfreed;               /* a launch has left it allocated, or will */

@@ -43,10 +43,10 @@ enum emu_op {
 	EMU_HOST_IDLE, /* arg0 address in the client, arg1 bytes; until no copy goes on there */
 	EMU_VMM_RESERVE,   /* arg0 bytes, arg1 alignment -> r0 address */
 	EMU_VMM_UNRESERVE, /* arg0 address, arg1 bytes */
-	EMU_VMM_CREATE,    /* arg0 device, arg1 bytes, arg2 exportable -> r0 handle */
+	EMU_VMM_CREATE,    /* arg0 device, arg1 bytes, arg2 exportable, arg3 open -> r0 handle */
 	EMU_VMM_RELEASE,   /* arg0 handle */
 	EMU_VMM_RETAIN,    /* arg0 pointer -> r0 handle */
-	EMU_VMM_DEVICE,    /* arg0 handle -> r0 device, r1 exportable */
+	EMU_VMM_DEVICE,    /* arg0 handle -> r0 device, r1 exportable, r2 open */
 	EMU_VMM_HOLD,      /* arg0 handle: once more, for who has its file */
 	EMU_VMM_MAP,       /* arg0 address, arg1 bytes, arg2 handle, arg3 offset */
 	EMU_VMM_UNMAP,     /* arg0 address, arg1 bytes */

@@ -9,8 +9,10 @@ static bool create(struct connection *c, const struct emu_request *q)
 
 	if (!status)
 		status = alloc_loose(c->process, device, q->arg[1], EMU_PHYSICAL, &alloc);
-	if (alloc)
+	if (alloc) {
 		alloc->exportable = q->arg[2];
+		alloc->open = q->arg[3];
+	}
 	return reply(c, status, (uint64_t[5]){alloc ? alloc->id : 0});
 }
 
@@ -89,8 +91,9 @@ static bool with_handle(struct connection *c, const struct emu_request *q, uint6
 	if (!alloc)
 		return reply(c, EMU_INVALID, NULL);
 	if (q->op == EMU_VMM_DEVICE)
-		return reply(c, EMU_OK,
-		             (uint64_t[5]){ordinal_of(c, alloc->device), alloc->exportable});
+		return reply(
+		    c, EMU_OK,
+		    (uint64_t[5]){ordinal_of(c, alloc->device), alloc->exportable, alloc->open});
 	if (q->op == EMU_VMM_HOLD) {
 		alloc->holders++;
 		return reply(c, EMU_OK, NULL);

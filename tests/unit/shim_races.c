@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
+#define MANY 200000 /* looks at a thread */
 #define SOON_MS 300 /* much longer than what goes on meanwhile takes */
 #define OK(call)                                                                                   \
 	do {                                                                                       \
@@ -102,12 +103,12 @@ static void until_waiting(struct other *other)
 	while (!atomic_load(&other->id))
 		usleep(100);
 	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", atomic_load(&other->id));
-	while (call != SYS_futex) {
+	for (int tries = 0; call != SYS_futex; tries++) {
 		FILE *file = fopen(path, "r");
 
 		usleep(100);
-		if (!file)
-			fail("the thread has ended", 0);
+		if (!file || tries == MANY)
+			fail("the thread does not wait for another one", call);
 		call = fgets(line, sizeof(line), file) ? atoi(line) : -1;
 		fclose(file);
 	}
@@ -360,6 +361,54 @@ static void released_not_for_the_last_time(void)
 		fail("a byte was lost", byte);
 }
 
+/* -- a drain --------------------------------------------------------------------------- */
+
+static int told[2];
+
+static void until_told(void *ignored)
+{
+	char byte;
+
+	(void)ignored;
+	if (read(told[0], &byte, 1) != 1)
+		fail("a pipe", 0);
+}
+
+static void sets(struct other *other)
+{
+	OK(cuMemsetD8(other->pointer, 2, 4096));
+}
+
+/* One thread is in the driver, another one waits at the gate, and their context is busy. */
+static void drains_a_crowd(void)
+{
+	struct other in_driver = {0}, at_gate = {0};
+	CUdeviceptr pointer;
+
+	set_up();
+	OK(cuMemAlloc(&pointer, 4096));
+	OK(cuMemsetD8(pointer, 1, 4096));
+	if (pipe(told))
+		fail("pipe", 0);
+	OK(cuLaunchHostFunc(NULL, until_told, NULL));
+	in_driver.pointer = at_gate.pointer = pointer;
+	emugpu_hold("cuMemsetD8_v2", 0);
+	start(&in_driver, sets);
+	held();
+	say("busy"); /* to be revoked */
+	wait_for_test();
+	start(&at_gate, sets);
+	until_waiting(&at_gate);
+	say("waits");
+	wait_for_test();
+	if (write(told[1], "x", 1) != 1)
+		fail("a pipe", 0);
+	emugpu_let();
+	pthread_join(in_driver.thread, NULL);
+	pthread_join(at_gate.thread, NULL);
+	wait_for_test();
+}
+
 static const struct scenario {
 	const char *name;
 	void (*run)(void);
@@ -376,6 +425,7 @@ static const struct scenario {
     {"a capture ends meanwhile", capture_ends_meanwhile},
     {"a capture begins meanwhile", capture_begins_meanwhile},
     {"released, not for the last time", released_not_for_the_last_time},
+    {"drains a crowd", drains_a_crowd},
 };
 
 int main(int n, char **arguments)

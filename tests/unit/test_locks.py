@@ -21,6 +21,7 @@ WHERE = [
     "test_shim_lease.py",
     "test_shim_memory.py",
     "test_shim_races.py",
+    "test_swap_jax.py",
     "test_swap_peer.py",
     "test_swap_shim.py",
     "test_swap_stress.py",

@@ -142,3 +142,22 @@ def test_a_release_that_is_not_the_last_leaves_the_context_as_it_is(
         client.grant()
         tell(job)
     assert output(job) == "done\n"
+
+
+def test_nobody_steps_into_a_context_that_is_busy(race: Race, daemon: FakeDaemon) -> None:
+    """Else those who wait at the gate are let in one after another, and the drain never ends."""
+    job = race("drains a crowd")
+    client = daemon.client(job.pid)
+    assert line(job) == "busy"
+    daemon.auto = False
+    client.send(wire.revoke(client.epoch, 10**12))
+    client.until("a word that it is stuck", lambda: client.stuck)
+    calls = client.calls()
+    tell(job)
+    assert line(job) == "waits"
+    assert {client.calls() for _ in range(300)} == {calls}
+    tell(job)
+    client.until("a release", lambda: client.released)
+    client.grant()
+    tell(job)
+    assert output(job) == "done\n"

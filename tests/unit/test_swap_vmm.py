@@ -151,10 +151,25 @@ twin = reserve(4 * MIB); put(twin, ok(d.cuMemImportFromShareableHandle(file, FIL
         4,
         "at, handle = mapped(4 * MIB); twin = reserve(4 * MIB); put(twin, handle, 4 * MIB)",
     ),
-    "for others and larger than a piece": (8, "at, handle = mapped(8 * MIB, True); twin = at"),
+    "shown to others and larger than a piece": (
+        20,
+        """
+at, handle = mapped(20 * MIB, files=True)
+fill(at, 20 * MIB, 9)
+file = ok(d.cuMemExportToShareableHandle(handle, FILE, 0))
+twin = reserve(20 * MIB); put(twin, ok(d.cuMemImportFromShareableHandle(file, FILE)), 20 * MIB)
+check_all(twin, 20 * MIB, 9)
+""",
+    ),
     "mapped in part": (
         20,
-        "handle = create(20 * MIB); at = twin = reserve(4 * MIB); put(at, handle, 4 * MIB)",
+        """
+handle = create(20 * MIB); at, twin = reserve(20 * MIB), reserve(4 * MIB)
+put(at, handle, 20 * MIB); fill(at, 20 * MIB, 9); ok(d.cuCtxSynchronize())
+ok(d.cuMemMap(twin, 4 * MIB, 0, handle, 0)); allow(twin, 4 * MIB)
+ok(d.cuMemUnmap(at, 20 * MIB)); put(at, handle, 4 * MIB)
+check_all(twin, 4 * MIB, 9)
+""",
     ),
 }
 
@@ -203,4 +218,82 @@ check_all(at, 4 * MIB, 5)
         assert line(job) == "ready"
         reports(client, uuid, 4 * MIB - fixed, fixed, 4 * MIB - fixed)
         tell(job)
+    swap.finish(job)
+
+
+def test_what_others_are_shown_has_lost_no_work(program: swap.Program, daemon: FakeDaemon) -> None:
+    """Threads go on writing to memory while it becomes one object of the driver's."""
+    job = program(
+        VMM
+        + """
+import threading
+at, handle = mapped(8 * MIB, files=True)
+def add(p, value):
+    types = ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32
+    values = ((p, 8 * MIB // 4, value, 1), types)
+    ok(d.cuLaunchKernel(kernel["add"], 4, 1, 1, 64, 1, 1, 0, 0, values, 0))
+fill(at, 8 * MIB, 0)
+begun, shown, n = threading.Barrier(3), threading.Event(), [0, 0]
+def work(i):
+    ok(d.cuCtxSetCurrent(ctx)); add(at, 1); n[i] += 1; begun.wait()
+    while not shown.is_set(): add(at, 1); n[i] += 1; ok(d.cuCtxSynchronize())
+threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+for thread in threads: thread.start()
+begun.wait()
+file = ok(d.cuMemExportToShareableHandle(handle, FILE, 0))
+shown.set()
+for thread in threads: thread.join()
+twin = reserve(8 * MIB); put(twin, ok(d.cuMemImportFromShareableHandle(file, FILE)), 8 * MIB)
+add(twin, 1)
+check_all(at, 8 * MIB, sum(n) + 1)
+say("ready"); wait()
+check_all(twin, 8 * MIB, sum(n) + 1)
+"""
+    )
+    client = swap.revoked(daemon, job)
+    tell(job)
+    client.grant()
+    swap.finish(job)
+
+
+@pytest.mark.usefixtures("daemon")
+def test_who_captures_cannot_show_others_what_is_in_pieces(program: swap.Program) -> None:
+    """Its bytes would have to be moved, which waits for the end of captures."""
+    job = program(
+        VMM
+        + """
+at, handle = mapped(20 * MIB, files=True)
+stream = ok(d.cuStreamCreate(1))
+RELAXED = d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+ok(d.cuStreamBeginCapture(stream, RELAXED))
+assert error(d.cuMemExportToShareableHandle(handle, FILE, 0)) == "STREAM_CAPTURE_UNSUPPORTED"
+ok(d.cuStreamEndCapture(stream))
+ok(d.cuMemExportToShareableHandle(handle, FILE, 0))
+"""
+    )
+    swap.finish(job)
+
+
+def test_without_a_lease_memory_is_shown_at_once(program: swap.Program, daemon: FakeDaemon) -> None:
+    """No work is under way; so it waits for no turn."""
+    job = program(
+        VMM
+        + """
+at, handle = mapped(20 * MIB, files=True)
+fill(at, 20 * MIB, 3); ok(d.cuCtxSynchronize())
+ok(d.cuMemUnmap(at, 20 * MIB))
+say("ready"); wait()
+ok(d.cuMemExportToShareableHandle(handle, FILE, 0))
+say("shown"); wait()
+put(at, handle, 20 * MIB)
+check_all(at, 20 * MIB, 3)
+"""
+    )
+    client = swap.revoked(daemon, job)
+    wants = client.wants
+    tell(job)
+    assert line(job) == "shown"
+    assert client.wants == wants
+    client.grant()
+    tell(job)
     swap.finish(job)
