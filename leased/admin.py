@@ -42,6 +42,7 @@ log = logging.getLogger("gpu-leased")
 
 TENANTS = 256
 GPUS = 4096  # no index above is one
+NO_LONGER_READ = ("step_id", "gid")  # of a step: plugins of 0.1.0 say them
 ROOT, ADMINS, ANYONE = "root", "root and the admin group", "whoever may open the socket"
 
 Operation = Callable[[Request, Peer], dict[str, Any]]
@@ -75,13 +76,13 @@ class Admin:
         self.shows = Status(self.leases, self.settings, self.store)
         self.stepds = Stepds(self.store)
         step = (
-            *("job_id", "step_id", "uid", "gid", "nodes", "shards", "memory_mib", "gpus"),
-            *("options", "cluster"),
+            *("job_id", "uid", "nodes", "shards", "memory_mib", "gpus", "options", "cluster"),
+            *NO_LONGER_READ,
         )
         # By name: who may ask, the fields, who answers.
         self.operations: dict[str, tuple[str, tuple[str, ...], Operation]] = {
             "register": (ROOT, step, self.register),
-            "join": (ROOT, ("job_id", "step_id", "uid", "cluster", "memory_mib"), self.join),
+            "join": (ROOT, ("job_id", "uid", "cluster", "memory_mib"), self.join),
             "job_end": (ROOT, ("job_id",), self.job_end),
             "reload": (ROOT, (), self.do_reload),
             "status": (ANYONE, ("after",), self.status),
@@ -123,6 +124,7 @@ class Admin:
     def register(self, request: Request, peer: Peer) -> dict[str, Any]:
         """A slurmstepd announces a step of a job. The gang is all GPUs that its steps have."""
         job_id = get_int(request, "job_id", 1, LAST_JOB)
+        _memory_mib(request)  # sound, also where nothing depends on it
         self.cluster.admit(job_id, get_text(request, "cluster"))
         tenant = self.leases.tenants.get(job_id)
         if tenant is not None and not self.stepds.lives(job_id):
@@ -139,6 +141,7 @@ class Admin:
         """A slurmstepd announces a further step of a job that shares: on the GPUs that it has."""
         job_id = get_int(request, "job_id", 1, LAST_JOB)
         tenant = self.leases.tenants.get(job_id)
+        _memory_mib(request)
         self.cluster.admit(job_id, get_text(request, "cluster"))
         if tenant is None:
             raise Refused(f"job {job_id} is not registered", "register it with its GPUs")

@@ -29,12 +29,12 @@ for name, source in MODULES:
 from spank.register import reply_to
 
 @ffi.def_extern(error=-1)
-def gpu_share_ask(path, program, job_id, uid, gid, memory_mib, cluster, step, options, known,
-                  given, reply, size):
+def gpu_share_ask(path, program, job_id, uid, memory_mib, cluster, options, known, given, reply,
+                  size):
     text = lambda p: ffi.string(p).decode(errors="replace")
     fields = {
-        "job_id": job_id, "uid": uid, "gid": gid, "memory_mib": memory_mib,
-        "cluster": text(cluster), "step_id": text(step), "options": text(options),
+        "job_id": job_id, "uid": uid, "memory_mib": memory_mib, "cluster": text(cluster),
+        "options": text(options),
     }
     answer = reply_to(text(path), text(program), fields, bool(known), bool(given)).encode()
     if len(answer) >= size:
@@ -50,9 +50,8 @@ def write_source(out: Path, modules: list[Path]) -> None:
     ffi.embedding_api(
         """
         int gpu_share_ask(const char *admin_socket, const char *allocation_program,
-                          unsigned job_id, unsigned uid, unsigned gid, uint64_t memory_mib,
-                          const char *cluster, const char *step, const char *options, int known,
-                          int given, char *reply, size_t size);
+                          unsigned job_id, unsigned uid, uint64_t memory_mib, const char *cluster,
+                          const char *options, int known, int given, char *reply, size_t size);
         """
     )
     ffi.set_source("gpu_share_half", "")

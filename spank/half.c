@@ -12,9 +12,8 @@
 
 /* Made by cffi from register.py; see build_half.py. */
 extern int gpu_share_ask(const char *admin_socket, const char *allocation_program, unsigned job_id,
-                         unsigned uid, unsigned gid, uint64_t memory_mib, const char *cluster,
-                         const char *step, const char *options, int known, int given, char *reply,
-                         size_t size);
+                         unsigned uid, uint64_t memory_mib, const char *cluster,
+                         const char *options, int known, int given, char *reply, size_t size);
 
 static const wchar_t *const search_path[] = {PYTHON_PATHS};
 
@@ -51,7 +50,7 @@ __attribute__((visibility("default"))) int gpu_share_register(const struct regis
 {
 	if (!start_python())
 		return -1;
-	return gpu_share_ask(r->admin_socket, r->allocation_program, r->job_id, r->uid, r->gid,
-	                     r->memory_mib, r->cluster, r->step, r->option.text, r->known,
-	                     r->option.given, reply, size);
+	return gpu_share_ask(r->admin_socket, r->allocation_program, r->job_id, r->uid,
+	                     r->memory_mib, r->cluster, r->option.text, r->known, r->option.given,
+	                     reply, size);
 }

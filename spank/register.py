@@ -97,7 +97,7 @@ def why_none(allocation: Allocation) -> str:
 
 def join(path: str, step: Request) -> str | None:
     """The reply for a further step of a job that shares. None: the daemon does not know it."""
-    fields = {name: step[name] for name in ("job_id", "step_id", "uid", "cluster", "memory_mib")}
+    fields = {name: step[name] for name in ("job_id", "uid", "cluster", "memory_mib")}
     answer = ask_or_refuse(path, {"op": "join", **fields})
     return granted(answer) if answer.get("ok") else None
 

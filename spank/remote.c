@@ -94,21 +94,6 @@ static void take_reply(spank_t sp, const struct registration *r, char *reply)
 	}
 }
 
-static void name_step(spank_t sp, char step[32])
-{
-	uint32_t step_id = 0;
-
-	spank_get_item(sp, S_JOB_STEPID, &step_id);
-	if (step_id == SLURM_BATCH_SCRIPT)
-		strcpy(step, "batch");
-	else if (step_id == SLURM_INTERACTIVE_STEP)
-		strcpy(step, "interactive");
-	else if (step_id == SLURM_EXTERN_CONT)
-		strcpy(step, "extern");
-	else
-		snprintf(step, 32, "%u", step_id);
-}
-
 /* MiB that Slurm lets the step have on this node, as it multiplies them itself from --mem,
  * --mem-per-cpu and its defaults; 0 where memory is no resource (CR_CPU, say), which
  * nothing limits then. A step may have less than its job. */
@@ -123,22 +108,17 @@ static uint64_t memory_of(spank_t sp)
 
 static void ask(spank_t sp, const struct arguments *arguments, struct registration *r)
 {
-	static char reply[REPLY_BYTES], program[4096], step[32];
+	static char reply[REPLY_BYTES], program[4096];
 	half_function *half = load_half();
 	uid_t uid = 0;
-	gid_t gid = 0;
 
 	spank_get_item(sp, S_JOB_UID, &uid);
-	spank_get_item(sp, S_JOB_GID, &gid);
-	name_step(sp, step);
 	path_of("gpu-lease-allocation", program, sizeof(program));
 	r->admin_socket = arguments->admin_socket;
 	r->allocation_program = program;
 	r->memory_mib = memory_of(sp);
 	r->uid = uid;
-	r->gid = gid;
 	r->cluster = cluster_name();
-	r->step = step;
 	if (!half)
 		refuse("the plugin's Python half does not load on this node; see slurmd's log");
 	else if (half(r, reply, sizeof(reply)) != HALF_MAGIC)

@@ -77,9 +77,9 @@ void notify_job_end(const char *socket_path, uint32_t job_id);
 struct registration {
 	const char *admin_socket;
 	const char *allocation_program; /* asks slurmctld what the job has */
-	uint32_t job_id, uid, gid;
+	uint32_t job_id, uid;
 	uint64_t memory_mib; /* of the job on this node; 0: not limited */
-	const char *cluster, *step;
+	const char *cluster;
 	struct step_option option;
 	bool known; /* a step of the job has registered on this node before */
 };

@@ -26,9 +26,7 @@ def register(
         {
             "op": "register",
             "job_id": job_id,
-            "step_id": "0",
             "uid": os.getuid(),
-            "gid": os.getgid(),
             "nodes": 1,
             "shards": 1,
             "gpus": [0] if gpus is None else gpus,

@@ -25,7 +25,7 @@ REGISTER = """
 import sys
 from spank.register import register
 path, job, options, gpus = sys.argv[1:]
-step = {"job_id": int(job), "step_id": "batch", "uid": 0, "gid": 0, "nodes": 1, "shards": 1}
+step = {"job_id": int(job), "uid": 0, "nodes": 1, "shards": 1}
 answer = register(path, {**step, "options": options}, gpus)
 sys.exit(0 if answer.startswith("ok") else answer)
 """

@@ -30,7 +30,7 @@ def quantum_s(leased: Leased) -> float:
 
 def test_a_further_step_joins(leased: Leased) -> None:
     first = ask(leased.admin_socket, REGISTER | {"options": "tq:5"})
-    joined = ask(leased.admin_socket, {"op": "join", "job_id": 7, "step_id": "1", "memory_mib": 0})
+    joined = ask(leased.admin_socket, {"op": "join", "job_id": 7, "memory_mib": 0})
     assert joined == first
     assert quantum_s(leased) == 5
 
@@ -44,7 +44,7 @@ def test_nobody_joins_a_job_that_is_not_known(leased: Leased) -> None:
 
 def test_a_step_joins_after_the_steps_before_have_ended(leased: Leased) -> None:
     ended_step(leased, "tq:5")
-    ask(leased.admin_socket, {"op": "join", "job_id": 7, "step_id": "1", "memory_mib": 0})
+    ask(leased.admin_socket, {"op": "join", "job_id": 7, "memory_mib": 0})
     assert quantum_s(leased) == 5
 
 

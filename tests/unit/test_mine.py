@@ -128,7 +128,7 @@ def test_the_site_says_what_is_seen_of_others(
     extra = f'[limits]\nholder_shown = "{shown}"\n'
     env = os.environ | emulated_gpu.env
     with Leased(short_dir / "leased", short_dir / "run", env, extra) as leased:
-        step = {"op": "register", "step_id": "0", "gid": 0, "nodes": 1, "shards": 1, "gpus": [0]}
+        step = {"op": "register", "nodes": 1, "shards": 1, "gpus": [0]}
         for number, user in ((1, 0), (2, NOBODY)):
             ask(leased.admin_socket, {**step, "job_id": number, "uid": user, "options": "lock:on"})
         environment = leased.env | {"LD_PRELOAD": str(PRELOAD)}

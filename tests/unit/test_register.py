@@ -16,10 +16,9 @@ from spank.allocation import Allocation, NoAnswer
 from spank.register import register
 
 STEP: dict[str, Any] = {
-    **{"job_id": 7, "step_id": "0", "uid": 5, "gid": 6, "memory_mib": 100, "options": "tq:5"},
-    "cluster": "c",
+    **{"job_id": 7, "uid": 5, "memory_mib": 100, "options": "tq:5", "cluster": "c"},
 }
-JOIN = {"op": "join", "job_id": 7, "step_id": "0", "uid": 5, "cluster": "c", "memory_mib": 100}
+JOIN = {"op": "join", "job_id": 7, "uid": 5, "cluster": "c", "memory_mib": 100}
 OK = {"ok": True, "preload": "/lib.so", "env": {"GPU_LEASE_SOCKET": "/run/x"}}
 UNKNOWN = {"ok": False, "error": "job 7 is not registered"}
 SHARES = Allocation(nodes=1, shards=2, gpus=(0, 2), whole=0)

@@ -1,0 +1,65 @@
+"""Fields of requests: none is taken and not read, and a plugin of the release before is served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leased import arbiter, config, devices
+from leased.admin import NO_LONGER_READ, Admin
+from leased.devices import Gpu
+from leased.errors import Refused
+from leased.identity import Peer
+from leased.leases import Leases
+from leased.store import Store
+from tests.slurm.leased import PRELOAD
+
+ROOT = Peer(1, 0, 0)
+STEP: dict[str, Any] = {"job_id": 7, "uid": 5, "nodes": 1, "shards": 1, "gpus": [0]}
+# What each request says besides the field that is at fault.
+RIGHT: dict[str, dict[str, Any]] = {
+    "register": STEP | {"job_id": 8},
+    "join": {"job_id": 7},
+    "set": {"lock": "on"},
+}
+
+
+@pytest.fixture
+def admin(tmp_path: Path) -> Iterator[Admin]:
+    """One GPU of 1 GiB, and job 7 on it."""
+    settings = config.from_dict({"daemon": {"preload": str(PRELOAD)}})
+    gpus = [devices.configured(Gpu(0, "GPU-0", "H200", 1 << 30, 1 << 30), settings)]
+    leases = Leases(gpus, lambda: 0)
+    store = Store(tmp_path / "usage.db")
+    made = Admin(settings, gpus, leases, store, lambda: None, lambda _: None)
+    made.handle({"op": "register", **STEP}, ROOT)
+    yield made
+    store.close()
+
+
+def test_a_field_that_is_taken_is_read(admin: Admin) -> None:
+    unread = []
+    for op, (_, known, _) in admin.operations.items():
+        for name in known:
+            # No field may be an object.
+            request = {"op": op, **RIGHT.get(op, {}), name: {"no": "value"}}
+            try:
+                admin.handle(request, ROOT)
+            except Refused:
+                continue
+            unread.append((op, name))
+            admin.leases.tenants.pop(8, None)
+            admin.leases.run(arbiter.Closed(8))
+    assert unread == [("register", name) for name in NO_LONGER_READ]
+
+
+def test_a_plugin_of_the_release_before_is_served(admin: Admin) -> None:
+    """As 0.1.0 registers a step."""
+    step = {
+        **{"op": "register", "job_id": 8, "uid": 5, "gid": 5, "nodes": 1, "shards": 1},
+        **{"memory_mib": 0, "step_id": "batch", "options": "", "gpus": [0]},
+    }
+    assert admin.handle(step, ROOT)["tenant"] == 8
