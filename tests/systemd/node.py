@@ -95,7 +95,10 @@ class Node:
 
     def configure(self, tables: str = "") -> None:
         """gpu-leased.toml: paths, and further tables."""
-        daemon = f'[daemon]\nslurm_conf = "{SLURM}/etc/slurm.conf"\n'
+        slurm_conf = SLURM / "etc" / "slurm.conf"
+        if not (self.container.root / str(slurm_conf).lstrip("/")).exists():
+            self.container.write(str(slurm_conf), "ClusterName=none\n")  # of no node's GPUs
+        daemon = f'[daemon]\nslurm_conf = "{slurm_conf}"\n'
         self.container.write(CONFIG, daemon + tables)
 
     def _drop_in_file(self, unit: str) -> Path:
