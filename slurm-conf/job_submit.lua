@@ -16,12 +16,24 @@ local function wants_sharing(job)
 	return false
 end
 
--- A GRES can stand in any of these, as gres:NAME:COUNT or gres/NAME=COUNT among others.
+-- One entry of a list: gres:NAME[:TYPE][:COUNT], gres/NAME[:TYPE][:=]COUNT or without "gres".
+local function entry_names(entry, name)
+	local rest = string.gsub(entry, "^gres[:/]", "")
+	local first, last = string.find(rest, name, 1, true)
+	if first ~= 1 or not string.find(string.sub(rest, last + 1), "^[:=]") and #rest ~= last then
+		return false
+	end
+	return not string.find(rest, "^[%w_]+[:=]0$") -- none of them
+end
+
+-- A GRES can stand in any of these.
 local function asks_for(job, name)
 	local fields = { job.tres_per_node, job.tres_per_job, job.tres_per_task, job.tres_per_socket, job.gres }
 	for _, text in pairs(fields) do
-		if type(text) == "string" and string.find("," .. text .. ",", "[,:/]" .. name .. "[,:=]") then
-			return true
+		for entry in string.gmatch(type(text) == "string" and text or "", "[^,]+") do
+			if entry_names(entry, name) then
+				return true
+			end
 		end
 	end
 	return false

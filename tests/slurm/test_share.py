@@ -346,14 +346,21 @@ def test_job_submit_lua_refuses_before_there_is_a_job() -> None:
         etc.mkdir(parents=True)
         shutil.copy(ROOT / "slurm-conf" / "job_submit.lua", etc)
         with slurm:
-            done = slurm.run("sbatch", "--gpu-share=tq:5", "--wrap=true", check=False, cwd=work)
-            assert done.returncode != 0
-            assert "--gpu-share without a shard; add --gres=shard:1" in done.stderr
+            for arguments, sentence in NEEDS_OTHER_GRES.values():
+                done = slurm.run("sbatch", *arguments, "--wrap=true", check=False, cwd=work)
+                assert done.returncode != 0, arguments
+                assert sentence in done.stderr
             done = slurm.run("srun", "--gpu-share=tq:5", "true", check=False, cwd=work)
             assert done.returncode != 0
             assert slurm.sbatch("--wrap=true", "-o", "/dev/null", cwd=work)
             assert slurm.sbatch(
                 *("--gres=shard:1", "--gpu-share=tq:5", "--wrap=true", "-o", "/dev/null"), cwd=work
+            )
+            # Of a heterogeneous job only one component shares.
+            assert slurm.sbatch(
+                *("--gres=shard:1", "--gpu-share=tq:5", ":", "-n1"),
+                *("--wrap=true", "-o", "/dev/null"),
+                cwd=work,
             )
     finally:
         shutil.rmtree(work, ignore_errors=True)
