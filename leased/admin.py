@@ -292,12 +292,13 @@ class Admin:
         self.store.close_tenant(record.job_id, had)
 
     def _visible(self, gpu: Gpu, wanted: options.Options) -> int:
-        """Bytes the job sees as the device's total: its cap, never more than what is there."""
+        """Bytes the job sees as the device's total: its cap, never more than what is there, and
+        never 0."""
         beside = len(self.leases.tenants_of(gpu.uuid))
         total = visible(gpu, self.leases.overheads[gpu.uuid], beside + 1)
         if wanted.mem_bytes is not None:
             return min(total, wanted.mem_bytes)
-        return int(total * (wanted.mem_fraction or 1.0))
+        return max(1, int(total * (wanted.mem_fraction or 1.0)))
 
     def _gang(self, request: Request) -> list[Gpu]:
         if get_int(request, "nodes", 1, 2**20) > 1:

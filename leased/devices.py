@@ -14,7 +14,9 @@ from leased.speed import Speed
 # of an H200, and never so large a part of a small device.
 FIRST_CONTEXT_BYTES = 576 << 20
 FIRST_CONTEXT_PART = 64
+CONTEXT_MOST = 2  # times that: what a process takes beyond is no context, whatever it is
 ROUNDING_PART = 100  # managed memory comes in whole blocks
+RESERVE_PART = 2  # of a device, at most, is kept for what has been measured
 
 
 NOT_SLURMS = -1  # in place of an index: Slurm gives the device to nobody
@@ -46,13 +48,21 @@ class Gpu:
 class Overhead:
     """What is taken of a device besides the jobs' own allocations, in bytes.
 
-    context: largest that one process of a job took. taken: by all processes together,
-    those of no job with everything they have.
+    first: of one process of a job, as long as none is measured. context: the largest that
+    one takes now, believed up to CONTEXT_MOST times the first. taken: by all processes
+    together, those of no job with everything they have. lasting: of that, what jobs to come
+    are to expect: memory of jobs beyond their contexts is somebody's for a while, and their
+    totals are theirs for good.
     """
 
-    context: int
+    first: int
+    context: int = 0
     taken: int = 0
+    lasting: int = 0
     contexts: dict[int, int] = field(default_factory=dict)  # by pid, as last measured
+
+    def __post_init__(self) -> None:
+        self.context = self.first
 
     @classmethod
     def of(cls, gpu: Gpu) -> Overhead:
@@ -70,22 +80,25 @@ class Overhead:
             elif used:
                 contexts[pid] = max(0, used - own)
         self.contexts, self.taken = contexts, sum(contexts.values())
-        clients = [size for pid, size in contexts.items() if plain.get(pid) is not None]
-        if clients:
-            self.context = max(clients)
+        most = CONTEXT_MOST * self.first
+        clients = {pid: min(size, most) for pid, size in contexts.items() if pid in plain}
+        settled = [size for pid, size in clients.items() if plain[pid] is not None]
+        self.context = max(settled, default=self.context if clients else self.first)
+        self.lasting = sum(clients.get(pid, size) for pid, size in contexts.items())
 
 
 def visible(gpu: Gpu, overhead: Overhead, tenants: int) -> int:
-    """Bytes that the next of so many tenants sees as the device's total.
+    """Bytes that the next of so many tenants sees as the device's total; never 0.
 
     Room is left for a context of each and of one more to come, where the site
     has not said how much.
     """
     reserve = gpu.reserve
     if reserve is None:
-        contexts = max(overhead.taken, overhead.context * tenants) + overhead.context
+        contexts = max(overhead.lasting, overhead.context * tenants) + overhead.context
         reserve = max(0, contexts - (gpu.memory - gpu.usable)) + gpu.usable // ROUNDING_PART
-    return max(gpu.usable - reserve, 0)
+        reserve = min(reserve, gpu.usable // RESERVE_PART)
+    return max(1, gpu.usable - reserve)
 
 
 def room(gpu: Gpu, taken: int) -> int:

@@ -15,6 +15,7 @@ from leased import arbiter, wire
 from leased.arbiter import Arbiter, Usage
 from leased.devices import NOT_SLURMS, Gpu, Overhead, room
 from leased.limits import credible
+from leased.reports import Reports
 
 log = logging.getLogger("gpu-leased")
 
@@ -41,7 +42,6 @@ class Client(Protocol):
     stuck: bool  # what it has submitted does not finish
     answered: bool  # it has released since the lease was revoked
     memory: dict[str, wire.Bytes]
-    looks: dict[str, tuple[int, int]]  # by device: NVML's bytes and its own, at the last look
     calls: tuple[int, int] | None  # gated calls that it has made, and when it said so (ns)
 
     @property
@@ -65,6 +65,8 @@ class Tenant:
     clients: list[Client] = field(default_factory=list)
     evictions: dict[str, int] = field(default_factory=dict)  # to be told when it has released
     idle_ns: int | None = None  # what the holder was told while contended, else None
+    doubted: bool = False  # what its processes say of their memory was not so
+    weighed: dict[str, wire.Bytes] = field(default_factory=dict)  # of it, as last believed
     stepped: bool = False  # some were let on by a call each since the revoke
 
     def __post_init__(self) -> None:
@@ -94,6 +96,7 @@ class Leases:
         )
         self.in_flight_ns = in_flight_ns
         self.overheads = {gpu.uuid: Overhead.of(gpu) for gpu in gpus}
+        self.reports = Reports(self.overheads, clock, self.run)
         for gpu in gpus:
             residency = self.arbiter.devices[gpu.uuid].residency
             residency.link, residency.paging = replace(gpu.link), replace(gpu.paging)
@@ -159,7 +162,7 @@ class Leases:
         client.send(self._welcome(tenant))
         client.memory = hello.memory
         if any(c.memory for c in tenant.clients):
-            self._memory_changed(tenant)
+            self.reports.changed(tenant)
         if hello.held_epoch:
             self._adopt(tenant, client, hello.held_epoch)
         if hello.wants:
@@ -301,12 +304,12 @@ class Leases:
         residency = self.arbiter.devices[gpu.uuid].residency
         if gpu.link != before.link:
             residency.link, residency.paging = replace(gpu.link), replace(gpu.paging)
-        self.run(arbiter.RoomChanged(gpu.uuid, room(gpu, self.overheads[gpu.uuid].taken)))
+        self._set_room(gpu)
 
     def memory(self, tenant: Tenant, client: Client, message: wire.Memory) -> None:
         if client.memory != message.memory:
             client.memory = message.memory
-            self._memory_changed(tenant)
+            self.reports.changed(tenant)
 
     def detach(self, tenant: Tenant, client: Client) -> None:
         """The connection ended: what the process held and had is free."""
@@ -318,7 +321,7 @@ class Leases:
         held, client.held, client.stuck = client.held, 0, False
         if client.memory:
             client.memory = {}
-            self._memory_changed(tenant)
+            self.reports.changed(tenant)
         if held:
             self._check_released(tenant, held)
 
@@ -337,39 +340,17 @@ class Leases:
         if any(c.wants for c in tenant.clients):
             self.run(arbiter.Requested(tenant.job_id))
 
-    def _memory_changed(self, tenant: Tenant) -> None:
-        total = {}
-        for uuid in tenant.gang:
-            total[uuid] = wire.Bytes(
-                *map(sum, zip(*(c.memory.get(uuid, NOTHING) for c in tenant.clients), strict=True))
-            )
-            resident = total[uuid].resident if tenant.swaps else None
-            has = tenant.job_id, uuid, total[uuid].evictable, total[uuid].fixed
-            self.run(arbiter.MemoryChanged(*has, resident))
-        for client in list(tenant.clients) if len(tenant.clients) > 1 else ():
-            beside = {}
-            for uuid, amounts in total.items():
-                own = client.memory.get(uuid, NOTHING)
-                beside[uuid] = wire.Bytes(*(a - b for a, b in zip(amounts, own, strict=True)))
-            client.send(wire.others(beside))
-
     def tenants_of(self, uuid: str) -> list[Tenant]:
         """Those whose gang has the device."""
         return [tenant for tenant in self.tenants.values() if uuid in tenant.gang]
 
     def measured(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
-        """What NVML says that each process has, by pid: see what the driver took."""
-        overhead = self.overheads[gpu.uuid]
-        plain: dict[int, int | None] = {}
-        for tenant in self.tenants_of(gpu.uuid):
-            for client in tenant.clients:
-                has = client.memory.get(gpu.uuid, NOTHING)
-                look = processes.get(client.pid, 0), has.fixed + has.resident
-                # What it says arrives later than what it does: both stand still.
-                plain[client.pid] = look[1] if client.looks.get(gpu.uuid) == look else None
-                client.looks[gpu.uuid] = look
-        overhead.measure(processes, plain)
-        left = room(gpu, overhead.taken)
+        """What NVML says that each process has, by pid."""
+        self.reports.measured(gpu.uuid, processes, self.tenants_of(gpu.uuid))
+        self._set_room(gpu)
+
+    def _set_room(self, gpu: Gpu) -> None:
+        left = room(gpu, self.overheads[gpu.uuid].taken)
         if left != self.arbiter.devices[gpu.uuid].residency.room:
             self.run(arbiter.RoomChanged(gpu.uuid, left))
 

@@ -82,7 +82,6 @@ class ClientConnection(Connection):
         self.held = self.passed = 0
         self.stuck = False
         self.answered = False
-        self.looks: dict[str, tuple[int, int]] = {}
         self.restoring = False
         self.calls: tuple[int, int] | None = None
         # Taken over from a daemon before this one, and not yet heard of.

@@ -389,7 +389,7 @@ void client_memory_changed(void)
 
 uint64_t client_limit(const uint8_t uuid[16])
 {
-	uint64_t limit = 0;
+	uint64_t limit = NO_LIMIT;
 
 	lock_take(&lock);
 	for (uint32_t i = 0; i < welcome.n_devices && i < GL_MAX_DEVICES; i++)

@@ -62,8 +62,8 @@ CUresult limit_take(CUdevice device, uint64_t size)
 	uint64_t limit;
 
 	TRY(client_need_welcome());
-	limit = uuid ? client_limit(uuid) : 0;
-	if (!limit || client_oversub()) {
+	limit = uuid ? client_limit(uuid) : NO_LIMIT;
+	if (limit == NO_LIMIT || client_oversub()) {
 		limit_add(device, size);
 		return CUDA_SUCCESS;
 	}

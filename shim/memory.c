@@ -310,7 +310,7 @@ static void prefetch_device(CUcontext context, void *argument)
 	size_t n;
 
 	(void)context;
-	if (REAL(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING))
+	if (fits == NO_LIMIT || REAL(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING))
 		return;
 	list = ranges_of(device, &n);
 	for (size_t i = 0; i < n && list[i].is.size <= fits; i++) {

@@ -205,7 +205,9 @@ CUresult client_need_welcome(void);
 bool client_welcomed_within(int ms); /* for who can do without */
 void client_memory_changed(void);
 void client_wake(void); /* there is something for the client thread to look at */
-uint64_t client_limit(const uint8_t uuid[16]);  /* bytes the job may have; 0: not its device */
+#define NO_LIMIT UINT64_MAX
+uint64_t
+client_limit(const uint8_t uuid[16]); /* bytes the job may have; NO_LIMIT: not its device */
 uint64_t client_others(const uint8_t uuid[16]); /* bytes its other processes have */
 bool client_oversub(void);
 bool client_swaps(void);      /* what is allocated shall be swapped, not managed */

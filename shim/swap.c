@@ -93,9 +93,9 @@ static void set_up(CUdevice device, uint64_t limit)
 bool swap_serves(CUdevice device)
 {
 	const uint8_t *uuid = device_uuid(device);
-	uint64_t limit = uuid ? client_limit(uuid) : 0;
+	uint64_t limit = uuid ? client_limit(uuid) : NO_LIMIT;
 
-	if (!limit || !client_swaps() || client_oversub())
+	if (!limit || limit == NO_LIMIT || !client_swaps() || client_oversub())
 		return false;
 	if (!swap_devices[device].asked)
 		set_up(device, limit);

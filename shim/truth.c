@@ -13,9 +13,9 @@
 static void tell(const uint8_t *uuid, uint64_t *free_bytes, uint64_t *total)
 {
 	CUdevice device = uuid ? device_of(uuid) : -1;
-	uint64_t limit = uuid ? client_limit(uuid) : 0, used;
+	uint64_t limit = uuid ? client_limit(uuid) : NO_LIMIT, used;
 
-	if (!limit)
+	if (limit == NO_LIMIT)
 		return;
 	used = client_others(uuid) + (device >= 0 ? memory_used(device) : 0);
 	*total = limit;
@@ -159,7 +159,7 @@ EXPORT int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, struct nvml_memory_v2
 	uint64_t left, total;
 	int result = real ? real(device, memory) : NVML_ERROR_FUNCTION_NOT_FOUND;
 
-	if (result || !uuid_of(device, uuid) || !client_limit(uuid))
+	if (result || !uuid_of(device, uuid) || client_limit(uuid) == NO_LIMIT)
 		return result;
 	tell(uuid, &left, &total);
 	*memory = (struct nvml_memory_v2){memory->version, total, 0, left, total - left};

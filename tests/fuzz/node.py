@@ -198,6 +198,12 @@ class Node:
         if any(not peer.sock.open for peer in self.peers):
             self.peers = [peer for peer in self.peers if peer.sock.open]
 
+    def measured(self, choice: int, own: int, other: int) -> None:
+        """NVML has shown a device: what our processes have there, and somebody else."""
+        gpu = self.leases.gpus[choice % len(self.leases.gpus)]
+        shown = {os.getpid(): own} if choice & 1 else {}
+        self.leases.measured(gpu, shown | {1: other})
+
     # -- what must hold ---------------------------------------------------------
 
     def _sent(self, job: int, data: bytes) -> None:
@@ -301,6 +307,8 @@ class Node:
                 break
             self.pass_time(0.1)
         self.pass_time(100_000)
+        for gpu in list(self.leases.gpus):
+            self.leases.measured(gpu, {})
         self.check()
         if self.listener.connections or self.listener.idle:
             raise Broken("connections are left over")

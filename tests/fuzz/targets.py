@@ -168,8 +168,11 @@ def site_step(r: Reader, node: Node, op: int) -> None:
         node.open(r.byte() % JOBS + 1, r.byte(), r.byte(), 10 ** (r.byte() % 4 + 7), r.byte() > 99)
     elif op == 31:
         node.close_job(r.byte() % JOBS + 1)
-    elif op == 32 and r.byte() > 128:
-        node.restart()
+    elif op == 32 and (n := r.byte()) > 64:
+        if n > 160:
+            node.restart()
+        else:
+            node.measured(n, amount(r), amount(r))
     else:
         uuid, n = UUIDS[r.byte() % 3], r.byte()
         event: arbiter.Event = arbiter.LockSet(uuid, (None, "on", "off", "auto")[n % 4])

@@ -98,9 +98,15 @@ def test_a_daemon_that_cannot_start_is_tried_until_it_can(node: Node) -> None:
 
 def test_exposure_is_what_the_unit_says(booted: Node) -> None:
     said = booted.container.run(
-        "systemd-analyze", "security", "--no-pager", "--threshold=30", SERVICE
+        "systemd-analyze", "security", "--no-pager", "--threshold=24", SERVICE
     )
     assert f"Overall exposure level for {SERVICE}" in said.stdout
+
+
+def test_backstops_behind_the_daemons_own_limits(booted: Node) -> None:
+    assert booted.show(SERVICE, "MemoryMax") == str(2 << 30)
+    assert booted.show(SERVICE, "TasksMax") == "512"
+    assert booted.show(SERVICE, "CPUQuotaPerSecUSec") == "2s"
 
 
 def test_no_device_but_the_gpus(node: Node) -> None:

@@ -33,7 +33,6 @@ class Process:
         self.wants = self.restoring = self.stuck = self.answered = False
         self.held = self.passed = 0
         self.memory: dict[str, wire.Bytes] = {}
-        self.looks: dict[str, tuple[int, int]] = {}
         self.calls: tuple[int, int] | None = None
         self.told: list[int] = []
 
