@@ -29,7 +29,8 @@ bench: setup ## NAME=gate: run tests/bench/NAME.py, which writes build/bench/NAM
 	@mkdir -p build/bench
 	@$(PYTHON) -m tests.bench.$(NAME) $(ARGS)
 
-install: setup ## install on this node (DESTDIR= works); enables nothing
+install: ## build and install on this node (DESTDIR= works): no Slurm daemons; enables nothing
+	@$(SETUP) node
 	PATH="$$PWD/build/venv/bin:$$PATH" meson install -C build/meson --no-rebuild
 
 clean: ## remove build/

@@ -9,12 +9,23 @@ cd "$(dirname "$0")/.."
 # The system's Python: slurmstepd embeds its libpython, and a Python under
 # somebody's home directory would fail for every other user.
 system_python=/usr/bin/python3
+# What building and installing need; `setup.sh node` stops there, and starts no service.
 packages=(
 	gcc make pkg-config python3 python3-dev python3-venv python3-cffi python3-systemd
-	slurmctld slurmd slurmdbd slurm-client libslurm-dev slurm-wlm-basic-plugins
-	munge mariadb-server shellcheck systemd systemd-container
-	python3-rich
+	libslurm-dev python3-rich
 )
+extras=demo
+if [ "${1:-all}" != node ]; then
+	# The tests and the demo start a Slurm of their own from these.
+	packages+=(
+		slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins
+		munge mariadb-server shellcheck systemd systemd-container
+	)
+	extras=demo,test
+fi
+# Services that these packages bring, which nobody here wants to run for the whole machine.
+services=(slurmctld slurmd slurmdbd munge mariadb)
+policy=/usr/sbin/policy-rc.d
 
 say() { printf '== %s\n' "$*"; }
 die() {
@@ -25,6 +36,11 @@ die() {
 # What runs, by the name it has in PATH or /usr/sbin; for machines where nothing may be installed.
 needed_commands=(gcc meson ninja slurmctld slurmd slurmdbd sbatch srun sacct munged mariadbd)
 needed_modules=(cffi systemd.daemon pynvml rich numpy cuda.bindings.driver)
+
+if [ "${1:-all}" = node ]; then
+	needed_commands=(gcc meson ninja)
+	needed_modules=(cffi)
+fi
 
 look_for_all() {
 	local name missing=()
@@ -54,19 +70,46 @@ install_packages() {
 		as_root=(sudo)
 	fi
 	say "installing Debian packages: ${missing[*]}"
+	hold_services "${as_root[@]}"
 	"${as_root[@]}" apt-get update -qq
 	"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
 		apt-get install -y -qq --no-install-recommends "${missing[@]}" >build/apt.log 2>&1 ||
 		{ tail -20 build/apt.log >&2; die "apt-get failed, see build/apt.log"; }
+	disable_services "${as_root[@]}"
+}
+
+# Packages of services start them at once, unless this file says no.
+hold_services() {
+	[ ! -e "$policy" ] || return 0
+	say "their services are not started: $policy says so until they are installed"
+	printf '#!/bin/sh\nexit 101\n' | "$@" tee "$policy" >/dev/null
+	"$@" chmod 755 "$policy"
+	# shellcheck disable=SC2064 # the command of now
+	trap "$* rm -f $policy" EXIT
+}
+
+# ... and enable them for the next boot. Those that were there before stay as they are.
+disable_services() {
+	local name
+	command -v systemctl >/dev/null || return 0
+	for name in "${services[@]}"; do
+		case " ${missing[*]} " in
+		*" $name "* | *" $name-server "*)
+			say "disabling $name.service, which was just installed"
+			"$@" systemctl disable --quiet "$name.service" 2>/dev/null || true
+			;;
+		esac
+	done
 }
 
 make_venv() {
 	local stamp=build/venv/.installed wanted
 	wanted=$(sha256sum pyproject.toml | cut -d' ' -f1)
-	[ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || return 0
+	# With what the tests need there is all that installing needs.
+	case "$(cat "$stamp" 2>/dev/null)" in "$wanted" | "$wanted $extras") return 0 ;; esac
 	say "installing Python packages into build/venv"
 	[ -x build/venv/bin/python ] || "$system_python" -m venv --system-site-packages build/venv
-	build/venv/bin/python -m pip install -q --disable-pip-version-check -e '.[demo,test]' >build/pip.log 2>&1 ||
+	build/venv/bin/python -m pip install -q --disable-pip-version-check -e ".[$extras]" >build/pip.log 2>&1 ||
 		{ tail -20 build/pip.log >&2; die "pip failed, see build/pip.log"; }
 	# The cffi extensions are built by meson and found from there.
 	build/venv/bin/python - <<-'PY'
@@ -74,6 +117,7 @@ make_venv() {
 		site = pathlib.Path(sysconfig.get_path("purelib"))
 		(site / "gpu-lease-build.pth").write_text(f"{pathlib.Path('build/meson/leased').resolve()}\n")
 	PY
+	[ "$extras" = demo ] && wanted+=" $extras"
 	echo "$wanted" >"$stamp"
 }
 
