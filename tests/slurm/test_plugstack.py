@@ -66,8 +66,10 @@ class Host:
 
     def restart_slurmd(self) -> None:
         self.site.slurm.stop_daemon("slurmd-node1")
+        log = self.site.slurm.layout.log / "slurmd-node1.log"
+        before = log.read_text().count("slurmd started")
         slurmd = self.site.slurm.start_slurmd("node1")
-        slurmd.wait_ready(lambda: "slurmd started" in slurmd.tail(50))
+        slurmd.wait_ready(lambda: log.read_text().count("slurmd started") > before)
         self.site.node_is_idle()
 
     def jobs_run(self) -> None:
@@ -141,6 +143,21 @@ def test_slurm_is_upgraded_under_the_plugin(host: Host) -> None:
     assert not host.shares()
     host.restart_slurmd()
     host.jobs_run()
+
+
+def test_the_plugin_is_replaced_under_a_job(host: Host) -> None:
+    site = host.site
+    job = site.slurm.sbatch(
+        *("--gres=shard:1", "-o", "/dev/null", "--wrap", "sleep 600"), cwd=site.work
+    )
+    site.wait_for_tenant(job)
+    host.put_plugin()
+    done = site.slurm.run("srun", f"--jobid={job}", "--overlap", "printenv", "LD_PRELOAD")
+    assert "libgpulease.so" in done.stdout
+    site.slurm.run("scancel", str(job))
+    assert site.slurm.wait(job) == "CANCELLED"
+    wait_until("its epilog to tell the daemon", lambda: job not in site.tenants())
+    site.node_is_idle()
 
 
 @pytest.mark.parametrize("directory", ["empty", "missing"])
