@@ -9,6 +9,7 @@ job, of 8 bytes each: how often it was granted, and how often it was refused.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import signal
@@ -25,6 +26,7 @@ from tests.tenant import register
 OPTIONS = "tq:100ms,lock:on"
 HOLD_S = 0.005
 AGAIN_S = 0.05
+PR_SET_PDEATHSIG = 1
 ENTRY = struct.Struct("=QQ")
 
 
@@ -95,15 +97,23 @@ class Asker:
         )
 
 
+def end_with_parent() -> None:
+    """A test that is killed leaves nobody behind."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 def run_job(run_dir: Path, counts: mmap.mmap, place: int, job: int) -> None:
     """This process is the job's slurmstepd from here on; its child asks."""
+    end_with_parent()
     register(run_dir / "admin.sock", job, OPTIONS)
     if os.fork() == 0:
+        end_with_parent()
         Asker(run_dir / "tenant.sock", counts, place).ask_for_ever()
     signal.pause()
 
 
 def main() -> None:
+    end_with_parent()
     run_dir, jobs = Path(sys.argv[1]), [int(text) for text in sys.argv[3:]]
     with Path(sys.argv[2]).open("r+b") as file:
         counts = mmap.mmap(file.fileno(), ENTRY.size * len(jobs))

@@ -16,14 +16,20 @@ import pytest
 from leased.accounting import MARK, parse_comment
 from tests.slurm.cluster import FINISHED
 from tests.slurm.processes import wait_until
-from tests.slurm.site import Site
-from tests.slurm.test_share import JOB, site
+from tests.slurm.site import Site, sharing_site
+from tests.slurm.test_share import JOB
 
-__all__ = ["site"]  # the fixture, as a cluster of this module's own
-
+AGAIN_S = 180.0  # for a requeued job to run: slurmctld looks at such jobs once a minute
 MIB = 1 << 20
 # What it says of a job, and as it stands in AdminComment: JS1: and all of the text behind it.
 STATS = {"gpus": 1, "nodes": {"node1": {"cpus": 2, "total_memory": 33554432000}}, "total_time": 77}
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """Two nodes: Slurm puts parts of a heterogeneous job on nodes of their own."""
+    with sharing_site(nodes=2) as made:
+        yield made
 
 
 def jobstats_blob(extra: int) -> str:
@@ -98,9 +104,10 @@ def test_each_run_of_a_requeued_job_has_its_own_usage(site: Site) -> None:
         cwd=site.work,
     )
     for mark in marks[:2]:
-        wait_until(f"{mark.name} to have used the GPU", mark.exists, timeout=60)
+        wait_until(f"{mark.name} to have used the GPU", mark.exists, timeout=AGAIN_S)
         requeue(site, job)
-    assert site.slurm.wait(job) == "COMPLETED", (site.work / "requeued.log").read_text()
+    state = site.slurm.wait(job, timeout=AGAIN_S)
+    assert state == "COMPLETED", (site.work / "requeued.log").read_text()
 
     def complete() -> bool:
         return all(used for _, _, used in rows(site, job))
@@ -123,7 +130,7 @@ def test_usage_that_comes_late_is_on_the_row_of_its_run(site: Site) -> None:
         ).as_posix(),
         cwd=site.work,
     )
-    wait_until("the first run to have used the GPU", mark.exists, timeout=60)
+    wait_until("the first run to have used the GPU", mark.exists, timeout=AGAIN_S)
     mark.unlink()
     conf = site.slurm.layout.etc / "slurm.conf"
     text = conf.read_text()
@@ -136,7 +143,7 @@ def test_usage_that_comes_late_is_on_the_row_of_its_run(site: Site) -> None:
     site.leased.start()
     try:
         requeue(site, job)
-        wait_until("the second run to have used the GPU", mark.exists, timeout=60)
+        wait_until("the second run to have used the GPU", mark.exists, timeout=AGAIN_S)
         wait_until(
             "it to be said that nothing can be written",
             lambda: (
