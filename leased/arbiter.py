@@ -4,38 +4,39 @@ No sockets, no clock, no NVML: the daemon, a simulator and the property tests
 drive the same object. All times are ns of one monotonic clock.
 
 Rules.
-- First come first served on every device; a gang is leased all or none, when
-  it is the first on all its devices.
+- First come first served on every device; a gang is leased all or none. Who waits
+  and could not run (its device is drained, it cannot act, it swaps and others have
+  so much there that cannot move) holds nobody up, and has come when it can again.
 - A holder that stands in somebody's way is told once that it is contended (it
   yields after as much idleness as a handoff would cost: the ski-rental rule,
   never more than twice the best in hindsight) and is revoked when its quantum
   ends. A quantum is at least HANDOFF_SHARE times the handoff. Nobody waits: no
   deadline, no message.
-- A device that the first in its queue cannot use yet, because it waits for
-  other devices of its gang, goes to somebody behind it until those are due
-  (Slurm calls it backfill). So nothing idles and no gang waits longer: with k
-  tenants before it a waiter has its turn after at most k + 1 quanta and drains.
+- Devices that the first in the queue cannot use yet, because it waits for others
+  of its gang, go to those behind it until it can (core/turns.py). So nothing idles,
+  and with k tenants before it a waiter that could run has its turn after at most
+  k + 1 times a quantum, RESTORE_NS where jobs swap, and four times drain_ns.
 - lock auto: side by side while the memory of all fits; one at a time from the
   moment it does not, and back when it has fitted for a while that doubles with
   every change that was undone soon: it cannot flap.
 - Who cannot act (stopped, suspended) holds nobody up: its devices go to others at
-  once, and what it has there counts as fixed until it can.
+  once, and what it has there stays until it has left.
 - Who does not release within drain_ns has overrun: the excess comes off its
   next quanta. After as long again its devices go to others beside it, and it
   gets none before it has released.
 
-An event costs as much as it changes; how many wait makes no difference, but
-for the at most LOOK_AHEAD waiters that are looked at when a gang holds up a queue, or
-that have lock:off beside a holder that shares with nobody.
+An event costs as much as it changes; how many wait or hold makes no difference,
+but for how many different gangs, locks and kinds of memory there are among them.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections import OrderedDict
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
+from leased.core.effects import Effects
+from leased.core.memory import Memory
+from leased.core.stages import IDLE_FLOOR_NS, RESTORE_NS, Stages
+from leased.core.turns import Turns
 from leased.events import (
     Action,
     Adopted,
@@ -67,22 +68,22 @@ from leased.events import (
     Tick,
     Widened,
 )
-from leased.sharing import LOOK_AHEAD, Sharing
+from leased.rules import Rules
 from leased.state import FOREVER, Device, Lease, Tenant, Usage
 
 __all__ = [
+    "IDLE_FLOOR_NS", "RESTORE_NS",
     "Action", "Adopted", "Arbiter", "Closed", "Contend", "Device", "DrainSet", "Event", "Evict",
     "Expect", "Forfeit", "Frozen", "Grant", "LockSet", "MemoryChanged", "ModeSet", "Opened",
     "Overrun", "PassedOver", "Preload", "QuantumSet", "Rejoined", "Released", "Requested",
     "Restore", "Restored", "Revoke", "RoomChanged", "Tenant", "Thawed", "Tick", "Usage", "Widened",
 ]  # fmt: skip
 
-IDLE_FLOOR_NS = 2_000_000
 DRAIN_NS = 10_000_000_000
-RESTORE_NS = 30_000_000_000  # for memory that is swapped to come back, before the quantum begins
+OF_DEVICE = LockSet, QuantumSet, DrainSet, ModeSet, RoomChanged
 
 
-class Arbiter(Sharing):
+class Arbiter(Rules):
     """See the module's text. `devices`: capacity in bytes by UUID; grants start at grace_until."""
 
     def __init__(
@@ -97,30 +98,31 @@ class Arbiter(Sharing):
         self.epoch = self.first_epoch = first_epoch
         self.grace_until = grace_until
         self.arrivals = 0
+        self.effects = Effects()
+        self.turns = Turns(self)
+        self.memory = Memory(self, self.effects)
+        self.stages = Stages(self, self.effects, self._end_lease)
 
     def handle(self, event: Event, now: int) -> list[Action]:
         """Take one event; returns what to do, in order. A clock that steps back stands still."""
         self.now = max(now, self.now)
-        self._actions, self._granted = [], {}
+        self.effects.begin()
         if self.grace_until and self.now >= self.grace_until:
             self._rejoin()
         self._apply(event)
-        self._pass_deadlines()
+        self.memory.pass_deadlines()
+        self.stages.pass_deadlines()
         self._decide()
-        if isinstance(event, Released):
-            self._restore(event.tenant)
-        self._preload()
-        self._evict()
-        return self._actions
+        if isinstance(event, Released) and event.tenant in self.tenants:
+            self.memory.bring_back(self.tenants[event.tenant])
+        self.memory.move()
+        return self.effects.actions
 
     def next_deadline(self) -> int | None:
         """When a Tick is due at the latest, or None."""
-        times = [device.fits_at for device in self.devices.values() if device.fits_at is not None]
-        firsts = (self._dues.first(), self._movers.first())
-        times += [first for first in firsts if first is not None]
-        if self.grace_until:
-            times.append(self.grace_until)
-        return min(times, default=None)
+        memory = self.memory
+        times = [self.stages.dues.first(), memory.movers.first(), memory.calms.first()]
+        return min((t for t in (*times, self.grace_until or None) if t is not None), default=None)
 
     def settle(self, now: int, tenants: Collection[int] | None = None) -> None:
         """Bring the usage of every tenant, or of these, up to now."""
@@ -129,14 +131,19 @@ class Arbiter(Sharing):
             if tenant_id in self.tenants:
                 self.tenants[tenant_id].settle(self.now, self.devices)
 
-    # -- events -----------------------------------------------------------------
+    def free_until(self, tenant: Tenant) -> int:
+        """How long it may hold its gang without holding up those who came before it."""
+        fronts = [f for f in self.turns.fronts.values() if f.tenant.arrival < tenant.arrival]
+        return self.turns.gap(self.cohorts.of[tenant.id], fronts)
+
+    # -- events of devices ------------------------------------------------------------
 
     def _apply(self, event: Event) -> None:
         if isinstance(event, Opened):
             self._open(event)
         elif isinstance(event, Rejoined):
             self._rejoin()
-        elif isinstance(event, LockSet | QuantumSet | DrainSet | ModeSet | RoomChanged):
+        elif isinstance(event, OF_DEVICE):
             self._set(self.devices[event.device], event)
         elif not isinstance(event, Tick) and event.tenant in self.tenants:
             self._apply_tenant(event, self.tenants[event.tenant])
@@ -146,61 +153,31 @@ class Arbiter(Sharing):
     ) -> None:
         if isinstance(event, LockSet):
             device.lock = event.lock
-            self._sort_out_unlocked()
         elif isinstance(event, QuantumSet):
             device.quantum_ns = event.quantum_ns
         elif isinstance(event, DrainSet):
             device.drained = event.drained
+            self.drained_mask = self.cohorts.mask(u for u, d in self.devices.items() if d.drained)
+            for tenant in list(device.queue.values()):
+                self._sort(tenant)
         elif isinstance(event, ModeSet):
             device.exclusive, device.chosen_why = event.exclusive, event.why
             device.tried_quantum_ns = event.quantum_ns
         else:
-            device.residency.room = event.bytes
-            device.residency.squeeze()
-            self._refit(device)
+            self.memory.set_room(device, event.bytes)
         if isinstance(event, QuantumSet | ModeSet):
-            self._plan_ends(device)
-        self._reconsider(device)
+            self.stages.plan_ends(device)
+        if isinstance(event, LockSet | ModeSet):
+            self.cohorts.changed()
+            self.effects.unsettled = True
+        self.effects.changed |= self.cohorts.bit[device.uuid]
 
-    def _sort_out_unlocked(self) -> None:
-        """A lock that the site forces counts for gangs on other devices too."""
-        for device in self.devices.values():
-            off = ((t.id, t) for t in device.queue.values() if self.lock_of(t) == "off")
-            device.unlocked = OrderedDict(off)
+    def _rejoin(self) -> None:
+        """The grace after a restart is over: from now on there are grants."""
+        self.grace_until = 0
+        self.effects.changed |= self.cohorts.mask(self.devices)
 
-    def _plan_ends(self, device: Device) -> None:
-        for holder in device.holders.values():
-            lease = holder.lease
-            if lease is not None and lease.contended and not lease.revoked:
-                self._plan_end(holder, lease)
-
-    def _open(self, event: Opened) -> None:
-        unknown = [uuid for uuid in event.gang if uuid not in self.devices]
-        if unknown or not event.gang or event.tenant in self.tenants:
-            raise ValueError(f"tenant {event.tenant}: known already, or devices {unknown} are not")
-        self.tenants[event.tenant] = Tenant(
-            event.tenant,
-            event.gang,
-            event.lock,
-            event.quantum_ns,
-            event.swaps,
-            usage={uuid: Usage() for uuid in event.gang},
-        )
-
-    def _widen(self, tenant: Tenant, gang: tuple[str, ...]) -> None:
-        """It needs more devices from its next lease on; the one it has ends for that."""
-        for uuid in gang:
-            tenant.usage.setdefault(uuid, Usage())
-        waits = tenant.waiting
-        tenant.wider = gang
-        if tenant.lease is not None:
-            if not tenant.lease.revoked:
-                self._revoke(tenant, tenant.lease)
-            return
-        self._end_wait(tenant)
-        tenant.take_wider()
-        if waits:  # behind those who have waited for the new devices already
-            self._request(tenant)
+    # -- events of tenants ------------------------------------------------------------
 
     def _apply_tenant(
         self,
@@ -215,61 +192,125 @@ class Arbiter(Sharing):
         | Adopted,
         tenant: Tenant,
     ) -> None:
-        if isinstance(event, Widened):
-            self._widen(tenant, event.gang)
-        elif isinstance(event, Frozen | Thawed):
-            self._freeze(tenant, isinstance(event, Frozen))
-        elif isinstance(event, Closed):
-            self._close(tenant)
-        elif isinstance(event, Requested):
+        if isinstance(event, Requested):
             self._request(tenant)
-        elif isinstance(event, Restored):
-            self._begin_quantum(tenant, event.epoch)
         elif isinstance(event, Released):
             self._release(tenant, event.epoch)
         elif isinstance(event, MemoryChanged):
-            self._set_memory(tenant, event)
+            if self.memory.change(tenant, event) and tenant.lease and tenant.lease.restoring:
+                self.stages.go_on(tenant, tenant.lease)
+        elif isinstance(event, Restored):
+            self._restored(tenant, event.epoch)
+        elif isinstance(event, Frozen | Thawed):
+            self._freeze(tenant, isinstance(event, Frozen))
+        elif isinstance(event, Widened):
+            self._widen(tenant, event.gang)
+        elif isinstance(event, Closed):
+            self._close(tenant)
         else:
             self._adopt(tenant, event.epoch)
 
+    def _open(self, event: Opened) -> None:
+        unknown = [uuid for uuid in event.gang if uuid not in self.devices]
+        if unknown or not event.gang or event.tenant in self.tenants:
+            raise ValueError(f"tenant {event.tenant}: known already, or devices {unknown} are not")
+        usage = {uuid: Usage() for uuid in event.gang}
+        tenant = Tenant(
+            event.tenant, event.gang, event.lock, event.quantum_ns, event.swaps, usage=usage
+        )
+        self.tenants[event.tenant] = tenant
+        self.cohorts.join(tenant)
+
     def _close(self, tenant: Tenant) -> None:
         self._end_wait(tenant)
-        self._end_lease(tenant)
+        if tenant.lease is not None:
+            self._end_lease(tenant)
         del self.tenants[tenant.id]
-        for uuid in tenant.usage:
-            if uuid in self.devices:  # not so a GPU that was lost when this daemon started
-                self.devices[uuid].residency.forget(tenant.id)
-                self._movers.put((tenant.id, uuid), None)
-                self._refit(self.devices[uuid])
+        self.cohorts.leave(tenant)
+        self.memory.forget(tenant)
+
+    def _widen(self, tenant: Tenant, gang: tuple[str, ...]) -> None:
+        """It needs more devices from its next lease on; the one it has ends for that."""
+        for uuid in gang:
+            tenant.usage.setdefault(uuid, Usage())
+        waits = tenant.waiting
+        tenant.wider = gang
+        if tenant.lease is not None:
+            if not tenant.lease.revoked:
+                self.stages.revoke(tenant)
+            return
+        self._end_wait(tenant)
+        self._take_wider(tenant)
+        if waits:  # behind those who have waited for the new devices already
+            self._request(tenant)
+
+    def _take_wider(self, tenant: Tenant) -> None:
+        """Without a lease it has no part of a gang: from now on it needs the wider one."""
+        if tenant.wider:
+            self.cohorts.leave(tenant)
+            tenant.gang, tenant.wider = tenant.wider, ()
+            self.cohorts.join(tenant)
 
     def _request(self, tenant: Tenant) -> None:
         if tenant.forfeited:
             tenant.asks = True
         elif tenant.lease is None and not tenant.waiting:
-            self.arrivals += 1
-            tenant.arrival, tenant.waiting, tenant.waits_since = self.arrivals, True, self.now
-            tenant.asked_at = self.now
-            for uuid in tenant.gang:
-                self.devices[uuid].line_up(tenant, self.lock_of(tenant) == "off")
-                self.devices[uuid].residency.wait(tenant.id, tenant.arrival)
-                self._changed[uuid] = None
+            tenant.waiting, tenant.waits_since, tenant.asked_at = True, self.now, self.now
+            self._arrive(tenant)
+            self._sort(tenant)
+
+    def _arrive(self, tenant: Tenant) -> None:
+        """It is the last of those who wait for its devices."""
+        self.arrivals += 1
+        tenant.arrival = self.arrivals
+        for uuid in tenant.gang:
+            queue = self.devices[uuid].queue
+            queue[tenant.id] = tenant
+            queue.move_to_end(tenant.id)
+
+    def _sort(self, tenant: Tenant) -> None:
+        """Whether a waiter could run has changed, perhaps. Who could not has lost its place."""
+        cohort = self.cohorts.of[tenant.id]
+        lines_up = tenant.waiting and not self.withheld(tenant)
+        if lines_up == (tenant.id in cohort.waiting):
+            return
+        if lines_up:
+            if tenant.arrival != self.arrivals:
+                self._arrive(tenant)
+            self.cohorts.line_up(tenant)
+        else:
+            self.cohorts.leave_line(tenant)
+            self.turns.forget(tenant.id)
+        self.memory.wait(tenant, tenant.arrival if lines_up else 0)
+        self.effects.changed |= cohort.mask
 
     def _end_wait(self, tenant: Tenant) -> None:
         if tenant.waiting:
             tenant.settle(self.now, self.devices)
             tenant.waiting = False
             for uuid in tenant.gang:
-                self.devices[uuid].leave_line(tenant.id)
-                self.devices[uuid].residency.wait(tenant.id, 0)
-                self._changed[uuid] = None
+                del self.devices[uuid].queue[tenant.id]
+            self._sort(tenant)
 
-    def _pass_over(self, holder: Tenant, lease: Lease) -> None:
-        """It cannot give back what others wait for: they have it, and it hears of it later.
-        It has forfeited nothing: no work of it is under way."""
-        if not lease.revoked:
-            self._revoke(holder, lease)
-        self._end_lease(holder)
-        self._actions.append(PassedOver(holder.id, lease.epoch))
+    def _restored(self, tenant: Tenant, epoch: int) -> None:
+        lease = tenant.lease
+        if lease is not None and lease.epoch == epoch and lease.restoring:
+            self.stages.begin_quantum(tenant, lease)
+            for uuid in tenant.gang:
+                self.devices[uuid].restoring.discard(tenant.id)
+            self.memory.restored(tenant)
+            self.effects.changed |= self.cohorts.of[tenant.id].mask
+
+    def _freeze(self, tenant: Tenant, frozen: bool) -> None:
+        """It cannot act, or can again. Until then the time is not its debt."""
+        tenant.frozen = frozen
+        if tenant.forfeited:
+            tenant.forfeited = tenant.forfeited[0], None if frozen else self.now
+        self.memory.freeze(tenant, frozen)
+        self._sort(tenant)
+        lease = tenant.lease
+        if frozen and lease is not None and (lease.revoked or lease.contended):
+            self.stages.pass_over(tenant)
 
     def _release(self, tenant: Tenant, epoch: int) -> None:
         lease = tenant.lease
@@ -285,34 +326,6 @@ class Arbiter(Sharing):
                 tenant.debt_ns += self.now - lease.overrun_at
             self._end_lease(tenant)
 
-    def _end_lease(self, tenant: Tenant) -> None:
-        if tenant.lease is None:
-            return
-        tenant.settle(self.now, self.devices)
-        for uuid in tenant.gang:
-            device = self.devices[uuid]
-            device.meter.advance(self.now, len(device.holders))
-            del device.holders[tenant.id]
-            device.last_holder = tenant.id
-            device.residency.rest(tenant.id)
-            self._watch(tenant.id, device)
-            self._change(device)
-        tenant.lease = None
-        self._dues.put(tenant.id, None)
-        tenant.take_wider()
-
-    def _hold(self, tenant: Tenant, epoch: int) -> Lease:
-        tenant.lease = Lease(epoch, self.now)
-        tenant.granted = epoch
-        for uuid in tenant.gang:
-            device = self.devices[uuid]
-            device.meter.advance(self.now, len(device.holders))
-            device.holders[tenant.id] = tenant
-            tenant.read[uuid] = device.meter.each, device.meter.shared
-            device.last_holder = tenant.id
-            self._change(device)
-        return tenant.lease
-
     def _adopt(self, tenant: Tenant, epoch: int) -> None:
         """What a process held before a restart it holds, and later what nobody else has.
 
@@ -325,173 +338,88 @@ class Arbiter(Sharing):
             return
         self._end_wait(tenant)
         self._hold(tenant, epoch)
-        for uuid in tenant.gang:
-            self.devices[uuid].residency.touch(tenant.id)
-            self._movers.put((tenant.id, uuid), None)
+        self.memory.work(tenant)
         for other in list(self.in_the_way(tenant)):
             loser = min(tenant, other, key=lambda t: t.lease.epoch if t.lease else 0)
             if loser.lease and not loser.lease.revoked:
-                self._revoke(loser, loser.lease)
+                self.stages.revoke(loser)
 
-    def _rejoin(self) -> None:
-        """The grace after a restart is over: from now on there are grants."""
-        self.grace_until = 0
-        self._changed |= dict.fromkeys(self.devices)
+    # -- leases -----------------------------------------------------------------------
 
-    # -- who is next --------------------------------------------------------------
+    def _hold(self, tenant: Tenant, epoch: int) -> Lease:
+        tenant.lease = Lease(epoch, self.now, self.now, self.now)
+        tenant.granted = epoch
+        self.cohorts.hold(tenant)
+        self.effects.changed |= self.cohorts.of[tenant.id].mask
+        for uuid in tenant.gang:
+            device = self.devices[uuid]
+            device.meter.advance(self.now, len(device.holders))
+            device.holders[tenant.id] = tenant
+            tenant.read[uuid] = device.meter.each, device.meter.shared
+            device.last_holder = tenant.id
+        return tenant.lease
+
+    def _end_lease(self, tenant: Tenant) -> None:
+        tenant.settle(self.now, self.devices)
+        self.effects.changed |= self.cohorts.of[tenant.id].mask
+        self.cohorts.end(tenant)
+        for uuid in tenant.gang:
+            device = self.devices[uuid]
+            device.meter.advance(self.now, len(device.holders))
+            del device.holders[tenant.id]
+            device.restoring.discard(tenant.id)
+            device.last_holder = tenant.id
+        self.memory.rest(tenant)
+        tenant.lease = None
+        self.stages.dues.put(tenant.id, None)
+        self._take_wider(tenant)
 
     def _decide(self) -> None:
-        """Separate, contend and grant on every device where something changed."""
-        while self._changed:
-            changed = [self.devices[uuid] for uuid in self._changed]
-            self._changed = {}
-            for device in changed:
-                self._separate(device)
-            for device in changed:  # before the grants: those ask when it will be free
-                self._tell_holders(device)
-            for device in changed if not self.grace_until else ():
-                self._serve(device)
+        """Separate, contend and grant on every device where something has changed."""
+        effects = self.effects
+        while effects.changed or self.memory.affected:
+            for tenant in self.memory.take_affected() if self.memory.affected else ():
+                self._make_way(tenant)
+            mask, effects.changed = self.cohorts.reached(effects.changed), 0
+            if effects.unsettled:
+                effects.unsettled = False
+                for device in self.devices.values():
+                    self.stages.separate(device)
+            holding, line = self.cohorts.holders(mask), self.cohorts.in_line(mask)
+            self.stages.tell(holding, line)  # before the grants: those ask when it will be free
+            if not line or self.grace_until:
+                continue
+            found = self.turns.next(mask, holding, line)
+            if found is not None:
+                self._grant(*found)
+                effects.changed |= mask  # there may be more to grant
 
-    def _change(self, device: Device) -> None:
-        """Who has it until when is news, also for those behind gangs that wait for it."""
-        self._changed[device.uuid] = None
-        for waiter in itertools.islice(device.gangs.values(), LOOK_AHEAD):
-            self._changed |= dict.fromkeys(waiter.gang)
-
-    def _serve(self, device: Device) -> None:
-        """Grant what can be granted of the device, in order."""
-        while not device.drained:
-            # Beside a holder that shares with nobody only those may run who heed no lock.
-            alone = any(not self.can_share(holder) for holder in device.holders.values())
-            line = device.unlocked if alone else device.queue
-            for tenant in itertools.islice(line.values(), LOOK_AHEAD):
-                if self.is_free(tenant):
-                    until = self.free_until(tenant)
-                    if until == FOREVER or until - self.now >= self.worth(tenant):
-                        self._grant(tenant, until)
-                        break
-            else:
-                return
+    def _make_way(self, tenant: Tenant) -> None:
+        """Who was granted for memory that turns out to stay can never have its own back."""
+        self._sort(tenant)
+        lease = tenant.lease
+        if lease and lease.restoring and not lease.revoked and self.crowded_out(tenant):
+            self.stages.revoke(tenant)
 
     def _grant(self, tenant: Tenant, until: int) -> None:
         shared = self.can_share(tenant)
         fits = all(self.devices[uuid].fits for uuid in tenant.gang)
+        handoffs = {uuid: self.devices[uuid].last_holder for uuid in tenant.gang}
+        self._end_wait(tenant)
         prefetch = {}
-        for uuid in tenant.gang:
-            device = self.devices[uuid]
-            bytes_in, bytes_out = device.residency.touch(tenant.id)
+        for uuid, (bytes_in, bytes_out) in self.memory.work(tenant).items():
             usage = tenant.usage[uuid]
             usage.moved_bytes += bytes_in + bytes_out
-            usage.handoffs += device.last_holder not in (None, tenant.id) and not shared
+            usage.handoffs += handoffs[uuid] not in (None, tenant.id) and not shared
             # Beside others that do not fit, a prefetch would only push them out.
             prefetch[uuid] = bytes_in if fits or not shared else 0
-            self._movers.put((tenant.id, uuid), None)
-        self._end_wait(tenant)
         lease = self._hold(tenant, self.epoch)
-        lease.restoring = tenant.swaps
+        if tenant.swaps:
+            lease.restoring = True
+            for uuid in tenant.gang:
+                self.devices[uuid].restoring.add(tenant.id)
         self.epoch += 1
         quantum = self.quantum(tenant, 0)
-        self._granted[tenant.id] = len(self._actions)
-        self._actions.append(Grant(tenant.id, lease.epoch, shared, quantum, prefetch))
+        self.effects.do(Grant(tenant.id, lease.epoch, shared, quantum, prefetch))
         if until != FOREVER:
-            self._contend(tenant, 0, until)
-
-    # -- telling the holders ------------------------------------------------------
-
-    def _tell_holders(self, device: Device) -> None:
-        for holder in list(device.holders.values()):
-            self._tell_holder(holder)
-
-    def _tell_holder(self, holder: Tenant) -> None:
-        """It is contended from the moment that somebody waits for it, until nobody does."""
-        lease = holder.lease
-        if lease is None or (lease.revoked and not holder.frozen):
-            return
-        drained = self.drained(holder)
-        waiter = self.waiter_for(holder)
-        if holder.frozen:
-            if waiter or drained or lease.revoked:
-                self._pass_over(holder, lease)
-            return
-        if not lease.contended and (waiter or drained):
-            self._contend(holder, self.cost(waiter) if waiter else 0, FOREVER)
-            if waiter and holder.swaps:
-                self._expect(holder, waiter)
-        elif lease.contended and not (waiter or drained):
-            lease.contended = False
-            self._set_due(holder, lease, None)
-            self._tell(Contend(holder.id, lease.epoch, None))
-        elif lease.contended and waiter and 2 * self.cost(waiter) < lease.cost_ns:
-            # Another one is first now, for whom the quantum need not be as long.
-            holder.debt_ns += lease.paid_ns
-            self._contend(holder, self.cost(waiter), lease.until)
-
-    def _contend(self, holder: Tenant, cost: int, until: int) -> None:
-        lease = holder.lease
-        assert lease is not None
-        lease.contended, lease.cost_ns, lease.until = True, cost, until
-        lease.paid_ns = min(holder.debt_ns, self.quantum(holder, cost) // 2)
-        holder.debt_ns -= lease.paid_ns
-        self._tell(Contend(holder.id, lease.epoch, max(cost, IDLE_FLOOR_NS)))
-        self._plan_end(holder, lease)
-        for uuid in holder.gang:
-            self._change(self.devices[uuid])
-        if lease.due is not None and lease.due <= self.now:
-            self._revoke(holder, lease)
-
-    def _expect(self, holder: Tenant, waiter: Tenant) -> None:
-        for uuid in holder.gang:
-            residency = self.devices[uuid].residency
-            leaves = min(residency.displaced(waiter.id), residency.resident_of(holder.id))
-            if leaves:
-                self._actions.append(Expect(holder.id, uuid, leaves))
-
-    def _begin_quantum(self, tenant: Tenant, epoch: int) -> None:
-        lease = tenant.lease
-        if lease is not None and lease.epoch == epoch and lease.restoring:
-            lease.restoring, lease.since = False, self.now
-            if lease.contended and not lease.revoked:
-                self._plan_end(tenant, lease)
-
-    def _plan_end(self, holder: Tenant, lease: Lease) -> None:
-        """A contended lease ends with its quantum, however much of it is over."""
-        end = lease.since + self.quantum(holder, lease.cost_ns) - lease.paid_ns
-        if lease.restoring:
-            end += RESTORE_NS
-        self._set_due(holder, lease, min(max(end, self.now), lease.until))
-
-    def _tell(self, contend: Contend) -> None:
-        """A holder that is only now granted is told in the same breath."""
-        place = self._granted.get(contend.tenant)
-        if place is None:
-            self._actions.append(contend)
-        else:
-            grant = self._actions[place]
-            assert isinstance(grant, Grant)
-            self._actions[place] = replace(grant, idle_ns=contend.idle_ns)
-
-    # -- time ---------------------------------------------------------------------
-
-    def _pass_deadlines(self) -> None:
-        for device in self.devices.values():
-            self._pass_calm(device)
-        self._pass_movers()
-        while (tenant_id := self._dues.pop(self.now)) is not None:
-            self._pass_due(self.tenants[tenant_id])
-
-    def _pass_due(self, tenant: Tenant) -> None:
-        lease = tenant.lease
-        assert lease is not None
-        if not lease.revoked:
-            self._revoke(tenant, lease)
-        elif lease.overrun_at is None:
-            lease.overrun_at = lease.due
-            self._set_due(tenant, lease, self.now + self.drain_ns)
-            for uuid in tenant.gang:
-                tenant.usage[uuid].overruns += 1
-                self._change(self.devices[uuid])
-            self._actions.append(Overrun(tenant.id, lease.epoch))
-        else:
-            tenant.forfeited = lease.epoch, lease.overrun_at
-            self._end_lease(tenant)
-            self._actions.append(Forfeit(tenant.id, lease.epoch))
+            self.stages.contend(tenant, 0, until)

@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from leased.core.line import Line
+from leased.core.staying import Staying
 from leased.speed import Speed
 
 
@@ -29,9 +31,9 @@ class Share:
 
     said: of a tenant that swaps, what it says is there, else None; leaving: of
     that, what it was told to give up and has not yet; coming: what it was told
-    to bring in before its turn and has not yet. arrival: its number in the queue,
-    0 if it does not wait. frozen: its processes cannot act; stalled: it was told
-    to give something up and does not go on with that.
+    to bring in before its turn and has not yet. place: in the queue, 0 if it does
+    not wait. frozen: its processes cannot act; stalled: it was told to give
+    something up and does not go on with that.
     """
 
     bytes: int = 0
@@ -41,7 +43,7 @@ class Share:
     said: int | None = None
     leaving: int = 0
     coming: int = 0
-    arrival: int = 0
+    place: int = 0
     works: bool = False
     frozen: bool = False
     stalled: bool = False
@@ -71,7 +73,8 @@ class Residency:
     """One device. room: bytes that tenants' allocations can have together, fixed ones too.
 
     total, fixed: movable and fixed bytes that all tenants have, resident or not; stuck: of the
-    movable ones what is there and cannot leave now, see Share.
+    movable ones what is there and cannot leave now, see Share. resident: of the others what is
+    there; idle: of that, what those have who do not work.
     """
 
     room: int
@@ -81,23 +84,33 @@ class Residency:
     # Those with resident bytes by when they lose them: who neither works nor waits, the
     # least recently granted first; who swaps and waits, the last in the queue first; who works.
     recent: OrderedDict[int, Share] = field(default_factory=OrderedDict)
-    awaited: dict[int, Share] = field(default_factory=dict)
+    awaited: Line[int] = field(default_factory=Line)
     working: OrderedDict[int, Share] = field(default_factory=OrderedDict)
+    line: Line[int] = field(default_factory=Line)  # all who swap and wait
     total: int = 0
     fixed: int = 0
     stuck: int = 0
     resident: int = 0
-    swappers: int = 0  # how many of the tenants swap
+    idle: int = 0
+    version: int = 0  # grows whenever something costs more or less than before
     # Bytes that they have to give up, since last asked for.
     lost: dict[int, int] = field(default_factory=dict)
+    staying: Staying = field(default_factory=Staying)
 
     @property
     def capacity(self) -> int:
         """Bytes that tenants can have resident together, beside what cannot be moved."""
         return max(0, self.room - self.fixed - self.stuck)
 
+    @property
+    def swappers(self) -> int:
+        """How many tenants swap."""
+        return len(self.staying)
+
     def fits(self) -> bool:
         return self.total <= max(0, self.room - self.fixed)
+
+    # -- what tenants have -----------------------------------------------------------
 
     def set_bytes(
         self, tenant: int, size: int, running: bool, fixed: int = 0, said: int | None = None
@@ -106,40 +119,104 @@ class Residency:
 
         Returns the bytes that others lost by it.
         """
+        self.version += 1
         share = self._share(tenant)
+        if said is not None and share.said is None:
+            self._begin_swapping(tenant, share)
         self.total += size - share.bytes
         self.fixed += fixed - share.fixed
         share.fixed = fixed
         share.fresh = min(size, share.fresh + max(0, size - share.bytes))
         share.bytes = size
-        there = share.resident
         if said is not None:
-            self.swappers += share.said is None
             share.hear(said)
-            self._set_stuck(share)
-            there = share.there
+        self._set_stuck(tenant, share)
+        there = share.resident if said is None else share.there
         self._set_resident(tenant, share, min(there, size - share.fresh))
         return self.touch(tenant)[1] if running else self.squeeze()
+
+    def set_room(self, room: int) -> None:
+        """Tenants can have so many bytes together now."""
+        self.version += 1
+        self.room = room
+        self.staying.note(room)
+        self.squeeze()
+
+    def forget(self, tenant: int) -> None:
+        share = self.shares.get(tenant)
+        if share is None:
+            return
+        self._place(tenant, share)
+        self._set_resident(tenant, share, 0)
+        self.total -= share.bytes
+        self.fixed -= share.fixed
+        self.stuck -= share.stuck
+        self.staying.keep(tenant, 0)
+        self.staying.need(tenant, None)
+        self.staying.note(self.room)
+        self.staying.affected.discard(tenant)
+        self.lost.pop(tenant, None)
+        del self.shares[tenant]
+
+    def measured(self, tenant: int, moved: int, ns: int) -> None:
+        """So many bytes of the tenant came in so many ns."""
+        self.version += 1
+        self._speed(tenant).learn(moved, ns)
+
+    # -- questions -------------------------------------------------------------------
 
     def resident_of(self, tenant: int) -> int:
         share = self.shares.get(tenant)
         return share.resident if share else 0
 
+    def said_of(self, tenant: int) -> int:
+        """Bytes that it has said are there."""
+        share = self.shares.get(tenant)
+        return share.said or 0 if share else 0
+
+    def there(self, tenant: int) -> int:
+        """Bytes of the tenant that are on the device now, as far as is known."""
+        share = self.shares.get(tenant, Share())
+        return share.stuck or max(0, share.resident - share.coming)
+
     def missing(self, tenant: int) -> int:
         """Bytes that must come over the link before all of the tenant is resident."""
-        share = self.shares.get(tenant, Share())
+        share = self.shares.get(tenant)
+        if share is None:
+            return 0
         return max(0, min(share.bytes, self.capacity) - share.resident - share.fresh)
 
     def displaced(self, tenant: int) -> int:
         """Bytes that other tenants would lose if this one came in whole."""
-        share = self.shares.get(tenant, Share())
-        others = self.resident - share.resident
-        return min(others, max(0, others + min(share.bytes, self.capacity) - self.capacity))
+        share = self.shares.get(tenant)
+        if share is None:
+            return min(self.resident, max(0, self.resident - self.capacity))
+        others, capacity = self.resident - share.resident, self.capacity
+        return min(others, max(0, others + min(share.bytes, capacity) - capacity))
 
     def handoff_ns(self, tenant: int) -> int:
         """What it costs to bring this tenant in: the slower of both directions, in ns."""
-        moved = max(self.missing(tenant), self.displaced(tenant))
-        return self._speed(tenant).ns(moved)
+        share = self.shares.get(tenant)
+        if share is None:
+            return self.paging.ns(self.displaced(tenant))
+        capacity = max(0, self.room - self.fixed - self.stuck)
+        size, others = min(share.bytes, capacity), self.resident - share.resident
+        missing, displaced = size - share.resident - share.fresh, others + size - capacity
+        moved = max(missing, min(others, displaced))
+        if moved <= 0:
+            return 0
+        return (self.paging if share.said is None else self.link).ns(moved)
+
+    def leaving(self, tenant: int) -> int:
+        """Bytes that it has been told to give up, and now could."""
+        share = self.shares.get(tenant)
+        return 0 if share is None or share.works or share.stuck else share.leaving
+
+    def crowded_out(self, tenant: int) -> bool:
+        """What others have and cannot be moved leaves no room for all that it has."""
+        return self.staying.keeps_out(tenant, self.room)
+
+    # -- who works, who waits ----------------------------------------------------------
 
     def touch(self, tenant: int) -> tuple[int, int]:
         """The tenant works: it becomes resident. Returns (bytes in, bytes of others out)."""
@@ -147,13 +224,13 @@ class Residency:
         # What it was told to give up and has not, it keeps now.
         share.leaving = share.coming = 0
         share.stalled = False
-        self._set_stuck(share)
+        self._set_stuck(tenant, share)
         self.lost.pop(tenant, None)
         bytes_in, bytes_out = self.missing(tenant), self.displaced(tenant)
         self._place(tenant, share, works=True)
-        self._set_resident(tenant, share, min(share.bytes, self.capacity))
+        self._set_resident(tenant, share, min(share.bytes - share.stuck, self.capacity))
         self._take(bytes_out)
-        share.fresh = share.bytes - share.resident
+        share.fresh = max(0, share.bytes - share.resident - share.stuck)
         return bytes_in, bytes_out
 
     def rest(self, tenant: int) -> None:
@@ -163,15 +240,15 @@ class Residency:
         if share.said is not None:
             self._set_resident(tenant, share, share.there)
 
-    def wait(self, tenant: int, arrival: int) -> None:
-        """It has this number in the queue; 0: it does not wait any more."""
+    def wait(self, tenant: int, place: int) -> None:
+        """It has this place in the queue; 0: it does not wait any more."""
         share = self._share(tenant)
         if not share.works:
-            self._place(tenant, share, arrival=arrival)
+            self._place(tenant, share, place=place)
 
     def preload(self, tenant: int, displace: bool) -> tuple[int, int]:
-        """One that swaps and waits shall bring in what there is room for; with `displace` also
-        what those make room for who neither work nor come before it.
+        """One that swaps and waits shall bring in what there is room for; with `displace`, which
+        is for the first in the queue, also what all others make room for who do not work.
 
         Returns (bytes in, bytes of others out).
         """
@@ -180,25 +257,29 @@ class Residency:
             return 0, 0
         free = max(0, self.capacity - self.resident)
         if displace:
-            later = [s for s in self.awaited.values() if s.arrival > share.arrival]
-            free += sum(s.resident for s in (*self.recent.values(), *later))
+            free += self.idle - share.resident
         share.coming = bytes_in = min(self.missing(tenant), free)
         self._set_resident(tenant, share, share.resident + bytes_in)
         bytes_out = max(0, self.resident - self.capacity) if bytes_in else 0
         self._take(bytes_out)
         return bytes_in, bytes_out
 
+    # -- who gives up what -------------------------------------------------------------
+
     def squeeze(self) -> int:
         """There may be less room than is resident: who does not work loses what is too much.
 
         Returns the bytes lost.
         """
-        excess = self.resident - self.capacity
-        if excess <= 0:
+        lost = min(self.resident - self.capacity, self.idle)
+        if lost <= 0:
             return 0
-        idle = sum(share.resident for share in (*self.recent.values(), *self.awaited.values()))
-        lost = min(excess, idle)
         self._take(lost)
+        return lost
+
+    def take_lost(self) -> dict[int, int]:
+        """What tenants who swap have to give up, by tenant, and is not yet asked for."""
+        lost, self.lost = self.lost, {}
         return lost
 
     def freeze(self, tenant: int, frozen: bool) -> None:
@@ -214,35 +295,20 @@ class Residency:
         share.stalled = share.leaving > 0
         self._keep(tenant, share)
 
-    def leaving(self, tenant: int) -> int:
-        """Bytes that it has been told to give up, and now could."""
-        share = self.shares.get(tenant)
-        return 0 if share is None or share.works or share.stuck else share.leaving
-
     def _keep(self, tenant: int, share: Share) -> None:
-        self._set_stuck(share)
+        self._set_stuck(tenant, share)
         if share.said is not None:
             self._set_resident(tenant, share, share.there)
         self.squeeze()
 
-    def _set_stuck(self, share: Share) -> None:
+    def _set_stuck(self, tenant: int, share: Share) -> None:
         stuck = (share.said or 0) if share.frozen or share.stalled else 0
         self.stuck += stuck - share.stuck
         share.stuck = stuck
-
-    def there(self, tenant: int) -> int:
-        """Bytes of the tenant that are on the device now, as far as is known."""
-        share = self.shares.get(tenant, Share())
-        return share.stuck or max(0, share.resident - share.coming)
-
-    def crowded_out(self, tenant: int) -> bool:
-        """What others have and cannot be moved leaves no room for all that it has.
-
-        A hundredth more than the room may well be there: so much is kept free.
-        """
-        share = self.shares.get(tenant, Share())
-        others = self.fixed + self.stuck - share.fixed - share.stuck
-        return others > 0 and share.bytes + share.fixed + others > self.room + self.room // 100
+        self.staying.keep(tenant, share.fixed + stuck)
+        if share.said is not None:
+            self.staying.need(tenant, share.bytes - stuck)
+        self.staying.note(self.room)
 
     def _take(self, size: int) -> None:
         """Others lose so many bytes, which is at most what they have."""
@@ -260,26 +326,19 @@ class Residency:
         if self.recent:
             return next(iter(self.recent))
         if self.awaited:
-            return max(self.awaited, key=lambda tenant: self.awaited[tenant].arrival)
+            return self.awaited.last()
         return next(iter(self.working))
 
-    def take_lost(self) -> dict[int, int]:
-        """What tenants who swap have to give up, by tenant, and is not yet asked for."""
-        lost, self.lost = self.lost, {}
-        return lost
+    def _begin_swapping(self, tenant: int, share: Share) -> None:
+        """It turns out that it moves its memory itself."""
+        size = share.resident
+        self._set_resident(tenant, share, 0)
+        share.said = 0
+        if share.place:
+            self.line.add(share.place, tenant)
+        self._set_resident(tenant, share, size)
 
-    def forget(self, tenant: int) -> None:
-        share = self.shares.pop(tenant, None)
-        if share is not None:
-            self.total -= share.bytes
-            self.fixed -= share.fixed
-            self.stuck -= share.stuck
-            self.swappers -= share.said is not None
-            self._set_resident(tenant, share, 0)
-
-    def measured(self, tenant: int, moved: int, ns: int) -> None:
-        """So many bytes of the tenant came in so many ns."""
-        self._speed(tenant).learn(moved, ns)
+    # -- keeping order -------------------------------------------------------------------
 
     def _speed(self, tenant: int) -> Speed:
         share = self.shares.get(tenant)
@@ -291,19 +350,31 @@ class Residency:
             share = self.shares[tenant] = Share()
         return share
 
-    def _place(self, tenant: int, share: Share, works: bool = False, arrival: int = 0) -> None:
+    def _place(self, tenant: int, share: Share, works: bool = False, place: int = 0) -> None:
         """It is the last in the order that it belongs to now."""
-        for order in (self.recent, self.awaited, self.working):
-            order.pop(tenant, None)
-        share.works, share.arrival = works, arrival
-        self._set_resident(tenant, share, share.resident)
+        size = share.resident
+        self._set_resident(tenant, share, 0)
+        if share.place:
+            self.line.remove(share.place, tenant)
+        share.works, share.place = works, place
+        if place and share.said is not None:
+            self.line.add(place, tenant)
+        self._set_resident(tenant, share, size)
 
     def _set_resident(self, tenant: int, share: Share, size: int) -> None:
+        if size == share.resident:
+            return
+        self.version += 1
         self.resident += size - share.resident
-        share.resident = size
-        waits = share.arrival and share.said is not None
-        order = self.working if share.works else self.awaited if waits else self.recent
-        if size:
-            order[tenant] = share
+        if not share.works:
+            self.idle += size - share.resident
+        if share.place and share.said is not None:
+            if size and not share.resident:
+                self.awaited.add(share.place, tenant)
+            elif share.resident and not size:
+                self.awaited.remove(share.place, tenant)
+        elif size:
+            (self.working if share.works else self.recent)[tenant] = share
         else:
-            order.pop(tenant, None)
+            (self.working if share.works else self.recent).pop(tenant, None)
+        share.resident = size

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from leased.core.cohorts import ALONE, Cohorts, compatible
 from leased.residency import Residency
-from leased.state import FOREVER, Device, Meter, Tenant
+from leased.state import Device, Meter, Tenant
 
 HANDOFF_SHARE = 20  # a handoff is at most a twentieth of the quantum
 LONGEST_STRETCH_NS = 300_000_000_000  # whatever handoffs are said to take
 BACKFILL_NS = 20_000_000  # less is not worth a grant
+MOVE_PATIENCE_NS = 5_000_000_000  # for memory that is to leave or to come back: until some has
 
 
 class Rules:
     """The state and the questions. devices: capacity in bytes by UUID; now in ns."""
 
-    def __init__(self, devices: Mapping[str, int], now: int):
+    def __init__(self, devices: Mapping[str, int], now: int, drain_ns: int):
         self.devices = {
             uuid: Device(uuid, Residency(size), Meter(now)) for uuid, size in devices.items()
         }
         self.tenants: dict[int, Tenant] = {}
+        self.cohorts = Cohorts(self.devices)
+        self.drained_mask = 0
         self.now = now
+        self.drain_ns = drain_ns
 
     @property
     def queue(self) -> list[int]:
@@ -35,85 +40,55 @@ class Rules:
 
     def lock_of(self, tenant: Tenant) -> str:
         """The lock mode that counts: the site's for one of its devices, else the tenant's."""
-        lock = tenant.lock
-        for uuid in tenant.gang:
-            forced = self.devices[uuid].lock
-            if forced is not None:
-                lock = forced
-                break
-        return "auto" if tenant.swaps and lock == "off" else lock
+        return self.cohorts.lock_of(self.cohorts.of[tenant.id])
 
     def can_share(self, tenant: Tenant) -> bool:
-        lock = self.lock_of(tenant)
-        if lock == "auto":
-            for uuid in tenant.gang:
-                device = self.devices[uuid]
-                if not device.fits or device.exclusive:
-                    return False
-            return True
-        return lock == "off"
+        return self.cohorts.of[tenant.id].heeds != ALONE
 
     def compatible(self, one: Tenant, other: Tenant) -> bool:
         """May both hold a lease on the same device at once?"""
-        if self.lock_of(one) == "off" or self.lock_of(other) == "off":
-            return True
-        return self.can_share(one) and self.can_share(other)
+        return compatible(self.cohorts.of[one.id], self.cohorts.of[other.id])
 
     def in_the_way(self, tenant: Tenant) -> Iterator[Tenant]:
         """Holders that must release before this tenant can have its gang."""
-        for uuid in tenant.gang:
-            for other in self.devices[uuid].holders.values():
-                if other is not tenant and not self.compatible(tenant, other):
+        for cohort in self.cohorts.against(self.cohorts.of[tenant.id]):
+            for other in cohort.holding.values():
+                if other is not tenant:
                     yield other
 
     def is_free(self, tenant: Tenant) -> bool:
         """Nobody holds, and nothing withholds, what the tenant needs."""
-        if self.withheld(tenant):
-            return False
-        return next(self.in_the_way(tenant), None) is None
+        return not self.withheld(tenant) and next(self.in_the_way(tenant), None) is None
 
     def drained(self, tenant: Tenant) -> bool:
         """The site has drained one of its devices."""
-        return any(self.devices[uuid].drained for uuid in tenant.gang)
+        return self.drained_mask & self.cohorts.of[tenant.id].mask != 0
 
-    def withheld(self, tenant: Tenant) -> bool:
-        """It may not have its gang, or could not use it: it cannot act, or it swaps, so that all
-        its memory must be there, and what others have and cannot be moved leaves no room."""
-        if tenant.frozen or self.drained(tenant):
-            return True
+    def crowded_out(self, tenant: Tenant) -> bool:
+        """It swaps, so that all its memory must be there, and what others have and cannot be
+        moved leaves no room."""
         return tenant.swaps and any(
             self.devices[uuid].residency.crowded_out(tenant.id) for uuid in tenant.gang
         )
 
-    def free_until(self, tenant: Tenant) -> int:
-        """How long it may hold its gang without holding up those who came before it."""
-        until = FOREVER
-        for uuid in tenant.gang:
-            for other in self.devices[uuid].queue.values():
-                if other is tenant:
-                    break
-                if not self.compatible(tenant, other):
-                    until = min(until, self.expected_end(other))
-        return until
-
-    def expected_end(self, waiter: Tenant) -> int:
-        """When the holders in the way of a waiter will be gone, drains aside."""
-        if self.withheld(waiter):
-            return FOREVER
-        ends = [self.now]
-        for holder in self.in_the_way(waiter):
-            lease = holder.lease
-            assert lease is not None
-            if lease.overrun_at is not None or not lease.revoked:
-                quantum = self.quantum(holder, 0)
-                ends.append(lease.due if lease.due is not None else lease.since + quantum)
-        return max(ends)
+    def withheld(self, tenant: Tenant) -> bool:
+        """It may not have its gang, or could not use it."""
+        return tenant.frozen or self.drained(tenant) or self.crowded_out(tenant)
 
     def worth(self, tenant: Tenant) -> int:
         """A lease for less time would be spent on the handoff."""
         return max(BACKFILL_NS, HANDOFF_SHARE * self.cost(tenant))
 
+    def is_worth(self, tenant: Tenant, ns: int) -> bool:
+        """A lease for so long is; see worth()."""
+        if ns < BACKFILL_NS:
+            return False
+        most, devices = ns // HANDOFF_SHARE, self.devices
+        return all(devices[uuid].residency.handoff_ns(tenant.id) <= most for uuid in tenant.gang)
+
     def cost(self, tenant: Tenant) -> int:
+        if len(tenant.gang) == 1:
+            return self.devices[tenant.gang[0]].residency.handoff_ns(tenant.id)
         return max(self.devices[uuid].residency.handoff_ns(tenant.id) for uuid in tenant.gang)
 
     def quantum(self, tenant: Tenant, handoff_ns: int) -> int:
@@ -125,11 +100,3 @@ class Rules:
                 wanted = forced
                 break
         return max(wanted, min(HANDOFF_SHARE * handoff_ns, LONGEST_STRETCH_NS))
-
-    def waiter_for(self, holder: Tenant) -> Tenant | None:
-        """The first waiter that this holder is in the way of."""
-        for uuid in holder.gang:
-            for waiter in self.devices[uuid].queue.values():
-                if not self.compatible(holder, waiter) and not self.withheld(waiter):
-                    return waiter
-        return None

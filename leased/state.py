@@ -38,6 +38,8 @@ class Lease:
 
     epoch: int
     since: int
+    granted_at: int
+    moved_at: int  # when memory last came back for it
     contended: bool = False
     restoring: bool = False  # its memory is on the way; the quantum has not begun
     revoked: bool = False
@@ -62,7 +64,7 @@ class Tenant:
     quantum_ns: int
     swaps: bool = False
     wider: tuple[str, ...] = ()  # the gang of its next lease, where that is another
-    arrival: int = 0  # of its request: a number that grows
+    arrival: int = 0  # since when it has waited and could run: a number that grows
     waiting: bool = False
     granted: int = 0  # the epoch of its last lease
     lease: Lease | None = None
@@ -76,11 +78,6 @@ class Tenant:
     usage: dict[str, Usage] = field(default_factory=dict)
     # What the device's meter stood at when last taken over into the usage.
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
-
-    def take_wider(self) -> None:
-        """Without a lease it has no part of a gang: from now on it needs the wider one."""
-        if self.wider:
-            self.gang, self.wider = self.wider, ()
 
     def settle(self, now: int, devices: Mapping[str, Device]) -> None:
         """Take over into its usage what the meters and its waiting have run up."""
@@ -129,23 +126,25 @@ class Device:
     tried_quantum_ns: int | None = None
     chosen_why: str = ""
     fits: bool = True  # as decided; memory may fit again, and be waited for to stay so
-    fits_at: int | None = None  # when it will have fitted for long enough
     fits_since: int = 0
     calm_ns: int = 0  # how long that is; 0 before holders were ever separated
     separated_at: int | None = None
     last_holder: int | None = None
     holders: dict[int, Tenant] = field(default_factory=dict)
     queue: OrderedDict[int, Tenant] = field(default_factory=OrderedDict)
-    # Of them those with lock off, and those that need other devices too.
-    unlocked: OrderedDict[int, Tenant] = field(default_factory=OrderedDict)
-    gangs: OrderedDict[int, Tenant] = field(default_factory=OrderedDict)
+    restoring: set[int] = field(default_factory=set)  # of the holders those whose memory comes back
+
+    @property
+    def shared(self) -> bool:
+        """Tenants with lock auto may run side by side."""
+        return self.fits and not self.exclusive
 
     @property
     def mode(self) -> str:
         """In one word how its tenants with lock auto use it now; why has the reason."""
         if self.drained:
             return "draining" if self.holders else "drained"
-        if self.lock == "off" or (self.lock != "on" and self.fits and not self.exclusive):
+        if self.lock == "off" or (self.lock != "on" and self.shared):
             return "shared"
         return "exclusive"
 
@@ -161,17 +160,6 @@ class Device:
         if not self.fits:
             return "the tenants' memory fits again; this waits for it to stay so"
         return self.chosen_why or "the tenants' memory fits together"
-
-    def line_up(self, tenant: Tenant, unlocked: bool) -> None:
-        self.queue[tenant.id] = tenant
-        if unlocked:
-            self.unlocked[tenant.id] = tenant
-        if len(tenant.gang) > 1:
-            self.gangs[tenant.id] = tenant
-
-    def leave_line(self, tenant_id: int) -> None:
-        for line in (self.queue, self.unlocked, self.gangs):
-            line.pop(tenant_id, None)
 
     def note_separation(self, now: int) -> None:
         """It was side by side and is not any more: the way back takes longer if that was short."""

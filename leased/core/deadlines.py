@@ -51,6 +51,8 @@ class Deadlines(Generic[Key]):
 
     def pop(self, now: int) -> Key | None:
         """Take out the key that is due first, if that is by now."""
+        if not self._heap or self._heap[0][0] > now:
+            return None  # outdated entries are at no later times
         first = self.first()
         if first is None or first > now:
             return None

@@ -21,7 +21,7 @@ from leased.arbiter import (
     Thawed,
     Tick,
 )
-from leased.sharing import MOVE_PATIENCE_NS
+from leased.rules import MOVE_PATIENCE_NS
 
 S = 1_000_000_000
 

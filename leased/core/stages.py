@@ -1,0 +1,220 @@
+"""From its grant to its end a lease goes through stages, and its holder hears of each.
+
+Nobody waits: no deadline, no message. Contended: somebody waits whom it is in the
+way of; it is due when its quantum ends. Revoked: it is due when it should have
+drained. Overrun: it is due when its devices go to others (forfeited). A holder that
+cannot act is not waited for: it is passed over as soon as somebody waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from leased.core.cohorts import ALONE, FREE, SHARE, Cohort
+from leased.core.deadlines import Deadlines
+from leased.core.effects import Effects
+from leased.events import Contend, Expect, Forfeit, Overrun, PassedOver, Revoke
+from leased.rules import MOVE_PATIENCE_NS, Rules
+from leased.state import FOREVER, Device, Lease, Tenant
+
+IDLE_FLOOR_NS = 2_000_000
+RESTORE_NS = 30_000_000_000  # for memory that is swapped to come back, before the quantum begins
+
+
+class Stages:
+    """end: takes a lease from its tenant."""
+
+    def __init__(self, rules: Rules, effects: Effects, end: Callable[[Tenant], None]):
+        self.rules = rules
+        self.effects = effects
+        self.end = end
+        self.dues: Deadlines[int] = Deadlines()  # when a tenant's lease enters its next stage
+
+    # -- contended -----------------------------------------------------------------
+
+    def tell(self, holding: list[Cohort], line: list[Cohort]) -> None:
+        """Tell the holders of these cohorts for whom it is news that somebody in line waits for
+        them, or that nobody does any more."""
+        drained = self.rules.drained_mask
+        alone: list[Cohort] | None = None
+        for cohort in holding:
+            waiter = None
+            if cohort.heeds == ALONE:
+                waiter = _first_of(line, cohort)
+            elif cohort.heeds == SHARE:
+                if alone is None:
+                    alone = [other for other in line if other.heeds == ALONE]
+                waiter = _first_of(alone, cohort)
+            if waiter is not None or cohort.mask & drained:
+                if cohort.calm or cohort.most_cost:
+                    self._tell_cohort(cohort, waiter)
+            elif cohort.told:
+                for holder in list(cohort.told.values()):
+                    self._end_contention(holder)
+
+    def _tell_cohort(self, cohort: Cohort, waiter: Tenant | None) -> None:
+        """waiter: the first that it is in the way of; None: the site has drained its device."""
+        cost = self.rules.cost(waiter) if waiter else 0
+        if waiter and 2 * cost < cohort.most_cost:
+            self._contend_again(cohort, cost)
+        for holder in list(cohort.calm.values()):
+            if holder.frozen:
+                self.pass_over(holder)
+                continue
+            self.contend(holder, cost, FOREVER)
+            if waiter and holder.swaps:
+                self._expect(holder, waiter)
+
+    def _contend_again(self, cohort: Cohort, cost: int) -> None:
+        """Another one is first now, for whom the quantum may not need to be as long."""
+        cohort.most_cost = 2 * cost
+        for holder in list(cohort.told.values()):
+            lease = holder.lease
+            assert lease is not None
+            if 2 * cost < lease.cost_ns:
+                holder.debt_ns += lease.paid_ns
+                self.contend(holder, cost, lease.until)
+
+    def contend(self, holder: Tenant, cost: int, until: int) -> None:
+        """Somebody waits for it, whose handoff costs so much; it must be gone by `until`."""
+        lease, cohort = holder.lease, self.rules.cohorts.of[holder.id]
+        assert lease is not None
+        self.rules.cohorts.tell(holder, True)
+        cohort.most_cost = max(cohort.most_cost, cost)
+        lease.contended, lease.cost_ns, lease.until = True, cost, until
+        lease.paid_ns = 0
+        if holder.debt_ns:
+            lease.paid_ns = min(holder.debt_ns, self.rules.quantum(holder, cost) // 2)
+            holder.debt_ns -= lease.paid_ns
+        self.effects.contend(Contend(holder.id, lease.epoch, max(cost, IDLE_FLOOR_NS)))
+        self._plan_end(holder, lease)
+        if lease.due is not None and lease.due <= self.rules.now:
+            self.revoke(holder)
+
+    def _end_contention(self, holder: Tenant) -> None:
+        """Nobody waits any more: what it would have paid it still owes."""
+        lease = holder.lease
+        assert lease is not None
+        self.rules.cohorts.tell(holder, False)
+        holder.debt_ns += lease.paid_ns
+        lease.contended, lease.paid_ns, lease.until = False, 0, FOREVER
+        self._set_due(holder, None)
+        self.effects.contend(Contend(holder.id, lease.epoch, None))
+
+    def _expect(self, holder: Tenant, waiter: Tenant) -> None:
+        for uuid in holder.gang:
+            residency = self.rules.devices[uuid].residency
+            leaves = min(residency.displaced(waiter.id), residency.resident_of(holder.id))
+            if leaves:
+                self.effects.do(Expect(holder.id, uuid, leaves))
+
+    # -- quanta --------------------------------------------------------------------
+
+    def begin_quantum(self, tenant: Tenant, lease: Lease) -> None:
+        """All its memory is back; what it took longer than it may is of its quantum."""
+        lease.restoring = False
+        lease.since = min(self.rules.now, lease.granted_at + RESTORE_NS)
+        if lease.contended and not lease.revoked:
+            self._plan_end(tenant, lease)
+
+    def go_on(self, tenant: Tenant, lease: Lease) -> None:
+        """Some of its memory has come back."""
+        lease.moved_at = self.rules.now
+        if lease.contended and not lease.revoked:
+            self._plan_end(tenant, lease)
+
+    def plan_ends(self, device: Device) -> None:
+        """Quanta are as long as they were not before."""
+        for holder in device.holders.values():
+            if holder.lease is not None and holder.lease.contended and not holder.lease.revoked:
+                self._plan_end(holder, holder.lease)
+
+    def _plan_end(self, holder: Tenant, lease: Lease) -> None:
+        """A contended lease ends with its quantum, however much of it is over, or sooner where
+        its memory does not come back."""
+        end = lease.since + self.rules.quantum(holder, lease.cost_ns) - lease.paid_ns
+        if lease.restoring:
+            end = min(end + RESTORE_NS, lease.moved_at + MOVE_PATIENCE_NS)
+        self._set_due(holder, min(max(end, self.rules.now), lease.until))
+
+    def _set_due(self, tenant: Tenant, when: int | None) -> None:
+        lease = tenant.lease
+        assert lease is not None
+        lease.due = when
+        self.dues.put(tenant.id, when)
+        if not lease.revoked and lease.until == FOREVER:
+            last_ends = self.rules.cohorts.of[tenant.id].last_ends
+            last_ends.put(tenant.id, None if when is None else -when)
+
+    # -- its end -------------------------------------------------------------------
+
+    def revoke(self, tenant: Tenant) -> None:
+        lease = tenant.lease
+        assert lease is not None
+        drain_ns = self.rules.drain_ns
+        lease.revoked = True
+        self.rules.cohorts.revoke(tenant)
+        self._set_due(tenant, self.rules.now + drain_ns)
+        self.effects.do(Revoke(tenant.id, lease.epoch, drain_ns))
+
+    def pass_over(self, holder: Tenant) -> None:
+        """It cannot give back what others wait for: they have it, and it hears of it later.
+        It has forfeited nothing: no work of it is under way."""
+        lease = holder.lease
+        assert lease is not None
+        if not lease.revoked:
+            self.revoke(holder)
+        self.end(holder)
+        self.effects.do(PassedOver(holder.id, lease.epoch))
+
+    def pass_deadlines(self) -> None:
+        while (tenant := self.dues.pop(self.rules.now)) is not None:
+            self._pass_due(self.rules.tenants[tenant])
+
+    def _pass_due(self, tenant: Tenant) -> None:
+        lease = tenant.lease
+        assert lease is not None
+        if not lease.revoked:
+            self.revoke(tenant)
+        elif lease.overrun_at is None:
+            self.effects.changed |= self.rules.cohorts.of[tenant.id].mask
+            lease.overrun_at = lease.due
+            self._set_due(tenant, self.rules.now + self.rules.drain_ns)
+            for uuid in tenant.gang:
+                tenant.usage[uuid].overruns += 1
+            self.effects.do(Overrun(tenant.id, lease.epoch))
+        else:
+            tenant.forfeited = lease.epoch, lease.overrun_at
+            self.end(tenant)
+            self.effects.do(Forfeit(tenant.id, lease.epoch))
+
+    # -- side by side --------------------------------------------------------------
+
+    def separate(self, device: Device) -> None:
+        """Holders that may no longer run side by side: the first stays, the others go."""
+        cohorts = self.rules.cohorts
+        of = [c for c in cohorts.holders(cohorts.bit[device.uuid]) if c.heeds != FREE]
+        if all(cohort.heeds != ALONE for cohort in of):
+            return
+        there = [t for cohort in of for t in (*cohort.calm.values(), *cohort.told.values())]
+        if len(there) < 2:
+            return
+        there.sort(key=lambda t: t.lease.epoch if t.lease else 0)
+        stays = there[0]
+        all_share = self.rules.can_share(stays)
+        for tenant in there[1:]:
+            if all_share and self.rules.can_share(tenant):
+                continue
+            assert stays.lease is not None
+            stays.lease.since = self.rules.now
+            if not device.fits:
+                device.note_separation(self.rules.now)
+            self.revoke(tenant)
+
+
+def _first_of(line: list[Cohort], holding: Cohort) -> Tenant | None:
+    """The first waiter that the holders of a cohort are in the way of."""
+    for cohort in line:
+        if cohort.mask & holding.mask and cohort.heeds != FREE:
+            return cohort.first
+    return None

@@ -1,0 +1,71 @@
+"""What cannot be moved from a device, and for whom that leaves no room. In bytes."""
+
+from __future__ import annotations
+
+from leased.core.line import Line
+
+NO_LIMIT = 1 << 64
+
+
+class Staying:
+    """of: what stays there of each tenant that has some. affected: those for whom there may be
+    room now and was none before, or the other way round."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, int] = {}
+        self.total = 0
+        self.affected: set[int] = set()
+        self._needs: dict[int, int] = {}
+        self._sizes: Line[int] = Line()  # the same, by size
+        self._most = 0  # as last noted
+
+    def keep(self, tenant: int, size: int) -> None:
+        """So much of the tenant's stays there, whoever else needs room."""
+        before = self.of.get(tenant, 0)
+        if size == before:
+            return
+        if len(self.of) == 1:  # who alone has something that stays is not kept out by it
+            self.affected.update(self.of)
+        self.total += size - before
+        self.of[tenant] = size
+        if not size:
+            del self.of[tenant]
+        if len(self.of) == 1:
+            self.affected.update(self.of)
+        self.affected.add(tenant)
+
+    def need(self, tenant: int, size: int | None) -> None:
+        """The tenant cannot work without so much more there; None: it is gone, or it can."""
+        before = self._needs.get(tenant)
+        if size == before:
+            return
+        if before is not None:
+            self._sizes.remove(before, tenant)
+            del self._needs[tenant]
+        if size is not None:
+            self._sizes.add(size, tenant)
+            self._needs[tenant] = size
+            self.affected.add(tenant)
+
+    def __len__(self) -> int:
+        """How many tenants cannot work without their memory."""
+        return len(self._needs)
+
+    def most(self, room: int) -> int:
+        """What a tenant can need at most. A hundredth more than the room may well be there: so
+        much is kept free. Where nothing stays there is no such limit."""
+        return room + room // 100 - self.total if self.total else NO_LIMIT
+
+    def keeps_out(self, tenant: int, room: int) -> bool:
+        """What others have there leaves no room for what it needs."""
+        need = self._needs.get(tenant)
+        others = self.total - self.of.get(tenant, 0)
+        return need is not None and others > 0 and need > self.most(room)
+
+    def note(self, room: int) -> None:
+        """See for whom it makes a difference that more or less stays, or that there is other
+        room than before."""
+        before, self._most = self._most, self.most(room)
+        if before != self._most:
+            low, high = sorted((before, self._most))
+            self.affected.update(self._sizes.between(low, high))

@@ -1,0 +1,191 @@
+"""Whose turn it is, and who may have the devices until those before it can.
+
+Waiters are looked at in their order. One that competes with nobody before it is at
+the front; the others stand behind somebody. Who is at the front and finds its
+devices free is granted. Who stands behind somebody and finds them free may fill
+the gap until those at the front can have them (Slurm calls it backfill), where
+that is worth a handoff.
+
+A front has its devices when the last of the holders in its way has ended. Holders
+that only fill a gap do not count for that, so what fills a gap never makes it
+longer: once all the others have been told to go the gap is over (`ripe`), and
+nobody else is let in. A holder that does not go in time opens it once more
+(`late`), until it is passed over. So who is at the front waits for a quantum and
+four drains at most: until a holder has overrun and until it is passed over, and
+the same for who was let in meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+
+from leased.core.cohorts import ALONE, FREE, PRICED, SHARE, Cohort, compatible
+from leased.rules import BACKFILL_NS, Rules
+from leased.state import FOREVER, Tenant
+
+
+@dataclass
+class Front:
+    """A waiter at the front, and what is known of the gap before its turn, which ends at
+    `until`."""
+
+    tenant: Tenant
+    ripe: bool = False
+    late: int | None = None
+    until: int = 0
+
+
+@dataclass
+class Look:
+    """One look along the line, as bits of devices: those held alone, and by whomever; those
+    that who has been passed by wants; those whose gap is too short for anybody, and for who
+    shares with nobody."""
+
+    alone: int = 0
+    held: int = 0
+    wanted: int = 0
+    wanted_alone: int = 0
+    shut: int = 0
+    shut_alone: int = 0
+    fronts: list[Front] = field(default_factory=list)
+
+    def behind(self, cohort: Cohort) -> bool:
+        """It competes with somebody who has been passed by."""
+        if cohort.heeds == ALONE:
+            return cohort.mask & self.wanted != 0
+        return cohort.heeds == SHARE and cohort.mask & self.wanted_alone != 0
+
+
+class Turns:
+    """Asked after every change, until there is nobody to grant."""
+
+    def __init__(self, rules: Rules):
+        self.rules = rules
+        self.fronts: dict[int, Front] = {}  # by tenant
+
+    def next(
+        self, mask: int, holding: list[Cohort], line: list[Cohort]
+    ) -> tuple[Tenant, int] | None:
+        """Who of this line, which waits for these devices, is granted next, and until when it
+        may hold them without holding up those before it; None: nobody is. holding: those who
+        hold any of them."""
+        look = Look()
+        for cohort in holding:
+            if cohort.heeds != FREE:
+                look.held |= cohort.mask
+                if cohort.heeds == ALONE:
+                    look.alone |= cohort.mask
+        if look.alone == mask:
+            able = [cohort for cohort in line if cohort.heeds == FREE]
+        else:
+            in_the_way = 0, look.alone, look.held  # of those who are FREE, SHARE or are ALONE
+            able = [cohort for cohort in line if not cohort.mask & in_the_way[cohort.heeds]]
+        found = self._walk(line, able, mask, look) if able else None
+        if able and found is None:
+            self._forget_others(mask, look.fronts)
+        return found
+
+    def _walk(
+        self, line: list[Cohort], able: list[Cohort], mask: int, look: Look
+    ) -> tuple[Tenant, int] | None:
+        """able: those of the line whose devices are free for them."""
+        left = able
+        for cohort in line:
+            if left[0] is cohort:
+                found = self._judge(cohort, look)
+                left = left[1:]
+                if found is not None or not left:
+                    return found
+            elif not look.behind(cohort):
+                self._add_front(cohort, look)
+            look.wanted |= cohort.mask
+            if cohort.heeds == ALONE:
+                look.wanted_alone |= cohort.mask
+                if look.wanted_alone == mask:  # so everybody else is behind somebody
+                    break
+        for cohort in left:
+            found = self._judge(cohort, look)
+            if found is not None:
+                return found
+        return None
+
+    def _judge(self, cohort: Cohort, look: Look) -> tuple[Tenant, int] | None:
+        """Its devices are free for it. Who of it is granted, if anybody?"""
+        first = cohort.first
+        assert first is not None
+        if not look.behind(cohort):
+            return first, FOREVER
+        if cohort.mask & (look.shut_alone if cohort.heeds == ALONE else look.shut):
+            return None
+        until = self.gap(cohort, look.fronts)
+        if until == FOREVER:
+            return first, until
+        return self._worth(cohort, until)
+
+    def _worth(self, cohort: Cohort, until: int) -> tuple[Tenant, int] | None:
+        """The first of the cohort for whom a lease for so long is worth the handoff."""
+        devices = self.rules.devices
+        version = sum(devices[uuid].residency.version for uuid in cohort.gang)
+        if cohort.priced and cohort.priced[0] == version and until <= cohort.priced[1]:
+            return None
+        for tenant in islice(cohort.waiting.values(), PRICED):
+            if self.rules.is_worth(tenant, until - self.rules.now):
+                return tenant, until
+        cohort.priced = version, until
+        return None
+
+    # -- fronts -----------------------------------------------------------------------
+
+    def _add_front(self, cohort: Cohort, look: Look) -> None:
+        assert cohort.first is not None
+        front = self.fronts.setdefault(cohort.first.id, Front(cohort.first))
+        front.until = self._begins(front, cohort)
+        look.fronts.append(front)
+        if front.until - self.rules.now < BACKFILL_NS:
+            look.shut_alone |= cohort.mask
+            look.shut |= cohort.mask if cohort.heeds == ALONE else 0
+
+    def _begins(self, front: Front, cohort: Cohort) -> int:
+        """When those in its way will have ended, drains aside."""
+        now, against = self.rules.now, self.rules.cohorts.against(cohort)
+        if not front.ripe:
+            lasts = [-last for c in against if (last := c.last_ends.first()) is not None]
+            if lasts:
+                return max(now, *lasts)
+            front.ripe = True
+        if front.late is None:
+            front.late = _passed_over_at(against)
+        return max(now, front.late or now)
+
+    def _forget_others(self, mask: int, fronts: list[Front]) -> None:
+        """All who wait for these devices have been looked at, and only these are at the front."""
+        if len(self.fronts) > len(fronts):
+            kept = {front.tenant.id for front in fronts}
+            of = self.rules.cohorts.of
+            for tenant in [n for n in self.fronts if n not in kept and of[n].mask & mask]:
+                del self.fronts[tenant]
+
+    def forget(self, tenant: int) -> None:
+        """It does not wait any more."""
+        self.fronts.pop(tenant, None)
+
+    def gap(self, cohort: Cohort, fronts: list[Front]) -> int:
+        """When the first of these begins whom one of the cohort would be in the way of."""
+        until = FOREVER
+        for front in fronts:
+            other = self.rules.cohorts.of[front.tenant.id]
+            if other.mask & cohort.mask and not compatible(cohort, other):
+                until = min(until, front.until)
+        return until
+
+
+def _passed_over_at(against: list[Cohort]) -> int | None:
+    """When a holder that has overrun will lose its devices; None: none has."""
+    dues = [
+        holder.lease.due
+        for cohort in against
+        for holder in cohort.holding.values()
+        if holder.lease and holder.lease.overrun_at is not None and holder.lease.due
+    ]
+    return max(dues, default=None)
