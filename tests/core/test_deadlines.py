@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from leased.arbiter import Arbiter, Opened, Released, Requested
 from leased.core.deadlines import FEW, Deadlines
-from tests.fuzz.node import items
+from tests.core.items import items
 
 S = 1_000_000_000
 

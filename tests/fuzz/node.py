@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -23,6 +23,7 @@ from leased.leases import Leases, Tenant
 from leased.listener import Listener
 from leased.questions import Questions
 from leased.sockets import ClientConnection
+from tests.core.items import items
 from tests.fuzz.fakes import FakeListening, FakeLoop, FakeSocket
 
 GB = 1 << 30
@@ -315,26 +316,3 @@ class Node:
         left = items(self.leases)
         if left > self.empty:
             raise Broken(f"{left} items are left, there were {self.empty}")
-
-
-def items(root: object) -> int:
-    """How many things all containers below an object of ours have."""
-    seen: set[int] = set()
-    count = 0
-    todo = [root]
-    while todo:
-        at = todo.pop()
-        if id(at) in seen:
-            continue
-        seen.add(id(at))
-        inside: Iterable[Any] = ()
-        if isinstance(at, dict):
-            inside = at.values()
-            count += len(at)
-        elif isinstance(at, list | tuple | set | frozenset) or type(at).__name__ == "deque":
-            inside = at  # type: ignore[assignment]
-            count += len(at)  # type: ignore[arg-type]
-        elif type(at).__module__.startswith("leased.") and hasattr(at, "__dict__"):
-            inside = [v for v in vars(at).values() if not callable(v)]
-        todo.extend(x for x in inside if not isinstance(x, int | str | bytes | float))
-    return count

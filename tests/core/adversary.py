@@ -1,0 +1,52 @@
+"""Runs of the adversary: from a seed to what was broken, made as small as can be."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tests.core.judge import Broken
+from tests.core.scenario import Scenario, random_scenario, shrink
+from tests.core.world import World
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: how many events it had, the longest wait over its bound, what was broken."""
+
+    seed: int
+    events: int
+    worst: float
+    fault: str | None = None
+
+
+def run(seed: int) -> Run:
+    world = World(random_scenario(seed))
+    fault = None
+    try:
+        world.run()
+    except Broken as broken:
+        fault = str(broken)
+    return Run(seed, world.events, world.judge.worst, fault)
+
+
+def fault_of(scenario: Scenario) -> str | None:
+    try:
+        World(scenario).run()
+    except Broken as broken:
+        return str(broken)
+    return None
+
+
+def counterexample(seed: int, tries: int = 400) -> str:
+    """The smallest scenario found from a seed that breaks the same rule, with its fault."""
+    scenario = random_scenario(seed)
+    kind = _kind(fault_of(scenario))
+    assert kind is not None, f"seed {seed} breaks nothing"
+    small = shrink(scenario, lambda candidate: _kind(fault_of(candidate)) == kind, tries)
+    return f"seed {seed}: {fault_of(small)}\n{small}"
+
+
+def _kind(fault: str | None) -> str | None:
+    """A fault without its numbers."""
+    return None if fault is None else re.sub(r"[\d.\[\], ]+", " ", fault.partition(": ")[2])

@@ -1,0 +1,209 @@
+"""What must hold whatever happens, looked at after every event of the adversary's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from leased.arbiter import (
+    DRAIN_NS,
+    RESTORE_NS,
+    Action,
+    Adopted,
+    Arbiter,
+    Event,
+    Grant,
+    Overrun,
+    Revoke,
+    Tenant,
+)
+from leased.state import FOREVER
+from tests.core.client import CLOSING
+from tests.core.items import items
+
+if TYPE_CHECKING:
+    from tests.core.world import World
+
+COUNT_EVERY = 512  # events
+ITEMS_EACH = 120  # for a tenant on a device, and for a device
+DRAINS = 4  # of those in the way and of who ran beside them, each until it is passed over
+
+
+class Broken(AssertionError):
+    """A rule does not hold."""
+
+
+@dataclass
+class Wait:
+    """A waiter that could run, since when and behind how many; what of it the bound depends on."""
+
+    arrival: int
+    since: int
+    before: int
+    quantum: int = 0
+
+
+class Judge:
+    """Exclusive, never half a gang, work conserved, bounded wait, epochs grow, state bounded."""
+
+    def __init__(self, world: World):
+        self.world = world
+        self.epoch = 0
+        self.waits: dict[int, Wait] = {}
+        self.longest = 0  # quantum of any holder now
+        self.worst = 0.0  # wait over its bound
+        self.idle_since: dict[int, int | None] = dict.fromkeys(world.room, None)
+        self.empty = items(world.a)
+        self.looks = 0
+
+    @property
+    def a(self) -> Arbiter:
+        return self.world.a
+
+    def broken(self, what: str) -> NoReturn:
+        raise Broken(f"at {self.world.now / 1e9:.3f} s: {what}")
+
+    def restarted(self) -> None:
+        self.waits.clear()
+        self.empty = items(self.a)
+
+    # -- what it hears ----------------------------------------------------------------
+
+    def saw(self, _: Event, actions: Iterable[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Grant):
+                if action.epoch <= self.epoch:
+                    self.broken(f"epoch {action.epoch} comes after {self.epoch}")
+                self.epoch = action.epoch
+                self.granted(action.tenant)
+                entry = self.world.entries.get(action.tenant)
+                if entry and entry.held:
+                    self.broken(f"{action.tenant} is granted what it has")
+
+    def granted(self, tenant: int) -> None:
+        wait = self.waits.pop(tenant, None)
+        if wait is not None:
+            self.check_wait(tenant, wait)
+
+    # -- what it looks at ---------------------------------------------------------------
+
+    def look(self) -> None:
+        """After all that follows from an event."""
+        self.looks += 1
+        holders = [t for t in self.a.tenants.values() if t.lease]
+        self.exclusive(holders)
+        quanta = [self.a.quantum(t, t.lease.cost_ns) for t in holders if t.lease]
+        self.longest = max(quanta, default=0)
+        if not self.a.grace_until:
+            self.waiters()
+            self.idle_devices()
+        if self.looks % COUNT_EVERY == 0:
+            self.state_is_small()
+
+    def exclusive(self, holders: list[Tenant]) -> None:
+        for tenant in holders:
+            held = [uuid for uuid in tenant.gang if tenant.id in self.a.devices[uuid].holders]
+            if len(held) != len(tenant.gang):
+                self.broken(f"{tenant.id} has {held} of {tenant.gang}")
+        for uuid, device in self.a.devices.items():
+            settled = [t for t in device.holders.values() if t.lease and not t.lease.revoked]
+            locked = [t for t in settled if self.a.lock_of(t) != "off"]
+            alone = [t.id for t in locked if not self.a.can_share(t)]
+            if alone and len(locked) > 1:
+                self.broken(f"{alone} and {[t.id for t in locked]} hold {uuid}")
+
+    def waiters(self) -> None:
+        """Each that could run has its turn in time, and at once where nobody is in its way."""
+        a = self.a
+        waiting = [a.tenants[n] for n in a.queue]
+        runnable = [t for t in waiting if not a.withheld(t)]
+        known = {t.id: t.arrival for t in runnable}
+        for n in [n for n, wait in self.waits.items() if known.get(n) != wait.arrival]:
+            del self.waits[n]
+        for place, tenant in enumerate(runnable):
+            wait = self.waits.get(tenant.id)
+            if wait is None:
+                wait = Wait(tenant.arrival, self.world.now, place)
+                self.waits[tenant.id] = wait
+            wait.quantum = max(wait.quantum, self.longest, a.quantum(tenant, a.cost(tenant)))
+            self.check_wait(tenant.id, wait)
+            if next(a.in_the_way(tenant), None) is None:
+                self.check_idle(tenant, runnable[:place])
+
+    def check_wait(self, tenant: int, wait: Wait) -> None:
+        """docs/daemon.md: with k before it, k + 1 times a quantum, a restore and four drains."""
+        turn = wait.quantum + RESTORE_NS + DRAINS * DRAIN_NS
+        waited, bound = self.world.now - wait.since, (wait.before + 1) * turn
+        self.worst = max(self.worst, waited / bound)
+        if waited > bound:
+            self.broken(
+                f"{tenant} has waited {waited / 1e9:.1f} s behind {wait.before}, "
+                f"where {bound / 1e9:.1f} s is the bound"
+            )
+
+    def check_idle(self, tenant: Tenant, before: list[Tenant]) -> None:
+        """Nobody holds what it needs: only those before it, who will have it soon, may be why."""
+        mine = set(tenant.gang)
+        rivals = [t for t in before if mine & set(t.gang) and not self.a.compatible(tenant, t)]
+        if not rivals:
+            self.broken(f"{tenant.id} could run, and nobody is before it")
+        worth = self.world.now + self.a.worth(tenant)
+        if all(self.runs_for_long(rival, worth) for rival in rivals):
+            self.broken(f"{tenant.id} could run until {[t.id for t in rivals]} can")
+
+    def runs_for_long(self, rival: Tenant, until: int) -> bool:
+        """Somebody in its way holds on for so long, and was not let in for that time alone."""
+        return any(
+            other.lease
+            and not other.lease.revoked
+            and other.lease.until == FOREVER
+            and (other.lease.due or 0) >= until
+            for other in self.a.in_the_way(rival)
+        )
+
+    def idle_devices(self) -> None:
+        """A device where nobody computes does not stay so beside somebody who could."""
+        frozen = sum(e.client.frozen or e.client.hangs for e in self.world.entries.values())
+        limit = (2 + frozen) * (self.longest + RESTORE_NS + DRAINS * DRAIN_NS)
+        for d, since in self.idle_since.items():
+            if self.world.open_gates[d] or not self.wanted(d):
+                self.idle_since[d] = None
+            elif since is None:
+                self.idle_since[d] = self.world.now
+            elif self.world.now - since > limit:
+                self.broken(f"nobody has computed on d{d} for {(self.world.now - since) / 1e9} s")
+
+    def wanted(self, d: int) -> bool:
+        """A job of this device alone wants it, and what cannot move leaves room for it."""
+        entries = self.world.entries.values()
+        if self.a.devices[f"d{d}"].drained:
+            return False
+        stays = sum(
+            e.client.fixed[d] + (e.client.resident[d] if e.client.frozen or e.client.hangs else 0)
+            for e in entries
+            if d in e.client.resident
+        )
+        for entry in entries:
+            client = entry.client
+            asks = client.wants and client.gate != CLOSING and not client.frozen
+            if client.gang == (d,) and entry.heard and asks:
+                needs = client.size[d] if client.job.swaps else 0
+                if needs + stays <= self.world.room[d]:
+                    return True
+        return False
+
+    def state_is_small(self) -> None:
+        found = items(self.a) - self.empty
+        gangs = sum(len(t.usage) for t in self.a.tenants.values())
+        most = ITEMS_EACH * (gangs + len(self.a.devices) + 1)
+        if found > most:
+            self.broken(f"{found} items for {len(self.a.tenants)} tenants")
+
+    def nothing_left(self) -> None:
+        left = items(self.a)
+        if left > self.empty + ITEMS_EACH:
+            self.broken(f"{left} items are left, there were {self.empty}")
+
+
+__all__ = ["Adopted", "Broken", "Judge", "Overrun", "Revoke"]

@@ -1,0 +1,94 @@
+"""An adversary that speaks the protocol finds nothing; and it would find what is wrong.
+
+`make bench NAME=adversary` lets it run for long. A seed that breaks a rule is printed with the
+smallest scenario found that breaks it, which can be given to World as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leased.core.cohorts import Cohort
+from leased.core.memory import Memory
+from leased.core.stages import Stages
+from leased.core.turns import Front, Turns
+from leased.state import FOREVER, Device
+from tests.core.adversary import counterexample, run
+from tests.core.scenario import random_scenario
+
+SEEDS = range(25)
+MOST = 300  # seeds in which a fault that was put in must be found
+
+
+def test_no_rule_is_broken() -> None:
+    for seed in SEEDS:
+        found = run(seed)
+        assert found.fault is None, counterexample(seed)
+
+
+def test_a_seed_is_always_the_same_run() -> None:
+    assert random_scenario(7) == random_scenario(7)
+    assert run(7) == run(7)
+
+
+# -- what it must find ------------------------------------------------------------------
+
+
+def tell_nobody(self: Stages, holding: list[Cohort], line: list[Cohort]) -> None:
+    """Holders of the first device alone do not hear of those who wait."""
+    ORIGINAL["tell"](self, [cohort for cohort in holding if cohort.mask != 1], line)
+
+
+def never_ripe(self: Turns, front: Front, cohort: Cohort) -> int:
+    """A gap goes on for as long as somebody who fills it has not gone."""
+    front.ripe, front.late = False, None
+    leases = [
+        holder.lease
+        for other in self.rules.cohorts.against(cohort)
+        for holder in other.holding.values()
+    ]
+    last = self.rules.now
+    for lease in leases:
+        if lease and lease.due and (lease.overrun_at is not None or not lease.revoked):
+            last = max(last, lease.due)
+    return last
+
+
+def forget_the_room(self: Memory, device: Device) -> None:
+    """What was freed on a device is no news."""
+    before = self.effects.changed
+    ORIGINAL["refit"](self, device)
+    self.effects.changed = before
+    self.affected.clear()
+
+
+def fill_every_gap(_: Turns, __: Cohort, ___: list[Front]) -> int:
+    """Who stands behind somebody is let in for as long as it likes."""
+    return FOREVER
+
+
+ORIGINAL: dict[str, Any] = {"tell": Stages.tell, "refit": Memory.refit}
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "fault", "first"),
+    [
+        (Stages, "tell", tell_nobody, 0),
+        (Turns, "_begins", never_ripe, 50),
+        (Turns, "gap", fill_every_gap, 10),
+        (Memory, "refit", forget_the_room, 0),
+    ],
+)
+def test_a_fault_that_is_put_in_is_found(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, fault: Any, first: int
+) -> None:
+    """From seed `first` on, which is near the one that finds it today."""
+    monkeypatch.setattr(owner, name, fault)
+    seeds = range(first, first + MOST)
+    broken = next((seed for seed in seeds if run(seed).fault is not None), None)
+    assert broken is not None, f"{fault.__name__} was not found"
+    words = counterexample(broken, tries=20)
+    assert words.startswith(f"seed {broken}: at ")
+    assert "Scenario(" in words

@@ -1,0 +1,402 @@
+"""A node of the adversary's: the arbiter, the daemon's part around it, processes, devices, time."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from leased import arbiter as core
+from leased.arbiter import Arbiter
+from tests.core.client import MS, OPEN, Client, Memory
+from tests.core.judge import Judge
+from tests.core.scenario import CAPACITY, LOCKS, OF_JOB, Poke, Scenario
+
+S = 1_000_000_000
+SEES_NS = S // 2  # after which the daemon notices that a job is frozen
+AGAIN_NS = S  # after which a job whose process died has another one
+EPOCH_MARGIN = 1000
+MOST_AT_ONCE = 200  # handoffs without any time passing
+SAME_TIME = 10_000
+
+
+@dataclass
+class Entry:
+    """What the daemon knows of a job, as Leases does."""
+
+    client: Client
+    heard: bool = True  # its process has said HELLO to this daemon
+    held: int = 0
+    passed: int = 0  # the epoch of a lease that it has lost and not given back
+    wants: bool = False
+    memory: Memory = field(default_factory=dict)
+    evictions: dict[int, int] = field(default_factory=dict)
+    idle_ns: int | None = None
+
+
+class World:
+    """Runs a scenario; Broken (see judge.py) where a rule does not hold."""
+
+    def __init__(self, scenario: Scenario, most_events: int = 1500):
+        self.scenario = scenario
+        self.most_events = most_events
+        self.now = 0
+        self.events = 0
+        self.daemon = 0  # its number: those before it hear nothing any more
+        self.room = dict.fromkeys(range(scenario.devices), CAPACITY)
+        self.a = Arbiter({f"d{n}": CAPACITY for n in self.room})
+        self.entries: dict[int, Entry] = {}
+        self.open_gates = dict.fromkeys(self.room, 0)
+        self._todo: list[tuple[int, int, Callable[[], None]]] = []
+        self._made = 0
+        self._queue: deque[core.Event] = deque()
+        self._busy = False
+        self.judge = Judge(self)
+
+    # -- time -----------------------------------------------------------------------
+
+    def at(self, when: int, act: Callable[[], None]) -> None:
+        self._made += 1
+        heapq.heappush(self._todo, (when, self._made, act))
+
+    def run(self) -> None:
+        """Until the scenario's end, or until there have been so many events."""
+        end = self.scenario.seconds * S
+        for n in range(len(self.scenario.jobs)):
+            self.at(self.scenario.jobs[n].opens * MS, functools.partial(self.open, n))
+        for poke in self.scenario.pokes:
+            self.at(poke.at * MS, functools.partial(self.poke, poke))
+        same = 0
+        while self.events < self.most_events:
+            due = self.a.next_deadline()
+            first = self._todo[0][0] if self._todo else None
+            times = [time for time in (due, first) if time is not None]
+            if not times or min(times) > end:
+                self.now = max(self.now, min(end, min(times, default=end)))
+                self.judge.look()
+                break
+            same = same + 1 if min(times) <= self.now else 0
+            if same > SAME_TIME:
+                self.judge.broken(f"no time passes: something is due at {min(times)} for ever")
+            self.now = max(self.now, min(times))
+            if first is not None and first <= self.now:
+                heapq.heappop(self._todo)[2]()
+            else:
+                self.do(core.Tick())
+        self.finish()
+
+    def finish(self) -> None:
+        """Everybody goes; nothing of them is left."""
+        for tenant in list(self.entries):
+            self.close(tenant)
+        while (due := self.a.next_deadline()) is not None:
+            self.now = max(self.now, due)
+            self.do(core.Tick())
+        self.judge.nothing_left()
+
+    # -- devices --------------------------------------------------------------------
+
+    def free(self, d: int) -> int:
+        """GiB that nobody has. A hundredth is kept free; managed memory makes room by itself."""
+        used = sum(
+            e.client.resident[d] + e.client.fixed[d]
+            for e in self.entries.values()
+            if d in e.client.resident
+        )
+        return self.room[d] + self.room[d] // 100 - used
+
+    def look_at_devices(self) -> None:
+        """What processes have that the daemon has not heard of counts as taken, as NVML says."""
+        for d, room in self.room.items():
+            clients = [e.client for e in self.entries.values() if not e.heard]
+            unknown = sum(c.resident.get(d, 0) + c.fixed.get(d, 0) for c in clients)
+            left = max(0, room - unknown)
+            if self.a.devices[f"d{d}"].residency.room != left:
+                self.do(core.RoomChanged(f"d{d}", left))
+
+    def room_freed(self, d: int) -> None:
+        for entry in list(self.entries.values()):
+            client = entry.client
+            if d in client.resident and client.alive and not client.frozen and not client.moving:
+                client.move()
+
+    def gates_changed(self, gang: tuple[int, ...]) -> None:
+        for d in gang:
+            self.open_gates[d] = sum(
+                e.client.gate == OPEN and e.client.alive and not e.client.frozen
+                for e in self.entries.values()
+                if d in e.client.resident
+            )
+
+    # -- the daemon -----------------------------------------------------------------
+
+    def do(self, *events: core.Event) -> None:
+        self._queue.extend(events)
+        if self._busy:
+            return
+        self._busy = True
+        while self._queue:
+            event = self._queue.popleft()
+            self.events += 1
+            actions = self.a.handle(event, self.now)
+            self.judge.saw(event, actions)
+            for action in actions:
+                self.perform(action)
+            if not self._queue:
+                self.judge.look()
+        self._busy = False
+
+    def perform(self, action: core.Action) -> None:
+        entry = self.entries.get(action.tenant)
+        if entry is None:
+            return
+        client = entry.client
+        if isinstance(action, core.Grant):
+            entry.evictions.clear()
+            entry.idle_ns = action.idle_ns
+            if not entry.wants:
+                self._queue.append(core.Released(action.tenant, action.epoch))
+                return
+            entry.wants, entry.held = False, action.epoch
+            self.give(entry, action.epoch)
+        elif isinstance(action, core.Revoke):
+            if entry.held:
+                self.tell(client, lambda: client.take_revoke(action.epoch))
+            else:
+                self._queue.append(core.Released(action.tenant, action.epoch))
+        elif isinstance(action, core.PassedOver):
+            entry.passed, entry.held = entry.held, 0
+            if entry.wants:
+                self._queue.append(core.Requested(action.tenant))
+        elif isinstance(action, core.Contend):
+            entry.idle_ns = action.idle_ns
+            if entry.held:
+                self.tell(client, lambda: client.take_contended(action.epoch, action.idle_ns))
+        elif isinstance(action, core.Evict):
+            d = int(action.device[1:])
+            entry.evictions[d] = entry.evictions.get(d, 0) + action.bytes
+            self.tell_evictions(entry)
+        elif isinstance(action, core.Preload):
+            d = int(action.device[1:])
+            self.tell(client, lambda: client.take_preload(d, action.bytes))
+
+    def give(self, entry: Entry, epoch: int) -> None:
+        client, idle_ns = entry.client, entry.idle_ns
+        self.tell(client, lambda: client.take_grant(epoch, idle_ns))
+
+    def tell(self, client: Client, take: Callable[[], None]) -> None:
+        client.later(client.job.delay * MS, take)
+
+    def tell_evictions(self, entry: Entry) -> None:
+        if entry.held or entry.passed:
+            return
+        evictions, entry.evictions = entry.evictions, {}
+        for d, amount in evictions.items():
+            part = min(amount, (entry.memory.get(d) or (0, 0, 0))[2] or 0)
+            if part:
+                self.tell(entry.client, functools.partial(entry.client.take_evict, d, part))
+
+    def entry(self, client: Client) -> Entry | None:
+        """Of a process that the daemon knows."""
+        entry = self.entries.get(client.tenant)
+        return entry if entry and entry.client is client and entry.heard else None
+
+    def hear_hello(
+        self,
+        client: Client,
+        epoch: int,
+        wants: bool,
+        memory: Memory,
+    ) -> None:
+        entry = self.entries.get(client.tenant)
+        if entry is None or entry.client is not client:
+            return
+        entry.heard = True
+        self.hear_memory(client, memory)
+        self.look_at_devices()
+        if epoch:
+            entry.held = epoch
+            if self.a.tenants[client.tenant].lease is None:
+                self.do(core.Adopted(client.tenant, epoch))
+            lease = self.a.tenants[client.tenant].lease
+            if lease is None or lease.epoch != epoch or lease.revoked:
+                self.tell(client, lambda: client.take_revoke(epoch))
+        if wants:
+            self.hear_request(client)
+
+    def hear_memory(self, client: Client, memory: Memory) -> None:
+        entry = self.entry(client)
+        if entry is None or entry.memory == memory:
+            return
+        entry.memory = memory
+        for d, amounts in memory.items():
+            self.do(core.MemoryChanged(client.tenant, f"d{d}", *amounts))
+
+    def hear_request(self, client: Client) -> None:
+        entry = self.entry(client)
+        if entry is None:
+            return
+        entry.wants = True
+        lease = self.a.tenants[client.tenant].lease
+        if lease is None:
+            self.do(core.Requested(client.tenant))
+        elif not lease.revoked:
+            entry.wants, entry.held = False, lease.epoch
+            self.give(entry, lease.epoch)
+
+    def hear_released(self, client: Client, epoch: int, wants: bool) -> None:
+        entry = self.entry(client)
+        if entry is not None and epoch and epoch == entry.passed:
+            entry.passed = 0
+            self.tell_evictions(entry)
+            if wants:
+                self.hear_request(client)
+        if entry is None or entry.held != epoch:
+            return
+        entry.held = 0
+        entry.wants |= wants
+        self.released(client.tenant, epoch)
+
+    def released(self, tenant: int, epoch: int) -> None:
+        entry = self.entries[tenant]
+        entry.idle_ns = None
+        self.tell_evictions(entry)
+        self.do(core.Released(tenant, epoch))
+        if entry.wants:
+            self.do(core.Requested(tenant))
+
+    def hear_restored(self, client: Client, epoch: int) -> None:
+        entry = self.entry(client)
+        if entry is not None and entry.held == epoch:
+            self.do(core.Restored(client.tenant, epoch))
+
+    # -- what happens to it -----------------------------------------------------------
+
+    def open(self, n: int) -> None:
+        job = self.scenario.jobs[n]
+        gang = tuple(f"d{d}" for d in job.gang)
+        self.do(core.Opened(n, gang, job.lock, job.quantum * MS, job.swaps))
+        self.entries[n] = Entry(Client(self, n, job))
+        self.entries[n].client.start()
+
+    def close(self, tenant: int) -> None:
+        """The job ends, and whatever runs of it."""
+        entry = self.entries[tenant]
+        entry.client.end_process()
+        del self.entries[tenant]
+        self.do(core.Closed(tenant))
+
+    def die(self, tenant: int) -> None:
+        """Its process ends; the job goes on with another one."""
+        entry = self.entries[tenant]
+        before, held = entry.client, entry.held
+        before.end_process()
+        entry.heard, entry.held, entry.wants, entry.memory = False, 0, False, {}
+        entry.passed = 0
+        for d in before.gang:
+            resident = 0 if before.job.swaps else None
+            self.do(core.MemoryChanged(tenant, f"d{d}", 0, 0, resident))
+        if held:
+            self.released(tenant, held)
+
+        def again() -> None:
+            if self.entries.get(tenant) is entry and entry.client is before:
+                entry.client = Client(self, tenant, replace(before.job, gang=before.gang))
+                entry.heard = True
+                entry.client.start()
+                self.at(self.now + SEES_NS, functools.partial(self.see, entry.client))
+
+        self.at(self.now + AGAIN_NS, again)
+
+    def poke(self, poke: Poke) -> None:
+        if poke.what == "restart":
+            self.restart()
+        elif poke.what not in OF_JOB:
+            self.set(f"d{poke.who}", poke)
+        elif (entry := self.entries.get(poke.who)) is not None:
+            if poke.what == "close":
+                self.close(poke.who)
+            elif poke.what == "die":
+                self.die(poke.who)
+            elif poke.what in ("stop", "freeze", "thaw"):
+                self.freeze(entry, poke.what)
+            else:
+                self.change(entry.client, poke)
+
+    def freeze(self, entry: Entry, how: str) -> None:
+        """stop: nobody tells the daemon."""
+        client = entry.client
+        if how == "thaw":
+            client.thaw()
+        else:
+            client.frozen = True
+            self.gates_changed(client.gang)
+        if how != "stop":
+            self.at(self.now + SEES_NS, lambda: self.see(client))
+
+    def see(self, client: Client) -> None:
+        """The daemon looks whether a job can act."""
+        if self.entry(client) is not None:
+            event = core.Frozen if client.frozen else core.Thawed
+            self.do(event(client.tenant))
+
+    def change(self, client: Client, poke: Poke) -> None:
+        if not client.alive or client.frozen:
+            return
+        d = client.gang[poke.amount % len(client.gang)]
+        if poke.what == "size":
+            client.resize(d, poke.amount)
+        elif poke.what == "fixed":
+            client.set_fixed(d, poke.amount if poke.amount % 3 else 0)
+        elif poke.what == "hang":
+            client.hangs = True
+        elif poke.what == "finish":
+            client.hangs = False
+            client.drained()
+        elif poke.what == "widen":
+            self.widen(client, poke.amount % self.scenario.devices)
+
+    def widen(self, client: Client, d: int) -> None:
+        """Another step of the job uses one more device."""
+        if d in client.gang:
+            return
+        client.gang = tuple(sorted((*client.gang, d)))
+        for amounts in (client.size, client.fixed, client.resident, client.out, client.coming):
+            amounts.setdefault(d, 0)
+        self.do(core.Widened(client.tenant, tuple(f"d{n}" for n in client.gang)))
+
+    def set(self, device: str, poke: Poke) -> None:
+        amount = poke.amount
+        if poke.what == "lock":
+            lock = LOCKS[amount % 4]
+            self.do(core.LockSet(device, None if lock == "none" else lock))
+        elif poke.what == "quantum":
+            self.do(core.QuantumSet(device, None if amount % 3 == 0 else amount * 100 * MS))
+        elif poke.what == "mode":
+            self.do(core.ModeSet(device, amount % 2 == 0, "tried", 100 * MS))
+        elif poke.what == "room":
+            self.room[poke.who] = 80 + amount % 21
+            self.look_at_devices()
+        else:
+            self.do(core.DrainSet(device, poke.what == "drain"))
+
+    def restart(self) -> None:
+        """The daemon is killed; the connections are kept, each process is asked for its state."""
+        self.daemon += 1
+        epoch = self.a.epoch + EPOCH_MARGIN
+        rooms = {f"d{d}": room for d, room in self.room.items()}
+        self.a = Arbiter(rooms, epoch, self.now, self.now + S)
+        self.judge.restarted()
+        self.at(self.now + SEES_NS, self.look_at_devices)
+        for tenant, entry in self.entries.items():
+            client = entry.client
+            gang = tuple(f"d{d}" for d in client.gang)
+            quantum = client.job.quantum * MS
+            self.do(core.Opened(tenant, gang, client.job.lock, quantum, client.job.swaps))
+            self.entries[tenant] = Entry(client, heard=False)
+            if client.alive:
+                self.tell(client, client.resync)
+                if client.frozen:
+                    self.at(self.now + SEES_NS, functools.partial(self.see, client))
