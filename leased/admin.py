@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from leased import hostmemory, options
+from leased import hostmemory, notes, options
 from leased.accounting import summary
 from leased.clusters import Cluster
 from leased.config import Config
@@ -131,11 +131,13 @@ class Admin:
             log.info("job %d runs again; nobody told the end of its run before", job_id)
             self.job_ended(job_id)
             tenant = None
-        if tenant is None:
-            tenant = self._new_tenant(job_id, request)
-        else:
+        if tenant is not None:
             self._widen(tenant, request)
-        return self._admitted(tenant, peer)
+            return self._admitted(tenant, peer)
+        tenant = self._new_tenant(job_id, request)
+        gang = [self.leases.gpu(uuid) for uuid in tenant.gang]
+        note = notes.of_options(options.parse(get_text(request, "options")), gang)
+        return self._admitted(tenant, peer) | ({"note": note} if note else {})
 
     def join(self, request: Request, peer: Peer) -> dict[str, Any]:
         """A slurmstepd announces a further step of a job that shares: on the GPUs that it has."""

@@ -132,6 +132,15 @@ def test_a_refused_task_says_one_line(site: Site) -> None:
     assert sorted(done.stderr.splitlines()) == [said, said, end]
 
 
+def test_a_limit_that_limits_nothing_is_noted_by_one_task(site: Site) -> None:
+    done = site.run("-n2", "--gres=shard:1", "--gpu-share=mem:900GiB", "true")
+    assert done.returncode == 0
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("srun: job ")]
+    assert [line.partition(",")[0] for line in lines] == [
+        "gpu-share: mem:900 GiB is no limit on GPU 0"
+    ]
+
+
 def test_daemon_that_is_not_running(site: Site) -> None:
     site.leased.stop()
     try:

@@ -61,3 +61,10 @@ def test_two_steps_that_start_at_once_are_one_run(leased: Leased) -> None:
     ask(leased.admin_socket, REGISTER | {"options": "tq:5"})
     ended_step(leased, "tq:9")
     assert quantum_s(leased) == 5
+
+
+def test_a_cap_that_caps_nothing_is_noted_once(leased: Leased) -> None:
+    answer = ask(leased.admin_socket, REGISTER | {"options": "mem:900GiB"})
+    assert answer["note"].startswith("mem:900 GiB is no limit on GPU 0, of which a job may have ")
+    assert "note" not in ask(leased.admin_socket, {"op": "join", "job_id": 7})
+    assert "note" not in ask(leased.admin_socket, REGISTER | {"job_id": 8, "options": "mem:50%"})
