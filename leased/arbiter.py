@@ -162,7 +162,7 @@ class Arbiter(Rules):
                 self._sort(tenant)
         elif isinstance(event, ModeSet):
             device.exclusive, device.chosen_why = event.exclusive, event.why
-            device.tried_quantum_ns = event.quantum_ns
+            device.turn_ns = event.quantum_ns
         else:
             self.memory.set_room(device, event.bytes)
         if isinstance(event, QuantumSet | ModeSet):
@@ -322,6 +322,8 @@ class Arbiter(Rules):
                 tenant.asks = False
                 self._request(tenant)
         elif lease is not None and lease.epoch == epoch:
+            if lease.revoked:
+                tenant.drained_ns = self.now - lease.revoked_at
             if lease.overrun_at is not None:
                 tenant.debt_ns += self.now - lease.overrun_at
             self._end_lease(tenant)

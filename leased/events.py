@@ -137,7 +137,7 @@ class DrainSet:
 class ModeSet:
     """How tenants with lock auto use the device while their memory fits, and why.
 
-    quantum_ns: for as long as this is tried out; None: what counts otherwise.
+    quantum_ns: how long their turns are while nothing has to move; None: as they asked.
     """
 
     device: str

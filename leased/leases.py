@@ -21,6 +21,7 @@ log = logging.getLogger("gpu-leased")
 
 NOTHING = wire.Bytes()
 ENDED = "the job of this process has ended"
+TURN_PART = 10
 SILENCE_S = 0.1  # after a revoke, before a process is taken for stuck
 
 
@@ -378,7 +379,8 @@ class Leases:
             self._divide(tenant, {action.device: action.bytes}, _there, wire.expect)
         elif isinstance(action, arbiter.Contend):
             tenant.idle_ns = action.idle_ns
-            self._tell(tenant, wire.contended(action.epoch, action.idle_ns, self.in_flight_ns))
+            ahead = self._in_flight(action.tenant)
+            self._tell(tenant, wire.contended(action.epoch, action.idle_ns, ahead))
         elif isinstance(action, arbiter.Revoke):
             self._revoked(tenant, action)
         elif isinstance(action, arbiter.PassedOver):
@@ -464,9 +466,15 @@ class Leases:
         return wire.grant(
             *(grant.epoch, grant.quantum_ns, grant.shared, grant.prefetch),
             idle_ns=grant.idle_ns,
-            in_flight_ns=self.in_flight_ns if grant.idle_ns is not None else 0,
+            in_flight_ns=self._in_flight(grant.tenant) if grant.idle_ns is not None else 0,
             restore=restore,
         )
+
+    def _in_flight(self, job_id: int) -> int:
+        """Work that a holder may have submitted ahead while somebody waits: where turns are
+        short because nothing has to move, a part of one."""
+        turn = self.arbiter.turn_ns(self.arbiter.tenants[job_id])
+        return self.in_flight_ns if turn is None else min(self.in_flight_ns, turn // TURN_PART)
 
     def _tell(self, tenant: Tenant, message: bytes) -> None:
         for client in list(tenant.clients):

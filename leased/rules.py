@@ -92,11 +92,20 @@ class Rules:
         return max(self.devices[uuid].residency.handoff_ns(tenant.id) for uuid in tenant.gang)
 
     def quantum(self, tenant: Tenant, handoff_ns: int) -> int:
-        wanted = tenant.quantum_ns
-        for uuid in tenant.gang:
-            device = self.devices[uuid]
-            forced = device.quantum_ns if device.quantum_ns is not None else device.tried_quantum_ns
-            if forced is not None:
-                wanted = forced
-                break
+        """How long it may hold its gang while somebody waits whose handoff takes so long."""
+        wanted = self._forced_quantum(tenant) or self.turn_ns(tenant) or tenant.quantum_ns
         return max(wanted, min(HANDOFF_SHARE * handoff_ns, LONGEST_STRETCH_NS))
+
+    def _forced_quantum(self, tenant: Tenant) -> int | None:
+        for uuid in tenant.gang:
+            forced = self.devices[uuid].quantum_ns
+            if forced is not None:
+                return forced
+        return None
+
+    def turn_ns(self, tenant: Tenant) -> int | None:
+        """How long its turns are if it takes some though all memory fits; None: it does not."""
+        device = self.devices[tenant.gang[0]]
+        if device.turn_ns is None or not (device.exclusive and device.fits):
+            return None
+        return device.turn_ns if self.lock_of(tenant) == "auto" else None

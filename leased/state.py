@@ -43,6 +43,7 @@ class Lease:
     contended: bool = False
     restoring: bool = False  # its memory is on the way; the quantum has not begun
     revoked: bool = False
+    revoked_at: int = 0
     overrun_at: int | None = None  # when it should have released
     due: int | None = None
     # While contended: of the handoff; debt taken off this quantum; whom it must not hold up.
@@ -72,6 +73,7 @@ class Tenant:
     forfeited: tuple[int, int | None] | None = None
     asks: bool = False  # again, while a forfeited lease is still out
     frozen: bool = False  # its processes cannot act
+    drained_ns: int = 0  # how long it took to release when it was last revoked
     debt_ns: int = 0  # by how much it overran; taken off its next quanta
     waits_since: int = 0  # or since its usage was settled
     asked_at: int = 0  # when it began to wait
@@ -114,7 +116,7 @@ class Meter:
 
 @dataclass
 class Device:
-    """exclusive, tried_quantum_ns, chosen_why: how to use it while all fits, see ModeSet."""
+    """exclusive, turn_ns, chosen_why: how to use it while all fits, see ModeSet."""
 
     uuid: str
     residency: Residency
@@ -123,7 +125,7 @@ class Device:
     quantum_ns: int | None = None
     drained: bool = False
     exclusive: bool = False
-    tried_quantum_ns: int | None = None
+    turn_ns: int | None = None
     chosen_why: str = ""
     fits: bool = True  # as decided; memory may fit again, and be waited for to stay so
     fits_since: int = 0

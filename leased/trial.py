@@ -5,9 +5,13 @@ small ones run faster side by side, since they leave room for each other.
 Nothing but trying tells which. The measure is progress: the rate at which each
 job submits work, which in the long run is the rate at which it gets it done.
 
-A trial measures a while side by side and a while by turns of TURN_NS each. Its
-cost is bounded: after one that took t there is none for REST times t, and as
-long as the answer stays the same the rests double up to LONGEST_REST_NS.
+A trial measures a while side by side and a while by turns of TURN_NS each. What it
+costs is what was lost by it: of the time in the worse way the part that the other
+would have saved. After a trial that lost t there is none for REST times t, whoever
+comes, so trials lose a fiftieth of the time at most; one that lost nothing keeps
+nobody from the next. The same tenants are measured again after longer and longer
+rests. Where turns are better they stay as short as they were tried: nothing has to
+move, so a handoff costs next to nothing, and nobody waits for a quantum.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 
-STABLE_NS = 10_000_000_000  # the same tenants for so long before they are measured
+STABLE_NS = 8_000_000_000  # the same tenants for so long before they are measured
 SETTLE_NS = 500_000_000
 PHASE_NS = 2_000_000_000
 TURN_NS = 100_000_000
@@ -55,7 +59,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Mode:
-    """Use the device so. quantum_ns: of the turns while they are tried."""
+    """Use the device so. quantum_ns: how long each turn is."""
 
     exclusive: bool
     why: str
@@ -72,11 +76,12 @@ class Trial:
     def __init__(self) -> None:
         self.tenants: frozenset[int] = frozenset()
         self.since = 0  # when they became so
-        self.next_at = 0
+        self.next_at = 0  # for whomever: what was lost is small enough by then
+        self.again_at = 0  # for the same tenants
         self.rest_ns = 0
         self.exclusive = False  # what was found better
         self.script: Script | None = None
-        self.started = 0
+        self.turns_since: int | None = None  # while turns are tried
 
     def beat(self, beat: Beat) -> Command | None:
         """What to do now, if anything."""
@@ -84,9 +89,8 @@ class Trial:
             return self._others(beat)
         if self.script is not None:
             return self._go_on(beat)
-        ready = max(self.next_at, self.since + STABLE_NS)
+        ready = max(self.next_at, self.again_at, self.since + STABLE_NS)
         if 2 <= len(self.tenants) <= MOST_TENANTS and beat.now >= ready:
-            self.started = beat.now
             self.script = self._trial(beat)
             return next(self.script)
         return None
@@ -101,30 +105,49 @@ class Trial:
 
     def _others(self, beat: Beat) -> Command | None:
         """What was measured was about others: side by side until more is known."""
-        self.tenants, self.since = beat.tenants, beat.now
         back = self.exclusive or self.script is not None
-        if self.script is not None:
-            self.script = None
-            self.next_at = beat.now + REST * (beat.now - self.started)
-        self.exclusive, self.rest_ns = False, 0
+        self.script = None
+        if self.turns_since is not None:
+            self._lose(beat.now, self._least_gain(), beat.now - self.turns_since)
+            self.turns_since = None
+        self.tenants, self.since = beat.tenants, beat.now
+        self.exclusive, self.rest_ns, self.again_at = False, 0, 0
         return Mode(False, "") if back else None
 
+    def _least_gain(self) -> float:
+        """Of turns, where nothing is known: each of n has an n-th of what it has alone."""
+        return 1 / max(1, len(self.tenants))
+
+    def _lose(self, now: int, gain: float, tried_ns: int) -> None:
+        """So long something was tried by which there was `gain` times the progress."""
+        self.next_at = max(self.next_at, now) + int(REST * tried_ns * max(0.0, 1 - gain))
+
     def _trial(self, beat: Beat) -> Script:
+        started, before = beat.now, self.exclusive
         beat = yield Mode(False, "being measured: side by side")
         beat = yield from self._wait(beat, SETTLE_NS)
         shared = yield from self._rates(beat)
         turns: dict[int, float] = {}
         if len(shared) >= 2:
             beat = yield Mode(True, "being measured: by turns", TURN_NS)
-            begun = beat.now
+            begun = self.turns_since = beat.now
             while not shared.keys() <= beat.had_turn and beat.now < begun + PATIENCE_NS:
                 beat = yield None
             if shared.keys() <= beat.had_turn:
                 turns = yield from self._rates(beat)
-        beat = yield self._decide(shared, turns)
-        took = beat.now - self.started
-        self.rest_ns = min(max(REST * took, 2 * self.rest_ns), LONGEST_REST_NS)
-        self.next_at = beat.now + self.rest_ns
+        gain = _gain(shared, turns)
+        beat = yield self._decide(gain)
+        self._account(beat.now, started, before, gain)
+
+    def _account(self, now: int, started: int, before: bool, gain: float | None) -> None:
+        """The trial is over: what was lost, and when these tenants are measured again."""
+        turned = self.turns_since if self.turns_since is not None else now
+        self.turns_since = None
+        self._lose(now, self._least_gain() if gain is None else gain, now - turned)
+        if before and gain:
+            self._lose(now, 1 / gain, turned - started)
+        self.rest_ns = min(max(REST * (now - started), 2 * self.rest_ns), LONGEST_REST_NS)
+        self.again_at = now + self.rest_ns
 
     def _wait(self, beat: Beat, ns: int) -> Generator[Command | None, Beat, Beat]:
         until = beat.now + ns
@@ -150,17 +173,23 @@ class Trial:
             beat = yield None
         return beat.samples
 
-    def _decide(self, shared: Mapping[int, float], turns: Mapping[int, float]) -> Mode:
-        """By the mean over the tenants that do anything of how much more they get done."""
-        active = shared.keys() & turns.keys()
-        before = self.exclusive
-        if len(active) < 2:
-            self.exclusive = False
+    def _decide(self, gain: float | None) -> Mode:
+        """gain: how much more gets done by turns; None: that is not known."""
+        before, self.exclusive = self.exclusive, False
+        if gain is None:
             return Mode(False, "the tenants' memory fits together, and not two of them are busy")
-        gain = sum(turns[tenant] / shared[tenant] for tenant in active) / len(active)
         self.exclusive = gain > 1 + (-MARGIN if before else MARGIN)
         if self.exclusive != before:
             self.rest_ns = 0
         better = "by turns" if self.exclusive else "side by side"
         why = f"measured: {better} is better; by turns {gain:.2f} of the progress side by side"
-        return Mode(self.exclusive, why)
+        return Mode(self.exclusive, why, TURN_NS if self.exclusive else None)
+
+
+def _gain(shared: Mapping[int, float], turns: Mapping[int, float]) -> float | None:
+    """The mean over the tenants that do anything of how much more they get done by turns; None:
+    not two of them do."""
+    active = shared.keys() & turns.keys()
+    if len(active) < 2:
+        return None
+    return sum(turns[tenant] / shared[tenant] for tenant in active) / len(active)

@@ -132,7 +132,10 @@ class Stages:
     def _plan_end(self, holder: Tenant, lease: Lease) -> None:
         """A contended lease ends with its quantum, however much of it is over, or sooner where
         its memory does not come back."""
-        end = lease.since + self.rules.quantum(holder, lease.cost_ns) - lease.paid_ns
+        quantum = self.rules.quantum(holder, lease.cost_ns)
+        end = lease.since + quantum - lease.paid_ns
+        if self.rules.turn_ns(holder) == quantum:  # so short that the drain is a part of it
+            end -= min(holder.drained_ns, quantum // 2)
         if lease.restoring:
             end = min(end + RESTORE_NS, lease.moved_at + MOVE_PATIENCE_NS)
         self._set_due(holder, min(max(end, self.rules.now), lease.until))
@@ -152,7 +155,7 @@ class Stages:
         lease = tenant.lease
         assert lease is not None
         drain_ns = self.rules.drain_ns
-        lease.revoked = True
+        lease.revoked, lease.revoked_at = True, self.rules.now
         self.rules.cohorts.revoke(tenant)
         self._set_due(tenant, self.rules.now + drain_ns)
         self.effects.do(Revoke(tenant.id, lease.epoch, drain_ns))

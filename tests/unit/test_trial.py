@@ -11,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leased.ctl import ask
-from leased.trial import LONGEST_REST_NS, REST, Ask, Beat, Mode, Sample, Trial
+from leased.trial import (
+    LONGEST_REST_NS,
+    PATIENCE_NS,
+    REST,
+    TURN_NS,
+    Ask,
+    Beat,
+    Mode,
+    Sample,
+    Trial,
+)
 from tests.conftest import Start
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
@@ -32,7 +42,7 @@ class Jobs:
     calls: dict[int, float] = field(default_factory=dict)
     mode: Mode = field(default_factory=lambda: Mode(False, ""))
     asked: bool = False
-    tried_ns: int = 0  # spent in the mode that is not the one found better
+    lost_ns: float = 0.0  # by turns while those were tried, against side by side
 
     def run(self, seconds: float) -> list[Mode]:
         """Pass so much time; returns the modes that were set."""
@@ -42,7 +52,8 @@ class Jobs:
             factor = self.gain if self.mode.exclusive else 1.0
             for job, rate in self.rates.items():
                 self.calls[job] = self.calls.get(job, 0.0) + rate * factor * BEAT / S
-            self.tried_ns += BEAT * (self.mode.quantum_ns is not None)
+            if self.mode.why.startswith("being measured: by turns"):
+                self.lost_ns += BEAT * max(0.0, 1 - self.gain)
             samples = {j: Sample(self.now, int(c)) for j, c in self.calls.items()}
             known = frozenset(self.rates)
             asked, self.asked = self.asked, False
@@ -58,7 +69,11 @@ class Jobs:
 def test_the_better_way_is_found_and_kept(gain: float, exclusive: bool) -> None:
     jobs = Jobs({1: 450.0, 2: 900.0}, gain)
     jobs.run(20)
-    assert (jobs.mode.exclusive, jobs.mode.quantum_ns) == (exclusive, None)
+    # Nothing has to move: turns stay as short as they were tried, whatever the jobs' tq.
+    assert (jobs.mode.exclusive, jobs.mode.quantum_ns) == (
+        exclusive,
+        TURN_NS if exclusive else None,
+    )
     assert f"by turns {gain:.2f} of the progress side by side" in jobs.mode.why
 
 
@@ -90,8 +105,42 @@ def test_trying_costs_little_however_often_jobs_change(
         if not jobs.rates.pop(change, 0.0):
             jobs.rates[change] = 5.0
     jobs.run(3600)
-    # The first trial has no rest before it.
-    assert jobs.tried_ns <= 6 * S + jobs.now / REST
+    # What the first trial loses is not waited for; a beat is the unit of all of it.
+    assert jobs.lost_ns <= (PATIENCE_NS + 3 * S) + 1.1 * jobs.now / REST
+
+
+def test_who_comes_after_a_trial_that_lost_nothing_is_measured_at_once() -> None:
+    """Turns were better, so trying them cost nobody anything, however long it took."""
+    jobs = Jobs({1: 450.0, 2: 450.0}, 1.14)
+    jobs.run(20)
+    assert jobs.mode.exclusive
+    jobs.rates = {3: 450.0, 4: 450.0}
+    modes = jobs.run(10)
+    assert [mode.why for mode in modes][-1] == "being measured: side by side"
+    jobs.run(8)
+    assert jobs.mode.exclusive
+
+
+def test_after_a_trial_that_lost_something_others_wait_for_it() -> None:
+    """By turns there was half the progress for about two seconds: a fiftieth is 50 s or more."""
+    jobs = Jobs({1: 450.0, 2: 450.0}, 0.5)
+    jobs.run(20)
+    lost = jobs.lost_ns
+    assert lost > S
+    jobs.rates = {3: 450.0, 4: 450.0}
+    assert not any(mode.why.startswith("being") for mode in jobs.run(40))
+    modes = jobs.run(REST * lost / S)
+    assert any(mode.why.startswith("being measured") for mode in modes)
+
+
+def test_a_trial_that_is_broken_off_counts_as_what_it_can_have_lost() -> None:
+    jobs = Jobs({1: 450.0, 2: 450.0}, 0.5)
+    while not jobs.mode.exclusive:
+        jobs.run(0.25)
+    jobs.run(1)
+    jobs.rates = {3: 450.0, 4: 450.0}
+    assert not any(mode.why.startswith("being") for mode in jobs.run(20)), "a second at half"
+    assert any(mode.why.startswith("being") for mode in jobs.run(20))
 
 
 def test_rests_double_while_the_answer_stays() -> None:
