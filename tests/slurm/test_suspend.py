@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.unit.test_shim import SET_UP
+from tests.work_dir import work_dir
 
 # Two pieces of work of `ms` each on so many MiB; the second begins when the file `go` is there.
 PROGRAM = (
@@ -74,8 +74,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    work = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
-    work.chmod(0o755)
+    work = work_dir()
     with EmulatedGpu(work / "gpu") as gpu:
         slurm = PrivateSlurm(
             work / "slurm", env=gpu.env, slurm_conf=["SelectTypeParameters=CR_CPU_Memory"]
