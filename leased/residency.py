@@ -216,6 +216,13 @@ class Residency:
         """What others have and cannot be moved leaves no room for all that it has."""
         return self.staying.keeps_out(tenant, self.room)
 
+    def keep_out(self, tenant: int) -> dict[int, int]:
+        """Who keeps it out, and with how many bytes: the most first; empty where nobody does."""
+        if not self.crowded_out(tenant):
+            return {}
+        others = [(other, size) for other, size in self.staying.of.items() if other != tenant]
+        return dict(sorted(others, key=lambda other: -other[1]))
+
     # -- who works, who waits ----------------------------------------------------------
 
     def touch(self, tenant: int) -> tuple[int, int]:

@@ -104,6 +104,21 @@ def _clusters(answer: Answer) -> list[str]:
     ]
 
 
+def kept_out(answer: Answer) -> list[str]:
+    """Jobs with memory:swap for which others' memory that cannot be moved leaves no room."""
+    devices = {d["uuid"]: d for d in answer["devices"]}
+    return [
+        f"job {t['job_id']} cannot run on GPU {devices[uuid]['index']}: it needs "
+        f"{size(why['needs_bytes'])} of {size(devices[uuid]['usable_bytes'])}, and "
+        + ", ".join(f"{size(amount)} of job {job}" for job, amount in why["by"].items())
+        + (f" and more of {more} others" if (more := why["jobs"] - len(why["by"])) else "")
+        + " cannot be moved"
+        for t in answer["tenants"]
+        for uuid, why in t.get("kept_out", {}).items()
+        if uuid in devices
+    ]
+
+
 def status(
     answer: Answer,
     busy: Mapping[str, int | None] | None = None,
@@ -123,6 +138,7 @@ def status(
         Text(f"GPU {d['index']} is {d['mode']}: {d['why']}", "bold red" if d["fault"] else "")
         for d in answer["devices"]
     ]
+    parts += [Text(line, style="yellow") for line in kept_out(answer)]
     parts.append(tenants(answer, shares))
     return Group(*parts)
 

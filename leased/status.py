@@ -7,6 +7,7 @@ in an answer is the job to ask for those after it with {"op": "status", "after":
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from leased.speed import GIB
 from leased.store import Store
 
 FAULTY = "faulty"
+KEEPERS_SHOWN = 8  # jobs that keep another one out
 PAGE_BYTES = 65_536  # of tenants in one answer; half of wmem_default with the devices
 
 
@@ -124,5 +126,18 @@ class Status:
             "stopped": state.frozen,
             "epoch": state.lease.epoch if state.lease else None,
             "resident_bytes": resident,
+            "kept_out": self._kept_out(tenant) if state.waiting else {},
             "gpus": {uuid: summary(used) for uuid, used in usage.items()},
         }
+
+    def _kept_out(self, tenant: Tenant) -> dict[str, Any]:
+        """Of one that waits: by device, whose memory that cannot be moved leaves no room for it."""
+        found = {}
+        for uuid in tenant.gang:
+            residency = self.leases.arbiter.devices[uuid].residency
+            by = residency.keep_out(tenant.job_id)
+            if by:
+                largest = dict(itertools.islice(by.items(), KEEPERS_SHOWN))
+                needs = residency.shares[tenant.job_id].bytes
+                found[uuid] = {"needs_bytes": needs, "jobs": len(by), "by": largest}
+        return found

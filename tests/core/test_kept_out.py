@@ -1,0 +1,70 @@
+"""Whose memory keeps a tenant out of its device, and how much it is: for status."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+from rich.console import Console
+
+from leased import show
+from leased.arbiter import Arbiter, Closed, Frozen, MemoryChanged, Opened, Requested
+from leased.core.staying import Staying
+
+
+def arbiter(*sizes: tuple[int, int]) -> Arbiter:
+    """Tenants that swap, with so much that can move, all of it there, and so much that cannot."""
+    a = Arbiter({"d0": 100})
+    for tenant, (size, fixed) in enumerate(sizes, 1):
+        a.handle(Opened(tenant, ("d0",), "on", 10**9, swaps=True), 0)
+        a.handle(MemoryChanged(tenant, "d0", size, fixed, min(size, 30)), 0)
+    return a
+
+
+def test_who_keeps_it_out_is_known_the_largest_first() -> None:
+    a = arbiter((60, 0), (0, 20), (0, 30), (0, 0))
+    residency = a.devices["d0"].residency
+    a.handle(Requested(1), 0)
+    assert not a.tenants[1].lease
+    assert residency.keep_out(1) == {3: 30, 2: 20}
+    assert residency.keep_out(4) == {}
+    a.handle(Closed(3), 1)
+    assert residency.keep_out(1) == {}
+    assert a.tenants[1].lease
+
+
+def test_what_a_frozen_tenant_has_there_is_named_like_what_is_fixed() -> None:
+    a = arbiter((80, 0), (30, 0))
+    a.handle(Frozen(2), 0)
+    assert a.devices["d0"].residency.keep_out(1) == {2: 30}
+
+
+def test_who_alone_has_something_that_stays_is_not_kept_out_by_it() -> None:
+    staying = Staying()
+    staying.need(1, 90)
+    staying.keep(1, 30)
+    staying.note(100)
+    assert not staying.keeps_out(1, 100)
+    staying.affected.clear()
+    staying.keep(2, 5)
+    staying.note(100)
+    assert staying.keeps_out(1, 100)
+    assert 1 in staying.affected
+    staying.affected.clear()
+    staying.keep(2, 0)
+    staying.note(100)
+    assert not staying.keeps_out(1, 100)
+    assert 1 in staying.affected
+
+
+def test_status_says_it_in_a_sentence() -> None:
+    gib = 1 << 30
+    kept: dict[str, Any] = {"needs_bytes": 12 * gib, "jobs": 3, "by": {"7": 10 * gib, "8": gib}}
+    device = {"uuid": "GPU-x", "index": 2, "usable_bytes": 16 * gib}
+    answer = {"devices": [device], "tenants": [{"job_id": 5, "kept_out": {"GPU-x": kept}}]}
+    out = StringIO()
+    Console(file=out, width=200).print(*show.kept_out(answer))
+    assert out.getvalue().strip() == (
+        "job 5 cannot run on GPU 2: it needs 12.0 GiB of 16.0 GiB, and 10.0 GiB of job 7, "
+        "1.0 GiB of job 8 and more of 1 others cannot be moved"
+    )
