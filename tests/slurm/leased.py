@@ -101,7 +101,7 @@ class Leased:
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "leased.daemon", "--config", str(self.config)]
-        if not self.sockets:
+        if not self.sockets and not self.kept:
             return command
         given = [f"{held.fileno()}={name}" for name, held in self.sockets.items()]
         given += [f"{descriptor}=client" for descriptor in self.kept]
