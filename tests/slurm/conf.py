@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.slurm.loopback import loopback_name
 from tests.slurm.processes import free_port
 
+CREDENTIAL_S = 30
 ONE_ADDRESS = "NoInAddrAny,NoCtldInAddrAny"
 
 
@@ -66,7 +67,8 @@ def slurm_conf(layout: Layout, extra: Sequence[str]) -> str:
         f"CommunicationParameters={ONE_ADDRESS}",
         "SlurmUser=root",
         "AuthType=auth/munge",
-        f"AuthInfo=socket={layout.munge_socket}",
+        # A requeued job waits for as long as a credential holds: two minutes, were it not told.
+        f"AuthInfo=socket={layout.munge_socket},cred_expire={CREDENTIAL_S}",
         f"StateSaveLocation={layout.prefix}/state",
         f"SlurmdSpoolDir={layout.prefix}/spool/%n",
         f"SlurmctldPidFile={layout.run}/slurmctld.pid",
