@@ -23,11 +23,11 @@ GPUS = 8  # of the node
 # What the plugin does in a step, run by root: the job's gang is these GPUs.
 REGISTER = """
 import sys
-from spank.register import register
+from pathlib import Path
+from leased.ctl import ask
 path, job, options, gpus = sys.argv[1:]
-step = {"job_id": int(job), "uid": 0, "nodes": 1, "shards": 1}
-answer = register(path, {**step, "options": options}, gpus)
-sys.exit(0 if answer.startswith("ok") else answer)
+step = {"job_id": int(job), "uid": 0, "nodes": 1, "shards": 1, "options": options}
+ask(Path(path), {"op": "register", **step, "gpus": [int(gpu) for gpu in gpus.split(",")]})
 """
 
 
