@@ -267,11 +267,13 @@ def check_swap_is_free(leased: Leased) -> list[str]:
     """
     devices = ask(leased.admin_socket, {"op": "status"})["devices"]
     said = [f"the daemon counts {d}" for d in devices if d["tenant_bytes"] or d["resident_bytes"]]
+    # One that is lost takes no new jobs.
+    well = [d["index"] for d in devices if d["fault"] is None]
     text = leased.config.read_text()
-    leased.config.write_text(f'{text}swap_host = "{len(devices)}MiB"\n')
+    leased.config.write_text(f'{text}swap_host = "{len(well)}MiB"\n')
     ask(leased.admin_socket, {"op": "reload"})
     request = {"op": "register", "uid": 0, "nodes": 1, "shards": 1}
-    request |= {"gpus": [d["index"] for d in devices], "options": "memory:swap,mem:1MiB"}
+    request |= {"gpus": well, "options": "memory:swap,mem:1MiB"}
     try:
         ask(leased.admin_socket, request | {"job_id": NO_JOB})
     except Refused as fault:
