@@ -13,8 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from leased.ctl import ask
-from leased.errors import Refused
+from leased.base.errors import Refused
+from leased.cli.ctl import ask
 
 
 def register(

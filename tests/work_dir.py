@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from leased import trusted_files
+from leased.config import trusted_files
 
 # Short, since paths of sockets are; programs can be run from it.
 OF_ROOT = Path("/var/lib")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from leased.core.deadlines import Deadlines
 from leased.core.line import Line
-from leased.state import Device, Tenant
+from leased.core.state import Device, Tenant
 
 # What a cohort heeds. Two may run on one device at once if either is FREE or both SHARE.
 FREE, SHARE, ALONE = range(3)

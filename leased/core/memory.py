@@ -1,6 +1,6 @@
 """Who gives up memory for whom, who brings it in, and whether all of it fits: of all devices.
 
-What has left has left, and nothing before: see leased/residency.py, which has the
+What has left has left, and nothing before: see leased/core/residency.py, which has the
 amounts. Here is when which tenant hears of it.
 """
 
@@ -11,9 +11,9 @@ from itertools import islice
 from leased.core.cohorts import ALONE
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
-from leased.events import Evict, MemoryChanged, Preload, Restore
-from leased.rules import MOVE_PATIENCE_NS, Rules
-from leased.state import Device, Tenant
+from leased.core.events import Evict, MemoryChanged, Preload, Restore
+from leased.core.rules import MOVE_PATIENCE_NS, Rules
+from leased.core.state import Device, Tenant
 
 LOOK_AHEAD = 32  # who wait that may bring in what there is room for
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from leased.core.cohorts import ALONE, FREE, SHARE, Cohort
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
-from leased.events import Contend, Expect, Forfeit, Overrun, PassedOver, Revoke
-from leased.rules import MOVE_PATIENCE_NS, Rules
-from leased.state import FOREVER, Device, Lease, Tenant
+from leased.core.events import Contend, Expect, Forfeit, Overrun, PassedOver, Revoke
+from leased.core.rules import MOVE_PATIENCE_NS, Rules
+from leased.core.state import FOREVER, Device, Lease, Tenant
 
 IDLE_FLOOR_NS = 2_000_000
 RESTORE_NS = 30_000_000_000  # for memory that is swapped to come back, before the quantum begins

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from leased.core.cohorts import ALONE, FREE, PRICED, SHARE, Cohort, compatible
-from leased.rules import BACKFILL_NS, Rules
-from leased.state import FOREVER, Tenant
+from leased.core.rules import BACKFILL_NS, Rules
+from leased.core.state import FOREVER, Tenant
 
 
 @dataclass

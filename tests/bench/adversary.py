@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from leased.arbiter import (
+from leased.core.arbiter import (
     Action,
     Arbiter,
     Event,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from leased.arbiter import (
+from leased.core.arbiter import (
     DRAIN_NS,
     RESTORE_NS,
     Action,
@@ -18,7 +18,7 @@ from leased.arbiter import (
     Revoke,
     Tenant,
 )
-from leased.state import FOREVER
+from leased.core.state import FOREVER
 from tests.core.client import CLOSING
 from tests.core.items import items
 

@@ -13,8 +13,8 @@ import pytest
 from leased.core.cohorts import Cohort
 from leased.core.memory import Memory
 from leased.core.stages import Stages
+from leased.core.state import FOREVER, Device
 from leased.core.turns import Front, Turns
-from leased.state import FOREVER, Device
 from tests.core.adversary import counterexample, run
 from tests.core.scenario import random_scenario
 

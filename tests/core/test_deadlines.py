@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leased.arbiter import Arbiter, Opened, Released, Requested
+from leased.core.arbiter import Arbiter, Opened, Released, Requested
 from leased.core.deadlines import FEW, Deadlines
 from tests.core.items import items
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leased.arbiter import (
+from leased.core.arbiter import (
     Action,
     Arbiter,
     Closed,
@@ -21,7 +21,7 @@ from leased.arbiter import (
     Thawed,
     Tick,
 )
-from leased.rules import MOVE_PATIENCE_NS
+from leased.core.rules import MOVE_PATIENCE_NS
 
 S = 1_000_000_000
 

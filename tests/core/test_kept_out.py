@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from leased import show
-from leased.arbiter import Arbiter, Closed, Frozen, MemoryChanged, Opened, Requested
+from leased.cli import show
+from leased.core.arbiter import Arbiter, Closed, Frozen, MemoryChanged, Opened, Requested
 from leased.core.staying import Staying
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leased.arbiter import Arbiter, Grant, MemoryChanged, Opened, Released, Requested
+from leased.core.arbiter import Arbiter, Grant, MemoryChanged, Opened, Released, Requested
 
 S = 1_000_000_000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leased.arbiter import (
+from leased.core.arbiter import (
     Action,
     Arbiter,
     Event,

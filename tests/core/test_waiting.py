@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leased.arbiter import (
+from leased.core.arbiter import (
     DRAIN_NS,
     Action,
     Arbiter,

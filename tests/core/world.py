@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from leased import arbiter as core
-from leased.arbiter import Arbiter
+from leased.core import arbiter as core
+from leased.core.arbiter import Arbiter
 from tests.core.client import MS, OPEN, Client, Memory
 from tests.core.judge import Judge
 from tests.core.scenario import CAPACITY, LOCKS, OF_JOB, Poke, Scenario

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.ctl import ask
+from leased.cli.ctl import ask
 from tests.fault.harness import FaultyNode
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.ctl import ask
+from leased.cli.ctl import ask
 from tests.fault.harness import JOBS, FaultyNode, faulty_node
 from tests.slurm.processes import free_port
 from tests.unit.test_ghosts import GARBAGE, HEADER

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from leased import database
-from leased.arbiter import Usage
-from leased.ctl import ask
-from leased.identity import ProcessId
+from leased.cli.ctl import ask
+from leased.core.arbiter import Usage
+from leased.processes.identity import ProcessId
+from leased.store import database
 from tests.fault.harness import JOBS, FaultyNode, faulty_node
 from tests.tenant import register
 from tests.unit.test_given_options import UUIDS, Node

@@ -15,14 +15,15 @@ from unittest import mock
 
 from _gpulease import ffi, lib
 
-from leased import arbiter, wire
-from leased.config import Config
-from leased.devices import Gpu
-from leased.identity import Peer
-from leased.leases import Leases, Tenant
-from leased.listener import Listener
-from leased.questions import Questions
-from leased.sockets import ClientConnection
+from leased.config.config import Config
+from leased.connections.listener import Listener
+from leased.core import arbiter
+from leased.gpus.devices import Gpu
+from leased.node.leases import Leases, Tenant
+from leased.node.questions import Questions
+from leased.node.sockets import ClientConnection
+from leased.processes.identity import Peer
+from leased.wire import wire
 from tests.core.items import items
 from tests.fuzz.fakes import FakeListening, FakeLoop, FakeSocket
 

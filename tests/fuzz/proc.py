@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from leased import places, procfs
-from leased.identity import ProcessId, Step, alive, ancestors, process_id
-from leased.procfs import Cgroup
-from leased.stepds import Stepds
-from leased.witness import Witness
+from leased.processes import places, procfs
+from leased.processes.identity import ProcessId, Step, alive, ancestors, process_id
+from leased.processes.procfs import Cgroup
+from leased.processes.stepds import Stepds
+from leased.processes.witness import Witness
 from tests.fuzz.node import Broken
 from tests.fuzz.reader import Reader
 

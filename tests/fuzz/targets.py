@@ -13,11 +13,12 @@ from typing import Any
 
 from _gpulease import ffi, lib
 
-from leased import arbiter, wire
-from leased.admin import Admin
-from leased.config import Config
-from leased.sockets import AdminConnection
-from leased.store import Store
+from leased.config.config import Config
+from leased.core import arbiter
+from leased.node.admin import Admin
+from leased.node.sockets import AdminConnection
+from leased.store.store import Store
+from leased.wire import wire
 from tests.fuzz.fakes import FakeSocket
 from tests.fuzz.node import GB, JOBS, STRANGER, UIDS, UUIDS, Broken, Node, Peers
 from tests.fuzz.reader import Reader

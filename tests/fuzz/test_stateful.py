@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from leased import arbiter
+from leased.core import arbiter
 from tests.fuzz.node import JOBS, STRANGER, UIDS, UUIDS, Node, Peers, quiet
 from tests.fuzz.reader import Reader
 from tests.fuzz.targets import answer, built, damaged

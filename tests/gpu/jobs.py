@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from leased.ctl import ask
+from leased.cli.ctl import ask
 from tests.slurm.leased import Leased
 from tests.work_dir import work_dir
 

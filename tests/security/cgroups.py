@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from leased import procfs
+from leased.processes import procfs
 
 
 def mounted() -> Path | None:

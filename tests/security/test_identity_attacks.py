@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from _gpulease import ffi, lib
 
-from leased import wire
-from leased.ctl import ask
+from leased.cli.ctl import ask
+from leased.wire import wire
 from tests.conftest import ROOT
 from tests.emugpu.programs import line
 from tests.security.cgroups import delegate, private

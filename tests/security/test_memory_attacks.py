@@ -8,8 +8,8 @@ import os
 import pytest
 from _gpulease import ffi, lib
 
-from leased import wire
-from leased.ctl import ask
+from leased.cli.ctl import ask
+from leased.wire import wire
 from tests.conftest import Start
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until

@@ -12,7 +12,7 @@ from pathlib import Path
 import _gpulease
 import pytest
 
-from leased import check
+from leased.cli import check
 from tests.conftest import ROOT
 
 TRAP = """
@@ -70,7 +70,11 @@ def launcher(tmp_path: Path) -> Path:
     for file in Path(_gpulease.__file__).parent.glob("_gpulease*.so"):
         (private / file.name).symlink_to(file)
     text = (ROOT / "packaging" / "launcher.in").read_text()
-    given = {"PYTHON": sys.executable, "MODULE": "leased.ctl", "PRIVATE_DIR": str(private.parent)}
+    given = {
+        "PYTHON": sys.executable,
+        "MODULE": "leased.cli.ctl",
+        "PRIVATE_DIR": str(private.parent),
+    }
     for name, value in given.items():
         text = text.replace(f"@{name}@", value)
     made = tmp_path / "gpu-leasectl"

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from _gpulease import lib
 
-from leased import limits, sockets, wire
-from leased.sockets import ClientConnection
+from leased.connections import limits
+from leased.node import sockets
+from leased.node.sockets import ClientConnection
+from leased.wire import wire
 from tests.fuzz.fakes import FakeSocket
 from tests.unit.test_limits import HELLO, REQUEST, Door
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import pytest
 from _gpulease import lib
 
-from leased import wire
-from leased.arbiter import Tick
-from leased.devices import CONTEXT_MOST, FIRST_CONTEXT_PART, Gpu, Overhead, visible
-from leased.leases import Leases, Tenant
+from leased.core.arbiter import Tick
+from leased.gpus.devices import CONTEXT_MOST, FIRST_CONTEXT_PART, Gpu, Overhead, visible
+from leased.node.leases import Leases, Tenant
+from leased.wire import wire
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 MIB = 1 << 20

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from leased import payers
-from leased.identity import peer_of
-from leased.payers import ENDED, payer_of
+from leased.processes import payers
+from leased.processes.identity import peer_of
+from leased.processes.payers import ENDED, payer_of
 
 FIRST = 100_000  # of the numbers that the user has besides
 NUMBERS = 8
@@ -133,8 +133,8 @@ def test_those_who_have_ended_pay_together(listening: socket.socket) -> None:
 def test_a_daemon_that_may_not_look_counts_each_number(listening: socket.socket) -> None:
     look = """
 import sys
-from leased.identity import peer_of
-from leased.payers import payer_of
+from leased.processes.identity import peer_of
+from leased.processes.payers import payer_of
 import socket
 sock = socket.socket(fileno=int(sys.argv[1]))
 peer = peer_of(sock)

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leased import procfs
-from leased.identity import ProcessId, ancestors, process_id
-from leased.procfs import Cgroup
-from leased.stepds import Known
-from leased.strays import Process
-from leased.witness import Witness
+from leased.processes import procfs
+from leased.processes.identity import ProcessId, ancestors, process_id
+from leased.processes.procfs import Cgroup
+from leased.processes.stepds import Known
+from leased.processes.strays import Process
+from leased.processes.witness import Witness
 from tests.fake_proc import process
 
 # Where str.splitlines() or text mode would see the end of a line, and the kernel does not.

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from leased.ctl import ask
-from leased.errors import Refused
-from leased.store import Store
+from leased.base.errors import Refused
+from leased.cli.ctl import ask
+from leased.store.store import Store
 from tests.slurm.leased import Leased
 from tests.slurm.processes import StartError
 from tests.tenant import register

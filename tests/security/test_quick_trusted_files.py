@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from leased import check, trusted_files
-from leased.ctl import ask
-from leased.errors import Refused
+from leased.base.errors import Refused
+from leased.cli import check
+from leased.cli.ctl import ask
+from leased.config import trusted_files
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import PRELOAD, Leased
 from tests.work_dir import work_dir

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from _gpulease import ffi, lib
 
-from leased import limits, wire
-from leased.ctl import ask
+from leased.cli.ctl import ask
+from leased.connections import limits
+from leased.wire import wire
 from tests.conftest import Start
 from tests.emugpu.programs import line
 from tests.emugpu.server import EmulatedGpu

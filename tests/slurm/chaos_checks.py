@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leased.accounting import MARK, parse_comment
-from leased.ctl import ask
-from leased.errors import Refused
+from leased.base.errors import Refused
+from leased.cli.ctl import ask
+from leased.slurm.accounting import MARK, parse_comment
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.chaos import Storm, processes
 from tests.slurm.chaos_jobs import Run

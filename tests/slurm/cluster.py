@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leased.accounting import MARK, parse_comment
+from leased.slurm.accounting import MARK, parse_comment
 from tests.slurm import conf
 from tests.slurm.processes import Daemon, StartError, wait_until
 

@@ -100,7 +100,7 @@ class Leased:
         path.unlink(missing_ok=True)
 
     def _command(self) -> list[str]:
-        command = [sys.executable, "-m", "leased.daemon", "--config", str(self.config)]
+        command = [sys.executable, "-m", "leased.node.daemon", "--config", str(self.config)]
         if not self.sockets and not self.kept:
             return command
         given = [f"{held.fileno()}={name}" for name, held in self.sockets.items()]

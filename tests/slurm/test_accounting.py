@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from leased.accounting import MARK, parse_comment
+from leased.slurm.accounting import MARK, parse_comment
 from tests.slurm.cluster import FINISHED
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from _gpulease import ffi, lib
 
-from leased import procfs, wire
-from leased.ctl import ask
+from leased.cli.ctl import ask
+from leased.processes import procfs
+from leased.wire import wire
 from tests.emugpu.server import EmulatedGpu
 from tests.security.cgroups import delegate, private
 from tests.slurm.cluster import PrivateSlurm

@@ -19,7 +19,7 @@ def gpu_leasectl(site: Site, *words: str) -> tuple[int, Any]:
     """Exit status and JSON of a command as an administrator types it on the node."""
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "leased.ctl", "--config", str(site.leased.config)),
+            *(sys.executable, "-m", "leased.cli.ctl", "--config", str(site.leased.config)),
             *(*words, "--json"),
         ],
         check=False,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.ctl import ask
+from leased.cli.ctl import ask
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.cluster import PrivateSlurm
@@ -52,7 +52,7 @@ class Site:
     def session(self, place: Path, script: str) -> subprocess.Popen[str]:
         """A shell in the step, with the environment that sshd would give."""
         (self.work / "gpu-leasectl").write_text(
-            f"#!/bin/sh\ncd {ROOT} && exec {sys.executable} -m leased.ctl"
+            f"#!/bin/sh\ncd {ROOT} && exec {sys.executable} -m leased.cli.ctl"
             f' --config {self.leased.config} "$@"\n'
         )
         (self.work / "gpu-leasectl").chmod(0o755)

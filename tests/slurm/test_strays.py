@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.ctl import ask
+from leased.cli.ctl import ask
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from leased.ctl import ask
+from leased.cli.ctl import ask
 from tests.conftest import JOB, ROOT
 from tests.emugpu.server import KERNELS, EmulatedGpu
 from tests.slurm.cluster import PrivateSlurm

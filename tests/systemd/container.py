@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from leased.identity import ancestors
+from leased.processes.identity import ancestors
 from tests.slurm.processes import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]

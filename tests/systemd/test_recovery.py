@@ -124,4 +124,4 @@ def test_a_daemon_that_the_watchdog_aborts_says_where_it_was(node: Node) -> None
     node.systemctl("kill", "--signal=ABRT", "--kill-who=main", SERVICE)
     wait_until("another daemon", node.replaced(before))
     wait_until("its last words", lambda: "Fatal Python error: Aborted" in node.journal())
-    wait_until("where it was", lambda: "/leased/daemon.py" in node.journal())
+    wait_until("where it was", lambda: "/leased/node/daemon.py" in node.journal())

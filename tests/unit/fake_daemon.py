@@ -13,7 +13,7 @@ from pathlib import Path
 
 from _gpulease import ffi, lib
 
-from leased import wire
+from leased.wire import wire
 
 WAIT_S = 60.0
 

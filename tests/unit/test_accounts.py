@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from _gpulease import ffi, lib
 
-from leased import limits, sockets
-from leased.accounts import Accounts
-from leased.devices import Gpu
-from leased.identity import Peer
-from leased.leases import Leases, Tenant
-from leased.listener import Listener
-from leased.sockets import ClientConnection
+from leased.connections import limits
+from leased.connections.accounts import Accounts
+from leased.connections.listener import Listener
+from leased.gpus.devices import Gpu
+from leased.node import sockets
+from leased.node.leases import Leases, Tenant
+from leased.node.sockets import ClientConnection
+from leased.processes.identity import Peer
 from tests.fuzz.fakes import FakeHandle, FakeListening, FakeLoop, FakeSocket
 from tests.fuzz.targets import message
 

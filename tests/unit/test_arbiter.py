@@ -12,7 +12,7 @@ from hypothesis import event as note
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leased.arbiter import (
+from leased.core.arbiter import (
     DRAIN_NS,
     IDLE_FLOOR_NS,
     Action,
@@ -38,8 +38,8 @@ from leased.arbiter import (
     Tick,
     Widened,
 )
-from leased.rules import HANDOFF_SHARE
-from leased.state import FIRST_CALM_NS
+from leased.core.rules import HANDOFF_SHARE
+from leased.core.state import FIRST_CALM_NS
 
 GB = 1 << 30
 S = 1_000_000_000

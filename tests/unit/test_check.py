@@ -17,10 +17,13 @@ from typing import Any
 import pytest
 from _gpulease import lib
 
-from leased import __version__, check, check_node, check_slurm, ctl, elf, hostlists, slurmconf
-from leased.check import Finding
-from leased.errors import NoAnswer, Refused
-from leased.nvml import Silent
+from leased import __version__
+from leased.base import elf
+from leased.base.errors import NoAnswer, Refused
+from leased.cli import check, check_node, check_slurm, ctl
+from leased.cli.check import Finding
+from leased.gpus.nvml import Silent
+from leased.slurm import hostlists, slurmconf
 from tests.slurm.cluster import PLUGIN
 from tests.slurm.leased import PRELOAD
 

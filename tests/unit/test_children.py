@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from leased import children
-from leased.children import Done
+from leased.base import children
+from leased.base.children import Done
 from tests.slurm.processes import wait_until
 
 LONG_S = 600.0  # of patience, where a test ends before
@@ -56,7 +56,7 @@ def test_without_a_path_it_is_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_python_finds_our_modules_and_no_others() -> None:
-    code = "import leased.errors, _gpulease; print(sys.flags.isolated, sys.argv)"
+    code = "import leased.base.errors, _gpulease; print(sys.flags.isolated, sys.argv)"
     assert run(*children.python(code, "a", "b")) == Done(0, "1 ['-c', 'a', 'b']\n", "")
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from leased.clusters import OTHERS, Cluster
-from leased.ctl import ask
-from leased.errors import Refused
-from leased.slurm import Slurm
+from leased.base.errors import Refused
+from leased.cli.ctl import ask
+from leased.slurm.clusters import OTHERS, Cluster
+from leased.slurm.commands import Slurm
 from tests.slurm.leased import Leased
 
 CONFIG = """\
@@ -100,7 +100,7 @@ def test_a_step_of_another_cluster_is_refused_and_told_to_people(leased: Leased)
     assert [t["job_id"] for t in answer["tenants"]] == [7]
     assert answer["cluster"] == {"name": "alpha", "refused": {"beta": 2}}
     said = subprocess.run(
-        [sys.executable, "-m", "leased.ctl", "--socket", str(leased.admin_socket), "status"],
+        [sys.executable, "-m", "leased.cli.ctl", "--socket", str(leased.admin_socket), "status"],
         check=True,
         capture_output=True,
         text=True,

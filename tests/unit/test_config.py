@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from leased import config, options
-from leased.config import KEYS
-from leased.errors import Refused
+from leased.base.errors import Refused
+from leased.config import config, options
+from leased.config.config import KEYS
 
 
 def refusal(path: Path) -> str:

@@ -21,10 +21,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from leased import ctl, top
-from leased.errors import NoAnswer, Refused
-from leased.requests import OF_DEVICE, OF_NODE
-from leased.words import jobs, size
+from leased.base.errors import NoAnswer, Refused
+from leased.base.requests import OF_DEVICE, OF_NODE
+from leased.base.words import jobs, size
+from leased.cli import ctl, top
 from tests.conftest import ROOT, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
@@ -417,7 +417,7 @@ def test_top_once(gpuctl: Ctl, emulated_gpu: EmulatedGpu) -> None:
     wait_until("a look by NVML", lambda: gpuctl.device()["busy_percent"] is not None)
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "leased.ctl", "--config", str(gpuctl.leased.config)),
+            *(sys.executable, "-m", "leased.cli.ctl", "--config", str(gpuctl.leased.config)),
             *("top", "--once", "--json"),
         ],
         check=True,
@@ -485,7 +485,7 @@ def read_until(fd: int, wanted: bytes, times: int) -> bytes:
 
 def test_top_redraws_a_terminal_until_interrupted(leased: Leased) -> None:
     # Whatever started these tests in the background may ignore the signal for all below it.
-    command = ["env", "--default-signal=INT", sys.executable, "-m", "leased.ctl"]
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "leased.cli.ctl"]
     command += ["--config", str(leased.config)]
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
@@ -509,7 +509,7 @@ def test_top_redraws_a_terminal_until_interrupted(leased: Leased) -> None:
 
 
 def test_output_that_nobody_reads_any_more(leased: Leased) -> None:
-    command = [sys.executable, "-m", "leased.ctl", "--config", str(leased.config)]
+    command = [sys.executable, "-m", "leased.cli.ctl", "--config", str(leased.config)]
     with subprocess.Popen(
         [*command, "top", "--json", "--interval", "0.05"],
         stdout=subprocess.PIPE,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from leased.ghosts import Ghosts
-from leased.leases import Leases
-from leased.slurm import JobState, Slurm
-from leased.store import Store
+from leased.node.ghosts import Ghosts
+from leased.node.leases import Leases
+from leased.slurm.commands import JobState, Slurm
+from leased.store.store import Store
 from tests.unit.test_given_options import Node
 
 HEADER = "JOBID STATE START_TIME"

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from leased import options
-from leased.admin import Admin
-from leased.arbiter import Usage
-from leased.config import Config
-from leased.ctl import ask
-from leased.devices import Gpu
-from leased.identity import Peer
-from leased.leases import Leases, Tenant
-from leased.options import Options
-from leased.speed import Speed
-from leased.store import Store
+from leased.cli.ctl import ask
+from leased.config import options
+from leased.config.config import Config
+from leased.config.options import Options
+from leased.core.arbiter import Usage
+from leased.core.speed import Speed
+from leased.gpus.devices import Gpu
+from leased.node.admin import Admin
+from leased.node.leases import Leases, Tenant
+from leased.processes.identity import Peer
+from leased.store.store import Store
 from tests.slurm.leased import Leased
 from tests.tenant import register
 

@@ -7,8 +7,8 @@ from _gpulease import ffi, lib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leased.errors import Refused
-from leased.options import Options, parse, parse_amount
+from leased.base.errors import Refused
+from leased.config.options import Options, parse, parse_amount
 
 GIB = 1 << 30
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from leased import procfs
-from leased.identity import ProcessId, Step, ancestors, process_id
-from leased.stepds import SCOPES, SLUIDS, Known, Stepds
+from leased.processes import procfs
+from leased.processes.identity import ProcessId, Step, ancestors, process_id
+from leased.processes.stepds import SCOPES, SLUIDS, Known, Stepds
 from tests.fake_proc import process
 
 SCOPE = "/system.slice/slurmstepd.scope"

@@ -17,14 +17,16 @@ from _gpulease import ffi, lib
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from leased import accounting, config, wire
-from leased.arbiter import Usage
-from leased.ctl import ask
-from leased.errors import Refused
-from leased.identity import ProcessId
-from leased.residency import Residency
-from leased.speed import GIB, Speed
-from leased.store import Store, TenantRecord
+from leased.base.errors import Refused
+from leased.cli.ctl import ask
+from leased.config import config
+from leased.core.arbiter import Usage
+from leased.core.residency import Residency
+from leased.core.speed import GIB, Speed
+from leased.processes.identity import ProcessId
+from leased.slurm import accounting
+from leased.store.store import Store, TenantRecord
+from leased.wire import wire
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
@@ -264,7 +266,7 @@ def test_socket_activation(short_dir: Path, emulated_gpu: EmulatedGpu) -> None:
     command += [f"--listen={run}/tenant.sock", f"--listen={run}/admin.sock"]
     command += [f"--setenv={name}={value}" for name, value in emulated_gpu.env.items()]
     command += [f"--setenv=PYTHONPATH={ROOT}:{os.environ.get('PYTHONPATH', '')}"]
-    command += [sys.executable, "-m", "leased.daemon", "--config", str(leased.config)]
+    command += [sys.executable, "-m", "leased.node.daemon", "--config", str(leased.config)]
     activator = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         wait_until("the sockets", (run / "admin.sock").exists)

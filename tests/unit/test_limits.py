@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 from _gpulease import ffi, lib
 
-from leased import limits, sockets, wire
-from leased.ctl import ask
-from leased.devices import Gpu
-from leased.identity import Peer, process_id
-from leased.leases import Leases, Tenant
-from leased.listener import Listener
-from leased.sockets import AdminConnection, ClientConnection
+from leased.cli.ctl import ask
+from leased.connections import limits
+from leased.connections.listener import Listener
+from leased.gpus.devices import Gpu
+from leased.node import sockets
+from leased.node.leases import Leases, Tenant
+from leased.node.sockets import AdminConnection, ClientConnection
+from leased.processes.identity import Peer, process_id
+from leased.wire import wire
 from tests.conftest import ROOT
 from tests.fuzz.fakes import FakeListening, FakeLoop, FakeSocket
 from tests.slurm.leased import Leased
@@ -441,7 +443,7 @@ def test_every_limit_is_in_the_table() -> None:
 def test_still_there_on_a_real_socket() -> None:
     import socket
 
-    from leased.identity import still_there
+    from leased.processes.identity import still_there
 
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with one, other:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from leased.ctl import ask
-from leased.errors import Refused
+from leased.base.errors import Refused
+from leased.cli.ctl import ask
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until

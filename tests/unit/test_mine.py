@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from leased import ctl, mine
-from leased.ctl import ask
-from leased.standstill import CGROUPS
+from leased.cli import ctl, mine
+from leased.cli.ctl import ask
+from leased.processes.standstill import CGROUPS
 from tests.conftest import ROOT, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import PRELOAD, Leased
@@ -52,8 +52,8 @@ import os, json, sys
 sys.path[:0] = {sys.path!r}
 os.setgroups([]); os.setgid({uid}); os.setuid({uid})
 from pathlib import Path
-from leased.asking import ask
-from leased.errors import Refused
+from leased.api.client import ask
+from leased.base.errors import Refused
 try:
     print(json.dumps(ask(Path({str(path)!r}), {request!r})))
 except Refused as fault:
@@ -168,7 +168,7 @@ def test_a_shell_in_the_job_gets_what_its_programs_need(tenant: Start, leased: L
     session = f"""
 import os, subprocess, sys
 bare = {{n: v for n, v in os.environ.items() if n not in ("LD_PRELOAD", "GPU_LEASE_SOCKET")}}
-script = 'eval "$("$0" -m leased.ctl --socket "$1" env)"; exec "$0" -c "$2"'
+script = 'eval "$("$0" -m leased.cli.ctl --socket "$1" env)"; exec "$0" -c "$2"'
 done = subprocess.run(["sh", "-c", script, sys.executable, {str(tenant_sock(leased))!r},
                        sys.argv[1]], env=bare)
 sys.exit(done.returncode)
@@ -204,7 +204,7 @@ def test_a_login_shell_in_the_extern_step_sees_to_it_by_itself(
     command = tmp_path / "gpu-leasectl"
     socket_ = ["--socket", str(tenant_sock(leased))]
     command.write_text(
-        f'#!/bin/sh\nexec {sys.executable} -m leased.ctl {shlex.join(socket_)} "$@"\n'
+        f'#!/bin/sh\nexec {sys.executable} -m leased.cli.ctl {shlex.join(socket_)} "$@"\n'
     )
     command.chmod(0o755)
     session = f"""

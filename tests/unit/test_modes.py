@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leased import modes
-from leased.arbiter import (
+from leased.core.arbiter import (
     Arbiter,
     Closed,
     DrainSet,
@@ -15,6 +14,7 @@ from leased.arbiter import (
     Opened,
     Requested,
 )
+from leased.node import modes
 
 S = 1_000_000_000
 

@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leased import known_gpus, nvml, nvml_answers, procfs
-from leased.ctl import ask
-from leased.devices import Gpu
-from leased.health import ILL, WELL, Health
-from leased.nvml import Nvml, Silent
-from leased.nvml_answers import Described, Unsound
-from leased.speed import Speed
+from leased.cli.ctl import ask
+from leased.core.speed import Speed
+from leased.gpus import known_gpus, nvml, nvml_answers
+from leased.gpus.devices import Gpu
+from leased.gpus.health import ILL, WELL, Health
+from leased.gpus.nvml import Nvml, Silent
+from leased.gpus.nvml_answers import Described, Unsound
+from leased.processes import procfs
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until

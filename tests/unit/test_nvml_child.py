@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from leased import nvml_child
+from leased.gpus import nvml_child
 
 
 def listed(*processes: tuple[int, int | None]) -> Any:

@@ -14,18 +14,19 @@ from typing import Any
 
 import pytest
 
-from leased import config, devices
-from leased.admin import Admin
-from leased.config import KEYS
-from leased.ctl import ask
-from leased.devices import Gpu
-from leased.leases import Leases
-from leased.reload import AdminSocket, Reload
-from leased.slurm import Slurm
-from leased.speed import Speed
-from leased.store import Store
-from leased.tuning import Tuning
-from leased.watch import Watch
+from leased.cli.ctl import ask
+from leased.config import config
+from leased.config.config import KEYS
+from leased.core.speed import Speed
+from leased.gpus import devices
+from leased.gpus.devices import Gpu
+from leased.node.admin import Admin
+from leased.node.leases import Leases
+from leased.node.reload import AdminSocket, Reload
+from leased.node.tuning import Tuning
+from leased.node.watch import Watch
+from leased.slurm.commands import Slurm
+from leased.store.store import Store
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.tenant import register

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from _gpulease import ffi, lib
 
-from leased import wire
+from leased.wire import wire
 from tests.fuzz.node import GB, UUIDS, Node, Peers, quiet
 from tests.fuzz.targets import message
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from leased import database, store
-from leased.arbiter import Usage
-from leased.store import Store, TenantRecord
+from leased.core.arbiter import Usage
+from leased.store import database, store
+from leased.store.store import Store, TenantRecord
 from tests.unit.test_store import UUID, tenant, used
 
 # What 0.1.0 wrote and read: its statements, word for word.

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from leased.ctl import ask
+from leased.cli.ctl import ask
 from tests.conftest import JOB, Start
 from tests.emugpu.server import KERNELS, EmulatedGpu
 from tests.slurm.leased import PRELOAD, Leased

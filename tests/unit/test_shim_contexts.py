@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leased import wire
+from leased.wire import wire
 from tests.emugpu.server import KERNELS
 from tests.unit import test_swap_shim as swap
 from tests.unit.fake_daemon import FakeDaemon

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leased import wire
+from leased.wire import wire
 from tests.unit import test_swap_shim as swap
 from tests.unit.fake_daemon import FakeDaemon
 from tests.unit.test_shim import line, tell

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leased.ctl import ask
+from leased.cli.ctl import ask
 from tests.conftest import Start
 from tests.slurm.leased import Leased
 from tests.unit.test_shim import SET_UP, line, output, tell

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from leased import wire
+from leased.wire import wire
 from tests.emugpu.server import BUILD, EmulatedGpu
 from tests.slurm.leased import PRELOAD
 from tests.unit import test_swap_shim as swap

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from leased import slurm_gpus
-from leased.ctl import ask
-from leased.devices import Gpu
-from leased.errors import Refused
+from leased.base.errors import Refused
+from leased.cli.ctl import ask
+from leased.gpus.devices import Gpu
+from leased.slurm import slurm_gpus
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.tenant import register

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from leased import slurmconf
-from leased.conf_lines import MOST_FAULTS
-from leased.slurmconf import SlurmConf
+from leased.slurm import slurmconf
+from leased.slurm.conf_lines import MOST_FAULTS
+from leased.slurm.slurmconf import SlurmConf
 
 ODD_NAMES = [
     "c[1-x]", "c[x-1]", "c[1-", "c1-3]", "c[]", "c[[1-2]]", "c[3-1]", "c[1--2]", "c[-1]",

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from leased import database
-from leased.arbiter import Usage
-from leased.ctl import ask
-from leased.errors import Refused
-from leased.identity import ProcessId
-from leased.store import Store, TenantRecord
+from leased.base.errors import Refused
+from leased.cli.ctl import ask
+from leased.core.arbiter import Usage
+from leased.processes.identity import ProcessId
+from leased.store import database
+from leased.store.store import Store, TenantRecord
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
@@ -132,7 +132,7 @@ def test_what_is_on_a_full_disk_can_be_read(disk: Disk, killed: bool) -> None:
 import os, sys
 from pathlib import Path
 from tests.unit.test_store import tenant, used
-from leased.store import Store
+from leased.store.store import Store
 store = Store(Path({str(path)!r}))
 store.open_tenant(tenant(1))
 store.close_tenant(1, used(5))

@@ -17,12 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leased import config, procfs, witness
-from leased.ctl import ask, ask_status
-from leased.errors import Refused
-from leased.identity import ProcessId, Step, process_id
-from leased.stepds import Known
-from leased.strays import (
+from leased.base.errors import Refused
+from leased.cli.ctl import ask, ask_status
+from leased.config import config
+from leased.node.watch import target, uids
+from leased.processes import procfs, witness
+from leased.processes.identity import ProcessId, Step, process_id
+from leased.processes.stepds import Known
+from leased.processes.strays import (
     AGAIN_NS,
     CONFIRM_NS,
     CONFIRM_POLLS,
@@ -36,8 +38,7 @@ from leased.strays import (
     Process,
     Strays,
 )
-from leased.watch import target, uids
-from leased.witness import Witness
+from leased.processes.witness import Witness
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.fake_proc import process
@@ -543,7 +544,14 @@ def test_a_process_of_no_job_is_named_to_people(
         assert stray.pop("device").startswith("GPU-")
         assert stray == {"job_id": None, "step": None, "uid": 0, "user": "root", "pid": pid}
         said = subprocess.run(
-            [sys.executable, "-m", "leased.ctl", "--socket", str(leased.admin_socket), "status"],
+            [
+                sys.executable,
+                "-m",
+                "leased.cli.ctl",
+                "--socket",
+                str(leased.admin_socket),
+                "status",
+            ],
             check=True,
             capture_output=True,
             text=True,

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from _gpulease import ffi, lib
 
-from leased import wire
-from leased.ctl import ask
-from leased.devices import Gpu
-from leased.leases import Leases, Tenant
-from leased.suspended import Suspended
+from leased.cli.ctl import ask
+from leased.gpus.devices import Gpu
+from leased.node.leases import Leases, Tenant
+from leased.node.suspended import Suspended
+from leased.wire import wire
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased

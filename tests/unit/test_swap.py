@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from leased.ctl import ask
-from leased.errors import Refused
+from leased.base.errors import Refused
+from leased.cli.ctl import ask
 from tests.conftest import JOB, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased

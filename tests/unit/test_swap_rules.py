@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from leased.arbiter import (
+from leased.core.arbiter import (
     Action,
     Arbiter,
     Evict,

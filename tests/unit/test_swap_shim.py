@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from leased import wire
+from leased.wire import wire
 from tests.emugpu.server import BUILD, ROOT, EmulatedGpu
 from tests.slurm.leased import PRELOAD
 from tests.slurm.processes import wait_until

@@ -7,7 +7,7 @@ import random
 import subprocess
 from pathlib import Path
 
-from leased import wire
+from leased.wire import wire
 from tests.emugpu.server import BUILD, EmulatedGpu
 from tests.slurm.leased import PRELOAD
 from tests.unit import test_swap_shim as swap

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leased.ctl import ask
-from leased.trial import (
+from leased.cli.ctl import ask
+from leased.node.trial import (
     LONGEST_REST_NS,
     PATIENCE_NS,
     REST,

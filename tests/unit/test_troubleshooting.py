@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from _gpulease import ffi, lib
 
-from leased import arbiter, waiting, wire
-from leased.devices import Gpu
-from leased.leases import Leases, Tenant
-from leased.sockets import BURST
+from leased.core import arbiter
+from leased.gpus.devices import Gpu
+from leased.node import waiting
+from leased.node.leases import Leases, Tenant
+from leased.node.sockets import BURST
+from leased.wire import wire
 from tests.conftest import ROOT
 from tests.slurm.leased import PRELOAD
 from tests.unit.test_limits import HELLO, REQUEST, Door, message, refusal

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from leased import accounting, accounting_child, usage_writer
-from leased.accounting import JobRow, by_row, row_of
-from leased.accounting_child import NOT_YET, decode, encode
-from leased.arbiter import Usage
-from leased.errors import Refused
-from leased.store import Store, TenantRecord
-from leased.usage_writer import LAST_S, Answers, UsageWriter
+from leased.base.errors import Refused
+from leased.core.arbiter import Usage
+from leased.node import usage_writer
+from leased.node.usage_writer import LAST_S, Answers, UsageWriter
+from leased.slurm import accounting, accounting_child
+from leased.slurm.accounting import JobRow, by_row, row_of
+from leased.slurm.accounting_child import NOT_YET, decode, encode
+from leased.store.store import Store, TenantRecord
 from tests.unit.test_store import UUID, tenant, used
 
 COMPLETED, REQUEUED = 3, 1024

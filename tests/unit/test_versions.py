@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from _gpulease import ffi, lib
 
-from leased import limits, wire
+from leased.connections import limits
+from leased.wire import wire
 from tests.unit import test_swap_shim as swap
 from tests.unit import test_waiting
 from tests.unit.fake_daemon import FakeDaemon

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from _gpulease import lib
 
-from leased import wire
-from leased.ctl import ask
+from leased.cli.ctl import ask
+from leased.wire import wire
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import PRELOAD, Leased

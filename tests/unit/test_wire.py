@@ -7,7 +7,7 @@ import subprocess
 
 from _gpulease import ffi, lib
 
-from leased import wire
+from leased.wire import wire
 from tests.conftest import ROOT
 
 VECTORS = ROOT / "tests" / "unit" / "wire_vectors.json"

@@ -1,0 +1,63 @@
+"""Ask the daemon of this node, on either of its sockets."""
+
+from __future__ import annotations
+
+import json
+import pwd
+import socket
+from pathlib import Path
+from typing import Any
+
+from leased.base.errors import NoAnswer, Refused
+
+ANSWER_S = 10.0
+LONGEST_ANSWER = 1 << 20
+
+Answer = dict[str, Any]
+
+
+def ask(path: Path, request: dict[str, Any]) -> Answer:
+    """One request to the daemon. Refused: its own words. NoAnswer: how to reach it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.settimeout(ANSWER_S)
+        try:
+            sock.connect(str(path))
+            sock.send(json.dumps(request).encode())
+            answer = json.loads(sock.recv(LONGEST_ANSWER))
+            if not isinstance(answer, dict):
+                raise ValueError("the answer is no object")
+        except PermissionError:
+            hint = "run as root, or see admin_group; gpu-leasectl mine shows your own jobs"
+            raise Refused(f"{path} is not open to you", hint) from None
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise NoAnswer(
+                f"gpu-leased does not answer at {path}", "run systemctl start gpu-leased"
+            ) from None
+        except (OSError, ValueError) as fault:
+            raise NoAnswer(
+                f"gpu-leased at {path}: {fault}", "see journalctl -u gpu-leased"
+            ) from None
+    if not answer.pop("ok", False):
+        raise Refused(str(answer.get("error", "refused")), str(answer.get("hint", "")))
+    return answer
+
+
+def ask_status(path: Path) -> Answer:
+    """The whole status: the daemon gives its tenants in pages, see leased/node/status.py."""
+    answer = ask(path, {"op": "status"})
+    after = answer.pop("next", None)
+    while after is not None:
+        page = ask(path, {"op": "status", "after": after})
+        answer["tenants"] += page["tenants"]
+        after = page.get("next")
+    for stray in answer["strays"].get("now", []):
+        stray["user"] = user_of(stray["uid"])
+    return answer
+
+
+def user_of(uid: int) -> str | None:
+    """The user's name; None: this node has none. The daemon does not ask: that can take long."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return None

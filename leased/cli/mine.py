@@ -1,0 +1,126 @@
+"""gpu-leasectl mine and env: what every user may ask, in a job, in its ssh sessions, outside."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+from pathlib import Path
+from typing import Any
+
+from leased.api.client import Answer, ask
+from leased.base.errors import Refused
+from leased.base.words import size
+from leased.config import config
+
+PRELOAD = "LD_PRELOAD"
+
+
+def tenant_socket(given: Path | None, conf: Path) -> Path:
+    """Where the daemon listens: as told, as in a job's environment, as configured."""
+    if given is not None:
+        return given
+    of_job = os.environ.get("GPU_LEASE_SOCKET")
+    if of_job:
+        return Path(of_job)
+    try:
+        return config.load(conf).runtime_dir / "tenant.sock"
+    except Refused:  # what is not open to users is where it usually is
+        return config.Config().runtime_dir / "tenant.sock"
+
+
+def ask_mine(path: Path, job_id: int | None) -> Answer:
+    """The user's jobs, or one."""
+    return ask(path, {"op": "mine"} | ({} if job_id is None else {"job_id": job_id}))
+
+
+def ask_env(path: Path) -> Answer:
+    """What this process lacks to be a client of its job's; see env_text()."""
+    return ask(path, {"op": "env"})
+
+
+def env_text(answer: Answer) -> str:
+    """Commands for a shell; none where the process is of no job that shares a GPU."""
+    if answer["job_id"] is None:
+        return ""
+    wanted = dict(answer["env"])
+    there = os.environ.get(PRELOAD, "")
+    if answer["preload"] not in there.replace(" ", ":").split(":"):
+        wanted[PRELOAD] = f"{there}:{answer['preload']}" if there else answer["preload"]
+    return "\n".join(f"export {name}={shlex.quote(text)}" for name, text in wanted.items())
+
+
+def text(answer: Answer) -> str:
+    """Sentences about every job."""
+    parts = [_job(job) for job in answer["jobs"]]
+    parts += [_ended(job) for job in answer.get("ended", [])]
+    if answer.get("more"):
+        parts.append(f"and {answer['more']} more jobs")
+    return "\n\n".join(parts) or "You have no job on this node that shares a GPU."
+
+
+def _job(job: dict[str, Any]) -> str:
+    lines = [f"job {job['job_id']} {_state(job)}"]
+    if job["reason"]:
+        lines.append(f"  why: {job['reason']['text']}")
+    for gpu in job["gpus"]:
+        lines += [f"  GPU {gpu['index']}: {words}" for words in _gpu(job, gpu)]
+    return "\n".join(lines)
+
+
+def _state(job: dict[str, Any]) -> str:
+    since = "" if job["since_s"] is None else f" since {_time(job['since_s'])}"
+    stopped = ", and is stopped or suspended" if job["stopped"] else ""
+    words = {
+        "holds": f"has its GPU{since}",
+        "waits": f"waits for its GPU{since}",
+        "idle": "does not use its GPU now",
+    }
+    return (
+        f"{words[job['state']]}{stopped} (lock:{job['lock']}, memory:{job['memory']}, "
+        f"tq:{job['quantum_s']:g}, {job['clients']} processes)"
+    )
+
+
+def _gpu(job: dict[str, Any], gpu: dict[str, Any]) -> list[str]:
+    lines = []
+    others = [holder for holder in gpu["holders"] if holder["job_id"] != job["job_id"]]
+    if others:
+        lines.append("held by " + ", ".join(map(_holder, others)))
+    if job["state"] == "waits":
+        before = gpu["before"] or 0
+        lines.append(f"{before} {'job waits' if before == 1 else 'jobs wait'} before this one")
+    if gpu["quantum_left_s"] is not None:
+        lines.append(f"the quantum ends in {_time(gpu['quantum_left_s'])}")
+    lines.append(f"{size(gpu['wanted_bytes'])} wanted, {size(gpu['resident_bytes'])} resident")
+    lines.append(f"so far {_time(gpu['lease_s'])} of lease, {_time(gpu['wait_s'])} of waiting")
+    return lines
+
+
+def _holder(holder: dict[str, Any]) -> str:
+    name = "another job" if holder["job_id"] is None else f"job {holder['job_id']}"
+    whose = " of yours" if holder["own"] else ""
+    if not holder["own"] and holder["uid"] is not None:
+        whose = f" of {_user(holder['uid'])}"
+    return f"{name}{whose} since {_time(holder['since_s'] or 0.0)}"
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _ended(job: dict[str, Any]) -> str:
+    lines = [f"job {job['job_id']} has ended"]
+    for uuid, used in job["usage"].items():
+        lines.append(
+            f"  {uuid}: {_time(used['lease_s'])} of lease, {_time(used['wait_s'])} of waiting, "
+            f"{used['handoffs']} handoffs, {size(used['peak_bytes'])} at most"
+        )
+    return "\n".join(lines)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,137 @@
+"""Values of the configuration: what may stand for each kind of key. Refused names key and value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from leased.base.errors import Refused
+from leased.base.requests import shown
+from leased.config import options
+
+LONGEST_TEXT = 4096  # characters
+LONGEST_SOCKET = 107  # bytes of a UNIX socket's path, as the kernel limits it
+SOCKET = "/tenant.sock"  # the longest name in runtime_dir
+SLOWEST_GIB_S, FASTEST_GIB_S = 0.01, 512.0
+LAST_UID = 2**32 - 2  # the one above stands for no user
+DEVICE_NAME = re.compile(r"(0|[1-9][0-9]{0,3}|(GPU|MIG)-[0-9A-Za-z/-]{1,64})", re.ASCII)
+
+T = TypeVar("T")
+
+
+def checked(table: dict[str, Any], kinds: dict[str, type], where: str) -> dict[str, Any]:
+    """The table, with every key known and of its type, and every text printable."""
+    for key, value in table.items():
+        kind = kinds.get(key)
+        if kind is None:
+            words = f"{where}.{printable(key)} is not known"
+            raise Refused(words, f"the keys are {', '.join(kinds)}")
+        wanted = (int, float) if kind is float else kind
+        if not isinstance(value, wanted) or (kind is not bool and isinstance(value, bool)):
+            raise Refused(f"{where}.{key} = {shown(value)} is not a {kind.__name__}")
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str):
+                _check_text(text, f"{where}.{key}")
+    return table
+
+
+def printable(text: str) -> str:
+    """A name of the file's as a message may show it."""
+    return text if text.isprintable() and len(text) <= 40 else shown(text)
+
+
+def _check_text(text: str, where: str) -> None:
+    if len(text) > LONGEST_TEXT:
+        raise Refused(f"{where} is longer than {LONGEST_TEXT} characters", "make it shorter")
+    if not text.isprintable():
+        raise Refused(f"{where} has a control character", "write printable text")
+
+
+def named(where: str, read: Callable[[], T]) -> T:
+    """What `read` gives; its refusal with the key's name in front."""
+    try:
+        return read()
+    except Refused as fault:
+        raise Refused(f"{where}: {fault}", fault.hint) from None
+
+
+def one_of(value: str, known: tuple[str, ...], where: str) -> str:
+    if value not in known:
+        raise Refused(f"{where} = {shown(value)} is not known", f"use one of {', '.join(known)}")
+    return value
+
+
+def time_ns(text: str, where: str) -> int:
+    return named(where, lambda: options.parse_time(text))
+
+
+def amount(text: str, where: str) -> str:
+    """An amount as it stands in the file; what it is of is known later."""
+    named(where, lambda: options.parse_amount(text, 1 << 40))
+    return text
+
+
+def some(text: str, where: str) -> str:
+    """An amount that is not nothing."""
+    if not named(where, lambda: options.parse_amount(text, 1 << 40)):
+        raise Refused(f"{where} = {shown(text)} leaves nothing", "write 1% at least")
+    return text
+
+
+def gib_s(value: float, where: str) -> float:
+    """The speed of a link; 0: not said."""
+    # An integer may be too large for a float; and NaN is within no bounds.
+    if value != 0 and not SLOWEST_GIB_S <= value <= FASTEST_GIB_S:
+        raise Refused(
+            f"{where} = {shown(value)} is no speed of a link",
+            f"write {SLOWEST_GIB_S:g} to {FASTEST_GIB_S:g}, or 0 to have it measured",
+        )
+    return float(value)
+
+
+def absolute(text: str, where: str) -> str:
+    if not text.startswith("/"):
+        raise Refused(f"{where} = {shown(text)} is no absolute path", "let it begin with /")
+    return text
+
+
+def socket_folder(text: str, where: str) -> Path:
+    """A directory for sockets, whose paths are short."""
+    if len(absolute(text, where).encode() + SOCKET.encode()) > LONGEST_SOCKET:
+        most = LONGEST_SOCKET - len(SOCKET)
+        raise Refused(f"{where} is too long for a socket", f"use a path of at most {most} bytes")
+    return Path(text)
+
+
+def library(text: str, where: str) -> str:
+    """A path that can stand in LD_PRELOAD, which spaces and colons divide."""
+    if re.search(r"[\s:]", absolute(text, where)):
+        raise Refused(
+            f"{where} = {shown(text)} has a space or a colon", "LD_PRELOAD cannot name such a file"
+        )
+    return text
+
+
+def users(names: list[Any], where: str) -> tuple[str, ...]:
+    """Names of users, or their numbers."""
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise Refused(f"{where} = {shown(names)} is not a list of users", 'write ["root"]')
+        number = name.isascii() and name.isdigit()
+        if (number and not (len(name) <= 10 and int(name) <= LAST_UID)) or (
+            not number and name.isnumeric()
+        ):
+            raise Refused(f"{where}: {shown(name)} is no number of a user", "write its name")
+    return tuple(names)
+
+
+def device_name(name: str, where: str) -> str:
+    """Slurm's index of a device, or its UUID."""
+    if not DEVICE_NAME.fullmatch(name):
+        raise Refused(
+            f"{where}.{printable(name)} is no device",
+            'write [device.0] for an index of Slurm, or [device."GPU-..."] for a UUID',
+        )
+    return name

@@ -1,0 +1,105 @@
+"""Files that root's daemon believes or hands on: only root may be able to change them.
+
+As sshd decides it for its keys: the file, every directory on the way to it, and every
+link there belong to root, and nobody else may write to them. That goes for directories
+with a sticky bit too: in /tmp others cannot replace a file, but be there first.
+
+A daemon that does not run as root (a test, a demo) has nothing to lose that its own user has
+not, and is not asked for this.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from leased.base.errors import Refused
+from leased.config.config import Config
+
+MOST_LINKS = 40  # as the kernel
+OTHERS = stat.S_IWGRP | stat.S_IWOTH
+ROOT = 0
+
+
+@dataclass(frozen=True)
+class Part:
+    """A directory, link or file on the way to one that is asked for."""
+
+    path: Path
+    found: os.stat_result
+
+
+def parts(path: Path) -> Iterator[Part]:
+    """All that is passed on the way to a file, links and what they lead to, the file at last.
+
+    Ends where there is nothing. OSError: what is there cannot be looked at.
+    """
+    left = list(reversed(path.absolute().parts[1:]))
+    at, links = Path("/"), 0
+    yield Part(at, at.lstat())
+    while left:
+        name = left.pop()
+        if name == "..":
+            at = at.parent
+            continue
+        try:
+            found = (at / name).lstat()
+        except FileNotFoundError:
+            return
+        yield Part(at / name, found)
+        if not stat.S_ISLNK(found.st_mode):
+            at /= name
+            continue
+        links += 1
+        if links > MOST_LINKS:
+            return  # the kernel opens nothing there
+        target = (at / name).readlink()
+        at = Path("/") if target.is_absolute() else at
+        left += reversed([part for part in target.parts if part != "/"])
+
+
+def fault(path: Path) -> Refused | None:
+    """Why others may change what is there, or None: they cannot. OSError: it cannot be told."""
+    for part in parts(path):
+        mode = stat.S_IMODE(part.found.st_mode)
+        own = part.path == path.absolute()
+        what = str(path) if own else f"{path}: {part.path}"
+        if part.found.st_uid != ROOT:
+            return Refused(
+                f"{what} belongs to uid {part.found.st_uid}, who may change it",
+                f"run chown root {part.path}, or keep it elsewhere",
+            )
+        if mode & OTHERS and not stat.S_ISLNK(part.found.st_mode):
+            sticky = mode & stat.S_ISVTX
+            return Refused(
+                f"{what} can be written by others (mode {mode:04o})",
+                "keep it in a directory of root's, such as /etc/gpu-lease"
+                if sticky
+                else f"run chmod go-w {part.path}",
+            )
+    return None
+
+
+def named(path: Path, settings: Config) -> list[tuple[Path, str]]:
+    """All that root's daemon believes: the configuration's file, and what that names."""
+    return [
+        (path, "the configuration"),
+        (Path(settings.preload), "daemon.preload"),
+        (settings.runtime_dir, "daemon.runtime_dir"),
+        (settings.state_dir, "daemon.state_dir"),
+    ]
+
+
+def check(path: Path, what: str) -> None:
+    """Refused: others may change it. what: the key of the configuration that names it."""
+    if os.geteuid() != ROOT:
+        return
+    try:
+        found = fault(path)
+    except OSError as why:
+        raise Refused(f"{what}: cannot look at {why.filename}: {why.strerror}") from None
+    if found is not None:
+        raise Refused(f"{what}: {found}", found.hint)

@@ -1,0 +1,130 @@
+"""Each user's share of the daemon's time. What comes beyond it waits in that user's one queue.
+
+An account has one queue and one timer, so to make a thousand connections wait costs no more
+than to make one wait, and all that is done for a user is paid, also making it wait. In the
+queue the user's jobs take turns, and within a job its connections do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from leased.connections.limits import BURST_S, EVENT_COST_S, SHARE, SLICE_S, USERS, Budget, forget
+
+
+class Served(Protocol):
+    """A connection as its account sees it. job: 0 while it is of no job."""
+
+    job: int
+
+    @property
+    def account(self) -> Account | None: ...
+
+    def serve(self) -> bool:
+        """Do what is to be done for it, one packet at most. Whether there may be more."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+@dataclass(eq=False)
+class Account:
+    """What one user still has of the daemon's time, and who of it waits for more."""
+
+    loop: asyncio.AbstractEventLoop
+    budget: Budget
+    # By job: its connections that wait. Both in the order of their turns.
+    queue: OrderedDict[int, OrderedDict[Served, None]] = field(default_factory=OrderedDict)
+    timer: asyncio.TimerHandle | None = None
+
+    def offer(self, who: Served) -> None:
+        """There is something to do for it: it is done now, or when its turn comes."""
+        self.budget.spend(EVENT_COST_S)
+        with self.charged():
+            if self.queue or self.owes():
+                who.pause()
+                self.line_up(who)
+            else:
+                who.serve()
+
+    def owes(self) -> bool:
+        """Whether the share is used up."""
+        return not self.budget.has_credit(self.loop.time())
+
+    @contextmanager
+    def charged(self) -> Iterator[None]:
+        """What is done meanwhile is done for this user."""
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            self.budget.spend(time.thread_time() - began)
+
+    def line_up(self, who: Served) -> None:
+        self.queue.setdefault(who.job, OrderedDict())[who] = None
+        self._arm()
+
+    def leave(self, who: Served) -> None:
+        """Its connection is over."""
+        line = self.queue.get(who.job)
+        if line is not None:
+            line.pop(who, None)
+            if not line:
+                del self.queue[who.job]
+
+    def _arm(self) -> None:
+        if self.queue and self.timer is None:
+            now = self.loop.time()
+            wait = 0.0 if self.budget.has_credit(now) else self.budget.wait_s(now, SLICE_S)
+            self.timer = self.loop.call_later(wait, self._go_on)
+
+    def _go_on(self) -> None:
+        """Serve who waits, for a slice of time; others have their turns between the slices."""
+        self.timer = None
+        self.budget.spend(EVENT_COST_S)
+        least = self.budget.credit_at(self.loop.time()) - SLICE_S
+        while self.queue and self.budget.credit > max(0.0, least):
+            with self.charged():
+                self._serve_next()
+        self._arm()
+
+    def _serve_next(self) -> None:
+        job, line = self.queue.popitem(last=False)
+        who, _ = line.popitem(last=False)
+        if line:
+            self.queue[job] = line  # behind the user's other jobs
+        if not who.serve():
+            who.resume()
+            return
+        account = who.account  # with its HELLO it may have become another user's
+        if account is None:
+            who.resume()
+        else:
+            account.line_up(who)
+
+
+@dataclass
+class Accounts:
+    """By payer: a user's number, or what leased.payers says in place of it."""
+
+    loop: asyncio.AbstractEventLoop
+    most: float = BURST_S
+    per_s: float = SHARE
+    by_payer: dict[int, Account] = field(default_factory=dict)
+
+    def of(self, payer: int) -> Account:
+        account = self.by_payer.get(payer)
+        if account is None:
+            now = self.loop.time()
+            if len(self.by_payer) >= USERS:
+                forget(self.by_payer, lambda a: not a.queue and a.budget.is_full(now))
+            account = Account(self.loop, Budget(self.most, self.per_s, now))
+            self.by_payer[payer] = account
+        return account

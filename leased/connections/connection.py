@@ -1,0 +1,171 @@
+"""One accepted connection: whole packets in and out, within its user's share of the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
+
+from leased.connections import limits
+from leased.connections.accounts import Account, Accounts
+from leased.processes.identity import Peer, peer_of
+from leased.processes.payers import NOBODY
+
+log = logging.getLogger("gpu-leased")
+
+LONGEST_REQUEST = 65_536
+
+
+class Connection:
+    """One accepted connection: reads whole packets, drops a peer that does not read.
+
+    Serving one user's connections takes its share of the daemon's time: beyond it
+    they are read when their turn comes (leased/connections/accounts.py), so what they send waits in
+    their own buffers.
+    """
+
+    LONGEST = LONGEST_REQUEST
+    IDLE_MOST = 0  # connections of one user that are idle; the longest idle is closed for another
+    PATIENCE_S = 0.0
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop):
+        self.sock = sock
+        self.loop = loop
+        self.peer: Peer = peer_of(sock)
+        self.open = True
+        self.reads = True
+        self.dropped = False  # it did not read what it was told; to be closed
+        self.payer = self.peer.uid  # whose share of the daemon's time it takes
+        self.came_as = NOBODY  # who paid when it was accepted
+        self.job = 0  # of which it is, once that is known
+        self.accounts: Accounts | None = None
+        self.lines: limits.Lines | None = None
+        self.ended: Callable[[Connection], None] = lambda _: None
+        self.idle_since: float | None = loop.time()  # None: it may be silent for ever
+        self.accepted()
+        sock.setblocking(False)
+        # From here on the loop knows it: nothing that could fail comes after these.
+        loop.add_reader(sock, self._readable)
+        self.timer = loop.call_later(self.PATIENCE_S, self._expire)
+
+    def accepted(self) -> None:
+        """What is to be known of the peer from the first moment on."""
+
+    def _expire(self) -> None:
+        self.isolated(self._patience)
+
+    def _patience(self) -> None:
+        """It has been idle for PATIENCE_S, or the timer is set anew."""
+        if self.idle_since is None or not self.open:
+            return
+        left = self.idle_since + self.PATIENCE_S - self.loop.time()
+        if left > 0:
+            self.timer = self.loop.call_later(left, self._expire)
+        else:
+            self.say("silent for too long")
+            self.close()
+
+    def say(self, words: str) -> None:
+        """A line of the journal about this process; a flood of them is cut."""
+        if self.lines is None or self.lines.may(self.payer):
+            log.info("process %d (uid %d) %s", self.peer.pid, self.peer.uid, words)
+
+    def isolated(self, work: Callable[[], bool | None]) -> bool:
+        """Do it, and pass its answer on. A fault of ours ends this connection and no other."""
+        try:
+            return bool(work())
+        except Exception:
+            if self.lines is None or self.lines.may(self.payer):
+                log.exception(
+                    "process %d (uid %d): a fault while it was served; its connection is closed",
+                    *(self.peer.pid, self.peer.uid),
+                )
+            with contextlib.suppress(Exception):
+                self.close()
+            return False
+
+    def send(self, message: bytes) -> None:
+        """Send now or never: a peer whose buffer is full is dropped, not waited for."""
+        if not self.open or self.dropped:
+            return
+        try:
+            self.sock.send(message, socket.MSG_NOSIGNAL)
+        except OSError as fault:
+            self.say(f"is dropped: {fault}")
+            self.dropped = True
+            # Not from inside whatever called: its lists must not change under it.
+            self.loop.call_soon(self._drop)
+
+    def _drop(self) -> None:
+        if self.open:
+            self._readable()
+
+    @property
+    def account(self) -> Account | None:
+        """Whose time serving it takes; None: it is not counted."""
+        if self.accounts is None or self.peer.uid == 0:
+            return None
+        return self.accounts.of(self.payer)
+
+    def close(self) -> None:
+        if self.open:
+            self.open = False
+            self.timer.cancel()
+            self.pause()
+            if self.account is not None:
+                self.account.leave(self)
+            with contextlib.suppress(OSError):
+                # The service manager may keep a copy: the peer shall hear of the end.
+                self.sock.shutdown(socket.SHUT_RDWR)
+            self.sock.close()
+            try:
+                self.closed()
+            finally:
+                self.ended(self)
+
+    def _readable(self) -> None:
+        account = self.account
+        if account is None:
+            self.serve()
+        else:
+            account.offer(self)
+
+    def pause(self) -> None:
+        """It is not read until it is resumed."""
+        if self.reads:
+            self.reads = False
+            self.loop.remove_reader(self.sock)
+
+    def resume(self) -> None:
+        if self.open and not self.reads:
+            self.reads = True
+            self.loop.add_reader(self.sock, self._readable)
+
+    def serve(self) -> bool:
+        """Take one packet, or see to its end. Whether there may be more."""
+        return self.isolated(self._serve)
+
+    def _serve(self) -> bool:
+        if self.dropped:
+            self.close()
+        if not self.open:
+            return False
+        try:
+            data = self.sock.recv(self.LONGEST + 1)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return False
+        self.received(data)
+        return self.open
+
+    def received(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def closed(self) -> None:
+        """What is to be done when it has ended."""

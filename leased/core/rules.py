@@ -1,0 +1,111 @@
+"""What the arbiter's rules say of a state, without changing it: who may, who waits, how long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from leased.core.cohorts import ALONE, Cohorts, compatible
+from leased.core.residency import Residency
+from leased.core.state import Device, Meter, Tenant
+
+HANDOFF_SHARE = 20  # a handoff is at most a twentieth of the quantum
+LONGEST_STRETCH_NS = 300_000_000_000  # whatever handoffs are said to take
+BACKFILL_NS = 20_000_000  # less is not worth a grant
+MOVE_PATIENCE_NS = 5_000_000_000  # for memory that is to leave or to come back: until some has
+
+
+class Rules:
+    """The state and the questions. devices: capacity in bytes by UUID; now in ns."""
+
+    def __init__(self, devices: Mapping[str, int], now: int, drain_ns: int):
+        self.devices = {
+            uuid: Device(uuid, Residency(size), Meter(now)) for uuid, size in devices.items()
+        }
+        self.tenants: dict[int, Tenant] = {}
+        self.cohorts = Cohorts(self.devices)
+        self.drained_mask = 0
+        self.now = now
+        self.drain_ns = drain_ns
+
+    @property
+    def queue(self) -> list[int]:
+        """Tenants that wait, first come first."""
+        waiting = [tenant for tenant in self.tenants.values() if tenant.waiting]
+        return [tenant.id for tenant in sorted(waiting, key=lambda t: t.arrival)]
+
+    def holders(self, device: str) -> list[Tenant]:
+        """Tenants that have a lease on the device, longest first."""
+        held = self.devices[device].holders.values()
+        return sorted(held, key=lambda t: t.lease.epoch if t.lease else 0)
+
+    def lock_of(self, tenant: Tenant) -> str:
+        """The lock mode that counts: the site's for one of its devices, else the tenant's."""
+        return self.cohorts.lock_of(self.cohorts.of[tenant.id])
+
+    def can_share(self, tenant: Tenant) -> bool:
+        return self.cohorts.of[tenant.id].heeds != ALONE
+
+    def compatible(self, one: Tenant, other: Tenant) -> bool:
+        """May both hold a lease on the same device at once?"""
+        return compatible(self.cohorts.of[one.id], self.cohorts.of[other.id])
+
+    def in_the_way(self, tenant: Tenant) -> Iterator[Tenant]:
+        """Holders that must release before this tenant can have its gang."""
+        for cohort in self.cohorts.against(self.cohorts.of[tenant.id]):
+            for other in cohort.holding.values():
+                if other is not tenant:
+                    yield other
+
+    def is_free(self, tenant: Tenant) -> bool:
+        """Nobody holds, and nothing withholds, what the tenant needs."""
+        return not self.withheld(tenant) and next(self.in_the_way(tenant), None) is None
+
+    def drained(self, tenant: Tenant) -> bool:
+        """The site has drained one of its devices."""
+        return self.drained_mask & self.cohorts.of[tenant.id].mask != 0
+
+    def crowded_out(self, tenant: Tenant) -> bool:
+        """It swaps, so that all its memory must be there, and what others have and cannot be
+        moved leaves no room."""
+        return tenant.swaps and any(
+            self.devices[uuid].residency.crowded_out(tenant.id) for uuid in tenant.gang
+        )
+
+    def withheld(self, tenant: Tenant) -> bool:
+        """It may not have its gang, or could not use it."""
+        return tenant.frozen or self.drained(tenant) or self.crowded_out(tenant)
+
+    def worth(self, tenant: Tenant) -> int:
+        """A lease for less time would be spent on the handoff."""
+        return max(BACKFILL_NS, HANDOFF_SHARE * self.cost(tenant))
+
+    def is_worth(self, tenant: Tenant, ns: int) -> bool:
+        """A lease for so long is; see worth()."""
+        if ns < BACKFILL_NS:
+            return False
+        most, devices = ns // HANDOFF_SHARE, self.devices
+        return all(devices[uuid].residency.handoff_ns(tenant.id) <= most for uuid in tenant.gang)
+
+    def cost(self, tenant: Tenant) -> int:
+        if len(tenant.gang) == 1:
+            return self.devices[tenant.gang[0]].residency.handoff_ns(tenant.id)
+        return max(self.devices[uuid].residency.handoff_ns(tenant.id) for uuid in tenant.gang)
+
+    def quantum(self, tenant: Tenant, handoff_ns: int) -> int:
+        """How long it may hold its gang while somebody waits whose handoff takes so long."""
+        wanted = self._forced_quantum(tenant) or self.turn_ns(tenant) or tenant.quantum_ns
+        return max(wanted, min(HANDOFF_SHARE * handoff_ns, LONGEST_STRETCH_NS))
+
+    def _forced_quantum(self, tenant: Tenant) -> int | None:
+        for uuid in tenant.gang:
+            forced = self.devices[uuid].quantum_ns
+            if forced is not None:
+                return forced
+        return None
+
+    def turn_ns(self, tenant: Tenant) -> int | None:
+        """How long its turns are if it takes some though all memory fits; None: it does not."""
+        device = self.devices[tenant.gang[0]]
+        if device.turn_ns is None or not (device.exclusive and device.fits):
+            return None
+        return device.turn_ns if self.lock_of(tenant) == "auto" else None

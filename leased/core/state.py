@@ -1,0 +1,171 @@
+"""What the arbiter knows of tenants and devices. Times are ns of one monotonic clock."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from leased.core.residency import Residency
+
+FOREVER = 1 << 63
+FIRST_CALM_NS = 1_000_000_000
+MOST_CALM_NS = 64_000_000_000
+CALM_AGAIN = 16  # side by side for so many times as long, and the next change is a new one
+
+
+@dataclass
+class Usage:
+    """What a tenant had of one device; times in ns, see README for the meaning."""
+
+    lease_ns: int = 0
+    shared_ns: int = 0
+    wait_ns: int = 0
+    handoffs: int = 0
+    moved_bytes: int = 0
+    peak_bytes: int = 0
+    overruns: int = 0
+    strays: int = 0  # its processes that used the device without a lease
+
+
+@dataclass
+class Lease:
+    """A granted lease. since: start of its quantum. due: when its next stage begins.
+
+    The stages: nobody waits (no due), contended (due: its revoke), revoked (due:
+    it has overrun), overrun_at is set (due: it is forfeited).
+    """
+
+    epoch: int
+    since: int
+    granted_at: int
+    moved_at: int  # when memory last came back for it
+    contended: bool = False
+    restoring: bool = False  # its memory is on the way; the quantum has not begun
+    revoked: bool = False
+    revoked_at: int = 0
+    overrun_at: int | None = None  # when it should have released
+    due: int | None = None
+    # While contended: of the handoff; debt taken off this quantum; whom it must not hold up.
+    cost_ns: int = 0
+    paid_ns: int = 0
+    until: int = FOREVER
+
+    @property
+    def revoke_at(self) -> int | None:
+        """When it will be revoked; None: nobody waits, or it has been."""
+        return None if self.revoked else self.due
+
+
+@dataclass
+class Tenant:
+    id: int
+    gang: tuple[str, ...]
+    lock: str
+    quantum_ns: int
+    swaps: bool = False
+    wider: tuple[str, ...] = ()  # the gang of its next lease, where that is another
+    arrival: int = 0  # since when it has waited and could run: a number that grows
+    waiting: bool = False
+    granted: int = 0  # the epoch of its last lease
+    lease: Lease | None = None
+    # A forfeited lease that it has not released yet, and when it should have; None: it cannot act.
+    forfeited: tuple[int, int | None] | None = None
+    asks: bool = False  # again, while a forfeited lease is still out
+    frozen: bool = False  # its processes cannot act
+    drained_ns: int = 0  # how long it took to release when it was last revoked
+    debt_ns: int = 0  # by how much it overran; taken off its next quanta
+    waits_since: int = 0  # or since its usage was settled
+    asked_at: int = 0  # when it began to wait
+    usage: dict[str, Usage] = field(default_factory=dict)
+    # What the device's meter stood at when last taken over into the usage.
+    read: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def settle(self, now: int, devices: Mapping[str, Device]) -> None:
+        """Take over into its usage what the meters and its waiting have run up."""
+        if self.waiting:
+            for uuid in self.gang:
+                self.usage[uuid].wait_ns += now - self.waits_since
+            self.waits_since = now
+        if self.lease is None:
+            return
+        for uuid in self.gang:
+            device, usage = devices[uuid], self.usage[uuid]
+            device.meter.advance(now, len(device.holders))
+            each, shared = self.read[uuid]
+            usage.lease_ns += device.meter.each - each
+            usage.shared_ns += device.meter.shared - shared
+            self.read[uuid] = device.meter.each, device.meter.shared
+
+
+@dataclass
+class Meter:
+    """Lease time of one device: what each of its holders has had since it started, in ns."""
+
+    at: int = 0
+    each: int = 0  # divided among those who hold at once
+    shared: int = 0
+
+    def advance(self, now: int, holders: int) -> None:
+        passed, self.at = now - self.at, now
+        if holders:
+            self.each += passed // holders
+        if holders > 1:
+            self.shared += passed
+
+
+@dataclass
+class Device:
+    """exclusive, turn_ns, chosen_why: how to use it while all fits, see ModeSet."""
+
+    uuid: str
+    residency: Residency
+    meter: Meter
+    lock: str | None = None
+    quantum_ns: int | None = None
+    drained: bool = False
+    exclusive: bool = False
+    turn_ns: int | None = None
+    chosen_why: str = ""
+    fits: bool = True  # as decided; memory may fit again, and be waited for to stay so
+    fits_since: int = 0
+    calm_ns: int = 0  # how long that is; 0 before holders were ever separated
+    separated_at: int | None = None
+    last_holder: int | None = None
+    holders: dict[int, Tenant] = field(default_factory=dict)
+    queue: OrderedDict[int, Tenant] = field(default_factory=OrderedDict)
+    restoring: set[int] = field(default_factory=set)  # of the holders those whose memory comes back
+
+    @property
+    def shared(self) -> bool:
+        """Tenants with lock auto may run side by side."""
+        return self.fits and not self.exclusive
+
+    @property
+    def mode(self) -> str:
+        """In one word how its tenants with lock auto use it now; why has the reason."""
+        if self.drained:
+            return "draining" if self.holders else "drained"
+        if self.lock == "off" or (self.lock != "on" and self.shared):
+            return "shared"
+        return "exclusive"
+
+    @property
+    def why(self) -> str:
+        if self.drained:
+            return "set by the site: no new lease until it is resumed"
+        if self.lock in ("on", "off"):
+            return f"set by the site: lock {self.lock}"
+        wanted, room = self.residency.total, self.residency.capacity
+        if not self.residency.fits():
+            return f"the tenants have {wanted} bytes and the device has room for {room}"
+        if not self.fits:
+            return "the tenants' memory fits again; this waits for it to stay so"
+        return self.chosen_why or "the tenants' memory fits together"
+
+    def note_separation(self, now: int) -> None:
+        """It was side by side and is not any more: the way back takes longer if that was short."""
+        if self.separated_at is None or self.separated_at < self.fits_since:
+            short = now - self.fits_since < CALM_AGAIN * self.calm_ns
+            self.calm_ns = min(2 * self.calm_ns, MOST_CALM_NS) if short else FIRST_CALM_NS
+        self.separated_at = now

@@ -1,0 +1,123 @@
+"""The node's GPUs as NVML sees them: what they are, and what the driver itself takes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from leased.base.errors import Refused
+from leased.config.config import AUTO, Config
+from leased.config.options import parse_amount
+from leased.core.speed import Speed
+
+# Of a device on which no context has been measured yet; a context of CUDA 13 takes 518 MiB
+# of an H200, and never so large a part of a small device.
+FIRST_CONTEXT_BYTES = 576 << 20
+FIRST_CONTEXT_PART = 64
+CONTEXT_MOST = 2  # times that: what a process takes beyond is no context, whatever it is
+ROUNDING_PART = 100  # managed memory comes in whole blocks
+RESERVE_PART = 2  # of a device, at most, is kept for what has been measured
+
+
+NOT_SLURMS = -1  # in place of an index: Slurm gives the device to nobody
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device. index: Slurm's, see slurm_gpus.py; sizes in bytes.
+
+    memory: what the driver has to give. usable: what jobs' allocations may have of it
+    together, by the site's cap. reserve: the site's, None for a measured one. link,
+    paging: what is thought at first of how fast swapped and managed memory move.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    memory: int
+    usable: int
+    reserve: int | None = None
+    link: Speed = field(default_factory=Speed)
+    paging: Speed = field(default_factory=Speed)
+    lanes: Speed = field(default_factory=Speed)  # of the link, as NVML describes it
+    minor: int = 0  # of its device file: /dev/nvidia0, ...
+    number: int = 0  # NVML's, in the order of PCI addresses
+
+
+@dataclass
+class Overhead:
+    """What is taken of a device besides the jobs' own allocations, in bytes.
+
+    first: of one process of a job, as long as none is measured. context: the largest that
+    one takes now, believed up to CONTEXT_MOST times the first. taken: by all processes
+    together, those of no job with everything they have. lasting: of that, what jobs to come
+    are to expect: memory of jobs beyond their contexts is somebody's for a while, and their
+    totals are theirs for good.
+    """
+
+    first: int
+    context: int = 0
+    taken: int = 0
+    lasting: int = 0
+    contexts: dict[int, int] = field(default_factory=dict)  # by pid, as last measured
+
+    def __post_init__(self) -> None:
+        self.context = self.first
+
+    @classmethod
+    def of(cls, gpu: Gpu) -> Overhead:
+        return cls(min(FIRST_CONTEXT_BYTES, gpu.memory // FIRST_CONTEXT_PART))
+
+    def measure(self, processes: Mapping[int, int], plain: Mapping[int, int | None]) -> None:
+        """processes: bytes by pid as NVML says, without managed memory. plain: what each client
+        says it has of them; what it has beyond is its contexts. None: it moves memory, so
+        that the two are not of one moment; its contexts are what they were."""
+        contexts = {}
+        for pid, used in processes.items():
+            own = plain.get(pid, 0)
+            if own is None:
+                contexts[pid] = self.contexts.get(pid, self.context)
+            elif used:
+                contexts[pid] = max(0, used - own)
+        self.contexts, self.taken = contexts, sum(contexts.values())
+        most = CONTEXT_MOST * self.first
+        clients = {pid: min(size, most) for pid, size in contexts.items() if pid in plain}
+        settled = [size for pid, size in clients.items() if plain[pid] is not None]
+        self.context = max(settled, default=self.context if clients else self.first)
+        self.lasting = sum(clients.get(pid, size) for pid, size in contexts.items())
+
+
+def visible(gpu: Gpu, overhead: Overhead, tenants: int) -> int:
+    """Bytes that the next of so many tenants sees as the device's total; never 0.
+
+    Room is left for a context of each and of one more to come, where the site
+    has not said how much.
+    """
+    reserve = gpu.reserve
+    if reserve is None:
+        contexts = max(overhead.lasting, overhead.context * tenants) + overhead.context
+        reserve = max(0, contexts - (gpu.memory - gpu.usable)) + gpu.usable // ROUNDING_PART
+        reserve = min(reserve, gpu.usable // RESERVE_PART)
+    return max(1, gpu.usable - reserve)
+
+
+def room(gpu: Gpu, taken: int) -> int:
+    """Bytes that jobs' allocations can have together beside so many that are taken."""
+    kept = gpu.usable // ROUNDING_PART if gpu.reserve is None else gpu.reserve
+    return max(0, min(gpu.usable - kept, gpu.memory - taken))
+
+
+def configured(gpu: Gpu, config: Config) -> Gpu:
+    """The device by the site's settings. Refused: they leave nothing of it."""
+    settings = config.for_device(gpu.index, gpu.uuid)
+    usable = min(gpu.memory, parse_amount(settings.memory, gpu.memory))
+    reserve = None if settings.reserve == AUTO else parse_amount(settings.reserve, usable)
+    if reserve is not None and reserve >= usable:
+        raise Refused(
+            f"device {gpu.index}: reserve {settings.reserve} leaves nothing of {usable} bytes",
+            "make it smaller",
+        )
+    said = Speed.of_site(settings.link_gib_s) if settings.link_gib_s else None
+    return replace(
+        gpu, usable=usable, reserve=reserve, link=said or gpu.lanes, paging=said or Speed()
+    )

@@ -1,0 +1,55 @@
+"""What is wrong with each device, and with NVML as a whole. Each thing is said once.
+
+A device with a fault takes no new jobs; those that it has go on. While NVML says
+nothing at all, all is as it was: it measures, and leases do not need it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from leased.gpus.devices import Gpu
+
+log = logging.getLogger("gpu-leased")
+
+ILL, WELL = 2, 10  # looks that must agree: something is wrong, or is in order again
+
+
+@dataclass
+class Health:
+    """faults: by UUID, a sentence. nvml: why it says nothing, or None."""
+
+    faults: dict[str, str] = field(default_factory=dict)
+    nvml: str | None = None
+    doubts: dict[str, int] = field(default_factory=dict)  # looks that contradict, by UUID
+    heard: int = 0  # answers since NVML was silent
+
+    def seen(self, gpu: Gpu, fault: str | None, *, sure: bool = False) -> None:
+        """A look at a device. sure: one look is enough."""
+        known = self.faults.get(gpu.uuid)
+        if fault == known or (fault and known and not sure):
+            self.doubts.pop(gpu.uuid, None)
+            return
+        self.doubts[gpu.uuid] = self.doubts.get(gpu.uuid, 0) + 1
+        if self.doubts[gpu.uuid] < (ILL if fault else WELL) and not sure:
+            return
+        del self.doubts[gpu.uuid]
+        if fault is None:
+            del self.faults[gpu.uuid]
+            log.warning("GPU %d (%s) is in order again", gpu.index, gpu.uuid)
+        else:
+            self.faults[gpu.uuid] = fault
+            log.error("GPU %d (%s) takes no new jobs: %s", gpu.index, gpu.uuid, fault)
+
+    def silent(self, why: str) -> None:
+        """NVML as a whole gives no answer."""
+        if self.nvml is None:
+            log.error("%s; leases go on, what the GPUs hold is not seen meanwhile", why)
+        self.nvml, self.heard = why, 0
+
+    def answers(self) -> None:
+        self.heard += 1
+        if self.nvml is not None and self.heard >= WELL:
+            log.warning("NVML answers again")
+            self.nvml = None

@@ -1,0 +1,136 @@
+"""What NVML says of devices, made sound: it may say anything of a GPU that is breaking.
+
+A device of which it says what cannot be has a fault, in a sentence, and the
+others are none the worse for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from leased.base.requests import shown
+from leased.core.speed import Speed
+
+UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+MOST_MINOR = 4096
+MOST_MEMORY = 1 << 50
+MOST_PID = 1 << 31
+MOST_NAME = 96
+SILENT = "it does not answer NVML"
+OF_NONE = "NVML answers of no GPU"
+
+
+class Unsound(Exception):
+    """What NVML says cannot be. The text says what."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """A device. number: NVML's, in the order of PCI addresses; minor: of its device file."""
+
+    number: int
+    uuid: str
+    name: str
+    minor: int
+    memory: int  # bytes that processes can have
+    lanes: Speed = field(default_factory=Speed)
+    mode: str | None = None  # why it cannot be shared now
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A device now. processes: bytes by pid, without managed memory."""
+
+    processes: Mapping[int, int]
+    busy: int | None = None  # percent
+    mode: str | None = None
+
+
+def _number(said: Mapping[str, Any], name: str, low: int, high: int) -> int:
+    value = said.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise Unsound(f"NVML says that its {name} is {shown(value)}")
+    return value
+
+
+def _answered(said: Any) -> Mapping[str, Any]:
+    if not isinstance(said, dict):
+        raise Unsound("NVML says nothing of it")
+    fault = said.get("fault")
+    if fault == SILENT:
+        raise Unsound(SILENT)
+    if fault is not None:
+        raise Unsound(f"NVML says: {printable(str(fault))}")
+    return said
+
+
+def printable(text: str) -> str:
+    return "".join(c if " " <= c <= "~" else "?" for c in text)[:MOST_NAME]
+
+
+def _mode(said: Mapping[str, Any], uuid: str) -> str | None:
+    if said.get("mig"):
+        return f"it is split by MIG, which cannot be leased; run nvidia-smi -i {uuid} -mig 0"
+    if said.get("exclusive"):
+        return (
+            f"it lets only one process in (its compute mode); run nvidia-smi -i {uuid} -c DEFAULT"
+        )
+    return None
+
+
+def described(number: int, said: Any) -> Described:
+    """A device of an answer to describe. Unsound: why it cannot be used."""
+    said = _answered(said)
+    uuid = said.get("uuid")
+    if not isinstance(uuid, str) or not UUID.fullmatch(uuid):
+        raise Unsound(f"NVML says that its UUID is {shown(uuid)}")
+    lanes = [said.get(name) for name in ("generation", "lanes")]
+    known = all(isinstance(value, int) and 0 < value <= 64 for value in lanes)
+    return Described(
+        number,
+        uuid,
+        printable(str(said.get("name"))),
+        _number(said, "minor", 0, MOST_MINOR),
+        _number(said, "memory", 1 << 20, MOST_MEMORY),
+        Speed.of_lanes(*lanes) if known else Speed(),
+        _mode(said, uuid),
+    )
+
+
+def each_described(answer: Mapping[str, Any]) -> tuple[list[Described], dict[int, str]]:
+    """The devices that can be used, and by NVML's number what is wrong with the others."""
+    found: list[Described] = []
+    faults: dict[int, str] = {}
+    listed = answer.get("devices")
+    for number, said in enumerate(listed if isinstance(listed, list) else []):
+        try:
+            made = described(number, said)
+            for other in found:
+                if made.uuid == other.uuid or made.minor == other.minor:
+                    raise Unsound(f"NVML says that it is the same as its number {other.number}")
+            found.append(made)
+        except Unsound as fault:
+            faults[number] = str(fault)
+    return found, faults
+
+
+def seen(answer: Mapping[str, Any], uuid: str, memory: int) -> Seen:
+    """A device of an answer to look. memory: all that it has. Unsound: what is wrong with it."""
+    devices = answer.get("devices")
+    said = _answered(devices.get(uuid) if isinstance(devices, dict) else None)
+    processes: dict[int, int] = {}
+    listed = said.get("processes")
+    for entry in listed if isinstance(listed, list) else []:
+        if not isinstance(entry, list) or [type(value) for value in entry] != [int, int]:
+            raise Unsound(f"NVML lists a process as {shown(entry)}")
+        pid, size = entry
+        if not 0 < pid < MOST_PID or size < 0:
+            continue  # nobody of this machine
+        # More than the device has is garbage too, but who is there is worth knowing.
+        processes[pid] = min(size, memory)
+    busy = said.get("busy")
+    percent = busy if isinstance(busy, int) and 0 <= busy <= 100 else None
+    return Seen(processes, percent, _mode(said, uuid))

@@ -1,0 +1,169 @@
+"""Asks NVML, in a process of its own: NVML may hang, crash, or keep an old driver from unloading.
+
+The daemon starts it and ends it, see nvml.py. A line of JSON asks, a line of JSON answers.
+Each device is asked in a thread of its own, so one that hangs is told from those that do not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pynvml
+
+from leased.gpus.nvml_answers import SILENT
+
+DESCRIBE_S = 8.0  # for a device, which the driver may first have to wake
+LOOK_S = 3.0
+MOST = 64  # devices of a node
+MOST_PROCESSES = 65_536  # of a device
+PR_SET_PDEATHSIG = 1
+
+Answer = dict[str, Any]
+Call = Callable[[], Answer]
+
+
+class Worker:
+    """Asks one device. A call that hangs keeps its thread; then the device does not answer."""
+
+    def __init__(self) -> None:
+        self.calls: queue.SimpleQueue[tuple[Call, queue.SimpleQueue[Answer]]] = queue.SimpleQueue()
+        self.busy = False
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            call, answers = self.calls.get()
+            try:
+                answer = call()
+            except Exception as fault:  # also garbage that the binding cannot decode
+                answer = {"fault": _words(fault)}
+            self.busy = False
+            answers.put(answer)
+
+    def begin(self, call: Call) -> queue.SimpleQueue[Answer] | None:
+        """Where the answer will be; None: an earlier call has not come back."""
+        if self.busy:
+            return None
+        self.busy = True
+        answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self.calls.put((call, answers))
+        return answers
+
+
+workers: dict[str, Worker] = {}
+
+
+def ask_each(calls: Iterable[tuple[str, Call]], patience_s: float) -> list[Answer]:
+    """What each device answers, all asked at once; a fault for one that does not in time."""
+    until = time.monotonic() + patience_s
+    begun = [workers.setdefault(name, Worker()).begin(call) for name, call in calls]
+    found: list[Answer] = []
+    for answers in begun:
+        try:
+            if answers is None:
+                raise queue.Empty
+            found.append(answers.get(timeout=max(0.0, until - time.monotonic())))
+        except queue.Empty:
+            found.append({"fault": SILENT})
+    return found
+
+
+def _words(fault: Exception) -> str:
+    return str(fault) if isinstance(fault, pynvml.NVMLError) else f"{type(fault).__name__}: {fault}"
+
+
+# -- one device ------------------------------------------------------------------
+
+
+def _memory(handle: Any) -> int:
+    """Total less what the driver keeps for itself, which no process can ever have."""
+    with contextlib.suppress(pynvml.NVMLError):
+        info = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+        return int(info.total - info.reserved)
+    return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+
+
+def _modes(handle: Any) -> Answer:
+    """Modes of a device in which jobs cannot share it."""
+    mig = exclusive = False
+    with contextlib.suppress(pynvml.NVMLError):
+        mig = bool(pynvml.nvmlDeviceGetMigMode(handle)[0])
+    with contextlib.suppress(pynvml.NVMLError):
+        mode = pynvml.nvmlDeviceGetComputeMode(handle)
+        exclusive = mode != pynvml.NVML_COMPUTEMODE_DEFAULT
+    return {"mig": mig, "exclusive": exclusive}
+
+
+def describe(number: int) -> Answer:
+    """What a device is, by its number in NVML's order."""
+    handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+    found: Answer = {
+        "uuid": pynvml.nvmlDeviceGetUUID(handle),
+        "name": pynvml.nvmlDeviceGetName(handle),
+        "minor": pynvml.nvmlDeviceGetMinorNumber(handle),
+        "memory": _memory(handle),
+    }
+    with contextlib.suppress(pynvml.NVMLError):
+        found["generation"] = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)
+        found["lanes"] = pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle)
+    return found | _modes(handle)
+
+
+def look(uuid: str) -> Answer:
+    """Who is on a device now: bytes by pid without managed memory, and how busy it is."""
+    handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    with contextlib.suppress(pynvml.NVMLError):  # a display server, say; some are of both kinds
+        running += pynvml.nvmlDeviceGetGraphicsRunningProcesses(handle)
+    sizes = {p.pid: p.usedGpuMemory or 0 for p in running}
+    found: Answer = {"processes": [[*entry] for entry in list(sizes.items())[:MOST_PROCESSES]]}
+    with contextlib.suppress(pynvml.NVMLError):
+        found["busy"] = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
+    return found | _modes(handle)
+
+
+# -- requests --------------------------------------------------------------------
+
+
+@functools.cache
+def driver() -> str:
+    """Open NVML, once. NVMLError: it does not start."""
+    pynvml.nvmlInit()
+    return str(pynvml.nvmlSystemGetDriverVersion())
+
+
+def answer(request: Answer) -> Answer:
+    """What NVML says to {"op": "describe"} or {"op": "look", "uuids": [...]}."""
+    try:
+        found: Answer = {"driver": driver()}
+        if request["op"] == "look":
+            uuids = list(request["uuids"])
+            calls = [(uuid, functools.partial(look, uuid)) for uuid in uuids]
+            return found | {"devices": dict(zip(uuids, ask_each(calls, LOOK_S), strict=True))}
+        count = pynvml.nvmlDeviceGetCount()
+        numbered = [(f"#{n}", functools.partial(describe, n)) for n in range(min(count, MOST))]
+        return found | {"devices": ask_each(numbered, DESCRIBE_S)}
+    except pynvml.NVMLError as fault:
+        return {"fault": f"NVML does not start: {fault}"}
+
+
+def main() -> None:
+    """Serve requests on standard input until it ends, or the daemon does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for whoever asks
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    for line in sys.stdin.buffer:
+        said = json.dumps(answer(json.loads(line)), default=str)
+        sys.stdout.buffer.write(said.encode() + b"\n")
+        sys.stdout.buffer.flush()
+    os._exit(0)  # threads that hang in the driver are not waited for

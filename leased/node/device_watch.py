@@ -1,0 +1,146 @@
+"""Looks at the devices again and again: who is there, and whether they are in order.
+
+Shared ones twice a second, all of them every few seconds. While every device is
+drained and nobody holds one, NVML is closed, so that the driver can be unloaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from leased.gpus import nvml_answers
+from leased.gpus.devices import Gpu
+from leased.gpus.health import Health
+from leased.gpus.nvml import Nvml, Silent
+from leased.gpus.nvml_answers import OF_NONE, SILENT, Seen, Unsound
+from leased.node.leases import Leases
+from leased.node.watch import Watch
+
+log = logging.getLogger("gpu-leased")
+
+LOOK_S = 0.5
+ALL_S = 5.0  # all devices, also those that nobody shares
+AGAIN_S = 10.0  # a faulty device may need NVML to begin anew
+
+
+@dataclass
+class DeviceWatch:
+    """beat() again and again."""
+
+    nvml: Nvml
+    leases: Leases
+    watch: Watch
+    health: Health
+    busy: dict[str, int | None] = field(default_factory=dict)  # percent, by UUID
+    closed: bool = False  # NVML, for an update of the driver
+    all_at: float = 0.0
+    again_at: float = 0.0
+    strangers: set[str] = field(default_factory=set)  # named already
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await self.beat()
+
+    async def beat(self) -> None:
+        """One look at those that are due."""
+        hangs = self.nvml.reap()
+        if self._all_drained():
+            self._close()
+            return
+        self.closed = False
+        now = time.monotonic()
+        if self.health.faults and now >= self.again_at and not hangs:
+            self.again_at = now + AGAIN_S
+            await self._begin_anew()
+        gpus = self._due(now)
+        found = await self._look(gpus) if gpus else {}
+        for gpu in self.leases.slurms():
+            seen = found.get(gpu.uuid)
+            if seen is not None:
+                self.busy[gpu.uuid] = seen.busy
+            if not self.leases.tenants_of(gpu.uuid):
+                await self.watch.look(gpu, {})
+            elif seen is not None:
+                self.leases.measured(gpu, seen.processes)
+                await self.watch.look(gpu, seen.processes)
+
+    async def percents(self, uuids: Collection[str]) -> dict[str, int | None]:
+        """How busy these are at this moment; None: NVML does not say."""
+        found: dict[str, int | None] = dict.fromkeys(uuids)
+        try:
+            answer = await self.nvml.look(list(uuids))
+        except Silent:
+            return found
+        for uuid in uuids:
+            with contextlib.suppress(Unsound):
+                found[uuid] = nvml_answers.seen(answer, uuid, 0).busy
+        return found
+
+    def _all_drained(self) -> bool:
+        devices = self.leases.arbiter.devices.values()
+        return all(device.drained and not device.holders for device in devices)
+
+    def _close(self) -> None:
+        if not self.closed:
+            self.nvml.close()
+            self.busy.clear()
+            log.info("NVML is closed: all devices are drained")
+        self.closed = True
+
+    def _due(self, now: float) -> list[Gpu]:
+        # One that hangs may be all that hang.
+        if now >= self.all_at or self.health.faults or self.health.nvml:
+            self.all_at = now + ALL_S
+            return self.leases.slurms()
+        return [gpu for gpu in self.leases.slurms() if self.leases.tenants_of(gpu.uuid)]
+
+    async def _look(self, gpus: list[Gpu]) -> dict[str, Seen]:
+        """What is seen of those that answer; what is wrong goes to the health."""
+        try:
+            answer = await self.nvml.look([gpu.uuid for gpu in gpus])
+        except Silent as why:
+            self.health.silent(str(why))
+            return {}
+        found: dict[str, Seen] = {}
+        faults: dict[str, str] = {}
+        for gpu in gpus:
+            try:
+                found[gpu.uuid] = nvml_answers.seen(answer, gpu.uuid, gpu.memory)
+            except Unsound as fault:
+                faults[gpu.uuid] = str(fault)
+        if not found and all(fault == SILENT for fault in faults.values()):
+            if len(gpus) < len(self.leases.slurms()):  # one that hangs, or all?
+                return await self._look(self.leases.slurms())
+            self.health.silent(OF_NONE)
+            return {}
+        self.health.answers()
+        for gpu in gpus:
+            if gpu.uuid in faults:
+                self.health.seen(gpu, faults[gpu.uuid])
+            else:
+                mode = found[gpu.uuid].mode
+                self.health.seen(gpu, mode, sure=mode is not None)
+        return found
+
+    async def _begin_anew(self) -> None:
+        """Open NVML again: one that was open while a device was lost may never see it again."""
+        self.nvml.close()
+        try:
+            shown, _ = nvml_answers.each_described(await self.nvml.describe())
+        except Silent as why:
+            self.health.silent(str(why))
+            return
+        known = {gpu.uuid for gpu in self.leases.gpus}
+        for gpu in shown:
+            if gpu.uuid not in known | self.strangers:
+                self.strangers.add(gpu.uuid)
+                log.warning(
+                    "%s (%s, /dev/nvidia%d) is new: restart gpu-leased to share it",
+                    *(gpu.name, gpu.uuid, gpu.minor),
+                )

@@ -1,0 +1,76 @@
+"""Tenants whose job ended without our hearing of it: Slurm is asked for them now and then.
+
+A job that is taken for ended although it runs loses its lease, and its processes fail. So
+Slurm's word alone counts where it names a state without processes. Where it does not know
+the job, or runs it anew, it counts only if nothing of the job is seen to live here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from leased.node.leases import Leases
+from leased.slurm.commands import JobState, Slurm
+from leased.store.store import Store
+
+log = logging.getLogger("gpu-leased")
+
+EVERY_S = 60.0
+CLOCKS_S = 60.0  # by how much slurmctld's clock may be ahead of ours
+
+
+class Ghosts:
+    """lives: whether a process of the job is known on this node. ended: called with a job."""
+
+    def __init__(
+        self,
+        leases: Leases,
+        store: Store,
+        slurm: Slurm,
+        lives: Callable[[int], bool],
+        ended: Callable[[int], None],
+    ):
+        self.leases = leases
+        self.store = store
+        self.slurm = slurm
+        self.lives = lives
+        self.ended = ended
+        self.fault = ""  # why Slurm could not be asked
+
+    async def find_ghosts(self) -> None:
+        """At the start and every minute. For ever."""
+        while True:
+            if self.leases.tenants:
+                await self.look()
+            await asyncio.sleep(EVERY_S)
+
+    async def look(self) -> None:
+        """Ask once, and end the tenants that are over."""
+        opened = {record.job_id: record.opened for record in self.store.open_tenants()}
+        asked = list(self.leases.tenants)
+        try:
+            said = await self.slurm.jobs(asked)
+        except OSError as fault:
+            self._note(str(fault))
+            return
+        self._note("")
+        for job_id in asked:
+            if job_id in self.leases.tenants and self._over(job_id, said.get(job_id), opened):
+                log.info("job %d ended unnoticed", job_id)
+                self.ended(job_id)
+
+    def _over(self, job_id: int, said: JobState | None, opened: dict[int, float]) -> bool:
+        if said is not None and said.absent:
+            return True
+        began = None if said is None else said.start
+        anew = began is not None and began > opened.get(job_id, began) + CLOCKS_S
+        return (said is None or anew) and not self.lives(job_id)
+
+    def _note(self, fault: str) -> None:
+        if fault and fault != self.fault:
+            log.warning("Slurm does not say which jobs have ended: %s", fault)
+        elif self.fault and not fault:
+            log.info("Slurm says again which jobs have ended")
+        self.fault = fault

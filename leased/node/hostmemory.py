@@ -1,0 +1,76 @@
+"""memory:swap needs host memory for whatever leaves a GPU: who may have how much of it.
+
+It is the job's own memory, and counts against its --mem. So a job whose --mem is
+less than it may need is refused before it starts, not killed for it later.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from leased.base.errors import Refused
+from leased.config.config import Config
+from leased.config.options import Options, parse_amount
+from leased.node.leases import Tenant
+
+GIB = 1 << 30
+MIB = 1 << 20
+# What copies leave of a job's memory to its programs: see shim/hostroom.c.
+OWN_PART, OWN_BYTES = 8, GIB
+
+
+def needed(tenant: Tenant) -> int:
+    """Bytes of the host that the tenant may need: all that it may have on its devices."""
+    return sum(tenant.totals.values()) if tenant.swaps else 0
+
+
+def host_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def check(
+    config: Config, wanted: Options, tenant: Tenant, others: Iterable[Tenant], memory_mib: int
+) -> None:
+    """Refused: the tenant may not swap here. memory_mib: what its first step has; 0: no limit."""
+    if not config.swap:
+        raise Refused(
+            "memory:swap is not allowed on this site",
+            "use memory:managed (the site allows it by limits.swap)",
+        )
+    if wanted.lock == "off":
+        raise Refused("memory:swap needs turns where memory does not fit", "use lock:auto")
+    if wanted.oversub:
+        raise Refused(
+            "memory:swap keeps all of a process on the device while it works",
+            "use oversub:off, or memory:managed",
+        )
+    need = needed(tenant)
+    check_step(need, memory_mib)
+    check_budget(config, need, others)
+
+
+def check_step(need: int, memory_mib: int) -> None:
+    """Refused: a step's processes may need so many bytes, and it has less; 0: no limit.
+
+    Any step may be the one that has them all. Some of it stays for the programs themselves.
+    """
+    memory = memory_mib * MIB
+    if memory and memory - min(OWN_BYTES, memory // OWN_PART) < need:
+        raise Refused(
+            f"memory:swap may need {need / GIB:.1f} GiB of host memory beside the programs' own, "
+            f"and the job has {memory_mib / 1024:.1f} GiB for this step",
+            f"use --mem={need // GIB + 2}G (for srun too), or mem:SIZE to have less of the GPU",
+        )
+
+
+def check_budget(config: Config, need: int, others: Iterable[Tenant]) -> None:
+    """Refused: the node has not so much for what its jobs swap together."""
+    budget = parse_amount(config.swap_host, host_bytes())
+    taken = sum(needed(other) for other in others)
+    if taken + need > budget:
+        raise Refused(
+            f"memory:swap may need {need / GIB:.1f} GiB of host memory, and of the "
+            f"{budget / GIB:.1f} GiB of this node for that {taken / GIB:.1f} GiB are other jobs'",
+            "use mem:SIZE to have less of the GPU, or memory:managed",
+        )

@@ -1,0 +1,34 @@
+"""How the jobs on a device use it now, in a word and a sentence, for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leased.base.words import jobs
+from leased.core.rules import Rules
+from leased.core.state import Device
+
+SHARED, EXCLUSIVE = "shared", "exclusive"
+
+
+@dataclass(frozen=True)
+class Mode:
+    """word: shared, exclusive, draining or drained."""
+
+    word: str
+    why: str
+
+
+def of(rules: Rules, device: Device) -> Mode:
+    """What the device's memory and the site allow, unless the jobs there have chosen their lock."""
+    allowed = Mode(device.mode, device.why)
+    present = {**device.holders, **device.queue}
+    if device.drained or device.lock is not None or not present:
+        return allowed
+    locks = {job: rules.lock_of(tenant) for job, tenant in present.items()}
+    alone = sorted(job for job, lock in locks.items() if lock == "on")
+    if alone and allowed.word == SHARED:
+        return Mode(EXCLUSIVE, f"lock:on counts for job {jobs(alone)}")
+    if set(locks.values()) == {"off"} and allowed.word == EXCLUSIVE:
+        return Mode(SHARED, "lock:off counts for all jobs here")
+    return allowed

@@ -1,0 +1,171 @@
+"""What every local user may ask on tenant.sock: about own jobs, and of others' no more than
+the site lets them see.
+
+Who asks the kernel says. One question is one JSON object in one packet, and so is the answer;
+then the connection ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from leased.base.errors import Refused
+from leased.base.requests import Request, check_fields, get_int, shown
+from leased.config.config import Config
+from leased.core.state import Device, Lease
+from leased.node import modes, waiting
+from leased.node.leases import Leases, Tenant
+from leased.processes.identity import Peer
+from leased.slurm.accounting import summary
+from leased.store.store import Store
+
+ANSWER_BYTES = 65_536  # of jobs in one answer, which is one packet
+HOLDERS_MOST = 8  # of a device, that are named
+LAST_JOB = 2**32 - 1
+
+Question = Callable[[Request, Peer], dict[str, Any]]
+
+
+@dataclass
+class Questions:
+    """The answers. find: the tenant of a process; config: the site's, as it is now."""
+
+    leases: Leases
+    store: Store
+    find: Callable[[Peer], Tenant | None]
+    config: Callable[[], Config]
+
+    def handle(self, request: Request, peer: Peer) -> dict[str, Any]:
+        """Refused: what is wrong with the question."""
+        questions: dict[str, tuple[tuple[str, ...], Question]] = {
+            "mine": (("job_id",), self._mine),
+            "env": ((), self._env),
+        }
+        name = request.get("op")
+        if not isinstance(name, str) or name not in questions:
+            raise Refused(
+                f"unknown question {shown(name)}", f"known are {', '.join(sorted(questions))}"
+            )
+        fields, answer = questions[name]
+        check_fields(request, fields)
+        return answer(request, peer)
+
+    def _own(self, peer: Peer) -> list[Tenant]:
+        """The user's jobs, and the one in which the process runs, by their number."""
+        mine = {t.job_id: t for t in self.leases.tenants.values() if t.uid == peer.uid}
+        here = self.find(peer)
+        if here is not None:
+            mine[here.job_id] = here
+        return [mine[job_id] for job_id in sorted(mine)]
+
+    def _mine(self, request: Request, peer: Peer) -> dict[str, Any]:
+        own = self._own(peer)
+        if "job_id" in request:
+            job_id = get_int(request, "job_id", 1, LAST_JOB)
+            own = [tenant for tenant in own if tenant.job_id == job_id]
+            if not own:
+                return {"jobs": [], "ended": [self._ended(job_id, peer)]}
+        told: list[dict[str, Any]] = []
+        room = ANSWER_BYTES
+        for tenant in own:
+            job = self._job(tenant)
+            room -= len(json.dumps(job))
+            if told and room < 0:
+                break
+            told.append(job)
+        return {"jobs": told, "more": len(own) - len(told)}
+
+    def _ended(self, job_id: int, peer: Peer) -> dict[str, Any]:
+        """The last run of a job of this user. Others' are unknown, as those that never were."""
+        record = self.store.find(job_id)
+        if record is None or record.uid != peer.uid:
+            raise Refused(f"job {job_id} is no job of yours that shared a GPU of this node")
+        usage = {uuid: summary(used) for uuid, used in record.usage.items()}
+        return {"job_id": job_id, "usage": usage}
+
+    def _env(self, _: Request, peer: Peer) -> dict[str, Any]:
+        """What a process of a sharing job needs in its environment; nothing for others."""
+        tenant = self.find(peer)
+        if tenant is None:
+            return {"job_id": None}
+        config = self.config()
+        socket = config.runtime_dir / "tenant.sock"
+        return {
+            "job_id": tenant.job_id,
+            "preload": config.preload,
+            "env": {"GPU_LEASE_SOCKET": str(socket)},
+        }
+
+    # -- one job ------------------------------------------------------------------
+
+    def _job(self, tenant: Tenant) -> dict[str, Any]:
+        state = self.leases.arbiter.tenants[tenant.job_id]
+        usage = self.leases.usage([tenant.job_id])[tenant.job_id]
+        since = state.lease.since if state.lease else state.asked_at if state.waiting else None
+        return {
+            "job_id": tenant.job_id,
+            "state": "holds" if state.lease else "waits" if state.waiting else "idle",
+            "stopped": state.frozen,
+            "since_s": self._passed(since),
+            "lock": self.leases.arbiter.lock_of(state),
+            "memory": "swap" if tenant.swaps else "managed",
+            "quantum_s": tenant.quantum_ns / 1e9,
+            "clients": len(tenant.clients),
+            "reason": self._reason(tenant) if state.waiting else None,
+            "gpus": [
+                self._gpu(tenant, uuid) | summary(usage[uuid])
+                for uuid in tenant.gang
+                if uuid in self.leases.arbiter.devices
+            ],
+        }
+
+    def _reason(self, tenant: Tenant) -> dict[str, Any] | None:
+        """Why it waits for anything but its turn."""
+        why = waiting.reason(self.leases, tenant)
+        return {"code": why.code, "text": why.text} if why.text else None
+
+    def _gpu(self, tenant: Tenant, uuid: str) -> dict[str, Any]:
+        device = self.leases.arbiter.devices[uuid]
+        share = device.residency.shares.get(tenant.job_id)
+        queue = list(device.queue)
+        holders = itertools.islice(device.holders, HOLDERS_MOST)
+        return {
+            "index": self.leases.gpu(uuid).index,
+            "uuid": uuid,
+            "mode": modes.of(self.leases.arbiter, device).word,
+            "before": queue.index(tenant.job_id) if tenant.job_id in queue else None,
+            "holders": [self._holder(tenant, job, device) for job in holders],
+            "quantum_left_s": self._left(device),
+            "wanted_bytes": share.bytes + share.fixed if share else 0,
+            "resident_bytes": device.residency.there(tenant.job_id),
+        }
+
+    def _holder(self, asks: Tenant, job_id: int, device: Device) -> dict[str, Any]:
+        """As much of who has the device as the site lets its users see."""
+        own = self.leases.tenants[job_id].uid == asks.uid
+        may = "user" if own else self.config().holder_shown
+        lease = device.holders[job_id].lease
+        return {
+            "job_id": None if may == "nothing" else job_id,
+            "uid": self.leases.tenants[job_id].uid if may == "user" else None,
+            "own": own,
+            "since_s": self._passed(lease.since if lease else None),
+        }
+
+    def _left(self, device: Device) -> float | None:
+        """Until its first holder has to go; None: nobody waits for it."""
+        leases = [holder.lease for holder in device.holders.values() if holder.lease]
+        left = [ns for ns in map(self._left_ns, leases) if ns is not None]
+        return round(min(left) / 1e9, 3) if left else None
+
+    def _left_ns(self, lease: Lease) -> int | None:
+        if lease.revoked:
+            return 0
+        return None if lease.due is None else max(0, lease.due - self.leases.clock())
+
+    def _passed(self, since: int | None) -> float | None:
+        return None if since is None else round((self.leases.clock() - since) / 1e9, 3)

@@ -1,0 +1,159 @@
+"""Read the configuration again: what counts at once, and what waits for the next start.
+
+All of it is looked at before anything changes. So a configuration counts as a
+whole or not at all, and nobody's lease is touched by one that is at fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import logging
+import os
+import stat
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from leased.base.errors import Refused
+from leased.config import config, trusted_files
+from leased.config.config import Config
+from leased.gpus import devices
+from leased.gpus.devices import Gpu
+from leased.node.admin import Admin
+from leased.node.settings import Limits
+from leased.node.tuning import Tuning
+from leased.node.watch import Watch
+from leased.slurm.commands import Slurm
+
+log = logging.getLogger("gpu-leased")
+
+# The daemon lives in these: its sockets and its store.
+AT_THE_NEXT_START = ("runtime_dir", "state_dir")
+
+
+def group_id(settings: Config) -> int:
+    """The admin group's number; -1: there is none. Refused: this node does not know it."""
+    if not settings.admin_group:
+        return -1
+    try:
+        return grp.getgrnam(settings.admin_group).gr_gid
+    except KeyError:
+        raise Refused(
+            f"daemon.admin_group: this node has no group {settings.admin_group}",
+            "make the group, or name another",
+        ) from None
+
+
+def slurm_env(settings: Config) -> dict[str, str]:
+    """What Slurm's commands get besides the daemon's own environment."""
+    return {"SLURM_CONF": settings.slurm_conf} if settings.slurm_conf else {}
+
+
+def tried(settings: Config, gpus: list[Gpu]) -> dict[str, bool]:
+    """By UUID: whether turns are tried where memory fits."""
+    return {gpu.uuid: settings.for_device(gpu.index, gpu.uuid).try_turns for gpu in gpus}
+
+
+@dataclass(frozen=True)
+class AdminSocket:
+    """The socket for requests. ours: we made it, so we say who may open it."""
+
+    path: Path
+    ours: bool
+
+    def open_to(self, gid: int) -> None:
+        """Let a group use it; -1: none."""
+        if self.ours:
+            self.path.chmod(0o600)  # never open to the group of before
+            if gid >= 0:
+                os.chown(self.path, -1, gid)
+                self.path.chmod(0o660)
+            return
+        found = self.path.stat()
+        if gid >= 0 and (found.st_gid != gid or not found.st_mode & stat.S_IWGRP):
+            log.warning(
+                "daemon.admin_group cannot open %s, which systemd has made: set SocketGroup= and "
+                "SocketMode=0660 by systemctl edit gpu-leased-admin.socket, and restart it",
+                self.path,
+            )
+
+
+def warn_of_defaults(settings: Config) -> None:
+    """Limits may be meant so: the job that asks for nothing hears why it is refused."""
+    try:
+        Limits.of(settings).check_defaults(settings.defaults)
+    except Refused as fault:
+        log.warning("the configuration: %s", fault.sentence())
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A configuration that can be used as it is."""
+
+    config: Config
+    admin_gid: int
+    gpus: list[Gpu]
+
+
+@dataclass
+class Reload:
+    """run() when the daemon is told to read its configuration again."""
+
+    path: Path
+    admin: Admin
+    watch: Watch
+    slurm: Slurm
+    tuning: Tuning
+    admin_socket: AdminSocket | None = None
+
+    def run(self) -> str | None:
+        """What is wrong, in one sentence, or None. The old configuration stays if anything is."""
+        try:
+            trusted_files.check(self.path, "the configuration")
+            checked = self._check(config.load(self.path))
+        except Refused as fault:
+            return self._keep(fault.sentence())
+        except Exception as fault:  # a fault of ours; the daemon goes on as it was
+            return self._keep(f"{self.path}: {type(fault).__name__}: {fault}")
+        before = Checked(self.admin.config, self.admin.admin_gid, list(self.admin.leases.gpus))
+        try:
+            self._use(checked)
+        except Exception as fault:
+            self._use(before)
+            return self._keep(f"{self.path} cannot be used: {type(fault).__name__}: {fault}")
+        with contextlib.suppress(Refused):  # it has said so
+            self.admin.renumber()
+        log.info("configuration read again from %s", self.path)
+        warn_of_defaults(checked.config)
+        return None
+
+    def _keep(self, why: str) -> str:
+        log.error("the old configuration stays: %s", why)
+        return why
+
+    def _check(self, fresh: Config) -> Checked:
+        """Refused: it cannot be used on this node."""
+        now = self.admin.config
+        trusted_files.check(Path(fresh.preload), "daemon.preload")
+        kept = {name: getattr(now, name) for name in AT_THE_NEXT_START}
+        for name, value in kept.items():
+            if getattr(fresh, name) != value:
+                log.warning("daemon.%s counts from the next start of gpu-leased on", name)
+        set_ = self.admin.settings.applied
+        gpus = [set_(devices.configured(gpu, fresh)) for gpu in self.admin.leases.gpus]
+        return Checked(replace(fresh, **kept), group_id(fresh), gpus)
+
+    def _use(self, checked: Checked) -> None:
+        settings, leases = checked.config, self.admin.leases
+        if self.admin_socket is not None:
+            self.admin_socket.open_to(checked.admin_gid)
+        self.admin.admin_gid = checked.admin_gid
+        self.admin.config = settings
+        leases.in_flight_ns = settings.in_flight_ns
+        leases.names_jobs = settings.holder_shown != "nothing"
+        leases.arbiter.drain_ns = settings.drain_ns
+        self.slurm.env = self.watch.slurm.env = slurm_env(settings)
+        self.watch.configure(settings)
+        for gpu in checked.gpus:
+            leases.set_gpu(gpu)
+        self.tuning.allow(tried(settings, checked.gpus))

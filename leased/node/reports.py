@@ -1,0 +1,82 @@
+"""What processes report of their memory: to the arbiter as far as it is believed, to the others
+of their job as they say it, and against NVML."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from leased.core.events import Event, MemoryChanged
+from leased.gpus.devices import Overhead
+from leased.wire import wire
+from leased.wire.belief import NOTHING, Belief, sum_of
+
+if TYPE_CHECKING:
+    from leased.node.leases import Tenant
+
+log = logging.getLogger("gpu-leased")
+
+
+class Reports:
+    """Of all tenants on all devices, by UUID. run: handles events of the arbiter."""
+
+    def __init__(
+        self,
+        overheads: Mapping[str, Overhead],
+        clock: Callable[[], int],
+        run: Callable[[Event], None],
+    ) -> None:
+        self.overheads = overheads
+        self.beliefs = {uuid: Belief(uuid) for uuid in overheads}
+        self.clock = clock
+        self.run = run
+
+    def changed(self, tenant: Tenant) -> None:
+        """One of its processes has said something else, or has ended."""
+        for uuid in tenant.gang:
+            self._weigh(tenant, uuid)
+        if len(tenant.clients) > 1:
+            self._tell_others(tenant)
+
+    def measured(self, uuid: str, processes: Mapping[int, int], tenants: list[Tenant]) -> None:
+        """NVML shows so many bytes of the device by pid; the tenants are those that share it."""
+        belief = self.beliefs[uuid]
+        clients = [client for tenant in tenants for client in tenant.clients]
+        settled = belief.look(self.clock(), processes, clients)
+        self.overheads[uuid].measure(processes, settled)
+        for tenant in tenants:
+            self._doubt(tenant, belief)
+            if self._total(tenant, uuid) != tenant.weighed.get(uuid, NOTHING):
+                self._weigh(tenant, uuid)
+
+    def _total(self, tenant: Tenant, uuid: str) -> wire.Bytes:
+        return self.beliefs[uuid].total(self.clock(), tenant.clients, tenant.doubted)
+
+    def _weigh(self, tenant: Tenant, uuid: str) -> None:
+        has = tenant.weighed[uuid] = self._total(tenant, uuid)
+        resident = has.resident if tenant.swaps else None
+        self.run(MemoryChanged(tenant.job_id, uuid, has.evictable, has.fixed, resident))
+
+    def _tell_others(self, tenant: Tenant) -> None:
+        """Each of its processes hears what all the others say."""
+        clients = list(tenant.clients)
+        said = {u: [c.memory.get(u, NOTHING) for c in clients] for u in tenant.gang}
+        total = {uuid: sum_of(amounts) for uuid, amounts in said.items()}
+        for n, client in enumerate(clients):
+            beside = {
+                uuid: wire.Bytes(*(a - b for a, b in zip(total[uuid], own[n], strict=True)))
+                for uuid, own in said.items()
+            }
+            client.send(wire.others(beside))
+
+    def _doubt(self, tenant: Tenant, belief: Belief) -> None:
+        liar = next((c for c in tenant.clients if belief.doubts(c.pid)), None)
+        if liar is None or tenant.doubted:
+            return
+        tenant.doubted = True
+        log.warning(
+            "job %d (uid %d): process %d says that it has more on a GPU than NVML shows; from now "
+            "on the job is believed up to that",
+            *(tenant.job_id, tenant.uid, liar.pid),
+        )

@@ -1,0 +1,247 @@
+"""What the site sets at run time, and the limits of what users may choose.
+
+A setting counts until it is given back ("user" or "config"), also in the next
+daemon: it is kept in the store and applied at the start. One of a device goes
+before one of all ("*"); one of all replaces those of the devices.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from leased.base.errors import Refused
+from leased.base.requests import GIVEN_BACK, OF_DEVICE, OF_NODE, shown
+from leased.config import options
+from leased.config.config import AUTO, Config
+from leased.core import arbiter
+from leased.gpus.devices import Gpu
+from leased.node.leases import Leases
+from leased.store.store import Store
+
+log = logging.getLogger("gpu-leased")
+
+ALL = "*"
+LOCKS = ("on", "off", "auto")
+ANSWERS = {"yes": True, "no": False}
+# The limit that each of the node is.
+FIELDS = {
+    "user-lock-off": "lock_off",
+    "user-oversub": "oversub",
+    "quantum-min": "quantum_min_ns",
+    "quantum-max": "quantum_max_ns",
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a user may choose."""
+
+    quantum_min_ns: int
+    quantum_max_ns: int
+    lock_off: bool
+    oversub: bool
+
+    @classmethod
+    def of(cls, config: Config) -> Limits:
+        return cls(config.quantum_min_ns, config.quantum_max_ns, config.lock_off, config.oversub)
+
+    def check(self, wanted: options.Options) -> None:
+        """Refused: a job may not have that here."""
+        low, high = self.quantum_min_ns, self.quantum_max_ns
+        assert wanted.quantum_ns is not None
+        if not low <= wanted.quantum_ns <= high:
+            raise Refused(
+                f"tq:{seconds(wanted.quantum_ns)} is outside this site's limits",
+                f"choose tq between {seconds(low)} and {seconds(high)}",
+            )
+        if wanted.lock == "off" and not self.lock_off:
+            raise Refused("lock:off is not allowed on this site", "use lock:auto or lock:on")
+        if wanted.oversub and not self.oversub:
+            raise Refused("oversub:on is not allowed on this site", "leave it out")
+
+    def check_defaults(self, defaults: options.Options) -> None:
+        """Refused: a job that asks for nothing would be refused."""
+        if self.quantum_min_ns > self.quantum_max_ns:
+            raise Refused(
+                f"quantum-min {seconds(self.quantum_min_ns)} is above "
+                f"quantum-max {seconds(self.quantum_max_ns)}",
+                "set both",
+            )
+        try:
+            self.check(defaults)
+        except Refused as fault:
+            raise Refused(
+                f"jobs that ask for nothing would be refused: {fault}",
+                "change defaults.options in the configuration first, or choose another limit",
+            ) from None
+
+
+def seconds(ns: int) -> str:
+    return f"{ns / 1e9:g}s"
+
+
+def parse(key: str, value: str) -> str | int | bool | None:
+    """What a setting's text stands for; None: given back. Refused names key and value."""
+    known = OF_DEVICE | OF_NODE
+    if key not in known:
+        raise Refused(f"{shown(key)} is no setting", f"known are {', '.join(known)}")
+    if value in GIVEN_BACK:
+        return None
+    try:
+        if key in ("quantum", "quantum-min", "quantum-max"):
+            return options.parse_time(value)
+        if key == "reserve":
+            if value != AUTO:
+                options.parse_amount(value, 1 << 40)
+            return value
+    except Refused as fault:
+        raise Refused(f"{key}={value}: {fault}", f"use {known[key]}") from None
+    if key == "lock" and value in LOCKS:
+        return value
+    if key not in ("lock", "quantum", "reserve") and value in ANSWERS:
+        return ANSWERS[value]
+    raise Refused(f"{key} {shown(value)} is not known", f"use {known[key]}")
+
+
+def _is_understood(device: str, key: str, value: str) -> bool:
+    """Whether a stored setting is one; a newer release that wrote it finds it again."""
+    try:
+        parse(key, value)
+    except Refused as fault:
+        log.error("a setting of %s is left out: %s", shown(device), fault)
+        return False
+    return True
+
+
+class Settings:
+    """The settings of this node. config: gives the configuration of now."""
+
+    def __init__(self, leases: Leases, store: Store, config: Callable[[], Config]):
+        self.leases = leases
+        self.store = store
+        self.config = config
+        self.values = {
+            (device, key): value
+            for (device, key), value in store.settings().items()
+            if _is_understood(device, key, value)
+        }
+        for key in OF_DEVICE:
+            try:
+                self._apply(key, leases.gpus, at_start=True)
+            except Refused as fault:
+                log.error("the setting %s of before is left out: %s", key, fault)
+
+    def of(self, uuid: str, key: str) -> str | None:
+        """The text that counts for a device, or ALL; None: the jobs' or the configuration's."""
+        value = self.values.get((uuid, key), self.values.get((ALL, key)))
+        return None if value in GIVEN_BACK else value
+
+    def limits(self) -> Limits:
+        """What users may choose now."""
+        return self._limits({key: self.of(ALL, key) for key in OF_NODE})
+
+    def _limits(self, texts: dict[str, str | None]) -> Limits:
+        changed: dict[str, Any] = {}
+        for key, name in FIELDS.items():
+            text = texts.get(key)
+            value = None if text is None else parse(key, text)
+            if value is not None:
+                changed[name] = value
+        return replace(Limits.of(self.config()), **changed)
+
+    def change(self, chosen: list[Gpu] | None, wanted: dict[str, str]) -> None:
+        """Set these on the devices, or on all (None). Refused: nothing is changed."""
+        for key, value in wanted.items():
+            self._check(chosen, key, value)
+        node = {key: value for key, value in wanted.items() if key in OF_NODE}
+        if node:
+            texts = {key: self.of(ALL, key) for key in OF_NODE} | node
+            self._limits(texts).check_defaults(self.config().defaults)
+        for key, value in wanted.items():
+            if chosen is None:
+                self._keep_for_all(key, value)
+            else:
+                self._keep(chosen, key, value)
+        self.store.flush()
+        for key in wanted:
+            if key in OF_DEVICE:
+                self._apply(key, self.leases.gpus if chosen is None else chosen)
+
+    def _check(self, chosen: list[Gpu] | None, key: str, value: str) -> None:
+        parse(key, value)
+        if key in OF_NODE and chosen is not None:
+            raise Refused(f"{key} is of the whole node", "leave the device out")
+        if key == "reserve" and value not in (AUTO, *GIVEN_BACK):
+            for gpu in self.leases.gpus if chosen is None else chosen:
+                if options.parse_amount(value, gpu.usable) >= gpu.usable:
+                    raise Refused(
+                        f"reserve={value} leaves nothing of the {gpu.usable} bytes of "
+                        f"device {gpu.index}",
+                        "make it smaller",
+                    )
+
+    def _keep_for_all(self, key: str, value: str) -> None:
+        for device, known in list(self.values):
+            if known == key and device != ALL:
+                self._store(device, key, None)
+        self._store(ALL, key, None if value in GIVEN_BACK else value)
+
+    def _keep(self, chosen: Iterable[Gpu], key: str, value: str) -> None:
+        for gpu in chosen:
+            # Giving back what all have must be kept too.
+            given_back = value in GIVEN_BACK and (ALL, key) not in self.values
+            self._store(gpu.uuid, key, None if given_back else value)
+
+    def _store(self, device: str, key: str, value: str | None) -> None:
+        if value is None:
+            self.values.pop((device, key), None)
+        else:
+            self.values[device, key] = value
+        self.store.put_setting(device, key, value)
+
+    def _apply(self, key: str, gpus: list[Gpu], *, at_start: bool = False) -> None:
+        """Carry a setting of devices to the leases."""
+        for gpu in list(gpus):
+            text = self.of(gpu.uuid, key)
+            if text is None and at_start:
+                continue
+            value = parse(key, text) if text is not None else None
+            if key == "reserve":
+                self.leases.set_reserve(gpu.uuid, self._reserve(gpu, text))
+            elif key == "lock":
+                assert value is None or isinstance(value, str)
+                self.leases.run(arbiter.LockSet(gpu.uuid, value))
+            elif key == "quantum":
+                assert value is None or isinstance(value, int)
+                self.leases.run(arbiter.QuantumSet(gpu.uuid, value))
+            else:
+                self.leases.run(arbiter.DrainSet(gpu.uuid, bool(value)))
+
+    def applied(self, gpu: Gpu) -> Gpu:
+        """A device as a configuration has it, with what the site has set. Refused: not both."""
+        text = self.of(gpu.uuid, "reserve")
+        if text is None:
+            return gpu
+        reserve = self._reserve(gpu, text)
+        if reserve is not None and reserve >= gpu.usable:
+            raise Refused(
+                f"reserve={text}, as set, leaves nothing of the {gpu.usable} bytes of device "
+                f"{gpu.index}",
+                "run gpu-leasectl set reserve=config first, or leave the device more memory",
+            )
+        return replace(gpu, reserve=reserve)
+
+    def _reserve(self, gpu: Gpu, text: str | None) -> int | None:
+        """Bytes to keep of a device for contexts; None: as measured."""
+        text = text or self.config().for_device(gpu.index, gpu.uuid).reserve
+        return None if text == AUTO else options.parse_amount(text, gpu.usable)
+
+    def listed(self) -> list[dict[str, str]]:
+        """All that is set, for status: device (UUID or all), key, value."""
+        return [
+            {"device": "all" if device == ALL else device, "key": key, "value": value}
+            for (device, key), value in sorted(self.values.items())
+        ]

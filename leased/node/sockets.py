@@ -1,0 +1,235 @@
+"""The two sockets: clients speak wire.h on one, where users may also ask in JSON; root speaks
+JSON on the other.
+
+SOCK_SEQPACKET keeps messages whole. asyncio's stream servers refuse it, so the
+loop only tells when a socket can be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from _gpulease import lib
+
+from leased.base.errors import Refused
+from leased.base.requests import answered
+from leased.connections import limits
+from leased.connections.connection import LONGEST_REQUEST, Connection
+from leased.node import waiting
+from leased.node.leases import ENDED, Leases, Tenant
+from leased.processes.identity import Peer, ProcessId, process_id, still_there
+from leased.wire import wire
+
+log = logging.getLogger("gpu-leased")
+
+BACKLOG = 512
+CLIENTS_PER_TENANT = 256
+BURST = 4096  # messages that a client may send at once
+RATE_PER_S = 4096.0  # and how fast it may go on
+STALE_PACKETS = 1024  # of a daemon before this one, thrown away at once
+
+
+def listen(path: Path, mode: int) -> socket.socket:
+    """A listening SEQPACKET socket at `path`, replacing what a daemon before left there."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    made.setblocking(False)
+    old = os.umask(0o177)
+    try:
+        made.bind(str(path))
+    finally:
+        os.umask(old)
+    path.chmod(mode)
+    made.listen(BACKLOG)
+    return made
+
+
+Handler = Callable[[dict[str, Any], Peer], dict[str, Any]]
+
+
+def no_questions(_: dict[str, Any], __: Peer) -> dict[str, Any]:
+    raise Refused("nothing can be asked here")
+
+
+class ClientConnection(Connection):
+    """A process with the interposer; the client of leases.Client."""
+
+    LONGEST = wire.MAX_MESSAGE
+    IDLE_MOST = limits.UNHEARD_PER_UID
+    PATIENCE_S = limits.HELLO_S
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        leases: Leases,
+        find: Callable[[Peer], Tenant | None],
+        questions: Handler = no_questions,
+    ):
+        self.leases = leases
+        self.find = find
+        self.questions = questions
+        self.tenant: Tenant | None = None
+        self.wants = False
+        self.held = self.passed = 0
+        self.stuck = False
+        self.answered = False
+        self.restoring = False
+        self.calls: tuple[int, int] | None = None
+        # Taken over from a daemon before this one, and not yet heard of.
+        self.stale = self.restored = False
+        self.on_heard: Callable[[ClientConnection], None] = lambda _: None
+        self.memory: dict[str, wire.Bytes] = {}
+        self.credit = float(BURST)
+        self.credited = loop.time()
+        self.process: ProcessId | None = None
+        self.version = wire.VERSION  # of the protocol, as its HELLO has it
+        super().__init__(sock, loop)
+
+    def accepted(self) -> None:
+        self.process = process_id(self.peer.pid)
+
+    @property
+    def pid(self) -> int:
+        return self.peer.pid
+
+    def send(self, message: bytes) -> None:
+        super().send(wire.in_version(message, self.version))
+
+    def received(self, data: bytes) -> None:
+        if not self._within_rate():
+            self.refuse(lib.GL_REFUSED_LIMIT, "too many messages")
+            return
+        if data[:1] == b"{" and self.tenant is None and not self.restored:
+            self._answer(data)
+            return
+        try:
+            message = wire.parse(data)
+        except wire.WrongVersion as fault:
+            self.version = fault.answer
+            self.refuse(lib.GL_REFUSED_VERSION, str(fault))
+            return
+        except wire.WireError as fault:
+            self.refuse(lib.GL_REFUSED_PROTOCOL, str(fault))
+            return
+        if isinstance(message, wire.Hello):
+            self.version = wire.version_of(data)
+            self._hello(message)
+        elif self.stale or isinstance(message, wire.Unknown):
+            pass  # meant for the daemon before this one, or for one of a later release
+        else:
+            self._heard(message)
+
+    def _heard(self, message: wire.Message) -> None:
+        """What a process may say after its HELLO."""
+        if self.tenant is None or self.leases.tenants.get(self.tenant.job_id) is not self.tenant:
+            self.refuse(lib.GL_REFUSED_NO_TENANT, ENDED)
+        elif isinstance(message, wire.Memory):
+            bounded = replace(message, memory=limits.clamped(message.memory))
+            self.leases.memory(self.tenant, self, bounded)
+        elif isinstance(message, wire.Request):
+            self.leases.request(self.tenant, self)
+        elif isinstance(message, wire.Stuck):
+            self.leases.stuck(self.tenant, self, message)
+        elif isinstance(message, wire.Restored):
+            self.leases.restored(self.tenant, self, message)
+        elif isinstance(message, wire.Progress):
+            self.leases.progress(self.tenant, self, message)
+        elif isinstance(message, wire.Why):
+            why = waiting.reason(self.leases, self.tenant)
+            self.send(wire.waits(why.code, why.text))
+        elif isinstance(message, wire.Released):
+            self.leases.released(self.tenant, self, message)
+
+    def _answer(self, data: bytes) -> None:
+        """No client, but a user with a question in JSON: see questions.py."""
+        answer = answered(data, self.LONGEST, lambda asked: self.questions(asked, self.peer))
+        super().send(json.dumps(answer).encode())  # it has no version
+        self.close()
+
+    def _hello(self, message: wire.Hello) -> None:
+        tenant = self.find(self.peer)
+        if self.tenant is not None and self.restored:
+            # An answer to the daemon before this one came first.
+            self.leases.detach(self.tenant, self)
+            self.tenant = None
+        if self.tenant is not None:
+            self.refuse(lib.GL_REFUSED_PROTOCOL, "a second HELLO on one connection")
+        elif not still_there(self.sock, self.process):
+            # Whatever /proc says of this number may be of another process by now.
+            self.refuse(
+                lib.GL_REFUSED_NO_TENANT, "the process that opened this connection has ended"
+            )
+        elif tenant is None:
+            self.refuse(
+                lib.GL_REFUSED_NO_TENANT,
+                f"process {self.peer.pid} belongs to no job that shares a GPU here; "
+                "submit with --gres=shard:1, or unset LD_PRELOAD",
+            )
+        elif len(tenant.clients) >= CLIENTS_PER_TENANT:
+            self.refuse(
+                lib.GL_REFUSED_LIMIT,
+                f"job {tenant.job_id} has {CLIENTS_PER_TENANT} processes on the GPU already",
+            )
+        else:
+            self.tenant, self.stale, self.idle_since = tenant, False, None
+            # Whatever numbers its processes have: the job's user pays, and no other does.
+            self.payer, self.job = tenant.uid, tenant.job_id
+            if self.account is not None and not self.restored:
+                self.account.budget.spend(limits.HELLO_COST_S)
+            bounded = replace(message, memory=limits.clamped(message.memory))
+            self.leases.attach(tenant, self, bounded)
+            self.on_heard(self)
+
+    def resync(self) -> None:
+        """This connection is of a daemon before this one: begin anew on it."""
+        self.stale = self.restored = True
+        with contextlib.suppress(OSError):
+            for _ in range(STALE_PACKETS):  # who sends more is not waited for
+                if not self.sock.recv(self.LONGEST, socket.MSG_DONTWAIT):
+                    break
+        for self.version in range(wire.OLDEST_VERSION, wire.VERSION + 1):
+            self.send(wire.RESYNC)  # it ignores those that are not its own
+
+    def _within_rate(self) -> bool:
+        now = self.loop.time()
+        self.credit = min(BURST, self.credit + (now - self.credited) * RATE_PER_S) - 1
+        self.credited = now
+        return self.credit >= 0
+
+    def refuse(self, code: int, reason: str) -> None:
+        """Say why, then end the connection."""
+        self.say(f"refused: {reason}")
+        self.send(wire.refused(code, reason))
+        self.close()
+
+    def closed(self) -> None:
+        if self.tenant is not None:
+            self.leases.detach(self.tenant, self)
+        self.on_heard(self)
+
+
+class AdminConnection(Connection):
+    """Requests of root (or the admin group): one JSON object a packet."""
+
+    IDLE_MOST = limits.ADMIN_PER_UID
+    PATIENCE_S = limits.ADMIN_IDLE_S
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, handle: Handler):
+        self.handle = handle
+        super().__init__(sock, loop)
+
+    def received(self, data: bytes) -> None:
+        self.idle_since = self.loop.time()
+        answer = answered(data, LONGEST_REQUEST, lambda request: self.handle(request, self.peer))
+        self.send(json.dumps(answer).encode())

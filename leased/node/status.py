@@ -1,0 +1,145 @@
+"""What status shows: devices, tenants, what the site has set. One answer is one packet.
+
+A packet of a UNIX socket is limited (net.core.wmem_default, 208 KiB as a rule);
+256 tenants on 8 devices take half a megabyte. So tenants come in pages: "next"
+in an answer is the job to ask for those after it with {"op": "status", "after": JOB}.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from _gpulease import lib
+
+from leased import __version__
+from leased.core import arbiter
+from leased.core.speed import GIB
+from leased.gpus.devices import Gpu
+from leased.node import modes
+from leased.node.device_watch import DeviceWatch
+from leased.node.leases import Leases, Tenant
+from leased.node.settings import Settings
+from leased.slurm.accounting import summary
+from leased.store.store import Store
+
+FAULTY = "faulty"
+KEEPERS_SHOWN = 8  # jobs that keep another one out
+PAGE_BYTES = 65_536  # of tenants in one answer; half of wmem_default with the devices
+
+
+@dataclass
+class Status:
+    """The answers to status."""
+
+    leases: Leases
+    settings: Settings
+    store: Store
+    started: float = field(default_factory=time.monotonic)
+    strays: Callable[[], dict[str, Any]] = dict
+    cluster: Callable[[], dict[str, Any]] = dict
+    devices: DeviceWatch | None = None  # what NVML says of them
+
+    def first(self) -> dict[str, Any]:
+        """Everything but the tenants that do not fit on the first page."""
+        limits = self.settings.limits()
+        return {
+            "version": __version__,
+            "wire_version": int(lib.GL_VERSION),
+            "uptime_s": round(time.monotonic() - self.started, 1),
+            "store_fault": self.store.fault,
+            "nvml_fault": self.devices.health.nvml if self.devices else None,
+            "limits": {
+                "quantum_min_s": limits.quantum_min_ns / 1e9,
+                "quantum_max_s": limits.quantum_max_ns / 1e9,
+                "user_lock_off": limits.lock_off,
+                "user_oversub": limits.oversub,
+            },
+            "settings": self.settings.listed(),
+            "strays": self.strays(),
+            "cluster": self.cluster(),
+            "devices": [self._device(gpu) for gpu in self.leases.slurms()],
+            **self.page(0),
+        }
+
+    def page(self, after: int) -> dict[str, Any]:
+        """Tenants of higher job ids than `after`, as many as one packet holds."""
+        usage = self.leases.usage()
+        page: list[dict[str, Any]] = []
+        size = 0
+        for job_id in sorted(job for job in self.leases.tenants if job > after):
+            entry = self._tenant(self.leases.tenants[job_id], usage[job_id])
+            size += len(json.dumps(entry))
+            if page and size > PAGE_BYTES:
+                return {"tenants": page, "next": page[-1]["job_id"]}
+            page.append(entry)
+        return {"tenants": page}
+
+    def _device(self, gpu: Gpu) -> dict[str, Any]:
+        device = self.leases.arbiter.devices[gpu.uuid]
+        residency = device.residency
+        holders = self.leases.arbiter.holders(gpu.uuid)
+        now = self.leases.clock()
+        ends = [t.lease.revoke_at for t in holders if t.lease and t.lease.revoke_at is not None]
+        drain = "draining" if holders else "drained"
+        fault = self.leases.faults.get(gpu.uuid)
+        mode = modes.Mode(FAULTY, fault) if fault else modes.of(self.leases.arbiter, device)
+        return {
+            "index": gpu.index,
+            "uuid": gpu.uuid,
+            "name": gpu.name,
+            "memory_bytes": gpu.memory,
+            "usable_bytes": residency.room,
+            "reserve_bytes": gpu.reserve,
+            "overhead_bytes": self.leases.overheads[gpu.uuid].taken,
+            "tenant_bytes": residency.total + residency.fixed,
+            "resident_bytes": residency.resident,
+            "fits": residency.fits(),
+            "holders": [t.id for t in holders],
+            "waiting": list(device.queue),
+            "quantum_left_s": round(max(0, min(ends) - now) / 1e9, 3) if ends else None,
+            "lock": device.lock,
+            "quantum_s": None if device.quantum_ns is None else device.quantum_ns / 1e9,
+            "mode": mode.word,
+            "why": mode.why,
+            "fault": fault,
+            "busy_percent": self.devices.busy.get(gpu.uuid) if self.devices else None,
+            "drain": drain if device.drained else None,
+            "link_gib_s": round(residency.link.bytes_s / GIB, 2),
+            "paging_gib_s": round(residency.paging.bytes_s / GIB, 2),
+        }
+
+    def _tenant(self, tenant: Tenant, usage: dict[str, arbiter.Usage]) -> dict[str, Any]:
+        state = self.leases.arbiter.tenants[tenant.job_id]
+        devices = self.leases.arbiter.devices
+        resident = {uuid: devices[uuid].residency.there(tenant.job_id) for uuid in tenant.gang}
+        return {
+            "job_id": tenant.job_id,
+            "uid": tenant.uid,
+            "lock": self.leases.arbiter.lock_of(state),
+            "memory": "swap" if tenant.swaps else "managed",
+            "quantum_s": tenant.quantum_ns / 1e9,
+            "clients": len(tenant.clients),
+            "state": "holds" if state.lease else "waits" if state.waiting else "idle",
+            "stopped": state.frozen,
+            "epoch": state.lease.epoch if state.lease else None,
+            "resident_bytes": resident,
+            "kept_out": self._kept_out(tenant) if state.waiting else {},
+            "gpus": {uuid: summary(used) for uuid, used in usage.items()},
+        }
+
+    def _kept_out(self, tenant: Tenant) -> dict[str, Any]:
+        """Of one that waits: by device, whose memory that cannot be moved leaves no room for it."""
+        found = {}
+        for uuid in tenant.gang:
+            residency = self.leases.arbiter.devices[uuid].residency
+            by = residency.keep_out(tenant.job_id)
+            if by:
+                largest = dict(itertools.islice(by.items(), KEEPERS_SHOWN))
+                needs = residency.shares[tenant.job_id].bytes
+                found[uuid] = {"needs_bytes": needs, "jobs": len(by), "by": largest}
+        return found

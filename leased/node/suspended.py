@@ -1,0 +1,114 @@
+"""Jobs that cannot act (suspended, stopped, frozen) hold nobody up: finds them for the arbiter.
+
+Who holds a lease while others wait is looked at, who comes next, and who was told to give
+up memory; while nobody waits, nobody is looked at. A holder may have work under way that goes
+on without its processes: as long as NVML shows its devices busy, or does not say, the rules
+for a drain hold. Were NVML wrong, a kernel would run beside the next holder's for its rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+
+from leased.core import arbiter
+from leased.node.leases import Client, Leases, Tenant
+from leased.processes.standstill import stands_still
+
+log = logging.getLogger("gpu-leased")
+
+LOOK_S = 0.25
+SOME = 8  # processes of a job that is known to stand still
+QUIET_LOOKS = 2  # in succession: what NVML says is of a moment that may have ended earlier
+
+Busy = Callable[[Collection[str]], Awaitable[Mapping[str, int | None]]]
+
+
+class Suspended:
+    """Call beat() every LOOK_S. busy: percent by device, as NVML says."""
+
+    def __init__(
+        self, leases: Leases, busy: Busy, still: Callable[[int], bool] = stands_still
+    ) -> None:
+        self.leases = leases
+        self.busy = busy
+        self.still = still
+        self.looks = 0
+        self.quiet: dict[tuple[int, int], int] = {}  # by tenant and epoch: looks in succession
+
+    async def beat(self) -> None:
+        """One look at those who matter now."""
+        still = [tenant for tenant in self._candidates() if self.cannot_act(tenant)]
+        holding = {(t.job_id, epoch): t for t in still if (epoch := self._epoch(t))}
+        self.quiet = {key: n for key, n in self.quiet.items() if key in holding}
+        self._thaw()
+        for tenant in still:
+            if not self._epoch(tenant):
+                self._freeze(tenant)
+        if holding:
+            percents = await self.busy({uuid for t in holding.values() for uuid in t.gang})
+            for key, tenant in holding.items():
+                self._count(key, tenant, percents)
+
+    def _count(
+        self, key: tuple[int, int], tenant: Tenant, percents: Mapping[str, int | None]
+    ) -> None:
+        """A holder stands still: are its devices quiet, too, and have they been so?"""
+        quiet = all(percents.get(uuid) == 0 for uuid in tenant.gang)
+        self.quiet[key] = self.quiet.get(key, 0) + 1 if quiet else 0
+        if self.quiet[key] < QUIET_LOOKS or self._epoch(tenant) != key[1]:
+            return
+        if self.cannot_act(tenant):
+            self._freeze(tenant)
+
+    def cannot_act(self, tenant: Tenant) -> bool:
+        """Whether all its processes on which something depends stand still."""
+        processes = self._matter(tenant)
+        return bool(processes) and all(self.still(client.pid) for client in processes)
+
+    @staticmethod
+    def _matter(tenant: Tenant) -> list[Client]:
+        held = [client for client in tenant.clients if client.held]
+        return held or [c for c in tenant.clients if c.wants] or tenant.clients
+
+    def _epoch(self, tenant: Tenant) -> int:
+        """Of the lease that it has, else 0."""
+        state = self.leases.arbiter.tenants.get(tenant.job_id)
+        return state.lease.epoch if state and state.lease else 0
+
+    def _is_frozen(self, tenant: Tenant) -> bool:
+        state = self.leases.arbiter.tenants.get(tenant.job_id)
+        return state is not None and state.frozen
+
+    def _freeze(self, tenant: Tenant) -> None:
+        if self.leases.tenants.get(tenant.job_id) is tenant and not self._is_frozen(tenant):
+            log.info("job %d (uid %d) is stopped or suspended", tenant.job_id, tenant.uid)
+            self.leases.run(arbiter.Frozen(tenant.job_id))
+
+    def _thaw(self) -> None:
+        self.looks += 1
+        for tenant in list(self.leases.tenants.values()):
+            if self._is_frozen(tenant) and self._goes_on(tenant):
+                log.info("job %d (uid %d) goes on", tenant.job_id, tenant.uid)
+                self.leases.run(arbiter.Thawed(tenant.job_id))
+
+    def _goes_on(self, tenant: Tenant) -> bool:
+        """Of many processes some are looked at in every beat: jobs are suspended for days."""
+        processes = self._matter(tenant)
+        first = SOME * self.looks % max(1, len(processes))
+        some = (processes[first:] + processes[:first])[:SOME]
+        return not processes or any(not self.still(client.pid) for client in some)
+
+    def _candidates(self) -> list[Tenant]:
+        """Those for whom somebody waits, or will: by their number, each once."""
+        wanted = {job for device in self.leases.arbiter.devices.values() for job in _on(device)}
+        return [self.leases.tenants[job] for job in sorted(wanted) if job in self.leases.tenants]
+
+
+def _on(device: arbiter.Device) -> Iterator[int]:
+    """The holders while somebody waits, the next in the queue, and who is to give up memory."""
+    if device.queue or device.drained:
+        yield from device.holders
+    yield from list(device.queue)[:1]
+    if device.residency.swappers:
+        yield from (job for job in device.residency.shares if device.residency.leaving(job))

@@ -1,0 +1,80 @@
+"""Carries the trials of the devices to the leases: who takes part, what they answer."""
+
+from __future__ import annotations
+
+from leased.core import arbiter
+from leased.node.leases import Leases, Tenant
+from leased.node.trial import Ask, Beat, Mode, Sample, Trial
+
+
+class Tuning:
+    """beat() a few times a second. allowed: whether this site tries turns on a device."""
+
+    def __init__(self, leases: Leases, allowed: dict[str, bool]):
+        self.leases = leases
+        self.trials = {uuid: Trial() for uuid, may in allowed.items() if may}
+        self.epochs = dict.fromkeys(self.trials, 0)  # the first of the mode in force
+        self.asked = dict.fromkeys(self.trials, False)
+
+    def allow(self, allowed: dict[str, bool]) -> None:
+        """The site has changed its mind; where nothing is tried any more, jobs run side by side."""
+        for uuid, may in allowed.items():
+            if may and uuid not in self.trials:
+                self.trials[uuid] = Trial()
+                self.epochs[uuid], self.asked[uuid] = 0, False
+            elif not may and uuid in self.trials:
+                del self.trials[uuid]
+                self.leases.run(arbiter.ModeSet(uuid, False, ""))
+
+    def beat(self) -> None:
+        for uuid, trial in self.trials.items():
+            if not trial.tenants and len(self.leases.arbiter.devices[uuid].holders) < 2:
+                continue
+            command = trial.beat(self._beat(uuid))
+            if isinstance(command, Ask):
+                self.asked[uuid] = True
+                self.leases.measure(uuid)
+            elif isinstance(command, Mode):
+                self.epochs[uuid] = self.leases.arbiter.epoch
+                self.leases.run(
+                    arbiter.ModeSet(uuid, command.exclusive, command.why, command.quantum_ns)
+                )
+
+    def _beat(self, uuid: str) -> Beat:
+        tenants = self._taking_part(uuid)
+        samples = {job: self._sample(tenant) for job, tenant in tenants.items()}
+        complete = self.asked[uuid] and all(sample is not None for sample in samples.values())
+        if complete:
+            self.asked[uuid] = False
+        had_turn = {
+            job for job in tenants if self.leases.arbiter.tenants[job].granted >= self.epochs[uuid]
+        }
+        return Beat(
+            self.leases.clock(),
+            frozenset(tenants),
+            {job: sample for job, sample in samples.items() if sample} if complete else {},
+            frozenset(had_turn),
+        )
+
+    def _taking_part(self, uuid: str) -> dict[int, Tenant]:
+        """Tenants of this device alone with lock auto that have run; none beside other kinds."""
+        rules = self.leases.arbiter
+        device = rules.devices[uuid]
+        if not device.fits or device.drained:
+            return {}
+        found = {}
+        for tenant in self.leases.tenants_of(uuid):
+            state = rules.tenants[tenant.job_id]
+            if tenant.clients and state.granted:
+                if rules.lock_of(state) != "auto" or len(state.gang) > 1:
+                    return {}
+                found[tenant.job_id] = tenant
+        return found
+
+    def _sample(self, tenant: Tenant) -> Sample | None:
+        """How far all its processes are together, once each has answered."""
+        answers = [client.calls for client in tenant.clients]
+        if not answers or any(answer is None for answer in answers):
+            return None
+        known = [answer for answer in answers if answer is not None]
+        return Sample(max(at for _, at in known), sum(calls for calls, _ in known))

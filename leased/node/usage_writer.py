@@ -1,0 +1,217 @@
+"""Usage of ended jobs into Slurm's accounting: when, how many at once, and for how long.
+
+One child writes many records. What Slurm does not take is tried again at growing pauses:
+a job whose end slurmdbd has not heard of yet by itself, everything while slurmdbd does
+not answer. What waits is bounded in number and time; what is given up goes to the
+journal first, word for word, and stays in usage.db like what was written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from leased.base import children
+from leased.slurm.accounting import comment
+from leased.slurm.accounting_child import NOT_YET, encode
+from leased.store.store import Run, Store, TenantRecord
+
+log = logging.getLogger("gpu-leased")
+
+FIRST_S, LAST_S = 0.5, 600.0  # pauses: the first, and the longest
+JOBS_AT_ONCE = 100
+PATIENCE_S, PATIENCE_EACH_S = 30.0, 1.0  # with the child, and for each job besides
+WAITING_MOST = 10_000  # runs
+WAITING_WARN = 8_000
+WAITING_S = 30 * 86400.0
+SAY_AGAIN_S = 3600.0
+CHILD = "from leased.slurm.accounting_child import main; raise SystemExit(main())"
+
+
+@dataclass
+class Answers:
+    """What became of a batch. done: by run "", or why it is not written. fault: of the child
+    itself, "" where there is none; then some runs may lack an answer."""
+
+    done: dict[Run, str] = field(default_factory=dict)
+    fault: str = ""
+
+
+async def write(jobs: list[list[TenantRecord]], env: Mapping[str, str]) -> Answers:
+    """Have a child write the runs of some jobs. Raises nothing."""
+    try:
+        done = await children.run(
+            *children.python(CHILD),
+            env=env,
+            stdin="".join(encode(runs) + "\n" for runs in jobs).encode(),
+            patience_s=PATIENCE_S + PATIENCE_EACH_S * len(jobs),
+        )
+    except OSError as fault:
+        return Answers(fault=f"the writer cannot be started: {fault}")
+    answers = Answers(fault=done.fault and f"the writer was ended: {done.fault}")
+    for line in done.out.splitlines():
+        try:
+            said = json.loads(line)
+            job_id, opened = said["run"]
+            answers.done[int(job_id), float(opened)] = "" if said["done"] else str(said["why"])
+        except (ValueError, TypeError, KeyError):
+            log.debug("no answer of the writer: %r", line[:200])
+    if done.status and not answers.fault:
+        words = done.err.strip().splitlines() or [f"the writer ended with {done.status}"]
+        answers.fault = words[-1]
+    return answers
+
+
+@dataclass
+class Pause:
+    """When something is tried again, and how long it is waited after that."""
+
+    at: float = 0.0
+    next_s: float = FIRST_S
+
+    def grow(self, now: float) -> None:
+        self.at, self.next_s = now + self.next_s, min(2 * self.next_s, LAST_S)
+
+
+class UsageWriter:
+    """Carries what the store has of ended jobs to Slurm's accounting.
+
+    env: what Slurm's programs get besides. clock: seconds, growing. today: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        env: Callable[[], Mapping[str, str]],
+        clock: Callable[[], float] = time.monotonic,
+        today: Callable[[], float] = time.time,
+        write: Callable[[list[list[TenantRecord]], Mapping[str, str]], Awaitable[Answers]] = write,
+    ):
+        self.store = store
+        self.env = env
+        self.clock = clock
+        self.today = today
+        self.write = write
+        self.more = asyncio.Event()  # a job has ended
+        self.pauses: dict[Run, Pause] = {}
+        self.down: Pause | None = None  # while nothing can be written at all
+        self.probes = 0
+        self.suspect: TenantRecord | None = None  # was first in what a child ended with
+        self.said: tuple[str, float] = ("", 0.0)  # why, and when that was said
+        self.warned = False
+
+    async def write_usage(self) -> None:
+        """Write what waits, again and again until it is there. For ever."""
+        while True:
+            self.more.clear()
+            wait_s = await self.step()
+            if wait_s is None or wait_s > 0:
+                waiter = asyncio.ensure_future(self.more.wait())
+                await asyncio.wait([waiter], timeout=wait_s)
+                waiter.cancel()
+
+    async def step(self) -> float | None:
+        """Try what is due. Seconds until something is due again; None: a job must end first."""
+        waiting = self._bounded(self.store.unsettled())
+        known = {record.run for record in waiting}
+        self.pauses = {run: pause for run, pause in self.pauses.items() if run in known}
+        if not waiting:
+            return None
+        now = self.clock()
+        if self.down is not None and self.down.at > now:
+            return self.down.at - now
+        due = [
+            run for run in waiting if run.run not in self.pauses or self.pauses[run.run].at <= now
+        ]
+        if due:
+            await self._write(due)
+        return self._next(self.store.unsettled())
+
+    def _next(self, waiting: list[TenantRecord]) -> float | None:
+        now = self.clock()
+        if self.down is not None:
+            return max(0.0, self.down.at - now)
+        never = Pause()
+        return min(
+            (max(0.0, self.pauses.get(r.run, never).at - now) for r in waiting), default=None
+        )
+
+    async def _write(self, due: list[TenantRecord]) -> None:
+        jobs = self._chosen(list(dict.fromkeys(record.job_id for record in due)))
+        asked = [record for record in due if record.job_id in jobs]
+        answers = await self.write([self.store.runs(job_id) for job_id in jobs], self.env())
+        now = self.clock()
+        written = [record for record in asked if answers.done.get(record.run) == ""]
+        if written:
+            self.store.settle([record.run for record in written])
+        for record in written:
+            log.info("usage of job %d is in Slurm's accounting", record.job_id)
+        for record in asked:
+            if answers.done.get(record.run):
+                self._later(record, answers.done[record.run], now)
+        lacking = [record for record in asked if record.run not in answers.done]
+        if lacking and not answers.done:
+            self._nobody(answers.fault or "the writer said nothing", now, lacking[0])
+            return
+        self._somebody(now)
+        if lacking:  # the child ended with this one, maybe because of it
+            self._later(lacking[0], answers.fault or "the writer left it out", now)
+
+    def _later(self, record: TenantRecord, why: str, now: float) -> None:
+        pause = self.pauses.setdefault(record.run, Pause())
+        if why != NOT_YET and pause.next_s == FIRST_S:
+            log.warning("usage of job %d is not in Slurm's accounting yet: %s", record.job_id, why)
+        pause.grow(now)
+
+    def _chosen(self, jobs: list[int]) -> list[int]:
+        """The jobs of the next child. While nobody answers it is one, and each time another: the
+        child may have ended because of the first."""
+        if self.down is None:
+            return jobs[:JOBS_AT_ONCE]
+        self.probes += 1
+        return [jobs[self.probes % len(jobs)]]
+
+    def _nobody(self, why: str, now: float, first: TenantRecord) -> None:
+        """Nothing is written at all: said once, and again where it goes on for long."""
+        if self.down is None:
+            self.down, self.suspect = Pause(), first
+        self.down.grow(now)
+        if why != self.said[0] or now - self.said[1] >= SAY_AGAIN_S:
+            count = len(self.store.unsettled())
+            log.warning("usage of %d jobs is not in Slurm's accounting yet: %s", count, why)
+            self.said = why, now
+
+    def _somebody(self, now: float) -> None:
+        if self.down is not None:
+            log.warning("Slurm's accounting takes usage again")
+            if self.suspect is not None:
+                self.pauses.setdefault(self.suspect.run, Pause()).grow(now)
+        self.down, self.suspect, self.said = None, None, ("", 0.0)
+
+    def _bounded(self, waiting: list[TenantRecord]) -> list[TenantRecord]:
+        """What still waits when the oldest and those beyond the bound are given up."""
+        if len(waiting) < WAITING_WARN:
+            self.warned = False
+        elif not self.warned:
+            self.warned = True
+            log.error(
+                "usage of %d jobs waits for Slurm's accounting (%s); beyond %d the oldest will be "
+                "given up: see slurmdbd, and gpu-leasectl check",
+                *(len(waiting), self.said[0] or "it is being written", WAITING_MOST),
+            )
+        first = max(0, len(waiting) - WAITING_MOST)
+        before = self.today() - WAITING_S
+        while first < len(waiting) and (waiting[first].closed or 0) < before:
+            first += 1
+        for record in waiting[:first]:
+            log.error(
+                "usage of job %d is given up, Slurm's accounting did not take it: %s",
+                *(record.job_id, comment([record])),
+            )
+        if first:
+            self.store.settle([record.run for record in waiting[:first]])
+        return waiting[first:]

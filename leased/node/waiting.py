@@ -1,0 +1,117 @@
+"""Why a job has not got its GPUs: one reason, in a sentence that names the remedy.
+
+Nothing is decided here: this reads what the arbiter and NVML know. Most jobs wait for
+their turn; that is no reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from _gpulease import lib
+
+from leased.base.words import jobs, size
+from leased.node.leases import Leases, Tenant
+
+FAULT_SHOWN = 80  # characters of what NVML says
+
+
+@dataclass(frozen=True)
+class Reason:
+    """code: enum gl_waits_code of the wire; text: empty where it waits for its turn."""
+
+    code: int = lib.GL_WAITS_TURN
+    text: str = ""
+
+
+TURN = Reason()
+
+
+def reason(leases: Leases, tenant: Tenant) -> Reason:
+    """What keeps the tenant from its GPUs other than those who come before it."""
+    for ask in LOOKS:
+        found = ask(leases, tenant)
+        if found is not None:
+            return found
+    return TURN
+
+
+def _named(leases: Leases, uuids: Sequence[str]) -> str:
+    """ "GPU 0", "GPUs 0, 2"."""
+    numbers = sorted(leases.gpu(uuid).index for uuid in uuids)
+    return f"GPU{'s' if len(numbers) > 1 else ''} {jobs(numbers)}"
+
+
+def _whose(leases: Leases, others: Sequence[int]) -> str:
+    """Other jobs, by their numbers where the site lets its users see them."""
+    return f"job {jobs(sorted(others))}" if leases.names_jobs else "another job"
+
+
+def _lost(leases: Leases, tenant: Tenant) -> Reason | None:
+    for uuid in tenant.gang:
+        fault = leases.faults.get(uuid)
+        if fault is not None:
+            return Reason(
+                lib.GL_WAITS_LOST,
+                f"{_named(leases, [uuid])} has a fault ({fault[:FAULT_SHOWN]}); "
+                "ask the administrator, or submit the job again",
+            )
+    return None
+
+
+def _drained(leases: Leases, tenant: Tenant) -> Reason | None:
+    drained = [uuid for uuid in tenant.gang if leases.arbiter.devices[uuid].drained]
+    if not drained:
+        return None
+    return Reason(
+        lib.GL_WAITS_DRAINED,
+        f"{_named(leases, drained)} is taken out of use by the administrator; this job goes on "
+        "when gpu-leasectl resume gives it back",
+    )
+
+
+def _unreleased(leases: Leases, tenant: Tenant) -> Reason | None:
+    state = leases.arbiter.tenants[tenant.job_id]
+    own = state.forfeited is not None or (state.lease is not None and state.lease.revoked)
+    pids = sorted(client.pid for client in tenant.clients if client.held)
+    if not own or not pids:
+        return None
+    return Reason(
+        lib.GL_WAITS_UNRELEASED,
+        f"process {jobs(pids)} of this job has not finished what it submitted in the last turn; "
+        "the job gets no other before it has; if it hangs, end it",
+    )
+
+
+def _crowded(leases: Leases, tenant: Tenant) -> Reason | None:
+    """Of one that swaps: memory of others stays where it needs room."""
+    for uuid in tenant.gang:
+        residency = leases.arbiter.devices[uuid].residency
+        if not tenant.swaps or not residency.crowded_out(tenant.job_id):
+            continue
+        others = {n: s for n, s in residency.shares.items() if n != tenant.job_id}
+        stuck = [n for n, share in others.items() if share.stuck]
+        fixed = [n for n, share in others.items() if share.fixed]
+        if stuck:
+            amount, code = sum(others[n].stuck for n in stuck), lib.GL_WAITS_STOPPED
+            whose, verb = f"{_whose(leases, stuck)}, which is stopped or suspended,", "stay"
+        else:
+            amount, code = sum(others[n].fixed for n in fixed), lib.GL_WAITS_CROWDED
+            whose, verb = _whose(leases, fixed), "cannot be moved"
+        own = residency.shares[tenant.job_id]
+        return Reason(
+            code,
+            f"{size(amount)} of {whose} {verb} on {_named(leases, [uuid])} and leave no room for "
+            f"the {size(own.bytes + own.fixed)} of this job; it goes on when they are freed",
+        )
+    return None
+
+
+# In the order in which they count.
+LOOKS: tuple[Callable[[Leases, Tenant], Reason | None], ...] = (
+    _lost,
+    _drained,
+    _unreleased,
+    _crowded,
+)

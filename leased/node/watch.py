@@ -1,0 +1,126 @@
+"""Carries what NVML and /proc say of processes to the strays, and what is to be done to Slurm."""
+
+from __future__ import annotations
+
+import logging
+import pwd
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from leased.config.config import Config
+from leased.gpus.devices import Gpu
+from leased.node.leases import Leases
+from leased.processes.identity import Step
+from leased.processes.stepds import Stepds
+from leased.processes.strays import EXTERN, End, Found, Policy, Strays
+from leased.processes.witness import Witness
+from leased.slurm.commands import Slurm
+
+log = logging.getLogger("gpu-leased")
+
+COMMANDS = 8  # of Slurm's that may run at once; what does not get its turn comes again
+
+
+def uids(names: tuple[str, ...]) -> frozenset[int]:
+    """The users by name or number; a name that this node does not know stands for nobody."""
+    found = set()
+    for name in names:
+        try:
+            found.add(int(name) if name.isdigit() else pwd.getpwnam(name).pw_uid)
+        except KeyError:
+            log.debug("strays.allow: this node has no user %s", name)
+    return frozenset(found)
+
+
+class Watch:
+    """Looks for strays at every poll of a device, and does with them what the site wants."""
+
+    def __init__(self, leases: Leases, stepds: Stepds, slurm: Slurm, settings: Config):
+        self.leases = leases
+        self.stepds = stepds
+        self.slurm = Slurm(slurm.env, COMMANDS)
+        self.strays = Strays()
+        self.witness = Witness(Path("/dev/nvidiactl").exists())
+        self.configure(settings)
+
+    def configure(self, settings: Config) -> None:
+        """Take the site's settings, also later ones."""
+        self.witness.interposer = Path(settings.preload).name
+        chosen = settings.strays
+        self.strays.policy = Policy(chosen.action, chosen.grace_ns, uids(chosen.allow))
+
+    async def look(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
+        """One poll of a device: bytes by pid, as NVML says."""
+        if not self.leases.tenants_of(gpu.uuid):
+            self.strays.leave(gpu.uuid)  # nobody shares it: whoever is there may be
+            return
+        if not processes and not self.strays.sees(gpu.uuid):
+            return
+        now = time.monotonic_ns()
+        clients = self._clients(gpu)
+        suspects = [pid for pid in processes if not clients.get(pid)]
+        asked = [pid for pid in suspects if self.strays.asks(now, gpu.uuid, pid)]
+        known = await self.witness.describe(asked, self.stepds.known()) if asked else {}
+        clients = self._clients(gpu)  # some may have said HELLO meanwhile
+        for action in self.strays.look(now, gpu.uuid, processes, clients, known.get):
+            if isinstance(action, End):
+                self._end(action)
+                continue
+            self._count(action)
+            if action.named:
+                self._name(gpu, action)
+
+    def _clients(self, gpu: Gpu) -> dict[int, bool]:
+        """Pids of connected processes; True where their job leases the device."""
+        clients: dict[int, bool] = {}
+        for tenant in self.leases.tenants.values():
+            leases_it = gpu.uuid in tenant.gang
+            for client in tenant.clients:
+                clients[client.pid] = leases_it or clients.get(client.pid, False)
+        return clients
+
+    def _count(self, found: Found) -> None:
+        """It is in the usage of its job, where that leases the device."""
+        step = found.process.step
+        tenant = self.leases.arbiter.tenants.get(step.job) if step and found.blamed else None
+        if tenant is not None and found.device in tenant.usage:
+            tenant.usage[found.device].strays += 1
+
+    def _name(self, gpu: Gpu, found: Found) -> None:
+        process, step = found.process, found.process.step
+        log.warning(
+            "%s (uid %d): process %d (%s) %s GPU %d without a lease, %d MiB%s",
+            f"job {step.job}, step {step.name or 'unknown'}" if step else "of no job",
+            *(process.uid, process.pid, process.command),
+            *("has used" if found.brief else "uses", gpu.index, found.bytes >> 20),
+            "; further ones of this job or user are only counted" if found.last else "",
+        )
+        if found.first and found.blamed and step:
+            self.slurm.start(
+                f"notify job {step.job}",
+                *("scontrol", "notify", str(step.job)),
+                f"gpu-lease: process {process.pid} ({process.command}) uses GPU {gpu.index} "
+                f"without a lease: {_guess(step)}",
+            )
+
+    def _end(self, end: End) -> None:
+        step = end.step
+        log.warning(
+            "job %d, step %s (uid %d) is ended: its process %d (%s) uses a GPU without a lease",
+            *(step.job, step.name, end.process.uid, end.process.pid, end.process.command),
+        )
+        self.slurm.start(f"end {target(step)}", "scancel", target(step))
+
+
+def _guess(step: Step) -> str:
+    """Why a process of the step may be a stray, as its user can find out."""
+    if step.name == EXTERN:
+        return "in an ssh session run 'eval \"$(gpu-leasectl env)\"' before it"
+    return "is LD_PRELOAD unset, or the program static or in a container?"
+
+
+def target(step: Step) -> str:
+    """What scancel is to end: the step; the job for those steps whose end is the job's as well
+    (batch, interactive), which Slurm cannot end by name."""
+    return f"{step.job}.{step.name}" if step.name and step.name.isdigit() else str(step.job)

@@ -1,0 +1,49 @@
+"""Whether a process can act: it cannot where it is stopped, or where its cgroup is frozen.
+
+Slurm suspends a job by the one or the other, batch schedulers and debuggers stop, container
+runtimes freeze. The kernel tells nobody of it, so it has to be looked for.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from leased.processes import procfs
+from leased.processes.procfs import PROC
+
+CGROUPS = Path("/sys/fs/cgroup")
+STOPPED, TRACED = "T", "t"
+THREADS_MOST = 64  # that are looked at where a debugger may have stopped one alone
+
+
+def stands_still(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> bool:
+    """Whether no thread of the process can run; no where that cannot be told."""
+    seen = procfs.stat(pid, proc)
+    if seen is None or seen.state in "RZX":
+        return False
+    if seen.state == STOPPED:
+        return True
+    if seen.state == TRACED:
+        threads = procfs.thread_states(pid, THREADS_MOST, proc)
+        return threads is not None and {*threads} <= {STOPPED, TRACED}
+    return _frozen(pid, proc, cgroups)
+
+
+def _frozen(pid: int, proc: Path, cgroups: Path) -> bool:
+    """By the freezer of cgroup v1 or v2, wherever above the process it was switched on."""
+    for place in procfs.cgroups(pid, proc) or ():
+        if place.controllers == b"freezer":
+            state = _read(cgroups / "freezer", place.path, "freezer.state")
+            if state == b"FROZEN\n":
+                return True
+        elif place.controllers == b"":
+            for mount in (cgroups, cgroups / "unified"):
+                if b"frozen 1" in _read(mount, place.path, "cgroup.events").split(b"\n"):
+                    return True
+    return False
+
+
+def _read(mount: Path, path: bytes, name: str) -> bytes:
+    below = os.fsdecode(path.lstrip(b"/"))
+    return procfs.whole(mount / below / name, procfs.LINE_MOST) or b""

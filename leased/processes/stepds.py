@@ -1,0 +1,144 @@
+"""The slurmstepds that have registered, and by them the job and step of any process.
+
+A process is a job's by its cgroup (places.py), else by descent from a slurmstepd of the job.
+Its user does not matter: what runs in a job's cgroup is the job's also as another uid (su, the
+uids of a container's user namespace), and nobody but root can bring a process there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from leased.processes import places, procfs
+from leased.processes.identity import ProcessId, Step, alive, ancestors, process_id
+from leased.processes.places import Place
+from leased.processes.procfs import PROC, Cgroup
+
+# slurmstepd's own title: "slurmstepd: [7.batch]"; het jobs: "[7+1.0]".
+STEP_IN_TITLE = re.compile(rb"slurmstepd: \[\d+(?:\+\d+)?\.([0-9a-z]{1,16})")
+MORE_STEPDS = 64
+SCOPES = 64  # a node has one for each slurmd and hierarchy
+SLUIDS = 4096  # whose jobs are known; the oldest is forgotten
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known at a moment. stepds: by pid, as it registered, and its job."""
+
+    stepds: Mapping[int, tuple[ProcessId, int]] = field(default_factory=dict)
+    scopes: frozenset[Cgroup] = frozenset()
+    sluids: Mapping[Cgroup, int] = field(default_factory=dict)
+
+    def step_of(self, pid: int, proc: Path = PROC) -> Step | None:
+        """The job and step of a process; None: it is of no job.
+
+        A cgroup of a registered job counts more than descent, and that more than the cgroup
+        of a job that has not registered.
+        """
+        place = places.place_of(procfs.cgroups(pid, proc) or (), self.scopes)
+        job = places.job_of(place, self.sluids) if place else None
+        registered = job is not None and any(job == known for _, known in self.stepds.values())
+        if not registered:
+            for stepd in self._above(pid, proc):
+                return Step(self.stepds[stepd][1], self._step_below(stepd, place, proc))
+        return Step(job, place.step) if place and job else None
+
+    def _above(self, pid: int, proc: Path) -> Iterator[int]:
+        for ancestor in ancestors(pid, proc):
+            known = self.stepds.get(ancestor)
+            if known is not None and alive(known[0], proc):
+                yield ancestor
+
+    @staticmethod
+    def _step_below(stepd: int, place: Place | None, proc: Path) -> str | None:
+        """The step of a process by descent, where its cgroup is no other job's."""
+        if place is not None:
+            return None if place.job else place.step
+        title = STEP_IN_TITLE.match(procfs.command_line(stepd, proc) or b"")
+        return title[1].decode() if title else None
+
+
+class Keeper(Protocol):
+    """Who remembers them while no daemon runs: the store."""
+
+    def stepds(self) -> dict[int, tuple[ProcessId, int]]: ...
+    def add_stepd(self, process: ProcessId, job_id: int) -> None: ...
+    def forget_stepd(self, pid: int) -> None: ...
+
+
+class Stepds:
+    """All that have registered and run still. What the store knew at the start is looked at."""
+
+    def __init__(self, store: Keeper, proc: Path = PROC):
+        self.store = store
+        self.proc = proc
+        self.by_pid = store.stepds()
+        self.most = MORE_STEPDS  # then those that have ended are looked for
+        self.homeless: dict[int, None] = {}  # not seen in a cgroup of Slurm's
+        self.scopes: frozenset[Cgroup] = frozenset()
+        self.sluids: dict[Cgroup, int] = {}
+        self._forget_dead()
+        for pid in self.by_pid:
+            self._look(pid)
+
+    def register(self, pid: int, job: int) -> None:
+        """A slurmstepd says that it runs a step of this job."""
+        process = process_id(pid, self.proc)
+        if process is None:
+            return
+        if len(self.by_pid) > self.most:
+            self._forget_dead()
+            self.most = 2 * len(self.by_pid) + MORE_STEPDS
+        self.by_pid[pid] = (process, job)
+        self.store.add_stepd(process, job)
+        self._look(pid)
+
+    def lives(self, job: int) -> bool:
+        """Whether a slurmstepd of the job has registered and runs still."""
+        mine = [process for process, known in self.by_pid.values() if known == job]
+        return any(alive(process, self.proc) for process in mine)
+
+    def known(self) -> Known:
+        """What is known now, not to change any more."""
+        for pid in list(self.homeless):
+            self._look(pid)
+        return Known(dict(self.by_pid), self.scopes, dict(self.sluids))
+
+    def job_of(self, pid: int) -> int | None:
+        """The job of a process of now."""
+        if self.homeless:
+            # Without proctrack/cgroup a slurmstepd comes to its cgroup after it has registered.
+            hinted = places.looks_like(procfs.cgroups(pid, self.proc) or ())
+            for homeless in [h for h in self.homeless if self.by_pid[h][1] in hinted]:
+                self._look(homeless)
+        step = Known(self.by_pid, self.scopes, self.sluids).step_of(pid, self.proc)
+        return step.job if step else None
+
+    def _look(self, pid: int) -> None:
+        """Where Slurm has put this slurmstepd: there it puts all processes."""
+        process, job = self.by_pid[pid]
+        cgroups = procfs.cgroups(pid, self.proc) or ()
+        homes = places.homes_of(cgroups, job) if alive(process, self.proc) else []
+        for home in homes:
+            if len(self.scopes) < SCOPES:
+                self.scopes |= {home.scope}
+            # Two jobs in one cgroup: it is of neither, slurmd itself was started there.
+            other = self.sluids.pop(home.cgroup, job) != job
+            self.sluids[home.cgroup] = 0 if other else job
+            if len(self.sluids) > SLUIDS:
+                del self.sluids[next(iter(self.sluids))]
+        if homes:
+            self.homeless.pop(pid, None)
+        else:
+            self.homeless[pid] = None
+
+    def _forget_dead(self) -> None:
+        for pid, (process, _) in list(self.by_pid.items()):
+            if not alive(process, self.proc):
+                del self.by_pid[pid]
+                self.homeless.pop(pid, None)
+                self.store.forget_stepd(pid)

@@ -1,0 +1,126 @@
+"""Writes usage into Slurm's accounting through libslurm, which may end the process it runs in.
+
+So main() runs in a child of its own. On standard input is one line of JSON a job:
+{"runs": [RUN, ...]}, all that the store has of it. On standard output, as soon as it
+is known, is one line a run: {"run": [JOB_ID, OPENED], "done": true, "why": ""};
+why says what is missing where it is not done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from leased.base.errors import Refused
+from leased.core.arbiter import Usage
+from leased.slurm.accounting import LONGEST, JobRow, by_row, comment, merged
+from leased.store.tables import TenantRecord
+
+ROWS_MOST = 4096  # runs of one job
+AROUND_S = 300  # the rows that are looked at begin and end so far around the runs
+NOT_YET = "Slurm's accounting does not have the end of the job yet"
+
+
+def encode(runs: list[TenantRecord]) -> str:
+    """A job's line on standard input."""
+    return json.dumps({"runs": [asdict(run) for run in runs]})
+
+
+def decode(line: str) -> list[TenantRecord]:
+    """The reverse of encode()."""
+    return [
+        TenantRecord(**{**run, "usage": {u: Usage(**used) for u, used in run["usage"].items()}})
+        for run in json.loads(line)["runs"]
+    ]
+
+
+class Slurmdb:
+    """libslurm's connection to slurmdbd. Refused: in its words, what it says against it."""
+
+    def __init__(self) -> None:
+        # Slurm's own plugins expect the symbols of libslurm to be global.
+        sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)
+        try:
+            from _gpulease_slurmdb import ffi, lib
+        except ImportError as fault:
+            raise Refused(
+                f"no binding of libslurm ({fault}); install libslurm-dev and build"
+            ) from None
+        self.ffi, self.lib = ffi, lib
+        self.error = ffi.new("char[]", 512)
+        self.text = ffi.new("char[]", LONGEST + 1)
+        self._call(lib.gl_slurmdb_open)
+
+    def _call(self, function: Callable[..., int], *arguments: object) -> int:
+        status = function(*arguments, self.error, 512)
+        if status < 0:
+            raise Refused(self.ffi.string(self.error).decode(errors="replace"))
+        return status
+
+    def rows(self, job_id: int, since: float, until: float) -> list[JobRow]:
+        found = self.ffi.new("struct gl_job_row[]", ROWS_MOST)
+        times = max(1, int(since)), int(until)
+        count = self._call(self.lib.gl_slurmdb_rows, job_id, *times, found, ROWS_MOST)
+        names = JobRow.__dataclass_fields__
+        return [JobRow(*(int(getattr(found[n], name)) for name in names)) for n in range(count)]
+
+    def comment(self, row: JobRow) -> str:
+        raw = self.ffi.new("struct gl_job_row *", asdict(row))
+        self._call(self.lib.gl_slurmdb_get_comment, raw, self.text, LONGEST + 1)
+        # What is theirs is given back byte by byte.
+        return str(self.ffi.string(self.text).decode(errors="surrogateescape"))
+
+    def set_comment(self, row: JobRow, text: str) -> None:
+        raw = self.ffi.new("struct gl_job_row *", asdict(row))
+        self._call(self.lib.gl_slurmdb_set_comment, raw, text.encode(errors="surrogateescape"))
+        if self.comment(row) != text:
+            raise Refused("slurmdbd gives back another text than was stored")
+
+    def close(self) -> None:
+        self.lib.gl_slurmdb_close()
+
+
+def tell(run: TenantRecord, why: str = "") -> None:
+    answer: dict[str, Any] = {"run": run.run, "done": not why, "why": why}
+    print(json.dumps(answer), flush=True)
+
+
+def write_job(slurmdb: Slurmdb, runs: list[TenantRecord]) -> None:
+    """One job's runs, each on its row; what one row has of several runs is their sum."""
+    since = min(run.opened for run in runs) - AROUND_S
+    until = max(run.closed or run.opened for run in runs) + AROUND_S
+    placed, later = by_row(runs, slurmdb.rows(runs[0].job_id, since, until))
+    for run in later:
+        if run.settled is None:
+            tell(run, NOT_YET)
+    for row, on_it in placed.items():
+        waiting = [run for run in on_it if run.settled is None]
+        if not waiting:
+            continue
+        try:
+            wanted = merged(slurmdb.comment(row), comment(on_it))
+            slurmdb.set_comment(row, wanted)
+        except Refused as fault:
+            why = str(fault)
+        else:
+            why = ""
+        for run in waiting:
+            tell(run, why)
+
+
+def main() -> int:
+    try:
+        slurmdb = Slurmdb()
+        try:
+            for line in sys.stdin:
+                write_job(slurmdb, decode(line))
+        finally:
+            slurmdb.close()
+    except Refused as fault:
+        print(fault.sentence(), file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,75 @@
+"""Which Slurm cluster the daemon serves: two on one node have jobs of the same number.
+
+A daemon asks and tells one Slurm about its jobs: which are over, what they used. So the jobs
+of one cluster share GPUs of a node, and those of another one are refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass, field
+
+from leased.base.errors import Refused
+from leased.slurm.commands import Slurm
+
+log = logging.getLogger("gpu-leased")
+
+NAMED = re.compile(r"^ClusterName\s*=\s*(\S+)\s*$", re.MULTILINE)
+OTHERS = 16  # clusters whose refusals are counted
+
+
+@dataclass
+class Cluster:
+    """own: as the daemon's own Slurm says. first: of the first job, as long as that is unknown.
+    refused: steps of other clusters, by name."""
+
+    own: str | None = None
+    first: str | None = None
+    refused: dict[str, int] = field(default_factory=dict)
+    asked: dict[str, str] | None = None  # where its Slurm is, as it was asked
+
+    @property
+    def name(self) -> str | None:
+        return self.own or self.first
+
+    def admit(self, job_id: int, name: str) -> None:
+        """A job of this cluster registers; "": its plugin does not say. Refused: of another."""
+        name = name.lower()  # as Slurm keeps it
+        if not name:
+            return
+        if self.name is None:
+            self.first = name
+        if name != self.name:
+            if name in self.refused or len(self.refused) < OTHERS:
+                self.refused[name] = self.refused.get(name, 0) + 1
+            raise Refused(
+                f"job {job_id} is of the Slurm cluster {name}, and gpu-leased on this node serves "
+                f"{self.name}",
+                "let the jobs of one cluster share GPUs of a node, or set daemon.slurm_conf",
+            )
+
+    async def learn(self, slurm: Slurm) -> bool:
+        """Ask the daemon's own Slurm for its name, once; False: it does not answer."""
+        env = dict(slurm.env)
+        if env == self.asked:
+            return True
+        try:
+            _, out, _ = await slurm.run("scontrol", "show", "config")
+        except OSError:
+            return False
+        found = NAMED.search(out)
+        if found is None:
+            return False
+        own = found[1].lower()
+        if self.name not in (None, own):
+            log.error(
+                "the Slurm cluster of this node is %s, and jobs of %s have registered: jobs of "
+                "that cluster are refused from now on",
+                *(own, self.name),
+            )
+        self.own, self.asked = own, env
+        return True
+
+    def status(self) -> dict[str, object]:
+        return {"name": self.name, "refused": dict(self.refused)}

@@ -1,0 +1,104 @@
+"""Slurm's own commands, as the daemon runs them: what a job's state is, signal it, cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from leased.base import children
+
+log = logging.getLogger("gpu-leased")
+
+LONGEST_WORDS = 200  # of a command's errors in the journal
+# What squeue is asked for each job, and the line that it begins with then.
+COLUMNS, HEADER = "%A %T %S", ["JOBID", "STATE", "START_TIME"]
+# States in which a job has no process on any node.
+ABSENT = {
+    *("PENDING", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"),
+    *("BOOT_FAIL", "DEADLINE", "REVOKED", "SPECIAL_EXIT"),
+    *("REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD"),
+}
+
+
+class JobState(NamedTuple):
+    """What Slurm says of a job. start: of its present run, seconds since 1970; None: not said."""
+
+    state: str
+    start: float | None = None
+
+    @property
+    def absent(self) -> bool:
+        """Whether it has no process anywhere, by Slurm's word."""
+        return self.state in ABSENT
+
+
+class Slurm:
+    """env: what the commands get besides, such as SLURM_CONF. most: in the background at once."""
+
+    def __init__(self, env: Mapping[str, str], most: int | None = None):
+        self.env = env
+        self.most = most
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, *command: str) -> tuple[int, str, str]:
+        """A command's exit status, output and errors. OSError: nobody to ask."""
+        done = await children.run(*command, env={"SLURM_TIME_FORMAT": "%s"} | dict(self.env))
+        if done.fault:
+            raise OSError(done.fault)
+        return done.status, done.out, done.err
+
+    async def jobs(self, job_ids: Collection[int]) -> dict[int, JobState]:
+        """What Slurm says of those of the jobs that it knows. OSError: nobody answers, or not in
+        squeue's way."""
+        known = ",".join(map(str, job_ids))
+        status, out, err = await self.run("squeue", "-t", "all", "-j", known, "-o", COLUMNS)
+        # Of several jobs squeue leaves out those that Slurm has forgotten; one it refuses.
+        if status and "Invalid job id" in err:
+            return {}
+        if status:
+            raise OSError(_words(err) or f"squeue ended with {status}")
+        header, *lines = (line.split() for line in out.splitlines() or [""])
+        if header != HEADER or any(len(line) != len(HEADER) for line in lines):
+            raise OSError("squeue's answer is not what squeue says")
+        return {
+            int(job): JobState(state, float(start) if start.isdecimal() else None)
+            for job, state, start in lines
+            if job.isdecimal()
+        }
+
+    def signal(self, job_id: int, name: str) -> None:
+        """Send the signal to all processes of the job, the batch script too, unless it is
+        suspended; in the background."""
+        what = f"signal {name} to job {job_id}"
+        words = (f"--signal={name}", "--full", "--state=RUNNING", str(job_id))
+        self.start(what, "scancel", *words, say=True)
+
+    def cancel(self, job_id: int) -> None:
+        """Cancel the job, unless it is suspended; in the background."""
+        self.start(f"cancel job {job_id}", "scancel", "--state=RUNNING", str(job_id), say=True)
+
+    def start(self, what: str, *command: str, say: bool = False) -> None:
+        """Run the command in the background; its failure is logged, its success if `say`."""
+        if self.most is not None and len(self.tasks) >= self.most:
+            log.warning("too many commands of Slurm's at once, left out: %s", what)
+            return
+        task = asyncio.get_running_loop().create_task(self._told(what, command, say))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _told(self, what: str, command: tuple[str, ...], say: bool) -> None:
+        try:
+            status, _, err = await self.run(*command)
+        except OSError as fault:
+            status, err = -1, str(fault)
+        if status:
+            log.error("cannot %s: %s", what, _words(err) or f"exit status {status}")
+        elif say:
+            log.warning("done by this site's rules: %s", what)
+
+
+def _words(err: str) -> str:
+    """A command's errors in one line of the journal."""
+    return " ".join(err.split())[:LONGEST_WORDS]

@@ -1,0 +1,322 @@
+"""The file of the store: opened, checked, brought to this release's schema, or set aside.
+
+A file that is damaged or not ours holds nothing that could be used: it is
+renamed (never deleted) and a new one begun, so that the daemon starts. One of a
+newer release is another matter: its open tenants are jobs that run now, and
+without them their processes would compute beside others without a lease. So a
+newer major schema is refused, with the remedy, while somebody is there who has
+just installed an older release. A newer minor opens: minors only add.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import sqlite3
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from leased.base.errors import Refused
+
+log = logging.getLogger("gpu-leased")
+
+APPLICATION_ID = 0x6770756C  # "gpul"
+MAJOR_STEP = 1000  # PRAGMA user_version is major * 1000 + minor
+LACKING = re.compile("no such (table|column)|has no column")  # somebody changed the schema
+DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+# Somebody else's lock (an administrator's sqlite3) must not hold up the leases.
+LOCKED_S = 0.05
+
+# By the version each leads to, oldest first. The first also takes the unversioned
+# files of before, which have its tables already. Within one major: only add.
+MIGRATIONS = {
+    1000: """
+CREATE TABLE IF NOT EXISTS tenants (
+    job_id INTEGER PRIMARY KEY,
+    uid INTEGER NOT NULL,
+    gang TEXT NOT NULL,      -- JSON list of UUIDs
+    options TEXT NOT NULL,   -- as given, the grammar of --gpu-share
+    lock TEXT NOT NULL,
+    opened REAL NOT NULL,    -- seconds since the epoch
+    closed REAL,
+    written REAL             -- when Slurm's accounting had it
+);
+CREATE TABLE IF NOT EXISTS usage (
+    job_id INTEGER NOT NULL,
+    uuid TEXT NOT NULL,
+    usage TEXT NOT NULL,     -- JSON of arbiter.Usage
+    PRIMARY KEY (job_id, uuid)
+);
+CREATE TABLE IF NOT EXISTS stepds (
+    pid INTEGER PRIMARY KEY, -- a slurmstepd that registered
+    start INTEGER NOT NULL,  -- its start, in clock ticks after boot
+    job_id INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS epochs (one INTEGER PRIMARY KEY CHECK (one = 1), epoch INTEGER NOT NULL);
+""",
+    1001: """
+CREATE TABLE settings (
+    device TEXT NOT NULL,    -- UUID, or * for the node
+    key TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (device, key)
+);
+""",
+    # `tenants` and `usage` have the open ones from here on. An older release closes
+    # its tenants there; they are taken over when this one reads them.
+    1002: """
+ALTER TABLE tenants ADD COLUMN totals TEXT; -- JSON: by UUID, bytes that the job sees
+CREATE TABLE ended (
+    job_id INTEGER NOT NULL,
+    opened REAL NOT NULL,    -- with job_id it names one run of a job
+    uid INTEGER NOT NULL,
+    gang TEXT NOT NULL,
+    options TEXT NOT NULL,
+    lock TEXT NOT NULL,
+    closed REAL NOT NULL,
+    written REAL,            -- when Slurm's accounting had it, or it was given up
+    usage TEXT NOT NULL,     -- JSON: by UUID, arbiter.Usage
+    PRIMARY KEY (job_id, opened)
+);
+CREATE INDEX ended_written ON ended (written);
+CREATE TABLE aside (         -- rows that made no sense
+    at INTEGER NOT NULL, place TEXT NOT NULL, why TEXT NOT NULL, content TEXT NOT NULL
+);
+""",
+}
+TABLES = {
+    "tenants": "job_id, uid, gang, options, lock, opened, closed, written, totals",
+    "usage": "job_id, uuid, usage",
+    "stepds": "pid, start, job_id",
+    "epochs": "one, epoch",
+    "settings": "device, key, value",
+    "ended": "job_id, opened, uid, gang, options, lock, closed, written, usage",
+    "aside": "at, place, why, content",
+}
+PARTS = ("", "-wal", "-shm")  # what SQLite keeps beside the file has the same content
+OTHERS = stat.S_IWGRP | stat.S_IWOTH
+HEAD = b"SQLite format 3\0"
+LOG_HEADS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
+VERSION = max(MIGRATIONS)
+
+
+class Foreign(sqlite3.DatabaseError):
+    """The file is a sound database, and none of ours."""
+
+
+def is_damage(fault: Exception) -> bool:
+    """Whether the file itself is at fault, and not its disk or who may write there."""
+    code = getattr(fault, "sqlite_errorcode", 0) or 0
+    lacking = isinstance(fault, sqlite3.OperationalError) and LACKING.search(str(fault))
+    return isinstance(fault, Foreign) or bool(lacking) or code & 0xFF in DAMAGE
+
+
+def is_read_only(fault: Exception) -> bool:
+    """Whether SQLite could open the file for reading only."""
+    code = getattr(fault, "sqlite_errorcode", 0) or 0
+    return code & 0xFF == sqlite3.SQLITE_READONLY
+
+
+def set_aside(path: Path, why: object, in_memory: bool = False) -> None:
+    """Rename the file and what SQLite keeps beside it. OSError: it cannot be renamed.
+
+    in_memory: so is all that counts; it is about to be written again.
+    """
+    aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
+    while os.path.lexists(aside):
+        aside = aside.with_name(aside.name + "x")
+    log.critical(
+        "%s cannot be used (%s): what is left of it is kept as %s and a new one is begun; %s",
+        *(path, why, aside),
+        "nothing is missing there"
+        if in_memory
+        else "usage that Slurm's accounting did not have yet is only in there",
+    )
+    for suffix in PARTS:
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+
+
+class OpenFile:
+    """The file as it was when it was opened. SQLite does not notice that it is removed, replaced
+    or cut under it, and goes on writing what nobody will ever read."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.log_path = path.with_name(path.name + "-wal")
+        self.has_log = False
+        # Kept open: closing it would give up SQLite's own locks on the file.
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def spoilt(self) -> str:
+        """What has happened to it; "" where it is as it should be. OSError: nobody can tell."""
+        try:
+            if not os.path.samestat(self.path.stat(), os.fstat(self.fd)):
+                return "it was replaced while it was open"
+        except FileNotFoundError:
+            return "it was removed while it was open"
+        if os.pread(self.fd, len(HEAD), 0) != HEAD:
+            return "it was overwritten while it was open"
+        try:
+            with self.log_path.open("rb") as file:
+                begun = file.read(4) in LOG_HEADS
+        except FileNotFoundError:
+            begun = False
+        if self.has_log and not begun:
+            return "its log was removed or cut while it was open"
+        self.has_log = begun
+        return ""
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def guard(path: Path) -> None:
+    """Nobody but us may write or read the file, or put another in its place.
+
+    Refused: the directory is open to others. OSError: the disk's fault.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = path.parent.stat()
+    if folder.st_uid not in (0, os.geteuid()) or folder.st_mode & OTHERS:
+        raise Refused(
+            f"{path.parent} can be written by others (uid {folder.st_uid}, mode "
+            f"{stat.S_IMODE(folder.st_mode):04o}), who could make us believe in any job",
+            f"chown root {path.parent} && chmod 0700 {path.parent}",
+        )
+    for suffix in PARTS:
+        part = path.with_name(path.name + suffix)
+        with contextlib.suppress(FileNotFoundError):
+            found = part.stat()
+            if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.geteuid()):
+                set_aside(path, f"{part} is no file, or uid {found.st_uid}'s")
+            elif found.st_mode & 0o077:
+                _close_to_others(part, found.st_mode)
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+
+
+def _close_to_others(part: Path, mode: int) -> None:
+    log.warning("%s had mode %04o; now only its owner may open it", part, stat.S_IMODE(mode))
+    with contextlib.suppress(OSError):  # a disk that is read-only
+        part.chmod(0o600)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """The database, made if missing, ready to write. sqlite3.Error, OSError: the disk's
+    fault. Refused: a newer release's, or others may write there."""
+    guard(path)
+    try:
+        return _connect(path)
+    except sqlite3.Error as fault:
+        if not is_damage(fault):
+            raise
+        set_aside(path, fault)
+        guard(path)
+        return _connect(path)
+
+
+def _open(name: str, uri: bool = False) -> sqlite3.Connection:
+    db = sqlite3.connect(name, isolation_level=None, timeout=LOCKED_S, uri=uri)
+    db.row_factory = sqlite3.Row
+    # What is no UTF-8 makes no sense in its row, and must not hide the others.
+    db.text_factory = lambda raw: raw.decode(errors="replace")
+    return db
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    db = _open(str(path))
+    try:
+        version = check(db, path)
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+        for target in sorted(MIGRATIONS):
+            if version < target:
+                marks = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={target};"
+                db.executescript(f"BEGIN IMMEDIATE; {MIGRATIONS[target]} {marks} COMMIT;")
+        _check_tables(db)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _check_tables(db: sqlite3.Connection) -> None:
+    """Foreign: something of ours is missing, so that nothing could ever be written."""
+    try:
+        for table, columns in TABLES.items():
+            db.execute(f"SELECT {columns} FROM {table} LIMIT 0")
+    except sqlite3.OperationalError as fault:
+        raise Foreign(f"its schema is not ours: {fault}") from None
+
+
+def check(db: sqlite3.Connection, path: Path) -> int:
+    """The version of a sound database of ours, 0 for an empty or unversioned one."""
+    found = [row[0] for row in db.execute("PRAGMA quick_check(1)")]
+    if found != ["ok"]:
+        fault = sqlite3.DatabaseError(f"damaged: {found[0]}")
+        fault.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise fault
+    application = int(db.execute("PRAGMA application_id").fetchone()[0])
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master")}
+    unversioned = application == 0 and version == 0 and (not tables or "tenants" in tables)
+    if application != APPLICATION_ID and not unversioned:
+        raise Foreign("another program's database")
+    if version // MAJOR_STEP > VERSION // MAJOR_STEP:
+        raise Refused(
+            f"{path} is of a newer gpu-leased (its schema is {version}, ours {VERSION})",
+            "install that release again; or, when no job shares a GPU of this node, "
+            f"move the file away: mv {path} {path}.newer",
+        )
+    if tables:
+        try:
+            db.execute("SELECT job_id, gang, closed, written FROM tenants LIMIT 0")
+        except sqlite3.OperationalError:
+            raise Foreign("another program's database") from None
+    return version
+
+
+@contextlib.contextmanager
+def connect_to_read(path: Path) -> Iterator[sqlite3.Connection]:
+    """The database when nothing can be written beside it (disk full or read-only), or somebody
+    has locked it. sqlite3.Error: it cannot be read either.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            db = _check_to_read(path, "mode=ro")
+        except sqlite3.Error as fault:
+            if is_damage(fault):
+                raise
+            db = _read_a_copy(path, stack)
+        stack.callback(db.close)
+        yield db
+
+
+def _read_a_copy(path: Path, stack: contextlib.ExitStack) -> sqlite3.Connection:
+    """A copy, with the log that a daemon leaves which was killed; the file without its log where
+    no disk has room for a copy."""
+    try:
+        copy = Path(stack.enter_context(tempfile.TemporaryDirectory())) / path.name
+        for suffix in PARTS[:2]:
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(path.with_name(path.name + suffix), Path(f"{copy}{suffix}"))
+        return _check_to_read(copy, "mode=rw")
+    except (OSError, sqlite3.Error):
+        return _check_to_read(path, "immutable=1")
+
+
+def _check_to_read(path: Path, mode: str) -> sqlite3.Connection:
+    db = _open(f"{path.absolute().as_uri()}?{mode}", uri=True)
+    try:
+        check(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db
