@@ -21,8 +21,8 @@ demo: setup ## share one GPU between real Slurm jobs, print the table, write bui
 test: setup ## linters, then every test: unit, emulated GPU, real Slurm (ARGS="-k name" selects)
 	@$(PYTHON) -m pytest $(ARGS)
 
-lint: setup ## the linters alone: ruff, mypy, clang-format, shellcheck
-	@$(PYTHON) -m pytest -q tests/unit/test_lint.py
+lint: setup ## the linters alone: ruff, mypy, import-linter, clang-format, shellcheck
+	@$(PYTHON) -m pytest -q tests/unit/test_lint.py tests/unit/test_rooms.py
 
 bench: setup ## NAME=gate: run tests/bench/NAME.py, which writes build/bench/NAME.json
 	@test -f "tests/bench/$(NAME).py" || { echo "make bench: no benchmark '$(NAME)'; there is: $$(cd tests/bench && ls *.py 2>/dev/null | sed 's/\.py$$//' | xargs)"; exit 2; }

@@ -10,11 +10,11 @@ from leased.base import toml_file
 from leased.base.errors import Refused
 from leased.config import config_values as values
 from leased.config import options
-from leased.processes.strays import ACTIONS
 
 DEFAULT_PATH = Path("/etc/gpu-lease/gpu-leased.toml")
 AUTO = "auto"
 OVERRUN = ("log", "signal", "cancel")
+STRAYS = ("count", "warn", "end")
 HOLDER_SHOWN = ("nothing", "job", "user")
 SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "QUIT", "KILL")
 
@@ -137,7 +137,7 @@ def _devices(raw: dict[str, Any], base: DeviceConfig) -> tuple[DeviceConfig, _De
 def _strays(table: dict[str, Any]) -> StraysConfig:
     base = StraysConfig()
     return StraysConfig(
-        values.one_of(table.get("action", base.action), ACTIONS, "strays.action"),
+        values.one_of(table.get("action", base.action), STRAYS, "strays.action"),
         values.time_ns(table.get("grace", "10s"), "strays.grace"),
         values.users(table.get("allow", list(base.allow)), "strays.allow"),
     )

@@ -16,7 +16,6 @@ from typing import Any, TypeGuard
 
 from leased.processes.identity import ProcessId, Step
 
-ACTIONS = ("count", "warn", "end")
 CONFIRM_POLLS = 4
 CONFIRM_NS = 2_000_000_000
 GAP_NS = 5_000_000_000  # without a look at the device: begin anew
