@@ -6,8 +6,8 @@
 #ifndef GPU_LEASE_SHIM_H
 #define GPU_LEASE_SHIM_H
 
-#include "locks.h"
-#include "wire.h"
+#include "base/locks.h"
+#include "base/wire.h"
 
 #include <cuda.h>
 #include <stdatomic.h>
@@ -56,7 +56,7 @@ static inline void pause_us(long us)
 /* One number for every hooked function. */
 enum hook {
 #define HOOK(name) HOOK_##name,
-#include "hooks.def"
+#include "driver/hooks.def"
 	N_HOOKS
 };
 

@@ -27,7 +27,7 @@ from leased.gpus.nvml_answers import Described
 NOBODY = 65534
 START_S = 10.0
 MOST_BYTES = 64 << 20  # of a library
-# Stands in libgpulease.so (shim/version.c).
+# Stands in libgpulease.so (shim/base/version.c).
 INTERPOSER = re.compile(rb"gpu-lease interposer ([!-~]+) wire ([0-9]{1,9})\0")
 
 

@@ -16,7 +16,7 @@ from leased.node.leases import Tenant
 
 GIB = 1 << 30
 MIB = 1 << 20
-# What copies leave of a job's memory to its programs: see shim/hostroom.c.
+# What copies leave of a job's memory to its programs: see shim/memory/swap/hostroom.c.
 OWN_PART, OWN_BYTES = 8, GIB
 
 

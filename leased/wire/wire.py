@@ -1,4 +1,4 @@
-"""The messages of shim/wire.h as Python sees them; sizes and numbers come from the header."""
+"""The messages of shim/base/wire.h as Python sees them; sizes and numbers come from the header."""
 
 from __future__ import annotations
 

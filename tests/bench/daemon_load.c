@@ -13,7 +13,7 @@
  *   count         {"leases": granted, "steps": STEP messages}, so far
  * At the end of its input everything ends.
  */
-#include "wire.h"
+#include "base/wire.h"
 
 #include <grp.h>
 #include <poll.h>

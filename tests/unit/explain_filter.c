@@ -1,6 +1,6 @@
 /* explain_filter.c: explain.c for a test. Lines "advance NOW WAITS SERVED CAN_ASK" and
  * "answer NOW CODE WORD", in ns; an answer to each "advance": the step and the pause. */
-#include "explain.h"
+#include "lease/explain.h"
 
 #include <inttypes.h>
 #include <stdio.h>

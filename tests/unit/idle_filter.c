@@ -1,6 +1,6 @@
 /* idle_filter.c: idle.c for a test. Lines "note PAUSE HANDOFF" and "ask SO_FAR HANDOFF", in
  * ns; an answer, 0 or 1, to each "ask". */
-#include "idle.h"
+#include "lease/idle.h"
 
 #include <inttypes.h>
 #include <stdio.h>

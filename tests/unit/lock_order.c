@@ -1,5 +1,5 @@
 /* lock_order.c: take locks of the interposer in order, or not, with the check of their order on. */
-#include "locks.h"
+#include "base/locks.h"
 
 #include <stdio.h>
 #include <string.h>

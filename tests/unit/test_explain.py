@@ -1,4 +1,4 @@
-"""When the user hears why a process waits: shim/explain.c, in simulated time."""
+"""When the user hears why a process waits: shim/lease/explain.c, in simulated time."""
 
 from __future__ import annotations
 

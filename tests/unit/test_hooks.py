@@ -17,11 +17,12 @@ from tests.slurm.leased import PRELOAD, Leased
 ROOT = Path(__file__).resolve().parents[2]
 SHIM = ROOT / "shim"
 FORM = re.compile(r"_pt[ds][sz]$")
-LISTED = '#define HOOK(name) "hook" #name\n#include "hooks.def"\n'
+LISTED = '#define HOOK(name) "hook" #name\n#include "driver/hooks.def"\n'
 GATED = (
     '#define GATED(name, s, p, a) "hook" #name\n'
     '#define GATED2(name, suffix, s, p, a) "hook" #name "hook" #name #suffix\n'
-    '#define OWN(name)\n#define OWN2(name, suffix)\n#define NVML(name)\n#include "hooks.def"\n'
+    "#define OWN(name)\n#define OWN2(name, suffix)\n#define NVML(name)\n"
+    '#include "driver/hooks.def"\n'
 )
 
 
@@ -72,7 +73,7 @@ def version_of(package: str) -> int:
 
 
 def harmless() -> list[str]:
-    lines = (SHIM / "harmless.txt").read_text().splitlines()
+    lines = (SHIM / "driver" / "harmless.txt").read_text().splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 
 
@@ -97,8 +98,9 @@ def test_no_name_stands_twice_or_for_nothing() -> None:
 
 @pytest.mark.parametrize("package", HEADERS.values(), ids=HEADERS.keys())
 def test_the_interposer_compiles_with(package: str) -> None:
-    sources = [str(path) for path in sorted(SHIM.glob("*.c"))]
+    sources = [str(path) for path in sorted(SHIM.rglob("*.c"))]
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-D__CUDA_API_VERSION_INTERNAL", "-Wall", "-Wextra"]
+    flags += ["-I", str(SHIM)]
     flags.append(f'-DGPU_LEASE_VERSION="{__version__}"')
     done = subprocess.run(
         ["gcc", "-fsyntax-only", "-Werror", *flags, "-isystem", *include(package)[1:], *sources],

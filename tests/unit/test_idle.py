@@ -1,4 +1,4 @@
-"""When a pause of a program is taken for long enough to give up the device: shim/idle.c."""
+"""When a pause of a program is taken for long enough to give up the device: shim/lease/idle.c."""
 
 from __future__ import annotations
 

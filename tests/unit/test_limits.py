@@ -433,8 +433,8 @@ def test_every_limit_is_in_the_table() -> None:
     text = (ROOT / "SECURITY.md").read_text()
     table = text[text.index("## Limits") : text.index("## Reporting")]
     named = set(re.findall(r"`([A-Z][A-Z_]{3,})`", table))
-    source = "".join(path.read_text() for path in (ROOT / "leased").glob("*.py"))
-    source += (ROOT / "shim" / "wire.h").read_text()
+    source = "".join(path.read_text() for path in (ROOT / "leased").rglob("*.py"))
+    source += (ROOT / "shim" / "base" / "wire.h").read_text()
     assert all(re.search(rf"^(?:#define )?{name}\b", source, re.MULTILINE) for name in named)
     of_limits = {name for name in vars(limits) if name.isupper()}
     assert of_limits - named == {"RETRY_S", "REST_S", "USERS"}

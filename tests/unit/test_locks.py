@@ -1,4 +1,4 @@
-"""The interposer's locks are taken in the order of shim/locks.h, and who does not is found out."""
+"""Locks are taken in the order of shim/base/locks.h, and who does not is found out."""
 
 from __future__ import annotations
 

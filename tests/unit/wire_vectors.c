@@ -1,5 +1,5 @@
 /* wire_vectors.c: print the bytes of one message of each kind, as C lays them out. */
-#include "wire.h"
+#include "base/wire.h"
 
 #include <stdio.h>
 #include <string.h>

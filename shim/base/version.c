@@ -1,0 +1,8 @@
+/* version.c: which release this file is of, for `gpu-leasectl check`, which reads the file. */
+#include "base/wire.h"
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+
+__attribute__((used)) static const char version[] =
+    "gpu-lease interposer " GPU_LEASE_VERSION " wire " TEXT(GL_VERSION);

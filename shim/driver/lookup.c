@@ -1,0 +1,245 @@
+/* lookup.c: how a program reaches the driver, and how we stand in its way.
+ *
+ * Routes: direct binding (our symbols are found first), dlsym and dlvsym in
+ * every version that glibc has of them (an unversioned symbol of ours serves
+ * all) and cuGetProcAddress. The driver is always asked first; what it returns
+ * is replaced by its pointer, so versions and per-thread-stream forms are right
+ * by construction. NVML goes the same way.
+ */
+#include "shim.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <string.h>
+
+typedef void *dlsym_function(void *handle, const char *name);
+typedef void *dlvsym_function(void *handle, const char *name, const char *version);
+
+#define HOOK(name) extern char wrapper_##name[] __asm__(#name);
+#include "driver/hooks.def"
+
+struct hooked hooks[N_HOOKS] = {
+#define HOOK(name) [HOOK_##name] = {#name, wrapper_##name, NULL},
+#include "driver/hooks.def"
+};
+
+/* -- glibc's own dlsym and dlvsym -------------------------------------------- */
+
+static dlsym_function *real_dlsym;
+static dlvsym_function *real_dlvsym;
+
+/* What of a loaded library's dynamic section a lookup needs. */
+struct symbols {
+	const ElfW(Sym) * table;
+	const char *strings;
+	const uint32_t *hash;
+	const ElfW(Versym) * versions;
+};
+
+static struct symbols symbols_of(const struct dl_phdr_info *info)
+{
+	struct symbols s = {NULL, NULL, NULL, NULL};
+	const ElfW(Dyn) *d = NULL;
+
+	for (int i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+			d = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+	for (; d && d->d_tag != DT_NULL; d++) {
+		/* glibc relocates these in place, other loaders do not. */
+		ElfW(Addr) at =
+		    d->d_un.d_ptr + (d->d_un.d_ptr < info->dlpi_addr ? info->dlpi_addr : 0);
+
+		if (d->d_tag == DT_SYMTAB)
+			s.table = (const ElfW(Sym) *)at;
+		else if (d->d_tag == DT_STRTAB)
+			s.strings = (const char *)at;
+		else if (d->d_tag == DT_GNU_HASH)
+			s.hash = (const uint32_t *)at;
+		else if (d->d_tag == DT_VERSYM)
+			s.versions = (const ElfW(Versym) *)at;
+	}
+	return s;
+}
+
+/* The default version of a function in a library, by its GNU hash table (the
+ * generic ABI's layout: buckets after a Bloom filter, then chains). */
+static void *find_symbol(const struct dl_phdr_info *info, const char *name)
+{
+	struct symbols s = symbols_of(info);
+	const uint32_t *buckets, *chains;
+	uint32_t hash = 5381, i;
+
+	if (!s.table || !s.strings || !s.hash)
+		return NULL;
+	for (const char *c = name; *c; c++)
+		hash = hash * 33 + (unsigned char)*c;
+	buckets = s.hash + 4 + s.hash[2] * (sizeof(ElfW(Addr)) / 4);
+	chains = buckets + s.hash[0];
+	for (i = buckets[hash % s.hash[0]]; i >= s.hash[1]; i++) {
+		uint32_t found = chains[i - s.hash[1]];
+		bool hidden = s.versions && (s.versions[i] & 0x8000);
+
+		if ((found | 1) == (hash | 1) && !hidden && s.table[i].st_shndx != SHN_UNDEF &&
+		    !strcmp(s.strings + s.table[i].st_name, name))
+			return (void *)(info->dlpi_addr + s.table[i].st_value);
+		if (found & 1)
+			break;
+	}
+	return NULL;
+}
+
+/* Up to 2.33 both live in libdl, since then in libc. */
+static int look_into(struct dl_phdr_info *info, size_t size, void *data)
+{
+	const char *slash = strrchr(info->dlpi_name, '/');
+	const char *name = slash ? slash + 1 : info->dlpi_name;
+
+	(void)size;
+	(void)data;
+	if (strcmp(name, "libc.so.6") && strcmp(name, "libdl.so.2"))
+		return 0;
+	if (!real_dlsym)
+		real_dlsym = (dlsym_function *)find_symbol(info, "dlsym");
+	if (!real_dlvsym)
+		real_dlvsym = (dlvsym_function *)find_symbol(info, "dlvsym");
+	return real_dlsym && real_dlvsym;
+}
+
+/* No dlopen here: it allocates, and who allocates may be asking for dlsym. */
+__attribute__((constructor)) static void find_dlsym(void)
+{
+	if (!real_dlsym || !real_dlvsym)
+		dl_iterate_phdr(look_into, NULL);
+}
+
+/* -- the libraries we stand before ------------------------------------------- */
+
+static struct library {
+	const char *name, *prefix;
+	_Atomic(void *) handle;
+} driver = {"libcuda.so.1", "cu", NULL}, nvml = {"libnvidia-ml.so.1", "nvml", NULL};
+
+static struct library *library_of(const char *name)
+{
+	return strncmp(name, nvml.prefix, strlen(nvml.prefix)) ? &driver : &nvml;
+}
+
+/* The program's library if it has loaded one, whatever the scope it chose. */
+static void *library_handle(struct library *library, bool load)
+{
+	void *handle = atomic_load(&library->handle);
+
+	if (!handle) {
+		handle = dlopen(library->name, RTLD_LAZY | RTLD_NOLOAD);
+		if (!handle && load)
+			handle = dlopen(library->name, RTLD_LAZY);
+		if (handle)
+			atomic_store(&library->handle, handle);
+	}
+	return handle;
+}
+
+void *real_symbol(const char *name)
+{
+	void *handle = library_handle(library_of(name), true);
+
+	find_dlsym();
+	return handle ? real_dlsym(handle, name) : NULL;
+}
+
+void *find_hook(enum hook hook)
+{
+	void *real = real_symbol(hooks[hook].name);
+
+	atomic_store_explicit(&hooks[hook].real, real, memory_order_release);
+	return real;
+}
+
+void *wrapper_of(void *real)
+{
+	for (int i = 0; real && i < N_HOOKS; i++)
+		if (library_of(hooks[i].name) == &driver && real_hook((enum hook)i) == real)
+			return hooks[i].wrapper;
+	return real;
+}
+
+/* -- what programs call ------------------------------------------------------ */
+
+/* A wrapper if what the handle has under this name is the driver's. `wrong`:
+ * only we have it, the driver does not. */
+__attribute__((noinline)) static void *replacement(void *handle, const char *name,
+                                                   const char *version, bool *wrong)
+{
+	for (int i = 0; i < N_HOOKS; i++) {
+		void *found, *real;
+
+		if (strcmp(hooks[i].name, name))
+			continue;
+		found = version ? real_dlvsym(handle, name, version) : real_dlsym(handle, name);
+		if (!found || !library_handle(library_of(name), false))
+			break;
+		real = real_hook((enum hook)i);
+		*wrong = !real && found == hooks[i].wrapper;
+		return real && (found == real || found == hooks[i].wrapper) ? hooks[i].wrapper
+		                                                            : NULL;
+	}
+	return NULL;
+}
+
+static bool may_be_ours(void *handle, const char *name)
+{
+	return handle != RTLD_NEXT &&
+	       ((name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'v'));
+}
+
+/* The last call is a jump: with RTLD_NEXT glibc looks at who calls, which must
+ * stay the program. */
+EXPORT void *dlsym(void *restrict handle, const char *restrict name)
+{
+	bool wrong = false;
+	void *ours;
+
+	find_dlsym();
+	if (may_be_ours(handle, name)) {
+		ours = replacement(handle, name, NULL, &wrong);
+		if (ours)
+			return ours;
+		if (wrong) /* say what a program without us would hear */
+			handle = library_handle(library_of(name), false);
+	}
+	return real_dlsym(handle, name);
+}
+
+EXPORT void *dlvsym(void *restrict handle, const char *restrict name, const char *restrict version)
+{
+	bool wrong = false;
+	void *ours;
+
+	find_dlsym();
+	if (may_be_ours(handle, name)) {
+		ours = replacement(handle, name, version, &wrong);
+		if (ours)
+			return ours;
+		if (wrong)
+			handle = library_handle(library_of(name), false);
+	}
+	return real_dlvsym(handle, name, version);
+}
+
+EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
+{
+	NEED(cuGetProcAddress);
+	TRY(real(symbol, pfn, cudaVersion, flags));
+	*pfn = wrapper_of(*pfn);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion,
+                                    cuuint64_t flags, CUdriverProcAddressQueryResult *status)
+{
+	NEED(cuGetProcAddress_v2);
+	TRY(real(symbol, pfn, cudaVersion, flags, status));
+	*pfn = wrapper_of(*pfn);
+	return CUDA_SUCCESS;
+}

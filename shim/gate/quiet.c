@@ -1,0 +1,95 @@
+/* quiet.c: something to be done while the gate is shut and no work is under way.
+ *
+ * The client thread shuts the gate for it as for a revoke, and opens it again (lease.c).
+ * Who asks waits: for what others have submitted, and for captures to end.
+ */
+#include "gate/quiet.h"
+
+struct task {
+	struct task *next;
+	void (*work)(void *argument);
+	void *argument;
+	bool done, begun;
+};
+
+static struct task *tasks;
+static bool over; /* the client thread has ended */
+static struct lock lock = LOCK(LOCK_QUIET);
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+static void enter(struct task *task)
+{
+	task->next = tasks;
+	tasks = task;
+}
+
+static void leave(struct task *task)
+{
+	struct task **at = &tasks;
+
+	while (*at && *at != task)
+		at = &(*at)->next;
+	if (*at)
+		*at = task->next;
+}
+
+CUresult quiet_do(void (*work)(void *argument), void *argument)
+{
+	struct task task = {.work = work, .argument = argument};
+
+	TRY(client_need_welcome()); /* so there is a client thread */
+	lock_take(&lock);
+	enter(&task);
+	client_wake();
+	while (!task.done && (task.begun || !over))
+		lock_wait(&lock, &changed);
+	leave(&task);
+	lock_give(&lock);
+	return task.done ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
+}
+
+bool quiet_wanted(void)
+{
+	bool wanted;
+
+	lock_take(&lock);
+	wanted = tasks != NULL;
+	lock_give(&lock);
+	return wanted;
+}
+
+/* The lock is held, but not during the work. */
+static void do_one(struct task *task)
+{
+	task->begun = true;
+	leave(task);
+	lock_give(&lock);
+	task->work(task->argument);
+	lock_take(&lock);
+	task->done = true;
+	pthread_cond_broadcast(&changed);
+}
+
+void quiet_now(void)
+{
+	lock_take(&lock);
+	while (tasks)
+		do_one(tasks);
+	lock_give(&lock);
+}
+
+void quiet_end(void)
+{
+	lock_take(&lock);
+	over = true;
+	pthread_cond_broadcast(&changed);
+	lock_give(&lock);
+}
+
+void quiet_after_fork(void)
+{
+	lock_after_fork(&lock);
+	pthread_cond_init(&changed, NULL);
+	tasks = NULL;
+	over = false;
+}

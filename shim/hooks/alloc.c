@@ -1,0 +1,224 @@
+/* alloc.c: allocations that become managed or swapped, and those that stay plain and are counted.
+ */
+#include "memory/memory.h"
+
+#include <stdlib.h>
+
+/* Bytes of the limit have become a range, or the driver has refused. */
+static CUresult note(CUresult result, CUdeviceptr base, size_t size, CUdevice device,
+                     enum memory_kind kind)
+{
+	if (result)
+		limit_give(device, size);
+	else
+		memory_add(base, size, device, kind, NULL);
+	return result;
+}
+
+static CUresult allocate_managed(CUdeviceptr *pointer, size_t size, unsigned int flags)
+{
+	CUdevice device;
+	CUresult result;
+
+	if (!DRIVER(cuMemAllocManaged))
+		return CUDA_ERROR_NOT_FOUND;
+	TRY(REAL(cuCtxGetDevice)(&device));
+	TRY(limit_take(device, size));
+	result = DRIVER(cuMemAllocManaged)(pointer, size, flags);
+	return note(result, result ? 0 : *pointer, size, device, MEMORY_MANAGED);
+}
+
+/* What shall be evictable. */
+static CUresult allocate(CUdeviceptr *pointer, size_t size)
+{
+	CUdevice device;
+
+	TRY(REAL(cuCtxGetDevice)(&device));
+	TRY(client_need_welcome());
+	if (!swap_serves(device))
+		return allocate_managed(pointer, size, CU_MEM_ATTACH_GLOBAL);
+	TRY(swap_alloc(pointer, size, device));
+	memory_add(*pointer, size, device, MEMORY_SWAPPED, NULL);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size)
+{
+	NEED(cuMemAlloc_v2);
+	if (!pointer || !size)
+		return real(pointer, size); /* the driver's own words for it */
+	return allocate(pointer, size);
+}
+
+EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
+                                   unsigned int element)
+{
+	const size_t unit = 512; /* what the driver aligns rows to on every card so far */
+
+	NEED(cuMemAllocPitch_v2);
+	if (!pointer || !pitch || !width || !height ||
+	    (element != 4 && element != 8 && element != 16) || width > SIZE_MAX / 2 / height)
+		return real(pointer, pitch, width, height, element);
+	*pitch = (width + unit - 1) / unit * unit;
+	return allocate(pointer, *pitch * height);
+}
+
+EXPORT CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned int flags)
+{
+	NEED(cuMemAllocManaged);
+	if (!pointer || !size)
+		return real(pointer, size, flags);
+	return allocate_managed(pointer, size, flags);
+}
+
+EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
+{
+	struct memory_range range;
+
+	NEED(cuMemFree_v2);
+	/* First forget it: the address may be given out again at once. */
+	if (memory_find(pointer, &range) && range.freed)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!memory_remove(pointer, &range))
+		return real(pointer);
+	if (range.pool)
+		pool_change(range.pool, -(int64_t)range.size, 0);
+	return range.kind == MEMORY_SWAPPED ? swap_free(pointer, &range, true) : real(pointer);
+}
+
+/* -- the 32-bit forms of CUDA 3: their addresses are the driver's choice ------ */
+
+EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int size)
+{
+	CUdevice device;
+	CUresult result;
+
+	NEED(cuMemAlloc);
+	TRY(REAL(cuCtxGetDevice)(&device));
+	TRY(limit_take(device, size));
+	result = real(pointer, size);
+	return note(result, result ? 0 : *pointer, size, device, MEMORY_FIXED);
+}
+
+EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitch, unsigned int width,
+                                unsigned int height, unsigned int element)
+{
+	size_t asked = (size_t)width * height, size = asked;
+	CUdevice device;
+	CUresult result;
+
+	NEED(cuMemAllocPitch);
+	TRY(REAL(cuCtxGetDevice)(&device));
+	TRY(limit_take(device, asked));
+	result = real(pointer, pitch, width, height, element);
+	if (!result)
+		size = (size_t)*pitch * height;
+	limit_add(device, size - asked); /* rows are longer than what was asked for */
+	return note(result, result ? 0 : *pointer, size, device, MEMORY_FIXED);
+}
+
+EXPORT CUresult cuMemFree(CUdeviceptr_v1 pointer)
+{
+	NEED(cuMemFree);
+	memory_remove(pointer, NULL);
+	return real(pointer);
+}
+
+/* -- arrays: known by their handles, sized by their descriptors --------------- */
+
+static size_t element_bytes(CUarray_format format)
+{
+	switch (format) {
+	case CU_AD_FORMAT_UNSIGNED_INT8:
+	case CU_AD_FORMAT_SIGNED_INT8:
+		return 1;
+	case CU_AD_FORMAT_UNSIGNED_INT16:
+	case CU_AD_FORMAT_SIGNED_INT16:
+	case CU_AD_FORMAT_HALF:
+		return 2;
+	default: /* 32 bits; no packed or compressed format has more */
+		return 4;
+	}
+}
+
+static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+	size_t height = d->Height ? d->Height : 1, depth = d->Depth ? d->Depth : 1;
+
+	if (d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
+		return 0; /* what is mapped into them is counted where it is made */
+	return d->Width * height * depth * d->NumChannels * element_bytes(d->Format);
+}
+
+#define CREATE(name, handle_type, size, parameters, arguments)                                     \
+	EXPORT CUresult name parameters                                                            \
+	{                                                                                          \
+		CUdevice device;                                                                   \
+		CUresult result;                                                                   \
+		size_t bytes;                                                                      \
+		NEED(name);                                                                        \
+		TRY(REAL(cuCtxGetDevice)(&device));                                                \
+		bytes = d ? (size) : 0;                                                            \
+		TRY(limit_take(device, bytes));                                                    \
+		result = WITH_ROOM(device, bytes, real arguments);                                 \
+		return note(result, result ? 0 : (CUdeviceptr) * handle, bytes, device,            \
+		            MEMORY_FIXED);                                                         \
+	}
+
+#define AS_3D(d)                                                                                   \
+	&(CUDA_ARRAY3D_DESCRIPTOR)                                                                 \
+	{                                                                                          \
+		.Width = (d)->Width, .Height = (d)->Height, .Format = (d)->Format,                 \
+		.NumChannels = (d)->NumChannels                                                    \
+	}
+
+#define AS_3D_V1(d)                                                                                \
+	&(CUDA_ARRAY3D_DESCRIPTOR)                                                                 \
+	{                                                                                          \
+		.Width = (d)->Width, .Height = (d)->Height, .Depth = (d)->Depth,                   \
+		.Format = (d)->Format, .NumChannels = (d)->NumChannels, .Flags = (d)->Flags        \
+	}
+
+/* Each level of a mipmap has at most half of the bytes of the one before. */
+#define WITH_LEVELS(bytes, levels) ((levels) > 1 ? 2 * (bytes) : (bytes))
+
+CREATE(cuArrayCreate, CUarray, array_bytes(AS_3D(d)),
+       (CUarray * handle, const CUDA_ARRAY_DESCRIPTOR_v1 *d), (handle, d))
+CREATE(cuArrayCreate_v2, CUarray, array_bytes(AS_3D(d)),
+       (CUarray * handle, const CUDA_ARRAY_DESCRIPTOR *d), (handle, d))
+CREATE(cuArray3DCreate, CUarray, array_bytes(AS_3D_V1(d)),
+       (CUarray * handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *d), (handle, d))
+CREATE(cuArray3DCreate_v2, CUarray, array_bytes(d),
+       (CUarray * handle, const CUDA_ARRAY3D_DESCRIPTOR *d), (handle, d))
+CREATE(cuMipmappedArrayCreate, CUmipmappedArray, WITH_LEVELS(array_bytes(d), levels),
+       (CUmipmappedArray * handle, const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels),
+       (handle, d, levels))
+
+#define DESTROY(name, type)                                                                        \
+	EXPORT CUresult name(type handle)                                                          \
+	{                                                                                          \
+		NEED(name);                                                                        \
+		memory_remove((CUdeviceptr)handle, NULL);                                          \
+		return real(handle);                                                               \
+	}
+
+DESTROY(cuArrayDestroy, CUarray)
+DESTROY(cuMipmappedArrayDestroy, CUmipmappedArray)
+
+/* -- memory of other APIs ----------------------------------------------------- */
+
+EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
+                                       const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
+{
+	CUdevice device;
+
+	NEED(cuImportExternalMemory);
+	TRY(real(memory, description));
+	if (REAL(cuCtxGetDevice)(&device))
+		return CUDA_SUCCESS;
+	limit_add(device, description->size);
+	memory_add((CUdeviceptr)*memory, description->size, device, MEMORY_FIXED, NULL);
+	return CUDA_SUCCESS;
+}
+
+DESTROY(cuDestroyExternalMemory, CUexternalMemory)

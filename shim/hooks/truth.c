@@ -1,0 +1,167 @@
+/* truth.c: one consistent story of memory, whoever asks.
+ *
+ * total = what the job may have on the device; free = that less what all
+ * processes of the job have. NVML tells the same inside the job.
+ */
+#include "memory/memory.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Replaces what the driver said, where the device is the job's. */
+static void tell(const uint8_t *uuid, uint64_t *free_bytes, uint64_t *total)
+{
+	CUdevice device = uuid ? device_of(uuid) : -1;
+	uint64_t limit = uuid ? client_limit(uuid) : NO_LIMIT, used;
+
+	if (limit == NO_LIMIT)
+		return;
+	used = client_others(uuid) + (device >= 0 ? memory_used(device) : 0);
+	*total = limit;
+	*free_bytes = used < limit ? limit - used : 0;
+}
+
+EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+	uint64_t left, all;
+	CUdevice device;
+
+	NEED(cuMemGetInfo_v2);
+	TRY(real(free_bytes, total));
+	TRY(REAL(cuCtxGetDevice)(&device));
+	TRY(client_need_welcome());
+	left = *free_bytes;
+	all = *total;
+	tell(device_uuid(device), &left, &all);
+	*free_bytes = left;
+	*total = all;
+	return CUDA_SUCCESS;
+}
+
+/* The 32-bit form: as much as it can say. */
+static unsigned int narrow(size_t bytes)
+{
+	return bytes < UINT_MAX ? (unsigned int)bytes : UINT_MAX;
+}
+
+EXPORT CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total)
+{
+	size_t left, all;
+
+	NEED(cuMemGetInfo);
+	TRY(real(free_bytes, total));
+	TRY(cuMemGetInfo_v2(&left, &all));
+	*free_bytes = narrow(left);
+	*total = narrow(all);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
+{
+	uint64_t left, total;
+
+	NEED(cuDeviceTotalMem_v2);
+	TRY(real(bytes, device));
+	if (client_need_welcome())
+		return CUDA_SUCCESS;
+	total = *bytes;
+	tell(device_uuid(device), &left, &total);
+	*bytes = total;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
+{
+	size_t total;
+
+	NEED(cuDeviceTotalMem);
+	TRY(real(bytes, device));
+	TRY(cuDeviceTotalMem_v2(&total, device));
+	*bytes = narrow(total);
+	return CUDA_SUCCESS;
+}
+
+/* -- NVML --------------------------------------------------------------------- */
+
+#define NVML_SUCCESS 0
+#define NVML_ERROR_FUNCTION_NOT_FOUND 13
+#define UUID_TEXT 96
+#define WELCOME_MS 1000
+
+typedef struct nvml_device *nvmlDevice_t;
+
+struct nvml_memory {
+	unsigned long long total, free, used;
+};
+
+struct nvml_memory_v2 {
+	unsigned int version;
+	unsigned long long total, reserved, free, used;
+};
+
+int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, struct nvml_memory *memory);
+int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, struct nvml_memory_v2 *memory);
+
+/* "GPU-" and 16 bytes in hexadecimal with dashes. */
+static bool parse_uuid(const char *text, uint8_t uuid[GL_UUID_BYTES])
+{
+	int n = 0;
+
+	if (strncmp(text, "GPU-", 4))
+		return false;
+	for (text += 4; *text && n < GL_UUID_BYTES; text += 2) {
+		unsigned int byte;
+
+		text += *text == '-';
+		if (sscanf(text, "%2x", &byte) != 1)
+			return false;
+		uuid[n++] = (uint8_t)byte;
+	}
+	return n == GL_UUID_BYTES && !*text;
+}
+
+/* A monitor may run where the daemon does not: it waits for it once, not for ever. */
+static bool uuid_of(nvmlDevice_t device, uint8_t uuid[GL_UUID_BYTES])
+{
+	int (*get)(nvmlDevice_t, char *, unsigned int) =
+	    (int (*)(nvmlDevice_t, char *, unsigned int))real_symbol("nvmlDeviceGetUUID");
+	static atomic_bool waited;
+	char text[UUID_TEXT];
+	int ms = atomic_exchange(&waited, true) ? 0 : WELCOME_MS;
+
+	return get && get(device, text, sizeof(text)) == NVML_SUCCESS && parse_uuid(text, uuid) &&
+	       client_welcomed_within(ms);
+}
+
+EXPORT int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, struct nvml_memory *memory)
+{
+	int (*real)(nvmlDevice_t, struct nvml_memory *) =
+	    (int (*)(nvmlDevice_t, struct nvml_memory *))real_hook(HOOK_nvmlDeviceGetMemoryInfo);
+	uint8_t uuid[GL_UUID_BYTES];
+	uint64_t left, total;
+	int result = real ? real(device, memory) : NVML_ERROR_FUNCTION_NOT_FOUND;
+
+	if (result || !uuid_of(device, uuid))
+		return result;
+	left = memory->free;
+	total = memory->total;
+	tell(uuid, &left, &total);
+	*memory = (struct nvml_memory){total, left, total - left};
+	return result;
+}
+
+EXPORT int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, struct nvml_memory_v2 *memory)
+{
+	int (*real)(nvmlDevice_t, struct nvml_memory_v2 *) = (int (*)(
+	    nvmlDevice_t, struct nvml_memory_v2 *))real_hook(HOOK_nvmlDeviceGetMemoryInfo_v2);
+	uint8_t uuid[GL_UUID_BYTES];
+	uint64_t left, total;
+	int result = real ? real(device, memory) : NVML_ERROR_FUNCTION_NOT_FOUND;
+
+	if (result || !uuid_of(device, uuid) || client_limit(uuid) == NO_LIMIT)
+		return result;
+	tell(uuid, &left, &total);
+	*memory = (struct nvml_memory_v2){memory->version, total, 0, left, total - left};
+	return result;
+}

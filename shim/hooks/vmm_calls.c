@@ -1,0 +1,312 @@
+/* vmm_calls.c: creating, mapping and releasing physical memory as the program does it. */
+#include "memory/swap/vmm.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* -- handles ------------------------------------------------------------------------- */
+
+/* These let others reach device memory by its address, and we hear nothing of it. */
+static bool reached_unseen(void)
+{
+	static const char *const modules[] = {"/sys/module/nvidia_peermem",
+	                                      "/sys/module/nv_peer_mem", "/sys/module/gdrdrv",
+	                                      "/sys/module/nvidia_fs"};
+
+	for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++)
+		if (!access(modules[i], F_OK))
+			return true;
+	return false;
+}
+
+/* What could be exported moves until it is. */
+static bool shall_move(size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	CUdevice device = prop->location.id;
+
+	if (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || flags || !swap_serves(device))
+		return false;
+	if (prop->allocFlags.compressionType || prop->allocFlags.usage || prop->win32HandleMetaData)
+		return false;
+	if (prop->allocFlags.gpuDirectRDMACapable && reached_unseen())
+		return false;
+	return size && size % swap_devices[device].unit == 0;
+}
+
+/* Of `rest` bytes that are still to come: so much room is asked for, if there is none. */
+static CUresult create_piece(struct physical *physical, size_t size, size_t rest)
+{
+	CUmemGenericAllocationHandle *handle = &physical->pieces[physical->n];
+
+	NEED(cuMemCreate);
+	TRY_WITH_ROOM(physical->device, rest, real(handle, size, &physical->prop, 0));
+	physical->n++;
+	memory_count(physical->device, MEMORY_FIXED, (int64_t)size);
+	return CUDA_SUCCESS;
+}
+
+static CUresult create_pieces(struct physical *physical)
+{
+	size_t piece = swap_devices[physical->device].piece, rest = physical->size;
+	CUresult result = CUDA_SUCCESS;
+
+	while (rest && !result) {
+		size_t size = rest < piece ? rest : piece;
+
+		result = create_piece(physical, size, rest);
+		if (!result)
+			rest -= size;
+	}
+	if (result) {
+		vmm_release_pieces(physical);
+		memory_count(physical->device, MEMORY_FIXED, -(int64_t)(physical->size - rest));
+	}
+	return result;
+}
+
+static bool enter(struct physical *physical)
+{
+	bool entered;
+
+	lock_take(&vmm_lock);
+	entered = vmm_enter(physical);
+	lock_give(&vmm_lock);
+	return entered;
+}
+
+static CUresult create_ours(CUmemGenericAllocationHandle *handle, size_t size,
+                            const CUmemAllocationProp *prop)
+{
+	size_t n = size / swap_devices[prop->location.id].piece + 1;
+	struct physical *physical = calloc(1, sizeof(*physical) + n * sizeof(*handle));
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (!physical)
+		return result;
+	physical->size = size;
+	physical->device = prop->location.id;
+	physical->refs = 1;
+	physical->prop = *prop;
+	result = create_pieces(physical);
+	if (result) {
+		free(physical);
+		return result;
+	}
+	if (!enter(physical)) { /* the host is out of memory */
+		vmm_release_pieces(physical);
+		memory_count(physical->device, MEMORY_FIXED, -(int64_t)size);
+		free(physical);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*handle = physical->handle;
+	return CUDA_SUCCESS;
+}
+
+/* The driver's own, which is counted; without host memory for that it is not. */
+static void note_created(CUmemGenericAllocationHandle handle, size_t size, CUdevice device)
+{
+	struct physical *physical = calloc(1, sizeof(*physical));
+
+	if (physical)
+		*physical =
+		    (struct physical){.handle = handle, .size = size, .device = device, .refs = 1};
+	if (physical && enter(physical)) {
+		memory_count(device, MEMORY_FIXED, (int64_t)size);
+		return;
+	}
+	free(physical);
+	limit_give(device, size);
+}
+
+EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+                            const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	bool counted = prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+	CUdevice device = counted ? prop->location.id : -1;
+	CUresult result;
+	bool moves;
+
+	NEED(cuMemCreate);
+	if (!counted || !handle)
+		return real(handle, size, prop, flags);
+	TRY(limit_take(device, size));
+	moves = shall_move(size, prop, flags);
+	result = moves ? create_ours(handle, size, prop)
+	               : WITH_ROOM(device, size, real(handle, size, prop, flags));
+	if (result)
+		limit_give(device, size);
+	else if (!moves)
+		note_created(*handle, size, device);
+	return result;
+}
+
+EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
+{
+	struct swap_place place;
+	struct mapping *mapping;
+	struct physical *physical;
+	CUresult result = CUDA_SUCCESS;
+
+	NEED(cuMemRetainAllocationHandle);
+	/* As of any allocation that was not made by cuMemCreate. */
+	if (swap_find((CUdeviceptr)address, &place))
+		return CUDA_ERROR_INVALID_VALUE;
+	lock_take(&vmm_lock);
+	mapping = vmm_at((CUdeviceptr)address);
+	physical = mapping && vmm_ours(mapping->physical) ? mapping->physical : NULL;
+	if (physical && !vmm_hold(physical))
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	else if (physical)
+		*handle = physical->handle;
+	else
+		result = real(handle, address);
+	if (!result && !physical && (physical = vmm_find(*handle)))
+		physical->refs++;
+	lock_give(&vmm_lock);
+	return result;
+}
+
+/* The lock is held over the driver's call: the number may come again at once. */
+EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	struct physical *physical;
+	CUresult result;
+
+	NEED(cuMemRelease);
+	lock_take(&vmm_lock);
+	physical = vmm_find(handle);
+	result = vmm_ours(physical) ? CUDA_SUCCESS : real(handle);
+	if (!result && physical)
+		vmm_release(physical);
+	lock_give(&vmm_lock);
+	return result;
+}
+
+EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+                                                       CUmemGenericAllocationHandle handle)
+{
+	struct physical *physical;
+	bool known;
+
+	NEED(cuMemGetAllocationPropertiesFromHandle);
+	lock_take(&vmm_lock);
+	physical = vmm_find(handle);
+	known = vmm_ours(physical) && prop;
+	if (known)
+		*prop = physical->prop;
+	lock_give(&vmm_lock);
+	return known ? CUDA_SUCCESS : real(prop, handle);
+}
+
+/* -- mappings -------------------------------------------------------------------------- */
+
+EXPORT CUresult cuMemMap(CUdeviceptr base, size_t size, size_t offset,
+                         CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	struct physical *physical;
+	CUresult result;
+
+	NEED(cuMemMap);
+	TRY(vmm_have_handle(handle)); /* it is mapped twice then */
+	lock_take(&vmm_lock);
+	physical = vmm_find(handle);
+	result = vmm_ours(physical) ? vmm_map(physical, base, size, offset, flags)
+	                            : real(base, size, offset, handle, flags);
+	if (!result && vmm_ours(physical))
+		physical->written = true;
+	if (!result && !vmm_mapped(base, size, offset, physical) && vmm_ours(physical)) {
+		DRIVER(cuMemUnmap)(base, size);
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	lock_give(&vmm_lock);
+	return result;
+}
+
+static void note_access(struct mapping *mapping, const CUmemAccessDesc *desc, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		int d = desc[i].location.id;
+		uint64_t bit = UINT64_C(1) << (d & 63);
+
+		if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || d < 0 ||
+		    d >= MAX_DEVICES) {
+			mapping->odd = true;
+			continue;
+		}
+		mapping->writers &= ~bit;
+		mapping->readers &= ~bit;
+		if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+			mapping->writers |= bit;
+		else if (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+			mapping->readers |= bit;
+	}
+}
+
+EXPORT CUresult cuMemSetAccess(CUdeviceptr base, size_t size, const CUmemAccessDesc *desc, size_t n)
+{
+	struct mapping *mapping;
+	CUresult result;
+
+	NEED(cuMemSetAccess);
+	TRY(vmm_have(base, size));
+	lock_take(&vmm_lock);
+	result = real(base, size, desc, n);
+	for (CUdeviceptr at = base; !result && at - base < size && (mapping = vmm_at(at));
+	     at = mapping->base + mapping->size) {
+		note_access(mapping, desc, n);
+		vmm_lend(mapping);
+	}
+	lock_give(&vmm_lock);
+	return result;
+}
+
+EXPORT CUresult cuMemUnmap(CUdeviceptr base, size_t size)
+{
+	struct swap_place place;
+	CUresult result;
+
+	NEED(cuMemUnmap);
+	if (swap_find(base, &place))
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(vmm_have(base, size));
+	lock_take(&vmm_lock);
+	result = real(base, size);
+	if (!result)
+		vmm_unmapped(base, size);
+	lock_give(&vmm_lock);
+	return result;
+}
+
+/* Sparse arrays: what they are given they keep. */
+static CUresult map_array(__typeof__(&cuMemMapArrayAsync) real, const CUarrayMapInfo *list,
+                          unsigned int n, CUstream stream)
+{
+	CUarrayMapInfo *mine = malloc(n * sizeof(*mine));
+	CUresult result = mine ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+
+	for (unsigned int i = 0; i < n && !result; i++) {
+		mine[i] = list[i];
+		if (list[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP)
+			result = vmm_keep(&mine[i].memHandle.memHandle);
+	}
+	if (!result)
+		result = gate_enter(stream);
+	if (!result) {
+		result = real(mine, n, stream);
+		gate_leave();
+	}
+	free(mine);
+	return result;
+}
+
+EXPORT CUresult cuMemMapArrayAsync(CUarrayMapInfo *list, unsigned int n, CUstream stream)
+{
+	NEED(cuMemMapArrayAsync);
+	return list && n ? map_array(real, list, n, stream) : real(list, n, stream);
+}
+
+EXPORT CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *list, unsigned int n, CUstream stream)
+{
+	NEED(cuMemMapArrayAsync_ptsz);
+	return list && n ? map_array(real, list, n, PER_THREAD(stream)) : real(list, n, stream);
+}

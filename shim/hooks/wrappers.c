@@ -1,0 +1,71 @@
+/* wrappers.c: a gated function for every row of hooks.def, checked against cuda.h. */
+#include "memory/swap/vmm.h"
+#include "shim.h"
+
+#define SLOW __attribute__((cold, noinline))
+#define SEEN(name)                                                                                 \
+	((__typeof__(&name))atomic_load_explicit(&hooks[HOOK_##name].real, memory_order_acquire))
+
+/* The driver may refuse a copy because it does not find memory of another device that
+ * we have mapped (peers.c). Kernels and graphs find out later; they pay nothing for this. */
+#define REFUSED(name, result)                                                                      \
+	(!__builtin_strncmp(#name, "cuMem", 5) && !likely((result) != CUDA_ERROR_INVALID_VALUE) && \
+	 swap_reach())
+
+/* The slow way stands apart, so that the fast one keeps no registers for it. One
+ * call serves both, and the empty assembly hides from gcc which it is: with two
+ * calls every argument on the stack goes through a register of its own. */
+#define WRAPPER(name, stream, parameters, arguments)                                               \
+	static SLOW CUresult slow_##name parameters                                                \
+	{                                                                                          \
+		CUresult result;                                                                   \
+		NEED(name);                                                                        \
+		TRY(gate_enter(stream));                                                           \
+		result = real arguments;                                                           \
+		gate_leave();                                                                      \
+		return result;                                                                     \
+	}                                                                                          \
+	EXPORT CUresult name parameters                                                            \
+	{                                                                                          \
+		__typeof__(&name) way = SEEN(name);                                                \
+		struct thread_slot *slot = way ? gate_pass() : NULL;                               \
+		CUresult result;                                                                   \
+		if (!likely(slot != NULL))                                                         \
+			way = slow_##name;                                                         \
+		__asm__("" : "+r"(way), "+r"(slot));                                               \
+		result = way arguments;                                                            \
+		if (likely(slot != NULL))                                                          \
+			gate_return(slot);                                                         \
+		if (REFUSED(name, result))                                                         \
+			result = slow_##name arguments;                                            \
+		return result;                                                                     \
+	}
+
+/* The declaration in cuda.h and our definition conflict when they differ. */
+#define GATED(name, stream, parameters, arguments) WRAPPER(name, stream, parameters, arguments)
+#define GATED2(name, suffix, stream, parameters, arguments)                                        \
+	WRAPPER(name, stream, parameters, arguments)                                               \
+	WRAPPER(name##suffix, PER_THREAD(stream), parameters, arguments)
+#define LOOKS(name, parameters, arguments)                                                         \
+	EXPORT CUresult name parameters                                                            \
+	{                                                                                          \
+		CUresult result;                                                                   \
+		NEED(name);                                                                        \
+		TRY(gate_look());                                                                  \
+		result = real arguments;                                                           \
+		if (!likely(result != CUDA_ERROR_INVALID_VALUE) && swap_reach())                   \
+			result = real arguments;                                                   \
+		gate_leave();                                                                      \
+		return result;                                                                     \
+	}
+#define KEEPS(name, keep, parameters, arguments)                                                   \
+	EXPORT CUresult name parameters                                                            \
+	{                                                                                          \
+		NEED(name);                                                                        \
+		TRY(keep);                                                                         \
+		return real arguments;                                                             \
+	}
+#define OWN(name)
+#define OWN2(name, suffix)
+#define NVML(name)
+#include "driver/hooks.def"

@@ -1,0 +1,200 @@
+/* connection.c: the connection with gpu-leased: whole messages, and a new one when it has ended.
+ *
+ * After a daemon that served this process another is looked for at once, for it has
+ * only been restarted. Where none can be reached the tries come at growing pauses, half a
+ * second at most, so that nobody waits long for a daemon that is back. A daemon that
+ * lets the process in and serves it not is not pressed: the pauses grow on.
+ */
+#include "lease/connection.h"
+
+#include "shim.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define DEFAULT_SOCKET "/run/gpu-leased/tenant.sock"
+#define SHOWN 120 /* of the socket's name */
+#define MS INT64_C(1000000)
+#define FIRST_PAUSE_NS (50 * MS)
+#define LAST_PAUSE_NS (500 * MS) /* while nobody is there */
+#define IN_LINE_MS 100
+#define LAST_UNSERVED_NS (10000 * MS) /* while the connections that are made end again */
+
+static struct sockaddr_un address = {.sun_family = AF_UNIX};
+static const char *path = DEFAULT_SOCKET;
+
+static int fd = -1;
+static int fault;
+static uint64_t due;     /* when to try next */
+static int64_t pause_ns; /* after the next failure */
+static bool served, older;
+
+int connection_fd(void)
+{
+	return fd;
+}
+
+static void put_off(int64_t longest)
+{
+	pause_ns = pause_ns ? 2 * pause_ns : FIRST_PAUSE_NS;
+	if (pause_ns > longest)
+		pause_ns = longest;
+	due = now_ns() + (uint64_t)pause_ns;
+}
+
+void connection_close(void)
+{
+	if (fd < 0)
+		return;
+	close(fd);
+	fd = -1;
+	if (served)
+		pause_ns = 0;
+	if (served)
+		due = now_ns();
+	else
+		put_off(LAST_UNSERVED_NS);
+	served = false;
+}
+
+void connection_serves(void)
+{
+	served = true;
+	older = false;
+}
+
+void connection_is_older(void)
+{
+	older = true;
+}
+
+static void wait_at_most(long ms)
+{
+	struct timeval most = {ms / 1000, ms % 1000 * 1000};
+
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
+}
+
+/* errno, 0: there is a connection. Where many others want to be let in this one lines up with
+ * them, or they would all come before it; but not for long (EAGAIN): the daemon may be stopped. */
+static int try_to_connect(void)
+{
+	int result;
+
+	if (!address.sun_path[0])
+		return ENAMETOOLONG;
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return errno;
+	wait_at_most(IN_LINE_MS);
+	if (!connect(fd, (struct sockaddr *)&address, sizeof(address))) {
+		wait_at_most(0);
+		return 0;
+	}
+	result = errno;
+	close(fd);
+	fd = -1;
+	return result;
+}
+
+bool connection_try(void)
+{
+	if (fd >= 0 || now_ns() < due)
+		return false;
+	fault = try_to_connect();
+	if (fault)
+		put_off(LAST_PAUSE_NS);
+	return !fault;
+}
+
+static const char *remedy(void)
+{
+	if (older && !fault)
+		return "it is of an older release than this job's library; ask the administrator "
+		       "to restart it after its update: then this process goes on";
+	switch (fault) {
+	case 0:
+	case EAGAIN:
+		return "it does not let this process in; ask the administrator to look at "
+		       "gpu-leased on this node";
+	case ENOENT:
+		return "there is no such socket here; in a container, mount its directory into it; "
+		       "else ask the administrator to start gpu-leased on this node";
+	case ECONNREFUSED:
+		return "nobody listens there; ask the administrator to start gpu-leased on this "
+		       "node: then this process goes on";
+	case EACCES:
+	case EPERM:
+		return "this process may not open it; ask the administrator for access";
+	case ENAMETOOLONG:
+		return "the name is too long for a socket; take GPU_LEASE_SOCKET out of the "
+		       "environment";
+	default:
+		return "ask the administrator to look at gpu-leased on this node";
+	}
+}
+
+void connection_complain(void)
+{
+	char buffer[64];
+	const char *why = fault ? strerror_r(fault, buffer, sizeof(buffer)) : "it was reached";
+
+	complain("this process waits for gpu-leased at %.*s (%s): %s", SHOWN, path, why, remedy());
+}
+
+int64_t connection_due_ns(void)
+{
+	int64_t left = (int64_t)(due - now_ns());
+
+	if (fd >= 0)
+		return -1;
+	return left > 0 ? left : 0;
+}
+
+bool connection_send(const void *message, size_t size)
+{
+	while (fd >= 0 && send(fd, message, size, MSG_NOSIGNAL) < 0)
+		if (errno != EINTR)
+			return false;
+	return fd >= 0;
+}
+
+ssize_t connection_receive(void *message, size_t size)
+{
+	ssize_t n = recv(fd, message, size, MSG_DONTWAIT);
+
+	if (n > 0)
+		return n;
+	return n < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
+}
+
+/* The child's connection is its own. */
+void connection_after_fork(void)
+{
+	if (fd >= 0)
+		close(fd);
+	fd = -1;
+	fault = 0;
+	due = 0;
+	pause_ns = 0;
+	served = older = false;
+}
+
+/* Before the program runs: later it may change its environment in another thread. */
+__attribute__((constructor)) static void read_path(void)
+{
+	const char *given = getenv("GPU_LEASE_SOCKET");
+
+	if (given)
+		path = strdup(given);
+	if (!path)
+		path = DEFAULT_SOCKET;
+	if (strlen(path) < sizeof(address.sun_path))
+		strcpy(address.sun_path, path);
+}

@@ -1,0 +1,83 @@
+/* limit.c: how much of what its job may have on each device this process has.
+ *
+ * Who is about to allocate takes the bytes first and gives back what it did not get, so
+ * threads that allocate at the same moment do not pass the limit together. What an
+ * allocation has taken stays taken until it is freed, wherever its bytes are meanwhile.
+ */
+#include "memory/memory.h"
+
+#include <string.h>
+
+static uint64_t taken[MAX_DEVICES];
+static struct lock lock = LOCK(LOCK_LIMIT);
+
+static bool known(CUdevice device)
+{
+	return device >= 0 && device < MAX_DEVICES;
+}
+
+uint64_t memory_used(CUdevice device)
+{
+	uint64_t used;
+
+	if (!known(device))
+		return 0;
+	lock_take(&lock);
+	used = taken[device];
+	lock_give(&lock);
+	return used;
+}
+
+void limit_add(CUdevice device, uint64_t size)
+{
+	if (!known(device))
+		return;
+	lock_take(&lock);
+	taken[device] += size;
+	lock_give(&lock);
+}
+
+void limit_give(CUdevice device, uint64_t size)
+{
+	limit_add(device, -size);
+}
+
+/* others: what the job's other processes have. */
+static bool take(CUdevice device, uint64_t size, uint64_t limit, uint64_t others)
+{
+	bool fits;
+
+	lock_take(&lock);
+	fits = size <= limit && others <= limit - size && taken[device] <= limit - size - others;
+	if (fits)
+		taken[device] += size;
+	lock_give(&lock);
+	return fits;
+}
+
+/* What is kept for the next allocation, or could not be freed yet, goes first. */
+CUresult limit_take(CUdevice device, uint64_t size)
+{
+	const uint8_t *uuid = device_uuid(device);
+	uint64_t limit;
+
+	TRY(client_need_welcome());
+	limit = uuid ? client_limit(uuid) : NO_LIMIT;
+	if (limit == NO_LIMIT || client_oversub()) {
+		limit_add(device, size);
+		return CUDA_SUCCESS;
+	}
+	for (int attempt = 0; attempt < 2; attempt++) {
+		if (take(device, size, limit, client_others(uuid)))
+			return CUDA_SUCCESS;
+		ordered_trim(NULL, 0, true);
+		swap_catch_up(true);
+	}
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void limit_after_fork(void)
+{
+	lock_after_fork(&lock);
+	memset(taken, 0, sizeof(taken)); /* the parent's */
+}

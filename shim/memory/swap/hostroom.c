@@ -1,0 +1,150 @@
+/* hostroom.c: is there room for more memory in the cgroups of this process?
+ *
+ * Who takes more than its cgroup has is killed, and a job may use for itself what it
+ * has asked for. So copies leave some of it free. Files that the kernel can drop do
+ * not count. Without a cgroup, or one that cannot be read, there is room.
+ */
+#include "memory/swap/swap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define KEEP_FREE (UINT64_C(1) << 30) /* for the program itself, */
+#define KEEP_PART 8                   /* but no more than such a part of a small cgroup */
+#define TEXT 8192
+
+/* Cgroups of the two versions say the same in other files. */
+struct version {
+	const char *controller; /* in its line of /proc/self/cgroup, NUMBER:CONTROLLER,...:PATH */
+	const char *mount, *limit, *usage, *droppable;
+};
+static const struct version versions[] = {
+    {"memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+     "\ntotal_inactive_file "},
+    {"", "/sys/fs/cgroup", "memory.max", "memory.current", "\ninactive_file "},
+};
+
+/* The beginning of a file, without stdio's locks and buffers. */
+static bool read_text(const char *directory, const char *name, char text[TEXT])
+{
+	char path[PATH_MAX];
+	ssize_t n = 0, got = 1;
+	int file;
+
+	if (snprintf(path, sizeof(path), "%s/%s", directory, name) >= (int)sizeof(path))
+		return false;
+	file = open(path, O_RDONLY | O_CLOEXEC);
+	if (file < 0)
+		return false;
+	while (n < TEXT - 1 && (got = read(file, text + n, (size_t)(TEXT - 1 - n))) > 0)
+		n += got;
+	close(file);
+	text[n] = '\0';
+	return got >= 0;
+}
+
+/* What is no number is "max": no limit. */
+static bool read_number(const char *directory, const char *name, uint64_t *out)
+{
+	char text[TEXT];
+
+	if (!read_text(directory, name, text))
+		return false;
+	*out = text[0] >= '0' && text[0] <= '9' ? strtoull(text, NULL, 10) : UINT64_MAX;
+	return true;
+}
+
+static uint64_t droppable(const char *directory, const struct version *v)
+{
+	char text[TEXT];
+	const char *at =
+	    read_text(directory, "memory.stat", text) ? strstr(text, v->droppable) : NULL;
+
+	return at ? strtoull(at + strlen(v->droppable), NULL, 10) : 0;
+}
+
+static bool has_room(const char *directory, const struct version *v, uint64_t size)
+{
+	uint64_t limit, usage, files, keep;
+
+	if (!read_number(directory, v->limit, &limit) || limit == UINT64_MAX ||
+	    !read_number(directory, v->usage, &usage))
+		return true;
+	files = droppable(directory, v);
+	usage -= files < usage ? files : usage;
+	keep = limit / KEEP_PART < KEEP_FREE ? limit / KEEP_PART : KEEP_FREE;
+	return usage <= limit && limit - usage >= keep && limit - usage - keep >= size;
+}
+
+/* In it and in all above it, up to the mount. */
+static bool all_have_room(char *directory, const struct version *v, uint64_t size)
+{
+	size_t top = strlen(v->mount);
+
+	for (;;) {
+		if (!has_room(directory, v, size))
+			return false;
+		if (strlen(directory) <= top)
+			return true;
+		*strrchr(directory, '/') = '\0';
+	}
+}
+
+/* Whether a controller is one of a list, and "" the only one of an empty one. */
+static bool has_controller(const char *list, size_t length, const char *controller)
+{
+	size_t n = strlen(controller);
+
+	for (const char *end = list + length;;) {
+		const char *comma = memchr(list, ',', (size_t)(end - list));
+		size_t part = (size_t)((comma ? comma : end) - list);
+
+		if (part == n && !memcmp(list, controller, n))
+			return true;
+		if (!comma)
+			return false;
+		list = comma + 1;
+	}
+}
+
+/* The path in the line of a version, and its length. The names of cgroups are their users'
+ * choice and may look like anything but the end of a line. */
+static const char *path_in(const char *text, const struct version *v, size_t *length)
+{
+	for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
+		const char *list = memchr(text, ':', (size_t)(end - text));
+		const char *path = list ? memchr(list + 1, ':', (size_t)(end - list - 1)) : NULL;
+
+		if (path && has_controller(list + 1, (size_t)(path - list - 1), v->controller)) {
+			*length = (size_t)(end - path - 1);
+			return path + 1;
+		}
+	}
+	return NULL;
+}
+
+bool host_has_room(uint64_t size)
+{
+	char text[TEXT], directory[PATH_MAX];
+	int kept = errno;
+	bool room = true;
+
+	if (!read_text("/proc/self", "cgroup", text))
+		text[0] = '\0';
+	for (size_t i = 0; room && i < sizeof(versions) / sizeof(versions[0]); i++) {
+		const struct version *v = &versions[i];
+		size_t n;
+		const char *path = path_in(text, v, &n);
+
+		if (path && snprintf(directory, sizeof(directory), "%s%.*s", v->mount, (int)n,
+		                     path) < (int)sizeof(directory))
+			room = all_have_room(directory, v, size);
+	}
+	errno = kept;
+	return room;
+}

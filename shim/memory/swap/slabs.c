@@ -1,0 +1,106 @@
+/* slabs.c: small allocations share a block of one segment.
+ *
+ * First fit in units of 512 bytes, the driver's alignment, with a bit for each
+ * unit that is used and one for each that begins an allocation. The first slab
+ * is the smallest block there can be; further ones are as large as all before.
+ * swap_lock is held in all of these but slab_next_size() and slab_add().
+ */
+#include "base/runs.h"
+#include "memory/swap/swap.h"
+
+#include <stdlib.h>
+
+#define SLAB_UNIT 512
+
+struct slab {
+	struct slab *next;
+	struct block *block;
+	size_t n, n_free; /* units */
+	uint64_t *used, *begins;
+};
+
+static size_t units(size_t size)
+{
+	return (size + SLAB_UNIT - 1) / SLAB_UNIT;
+}
+
+bool slab_take(CUdevice device, size_t size, CUdeviceptr *out)
+{
+	size_t n = units(size);
+
+	for (struct slab *slab = swap_devices[device].slabs; slab; slab = slab->next) {
+		size_t at = slab->n_free < n ? slab->n : run_find(slab->used, slab->n, n);
+
+		if (at == slab->n)
+			continue;
+		run_set(slab->used, at, n, true);
+		run_set(slab->begins, at, 1, true);
+		slab->n_free -= n;
+		*out = slab->block->base + at * SLAB_UNIT;
+		return true;
+	}
+	return false;
+}
+
+bool slab_give(struct slab *slab, CUdeviceptr pointer, size_t size)
+{
+	size_t at = (pointer - slab->block->base) / SLAB_UNIT, n = units(size);
+
+	run_set(slab->used, at, n, false);
+	run_set(slab->begins, at, 1, false);
+	slab->n_free += n;
+	return slab->n_free == slab->n;
+}
+
+CUdeviceptr slab_start(struct slab *slab, CUdeviceptr pointer)
+{
+	size_t i = (pointer - slab->block->base) / SLAB_UNIT;
+
+	while (i && run_bit(slab->used, i) && !run_bit(slab->begins, i))
+		i--;
+	return run_bit(slab->begins, i) ? slab->block->base + i * SLAB_UNIT : 0;
+}
+
+size_t slab_next_size(CUdevice device)
+{
+	const struct swap_device *d = &swap_devices[device];
+	size_t size = 0;
+
+	lock_take(&swap_lock);
+	for (const struct slab *slab = d->slabs; slab; slab = slab->next)
+		size += slab->block->size;
+	lock_give(&swap_lock);
+	return size < d->unit ? d->unit : size > d->piece ? d->piece : size;
+}
+
+CUresult slab_add(struct block *block)
+{
+	struct swap_device *d = &swap_devices[block->device];
+	size_t n = block->size / SLAB_UNIT, words = run_words(n);
+	struct slab *slab = calloc(1, sizeof(*slab) + 2 * words * sizeof(uint64_t));
+
+	if (!slab)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	slab->n = slab->n_free = n;
+	slab->used = (uint64_t *)(slab + 1);
+	slab->begins = slab->used + words;
+	slab->block = block;
+	lock_take(&swap_lock);
+	block->slab = slab;
+	slab->next = d->slabs;
+	d->slabs = slab;
+	lock_give(&swap_lock);
+	return CUDA_SUCCESS;
+}
+
+void slab_forget(struct block *block)
+{
+	for (struct slab **at = &swap_devices[block->device].slabs; *at; at = &(*at)->next) {
+		if (*at == block->slab) {
+			*at = block->slab->next;
+			break;
+		}
+	}
+	free(block->slab);
+	block->slab = NULL;
+}

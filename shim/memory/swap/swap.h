@@ -1,0 +1,179 @@
+/* swap.h: memory whose bytes we move ourselves (memory:swap).
+ *
+ * An allocation is a block of addresses that never change, cut into segments;
+ * each segment has physical memory, or its bytes are in the arena, or it has
+ * never had any. Small allocations share a block, a slab. What the program has
+ * mapped itself is a block as well (vmm.c), with its own handles' properties.
+ */
+#ifndef GPU_LEASE_SWAP_H
+#define GPU_LEASE_SWAP_H
+
+#include "memory/memory.h"
+
+#include <limits.h>
+
+#define SWAP_SMALL (UINT64_C(1) << 20)   /* below it allocations share slabs */
+#define SWAP_PIECE (UINT64_C(256) << 20) /* no segment is larger */
+#define SWAP_PARTS 32                    /* of what a job may have, at least */
+#define SWAP_DIRTY ULONG_MAX             /* not known to be as its copy is */
+
+enum segment_state {
+	SEGMENT_ABSENT,   /* no physical memory, and nothing to keep */
+	SEGMENT_RESIDENT, /* on the device */
+	SEGMENT_AWAY      /* its bytes are in the arena */
+};
+
+struct segment {
+	struct segment *older, *newer; /* of its device, in the order of allocation */
+	struct block *block;
+	CUdeviceptr base;
+	size_t size;
+	enum segment_state state;
+	CUmemGenericAllocationHandle handle; /* of its physical memory */
+	struct copy *copy;   /* in the arena; the bytes of an AWAY one, else as of `calls` */
+	unsigned long calls; /* gate_submitted() when it became RESIDENT, or SWAP_DIRTY */
+	bool moving;         /* the client thread is at it */
+	bool fixed;          /* there was no host memory for it */
+};
+
+struct block {
+	CUdeviceptr base;
+	size_t size;
+	CUdevice device;
+	unsigned long number;            /* allocations are counted */
+	struct slab *slab;               /* NULL: one allocation */
+	const CUmemAllocationProp *prop; /* of what the program has mapped itself, else NULL */
+	uint64_t access;                 /* of such: devices that may reach it, a bit each */
+	bool doomed;                     /* freed; what still moves is waited for */
+	unsigned int n_moving, n;
+	struct segment segments[];
+};
+
+struct swap_device {
+	/* Set after the next three, which stay as they are then; read without the lock. */
+	atomic_bool asked;
+	bool usable;
+	size_t unit;    /* of physical memory and its addresses */
+	size_t piece;   /* the largest segment; about so much is mapped or let go together */
+	uint64_t peers; /* devices that may reach its memory, a bit each */
+	struct segment *oldest, *newest;
+	struct segment *next_out, *next_in; /* where the mover looks next */
+	uint64_t bytes, resident, fixed;
+	unsigned long missing; /* segments without physical memory, or still coming */
+	unsigned long moving;  /* segments that the client thread is at, those that leave too */
+	struct slab *slabs;
+};
+
+/* blocks.c */
+extern struct lock swap_lock; /* of all blocks, segments and devices, and of swap_held */
+extern struct swap_device swap_devices[MAX_DEVICES];
+extern bool swap_held; /* all is on the devices: allocations get memory at once */
+CUmemAllocationProp segment_properties(CUdevice device);
+void segment_leave(struct segment *segment); /* without the lock: its mapping and memory end */
+/* With the lock held: */
+CUresult segments_allow(CUdeviceptr base, size_t size, uint64_t devices); /* a bit each */
+/* Can both be given access at once, it and the older one beside it? */
+bool segments_join(const struct segment *segment);
+/* Physical memory for so many that join, from the newest down; mapped. How many got it. */
+unsigned int segments_bring(struct segment *newest, unsigned int n, CUresult *result);
+void segment_landed(struct segment *segment); /* it is RESIDENT */
+void segment_left(struct segment *segment, enum segment_state state);
+void segment_fix(struct segment *segment, bool fixed);
+void segment_moves(struct segment *segment);
+struct block *segment_moved(struct segment *segment); /* a block to be ended, or NULL */
+struct block *block_find(CUdeviceptr pointer);
+void block_forget(struct block *block); /* then block_end(), when nothing of it moves */
+/* Without the lock: */
+CUresult block_make(size_t size, CUdevice device, struct block **out); /* size: whole units */
+void block_drop(struct block *block);
+/* What the program has mapped, with a handle for each piece; it is there. NULL: no memory. */
+struct block *block_adopt(CUdeviceptr base, size_t size, CUdevice device,
+                          const CUmemAllocationProp *prop,
+                          const CUmemGenericAllocationHandle *handles, uint64_t access);
+/* The handles of now, and the end of the block; false: some of it is away, or moves. */
+bool block_return(struct block *block, CUmemGenericAllocationHandle *handles);
+void block_end(struct block *block);
+void blocks_after_fork(void);
+
+/* swap.c */
+bool swap_hold(bool force); /* if all is there, or nevertheless */
+
+/* swap_move.c: what moves on each device. Touched with contexts_with() or in
+ * swap_context_ends() only, so no context ends meanwhile. */
+#define SWAP_DEPTH 128 /* segments that move on a device */
+#define SWAP_PAUSE_NS 50000
+
+struct move {
+	struct segment *segment;
+	CUevent event;
+	CUresult result; /* once it has been copied */
+	bool out;
+};
+
+struct mover {
+	CUdevice device;
+	_Atomic(CUcontext) context; /* of the stream and the events */
+	CUstream stream;
+	struct move ring[SWAP_DEPTH];
+	unsigned int first, n, copied; /* of the n, from the first one on */
+	uint64_t in_flight, arrived;   /* bytes: of all of them, of those copied */
+	/* Of the client thread alone: */
+	size_t room; /* of the device when it last changed, and when that was */
+	uint64_t room_at;
+	uint64_t came_at; /* when something was brought last, or began to be */
+	uint64_t left;    /* bytes to evict, or to preload */
+	bool busy;        /* after the last step */
+};
+
+enum swap_mode { REST, RESTORE, PRELOAD, EVICT };
+
+/* The client thread's; a thread whose context ends reads it, and counts what arrives. */
+struct swap_now {
+	_Atomic(enum swap_mode) mode;
+	atomic_bool gave_up; /* what is away cannot be brought back */
+	int64_t pause_ns;
+	struct {
+		/* Bytes, since the mode was chosen. */
+		_Atomic uint64_t out, copied_out, in, copied_in;
+	} moved;
+};
+
+extern struct mover movers[MAX_DEVICES];
+extern struct swap_now swap_now;
+void mover_step(CUcontext context, void *mover);
+void mover_give_up(CUresult error);
+void movers_after_fork(void);
+
+/* slabs.c */
+bool slab_take(CUdevice device, size_t size, CUdeviceptr *out); /* from those that there are */
+size_t slab_next_size(CUdevice device);
+CUresult slab_add(struct block *block);
+bool slab_give(struct slab *slab, CUdeviceptr pointer, size_t size); /* it is empty now */
+void slab_forget(struct block *block);
+CUdeviceptr slab_start(struct slab *slab, CUdeviceptr pointer); /* 0: nothing is there */
+
+/* arena.c */
+enum arena_answer { ARENA_READY, ARENA_NOT_YET, ARENA_NONE };
+struct copy { /* of a segment's bytes, in order: mostly one part */
+	unsigned int n;
+	struct part {
+		char *at;
+		size_t size;
+	} parts[];
+};
+enum arena_answer arena_take(size_t size, struct copy **out);
+void arena_give(struct copy *copy);
+uint64_t arena_grow(uint64_t bytes);     /* to so much that is free, if that can be; how much is */
+void arena_expect(uint64_t bytes);       /* so much will be asked for: be ready */
+bool arena_prepare(void);                /* pin something of it; false: all is done */
+void arena_pin(const struct copy *copy); /* again, where a context's end undid it */
+void arena_trim(uint64_t keep);
+bool arena_excess(uint64_t keep);
+void arena_shape(size_t piece); /* no segment is larger */
+void arena_context_ends(CUcontext context);
+void arena_after_fork(void);
+
+/* hostroom.c */
+bool host_has_room(uint64_t size); /* in the cgroups of this process */
+
+#endif

@@ -1,0 +1,332 @@
+/* vmm.c: physical memory that the program creates and maps by itself.
+ *
+ * It is plain, since the program chose where it lives, and is counted: from its
+ * creation until its handle is released and nothing maps it any more.
+ *
+ * With memory:swap what can be moved gets a handle of ours, as the driver's is
+ * another one whenever it comes back, and is created in pieces. It is swapped (a block,
+ * see swap.h) while it is mapped once, whole, and its own device may write it; otherwise,
+ * and from the moment that others may know it (KEEPS in hooks.def), it stays, as one
+ * object of the driver's where others have it (vmm_whole.c). What concerns the
+ * driver's mapping or handle of a block first takes the block back: it waits for its
+ * memory. The calls themselves are in vmm_calls.c.
+ */
+#include "memory/swap/vmm.h"
+
+#include <search.h>
+#include <stdlib.h>
+
+#define OURS (UINT64_C(1) << 63) /* no handle of the driver's */
+
+static void *by_handle, *by_base; /* trees of search.h */
+struct lock vmm_lock = LOCK(LOCK_MAPPED);
+static uint64_t n_ours;
+
+static int compare_handles(const void *a, const void *b)
+{
+	const struct physical *x = a, *y = b;
+
+	return (x->handle > y->handle) - (x->handle < y->handle);
+}
+
+/* Mappings do not overlap; a key that lies in one is equal to it. */
+static int compare_bases(const void *a, const void *b)
+{
+	const struct mapping *x = a, *y = b;
+
+	return x->base + x->size <= y->base ? -1 : x->base >= y->base + y->size;
+}
+
+/* -- what there is; the lock is held in these ------------------------------------ */
+
+struct physical *vmm_find(CUmemGenericAllocationHandle handle)
+{
+	struct physical key = {.handle = handle};
+	void *node = tfind(&key, &by_handle, compare_handles);
+
+	return node ? *(struct physical **)node : NULL;
+}
+
+/* Of which the address is anywhere. */
+struct mapping *vmm_at(CUdeviceptr address)
+{
+	struct mapping key = {.base = address, .size = 1};
+	void *node = tfind(&key, &by_base, compare_bases);
+
+	return node ? *(struct mapping **)node : NULL;
+}
+
+bool vmm_ours(const struct physical *physical)
+{
+	return physical && physical->handle & OURS;
+}
+
+void vmm_release_pieces(struct physical *physical)
+{
+	while (physical->n)
+		DRIVER(cuMemRelease)(physical->pieces[--physical->n]);
+}
+
+static void drop_if_unused(struct physical *physical)
+{
+	if (physical->refs || physical->maps)
+		return;
+	vmm_release_pieces(physical);
+	memory_count(physical->device, MEMORY_FIXED, -(int64_t)physical->size);
+	limit_give(physical->device, physical->size);
+	free(physical);
+}
+
+/* A released handle's number may come again while its memory is still mapped. */
+void vmm_release(struct physical *physical)
+{
+	if (--physical->refs == 0)
+		tdelete(physical, &by_handle, compare_handles);
+	drop_if_unused(physical);
+}
+
+struct mapping *vmm_mapped(CUdeviceptr base, size_t size, size_t offset, struct physical *physical)
+{
+	struct mapping *mapping = physical ? calloc(1, sizeof(*mapping)) : NULL;
+
+	if (!mapping)
+		return NULL;
+	*mapping = (struct mapping){.base = base,
+	                            .size = size,
+	                            .offset = offset,
+	                            .physical = physical,
+	                            .next = physical->mappings};
+	if (!tsearch(mapping, &by_base, compare_bases)) {
+		free(mapping);
+		return NULL;
+	}
+	physical->mappings = mapping;
+	physical->maps++;
+	return mapping;
+}
+
+static void unlink_mapping(struct mapping *mapping)
+{
+	struct mapping **at = &mapping->physical->mappings;
+
+	while (*at != mapping)
+		at = &(*at)->next;
+	*at = mapping->next;
+	mapping->physical->maps--;
+}
+
+/* One call may end several mappings that stand side by side. */
+void vmm_unmapped(CUdeviceptr base, size_t size)
+{
+	CUdeviceptr end = base + size;
+	struct mapping *mapping;
+
+	while (base < end && (mapping = vmm_at(base))) {
+		base = mapping->base + mapping->size;
+		tdelete(mapping, &by_base, compare_bases);
+		unlink_mapping(mapping);
+		drop_if_unused(mapping->physical);
+		free(mapping);
+	}
+}
+
+/* Where it has no handle it gets one of ours. */
+bool vmm_enter(struct physical *physical)
+{
+	if (!physical->handle)
+		physical->handle = OURS | ++n_ours;
+	return tsearch(physical, &by_handle, compare_handles) != NULL;
+}
+
+bool vmm_hold(struct physical *physical)
+{
+	if (!physical->refs && !vmm_enter(physical))
+		return false;
+	physical->refs++;
+	return true;
+}
+
+/* The pieces are of one size, but for the last. */
+CUresult vmm_map(const struct physical *physical, CUdeviceptr base, size_t size, size_t offset,
+                 unsigned long long flags)
+{
+	size_t piece = physical->n > 1 ? swap_devices[physical->device].piece : physical->size;
+	CUresult result = CUDA_SUCCESS;
+	size_t done = 0;
+
+	if (!size || size > physical->size || offset > physical->size - size)
+		return CUDA_ERROR_INVALID_VALUE;
+	while (done < size && !result) {
+		size_t within = (offset + done) % piece, n = piece - within;
+
+		n = n < size - done ? n : size - done;
+		result = DRIVER(cuMemMap)(base + done, n, within,
+		                          physical->pieces[(offset + done) / piece], flags);
+		if (!result)
+			done += n;
+	}
+	if (result && done)
+		DRIVER(cuMemUnmap)(base, done);
+	return result;
+}
+
+/* -- to and from blocks; the lock is held ------------------------------------------ */
+
+static bool may_move(const struct mapping *mapping)
+{
+	const struct physical *physical = mapping->physical;
+
+	return vmm_ours(physical) && !physical->stays && physical->maps == 1 && !mapping->odd &&
+	       !mapping->readers && mapping->size == physical->size &&
+	       mapping->writers >> physical->device & 1;
+}
+
+void vmm_lend(struct mapping *mapping)
+{
+	struct physical *physical = mapping->physical;
+
+	if (!may_move(mapping))
+		return;
+	/* The daemon may see less for a moment, but never more than there is. */
+	memory_count(physical->device, MEMORY_FIXED, -(int64_t)physical->size);
+	mapping->block = block_adopt(mapping->base, mapping->size, physical->device,
+	                             &physical->prop, physical->pieces, mapping->writers);
+	if (!mapping->block)
+		memory_count(physical->device, MEMORY_FIXED, (int64_t)physical->size);
+	else
+		physical->swapped = mapping;
+}
+
+static bool take_back(struct mapping *mapping)
+{
+	struct physical *physical = mapping->physical;
+
+	if (!block_return(mapping->block, physical->pieces))
+		return false;
+	mapping->block = NULL;
+	physical->swapped = NULL;
+	memory_count(physical->device, MEMORY_FIXED, (int64_t)physical->size);
+	return true;
+}
+
+/* -- the lock is not held ------------------------------------------------------------ */
+
+static bool take_back_range(CUdeviceptr base, size_t size)
+{
+	struct mapping *mapping;
+	bool all = true;
+
+	lock_take(&vmm_lock);
+	for (CUdeviceptr at = base; all && at - base < size && (mapping = vmm_at(at));
+	     at = mapping->base + mapping->size)
+		all = !mapping->block || take_back(mapping);
+	lock_give(&vmm_lock);
+	return all;
+}
+
+/* What is away must come first. */
+CUresult vmm_have(CUdeviceptr base, size_t size)
+{
+	uint64_t start = now_ns();
+	bool all = take_back_range(base, size);
+
+	while (!all) {
+		if (now_ns() - start > ROOM_NS) /* a call in a call may not wait for its memory */
+			return CUDA_ERROR_NOT_READY;
+		TRY(gate_look());
+		all = take_back_range(base, size);
+		gate_leave();
+		if (!all)
+			pause_us(ROOM_PAUSE_US);
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult have_handle(CUmemGenericAllocationHandle handle, bool stays)
+{
+	struct mapping where = {0};
+	struct physical *physical;
+
+	lock_take(&vmm_lock);
+	physical = vmm_find(handle);
+	if (vmm_ours(physical) && stays)
+		physical->stays = true;
+	if (vmm_ours(physical) && physical->swapped)
+		where = *physical->swapped;
+	lock_give(&vmm_lock);
+	return vmm_have(where.base, where.size);
+}
+
+CUresult vmm_have_handle(CUmemGenericAllocationHandle handle)
+{
+	return have_handle(handle, false);
+}
+
+/* Who has one handle more of it may do without the lock. */
+static CUresult make_whole(struct physical *physical)
+{
+	CUresult result = vmm_make_whole(physical);
+
+	lock_take(&vmm_lock);
+	vmm_release(physical);
+	lock_give(&vmm_lock);
+	return result;
+}
+
+CUresult vmm_keep(CUmemGenericAllocationHandle *handle)
+{
+	struct physical *physical;
+
+	TRY(have_handle(*handle, true));
+	lock_take(&vmm_lock);
+	physical = vmm_find(*handle);
+	if (!vmm_ours(physical) || !vmm_hold(physical))
+		physical = NULL;
+	lock_give(&vmm_lock);
+	if (!physical)
+		return CUDA_SUCCESS;
+	TRY(make_whole(physical));
+	lock_take(&vmm_lock);
+	physical = vmm_find(*handle);
+	if (vmm_ours(physical))
+		*handle = physical->pieces[0];
+	lock_give(&vmm_lock);
+	return CUDA_SUCCESS;
+}
+
+/* The first memory in the range that is in pieces; it is held. */
+static struct physical *in_pieces(CUdeviceptr base, size_t size)
+{
+	struct physical *found = NULL;
+	struct mapping *mapping;
+
+	lock_take(&vmm_lock);
+	for (CUdeviceptr at = base; !found && at - base < size && (mapping = vmm_at(at));
+	     at = mapping->base + mapping->size)
+		if (mapping->physical->n > 1 && vmm_hold(mapping->physical))
+			found = mapping->physical;
+	lock_give(&vmm_lock);
+	return found;
+}
+
+CUresult vmm_keep_range(CUdeviceptr base, size_t size)
+{
+	struct physical *physical;
+	struct mapping *mapping;
+
+	lock_take(&vmm_lock);
+	for (CUdeviceptr at = base; at - base < size && (mapping = vmm_at(at));
+	     at = mapping->base + mapping->size)
+		mapping->physical->stays = true;
+	lock_give(&vmm_lock);
+	TRY(vmm_have(base, size));
+	while ((physical = in_pieces(base, size)))
+		TRY(make_whole(physical));
+	return CUDA_SUCCESS;
+}
+
+void vmm_after_fork(void)
+{
+	lock_after_fork(&vmm_lock);
+	by_handle = by_base = NULL; /* the parent's */
+}
