@@ -31,7 +31,7 @@ but for how many different gangs, locks and kinds of memory there are among them
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from leased.core.effects import Effects
 from leased.core.events import (
@@ -39,6 +39,7 @@ from leased.core.events import (
     Adopted,
     Closed,
     Contend,
+    DrainLimitSet,
     DrainSet,
     Event,
     Evict,
@@ -61,26 +62,32 @@ from leased.core.events import (
     Restored,
     Revoke,
     RoomChanged,
+    SpeedKnown,
+    SpeedMeasured,
+    StraySeen,
     Thawed,
     Tick,
+    UsageRestored,
     Widened,
 )
 from leased.core.memory import Memory
 from leased.core.rules import Rules
+from leased.core.speed import Speed
 from leased.core.stages import IDLE_FLOOR_NS, RESTORE_NS, Stages
 from leased.core.state import FOREVER, Device, Lease, Tenant, Usage
 from leased.core.turns import Turns
 
 __all__ = [
     "IDLE_FLOOR_NS", "RESTORE_NS",
-    "Action", "Adopted", "Arbiter", "Closed", "Contend", "Device", "DrainSet", "Event", "Evict",
-    "Expect", "Forfeit", "Frozen", "Grant", "LockSet", "MemoryChanged", "ModeSet", "Opened",
-    "Overrun", "PassedOver", "Preload", "QuantumSet", "Rejoined", "Released", "Requested",
-    "Restore", "Restored", "Revoke", "RoomChanged", "Tenant", "Thawed", "Tick", "Usage", "Widened",
+    "Action", "Adopted", "Arbiter", "Closed", "Contend", "Device", "DrainLimitSet", "DrainSet",
+    "Event", "Evict", "Expect", "Forfeit", "Frozen", "Grant", "LockSet", "MemoryChanged", "ModeSet",
+    "Opened", "Overrun", "PassedOver", "Preload", "QuantumSet", "Rejoined", "Released", "Requested",
+    "Restore", "Restored", "Revoke", "RoomChanged", "SpeedKnown", "SpeedMeasured", "StraySeen",
+    "Tenant", "Thawed", "Tick", "Usage", "UsageRestored", "Widened",
 ]  # fmt: skip
 
 DRAIN_NS = 10_000_000_000
-OF_DEVICE = LockSet, QuantumSet, DrainSet, ModeSet, RoomChanged
+OF_DEVICE = LockSet, QuantumSet, DrainSet, ModeSet, RoomChanged, SpeedKnown
 
 
 class Arbiter(Rules):
@@ -124,12 +131,9 @@ class Arbiter(Rules):
         times = [self.stages.dues.first(), memory.movers.first(), memory.calms.first()]
         return min((t for t in (*times, self.grace_until or None) if t is not None), default=None)
 
-    def settle(self, now: int, tenants: Collection[int] | None = None) -> None:
-        """Bring the usage of every tenant, or of these, up to now."""
-        self.now = max(now, self.now)
-        for tenant_id in self.tenants if tenants is None else tenants:
-            if tenant_id in self.tenants:
-                self.tenants[tenant_id].settle(self.now, self.devices)
+    def usage(self, tenant_id: int, now: int) -> dict[str, Usage]:
+        """What the tenant has had of each device up to now. This changes nothing."""
+        return self.tenants[tenant_id].usage_at(max(now, self.now), self.devices)
 
     def free_until(self, tenant: Tenant) -> int:
         """How long it may hold its gang without holding up those who came before it."""
@@ -143,15 +147,22 @@ class Arbiter(Rules):
             self._open(event)
         elif isinstance(event, Rejoined):
             self._rejoin()
+        elif isinstance(event, DrainLimitSet):
+            self.drain_ns = event.drain_ns
         elif isinstance(event, OF_DEVICE):
             self._set(self.devices[event.device], event)
         elif not isinstance(event, Tick) and event.tenant in self.tenants:
             self._apply_tenant(event, self.tenants[event.tenant])
 
     def _set(
-        self, device: Device, event: LockSet | QuantumSet | DrainSet | ModeSet | RoomChanged
+        self,
+        device: Device,
+        event: LockSet | QuantumSet | DrainSet | ModeSet | RoomChanged | SpeedKnown,
     ) -> None:
-        if isinstance(event, LockSet):
+        if isinstance(event, SpeedKnown):
+            speed = Speed(event.bytes_s, event.seen, event.said)
+            device.residency.set_speed(speed, event.swaps)
+        elif isinstance(event, LockSet):
             device.lock = event.lock
         elif isinstance(event, QuantumSet):
             device.quantum_ns = event.quantum_ns
@@ -189,6 +200,9 @@ class Arbiter(Rules):
         | Restored
         | Released
         | MemoryChanged
+        | SpeedMeasured
+        | UsageRestored
+        | StraySeen
         | Adopted,
         tenant: Tenant,
     ) -> None:
@@ -207,8 +221,20 @@ class Arbiter(Rules):
             self._widen(tenant, event.gang)
         elif isinstance(event, Closed):
             self._close(tenant)
+        elif isinstance(event, SpeedMeasured | UsageRestored | StraySeen):
+            self._count(tenant, event)
         else:
             self._adopt(tenant, event.epoch)
+
+    def _count(self, tenant: Tenant, event: SpeedMeasured | UsageRestored | StraySeen) -> None:
+        """What was measured or counted elsewhere."""
+        if isinstance(event, UsageRestored):
+            tenant.usage[event.device] = Usage(**event.amounts)
+        elif isinstance(event, SpeedMeasured):
+            residency = self.devices[event.device].residency
+            residency.measured(tenant.id, event.bytes, event.ns)
+        elif event.device in tenant.usage:
+            tenant.usage[event.device].strays += 1
 
     def _open(self, event: Opened) -> None:
         unknown = [uuid for uuid in event.gang if uuid not in self.devices]

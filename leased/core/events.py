@@ -97,6 +97,47 @@ class RoomChanged:
 
 
 @dataclass(frozen=True)
+class SpeedKnown:
+    """The site or the driver says how fast memory moves between the device and the host.
+
+    swaps: memory that tenants swap themselves, or else managed memory; the rest: see Speed.
+    """
+
+    device: str
+    swaps: bool
+    bytes_s: float
+    seen: int = 0
+    said: bool = False
+
+
+@dataclass(frozen=True)
+class SpeedMeasured:
+    """So many bytes of the tenant came to the device in so many ns."""
+
+    tenant: int
+    device: str
+    bytes: int
+    ns: int
+
+
+@dataclass(frozen=True)
+class UsageRestored:
+    """After a restart: what the tenant had of the device before, by the names in Usage."""
+
+    tenant: int
+    device: str
+    amounts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class StraySeen:
+    """A process of the tenant has used the device without a lease."""
+
+    tenant: int
+    device: str
+
+
+@dataclass(frozen=True)
 class Adopted:
     """After a restart: a process says that it holds this lease."""
 
@@ -147,6 +188,13 @@ class ModeSet:
 
 
 @dataclass(frozen=True)
+class DrainLimitSet:
+    """A holder that is revoked from now on must have released its lease within drain_ns."""
+
+    drain_ns: int
+
+
+@dataclass(frozen=True)
 class Tick:
     """Only time has passed."""
 
@@ -162,12 +210,17 @@ Event = (
     | Released
     | MemoryChanged
     | RoomChanged
+    | SpeedKnown
+    | SpeedMeasured
+    | UsageRestored
+    | StraySeen
     | Adopted
     | Rejoined
     | LockSet
     | QuantumSet
     | DrainSet
     | ModeSet
+    | DrainLimitSet
     | Tick
 )
 

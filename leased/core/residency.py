@@ -158,6 +158,14 @@ class Residency:
         self.lost.pop(tenant, None)
         del self.shares[tenant]
 
+    def set_speed(self, speed: Speed, swaps: bool) -> None:
+        """What is swapped, or else what is managed, moves so fast as far as is known."""
+        self.version += 1
+        if swaps:
+            self.link = speed
+        else:
+            self.paging = speed
+
     def measured(self, tenant: int, moved: int, ns: int) -> None:
         """So many bytes of the tenant came in so many ns."""
         self.version += 1

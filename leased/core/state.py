@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from leased.core.residency import Residency
 
@@ -83,19 +83,28 @@ class Tenant:
 
     def settle(self, now: int, devices: Mapping[str, Device]) -> None:
         """Take over into its usage what the meters and its waiting have run up."""
+        self._run_up(self.usage, now, devices)
         if self.waiting:
-            for uuid in self.gang:
-                self.usage[uuid].wait_ns += now - self.waits_since
             self.waits_since = now
-        if self.lease is None:
-            return
+        if self.lease is not None:
+            for uuid in self.gang:
+                self.read[uuid] = devices[uuid].metered(now)
+
+    def usage_at(self, now: int, devices: Mapping[str, Device]) -> dict[str, Usage]:
+        """Its usage up to now, which stays as it is."""
+        usage = {uuid: replace(used) for uuid, used in self.usage.items()}
+        self._run_up(usage, now, devices)
+        return usage
+
+    def _run_up(self, usage: Mapping[str, Usage], now: int, devices: Mapping[str, Device]) -> None:
+        """Add what has not been taken over yet."""
         for uuid in self.gang:
-            device, usage = devices[uuid], self.usage[uuid]
-            device.meter.advance(now, len(device.holders))
-            each, shared = self.read[uuid]
-            usage.lease_ns += device.meter.each - each
-            usage.shared_ns += device.meter.shared - shared
-            self.read[uuid] = device.meter.each, device.meter.shared
+            if self.waiting:
+                usage[uuid].wait_ns += now - self.waits_since
+            if self.lease is not None:
+                each, shared = devices[uuid].metered(now)
+                usage[uuid].lease_ns += each - self.read[uuid][0]
+                usage[uuid].shared_ns += shared - self.read[uuid][1]
 
 
 @dataclass
@@ -107,11 +116,14 @@ class Meter:
     shared: int = 0
 
     def advance(self, now: int, holders: int) -> None:
-        passed, self.at = now - self.at, now
-        if holders:
-            self.each += passed // holders
-        if holders > 1:
-            self.shared += passed
+        self.each, self.shared = self.reading(now, holders)
+        self.at = now
+
+    def reading(self, now: int, holders: int) -> tuple[int, int]:
+        """each and shared at that time, if so many have held since it was last advanced."""
+        passed = now - self.at
+        each = self.each + passed // holders if holders else self.each
+        return each, self.shared + passed if holders > 1 else self.shared
 
 
 @dataclass
@@ -135,6 +147,10 @@ class Device:
     holders: dict[int, Tenant] = field(default_factory=dict)
     queue: OrderedDict[int, Tenant] = field(default_factory=OrderedDict)
     restoring: set[int] = field(default_factory=set)  # of the holders those whose memory comes back
+
+    def metered(self, now: int) -> tuple[int, int]:
+        """What its meter says at that time."""
+        return self.meter.reading(now, len(self.holders))
 
     @property
     def shared(self) -> bool:

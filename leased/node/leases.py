@@ -6,7 +6,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
 from _gpulease import lib
@@ -99,9 +99,6 @@ class Leases:
         self.in_flight_ns = in_flight_ns
         self.overheads = {gpu.uuid: Overhead.of(gpu) for gpu in gpus}
         self.reports = Reports(self.overheads, clock, self.run)
-        for gpu in gpus:
-            residency = self.arbiter.devices[gpu.uuid].residency
-            residency.link, residency.paging = replace(gpu.link), replace(gpu.paging)
         self.names_jobs = True  # may users see the numbers of others' jobs?
         self.faults: dict[str, str] = {}  # by device: what NVML says against it
         self.events: deque[arbiter.Event] = deque()
@@ -111,6 +108,8 @@ class Leases:
         self.later: Callable[[float, Callable[[], None]], object] = lambda _, __: None
         # Called with a tenant that has overrun; again, with True, when it is passed over for it.
         self.on_overrun: Callable[[Tenant, bool], None] = lambda _, __: None
+        for gpu in gpus:
+            self._set_speeds(gpu)
 
     # -- events -----------------------------------------------------------------
 
@@ -137,12 +136,11 @@ class Leases:
             ),
         )
         for uuid, used in (usage or {}).items():
-            self.arbiter.tenants[tenant.job_id].usage[uuid] = used
+            self.run(arbiter.UsageRestored(tenant.job_id, uuid, asdict(used)))
 
     def close(self, job_id: int) -> dict[str, Usage]:
         """The tenant is over: its usage. Processes that are left have no lease any more."""
-        self.arbiter.settle(self.clock())
-        usage = dict(self.arbiter.tenants[job_id].usage)
+        usage = self.arbiter.usage(job_id, self.clock())
         tenant = self.tenants.pop(job_id)
         for client in list(tenant.clients):
             client.send(wire.refused(lib.GL_REFUSED_NO_TENANT, ENDED))
@@ -151,10 +149,9 @@ class Leases:
 
     def usage(self, jobs: Collection[int] | None = None) -> dict[int, dict[str, Usage]]:
         """Usage up to now of all tenants, or of these."""
-        self.arbiter.settle(self.clock(), jobs)
-        tenants = self.arbiter.tenants
+        now, tenants = self.clock(), self.arbiter.tenants
         chosen = tenants if jobs is None else [job_id for job_id in jobs if job_id in tenants]
-        return {job_id: dict(tenants[job_id].usage) for job_id in chosen}
+        return {job_id: self.arbiter.usage(job_id, now) for job_id in chosen}
 
     # -- clients ----------------------------------------------------------------
 
@@ -234,9 +231,8 @@ class Leases:
         """A process says that so many bytes came to the devices of its gang together."""
         if not size or not credible(size, ns):
             return
-        for uuid in tenant.gang:
-            residency = self.arbiter.devices[uuid].residency
-            residency.measured(tenant.job_id, size // len(tenant.gang), ns)
+        part = size // len(tenant.gang)
+        self.run(*(arbiter.SpeedMeasured(tenant.job_id, uuid, part, ns) for uuid in tenant.gang))
 
     def stuck(self, tenant: Tenant, client: Client, message: wire.Stuck) -> None:
         """What the process submitted may wait for work of another one of its job."""
@@ -303,10 +299,14 @@ class Leases:
         before, self.gpus[index] = self.gpus[index], gpu
         if gpu == before:
             return
-        residency = self.arbiter.devices[gpu.uuid].residency
         if gpu.link != before.link:
-            residency.link, residency.paging = replace(gpu.link), replace(gpu.paging)
+            self._set_speeds(gpu)
         self._set_room(gpu)
+
+    def _set_speeds(self, gpu: Gpu) -> None:
+        for speed, swaps in ((gpu.link, True), (gpu.paging, False)):
+            known = arbiter.SpeedKnown(gpu.uuid, swaps, speed.bytes_s, speed.seen, speed.said)
+            self.run(known)
 
     def memory(self, tenant: Tenant, client: Client, message: wire.Memory) -> None:
         if client.memory != message.memory:

@@ -17,6 +17,7 @@ from pathlib import Path
 from leased.base.errors import Refused
 from leased.config import config, trusted_files
 from leased.config.config import Config
+from leased.core.events import DrainLimitSet
 from leased.gpus import devices
 from leased.gpus.devices import Gpu
 from leased.node.admin import Admin
@@ -151,7 +152,7 @@ class Reload:
         self.admin.config = settings
         leases.in_flight_ns = settings.in_flight_ns
         leases.names_jobs = settings.holder_shown != "nothing"
-        leases.arbiter.drain_ns = settings.drain_ns
+        leases.run(DrainLimitSet(settings.drain_ns))
         self.slurm.env = self.watch.slurm.env = slurm_env(settings)
         self.watch.configure(settings)
         for gpu in checked.gpus:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from leased.config.config import Config
+from leased.core.events import StraySeen
 from leased.gpus.devices import Gpu
 from leased.node.leases import Leases
 from leased.processes.identity import Step
@@ -83,9 +84,8 @@ class Watch:
     def _count(self, found: Found) -> None:
         """It is in the usage of its job, where that leases the device."""
         step = found.process.step
-        tenant = self.leases.arbiter.tenants.get(step.job) if step and found.blamed else None
-        if tenant is not None and found.device in tenant.usage:
-            tenant.usage[found.device].strays += 1
+        if step and found.blamed:
+            self.leases.run(StraySeen(step.job, found.device))
 
     def _name(self, gpu: Gpu, found: Found) -> None:
         process, step = found.process, found.process.step

@@ -35,6 +35,7 @@ from leased.core.arbiter import (
     Requested,
     Restore,
     Revoke,
+    RoomChanged,
     Tick,
     Widened,
 )
@@ -534,10 +535,10 @@ def test_any_order_of_events_keeps_the_rules(
 
 
 def assert_sums_add_up(a: Arbiter, now: int) -> None:
-    a.settle(now)
+    a.handle(Tick(), now)
     assert a.now >= now
     for uuid, device in a.devices.items():
-        used = [t.usage[uuid] for t in a.tenants.values() if uuid in t.gang]
+        used = [a.usage(t.id, now)[uuid] for t in a.tenants.values() if uuid in t.gang]
         assert sum(u.lease_ns for u in used) <= max(0, a.now), "more leases than time"
         assert all(u.lease_ns >= 0 and u.wait_ns >= 0 for u in used)
         shares = device.residency.shares
@@ -604,7 +605,7 @@ def test_every_waiter_gets_its_turn_within_the_bound(
     """With k before it a waiter waits at most for k + 1 quanta and drains."""
     world = Greedy(drain)
     for device in world.a.devices.values():  # memory that never fits: turns, for lock auto too
-        device.residency.room = 0
+        world.a.handle(RoomChanged(device.uuid, 0), 0)
     for tenant, (gang, lock, after) in enumerate(arrivals):
         opened(world.a, tenant, lock, gang)
         for uuid in gang:
@@ -620,10 +621,10 @@ def test_lease_seconds_of_a_device_never_exceed_the_clock() -> None:
     for tenant in (1, 2, 3):
         opened(a, tenant, "auto")
         a.handle(Requested(tenant), 0)
-    a.settle(9 * S)
-    used = [t.usage["d0"] for t in a.tenants.values()]
-    assert [u.lease_ns for u in used] == [3 * S] * 3
-    assert [u.shared_ns for u in used] == [9 * S] * 3
+    for _ in range(2):  # to ask changes nothing
+        used = [a.usage(tenant, 9 * S)["d0"] for tenant in a.tenants]
+        assert [u.lease_ns for u in used] == [3 * S] * 3
+        assert [u.shared_ns for u in used] == [9 * S] * 3
 
 
 def test_what_a_handoff_costs_does_not_grow_with_those_who_wait() -> None:

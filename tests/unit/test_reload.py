@@ -17,11 +17,12 @@ import pytest
 from leased.cli.ctl import ask
 from leased.config import config
 from leased.config.config import KEYS
+from leased.core.events import MemoryChanged, SpeedMeasured
 from leased.core.speed import Speed
 from leased.gpus import devices
 from leased.gpus.devices import Gpu
 from leased.node.admin import Admin
-from leased.node.leases import Leases
+from leased.node.leases import Leases, Tenant
 from leased.node.reload import AdminSocket, Reload
 from leased.node.tuning import Tuning
 from leased.node.watch import Watch
@@ -217,7 +218,10 @@ def test_what_is_set_goes_before_the_file(short_dir: Path) -> None:
 def test_what_is_learnt_of_the_link_stays(short_dir: Path) -> None:
     node = Node(short_dir)
     residency = node.leases.arbiter.devices["GPU-0"].residency
-    residency.link.learn(1 << 30, 10**8)
+    node.leases.open(Tenant(1, 1000, "", "auto", 10**9, False, {"GPU-0": 1 << 30}, swaps=True))
+    node.leases.run(
+        MemoryChanged(1, "GPU-0", 1 << 30, 0, 0), SpeedMeasured(1, "GPU-0", 1 << 30, 10**8)
+    )
     learnt = residency.link.bytes_s
     node.reload('[device]\nmemory = "50%"\n')
     assert residency.link.bytes_s == learnt != node.leases.gpus[0].link.bytes_s
