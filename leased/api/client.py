@@ -43,7 +43,7 @@ def ask(path: Path, request: dict[str, Any]) -> Answer:
 
 
 def ask_status(path: Path) -> Answer:
-    """The whole status: the daemon gives its tenants in pages, see leased/node/status.py."""
+    """The whole status: the daemon gives its tenants in pages, see leased/admin/status.py."""
     answer = ask(path, {"op": "status"})
     after = answer.pop("next", None)
     while after is not None:

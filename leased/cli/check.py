@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from leased.admin.settings import Limits
 from leased.base.errors import Refused
 from leased.config import config
 from leased.gpus.nvml_answers import Described
-from leased.node.settings import Limits
 from leased.slurm import slurmconf
 from leased.slurm.slurmconf import SlurmConf
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from leased.connections import limits
 from leased.connections.accounts import Account, Accounts
+from leased.processes.charged_user import NOBODY
 from leased.processes.identity import Peer, peer_of
-from leased.processes.payers import NOBODY
 
 log = logging.getLogger("gpu-leased")
 

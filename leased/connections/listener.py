@@ -12,8 +12,8 @@ from collections.abc import Callable
 from leased.connections import limits
 from leased.connections.accounts import Accounts
 from leased.connections.connection import Connection
+from leased.processes.charged_user import NOBODY, payer_of
 from leased.processes.identity import peer_of
-from leased.processes.payers import NOBODY, payer_of
 
 log = logging.getLogger("gpu-leased")
 

@@ -18,6 +18,9 @@ from pathlib import Path
 from systemd import daemon as sd
 
 from leased import __version__
+from leased.admin.admin import Admin
+from leased.admin.questions import Questions
+from leased.admin.reload import AdminSocket, Reload, group_id, slurm_env, tried, warn_of_defaults
 from leased.base.errors import Refused
 from leased.config import config, trusted_files
 from leased.connections.listener import Listener
@@ -26,19 +29,16 @@ from leased.gpus import discovery
 from leased.gpus.discovery import Found
 from leased.gpus.health import Health
 from leased.gpus.nvml import Nvml
-from leased.node.admin import Admin
-from leased.node.device_watch import DeviceWatch
-from leased.node.ghosts import Ghosts
-from leased.node.leases import Leases, Tenant
-from leased.node.questions import Questions
-from leased.node.reload import AdminSocket, Reload, group_id, slurm_env, tried, warn_of_defaults
+from leased.leasing.leases import Leases, Tenant
+from leased.monitors.device_monitor import DeviceMonitor
+from leased.monitors.ended_jobs import EndedJobs
+from leased.monitors.process_monitor import ProcessMonitor
+from leased.monitors.suspended_jobs import LOOK_S, Suspended
+from leased.monitors.trial_runner import TrialRunner
 from leased.node.sockets import AdminConnection, ClientConnection, listen
-from leased.node.suspended import LOOK_S, Suspended
-from leased.node.tuning import Tuning
-from leased.node.usage_writer import UsageWriter
-from leased.node.watch import Watch
 from leased.processes import procfs
 from leased.slurm.commands import Slurm
+from leased.slurm.usage_writer import UsageWriter
 from leased.store.store import Store
 
 log = logging.getLogger("gpu-leased")
@@ -145,15 +145,15 @@ class Daemon:
         self.questions = Questions(
             self.leases, self.store, self.admin.find, lambda: self.admin.config
         )
-        self.watch = Watch(self.leases, self.admin.stepds, self.slurm, settings)
+        self.watch = ProcessMonitor(self.leases, self.admin.stepds, self.slurm, settings)
         self.admin.shows.strays = self.watch.strays.status
         self.admin.shows.cluster = self.admin.cluster.status
         self.health = Health(self.leases.faults)
-        self.devices = DeviceWatch(nvml, self.leases, self.watch, self.health)
+        self.devices = DeviceMonitor(nvml, self.leases, self.watch, self.health)
         self.suspended = Suspended(self.leases, self.devices.percents)
         self.admin.shows.devices = self.devices
         self._say_what_is_wrong(found)
-        self.tuning = Tuning(self.leases, tried(settings, self.gpus))
+        self.tuning = TrialRunner(self.leases, tried(settings, self.gpus))
         self.reloading = Reload(path, self.admin, self.watch, self.slurm, self.tuning)
         self.listeners: list[Listener] = []
         self.keeps = int(os.environ.get("FDSTORE", "0"))  # connections that systemd would keep
@@ -161,7 +161,7 @@ class Daemon:
         self.may_end_grace = False
         self.tasks: set[asyncio.Task[None]] = set()
         self.writer = UsageWriter(self.store, lambda: self.slurm.env)
-        self.ghosts = Ghosts(
+        self.ghosts = EndedJobs(
             *(self.leases, self.store, self.slurm, self.admin.lives_here, self.job_ended)
         )
         self.stopping = asyncio.Event()
@@ -256,7 +256,7 @@ class Daemon:
         self.tasks.add(self.loop.create_task(forever()))
 
     def _say_what_is_wrong(self, found: Found) -> None:
-        """What was found at the start; DeviceWatch says the rest."""
+        """What was found at the start; DeviceMonitor says the rest."""
         if found.silent is not None:
             self.health.silent(found.silent)
         for gpu in self.leases.slurms():

@@ -24,8 +24,8 @@ from leased.base.errors import Refused
 from leased.base.requests import answered
 from leased.connections import limits
 from leased.connections.connection import LONGEST_REQUEST, Connection
-from leased.node import waiting
-from leased.node.leases import ENDED, Leases, Tenant
+from leased.leasing import waiting_reason
+from leased.leasing.leases import ENDED, Leases, Tenant
 from leased.processes.identity import Peer, ProcessId, process_id, still_there
 from leased.wire import wire
 
@@ -146,7 +146,7 @@ class ClientConnection(Connection):
         elif isinstance(message, wire.Progress):
             self.leases.progress(self.tenant, self, message)
         elif isinstance(message, wire.Why):
-            why = waiting.reason(self.leases, self.tenant)
+            why = waiting_reason.reason(self.leases, self.tenant)
             self.send(wire.waits(why.code, why.text))
         elif isinstance(message, wire.Released):
             self.leases.released(self.tenant, self, message)

@@ -1,6 +1,6 @@
 """The slurmstepds that have registered, and by them the job and step of any process.
 
-A process is a job's by its cgroup (places.py), else by descent from a slurmstepd of the job.
+A process is a job's by its cgroup (slurm_cgroups.py), else by descent from a slurmstepd of the job.
 Its user does not matter: what runs in a job's cgroup is the job's also as another uid (su, the
 uids of a container's user namespace), and nobody but root can bring a process there.
 """
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from leased.processes import places, procfs
+from leased.processes import procfs, slurm_cgroups
 from leased.processes.identity import ProcessId, Step, alive, ancestors, process_id
-from leased.processes.places import Place
 from leased.processes.procfs import PROC, Cgroup
+from leased.processes.slurm_cgroups import Place
 
 # slurmstepd's own title: "slurmstepd: [7.batch]"; het jobs: "[7+1.0]".
 STEP_IN_TITLE = re.compile(rb"slurmstepd: \[\d+(?:\+\d+)?\.([0-9a-z]{1,16})")
@@ -39,8 +39,8 @@ class Known:
         A cgroup of a registered job counts more than descent, and that more than the cgroup
         of a job that has not registered.
         """
-        place = places.place_of(procfs.cgroups(pid, proc) or (), self.scopes)
-        job = places.job_of(place, self.sluids) if place else None
+        place = slurm_cgroups.place_of(procfs.cgroups(pid, proc) or (), self.scopes)
+        job = slurm_cgroups.job_of(place, self.sluids) if place else None
         registered = job is not None and any(job == known for _, known in self.stepds.values())
         if not registered:
             for stepd in self._above(pid, proc):
@@ -112,7 +112,7 @@ class Stepds:
         """The job of a process of now."""
         if self.homeless:
             # Without proctrack/cgroup a slurmstepd comes to its cgroup after it has registered.
-            hinted = places.looks_like(procfs.cgroups(pid, self.proc) or ())
+            hinted = slurm_cgroups.looks_like(procfs.cgroups(pid, self.proc) or ())
             for homeless in [h for h in self.homeless if self.by_pid[h][1] in hinted]:
                 self._look(homeless)
         step = Known(self.by_pid, self.scopes, self.sluids).step_of(pid, self.proc)
@@ -122,7 +122,7 @@ class Stepds:
         """Where Slurm has put this slurmstepd: there it puts all processes."""
         process, job = self.by_pid[pid]
         cgroups = procfs.cgroups(pid, self.proc) or ()
-        homes = places.homes_of(cgroups, job) if alive(process, self.proc) else []
+        homes = slurm_cgroups.homes_of(cgroups, job) if alive(process, self.proc) else []
         for home in homes:
             if len(self.scopes) < SCOPES:
                 self.scopes |= {home.scope}

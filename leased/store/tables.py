@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from leased.core.arbiter import Usage
 from leased.processes.identity import ProcessId
-from leased.store import rows
-from leased.store.rows import Row
+from leased.store import columns
+from leased.store.columns import Row
 
 log = logging.getLogger("gpu-leased")
 
@@ -133,7 +133,7 @@ def put_aside(db: sqlite3.Connection, bad: Bad) -> None:
     """Move a row to where nobody reads it but a person."""
     row = db.execute(f"SELECT * FROM {bad.table} WHERE rowid = ?", (bad.rowid,)).fetchone()
     if row is not None:
-        words = ascii(dict(row))[: rows.LONGEST]
+        words = ascii(dict(row))[: columns.LONGEST]
         values = (bad.table, bad.why, words)
         db.execute(
             "INSERT INTO aside (at, place, why, content) VALUES (strftime('%s'), ?, ?, ?)", values
@@ -171,14 +171,14 @@ class Reader:
 
     def epoch(self) -> int | None:
         found = list(
-            self._good("epochs", "", (), lambda row: rows.whole(row, "epoch", 0, LAST_EPOCH))
+            self._good("epochs", "", (), lambda row: columns.whole(row, "epoch", 0, LAST_EPOCH))
         )
         return max(found, default=None)
 
     def _tenant(self, row: Row) -> TenantRecord:
-        job_id = rows.whole(row, "job_id", 1, LAST_JOB)
+        job_id = columns.whole(row, "job_id", 1, LAST_JOB)
         usage = dict(self._good("usage", "WHERE job_id = ?", (job_id,), _usage))
-        totals = _totals(rows.parsed(row, "totals")) if row.get("totals") is not None else {}
+        totals = _totals(columns.parsed(row, "totals")) if row.get("totals") is not None else {}
         return _record(row, usage, totals)
 
     def _good(
@@ -200,38 +200,38 @@ class Reader:
 
 
 def _record(row: Row, usage: Mapping[str, Usage], totals: Mapping[str, int]) -> TenantRecord:
-    gang = rows.parsed(row, "gang")
+    gang = columns.parsed(row, "gang")
     if not isinstance(gang, list) or not 0 < len(gang) <= GANG_MOST or not all(map(_is_uuid, gang)):
         raise ValueError("gang is no list of devices")
-    lock = rows.text(row, "lock")
+    lock = columns.text(row, "lock")
     if lock not in LOCKS:
         raise ValueError(f"lock is {lock[:40]!r}")
     closed, settled = [
-        None if row[name] is None else rows.seconds(row, name) for name in ("closed", "written")
+        None if row[name] is None else columns.seconds(row, name) for name in ("closed", "written")
     ]
     return TenantRecord(
-        rows.whole(row, "job_id", 1, LAST_JOB),
-        rows.whole(row, "uid", 0, LAST_UID),
+        columns.whole(row, "job_id", 1, LAST_JOB),
+        columns.whole(row, "uid", 0, LAST_UID),
         tuple(gang),
-        rows.text(row, "options"),
+        columns.text(row, "options"),
         lock,
         usage,
         totals,
-        rows.seconds(row, "opened"),
+        columns.seconds(row, "opened"),
         closed,
         settled,
     )
 
 
 def _ended(row: Row) -> TenantRecord:
-    said = rows.parsed(row, "usage")
+    said = columns.parsed(row, "usage")
     if not isinstance(said, dict) or row["closed"] is None:
         raise ValueError("usage is no object, or it has not ended")
     return _record(row, {uuid: _counted(used) for uuid, used in said.items()}, {})
 
 
 def _usage(row: Row) -> tuple[str, Usage]:
-    return rows.text(row, "uuid", UUID_LONGEST), _counted(rows.parsed(row, "usage"))
+    return columns.text(row, "uuid", UUID_LONGEST), _counted(columns.parsed(row, "usage"))
 
 
 def _counted(said: Any) -> Usage:
@@ -239,13 +239,13 @@ def _counted(said: Any) -> Usage:
         raise ValueError("usage is no object")
     # A newer release may have counted more than this one knows.
     known = [name for name in said if name in USAGE_FIELDS]
-    return Usage(**{name: rows.whole(said, name, 0, MOST) for name in known})
+    return Usage(**{name: columns.whole(said, name, 0, MOST) for name in known})
 
 
 def _totals(said: Any) -> dict[str, int]:
     if not isinstance(said, dict):
         raise ValueError("totals is no object")
-    return {uuid: rows.whole(said, uuid, 0, MOST) for uuid in said}
+    return {uuid: columns.whole(said, uuid, 0, MOST) for uuid in said}
 
 
 def _is_uuid(value: object) -> bool:
@@ -253,10 +253,12 @@ def _is_uuid(value: object) -> bool:
 
 
 def _stepd(row: Row) -> tuple[ProcessId, int]:
-    process = ProcessId(rows.whole(row, "pid", 1, LAST_PID), rows.whole(row, "start", 0, MOST))
-    return process, rows.whole(row, "job_id", 1, LAST_JOB)
+    process = ProcessId(
+        columns.whole(row, "pid", 1, LAST_PID), columns.whole(row, "start", 0, MOST)
+    )
+    return process, columns.whole(row, "job_id", 1, LAST_JOB)
 
 
 def _setting(row: Row) -> tuple[tuple[str, str], str]:
-    device, key, value = (rows.text(row, name, 256) for name in ("device", "key", "value"))
+    device, key, value = (columns.text(row, name, 256) for name in ("device", "key", "value"))
     return (device, key), value

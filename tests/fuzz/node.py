@@ -15,12 +15,12 @@ from unittest import mock
 
 from _gpulease import ffi, lib
 
+from leased.admin.questions import Questions
 from leased.config.config import Config
 from leased.connections.listener import Listener
 from leased.core import arbiter
 from leased.gpus.devices import Gpu
-from leased.node.leases import Leases, Tenant
-from leased.node.questions import Questions
+from leased.leasing.leases import Leases, Tenant
 from leased.node.sockets import ClientConnection
 from leased.processes.identity import Peer
 from leased.wire import wire

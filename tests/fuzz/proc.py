@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from leased.processes import places, procfs
+from leased.processes import procfs, slurm_cgroups
 from leased.processes.identity import ProcessId, Step, alive, ancestors, process_id
+from leased.processes.process_inspector import ProcessInspector
 from leased.processes.procfs import Cgroup
 from leased.processes.stepds import Stepds
-from leased.processes.witness import Witness
 from tests.fuzz.node import Broken
 from tests.fuzz.reader import Reader
 
@@ -120,7 +120,7 @@ class Truth:
 def check(proc: Path, stepds: Stepds, truths: dict[int, Truth]) -> None:
     """What is read is what the kernel knows."""
     known = stepds.known()
-    witness = Witness(False, proc)
+    witness = ProcessInspector(False, proc)
     witness.interposer = LIBRARY
     described = asyncio.run(witness.describe(truths, known))
     for pid, truth in truths.items():
@@ -171,7 +171,7 @@ def read_all(proc: Path, stepds: Stepds) -> int:
     """Everything that reads, of every process. Nothing raises."""
     pids = range(PIDS.stop + 1)
     known = stepds.known()
-    witness = Witness(True, proc)
+    witness = ProcessInspector(True, proc)
     witness.interposer = LIBRARY
     asyncio.run(witness.describe(pids, known))
     for pid in pids:
@@ -180,8 +180,8 @@ def read_all(proc: Path, stepds: Stepds) -> int:
             alive(process, proc)
         ancestors(pid, proc)
         found = procfs.cgroups(pid, proc) or ()
-        places.looks_like(found)
-        places.homes_of(found, 7)
+        slurm_cgroups.looks_like(found)
+        slurm_cgroups.homes_of(found, 7)
         stepds.job_of(pid)
         stepds.register(pid, 7 + pid % 3)
     procfs.boot_id(proc)

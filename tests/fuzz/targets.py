@@ -13,9 +13,9 @@ from typing import Any
 
 from _gpulease import ffi, lib
 
+from leased.admin.admin import Admin
 from leased.config.config import Config
 from leased.core import arbiter
-from leased.node.admin import Admin
 from leased.node.sockets import AdminConnection
 from leased.store.store import Store
 from leased.wire import wire

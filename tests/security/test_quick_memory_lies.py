@@ -10,7 +10,7 @@ from _gpulease import lib
 
 from leased.core.arbiter import Tick
 from leased.gpus.devices import CONTEXT_MOST, FIRST_CONTEXT_PART, Gpu, Overhead, visible
-from leased.node.leases import Leases, Tenant
+from leased.leasing.leases import Leases, Tenant
 from leased.wire import wire
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from leased.processes import payers
+from leased.processes import charged_user
+from leased.processes.charged_user import ENDED, payer_of
 from leased.processes.identity import peer_of
-from leased.processes.payers import ENDED, payer_of
 
 FIRST = 100_000  # of the numbers that the user has besides
 NUMBERS = 8
@@ -117,7 +117,7 @@ def test_numbers_of_a_user_namespace_are_its_makers(listening: socket.socket, ho
 def test_a_namespace_of_roots_is_one_payer_and_never_root(listening: socket.socket) -> None:
     with attacker(listening, "root", "flat") as socks:
         (payer,) = payers_of(socks)
-        assert payer < min(payers.NOBODY, ENDED)
+        assert payer < min(charged_user.NOBODY, ENDED)
 
 
 def test_outside_of_namespaces_a_user_is_itself(listening: socket.socket) -> None:
@@ -134,7 +134,7 @@ def test_a_daemon_that_may_not_look_counts_each_number(listening: socket.socket)
     look = """
 import sys
 from leased.processes.identity import peer_of
-from leased.processes.payers import payer_of
+from leased.processes.charged_user import payer_of
 import socket
 sock = socket.socket(fileno=int(sys.argv[1]))
 peer = peer_of(sock)

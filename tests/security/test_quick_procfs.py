@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from leased.processes import procfs
 from leased.processes.identity import ProcessId, ancestors, process_id
+from leased.processes.process_inspector import ProcessInspector
 from leased.processes.procfs import Cgroup
 from leased.processes.stepds import Known
-from leased.processes.strays import Process
-from leased.processes.witness import Witness
+from leased.processes.unleased_processes import Process
 from tests.fake_proc import process
 
 # Where str.splitlines() or text mode would see the end of a line, and the kernel does not.
@@ -34,7 +34,7 @@ KNOWN = Known(
 
 
 def described(pid: int, proc: Path) -> Process | None:
-    return asyncio.run(Witness(False, proc).describe([pid], KNOWN)).get(pid)
+    return asyncio.run(ProcessInspector(False, proc).describe([pid], KNOWN)).get(pid)
 
 
 @pytest.mark.parametrize("end", ENDS)

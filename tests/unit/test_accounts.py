@@ -15,8 +15,8 @@ from leased.connections import limits
 from leased.connections.accounts import Accounts
 from leased.connections.listener import Listener
 from leased.gpus.devices import Gpu
+from leased.leasing.leases import Leases, Tenant
 from leased.node import sockets
-from leased.node.leases import Leases, Tenant
 from leased.node.sockets import ClientConnection
 from leased.processes.identity import Peer
 from tests.fuzz.fakes import FakeHandle, FakeListening, FakeLoop, FakeSocket

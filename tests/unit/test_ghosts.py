@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from leased.node.ghosts import Ghosts
-from leased.node.leases import Leases
+from leased.leasing.leases import Leases
+from leased.monitors.ended_jobs import EndedJobs
 from leased.slurm.commands import JobState, Slurm
 from leased.store.store import Store
 from tests.unit.test_given_options import Node
@@ -115,7 +115,7 @@ class Watched:
         self.store: Store = node.store
         self.slurm = Told()
         self.living = {1, 2, 3}
-        self.ghosts = Ghosts(
+        self.ghosts = EndedJobs(
             self.leases, self.store, self.slurm, lambda job: job in self.living, self.end
         )
 

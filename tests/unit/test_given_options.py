@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from leased.admin.admin import Admin
 from leased.cli.ctl import ask
 from leased.config import options
 from leased.config.config import Config
@@ -19,8 +20,7 @@ from leased.config.options import Options
 from leased.core.arbiter import Usage
 from leased.core.speed import Speed
 from leased.gpus.devices import Gpu
-from leased.node.admin import Admin
-from leased.node.leases import Leases, Tenant
+from leased.leasing.leases import Leases, Tenant
 from leased.processes.identity import Peer
 from leased.store.store import Store
 from tests.slurm.leased import Leased

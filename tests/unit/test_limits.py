@@ -17,8 +17,8 @@ from leased.cli.ctl import ask
 from leased.connections import limits
 from leased.connections.listener import Listener
 from leased.gpus.devices import Gpu
+from leased.leasing.leases import Leases, Tenant
 from leased.node import sockets
-from leased.node.leases import Leases, Tenant
 from leased.node.sockets import AdminConnection, ClientConnection
 from leased.processes.identity import Peer, process_id
 from leased.wire import wire

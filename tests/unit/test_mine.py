@@ -18,7 +18,7 @@ import pytest
 
 from leased.cli import ctl, mine
 from leased.cli.ctl import ask
-from leased.processes.standstill import CGROUPS
+from leased.processes.stopped_processes import CGROUPS
 from tests.conftest import ROOT, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import PRELOAD, Leased

@@ -14,7 +14,7 @@ from leased.core.arbiter import (
     Opened,
     Requested,
 )
-from leased.node import modes
+from leased.leasing import sharing_mode
 
 S = 1_000_000_000
 
@@ -30,7 +30,7 @@ def node(*locks: str, waits: int = 0) -> Arbiter:
 
 
 def shown(a: Arbiter) -> tuple[str, str]:
-    mode = modes.of(a, a.devices["d0"])
+    mode = sharing_mode.of(a, a.devices["d0"])
     return mode.word, mode.why
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from leased.admin.admin import Admin
+from leased.admin.reload import AdminSocket, Reload
 from leased.cli.ctl import ask
 from leased.config import config
 from leased.config.config import KEYS
@@ -21,11 +23,9 @@ from leased.core.events import MemoryChanged, SpeedMeasured
 from leased.core.speed import Speed
 from leased.gpus import devices
 from leased.gpus.devices import Gpu
-from leased.node.admin import Admin
-from leased.node.leases import Leases, Tenant
-from leased.node.reload import AdminSocket, Reload
-from leased.node.tuning import Tuning
-from leased.node.watch import Watch
+from leased.leasing.leases import Leases, Tenant
+from leased.monitors.process_monitor import ProcessMonitor
+from leased.monitors.trial_runner import TrialRunner
 from leased.slurm.commands import Slurm
 from leased.store.store import Store
 from tests.emugpu.server import EmulatedGpu
@@ -106,8 +106,8 @@ class Node:
         self.slurm = Slurm({})
         store = Store(root / "usage.db")
         self.admin = Admin(settings, gpus, self.leases, store, lambda: None, lambda _: None)
-        self.watch = Watch(self.leases, self.admin.stepds, self.slurm, settings)
-        self.tuning = Tuning(self.leases, dict.fromkeys(("GPU-0", "GPU-1"), True))
+        self.watch = ProcessMonitor(self.leases, self.admin.stepds, self.slurm, settings)
+        self.tuning = TrialRunner(self.leases, dict.fromkeys(("GPU-0", "GPU-1"), True))
         (root / "admin.sock").touch(0o600)
         self.reloading = Reload(self.path, self.admin, self.watch, self.slurm, self.tuning)
         self.reloading.admin_socket = AdminSocket(root / "admin.sock", ours=True)

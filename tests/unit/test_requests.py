@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from leased.admin.admin import NO_LONGER_READ, Admin
 from leased.base.errors import Refused
 from leased.config import config
 from leased.core import arbiter
 from leased.gpus import devices
 from leased.gpus.devices import Gpu
-from leased.node.admin import NO_LONGER_READ, Admin
-from leased.node.leases import Leases
+from leased.leasing.leases import Leases
 from leased.processes.identity import Peer
 from leased.store.store import Store
 from tests.slurm.leased import PRELOAD

@@ -33,8 +33,12 @@ def test_every_room_imports_only_rooms_below_it() -> None:
 @pytest.mark.parametrize(
     ("module", "added", "said"),
     [
-        ("core/speed.py", "import leased.node.leases", "leased.core is not allowed to import"),
-        ("wire/wire.py", "import leased.store.rows", "leased.wire is not allowed to import"),
+        ("core/speed.py", "import leased.leasing.leases", "leased.core is not allowed to import"),
+        (
+            "wire/wire.py",
+            "import leased.store.columns",
+            "leased.wire is not allowed to import",
+        ),
         ("core/events.py", "import socket", "leased.core is not allowed to import socket"),
     ],
 )

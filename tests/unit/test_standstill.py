@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.processes.standstill import CGROUPS, stands_still
+from leased.processes.stopped_processes import CGROUPS, stands_still
 from tests.slurm.processes import wait_until
 
 THREADS = """

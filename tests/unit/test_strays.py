@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 from leased.base.errors import Refused
 from leased.cli.ctl import ask, ask_status
 from leased.config import config
-from leased.node.watch import target, uids
-from leased.processes import procfs, witness
+from leased.monitors.process_monitor import target, uids
+from leased.processes import process_inspector, procfs
 from leased.processes.identity import ProcessId, Step, process_id
+from leased.processes.process_inspector import ProcessInspector
 from leased.processes.stepds import Known
-from leased.processes.strays import (
+from leased.processes.unleased_processes import (
     AGAIN_NS,
     CONFIRM_NS,
     CONFIRM_POLLS,
@@ -36,9 +37,8 @@ from leased.processes.strays import (
     Found,
     Policy,
     Process,
-    Strays,
+    UnleasedProcesses,
 )
-from leased.processes.witness import Witness
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.fake_proc import process
@@ -55,7 +55,7 @@ class Node:
     """Polls of one device at a steady pace, over processes that a test puts there."""
 
     def __init__(self, action: str = "end", allow: frozenset[int] = frozenset()):
-        self.strays = Strays(Policy(action, 10 * S, allow))
+        self.strays = UnleasedProcesses(Policy(action, 10 * S, allow))
         self.now = 0
         self.table: dict[int, Process] = {}
 
@@ -289,7 +289,7 @@ polls = st.lists(
 def test_whatever_is_seen_nobody_is_accused_wrongly(
     seen: list[tuple[str, list[Process], dict[int, bool], int]], action: str
 ) -> None:
-    strays = Strays(Policy(action, 10 * S, frozenset({0})))
+    strays = UnleasedProcesses(Policy(action, 10 * S, frozenset({0})))
     now = 0
     since: dict[tuple[str, int], tuple[int, int]] = {}
     ended: dict[Step, int] = {}
@@ -365,7 +365,7 @@ def proc(tmp_path: Path) -> Path:
 def describe(
     proc: Path, *pids: int, known: Known | None = None, real_gpu: bool = False
 ) -> dict[int, Process]:
-    asked = Witness(real_gpu, proc)
+    asked = ProcessInspector(real_gpu, proc)
     asked.interposer = "libgpulease.so"
     return asyncio.run(asked.describe(pids, known or Known()))
 
@@ -404,7 +404,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[set[int], threadi
         return read(pid, name, proc)
 
     monkeypatch.setattr(procfs, "maps_file", maps_file)
-    monkeypatch.setattr(witness, "ASK_S", 1.0)
+    monkeypatch.setattr(process_inspector, "ASK_S", 1.0)
     yield pids, may_answer
     may_answer.set()
 
@@ -416,7 +416,7 @@ def test_a_process_that_keeps_the_kernel_waiting_hides_no_other(
     pids.add(7)
     for pid in (8, 9):
         process(proc, pid)
-    looks = Witness(False, proc)
+    looks = ProcessInspector(False, proc)
     looks.interposer = "libgpulease.so"
     for _ in range(3):
         found = asyncio.run(looks.describe([8, 7, 9], Known()))
@@ -434,17 +434,17 @@ def test_threads_that_wait_are_bounded(
     proc: Path, hanging: tuple[set[int], threading.Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pids, _ = hanging
-    monkeypatch.setattr(witness, "ASK_S", 0.05)
-    many = range(100, 100 + 2 * witness.STUCK)
+    monkeypatch.setattr(process_inspector, "ASK_S", 0.05)
+    many = range(100, 100 + 2 * process_inspector.STUCK)
     pids.update(many)
     for pid in many:
         process(proc, pid)
-    looks = Witness(False, proc)
+    looks = ProcessInspector(False, proc)
     for _ in range(2):
         found = asyncio.run(looks.describe(many, Known()))
         assert list(found) == list(many)
         assert all(p.interposed for p in found.values()), "nobody is accused"
-        assert len(looks.stuck) == witness.STUCK
+        assert len(looks.stuck) == process_inspector.STUCK
 
 
 def test_what_scancel_is_told() -> None:

@@ -13,8 +13,8 @@ from _gpulease import ffi, lib
 
 from leased.cli.ctl import ask
 from leased.gpus.devices import Gpu
-from leased.node.leases import Leases, Tenant
-from leased.node.suspended import Suspended
+from leased.leasing.leases import Leases, Tenant
+from leased.monitors.suspended_jobs import Suspended
 from leased.wire import wire
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leased.cli.ctl import ask
-from leased.node.trial import (
+from leased.monitors.trial import (
     LONGEST_REST_NS,
     PATIENCE_NS,
     REST,

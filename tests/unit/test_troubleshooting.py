@@ -14,8 +14,8 @@ from _gpulease import ffi, lib
 
 from leased.core import arbiter
 from leased.gpus.devices import Gpu
-from leased.node import waiting
-from leased.node.leases import Leases, Tenant
+from leased.leasing import waiting_reason
+from leased.leasing.leases import Leases, Tenant
 from leased.node.sockets import BURST
 from leased.wire import wire
 from tests.conftest import ROOT
@@ -133,9 +133,9 @@ REASONS: dict[int, Callable[[Leases], None]] = {
 def reason(code: int) -> str:
     """What a client of job 2 is told in this case; it fits the message."""
     leases = node()
-    assert waiting.reason(leases, leases.tenants[2]) == waiting.TURN
+    assert waiting_reason.reason(leases, leases.tenants[2]) == waiting_reason.TURN
     REASONS[code](leases)
-    found = waiting.reason(leases, leases.tenants[2])
+    found = waiting_reason.reason(leases, leases.tenants[2])
     assert found.code == code
     sent = ffi.from_buffer("struct gl_waits *", wire.waits(found.code, found.text))
     assert ffi.string(sent.reason).decode() == found.text

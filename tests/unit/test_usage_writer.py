@@ -15,11 +15,10 @@ import pytest
 
 from leased.base.errors import Refused
 from leased.core.arbiter import Usage
-from leased.node import usage_writer
-from leased.node.usage_writer import LAST_S, Answers, UsageWriter
-from leased.slurm import accounting, accounting_child
+from leased.slurm import accounting, accounting_child, usage_writer
 from leased.slurm.accounting import JobRow, by_row, row_of
 from leased.slurm.accounting_child import NOT_YET, decode, encode
+from leased.slurm.usage_writer import LAST_S, Answers, UsageWriter
 from leased.store.store import Store, TenantRecord
 from tests.unit.test_store import UUID, tenant, used
 

@@ -17,8 +17,8 @@ from leased.base.errors import Refused
 from leased.base.requests import Request, check_fields, get_int, shown
 from leased.config.config import Config
 from leased.core.state import Device, Lease
-from leased.node import modes, waiting
-from leased.node.leases import Leases, Tenant
+from leased.leasing import sharing_mode, waiting_reason
+from leased.leasing.leases import Leases, Tenant
 from leased.processes.identity import Peer
 from leased.slurm.accounting import summary
 from leased.store.store import Store
@@ -125,7 +125,7 @@ class Questions:
 
     def _reason(self, tenant: Tenant) -> dict[str, Any] | None:
         """Why it waits for anything but its turn."""
-        why = waiting.reason(self.leases, tenant)
+        why = waiting_reason.reason(self.leases, tenant)
         return {"code": why.code, "text": why.text} if why.text else None
 
     def _gpu(self, tenant: Tenant, uuid: str) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class Questions:
         return {
             "index": self.leases.gpu(uuid).index,
             "uuid": uuid,
-            "mode": modes.of(self.leases.arbiter, device).word,
+            "mode": sharing_mode.of(self.leases.arbiter, device).word,
             "before": queue.index(tenant.job_id) if tenant.job_id in queue else None,
             "holders": [self._holder(tenant, job, device) for job in holders],
             "quantum_left_s": self._left(device),

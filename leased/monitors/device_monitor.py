@@ -18,8 +18,8 @@ from leased.gpus.devices import Gpu
 from leased.gpus.health import Health
 from leased.gpus.nvml import Nvml, Silent
 from leased.gpus.nvml_answers import OF_NONE, SILENT, Seen, Unsound
-from leased.node.leases import Leases
-from leased.node.watch import Watch
+from leased.leasing.leases import Leases
+from leased.monitors.process_monitor import ProcessMonitor
 
 log = logging.getLogger("gpu-leased")
 
@@ -29,12 +29,12 @@ AGAIN_S = 10.0  # a faulty device may need NVML to begin anew
 
 
 @dataclass
-class DeviceWatch:
+class DeviceMonitor:
     """beat() again and again."""
 
     nvml: Nvml
     leases: Leases
-    watch: Watch
+    watch: ProcessMonitor
     health: Health
     busy: dict[str, int | None] = field(default_factory=dict)  # percent, by UUID
     closed: bool = False  # NVML, for an update of the driver

@@ -11,11 +11,11 @@ from pathlib import Path
 from leased.config.config import Config
 from leased.core.events import StraySeen
 from leased.gpus.devices import Gpu
-from leased.node.leases import Leases
+from leased.leasing.leases import Leases
 from leased.processes.identity import Step
+from leased.processes.process_inspector import ProcessInspector
 from leased.processes.stepds import Stepds
-from leased.processes.strays import EXTERN, End, Found, Policy, Strays
-from leased.processes.witness import Witness
+from leased.processes.unleased_processes import EXTERN, End, Found, Policy, UnleasedProcesses
 from leased.slurm.commands import Slurm
 
 log = logging.getLogger("gpu-leased")
@@ -34,15 +34,15 @@ def uids(names: tuple[str, ...]) -> frozenset[int]:
     return frozenset(found)
 
 
-class Watch:
+class ProcessMonitor:
     """Looks for strays at every poll of a device, and does with them what the site wants."""
 
     def __init__(self, leases: Leases, stepds: Stepds, slurm: Slurm, settings: Config):
         self.leases = leases
         self.stepds = stepds
         self.slurm = Slurm(slurm.env, COMMANDS)
-        self.strays = Strays()
-        self.witness = Witness(Path("/dev/nvidiactl").exists())
+        self.strays = UnleasedProcesses()
+        self.witness = ProcessInspector(Path("/dev/nvidiactl").exists())
         self.configure(settings)
 
     def configure(self, settings: Config) -> None:

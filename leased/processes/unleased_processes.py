@@ -102,7 +102,7 @@ class Sighting:
 
 
 @dataclass
-class Strays:
+class UnleasedProcesses:
     """All that is known of strays on this node."""
 
     policy: Policy = Policy()

@@ -18,7 +18,7 @@ from leased.config import options
 from leased.config.config import AUTO, Config
 from leased.core import arbiter
 from leased.gpus.devices import Gpu
-from leased.node.leases import Leases
+from leased.leasing.leases import Leases
 from leased.store.store import Store
 
 log = logging.getLogger("gpu-leased")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from leased.core.events import Event, MemoryChanged
 from leased.gpus.devices import Overhead
+from leased.leasing.memory_evidence import NOTHING, Belief, sum_of
 from leased.wire import wire
-from leased.wire.belief import NOTHING, Belief, sum_of
 
 if TYPE_CHECKING:
-    from leased.node.leases import Tenant
+    from leased.leasing.leases import Tenant
 
 log = logging.getLogger("gpu-leased")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from _gpulease import lib
 
 from leased.base.words import jobs, size
-from leased.node.leases import Leases, Tenant
+from leased.leasing.leases import Leases, Tenant
 
 FAULT_SHOWN = 80  # characters of what NVML says
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from leased.core import arbiter
-from leased.node.leases import Leases, Tenant
-from leased.node.trial import Ask, Beat, Mode, Sample, Trial
+from leased.leasing.leases import Leases, Tenant
+from leased.monitors.trial import Ask, Beat, Mode, Sample, Trial
 
 
-class Tuning:
+class TrialRunner:
     """beat() a few times a second. allowed: whether this site tries turns on a device."""
 
     def __init__(self, leases: Leases, allowed: dict[str, bool]):

@@ -12,6 +12,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from leased.admin import host_memory, option_notes
+from leased.admin.gpu_numbers import Renumber
+from leased.admin.settings import Settings
+from leased.admin.status import Status
 from leased.base.errors import Refused
 from leased.base.requests import (
     OF_DEVICE,
@@ -27,11 +31,7 @@ from leased.config import options
 from leased.config.config import Config
 from leased.core.state import Usage
 from leased.gpus.devices import Gpu, visible
-from leased.node import hostmemory, notes
-from leased.node.leases import Leases, Tenant
-from leased.node.renumber import Renumber
-from leased.node.settings import Settings
-from leased.node.status import Status
+from leased.leasing.leases import Leases, Tenant
 from leased.processes.identity import Peer
 from leased.processes.stepds import Stepds
 from leased.slurm.accounting import summary
@@ -137,7 +137,7 @@ class Admin:
             return self._admitted(tenant, peer)
         tenant = self._new_tenant(job_id, request)
         gang = [self.leases.gpu(uuid) for uuid in tenant.gang]
-        note = notes.of_options(options.parse(get_text(request, "options")), gang)
+        note = option_notes.of_options(options.parse(get_text(request, "options")), gang)
         return self._admitted(tenant, peer) | ({"note": note} if note else {})
 
     def join(self, request: Request, peer: Peer) -> dict[str, Any]:
@@ -190,11 +190,11 @@ class Admin:
 
     def _check_swap(self, tenant: Tenant, more: dict[str, int], request: Request) -> None:
         """Refused: no host memory for what a later step may have to move."""
-        need = hostmemory.needed(tenant) + sum(more.values())
-        hostmemory.check_step(need, _memory_mib(request))
+        need = host_memory.needed(tenant) + sum(more.values())
+        host_memory.check_step(need, _memory_mib(request))
         if more:
             others = [other for other in self.leases.tenants.values() if other is not tenant]
-            hostmemory.check_budget(self.config, need, others)
+            host_memory.check_budget(self.config, need, others)
 
     def _new_tenant(self, job_id: int, request: Request) -> Tenant:
         if len(self.leases.tenants) >= TENANTS:
@@ -230,7 +230,7 @@ class Admin:
         """Whether its memory can be swapped. Refused: it cannot, and the job wants no other."""
         others = self.leases.tenants.values()
         try:
-            hostmemory.check(self.config, wanted, tenant, others, _memory_mib(request))
+            host_memory.check(self.config, wanted, tenant, others, _memory_mib(request))
         except Refused as why:
             if not else_managed:
                 raise

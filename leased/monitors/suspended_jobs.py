@@ -12,8 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
 from leased.core import arbiter
-from leased.node.leases import Client, Leases, Tenant
-from leased.processes.standstill import stands_still
+from leased.leasing.leases import Client, Leases, Tenant
+from leased.processes.stopped_processes import stands_still
 
 log = logging.getLogger("gpu-leased")
 

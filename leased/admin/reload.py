@@ -14,16 +14,16 @@ import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from leased.admin.admin import Admin
+from leased.admin.settings import Limits
 from leased.base.errors import Refused
 from leased.config import config, trusted_files
 from leased.config.config import Config
 from leased.core.events import DrainLimitSet
 from leased.gpus import devices
 from leased.gpus.devices import Gpu
-from leased.node.admin import Admin
-from leased.node.settings import Limits
-from leased.node.tuning import Tuning
-from leased.node.watch import Watch
+from leased.monitors.process_monitor import ProcessMonitor
+from leased.monitors.trial_runner import TrialRunner
 from leased.slurm.commands import Slurm
 
 log = logging.getLogger("gpu-leased")
@@ -102,9 +102,9 @@ class Reload:
 
     path: Path
     admin: Admin
-    watch: Watch
+    watch: ProcessMonitor
     slurm: Slurm
-    tuning: Tuning
+    tuning: TrialRunner
     admin_socket: AdminSocket | None = None
 
     def run(self) -> str | None:

@@ -15,7 +15,7 @@ from leased.connections.limits import credible
 from leased.core import arbiter
 from leased.core.arbiter import Arbiter, Usage
 from leased.gpus.devices import NOT_SLURMS, Gpu, Overhead, room
-from leased.node.reports import Reports
+from leased.leasing.memory_reports import Reports
 from leased.wire import wire
 
 log = logging.getLogger("gpu-leased")

@@ -14,7 +14,7 @@ from leased.processes import procfs
 from leased.processes.identity import process_id
 from leased.processes.procfs import PROC
 from leased.processes.stepds import Known
-from leased.processes.strays import Process
+from leased.processes.unleased_processes import Process
 
 log = logging.getLogger("gpu-leased")
 
@@ -57,7 +57,7 @@ class Questions:
         return False
 
 
-class Witness:
+class ProcessInspector:
     """real_gpu: processes that use a GPU have a file of NVIDIA's driver open."""
 
     def __init__(self, real_gpu: bool, proc: Path = PROC):

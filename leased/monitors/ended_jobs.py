@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from leased.node.leases import Leases
+from leased.leasing.leases import Leases
 from leased.slurm.commands import JobState, Slurm
 from leased.store.store import Store
 
@@ -21,7 +21,7 @@ EVERY_S = 60.0
 CLOCKS_S = 60.0  # by how much slurmctld's clock may be ahead of ours
 
 
-class Ghosts:
+class EndedJobs:
     """lives: whether a process of the job is known on this node. ended: called with a job."""
 
     def __init__(

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from leased.admin.settings import Settings
 from leased.base.errors import Refused
 from leased.config.config import Config
 from leased.gpus.devices import NOT_SLURMS, Gpu, configured
-from leased.node.leases import Leases
-from leased.node.settings import Settings
+from leased.leasing.leases import Leases
 from leased.slurm import slurm_gpus, slurmconf
 
 log = logging.getLogger("gpu-leased")

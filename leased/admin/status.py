@@ -17,13 +17,13 @@ from typing import Any
 from _gpulease import lib
 
 from leased import __version__
+from leased.admin.settings import Settings
 from leased.core import arbiter
 from leased.core.speed import GIB
 from leased.gpus.devices import Gpu
-from leased.node import modes
-from leased.node.device_watch import DeviceWatch
-from leased.node.leases import Leases, Tenant
-from leased.node.settings import Settings
+from leased.leasing import sharing_mode
+from leased.leasing.leases import Leases, Tenant
+from leased.monitors.device_monitor import DeviceMonitor
 from leased.slurm.accounting import summary
 from leased.store.store import Store
 
@@ -42,7 +42,7 @@ class Status:
     started: float = field(default_factory=time.monotonic)
     strays: Callable[[], dict[str, Any]] = dict
     cluster: Callable[[], dict[str, Any]] = dict
-    devices: DeviceWatch | None = None  # what NVML says of them
+    devices: DeviceMonitor | None = None  # what NVML says of them
 
     def first(self) -> dict[str, Any]:
         """Everything but the tenants that do not fit on the first page."""
@@ -87,7 +87,11 @@ class Status:
         ends = [t.lease.revoke_at for t in holders if t.lease and t.lease.revoke_at is not None]
         drain = "draining" if holders else "drained"
         fault = self.leases.faults.get(gpu.uuid)
-        mode = modes.Mode(FAULTY, fault) if fault else modes.of(self.leases.arbiter, device)
+        mode = (
+            sharing_mode.Mode(FAULTY, fault)
+            if fault
+            else sharing_mode.of(self.leases.arbiter, device)
+        )
         return {
             "index": gpu.index,
             "uuid": gpu.uuid,
