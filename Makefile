@@ -4,6 +4,9 @@ SHELL := /bin/bash
 SETUP := packaging/setup.sh
 # PYTHON=python3 uses that Python and what is installed, and installs nothing.
 PYTHON ?= build/venv/bin/python
+# Most tests wait for events rather than compute, so more of them than cores run at once.
+WORKERS ?= 4
+PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 export PYTHON
 export PYTHONPATH := $(CURDIR):$(CURDIR)/build/meson/leased:$(PYTHONPATH)
 
@@ -19,7 +22,7 @@ demo: setup ## share one GPU between real Slurm jobs, print the table, write bui
 	@$(PYTHON) -m tests.demo.demo $(ARGS)
 
 test: setup ## linters, then every test: unit, emulated GPU, real Slurm (ARGS="-k name" selects)
-	@$(PYTHON) -m pytest $(ARGS)
+	@$(PYTHON) -m pytest $(PARALLEL) --durations=10 $(ARGS)
 
 lint: setup ## the linters alone: ruff, mypy, import-linter, clang-format, shellcheck
 	@$(PYTHON) -m pytest -q tests/unit/test_lint.py tests/unit/test_rooms.py

@@ -15,10 +15,48 @@ import pytest
 
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
+from tests.support import leftovers, parallel
 from tests.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[1]
 JOB = ROOT / "tests" / "demo" / "job.py"
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this process is a worker of pytest-xdist."""
+    return hasattr(config, "workerinput")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not is_worker(config):
+        leftovers.mark_this_run()
+
+
+def pytest_keyboard_interrupt() -> None:
+    """The fixtures end their daemons now; pytest-xdist interrupts a worker twice."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Nothing that the run has started goes on after it."""
+    if is_worker(session.config):
+        return
+    for process in leftovers.end_all():
+        print(f"\nwas left behind and is killed: {process.pid} {process.command}")
+        if session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones first, and for pytest-xdist the group of each."""
+    files = [item.nodeid.partition("::")[0] for item in items]
+    items[:] = [items[n] for n in parallel.ordered(files)]
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            file = item.nodeid.partition("::")[0]
+            item.add_marker(pytest.mark.xdist_group(parallel.group(file)))
 
 
 @pytest.fixture

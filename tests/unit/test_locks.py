@@ -12,7 +12,7 @@ import pytest
 from tests.emugpu.server import BUILD, ROOT
 
 PROGRAM = BUILD.parent / "unit" / "lock_order"
-TIMEOUT_S = 900
+TIMEOUT_S = 280
 WHERE = [
     "test_shim.py",
     "test_shim_contexts.py",
@@ -56,13 +56,18 @@ def test_who_does_not_is_ended_with_a_message(how: str, said: str) -> None:
 
 
 @pytest.mark.skipif("GPU_LEASE_TEST_LOCKS" in os.environ, reason="this is the run that it starts")
-def test_the_interposer_takes_them_in_order() -> None:
+@pytest.mark.parametrize(
+    "file", [pytest.param(name, marks=pytest.mark.xdist_group(f"locks {name}")) for name in WHERE]
+)
+def test_the_interposer_takes_them_in_order(file: str) -> None:
     """All that its tests make it do once more, in the library that watches the order."""
-    tests = [str(ROOT / "tests" / "unit" / name) for name in WHERE]
+    test = str(ROOT / "tests" / "unit" / file)
+    # A run of its own, not a part of the one that this process works for.
+    env = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test],
         cwd=ROOT,
-        env=os.environ | {"GPU_LEASE_TEST_LOCKS": "1"},
+        env=env | {"GPU_LEASE_TEST_LOCKS": "1"},
         check=False,
         capture_output=True,
         text=True,
