@@ -137,6 +137,7 @@ struct target {
 };
 
 CUresult emu_target(CUstream stream, struct target *out);
+CUresult emu_make_event(struct emu_ctx *ctx, uint64_t id, unsigned flags, CUevent *out);
 CUresult emu_create_stream(struct emu_ctx *ctx, unsigned flags, int priority, CUstream *out);
 void emu_streams_leave(const struct emu_capture *capture); /* emu_lock is held */
 void emu_streams_drop(const struct emu_ctx *ctx);          /* it has ended; emu_lock is held */

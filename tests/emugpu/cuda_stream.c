@@ -288,22 +288,29 @@ EXPORT CUresult cuStreamGetCtx_v2_ptsz(CUstream stream, CUcontext *ctx, CUgreenC
 	return get_ctx(emu_per_thread(stream), ctx, green);
 }
 
+CUresult emu_make_event(struct emu_ctx *ctx, uint64_t id, unsigned flags, CUevent *out)
+{
+	struct emu_event *event = calloc(1, sizeof(*event));
+
+	if (!event)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*event = (struct emu_event){.id = id, .ctx = ctx, .flags = flags};
+	*out = (CUevent)event;
+	return CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuEventCreate(CUevent *out, unsigned int flags)
 {
 	struct emu_request q = {.op = EMU_EVENT_CREATE};
-	struct emu_event *event;
 	struct emu_reply r;
 	struct emu_ctx *ctx;
 
 	TRY(emu_need_ctx(&ctx));
+	if (flags & CU_EVENT_INTERPROCESS && !(flags & CU_EVENT_DISABLE_TIMING))
+		return CUDA_ERROR_INVALID_VALUE;
 	q.arg[0] = ctx->id;
 	TRY(emu_call(&q, &r, NULL));
-	event = calloc(1, sizeof(*event));
-	if (!event)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*event = (struct emu_event){.id = r.r[0], .ctx = ctx, .flags = flags};
-	*out = (CUevent)event;
-	return CUDA_SUCCESS;
+	return emu_make_event(ctx, r.r[0], flags, out);
 }
 
 EXPORT CUresult cuEventDestroy(CUevent event)
@@ -423,6 +430,10 @@ EXPORT CUresult cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end)
 {
 	struct emu_reply a, b;
 
+	if (!start || !end ||
+	    (((struct emu_event *)start)->flags | ((struct emu_event *)end)->flags) &
+	        CU_EVENT_DISABLE_TIMING)
+		return CUDA_ERROR_INVALID_HANDLE;
 	TRY(ask_event(start, EMU_EVENT_QUERY, &a));
 	TRY(ask_event(end, EMU_EVENT_QUERY, &b));
 	if (!a.r[0] || !b.r[0])

@@ -123,7 +123,7 @@ EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop
 	return CUDA_SUCCESS;
 }
 
-/* The file has the server's number of the memory, which only this process may use. */
+/* The file has the server's number of the memory. It keeps nothing alive, unlike a card's. */
 EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
                                              CUmemAllocationHandleType type,
                                              unsigned long long flags)
@@ -161,7 +161,6 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out
 	    memcmp(found, mark, sizeof(mark)) ||
 	    pread(from, &q.arg[0], sizeof(q.arg[0]), sizeof(mark)) != (ssize_t)sizeof(q.arg[0]))
 		return CUDA_ERROR_INVALID_VALUE;
-	/* A number of another process' memory is none of this one's. */
 	if (emu_call(&q, NULL, NULL))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	*out = q.arg[0];

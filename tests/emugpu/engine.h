@@ -52,7 +52,7 @@ struct alloc {
 	bool idle;         /* it has gone there */
 	uint64_t id;
 	uint64_t base, size; /* base 0: it has no address but through mappings */
-	uint32_t holders, mappings;
+	uint32_t holders, mappings, imports;
 	bool exportable; /* EMU_PHYSICAL: made so that a file can stand for it, */
 	bool open;       /* and other devices reach it; here none does */
 	struct {
@@ -74,6 +74,13 @@ struct pool {
 	uint64_t value[EMU_POOL_VALUES];
 	bool open_to[EMU_MAX_DEVICES]; /* other devices that reach what is allocated from it */
 	bool destroyed;                /* it ends with its last allocation */
+};
+
+/* Handles that a process has of another one's physical memory. */
+struct import {
+	struct import *next;
+	struct alloc *alloc;
+	uint32_t holders;
 };
 
 /* Addresses that a process may map physical memory at. */
@@ -139,12 +146,21 @@ struct stream {
 	uint32_t length;
 };
 
+/* How far the work is that an event was recorded behind. Processes that share the event share it.
+ */
+struct progress {
+	uint64_t id;
+	uint64_t issued, completed; /* generations of records */
+	uint64_t time_ns;
+	uint32_t events;
+	const struct process *maker;
+};
+
 struct event {
 	struct event *next;
 	struct context *context;
 	uint64_t id;
-	uint64_t issued, completed; /* generations of records */
-	uint64_t time_ns;
+	struct progress *progress;
 	uint32_t waiting; /* operations that point here */
 	bool destroyed;
 };
@@ -189,6 +205,7 @@ struct process {
 	uint64_t graph_memory[EMU_MAX_DEVICES][EMU_GRAPH_VALUES];
 	struct reservation *reservations;
 	struct mapping *mappings;
+	struct import *imports;
 	struct peering *peerings;
 	struct account *account;
 	uint32_t visible[EMU_MAX_DEVICES], n_visible; /* devices as the process counts them */
@@ -273,6 +290,9 @@ uint64_t process_plain(const struct process *process, const struct device *devic
 uint64_t vmm_reserve(struct process *process, uint64_t size, uint64_t alignment);
 enum emu_status vmm_unreserve(struct process *process, uint64_t base, uint64_t size);
 struct alloc *vmm_find(const struct process *process, uint64_t id);
+struct alloc *vmm_find_exported(uint64_t id);
+bool vmm_hold(struct process *process, struct alloc *alloc); /* false: no host memory */
+bool vmm_release(struct process *process, uint64_t id);      /* false: it has no such handle */
 enum emu_status vmm_map(struct process *process, uint64_t base, uint64_t size, struct alloc *alloc,
                         uint64_t offset);
 /* EMU_NOT_READY: a kernel is at work on it; ask again. */
@@ -310,7 +330,8 @@ unsigned context_access(const struct context *context, enum emu_reach how,
 /* engine_ipc.c: plain memory of another process; the lock is held. */
 struct alloc *ipc_find(uint64_t id);
 struct mapping *ipc_open(struct context *context, struct alloc *alloc);
-void ipc_leave(struct context *context); /* it ends */
+void ipc_leave(struct context *context);    /* it ends */
+struct event *ipc_event(uint64_t progress); /* its maker's, while that has it */
 
 /* engine_pool.c; the lock is held. */
 struct pool *pool_create(struct process *process, struct device *device, uint64_t most);
@@ -357,6 +378,9 @@ bool context_idle(const struct context *context, uint64_t seq);
 struct stream *stream_find(struct process *process, uint64_t id);
 struct context *context_find(struct process *process, uint64_t id);
 struct event *event_find(struct process *process, uint64_t id);
+/* progress: NULL, or that of another process' event, to be shared. NULL: no host memory. */
+struct event *event_create(struct context *context, struct progress *progress);
+void event_reached(struct event *event, uint64_t generation); /* by the work of a record */
 void event_release(struct event *event);
 /* emugpud.c: run a function in the client; gives the lock up while it runs. */
 void host_function(struct process *process, uint64_t function, uint64_t data);

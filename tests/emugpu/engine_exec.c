@@ -84,7 +84,7 @@ static bool blocked(const struct op *op)
 	}
 	if (op->kind == EMU_WAIT_VALUE)
 		return value_waits(op);
-	return op->kind == EMU_WAIT && op->event->completed < op->generation;
+	return op->kind == EMU_WAIT && op->event->progress->completed < op->generation;
 }
 
 static void op_end(struct op *op)
@@ -97,10 +97,8 @@ static void op_end(struct op *op)
 	stream->length--;
 	stream->context->process->stirred = true;
 	if (op->event) {
-		if (op->kind == EMU_RECORD) {
-			op->event->completed = op->generation;
-			op->event->time_ns = now_ns();
-		}
+		if (op->kind == EMU_RECORD)
+			event_reached(op->event, op->generation);
 		op->event->waiting--;
 		event_release(op->event);
 	}

@@ -245,7 +245,7 @@ void alloc_settle(struct alloc *alloc)
 {
 	struct device *device = alloc->device;
 
-	if (alloc->holders || alloc->mappings)
+	if (alloc->holders || alloc->mappings || alloc->imports)
 		return;
 	alloc_unback(alloc);
 	if (alloc->host)
@@ -272,7 +272,7 @@ void alloc_free(struct alloc *alloc)
 		graph_forget(alloc);
 	alloc->context = NULL;
 	alloc->holders = 0;
-	if (alloc->mappings)
+	if (alloc->mappings || alloc->imports)
 		alloc->process = NULL; /* what others see of it counts for nobody */
 	alloc_settle(alloc);
 }

@@ -65,6 +65,8 @@ static void drop_ops(struct stream *stream)
 		struct op *op = stream->first;
 
 		stream->first = op->next;
+		if (op->event && op->kind == EMU_RECORD)
+			event_reached(op->event, op->generation);
 		if (op->event)
 			op->event->waiting--;
 		if (op->finished)
@@ -78,12 +80,13 @@ static void drop_ops(struct stream *stream)
 }
 
 /* An event outlives its context while streams of other contexts wait for it:
- * those waits are over now. */
+ * those waits are over now. What another process shares goes on. */
 static void orphan(struct event *event)
 {
 	event->context = NULL;
 	event->destroyed = true;
-	event->completed = UINT64_MAX;
+	if (event->progress->events == 1)
+		event->progress->completed = UINT64_MAX;
 	event_release(event);
 }
 
@@ -165,6 +168,43 @@ struct event *event_find(struct process *process, uint64_t id)
 	return NULL;
 }
 
+struct event *event_create(struct context *context, struct progress *progress)
+{
+	struct event *event = calloc(1, sizeof(*event));
+
+	if (!progress) {
+		progress = calloc(1, sizeof(*progress));
+		if (progress)
+			*progress =
+			    (struct progress){.id = emulator.next_id++, .maker = context->process};
+	}
+	if (!event || !progress) {
+		if (progress && !progress->events)
+			free(progress);
+		free(event);
+		return NULL;
+	}
+	*event = (struct event){.next = context->events,
+	                        .context = context,
+	                        .id = emulator.next_id++,
+	                        .progress = progress};
+	progress->events++;
+	context->events = event;
+	return event;
+}
+
+/* Who waits for a shared event may be of any process. */
+void event_reached(struct event *event, uint64_t generation)
+{
+	struct progress *progress = event->progress;
+
+	if (generation > progress->completed)
+		progress->completed = generation;
+	progress->time_ns = now_ns();
+	for (struct process *p = progress->events > 1 ? emulator.processes : NULL; p; p = p->next)
+		p->stirred = true;
+}
+
 /* Free a destroyed event once no operation points at it. */
 void event_release(struct event *event)
 {
@@ -177,5 +217,7 @@ void event_release(struct event *event)
 			break;
 		}
 	}
+	if (!--event->progress->events)
+		free(event->progress);
 	free(event);
 }

@@ -62,7 +62,89 @@ struct alloc *vmm_find(const struct process *process, uint64_t id)
 	for (struct alloc *a = process->allocs; a; a = a->next)
 		if (a->kind == EMU_PHYSICAL && a->id == id && a->holders)
 			return a;
+	for (const struct import *i = process->imports; i; i = i->next)
+		if (i->alloc->id == id)
+			return i->alloc;
 	return NULL;
+}
+
+/* By the number that a file has, of whichever process. */
+struct alloc *vmm_find_exported(uint64_t id)
+{
+	for (struct process *p = emulator.processes; p; p = p->next)
+		for (struct alloc *a = p->allocs; a; a = a->next)
+			if (a->kind == EMU_PHYSICAL && a->id == id && a->exportable)
+				return a;
+	return NULL;
+}
+
+/* One handle more. */
+bool vmm_hold(struct process *process, struct alloc *alloc)
+{
+	struct import *import = process->imports;
+
+	if (alloc->process == process) {
+		alloc->holders++;
+		return true;
+	}
+	while (import && import->alloc != alloc)
+		import = import->next;
+	if (!import) {
+		import = calloc(1, sizeof(*import));
+		if (!import)
+			return false;
+		*import = (struct import){.next = process->imports, .alloc = alloc};
+		process->imports = import;
+		alloc->imports++;
+	}
+	import->holders++;
+	return true;
+}
+
+/* It has neither a handle nor a mapping of its own process any more, or no process. */
+static void end_if_unused(struct alloc *alloc)
+{
+	if (alloc->process && !alloc->holders && !alloc->mappings)
+		alloc_free(alloc);
+	else
+		alloc_settle(alloc);
+}
+
+static void drop_import(struct process *process, struct import *import)
+{
+	struct alloc *alloc = import->alloc;
+
+	for (struct import **at = &process->imports; *at; at = &(*at)->next) {
+		if (*at == import) {
+			*at = import->next;
+			break;
+		}
+	}
+	free(import);
+	alloc->imports--;
+	end_if_unused(alloc);
+}
+
+/* Memory whose last handle is gone is found again through its mappings. */
+bool vmm_release(struct process *process, uint64_t id)
+{
+	struct alloc *alloc = vmm_find(process, id);
+
+	if (!alloc)
+		return false;
+	if (alloc->process == process) {
+		alloc->holders--;
+		end_if_unused(alloc);
+		return true;
+	}
+	for (struct import *i = process->imports; i; i = i->next) {
+		if (i->alloc == alloc) {
+			if (!--i->holders)
+				drop_import(process, i);
+			return true;
+		}
+	}
+	return false;
 }
 
 enum emu_status vmm_map(struct process *process, uint64_t base, uint64_t size, struct alloc *alloc,
@@ -115,8 +197,8 @@ void mapping_remove(struct process *process, struct mapping *mapping)
 	}
 	free(mapping);
 	alloc->mappings--;
-	if (alloc->kind == EMU_PHYSICAL && !alloc->holders && !alloc->mappings)
-		alloc_free(alloc);
+	if (alloc->kind == EMU_PHYSICAL)
+		end_if_unused(alloc);
 	else
 		alloc_settle(alloc);
 }
@@ -167,6 +249,8 @@ void vmm_close(struct process *process)
 {
 	while (process->mappings)
 		mapping_remove(process, process->mappings);
+	while (process->imports)
+		drop_import(process, process->imports);
 	while (process->allocs)
 		alloc_free(process->allocs);
 	while (process->reservations) {

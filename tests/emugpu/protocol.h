@@ -47,9 +47,9 @@ enum emu_op {
 	EMU_VMM_RELEASE,   /* arg0 handle */
 	EMU_VMM_RETAIN,    /* arg0 pointer -> r0 handle */
 	EMU_VMM_DEVICE,    /* arg0 handle -> r0 device, r1 exportable, r2 open */
-	EMU_VMM_HOLD,      /* arg0 handle: once more, for who has its file */
-	EMU_VMM_MAP,       /* arg0 address, arg1 bytes, arg2 handle, arg3 offset */
-	EMU_VMM_UNMAP,     /* arg0 address, arg1 bytes */
+	EMU_VMM_HOLD,  /* arg0 number in a file: a handle more, maybe of another process' memory */
+	EMU_VMM_MAP,   /* arg0 address, arg1 bytes, arg2 handle, arg3 offset */
+	EMU_VMM_UNMAP, /* arg0 address, arg1 bytes */
 	EMU_VMM_PROTECT,   /* arg0 address, arg1 bytes, arg2 a bit for each device that is meant,
 	                    * arg3 their access, two bits a device */
 	EMU_VMM_ACCESS,    /* arg0 address, arg1 device -> r0 access */
@@ -65,14 +65,16 @@ enum emu_op {
 	EMU_IPC_EXPORT,    /* arg0 pointer -> r0 memory */
 	EMU_IPC_OPEN,      /* arg0 ctx, arg1 memory -> r0 pointer; r1: it is this process' own */
 	EMU_IPC_CLOSE,     /* arg0 pointer */
-	EMU_POOL_CREATE,   /* arg0 device, arg1 most bytes or 0 -> r0 pool */
-	EMU_POOL_DESTROY,  /* arg0 pool */
-	EMU_POOL_ALLOC,    /* arg0 ctx, arg1 bytes, arg2 pool -> r0 pointer */
-	EMU_POOL_TRIM,     /* arg0 pool, arg1 bytes to keep */
-	EMU_POOL_GET,      /* arg0 pool, arg1 enum emu_pool_value -> r0 */
-	EMU_POOL_SET,      /* arg0 pool, arg1 enum emu_pool_value, arg2 to what */
-	EMU_POOL_OPEN,     /* arg0 pool, arg1 device, arg2 = 1: it reaches its memory; 0: not */
-	EMU_POOL_IS_OPEN,  /* arg0 pool, arg1 device -> r0 */
+	EMU_IPC_EVENT_EXPORT, /* arg0 event -> r0 its progress */
+	EMU_IPC_EVENT_OPEN,   /* arg0 ctx, arg1 progress -> r0 event; r1: it is this process' own */
+	EMU_POOL_CREATE,      /* arg0 device, arg1 most bytes or 0 -> r0 pool */
+	EMU_POOL_DESTROY,     /* arg0 pool */
+	EMU_POOL_ALLOC,       /* arg0 ctx, arg1 bytes, arg2 pool -> r0 pointer */
+	EMU_POOL_TRIM,        /* arg0 pool, arg1 bytes to keep */
+	EMU_POOL_GET,         /* arg0 pool, arg1 enum emu_pool_value -> r0 */
+	EMU_POOL_SET,         /* arg0 pool, arg1 enum emu_pool_value, arg2 to what */
+	EMU_POOL_OPEN,        /* arg0 pool, arg1 device, arg2 = 1: it reaches its memory; 0: not */
+	EMU_POOL_IS_OPEN,     /* arg0 pool, arg1 device -> r0 */
 	EMU_READ,          /* arg0 stream, arg1 pointer, arg2 bytes, arg3 = 1: pinned -> payload */
 	EMU_HOST_CALLBACK, /* role callback: reply of the client that the function has returned */
 	EMU_PROCESSES,     /* arg0 device -> payload struct emu_process_info[] */

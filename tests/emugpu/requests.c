@@ -173,15 +173,9 @@ static bool create_context(struct connection *c, const struct emu_request *q)
 
 static bool create_event(struct connection *c, struct context *context)
 {
-	struct event *event = calloc(1, sizeof(*event));
+	struct event *event = event_create(context, NULL);
 
-	if (!event)
-		return reply(c, EMU_OOM, NULL);
-	event->context = context;
-	event->id = emulator.next_id++;
-	event->next = context->events;
-	context->events = event;
-	return reply(c, EMU_OK, (uint64_t[5]){event->id});
+	return reply(c, event ? EMU_OK : EMU_OOM, (uint64_t[5]){event ? event->id : 0});
 }
 
 /* Contexts end between two looks at them, so they are found again after each wait. */
@@ -275,7 +269,7 @@ static bool serve_stream(struct connection *c, const struct emu_request *q)
 static bool serve_event(struct connection *c, const struct emu_request *q)
 {
 	struct event *event = event_find(c->process, q->arg[0]);
-	uint64_t generation = event ? event->issued : 0;
+	uint64_t generation = event ? event->progress->issued : 0;
 	enum emu_status status;
 
 	if (!event)
@@ -285,7 +279,7 @@ static bool serve_event(struct connection *c, const struct emu_request *q)
 		event_release(event);
 		return reply(c, EMU_OK, NULL);
 	}
-	while (q->op == EMU_EVENT_SYNC && event && event->completed < generation &&
+	while (q->op == EMU_EVENT_SYNC && event && event->progress->completed < generation &&
 	       !c->process->dead) {
 		wait_change(c->process);
 		event = event_find(c->process, q->arg[0]);
@@ -295,9 +289,10 @@ static bool serve_event(struct connection *c, const struct emu_request *q)
 	if (q->op == EMU_EVENT_SYNC)
 		pools_synchronized(c->process);
 	status = context_status(event->context);
-	if (!status && event->completed < event->issued && q->op == EMU_EVENT_QUERY)
+	if (!status && event->progress->completed < event->progress->issued &&
+	    q->op == EMU_EVENT_QUERY)
 		status = EMU_NOT_READY;
-	return reply(c, status, (uint64_t[5]){event->issued, event->time_ns});
+	return reply(c, status, (uint64_t[5]){event->progress->issued, event->progress->time_ns});
 }
 
 static struct op *new_op(const struct emu_request *q, uint8_t *data)
@@ -370,7 +365,8 @@ static bool serve_async(struct connection *c, const struct emu_request *q, uint8
 			return true;
 		}
 		op->event = event;
-		op->generation = q->op == EMU_RECORD ? ++event->issued : event->issued;
+		op->generation =
+		    q->op == EMU_RECORD ? ++event->progress->issued : event->progress->issued;
 		event->waiting++;
 	}
 	op_submit(stream, op);
@@ -390,7 +386,7 @@ static const struct {
     {EMU_ALLOC, EMU_HOST_IDLE, serve_memory},
     {EMU_VMM_RESERVE, EMU_VMM_ACCESS, serve_vmm},
     {EMU_GRAPH_RESERVE, EMU_GRAPH_RESET, serve_graph},
-    {EMU_IPC_EXPORT, EMU_IPC_CLOSE, serve_ipc},
+    {EMU_IPC_EXPORT, EMU_IPC_EVENT_OPEN, serve_ipc},
     {EMU_PEER_ENABLE, EMU_PEER_DISABLE, serve_peer},
     {EMU_POOL_CREATE, EMU_POOL_IS_OPEN, serve_pool},
     {EMU_READ, EMU_READ, serve_read},

@@ -18,15 +18,10 @@ static bool create(struct connection *c, const struct emu_request *q)
 
 static bool release(struct connection *c, const struct emu_request *q)
 {
-	struct alloc *alloc = vmm_find(c->process, q->arg[0]);
+	bool released = vmm_release(c->process, q->arg[0]);
 
-	if (!alloc)
-		return reply(c, EMU_INVALID, NULL);
-	/* Its last handle is gone, but it is found again through its mappings. */
-	if (!--alloc->holders && !alloc->mappings)
-		alloc_free(alloc);
 	changed();
-	return reply(c, EMU_OK, NULL);
+	return reply(c, released ? EMU_OK : EMU_INVALID, NULL);
 }
 
 static bool retain(struct connection *c, const struct emu_request *q)
@@ -35,8 +30,8 @@ static bool retain(struct connection *c, const struct emu_request *q)
 
 	if (!range_at(c->process, q->arg[0], &range) || range.alloc->kind != EMU_PHYSICAL)
 		return reply(c, EMU_INVALID, NULL);
-	range.alloc->holders++;
-	return reply(c, EMU_OK, (uint64_t[5]){range.alloc->id});
+	return reply(c, vmm_hold(c->process, range.alloc) ? EMU_OK : EMU_OOM,
+	             (uint64_t[5]){range.alloc->id});
 }
 
 static bool unmap(struct connection *c, const struct emu_request *q)
@@ -86,7 +81,8 @@ static bool protect(struct connection *c, const struct emu_request *q)
 /* Requests about a handle. */
 static bool with_handle(struct connection *c, const struct emu_request *q, uint64_t id)
 {
-	struct alloc *alloc = vmm_find(c->process, id);
+	struct alloc *alloc =
+	    q->op == EMU_VMM_HOLD ? vmm_find_exported(id) : vmm_find(c->process, id);
 
 	if (!alloc)
 		return reply(c, EMU_INVALID, NULL);
@@ -94,10 +90,8 @@ static bool with_handle(struct connection *c, const struct emu_request *q, uint6
 		return reply(
 		    c, EMU_OK,
 		    (uint64_t[5]){ordinal_of(c, alloc->device), alloc->exportable, alloc->open});
-	if (q->op == EMU_VMM_HOLD) {
-		alloc->holders++;
-		return reply(c, EMU_OK, NULL);
-	}
+	if (q->op == EMU_VMM_HOLD)
+		return reply(c, vmm_hold(c->process, alloc) ? EMU_OK : EMU_OOM, NULL);
 	return reply(c, vmm_map(c->process, q->arg[0], q->arg[1], alloc, q->arg[3]), NULL);
 }
 

@@ -1,4 +1,4 @@
-"""Plain memory of one process, opened by another."""
+"""Plain memory and events of one process, opened by another."""
 
 from __future__ import annotations
 
@@ -114,5 +114,123 @@ assert error(d.cuIpcOpenMemHandle(mine, 1)) == "INVALID_CONTEXT"
 assert error(d.cuIpcOpenMemHandle(mine, 0)) == "INVALID_VALUE"
 for other in (ok(d.cuMemAllocManaged(4096, 1)), ok(d.cuMemAllocAsync(4096, 0)), 4096):
     assert error(d.cuIpcGetMemHandle(other)) == "INVALID_VALUE"
+""",
+        )
+
+
+EVENT = """
+F = d.CUevent_flags
+SHARED = F.CU_EVENT_INTERPROCESS | F.CU_EVENT_DISABLE_TIMING
+"""
+
+RECORDER = (
+    EVENT
+    + """
+setup()
+event = ok(d.cuEventCreate(SHARED))
+say(ctypes.string_at(ok(d.cuIpcGetEventHandle(event)).getPtr(), 64).hex())
+"""
+)
+
+WAITER = (
+    EVENT
+    + """
+setup()
+handle = d.CUipcEventHandle(); ctypes.memmove(handle.getPtr(), bytes.fromhex("{}"), 64)
+event = ok(d.cuIpcOpenEventHandle(handle))
+"""
+)
+
+
+def test_an_event_that_two_processes_share(emulated_gpu: EmulatedGpu) -> None:
+    recorder = (
+        RECORDER
+        + """
+wait()
+flag = ok(d.cuMemAlloc(4)); ok(d.cuMemsetD32(flag, 0, 1)); ok(d.cuCtxSynchronize())
+stream = ok(d.cuStreamCreate(1)); other = ok(d.cuStreamCreate(1))
+ok(d.cuStreamWaitValue32(stream, flag, 1, 0)); ok(d.cuEventRecord(event, stream))
+assert error(d.cuEventQuery(event)) == "NOT_READY"
+say("recorded"); wait()
+ok(d.cuMemsetD32Async(flag, 1, 1, other))                # now it goes on
+ok(d.cuEventSynchronize(event)); wait()
+ok(d.cuEventSynchronize(event))                          # recorded by the other one
+say("done")
+"""
+    )
+    with program(emulated_gpu, recorder) as one:
+        handle = line(one)
+        with program(
+            emulated_gpu,
+            WAITER.format(handle)
+            + """
+ok(d.cuEventQuery(event))                                # nothing has been recorded
+say("open"); wait()
+assert error(d.cuEventQuery(event)) == "NOT_READY"
+p = ok(d.cuMemAlloc(4096)); stream = ok(d.cuStreamCreate(1))
+ok(d.cuStreamWaitEvent(stream, event, 0)); ok(launch("fill", p, 1024, 5, stream=stream))
+assert error(d.cuStreamQuery(stream)) == "NOT_READY"
+say("waits")
+ok(d.cuEventSynchronize(event)); ok(d.cuStreamSynchronize(stream))
+assert words(p, 1) == [word(5, 0)]
+ok(d.cuEventRecord(event, stream)); ok(d.cuStreamSynchronize(stream))
+again = ok(d.cuIpcOpenEventHandle(handle)); ok(d.cuEventQuery(again))
+ok(d.cuEventDestroy(again)); ok(d.cuEventDestroy(event))
+""",
+        ) as two:
+            assert line(two) == "open"
+            go_on(one)
+            assert line(one) == "recorded"
+            go_on(two)
+            assert line(two) == "waits"
+            go_on(one)
+            finish(two)
+            go_on(one)
+            assert finish(one) == "done\n"
+
+
+def test_who_waits_for_an_event_of_a_process_that_ends(emulated_gpu: EmulatedGpu) -> None:
+    recorder = (
+        RECORDER
+        + """
+flag = ok(d.cuMemAlloc(4)); ok(d.cuMemsetD32(flag, 0, 1)); stream = ok(d.cuStreamCreate(1))
+ok(d.cuStreamWaitValue32(stream, flag, 1, 0)); ok(d.cuEventRecord(event, stream))
+say("recorded"); wait()
+"""
+    )
+    with program(emulated_gpu, recorder) as one:
+        handle = line(one)
+        assert line(one) == "recorded"
+        with program(
+            emulated_gpu,
+            WAITER.format(handle)
+            + "assert error(d.cuEventQuery(event)) == 'NOT_READY'; say('open')\n"
+            + "ok(d.cuEventSynchronize(event))",
+        ) as two:
+            assert line(two) == "open"
+            one.kill()
+            finish(two)
+
+
+def test_events_that_cannot_be_shared_or_opened(emulated_gpu: EmulatedGpu) -> None:
+    code = RECORDER + "ok(d.cuEventDestroy(event)); say('destroyed'); wait()"
+    with program(emulated_gpu, RECORDER + "wait()") as one, program(emulated_gpu, code) as two:
+        here, gone = line(one), line(two)
+        assert line(two) == "destroyed"
+        run(
+            emulated_gpu,
+            WAITER.format(here)
+            + f"""
+assert error(d.cuEventCreate(F.CU_EVENT_INTERPROCESS)) == "INVALID_VALUE"
+for plain in (ok(d.cuEventCreate(0)), event):            # what was opened is as a plain one
+    assert error(d.cuIpcGetEventHandle(plain)) == "INVALID_HANDLE"
+ok(d.cuEventRecord(event, 0)); timed = ok(d.cuEventCreate(0)); ok(d.cuEventRecord(timed, 0))
+ok(d.cuCtxSynchronize())
+assert error(d.cuEventElapsedTime(timed, event)) == "INVALID_HANDLE"
+mine = ok(d.cuEventCreate(SHARED)); handle = ok(d.cuIpcGetEventHandle(mine))
+assert error(d.cuIpcOpenEventHandle(handle)) == "INVALID_CONTEXT"
+assert error(d.cuIpcOpenEventHandle(d.CUipcEventHandle())) == "INVALID_HANDLE"
+ctypes.memmove(handle.getPtr(), bytes.fromhex("{gone}"), 64)
+assert error(d.cuIpcOpenEventHandle(handle)) == "INVALID_HANDLE"
 """,
         )

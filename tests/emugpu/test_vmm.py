@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.emugpu.programs import run
+from tests.emugpu.programs import finish, go_on, line, program, run
 from tests.emugpu.server import EmulatedGpu
 
 SET_UP = """
@@ -271,3 +271,39 @@ assert error(d.cuMemImportFromShareableHandle(file, FILE)) == "NOT_SUPPORTED"
 assert error(d.cuMemImportFromShareableHandle(0, FILE)) == "INVALID_VALUE"
 """,
     )
+
+
+FILE = """
+FILE = d.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+prop.requestedHandleTypes = FILE
+"""
+
+
+def test_another_process_maps_what_it_has_the_file_of(emulated_gpu: EmulatedGpu) -> None:
+    owner = """
+before = free()
+handle, at = create(), reserve(PAGE); put(at, handle); ok(launch("fill", at, PAGE // 4, 5))
+ok(d.cuCtxSynchronize())
+say(f"/proc/{os.getpid()}/fd/{ok(d.cuMemExportToShareableHandle(handle, FILE, 0))}"); wait()
+assert words(at, 1) == [word(6, 0)]
+"""
+    with program(emulated_gpu, SET_UP + FILE + owner) as one:
+        code = f"""
+before, file = free(), os.open("{line(one)}", os.O_RDONLY)
+twins = [ok(d.cuMemImportFromShareableHandle(file, FILE)) for _ in range(2)]
+at = reserve(PAGE); put(at, twins[0])
+assert words(at, 3) == [word(5, i) for i in range(3)] and free() == before  # it takes nothing
+for twin in twins: ok(d.cuMemRelease(twin))
+assert error(d.cuMemRelease(twin)) == "INVALID_VALUE"
+ok(launch("add", at, PAGE // 4, 1, 1)); ok(d.cuCtxSynchronize()); say("written"); wait()
+assert words(at, 2) == [word(6, 0), word(6, 1)]                   # its owner has ended
+ok(d.cuMemUnmap(at, PAGE))
+while free() < before + MIB + PAGE: pass                               # so all of it is free
+assert error(d.cuMemImportFromShareableHandle(file, FILE)) == "NOT_SUPPORTED"
+"""
+        with program(emulated_gpu, SET_UP + FILE + code) as two:
+            assert line(two) == "written"
+            go_on(one)
+            finish(one)
+            go_on(two)
+            finish(two)
