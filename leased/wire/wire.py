@@ -1,4 +1,4 @@
-"""The messages of shim/base/wire.h as Python sees them; sizes and numbers come from the header."""
+"""The messages of shim/base/wire.h as Python sees them; sizes and numbers come from C."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from _gpulease import ffi, lib
+
+from leased.wire.table import MESSAGES
 
 MAX_MESSAGE: int = lib.GL_MAX_MESSAGE
 VERSION: int = lib.GL_VERSION
@@ -133,10 +135,11 @@ def _devices(message: Any) -> dict[str, Bytes]:
     }
 
 
-def _cast(data: bytes, name: str) -> Any:
-    if len(data) != ffi.sizeof(f"struct {name}"):
-        raise WireError(f"{name} has {len(data)} bytes")
-    return ffi.from_buffer(f"struct {name} *", data)
+def _cast(data: bytes, kind: int) -> Any:
+    row = MESSAGES[kind]
+    if len(data) != row.size:
+        raise WireError(f"{row.body} has {len(data)} bytes")
+    return ffi.from_buffer(f"struct {row.body} *", data)
 
 
 def check_header(data: bytes) -> int:
@@ -178,16 +181,16 @@ def _released(m: Any) -> Message:
     )
 
 
-# By type: the struct of a client's message, and what it says.
-PARSERS: dict[int, tuple[str, Callable[[Any], Message]]] = {
-    lib.GL_HELLO: ("gl_hello", _hello),
-    lib.GL_MEMORY: ("gl_memory", lambda m: Memory(_devices(m))),
-    lib.GL_REQUEST: ("gl_header", lambda _: Request()),
-    lib.GL_RELEASED: ("gl_released", _released),
-    lib.GL_STUCK: ("gl_epoch", lambda m: Stuck(int(m.epoch))),
-    lib.GL_PROGRESS: ("gl_progress", lambda m: Progress(int(m.calls))),
-    lib.GL_RESTORED: ("gl_restored", lambda m: Restored(int(m.epoch), int(m.bytes), int(m.ns))),
-    lib.GL_WHY: ("gl_header", lambda _: Why()),
+# By type: what a client's message says.
+PARSERS: dict[int, Callable[[Any], Message]] = {
+    lib.GL_HELLO: _hello,
+    lib.GL_MEMORY: lambda m: Memory(_devices(m)),
+    lib.GL_REQUEST: lambda _: Request(),
+    lib.GL_RELEASED: _released,
+    lib.GL_STUCK: lambda m: Stuck(int(m.epoch)),
+    lib.GL_PROGRESS: lambda m: Progress(int(m.calls)),
+    lib.GL_RESTORED: lambda m: Restored(int(m.epoch), int(m.bytes), int(m.ns)),
+    lib.GL_WHY: lambda _: Why(),
 }
 
 
@@ -196,16 +199,16 @@ def parse(data: bytes) -> Message:
     kind = check_header(data)
     if kind not in PARSERS:
         return Unknown()
-    name, read = PARSERS[kind]
-    return read(_cast(data, name))
+    return PARSERS[kind](_cast(data, kind))
 
 
-def _new(name: str, kind: int) -> Any:
-    message = ffi.new(f"struct {name} *")
-    message.header.magic = lib.GL_MAGIC
-    message.header.version = VERSION
-    message.header.type = kind
-    message.header.length = ffi.sizeof(f"struct {name}")
+def new(kind: int) -> Any:
+    """A message of this type with its header, and nothing else."""
+    row = MESSAGES[kind]
+    message = ffi.new(f"struct {row.body} *")
+    header = message if row.body == "gl_header" else message.header
+    header.magic, header.version = lib.GL_MAGIC, VERSION
+    header.type, header.length = kind, row.size
     return message
 
 
@@ -221,7 +224,7 @@ def _bytes(message: Any) -> bytes:
 
 
 def welcome(gang: Gang) -> bytes:
-    message = _new("gl_welcome", lib.GL_WELCOME)
+    message = new(lib.GL_WELCOME)
     message.job_id = gang.job_id
     message.flags = lib.GL_WELCOME_OVERSUB if gang.oversub else 0
     message.flags |= lib.GL_WELCOME_SWAP if gang.swaps else 0
@@ -232,16 +235,16 @@ def welcome(gang: Gang) -> bytes:
 
 def refused(code: int, reason: str) -> bytes:
     """The reason is cut to what fits."""
-    return _reasoned("gl_refused", lib.GL_REFUSED, code, reason)
+    return _reasoned(lib.GL_REFUSED, code, reason)
 
 
 def waits(code: int, reason: str) -> bytes:
     """Why a client waits: enum gl_waits_code, and a sentence, cut to what fits."""
-    return _reasoned("gl_waits", lib.GL_WAITS, code, reason)
+    return _reasoned(lib.GL_WAITS, code, reason)
 
 
-def _reasoned(name: str, kind: int, code: int, reason: str) -> bytes:
-    message = _new(name, kind)
+def _reasoned(kind: int, code: int, reason: str) -> bytes:
+    message = new(kind)
     message.code = code
     text = reason.encode()[: lib.GL_REASON_BYTES - 1]
     text = text.decode(errors="ignore").encode()  # no half character at the end
@@ -260,7 +263,7 @@ def grant(
     restore: bool = False,
 ) -> bytes:
     """idle_ns: as in contended(). restore: of the lease that it has; ignored if it has not."""
-    message = _new("gl_grant", lib.GL_RESTORE if restore else lib.GL_GRANT)
+    message = new(lib.GL_RESTORE if restore else lib.GL_GRANT)
     message.epoch = epoch
     message.quantum_ns = quantum_ns
     message.idle_ns = IDLE_NEVER if idle_ns is None else idle_ns
@@ -271,46 +274,39 @@ def grant(
 
 
 def revoke(epoch: int, drain_ns: int) -> bytes:
-    message = _new("gl_revoke", lib.GL_REVOKE)
+    message = new(lib.GL_REVOKE)
     message.epoch = epoch
     message.deadline_ns = drain_ns
     return _bytes(message)
 
 
 def step(epoch: int) -> bytes:
-    message = _new("gl_epoch", lib.GL_STEP)
+    message = new(lib.GL_STEP)
     message.epoch = epoch
     return _bytes(message)
 
 
 def contended(epoch: int, idle_ns: int | None, in_flight_ns: int) -> bytes:
     """idle_ns: of idleness after which to yield; None: nobody waits any more."""
-    message = _new("gl_contended", lib.GL_CONTENDED)
+    message = new(lib.GL_CONTENDED)
     message.epoch = epoch
     message.idle_ns = IDLE_NEVER if idle_ns is None else idle_ns
     message.in_flight_ns = in_flight_ns
     return _bytes(message)
 
 
-def _header(kind: int) -> bytes:
-    message = ffi.new("struct gl_header *")
-    message.magic, message.version, message.type = lib.GL_MAGIC, VERSION, kind
-    message.length = ffi.sizeof("struct gl_header")
-    return _bytes(message)
-
-
-RESYNC = _header(lib.GL_RESYNC)
-MEASURE = _header(lib.GL_MEASURE)
+RESYNC = _bytes(new(lib.GL_RESYNC))
+MEASURE = _bytes(new(lib.GL_MEASURE))
 
 
 def others(memory: Mapping[str, Bytes]) -> bytes:
-    message = _new("gl_memory", lib.GL_OTHERS)
+    message = new(lib.GL_OTHERS)
     _fill(message, memory)
     return _bytes(message)
 
 
 def _amounts(kind: int, amounts: Mapping[str, int]) -> bytes:
-    message = _new("gl_memory", kind)
+    message = new(kind)
     _fill(message, {uuid: Bytes(size) for uuid, size in amounts.items()})
     return _bytes(message)
 

@@ -2,9 +2,10 @@
  *
  * Fixed structs over SOCK_SEQPACKET, native byte order (both ends are one
  * machine), one message per packet, every message starts with gl_header.
- * Python reads this same text: what stands between the two cffi marks must be
- * plain C declarations without conditionals. Sizes are asserted below, and
- * tests/unit/wire_vectors.json holds golden bytes that both sides check.
+ * Python reads this same text, after the C preprocessor: what stands between the two cffi
+ * marks must be plain C declarations and constants. A message is a row of messages.def and a
+ * struct here. Sizes are asserted below, and tests/unit/wire_vectors.json holds golden bytes
+ * that both sides check.
  *
  * Sequence of one client (C) and the daemon (D):
  *   C HELLO    -> D WELCOME or REFUSED (then the daemon closes)
@@ -78,30 +79,26 @@
 #define GL_REASON_BYTES 240 /* a sentence, NUL-terminated UTF-8 */
 #define GL_MAX_MESSAGE 1024 /* no message is longer */
 
+enum gl_sender { GL_CLIENT = 1, GL_DAEMON = 2 };
+
 enum gl_type {
-	GL_HELLO = 1,    /* client: who I am is for the kernel to say, this is my state */
-	GL_MEMORY = 2,   /* client: gl_memory */
-	GL_REQUEST = 3,  /* client: header only */
-	GL_RELEASED = 4, /* client: gl_released */
-	GL_STUCK = 5,    /* client: gl_epoch */
-	GL_PROGRESS = 6, /* client: gl_progress */
-	GL_RESTORED = 7, /* client: gl_restored */
-	GL_WHY = 8,      /* client: header only */
-	GL_WELCOME = 65,
-	GL_REFUSED = 66,
-	GL_GRANT = 67,
-	GL_REVOKE = 68,
-	GL_CONTENDED = 69,
-	GL_OTHERS = 70,  /* daemon: gl_memory, what the tenant's other clients have */
-	GL_STEP = 71,    /* daemon: gl_epoch */
-	GL_RESYNC = 72,  /* daemon: header only */
-	GL_MEASURE = 73, /* daemon: header only */
-	GL_EVICT = 74,   /* daemon: gl_memory, bytes = how many must leave the device */
-	GL_PRELOAD = 75, /* daemon: gl_memory, bytes = how many may come */
-	GL_EXPECT = 76,  /* daemon: gl_memory, bytes = how many may have to leave */
-	GL_RESTORE = 77, /* daemon: gl_grant, of the lease that the client has */
-	GL_WAITS = 78    /* daemon: gl_waits */
+#define MESSAGE(name, number, body, sender, since) GL_##name = number,
+#include "base/messages.def"
+#undef MESSAGE
 };
+
+/* One row of messages.def. */
+struct gl_message {
+	const char *name;  /* less GL_ */
+	const char *body;  /* its struct */
+	const char *since; /* release */
+	uint32_t size;
+	uint16_t type;   /* enum gl_type */
+	uint16_t sender; /* enum gl_sender */
+};
+
+const struct gl_message *gl_message_at(uint32_t index); /* the rows in order; NULL: no more */
+const struct gl_message *gl_message_of(uint32_t type);  /* NULL: not in this release */
 
 enum gl_hello_flags {
 	GL_HELLO_WANTS = 1 /* threads wait at the gate */

@@ -19,6 +19,7 @@ from leased.core import arbiter
 from leased.node.sockets import AdminConnection
 from leased.store.store import Store
 from leased.wire import wire
+from leased.wire.table import OF_CLIENTS
 from tests.fuzz.fakes import FakeSocket
 from tests.fuzz.node import GB, JOBS, STRANGER, UIDS, UUIDS, Broken, Node, Peers
 from tests.fuzz.reader import Reader
@@ -27,17 +28,8 @@ MESSAGES_MOST = 2000  # of one input
 CHECK_EVERY = 16
 AMOUNTS = (0, 1, 4096, GB, 30 * GB, 60 * GB, 100 * GB, 2**44, 2**63, 2**64 - 1)
 TIMES = (0.0, 1e-3, 0.05, 0.5, 1.0, 11.0, 100.0, 1e5)
-KINDS = tuple(sorted(wire.PARSERS))
-
-
-def message(kind: int) -> Any:
-    """A message of a client with a sound header."""
-    name, _ = wire.PARSERS[kind]
-    made = ffi.new(f"struct {name} *")
-    header = made if name == "gl_header" else made.header
-    header.magic, header.version = lib.GL_MAGIC, lib.GL_VERSION
-    header.type, header.length = kind, ffi.sizeof(f"struct {name}")
-    return made
+FRAME = {*dict(ffi.typeof("struct gl_header").fields), "header", "zero", "n_devices", "devices"}
+KINDS = tuple(sorted(row.number for row in OF_CLIENTS))
 
 
 def amount(r: Reader) -> int:
@@ -66,39 +58,54 @@ def fill_devices(r: Reader, made: Any) -> None:
         entry.resident = amount(r) if choice & 2 else entry.bytes
 
 
+def fill_hello(r: Reader, node: Node, peer: Peers, made: Any) -> None:
+    n = r.byte()
+    made.flags = n & 3
+    made.held_epoch = epoch_of(r, node, peer) if n & 4 else 0
+    fill_devices(r, made)
+
+
+def fill_released(r: Reader, node: Node, peer: Peers, made: Any) -> None:
+    made.epoch = epoch_of(r, node, peer)
+    n = r.byte()
+    made.reason, made.flags = (1, 2, 1, 3)[n & 3], n >> 2
+    if n > 127:
+        made.drain_ns, made.prefetch_bytes, made.prefetch_ns = amount(r), amount(r), amount(r)
+
+
+def fill(r: Reader, node: Node, peer: Peers, made: Any) -> None:
+    """Whatever the message: its devices, its epoch, and every other field as an amount."""
+    fields = dict(ffi.typeof(made[0]).fields)
+    if "devices" in fields:
+        fill_devices(r, made)
+    for name in [name for name in fields if name not in FRAME]:
+        if fields[name].type.kind != "primitive":
+            raise TypeError(f"{ffi.typeof(made[0]).cname} has a field {name} that nothing fills")
+        most = 2 ** (8 * ffi.sizeof(fields[name].type)) - 1
+        setattr(made, name, epoch_of(r, node, peer) if name == "epoch" else amount(r) & most)
+
+
+def fill_any(r: Reader, node: Node, peer: Peers, made: Any) -> None:
+    """The fields of some hang together."""
+    body = ffi.typeof(made[0]).cname
+    special = {"struct gl_hello": fill_hello, "struct gl_released": fill_released}
+    special.get(body, fill)(r, node, peer, made)
+
+
 def built(r: Reader, node: Node, peer: Peers) -> bytes:
     """A message that parses, with fields from the bytes; now and then of an unknown type."""
     n = r.byte()
     if n > 240:
         return unknown(r)
     kind = KINDS[n % len(KINDS)]
-    made = message(kind)
-    if kind == lib.GL_HELLO:
-        n = r.byte()
-        made.flags = n & 3
-        made.held_epoch = epoch_of(r, node, peer) if n & 4 else 0
-        fill_devices(r, made)
-    elif kind == lib.GL_MEMORY:
-        fill_devices(r, made)
-    elif kind == lib.GL_RELEASED:
-        made.epoch = epoch_of(r, node, peer)
-        n = r.byte()
-        made.reason, made.flags = (1, 2, 1, 3)[n & 3], n >> 2
-        if n > 127:
-            made.drain_ns, made.prefetch_bytes, made.prefetch_ns = amount(r), amount(r), amount(r)
-    elif kind == lib.GL_STUCK:
-        made.epoch = epoch_of(r, node, peer)
-    elif kind == lib.GL_RESTORED:
-        made.epoch = epoch_of(r, node, peer)
-        made.bytes, made.ns = amount(r), amount(r)
-    elif kind == lib.GL_PROGRESS:
-        made.calls = amount(r)
+    made = wire.new(kind)
+    fill_any(r, node, peer, made)
     return bytes(ffi.buffer(made))
 
 
 def unknown(r: Reader) -> bytes:
     """Of a later release: a sound header, and anything behind it."""
-    made = message(lib.GL_REQUEST)
+    made = wire.new(lib.GL_REQUEST)
     made.type = r.number() & 0xFFFF
     more = r.bytes(r.byte())
     made.length += len(more)
@@ -133,12 +140,12 @@ def damaged(r: Reader, node: Node, peer: Peers) -> bytes:
 def answer(peer: Peers) -> bytes:
     """What a client that behaves would say now."""
     if not peer.welcomed:
-        hello = message(lib.GL_HELLO)
+        hello = wire.new(lib.GL_HELLO)
         hello.held_epoch = 0 if peer.revoked else peer.epoch
         return bytes(ffi.buffer(hello))
     if not peer.revoked:
-        return bytes(ffi.buffer(message(lib.GL_REQUEST)))
-    made = message(lib.GL_RELEASED)
+        return bytes(ffi.buffer(wire.new(lib.GL_REQUEST)))
+    made = wire.new(lib.GL_RELEASED)
     made.epoch, made.reason, made.flags = peer.epoch, lib.GL_RELEASE_REVOKED, 1
     peer.revoked = False
     return bytes(ffi.buffer(made))

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _gpulease import ffi
 
-from tests.fuzz.node import quiet
+from leased.wire import wire
+from leased.wire.table import OF_CLIENTS
+from tests.fuzz.node import Node, quiet
 from tests.fuzz.proc import proc_target
-from tests.fuzz.targets import AdminNode, admin_target, wire_target
+from tests.fuzz.reader import Reader
+from tests.fuzz.targets import FRAME, AdminNode, admin_target, fill_any, wire_target
 
 CORPUS = Path(__file__).parent / "corpus"
 MESSAGES = 100_000
@@ -30,6 +34,21 @@ def kept(name: str) -> list[bytes]:
 
 def test_kept_inputs_of_clients() -> None:
     assert sum(map(wire_target, kept("wire"))) > 1000
+
+
+def test_every_field_of_every_message_is_fuzzed() -> None:
+    source = random.Random(23)
+    node = Node()
+    node.open(1, 0, 0, 10**9)
+    peer = node.connect(1)
+    assert peer
+    for row in OF_CLIENTS:
+        never = set(dict(ffi.typeof(f"struct {row.body}").fields)) - FRAME
+        for _ in range(200):
+            made = wire.new(row.number)
+            fill_any(Reader(source.randbytes(200)), node, peer, made)
+            never -= {name for name in never if getattr(made, name)}
+        assert not never, f"{row.name}: {never}"
 
 
 def test_kept_requests(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from _gpulease import ffi, lib
 
 from leased.wire import wire
 from tests.fuzz.node import GB, UUIDS, Node, Peers, quiet
-from tests.fuzz.targets import message
 
 AUTO = 1  # of the fuzzer's locks
 
@@ -25,7 +24,7 @@ def client(node: Node, job: int, size: int) -> Peers:
     node.open(job, 0, AUTO, 10**9)
     peer = node.connect(job)
     assert peer
-    hello = message(lib.GL_HELLO)
+    hello = wire.new(lib.GL_HELLO)
     hello.flags, hello.n_devices = lib.GL_HELLO_WANTS, 1
     ffi.buffer(hello.devices[0].uuid)[:] = wire.uuid_bytes(UUIDS[0])
     hello.devices[0].bytes = size
@@ -34,7 +33,7 @@ def client(node: Node, job: int, size: int) -> Peers:
 
 
 def grow(node: Node, peer: Peers, size: int) -> None:
-    memory = message(lib.GL_MEMORY)
+    memory = wire.new(lib.GL_MEMORY)
     memory.n_devices = 1
     ffi.buffer(memory.devices[0].uuid)[:] = wire.uuid_bytes(UUIDS[0])
     memory.devices[0].bytes = size
@@ -42,7 +41,7 @@ def grow(node: Node, peer: Peers, size: int) -> None:
 
 
 def release(node: Node, peer: Peers, reason: int) -> None:
-    released = message(lib.GL_RELEASED)
+    released = wire.new(lib.GL_RELEASED)
     released.epoch, released.reason, released.flags = peer.epoch, reason, lib.GL_RELEASED_WANTS
     node.send(peer, bytes(ffi.buffer(released)))
 

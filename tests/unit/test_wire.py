@@ -8,6 +8,7 @@ import subprocess
 from _gpulease import ffi, lib
 
 from leased.wire import wire
+from leased.wire.table import MESSAGES, OF_CLIENTS, OF_THE_DAEMON
 from tests.conftest import ROOT
 
 VECTORS = ROOT / "tests" / "unit" / "wire_vectors.json"
@@ -26,33 +27,60 @@ def test_c_lays_them_out_so() -> None:
     assert dict(line.split(" ") for line in said.splitlines()) == golden()
 
 
-def test_python_reads_a_clients_messages_so() -> None:
-    messages = {name: bytes.fromhex(text) for name, text in golden().items()}
-    assert wire.parse(messages["hello"]) == wire.Hello(5, True, {UUID: wire.Bytes(3, 4, 23)})
-    assert wire.parse(messages["memory"]) == wire.Memory({UUID: wire.Bytes(3, 4, 23)})
-    assert wire.parse(messages["released"]) == wire.Released(6, True, 7, 8, 9, wants=True)
-    assert wire.parse(messages["epoch"]) == wire.Stuck(19)
-    assert wire.parse(messages["progress"]) == wire.Progress(20)
-    assert wire.parse(messages["restored"]) == wire.Restored(24, 25, 26)
+def test_every_message_has_a_vector() -> None:
+    assert set(golden()) == {row.name.lower() for row in MESSAGES.values()}
 
 
-def test_every_message_of_a_client_is_known() -> None:
-    types = ffi.typeof("enum gl_type").elements
-    assert {kind for kind in types if kind < lib.GL_WELCOME} == set(wire.PARSERS)
+def test_a_vector_says_what_its_row_says() -> None:
+    for row in MESSAGES.values():
+        data = bytes.fromhex(golden()[row.name.lower()])
+        assert wire.check_header(data) == row.number
+        assert len(data) == row.size == ffi.sizeof(f"struct {row.body}")
 
 
-def test_python_writes_the_daemons_messages_so() -> None:
+def test_clients_and_the_daemon_have_numbers_of_their_own() -> None:
+    assert all(0 < row.number < lib.GL_WELCOME for row in OF_CLIENTS)
+    assert all(lib.GL_WELCOME <= row.number < 2**16 for row in OF_THE_DAEMON)
+    assert lib.gl_message_of(lib.GL_GRANT).type == lib.GL_GRANT
+    assert lib.gl_message_of(64) == ffi.NULL
+
+
+def test_python_reads_every_message_of_a_client_so() -> None:
+    assert {
+        row.name.lower(): wire.parse(bytes.fromhex(golden()[row.name.lower()]))
+        for row in OF_CLIENTS
+    } == {
+        "hello": wire.Hello(5, True, {UUID: wire.Bytes(3, 4, 23)}),
+        "memory": wire.Memory({UUID: wire.Bytes(3, 4, 23)}),
+        "request": wire.Request(),
+        "released": wire.Released(6, True, 7, 8, 9, wants=True),
+        "stuck": wire.Stuck(19),
+        "progress": wire.Progress(20),
+        "restored": wire.Restored(24, 25, 26),
+        "why": wire.Why(),
+    }
+
+
+def test_python_writes_every_message_of_the_daemon_so() -> None:
     written = {
         "welcome": wire.welcome(wire.Gang(10, True, {ZERO: 11})),
+        "refused": wire.refused(3, "no"),
         "grant": wire.grant(12, 13, True, {ZERO: 14}, idle_ns=21, in_flight_ns=22),
-        "restore": wire.grant(27, 28, False, {ZERO: 29}, restore=True),
         "revoke": wire.revoke(15, 16),
         "contended": wire.contended(17, None, 18),
-        "refused": wire.refused(3, "no"),
+        "others": wire.others({UUID: wire.Bytes(3, 4, 23)}),
+        "step": wire.step(30),
+        "resync": wire.RESYNC,
+        "measure": wire.MEASURE,
+        "evict": wire.evict({ZERO: 31}),
+        "preload": wire.preload({ZERO: 32}),
+        "expect": wire.expect({ZERO: 33}),
+        "restore": wire.grant(27, 28, False, {ZERO: 29}, restore=True),
         "waits": wire.waits(3, "no room"),
     }
+    of_the_daemon = [row.name.lower() for row in OF_THE_DAEMON]
     assert {name: data.hex() for name, data in written.items()} == {
-        name: text for name, text in golden().items() if name in written
+        name: golden()[name] for name in of_the_daemon
     }
 
 

@@ -4,11 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct gl_header header(enum gl_type type, size_t length)
-{
-	return (struct gl_header){GL_MAGIC, GL_VERSION, (uint16_t)type, (uint32_t)length, 0};
-}
-
 static struct gl_device device(void)
 {
 	struct gl_device d = {.bytes = 3, .fixed = 4, .resident = 23};
@@ -28,62 +23,72 @@ static void show(const char *name, const void *message, size_t size)
 	printf("\n");
 }
 
-#define SHOW_AS(said, name, ...)                                                                   \
+/* Each is called as its row in messages.def, in small letters. */
+#define SHOW(name, body, number, ...)                                                              \
 	do {                                                                                       \
-		struct gl_##name m = __VA_ARGS__;                                                  \
-		show(said, &m, sizeof(m));                                                         \
+		struct body m = __VA_ARGS__;                                                       \
+		struct gl_header *h = (struct gl_header *)&m;                                      \
+		*h = (struct gl_header){GL_MAGIC, GL_VERSION, number, sizeof(m), 0};               \
+		show(#name, &m, sizeof(m));                                                        \
 	} while (0)
-#define SHOW(name, ...) SHOW_AS(#name, name, __VA_ARGS__)
+
+static void show_clients(void)
+{
+	SHOW(hello, gl_hello, GL_HELLO,
+	     {.held_epoch = 5, .flags = GL_HELLO_WANTS, .n_devices = 1, .devices = {device()}});
+	SHOW(memory, gl_memory, GL_MEMORY, {.n_devices = 1, .devices = {device()}});
+	SHOW(request, gl_header, GL_REQUEST, {0});
+	SHOW(released, gl_released, GL_RELEASED,
+	     {.epoch = 6,
+	      .reason = GL_RELEASE_IDLE,
+	      .flags = GL_RELEASED_WANTS,
+	      .drain_ns = 7,
+	      .prefetch_bytes = 8,
+	      .prefetch_ns = 9});
+	SHOW(stuck, gl_epoch, GL_STUCK, {.epoch = 19});
+	SHOW(progress, gl_progress, GL_PROGRESS, {.calls = 20});
+	SHOW(restored, gl_restored, GL_RESTORED, {.epoch = 24, .bytes = 25, .ns = 26});
+	SHOW(why, gl_header, GL_WHY, {0});
+}
+
+static void show_the_daemons(void)
+{
+	SHOW(welcome, gl_welcome, GL_WELCOME,
+	     {.flags = GL_WELCOME_OVERSUB | GL_WELCOME_EXPLAINS,
+	      .n_devices = 1,
+	      .job_id = 10,
+	      .devices = {{.bytes = 11}}});
+	SHOW(refused, gl_refused, GL_REFUSED, {.code = GL_REFUSED_LIMIT, .reason = "no"});
+	SHOW(grant, gl_grant, GL_GRANT,
+	     {.epoch = 12,
+	      .quantum_ns = 13,
+	      .idle_ns = 21,
+	      .in_flight_ns = 22,
+	      .flags = GL_GRANT_SHARED,
+	      .n_devices = 1,
+	      .devices = {{.bytes = 14}}});
+	SHOW(revoke, gl_revoke, GL_REVOKE, {.epoch = 15, .deadline_ns = 16});
+	SHOW(contended, gl_contended, GL_CONTENDED,
+	     {.epoch = 17, .idle_ns = GL_IDLE_NEVER, .in_flight_ns = 18});
+	SHOW(others, gl_memory, GL_OTHERS, {.n_devices = 1, .devices = {device()}});
+	SHOW(step, gl_epoch, GL_STEP, {.epoch = 30});
+	SHOW(resync, gl_header, GL_RESYNC, {0});
+	SHOW(measure, gl_header, GL_MEASURE, {0});
+	SHOW(evict, gl_memory, GL_EVICT, {.n_devices = 1, .devices = {{.bytes = 31}}});
+	SHOW(preload, gl_memory, GL_PRELOAD, {.n_devices = 1, .devices = {{.bytes = 32}}});
+	SHOW(expect, gl_memory, GL_EXPECT, {.n_devices = 1, .devices = {{.bytes = 33}}});
+	SHOW(restore, gl_grant, GL_RESTORE,
+	     {.epoch = 27,
+	      .quantum_ns = 28,
+	      .idle_ns = GL_IDLE_NEVER,
+	      .n_devices = 1,
+	      .devices = {{.bytes = 29}}});
+	SHOW(waits, gl_waits, GL_WAITS, {.code = GL_WAITS_CROWDED, .reason = "no room"});
+}
 
 int main(void)
 {
-	SHOW(hello, {.header = header(GL_HELLO, sizeof(m)),
-	             .held_epoch = 5,
-	             .flags = GL_HELLO_WANTS,
-	             .n_devices = 1,
-	             .devices = {device()}});
-	SHOW(memory,
-	     {.header = header(GL_MEMORY, sizeof(m)), .n_devices = 1, .devices = {device()}});
-	SHOW(released, {.header = header(GL_RELEASED, sizeof(m)),
-	                .epoch = 6,
-	                .reason = GL_RELEASE_IDLE,
-	                .flags = GL_RELEASED_WANTS,
-	                .drain_ns = 7,
-	                .prefetch_bytes = 8,
-	                .prefetch_ns = 9});
-	SHOW(epoch, {.header = header(GL_STUCK, sizeof(m)), .epoch = 19});
-	SHOW(progress, {.header = header(GL_PROGRESS, sizeof(m)), .calls = 20});
-	SHOW(restored,
-	     {.header = header(GL_RESTORED, sizeof(m)), .epoch = 24, .bytes = 25, .ns = 26});
-	SHOW(welcome, {.header = header(GL_WELCOME, sizeof(m)),
-	               .flags = GL_WELCOME_OVERSUB | GL_WELCOME_EXPLAINS,
-	               .n_devices = 1,
-	               .job_id = 10,
-	               .devices = {{.bytes = 11}}});
-	SHOW(grant, {.header = header(GL_GRANT, sizeof(m)),
-	             .epoch = 12,
-	             .quantum_ns = 13,
-	             .idle_ns = 21,
-	             .in_flight_ns = 22,
-	             .flags = GL_GRANT_SHARED,
-	             .n_devices = 1,
-	             .devices = {{.bytes = 14}}});
-	SHOW_AS("restore", grant,
-	        {.header = header(GL_RESTORE, sizeof(m)),
-	         .epoch = 27,
-	         .quantum_ns = 28,
-	         .idle_ns = GL_IDLE_NEVER,
-	         .n_devices = 1,
-	         .devices = {{.bytes = 29}}});
-	SHOW(revoke, {.header = header(GL_REVOKE, sizeof(m)), .epoch = 15, .deadline_ns = 16});
-	SHOW(contended, {.header = header(GL_CONTENDED, sizeof(m)),
-	                 .epoch = 17,
-	                 .idle_ns = GL_IDLE_NEVER,
-	                 .in_flight_ns = 18});
-	SHOW(refused,
-	     {.header = header(GL_REFUSED, sizeof(m)), .code = GL_REFUSED_LIMIT, .reason = "no"});
-	SHOW(
-	    waits,
-	    {.header = header(GL_WAITS, sizeof(m)), .code = GL_WAITS_CROWDED, .reason = "no room"});
+	show_clients();
+	show_the_daemons();
 	return 0;
 }
