@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -22,6 +22,11 @@ class Deadlines(Generic[Key]):
         self._due: dict[Key, tuple[int, int]] = {}  # when, and the number of its entry
         self._heap: list[tuple[int, int, Key]] = []
         self._entries = 0  # made so far: of two at one time the older entry is first
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Its fields without outdated entries, of which there are more or less by who has asked."""
+        heap = sorted((*due, key) for key, due in self._due.items())
+        return {**vars(self), "_heap": heap}
 
     def __len__(self) -> int:
         return len(self._due)

@@ -122,10 +122,10 @@ class Memory:
 
     def take_affected(self) -> list[Tenant]:
         """Tenants for whom there may be room now and was none, or the other way round, as they
-        came."""
+        came; those that never waited by their number."""
         found = [self.rules.tenants[n] for n in self.affected if n in self.rules.tenants]
         self.affected.clear()
-        return sorted(found, key=lambda tenant: tenant.arrival)
+        return sorted(found, key=lambda tenant: (tenant.arrival, tenant.id))
 
     # -- time --------------------------------------------------------------------------
 

@@ -39,7 +39,15 @@ class Entry:
 class World:
     """Runs a scenario; Broken (see judge.py) where a rule does not hold."""
 
-    def __init__(self, scenario: Scenario, most_events: int = 1500):
+    def __init__(
+        self,
+        scenario: Scenario,
+        most_events: int = 1500,
+        began: Callable[[Arbiter], None] = lambda _: None,
+        handled: Callable[[int, core.Event, list[core.Action]], None] = lambda *_: None,
+    ):
+        """began: is told of every new arbiter; handled: of every event that one has taken."""
+        self.began, self.handled = began, handled
         self.scenario = scenario
         self.most_events = most_events
         self.now = 0
@@ -47,6 +55,7 @@ class World:
         self.daemon = 0  # its number: those before it hear nothing any more
         self.room = dict.fromkeys(range(scenario.devices), CAPACITY)
         self.a = Arbiter({f"d{n}": CAPACITY for n in self.room})
+        began(self.a)
         self.entries: dict[int, Entry] = {}
         self.open_gates = dict.fromkeys(self.room, 0)
         self._todo: list[tuple[int, int, Callable[[], None]]] = []
@@ -141,6 +150,7 @@ class World:
             event = self._queue.popleft()
             self.events += 1
             actions = self.a.handle(event, self.now)
+            self.handled(self.now, event, actions)
             self.judge.saw(event, actions)
             for action in actions:
                 self.perform(action)
@@ -388,6 +398,7 @@ class World:
         epoch = self.a.epoch + EPOCH_MARGIN
         rooms = {f"d{d}": room for d, room in self.room.items()}
         self.a = Arbiter(rooms, epoch, self.now, self.now + S)
+        self.began(self.a)
         self.judge.restarted()
         self.at(self.now + SEES_NS, self.look_at_devices)
         for tenant, entry in self.entries.items():
