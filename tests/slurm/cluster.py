@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from leased.slurm.accounting import MARK, parse_comment
-from tests.slurm import conf
+from tests.slurm import conf, database
 from tests.slurm.processes import Daemon, StartError, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -228,18 +228,7 @@ class PrivateSlurm:
         data = layout.prefix / "mariadb"
         if not (data / "mysql").exists():
             self.progress("making the database")
-            made = subprocess.run(
-                [
-                    *("mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=root"),
-                    # Its root is the machine's root, by the socket's credentials.
-                    *("--skip-test-db", "--auth-root-authentication-method=socket"),
-                ],
-                check=False,
-                capture_output=True,
-                text=True,
-            )
-            if made.returncode:
-                raise StartError(f"mariadb-install-db failed:\n{made.stdout}{made.stderr}")
+            database.put(data)
         # It runs as root, so no other user of the machine may reach it: no network, a socket
         # behind a directory of root's, and no files but those below its own.
         mariadbd = self._start(
@@ -248,7 +237,7 @@ class PrivateSlurm:
             *("--skip-networking", f"--secure-file-priv={layout.prefix}/tmp"),
             *(f"--socket={layout.database_socket}", f"--pid-file={layout.run}/mariadb.pid"),
             *(f"--init-file={layout.etc}/mariadb.sql", f"--tmpdir={layout.prefix}/tmp"),
-            *("--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0"),
+            *("--innodb-buffer-pool-size=32M", database.LOG_SIZE, *database.UNSAFE),
         )
         mariadbd.wait_ready(layout.database_socket.exists)
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FIRST_PORT = 10_000
+FIRST_STEP_S = 0.01
+STEP_GROWTH = 1.3
 
 
 class StartError(RuntimeError):
@@ -37,12 +39,17 @@ def free_port() -> int:
 def wait_until(
     what: str, condition: Callable[[], bool], *, timeout: float = 30.0, step: float = 0.05
 ) -> None:
-    """Return when the condition holds; TimeoutError naming `what` after so many seconds."""
+    """Return when the condition holds; TimeoutError naming `what` after so many seconds.
+
+    It is asked often at first, and every `step` seconds when it takes long.
+    """
     end = time.monotonic() + timeout
+    pause = min(step, FIRST_STEP_S)
     while not condition():
         if time.monotonic() > end:
             raise TimeoutError(f"waited {timeout:g} s for {what}")
-        time.sleep(step)
+        time.sleep(pause)
+        pause = min(step, pause * STEP_GROWTH)
 
 
 @dataclass
