@@ -4,6 +4,8 @@ SHELL := /bin/bash
 SETUP := packaging/setup.sh
 # PYTHON=python3 uses that Python and what is installed, and installs nothing.
 PYTHON ?= build/venv/bin/python
+# Hundreds of processes of the tests import the same modules: each is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 # Most tests wait for events rather than compute, so more of them than cores run at once.
 WORKERS ?= 4
 PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder

@@ -10,7 +10,9 @@ from pathlib import Path
 from tests.slurm.loopback import loopback_name
 from tests.slurm.processes import free_port
 
-CREDENTIAL_S = 30
+CREDENTIAL_S = 10
+# Jobs that may begin again are looked at every second; without sched_interval once a minute.
+SCHEDULING = "batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1"
 ONE_ADDRESS = "NoInAddrAny,NoCtldInAddrAny"
 
 
@@ -83,7 +85,7 @@ def slurm_conf(layout: Layout, extra: Sequence[str]) -> str:
         "MpiDefault=none",
         "JobAcctGatherType=jobacct_gather/none",
         "SelectType=select/cons_tres",
-        "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=1",
+        f"SchedulerParameters={SCHEDULING}",
         "KillWait=5",
         "MinJobAge=600",
         "AccountingStorageType=accounting_storage/slurmdbd",

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 # Files that are one group, by their common prefix, and what they share.
 SHARED = {
-    "tests/systemd/": "one booted container",
     "tests/security/test_slurm_": "one private Slurm",
 }
 # Slurm's cgroups have the same names in every private Slurm.
