@@ -31,7 +31,8 @@ from leased.config import options
 from leased.config.config import Config
 from leased.core.state import Usage
 from leased.gpus.devices import Gpu, visible
-from leased.leasing.leases import Leases, Tenant
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
 from leased.processes.identity import Peer
 from leased.processes.stepds import Stepds
 from leased.slurm.accounting import summary
@@ -59,7 +60,6 @@ class Admin:
     """The requests. job_ended: called with a job that is over, to write its usage."""
 
     config: Config
-    gpus: list[Gpu]
     leases: Leases
     store: Store
     reload: Callable[[], str | None]  # what is wrong with the configuration, if anything
@@ -136,7 +136,7 @@ class Admin:
             self._widen(tenant, request)
             return self._admitted(tenant, peer)
         tenant = self._new_tenant(job_id, request)
-        gang = [self.leases.gpu(uuid) for uuid in tenant.gang]
+        gang = [self.leases.gpus[uuid] for uuid in tenant.gang]
         note = option_notes.of_options(options.parse(get_text(request, "options")), gang)
         return self._admitted(tenant, peer) | ({"note": note} if note else {})
 
@@ -175,7 +175,7 @@ class Admin:
         if tenant.swaps:
             self._check_swap(tenant, more, request)
         if more:
-            self.leases.widen(tenant, more)
+            self.leases.tenants.widen(tenant, more)
             self.store.widen(tenant.job_id, tenant.totals)
 
     @staticmethod
@@ -217,7 +217,7 @@ class Admin:
             *(job_id, tenant.uid, tenant.gang, tenant.options, tenant.lock, {}), tenant.totals
         )
         self.store.open_tenant(record)
-        self.leases.open(tenant)
+        self.leases.tenants.open(tenant)
         return tenant
 
     def _resolved(self, said: options.Options) -> options.Options:
@@ -270,8 +270,8 @@ class Admin:
             self._give_up(record)
 
     def _restore(self, record: TenantRecord) -> None:
-        by_uuid = {gpu.uuid: gpu for gpu in self.leases.gpus}
-        gang = [by_uuid[uuid] for uuid in record.gang if uuid in by_uuid]
+        gpus = self.leases.gpus
+        gang = [gpus[uuid] for uuid in record.gang if gpus.has(uuid)]
         if not gang:  # none of its GPUs works any more
             self._give_up(record)
             return
@@ -287,7 +287,7 @@ class Admin:
         else:
             totals = dict(record.totals) | dict(tenant.totals)
             self.store.resolve(record.job_id, tenant.options, totals)
-        self.leases.open(tenant, record.usage)
+        self.leases.tenants.open(tenant, record.usage)
 
     def _give_up(self, record: TenantRecord) -> None:
         """What it had is all that it will have had."""
@@ -297,8 +297,8 @@ class Admin:
     def _visible(self, gpu: Gpu, wanted: options.Options) -> int:
         """Bytes the job sees as the device's total: its cap, never more than what is there, and
         never 0."""
-        beside = len(self.leases.tenants_of(gpu.uuid))
-        total = visible(gpu, self.leases.overheads[gpu.uuid], beside + 1)
+        beside = len(self.leases.tenants.sharing(gpu.uuid))
+        total = visible(gpu, self.leases.gpus.overheads[gpu.uuid], beside + 1)
         if wanted.mem_bytes is not None:
             return min(total, wanted.mem_bytes)
         return max(1, int(total * (wanted.mem_fraction or 1.0)))
@@ -315,7 +315,7 @@ class Admin:
         if not wanted:
             raise Refused("the job has shards but no GPU", "see gres.conf: shards need GPUs")
         self.renumber()
-        by_index = {gpu.index: gpu for gpu in self.leases.slurms()}
+        by_index = {gpu.index: gpu for gpu in self.leases.gpus.slurms()}
         unknown = [index for index in wanted if index not in by_index]
         if unknown:
             raise Refused(
@@ -327,7 +327,7 @@ class Admin:
     def _refuse_faulty(self, gpus: list[Gpu]) -> None:
         """Refused: a new job would fail on one of them, or not share it."""
         for gpu in gpus:
-            fault = self.leases.faults.get(gpu.uuid)
+            fault = self.leases.gpus.faults.get(gpu.uuid)
             if fault is not None:
                 raise Refused(
                     f"GPU {gpu.index} takes no new jobs: {fault}",
@@ -352,7 +352,7 @@ class Admin:
     def usage(self, request: Request, _: Peer) -> dict[str, Any]:
         """A job's usage, also after its end."""
         job_id = get_int(request, "job_id", 1, LAST_JOB)
-        current = self.leases.usage().get(job_id)
+        current = self.leases.tenants.usage().get(job_id)
         if current is None:
             record = self.store.find(job_id)
             if record is None:
@@ -378,16 +378,16 @@ class Admin:
     def _change(self, request: Request, wanted: dict[str, str]) -> dict[str, Any]:
         chosen = self._chosen(get_text(request, "device") or "all")
         self.settings.change(chosen, wanted)
-        told = self.leases.slurms() if chosen is None else chosen
+        told = self.leases.gpus.slurms() if chosen is None else chosen
         return {"devices": [gpu.index for gpu in told], "store_fault": self.store.fault}
 
     def _chosen(self, name: str) -> list[Gpu] | None:
         """The devices of a name; None: all."""
         if name == "all":
             return None
-        found = [g for g in self.leases.slurms() if name in (str(g.index), g.uuid)]
+        found = [g for g in self.leases.gpus.slurms() if name in (str(g.index), g.uuid)]
         if not found:
-            known = ", ".join(f"{g.index} ({g.uuid})" for g in self.leases.slurms())
+            known = ", ".join(f"{g.index} ({g.uuid})" for g in self.leases.gpus.slurms())
             raise Refused(f"no device {name}", f"there are {known}, and all")
         return found
 

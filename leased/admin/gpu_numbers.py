@@ -48,7 +48,7 @@ class Renumber:
         self.fault = None
         try:
             said = slurm_gpus.read(path) if path else None
-            index = slurm_gpus.indices(said, self.leases.gpus) if said else self.usual
+            index = slurm_gpus.indices(said, list(self.leases.gpus)) if said else self.usual
             fresh = [
                 self._numbered(gpu, index.get(gpu.uuid, NOT_SLURMS)) for gpu in self.leases.gpus
             ]
@@ -68,10 +68,10 @@ class Renumber:
         return self.settings.applied(configured(replace(gpu, index=index), self.config()))
 
     def _take(self, gpu: Gpu) -> None:
-        before = self.leases.gpu(gpu.uuid).index
+        before = self.leases.gpus[gpu.uuid].index
         if gpu.index == before:
             return
-        self.leases.set_gpu(gpu)
+        self.leases.gpus.set(gpu)
         if gpu.index == NOT_SLURMS:
             log.warning("%s (/dev/nvidia%d) is none of Slurm's GPUs here", gpu.uuid, gpu.minor)
         else:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from leased.base.errors import Refused
 from leased.config.config import Config
 from leased.config.options import Options, parse_amount
-from leased.leasing.leases import Tenant
+from leased.leasing.tenant import Tenant
 
 GIB = 1 << 30
 MIB = 1 << 20

@@ -16,9 +16,10 @@ from typing import Any
 from leased.base.errors import Refused
 from leased.base.requests import Request, check_fields, get_int, shown
 from leased.config.config import Config
-from leased.core.state import Device, Lease
 from leased.leasing import sharing_mode, waiting_reason
-from leased.leasing.leases import Leases, Tenant
+from leased.leasing.arbiter_view import DeviceView, HeldLease
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
 from leased.processes.identity import Peer
 from leased.slurm.accounting import summary
 from leased.store.store import Store
@@ -103,23 +104,22 @@ class Questions:
     # -- one job ------------------------------------------------------------------
 
     def _job(self, tenant: Tenant) -> dict[str, Any]:
-        state = self.leases.arbiter.tenants[tenant.job_id]
-        usage = self.leases.usage([tenant.job_id])[tenant.job_id]
-        since = state.lease.since if state.lease else state.asked_at if state.waiting else None
+        state = self.leases.view.tenant(tenant.job_id)
+        usage = self.leases.tenants.usage([tenant.job_id])[tenant.job_id]
         return {
             "job_id": tenant.job_id,
-            "state": "holds" if state.lease else "waits" if state.waiting else "idle",
+            "state": state.state,
             "stopped": state.frozen,
-            "since_s": self._passed(since),
-            "lock": self.leases.arbiter.lock_of(state),
-            "memory": "swap" if tenant.swaps else "managed",
+            "since_s": self._passed(state.since),
+            "lock": state.lock,
+            "memory": tenant.memory_kind,
             "quantum_s": tenant.quantum_ns / 1e9,
             "clients": len(tenant.clients),
             "reason": self._reason(tenant) if state.waiting else None,
             "gpus": [
                 self._gpu(tenant, uuid) | summary(usage[uuid])
                 for uuid in tenant.gang
-                if uuid in self.leases.arbiter.devices
+                if self.leases.view.has_device(uuid)
             ],
         }
 
@@ -129,43 +129,41 @@ class Questions:
         return {"code": why.code, "text": why.text} if why.text else None
 
     def _gpu(self, tenant: Tenant, uuid: str) -> dict[str, Any]:
-        device = self.leases.arbiter.devices[uuid]
-        share = device.residency.shares.get(tenant.job_id)
-        queue = list(device.queue)
+        device = self.leases.view.device(uuid)
+        memory, queue = device.memory_of(tenant.job_id), device.queue
         holders = itertools.islice(device.holders, HOLDERS_MOST)
         return {
-            "index": self.leases.gpu(uuid).index,
+            "index": self.leases.gpus[uuid].index,
             "uuid": uuid,
-            "mode": sharing_mode.of(self.leases.arbiter, device).word,
+            "mode": sharing_mode.of(device).word,
             "before": queue.index(tenant.job_id) if tenant.job_id in queue else None,
-            "holders": [self._holder(tenant, job, device) for job in holders],
+            "holders": [self._holder(tenant, lease) for lease in holders],
             "quantum_left_s": self._left(device),
-            "wanted_bytes": share.bytes + share.fixed if share else 0,
-            "resident_bytes": device.residency.there(tenant.job_id),
+            "wanted_bytes": memory.bytes + memory.fixed,
+            "resident_bytes": device.resident_of(tenant.job_id),
         }
 
-    def _holder(self, asks: Tenant, job_id: int, device: Device) -> dict[str, Any]:
+    def _holder(self, asks: Tenant, lease: HeldLease) -> dict[str, Any]:
         """As much of who has the device as the site lets its users see."""
-        own = self.leases.tenants[job_id].uid == asks.uid
+        uid = self.leases.tenants[lease.job_id].uid
+        own = uid == asks.uid
         may = "user" if own else self.config().holder_shown
-        lease = device.holders[job_id].lease
         return {
-            "job_id": None if may == "nothing" else job_id,
-            "uid": self.leases.tenants[job_id].uid if may == "user" else None,
+            "job_id": None if may == "nothing" else lease.job_id,
+            "uid": uid if may == "user" else None,
             "own": own,
-            "since_s": self._passed(lease.since if lease else None),
+            "since_s": self._passed(lease.since),
         }
 
-    def _left(self, device: Device) -> float | None:
+    def _left(self, device: DeviceView) -> float | None:
         """Until its first holder has to go; None: nobody waits for it."""
-        leases = [holder.lease for holder in device.holders.values() if holder.lease]
-        left = [ns for ns in map(self._left_ns, leases) if ns is not None]
+        left = [ns for ns in map(self._left_ns, device.holders) if ns is not None]
         return round(min(left) / 1e9, 3) if left else None
 
-    def _left_ns(self, lease: Lease) -> int | None:
+    def _left_ns(self, lease: HeldLease) -> int | None:
         if lease.revoked:
             return 0
-        return None if lease.due is None else max(0, lease.due - self.leases.clock())
+        return None if lease.ends is None else max(0, lease.ends - self.leases.clock())
 
     def _passed(self, since: int | None) -> float | None:
         return None if since is None else round((self.leases.clock() - since) / 1e9, 3)

@@ -11,6 +11,7 @@ import grp
 import logging
 import os
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from leased.admin.settings import Limits
 from leased.base.errors import Refused
 from leased.config import config, trusted_files
 from leased.config.config import Config
-from leased.core.events import DrainLimitSet
 from leased.gpus import devices
 from leased.gpus.devices import Gpu
 from leased.monitors.process_monitor import ProcessMonitor
@@ -50,7 +50,7 @@ def slurm_env(settings: Config) -> dict[str, str]:
     return {"SLURM_CONF": settings.slurm_conf} if settings.slurm_conf else {}
 
 
-def tried(settings: Config, gpus: list[Gpu]) -> dict[str, bool]:
+def tried(settings: Config, gpus: Iterable[Gpu]) -> dict[str, bool]:
     """By UUID: whether turns are tried where memory fits."""
     return {gpu.uuid: settings.for_device(gpu.index, gpu.uuid).try_turns for gpu in gpus}
 
@@ -150,11 +150,9 @@ class Reload:
             self.admin_socket.open_to(checked.admin_gid)
         self.admin.admin_gid = checked.admin_gid
         self.admin.config = settings
-        leases.in_flight_ns = settings.in_flight_ns
-        leases.names_jobs = settings.holder_shown != "nothing"
-        leases.run(DrainLimitSet(settings.drain_ns))
+        leases.configure(settings)
         self.slurm.env = self.watch.slurm.env = slurm_env(settings)
         self.watch.configure(settings)
         for gpu in checked.gpus:
-            leases.set_gpu(gpu)
+            leases.gpus.set(gpu)
         self.tuning.allow(tried(settings, checked.gpus))

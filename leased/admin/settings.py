@@ -130,7 +130,7 @@ class Settings:
         }
         for key in OF_DEVICE:
             try:
-                self._apply(key, leases.gpus, at_start=True)
+                self._apply(key, list(leases.gpus), at_start=True)
             except Refused as fault:
                 log.error("the setting %s of before is left out: %s", key, fault)
 
@@ -168,7 +168,7 @@ class Settings:
         self.store.flush()
         for key in wanted:
             if key in OF_DEVICE:
-                self._apply(key, self.leases.gpus if chosen is None else chosen)
+                self._apply(key, list(self.leases.gpus) if chosen is None else chosen)
 
     def _check(self, chosen: list[Gpu] | None, key: str, value: str) -> None:
         parse(key, value)
@@ -210,7 +210,7 @@ class Settings:
                 continue
             value = parse(key, text) if text is not None else None
             if key == "reserve":
-                self.leases.set_reserve(gpu.uuid, self._reserve(gpu, text))
+                self.leases.gpus.set_reserve(gpu.uuid, self._reserve(gpu, text))
             elif key == "lock":
                 assert value is None or isinstance(value, str)
                 self.leases.run(arbiter.LockSet(gpu.uuid, value))

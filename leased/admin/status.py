@@ -22,7 +22,8 @@ from leased.core import arbiter
 from leased.core.speed import GIB
 from leased.gpus.devices import Gpu
 from leased.leasing import sharing_mode
-from leased.leasing.leases import Leases, Tenant
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
 from leased.monitors.device_monitor import DeviceMonitor
 from leased.slurm.accounting import summary
 from leased.store.store import Store
@@ -62,13 +63,13 @@ class Status:
             "settings": self.settings.listed(),
             "strays": self.strays(),
             "cluster": self.cluster(),
-            "devices": [self._device(gpu) for gpu in self.leases.slurms()],
+            "devices": [self._device(gpu) for gpu in self.leases.gpus.slurms()],
             **self.page(0),
         }
 
     def page(self, after: int) -> dict[str, Any]:
         """Tenants of higher job ids than `after`, as many as one packet holds."""
-        usage = self.leases.usage()
+        usage = self.leases.tenants.usage()
         page: list[dict[str, Any]] = []
         size = 0
         for job_id in sorted(job for job in self.leases.tenants if job > after):
@@ -80,31 +81,26 @@ class Status:
         return {"tenants": page}
 
     def _device(self, gpu: Gpu) -> dict[str, Any]:
-        device = self.leases.arbiter.devices[gpu.uuid]
-        residency = device.residency
-        holders = self.leases.arbiter.holders(gpu.uuid)
+        device = self.leases.view.device(gpu.uuid)
+        holders = list(device.holders)
         now = self.leases.clock()
-        ends = [t.lease.revoke_at for t in holders if t.lease and t.lease.revoke_at is not None]
+        ends = [lease.ends for lease in holders if lease.ends is not None]
         drain = "draining" if holders else "drained"
-        fault = self.leases.faults.get(gpu.uuid)
-        mode = (
-            sharing_mode.Mode(FAULTY, fault)
-            if fault
-            else sharing_mode.of(self.leases.arbiter, device)
-        )
+        fault = self.leases.gpus.faults.get(gpu.uuid)
+        mode = sharing_mode.Mode(FAULTY, fault) if fault else sharing_mode.of(device)
         return {
             "index": gpu.index,
             "uuid": gpu.uuid,
             "name": gpu.name,
             "memory_bytes": gpu.memory,
-            "usable_bytes": residency.room,
+            "usable_bytes": device.room,
             "reserve_bytes": gpu.reserve,
-            "overhead_bytes": self.leases.overheads[gpu.uuid].taken,
-            "tenant_bytes": residency.total + residency.fixed,
-            "resident_bytes": residency.resident,
-            "fits": residency.fits(),
-            "holders": [t.id for t in holders],
-            "waiting": list(device.queue),
+            "overhead_bytes": self.leases.gpus.overheads[gpu.uuid].taken,
+            "tenant_bytes": device.tenant_bytes,
+            "resident_bytes": device.resident_bytes,
+            "fits": device.fits_now,
+            "holders": [lease.job_id for lease in holders],
+            "waiting": device.queue,
             "quantum_left_s": round(max(0, min(ends) - now) / 1e9, 3) if ends else None,
             "lock": device.lock,
             "quantum_s": None if device.quantum_ns is None else device.quantum_ns / 1e9,
@@ -113,25 +109,24 @@ class Status:
             "fault": fault,
             "busy_percent": self.devices.busy.get(gpu.uuid) if self.devices else None,
             "drain": drain if device.drained else None,
-            "link_gib_s": round(residency.link.bytes_s / GIB, 2),
-            "paging_gib_s": round(residency.paging.bytes_s / GIB, 2),
+            "link_gib_s": round(device.link.bytes_s / GIB, 2),
+            "paging_gib_s": round(device.paging.bytes_s / GIB, 2),
         }
 
     def _tenant(self, tenant: Tenant, usage: dict[str, arbiter.Usage]) -> dict[str, Any]:
-        state = self.leases.arbiter.tenants[tenant.job_id]
-        devices = self.leases.arbiter.devices
-        resident = {uuid: devices[uuid].residency.there(tenant.job_id) for uuid in tenant.gang}
+        state = self.leases.view.tenant(tenant.job_id)
+        device = self.leases.view.device
         return {
             "job_id": tenant.job_id,
             "uid": tenant.uid,
-            "lock": self.leases.arbiter.lock_of(state),
-            "memory": "swap" if tenant.swaps else "managed",
+            "lock": state.lock,
+            "memory": tenant.memory_kind,
             "quantum_s": tenant.quantum_ns / 1e9,
             "clients": len(tenant.clients),
-            "state": "holds" if state.lease else "waits" if state.waiting else "idle",
+            "state": state.state,
             "stopped": state.frozen,
-            "epoch": state.lease.epoch if state.lease else None,
-            "resident_bytes": resident,
+            "epoch": state.epoch or None,
+            "resident_bytes": {u: device(u).resident_of(tenant.job_id) for u in tenant.gang},
             "kept_out": self._kept_out(tenant) if state.waiting else {},
             "gpus": {uuid: summary(used) for uuid, used in usage.items()},
         }
@@ -140,10 +135,10 @@ class Status:
         """Of one that waits: by device, whose memory that cannot be moved leaves no room for it."""
         found = {}
         for uuid in tenant.gang:
-            residency = self.leases.arbiter.devices[uuid].residency
-            by = residency.keep_out(tenant.job_id)
+            device = self.leases.view.device(uuid)
+            by = device.kept_out_by(tenant.job_id)
             if by:
                 largest = dict(itertools.islice(by.items(), KEEPERS_SHOWN))
-                needs = residency.shares[tenant.job_id].bytes
+                needs = device.memory_of(tenant.job_id).bytes
                 found[uuid] = {"needs_bytes": needs, "jobs": len(by), "by": largest}
         return found

@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from leased.core.events import Event, MemoryChanged
 from leased.gpus.devices import Overhead
 from leased.leasing.memory_evidence import NOTHING, Belief, sum_of
+from leased.leasing.tenant import Tenant
 from leased.wire import wire
-
-if TYPE_CHECKING:
-    from leased.leasing.leases import Tenant
 
 log = logging.getLogger("gpu-leased")
 
@@ -39,7 +36,7 @@ class Reports:
         if len(tenant.clients) > 1:
             self._tell_others(tenant)
 
-    def measured(self, uuid: str, processes: Mapping[int, int], tenants: list[Tenant]) -> None:
+    def check(self, uuid: str, processes: Mapping[int, int], tenants: list[Tenant]) -> None:
         """NVML shows so many bytes of the device by pid; the tenants are those that share it."""
         belief = self.beliefs[uuid]
         clients = [client for tenant in tenants for client in tenant.clients]

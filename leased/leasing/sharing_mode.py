@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leased.base.words import jobs
-from leased.core.rules import Rules
-from leased.core.state import Device
+from leased.leasing.arbiter_view import DeviceView
 
 SHARED, EXCLUSIVE = "shared", "exclusive"
 
@@ -19,13 +18,12 @@ class Mode:
     why: str
 
 
-def of(rules: Rules, device: Device) -> Mode:
+def of(device: DeviceView) -> Mode:
     """What the device's memory and the site allow, unless the jobs there have chosen their lock."""
     allowed = Mode(device.mode, device.why)
-    present = {**device.holders, **device.queue}
-    if device.drained or device.lock is not None or not present:
+    locks = device.locks()
+    if device.drained or device.lock is not None or not locks:
         return allowed
-    locks = {job: rules.lock_of(tenant) for job, tenant in present.items()}
     alone = sorted(job for job, lock in locks.items() if lock == "on")
     if alone and allowed.word == SHARED:
         return Mode(EXCLUSIVE, f"lock:on counts for job {jobs(alone)}")

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from _gpulease import lib
 
 from leased.base.words import jobs, size
-from leased.leasing.leases import Leases, Tenant
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
 
 FAULT_SHOWN = 80  # characters of what NVML says
 
@@ -39,7 +40,7 @@ def reason(leases: Leases, tenant: Tenant) -> Reason:
 
 def _named(leases: Leases, uuids: Sequence[str]) -> str:
     """ "GPU 0", "GPUs 0, 2"."""
-    numbers = sorted(leases.gpu(uuid).index for uuid in uuids)
+    numbers = sorted(leases.gpus[uuid].index for uuid in uuids)
     return f"GPU{'s' if len(numbers) > 1 else ''} {jobs(numbers)}"
 
 
@@ -50,7 +51,7 @@ def _whose(leases: Leases, others: Sequence[int]) -> str:
 
 def _lost(leases: Leases, tenant: Tenant) -> Reason | None:
     for uuid in tenant.gang:
-        fault = leases.faults.get(uuid)
+        fault = leases.gpus.faults.get(uuid)
         if fault is not None:
             return Reason(
                 lib.GL_WAITS_LOST,
@@ -61,7 +62,7 @@ def _lost(leases: Leases, tenant: Tenant) -> Reason | None:
 
 
 def _drained(leases: Leases, tenant: Tenant) -> Reason | None:
-    drained = [uuid for uuid in tenant.gang if leases.arbiter.devices[uuid].drained]
+    drained = [uuid for uuid in tenant.gang if leases.view.device(uuid).drained]
     if not drained:
         return None
     return Reason(
@@ -72,10 +73,8 @@ def _drained(leases: Leases, tenant: Tenant) -> Reason | None:
 
 
 def _unreleased(leases: Leases, tenant: Tenant) -> Reason | None:
-    state = leases.arbiter.tenants[tenant.job_id]
-    own = state.forfeited is not None or (state.lease is not None and state.lease.revoked)
     pids = sorted(client.pid for client in tenant.clients if client.held)
-    if not own or not pids:
+    if not pids or not leases.view.tenant(tenant.job_id).owes_release:
         return None
     return Reason(
         lib.GL_WAITS_UNRELEASED,
@@ -87,10 +86,11 @@ def _unreleased(leases: Leases, tenant: Tenant) -> Reason | None:
 def _crowded(leases: Leases, tenant: Tenant) -> Reason | None:
     """Of one that swaps: memory of others stays where it needs room."""
     for uuid in tenant.gang:
-        residency = leases.arbiter.devices[uuid].residency
-        if not tenant.swaps or not residency.crowded_out(tenant.job_id):
+        device = leases.view.device(uuid)
+        if not tenant.swaps or not device.crowded_out(tenant.job_id):
             continue
-        others = {n: s for n, s in residency.shares.items() if n != tenant.job_id}
+        others = device.memory()
+        own = others.pop(tenant.job_id)
         stuck = [n for n, share in others.items() if share.stuck]
         fixed = [n for n, share in others.items() if share.fixed]
         if stuck:
@@ -99,7 +99,6 @@ def _crowded(leases: Leases, tenant: Tenant) -> Reason | None:
         else:
             amount, code = sum(others[n].fixed for n in fixed), lib.GL_WAITS_CROWDED
             whose, verb = _whose(leases, fixed), "cannot be moved"
-        own = residency.shares[tenant.job_id]
         return Reason(
             code,
             f"{size(amount)} of {whose} {verb} on {_named(leases, [uuid])} and leave no room for "

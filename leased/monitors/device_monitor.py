@@ -60,14 +60,14 @@ class DeviceMonitor:
             await self._begin_anew()
         gpus = self._due(now)
         found = await self._look(gpus) if gpus else {}
-        for gpu in self.leases.slurms():
+        for gpu in self.leases.gpus.slurms():
             seen = found.get(gpu.uuid)
             if seen is not None:
                 self.busy[gpu.uuid] = seen.busy
-            if not self.leases.tenants_of(gpu.uuid):
+            if not self.leases.tenants.sharing(gpu.uuid):
                 await self.watch.look(gpu, {})
             elif seen is not None:
-                self.leases.measured(gpu, seen.processes)
+                self.leases.gpus.update(gpu, seen.processes)
                 await self.watch.look(gpu, seen.processes)
 
     async def percents(self, uuids: Collection[str]) -> dict[str, int | None]:
@@ -83,8 +83,7 @@ class DeviceMonitor:
         return found
 
     def _all_drained(self) -> bool:
-        devices = self.leases.arbiter.devices.values()
-        return all(device.drained and not device.holders for device in devices)
+        return all(device.drained and not device.n_holders for device in self.leases.view.devices())
 
     def _close(self) -> None:
         if not self.closed:
@@ -97,8 +96,8 @@ class DeviceMonitor:
         # One that hangs may be all that hang.
         if now >= self.all_at or self.health.faults or self.health.nvml:
             self.all_at = now + ALL_S
-            return self.leases.slurms()
-        return [gpu for gpu in self.leases.slurms() if self.leases.tenants_of(gpu.uuid)]
+            return self.leases.gpus.slurms()
+        return [gpu for gpu in self.leases.gpus.slurms() if self.leases.tenants.sharing(gpu.uuid)]
 
     async def _look(self, gpus: list[Gpu]) -> dict[str, Seen]:
         """What is seen of those that answer; what is wrong goes to the health."""
@@ -115,8 +114,8 @@ class DeviceMonitor:
             except Unsound as fault:
                 faults[gpu.uuid] = str(fault)
         if not found and all(fault == SILENT for fault in faults.values()):
-            if len(gpus) < len(self.leases.slurms()):  # one that hangs, or all?
-                return await self._look(self.leases.slurms())
+            if len(gpus) < len(self.leases.gpus.slurms()):  # one that hangs, or all?
+                return await self._look(self.leases.gpus.slurms())
             self.health.silent(OF_NONE)
             return {}
         self.health.answers()

@@ -53,7 +53,7 @@ class ProcessMonitor:
 
     async def look(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
         """One poll of a device: bytes by pid, as NVML says."""
-        if not self.leases.tenants_of(gpu.uuid):
+        if not self.leases.tenants.sharing(gpu.uuid):
             self.strays.leave(gpu.uuid)  # nobody shares it: whoever is there may be
             return
         if not processes and not self.strays.sees(gpu.uuid):

@@ -12,7 +12,9 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
 from leased.core import arbiter
-from leased.leasing.leases import Client, Leases, Tenant
+from leased.leasing.arbiter_view import DeviceView
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Client, Tenant
 from leased.processes.stopped_processes import stands_still
 
 log = logging.getLogger("gpu-leased")
@@ -73,11 +75,11 @@ class Suspended:
 
     def _epoch(self, tenant: Tenant) -> int:
         """Of the lease that it has, else 0."""
-        state = self.leases.arbiter.tenants.get(tenant.job_id)
-        return state.lease.epoch if state and state.lease else 0
+        state = self.leases.view.find_tenant(tenant.job_id)
+        return state.epoch if state else 0
 
     def _is_frozen(self, tenant: Tenant) -> bool:
-        state = self.leases.arbiter.tenants.get(tenant.job_id)
+        state = self.leases.view.find_tenant(tenant.job_id)
         return state is not None and state.frozen
 
     def _freeze(self, tenant: Tenant) -> None:
@@ -101,14 +103,15 @@ class Suspended:
 
     def _candidates(self) -> list[Tenant]:
         """Those for whom somebody waits, or will: by their number, each once."""
-        wanted = {job for device in self.leases.arbiter.devices.values() for job in _on(device)}
+        wanted = {job for device in self.leases.view.devices() for job in _on(device)}
         return [self.leases.tenants[job] for job in sorted(wanted) if job in self.leases.tenants]
 
 
-def _on(device: arbiter.Device) -> Iterator[int]:
+def _on(device: DeviceView) -> Iterator[int]:
     """The holders while somebody waits, the next in the queue, and who is to give up memory."""
-    if device.queue or device.drained:
-        yield from device.holders
-    yield from list(device.queue)[:1]
-    if device.residency.swappers:
-        yield from (job for job in device.residency.shares if device.residency.leaving(job))
+    first = device.first_waiting
+    if first is not None or device.drained:
+        yield from (lease.job_id for lease in device.holders)
+    if first is not None:
+        yield first
+    yield from device.leaving()

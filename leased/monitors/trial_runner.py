@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from leased.core import arbiter
-from leased.leasing.leases import Leases, Tenant
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
 from leased.monitors.trial import Ask, Beat, Mode, Sample, Trial
 
 
@@ -28,14 +29,14 @@ class TrialRunner:
 
     def beat(self) -> None:
         for uuid, trial in self.trials.items():
-            if not trial.tenants and len(self.leases.arbiter.devices[uuid].holders) < 2:
+            if not trial.tenants and self.leases.view.device(uuid).n_holders < 2:
                 continue
             command = trial.beat(self._beat(uuid))
             if isinstance(command, Ask):
                 self.asked[uuid] = True
-                self.leases.measure(uuid)
+                self.leases.clients.ask_progress(uuid)
             elif isinstance(command, Mode):
-                self.epochs[uuid] = self.leases.arbiter.epoch
+                self.epochs[uuid] = self.leases.view.epoch
                 self.leases.run(
                     arbiter.ModeSet(uuid, command.exclusive, command.why, command.quantum_ns)
                 )
@@ -46,9 +47,8 @@ class TrialRunner:
         complete = self.asked[uuid] and all(sample is not None for sample in samples.values())
         if complete:
             self.asked[uuid] = False
-        had_turn = {
-            job for job in tenants if self.leases.arbiter.tenants[job].granted >= self.epochs[uuid]
-        }
+        view, first = self.leases.view, self.epochs[uuid]
+        had_turn = {job for job in tenants if view.tenant(job).last_epoch >= first}
         return Beat(
             self.leases.clock(),
             frozenset(tenants),
@@ -58,15 +58,14 @@ class TrialRunner:
 
     def _taking_part(self, uuid: str) -> dict[int, Tenant]:
         """Tenants of this device alone with lock auto that have run; none beside other kinds."""
-        rules = self.leases.arbiter
-        device = rules.devices[uuid]
+        device = self.leases.view.device(uuid)
         if not device.fits or device.drained:
             return {}
         found = {}
-        for tenant in self.leases.tenants_of(uuid):
-            state = rules.tenants[tenant.job_id]
-            if tenant.clients and state.granted:
-                if rules.lock_of(state) != "auto" or len(state.gang) > 1:
+        for tenant in self.leases.tenants.sharing(uuid):
+            state = self.leases.view.tenant(tenant.job_id)
+            if tenant.clients and state.last_epoch:
+                if state.lock != "auto" or len(tenant.gang) > 1:
                     return {}
                 found[tenant.job_id] = tenant
         return found

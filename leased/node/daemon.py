@@ -29,7 +29,8 @@ from leased.gpus import discovery
 from leased.gpus.discovery import Found
 from leased.gpus.health import Health
 from leased.gpus.nvml import Nvml
-from leased.leasing.leases import Leases, Tenant
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
 from leased.monitors.device_monitor import DeviceMonitor
 from leased.monitors.ended_jobs import EndedJobs
 from leased.monitors.process_monitor import ProcessMonitor
@@ -108,7 +109,6 @@ class Daemon:
         self.config = settings
         self.loop = asyncio.get_running_loop()
         self.nvml = nvml
-        self.gpus = found.gpus
         self.store = Store(settings.state_dir / "usage.db")
         open_before = self.store.open_tenants()
         # By the clock too: where the disk was full the store may know of too low ones.
@@ -116,7 +116,7 @@ class Daemon:
         # On the disk before the first grant: a daemon after this one believes only lower ones.
         self.store.save({}, first_epoch)
         self.leases = Leases(
-            self.gpus,
+            found.gpus,
             time.monotonic_ns,
             first_epoch=first_epoch,
             grace_ns=GRACE_NS if open_before else 0,
@@ -124,15 +124,13 @@ class Daemon:
             drain_ns=settings.drain_ns,
         )
         self.leases.names_jobs = settings.holder_shown != "nothing"
-        self.leases.on_deadline = self._arm
-        self.leases.later = self.loop.call_later
-        self.leases.on_overrun = self._overrun
+        self.leases.loop.on_deadline = self._arm
+        self.leases.stuck.later = self.loop.call_later
+        self.leases.grants.on_overrun = self._overrun
         self.slurm = Slurm(slurm_env(settings))
         self.timer: asyncio.TimerHandle | None = None
         gid = group_id(settings)
-        self.admin = Admin(
-            settings, self.gpus, self.leases, self.store, self.reload, self.job_ended, gid
-        )
+        self.admin = Admin(settings, self.leases, self.store, self.reload, self.job_ended, gid)
         with contextlib.suppress(Refused):  # it has said so; jobs hear it when they register
             self.admin.renumber()
         rebooted = booted_since(settings.state_dir / "boot_id")
@@ -148,12 +146,12 @@ class Daemon:
         self.watch = ProcessMonitor(self.leases, self.admin.stepds, self.slurm, settings)
         self.admin.shows.strays = self.watch.strays.status
         self.admin.shows.cluster = self.admin.cluster.status
-        self.health = Health(self.leases.faults)
+        self.health = Health(self.leases.gpus.faults)
         self.devices = DeviceMonitor(nvml, self.leases, self.watch, self.health)
         self.suspended = Suspended(self.leases, self.devices.percents)
         self.admin.shows.devices = self.devices
         self._say_what_is_wrong(found)
-        self.tuning = TrialRunner(self.leases, tried(settings, self.gpus))
+        self.tuning = TrialRunner(self.leases, tried(settings, self.leases.gpus))
         self.reloading = Reload(path, self.admin, self.watch, self.slurm, self.tuning)
         self.listeners: list[Listener] = []
         self.keeps = int(os.environ.get("FDSTORE", "0"))  # connections that systemd would keep
@@ -182,12 +180,13 @@ class Daemon:
         self._start(self._tune)
         self._start(self._find_suspended)
         notify(
-            f"READY=1\nSTATUS={len(self.leases.slurms())} GPUs, {len(self.leases.tenants)} tenants"
+            f"READY=1\nSTATUS={len(self.leases.gpus.slurms())} GPUs, "
+            f"{len(self.leases.tenants)} tenants"
         )
         log.info(
             "gpu-leased %s: %s",
             __version__,
-            ", ".join(f"{g.index}: {g.name}" for g in self.leases.slurms()),
+            ", ".join(f"{g.index}: {g.name}" for g in self.leases.gpus.slurms()),
         )
         warn_of_defaults(self.config)
         await self.stopping.wait()
@@ -259,7 +258,7 @@ class Daemon:
         """What was found at the start; DeviceMonitor says the rest."""
         if found.silent is not None:
             self.health.silent(found.silent)
-        for gpu in self.leases.slurms():
+        for gpu in self.leases.gpus.slurms():
             if gpu.uuid in found.faults:
                 self.health.seen(gpu, found.faults[gpu.uuid], sure=True)
 
@@ -292,7 +291,7 @@ class Daemon:
         if self.timer:
             self.timer.cancel()
             self.timer = None
-        due = self.leases.arbiter.next_deadline()
+        due = self.leases.view.next_deadline()
         if due is not None:
             delay = max(0.0, (due - time.monotonic_ns()) / 1e9)
             self.timer = self.loop.call_later(delay, self.leases.run, Tick())
@@ -309,7 +308,7 @@ class Daemon:
             some = list(self.leases.tenants)[turn::turns]
             # A full disk stops no lease; what it lacks is tried again here.
             if some or self.store.fault:
-                self.store.save(self.leases.usage(some), self.leases.arbiter.epoch)
+                self.store.save(self.leases.tenants.usage(some), self.leases.view.epoch)
             if watchdog:
                 notify("WATCHDOG=1")
 
@@ -326,7 +325,7 @@ class Daemon:
             await self.suspended.beat()
 
     def _save(self) -> None:
-        self.store.save(self.leases.usage(), self.leases.arbiter.epoch)
+        self.store.save(self.leases.tenants.usage(), self.leases.view.epoch)
 
     def _overrun(self, tenant: Tenant, again: bool) -> None:
         """What this site does about a job that does not give back its GPU."""
@@ -343,7 +342,7 @@ class Daemon:
 
     def job_ended(self, job_id: int) -> None:
         """Close the tenant; its usage goes to the store, then to Slurm."""
-        usage = self.leases.close(job_id)
+        usage = self.leases.tenants.close(job_id)
         self.store.close_tenant(job_id, usage)
         self.writer.more.set()
 

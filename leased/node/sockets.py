@@ -25,7 +25,9 @@ from leased.base.requests import answered
 from leased.connections import limits
 from leased.connections.connection import LONGEST_REQUEST, Connection
 from leased.leasing import waiting_reason
-from leased.leasing.leases import ENDED, Leases, Tenant
+from leased.leasing.leases import Leases
+from leased.leasing.registry import ENDED
+from leased.leasing.tenant import Tenant
 from leased.processes.identity import Peer, ProcessId, process_id, still_there
 from leased.wire import wire
 
@@ -136,20 +138,20 @@ class ClientConnection(Connection):
             self.refuse(lib.GL_REFUSED_NO_TENANT, ENDED)
         elif isinstance(message, wire.Memory):
             bounded = replace(message, memory=limits.clamped(message.memory))
-            self.leases.memory(self.tenant, self, bounded)
+            self.leases.clients.memory(self.tenant, self, bounded)
         elif isinstance(message, wire.Request):
-            self.leases.request(self.tenant, self)
+            self.leases.clients.request(self.tenant, self)
         elif isinstance(message, wire.Stuck):
-            self.leases.stuck(self.tenant, self, message)
+            self.leases.clients.stuck_in_drain(self.tenant, self, message)
         elif isinstance(message, wire.Restored):
-            self.leases.restored(self.tenant, self, message)
+            self.leases.clients.restored(self.tenant, self, message)
         elif isinstance(message, wire.Progress):
-            self.leases.progress(self.tenant, self, message)
+            self.leases.clients.progress(self.tenant, self, message)
         elif isinstance(message, wire.Why):
             why = waiting_reason.reason(self.leases, self.tenant)
             self.send(wire.waits(why.code, why.text))
         elif isinstance(message, wire.Released):
-            self.leases.released(self.tenant, self, message)
+            self.leases.clients.released(self.tenant, self, message)
 
     def _answer(self, data: bytes) -> None:
         """No client, but a user with a question in JSON: see questions.py."""
@@ -161,7 +163,7 @@ class ClientConnection(Connection):
         tenant = self.find(self.peer)
         if self.tenant is not None and self.restored:
             # An answer to the daemon before this one came first.
-            self.leases.detach(self.tenant, self)
+            self.leases.clients.detach(self.tenant, self)
             self.tenant = None
         if self.tenant is not None:
             self.refuse(lib.GL_REFUSED_PROTOCOL, "a second HELLO on one connection")
@@ -188,7 +190,7 @@ class ClientConnection(Connection):
             if self.account is not None and not self.restored:
                 self.account.budget.spend(limits.HELLO_COST_S)
             bounded = replace(message, memory=limits.clamped(message.memory))
-            self.leases.attach(tenant, self, bounded)
+            self.leases.clients.attach(tenant, self, bounded)
             self.on_heard(self)
 
     def resync(self) -> None:
@@ -215,7 +217,7 @@ class ClientConnection(Connection):
 
     def closed(self) -> None:
         if self.tenant is not None:
-            self.leases.detach(self.tenant, self)
+            self.leases.clients.detach(self.tenant, self)
         self.on_heard(self)
 
 

@@ -332,7 +332,7 @@ def self_check(folder: Path, what: str) -> None:
     for record in node.store.unsettled():
         assert node.store.runs(record.job_id), what
     node.store.settle([record.run for record in node.store.unsettled()])
-    node.store.save(node.leases.usage(), 10**15)
+    node.store.save(node.leases.tenants.usage(), 10**15)
     assert node.store.fault is None, what
     assert node.store.epoch() == 10**15
     before = sorted(node.leases.tenants)

@@ -20,7 +20,8 @@ from leased.config.config import Config
 from leased.connections.listener import Listener
 from leased.core import arbiter
 from leased.gpus.devices import Gpu
-from leased.leasing.leases import Leases, Tenant
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
 from leased.node.sockets import ClientConnection
 from leased.processes.identity import Peer
 from leased.wire import wire
@@ -108,7 +109,7 @@ class Node:
     def _begin(self, first_epoch: int, grace_ns: int) -> None:
         gpus = [Gpu(n, uuid, "fake", 100 * GB, 100 * GB, 0) for n, uuid in enumerate(UUIDS)]
         self.leases = Leases(gpus, self.loop.ns, first_epoch=first_epoch, grace_ns=grace_ns)
-        self.leases.later = self.loop.call_later
+        self.leases.stuck.later = self.loop.call_later
         self.listening = FakeListening()
         self.listener = Listener(self.listening, self.loop, self._connection)  # type: ignore[arg-type]
 
@@ -130,11 +131,11 @@ class Node:
                 swaps=bool(lock & 8),
             )
             before = {uuid: arbiter.Usage(lease_ns=5) for uuid in totals} if usage else None
-            self.leases.open(tenant, before)
+            self.leases.tenants.open(tenant, before)
 
     def close_job(self, job: int) -> None:
         if job in self.leases.tenants:
-            self.leases.close(job)
+            self.leases.tenants.close(job)
 
     def connect(self, job: int, root: bool = True, other: int = 0) -> Peers | None:
         """job: whose process it is; STRANGER: of none. other: of which of its further uids, as
@@ -151,13 +152,15 @@ class Node:
 
     def restart(self) -> None:
         """The daemon is another one; the service manager has kept the connections."""
-        before, epoch, now = self.leases, self.leases.arbiter.epoch, self.loop.now
-        usage = before.usage()
+        before, epoch, now = self.leases, self.leases.view.epoch, self.loop.now
+        usage = before.tenants.usage()
         self.loop = FakeLoop()
         self.loop.now = now + 0.2
         self._begin(epoch + FIRST_EPOCH, 10**9)
         for tenant in before.tenants.values():
-            self.leases.open(replace(tenant, clients=[], idle_ns=None), usage[tenant.job_id])
+            self.leases.tenants.open(
+                replace(tenant, clients=[], idle_ns=None), usage[tenant.job_id]
+            )
         for peer in self.peers:
             connection = self.listener.take(peer.sock)  # type: ignore[arg-type]
             assert isinstance(connection, ClientConnection)
@@ -181,7 +184,7 @@ class Node:
         """Let time pass, with all deadlines of the arbiter on the way."""
         end = self.loop.now + seconds
         for _ in range(1000):
-            due = self.leases.arbiter.next_deadline()
+            due = self.leases.view.next_deadline()
             if due is None or due / 1e9 > end:
                 break
             self.loop.advance(max(0.0, due / 1e9 - self.loop.now) + 1e-9)
@@ -202,9 +205,9 @@ class Node:
 
     def measured(self, choice: int, own: int, other: int) -> None:
         """NVML has shown a device: what our processes have there, and somebody else."""
-        gpu = self.leases.gpus[choice % len(self.leases.gpus)]
+        gpu = list(self.leases.gpus)[choice % len(self.leases.gpus)]
         shown = {os.getpid(): own} if choice & 1 else {}
-        self.leases.measured(gpu, shown | {1: other})
+        self.leases.gpus.update(gpu, shown | {1: other})
 
     # -- what must hold ---------------------------------------------------------
 
@@ -216,7 +219,7 @@ class Node:
         if epoch in self.owners or (job, epoch) in self.claimed:
             return
         self.owners[epoch] = job
-        state = self.leases.arbiter
+        state = self.leases.loop.arbiter
         mine = state.tenants[job]
         if mine.lease is None or mine.lease.revoked:
             return
@@ -273,8 +276,8 @@ class Node:
 
     def check(self) -> None:
         """Nobody holds what is not free, nothing is left over, nothing grows."""
-        state = self.leases.arbiter
-        if self.leases.events or self.leases.busy:
+        state = self.leases.loop.arbiter
+        if self.leases.loop.events or self.leases.loop.busy:
             raise Broken("events are left over")
         for uuid in UUIDS:
             settled = [t for t in state.holders(uuid) if t.lease and not t.lease.revoked]
@@ -288,7 +291,7 @@ class Node:
                 raise Broken(f"job {tenant.job_id} has processes that have ended")
         if set(state.tenants) != set(self.leases.tenants):
             raise Broken("the arbiter has other tenants than the leases")
-        for usage in self.leases.usage().values():
+        for usage in self.leases.tenants.usage().values():
             for used in usage.values():
                 if any(not 0 <= value < 2**63 for value in vars(used).values()):
                     raise Broken(f"usage that no database holds: {used}")
@@ -303,14 +306,14 @@ class Node:
         for peer in list(self.peers):
             self.send(peer, b"")
         for job in list(self.leases.tenants):
-            self.leases.close(job)
+            self.leases.tenants.close(job)
         for _ in range(10_000):  # some may have to wait before they are read
             if not any(peer.sock.inbox for peer in self.peers):
                 break
             self.pass_time(0.1)
         self.pass_time(100_000)
         for gpu in list(self.leases.gpus):
-            self.leases.measured(gpu, {})
+            self.leases.gpus.update(gpu, {})
         self.check()
         if self.listener.connections or self.listener.idle:
             raise Broken("connections are left over")

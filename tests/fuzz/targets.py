@@ -42,7 +42,7 @@ def epoch_of(r: Reader, node: Node, peer: Peers) -> int:
     n = r.byte()
     if n < 160:
         return peer.epoch
-    near = (peer.epoch + 1, node.leases.arbiter.epoch - 1, node.leases.arbiter.epoch, 0, 1)
+    near = (peer.epoch + 1, node.leases.view.epoch - 1, node.leases.view.epoch, 0, 1)
     others = (*near, 2**63, 2**64 - 1, r.number() if n > 250 else 7)
     return others[n % len(others)]
 
@@ -243,10 +243,10 @@ class AdminNode:
         config = Config(preload=__file__, state_dir=directory, runtime_dir=directory)
         self.store = Store(directory / "usage.db")
         leases = self.node.leases
-        self.admin = Admin(config, leases.gpus, leases, self.store, lambda: None, self._ended, 50)
+        self.admin = Admin(config, leases, self.store, lambda: None, self._ended, 50)
 
     def _ended(self, job_id: int) -> None:
-        self.store.close_tenant(job_id, self.node.leases.close(job_id))
+        self.store.close_tenant(job_id, self.node.leases.tenants.close(job_id))
         self.store.settle([record.run for record in self.store.unsettled()])
 
     def ask(self, data: bytes, uid: int) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from _gpulease import lib
 
 from leased.core.arbiter import Tick
 from leased.gpus.devices import CONTEXT_MOST, FIRST_CONTEXT_PART, Gpu, Overhead, visible
-from leased.leasing.leases import Leases, Tenant
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
 from leased.wire import wire
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
@@ -53,26 +54,26 @@ class Node:
         if job not in self.leases.tenants:
             totals = {UUID: SIZE}
             tenant = Tenant(job, 1000 + job, "", "auto", 10**9, False, totals, swaps=swaps)
-            self.leases.open(tenant)
+            self.leases.tenants.open(tenant)
         client = Client(pid)
-        self.leases.attach(self.leases.tenants[job], client, wire.Hello(0, False, {}))
+        self.leases.clients.attach(self.leases.tenants[job], client, wire.Hello(0, False, {}))
         return client
 
     def says(self, job: int, client: Client, *amounts: int) -> None:
         memory = wire.Memory({UUID: wire.Bytes(*amounts)})
-        self.leases.memory(self.leases.tenants[job], client, memory)
+        self.leases.clients.memory(self.leases.tenants[job], client, memory)
 
     def asks(self, job: int, client: Client) -> None:
-        self.leases.request(self.leases.tenants[job], client)
+        self.leases.clients.request(self.leases.tenants[job], client)
 
     def pass_time(self, ns: int = LOOK_NS) -> None:
         """With the arbiter's deadlines on the way, and a look at the end."""
         end = self.now + ns
-        while (due := self.leases.arbiter.next_deadline()) is not None and due <= end:
+        while (due := self.leases.view.next_deadline()) is not None and due <= end:
             self.now = max(self.now, due)
             self.leases.run(Tick())
         self.now = end
-        self.leases.measured(self.gpu, self.shown)
+        self.leases.gpus.update(self.gpu, self.shown)
 
     def look(self, times: int = 5) -> None:
         for _ in range(times):
@@ -116,7 +117,7 @@ def test_fixed_memory_that_is_not_there_keeps_nobody_away(
 def test_it_keeps_nobody_away_again_and_again(node: Node) -> None:
     """What is said anew by another process each time is not believed meanwhile."""
     node.asks(HONEST, honest_of(node))
-    node.leases.released(
+    node.leases.clients.released(
         node.leases.tenants[HONEST], honest_of(node), wire.Released(1, True, 0, 0, 0)
     )
     for pid in range(100, 120):
@@ -125,11 +126,11 @@ def test_it_keeps_nobody_away_again_and_again(node: Node) -> None:
         node.asks(HONEST, honest_of(node))
         assert honest_of(node).held
         epoch = honest_of(node).held
-        node.leases.released(
+        node.leases.clients.released(
             node.leases.tenants[HONEST], honest_of(node), wire.Released(epoch, True, 0, 0, 0)
         )
         node.pass_time()
-        node.leases.detach(node.leases.tenants[LIAR], liar)
+        node.leases.clients.detach(node.leases.tenants[LIAR], liar)
 
 
 def test_two_connections_of_one_process_have_its_memory_once(node: Node) -> None:
@@ -137,7 +138,7 @@ def test_two_connections_of_one_process_have_its_memory_once(node: Node) -> None
     for _ in range(8):
         node.says(LIAR, node.process(LIAR, 12), 0, 40 * MIB)
     node.look(1)
-    residency = node.leases.arbiter.devices[UUID].residency
+    residency = node.leases.loop.arbiter.devices[UUID].residency
     assert residency.fixed == 40 * MIB
     node.asks(HONEST, honest_of(node))
     assert honest_of(node).held
@@ -159,10 +160,12 @@ def test_fixed_memory_that_is_there_counts(node: Node) -> None:
 def test_what_an_honest_process_asks_room_for_is_made_for_it(node: Node) -> None:
     """It says that it has fixed memory for which it only wants room, see room_appears()."""
     node.asks(HONEST, honest_of(node))
-    node.leases.restored(node.leases.tenants[HONEST], honest_of(node), wire.Restored(1, 0, 0))
+    node.leases.clients.restored(
+        node.leases.tenants[HONEST], honest_of(node), wire.Restored(1, 0, 0)
+    )
     node.says(HONEST, honest_of(node), 200 * MIB, 0, 200 * MIB)
     node.shown[11] = 200 * MIB + CONTEXT
-    node.leases.released(
+    node.leases.clients.released(
         node.leases.tenants[HONEST], honest_of(node), wire.Released(1, True, 0, 0, 0)
     )
     other = node.process(OTHER, 13, swaps=True)
@@ -189,13 +192,13 @@ def test_swapped_memory_that_is_not_there_keeps_nobody_away(
         node.says(LIAR, liar, resident, 0, resident - flaps * (look % 2))
         node.look(1)
         if honest_of(node).held:
-            node.leases.restored(
+            node.leases.clients.restored(
                 node.leases.tenants[HONEST],
                 honest_of(node),
                 wire.Restored(honest_of(node).held, 0, 0),
             )
     assert honest_of(node).held
-    residency = node.leases.arbiter.devices[UUID].residency
+    residency = node.leases.loop.arbiter.devices[UUID].residency
     assert residency.stuck <= CONTEXT
 
 
@@ -216,7 +219,7 @@ def test_where_nvml_does_not_say_who_has_what_processes_are_believed(node: Node)
     node.says(OTHER, other, 100 * MIB, 60 * MIB, 100 * MIB)
     node.look()
     assert not node.leases.tenants[OTHER].doubted
-    assert node.leases.arbiter.devices[UUID].residency.fixed == 60 * MIB
+    assert node.leases.loop.arbiter.devices[UUID].residency.fixed == 60 * MIB
 
 
 def test_where_nvml_shows_none_of_ours_processes_are_believed() -> None:
@@ -227,14 +230,14 @@ def test_where_nvml_shows_none_of_ours_processes_are_believed() -> None:
     node.says(OTHER, client, 100 * MIB, 60 * MIB, 100 * MIB)
     node.look()
     assert not node.leases.tenants[OTHER].doubted
-    assert node.leases.arbiter.devices[UUID].residency.fixed == 60 * MIB
+    assert node.leases.loop.arbiter.devices[UUID].residency.fixed == 60 * MIB
 
 
 def test_what_nvml_said_long_ago_is_no_witness(node: Node) -> None:
     node.now += 60 * 10**9
     other = node.process(OTHER, 13)
     node.says(OTHER, other, 0, 60 * MIB)
-    assert node.leases.arbiter.devices[UUID].residency.fixed == 60 * MIB
+    assert node.leases.loop.arbiter.devices[UUID].residency.fixed == 60 * MIB
 
 
 # -- hidden memory ---------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from leased.connections import limits
 from leased.connections.accounts import Accounts
 from leased.connections.listener import Listener
 from leased.gpus.devices import Gpu
-from leased.leasing.leases import Leases, Tenant
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
 from leased.node import sockets
 from leased.node.sockets import ClientConnection
 from leased.processes.identity import Peer
@@ -138,7 +139,7 @@ class Door:
         job = self.job_of(peer.uid)
         if job not in self.leases.tenants:
             totals = {UUID: 100 * GB}
-            self.leases.open(Tenant(job, self.owner(job), "", "off", 10**9, False, totals))
+            self.leases.tenants.open(Tenant(job, self.owner(job), "", "off", 10**9, False, totals))
         return self.leases.tenants[job]
 
     def connect(self, uid: int) -> Sender:

@@ -20,7 +20,8 @@ from leased.config.options import Options
 from leased.core.arbiter import Usage
 from leased.core.speed import Speed
 from leased.gpus.devices import Gpu
-from leased.leasing.leases import Leases, Tenant
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
 from leased.processes.identity import Peer
 from leased.store.store import Store
 from tests.slurm.leased import Leased
@@ -45,9 +46,7 @@ class Node:
         gpus = [Gpu(n, u, "GPU", 8 * GIB, 8 * GIB, None, Speed()) for n, u in enumerate(UUIDS)]
         self.leases = Leases(gpus, lambda: 0)
         self.store = Store(self.folder / "usage.db")
-        self.admin = Admin(
-            self.config, gpus, self.leases, self.store, lambda: None, lambda _: None, -1
-        )
+        self.admin = Admin(self.config, self.leases, self.store, lambda: None, lambda _: None, -1)
 
     def default(self, text: str) -> None:
         """Other defaults of the site from now on, as a reload takes them."""

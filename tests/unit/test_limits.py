@@ -18,7 +18,8 @@ from leased.cli.ctl import ask
 from leased.connections import limits
 from leased.connections.listener import Listener
 from leased.gpus.devices import Gpu
-from leased.leasing.leases import Leases, Tenant
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
 from leased.node import sockets
 from leased.node.sockets import AdminConnection, ClientConnection
 from leased.processes.identity import Peer, process_id
@@ -47,7 +48,7 @@ class Door:
         gpu = Gpu(0, UUID, "fake", 100 * GB, 100 * GB, 0)
         self.leases = Leases([gpu], self.loop.ns)
         self.tenant = Tenant(7, 1000, "", "on", 10**9, False, {UUID: 100 * GB})
-        self.leases.open(self.tenant)
+        self.leases.tenants.open(self.tenant)
         self.tenant_of: dict[int, Tenant] = {}  # by uid, where it is another one
         self.listening = FakeListening()
         self.listener = Listener(self.listening, self.loop, self.make)  # type: ignore[arg-type]
@@ -199,7 +200,7 @@ def test_one_users_flood_takes_its_share_of_time_and_no_more(
     readings = itertools.count()
     monkeypatch.setattr(time, "thread_time", lambda: next(readings) * 0.005)  # 5 ms a message
     door.tenant_of[1001] = Tenant(8, 1001, "", "off", 10**9, False, {UUID: 100 * GB})
-    door.leases.open(door.tenant_of[1001])
+    door.leases.tenants.open(door.tenant_of[1001])
     flood, other = [door.connect_in_time() for _ in range(10)], door.connect_in_time(1001)
     door.loop.advance(1)
     for sock in (*flood, other):
@@ -264,7 +265,7 @@ def test_what_processes_say_of_their_memory_cannot_overflow(tmp_path: Path) -> N
         memory.devices[0].bytes = memory.devices[0].fixed = 2**64 - 1
         door.say(sock, bytes(ffi.buffer(memory)))
         assert sock.open
-        usage = door.leases.usage()[7][UUID]
+        usage = door.leases.tenants.usage()[7][UUID]
         assert usage.peak_bytes == 2 * (number + 1) * limits.BYTES_MOST
     assert sockets.CLIENTS_PER_TENANT * 2 * limits.BYTES_MOST < 2**63
 
@@ -280,7 +281,7 @@ def test_who_lies_about_the_link_cannot_make_its_lease_last() -> None:
         released.prefetch_bytes, released.prefetch_ns = 1 << 30, 2**64 - 1
         door.say(liar, bytes(ffi.buffer(released)))
     assert client.held == 0
-    device = door.leases.arbiter.devices[UUID]
+    device = door.leases.loop.arbiter.devices[UUID]
     assert device.residency.paging.bytes_s >= limits.SLOWEST_BYTES_NS * 1e9
 
 
@@ -296,7 +297,7 @@ def kinds(sock: FakeSocket) -> list[int]:
 
 
 def holders(door: Door) -> list[int]:
-    return [tenant.id for tenant in door.leases.arbiter.holders(UUID)]
+    return [tenant.id for tenant in door.leases.loop.arbiter.holders(UUID)]
 
 
 @pytest.mark.parametrize("epoch", [1, 2, 99, 2**63, 2**64 - 1])
@@ -307,7 +308,7 @@ def test_who_claims_a_lease_that_another_job_has_is_told_to_release_it(epoch: in
     door.say(holder, REQUEST)
     assert kinds(holder) == [lib.GL_GRANT]
     door.tenant = Tenant(8, 1001, "", "on", 10**9, False, {UUID: 100 * GB})
-    door.leases.open(door.tenant)
+    door.leases.tenants.open(door.tenant)
     liar = door.connect(uid=1001)
     door.say(liar, hello(epoch))
     assert kinds(liar) == [lib.GL_WELCOME, lib.GL_REVOKE]
@@ -324,7 +325,7 @@ def test_a_lease_that_was_never_granted_cannot_be_claimed(epoch: int) -> None:
     assert holders(door) == []
     # And no epoch of later leases comes from it: they stay within what is stored.
     door.say(liar, REQUEST)
-    assert door.leases.arbiter.epoch == 2
+    assert door.leases.view.epoch == 2
 
 
 def test_idle_admin_connections_are_closed_and_one_user_has_few() -> None:

@@ -15,6 +15,7 @@ from leased.core.arbiter import (
     Requested,
 )
 from leased.leasing import sharing_mode
+from leased.leasing.arbiter_view import DeviceView
 
 S = 1_000_000_000
 
@@ -30,7 +31,7 @@ def node(*locks: str, waits: int = 0) -> Arbiter:
 
 
 def shown(a: Arbiter) -> tuple[str, str]:
-    mode = sharing_mode.of(a, a.devices["d0"])
+    mode = sharing_mode.of(DeviceView(a, a.devices["d0"]))
     return mode.word, mode.why
 
 

@@ -23,7 +23,8 @@ from leased.core.events import MemoryChanged, SpeedMeasured
 from leased.core.speed import Speed
 from leased.gpus import devices
 from leased.gpus.devices import Gpu
-from leased.leasing.leases import Leases, Tenant
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
 from leased.monitors.process_monitor import ProcessMonitor
 from leased.monitors.trial_runner import TrialRunner
 from leased.slurm.commands import Slurm
@@ -105,7 +106,7 @@ class Node:
         self.leases = Leases(gpus, lambda: 0, in_flight_ns=settings.in_flight_ns)
         self.slurm = Slurm({})
         store = Store(root / "usage.db")
-        self.admin = Admin(settings, gpus, self.leases, store, lambda: None, lambda _: None)
+        self.admin = Admin(settings, self.leases, store, lambda: None, lambda _: None)
         self.watch = ProcessMonitor(self.leases, self.admin.stepds, self.slurm, settings)
         self.tuning = TrialRunner(self.leases, dict.fromkeys(("GPU-0", "GPU-1"), True))
         (root / "admin.sock").touch(0o600)
@@ -119,16 +120,16 @@ class Node:
     def seen(self, key: str) -> object:
         """What the daemon goes by now."""
         table, _, name = key.partition(".")
-        gpu = self.leases.gpus[0]
-        residency = self.leases.arbiter.devices[gpu.uuid].residency
+        gpu = next(iter(self.leases.gpus))
+        residency = self.leases.loop.arbiter.devices[gpu.uuid].residency
         mode = (self.path.parent / "admin.sock").stat().st_mode
         places: dict[str, object] = {
             "preload": (self.admin.config.preload, self.watch.witness.interposer),
             "admin_group": (self.admin.admin_gid, stat.S_IMODE(mode)),
             "slurm_conf": (dict(self.slurm.env), dict(self.watch.slurm.env)),
             "options": self.admin.config.defaults.quantum_ns,
-            "in_flight": self.leases.in_flight_ns,
-            "drain": self.leases.arbiter.drain_ns,
+            "in_flight": self.leases.grants.in_flight_ns,
+            "drain": self.leases.view.drain_ns,
             "holder_shown": (self.admin.config.holder_shown, self.leases.names_jobs),
             "memory": (gpu.usable, residency.room),
             "reserve": (gpu.reserve, residency.room),
@@ -210,21 +211,23 @@ def test_what_is_set_goes_before_the_file(short_dir: Path) -> None:
     node = Node(short_dir)
     node.admin.settings.change(None, {"reserve": "3MiB"})
     node.reload('[device]\nreserve = "4MiB"\n')
-    assert node.leases.gpus[0].reserve == 3 << 20
+    assert next(iter(node.leases.gpus)).reserve == 3 << 20
     node.admin.settings.change(None, {"reserve": "config"})
-    assert node.leases.gpus[0].reserve == 4 << 20
+    assert next(iter(node.leases.gpus)).reserve == 4 << 20
 
 
 def test_what_is_learnt_of_the_link_stays(short_dir: Path) -> None:
     node = Node(short_dir)
-    residency = node.leases.arbiter.devices["GPU-0"].residency
-    node.leases.open(Tenant(1, 1000, "", "auto", 10**9, False, {"GPU-0": 1 << 30}, swaps=True))
+    residency = node.leases.loop.arbiter.devices["GPU-0"].residency
+    node.leases.tenants.open(
+        Tenant(1, 1000, "", "auto", 10**9, False, {"GPU-0": 1 << 30}, swaps=True)
+    )
     node.leases.run(
         MemoryChanged(1, "GPU-0", 1 << 30, 0, 0), SpeedMeasured(1, "GPU-0", 1 << 30, 10**8)
     )
     learnt = residency.link.bytes_s
     node.reload('[device]\nmemory = "50%"\n')
-    assert residency.link.bytes_s == learnt != node.leases.gpus[0].link.bytes_s
+    assert residency.link.bytes_s == learnt != next(iter(node.leases.gpus)).link.bytes_s
 
 
 # -- faults ----------------------------------------------------------------------
@@ -255,7 +258,7 @@ def test_a_fault_leaves_everything_as_it_was(
     assert [record.getMessage() for record in caplog.records] == [
         f"the old configuration stays: {said}"
     ]
-    assert (node.leases.gpus, node.admin.config) == (gpus, settings)
+    assert (list(node.leases.gpus), node.admin.config) == (gpus, settings)
 
 
 def test_a_fault_of_ours_leaves_everything_as_it_was(
@@ -276,7 +279,7 @@ def test_a_fault_of_ours_leaves_everything_as_it_was(
     assert said is not None
     assert said.endswith("cannot be used: ValueError: a fault of ours")
     assert len(caplog.records) == 1
-    assert node.leases.arbiter.drain_ns == config.Config().drain_ns
+    assert node.leases.view.drain_ns == config.Config().drain_ns
     assert node.admin.config.defaults.quantum_ns == 7_000_000_000
 
 

@@ -36,7 +36,7 @@ def admin(tmp_path: Path) -> Iterator[Admin]:
     gpus = [devices.configured(Gpu(0, "GPU-0", "H200", 1 << 30, 1 << 30), settings)]
     leases = Leases(gpus, lambda: 0)
     store = Store(tmp_path / "usage.db")
-    made = Admin(settings, gpus, leases, store, lambda: None, lambda _: None)
+    made = Admin(settings, leases, store, lambda: None, lambda _: None)
     made.handle({"op": "register", **STEP}, ROOT)
     yield made
     store.close()
@@ -53,7 +53,7 @@ def test_a_field_that_is_taken_is_read(admin: Admin) -> None:
             except Refused:
                 continue
             unread.append((op, name))
-            admin.leases.tenants.pop(8, None)
+            admin.leases.tenants.by_job.pop(8, None)
             admin.leases.run(arbiter.Closed(8))
     assert unread == [("register", name) for name in NO_LONGER_READ]
 

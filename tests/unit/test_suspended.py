@@ -13,7 +13,8 @@ from _gpulease import ffi, lib
 
 from leased.cli.ctl import ask
 from leased.gpus.devices import Gpu
-from leased.leasing.leases import Leases, Tenant
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
 from leased.monitors.suspended_jobs import Suspended
 from leased.wire import wire
 from tests.conftest import Start
@@ -65,10 +66,10 @@ class Node:
     def job(self, number: int, *pids: int, swaps: bool = False) -> list[Process]:
         """A job whose first process asks for the GPU."""
         tenant = Tenant(number, 1000, "", "on", S, False, {UUID: 1 << 30}, swaps)
-        self.leases.open(tenant)
+        self.leases.tenants.open(tenant)
         processes = self.processes[number] = [Process(pid) for pid in pids]
         for n, process in enumerate(processes):
-            self.leases.attach(tenant, process, wire.Hello(0, n == 0, {}))
+            self.leases.clients.attach(tenant, process, wire.Hello(0, n == 0, {}))
         return processes
 
     def beats(self, n: int) -> None:
@@ -77,14 +78,14 @@ class Node:
             asyncio.run(self.suspended.beat())
 
     def holders(self) -> list[int]:
-        return list(self.leases.arbiter.devices[UUID].holders)
+        return list(self.leases.loop.arbiter.devices[UUID].holders)
 
     def release(
         self, job: int, epoch: int, process: Process | None = None, *, wants: bool = False
     ) -> None:
         process = process or self.processes[job][0]
         said = wire.Released(epoch, False, 0, 0, 0, wants)
-        self.leases.released(self.leases.tenants[job], process, said)
+        self.leases.clients.released(self.leases.tenants[job], process, said)
 
 
 @pytest.fixture
@@ -109,13 +110,13 @@ def test_a_stopped_holder_is_passed_over_within_a_second(node: Node) -> None:
     assert node.holders() == [2]
     assert lib.GL_GRANT in waiter.told
     assert holder.told[-1] == lib.GL_REVOKE, "it hears of it as soon as it can"
-    usage = node.leases.usage()[1][UUID]
+    usage = node.leases.tenants.usage()[1][UUID]
     assert usage.overruns == 0
     # It goes on, gives back what it has lost, and waits for its turn.
     node.still = set()
     node.release(1, 1, holder, wants=True)
     node.beats(1)
-    assert node.leases.arbiter.queue == [1]
+    assert node.leases.loop.arbiter.queue == [1]
     node.release(2, 2, waiter)
     assert node.holders() == [1]
     assert holder.told[-1] == lib.GL_GRANT
@@ -139,7 +140,7 @@ def test_work_that_may_be_under_way_is_waited_for(node: Node, percent: int | Non
 def test_a_job_that_can_act_is_waited_for(node: Node) -> None:
     """One of two processes that hold the lease is stopped: the other computes."""
     first, second = node.job(1, 10, 11)
-    node.leases.request(node.leases.tenants[1], second)
+    node.leases.clients.request(node.leases.tenants[1], second)
     assert first.held == second.held == 1
     node.job(2, 20)
     node.still = {10}
@@ -150,7 +151,7 @@ def test_a_job_that_can_act_is_waited_for(node: Node) -> None:
     node.release(1, 1, second, wants=True)
     node.beats(3)
     assert node.holders() == [2]
-    assert node.leases.arbiter.queue == [1], "the one that runs waits for its next turn"
+    assert node.leases.loop.arbiter.queue == [1], "the one that runs waits for its next turn"
     node.beats(1)
     node.release(2, 2)
     assert node.holders() == [1]
@@ -167,7 +168,7 @@ def test_a_waiter_that_is_stopped_gets_no_turn_before_it_goes_on(node: Node) -> 
     assert node.holders() == [3]
     node.still = set()
     node.beats(1)
-    assert node.leases.arbiter.queue == [2]
+    assert node.leases.loop.arbiter.queue == [2]
     node.release(3, 2)
     assert node.holders() == [2]
 
@@ -176,14 +177,16 @@ def test_what_must_leave_is_told_when_it_can_be_heard(node: Node) -> None:
     """Told while the process still gives back its lease, it would not be done."""
     (holder,) = node.job(1, 10, swaps=True)
     has = {UUID: wire.Bytes(700 << 20, 0, 700 << 20)}
-    node.leases.memory(node.leases.tenants[1], holder, wire.Memory(has))
+    node.leases.clients.memory(node.leases.tenants[1], holder, wire.Memory(has))
     node.job(2, 20)
     node.still = {10}
     node.beats(3)
     assert node.holders() == [2]
     (third,) = node.job(3, 30, swaps=True)
     assert not third.held
-    node.leases.memory(node.leases.tenants[3], third, wire.Memory({UUID: wire.Bytes(700 << 20)}))
+    node.leases.clients.memory(
+        node.leases.tenants[3], third, wire.Memory({UUID: wire.Bytes(700 << 20)})
+    )
     node.release(2, 2)
     assert node.holders() == [], "there is no room for it"
     node.still = set()
@@ -199,7 +202,7 @@ def test_a_job_that_ends_meanwhile_is_forgotten(node: Node) -> None:
     node.job(2, 20)
     node.still = {10}
     node.beats(1)
-    node.leases.close(1)
+    node.leases.tenants.close(1)
     node.beats(3)
     assert node.holders() == [2]
     assert node.suspended.quiet == {}

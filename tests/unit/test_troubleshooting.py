@@ -15,7 +15,8 @@ from _gpulease import ffi, lib
 from leased.core import arbiter
 from leased.gpus.devices import Gpu
 from leased.leasing import waiting_reason
-from leased.leasing.leases import Leases, Tenant
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
 from leased.node.sockets import BURST
 from leased.wire import wire
 from tests.conftest import ROOT
@@ -88,12 +89,12 @@ def node() -> Leases:
     leases = Leases([Gpu(0, UUID, "card", 256 * MIB, 256 * MIB, 0)], lambda: 0)
     for job in (1, 2):
         tenant = Tenant(job, 1000, "", "on", S, False, {UUID: 256 * MIB}, True)
-        leases.open(tenant)
+        leases.tenants.open(tenant)
         process = Process(10 * job)
-        leases.attach(tenant, process, wire.Hello(0, False, {}))
+        leases.clients.attach(tenant, process, wire.Hello(0, False, {}))
         there = 160 * MIB if job == 1 else 0
         has = {UUID: wire.Bytes(160 * MIB, 0, there)}
-        leases.memory(tenant, process, wire.Memory(has))
+        leases.clients.memory(tenant, process, wire.Memory(has))
     return leases
 
 
@@ -102,12 +103,12 @@ def drained(leases: Leases) -> None:
 
 
 def lost(leases: Leases) -> None:
-    leases.faults[UUID] = "GPU is lost"
+    leases.gpus.faults[UUID] = "GPU is lost"
 
 
 def crowded(leases: Leases) -> None:
     tenant = leases.tenants[1]
-    leases.memory(tenant, tenant.clients[0], wire.Memory({UUID: wire.Bytes(0, 160 * MIB)}))
+    leases.clients.memory(tenant, tenant.clients[0], wire.Memory({UUID: wire.Bytes(0, 160 * MIB)}))
 
 
 def stopped(leases: Leases) -> None:
@@ -117,7 +118,7 @@ def stopped(leases: Leases) -> None:
 def unreleased(leases: Leases) -> None:
     """It holds the lease, which ends, and does not give it back."""
     tenant = leases.tenants[2]
-    leases.request(tenant, tenant.clients[0])
+    leases.clients.request(tenant, tenant.clients[0])
     leases.run(arbiter.Widened(2, tenant.gang))
 
 
@@ -161,7 +162,7 @@ def test_why_a_process_is_refused() -> None:
     door = Door()
     sock = door.connect()
     door.say(sock, HELLO)
-    door.leases.close(7)
+    door.leases.tenants.close(7)
     door.say(sock, REQUEST)
     said.append(refusal(sock))
     door = Door()

@@ -126,7 +126,7 @@ def test_the_version_before_is_served_in_its_own_words(next_release: int) -> Non
         door.say(sock, wire.in_version(REQUEST, version))
         assert wire.check_header(sock.outbox[-1]) == lib.GL_GRANT
         assert versions(sock) == {version}
-    door.leases.close(7)
+    door.leases.tenants.close(7)
     assert versions(old) == {next_release}
 
 

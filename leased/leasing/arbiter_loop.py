@@ -1,0 +1,38 @@
+"""The one way into the arbiter: events go in one after the other, and its actions come out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from leased.core.arbiter import Action, Arbiter, Event
+from leased.leasing.arbiter_view import ArbiterView
+
+
+class ArbiterLoop:
+    """Owns the arbiter. Not thread-safe; `clock` gives monotonic ns. Others read it by `view`."""
+
+    def __init__(self, arbiter: Arbiter, clock: Callable[[], int]):
+        self.arbiter = arbiter
+        self.clock = clock
+        self.view = ArbiterView(arbiter, clock)
+        self.events: deque[Event] = deque()
+        self.busy = False
+        # Carries out an action; it may give further events.
+        self.perform: Callable[[Action], None] = lambda _: None
+        # Called when the time of the next deadline may have changed.
+        self.on_deadline: Callable[[], None] = lambda: None
+
+    def run(self, *events: Event) -> None:
+        """Handle events and all that follows from them."""
+        self.events.extend(events)
+        if self.busy:
+            return  # the outer call goes on with them
+        self.busy = True
+        try:
+            while self.events:
+                for action in self.arbiter.handle(self.events.popleft(), self.clock()):
+                    self.perform(action)
+        finally:
+            self.busy = False
+        self.on_deadline()

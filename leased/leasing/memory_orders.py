@@ -1,0 +1,58 @@
+"""What a tenant is told to do with its memory, divided among its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from leased.leasing.tenant import Tenant
+from leased.wire import wire
+
+NOTHING = wire.Bytes()
+
+
+def preload(tenant: Tenant, device: str, size: int) -> None:
+    """Bring so many bytes to the device before its turn."""
+    _divide(tenant, {device: size}, _absent, wire.preload)
+
+
+def expect(tenant: Tenant, device: str, size: int) -> None:
+    """Be ready to give up so many bytes of the device."""
+    _divide(tenant, {device: size}, _resident, wire.expect)
+
+
+def evict(tenant: Tenant, device: str, size: int) -> None:
+    """Give up so many bytes of the device, at once or when its lease is released."""
+    tenant.evictions[device] = tenant.evictions.get(device, 0) + size
+    send_evictions(tenant)
+
+
+def send_evictions(tenant: Tenant) -> None:
+    """Say what is due. None of its processes can evict while one still holds a lease."""
+    if any(client.held or client.passed for client in tenant.clients):
+        return
+    evictions, tenant.evictions = tenant.evictions, {}
+    _divide(tenant, evictions, _resident, wire.evict)
+
+
+def _resident(has: wire.Bytes) -> int:
+    return has.resident
+
+
+def _absent(has: wire.Bytes) -> int:
+    return max(0, has.evictable - has.resident)
+
+
+def _divide(
+    tenant: Tenant,
+    amounts: Mapping[str, int],
+    part: Callable[[wire.Bytes], int],
+    message: Callable[[Mapping[str, int]], bytes],
+) -> None:
+    """Each process takes as much of the tenant's amounts, by device, as its part allows."""
+    left = dict(amounts)
+    for client in list(tenant.clients):
+        own = {uuid: min(left[uuid], part(client.memory.get(uuid, NOTHING))) for uuid in left}
+        for uuid in left:
+            left[uuid] -= own[uuid]
+        if any(own.values()):
+            client.send(message(own))

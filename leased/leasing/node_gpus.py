@@ -1,0 +1,77 @@
+"""The GPUs of this node, and how much of each is there for tenants' memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from leased.core.arbiter import RoomChanged, SpeedKnown
+from leased.gpus.devices import NOT_SLURMS, Gpu, Overhead, room
+from leased.leasing.arbiter_loop import ArbiterLoop
+from leased.leasing.memory_reports import Reports
+from leased.leasing.registry import Registry
+
+
+class NodeGpus:
+    """All GPUs by UUID. faults: what NVML says against one, so that it takes no new jobs."""
+
+    def __init__(
+        self,
+        gpus: list[Gpu],
+        overheads: dict[str, Overhead],
+        loop: ArbiterLoop,
+        registry: Registry,
+        reports: Reports,
+    ):
+        self.by_uuid = {gpu.uuid: gpu for gpu in gpus}
+        self.overheads = overheads
+        self.faults: dict[str, str] = {}
+        self.loop = loop
+        self.registry = registry
+        self.reports = reports
+        for gpu in gpus:
+            self._say_speeds(gpu)
+
+    def __iter__(self) -> Iterator[Gpu]:
+        return iter(self.by_uuid.values())
+
+    def __len__(self) -> int:
+        return len(self.by_uuid)
+
+    def __getitem__(self, uuid: str) -> Gpu:
+        return self.by_uuid[uuid]
+
+    def has(self, uuid: str) -> bool:
+        return uuid in self.by_uuid
+
+    def slurms(self) -> list[Gpu]:
+        """The devices that Slurm gives to jobs, by its index."""
+        found = [gpu for gpu in self if gpu.index != NOT_SLURMS]
+        return sorted(found, key=lambda gpu: gpu.index)
+
+    def set_reserve(self, uuid: str, reserve: int | None) -> None:
+        """Keep so many bytes of the device for contexts from now on; None: as NVML shows."""
+        self.set(replace(self[uuid], reserve=reserve))
+
+    def set(self, gpu: Gpu) -> None:
+        """The device has other settings from now on; what its link showed stays known."""
+        before, self.by_uuid[gpu.uuid] = self[gpu.uuid], gpu
+        if gpu == before:
+            return
+        if gpu.link != before.link:
+            self._say_speeds(gpu)
+        self._say_room(gpu)
+
+    def update(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
+        """NVML shows so many bytes of each process, by pid."""
+        self.reports.check(gpu.uuid, processes, self.registry.sharing(gpu.uuid))
+        self._say_room(gpu)
+
+    def _say_speeds(self, gpu: Gpu) -> None:
+        for speed, swaps in ((gpu.link, True), (gpu.paging, False)):
+            self.loop.run(SpeedKnown(gpu.uuid, swaps, speed.bytes_s, speed.seen, speed.said))
+
+    def _say_room(self, gpu: Gpu) -> None:
+        left = room(gpu, self.overheads[gpu.uuid].taken)
+        if left != self.loop.view.device(gpu.uuid).room:
+            self.loop.run(RoomChanged(gpu.uuid, left))

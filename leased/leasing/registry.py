@@ -1,0 +1,69 @@
+"""The tenants of this node: they open, get further devices, and close."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict
+
+from _gpulease import lib
+
+from leased.core.arbiter import Closed, Opened, Usage, UsageRestored, Widened
+from leased.leasing.arbiter_loop import ArbiterLoop
+from leased.leasing.tenant import Tenant
+from leased.wire import wire
+
+ENDED = "the job of this process has ended"
+
+
+class Registry(Mapping[int, Tenant]):
+    """All tenants, by job."""
+
+    def __init__(self, loop: ArbiterLoop):
+        self.loop = loop
+        self.by_job: dict[int, Tenant] = {}
+
+    def __getitem__(self, job_id: int) -> Tenant:
+        return self.by_job[job_id]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.by_job)
+
+    def __len__(self) -> int:
+        return len(self.by_job)
+
+    def has(self, tenant: Tenant) -> bool:
+        """Whether this very tenant is open: its job may have begun another run."""
+        return self.by_job.get(tenant.job_id) is tenant
+
+    def sharing(self, uuid: str) -> list[Tenant]:
+        """Those whose gang has the device."""
+        return [tenant for tenant in self.by_job.values() if uuid in tenant.gang]
+
+    def open(self, tenant: Tenant, usage: Mapping[str, Usage] | None = None) -> None:
+        """A tenant begins, or goes on after a restart with the usage it had."""
+        self.by_job[tenant.job_id] = tenant
+        self.loop.run(
+            Opened(tenant.job_id, tenant.gang, tenant.lock, tenant.quantum_ns, tenant.swaps)
+        )
+        for uuid, used in (usage or {}).items():
+            self.loop.run(UsageRestored(tenant.job_id, uuid, asdict(used)))
+
+    def widen(self, tenant: Tenant, totals: Mapping[str, int]) -> None:
+        """Another step of the job uses further devices: they are of its gang from now on."""
+        tenant.totals = {**tenant.totals, **totals}
+        tenant.gang = tuple(tenant.totals)
+        tenant.tell_all(tenant.welcome())
+        self.loop.run(Widened(tenant.job_id, tenant.gang))
+
+    def close(self, job_id: int) -> dict[str, Usage]:
+        """The tenant is over: its usage. Processes that are left have no lease any more."""
+        usage = dict(self.loop.view.usage(job_id))
+        tenant = self.by_job.pop(job_id)
+        tenant.tell_all(wire.refused(lib.GL_REFUSED_NO_TENANT, ENDED))
+        self.loop.run(Closed(job_id))
+        return usage
+
+    def usage(self, jobs: Collection[int] | None = None) -> dict[int, dict[str, Usage]]:
+        """Usage up to now of all tenants, or of these."""
+        chosen = self.by_job if jobs is None else [job for job in jobs if job in self.by_job]
+        return {job_id: dict(self.loop.view.usage(job_id)) for job_id in chosen}

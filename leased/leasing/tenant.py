@@ -1,0 +1,78 @@
+"""A tenant of this node, and its clients as their connections show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from leased.wire import wire
+
+
+class Client(Protocol):
+    """One process of a tenant, as its connection shows it."""
+
+    wants: bool
+    held: int  # epoch of the lease it holds, else 0
+    passed: int  # of one that its job has lost meanwhile, and that it has not given back, else 0
+    restoring: bool  # its memory is on the way back
+    stuck: bool  # what it has submitted does not finish
+    answered: bool  # it has released since the lease was revoked
+    memory: dict[str, wire.Bytes]
+    calls: tuple[int, int] | None  # gated calls that it has made, and when it said so (ns)
+
+    @property
+    def pid(self) -> int: ...
+
+    def send(self, message: bytes) -> None: ...
+
+
+@dataclass
+class Tenant:
+    """One job on this node. totals: bytes the job sees on each device of its gang."""
+
+    job_id: int
+    uid: int
+    options: str
+    lock: str
+    quantum_ns: int
+    oversub: bool
+    totals: Mapping[str, int]
+    swaps: bool = False
+    clients: list[Client] = field(default_factory=list)
+    evictions: dict[str, int] = field(default_factory=dict)  # to be told when it has released
+    idle_ns: int | None = None  # what the holder was told while contended, else None
+    doubted: bool = False  # NVML has contradicted what its processes say of their memory
+    weighed: dict[str, wire.Bytes] = field(default_factory=dict)  # of it, as last believed
+    stepped: bool = False  # some were let on by a call each since the revoke
+
+    def __post_init__(self) -> None:
+        self.gang = tuple(self.totals)
+
+    @property
+    def memory_kind(self) -> str:
+        """As --gpu-share and the answers of the daemon name it."""
+        return "swap" if self.swaps else "managed"
+
+    @property
+    def holds(self) -> bool:
+        """Whether any of its processes holds a lease."""
+        return any(client.held for client in self.clients)
+
+    @property
+    def wants(self) -> bool:
+        """Whether any of its processes waits at its gate."""
+        return any(client.wants for client in self.clients)
+
+    def welcome(self) -> bytes:
+        """What each of its processes is told of the job."""
+        return wire.welcome(wire.Gang(self.job_id, self.oversub, self.totals, self.swaps))
+
+    def tell_holders(self, message: bytes) -> None:
+        for client in list(self.clients):
+            if client.held:
+                client.send(message)
+
+    def tell_all(self, message: bytes) -> None:
+        for client in list(self.clients):
+            client.send(message)
