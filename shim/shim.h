@@ -214,36 +214,26 @@ bool client_swaps(void);      /* what is allocated shall be swapped, not managed
 void client_guard_exit(void); /* the driver is in use: it may end with the process */
 extern atomic_bool process_ends;
 
-/* memory.c */
+/* devices.c */
 #define MAX_DEVICES 64
 const uint8_t *device_uuid(CUdevice device);
+bool device_known(CUdevice device);         /* it has been seen: it is reported */
 CUdevice device_of(const uint8_t uuid[16]); /* -1: not seen yet */
+void devices_after_fork(void);
+
+/* memory/ */
 uint64_t memory_used(CUdevice device);
 uint32_t memory_report(struct gl_device out[GL_MAX_DEVICES]);
-/* Bring everything back to the devices of the grant; bytes that were asked for. */
-uint64_t memory_prefetch(const struct gl_grant *grant);
+void memory_context_ends(CUcontext context); /* it is still there */
+void memory_context_gone(CUcontext context);
 void memory_after_fork(void);
 void limit_after_fork(void);
 void ordered_after_fork(void);
 void vmm_after_fork(void);
 void pools_after_fork(void);
 
-/* swap.c, swap_step.c: for the client thread */
-void swap_restore(void);
-bool swap_restored(void);
-void swap_evict(const struct gl_memory *amounts);
-void swap_preload(const struct gl_memory *amounts); /* so much, while others hold */
-void swap_expect(const struct gl_memory *amounts);  /* so much may be evicted soon */
-void swap_prepare(void);                            /* a step of getting ready for that */
-void swap_stop(void);
-bool swap_step(void);        /* is anything under way? */
-int64_t swap_pause_ns(void); /* until the next step makes sense */
-bool swap_let_go(
-    void); /* from now on memory may leave, once the gate is empty; false: there is none */
-uint64_t swap_copied_in(void); /* bytes, since the restore began */
+void managed_after_fork(void);
 void swap_after_fork(void);
-void swap_context_ends(CUcontext context); /* it is still there */
-void swap_context_gone(CUcontext context);
 bool swap_reach(void); /* peers.c: what the driver has refused may succeed now */
 
 /* contexts.c */

@@ -27,7 +27,8 @@ enum lock_rank {
 	LOCK_SWAP,     /* blocks.c: blocks, segments, devices */
 	LOCK_ARENA,    /* arena.c: pinned host memory */
 	LOCK_POOLS,    /* pools.c: what pools say of themselves */
-	LOCK_MEMORY,   /* memory.c: ranges, and how many bytes there are */
+	LOCK_DEVICES,  /* devices.c: what they are called */
+	LOCK_MEMORY,   /* ranges.c: allocations, and how many bytes there are */
 	LOCK_LIMIT,    /* limit.c: bytes of the limit */
 	LOCK_QUIET,    /* quiet.c: what is to be done quietly */
 	LOCK_CLIENT,   /* client.c: what the daemon has said, and who waits */

@@ -1,45 +1,16 @@
-/* alloc.c: allocations that become managed or swapped, and those that stay plain and are counted.
- */
-#include "memory/memory.h"
+/* alloc.c: allocations that can be moved, and those that stay plain and are counted. */
+#include "memory/kind.h"
 
 #include <stdlib.h>
 
-/* Bytes of the limit have become a range, or the driver has refused. */
-static CUresult note(CUresult result, CUdeviceptr base, size_t size, CUdevice device,
-                     enum memory_kind kind)
-{
-	if (result)
-		limit_give(device, size);
-	else
-		memory_add(base, size, device, kind, NULL);
-	return result;
-}
-
-static CUresult allocate_managed(CUdeviceptr *pointer, size_t size, unsigned int flags)
-{
-	CUdevice device;
-	CUresult result;
-
-	if (!DRIVER(cuMemAllocManaged))
-		return CUDA_ERROR_NOT_FOUND;
-	TRY(REAL(cuCtxGetDevice)(&device));
-	TRY(limit_take(device, size));
-	result = DRIVER(cuMemAllocManaged)(pointer, size, flags);
-	return note(result, result ? 0 : *pointer, size, device, MEMORY_MANAGED);
-}
-
-/* What shall be evictable. */
+/* Of the kind that serves the device. */
 static CUresult allocate(CUdeviceptr *pointer, size_t size)
 {
 	CUdevice device;
 
 	TRY(REAL(cuCtxGetDevice)(&device));
 	TRY(client_need_welcome());
-	if (!swap_serves(device))
-		return allocate_managed(pointer, size, CU_MEM_ATTACH_GLOBAL);
-	TRY(swap_alloc(pointer, size, device));
-	memory_add(*pointer, size, device, MEMORY_SWAPPED, NULL);
-	return CUDA_SUCCESS;
+	return memory_allocate(memory_kind_on(device), pointer, size, device, NULL);
 }
 
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size)
@@ -65,10 +36,16 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t w
 
 EXPORT CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned int flags)
 {
+	CUdevice device;
+	CUresult result;
+
 	NEED(cuMemAllocManaged);
 	if (!pointer || !size)
 		return real(pointer, size, flags);
-	return allocate_managed(pointer, size, flags);
+	TRY(REAL(cuCtxGetDevice)(&device));
+	TRY(limit_take(device, size));
+	result = real(pointer, size, flags);
+	return memory_note(result, result ? 0 : *pointer, size, device, &managed_memory);
 }
 
 EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
@@ -83,7 +60,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 		return real(pointer);
 	if (range.pool)
 		pool_change(range.pool, -(int64_t)range.size, 0);
-	return range.kind == MEMORY_SWAPPED ? swap_free(pointer, &range, true) : real(pointer);
+	return range.kind->free(pointer, &range, true);
 }
 
 /* -- the 32-bit forms of CUDA 3: their addresses are the driver's choice ------ */
@@ -97,7 +74,7 @@ EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int size)
 	TRY(REAL(cuCtxGetDevice)(&device));
 	TRY(limit_take(device, size));
 	result = real(pointer, size);
-	return note(result, result ? 0 : *pointer, size, device, MEMORY_FIXED);
+	return memory_note(result, result ? 0 : *pointer, size, device, &fixed_memory);
 }
 
 EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitch, unsigned int width,
@@ -114,7 +91,7 @@ EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitch, un
 	if (!result)
 		size = (size_t)*pitch * height;
 	limit_add(device, size - asked); /* rows are longer than what was asked for */
-	return note(result, result ? 0 : *pointer, size, device, MEMORY_FIXED);
+	return memory_note(result, result ? 0 : *pointer, size, device, &fixed_memory);
 }
 
 EXPORT CUresult cuMemFree(CUdeviceptr_v1 pointer)
@@ -161,8 +138,8 @@ static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 		bytes = d ? (size) : 0;                                                            \
 		TRY(limit_take(device, bytes));                                                    \
 		result = WITH_ROOM(device, bytes, real arguments);                                 \
-		return note(result, result ? 0 : (CUdeviceptr) * handle, bytes, device,            \
-		            MEMORY_FIXED);                                                         \
+		return memory_note(result, result ? 0 : (CUdeviceptr) * handle, bytes, device,     \
+		                   &fixed_memory);                                                 \
 	}
 
 #define AS_3D(d)                                                                                   \
@@ -217,7 +194,7 @@ EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
 	if (REAL(cuCtxGetDevice)(&device))
 		return CUDA_SUCCESS;
 	limit_add(device, description->size);
-	memory_add((CUdeviceptr)*memory, description->size, device, MEMORY_FIXED, NULL);
+	memory_add((CUdeviceptr)*memory, description->size, device, &fixed_memory, NULL);
 	return CUDA_SUCCESS;
 }
 

@@ -4,7 +4,7 @@
  * now; the driver itself knows one mapping for each segment, or none. Of what the
  * program has mapped itself the driver is asked, when it is there.
  */
-#include "memory/memory.h"
+#include "memory/kind.h"
 #include "memory/swap/vmm.h"
 
 #define ID_OF_OURS (UINT64_C(1) << 62) /* no number that the driver has come to */
@@ -22,10 +22,10 @@
 
 EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr pointer)
 {
-	struct swap_place place;
+	struct memory_place place;
 
 	NEED(cuMemGetAddressRange_v2);
-	if (!swap_find(pointer, &place))
+	if (!memory_locate(pointer, &place))
 		ASK(pointer, real(base, size, pointer));
 	if (base)
 		*base = place.base;
@@ -38,10 +38,10 @@ EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevic
 EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t size,
                                               CUmemRangeHandleType type, unsigned long long flags)
 {
-	struct swap_place place;
+	struct memory_place place;
 
 	NEED(cuMemGetHandleForAddressRange);
-	if (swap_find(pointer, &place))
+	if (memory_locate(pointer, &place))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	TRY(vmm_keep_range(pointer, size));
 	return real(handle, pointer, size, type, flags);
@@ -54,7 +54,7 @@ EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer,
 	} while (0)
 
 /* The numbers of attributes that older headers do not have stand for themselves. */
-static CUresult attribute_of(const struct swap_place *place, int attribute, CUdeviceptr pointer,
+static CUresult attribute_of(const struct memory_place *place, int attribute, CUdeviceptr pointer,
                              void *data)
 {
 	switch (attribute) {
@@ -101,10 +101,10 @@ static CUresult attribute_of(const struct swap_place *place, int attribute, CUde
 EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
                                       CUdeviceptr pointer)
 {
-	struct swap_place place;
+	struct memory_place place;
 
 	NEED(cuPointerGetAttribute);
-	if (!data || !swap_find(pointer, &place))
+	if (!data || !memory_locate(pointer, &place))
 		ASK(pointer, real(data, attribute, pointer));
 	return attribute_of(&place, (int)attribute, pointer, data);
 }
@@ -113,10 +113,10 @@ EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 EXPORT CUresult cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes, void **data,
                                        CUdeviceptr pointer)
 {
-	struct swap_place place;
+	struct memory_place place;
 
 	NEED(cuPointerGetAttributes);
-	if (!attributes || !data || !swap_find(pointer, &place))
+	if (!attributes || !data || !memory_locate(pointer, &place))
 		ASK(pointer, real(n, attributes, data, pointer));
 	for (unsigned int i = 0; i < n; i++) {
 		if ((int)attributes[i] < 1 || (int)attributes[i] > 22)

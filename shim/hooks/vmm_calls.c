@@ -1,4 +1,5 @@
 /* vmm_calls.c: creating, mapping and releasing physical memory as the program does it. */
+#include "memory/kind.h"
 #include "memory/swap/vmm.h"
 
 #include <stdlib.h>
@@ -24,7 +25,8 @@ static bool shall_move(size_t size, const CUmemAllocationProp *prop, unsigned lo
 {
 	CUdevice device = prop->location.id;
 
-	if (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || flags || !swap_serves(device))
+	if (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || flags ||
+	    memory_kind_on(device) != &swapped_memory)
 		return false;
 	if (prop->allocFlags.compressionType || prop->allocFlags.usage || prop->win32HandleMetaData)
 		return false;
@@ -41,7 +43,7 @@ static CUresult create_piece(struct physical *physical, size_t size, size_t rest
 	NEED(cuMemCreate);
 	TRY_WITH_ROOM(physical->device, rest, real(handle, size, &physical->prop, 0));
 	physical->n++;
-	memory_count(physical->device, MEMORY_FIXED, (int64_t)size);
+	memory_count(physical->device, &fixed_memory, (int64_t)size);
 	return CUDA_SUCCESS;
 }
 
@@ -59,7 +61,7 @@ static CUresult create_pieces(struct physical *physical)
 	}
 	if (result) {
 		vmm_release_pieces(physical);
-		memory_count(physical->device, MEMORY_FIXED, -(int64_t)(physical->size - rest));
+		memory_count(physical->device, &fixed_memory, -(int64_t)(physical->size - rest));
 	}
 	return result;
 }
@@ -94,7 +96,7 @@ static CUresult create_ours(CUmemGenericAllocationHandle *handle, size_t size,
 	}
 	if (!enter(physical)) { /* the host is out of memory */
 		vmm_release_pieces(physical);
-		memory_count(physical->device, MEMORY_FIXED, -(int64_t)size);
+		memory_count(physical->device, &fixed_memory, -(int64_t)size);
 		free(physical);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -111,7 +113,7 @@ static void note_created(CUmemGenericAllocationHandle handle, size_t size, CUdev
 		*physical =
 		    (struct physical){.handle = handle, .size = size, .device = device, .refs = 1};
 	if (physical && enter(physical)) {
-		memory_count(device, MEMORY_FIXED, (int64_t)size);
+		memory_count(device, &fixed_memory, (int64_t)size);
 		return;
 	}
 	free(physical);
@@ -142,14 +144,14 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 
 EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 {
-	struct swap_place place;
+	struct memory_place place;
 	struct mapping *mapping;
 	struct physical *physical;
 	CUresult result = CUDA_SUCCESS;
 
 	NEED(cuMemRetainAllocationHandle);
 	/* As of any allocation that was not made by cuMemCreate. */
-	if (swap_find((CUdeviceptr)address, &place))
+	if (memory_locate((CUdeviceptr)address, &place))
 		return CUDA_ERROR_INVALID_VALUE;
 	lock_take(&vmm_lock);
 	mapping = vmm_at((CUdeviceptr)address);
@@ -262,11 +264,11 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr base, size_t size, const CUmemAccessD
 
 EXPORT CUresult cuMemUnmap(CUdeviceptr base, size_t size)
 {
-	struct swap_place place;
+	struct memory_place place;
 	CUresult result;
 
 	NEED(cuMemUnmap);
-	if (swap_find(base, &place))
+	if (memory_locate(base, &place))
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(vmm_have(base, size));
 	lock_take(&vmm_lock);

@@ -470,7 +470,9 @@ static void in_child(void)
 	lease_after_fork();
 	quiet_after_fork();
 	gate_after_fork();
+	devices_after_fork();
 	memory_after_fork();
+	managed_after_fork();
 	limit_after_fork();
 	ordered_after_fork();
 	vmm_after_fork();

@@ -7,6 +7,7 @@
 #include "lease/lease.h"
 #include "gate/quiet.h"
 #include "lease/idle.h"
+#include "memory/mover.h"
 
 #define MS INT64_C(1000000)
 #define IDLE_LOOK_MIN_NS MS
@@ -23,8 +24,7 @@ static struct {
 	uint64_t idle_since; /* of a pause that has not ended, as far as known; else 0 */
 	uint64_t handoff_ns; /* what the last one would have taken */
 	struct idle_history pauses;
-	unsigned long calls; /* submissions when last looked */
-	uint64_t prefetch_bytes, prefetch_ns;
+	unsigned long calls;            /* submissions when last looked */
 	enum gl_release_reason closing; /* why the lease is being given up, else 0 */
 	uint64_t closing_since;
 	bool told_stuck;
@@ -80,7 +80,7 @@ void lease_forget_daemon(void)
 	if (me.closing)
 		gate_step(false); /* nor is anybody stuck whom one call could help */
 	if (!me.restoring)
-		swap_stop(); /* nor is room made for anybody */
+		memory_mover.stop(); /* nor is room made for anybody */
 }
 
 /* Somebody waits, or nobody does any more. */
@@ -102,21 +102,21 @@ static void set_contended(uint64_t idle_ns, uint64_t in_flight_ns)
 
 static void release(enum gl_release_reason reason, uint64_t drain_ns)
 {
+	struct moved moved = memory_mover.brought();
 	struct gl_released released = {
 	    .header = message_header(GL_RELEASED, sizeof(released)),
 	    .epoch = me.epoch,
 	    .reason = reason,
 	    .flags = client_waiting() ? GL_RELEASED_WANTS : 0,
 	    .drain_ns = drain_ns,
-	    .prefetch_bytes = me.prefetch_bytes,
-	    .prefetch_ns = me.prefetch_ns,
+	    .prefetch_bytes = moved.bytes,
+	    .prefetch_ns = moved.ns,
 	};
 
 	debug("release lease %llu (%s)", (unsigned long long)me.epoch,
 	      reason == GL_RELEASE_IDLE ? "idle" : "revoked");
 	me.epoch = 0;
 	me.idle_ns = GL_IDLE_NEVER;
-	me.prefetch_bytes = me.prefetch_ns = 0;
 	client_send_memory();
 	me.requested = released.flags;
 	if (me.requested)
@@ -129,6 +129,7 @@ static void begin_closing(enum gl_release_reason reason)
 {
 	gate_shut();
 	gate_step(false);
+	memory_mover.stop();
 	me.let_in = me.gone = me.pausing = false;
 	me.closing = reason;
 	me.closing_since = now_ns();
@@ -196,7 +197,7 @@ static void advance_closing(void)
 			open_again();
 			return;
 		}
-		if (swap_let_go() && !gate_empty())
+		if (memory_mover.let_go() && !gate_empty())
 			return;
 		me.closing = 0;
 		release(reason, passed);
@@ -224,32 +225,22 @@ static void look_idle(void)
 
 /* -- having -------------------------------------------------------------------- */
 
-/* swapped: bytes that have come since then in another way. Where that is how memory
- * comes, they alone tell how fast the link is. */
-static void prefetch(uint64_t since, uint64_t swapped)
-{
-	uint64_t asked = memory_prefetch(&me.grant);
-
-	me.prefetch_bytes = client_swaps() ? swapped : asked;
-	me.prefetch_ns = me.prefetch_bytes ? now_ns() - since : 0;
-}
-
 static void send_restored(void)
 {
+	struct moved moved = memory_mover.brought();
 	struct gl_restored restored = {.header = message_header(GL_RESTORED, sizeof(restored)),
 	                               .epoch = me.epoch,
-	                               .bytes = me.prefetch_bytes,
-	                               .ns = me.prefetch_ns};
+	                               .bytes = moved.bytes,
+	                               .ns = moved.ns};
 
-	me.prefetch_bytes = me.prefetch_ns = 0; /* said once */
 	client_send(&restored, sizeof(restored));
 }
 
-/* The gate opens when everything that is swapped is back. */
+/* The gate opens when everything is back. */
 static void advance_restoring(void)
 {
-	me.moving = swap_step();
-	if (!swap_restored())
+	me.moving = memory_mover.step();
+	if (!memory_mover.restored())
 		return;
 	if (me.restores_for_step) {
 		me.restoring = 0;
@@ -257,7 +248,6 @@ static void advance_restoring(void)
 		allow_step();
 		return;
 	}
-	prefetch(me.restoring, swap_copied_in());
 	if (client_swaps())
 		send_restored();
 	me.restoring = 0;
@@ -270,7 +260,7 @@ static void begin_restoring(bool for_step)
 {
 	me.restoring = now_ns();
 	me.restores_for_step = for_step;
-	swap_restore();
+	memory_mover.restore(for_step ? NULL : &me.grant);
 	advance_restoring();
 }
 
@@ -284,9 +274,9 @@ static void take_restore(const struct gl_grant *grant)
 		return;
 	me.idle_since = 0;
 	me.grant = *grant;
+	memory_mover.refill(grant);
 	if (me.restoring)
 		return;
-	prefetch(now_ns(), 0);
 	set_contended(grant->idle_ns, grant->in_flight_ns);
 }
 
@@ -311,8 +301,6 @@ static void take_revoke(void)
 {
 	bool opened = !me.restoring;
 
-	if (!opened)
-		swap_stop();
 	me.restoring = 0;
 	begin_closing(GL_RELEASE_REVOKED);
 	me.gone = !opened;
@@ -360,12 +348,12 @@ void lease_take(const void *data, size_t size)
 		take_step(&m->step);
 	} else if (h->type == GL_EVICT && size == sizeof(m->amounts)) {
 		if (!me.epoch && !me.closing)
-			swap_evict(&m->amounts);
+			memory_mover.evict(&m->amounts);
 	} else if (h->type == GL_PRELOAD && size == sizeof(m->amounts)) {
 		if (!me.epoch && !me.closing)
-			swap_preload(&m->amounts);
+			memory_mover.preload(&m->amounts);
 	} else if (h->type == GL_EXPECT && size == sizeof(m->amounts)) {
-		swap_expect(&m->amounts);
+		memory_mover.expect(&m->amounts);
 	}
 }
 
@@ -388,7 +376,7 @@ void lease_advance(void)
 		advance_restoring();
 		return;
 	}
-	me.moving = swap_step();
+	me.moving = memory_mover.step();
 	if (quiet_wanted())
 		be_quiet();
 	if (me.closing)
@@ -396,7 +384,7 @@ void lease_advance(void)
 	else if (me.epoch && me.idle_ns != GL_IDLE_NEVER)
 		look_idle();
 	if (me.epoch && !me.closing)
-		swap_prepare();
+		memory_mover.prepare();
 }
 
 int64_t lease_pause_ns(void)
@@ -407,7 +395,7 @@ int64_t lease_pause_ns(void)
 		return (int64_t)(now_ns() - me.closing_since) < STUCK_NS ? DRAIN_LOOK_NS
 		                                                         : LONG_DRAIN_LOOK_NS;
 	if (me.restoring || me.moving)
-		return swap_pause_ns();
+		return memory_mover.pause_ns();
 	if (me.epoch && me.idle_ns != GL_IDLE_NEVER)
 		return quarter < IDLE_LOOK_MIN_NS   ? IDLE_LOOK_MIN_NS
 		       : quarter > IDLE_LOOK_MAX_NS ? IDLE_LOOK_MAX_NS

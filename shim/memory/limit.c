@@ -4,7 +4,7 @@
  * threads that allocate at the same moment do not pass the limit together. What an
  * allocation has taken stays taken until it is freed, wherever its bytes are meanwhile.
  */
-#include "memory/memory.h"
+#include "memory/kind.h"
 
 #include <string.h>
 
@@ -70,8 +70,7 @@ CUresult limit_take(CUdevice device, uint64_t size)
 	for (int attempt = 0; attempt < 2; attempt++) {
 		if (take(device, size, limit, client_others(uuid)))
 			return CUDA_SUCCESS;
-		ordered_trim(NULL, 0, true);
-		swap_catch_up(true);
+		memory_reclaim(true);
 	}
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -7,16 +7,12 @@
 #define ROOM_NS (UINT64_C(10) * 1000000000) /* how long to wait for others to leave */
 #define ROOM_PAUSE_US 500
 
-enum memory_kind {
-	MEMORY_MANAGED, /* the driver can evict it */
-	MEMORY_FIXED,   /* plain: it stays where it is */
-	MEMORY_SWAPPED  /* we can evict it; counted by its segments (swap.h) */
-};
+struct memory_kind; /* kind.h */
 
 struct memory_range {
 	size_t size;
 	CUdevice device;
-	enum memory_kind kind;
+	const struct memory_kind *kind;
 	CUmemoryPool pool;
 	CUcontext context; /* that it ends with */
 	bool freed;        /* by the program, in stream order: it is kept for the next one */
@@ -27,10 +23,10 @@ CUresult limit_take(CUdevice device, uint64_t size); /* or the driver's own erro
 void limit_add(CUdevice device, uint64_t size);      /* they are there already */
 void limit_give(CUdevice device, uint64_t size);
 
-/* memory.c. Ranges are known by their first address; a handle that is a pointer will do.
- * A range's bytes have been taken of the limit, and are given back with the range; those
- * of MEMORY_SWAPPED belong to its block. */
-void memory_add(CUdeviceptr base, size_t size, CUdevice device, enum memory_kind kind,
+/* ranges.c. Ranges are known by their first address; a handle that is a pointer will do.
+ * A range's bytes have been taken of the limit, and are given back with the range, unless
+ * its kind does so. */
+void memory_add(CUdeviceptr base, size_t size, CUdevice device, const struct memory_kind *kind,
                 CUmemoryPool pool);
 bool memory_find(CUdeviceptr base, struct memory_range *out);
 bool memory_remove(CUdeviceptr base, struct memory_range *out); /* out may be NULL */
@@ -38,9 +34,18 @@ bool memory_remove(CUdeviceptr base, struct memory_range *out); /* out may be NU
 bool memory_set_freed(CUdeviceptr base, bool freed, struct memory_range *out);
 void memory_forget_pool(CUmemoryPool pool); /* it is gone, and what came from it is not */
 void memory_forget(CUcontext context);      /* it is gone, with its ranges */
-void memory_count(CUdevice device, enum memory_kind kind, int64_t bytes);
+void memory_count(CUdevice device, const struct memory_kind *kind, int64_t bytes);
+uint64_t memory_counted(const struct memory_kind *kind, CUdevice device);
+struct memory_span {
+	CUdeviceptr base;
+	size_t size;
+	unsigned long number; /* allocations are counted */
+};
+/* A copy of a kind's allocations on a device, newest first: of what fits not whole, a
+ * program is likelier to be at what it made last. To be freed. */
+struct memory_span *memory_spans(const struct memory_kind *kind, CUdevice device, size_t *n);
 
-/* What the driver allocates as plain memory it may refuse because others' swapped memory
+/* room.c. What the driver allocates as plain memory it may refuse because others' swapped memory
  * fills the device. Then they are asked to make room, as for allocations of ours. */
 struct wanted_room {
 	int64_t bytes;
@@ -60,23 +65,9 @@ bool room_appears(struct wanted_room *wanted, CUresult result, CUdevice device, 
 #define TRY_WITH_ROOM(device, bytes, call) TRY(WITH_ROOM(device, bytes, call))
 
 /* swap.c, peers.c: memory that we bring to a device and evict from it. */
-struct swap_place {
-	CUdeviceptr base; /* of the allocation */
-	size_t size;
-	CUdevice device;
-	CUcontext context;
-	unsigned long id; /* of no other allocation of the process */
-};
-bool swap_serves(CUdevice device); /* shall what is allocated there be swapped? */
-bool swap_used(void);              /* has there been any? */
-CUresult swap_alloc(CUdeviceptr *out, size_t size, CUdevice device);
-CUresult swap_free(CUdeviceptr pointer, const struct memory_range *range, bool wait);
-bool swap_find(CUdeviceptr pointer, struct swap_place *out); /* anywhere in an allocation */
-bool swap_of_program(CUdeviceptr pointer); /* in what the program has mapped itself */
-uint64_t swap_bytes(CUdevice device);
-void swap_report(CUdevice device, struct gl_device *out); /* added to it */
-bool swap_peer(CUdevice memory_of, CUdevice from);        /* true: that is news */
-void swap_catch_up(bool wait);                            /* frees what had to be put off */
+bool swap_used(void);                              /* has there been any? */
+bool swap_of_program(CUdeviceptr pointer);         /* in what the program has mapped itself */
+bool swap_peer(CUdevice memory_of, CUdevice from); /* true: that is news */
 
 /* ordered.c: blocks that pools keep for the next allocation. */
 void ordered_trim(CUmemoryPool pool, uint64_t most, bool wait); /* pool NULL: all */
@@ -84,7 +75,7 @@ void ordered_forget(CUcontext context);
 
 /* pools.c */
 enum pool_kind {
-	POOL_BECOMES_MANAGED,
+	POOL_IS_OURS,     /* what comes from it is of the kind that serves the device */
 	POOL_STAYS_PLAIN, /* others may import it: counted */
 	POOL_NOT_OURS     /* its memory is not on a device */
 };

@@ -1,12 +1,12 @@
 /* ordered.c: stream-ordered memory.
  *
- * It becomes managed, or swapped: it exists from the call on. What is freed is kept for
- * the next allocation of its size, as the driver's own pools do: for the same
+ * It becomes of the kind that serves the device (kind.h), and exists from the call on. What is
+ * freed is kept for the next allocation of its size, as the driver's own pools do: for the same
  * stream at once, for another one when the event behind the free has happened.
  * A pool keeps as much as its release threshold says. Inside a capture ordered
  * memory is the driver's own.
  */
-#include "memory/memory.h"
+#include "memory/kind.h"
 
 #include <stdlib.h>
 
@@ -95,8 +95,8 @@ static void free_now(const struct kept *block)
 	struct memory_range range;
 
 	pool_change(block->pool, 0, -(int64_t)block->size);
-	if (memory_remove(block->pointer, &range) && range.kind == MEMORY_SWAPPED)
-		swap_free(block->pointer, &range, false);
+	if (memory_remove(block->pointer, &range))
+		range.kind->free(block->pointer, &range, false);
 	else
 		DRIVER(cuMemFree_v2)(block->pointer);
 }
@@ -197,49 +197,55 @@ void ordered_after_fork(void)
 
 /* -- allocating ------------------------------------------------------------------ */
 
-static CUresult allocate_new(CUdeviceptr *pointer, size_t size, CUdevice device, CUmemoryPool pool)
+static CUresult allocate_new(const struct memory_kind *kind, CUdeviceptr *pointer, size_t size,
+                             CUdevice device, CUmemoryPool pool)
 {
-	enum memory_kind kind = MEMORY_MANAGED;
-	CUstreamCaptureMode old;
+	CUstreamCaptureMode old = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
 	CUresult result;
 
-	TRY(client_need_welcome());
-	if (swap_serves(device))
-		kind = MEMORY_SWAPPED; /* which takes of the limit by itself */
-	else
-		TRY(limit_take(device, size));
-	old = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-	result = kind == MEMORY_SWAPPED
-	             ? swap_alloc(pointer, size, device)
-	             : DRIVER(cuMemAllocManaged)(pointer, size, CU_MEM_ATTACH_GLOBAL);
+	class_of(&size); /* rounded up to what another one may take again */
+	result = memory_allocate(kind, pointer, size, device, pool);
 	captures_mode(old);
 	if (!result)
-		memory_add(*pointer, size, device, kind, pool);
-	else if (kind == MEMORY_MANAGED)
-		limit_give(device, size);
+		pool_change(pool, (int64_t)size, 0);
 	return result;
 }
 
-static CUresult allocate_managed(CUdeviceptr *pointer, size_t size, CUdevice device,
-                                 CUmemoryPool pool, CUstream stream)
+/* What the pool keeps and the stream may have. */
+static bool allocate_kept(CUdeviceptr *pointer, size_t size, CUdevice device, CUmemoryPool pool,
+                          CUstream stream)
 {
 	unsigned int class = class_of(&size);
 	CUstreamCaptureMode old = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
 	struct kept *block = take(size, class, device, pool, number_of(stream));
+	struct memory_range range;
 
 	captures_mode(old);
-	if (block) {
-		struct memory_range range;
+	if (!block)
+		return false;
+	*pointer = block->pointer;
+	memory_set_freed(*pointer, false, &range);
+	pool_change(pool, (int64_t)size, -(int64_t)size);
+	give_event_back(block);
+	return true;
+}
 
-		*pointer = block->pointer;
-		memory_set_freed(*pointer, false, &range);
-		pool_change(pool, (int64_t)size, -(int64_t)size);
-		give_event_back(block);
-		return CUDA_SUCCESS;
-	}
-	TRY(allocate_new(pointer, size, device, pool));
-	pool_change(pool, (int64_t)size, 0);
-	return CUDA_SUCCESS;
+/* False: what is allocated on this device comes from the driver's own pools. */
+static bool allocate_ours(CUdeviceptr *pointer, size_t size, CUdevice device, CUmemoryPool pool,
+                          CUstream stream, CUresult *result)
+{
+	const struct memory_kind *kind;
+
+	*result = CUDA_SUCCESS;
+	if (allocate_kept(pointer, size, device, pool, stream))
+		return true;
+	*result = client_need_welcome();
+	if (*result)
+		return true;
+	kind = memory_kind_on(device);
+	if (!kind->in_driver_pools)
+		*result = allocate_new(kind, pointer, size, device, pool);
+	return !kind->in_driver_pools;
 }
 
 /* pool NULL: the device's current one. False: the driver shall do it, and if
@@ -251,17 +257,16 @@ static bool allocate(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstr
 
 	*counted = -1;
 	if (stream_captures(stream) || !pointer || !size || size > SIZE_MAX / 4 ||
-	    REAL(cuCtxGetDevice)(&device) || !DRIVER(cuMemAllocManaged))
+	    REAL(cuCtxGetDevice)(&device))
 		return false;
 	if (!pool && REAL(cuDeviceGetMemPool))
 		REAL(cuDeviceGetMemPool)(&pool, device);
 	device = pool_device(pool, device);
 	if (pool_kind(pool) == POOL_NOT_OURS)
 		return false;
-	if (pool_kind(pool) == POOL_BECOMES_MANAGED) {
-		*result = allocate_managed(pointer, size, device, pool, stream);
+	if (pool_kind(pool) == POOL_IS_OURS &&
+	    allocate_ours(pointer, size, device, pool, stream, result))
 		return true;
-	}
 	*counted = device;
 	*result = limit_take(device, size);
 	return *result != CUDA_SUCCESS;
@@ -275,7 +280,7 @@ static CUresult count(CUresult result, CUdeviceptr base, size_t size, CUdevice d
 	if (result)
 		limit_give(device, size);
 	else
-		memory_add(base, size, device, MEMORY_FIXED, NULL);
+		memory_add(base, size, device, &fixed_memory, NULL);
 	return result;
 }
 
@@ -392,7 +397,7 @@ static CUresult free_ordered(CUdeviceptr pointer, CUstream stream)
 	{                                                                                          \
 		struct memory_range range;                                                         \
 		NEED(name);                                                                        \
-		if (memory_find(pointer, &range) && range.kind != MEMORY_FIXED)                    \
+		if (memory_find(pointer, &range) && !range.kind->in_driver_pools)                  \
 			return free_ordered(pointer, stream_now);                                  \
 		memory_remove(pointer, NULL);                                                      \
 		return real(pointer, stream);                                                      \

@@ -39,7 +39,7 @@ static struct pool *find_or_make(CUmemoryPool handle)
 		pool = calloc(1, sizeof(*pool));
 		if (pool) {
 			*pool = (struct pool){.next = pools, .handle = handle, .device = -1};
-			pool->kind = POOL_BECOMES_MANAGED;
+			pool->kind = POOL_IS_OURS;
 			pools = pool;
 		}
 	}
@@ -53,7 +53,7 @@ enum pool_kind pool_kind(CUmemoryPool handle)
 
 	lock_take(&lock);
 	pool = find(handle);
-	kind = pool ? pool->kind : POOL_BECOMES_MANAGED;
+	kind = pool ? pool->kind : POOL_IS_OURS;
 	lock_give(&lock);
 	return kind;
 }
@@ -138,7 +138,7 @@ EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 	if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 		classify(*pool, -1, POOL_NOT_OURS);
 	else if (props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED && !props->handleTypes)
-		classify(*pool, props->location.id, POOL_BECOMES_MANAGED);
+		classify(*pool, props->location.id, POOL_IS_OURS);
 	else
 		classify(*pool, props->location.id, POOL_STAYS_PLAIN);
 	return CUDA_SUCCESS;
@@ -215,7 +215,7 @@ static uint64_t ours(CUmemoryPool handle, CUmemPool_attribute attribute)
 
 	lock_take(&lock);
 	pool = find(handle);
-	if (pool && pool->kind == POOL_BECOMES_MANAGED) {
+	if (pool && pool->kind == POOL_IS_OURS) {
 		if (attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
 			bytes = pool->used;
 		else if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)

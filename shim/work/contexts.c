@@ -122,7 +122,7 @@ static struct entry remove_begin(CUcontext context)
 
 	lock_take(&lock);
 	bound_forget(context);
-	swap_context_ends(context);
+	memory_context_ends(context);
 	for (int i = 0; i < n_contexts && !entry.context; i++)
 		if (contexts[i].context == context)
 			entry = take_entry(i);
@@ -135,9 +135,7 @@ static void remove_end(CUcontext context, const struct entry *entry, bool gone)
 {
 	if (gone && context) {
 		captures_forget(context);
-		ordered_forget(context);
-		memory_forget(context);
-		swap_context_gone(context);
+		memory_context_gone(context);
 	} else if (entry->context) {
 		contexts[n_contexts++] = *entry;
 	}

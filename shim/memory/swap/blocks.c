@@ -1,4 +1,5 @@
 /* blocks.c: blocks of addresses and the segments they consist of. */
+#include "memory/kind.h"
 #include "memory/swap/swap.h"
 
 #include <search.h>
@@ -336,7 +337,7 @@ static CUresult back_block(struct block *block)
 	for (unsigned int i = 0; i < block->n && !result; i++) {
 		result = back_segment(&block->segments[i]);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY)
-			ordered_trim(NULL, 0, false);
+			memory_reclaim(false);
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && now_ns() - start < ROOM_NS) {
 			client_memory_changed();
 			pause_us(ROOM_PAUSE_US);

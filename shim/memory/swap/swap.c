@@ -34,6 +34,7 @@
  * What a driver does by itself behind a submitted call ends before the drain.
  */
 #include "memory/swap/swap.h"
+#include "memory/kind.h"
 
 #include <stdlib.h>
 
@@ -90,7 +91,7 @@ static void set_up(CUdevice device, uint64_t limit)
 
 /* With oversubscription a job may have more than the device, which can never be
  * there at once; so it stays with the driver, page by page. */
-bool swap_serves(CUdevice device)
+static bool serves(CUdevice device)
 {
 	const uint8_t *uuid = device_uuid(device);
 	uint64_t limit = uuid ? client_limit(uuid) : NO_LIMIT;
@@ -128,7 +129,7 @@ static CUresult allocate_small(CUdeviceptr *out, size_t size, CUdevice device)
 	}
 }
 
-CUresult swap_alloc(CUdeviceptr *out, size_t size, CUdevice device)
+static CUresult allocate(CUdeviceptr *out, size_t size, CUdevice device)
 {
 	size_t unit = swap_devices[device].unit;
 	struct block *block;
@@ -247,7 +248,7 @@ void swap_catch_up(bool wait)
 
 /* wait: for the work that may use it, as the driver does. While the process does
  * not hold there is none. */
-CUresult swap_free(CUdeviceptr pointer, const struct memory_range *range, bool wait)
+static CUresult free_swapped(CUdeviceptr pointer, const struct memory_range *range, bool wait)
 {
 	CUresult result = CUDA_SUCCESS;
 	CUstreamCaptureMode mode;
@@ -261,7 +262,7 @@ CUresult swap_free(CUdeviceptr pointer, const struct memory_range *range, bool w
 	return result;
 }
 
-void swap_context_gone(CUcontext context)
+static void context_gone(CUcontext context)
 {
 	if (swap_used())
 		catch_up(context, false);
@@ -312,7 +313,7 @@ uint64_t swap_bytes(CUdevice device)
 	return bytes;
 }
 
-void swap_report(CUdevice device, struct gl_device *out)
+static void report(CUdevice device, struct gl_device *out)
 {
 	const struct swap_device *d = &swap_devices[device];
 
@@ -323,7 +324,7 @@ void swap_report(CUdevice device, struct gl_device *out)
 	lock_give(&swap_lock);
 }
 
-bool swap_find(CUdeviceptr pointer, struct swap_place *out)
+static bool find(CUdeviceptr pointer, struct memory_place *out)
 {
 	struct memory_range range;
 	struct block *block;
@@ -359,10 +360,25 @@ bool swap_of_program(CUdeviceptr pointer)
 	return is;
 }
 
+const struct memory_kind swapped_memory = {
+    .name = "swapped",
+    .limits_itself = true,
+    .outlives_contexts = true,
+    .serves = serves,
+    .allocate = allocate,
+    .free = free_swapped,
+    .find = find,
+    .report = report,
+    .reclaim = swap_catch_up,
+    .context_ends = swap_context_ends,
+    .context_gone = context_gone,
+    .mover = &swap_mover,
+};
+
 void swap_after_fork(void)
 {
 	put_offs = NULL;
 	blocks_after_fork();
-	movers_after_fork();
+	copiers_after_fork();
 	arena_after_fork();
 }

@@ -9,6 +9,7 @@
 #define GPU_LEASE_SWAP_H
 
 #include "memory/memory.h"
+#include "memory/mover.h"
 
 #include <limits.h>
 
@@ -97,6 +98,12 @@ void blocks_after_fork(void);
 
 /* swap.c */
 bool swap_hold(bool force); /* if all is there, or nevertheless */
+bool swap_let_go(void);     /* from now on memory may leave; false: there is none */
+uint64_t swap_bytes(CUdevice device);
+void swap_catch_up(bool wait); /* frees what had to be put off */
+
+/* swap_step.c */
+extern const struct mover swap_mover;
 
 /* swap_move.c: what moves on each device. Touched with contexts_with() or in
  * swap_context_ends() only, so no context ends meanwhile. */
@@ -110,7 +117,7 @@ struct move {
 	bool out;
 };
 
-struct mover {
+struct copier {
 	CUdevice device;
 	_Atomic(CUcontext) context; /* of the stream and the events */
 	CUstream stream;
@@ -138,11 +145,12 @@ struct swap_now {
 	} moved;
 };
 
-extern struct mover movers[MAX_DEVICES];
+extern struct copier copiers[MAX_DEVICES];
 extern struct swap_now swap_now;
-void mover_step(CUcontext context, void *mover);
-void mover_give_up(CUresult error);
-void movers_after_fork(void);
+void copier_step(CUcontext context, void *copier);
+void swap_give_up(CUresult error);
+void swap_context_ends(CUcontext context);
+void copiers_after_fork(void);
 
 /* slabs.c */
 bool slab_take(CUdevice device, size_t size, CUdeviceptr *out); /* from those that there are */

@@ -4,6 +4,7 @@
  * mapped, or the one before unmapped, while bytes move; where one process evicts
  * and another restores, each piece that leaves makes room for one that comes.
  */
+#include "memory/kind.h"
 #include "memory/swap/swap.h"
 
 #define OUT_PIECES 3              /* of a device, that leave at once */
@@ -12,39 +13,39 @@
 #define PATIENCE_NS (UINT64_C(50) * 1000000)
 #define CLEAN_NS (UINT64_C(3) * 1000000) /* until memory that was let go can be had */
 
-struct mover movers[MAX_DEVICES];
+struct copier copiers[MAX_DEVICES];
 struct swap_now swap_now;
 
 static bool complained;
 
-static bool prepare(struct mover *m, CUcontext context)
+static bool prepare(struct copier *c, CUcontext context)
 {
-	if (m->context)
-		return m->context == context;
-	if (REAL(cuStreamCreate)(&m->stream, CU_STREAM_NON_BLOCKING))
+	if (c->context)
+		return c->context == context;
+	if (REAL(cuStreamCreate)(&c->stream, CU_STREAM_NON_BLOCKING))
 		return false;
-	m->context = context;
+	c->context = context;
 	return true;
 }
 
-static bool full(const struct mover *m, size_t size)
+static bool full(const struct copier *c, size_t size)
 {
-	return m->n == SWAP_DEPTH ||
-	       (m->n && m->in_flight + size > OUT_PIECES * swap_devices[m->device].piece);
+	return c->n == SWAP_DEPTH ||
+	       (c->n && c->in_flight + size > OUT_PIECES * swap_devices[c->device].piece);
 }
 
 /* A copy has been put on the stream; it has happened when its event has. */
-static CUresult push(struct mover *m, struct segment *segment, bool out)
+static CUresult push(struct copier *c, struct segment *segment, bool out)
 {
-	struct move *move = &m->ring[(m->first + m->n) % SWAP_DEPTH];
+	struct move *move = &c->ring[(c->first + c->n) % SWAP_DEPTH];
 
 	if (!move->event)
 		TRY(REAL(cuEventCreate)(&move->event, CU_EVENT_DISABLE_TIMING));
-	TRY(REAL(cuEventRecord)(move->event, m->stream));
+	TRY(REAL(cuEventRecord)(move->event, c->stream));
 	move->segment = segment;
 	move->out = out;
-	m->n++;
-	m->in_flight += segment->size;
+	c->n++;
+	c->in_flight += segment->size;
 	return CUDA_SUCCESS;
 }
 
@@ -103,7 +104,7 @@ static void stays(struct segment *segment, const char *why)
 }
 
 /* The program hears from its next call what is wrong with its context. */
-void mover_give_up(CUresult error)
+void swap_give_up(CUresult error)
 {
 	if (!swap_now.gave_up)
 		complain("error %d while memory is brought back", (int)error);
@@ -154,7 +155,7 @@ static void put_back(struct segment *segment, struct segment **cursor)
 
 /* Between the device and the arena. To the host in slices: who is given access to a
  * mapping waits for the copy that is being made. */
-static CUresult copy(struct mover *m, struct segment *segment, bool out)
+static CUresult copy(struct copier *c, struct segment *segment, bool out)
 {
 	CUdeviceptr at = segment->base;
 
@@ -164,27 +165,27 @@ static CUresult copy(struct mover *m, struct segment *segment, bool out)
 
 		for (size_t done = 0, n; done < part.size; done += n) {
 			n = out && part.size - done > SLICE ? SLICE : part.size - done;
-			TRY(out ? DRIVER(cuMemcpyDtoHAsync_v2)(part.at + done, at, n, m->stream)
-			        : DRIVER(cuMemcpyHtoDAsync_v2)(at, part.at + done, n, m->stream));
+			TRY(out ? DRIVER(cuMemcpyDtoHAsync_v2)(part.at + done, at, n, c->stream)
+			        : DRIVER(cuMemcpyHtoDAsync_v2)(at, part.at + done, n, c->stream));
 			at += n;
 		}
 	}
 	return CUDA_SUCCESS;
 }
 
-static void copy_out(struct mover *m, struct segment *segment)
+static void copy_out(struct copier *c, struct segment *segment)
 {
-	CUresult result = copy(m, segment, true);
+	CUresult result = copy(c, segment, true);
 
 	if (!result)
-		result = push(m, segment, true);
+		result = push(c, segment, true);
 	if (result) {
-		REAL(cuStreamSynchronize)(m->stream);
+		REAL(cuStreamSynchronize)(c->stream);
 		stays(segment, "it cannot be copied");
 		return;
 	}
 	swap_now.moved.copied_out += segment->size;
-	m->left -= segment->size < m->left ? segment->size : m->left;
+	c->left -= segment->size < c->left ? segment->size : c->left;
 }
 
 static enum arena_answer room_for(struct segment *segment)
@@ -200,9 +201,9 @@ static enum arena_answer room_for(struct segment *segment)
 	return answer;
 }
 
-static const char *no_copy(const struct mover *m)
+static const char *no_copy(const struct copier *c)
 {
-	CUresult status = REAL(cuStreamQuery)(m->stream);
+	CUresult status = REAL(cuStreamQuery)(c->stream);
 
 	return status && status != CUDA_ERROR_NOT_READY ? "the context is broken"
 	                                                : "there is no host memory for a copy "
@@ -210,12 +211,12 @@ static const char *no_copy(const struct mover *m)
 }
 
 /* Without a stream nothing can be copied. */
-static void all_stay(struct mover *m)
+static void all_stay(struct copier *c)
 {
-	complain("no stream for copies: memory stays on device %d", m->device);
-	m->left = 0;
+	complain("no stream for copies: memory stays on device %d", c->device);
+	c->left = 0;
 	lock_take(&swap_lock);
-	for (struct segment *s = swap_devices[m->device].oldest; s; s = s->newer)
+	for (struct segment *s = swap_devices[c->device].oldest; s; s = s->newer)
 		if (s->state == SEGMENT_RESIDENT && !s->moving)
 			segment_fix(s, true);
 	lock_give(&swap_lock);
@@ -223,19 +224,19 @@ static void all_stay(struct mover *m)
 }
 
 /* Something is still on its way in. */
-static bool comes(const struct mover *m)
+static bool comes(const struct copier *c)
 {
-	for (unsigned int i = 0; i < m->n; i++)
-		if (!m->ring[(m->first + i) % SWAP_DEPTH].out)
+	for (unsigned int i = 0; i < c->n; i++)
+		if (!c->ring[(c->first + i) % SWAP_DEPTH].out)
 			return true;
 	return false;
 }
 
 /* False: nothing more now. Without a change since it came it needs no copy: the
  * gate is shut and empty, so what has been submitted is known exactly. */
-static bool evict_one(struct mover *m)
+static bool evict_one(struct copier *c)
 {
-	struct swap_device *d = &swap_devices[m->device];
+	struct swap_device *d = &swap_devices[c->device];
 	enum arena_answer answer;
 	struct segment *segment;
 	bool unchanged;
@@ -244,28 +245,28 @@ static bool evict_one(struct mover *m)
 	segment = next_out(d);
 	if (segment)
 		segment_moves(segment);
-	else if (comes(m)) /* it may have to leave again */
+	else if (comes(c)) /* it may have to leave again */
 		d->next_out = d->oldest;
 	else
-		m->left = 0;
+		c->left = 0;
 	unchanged = segment && segment->calls == gate_submitted();
 	lock_give(&swap_lock);
 	if (!segment)
 		return false;
 	if (unchanged) {
-		m->left -= segment->size < m->left ? segment->size : m->left;
+		c->left -= segment->size < c->left ? segment->size : c->left;
 		went(segment, segment->copy ? SEGMENT_AWAY : SEGMENT_ABSENT);
 		return true;
 	}
-	answer = full(m, segment->size) ? ARENA_NOT_YET : room_for(segment);
+	answer = full(c, segment->size) ? ARENA_NOT_YET : room_for(segment);
 	if (answer == ARENA_NOT_YET) {
 		put_back(segment, &d->next_out);
 		return false;
 	}
 	if (answer == ARENA_NONE)
-		stays(segment, no_copy(m));
+		stays(segment, no_copy(c));
 	else
-		copy_out(m, segment);
+		copy_out(c, segment);
 	return true;
 }
 
@@ -300,106 +301,106 @@ static unsigned int next_in(struct swap_device *d, uint64_t room, struct segment
  * early waits for much longer than that takes: so one that makes room has a piece's
  * start. When no more room appears, or it goes up and down for others' doing, it is
  * tried nevertheless. */
-static uint64_t room_for_more(struct mover *m)
+static uint64_t room_for_more(struct copier *c)
 {
-	uint64_t piece = swap_devices[m->device].piece, now = now_ns();
+	uint64_t piece = swap_devices[c->device].piece, now = now_ns();
 	size_t room, total;
 
-	if (m->in_flight > piece || m->n > SWAP_DEPTH / 2)
+	if (c->in_flight > piece || c->n > SWAP_DEPTH / 2)
 		return 0;
 	if (REAL(cuMemGetInfo_v2)(&room, &total))
 		return piece;
-	if (room != m->room)
-		m->room_at = now;
-	m->room = room;
-	if (room >= 2 * piece || now - m->room_at >= CLEAN_NS || now - m->came_at >= PATIENCE_NS)
+	if (room != c->room)
+		c->room_at = now;
+	c->room = room;
+	if (room >= 2 * piece || now - c->room_at >= CLEAN_NS || now - c->came_at >= PATIENCE_NS)
 		return piece;
 	return room > piece ? room - piece : 0;
 }
 
-static void copy_in(struct mover *m, struct segment *segment)
+static void copy_in(struct copier *c, struct segment *segment)
 {
-	CUresult result = copy(m, segment, false);
+	CUresult result = copy(c, segment, false);
 
 	if (!result)
-		result = push(m, segment, false);
+		result = push(c, segment, false);
 	if (!result) {
 		swap_now.moved.copied_in += segment->size;
 		return;
 	}
-	REAL(cuStreamSynchronize)(m->stream);
-	mover_give_up(result);
+	REAL(cuStreamSynchronize)(c->stream);
+	swap_give_up(result);
 	went(segment, SEGMENT_AWAY);
 }
 
 /* Room on the device for some that lack it: how many. */
-static unsigned int bring_some(struct mover *m, uint64_t room, struct segment *some[AT_ONCE],
+static unsigned int bring_some(struct copier *c, uint64_t room, struct segment *some[AT_ONCE],
                                CUresult *result)
 {
-	struct swap_device *d = &swap_devices[m->device];
+	struct swap_device *d = &swap_devices[c->device];
 	struct segment *first = NULL;
 	unsigned int n = 0;
 
 	lock_take(&swap_lock);
-	if (d->missing > m->n) {
+	if (d->missing > c->n) {
 		n = next_in(d, room, some);
 		first = d->next_in;
 	}
-	if (!first || first->size > m->left)
-		m->left = 0; /* nothing is away, or no whole one was meant to come */
+	if (!first || first->size > c->left)
+		c->left = 0; /* nothing is away, or no whole one was meant to come */
 	if (n)
 		n = segments_bring(some[0], n, result);
 	if (n)
 		d->next_in = some[n - 1]->older;
 	for (unsigned int i = 0; i < n; i++) {
 		segment_moves(some[i]);
-		m->left -= some[i]->size < m->left ? some[i]->size : m->left;
+		c->left -= some[i]->size < c->left ? some[i]->size : c->left;
 	}
 	lock_give(&swap_lock);
 	return n;
 }
 
 /* False: nothing more now. */
-static bool restore_some(struct mover *m)
+static bool restore_some(struct copier *c)
 {
 	struct segment *some[AT_ONCE];
 	CUresult result = CUDA_SUCCESS;
-	uint64_t room = room_for_more(m);
+	uint64_t room = room_for_more(c);
 	unsigned int n;
 
 	if (!room)
 		return false;
-	if (swap_now.mode == PRELOAD && room > m->left)
-		room = m->left;
-	n = bring_some(m, room, some, &result);
+	if (swap_now.mode == PRELOAD && room > c->left)
+		room = c->left;
+	n = bring_some(c, room, some, &result);
 	for (unsigned int i = 0; i < n; i++) {
 		if (some[i]->state == SEGMENT_AWAY)
-			copy_in(m, some[i]);
+			copy_in(c, some[i]);
 		else
 			came(some[i]);
 	}
 	if (n) {
-		m->came_at = now_ns();
+		c->came_at = now_ns();
 		swap_now.pause_ns = SWAP_PAUSE_NS / 2; /* doubled after each step without room */
 	}
 	if (result && result != CUDA_ERROR_OUT_OF_MEMORY)
-		mover_give_up(result);
+		swap_give_up(result);
 	return n && !result;
 }
 
 /* -- steps ---------------------------------------------------------------------- */
 
 /* How many have been copied, from the first on. */
-static void look(struct mover *m)
+static void look(struct copier *c)
 {
-	while (m->copied < m->n) {
-		struct move *move = &m->ring[(m->first + m->copied) % SWAP_DEPTH];
+	while (c->copied < c->n) {
+		struct move *move = &c->ring[(c->first + c->copied) % SWAP_DEPTH];
 
 		move->result = REAL(cuEventQuery)(move->event);
 		if (move->result == CUDA_ERROR_NOT_READY)
 			return;
-		m->copied++;
-		m->arrived += move->segment->size;
+		c->copied++;
+		c->arrived += move->segment->size;
 	}
 }
 
@@ -416,96 +417,94 @@ static void settle_one(const struct move *move)
 	else
 		went(move->segment, SEGMENT_AWAY);
 	if (move->result && !move->out)
-		mover_give_up(move->result);
+		swap_give_up(move->result);
 }
 
 /* What leaves is let go by the piece: each time it is wiped, which slows the copies
  * of others for a moment however much it is. */
-static void settle(struct mover *m)
+static void settle(struct copier *c)
 {
-	look(m);
-	if (swap_now.mode == EVICT && m->copied < m->n &&
-	    m->arrived < swap_devices[m->device].piece)
+	look(c);
+	if (swap_now.mode == EVICT && c->copied < c->n &&
+	    c->arrived < swap_devices[c->device].piece)
 		return;
-	for (; m->copied; m->copied--, m->n--) {
-		struct move move = m->ring[m->first];
+	for (; c->copied; c->copied--, c->n--) {
+		struct move move = c->ring[c->first];
 
-		m->first = (m->first + 1) % SWAP_DEPTH;
-		m->in_flight -= move.segment->size;
-		m->arrived -= move.segment->size;
+		c->first = (c->first + 1) % SWAP_DEPTH;
+		c->in_flight -= move.segment->size;
+		c->arrived -= move.segment->size;
 		settle_one(&move);
 	}
 }
 
-static bool has_more(const struct mover *m)
+static bool has_more(const struct copier *c)
 {
 	switch (swap_now.mode) {
 	case RESTORE:
 		return !swap_now.gave_up;
 	case PRELOAD:
-		return m->left && !swap_now.gave_up;
+		return c->left && !swap_now.gave_up;
 	case EVICT:
-		return m->left;
+		return c->left;
 	default:
 		return false;
 	}
 }
 
-static void cannot(struct mover *m)
+static void cannot(struct copier *c)
 {
 	if (swap_now.mode == EVICT)
-		all_stay(m);
+		all_stay(c);
 	else
-		mover_give_up(CUDA_ERROR_INVALID_CONTEXT);
+		swap_give_up(CUDA_ERROR_INVALID_CONTEXT);
 }
 
-void mover_step(CUcontext context, void *argument)
+void copier_step(CUcontext context, void *argument)
 {
-	struct mover *m = argument;
+	struct copier *c = argument;
 	bool goes_on = true;
 
-	settle(m);
-	if (has_more(m) && !prepare(m, context))
-		cannot(m);
-	for (int i = 0; i < AT_ONCE && goes_on && has_more(m); i++)
-		goes_on = swap_now.mode == EVICT ? evict_one(m) : restore_some(m);
-	m->busy = m->n || (swap_now.mode != RESTORE && has_more(m));
+	settle(c);
+	if (has_more(c) && !prepare(c, context))
+		cannot(c);
+	for (int i = 0; i < AT_ONCE && goes_on && has_more(c); i++)
+		goes_on = swap_now.mode == EVICT ? evict_one(c) : restore_some(c);
+	c->busy = c->n || (swap_now.mode != RESTORE && has_more(c));
 }
 
 /* They go with the context; what is left to do stays. */
-static void end_stream(struct mover *m)
+static void end_stream(struct copier *c)
 {
-	REAL(cuStreamSynchronize)(m->stream);
-	settle(m);
+	REAL(cuStreamSynchronize)(c->stream);
+	settle(c);
 	for (int i = 0; i < SWAP_DEPTH; i++) {
-		if (m->ring[i].event)
-			REAL(cuEventDestroy_v2)(m->ring[i].event);
-		m->ring[i].event = NULL;
+		if (c->ring[i].event)
+			REAL(cuEventDestroy_v2)(c->ring[i].event);
+		c->ring[i].event = NULL;
 	}
-	REAL(cuStreamDestroy_v2)(m->stream);
-	m->context = NULL;
+	REAL(cuStreamDestroy_v2)(c->stream);
+	c->context = NULL;
+}
+
+static void end_in(CUcontext context)
+{
+	for (int d = 0; d < MAX_DEVICES; d++)
+		if (copiers[d].context == context)
+			end_stream(&copiers[d]);
+	arena_context_ends(context);
 }
 
 /* A context ends, in a thread of the program; its lock is held. */
 void swap_context_ends(CUcontext context)
 {
-	CUstreamCaptureMode mode_before;
-	CUcontext old;
-
-	if (!swap_used() || !context || REAL(cuCtxPushCurrent_v2)(context))
-		return;
-	mode_before = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-	for (int d = 0; d < MAX_DEVICES; d++)
-		if (movers[d].context == context)
-			end_stream(&movers[d]);
-	arena_context_ends(context);
-	captures_mode(mode_before);
-	REAL(cuCtxPopCurrent_v2)(&old);
+	if (swap_used())
+		memory_in_context(context, end_in);
 }
 
-void movers_after_fork(void)
+void copiers_after_fork(void)
 {
 	for (int d = 0; d < MAX_DEVICES; d++)
-		movers[d] = (struct mover){0};
+		copiers[d] = (struct copier){0};
 	swap_now = (struct swap_now){0};
 }

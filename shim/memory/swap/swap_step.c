@@ -20,8 +20,8 @@ static bool anything_for(CUdevice device)
 	lock_take(&swap_lock);
 	missing = d->missing;
 	lock_give(&swap_lock);
-	return movers[device].busy || (swap_now.mode == RESTORE && missing) ||
-	       (swap_now.mode == PRELOAD && movers[device].left);
+	return copiers[device].busy || (swap_now.mode == RESTORE && missing) ||
+	       (swap_now.mode == PRELOAD && copiers[device].left);
 }
 
 static void trim(CUcontext context, void *keep)
@@ -43,7 +43,7 @@ static void tidy(void)
 			break;
 }
 
-static void report(void)
+static void say_what_moved(void)
 {
 	if (swap_now.moved.out)
 		debug("evicted %llu KiB, copied %llu", (unsigned long long)swap_now.moved.out >> 10,
@@ -65,7 +65,7 @@ static bool moving(void)
 	bool any = false;
 
 	for (int d = 0; d < MAX_DEVICES; d++)
-		any |= movers[d].n || (swap_now.mode == EVICT && movers[d].left);
+		any |= copiers[d].n || (swap_now.mode == EVICT && copiers[d].left);
 	return any;
 }
 
@@ -80,8 +80,8 @@ static void begin_preload(const struct gl_memory *amounts)
 
 		if (device < 0)
 			continue;
-		movers[device].left = amounts->devices[i].bytes;
-		movers[device].room_at = movers[device].came_at = now_ns();
+		copiers[device].left = amounts->devices[i].bytes;
+		copiers[device].room_at = copiers[device].came_at = now_ns();
 		lock_take(&swap_lock);
 		swap_devices[device].next_in = NULL;
 		lock_give(&swap_lock);
@@ -89,7 +89,7 @@ static void begin_preload(const struct gl_memory *amounts)
 }
 
 /* Only what has a copy: the rest needs no time. An eviction is finished first. */
-void swap_preload(const struct gl_memory *amounts)
+static void preload(const struct gl_memory *amounts)
 {
 	if (!swap_used() || swap_now.mode == RESTORE)
 		return;
@@ -101,32 +101,32 @@ void swap_preload(const struct gl_memory *amounts)
 
 static void end_mode(void)
 {
-	report();
+	say_what_moved();
 	swap_now.mode = REST;
 	if (later.n_devices)
 		begin_preload(&later);
 	later.n_devices = 0;
 }
 
-bool swap_step(void)
+static bool step(void)
 {
 	bool busy = false;
 
 	if (!swap_used())
 		return false;
 	for (int d = 0; d < MAX_DEVICES; d++) {
-		struct mover *m = &movers[d];
+		struct copier *c = &copiers[d];
 
 		if (!anything_for(d))
 			continue;
-		m->device = d;
-		if (!contexts_with(d, m->context, mover_step, m)) {
-			m->busy = false;
-			m->left = 0;
+		c->device = d;
+		if (!contexts_with(d, c->context, copier_step, c)) {
+			c->busy = false;
+			c->left = 0;
 			if (swap_now.mode == RESTORE)
-				mover_give_up(CUDA_ERROR_INVALID_CONTEXT);
+				swap_give_up(CUDA_ERROR_INVALID_CONTEXT);
 		}
-		busy |= m->busy;
+		busy |= c->busy;
 	}
 	if ((swap_now.mode == EVICT || swap_now.mode == PRELOAD) && !busy)
 		end_mode();
@@ -139,7 +139,7 @@ bool swap_step(void)
 	return busy || swap_now.mode == PRELOAD;
 }
 
-int64_t swap_pause_ns(void)
+static int64_t pause_ns(void)
 {
 	return swap_now.pause_ns;
 }
@@ -158,8 +158,9 @@ static void unfix(CUdevice device)
 	}
 }
 
-void swap_restore(void)
+static void restore(const struct gl_grant *grant)
 {
+	(void)grant; /* whatever is away */
 	later.n_devices = 0;
 	swap_now.mode = RESTORE;
 	swap_now.gave_up = false;
@@ -167,26 +168,26 @@ void swap_restore(void)
 	swap_now.pause_ns = SWAP_PAUSE_NS;
 	lock_take(&swap_lock);
 	for (int d = 0; d < MAX_DEVICES; d++) {
-		movers[d].left = 0;
-		movers[d].room_at = movers[d].came_at = now_ns();
+		copiers[d].left = 0;
+		copiers[d].room_at = copiers[d].came_at = now_ns();
 		swap_devices[d].next_in = NULL;
 		unfix(d);
 	}
 	lock_give(&swap_lock);
 }
 
-bool swap_restored(void)
+static bool restored(void)
 {
 	if (!swap_hold(swap_now.gave_up))
 		return false;
-	report();
+	say_what_moved();
 	swap_now.mode = REST;
 	return true;
 }
 
-uint64_t swap_copied_in(void)
+static struct moved brought(void)
 {
-	return swap_now.moved.copied_in;
+	return (struct moved){swap_now.moved.copied_in, 0};
 }
 
 /* Bytes of the oldest segments, as many as are to leave, that have no place in the arena. */
@@ -206,7 +207,7 @@ static uint64_t first_copies(CUdevice device, uint64_t left)
 	return bytes;
 }
 
-void swap_evict(const struct gl_memory *amounts)
+static void evict(const struct gl_memory *amounts)
 {
 	bool more = swap_now.mode == EVICT; /* beside what is on its way out already */
 	uint64_t bytes = 0;
@@ -227,13 +228,14 @@ void swap_evict(const struct gl_memory *amounts)
 		unfix(device);
 		swap_devices[device].next_out = swap_devices[device].oldest;
 		lock_give(&swap_lock);
-		movers[device].left = (more ? movers[device].left : 0) + amounts->devices[i].bytes;
-		movers[device].busy = true;
+		copiers[device].left =
+		    (more ? copiers[device].left : 0) + amounts->devices[i].bytes;
+		copiers[device].busy = true;
 	}
 	arena_expect(bytes);
 }
 
-void swap_expect(const struct gl_memory *amounts)
+static void expect(const struct gl_memory *amounts)
 {
 	uint64_t bytes = 0;
 
@@ -254,7 +256,7 @@ static void prepare_one(CUcontext context, void *more)
 }
 
 /* Pages are touched by threads of the arena; to pin them takes a context. */
-void swap_prepare(void)
+static void prepare(void)
 {
 	bool more = false;
 
@@ -265,12 +267,26 @@ void swap_prepare(void)
 }
 
 /* What is in flight arrives. */
-void swap_stop(void)
+static void stop(void)
 {
 	for (int d = 0; d < MAX_DEVICES; d++)
-		movers[d].left = 0;
+		copiers[d].left = 0;
 	if (swap_now.mode != REST)
-		report();
+		say_what_moved();
 	later.n_devices = 0;
 	swap_now.mode = REST;
 }
+
+const struct mover swap_mover = {
+    .restore = restore,
+    .restored = restored,
+    .let_go = swap_let_go,
+    .evict = evict,
+    .preload = preload,
+    .expect = expect,
+    .prepare = prepare,
+    .step = step,
+    .pause_ns = pause_ns,
+    .stop = stop,
+    .brought = brought,
+};

@@ -1,0 +1,47 @@
+/* fixed.c: plain memory of the driver's: it stays where it is, and is counted. */
+#include "memory/kind.h"
+
+static bool serves(CUdevice device)
+{
+	(void)device;
+	return true;
+}
+
+/* Where the driver has no managed memory either. */
+static CUresult allocate(CUdeviceptr *out, size_t size, CUdevice device)
+{
+	return WITH_ROOM(device, size, DRIVER(cuMemAlloc_v2)(out, size));
+}
+
+static CUresult free_plain(CUdeviceptr base, const struct memory_range *range, bool wait)
+{
+	(void)range;
+	(void)wait; /* the driver does */
+	return DRIVER(cuMemFree_v2)(base);
+}
+
+/* Memory nodes of graphs: the driver's, plain, and only it knows how much. */
+static uint64_t graph_memory(CUdevice device)
+{
+	cuuint64_t reserved = 0;
+
+	if (!contexts_exist() || !REAL(cuDeviceGetGraphMemAttribute) ||
+	    REAL(cuDeviceGetGraphMemAttribute)(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+	                                       &reserved))
+		return 0;
+	return reserved;
+}
+
+static void report(CUdevice device, struct gl_device *out)
+{
+	out->fixed += memory_counted(&fixed_memory, device) + graph_memory(device);
+}
+
+const struct memory_kind fixed_memory = {
+    .name = "fixed",
+    .in_driver_pools = true,
+    .serves = serves,
+    .allocate = allocate,
+    .free = free_plain,
+    .report = report,
+};

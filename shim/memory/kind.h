@@ -1,0 +1,85 @@
+/* kind.h: the kinds of device memory, and what each of them does.
+ *
+ * Whoever allocates gets the first kind of the list that serves the device; what happens
+ * to an allocation afterwards is its kind's. A new kind is one new file, which
+ * defines NAME_memory, and one row here. tests/shim/kind_contract.c says what
+ * every kind promises.
+ */
+#ifndef GPU_LEASE_KIND_H
+#define GPU_LEASE_KIND_H
+
+#include "memory/memory.h"
+#include "memory/mover.h"
+
+#define MEMORY_KINDS(KIND)                                                                         \
+	KIND(swapped) /* we move it, whole allocations (swap/) */                                  \
+	KIND(managed) /* the driver moves it, page by page */                                      \
+	KIND(fixed)   /* it stays where it is, and is counted */
+
+/* Where an address lies. */
+struct memory_place {
+	CUdeviceptr base; /* of the allocation */
+	size_t size;
+	CUdevice device;
+	CUcontext context;
+	unsigned long id; /* of no other allocation of the process */
+};
+
+struct memory_kind {
+	const char *name;
+
+	/* It takes and gives back bytes of the limit by itself; else the range does so. */
+	bool limits_itself;
+	/* It does not end with its context: it is freed when that is gone. */
+	bool outlives_contexts;
+	/* In stream order the driver allocates it from its own pools, and frees it. */
+	bool in_driver_pools;
+
+	/* May what is allocated on the device be of this kind? */
+	bool (*serves)(CUdevice device);
+	/* On a device that it serves; size: not 0. On an error nothing of it remains. */
+	CUresult (*allocate)(CUdeviceptr *out, size_t size, CUdevice device);
+	/* The range is known no more. wait: until no work can use it. */
+	CUresult (*free)(CUdeviceptr base, const struct memory_range *range, bool wait);
+
+	/* The rest may be NULL. */
+	/* Where in an allocation the address lies; false, or NULL: the driver can tell. */
+	bool (*find)(CUdeviceptr pointer, struct memory_place *out);
+	/* What there is on the device, added to `out`. */
+	void (*report)(CUdevice device, struct gl_device *out);
+	/* Give up what is kept without need. */
+	void (*reclaim)(bool wait);
+	/* The context is about to end; its lock is held. */
+	void (*context_ends)(CUcontext context);
+	/* It has ended, and its ranges have been forgotten. */
+	void (*context_gone)(CUcontext context);
+	const struct mover *mover;
+};
+
+enum {
+#define KIND(name) MEMORY_##name,
+	MEMORY_KINDS(KIND)
+#undef KIND
+	    N_MEMORY_KINDS
+};
+#define KIND(name) extern const struct memory_kind name##_memory;
+MEMORY_KINDS(KIND)
+#undef KIND
+extern const struct memory_kind *const memory_kinds[N_MEMORY_KINDS];
+
+/* kinds.c */
+/* What an allocation on the device becomes. */
+const struct memory_kind *memory_kind_on(CUdevice device);
+CUresult memory_allocate(const struct memory_kind *kind, CUdeviceptr *out, size_t size,
+                         CUdevice device, CUmemoryPool pool);
+/* What the driver's own call gave, or did not give: it is known, or its bytes of the limit
+ * are given back. */
+CUresult memory_note(CUresult result, CUdeviceptr base, size_t size, CUdevice device,
+                     const struct memory_kind *kind);
+/* Where in an allocation the address lies; false: the driver can tell. */
+bool memory_locate(CUdeviceptr pointer, struct memory_place *out);
+void memory_reclaim(bool wait); /* what is kept without need goes */
+/* For context_ends(): do it with the context current, whatever captures go on. */
+void memory_in_context(CUcontext context, void (*work)(CUcontext context));
+
+#endif

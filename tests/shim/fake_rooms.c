@@ -1,0 +1,154 @@
+/* fake_rooms.c: the parts around the interposer's memory, in a test. */
+#include "fake_rooms.h"
+#include "fake_driver.h"
+#include "gate/quiet.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+struct fake_rooms fake_rooms = {.limit = FAKE_CAPACITY};
+atomic_bool process_ends;
+atomic_int gate_memory = GATE_MEMORY_STAYS;
+
+/* -- the tenant ---------------------------------------------------------------------- */
+
+CUresult client_need_welcome(void)
+{
+	return CUDA_SUCCESS;
+}
+
+/* Nobody else has memory that could be moved. */
+CUresult client_need_lease(bool memory)
+{
+	(void)memory;
+	return CUDA_ERROR_NOT_PERMITTED;
+}
+
+uint64_t client_limit(const uint8_t uuid[16])
+{
+	(void)uuid;
+	return fake_rooms.limit;
+}
+
+uint64_t client_others(const uint8_t uuid[16])
+{
+	(void)uuid;
+	return fake_rooms.others;
+}
+
+bool client_oversub(void)
+{
+	return fake_rooms.oversub;
+}
+
+bool client_swaps(void)
+{
+	return fake_rooms.swaps;
+}
+
+void client_memory_changed(void)
+{
+	atomic_fetch_add(&fake_rooms.changes, 1);
+}
+
+/* -- the gate --------------------------------------------------------------------------- */
+
+CUresult gate_look(void)
+{
+	return CUDA_SUCCESS;
+}
+
+void gate_leave(void)
+{
+}
+
+void gate_barrier(void)
+{
+}
+
+unsigned long gate_submitted(void)
+{
+	return fake_rooms.submitted;
+}
+
+CUresult quiet_do(void (*work)(void *argument), void *argument)
+{
+	work(argument);
+	return CUDA_SUCCESS;
+}
+
+/* -- what is under way -------------------------------------------------------------------- */
+
+bool contexts_exist(void)
+{
+	return true;
+}
+
+bool contexts_with(CUdevice device, CUcontext preferred,
+                   void (*work)(CUcontext context, void *argument), void *argument)
+{
+	CUcontext before = fake_driver.current, chosen = fake_context(device);
+
+	if (preferred == fake_second_context(device))
+		chosen = preferred;
+	fake_driver.current = chosen;
+	work(chosen, argument);
+	fake_driver.current = before;
+	return true;
+}
+
+bool stream_captures(CUstream stream)
+{
+	(void)stream;
+	return false;
+}
+
+bool captures_exist(void)
+{
+	return false;
+}
+
+CUstreamCaptureMode captures_mode(CUstreamCaptureMode mode)
+{
+	return mode;
+}
+
+bool captures_hold_off(void)
+{
+	return true;
+}
+
+void captures_let(void)
+{
+}
+
+void fake_after_fork(void)
+{
+	locks_after_fork();
+	devices_after_fork();
+	memory_after_fork();
+	managed_after_fork();
+	limit_after_fork();
+	ordered_after_fork();
+	vmm_after_fork();
+	pools_after_fork();
+	swap_after_fork();
+}
+
+/* -- words ----------------------------------------------------------------------------------- */
+
+void debug(const char *format, ...)
+{
+	(void)format;
+}
+
+void complain(const char *format, ...)
+{
+	va_list arguments;
+
+	fake_rooms.complaints++;
+	va_start(arguments, format);
+	vfprintf(stderr, format, arguments);
+	va_end(arguments);
+	fputc('\n', stderr);
+}
