@@ -1,18 +1,18 @@
-"""Tenants that are alike are in each other's way alike: an index of who holds and who waits.
+"""An index of who holds and who waits, by what they are compatible with.
 
-A cohort is all tenants of one gang, lock and kind of memory. Whoever is in the way
-of one of them is in the way of all, so questions are asked of cohorts, and devices
-are bits of a number. However many tenants there are, a question costs what there
-are of cohorts.
+A cohort is all tenants that have the same gang, lock and kind of memory and the same
+answer of their policy whether they may run beside others. Whoever is in the way of one
+of them is in the way of all. So questions are asked of cohorts, and what a question
+costs depends on how many cohorts there are, not on how many tenants. Devices are bits
+of a number.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from leased.core.deadlines import Deadlines
-from leased.core.line import Line
+from leased.core.line import Line, Place
 from leased.core.state import Device, Tenant
 
 # What a cohort heeds. Two may run on one device at once if either is FREE or both SHARE.
@@ -22,29 +22,28 @@ PRICED = 32  # waiters of a cohort that are asked whether a short lease is worth
 
 
 class Cohort:
-    """waiting: those who could run, first come first. holding: those with a lease, of whom
-    `calm` think that nobody waits for them, `told` know better, and the others are revoked.
+    """waiting: those who could run, by their places. holding: those with a lease. Of these,
+    `calm` have not been told that somebody waits for them, `told` have, the others are revoked.
 
     last_ends: of those told that fill no gap, when the last of them ends, below 0.
-    most_cost: no handoff costs more for which one of them was told. priced: what was found out
-    about those who wait, see Turns; None: others wait now.
+    most_cost: no handoff costs more for which one of them was told. waiter: the first for whom
+    they were told. priced: what was found out about those who wait, see Turns; None: others
+    wait now.
     """
 
     __slots__ = (
-        "bits", "calm", "first", "gang", "heeds", "holding", "last_ends", "lock", "mask",
-        "members", "most_cost", "number", "priced", "swaps", "told", "waiting",
+        "beside", "bits", "calm", "first", "gang", "heeds", "holding", "last_ends", "lock", "mask",
+        "members", "most_cost", "number", "priced", "swaps", "told", "waiter", "waiting",
     )  # fmt: skip
 
-    def __init__(self, number: int, gang: tuple[str, ...], lock: str, swaps: bool, mask: int):
+    def __init__(self, number: int, key: tuple[tuple[str, ...], str, bool, bool], mask: int):
         self.number = number
-        self.gang = gang
-        self.lock = lock
-        self.swaps = swaps
+        self.gang, self.lock, self.swaps, self.beside = key
         self.mask = mask
         self.bits = tuple(1 << n for n in range(mask.bit_length()) if mask >> n & 1)
         self.heeds = FREE
         self.members = 0
-        self.waiting: OrderedDict[int, Tenant] = OrderedDict()
+        self.waiting: Line[Place, Tenant] = Line()
         self.first: Tenant | None = None  # of those who wait
         self.priced: tuple[int, int] | None = None
         self.holding: dict[int, Tenant] = {}
@@ -52,6 +51,7 @@ class Cohort:
         self.told: dict[int, Tenant] = {}
         self.last_ends: Deadlines[int] = Deadlines()
         self.most_cost = 0
+        self.waiter: Tenant | None = None
 
 
 class Cohorts:
@@ -62,21 +62,24 @@ class Cohorts:
         self.bit = {uuid: 1 << n for n, uuid in enumerate(devices)}
         self._all = self.mask(devices)
         self.of: dict[int, Cohort] = {}  # by tenant
-        self._known: dict[tuple[tuple[str, ...], str, bool], Cohort] = {}
+        self._known: dict[tuple[tuple[str, ...], str, bool, bool], Cohort] = {}
         self._holding: dict[int, Cohort] = {}
-        self._line: Line[Cohort] = Line()  # by the first who waits
+        self._line: Line[Place, Cohort] = Line()  # by the first who waits
+        # Whether places on these devices are of several policies and cannot be compared.
+        self.differ: Callable[[int], bool] = lambda _: False
         self._gangs: dict[int, int] = {}  # how many cohorts of several devices hold or wait
         self._numbers = 0
 
     # -- members ------------------------------------------------------------------
 
-    def join(self, tenant: Tenant) -> None:
-        """The tenant is, until it leaves, of the cohort that its gang, lock and memory say."""
-        key = tenant.gang, tenant.lock, tenant.swaps
+    def join(self, tenant: Tenant, beside: bool) -> None:
+        """The tenant belongs to the cohort that its gang, lock and memory say, until it leaves.
+        beside: as its policy says."""
+        key = tenant.gang, tenant.lock, tenant.swaps, beside
         cohort = self._known.get(key)
         if cohort is None:
             self._numbers += 1
-            cohort = self._known[key] = Cohort(self._numbers, *key, self.mask(tenant.gang))
+            cohort = self._known[key] = Cohort(self._numbers, key, self.mask(tenant.gang))
             self._classify(cohort)
         cohort.members += 1
         self.of[tenant.id] = cohort
@@ -85,7 +88,7 @@ class Cohorts:
         cohort = self.of.pop(tenant.id)
         cohort.members -= 1
         if not cohort.members:
-            del self._known[cohort.gang, cohort.lock, cohort.swaps]
+            del self._known[cohort.gang, cohort.lock, cohort.swaps, cohort.beside]
 
     def mask(self, gang: Iterable[str]) -> int:
         mask = 0
@@ -96,31 +99,46 @@ class Cohorts:
     # -- who waits ----------------------------------------------------------------
 
     def line_up(self, tenant: Tenant) -> None:
-        """Behind all who wait."""
+        """It waits from now on, at its place."""
         cohort = self.of[tenant.id]
-        cohort.waiting[tenant.id] = tenant
-        if len(cohort.waiting) <= PRICED:
+        assert tenant.place is not None
+        priced = cohort.waiting.entries[:PRICED]
+        if len(priced) < PRICED or tenant.place < priced[-1][0]:
             cohort.priced = None
+        cohort.waiting.add(tenant.place, tenant)
         if cohort.first is None:
-            cohort.first = tenant
-            self._line.add(tenant.arrival, cohort)
             self._connect(cohort, 1)
+        self._set_first(cohort)
 
     def leave_line(self, tenant: Tenant) -> None:
         cohort = self.of[tenant.id]
-        del cohort.waiting[tenant.id]
+        assert tenant.place is not None
+        cohort.waiting.remove(tenant.place, tenant)
         cohort.priced = None
         if cohort.first is tenant:
-            self._line.remove(tenant.arrival, cohort)
-            cohort.first = next(iter(cohort.waiting.values()), None)
-            if cohort.first is not None:
-                self._line.add(cohort.first.arrival, cohort)
-            else:
+            self._line.remove(tenant.place, cohort)
+            cohort.first = None
+            self._set_first(cohort)
+            if cohort.first is None:
                 self._connect(cohort, -1)
 
+    def _set_first(self, cohort: Cohort) -> None:
+        first, before = cohort.waiting.first(), cohort.first
+        if first is before:
+            return
+        if before is not None and before.place is not None:
+            self._line.remove(before.place, cohort)
+        cohort.first = first
+        if first is not None and first.place is not None:
+            self._line.add(first.place, cohort)
+
     def in_line(self, mask: int) -> list[Cohort]:
-        """Those with somebody who waits for one of the devices, the earliest waiter first."""
-        return [cohort for _, cohort in self._line.entries if cohort.mask & mask]
+        """Those with somebody who waits for one of the devices, in the order of the first who
+        waits. Where gangs connect devices of several policies, that is who came first."""
+        line = [cohort for _, cohort in self._line.entries if cohort.mask & mask]
+        if self.differ(mask):
+            line.sort(key=lambda cohort: cohort.first.arrival if cohort.first else 0)
+        return line
 
     # -- who holds ----------------------------------------------------------------
 
@@ -184,7 +202,11 @@ class Cohorts:
         lock = self.lock_of(cohort)
         if lock == "off":
             cohort.heeds = FREE
-        elif lock == "auto" and all(self.devices[uuid].shared for uuid in cohort.gang):
+        elif (
+            lock == "auto"
+            and cohort.beside
+            and all(self.devices[uuid].shared for uuid in cohort.gang)
+        ):
             cohort.heeds = SHARE
         else:
             cohort.heeds = ALONE

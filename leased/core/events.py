@@ -167,6 +167,15 @@ class QuantumSet:
 
 
 @dataclass(frozen=True)
+class PolicySet:
+    """The policy of that name says from now on who is next on the device. A gang of several
+    devices has the policy of its first one."""
+
+    device: str
+    policy: str
+
+
+@dataclass(frozen=True)
 class DrainSet:
     """No new lease on a drained device; its holders go at the end of their quantum."""
 
@@ -218,6 +227,7 @@ Event = (
     | Rejoined
     | LockSet
     | QuantumSet
+    | PolicySet
     | DrainSet
     | ModeSet
     | DrainLimitSet

@@ -1,22 +1,26 @@
-"""Things in the order of their places."""
+"""A sorted list of things, and the places of those who wait."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
+# Of a waiter: what the policy says, and its arrival. The lowest is served first.
+Place = tuple[int, int]
+
+At = TypeVar("At", int, tuple[int, int])
 Item = TypeVar("Item")
 
 
-class Line(Generic[Item]):
+class Line(Generic[At, Item]):
     """A sorted list: a place is found by halving, and moving what is behind it costs little.
 
     Of things at one place only those that can be compared may be put in.
     """
 
     def __init__(self) -> None:
-        self.entries: list[tuple[int, Item]] = []
+        self.entries: list[tuple[At, Item]] = []
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -24,21 +28,25 @@ class Line(Generic[Item]):
     def __iter__(self) -> Iterator[Item]:
         return iter([item for _, item in self.entries])
 
-    def add(self, place: int, item: Item) -> None:
+    def add(self, place: At, item: Item) -> None:
         insort(self.entries, (place, item))
 
-    def remove(self, place: int, item: Item) -> None:
+    def remove(self, place: At, item: Item) -> None:
         """What is not there stays away."""
         at = bisect_left(self.entries, (place, item))
         if at < len(self.entries) and self.entries[at] == (place, item):
             del self.entries[at]
 
+    def first(self) -> Item | None:
+        """What has the first place."""
+        return self.entries[0][1] if self.entries else None
+
     def last(self) -> Item:
         """What has the last place. IndexError: there is nothing."""
         return self.entries[-1][1]
 
-    def between(self, low: int, high: int) -> list[Item]:
+    def between(self, low: At, high: At) -> list[Item]:
         """Those at places above `low` and up to `high`."""
-        start = bisect_left(self.entries, low + 1, key=lambda entry: entry[0])
-        end = bisect_left(self.entries, high + 1, key=lambda entry: entry[0])
+        start = bisect_right(self.entries, low, key=lambda entry: entry[0])
+        end = bisect_right(self.entries, high, key=lambda entry: entry[0])
         return [item for _, item in self.entries[start:end]]

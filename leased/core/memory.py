@@ -12,6 +12,7 @@ from leased.core.cohorts import ALONE
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
 from leased.core.events import Evict, MemoryChanged, Preload, Restore
+from leased.core.line import Place
 from leased.core.rules import MOVE_PATIENCE_NS, Rules
 from leased.core.state import Device, Tenant
 
@@ -66,8 +67,8 @@ class Memory:
                 self.movers.put((tenant.id, uuid), None)
                 self.refit(self.rules.devices[uuid])
 
-    def wait(self, tenant: Tenant, place: int) -> None:
-        """It has this place in the queue; 0: it does not wait any more."""
+    def wait(self, tenant: Tenant, place: Place | None) -> None:
+        """It has this place among those who wait; None: it does not wait any more."""
         for device in self._devices(tenant):
             device.residency.wait(tenant.id, place)
             self._stirred[device.uuid] = None
@@ -120,6 +121,15 @@ class Memory:
         self.effects.changed |= self.rules.cohorts.bit[device.uuid]
         self.effects.unsettled = True
 
+    def take_shrunk(self) -> list[Tenant]:
+        """Waiters that have less on a device than before, as others need the room."""
+        found: set[int] = set()
+        for device in self.rules.devices.values():
+            if device.residency.shrunk:
+                found |= device.residency.shrunk
+                device.residency.shrunk.clear()
+        return [self.rules.tenants[n] for n in sorted(found)]
+
     def take_affected(self) -> list[Tenant]:
         """Tenants for whom there may be room now and was none, or the other way round, as they
         came; those that never waited by their number."""
@@ -163,7 +173,7 @@ class Memory:
             prefetch[device.uuid], bytes_out = device.residency.touch(tenant.id)
             self._stirred[device.uuid] = None
             tenant.usage[device.uuid].moved_bytes += prefetch[device.uuid] + bytes_out
-        quantum = self.rules.quantum(tenant, 0)
+        quantum = self.rules.quantum(tenant)
         self.effects.do(Restore(tenant.id, tenant.lease.epoch, quantum, prefetch))
 
     def move(self) -> None:

@@ -20,20 +20,20 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from leased.core.line import Line
+from leased.core.line import Line, Place
 from leased.core.speed import Speed
 from leased.core.staying import Staying
 
 
 @dataclass
 class Share:
-    """One tenant on one device, in bytes. fresh: allocated, never yet touched.
+    """The memory of one tenant on one device, in bytes.
 
-    said: of a tenant that swaps, what it says is there, else None; leaving: of
-    that, what it was told to give up and has not yet; coming: what it was told
-    to bring in before its turn and has not yet. place: in the queue, 0 if it does
-    not wait. frozen: its processes cannot act; stalled: it was told to give
-    something up and does not go on with that.
+    fresh: allocated and never yet touched. said: what a tenant that swaps has said is on the
+    device, else None. leaving: the part of it that the tenant was told to give up and still
+    has. coming: what it was told to bring in before its turn and has not. place: its place
+    among the waiters. frozen: its processes cannot act. stalled: it was told to give memory up
+    and makes no progress.
     """
 
     bytes: int = 0
@@ -43,7 +43,7 @@ class Share:
     said: int | None = None
     leaving: int = 0
     coming: int = 0
-    place: int = 0
+    place: Place | None = None
     works: bool = False
     frozen: bool = False
     stalled: bool = False
@@ -81,18 +81,20 @@ class Residency:
     link: Speed = field(default_factory=Speed)  # what is swapped moves so fast,
     paging: Speed = field(default_factory=Speed)  # and so what is managed
     shares: dict[int, Share] = field(default_factory=dict)
-    # Those with resident bytes by when they lose them: who neither works nor waits, the
-    # least recently granted first; who swaps and waits, the last in the queue first; who works.
+    # Eviction order: tenants that neither hold nor wait go first, the least recently granted
+    # before the others; then waiters that swap, from the back of the line; then holders.
     recent: OrderedDict[int, Share] = field(default_factory=OrderedDict)
-    awaited: Line[int] = field(default_factory=Line)
+    awaited: Line[Place, int] = field(default_factory=Line)
     working: OrderedDict[int, Share] = field(default_factory=OrderedDict)
-    line: Line[int] = field(default_factory=Line)  # all who swap and wait
+    line: Line[Place, int] = field(default_factory=Line)  # all who swap and wait
     total: int = 0
     fixed: int = 0
     stuck: int = 0
     resident: int = 0
     idle: int = 0
     version: int = 0  # grows whenever something costs more or less than before
+    # Waiters of whose memory some was taken, since last asked for.
+    shrunk: set[int] = field(default_factory=set)
     # Bytes that they have to give up, since last asked for.
     lost: dict[int, int] = field(default_factory=dict)
     staying: Staying = field(default_factory=Staying)
@@ -156,6 +158,7 @@ class Residency:
         self.staying.note(self.room)
         self.staying.affected.discard(tenant)
         self.lost.pop(tenant, None)
+        self.shrunk.discard(tenant)
         del self.shares[tenant]
 
     def set_speed(self, speed: Speed, swaps: bool) -> None:
@@ -255,8 +258,8 @@ class Residency:
         if share.said is not None:
             self._set_resident(tenant, share, share.there)
 
-    def wait(self, tenant: int, place: int) -> None:
-        """It has this place in the queue; 0: it does not wait any more."""
+    def wait(self, tenant: int, place: Place | None) -> None:
+        """It has this place among those who wait; None: it does not wait any more."""
         share = self._share(tenant)
         if not share.works:
             self._place(tenant, share, place=place)
@@ -333,6 +336,8 @@ class Residency:
             lost = min(size, share.resident)
             self._set_resident(loser, share, share.resident - lost)
             size -= lost
+            if share.place:
+                self.shrunk.add(loser)
             if share.said is not None:
                 share.leaving += lost
                 self.lost[loser] = self.lost.get(loser, 0) + lost
@@ -365,7 +370,9 @@ class Residency:
             share = self.shares[tenant] = Share()
         return share
 
-    def _place(self, tenant: int, share: Share, works: bool = False, place: int = 0) -> None:
+    def _place(
+        self, tenant: int, share: Share, works: bool = False, place: Place | None = None
+    ) -> None:
         """It is the last in the order that it belongs to now."""
         size = share.resident
         self._set_resident(tenant, share, 0)

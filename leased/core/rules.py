@@ -1,10 +1,15 @@
-"""What the arbiter's rules say of a state, without changing it: who may, who waits, how long."""
+"""The arbiter's state, and what its rules say of it: who may hold, who is in the way, how long.
+
+To ask changes nothing. This is also what a policy may look at (View in leased/core/policy.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from leased.core.charges import Charges
 from leased.core.cohorts import ALONE, Cohorts, compatible
+from leased.core.policy import MakePolicy, Policies, Spec
 from leased.core.residency import Residency
 from leased.core.state import Device, Meter, Tenant
 
@@ -15,28 +20,38 @@ MOVE_PATIENCE_NS = 5_000_000_000  # for memory that is to leave or to come back:
 
 
 class Rules:
-    """The state and the questions. devices: capacity in bytes by UUID; now in ns."""
+    """devices: capacity in bytes by UUID; now in ns."""
 
-    def __init__(self, devices: Mapping[str, int], now: int, drain_ns: int):
+    def __init__(
+        self, devices: Mapping[str, int], make_policy: MakePolicy, now: int, drain_ns: int
+    ):
         self.devices = {
             uuid: Device(uuid, Residency(size), Meter(now)) for uuid, size in devices.items()
         }
         self.tenants: dict[int, Tenant] = {}
         self.cohorts = Cohorts(self.devices)
+        self.policies = Policies(make_policy, self.cohorts.bit)
+        self.charges = Charges(self.devices, now, self.policies)
+        self.cohorts.differ = self.policies.differ
         self.drained_mask = 0
         self.now = now
         self.drain_ns = drain_ns
 
     @property
     def queue(self) -> list[int]:
-        """Tenants that wait, first come first."""
+        """Tenants that wait: who is next, then those who could not run, as they came."""
         waiting = [tenant for tenant in self.tenants.values() if tenant.waiting]
-        return [tenant.id for tenant in sorted(waiting, key=lambda t: t.arrival)]
+        waiting.sort(key=lambda t: (t.place is None, t.place or (t.arrival, 0)))
+        return [tenant.id for tenant in waiting]
 
     def holders(self, device: str) -> list[Tenant]:
         """Tenants that have a lease on the device, longest first."""
         held = self.devices[device].holders.values()
         return sorted(held, key=lambda t: t.lease.epoch if t.lease else 0)
+
+    def drain_changed(self) -> None:
+        """The site has drained a device, or resumed it."""
+        self.drained_mask = self.cohorts.mask(u for u, d in self.devices.items() if d.drained)
 
     def lock_of(self, tenant: Tenant) -> str:
         """The lock mode that counts: the site's for one of its devices, else the tenant's."""
@@ -91,10 +106,31 @@ class Rules:
             return self.devices[tenant.gang[0]].residency.handoff_ns(tenant.id)
         return max(self.devices[uuid].residency.handoff_ns(tenant.id) for uuid in tenant.gang)
 
-    def quantum(self, tenant: Tenant, handoff_ns: int) -> int:
-        """How long it may hold its gang while somebody waits whose handoff takes so long."""
-        wanted = self._forced_quantum(tenant) or self.turn_ns(tenant) or tenant.quantum_ns
-        return max(wanted, min(HANDOFF_SHARE * handoff_ns, LONGEST_STRETCH_NS))
+    def quantum(self, tenant: Tenant, handoff_ns: int = 0, waiter: Tenant | None = None) -> int:
+        """How long it may hold its gang while somebody waits whose handoff takes so long. What
+        both have had must be charged."""
+        policy = self.policies.of(tenant)
+        floor = min(HANDOFF_SHARE * handoff_ns, LONGEST_STRETCH_NS)
+        if waiter is not None and policy.preempts(self, waiter, tenant):
+            return max(BACKFILL_NS, floor)
+        return max(policy.quantum(self, tenant, waiter, self.asked_ns(tenant)), floor)
+
+    def asked_ns(self, tenant: Tenant) -> int:
+        """The quantum that the site, a trial or the tenant wants for it."""
+        return self._forced_quantum(tenant) or self.turn_ns(tenant) or tenant.quantum_ns
+
+    # -- what a policy asks ----------------------------------------------------------
+
+    def handoff_ns(self, tenant: Spec) -> int:
+        return max(self.devices[uuid].residency.handoff_ns(tenant.id) for uuid in tenant.gang)
+
+    def held_ns(self, tenant: Spec) -> int:
+        known = self.tenants.get(tenant.id)
+        lease = known.lease if known else None
+        return 0 if lease is None or lease.restoring else self.now - lease.since
+
+    def competitors(self, tenant: Spec) -> int:
+        return self.charges.competitors(tenant.gang)
 
     def _forced_quantum(self, tenant: Tenant) -> int | None:
         for uuid in tenant.gang:

@@ -46,53 +46,71 @@ class Stages:
                     alone = [other for other in line if other.heeds == ALONE]
                 waiter = _first_of(alone, cohort)
             if waiter is not None or cohort.mask & drained:
-                if cohort.calm or cohort.most_cost:
+                if cohort.calm or cohort.most_cost or cohort.waiter is not waiter:
                     self._tell_cohort(cohort, waiter)
             elif cohort.told:
                 for holder in list(cohort.told.values()):
-                    self._end_contention(holder)
+                    self.end_contention(holder)
 
     def _tell_cohort(self, cohort: Cohort, waiter: Tenant | None) -> None:
         """waiter: the first that it is in the way of; None: the site has drained its device."""
         cost = self.rules.cost(waiter) if waiter else 0
         if waiter and 2 * cost < cohort.most_cost:
-            self._contend_again(cohort, cost)
+            self._contend_again(cohort, waiter, cost)
+        elif waiter and waiter is not cohort.waiter:
+            self._plan_again(cohort, waiter)
+        cohort.waiter = waiter
         for holder in list(cohort.calm.values()):
             if holder.frozen:
                 self.pass_over(holder)
                 continue
-            self.contend(holder, cost, FOREVER)
+            self.contend(holder, waiter, FOREVER)
             if waiter and holder.swaps:
                 self._expect(holder, waiter)
 
-    def _contend_again(self, cohort: Cohort, cost: int) -> None:
-        """Another one is first now, for whom the quantum may not need to be as long."""
+    def _plan_again(self, cohort: Cohort, waiter: Tenant) -> None:
+        """Another waiter is the first now, and its policy may want another end for it."""
+        for holder in list(cohort.told.values()):
+            lease = holder.lease
+            assert lease is not None
+            lease.waiter = waiter.id
+            self._plan_end(holder, lease)
+
+    def _contend_again(self, cohort: Cohort, waiter: Tenant, cost: int) -> None:
+        """Another waiter is the first now, for whom the quantum may not need to be as long."""
         cohort.most_cost = 2 * cost
         for holder in list(cohort.told.values()):
             lease = holder.lease
             assert lease is not None
             if 2 * cost < lease.cost_ns:
                 holder.debt_ns += lease.paid_ns
-                self.contend(holder, cost, lease.until)
+                self.contend(holder, waiter, lease.until)
 
-    def contend(self, holder: Tenant, cost: int, until: int) -> None:
-        """Somebody waits for it, whose handoff costs so much; it must be gone by `until`."""
+    def contend(self, holder: Tenant, waiter: Tenant | None, until: int) -> None:
+        """This one waits for it, None: nobody whom it must make way for yet; it must be gone by
+        `until`."""
         lease, cohort = holder.lease, self.rules.cohorts.of[holder.id]
         assert lease is not None
+        cost = self.rules.cost(waiter) if waiter else 0
+        patience = cost
+        if waiter:
+            policy = self.rules.policies.of(holder)
+            patience = policy.patience(self.rules, holder, waiter, cost)
         self.rules.cohorts.tell(holder, True)
         cohort.most_cost = max(cohort.most_cost, cost)
         lease.contended, lease.cost_ns, lease.until = True, cost, until
+        lease.waiter = waiter.id if waiter else None
         lease.paid_ns = 0
         if holder.debt_ns:
-            lease.paid_ns = min(holder.debt_ns, self.rules.quantum(holder, cost) // 2)
+            lease.paid_ns = min(holder.debt_ns, self._quantum(holder, lease) // 2)
             holder.debt_ns -= lease.paid_ns
-        self.effects.contend(Contend(holder.id, lease.epoch, max(cost, IDLE_FLOOR_NS)))
+        self.effects.contend(Contend(holder.id, lease.epoch, max(patience, IDLE_FLOOR_NS)))
         self._plan_end(holder, lease)
         if lease.due is not None and lease.due <= self.rules.now:
             self.revoke(holder)
 
-    def _end_contention(self, holder: Tenant) -> None:
-        """Nobody waits any more: what it would have paid it still owes."""
+    def end_contention(self, holder: Tenant) -> None:
+        """Nobody waits for it any more. What it would have paid it still owes."""
         lease = holder.lease
         assert lease is not None
         self.rules.cohorts.tell(holder, False)
@@ -129,10 +147,19 @@ class Stages:
             if holder.lease is not None and holder.lease.contended and not holder.lease.revoked:
                 self._plan_end(holder, holder.lease)
 
+    def _quantum(self, holder: Tenant, lease: Lease) -> int:
+        """How long its quantum is for the waiter that it knows of."""
+        rules = self.rules
+        waiter = rules.tenants.get(lease.waiter) if lease.waiter is not None else None
+        rules.charges.charge(holder, rules.now)
+        if waiter is not None:
+            rules.charges.charge(waiter, rules.now)
+        return rules.quantum(holder, lease.cost_ns, waiter)
+
     def _plan_end(self, holder: Tenant, lease: Lease) -> None:
         """A contended lease ends with its quantum, however much of it is over, or sooner where
         its memory does not come back."""
-        quantum = self.rules.quantum(holder, lease.cost_ns)
+        quantum = self._quantum(holder, lease)
         end = lease.since + quantum - lease.paid_ns
         if self.rules.turn_ns(holder) == quantum:  # so short that the drain is a part of it
             end -= min(holder.drained_ns, quantum // 2)

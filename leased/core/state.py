@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from leased.core.line import Place
 from leased.core.residency import Residency
 
 FOREVER = 1 << 63
@@ -46,7 +47,9 @@ class Lease:
     revoked_at: int = 0
     overrun_at: int | None = None  # when it should have released
     due: int | None = None
-    # While contended: of the handoff; debt taken off this quantum; whom it must not hold up.
+    # While contended: the first who waits for it and what its handoff costs; debt taken off this
+    # quantum; when it must be gone for those whom it must not hold up.
+    waiter: int | None = None
     cost_ns: int = 0
     paid_ns: int = 0
     until: int = FOREVER
@@ -66,6 +69,7 @@ class Tenant:
     swaps: bool = False
     wider: tuple[str, ...] = ()  # the gang of its next lease, where that is another
     arrival: int = 0  # since when it has waited and could run: a number that grows
+    place: Place | None = None  # among those who wait and could run
     waiting: bool = False
     granted: int = 0  # the epoch of its last lease
     lease: Lease | None = None

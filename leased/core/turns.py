@@ -18,7 +18,6 @@ the same for who was let in meanwhile.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import islice
 
 from leased.core.cohorts import ALONE, FREE, PRICED, SHARE, Cohort, compatible
 from leased.core.rules import BACKFILL_NS, Rules
@@ -129,7 +128,7 @@ class Turns:
         version = sum(devices[uuid].residency.version for uuid in cohort.gang)
         if cohort.priced and cohort.priced[0] == version and until <= cohort.priced[1]:
             return None
-        for tenant in islice(cohort.waiting.values(), PRICED):
+        for _, tenant in cohort.waiting.entries[:PRICED]:
             if self.rules.is_worth(tenant, until - self.rules.now):
                 return tenant, until
         cohort.priced = version, until
@@ -169,6 +168,12 @@ class Turns:
     def forget(self, tenant: int) -> None:
         """It does not wait any more."""
         self.fronts.pop(tenant, None)
+
+    def free_until(self, tenant: Tenant) -> int:
+        """How long it may hold its gang without holding up those who came before it."""
+        place = tenant.place or ()
+        fronts = [f for f in self.fronts.values() if f.tenant.place and f.tenant.place < place]
+        return self.gap(self.rules.cohorts.of[tenant.id], fronts)
 
     def gap(self, cohort: Cohort, fronts: list[Front]) -> int:
         """When the first of these begins whom one of the cohort would be in the way of."""

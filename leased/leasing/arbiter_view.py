@@ -101,21 +101,21 @@ class TenantView:
     @property
     def lock(self) -> str:
         """The lock mode that counts: the site's for one of its devices, else its own."""
-        return self._arbiter.lock_of(self._tenant)
+        return self._arbiter.rules.lock_of(self._tenant)
 
     @property
     def can_share(self) -> bool:
-        return self._arbiter.can_share(self._tenant)
+        return self._arbiter.rules.can_share(self._tenant)
 
     @property
     def quantum_ns(self) -> int:
         """How long it may hold its gang while somebody waits, where nothing has to move."""
-        return self._arbiter.quantum(self._tenant, 0)
+        return self._arbiter.rules.quantum(self._tenant, 0)
 
     @property
     def turn_ns(self) -> int | None:
         """How long its turns are if it takes some though all memory fits; None: it does not."""
-        return self._arbiter.turn_ns(self._tenant)
+        return self._arbiter.rules.turn_ns(self._tenant)
 
 
 class DeviceView:
@@ -130,7 +130,7 @@ class DeviceView:
     @property
     def holders(self) -> Iterator[HeldLease]:
         """The leases on it, the longest held first."""
-        for tenant in self._arbiter.holders(self._device.uuid):
+        for tenant in self._arbiter.rules.holders(self._device.uuid):
             if tenant.lease:
                 yield HeldLease.of(tenant.id, tenant.lease)
 
@@ -150,7 +150,7 @@ class DeviceView:
     def locks(self) -> dict[int, str]:
         """By job, the lock mode that counts for each that holds it or waits for it."""
         present = {**self._device.holders, **self._device.queue}
-        return {job: self._arbiter.lock_of(tenant) for job, tenant in present.items()}
+        return {job: self._arbiter.rules.lock_of(tenant) for job, tenant in present.items()}
 
     # -- how it is used -----------------------------------------------------------
 
@@ -253,7 +253,7 @@ class ArbiterView:
     @property
     def drain_ns(self) -> int:
         """Within that a holder has to release a lease that is revoked."""
-        return self._arbiter.drain_ns
+        return self._arbiter.rules.drain_ns
 
     def next_deadline(self) -> int | None:
         """When a Tick is due at the latest, or None."""

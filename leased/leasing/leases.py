@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from leased import policy
 from leased.config.config import Config
 from leased.core import arbiter
 from leased.core.arbiter import Arbiter, DrainLimitSet
@@ -35,7 +36,11 @@ class Leases:
         self.loop = ArbiterLoop(
             Arbiter(
                 {gpu.uuid: room(gpu, 0) for gpu in gpus},
-                *(first_epoch, now, now + grace_ns if grace_ns else 0, drain_ns),
+                policy.make,
+                first_epoch=first_epoch,
+                now=now,
+                grace_until=now + grace_ns if grace_ns else 0,
+                drain_ns=drain_ns,
             ),
             clock,
         )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from leased import policy
 from leased.core.arbiter import Arbiter
 from leased.core.events import Action, Event
 from leased.record import codec, snapshot
@@ -33,10 +34,16 @@ class Start:
     @classmethod
     def of(cls, arbiter: Arbiter) -> Start:
         rooms = {uuid: device.residency.room for uuid, device in arbiter.devices.items()}
-        return cls(rooms, arbiter.first_epoch, arbiter.now, arbiter.grace_until, arbiter.drain_ns)
+        return cls(
+            rooms,
+            arbiter.leasing.first_epoch,
+            arbiter.now,
+            arbiter.grace_until,
+            arbiter.rules.drain_ns,
+        )
 
     def arbiter(self) -> Arbiter:
-        return Arbiter(**vars(self))
+        return Arbiter(make_policy=policy.make, **vars(self))
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from leased import policy
 from leased.core.arbiter import (
     Action,
     Arbiter,
@@ -51,7 +52,7 @@ class Crowd:
     def __init__(self, jobs: Iterable[tuple[tuple[int, ...], str]]):
         listed = list(jobs)
         devices = 1 + max(device for gang, _ in listed for device in gang)
-        self.a = Arbiter({f"d{n}": 100 * GIB for n in range(devices)})
+        self.a = Arbiter({f"d{n}": 100 * GIB for n in range(devices)}, policy.make)
         self.now = 0
         self.took: list[int] = []
         for tenant, (gang, lock) in enumerate(listed):

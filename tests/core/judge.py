@@ -93,7 +93,7 @@ class Judge:
         self.looks += 1
         holders = [t for t in self.a.tenants.values() if t.lease]
         self.exclusive(holders)
-        quanta = [self.a.quantum(t, t.lease.cost_ns) for t in holders if t.lease]
+        quanta = [self.a.rules.quantum(t, t.lease.cost_ns) for t in holders if t.lease]
         self.longest = max(quanta, default=0)
         if not self.a.grace_until:
             self.waiters()
@@ -108,16 +108,16 @@ class Judge:
                 self.broken(f"{tenant.id} has {held} of {tenant.gang}")
         for uuid, device in self.a.devices.items():
             settled = [t for t in device.holders.values() if t.lease and not t.lease.revoked]
-            locked = [t for t in settled if self.a.lock_of(t) != "off"]
-            alone = [t.id for t in locked if not self.a.can_share(t)]
+            locked = [t for t in settled if self.a.rules.lock_of(t) != "off"]
+            alone = [t.id for t in locked if not self.a.rules.can_share(t)]
             if alone and len(locked) > 1:
                 self.broken(f"{alone} and {[t.id for t in locked]} hold {uuid}")
 
     def waiters(self) -> None:
         """Each that could run has its turn in time, and at once where nobody is in its way."""
         a = self.a
-        waiting = [a.tenants[n] for n in a.queue]
-        runnable = [t for t in waiting if not a.withheld(t)]
+        waiting = [a.tenants[n] for n in a.rules.queue]
+        runnable = [t for t in waiting if not a.rules.withheld(t)]
         known = {t.id: t.arrival for t in runnable}
         for n in [n for n, wait in self.waits.items() if known.get(n) != wait.arrival]:
             del self.waits[n]
@@ -126,9 +126,11 @@ class Judge:
             if wait is None:
                 wait = Wait(tenant.arrival, self.world.now, place)
                 self.waits[tenant.id] = wait
-            wait.quantum = max(wait.quantum, self.longest, a.quantum(tenant, a.cost(tenant)))
+            wait.quantum = max(
+                wait.quantum, self.longest, a.rules.quantum(tenant, a.rules.cost(tenant))
+            )
             self.check_wait(tenant.id, wait)
-            if next(a.in_the_way(tenant), None) is None:
+            if next(a.rules.in_the_way(tenant), None) is None:
                 self.check_idle(tenant, runnable[:place])
 
     def check_wait(self, tenant: int, wait: Wait) -> None:
@@ -145,10 +147,12 @@ class Judge:
     def check_idle(self, tenant: Tenant, before: list[Tenant]) -> None:
         """Nobody holds what it needs: only those before it, who will have it soon, may be why."""
         mine = set(tenant.gang)
-        rivals = [t for t in before if mine & set(t.gang) and not self.a.compatible(tenant, t)]
+        rivals = [
+            t for t in before if mine & set(t.gang) and not self.a.rules.compatible(tenant, t)
+        ]
         if not rivals:
             self.broken(f"{tenant.id} could run, and nobody is before it")
-        worth = self.world.now + self.a.worth(tenant)
+        worth = self.world.now + self.a.rules.worth(tenant)
         if all(self.runs_for_long(rival, worth) for rival in rivals):
             self.broken(f"{tenant.id} could run until {[t.id for t in rivals]} can")
 
@@ -159,7 +163,7 @@ class Judge:
             and not other.lease.revoked
             and other.lease.until == FOREVER
             and (other.lease.due or 0) >= until
-            for other in self.a.in_the_way(rival)
+            for other in self.a.rules.in_the_way(rival)
         )
 
     def idle_devices(self) -> None:

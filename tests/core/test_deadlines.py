@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leased import policy
 from leased.core.arbiter import Arbiter, Opened, Released, Requested
 from leased.core.deadlines import FEW, Deadlines
 from tests.core.items import items
@@ -47,13 +48,13 @@ def test_changes_behind_a_far_deadline_take_no_memory() -> None:
 
 def test_the_arbiter_does_not_grow_beside_a_long_quantum() -> None:
     """Two jobs could hold a device for ten minutes, and yield it to each other at once."""
-    a = Arbiter({"d0": 1})
+    a = Arbiter({"d0": 1}, policy.make)
     for tenant in (1, 2):
         a.handle(Opened(tenant, ("d0",), "on", 600 * S), 0)
         a.handle(Requested(tenant), 0)
     before = items(a)
     for turn in range(1000):
-        (holder,) = a.holders("d0")
+        (holder,) = a.rules.holders("d0")
         assert holder.lease
         a.handle(Released(holder.id, holder.lease.epoch), turn)
         a.handle(Requested(holder.id), turn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leased import policy
 from leased.core.arbiter import (
     Action,
     Arbiter,
@@ -33,7 +34,7 @@ def of(kind: type, actions: list[Action]) -> list[int]:
 
 def two(swaps: bool = False) -> Arbiter:
     """Both want the device, the first has it."""
-    a = Arbiter({"d0": 100})
+    a = Arbiter({"d0": 100}, policy.make)
     for tenant in (1, 2):
         a.handle(Opened(tenant, ("d0",), "on", 10 * S, swaps), 0)
         a.handle(Requested(tenant), 0)
@@ -49,7 +50,7 @@ def test_a_holder_that_cannot_act_loses_its_device_to_a_waiter_at_once() -> None
     assert a.handle(Thawed(1), 500 * S) == []
     assert of(Grant, a.handle(Requested(1), 500 * S)) == []
     assert a.handle(Released(1, 1), 500 * S) == []
-    assert a.queue == [1]
+    assert a.rules.queue == [1]
     usage = a.tenants[1].usage["d0"]
     assert (usage.overruns, a.tenants[1].debt_ns, usage.lease_ns) == (0, 0, S)
 
@@ -74,7 +75,7 @@ def test_a_revoked_holder_that_freezes_is_not_waited_for() -> None:
 
 
 def test_a_holder_that_nobody_waits_for_keeps_its_device() -> None:
-    a = Arbiter({"d0": 100})
+    a = Arbiter({"d0": 100}, policy.make)
     for tenant in (1, 2):
         a.handle(Opened(tenant, ("d0",), "on", 10 * S), 0)
     a.handle(Requested(1), 0)
@@ -100,7 +101,7 @@ def test_a_waiter_that_cannot_act_is_passed_over_until_it_can() -> None:
 
 
 def swapping(*sizes: int) -> Arbiter:
-    a = Arbiter({"d0": 100})
+    a = Arbiter({"d0": 100}, policy.make)
     for tenant, size in enumerate(sizes, 1):
         a.handle(Opened(tenant, ("d0",), "on", S, swaps=True), 0)
         a.handle(MemoryChanged(tenant, "d0", size, 0, 0), 0)

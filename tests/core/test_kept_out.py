@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from leased import policy
 from leased.cli import show
 from leased.core.arbiter import Arbiter, Closed, Frozen, MemoryChanged, Opened, Requested
 from leased.core.staying import Staying
@@ -14,7 +15,7 @@ from leased.core.staying import Staying
 
 def arbiter(*sizes: tuple[int, int]) -> Arbiter:
     """Tenants that swap, with so much that can move, all of it there, and so much that cannot."""
-    a = Arbiter({"d0": 100})
+    a = Arbiter({"d0": 100}, policy.make)
     for tenant, (size, fixed) in enumerate(sizes, 1):
         a.handle(Opened(tenant, ("d0",), "on", 10**9, swaps=True), 0)
         a.handle(MemoryChanged(tenant, "d0", size, fixed, min(size, 30)), 0)

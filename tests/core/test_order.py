@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leased import policy
 from leased.core.arbiter import Arbiter, Grant, MemoryChanged, Opened, Released, Requested
 
 S = 1_000_000_000
@@ -24,7 +25,7 @@ def granted(a: Arbiter, tenant: int, now: int) -> int:
 )
 def test_first_come_is_first_served(order: list[int], had: list[tuple[int, int]]) -> None:
     """However long each has used the device already, and however much it has to bring there."""
-    a, now = Arbiter({"d0": 100}), 0
+    a, now = Arbiter({"d0": 100}, policy.make), 0
     for tenant, (seconds, size) in enumerate(had):
         a.handle(Opened(tenant, ("d0",), "on", 10 * S), now)
         a.handle(MemoryChanged(tenant, "d0", size), now)
@@ -37,7 +38,7 @@ def test_first_come_is_first_served(order: list[int], had: list[tuple[int, int]]
     for tenant in order:
         now += 1
         a.handle(Requested(tenant), now)
-    assert a.queue == order
+    assert a.rules.queue == order
     holder = 0
     for tenant in order:
         holder = granted(a, holder, now)
@@ -45,10 +46,10 @@ def test_first_come_is_first_served(order: list[int], had: list[tuple[int, int]]
 
 
 def test_asking_again_does_not_lose_the_place() -> None:
-    a = Arbiter({"d0": 100})
+    a = Arbiter({"d0": 100}, policy.make)
     for tenant in (0, 1, 2):
         a.handle(Opened(tenant, ("d0",), "on", 10 * S), 0)
         a.handle(Requested(tenant), tenant)
     a.handle(Requested(1), 5)
-    assert a.queue == [1, 2]
+    assert a.rules.queue == [1, 2]
     assert granted(a, 0, 6) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leased import policy
 from leased.core.arbiter import (
     Action,
     Arbiter,
@@ -28,7 +29,7 @@ class Pair:
     """Two jobs that always compute; what each has submitted ahead takes so many ns to drain."""
 
     def __init__(self, drains: tuple[int, int], quanta: tuple[int, int] = (30 * S, S)):
-        self.a = Arbiter({"d0": 100})
+        self.a = Arbiter({"d0": 100}, policy.make)
         self.drains = drains
         self.now = 0
         self.todo: list[tuple[int, Event]] = []
@@ -99,16 +100,16 @@ def test_turns_are_as_the_jobs_asked_as_soon_as_memory_has_to_move() -> None:
     for tenant in (0, 1):
         pair.do(MemoryChanged(tenant, "d0", 60))
     pair.a.devices["d0"].residency.paging.bytes_s = 1e6
-    (holder,) = pair.a.holders("d0")
-    assert pair.a.quantum(holder, 0) == holder.quantum_ns
+    (holder,) = pair.a.rules.holders("d0")
+    assert pair.a.rules.quantum(holder, 0) == holder.quantum_ns
 
 
 def test_what_the_site_or_the_job_says_goes_before_short_turns() -> None:
     pair = by_turns((0, 0))
     tenant = pair.a.tenants[0]
-    assert pair.a.quantum(tenant, 0) == TURN
+    assert pair.a.rules.quantum(tenant, 0) == TURN
     pair.do(QuantumSet("d0", 7 * S))
-    assert pair.a.quantum(tenant, 0) == 7 * S
+    assert pair.a.rules.quantum(tenant, 0) == 7 * S
     pair.do(QuantumSet("d0", None))
     pair.do(LockSet("d0", "on"))
-    assert pair.a.quantum(tenant, 0) == 30 * S
+    assert pair.a.rules.quantum(tenant, 0) == 30 * S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from leased import policy
 from leased.core.arbiter import (
     DRAIN_NS,
     Action,
@@ -30,7 +31,7 @@ def of(kind: type, actions: list[Action]) -> list[int]:
 
 
 def arbiter(devices: int = 1) -> Arbiter:
-    return Arbiter({f"d{n}": 100 for n in range(devices)})
+    return Arbiter({f"d{n}": 100 for n in range(devices)}, policy.make)
 
 
 def opened(a: Arbiter, tenant: int, gang: str = "d0", swaps: bool = False, tq: int = 10) -> None:
@@ -97,7 +98,7 @@ def test_who_could_not_run_is_the_last_when_it_can() -> None:
     a.handle(Requested(2), 1)
     a.handle(Requested(3), 2)
     a.handle(MemoryChanged(1, "d0", 0, 0), 3)
-    assert a.queue == [3, 2]
+    assert a.rules.queue == [3, 2]
     assert of(Grant, a.handle(Released(1, 1), 4)) == [3]
 
 
@@ -189,7 +190,7 @@ def test_nothing_idles_beside_the_gang_while_one_has_overrun() -> None:
     a.handle(Tick(), 10 * S)
     assert of(Grant, a.handle(Requested(3), 10 * S)) == []
     assert of(Grant, a.handle(Tick(), 10 * S + DRAIN_NS)) == [3]
-    (lease,) = [t.lease for t in a.holders("d1")]
+    (lease,) = [t.lease for t in a.rules.holders("d1")]
     assert lease
     assert lease.due == 10 * S + 2 * DRAIN_NS, "it goes when the first is passed over"
     # That one is passed over, and the one let in beside it hangs as well.

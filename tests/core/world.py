@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from leased import policy
 from leased.core import arbiter as core
 from leased.core.arbiter import Arbiter
 from tests.core.client import MS, OPEN, Client, Memory
@@ -54,7 +55,7 @@ class World:
         self.events = 0
         self.daemon = 0  # its number: those before it hear nothing any more
         self.room = dict.fromkeys(range(scenario.devices), CAPACITY)
-        self.a = Arbiter({f"d{n}": CAPACITY for n in self.room})
+        self.a = Arbiter({f"d{n}": CAPACITY for n in self.room}, policy.make)
         began(self.a)
         self.entries: dict[int, Entry] = {}
         self.open_gates = dict.fromkeys(self.room, 0)
@@ -397,7 +398,9 @@ class World:
         self.daemon += 1
         epoch = self.a.epoch + EPOCH_MARGIN
         rooms = {f"d{d}": room for d, room in self.room.items()}
-        self.a = Arbiter(rooms, epoch, self.now, self.now + S)
+        self.a = Arbiter(
+            rooms, policy.make, first_epoch=epoch, now=self.now, grace_until=self.now + S
+        )
         self.began(self.a)
         self.judge.restarted()
         self.at(self.now + SEES_NS, self.look_at_devices)

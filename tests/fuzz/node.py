@@ -223,10 +223,13 @@ class Node:
         mine = state.tenants[job]
         if mine.lease is None or mine.lease.revoked:
             return
-        others = {t.id: t for uuid in mine.gang for t in state.holders(uuid) if t is not mine}
+        others = {t.id: t for uuid in mine.gang for t in state.rules.holders(uuid) if t is not mine}
         for other in others.values():
-            side_by_side = state.can_share(mine) and state.can_share(other)
-            if not side_by_side and "off" not in (state.lock_of(mine), state.lock_of(other)):
+            side_by_side = state.rules.can_share(mine) and state.rules.can_share(other)
+            if not side_by_side and "off" not in (
+                state.rules.lock_of(mine),
+                state.rules.lock_of(other),
+            ):
                 raise Broken(f"job {job} is granted what job {other.id} has not released")
 
     @staticmethod
@@ -280,8 +283,8 @@ class Node:
         if self.leases.loop.events or self.leases.loop.busy:
             raise Broken("events are left over")
         for uuid in UUIDS:
-            settled = [t for t in state.holders(uuid) if t.lease and not t.lease.revoked]
-            locks = sorted(state.lock_of(t) for t in settled)
+            settled = [t for t in state.rules.holders(uuid) if t.lease and not t.lease.revoked]
+            locks = sorted(state.rules.lock_of(t) for t in settled)
             if locks.count("on") and len([lock for lock in locks if lock != "off"]) > 1:
                 raise Broken(f"{[t.id for t in settled]} hold {uuid} at once, one of them alone")
             if len(settled) > len({t.id for t in settled}) or len(settled) > JOBS:

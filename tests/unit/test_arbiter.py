@@ -12,6 +12,7 @@ from hypothesis import event as note
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leased import policy
 from leased.core.arbiter import (
     DRAIN_NS,
     IDLE_FLOOR_NS,
@@ -48,7 +49,7 @@ CAPACITY = 100 * GB
 
 
 def arbiter(devices: int = 1) -> Arbiter:
-    return Arbiter({f"d{n}": CAPACITY for n in range(devices)})
+    return Arbiter({f"d{n}": CAPACITY for n in range(devices)}, policy.make)
 
 
 def opened(a: Arbiter, tenant: int, lock: str = "on", gang: tuple[str, ...] = ("d0",)) -> None:
@@ -180,7 +181,7 @@ def test_lock_off_does_not_stand_in_line_behind_those_who_wait() -> None:
     a.handle(Requested(1), 0)
     assert not of_grants(a.handle(Requested(2), 0))
     assert of_grants(a.handle(Requested(3), 0))
-    assert a.queue == [2]
+    assert a.rules.queue == [2]
 
 
 def test_a_lock_that_the_site_takes_away_counts_for_those_who_wait_already() -> None:
@@ -241,7 +242,7 @@ def test_a_hung_holder_is_passed_over_and_comes_back_only_after_its_release() ->
     assert a.handle(Requested(1), due) == [], "another process of it asks"
     # It lets go at last: it waits like anybody, and owes what it took.
     assert of(Contend, a.handle(Released(1, 1), due + 3 * S))
-    assert a.queue == [1]
+    assert a.rules.queue == [1]
     assert a.tenants[1].debt_ns == DRAIN_NS + 3 * S
 
 
@@ -321,7 +322,7 @@ def test_while_one_hangs_others_have_what_a_gang_behind_it_waits_for() -> None:
 
 
 def test_adopted_after_a_restart_keeps_the_device_and_epochs_grow() -> None:
-    a = Arbiter({"d0": CAPACITY}, first_epoch=100, grace_until=S)
+    a = Arbiter({"d0": CAPACITY}, policy.make, first_epoch=100, grace_until=S)
     for tenant in (1, 2):
         opened(a, tenant)
     assert of_grants(a.handle(Requested(2), 0)) == []
@@ -333,7 +334,7 @@ def test_adopted_after_a_restart_keeps_the_device_and_epochs_grow() -> None:
 
 
 def test_a_lease_of_before_counts_only_where_nobody_has_the_device() -> None:
-    a = Arbiter({"d0": CAPACITY}, first_epoch=100, grace_until=S)
+    a = Arbiter({"d0": CAPACITY}, policy.make, first_epoch=100, grace_until=S)
     for tenant in (1, 2, 3):
         opened(a, tenant)
     a.handle(Adopted(1, 200), 0)
@@ -351,7 +352,7 @@ def test_a_lease_of_before_counts_only_where_nobody_has_the_device() -> None:
 
 
 def test_the_grace_ends_when_all_have_said_what_they_hold() -> None:
-    a = Arbiter({"d0": CAPACITY}, first_epoch=100, grace_until=S)
+    a = Arbiter({"d0": CAPACITY}, policy.make, first_epoch=100, grace_until=S)
     opened(a, 1)
     assert a.handle(Requested(1), 0) == []
     assert of_grants(a.handle(Rejoined(), S // 10))
@@ -420,14 +421,18 @@ class World:
         """The daemon is killed: what the tenants know is all there is."""
         old, self.now = self.a, max(self.now, self.a.now)
         self.a = Arbiter(
-            dict.fromkeys(old.devices, CAPACITY), old.epoch + 1000, self.now, self.now + S
+            dict.fromkeys(old.devices, CAPACITY),
+            policy.make,
+            first_epoch=old.epoch + 1000,
+            now=self.now,
+            grace_until=self.now + S,
         )
         for tenant in old.tenants.values():
             self.do(Opened(tenant.id, tenant.gang, tenant.lock, tenant.quantum_ns))
         for tenant_id, epoch in list(self.running.items()):
             if tenant_id not in self.hung:  # those say nothing
                 self.adopt(tenant_id, epoch)
-        for tenant_id in old.queue:
+        for tenant_id in old.rules.queue:
             self.do(Requested(tenant_id))
 
     def adopt(self, tenant: int, epoch: int) -> None:
@@ -439,9 +444,9 @@ class World:
     def check(self) -> None:
         a = self.a
         for uuid, device in a.devices.items():
-            settled = [t for t in a.holders(uuid) if t.lease and not t.lease.revoked]
+            settled = [t for t in a.rules.holders(uuid) if t.lease and not t.lease.revoked]
             for one, other in itertools.combinations(settled, 2):
-                assert a.compatible(one, other), "two exclusive holders"
+                assert a.rules.compatible(one, other), "two exclusive holders"
             assert set(device.queue) == {
                 t.id for t in a.tenants.values() if t.waiting and uuid in t.gang
             }
@@ -459,20 +464,20 @@ class World:
         a = self.a
         before: set[str] = set()
         cost = 0  # the quantum is as the first one's handoff wants it
-        for tenant_id in a.queue:
+        for tenant_id in a.rules.queue:
             waiter = a.tenants[tenant_id]
-            cost = max(cost, a.cost(waiter))
-            for holder in a.in_the_way(waiter):
+            cost = max(cost, a.rules.cost(waiter))
+            for holder in a.rules.in_the_way(waiter):
                 assert holder.lease
-                if a.withheld(waiter):
+                if a.rules.withheld(waiter):
                     continue
                 assert holder.lease.due is not None, "no end to a lease in the way"
-                longest = 2 * max(DRAIN_NS, a.quantum(holder, cost))
+                longest = 2 * max(DRAIN_NS, a.rules.quantum(holder, cost))
                 assert holder.lease.due <= a.now + longest
-            if a.is_free(waiter):
+            if a.rules.is_free(waiter):
                 # Work is conserved: only a gang before it that is nearly due keeps it waiting.
                 assert before & set(waiter.gang), "a device idles that somebody could use"
-                assert a.free_until(waiter) - a.now < a.worth(waiter)
+                assert a.turns.free_until(waiter) - a.now < a.rules.worth(waiter)
             before |= set(waiter.gang)
 
     def step(self, kind: str, tenant: int, amount: int) -> None:
@@ -563,7 +568,7 @@ class Greedy:
 
     def do(self, event: Event) -> None:
         if isinstance(event, Requested):
-            self.asked[event.tenant] = self.now, len(self.a.queue)
+            self.asked[event.tenant] = self.now, len(self.a.rules.queue)
         for action in self.a.handle(event, self.now):
             if isinstance(action, Grant):
                 since, before = self.asked.pop(action.tenant)

@@ -297,7 +297,7 @@ def kinds(sock: FakeSocket) -> list[int]:
 
 
 def holders(door: Door) -> list[int]:
-    return [tenant.id for tenant in door.leases.loop.arbiter.holders(UUID)]
+    return [tenant.id for tenant in door.leases.loop.arbiter.rules.holders(UUID)]
 
 
 @pytest.mark.parametrize("epoch", [1, 2, 99, 2**63, 2**64 - 1])

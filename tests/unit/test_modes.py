@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from leased import policy
 from leased.core.arbiter import (
     Arbiter,
     Closed,
@@ -22,7 +23,7 @@ S = 1_000_000_000
 
 def node(*locks: str, waits: int = 0) -> Arbiter:
     """One device of 100 bytes; job 1, 2, ... with these locks, all of which want it."""
-    a = Arbiter({"d0": 100})
+    a = Arbiter({"d0": 100}, policy.make)
     for job, lock in enumerate(locks, 1):
         a.handle(Opened(job, ("d0",), lock, 30 * S), 0)
     for job in range(1, len(locks) + 1 - waits):

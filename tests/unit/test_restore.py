@@ -58,7 +58,7 @@ def separated() -> tuple[Node, Peers, Peers]:
     """Two jobs ran side by side; their memory does not fit any more, and the second releases."""
     node = Node()
     first, second = client(node, 1, 40 * GB), client(node, 2, 40 * GB)
-    assert len(node.leases.loop.arbiter.holders(UUIDS[0])) == 2
+    assert len(node.leases.loop.arbiter.rules.holders(UUIDS[0])) == 2
     grow(node, second, 80 * GB)
     assert second.revoked
     first.deaf = True
@@ -78,7 +78,7 @@ def test_who_has_just_released_is_not_granted_again_by_what_was_on_its_way() -> 
     node, first, second = separated()
     before = first.epoch
     release(node, first, lib.GL_RELEASE_IDLE)
-    assert [t.id for t in node.leases.loop.arbiter.holders(UUIDS[0])] == [2]
+    assert [t.id for t in node.leases.loop.arbiter.rules.holders(UUIDS[0])] == [2]
     assert lib.GL_GRANT not in heard(first, node)
     assert first.epoch == before
     assert second.epoch > before

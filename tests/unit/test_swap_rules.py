@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from leased import policy
 from leased.core.arbiter import (
     Action,
     Arbiter,
@@ -42,7 +43,7 @@ class Process:
 
 @dataclass
 class World:
-    a: Arbiter = field(default_factory=lambda: Arbiter({"d0": ROOM}))
+    a: Arbiter = field(default_factory=lambda: Arbiter({"d0": ROOM}, policy.make))
     now: int = 0
     jobs: dict[int, Process] = field(default_factory=dict)
 

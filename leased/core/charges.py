@@ -1,0 +1,88 @@
+"""What tenants have had of each device, and what an even division would have given them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from leased.core.policy import Policies
+from leased.core.state import Tenant
+
+
+@dataclass
+class Division:
+    """The time of one device: `held` is what each holder has had of it since the start, `even`
+    what each would have had that held it or waited for it. Remainders are carried over, so the
+    sums do not depend on how often they are brought up to date."""
+
+    at: int
+    holders: int = 0
+    waiters: int = 0
+    held: int = 0
+    even: int = 0
+    held_rest: int = 0
+    even_rest: int = 0
+
+    def advance(self, now: int) -> None:
+        passed, self.at = now - self.at, now
+        if self.holders:
+            more, self.held_rest = divmod(passed + self.held_rest, self.holders)
+            self.held += more
+            more, self.even_rest = divmod(passed + self.even_rest, self.holders + self.waiters)
+            self.even += more
+
+
+@dataclass
+class Account:
+    """One tenant that holds or waits: how its devices' divisions stood when it was charged."""
+
+    holds: bool
+    marks: dict[str, tuple[int, int]]
+
+
+class Charges:
+    """Tenants that heed no lock compete with nobody: they are not to be in here."""
+
+    def __init__(self, devices: Iterable[str], now: int, policies: Policies):
+        self.divisions = {uuid: Division(now) for uuid in devices}
+        self.policies = policies
+        self.accounts: dict[int, Account] = {}
+
+    def begin(self, tenant: Tenant, holds: bool, now: int) -> None:
+        """It holds its gang from now on, or waits for it in the line."""
+        marks = {}
+        for uuid in tenant.gang:
+            division = self.divisions[uuid]
+            division.advance(now)
+            division.holders += holds
+            division.waiters += not holds
+            marks[uuid] = division.held, division.even
+        self.accounts[tenant.id] = Account(holds, marks)
+
+    def charge(self, tenant: Tenant, now: int) -> None:
+        """Tell the policy what the tenant has had up to now."""
+        account = self.accounts.get(tenant.id)
+        if account is None:
+            return
+        policy = self.policies.of(tenant)
+        for uuid, (held, even) in account.marks.items():
+            division = self.divisions[uuid]
+            division.advance(now)
+            had = division.held - held if account.holds else 0
+            policy.charged(tenant.id, uuid, had, division.even - even, now)
+            account.marks[uuid] = division.held, division.even
+
+    def end(self, tenant: Tenant, now: int) -> None:
+        """It does not hold, or does not wait, any more."""
+        self.charge(tenant, now)
+        account = self.accounts.pop(tenant.id, None)
+        if account is None:
+            return
+        for uuid in account.marks:
+            division = self.divisions[uuid]
+            division.holders -= account.holds
+            division.waiters -= not account.holds
+
+    def competitors(self, gang: Iterable[str]) -> int:
+        """How many hold or wait for the most wanted of these devices."""
+        return max(self.divisions[uuid].holders + self.divisions[uuid].waiters for uuid in gang)

@@ -1,0 +1,94 @@
+"""What is decided after every event: who makes way, who hears of it, and who is granted."""
+
+from __future__ import annotations
+
+from leased.core.effects import Effects
+from leased.core.leasing import Leasing
+from leased.core.memory import Memory
+from leased.core.rules import Rules
+from leased.core.state import Tenant
+from leased.core.turns import Turns
+from leased.core.waiters import Waiters
+
+
+class Deciding:
+    """grace_until: nothing is granted before; 0: that is over."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        effects: Effects,
+        memory: Memory,
+        waiters: Waiters,
+        leasing: Leasing,
+        *,
+        turns: Turns,
+        grace_until: int,
+    ):
+        self.rules = rules
+        self.effects = effects
+        self.memory = memory
+        self.waiters = waiters
+        self.leasing = leasing
+        self.turns = turns
+        self.grace_until = grace_until
+        self.wakes: dict[str, int] = {}  # when the policy of a device wants to be asked again
+
+    def next_deadline(self) -> int | None:
+        times = [*self.wakes.values(), self.grace_until]
+        return min((time for time in times if time), default=None)
+
+    def pass_grace(self) -> None:
+        if self.grace_until and self.rules.now >= self.grace_until:
+            self.rejoin()
+
+    def rejoin(self) -> None:
+        """The grace after a restart is over: from now on there are grants."""
+        self.grace_until = 0
+        self.effects.changed |= self.rules.cohorts.mask(self.rules.devices)
+
+    def decide(self) -> None:
+        """Separate, contend and grant on every device where something has changed."""
+        effects, cohorts = self.effects, self.rules.cohorts
+        self._pass_wakes()
+        for tenant in self.memory.take_shrunk():
+            self.waiters.place_again(tenant)
+        while effects.changed or self.memory.affected:
+            for tenant in self.memory.take_affected() if self.memory.affected else ():
+                self._make_way(tenant)
+            mask, effects.changed = cohorts.reached(effects.changed), 0
+            if effects.unsettled:
+                effects.unsettled = False
+                for device in self.rules.devices.values():
+                    self.leasing.stages.separate(device)
+            holding, line = cohorts.holders(mask), cohorts.in_line(mask)
+            self.leasing.stages.tell(
+                holding, line
+            )  # before the grants: those ask when it will be free
+            if not line or self.grace_until:
+                continue
+            found = self.turns.next(mask, holding, line)
+            if found is not None:
+                self.leasing.grant(*found)
+                effects.changed |= mask  # there may be more to grant
+
+    def _make_way(self, tenant: Tenant) -> None:
+        """Who was granted for memory that turns out to stay can never have its own back."""
+        self.waiters.sort(tenant)
+        lease = tenant.lease
+        if lease and lease.restoring and not lease.revoked and self.rules.crowded_out(tenant):
+            self.leasing.stages.revoke(tenant)
+
+    def _pass_wakes(self) -> None:
+        """Where a policy wanted to be asked again by now, waiters may have other places."""
+        for uuid in [uuid for uuid, when in self.wakes.items() if when <= self.rules.now]:
+            for tenant in list(self.rules.devices[uuid].queue.values()):
+                self.waiters.place_again(tenant)
+            self.effects.changed |= self.rules.cohorts.bit[uuid]
+
+    def plan_wakes(self) -> None:
+        self.wakes = {}
+        for uuid in self.rules.devices:
+            when = self.rules.policies.on(uuid).wake_at(self.rules, uuid)
+            if when is not None and when > self.rules.now:
+                self.wakes[uuid] = when

@@ -1,0 +1,112 @@
+"""What the site, a trial and the driver say of a device, under tenants that hold and wait."""
+
+from __future__ import annotations
+
+from leased.core.effects import Effects
+from leased.core.events import (
+    DrainSet,
+    LockSet,
+    ModeSet,
+    PolicySet,
+    QuantumSet,
+    RoomChanged,
+    SpeedKnown,
+)
+from leased.core.memory import Memory
+from leased.core.policy import Policy
+from leased.core.rules import Rules
+from leased.core.speed import Speed
+from leased.core.stages import Stages
+from leased.core.state import Device, Tenant
+from leased.core.waiters import Waiters
+
+OfDevice = LockSet | QuantumSet | PolicySet | DrainSet | ModeSet | RoomChanged | SpeedKnown
+
+
+class DeviceSettings:
+    """Applies events that are of a device."""
+
+    def __init__(
+        self, rules: Rules, effects: Effects, memory: Memory, waiters: Waiters, stages: Stages
+    ):
+        self.rules = rules
+        self.effects = effects
+        self.memory = memory
+        self.waiters = waiters
+        self.stages = stages
+
+    def apply(self, event: OfDevice) -> None:
+        device = self.rules.devices[event.device]
+        if isinstance(event, SpeedKnown):
+            speed = Speed(event.bytes_s, event.seen, event.said)
+            device.residency.set_speed(speed, event.swaps)
+        elif isinstance(event, RoomChanged):
+            self.memory.set_room(device, event.bytes)
+        elif isinstance(event, DrainSet):
+            self._drain(device, event.drained)
+        elif isinstance(event, PolicySet):
+            self._set_policy(device, event.policy)
+        elif isinstance(event, QuantumSet):
+            device.quantum_ns = event.quantum_ns
+            self.stages.plan_ends(device)
+        else:
+            self._use(device, event)
+        self.effects.changed |= self.rules.cohorts.bit[device.uuid]
+
+    def _use(self, device: Device, event: LockSet | ModeSet) -> None:
+        """Tenants run side by side on it, or no longer."""
+        if isinstance(event, LockSet):
+            device.lock = event.lock
+        else:
+            device.exclusive, device.chosen_why = event.exclusive, event.why
+            device.turn_ns = event.quantum_ns
+            self.stages.plan_ends(device)
+        self.rules.cohorts.changed()
+        self.effects.unsettled = True
+
+    def _drain(self, device: Device, drained: bool) -> None:
+        device.drained = drained
+        self.rules.drain_changed()
+        for tenant in list(device.queue.values()):
+            self.waiters.sort(tenant)
+
+    def _set_policy(self, device: Device, name: str) -> None:
+        """The policy of that name serves the tenants whose first device this is."""
+        policies = self.rules.policies
+        before = policies.on(device.uuid)
+        tenants = [t for t in self.rules.tenants.values() if t.gang[0] == device.uuid]
+        for tenant in tenants:
+            self.rules.charges.charge(tenant, self.rules.now)
+        policies.set(device.uuid, name)
+        after = policies.on(device.uuid)
+        if after is before:
+            return
+        for tenant in sorted(tenants, key=lambda tenant: tenant.arrival):
+            before.closed(tenant.id)
+            after.opened(tenant)
+            self._join_again(tenant, after)
+        policies.clear()
+        self.stages.plan_ends(device)
+        self.effects.unsettled = True
+
+    def _join_again(self, tenant: Tenant, policy: Policy) -> None:
+        """Its place is another one, and so may be whom it runs beside."""
+        beside, cohorts = policy.beside(self.rules, tenant), self.rules.cohorts
+        if cohorts.of[tenant.id].beside == beside:
+            self.waiters.place_again(tenant)
+            return
+        lease, in_line = tenant.lease, tenant.place is not None
+        if lease is not None:
+            if lease.contended and not lease.revoked:
+                self.stages.end_contention(tenant)
+            cohorts.end(tenant)
+        if in_line:
+            self.waiters.leave_line(tenant)
+        cohorts.leave(tenant)
+        cohorts.join(tenant, beside)
+        if in_line:
+            self.waiters.line_up(tenant)
+        if lease is not None:
+            cohorts.hold(tenant)
+            if lease.revoked:
+                cohorts.revoke(tenant)

@@ -1,0 +1,135 @@
+"""A lease is granted, held, and ends, on all devices of its gang at once."""
+
+from __future__ import annotations
+
+from leased.core.cohorts import FREE
+from leased.core.effects import Effects
+from leased.core.events import Grant
+from leased.core.memory import Memory
+from leased.core.rules import Rules
+from leased.core.stages import Stages
+from leased.core.state import FOREVER, Lease, Tenant
+from leased.core.waiters import Waiters
+
+
+class Leasing:
+    """epoch: of the next lease. Those up to first_epoch were granted before a restart."""
+
+    def __init__(
+        self, rules: Rules, effects: Effects, memory: Memory, waiters: Waiters, first_epoch: int
+    ):
+        self.rules = rules
+        self.effects = effects
+        self.memory = memory
+        self.waiters = waiters
+        self.stages = Stages(rules, effects, self.end)
+        self.epoch = self.first_epoch = first_epoch
+
+    def grant(self, tenant: Tenant, until: int) -> None:
+        """It has its gang; where it fills a gap, it must be gone by `until`."""
+        rules = self.rules
+        shared = rules.can_share(tenant)
+        fits = all(rules.devices[uuid].fits for uuid in tenant.gang)
+        handoffs = {uuid: rules.devices[uuid].last_holder for uuid in tenant.gang}
+        self.waiters.end(tenant)
+        prefetch = {}
+        for uuid, (bytes_in, bytes_out) in self.memory.work(tenant).items():
+            usage = tenant.usage[uuid]
+            usage.moved_bytes += bytes_in + bytes_out
+            usage.handoffs += handoffs[uuid] not in (None, tenant.id) and not shared
+            # Beside others that do not fit, a prefetch would only push them out.
+            prefetch[uuid] = bytes_in if fits or not shared else 0
+        lease = self.hold(tenant, self.epoch)
+        if tenant.swaps:
+            lease.restoring = True
+            for uuid in tenant.gang:
+                rules.devices[uuid].restoring.add(tenant.id)
+        self.epoch += 1
+        quantum = rules.quantum(tenant)
+        self.effects.do(Grant(tenant.id, lease.epoch, shared, quantum, prefetch))
+        if until != FOREVER:
+            self.stages.contend(tenant, None, until)
+
+    def hold(self, tenant: Tenant, epoch: int) -> Lease:
+        rules, now = self.rules, self.rules.now
+        tenant.lease = Lease(epoch, now, now, now)
+        tenant.granted = epoch
+        rules.cohorts.hold(tenant)
+        cohort = rules.cohorts.of[tenant.id]
+        self.effects.changed |= cohort.mask
+        for uuid in tenant.gang:
+            device = rules.devices[uuid]
+            device.meter.advance(now, len(device.holders))
+            device.holders[tenant.id] = tenant
+            tenant.read[uuid] = device.meter.each, device.meter.shared
+            device.last_holder = tenant.id
+        if cohort.heeds != FREE:
+            rules.charges.begin(tenant, True, now)
+        return tenant.lease
+
+    def end(self, tenant: Tenant) -> None:
+        """Its lease is over, and others may have its devices."""
+        rules, now = self.rules, self.rules.now
+        tenant.settle(now, rules.devices)
+        rules.charges.end(tenant, now)
+        self.effects.changed |= rules.cohorts.of[tenant.id].mask
+        rules.cohorts.end(tenant)
+        for uuid in tenant.gang:
+            device = rules.devices[uuid]
+            device.meter.advance(now, len(device.holders))
+            del device.holders[tenant.id]
+            device.restoring.discard(tenant.id)
+            device.last_holder = tenant.id
+        self.memory.rest(tenant)
+        tenant.lease = None
+        self.stages.dues.put(tenant.id, None)
+        self.take_wider(tenant)
+
+    def release(self, tenant: Tenant, epoch: int) -> bool:
+        """It says that it has closed its gate and drained; was that a lease it had forfeited?"""
+        lease = tenant.lease
+        if tenant.forfeited and tenant.forfeited[0] == epoch:
+            since = tenant.forfeited[1]
+            if since is not None:
+                tenant.debt_ns += self.rules.now - since
+            tenant.forfeited = None
+            return True
+        if lease is not None and lease.epoch == epoch:
+            if lease.revoked:
+                tenant.drained_ns = self.rules.now - lease.revoked_at
+            if lease.overrun_at is not None:
+                tenant.debt_ns += self.rules.now - lease.overrun_at
+            self.end(tenant)
+        return False
+
+    def adopt(self, tenant: Tenant, epoch: int, grace: bool) -> None:
+        """What a process held before a restart it holds, and later what nobody else has.
+
+        Where two say so, the one whose lease was granted later had it by right.
+        """
+        known = epoch == tenant.granted or 0 < epoch < self.first_epoch
+        if tenant.lease is not None or tenant.forfeited or not known:
+            return
+        if not grace and not self.rules.is_free(tenant):
+            return
+        self.waiters.end(tenant)
+        self.hold(tenant, epoch)
+        self.memory.work(tenant)
+        for other in list(self.rules.in_the_way(tenant)):
+            loser = min(tenant, other, key=lambda t: t.lease.epoch if t.lease else 0)
+            if loser.lease and not loser.lease.revoked:
+                self.stages.revoke(loser)
+
+    def take_wider(self, tenant: Tenant) -> None:
+        """Without a lease it has no part of a gang: from now on it needs the wider one."""
+        if not tenant.wider:
+            return
+        rules = self.rules
+        before = rules.policies.of(tenant)
+        rules.cohorts.leave(tenant)
+        tenant.gang, tenant.wider = tenant.wider, ()
+        after = rules.policies.of(tenant)
+        if after is not before:
+            before.closed(tenant.id)
+        after.opened(tenant)
+        rules.cohorts.join(tenant, after.beside(rules, tenant))

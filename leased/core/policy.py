@@ -1,0 +1,158 @@
+"""The seam between the mechanism and a policy, which says who is next and for how long.
+
+What must hold under every policy is not asked here: gangs get all their devices or none,
+holders that are not compatible never run together, memory must fit, a quantum is never
+shorter than its handoff is worth, a holder that does not release in time loses its devices,
+and no device idles beside a tenant that could use it.
+
+A policy never blocks, reads no clock and keeps no reference to what it is given: it is asked
+with all that it may look at, and remembers numbers of its own. Times are ns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Protocol
+
+
+class Spec(Protocol):
+    """A tenant as a policy sees it. arrival: a number that grows; who began to wait later has a
+    higher one."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def gang(self) -> tuple[str, ...]: ...
+
+    @property
+    def lock(self) -> str: ...
+
+    @property
+    def quantum_ns(self) -> int: ...
+
+    @property
+    def swaps(self) -> bool: ...
+
+    @property
+    def arrival(self) -> int: ...
+
+
+class View(Protocol):
+    """What a policy may know of the node besides. It cannot change anything by it."""
+
+    @property
+    def now(self) -> int: ...
+
+    def handoff_ns(self, tenant: Spec) -> int:
+        """How long moving memory takes if the tenant is granted next; 0: nothing moves."""
+        ...
+
+    def held_ns(self, tenant: Spec) -> int:
+        """How much of its quantum is over; 0: it holds nothing, or its memory comes back."""
+        ...
+
+    def competitors(self, tenant: Spec) -> int:
+        """How many tenants hold or wait for the most wanted of its devices, itself included."""
+        ...
+
+
+class Policy(Protocol):
+    """One object serves all devices of one policy. A gang has the policy of its first device."""
+
+    name: ClassVar[str]
+
+    def admit(self, view: View, tenant: Spec) -> str | None:
+        """Why the tenant may not be here, for its user to read; None: it may."""
+        ...
+
+    def opened(self, tenant: Spec) -> None:
+        """A tenant is here, or comes from another policy."""
+        ...
+
+    def closed(self, tenant: int) -> None:
+        """The tenant is over, or goes to another policy. Nothing of it need be remembered."""
+        ...
+
+    def charged(self, tenant: int, device: str, held_ns: int, even_ns: int, now: int) -> None:
+        """Since it was last charged the tenant has had so much of the device; an even division
+        among all who waited for it and held it would have given it even_ns. Only time in which
+        it waited or held counts; the restore before its quantum and the drain after it do."""
+        ...
+
+    def order(self, view: View, tenant: Spec) -> int:
+        """The waiter's place: who has the lowest is served first, of equals who came first. Asked
+        when it begins to wait, when memory that it had on the device is taken from it, and at
+        wake_at."""
+        ...
+
+    def quantum(self, view: View, holder: Spec, waiter: Spec | None, asked_ns: int) -> int:
+        """How long the holder runs while this waiter, None: any, waits for it. asked_ns: as the
+        site or the tenant wants it."""
+        ...
+
+    def preempts(self, view: View, waiter: Spec, holder: Spec) -> bool:
+        """The holder goes before its quantum is over, as soon as the handoffs are worth it."""
+        ...
+
+    def patience(self, view: View, holder: Spec, waiter: Spec, handoff_ns: int) -> int:
+        """After how much idleness the holder yields to this waiter."""
+        ...
+
+    def beside(self, view: View, tenant: Spec) -> bool:
+        """The tenant may run beside others where its lock mode and all memory allow it."""
+        ...
+
+    def wake_at(self, view: View, device: str) -> int | None:
+        """When, later than now, the order of the device's waiters changes by itself."""
+        ...
+
+    def dump(self) -> bytes:
+        """What a new daemon should know of the tenants that are here."""
+        ...
+
+    def load(self, data: bytes) -> None:
+        """Take over what was dumped, for the tenants that are here. What cannot be understood
+        is left out."""
+        ...
+
+
+MakePolicy = Callable[[str | None], Policy]
+"""A new policy of that name, None: of the default one. ValueError: there is none."""
+
+
+class Policies:
+    """The policies in use, and which device has which."""
+
+    def __init__(self, make: MakePolicy, bits: dict[str, int]):
+        default = make(None)
+        self._make = make
+        self._bits = bits  # of each device
+        self.in_use: dict[str, Policy] = {default.name: default}
+        self.of_device = dict.fromkeys(bits, default.name)
+        self._masks: list[int] = []
+
+    def of(self, tenant: Spec) -> Policy:
+        return self.in_use[self.of_device[tenant.gang[0]]]
+
+    def on(self, device: str) -> Policy:
+        return self.in_use[self.of_device[device]]
+
+    def set(self, device: str, name: str) -> None:
+        """The device has this policy from now on. ValueError: there is none of that name."""
+        if name not in self.in_use:
+            self.in_use[name] = self._make(name)
+        self.of_device[device] = name
+
+    def clear(self) -> None:
+        """Forget the policies that no device has any more."""
+        used = set(self.of_device.values())
+        self.in_use = {name: policy for name, policy in self.in_use.items() if name in used}
+        masks = dict.fromkeys(used, 0)
+        for device, name in self.of_device.items():
+            masks[name] |= self._bits[device]
+        self._masks = list(masks.values())
+
+    def differ(self, mask: int) -> bool:
+        """These devices have not all the same policy, so their places cannot be compared."""
+        return len(self.in_use) > 1 and sum(bool(mask & one) for one in self._masks) > 1

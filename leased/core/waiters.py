@@ -1,0 +1,92 @@
+"""Who waits, and who of them stands in the line: those that could run now, at their places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from leased.core.cohorts import FREE
+from leased.core.effects import Effects
+from leased.core.line import Place
+from leased.core.memory import Memory
+from leased.core.rules import Rules
+from leased.core.state import Tenant
+
+
+class Waiters:
+    """gone: called with a tenant that has left the line."""
+
+    def __init__(self, rules: Rules, effects: Effects, memory: Memory, gone: Callable[[int], None]):
+        self.rules = rules
+        self.effects = effects
+        self.memory = memory
+        self.gone = gone
+        self.arrivals = 0
+
+    def begin(self, tenant: Tenant) -> None:
+        """It waits for its gang from now on."""
+        now = self.rules.now
+        tenant.waiting, tenant.waits_since, tenant.asked_at = True, now, now
+        self._arrive(tenant)
+        self.sort(tenant)
+
+    def end(self, tenant: Tenant) -> None:
+        if tenant.waiting:
+            tenant.settle(self.rules.now, self.rules.devices)
+            tenant.waiting = False
+            for uuid in tenant.gang:
+                del self.rules.devices[uuid].queue[tenant.id]
+            self.sort(tenant)
+
+    def sort(self, tenant: Tenant) -> None:
+        """Whether a waiter could run may have changed. One that could not is the last when it
+        can again."""
+        lines_up = tenant.waiting and not self.rules.withheld(tenant)
+        if lines_up == (tenant.place is not None):
+            return
+        if lines_up:
+            if tenant.arrival != self.arrivals:
+                self._arrive(tenant)
+            self.line_up(tenant)
+        else:
+            self.leave_line(tenant)
+
+    def place_again(self, tenant: Tenant) -> None:
+        """Its policy may give it another place than it has."""
+        if tenant.place is not None:
+            self.rules.charges.charge(tenant, self.rules.now)
+            place = self._place(tenant)
+            if place != tenant.place:
+                self.leave_line(tenant)
+                self.line_up(tenant, place)
+
+    def _arrive(self, tenant: Tenant) -> None:
+        """It is the last that came of those who wait for its devices."""
+        self.arrivals += 1
+        tenant.arrival = self.arrivals
+        for uuid in tenant.gang:
+            queue = self.rules.devices[uuid].queue
+            queue[tenant.id] = tenant
+            queue.move_to_end(tenant.id)
+
+    def _place(self, tenant: Tenant) -> Place:
+        return self.rules.policies.of(tenant).order(self.rules, tenant), tenant.arrival
+
+    def line_up(self, tenant: Tenant, place: Place | None = None) -> None:
+        """It stands in the line from now on, at the place that its policy gives it."""
+        cohort, charges = self.rules.cohorts.of[tenant.id], self.rules.charges
+        if cohort.heeds != FREE:
+            charges.begin(tenant, False, self.rules.now)
+        tenant.place = place or self._place(tenant)
+        self.rules.cohorts.line_up(tenant)
+        self._tell(tenant)
+
+    def leave_line(self, tenant: Tenant) -> None:
+        self.rules.charges.end(tenant, self.rules.now)
+        self.rules.cohorts.leave_line(tenant)
+        self.gone(tenant.id)
+        tenant.place = None
+        self._tell(tenant)
+
+    def _tell(self, tenant: Tenant) -> None:
+        self.memory.wait(tenant, tenant.place)
+        self.effects.changed |= self.rules.cohorts.of[tenant.id].mask

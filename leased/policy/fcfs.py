@@ -1,0 +1,57 @@
+"""First come, first served.
+
+With k tenants before it, a waiter that could run has its turn after at most k + 1 times a
+quantum, the time that a restore may take where jobs swap, and four times the drain limit.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from leased.core.policy import Spec, View
+from leased.policy.registry import register
+
+
+@register
+class FirstComeFirstServed:
+    """It remembers nothing: the order in which tenants came is all it needs."""
+
+    name: ClassVar[str] = "fcfs"
+
+    def admit(self, view: View, tenant: Spec) -> str | None:
+        return None
+
+    def opened(self, tenant: Spec) -> None:
+        pass
+
+    def closed(self, tenant: int) -> None:
+        pass
+
+    def charged(self, tenant: int, device: str, held_ns: int, even_ns: int, now: int) -> None:
+        pass
+
+    def order(self, view: View, tenant: Spec) -> int:
+        return tenant.arrival
+
+    def quantum(self, view: View, holder: Spec, waiter: Spec | None, asked_ns: int) -> int:
+        return asked_ns
+
+    def preempts(self, view: View, waiter: Spec, holder: Spec) -> bool:
+        return False
+
+    def patience(self, view: View, holder: Spec, waiter: Spec, handoff_ns: int) -> int:
+        """As long as the handoff takes: never more than twice the best in hindsight, which is
+        the rule of ski rental."""
+        return handoff_ns
+
+    def beside(self, view: View, tenant: Spec) -> bool:
+        return True
+
+    def wake_at(self, view: View, device: str) -> int | None:
+        return None
+
+    def dump(self) -> bytes:
+        return b""
+
+    def load(self, data: bytes) -> None:
+        pass
