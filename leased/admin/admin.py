@@ -29,7 +29,7 @@ from leased.base.requests import (
 )
 from leased.config import options
 from leased.config.config import Config
-from leased.core.state import Usage
+from leased.core.usage import Usage
 from leased.gpus.devices import Gpu, visible
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from leased.base.requests import shown
 from leased.base.words import jobs, size
+from leased.core.usage import BYTES, COUNT, FIGURES, NS
 
 Answer = dict[str, Any]
 WIDE = 160  # columns where there is no terminal to ask
@@ -25,6 +26,9 @@ def console() -> Console:
 
 def seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f} s"
+
+
+AS_TEXT: dict[str, Callable[[Any], str]] = {NS: seconds, BYTES: size, COUNT: str}  # a figure of usage, by its unit
 
 
 def devices(answer: Answer, busy: Mapping[str, int | None] | None = None) -> Table:
@@ -146,11 +150,10 @@ def status(
 def usage(answer: Answer) -> Table:
     """What a job had of each of its devices."""
     table = Table("GPU")
-    titles = ("lease", "side by side", "wait", "handoffs", "moved", "peak", "overruns")
-    for title in titles:
-        table.add_column(title, justify="right")
-    for uuid, used in answer["usage"].items():
-        row = [uuid, *(seconds(used[k]) for k in ("lease_s", "shared_s", "wait_s"))]
-        row += [str(used["handoffs"]), size(used["moved_bytes"]), size(used["peak_bytes"])]
-        table.add_row(*row, str(used["overruns"]))
+    by_device = answer["usage"]
+    shown = [f for f in FIGURES if any(f.key in used for used in by_device.values())]
+    for figure in shown:
+        table.add_column(figure.label, justify="right")
+    for uuid, used in by_device.items():
+        table.add_row(uuid, *(AS_TEXT[f.unit](used.get(f.key, 0)) for f in shown))
     return table

@@ -76,8 +76,9 @@ from leased.core.memory import Memory
 from leased.core.policy import MakePolicy
 from leased.core.rules import Rules
 from leased.core.stages import IDLE_FLOOR_NS, RESTORE_NS
-from leased.core.state import Device, Tenant, Usage
+from leased.core.state import Device, Tenant
 from leased.core.turns import Turns
+from leased.core.usage import Usage
 from leased.core.waiters import Waiters
 
 __all__ = [

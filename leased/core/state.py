@@ -8,25 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from leased.core.line import Place
 from leased.core.residency import Residency
+from leased.core.usage import Usage
 
 FOREVER = 1 << 63
 FIRST_CALM_NS = 1_000_000_000
 MOST_CALM_NS = 64_000_000_000
 CALM_AGAIN = 16  # side by side for so many times as long, and the next change is a new one
-
-
-@dataclass
-class Usage:
-    """What a tenant had of one device; times in ns, see README for the meaning."""
-
-    lease_ns: int = 0
-    shared_ns: int = 0
-    wait_ns: int = 0
-    handoffs: int = 0
-    moved_bytes: int = 0
-    peak_bytes: int = 0
-    overruns: int = 0
-    strays: int = 0  # its processes that used the device without a lease
 
 
 @dataclass

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from leased.core.arbiter import Arbiter
 from leased.core.residency import Share
 from leased.core.speed import Speed
-from leased.core.state import Device, Lease, Tenant, Usage
+from leased.core.state import Device, Lease, Tenant
+from leased.core.usage import Usage
 
 
 @dataclass(frozen=True)

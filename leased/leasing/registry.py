@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 from _gpulease import lib
 
-from leased.core.arbiter import Closed, Opened, Usage, UsageRestored, Widened
+from leased.core.arbiter import Closed, Opened, UsageRestored, Widened
+from leased.core.usage import Usage
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.tenant import Tenant
 from leased.wire import wire

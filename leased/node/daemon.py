@@ -24,7 +24,8 @@ from leased.admin.reload import AdminSocket, Reload, group_id, slurm_env, tried,
 from leased.base.errors import Refused
 from leased.config import config, trusted_files
 from leased.connections.listener import Listener
-from leased.core.arbiter import Rejoined, Tick, Usage
+from leased.core.arbiter import Rejoined, Tick
+from leased.core.usage import Usage
 from leased.gpus import discovery
 from leased.gpus.discovery import Found
 from leased.gpus.health import Health

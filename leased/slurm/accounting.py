@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from leased.base.errors import Refused
-from leased.core.arbiter import Usage
+from leased.core.usage import FIGURES, Usage
 from leased.store.tables import TenantRecord
 
 MARK = "gpu-lease: "
 LONGEST = 65_535  # Slurm keeps so many bytes and cuts the rest without a word
 NO_VAL = 2**32 - 2  # Slurm's "not said"
 CLOCKS_S = 60.0  # by how much the clocks of the node and of slurmctld may differ
-LARGEST = {"peak_bytes"}  # of several runs the largest counts; all else adds up
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,9 @@ class JobRow:
 
 
 def summary(usage: Usage) -> dict[str, float | int]:
-    """One device's usage as it stands in the comment: seconds and counts."""
-    seconds = {"lease_s": usage.lease_ns, "shared_s": usage.shared_ns, "wait_s": usage.wait_ns}
-    counts = asdict(usage)
-    return {
-        **{name: round(ns / 1e9, 3) for name, ns in seconds.items()},
-        **{k: counts[k] for k in ("handoffs", "moved_bytes", "peak_bytes", "overruns")},
-        **({"strays": usage.strays} if usage.strays else {}),
-    }
+    """One device's usage as it stands in the comment: seconds, bytes and counts."""
+    values = {figure.key: (figure, figure.value(usage)) for figure in FIGURES}
+    return {key: value for key, (figure, value) in values.items() if value or not figure.rare}
 
 
 def added(usages: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:
@@ -58,9 +52,9 @@ def added(usages: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:
     for by_device in usages:
         for uuid, used in by_device.items():
             sums = total.setdefault(uuid, Usage())
-            for name in (field.name for field in fields(Usage)):
-                values = getattr(sums, name), getattr(used, name)
-                setattr(sums, name, max(values) if name in LARGEST else sum(values))
+            for figure in FIGURES:
+                so_far, more = getattr(sums, figure.name), getattr(used, figure.name)
+                setattr(sums, figure.name, figure.together(so_far, more))
     return total
 
 

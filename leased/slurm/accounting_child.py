@@ -16,7 +16,7 @@ from dataclasses import asdict
 from typing import Any
 
 from leased.base.errors import Refused
-from leased.core.arbiter import Usage
+from leased.core.usage import Usage
 from leased.slurm.accounting import LONGEST, JobRow, by_row, comment, merged
 from leased.store.tables import TenantRecord
 

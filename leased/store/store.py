@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from leased.base.errors import Refused
-from leased.core.arbiter import Usage
+from leased.core.usage import Usage
 from leased.processes.identity import ProcessId
 from leased.store import database, tables
 from leased.store.tables import Bad, Reader, Run, TenantRecord

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
 
-from leased.core.arbiter import Usage
+from leased.core.usage import Usage
 from leased.processes.identity import ProcessId
 from leased.store import columns
 from leased.store.columns import Row
