@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from leased.base.errors import Refused
 from leased.config.config import Config
-from leased.config.options import Options, parse_amount
+from leased.config.options import parse_amount
 from leased.leasing.tenant import Tenant
 
 GIB = 1 << 30
@@ -29,18 +29,16 @@ def host_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def check(
-    config: Config, wanted: Options, tenant: Tenant, others: Iterable[Tenant], memory_mib: int
-) -> None:
+def check(config: Config, tenant: Tenant, others: Iterable[Tenant], memory_mib: int) -> None:
     """Refused: the tenant may not swap here. memory_mib: what its first step has; 0: no limit."""
     if not config.swap:
         raise Refused(
             "memory:swap is not allowed on this site",
             "use memory:managed (the site allows it by limits.swap)",
         )
-    if wanted.lock == "off":
+    if tenant.given.lock == "off":
         raise Refused("memory:swap needs turns where memory does not fit", "use lock:auto")
-    if wanted.oversub:
+    if tenant.given.oversub:
         raise Refused(
             "memory:swap keeps all of a process on the device while it works",
             "use oversub:off, or memory:managed",

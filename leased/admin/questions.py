@@ -113,7 +113,7 @@ class Questions:
             "since_s": self._passed(state.since),
             "lock": state.lock,
             "memory": tenant.memory_kind,
-            "quantum_s": tenant.quantum_ns / 1e9,
+            "quantum_s": tenant.given.quantum_ns / 1e9,
             "clients": len(tenant.clients),
             "reason": self._reason(tenant) if state.waiting else None,
             "gpus": [

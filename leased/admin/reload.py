@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from leased.admin.admin import Admin
-from leased.admin.settings import Limits
+from leased.admin.user_limits import UserLimits
 from leased.base.errors import Refused
 from leased.config import config, trusted_files
 from leased.config.config import Config
@@ -82,7 +82,7 @@ class AdminSocket:
 def warn_of_defaults(settings: Config) -> None:
     """Limits may be meant so: the job that asks for nothing hears why it is refused."""
     try:
-        Limits.of(settings).check_defaults(settings.defaults)
+        UserLimits.of(settings).check_defaults(settings.defaults)
     except Refused as fault:
         log.warning("the configuration: %s", fault.sentence())
 

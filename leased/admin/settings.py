@@ -1,4 +1,4 @@
-"""What the site sets at run time, and the limits of what users may choose.
+"""What the site sets at run time.
 
 A setting counts until it is given back ("user" or "config"), also in the next
 daemon: it is kept in the store and applied at the start. One of a device goes
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from leased.admin.user_limits import UserLimits
 from leased.base.errors import Refused
 from leased.base.requests import GIVEN_BACK, OF_DEVICE, OF_NODE, shown
 from leased.config import options
@@ -33,54 +34,6 @@ FIELDS = {
     "quantum-min": "quantum_min_ns",
     "quantum-max": "quantum_max_ns",
 }
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a user may choose."""
-
-    quantum_min_ns: int
-    quantum_max_ns: int
-    lock_off: bool
-    oversub: bool
-
-    @classmethod
-    def of(cls, config: Config) -> Limits:
-        return cls(config.quantum_min_ns, config.quantum_max_ns, config.lock_off, config.oversub)
-
-    def check(self, wanted: options.Options) -> None:
-        """Refused: a job may not have that here."""
-        low, high = self.quantum_min_ns, self.quantum_max_ns
-        assert wanted.quantum_ns is not None
-        if not low <= wanted.quantum_ns <= high:
-            raise Refused(
-                f"tq:{seconds(wanted.quantum_ns)} is outside this site's limits",
-                f"choose tq between {seconds(low)} and {seconds(high)}",
-            )
-        if wanted.lock == "off" and not self.lock_off:
-            raise Refused("lock:off is not allowed on this site", "use lock:auto or lock:on")
-        if wanted.oversub and not self.oversub:
-            raise Refused("oversub:on is not allowed on this site", "leave it out")
-
-    def check_defaults(self, defaults: options.Options) -> None:
-        """Refused: a job that asks for nothing would be refused."""
-        if self.quantum_min_ns > self.quantum_max_ns:
-            raise Refused(
-                f"quantum-min {seconds(self.quantum_min_ns)} is above "
-                f"quantum-max {seconds(self.quantum_max_ns)}",
-                "set both",
-            )
-        try:
-            self.check(defaults)
-        except Refused as fault:
-            raise Refused(
-                f"jobs that ask for nothing would be refused: {fault}",
-                "change defaults.options in the configuration first, or choose another limit",
-            ) from None
-
-
-def seconds(ns: int) -> str:
-    return f"{ns / 1e9:g}s"
 
 
 def parse(key: str, value: str) -> str | int | bool | None:
@@ -139,18 +92,18 @@ class Settings:
         value = self.values.get((uuid, key), self.values.get((ALL, key)))
         return None if value in GIVEN_BACK else value
 
-    def limits(self) -> Limits:
+    def limits(self) -> UserLimits:
         """What users may choose now."""
         return self._limits({key: self.of(ALL, key) for key in OF_NODE})
 
-    def _limits(self, texts: dict[str, str | None]) -> Limits:
+    def _limits(self, texts: dict[str, str | None]) -> UserLimits:
         changed: dict[str, Any] = {}
         for key, name in FIELDS.items():
             text = texts.get(key)
             value = None if text is None else parse(key, text)
             if value is not None:
                 changed[name] = value
-        return replace(Limits.of(self.config()), **changed)
+        return replace(UserLimits.of(self.config()), **changed)
 
     def change(self, chosen: list[Gpu] | None, wanted: dict[str, str]) -> None:
         """Set these on the devices, or on all (None). Refused: nothing is changed."""

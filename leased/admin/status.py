@@ -121,7 +121,7 @@ class Status:
             "uid": tenant.uid,
             "lock": state.lock,
             "memory": tenant.memory_kind,
-            "quantum_s": tenant.quantum_ns / 1e9,
+            "quantum_s": tenant.given.quantum_ns / 1e9,
             "clients": len(tenant.clients),
             "state": state.state,
             "stopped": state.frozen,

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from leased.admin.settings import Limits
+from leased.admin.user_limits import UserLimits
 from leased.base.errors import Refused
 from leased.config import config
 from leased.gpus.nvml_answers import Described
@@ -62,7 +62,7 @@ def check_config(path: Path) -> tuple[config.Config, list[Finding]]:
         return config.Config(), [Finding("config", FAULT, str(fault), remedy)]
     found = [Finding("config", OK, f"{path} is understood" if path.exists() else "all defaults")]
     try:
-        Limits.of(read).check_defaults(read.defaults)
+        UserLimits.of(read).check_defaults(read.defaults)
     except Refused as fault:
         found.append(Finding("defaults", FAULT, str(fault), "make defaults.options fit [limits]"))
     else:

@@ -28,7 +28,8 @@ def seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f} s"
 
 
-AS_TEXT: dict[str, Callable[[Any], str]] = {NS: seconds, BYTES: size, COUNT: str}  # a figure of usage, by its unit
+# How a figure of usage is shown, by its unit.
+AS_TEXT: dict[str, Callable[[Any], str]] = {NS: seconds, BYTES: size, COUNT: str}
 
 
 def devices(answer: Answer, busy: Mapping[str, int | None] | None = None) -> Table:

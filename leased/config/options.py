@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from _gpulease import ffi, lib
 
@@ -62,8 +62,47 @@ class Options:
         return str(ffi.string(made).decode())
 
 
-# What is left out by everybody: all of the device's memory, never more, moved by the driver.
-PLAIN = Options(mem_fraction=1.0, oversub=False, memory="managed")
+# What counts where the job and the site leave a key out.
+PLAIN = Options(30_000_000_000, "auto", mem_fraction=1.0, oversub=False, memory="managed")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What a job was given: each key has a value, and keeps it as long as the job runs.
+
+    Of the two kinds of mem one is None. memory: managed or swap, once the job is admitted.
+    """
+
+    quantum_ns: int
+    lock: str
+    mem_fraction: float | None
+    mem_bytes: int | None
+    oversub: bool
+    memory: str
+
+    @classmethod
+    def of(cls, said: Options, defaults: Options) -> Resolved:
+        """What the job said, then the site's defaults, then ours."""
+        full = said.over(defaults).over(PLAIN)
+        assert full.quantum_ns is not None
+        return cls(
+            *(full.quantum_ns, full.lock or "", full.mem_fraction, full.mem_bytes),
+            *(bool(full.oversub), full.memory or ""),
+        )
+
+    @property
+    def swaps(self) -> bool:
+        return self.memory == "swap"
+
+    def text(self) -> str:
+        """As it is stored: in the grammar of --gpu-share, every key."""
+        return Options(**asdict(self)).text()
+
+    def visible_of(self, total: int) -> int:
+        """Bytes that the job sees of a device of so many; never more, and never 0."""
+        if self.mem_bytes is not None:
+            return min(total, self.mem_bytes)
+        return max(1, int(total * (self.mem_fraction or 1.0)))
 
 
 def parse(text: str) -> Options:

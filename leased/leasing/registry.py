@@ -44,7 +44,10 @@ class Registry(Mapping[int, Tenant]):
         """A tenant begins, or goes on after a restart with the usage it had."""
         self.by_job[tenant.job_id] = tenant
         self.loop.run(
-            Opened(tenant.job_id, tenant.gang, tenant.lock, tenant.quantum_ns, tenant.swaps)
+            Opened(
+                *(tenant.job_id, tenant.gang, tenant.given.lock, tenant.given.quantum_ns),
+                tenant.swaps,
+            )
         )
         for uuid, used in (usage or {}).items():
             self.loop.run(UsageRestored(tenant.job_id, uuid, asdict(used)))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from leased.config.options import Resolved
 from leased.wire import wire
 
 
@@ -29,16 +30,15 @@ class Client(Protocol):
 
 @dataclass
 class Tenant:
-    """One job on this node. totals: bytes the job sees on each device of its gang."""
+    """One job on this node. given: its options, which stay what they were when it began.
+
+    totals: bytes the job sees on each device of its gang.
+    """
 
     job_id: int
     uid: int
-    options: str
-    lock: str
-    quantum_ns: int
-    oversub: bool
+    given: Resolved
     totals: Mapping[str, int]
-    swaps: bool = False
     clients: list[Client] = field(default_factory=list)
     evictions: dict[str, int] = field(default_factory=dict)  # to be told when it has released
     idle_ns: int | None = None  # what the holder was told while contended, else None
@@ -48,6 +48,10 @@ class Tenant:
 
     def __post_init__(self) -> None:
         self.gang = tuple(self.totals)
+
+    @property
+    def swaps(self) -> bool:
+        return self.given.swaps
 
     @property
     def memory_kind(self) -> str:
@@ -66,7 +70,7 @@ class Tenant:
 
     def welcome(self) -> bytes:
         """What each of its processes is told of the job."""
-        return wire.welcome(wire.Gang(self.job_id, self.oversub, self.totals, self.swaps))
+        return wire.welcome(wire.Gang(self.job_id, self.given.oversub, self.totals, self.swaps))
 
     def tell_holders(self, message: bytes) -> None:
         for client in list(self.clients):

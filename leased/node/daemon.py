@@ -25,7 +25,6 @@ from leased.base.errors import Refused
 from leased.config import config, trusted_files
 from leased.connections.listener import Listener
 from leased.core.arbiter import Rejoined, Tick
-from leased.core.usage import Usage
 from leased.gpus import discovery
 from leased.gpus.discovery import Found
 from leased.gpus.health import Health
@@ -137,10 +136,9 @@ class Daemon:
         rebooted = booted_since(settings.state_dir / "boot_id")
         for record in open_before:
             if rebooted:  # no job of before is left, whatever Slurm does with it
-                usage = {uuid: record.usage.get(uuid, Usage()) for uuid in record.gang}
-                self.store.close_tenant(record.job_id, usage)
+                self.admin.takeover.give_up(record)
             else:
-                self.admin.restore(record)
+                self.admin.takeover.restore(record)
         self.questions = Questions(
             self.leases, self.store, self.admin.find, lambda: self.admin.config
         )

@@ -324,7 +324,7 @@ def self_check(folder: Path, what: str) -> None:
     """A daemon that starts on the file: all but one of its jobs are there, and stay."""
     node = Node(folder)
     for record in node.store.open_tenants():
-        node.admin.restore(record)
+        node.admin.takeover.restore(record)
     assert len(node.leases.tenants) >= 7, what
     node.store.save({}, 1)
     assert node.store.fault is None, what

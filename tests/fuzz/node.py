@@ -27,6 +27,7 @@ from leased.processes.identity import Peer
 from leased.wire import wire
 from tests.core.items import items
 from tests.fuzz.fakes import FakeListening, FakeLoop, FakeSocket
+from tests.given import given
 
 GB = 1 << 30
 UUIDS = tuple(f"GPU-{n:08x}-0000-0000-0000-000000000000" for n in range(3))
@@ -126,10 +127,8 @@ class Node:
         if job not in self.leases.tenants:
             totals = dict.fromkeys(GANGS[gang % len(GANGS)], 100 * GB)
             lock_name = LOCKS[lock % len(LOCKS)]
-            tenant = Tenant(
-                *(job, 1000 + job, "", lock_name, quantum_ns, bool(lock & 4), totals),
-                swaps=bool(lock & 8),
-            )
+            options = given(lock_name, quantum_ns, swaps=bool(lock & 8))
+            tenant = Tenant(job, 1000 + job, replace(options, oversub=bool(lock & 4)), totals)
             before = {uuid: arbiter.Usage(lease_ns=5) for uuid in totals} if usage else None
             self.leases.tenants.open(tenant, before)
 

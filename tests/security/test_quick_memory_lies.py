@@ -13,6 +13,7 @@ from leased.gpus.devices import CONTEXT_MOST, FIRST_CONTEXT_PART, Gpu, Overhead,
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.wire import wire
+from tests.given import given
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 MIB = 1 << 20
@@ -53,7 +54,7 @@ class Node:
     def process(self, job: int, pid: int, *, swaps: bool = False) -> Client:
         if job not in self.leases.tenants:
             totals = {UUID: SIZE}
-            tenant = Tenant(job, 1000 + job, "", "auto", 10**9, False, totals, swaps=swaps)
+            tenant = Tenant(job, 1000 + job, given(swaps=swaps), totals)
             self.leases.tenants.open(tenant)
         client = Client(pid)
         self.leases.clients.attach(self.leases.tenants[job], client, wire.Hello(0, False, {}))

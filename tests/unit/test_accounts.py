@@ -22,6 +22,7 @@ from leased.node.sockets import ClientConnection
 from leased.processes.identity import Peer
 from leased.wire import wire
 from tests.fuzz.fakes import FakeHandle, FakeListening, FakeLoop, FakeSocket
+from tests.given import given
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 GB = 1 << 30
@@ -139,7 +140,7 @@ class Door:
         job = self.job_of(peer.uid)
         if job not in self.leases.tenants:
             totals = {UUID: 100 * GB}
-            self.leases.tenants.open(Tenant(job, self.owner(job), "", "off", 10**9, False, totals))
+            self.leases.tenants.open(Tenant(job, self.owner(job), given("off"), totals))
         return self.leases.tenants[job]
 
     def connect(self, uid: int) -> Sender:

@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from leased.core.arbiter import Usage
 from leased.core.speed import Speed
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
+from leased.leasing.registry import Registry
 from leased.leasing.tenant import Tenant
 from leased.processes.identity import Peer
 from leased.store.store import Store
@@ -57,7 +58,7 @@ class Node:
         self.store.close()
         self.begin()
         for record in self.store.open_tenants():
-            self.admin.restore(record)
+            self.admin.takeover.restore(record)
 
     def register(self, job: int, text: str = "", gpus: tuple[int, ...] = (0,)) -> Tenant:
         request = STEP | {"op": "register", "job_id": job, "options": text, "gpus": list(gpus)}
@@ -80,8 +81,8 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 def given(tenant: Tenant) -> dict[str, Any]:
-    names = ("job_id", "uid", "lock", "quantum_ns", "oversub", "totals", "swaps", "options")
-    return {name: getattr(tenant, name) for name in names}
+    names = ("job_id", "uid", "totals")
+    return {name: getattr(tenant, name) for name in names} | asdict(tenant.given)
 
 
 def test_other_defaults_do_not_change_a_job_that_runs(node: Node) -> None:
@@ -146,7 +147,9 @@ def test_a_job_of_a_newer_release_goes_on_with_what_is_known(
     node.register(2, "tq:4,lock:on")
     node.rewrite("UPDATE tenants SET options = ? WHERE job_id = 1", text)
     node.restart()
-    assert node.leases.tenants[1].quantum_ns == (3e9 if "tq:3s" in text else DEFAULTS.quantum_ns)
+    assert node.leases.tenants[1].given.quantum_ns == (
+        3e9 if "tq:3s" in text else DEFAULTS.quantum_ns
+    )
     assert given(node.leases.tenants[2])["quantum_ns"] == 4_000_000_000
     said = [
         r.getMessage() for r in caplog.records if "this release does not know" in r.getMessage()
@@ -165,15 +168,15 @@ def test_a_record_that_cannot_be_used_ends_and_stops_nobody(
     node.register(1)
     node.register(2)
     node.store.save({1: {UUIDS[0]: Usage(lease_ns=5)}}, 1)
-    tenant_of = Admin._tenant
+    opens = Registry.open
 
-    def fails_for_one(self: Admin, job_id: int, *rest: Any) -> Tenant:
-        if job_id == 1:
+    def fails_for_one(self: Registry, tenant: Tenant, *rest: Any) -> None:
+        if tenant.job_id == 1:
             raise RuntimeError("not foreseen")
-        return tenant_of(self, job_id, *rest)
+        opens(self, tenant, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Admin, "_tenant", fails_for_one)
+        patch.setattr(Registry, "open", fails_for_one)
         node.restart()
     assert list(node.leases.tenants) == [2]
     assert [(r.job_id, r.usage[UUIDS[0]].lease_ns) for r in node.store.unsettled()] == [(1, 5)]

@@ -26,6 +26,7 @@ from leased.processes.identity import Peer, process_id
 from leased.wire import wire
 from tests.conftest import ROOT
 from tests.fuzz.fakes import FakeListening, FakeLoop, FakeSocket
+from tests.given import given
 from tests.slurm.leased import Leased
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
@@ -47,7 +48,7 @@ class Door:
         self.loop = FakeLoop()
         gpu = Gpu(0, UUID, "fake", 100 * GB, 100 * GB, 0)
         self.leases = Leases([gpu], self.loop.ns)
-        self.tenant = Tenant(7, 1000, "", "on", 10**9, False, {UUID: 100 * GB})
+        self.tenant = Tenant(7, 1000, given("on"), {UUID: 100 * GB})
         self.leases.tenants.open(self.tenant)
         self.tenant_of: dict[int, Tenant] = {}  # by uid, where it is another one
         self.listening = FakeListening()
@@ -199,7 +200,7 @@ def test_one_users_flood_takes_its_share_of_time_and_no_more(
     door = Door()
     readings = itertools.count()
     monkeypatch.setattr(time, "thread_time", lambda: next(readings) * 0.005)  # 5 ms a message
-    door.tenant_of[1001] = Tenant(8, 1001, "", "off", 10**9, False, {UUID: 100 * GB})
+    door.tenant_of[1001] = Tenant(8, 1001, given("off"), {UUID: 100 * GB})
     door.leases.tenants.open(door.tenant_of[1001])
     flood, other = [door.connect_in_time() for _ in range(10)], door.connect_in_time(1001)
     door.loop.advance(1)
@@ -307,7 +308,7 @@ def test_who_claims_a_lease_that_another_job_has_is_told_to_release_it(epoch: in
     door.say(holder, HELLO)
     door.say(holder, REQUEST)
     assert kinds(holder) == [lib.GL_GRANT]
-    door.tenant = Tenant(8, 1001, "", "on", 10**9, False, {UUID: 100 * GB})
+    door.tenant = Tenant(8, 1001, given("on"), {UUID: 100 * GB})
     door.leases.tenants.open(door.tenant)
     liar = door.connect(uid=1001)
     door.say(liar, hello(epoch))

@@ -30,6 +30,7 @@ from leased.monitors.trial_runner import TrialRunner
 from leased.slurm.commands import Slurm
 from leased.store.store import Store
 from tests.emugpu.server import EmulatedGpu
+from tests.given import given
 from tests.slurm.leased import Leased
 from tests.tenant import register
 
@@ -219,9 +220,7 @@ def test_what_is_set_goes_before_the_file(short_dir: Path) -> None:
 def test_what_is_learnt_of_the_link_stays(short_dir: Path) -> None:
     node = Node(short_dir)
     residency = node.leases.loop.arbiter.devices["GPU-0"].residency
-    node.leases.tenants.open(
-        Tenant(1, 1000, "", "auto", 10**9, False, {"GPU-0": 1 << 30}, swaps=True)
-    )
+    node.leases.tenants.open(Tenant(1, 1000, given(swaps=True), {"GPU-0": 1 << 30}))
     node.leases.run(
         MemoryChanged(1, "GPU-0", 1 << 30, 0, 0), SpeedMeasured(1, "GPU-0", 1 << 30, 10**8)
     )

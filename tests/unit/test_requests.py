@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from leased.admin.admin import NO_LONGER_READ, Admin
+from leased.admin.admin import Admin
+from leased.admin.registration import NO_LONGER_READ
 from leased.base.errors import Refused
 from leased.config import config
 from leased.core import arbiter

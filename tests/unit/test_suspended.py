@@ -19,6 +19,7 @@ from leased.monitors.suspended_jobs import Suspended
 from leased.wire import wire
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
+from tests.given import given
 from tests.slurm.leased import Leased
 from tests.unit.test_shim import SET_UP, line, output, tell
 
@@ -65,7 +66,7 @@ class Node:
 
     def job(self, number: int, *pids: int, swaps: bool = False) -> list[Process]:
         """A job whose first process asks for the GPU."""
-        tenant = Tenant(number, 1000, "", "on", S, False, {UUID: 1 << 30}, swaps)
+        tenant = Tenant(number, 1000, given("on", S, swaps=swaps), {UUID: 1 << 30})
         self.leases.tenants.open(tenant)
         processes = self.processes[number] = [Process(pid) for pid in pids]
         for n, process in enumerate(processes):

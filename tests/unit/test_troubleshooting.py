@@ -20,6 +20,7 @@ from leased.leasing.tenant import Tenant
 from leased.node.sockets import BURST
 from leased.wire import wire
 from tests.conftest import ROOT
+from tests.given import given
 from tests.slurm.leased import PRELOAD
 from tests.unit.test_limits import HELLO, REQUEST, Door, message, refusal
 from tests.unit.test_suspended import UUID, Process, S
@@ -88,7 +89,7 @@ def node() -> Leases:
     """Jobs 1 and 2, which both swap 160 MiB, and want a GPU of 256 MiB."""
     leases = Leases([Gpu(0, UUID, "card", 256 * MIB, 256 * MIB, 0)], lambda: 0)
     for job in (1, 2):
-        tenant = Tenant(job, 1000, "", "on", S, False, {UUID: 256 * MIB}, True)
+        tenant = Tenant(job, 1000, given("on", S, swaps=True), {UUID: 256 * MIB})
         leases.tenants.open(tenant)
         process = Process(10 * job)
         leases.clients.attach(tenant, process, wire.Hello(0, False, {}))

@@ -1,0 +1,71 @@
+"""Which of the node's GPUs a step has, and how much of each its job sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from leased.base.errors import Refused
+from leased.base.requests import Request, get_int, get_ints
+from leased.config.options import Resolved
+from leased.gpus.devices import Gpu, visible
+from leased.leasing.leases import Leases
+
+GPUS = 4096  # no index above is one
+
+
+class Gangs:
+    """renumber: learns Slurm's indices of the GPUs. Refused: they cannot be told."""
+
+    def __init__(self, leases: Leases, renumber: Callable[[], None]):
+        self.leases = leases
+        self.renumber = renumber
+
+    def of(self, request: Request) -> list[Gpu]:
+        """The GPUs of a step. Refused: it has none that can be shared."""
+        if get_int(request, "nodes", 1, 2**20) > 1:
+            raise Refused(
+                "a job on several nodes cannot share GPUs yet",
+                "ask for one node (-N1), or for whole GPUs (--gres=gpu:1)",
+            )
+        if get_int(request, "shards", 0, 2**20) == 0:
+            raise Refused("--gpu-share without a shard", "add --gres=shard:1")
+        wanted = get_ints(request, "gpus", GPUS, GPUS)
+        if not wanted:
+            raise Refused("the job has shards but no GPU", "see gres.conf: shards need GPUs")
+        self.renumber()
+        by_index = {gpu.index: gpu for gpu in self.leases.gpus.slurms()}
+        unknown = [index for index in wanted if index not in by_index]
+        if unknown:
+            raise Refused(
+                f"GPU {unknown[0]} of Slurm is not one of the {len(by_index)} that NVML shows",
+                "compare gres.conf with nvidia-smi",
+            )
+        return [by_index[index] for index in sorted(set(wanted))]
+
+    def refuse_faulty(self, gpus: Iterable[Gpu]) -> None:
+        """Refused: a new job would fail on one of them, or not share it."""
+        for gpu in gpus:
+            fault = self.leases.gpus.faults.get(gpu.uuid)
+            if fault is not None:
+                raise Refused(
+                    f"GPU {gpu.index} takes no new jobs: {fault}",
+                    "tell the administrator, and submit the job again for another node",
+                )
+
+    def totals(
+        self,
+        gpus: Iterable[Gpu],
+        given: Resolved,
+        said_before: Mapping[str, int] = MappingProxyType({}),
+    ) -> dict[str, int]:
+        """By UUID, the bytes that the job sees as the device's total.
+
+        said_before: what it was told already stays so.
+        """
+        return {gpu.uuid: said_before.get(gpu.uuid) or self._total(gpu, given) for gpu in gpus}
+
+    def _total(self, gpu: Gpu, given: Resolved) -> int:
+        beside = len(self.leases.tenants.sharing(gpu.uuid))
+        overhead = self.leases.gpus.overheads[gpu.uuid]
+        return given.visible_of(visible(gpu, overhead, beside + 1))

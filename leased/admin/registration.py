@@ -1,0 +1,177 @@
+"""Steps of jobs announce themselves: a job's first step makes its tenant, the others join."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from leased.admin import host_memory, option_notes
+from leased.admin.gang import Gangs
+from leased.admin.user_limits import UserLimits
+from leased.base.errors import Refused
+from leased.base.requests import Request, get_int, get_text
+from leased.config import options
+from leased.config.config import Config
+from leased.config.options import Options, Resolved
+from leased.gpus.devices import Gpu
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
+from leased.processes.identity import Peer
+from leased.processes.stepds import Stepds
+from leased.slurm.clusters import Cluster
+from leased.store.store import Store, TenantRecord
+from leased.store.tables import LAST_JOB, LAST_UID
+
+log = logging.getLogger("gpu-leased")
+
+TENANTS = 256
+NO_LONGER_READ = ("step_id", "gid")  # of a step: plugins of 0.1.0 say them
+# What a step says of itself. A further step of a job says less.
+REGISTER_FIELDS = (
+    *("job_id", "uid", "nodes", "shards", "memory_mib", "gpus", "options", "cluster"),
+    *NO_LONGER_READ,
+)
+JOIN_FIELDS = ("job_id", "uid", "cluster", "memory_mib")
+
+
+def _memory_mib(request: Request) -> int:
+    """What the step has of the host's memory; 0: no limit."""
+    return get_int({"memory_mib": 0} | request, "memory_mib", 0, 1 << 44)
+
+
+def _check_user(tenant: Tenant, request: Request) -> None:
+    """Refused: the step is of another user's job, which has the same number."""
+    uid = get_int({"uid": tenant.uid} | request, "uid", 0, LAST_UID)
+    if uid != tenant.uid:
+        raise Refused(
+            f"job {tenant.job_id} is user {tenant.uid}'s on this node, and user {uid}'s here",
+            "let the jobs of one Slurm cluster share GPUs of a node",
+        )
+
+
+@dataclass
+class Registration:
+    """config and limits: as they are now. job_ended: called with a job that is over."""
+
+    leases: Leases
+    store: Store
+    stepds: Stepds
+    cluster: Cluster
+    gangs: Gangs
+    config: Callable[[], Config]
+    limits: Callable[[], UserLimits]
+    job_ended: Callable[[int], None]
+
+    def register(self, request: Request, peer: Peer) -> dict[str, Any]:
+        """A slurmstepd announces a step of a job. The gang is all GPUs that its steps have."""
+        job_id = get_int(request, "job_id", 1, LAST_JOB)
+        _memory_mib(request)  # sound, also where nothing depends on it
+        self.cluster.admit(job_id, get_text(request, "cluster"))
+        tenant = self.leases.tenants.get(job_id)
+        if tenant is not None and not self.stepds.lives(job_id):
+            log.info("job %d runs again; nobody told the end of its run before", job_id)
+            self.job_ended(job_id)
+            tenant = None
+        if tenant is not None:
+            self._widen(tenant, request)
+            return self._admitted(tenant, peer)
+        return self._begin(job_id, request, peer)
+
+    def join(self, request: Request, peer: Peer) -> dict[str, Any]:
+        """A slurmstepd announces a further step of a job that shares: on the GPUs that it has."""
+        job_id = get_int(request, "job_id", 1, LAST_JOB)
+        tenant = self.leases.tenants.get(job_id)
+        _memory_mib(request)
+        self.cluster.admit(job_id, get_text(request, "cluster"))
+        if tenant is None:
+            raise Refused(f"job {job_id} is not registered", "register it with its GPUs")
+        _check_user(tenant, request)
+        if tenant.swaps:
+            self._check_swap(tenant, {}, request)
+        return self._admitted(tenant, peer)
+
+    def _admitted(self, tenant: Tenant, peer: Peer) -> dict[str, Any]:
+        """Remember the slurmstepd; what the tasks of its step need."""
+        self.stepds.register(peer.pid, tenant.job_id)
+        config = self.config()
+        socket = config.runtime_dir / "tenant.sock"
+        return {
+            "tenant": tenant.job_id,
+            "preload": config.preload,
+            "env": {"GPU_LEASE_SOCKET": str(socket)},
+        }
+
+    # -- a further step -----------------------------------------------------------
+
+    def _widen(self, tenant: Tenant, request: Request) -> None:
+        """A step on GPUs that no step before had. One without any changes nothing."""
+        _check_user(tenant, request)
+        if not request.get("gpus"):
+            return
+        others = [gpu for gpu in self.gangs.of(request) if gpu.uuid not in tenant.gang]
+        self.gangs.refuse_faulty(others)
+        more = self.gangs.totals(others, tenant.given)
+        if tenant.swaps:
+            self._check_swap(tenant, more, request)
+        if more:
+            self.leases.tenants.widen(tenant, more)
+            self.store.widen(tenant.job_id, tenant.totals)
+
+    def _check_swap(self, tenant: Tenant, more: dict[str, int], request: Request) -> None:
+        """Refused: no host memory for what a later step may have to move."""
+        need = host_memory.needed(tenant) + sum(more.values())
+        host_memory.check_step(need, _memory_mib(request))
+        if more:
+            others = [other for other in self.leases.tenants.values() if other is not tenant]
+            host_memory.check_budget(self.config(), need, others)
+
+    # -- the first step -------------------------------------------------------------
+
+    def _begin(self, job_id: int, request: Request, peer: Peer) -> dict[str, Any]:
+        """Open the job's tenant. Its options are resolved here, once, and stored so."""
+        config = self.config()
+        if len(self.leases.tenants) >= TENANTS:
+            raise Refused(f"this node has {TENANTS} sharing jobs already", "try again later")
+        if not Path(config.preload).is_file():
+            raise Refused(f"no interposer at {config.preload}", "set daemon.preload in the config")
+        gang = self.gangs.of(request)
+        self.gangs.refuse_faulty(gang)
+        said = options.parse(get_text(request, "options"))
+        tenant = self._tenant(job_id, request, said, gang)
+        self.store.open_tenant(
+            TenantRecord(
+                *(job_id, tenant.uid, tenant.gang, tenant.given.text(), tenant.given.lock, {}),
+                tenant.totals,
+            )
+        )
+        self.leases.tenants.open(tenant)
+        note = option_notes.of_options(said, gang)
+        return self._admitted(tenant, peer) | ({"note": note} if note else {})
+
+    def _tenant(self, job_id: int, request: Request, said: Options, gang: list[Gpu]) -> Tenant:
+        """The new tenant. memory:auto becomes swap where its memory can be swapped."""
+        given = Resolved.of(said, self.config().defaults)
+        self.limits().check(given)
+        uid = get_int(request, "uid", 0, LAST_UID)
+        if given.memory == "auto":
+            tenant = self._with(job_id, uid, replace(given, memory="swap"), gang)
+            try:
+                self._check_may_swap(tenant, request)
+            except Refused as why:
+                log.info("job %d has managed memory: %s", job_id, why)
+                return self._with(job_id, uid, replace(given, memory="managed"), gang)
+            return tenant
+        tenant = self._with(job_id, uid, given, gang)
+        if tenant.swaps:
+            self._check_may_swap(tenant, request)
+        return tenant
+
+    def _with(self, job_id: int, uid: int, given: Resolved, gang: list[Gpu]) -> Tenant:
+        return Tenant(job_id, uid, given, self.gangs.totals(gang, given))
+
+    def _check_may_swap(self, tenant: Tenant, request: Request) -> None:
+        others = self.leases.tenants.values()
+        host_memory.check(self.config(), tenant, others, _memory_mib(request))

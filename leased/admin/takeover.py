@@ -1,0 +1,67 @@
+"""Tenants of the daemon before this one go on with what they were given."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from leased.admin.gang import Gangs
+from leased.base.requests import shown
+from leased.config import options
+from leased.config.options import Options, Resolved
+from leased.core.usage import Usage
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
+from leased.store.store import Store, TenantRecord
+
+log = logging.getLogger("gpu-leased")
+
+
+class Takeover:
+    """defaults: the site's, for records of releases that did not store every key."""
+
+    def __init__(self, leases: Leases, store: Store, gangs: Gangs, defaults: Callable[[], Options]):
+        self.leases = leases
+        self.store = store
+        self.gangs = gangs
+        self.defaults = defaults
+
+    def restore(self, record: TenantRecord) -> None:
+        """Open the tenant again, with its usage so far.
+
+        A record that another release wrote may say what this one does not know: the job goes on
+        with the rest. One that cannot be used at all ends here: its processes are refused.
+        """
+        try:
+            self._restore(record)
+        except Exception:
+            log.exception(
+                "job %d cannot be taken over from the daemon before: its processes are refused, "
+                "and its usage up to now goes to Slurm's accounting",
+                record.job_id,
+            )
+            self.give_up(record)
+
+    def _restore(self, record: TenantRecord) -> None:
+        gpus = self.leases.gpus
+        gang = [gpus[uuid] for uuid in record.gang if gpus.has(uuid)]
+        if not gang:  # none of its GPUs works any more
+            self.give_up(record)
+            return
+        said, unknown = options.understood(record.options)
+        given = Resolved.of(said, self.defaults())
+        totals = self.gangs.totals(gang, given, record.totals)
+        tenant = Tenant(record.job_id, record.uid, given, totals)
+        if unknown:
+            log.error(
+                "job %d was given %s, which this release does not know: it goes on without",
+                *(record.job_id, shown(",".join(unknown))),
+            )
+        else:
+            self.store.resolve(record.job_id, given.text(), dict(record.totals) | totals)
+        self.leases.tenants.open(tenant, record.usage)
+
+    def give_up(self, record: TenantRecord) -> None:
+        """The job does not go on here: its usage is final."""
+        usage = {uuid: record.usage.get(uuid, Usage()) for uuid in record.gang}
+        self.store.close_tenant(record.job_id, usage)

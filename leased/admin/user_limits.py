@@ -1,0 +1,56 @@
+"""What users may choose by --gpu-share on this site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leased.base.errors import Refused
+from leased.config.config import Config
+from leased.config.options import Options, Resolved
+
+
+@dataclass(frozen=True)
+class UserLimits:
+    """What a user may choose."""
+
+    quantum_min_ns: int
+    quantum_max_ns: int
+    lock_off: bool
+    oversub: bool
+
+    @classmethod
+    def of(cls, config: Config) -> UserLimits:
+        return cls(config.quantum_min_ns, config.quantum_max_ns, config.lock_off, config.oversub)
+
+    def check(self, wanted: Resolved) -> None:
+        """Refused: a job may not have that here."""
+        low, high = self.quantum_min_ns, self.quantum_max_ns
+        if not low <= wanted.quantum_ns <= high:
+            raise Refused(
+                f"tq:{seconds(wanted.quantum_ns)} is outside this site's limits",
+                f"choose tq between {seconds(low)} and {seconds(high)}",
+            )
+        if wanted.lock == "off" and not self.lock_off:
+            raise Refused("lock:off is not allowed on this site", "use lock:auto or lock:on")
+        if wanted.oversub and not self.oversub:
+            raise Refused("oversub:on is not allowed on this site", "leave it out")
+
+    def check_defaults(self, defaults: Options) -> None:
+        """Refused: a job that asks for nothing would be refused."""
+        if self.quantum_min_ns > self.quantum_max_ns:
+            raise Refused(
+                f"quantum-min {seconds(self.quantum_min_ns)} is above "
+                f"quantum-max {seconds(self.quantum_max_ns)}",
+                "set both",
+            )
+        try:
+            self.check(Resolved.of(Options(), defaults))
+        except Refused as fault:
+            raise Refused(
+                f"jobs that ask for nothing would be refused: {fault}",
+                "change defaults.options in the configuration first, or choose another limit",
+            ) from None
+
+
+def seconds(ns: int) -> str:
+    return f"{ns / 1e9:g}s"
