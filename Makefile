@@ -27,7 +27,7 @@ test: setup ## linters, then every test: unit, emulated GPU, real Slurm (ARGS="-
 	@$(PYTHON) -m pytest $(PARALLEL) --durations=10 $(ARGS)
 
 lint: setup ## the linters alone: ruff, mypy, import-linter, clang-format, shellcheck
-	@$(PYTHON) -m pytest -q tests/unit/test_lint.py tests/unit/test_rooms.py
+	@$(PYTHON) -m pytest -q tests/unit/test_lint.py tests/unit/test_rooms.py tests/unit/test_c_rooms.py
 
 bench: setup ## NAME=gate: run tests/bench/NAME.py, which writes build/bench/NAME.json
 	@test -f "tests/bench/$(NAME).py" || { echo "make bench: no benchmark '$(NAME)'; there is: $$(cd tests/bench && ls *.py 2>/dev/null | sed 's/\.py$$//' | xargs)"; exit 2; }

@@ -3,11 +3,14 @@
  * What is said for debugging starts with the monotonic clock's seconds. A thread that
  * says something is not cancelled for it: system calls by syscall() are no such moments.
  */
-#include "shim.h"
+#include "base/debug.h"
+
+#include "base/clock.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -39,7 +42,8 @@ static void say(bool when, const char *format, va_list args)
 
 static bool enabled;
 
-void debug_prepare(void)
+/* Before the program runs: later it may change its environment in another thread. */
+__attribute__((constructor)) static void read_environment(void)
 {
 	enabled = getenv("GPU_LEASE_DEBUG") != NULL;
 }

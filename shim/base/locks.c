@@ -1,6 +1,8 @@
 /* locks.c: taking and giving locks; see locks.h for the order. */
 #include "base/locks.h"
-#include "shim.h"
+
+#include "base/debug.h"
+#include "base/fork.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +21,7 @@ static const char *const names[N_LOCKS] = {
     [LOCK_FLIGHTS] = "flights", [LOCK_MAPPED] = "mapped",     [LOCK_ORDERED] = "ordered",
     [LOCK_SWAP] = "swap",       [LOCK_ARENA] = "arena",       [LOCK_POOLS] = "pools",
     [LOCK_DEVICES] = "devices", [LOCK_MEMORY] = "memory",     [LOCK_LIMIT] = "limit",
-    [LOCK_QUIET] = "quiet",     [LOCK_CLIENT] = "client",
+    [LOCK_QUIET] = "quiet",     [LOCK_WAITING] = "waiting",   [LOCK_TENANT] = "tenant",
 };
 
 static void check_take(enum lock_rank rank)
@@ -111,7 +113,9 @@ void lock_after_fork(struct lock *lock)
 	pthread_mutex_init(&lock->mutex, NULL);
 }
 
-void locks_after_fork(void)
+/* This thread has none. */
+static void in_child(void)
 {
 	mine.n = 0;
 }
+FORK_WATCH(in_child);

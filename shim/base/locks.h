@@ -18,7 +18,8 @@
 #include <time.h>
 
 enum lock_rank {
-	LOCK_PRIMARY,  /* contexts.c: retaining and releasing primary contexts, one at a time */
+	LOCK_PRIMARY,  /* hooks/contexts.c: retaining and releasing primary contexts, one at a time
+	                */
 	LOCK_CONTEXTS, /* contexts.c: the list; no context of it ends meanwhile */
 	LOCK_CAPTURES, /* captures.c: the list; no capture begins meanwhile */
 	LOCK_FLIGHTS,  /* bound.c: work in flight */
@@ -28,10 +29,11 @@ enum lock_rank {
 	LOCK_ARENA,    /* arena.c: pinned host memory */
 	LOCK_POOLS,    /* pools.c: what pools say of themselves */
 	LOCK_DEVICES,  /* devices.c: what they are called */
-	LOCK_MEMORY,   /* ranges.c: allocations, and how many bytes there are */
+	LOCK_MEMORY,   /* memory.c: ranges, and how many bytes there are */
 	LOCK_LIMIT,    /* limit.c: bytes of the limit */
 	LOCK_QUIET,    /* quiet.c: what is to be done quietly */
-	LOCK_CLIENT,   /* client.c: what the daemon has said, and who waits */
+	LOCK_WAITING,  /* waiting.c: who waits for the client thread */
+	LOCK_TENANT,   /* tenant.c: what the daemon has said */
 	N_LOCKS
 };
 
@@ -48,6 +50,5 @@ void lock_wait(struct lock *lock, pthread_cond_t *condition);
 /* False: it is that late (of the wall clock). */
 bool lock_wait_until(struct lock *lock, pthread_cond_t *condition, const struct timespec *when);
 void lock_after_fork(struct lock *lock); /* in the child: nobody has it */
-void locks_after_fork(void);             /* this thread has none */
 
 #endif

@@ -1,10 +1,14 @@
-/* devices.c: the devices that this process has seen, by their UUIDs. */
-#include "shim.h"
+/* devices.c: the devices that the process has used, and their UUIDs. */
+#include "driver/devices.h"
+
+#include "base/fork.h"
+#include "base/locks.h"
+#include "driver/lookup.h"
 
 #include <string.h>
 
-static uint8_t uuids[MAX_DEVICES][GL_UUID_BYTES];
-static atomic_bool uuid_known[MAX_DEVICES];
+static uint8_t uuids[MAX_DEVICES][sizeof(CUuuid)];
+static atomic_bool known[MAX_DEVICES];
 static struct lock lock = LOCK(LOCK_DEVICES);
 
 static bool ask_uuid(CUdevice device, CUuuid *out)
@@ -14,6 +18,11 @@ static bool ask_uuid(CUdevice device, CUuuid *out)
 	return REAL(cuDeviceGetUuid) && !REAL(cuDeviceGetUuid)(out, device);
 }
 
+bool device_known(CUdevice device)
+{
+	return device >= 0 && device < MAX_DEVICES && atomic_load(&known[device]);
+}
+
 /* The driver is asked without the lock: to find its functions may take the loader's. */
 const uint8_t *device_uuid(CUdevice device)
 {
@@ -21,31 +30,28 @@ const uint8_t *device_uuid(CUdevice device)
 
 	if (device < 0 || device >= MAX_DEVICES)
 		return NULL;
-	if (atomic_load(&uuid_known[device]))
+	if (device_known(device))
 		return uuids[device];
 	if (!ask_uuid(device, &uuid))
 		return NULL;
 	lock_take(&lock);
-	memcpy(uuids[device], uuid.bytes, GL_UUID_BYTES);
-	atomic_store(&uuid_known[device], true);
+	memcpy(uuids[device], uuid.bytes, sizeof(uuid.bytes));
+	atomic_store(&known[device], true);
 	lock_give(&lock);
 	return uuids[device];
-}
-
-bool device_known(CUdevice device)
-{
-	return atomic_load(&uuid_known[device]);
 }
 
 CUdevice device_of(const uint8_t uuid[16])
 {
 	for (int d = 0; d < MAX_DEVICES; d++)
-		if (uuid_known[d] && !memcmp(uuids[d], uuid, GL_UUID_BYTES))
+		if (device_known(d) && !memcmp(uuids[d], uuid, sizeof(uuids[d])))
 			return d;
 	return -1;
 }
 
-void devices_after_fork(void)
+/* The child's devices are the parent's. */
+static void in_child(void)
 {
 	lock_after_fork(&lock);
 }
+FORK_WATCH(in_child);

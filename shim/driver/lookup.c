@@ -1,33 +1,23 @@
-/* lookup.c: how a program reaches the driver, and how we stand in its way.
+/* lookup.c: the driver's own functions, and NVML's, behind the ones that stand in their place.
  *
- * Routes: direct binding (our symbols are found first), dlsym and dlvsym in
- * every version that glibc has of them (an unversioned symbol of ours serves
- * all) and cuGetProcAddress. The driver is always asked first; what it returns
- * is replaced by its pointer, so versions and per-thread-stream forms are right
- * by construction. NVML goes the same way.
+ * They are found with glibc's own dlsym, which hooks/dlsym.c stands in for as well.
  */
-#include "shim.h"
+#include "driver/lookup.h"
 
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
 #include <string.h>
 
-typedef void *dlsym_function(void *handle, const char *name);
-typedef void *dlvsym_function(void *handle, const char *name, const char *version);
-
-#define HOOK(name) extern char wrapper_##name[] __asm__(#name);
-#include "driver/hooks.def"
-
 struct hooked hooks[N_HOOKS] = {
-#define HOOK(name) [HOOK_##name] = {#name, wrapper_##name, NULL},
+#define HOOK(name) [HOOK_##name] = {#name, NULL},
 #include "driver/hooks.def"
 };
 
 /* -- glibc's own dlsym and dlvsym -------------------------------------------- */
 
-static dlsym_function *real_dlsym;
-static dlvsym_function *real_dlvsym;
+dlsym_function *real_dlsym;
+dlvsym_function *real_dlvsym;
 
 /* What of a loaded library's dynamic section a lookup needs. */
 struct symbols {
@@ -107,7 +97,7 @@ static int look_into(struct dl_phdr_info *info, size_t size, void *data)
 }
 
 /* No dlopen here: it allocates, and who allocates may be asking for dlsym. */
-__attribute__((constructor)) static void find_dlsym(void)
+__attribute__((constructor)) void find_dlsym(void)
 {
 	if (!real_dlsym || !real_dlvsym)
 		dl_iterate_phdr(look_into, NULL);
@@ -156,90 +146,12 @@ void *find_hook(enum hook hook)
 	return real;
 }
 
-void *wrapper_of(void *real)
+bool hook_is_of_driver(enum hook hook)
 {
-	for (int i = 0; real && i < N_HOOKS; i++)
-		if (library_of(hooks[i].name) == &driver && real_hook((enum hook)i) == real)
-			return hooks[i].wrapper;
-	return real;
+	return library_of(hooks[hook].name) == &driver;
 }
 
-/* -- what programs call ------------------------------------------------------ */
-
-/* A wrapper if what the handle has under this name is the driver's. `wrong`:
- * only we have it, the driver does not. */
-__attribute__((noinline)) static void *replacement(void *handle, const char *name,
-                                                   const char *version, bool *wrong)
+void *library_loaded(const char *name)
 {
-	for (int i = 0; i < N_HOOKS; i++) {
-		void *found, *real;
-
-		if (strcmp(hooks[i].name, name))
-			continue;
-		found = version ? real_dlvsym(handle, name, version) : real_dlsym(handle, name);
-		if (!found || !library_handle(library_of(name), false))
-			break;
-		real = real_hook((enum hook)i);
-		*wrong = !real && found == hooks[i].wrapper;
-		return real && (found == real || found == hooks[i].wrapper) ? hooks[i].wrapper
-		                                                            : NULL;
-	}
-	return NULL;
-}
-
-static bool may_be_ours(void *handle, const char *name)
-{
-	return handle != RTLD_NEXT &&
-	       ((name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'v'));
-}
-
-/* The last call is a jump: with RTLD_NEXT glibc looks at who calls, which must
- * stay the program. */
-EXPORT void *dlsym(void *restrict handle, const char *restrict name)
-{
-	bool wrong = false;
-	void *ours;
-
-	find_dlsym();
-	if (may_be_ours(handle, name)) {
-		ours = replacement(handle, name, NULL, &wrong);
-		if (ours)
-			return ours;
-		if (wrong) /* say what a program without us would hear */
-			handle = library_handle(library_of(name), false);
-	}
-	return real_dlsym(handle, name);
-}
-
-EXPORT void *dlvsym(void *restrict handle, const char *restrict name, const char *restrict version)
-{
-	bool wrong = false;
-	void *ours;
-
-	find_dlsym();
-	if (may_be_ours(handle, name)) {
-		ours = replacement(handle, name, version, &wrong);
-		if (ours)
-			return ours;
-		if (wrong)
-			handle = library_handle(library_of(name), false);
-	}
-	return real_dlvsym(handle, name, version);
-}
-
-EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
-{
-	NEED(cuGetProcAddress);
-	TRY(real(symbol, pfn, cudaVersion, flags));
-	*pfn = wrapper_of(*pfn);
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion,
-                                    cuuint64_t flags, CUdriverProcAddressQueryResult *status)
-{
-	NEED(cuGetProcAddress_v2);
-	TRY(real(symbol, pfn, cudaVersion, flags, status));
-	*pfn = wrapper_of(*pfn);
-	return CUDA_SUCCESS;
+	return library_handle(library_of(name), false);
 }

@@ -9,7 +9,15 @@
  * costs them no lock. Two calls are always let in, however long they are: one
  * runs, one follows it without a gap.
  */
-#include "shim.h"
+#include "gate/bound.h"
+
+#include "base/clock.h"
+#include "base/fork.h"
+#include "base/locks.h"
+#include "driver/lookup.h"
+#include "gate/gate.h"
+#include "work/captures.h"
+#include "work/contexts.h"
 
 #define MAX_FLIGHTS 16
 #define MARKS 16
@@ -82,7 +90,7 @@ static struct flight *flight_of(CUcontext context)
 }
 
 /* The events go with the context. */
-void bound_forget(CUcontext context)
+static void forget(CUcontext context)
 {
 	lock_take(&lock);
 	for (int i = 0; i < MAX_FLIGHTS; i++)
@@ -91,12 +99,14 @@ void bound_forget(CUcontext context)
 	lock_give(&lock);
 }
 
-void bound_after_fork(void)
+static void in_child(void)
 {
 	lock_after_fork(&lock);
 	for (int i = 0; i < MAX_FLIGHTS; i++)
 		flights[i] = (struct flight){0};
 }
+FORK_WATCH(in_child);
+CONTEXT_WATCH(forget, NULL);
 
 static void learn(struct flight *f, unsigned long calls, uint64_t begun, uint64_t now)
 {

@@ -1,10 +1,18 @@
 /* gate.c: the slow side of the gate: slots of threads, opening, closing, waiting. */
-#include "shim.h"
+#include "gate/gate.h"
+
+#include "base/fork.h"
+#include "driver/lookup.h"
+#include "gate/bound.h"
+#include "gate/waiting.h"
+#include "work/captures.h"
+#include "work/contexts.h"
 
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 atomic_int gate_state;
@@ -130,6 +138,24 @@ static bool take_step(void)
 	return gate_may_step() && atomic_exchange(&step, false);
 }
 
+static bool has_opened(void)
+{
+	return gate_now() != GATE_CLOSED || gate_may_step();
+}
+
+static bool memory_is_back(void)
+{
+	return atomic_load(&gate_memory) != GATE_MEMORY_AWAY;
+}
+
+CUresult gate_wait(bool memory)
+{
+	if (!contexts_lost_in_fork())
+		return wait_until(WAIT_GATE, memory ? memory_is_back : has_opened);
+	gate_open(); /* the driver refuses what comes */
+	return CUDA_SUCCESS;
+}
+
 /* While swapped memory is on the device nothing of it leaves before the thread has. */
 static bool memory_here(struct thread_slot *slot)
 {
@@ -150,7 +176,7 @@ static CUresult wait_for_memory(struct thread_slot *slot)
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	while (!result && !memory_here(slot))
-		result = client_need_lease(true);
+		result = gate_wait(true);
 	pthread_setcancelstate(cancel, &cancel);
 	if (result)
 		gate_return(slot);
@@ -186,7 +212,7 @@ static CUresult try_to_pass(struct thread_slot *slot, CUstream stream)
 		if (gate_now() == GATE_BOUNDED)
 			slot->credit = bound_draw();
 		else
-			TRY(client_need_lease(captured));
+			TRY(gate_wait(captured));
 		go_inside(slot);
 	}
 	count_pass(slot);
@@ -296,7 +322,7 @@ unsigned long gate_submitted(void)
 }
 
 /* In the child only the forking thread lives; it holds nothing. */
-void gate_after_fork(void)
+static void in_child(void)
 {
 	atomic_store(&gate_state, GATE_CLOSED);
 	atomic_store(&step, false);
@@ -308,3 +334,4 @@ void gate_after_fork(void)
 			atomic_store(&slot->used, false);
 	}
 }
+FORK_WATCH(in_child);

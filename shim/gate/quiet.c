@@ -5,6 +5,11 @@
  */
 #include "gate/quiet.h"
 
+#include "base/fork.h"
+#include "base/locks.h"
+#include "driver/lookup.h"
+#include "gate/waiting.h"
+
 struct task {
 	struct task *next;
 	void (*work)(void *argument);
@@ -37,7 +42,7 @@ CUresult quiet_do(void (*work)(void *argument), void *argument)
 {
 	struct task task = {.work = work, .argument = argument};
 
-	TRY(client_need_welcome()); /* so there is a client thread */
+	TRY(client_start());
 	lock_take(&lock);
 	enter(&task);
 	client_wake();
@@ -58,7 +63,7 @@ bool quiet_wanted(void)
 	return wanted;
 }
 
-/* The lock is held, but not during the work. */
+/* Caller holds the lock; it is not held during the work. */
 static void do_one(struct task *task)
 {
 	task->begun = true;
@@ -86,10 +91,11 @@ void quiet_end(void)
 	lock_give(&lock);
 }
 
-void quiet_after_fork(void)
+static void in_child(void)
 {
 	lock_after_fork(&lock);
 	pthread_cond_init(&changed, NULL);
 	tasks = NULL;
 	over = false;
 }
+FORK_WATCH(in_child);

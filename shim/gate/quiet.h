@@ -2,7 +2,8 @@
 #ifndef GPU_LEASE_QUIET_H
 #define GPU_LEASE_QUIET_H
 
-#include "shim.h"
+#include <cuda.h>
+#include <stdbool.h>
 
 /* Of a thread of the program: have the client thread do it, and wait until it is done. */
 CUresult quiet_do(void (*work)(void *argument), void *argument);
@@ -11,7 +12,5 @@ CUresult quiet_do(void (*work)(void *argument), void *argument);
 bool quiet_wanted(void);
 void quiet_now(void); /* it is quiet: do all that there is */
 void quiet_end(void); /* nothing will be done any more */
-
-void quiet_after_fork(void);
 
 #endif

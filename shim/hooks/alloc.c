@@ -1,5 +1,8 @@
 /* alloc.c: allocations that can be moved, and those that stay plain and are counted. */
+#include "base/compiler.h"
+#include "driver/lookup.h"
 #include "memory/kind.h"
+#include "tenant/tenant.h"
 
 #include <stdlib.h>
 
@@ -9,7 +12,7 @@ static CUresult allocate(CUdeviceptr *pointer, size_t size)
 	CUdevice device;
 
 	TRY(REAL(cuCtxGetDevice)(&device));
-	TRY(client_need_welcome());
+	TRY(tenant_wait());
 	return memory_allocate(memory_kind_on(device), pointer, size, device, NULL);
 }
 

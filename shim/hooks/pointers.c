@@ -4,6 +4,9 @@
  * now; the driver itself knows one mapping for each segment, or none. Of what the
  * program has mapped itself the driver is asked, when it is there.
  */
+#include "base/compiler.h"
+#include "driver/lookup.h"
+#include "gate/gate.h"
 #include "memory/kind.h"
 #include "memory/swap/vmm.h"
 

@@ -3,7 +3,12 @@
  * total = what the job may have on the device; free = that less what all
  * processes of the job have. NVML tells the same inside the job.
  */
+#include "base/compiler.h"
+#include "base/wire.h"
+#include "driver/devices.h"
+#include "driver/lookup.h"
 #include "memory/memory.h"
+#include "tenant/tenant.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -13,11 +18,11 @@
 static void tell(const uint8_t *uuid, uint64_t *free_bytes, uint64_t *total)
 {
 	CUdevice device = uuid ? device_of(uuid) : -1;
-	uint64_t limit = uuid ? client_limit(uuid) : NO_LIMIT, used;
+	uint64_t limit = uuid ? tenant_limit(uuid) : NO_LIMIT, used;
 
 	if (limit == NO_LIMIT)
 		return;
-	used = client_others(uuid) + (device >= 0 ? memory_used(device) : 0);
+	used = tenant_others(uuid) + (device >= 0 ? memory_used(device) : 0);
 	*total = limit;
 	*free_bytes = used < limit ? limit - used : 0;
 }
@@ -30,7 +35,7 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	NEED(cuMemGetInfo_v2);
 	TRY(real(free_bytes, total));
 	TRY(REAL(cuCtxGetDevice)(&device));
-	TRY(client_need_welcome());
+	TRY(tenant_wait());
 	left = *free_bytes;
 	all = *total;
 	tell(device_uuid(device), &left, &all);
@@ -63,7 +68,7 @@ EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 
 	NEED(cuDeviceTotalMem_v2);
 	TRY(real(bytes, device));
-	if (client_need_welcome())
+	if (tenant_wait())
 		return CUDA_SUCCESS;
 	total = *bytes;
 	tell(device_uuid(device), &left, &total);
@@ -131,7 +136,7 @@ static bool uuid_of(nvmlDevice_t device, uint8_t uuid[GL_UUID_BYTES])
 	int ms = atomic_exchange(&waited, true) ? 0 : WELCOME_MS;
 
 	return get && get(device, text, sizeof(text)) == NVML_SUCCESS && parse_uuid(text, uuid) &&
-	       client_welcomed_within(ms);
+	       tenant_known_in(ms);
 }
 
 EXPORT int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, struct nvml_memory *memory)
@@ -159,7 +164,7 @@ EXPORT int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, struct nvml_memory_v2
 	uint64_t left, total;
 	int result = real ? real(device, memory) : NVML_ERROR_FUNCTION_NOT_FOUND;
 
-	if (result || !uuid_of(device, uuid) || client_limit(uuid) == NO_LIMIT)
+	if (result || !uuid_of(device, uuid) || tenant_limit(uuid) == NO_LIMIT)
 		return result;
 	tell(uuid, &left, &total);
 	*memory = (struct nvml_memory_v2){memory->version, total, 0, left, total - left};

@@ -1,4 +1,9 @@
 /* vmm_calls.c: creating, mapping and releasing physical memory as the program does it. */
+#include "base/compiler.h"
+#include "base/locks.h"
+#include "driver/devices.h"
+#include "driver/lookup.h"
+#include "gate/gate.h"
 #include "memory/kind.h"
 #include "memory/swap/vmm.h"
 

@@ -1,6 +1,8 @@
 /* wrappers.c: a gated function for every row of hooks.def, checked against cuda.h. */
+#include "base/compiler.h"
+#include "driver/lookup.h"
+#include "gate/gate.h"
 #include "memory/swap/vmm.h"
-#include "shim.h"
 
 #define SLOW __attribute__((cold, noinline))
 #define SEEN(name)                                                                                 \

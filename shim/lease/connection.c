@@ -7,7 +7,9 @@
  */
 #include "lease/connection.h"
 
-#include "shim.h"
+#include "base/clock.h"
+#include "base/debug.h"
+#include "base/fork.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -175,7 +177,7 @@ ssize_t connection_receive(void *message, size_t size)
 }
 
 /* The child's connection is its own. */
-void connection_after_fork(void)
+static void in_child(void)
 {
 	if (fd >= 0)
 		close(fd);
@@ -185,6 +187,7 @@ void connection_after_fork(void)
 	pause_ns = 0;
 	served = older = false;
 }
+FORK_WATCH(in_child);
 
 /* Before the program runs: later it may change its environment in another thread. */
 __attribute__((constructor)) static void read_path(void)

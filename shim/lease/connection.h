@@ -25,6 +25,5 @@ void connection_is_older(void);
 void connection_close(void);
 
 void connection_complain(void); /* tell the user why there is no daemon that serves this process */
-void connection_after_fork(void);
 
 #endif

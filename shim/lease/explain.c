@@ -7,6 +7,9 @@
  */
 #include "lease/explain.h"
 
+#include "base/fork.h"
+#include "base/wire.h"
+
 #include <string.h>
 
 #define MS INT64_C(1000000)
@@ -140,7 +143,8 @@ int64_t explain_pause_ns(uint64_t now)
 	              to_be_said() ? left_ns(me.since + (uint64_t)patience_ns(), now) : -1);
 }
 
-void explain_after_fork(void)
+static void in_child(void)
 {
 	memset(&me, 0, sizeof(me));
 }
+FORK_WATCH(in_child);

@@ -27,6 +27,5 @@ enum explain_step explain_advance(const struct explain_view *view, uint64_t now)
 void explain_answer(const struct gl_waits *waits, uint64_t now);
 const char *explain_words(void);
 int64_t explain_pause_ns(uint64_t now); /* until explain_advance() makes sense; below 0: never */
-void explain_after_fork(void);
 
 #endif

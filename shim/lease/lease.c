@@ -5,9 +5,21 @@
  * straight to closing, and lets one call in there.
  */
 #include "lease/lease.h"
+
+#include "base/clock.h"
+#include "base/debug.h"
+#include "base/fork.h"
+#include "base/wire.h"
+#include "gate/bound.h"
+#include "gate/gate.h"
 #include "gate/quiet.h"
+#include "gate/waiting.h"
 #include "lease/idle.h"
+#include "lease/link.h"
 #include "memory/mover.h"
+#include "tenant/tenant.h"
+#include "work/contexts.h"
+#include "work/drain.h"
 
 #define MS INT64_C(1000000)
 #define IDLE_LOOK_MIN_NS MS
@@ -41,7 +53,7 @@ static struct {
 
 void lease_hello(struct gl_hello *hello)
 {
-	me.requested = !me.epoch && client_waiting() > 0;
+	me.requested = !me.epoch && threads_waiting(WAIT_GATE) > 0;
 	hello->held_epoch = me.epoch;
 	hello->flags = me.requested ? GL_HELLO_WANTS : 0;
 }
@@ -58,12 +70,12 @@ void lease_ask(void)
 {
 	struct gl_header request = message_header(GL_REQUEST, sizeof(request));
 
-	if (me.epoch || me.requested || !client_waiting())
+	if (me.epoch || me.requested || !threads_waiting(WAIT_GATE))
 		return;
 	end_pause();
-	client_send_memory();
+	link_send_memory();
 	me.requested = true;
-	client_send(&request, sizeof(request));
+	link_send(&request, sizeof(request));
 }
 
 bool lease_awaited(void)
@@ -107,7 +119,7 @@ static void release(enum gl_release_reason reason, uint64_t drain_ns)
 	    .header = message_header(GL_RELEASED, sizeof(released)),
 	    .epoch = me.epoch,
 	    .reason = reason,
-	    .flags = client_waiting() ? GL_RELEASED_WANTS : 0,
+	    .flags = threads_waiting(WAIT_GATE) ? GL_RELEASED_WANTS : 0,
 	    .drain_ns = drain_ns,
 	    .prefetch_bytes = moved.bytes,
 	    .prefetch_ns = moved.ns,
@@ -117,11 +129,11 @@ static void release(enum gl_release_reason reason, uint64_t drain_ns)
 	      reason == GL_RELEASE_IDLE ? "idle" : "revoked");
 	me.epoch = 0;
 	me.idle_ns = GL_IDLE_NEVER;
-	client_send_memory();
+	link_send_memory();
 	me.requested = released.flags;
 	if (me.requested)
 		end_pause();
-	client_send(&released, sizeof(released));
+	link_send(&released, sizeof(released));
 }
 
 /* From now on nobody enters; advance_closing() does the rest, step by step. */
@@ -140,7 +152,7 @@ static void allow_step(void)
 {
 	me.let_in = true;
 	gate_step(true);
-	client_gate_changed();
+	waiting_look();
 }
 
 /* What was submitted does not finish. It may wait for a call that waits here,
@@ -150,9 +162,9 @@ static void help_stuck(void)
 	struct gl_epoch stuck = {message_header(GL_STUCK, sizeof(stuck)), me.epoch};
 
 	if (!me.told_stuck && !me.pausing)
-		client_send(&stuck, sizeof(stuck));
+		link_send(&stuck, sizeof(stuck));
 	me.told_stuck = true;
-	if (contexts_some_idle() && client_waiting())
+	if (contexts_some_idle() && threads_waiting(WAIT_GATE))
 		allow_step();
 }
 
@@ -169,7 +181,7 @@ static void open_again(void)
 	me.closing = 0;
 	me.pausing = me.gone = false;
 	gate_open();
-	client_gate_changed();
+	waiting_look();
 	set_contended(me.grant.idle_ns, me.grant.in_flight_ns);
 }
 
@@ -233,7 +245,7 @@ static void send_restored(void)
 	                               .bytes = moved.bytes,
 	                               .ns = moved.ns};
 
-	client_send(&restored, sizeof(restored));
+	link_send(&restored, sizeof(restored));
 }
 
 /* The gate opens when everything is back. */
@@ -248,11 +260,11 @@ static void advance_restoring(void)
 		allow_step();
 		return;
 	}
-	if (client_swaps())
+	if (tenant_swaps())
 		send_restored();
 	me.restoring = 0;
 	gate_open();
-	client_gate_changed();
+	waiting_look();
 	set_contended(me.grant.idle_ns, me.grant.in_flight_ns);
 }
 
@@ -403,7 +415,7 @@ int64_t lease_pause_ns(void)
 	return -1;
 }
 
-void lease_after_fork(void)
+static void in_child(void)
 {
 	me.epoch = 0;
 	me.requested = false;
@@ -413,3 +425,4 @@ void lease_after_fork(void)
 	me.restoring = 0;
 	me.moving = false;
 }
+FORK_WATCH(in_child);

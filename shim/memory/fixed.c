@@ -1,5 +1,8 @@
 /* fixed.c: plain memory of the driver's: it stays where it is, and is counted. */
+#include "base/wire.h"
+#include "driver/lookup.h"
 #include "memory/kind.h"
+#include "work/contexts.h"
 
 static bool serves(CUdevice device)
 {

@@ -8,6 +8,7 @@
 #ifndef GPU_LEASE_KIND_H
 #define GPU_LEASE_KIND_H
 
+#include "base/wire.h"
 #include "memory/memory.h"
 #include "memory/mover.h"
 

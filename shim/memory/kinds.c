@@ -1,5 +1,10 @@
 /* kinds.c: the table of the kinds of memory, and what concerns all of them. */
+#include "base/wire.h"
+#include "driver/devices.h"
+#include "driver/lookup.h"
 #include "memory/kind.h"
+#include "work/captures.h"
+#include "work/contexts.h"
 
 #include <string.h>
 
@@ -89,14 +94,14 @@ void memory_in_context(CUcontext context, void (*work)(CUcontext context))
 	REAL(cuCtxPopCurrent_v2)(&old);
 }
 
-void memory_context_ends(CUcontext context)
+static void context_ends(CUcontext context)
 {
 	for (size_t i = 0; i < N_MEMORY_KINDS; i++)
 		if (context && memory_kinds[i]->context_ends)
 			memory_kinds[i]->context_ends(context);
 }
 
-void memory_context_gone(CUcontext context)
+static void context_gone(CUcontext context)
 {
 	ordered_forget(context);
 	memory_forget(context);
@@ -104,3 +109,4 @@ void memory_context_gone(CUcontext context)
 		if (memory_kinds[i]->context_gone)
 			memory_kinds[i]->context_gone(context);
 }
+CONTEXT_WATCH(context_ends, context_gone);

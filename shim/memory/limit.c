@@ -4,7 +4,12 @@
  * threads that allocate at the same moment do not pass the limit together. What an
  * allocation has taken stays taken until it is freed, wherever its bytes are meanwhile.
  */
+#include "base/fork.h"
+#include "base/locks.h"
+#include "driver/devices.h"
+#include "driver/lookup.h"
 #include "memory/kind.h"
+#include "tenant/tenant.h"
 
 #include <string.h>
 
@@ -61,22 +66,23 @@ CUresult limit_take(CUdevice device, uint64_t size)
 	const uint8_t *uuid = device_uuid(device);
 	uint64_t limit;
 
-	TRY(client_need_welcome());
-	limit = uuid ? client_limit(uuid) : NO_LIMIT;
-	if (limit == NO_LIMIT || client_oversub()) {
+	TRY(tenant_wait());
+	limit = uuid ? tenant_limit(uuid) : NO_LIMIT;
+	if (limit == NO_LIMIT || tenant_oversubscribes()) {
 		limit_add(device, size);
 		return CUDA_SUCCESS;
 	}
 	for (int attempt = 0; attempt < 2; attempt++) {
-		if (take(device, size, limit, client_others(uuid)))
+		if (take(device, size, limit, tenant_others(uuid)))
 			return CUDA_SUCCESS;
 		memory_reclaim(true);
 	}
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-void limit_after_fork(void)
+static void in_child(void)
 {
 	lock_after_fork(&lock);
 	memset(taken, 0, sizeof(taken)); /* the parent's */
 }
+FORK_WATCH(in_child);

@@ -4,7 +4,13 @@
  * our own, which captures and the program's streams do not touch, and in slices, so
  * that the client thread never waits for more than it takes to submit one.
  */
+#include "base/fork.h"
+#include "base/wire.h"
+#include "driver/devices.h"
+#include "driver/lookup.h"
 #include "memory/kind.h"
+#include "tenant/tenant.h"
+#include "work/contexts.h"
 
 #include <stdlib.h>
 
@@ -127,7 +133,7 @@ static void end(struct refill *r)
 static bool begin(struct refill *r, CUcontext context)
 {
 	const uint8_t *uuid = device_uuid(r->device);
-	uint64_t limit = uuid ? client_limit(uuid) : NO_LIMIT;
+	uint64_t limit = uuid ? tenant_limit(uuid) : NO_LIMIT;
 
 	if (limit == NO_LIMIT || REAL(cuStreamCreate)(&r->stream, CU_STREAM_NON_BLOCKING))
 		return false;
@@ -146,7 +152,7 @@ static void list(struct refill *r)
 	r->spans = memory_spans(&managed_memory, r->device, &r->n);
 	r->next = 0;
 	r->done = 0;
-	r->fits = client_limit(device_uuid(r->device));
+	r->fits = tenant_limit(device_uuid(r->device));
 }
 
 static void step_in(CUcontext context, void *argument)
@@ -253,11 +259,12 @@ static const struct mover mover = {
     .brought = brought,
 };
 
-void managed_after_fork(void)
+static void in_child(void)
 {
 	for (int d = 0; d < MAX_DEVICES; d++)
 		refills[d] = (struct refill){0}; /* the parent's */
 }
+FORK_WATCH(in_child);
 
 const struct memory_kind managed_memory = {
     .name = "managed",

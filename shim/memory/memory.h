@@ -2,7 +2,8 @@
 #ifndef GPU_LEASE_MEMORY_H
 #define GPU_LEASE_MEMORY_H
 
-#include "shim.h"
+#include "base/wire.h"
+#include "driver/lookup.h"
 
 #define ROOM_NS (UINT64_C(10) * 1000000000) /* how long to wait for others to leave */
 #define ROOM_PAUSE_US 500
@@ -22,6 +23,7 @@ struct memory_range {
 CUresult limit_take(CUdevice device, uint64_t size); /* or the driver's own error: too many */
 void limit_add(CUdevice device, uint64_t size);      /* they are there already */
 void limit_give(CUdevice device, uint64_t size);
+uint64_t memory_used(CUdevice device);
 
 /* ranges.c. Ranges are known by their first address; a handle that is a pointer will do.
  * A range's bytes have been taken of the limit, and are given back with the range, unless
@@ -68,6 +70,11 @@ bool room_appears(struct wanted_room *wanted, CUresult result, CUdevice device, 
 bool swap_used(void);                              /* has there been any? */
 bool swap_of_program(CUdeviceptr pointer);         /* in what the program has mapped itself */
 bool swap_peer(CUdevice memory_of, CUdevice from); /* true: that is news */
+
+bool swap_reach(void); /* what the driver has refused may succeed now */
+
+/* What there is on each device, for the daemon; how many entries. */
+uint32_t memory_report(struct gl_device out[GL_MAX_DEVICES]);
 
 /* ordered.c: blocks that pools keep for the next allocation. */
 void ordered_trim(CUmemoryPool pool, uint64_t most, bool wait); /* pool NULL: all */

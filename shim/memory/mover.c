@@ -1,5 +1,8 @@
 /* mover.c: what the lease asks of memory, asked of each kind (kind.h). */
 #include "memory/mover.h"
+
+#include "base/clock.h"
+#include "base/wire.h"
 #include "memory/kind.h"
 
 /* Of the client thread alone. */

@@ -6,7 +6,13 @@
  * A pool keeps as much as its release threshold says. Inside a capture ordered
  * memory is the driver's own.
  */
+#include "base/compiler.h"
+#include "base/fork.h"
+#include "base/locks.h"
+#include "driver/lookup.h"
 #include "memory/kind.h"
+#include "tenant/tenant.h"
+#include "work/captures.h"
 
 #include <stdlib.h>
 
@@ -187,13 +193,14 @@ void ordered_forget(CUcontext context)
 	}
 }
 
-void ordered_after_fork(void)
+static void in_child(void)
 {
 	lock_after_fork(&lock);
 	for (int class = 0; class < CLASSES; class ++)
 		kept[class] = NULL; /* the parent's */
 	spare = NULL;
 }
+FORK_WATCH(in_child);
 
 /* -- allocating ------------------------------------------------------------------ */
 
@@ -239,7 +246,7 @@ static bool allocate_ours(CUdeviceptr *pointer, size_t size, CUdevice device, CU
 	*result = CUDA_SUCCESS;
 	if (allocate_kept(pointer, size, device, pool, stream))
 		return true;
-	*result = client_need_welcome();
+	*result = tenant_wait();
 	if (*result)
 		return true;
 	kind = memory_kind_on(device);

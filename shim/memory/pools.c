@@ -4,6 +4,10 @@
  * attributes count it all the same. A pool that other processes may import
  * stays plain: managed memory cannot be exported.
  */
+#include "base/compiler.h"
+#include "base/fork.h"
+#include "base/locks.h"
+#include "driver/lookup.h"
 #include "memory/memory.h"
 
 #include <stdlib.h>
@@ -261,8 +265,9 @@ EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute a
 	return CUDA_SUCCESS;
 }
 
-void pools_after_fork(void)
+static void in_child(void)
 {
 	lock_after_fork(&lock);
 	pools = NULL; /* the parent's */
 }
+FORK_WATCH(in_child);

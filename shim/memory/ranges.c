@@ -1,4 +1,9 @@
 /* ranges.c: the allocations of this process, and how many bytes of each kind there are. */
+#include "base/fork.h"
+#include "base/locks.h"
+#include "driver/devices.h"
+#include "driver/lookup.h"
+#include "memory/changes.h"
 #include "memory/kind.h"
 
 #include <stdlib.h>
@@ -44,7 +49,7 @@ void memory_count(CUdevice device, const struct memory_kind *kind, int64_t n)
 	lock_take(&lock);
 	bytes[device][row_of(kind)] += (uint64_t)n;
 	lock_give(&lock);
-	client_memory_changed();
+	memory_changed();
 }
 
 uint64_t memory_counted(const struct memory_kind *kind, CUdevice device)
@@ -223,9 +228,10 @@ struct memory_span *memory_spans(const struct memory_kind *kind, CUdevice device
 	return list;
 }
 
-void memory_after_fork(void)
+static void in_child(void)
 {
 	lock_after_fork(&lock);
 	memset(buckets, 0, sizeof(buckets)); /* the parent's; nothing of it is ours */
 	memset(bytes, 0, sizeof(bytes));
 }
+FORK_WATCH(in_child);

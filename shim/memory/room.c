@@ -1,4 +1,8 @@
 /* room.c: room on a device for what the driver allocates itself, which others have to make. */
+#include "base/clock.h"
+#include "base/debug.h"
+#include "driver/devices.h"
+#include "gate/gate.h"
 #include "memory/kind.h"
 
 static bool ask_for_room(struct wanted_room *wanted, CUdevice device, uint64_t size)
@@ -16,8 +20,7 @@ static bool ask_for_room(struct wanted_room *wanted, CUdevice device, uint64_t s
 bool room_appears(struct wanted_room *wanted, CUresult result, CUdevice device, uint64_t size)
 {
 	bool more = result == CUDA_ERROR_OUT_OF_MEMORY &&
-	            (wanted->bytes || ask_for_room(wanted, device, size)) &&
-	            !client_need_lease(false);
+	            (wanted->bytes || ask_for_room(wanted, device, size)) && !gate_wait(false);
 
 	if (more && !wanted->since)
 		wanted->since = now_ns();

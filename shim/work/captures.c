@@ -4,8 +4,13 @@
  * capture in that context. So captures are known from before they begin, and
  * whoever wants to touch a context makes sure that there is none until done.
  */
-#include "shim.h"
+#include "work/captures.h"
 
+#include "base/fork.h"
+#include "base/locks.h"
+#include "driver/lookup.h"
+
+#include <stdatomic.h>
 #include <stdlib.h>
 
 /* CU_STREAM_PER_THREAD is another stream in each thread. */
@@ -60,7 +65,7 @@ static CUcontext context_of(CUstream stream)
 	return context;
 }
 
-static CUresult begins(CUstream stream)
+CUresult capture_begins(CUstream stream)
 {
 	struct capture *capture = malloc(sizeof(*capture));
 	CUcontext context = context_of(stream);
@@ -81,8 +86,7 @@ static bool is_it(const struct capture *capture, CUstream stream)
 	       (stream != CU_STREAM_PER_THREAD || pthread_equal(capture->thread, pthread_self()));
 }
 
-/* Nothing happens if the stream does not capture. */
-static void ended(CUstream stream)
+void capture_ended(CUstream stream)
 {
 	struct capture *found = NULL;
 
@@ -118,8 +122,7 @@ void captures_forget(CUcontext context)
 	lock_give(&lock);
 }
 
-/* Does the driver say that it goes on? */
-static bool goes_on(CUstream stream)
+bool capture_goes_on(CUstream stream)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -140,75 +143,10 @@ bool stream_captures(CUstream stream)
 	       status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-void captures_after_fork(void)
+static void in_child(void)
 {
 	lock_after_fork(&lock);
 	captures = NULL; /* the parent's */
 	atomic_store(&n_captures, 0);
 }
-
-/* -- the driver's functions -------------------------------------------------- */
-
-#define BEGIN(name, stream_now, parameters, arguments)                                             \
-	EXPORT CUresult name parameters                                                            \
-	{                                                                                          \
-		CUresult result;                                                                   \
-		NEED(name);                                                                        \
-		TRY(begins(stream_now));                                                           \
-		result = real arguments;                                                           \
-		if (result)                                                                        \
-			ended(stream_now);                                                         \
-		return result;                                                                     \
-	}
-
-#define BEGIN2(name, parameters, arguments)                                                        \
-	BEGIN(name, stream, parameters, arguments)                                                 \
-	BEGIN(name##_ptsz, PER_THREAD(stream), parameters, arguments)
-
-/* Also an end that fails may end it: one that is broken, or one of another thread. */
-#define END(name, stream_now, parameters, arguments)                                               \
-	EXPORT CUresult name parameters                                                            \
-	{                                                                                          \
-		CUresult result;                                                                   \
-		NEED(name);                                                                        \
-		result = real arguments;                                                           \
-		if (!result || !goes_on(stream_now))                                               \
-			ended(stream_now);                                                         \
-		return result;                                                                     \
-	}
-
-#define END2(name, parameters, arguments)                                                          \
-	END(name, stream, parameters, arguments)                                                   \
-	END(name##_ptsz, PER_THREAD(stream), parameters, arguments)
-
-BEGIN2(cuStreamBeginCapture, (CUstream stream), (stream))
-BEGIN2(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
-BEGIN2(cuStreamBeginCaptureToGraph,
-       (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *edges,
-        size_t n, CUstreamCaptureMode mode),
-       (stream, graph, nodes, edges, n, mode))
-END2(cuStreamEndCapture, (CUstream stream, CUgraph *graph), (stream, graph))
-#if CUDA_VERSION >= 13020
-BEGIN2(cuStreamBeginCaptureToCig, (CUstream stream, CUstreamCigCaptureParams *params),
-       (stream, params))
-END2(cuStreamEndCaptureToCig, (CUstream stream), (stream))
-#endif
-#if CUDA_VERSION >= 13030
-BEGIN2(cuStreamBeginRecaptureToGraph,
-       (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback callback,
-        void *data),
-       (stream, mode, graph, callback, data))
-#endif
-
-/* A stream that is destroyed takes its capture with it. */
-#define DESTROY(name)                                                                              \
-	EXPORT CUresult name(CUstream stream)                                                      \
-	{                                                                                          \
-		NEED(name);                                                                        \
-		TRY(real(stream));                                                                 \
-		ended(stream);                                                                     \
-		return CUDA_SUCCESS;                                                               \
-	}
-
-DESTROY(cuStreamDestroy)
-DESTROY(cuStreamDestroy_v2)
+FORK_WATCH(in_child);

@@ -1,15 +1,18 @@
 /* contexts.c: the contexts of the process, each of which a drain must wait for. */
-#include "memory/memory.h"
+#include "work/contexts.h"
+
+#include "base/debug.h"
+#include "base/fork.h"
+#include "base/locks.h"
+#include "base/process.h"
+#include "driver/devices.h"
+#include "driver/lookup.h"
+#include "work/captures.h"
 
 #define MAX_CONTEXTS 128
-#define CONTEXT_PART 32 /* of a device, at most, that a context takes */
 
-/* The waypoint is of the client thread alone, and goes with its context. */
-static struct entry {
-	CUcontext context;
-	CUdevice device;
-	struct waypoint waypoint;
-} contexts[MAX_CONTEXTS];
+/* The waypoints are of the client thread alone, and go with their contexts. */
+static struct context_entry contexts[MAX_CONTEXTS];
 
 /* What the last drain saw of each; read without the lock by threads that wait at the gate. */
 static _Atomic(CUcontext) busy_contexts[MAX_CONTEXTS];
@@ -17,24 +20,18 @@ static _Atomic(CUcontext) busy_contexts[MAX_CONTEXTS];
 static atomic_int n_contexts;
 static struct lock lock = LOCK(LOCK_CONTEXTS);
 
-/* By device: its primary context, and how often the program has retained it. */
-static struct {
-	CUcontext context;
-	unsigned int retained;
-} primaries[MAX_DEVICES];
-static struct lock primary_lock = LOCK(LOCK_PRIMARY);
-
 void context_add(CUcontext context, CUdevice device)
 {
 	bool known = false;
 
 	device_uuid(device); /* from now on its memory is reported */
-	client_guard_exit();
+	process_guard_exit();
 	lock_take(&lock);
 	for (int i = 0; i < n_contexts; i++)
 		known |= contexts[i].context == context;
 	if (!known && n_contexts < MAX_CONTEXTS)
-		contexts[n_contexts++] = (struct entry){.context = context, .device = device};
+		contexts[n_contexts++] =
+		    (struct context_entry){.context = context, .device = device};
 	else if (!known)
 		complain("more than %d contexts: work of this one is not waited for", MAX_CONTEXTS);
 	lock_give(&lock);
@@ -102,9 +99,9 @@ bool contexts_with(CUdevice device, CUcontext preferred,
 }
 
 /* The last entry takes the place of one that goes; so does what is known of it. */
-static struct entry take_entry(int i)
+static struct context_entry take_entry(int i)
 {
-	struct entry entry = contexts[i];
+	struct context_entry entry = contexts[i];
 	int last = n_contexts - 1;
 
 	contexts[i] = contexts[last];
@@ -114,233 +111,45 @@ static struct entry take_entry(int i)
 	return entry;
 }
 
-/* Between begin and end the driver destroys the context; nobody uses it then. The entry
- * is empty where it is not known. */
-static struct entry remove_begin(CUcontext context)
+/* What the child's parent had, the driver keeps from the child. */
+static bool lost_in_fork;
+
+bool contexts_lost_in_fork(void)
 {
-	struct entry entry = {0};
+	return lost_in_fork;
+}
+
+struct context_entry context_remove_begin(CUcontext context)
+{
+	struct context_entry entry = {0};
 
 	lock_take(&lock);
-	bound_forget(context);
-	memory_context_ends(context);
+	for_each_watch(context_watches, watch) if ((*watch)->ends)(*watch)->ends(context);
 	for (int i = 0; i < n_contexts && !entry.context; i++)
 		if (contexts[i].context == context)
 			entry = take_entry(i);
 	return entry;
 }
 
-/* gone: the driver has ended it, and its memory with it. The lock is held until all of
- * that is forgotten: the handle of the next context may be the same. */
-static void remove_end(CUcontext context, const struct entry *entry, bool gone)
+/* The lock is held until all that was known of it is forgotten: the handle of the next
+ * context may be the same. */
+void context_remove_end(CUcontext context, const struct context_entry *entry, bool gone)
 {
 	if (gone && context) {
 		captures_forget(context);
-		memory_context_gone(context);
+		for_each_watch(context_watches, watch) if ((*watch)->gone)(*watch)->gone(context);
 	} else if (entry->context) {
 		contexts[n_contexts++] = *entry;
 	}
 	lock_give(&lock);
 }
 
-void contexts_after_fork(void)
+static void in_child(void)
 {
 	lock_after_fork(&lock);
-	lock_after_fork(&primary_lock);
+	lost_in_fork |= contexts_exist();
 	for (int i = 0; i < n_contexts; i++)
 		atomic_store(&busy_contexts[i], NULL);
-	for (int d = 0; d < MAX_DEVICES; d++)
-		primaries[d].retained = 0;
 	n_contexts = 0;
 }
-
-/* -- the driver's functions -------------------------------------------------- */
-
-/* A context takes memory of the device, half a GiB on a large one: how much is not known
- * before. */
-static uint64_t context_bytes(CUdevice device)
-{
-	size_t total = 0;
-
-	return REAL(cuDeviceTotalMem_v2)(&total, device) ? 0 : total / CONTEXT_PART;
-}
-
-static CUresult retain(CUcontext *context, CUdevice device)
-{
-	CUresult result;
-
-	NEED(cuDevicePrimaryCtxRetain);
-	lock_take(&primary_lock);
-	result = real(context, device);
-	if (!result && device < MAX_DEVICES) {
-		primaries[device].context = *context;
-		primaries[device].retained++;
-	}
-	lock_give(&primary_lock);
-	return result;
-}
-
-EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
-{
-	TRY_WITH_ROOM(device, context_bytes(device), retain(context, device));
-	context_add(*context, device);
-	return CUDA_SUCCESS;
-}
-
-/* The last hold on it is let go, or it is reset: it is gone until it is retained again. */
-static CUresult end_primary(CUresult (*real)(CUdevice), CUdevice device)
-{
-	CUcontext context = primaries[device].context;
-	struct entry entry = remove_begin(context);
-	CUresult result = real(device);
-	unsigned int flags;
-	int active = 1;
-
-	REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active);
-	remove_end(context, &entry, !active);
-	if (!active)
-		primaries[device].retained = 0;
-	return result;
-}
-
-static CUresult let_primary_go(CUresult (*real)(CUdevice), CUdevice device, bool reset)
-{
-	CUresult result;
-
-	if (device < 0 || device >= MAX_DEVICES || !primaries[device].retained)
-		return real(device);
-	if (reset || primaries[device].retained == 1)
-		return end_primary(real, device);
-	result = real(device);
-	if (!result)
-		primaries[device].retained--;
-	return result;
-}
-
-#define END_PRIMARY(name, reset)                                                                   \
-	EXPORT CUresult name(CUdevice device)                                                      \
-	{                                                                                          \
-		CUresult result;                                                                   \
-		NEED(name);                                                                        \
-		lock_take(&primary_lock);                                                          \
-		result = let_primary_go(real, device, reset);                                      \
-		lock_give(&primary_lock);                                                          \
-		return result;                                                                     \
-	}
-
-END_PRIMARY(cuDevicePrimaryCtxRelease, false)
-END_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)
-END_PRIMARY(cuDevicePrimaryCtxReset, true)
-END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
-
-#define CREATE(name, parameters, arguments)                                                        \
-	EXPORT CUresult name parameters                                                            \
-	{                                                                                          \
-		NEED(name);                                                                        \
-		TRY_WITH_ROOM(device, context_bytes(device), real arguments);                      \
-		context_add(*context, device);                                                     \
-		return CUDA_SUCCESS;                                                               \
-	}
-
-CREATE(cuCtxCreate, (CUcontext * context, unsigned int flags, CUdevice device),
-       (context, flags, device))
-CREATE(cuCtxCreate_v2, (CUcontext * context, unsigned int flags, CUdevice device),
-       (context, flags, device))
-CREATE(cuCtxCreate_v3,
-       (CUcontext * context, CUexecAffinityParam *params, int n, unsigned int flags,
-        CUdevice device),
-       (context, params, n, flags, device))
-CREATE(cuCtxCreate_v4,
-       (CUcontext * context, CUctxCreateParams *params, unsigned int flags, CUdevice device),
-       (context, params, flags, device))
-
-static CUresult end_context(CUresult (*real)(CUcontext), CUcontext context)
-{
-	struct entry entry = remove_begin(context);
-	CUresult result = real(context);
-
-	remove_end(context, &entry, !result);
-	return result;
-}
-
-#define DESTROY(name)                                                                              \
-	EXPORT CUresult name(CUcontext context)                                                    \
-	{                                                                                          \
-		NEED(name);                                                                        \
-		return end_context(real, context);                                                 \
-	}
-
-DESTROY(cuCtxDestroy)
-DESTROY(cuCtxDestroy_v2)
-
-static CUdevice device_of_context(CUcontext context)
-{
-	CUdevice device = -1;
-	CUcontext old;
-
-	if (!REAL(cuCtxPushCurrent_v2)(context)) {
-		REAL(cuCtxGetDevice)(&device);
-		REAL(cuCtxPopCurrent_v2)(&old);
-	}
-	return device;
-}
-
-/* What is mapped has to be told device by device. To disable it again says nothing of
- * mappings: cuCtxDisablePeerAccess is the driver's alone. */
-EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
-{
-	CUdevice device;
-
-	NEED(cuCtxEnablePeerAccess);
-	TRY(real(peer, flags));
-	if (!REAL(cuCtxGetDevice)(&device))
-		swap_peer(device_of_context(peer), device);
-	return CUDA_SUCCESS;
-}
-
-/* Attached contexts live until they are detached as often. */
-static atomic_int attached;
-
-EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
-{
-	NEED(cuCtxAttach);
-	TRY(real(context, flags));
-	atomic_fetch_add(&attached, 1);
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxDetach(CUcontext context)
-{
-	NEED(cuCtxDetach);
-	if (atomic_load(&attached) > 0) {
-		atomic_fetch_sub(&attached, 1);
-		return real(context);
-	}
-	return end_context(real, context);
-}
-
-/* Work on a green context is not part of its primary context's. */
-EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc description, CUdevice device,
-                                 unsigned int flags)
-{
-	CUcontext context;
-
-	NEED(cuGreenCtxCreate);
-	TRY(real(green, description, device, flags));
-	if (!REAL(cuCtxFromGreenCtx)(&context, *green))
-		context_add(context, device);
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
-{
-	CUcontext context = NULL;
-	struct entry entry;
-	CUresult result;
-
-	NEED(cuGreenCtxDestroy);
-	REAL(cuCtxFromGreenCtx)(&context, green);
-	entry = remove_begin(context);
-	result = real(green);
-	remove_end(context, &entry, !result);
-	return result;
-}
+FORK_WATCH(in_child);

@@ -3,7 +3,11 @@
  * An event of a whole context (cuCtxRecordEvent) covers all its streams, those
  * that do not block and graph launches too.
  */
-#include "shim.h"
+#include "work/drain.h"
+
+#include "driver/lookup.h"
+#include "work/captures.h"
+#include "work/contexts.h"
 
 /* The client thread's own calls must not count as unsafe during a capture. */
 void drain_thread_starts(void)

@@ -1,7 +1,13 @@
 /* fake_rooms.c: the parts around the interposer's memory, in a test. */
 #include "fake_rooms.h"
+#include "base/debug.h"
+#include "base/process.h"
 #include "fake_driver.h"
+#include "gate/gate.h"
 #include "gate/quiet.h"
+#include "memory/changes.h"
+#include "work/captures.h"
+#include "work/contexts.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,44 +18,45 @@ atomic_int gate_memory = GATE_MEMORY_STAYS;
 
 /* -- the tenant ---------------------------------------------------------------------- */
 
-CUresult client_need_welcome(void)
+CUresult tenant_wait(void)
 {
 	return CUDA_SUCCESS;
 }
 
 /* Nobody else has memory that could be moved. */
-CUresult client_need_lease(bool memory)
+CUresult gate_wait(bool memory)
 {
 	(void)memory;
 	return CUDA_ERROR_NOT_PERMITTED;
 }
 
-uint64_t client_limit(const uint8_t uuid[16])
+uint64_t tenant_limit(const uint8_t uuid[16])
 {
 	(void)uuid;
 	return fake_rooms.limit;
 }
 
-uint64_t client_others(const uint8_t uuid[16])
+uint64_t tenant_others(const uint8_t uuid[16])
 {
 	(void)uuid;
 	return fake_rooms.others;
 }
 
-bool client_oversub(void)
+bool tenant_oversubscribes(void)
 {
 	return fake_rooms.oversub;
 }
 
-bool client_swaps(void)
+bool tenant_swaps(void)
 {
 	return fake_rooms.swaps;
 }
 
-void client_memory_changed(void)
+static void note_change(void)
 {
 	atomic_fetch_add(&fake_rooms.changes, 1);
 }
+MEMORY_WATCH(note_change);
 
 /* -- the gate --------------------------------------------------------------------------- */
 
@@ -122,17 +129,14 @@ void captures_let(void)
 {
 }
 
-void fake_after_fork(void)
+void fake_context_ends(CUcontext context)
 {
-	locks_after_fork();
-	devices_after_fork();
-	memory_after_fork();
-	managed_after_fork();
-	limit_after_fork();
-	ordered_after_fork();
-	vmm_after_fork();
-	pools_after_fork();
-	swap_after_fork();
+	for_each_watch(context_watches, watch) if ((*watch)->ends)(*watch)->ends(context);
+}
+
+void fake_context_gone(CUcontext context)
+{
+	for_each_watch(context_watches, watch) if ((*watch)->gone)(*watch)->gone(context);
 }
 
 /* -- words ----------------------------------------------------------------------------------- */

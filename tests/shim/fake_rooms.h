@@ -3,7 +3,9 @@
 #ifndef FAKE_ROOMS_H
 #define FAKE_ROOMS_H
 
-#include "shim.h"
+#include "tenant/tenant.h"
+
+#include <stdatomic.h>
 
 extern struct fake_rooms {
 	uint64_t limit;  /* of each device; NO_LIMIT: it is not the job's */
@@ -15,6 +17,8 @@ extern struct fake_rooms {
 	unsigned int complaints;
 } fake_rooms;
 
-void fake_after_fork(void); /* in a child, what pthread_atfork() is told to do */
+/* What work/contexts.c does when one is destroyed. */
+void fake_context_ends(CUcontext context);
+void fake_context_gone(CUcontext context);
 
 #endif

@@ -4,14 +4,17 @@
  * shim/memory alone, on a driver in this process. A new kind is tested by its row in
  * MEMORY_KINDS.
  */
+#include "driver/devices.h"
 #include "fake_driver.h"
 #include "fake_rooms.h"
 #include "memory/kind.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define MIB (UINT64_C(1) << 20)
 #define N_THREADS 8
@@ -237,9 +240,9 @@ static void context_gone(void)
 	fake_driver.current = fake_second_context(0);
 	allocate(8 * MIB);
 	allocate(4096);
-	memory_context_ends(fake_second_context(0));
+	fake_context_ends(fake_second_context(0));
 	fake_end_context(fake_second_context(0));
-	memory_context_gone(fake_second_context(0));
+	fake_context_gone(fake_second_context(0));
 	fake_driver.current = fake_context(0);
 	CHECK(memory_used(0) == 4 * MIB);
 	CHECK(total() == 4 * MIB);
@@ -283,7 +286,6 @@ static void fork_child(void)
 
 	CHECK(child >= 0);
 	if (!child) {
-		fake_after_fork();
 		CHECK(memory_used(0) == 0);
 		CHECK(total() == 0);
 		CHECK(kind->serves(0));

@@ -1,7 +1,7 @@
 /* connection_words.c: try once to connect to GPU_LEASE_SOCKET, and print what the user would
  * be told if that did not help. */
+#include "base/debug.h"
 #include "lease/connection.h"
-#include "shim.h"
 
 #include <stdarg.h>
 #include <stdio.h>

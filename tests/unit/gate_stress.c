@@ -7,7 +7,12 @@
  * check, and by the thread sanitizer as a race. fenced: as on a kernel without
  * membarrier. Prints what it saw.
  */
-#include "shim.h"
+#include "driver/lookup.h"
+#include "gate/bound.h"
+#include "gate/gate.h"
+#include "gate/waiting.h"
+#include "work/captures.h"
+#include "work/contexts.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -27,11 +32,11 @@ static atomic_char cold[64 << 20];
 
 /* -- what the gate asks of the rest of the library ---------------------------- */
 
-CUresult client_need_lease(bool memory)
+CUresult wait_until(enum wait_reason reason, bool (*over)(void))
 {
-	(void)memory;
+	(void)reason;
 	pthread_mutex_lock(&lock);
-	while (atomic_load(&gate_state) == GATE_CLOSED)
+	while (!over())
 		pthread_cond_wait(&opened, &lock);
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
@@ -50,6 +55,11 @@ int bound_draw(void)
 bool context_busy(CUcontext context)
 {
 	(void)context;
+	return false;
+}
+
+bool contexts_lost_in_fork(void)
+{
 	return false;
 }
 

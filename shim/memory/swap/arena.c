@@ -6,7 +6,11 @@
  * wherever units are free: so there is never more host memory than is needed, but
  * for a part of one chunk. A forked child has none.
  */
+#include "base/fork.h"
+#include "base/locks.h"
+#include "base/process.h"
 #include "base/runs.h"
+#include "driver/lookup.h"
 #include "memory/swap/swap.h"
 
 #include <sched.h>
@@ -448,10 +452,11 @@ void arena_context_ends(CUcontext context)
 	lock_give(&lock);
 }
 
-void arena_after_fork(void)
+static void in_child(void)
 {
 	lock_after_fork(&lock);
 	n_undone = 0;
 	chunks = NULL; /* the parent's; they are not mapped here */
 	atomic_store(&helpers, 0);
 }
+FORK_WATCH(in_child);

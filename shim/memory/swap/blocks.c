@@ -1,4 +1,11 @@
 /* blocks.c: blocks of addresses and the segments they consist of. */
+#include "base/clock.h"
+#include "base/fork.h"
+#include "base/locks.h"
+#include "driver/devices.h"
+#include "driver/lookup.h"
+#include "gate/gate.h"
+#include "memory/changes.h"
 #include "memory/kind.h"
 #include "memory/swap/swap.h"
 
@@ -259,7 +266,7 @@ static CUresult make_block(size_t size, CUdevice device, struct block **out)
 	}
 	know(block);
 	lock_give(&swap_lock);
-	client_memory_changed();
+	memory_changed();
 	*out = block;
 	return CUDA_SUCCESS;
 }
@@ -296,7 +303,7 @@ void block_end(struct block *block)
 	lock_give(&swap_lock);
 	limit_give(block->device, block->size);
 	free(block);
-	client_memory_changed();
+	memory_changed();
 }
 
 void block_drop(struct block *block)
@@ -339,12 +346,12 @@ static CUresult back_block(struct block *block)
 		if (result == CUDA_ERROR_OUT_OF_MEMORY)
 			memory_reclaim(false);
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && now_ns() - start < ROOM_NS) {
-			client_memory_changed();
+			memory_changed();
 			pause_us(ROOM_PAUSE_US);
 			result = back_segment(&block->segments[i]);
 		}
 	}
-	client_memory_changed();
+	memory_changed();
 	return result;
 }
 
@@ -386,7 +393,7 @@ struct block *block_adopt(CUdeviceptr base, size_t size, CUdevice device,
 	}
 	swap_devices[device].resident += entered ? size : 0;
 	lock_give(&swap_lock);
-	client_memory_changed();
+	memory_changed();
 	if (entered)
 		return block;
 	free(block);
@@ -419,7 +426,7 @@ bool block_return(struct block *block, CUmemGenericAllocationHandle *handles)
 	return true;
 }
 
-void blocks_after_fork(void)
+static void in_child(void)
 {
 	lock_after_fork(&swap_lock);
 	for (int d = 0; d < MAX_DEVICES; d++)
@@ -428,3 +435,4 @@ void blocks_after_fork(void)
 	blocks = NULL; /* the parent's */
 	atomic_store(&used, false);
 }
+FORK_WATCH(in_child);

@@ -5,6 +5,7 @@
  * is the smallest block there can be; further ones are as large as all before.
  * swap_lock is held in all of these but slab_next_size() and slab_add().
  */
+#include "base/locks.h"
 #include "base/runs.h"
 #include "memory/swap/swap.h"
 

@@ -34,7 +34,17 @@
  * What a driver does by itself behind a submitted call ends before the drain.
  */
 #include "memory/swap/swap.h"
+
+#include "base/debug.h"
+#include "base/fork.h"
+#include "base/locks.h"
+#include "base/wire.h"
+#include "driver/devices.h"
+#include "driver/lookup.h"
+#include "gate/gate.h"
 #include "memory/kind.h"
+#include "tenant/tenant.h"
+#include "work/captures.h"
 
 #include <stdlib.h>
 
@@ -94,9 +104,9 @@ static void set_up(CUdevice device, uint64_t limit)
 static bool serves(CUdevice device)
 {
 	const uint8_t *uuid = device_uuid(device);
-	uint64_t limit = uuid ? client_limit(uuid) : NO_LIMIT;
+	uint64_t limit = uuid ? tenant_limit(uuid) : NO_LIMIT;
 
-	if (!limit || limit == NO_LIMIT || !client_swaps() || client_oversub())
+	if (!limit || limit == NO_LIMIT || !tenant_swaps() || tenant_oversubscribes())
 		return false;
 	if (!swap_devices[device].asked)
 		set_up(device, limit);
@@ -375,10 +385,8 @@ const struct memory_kind swapped_memory = {
     .mover = &swap_mover,
 };
 
-void swap_after_fork(void)
+static void in_child(void)
 {
 	put_offs = NULL;
-	blocks_after_fork();
-	copiers_after_fork();
-	arena_after_fork();
 }
+FORK_WATCH(in_child);

@@ -8,6 +8,7 @@
 #ifndef GPU_LEASE_SWAP_H
 #define GPU_LEASE_SWAP_H
 
+#include "driver/devices.h"
 #include "memory/memory.h"
 #include "memory/mover.h"
 
@@ -94,7 +95,6 @@ struct block *block_adopt(CUdeviceptr base, size_t size, CUdevice device,
 /* The handles of now, and the end of the block; false: some of it is away, or moves. */
 bool block_return(struct block *block, CUmemGenericAllocationHandle *handles);
 void block_end(struct block *block);
-void blocks_after_fork(void);
 
 /* swap.c */
 bool swap_hold(bool force); /* if all is there, or nevertheless */
@@ -150,7 +150,6 @@ extern struct swap_now swap_now;
 void copier_step(CUcontext context, void *copier);
 void swap_give_up(CUresult error);
 void swap_context_ends(CUcontext context);
-void copiers_after_fork(void);
 
 /* slabs.c */
 bool slab_take(CUdevice device, size_t size, CUdeviceptr *out); /* from those that there are */
@@ -179,7 +178,6 @@ void arena_trim(uint64_t keep);
 bool arena_excess(uint64_t keep);
 void arena_shape(size_t piece); /* no segment is larger */
 void arena_context_ends(CUcontext context);
-void arena_after_fork(void);
 
 /* hostroom.c */
 bool host_has_room(uint64_t size); /* in the cgroups of this process */

@@ -4,6 +4,14 @@
  * mapped, or the one before unmapped, while bytes move; where one process evicts
  * and another restores, each piece that leaves makes room for one that comes.
  */
+#include "base/clock.h"
+#include "base/debug.h"
+#include "base/fork.h"
+#include "base/locks.h"
+#include "driver/devices.h"
+#include "driver/lookup.h"
+#include "gate/gate.h"
+#include "memory/changes.h"
 #include "memory/kind.h"
 #include "memory/swap/swap.h"
 
@@ -59,7 +67,7 @@ static void over(struct segment *segment)
 	lock_give(&swap_lock);
 	if (ended)
 		block_end(ended);
-	client_memory_changed();
+	memory_changed();
 }
 
 static void went(struct segment *segment, enum segment_state state)
@@ -220,7 +228,7 @@ static void all_stay(struct copier *c)
 		if (s->state == SEGMENT_RESIDENT && !s->moving)
 			segment_fix(s, true);
 	lock_give(&swap_lock);
-	client_memory_changed();
+	memory_changed();
 }
 
 /* Something is still on its way in. */
@@ -502,9 +510,10 @@ void swap_context_ends(CUcontext context)
 		memory_in_context(context, end_in);
 }
 
-void copiers_after_fork(void)
+static void in_child(void)
 {
 	for (int d = 0; d < MAX_DEVICES; d++)
 		copiers[d] = (struct copier){0};
 	swap_now = (struct swap_now){0};
 }
+FORK_WATCH(in_child);

@@ -2,7 +2,14 @@
  *
  * The client thread drives it, and serves messages between two steps.
  */
+#include "base/clock.h"
+#include "base/debug.h"
+#include "base/locks.h"
+#include "base/wire.h"
+#include "driver/devices.h"
+#include "gate/gate.h"
 #include "memory/swap/swap.h"
+#include "work/contexts.h"
 
 #define LONGEST_PAUSE_NS 1000000
 #define LAZY_PAUSE_NS 10000000 /* nobody waits for it */

@@ -12,6 +12,12 @@
  * memory. The calls themselves are in vmm_calls.c.
  */
 #include "memory/swap/vmm.h"
+
+#include "base/clock.h"
+#include "base/fork.h"
+#include "base/locks.h"
+#include "driver/lookup.h"
+#include "gate/gate.h"
 #include "memory/kind.h"
 
 #include <search.h>
@@ -326,8 +332,9 @@ CUresult vmm_keep_range(CUdeviceptr base, size_t size)
 	return CUDA_SUCCESS;
 }
 
-void vmm_after_fork(void)
+static void in_child(void)
 {
 	lock_after_fork(&vmm_lock);
 	by_handle = by_base = NULL; /* the parent's */
 }
+FORK_WATCH(in_child);

@@ -5,8 +5,15 @@
  * while the gate is shut and no work is under way, and the object is mapped wherever
  * the pieces were.
  */
+#include "base/clock.h"
+#include "base/debug.h"
+#include "base/locks.h"
+#include "driver/devices.h"
+#include "driver/lookup.h"
 #include "gate/quiet.h"
 #include "memory/swap/vmm.h"
+#include "work/captures.h"
+#include "work/contexts.h"
 
 #include <stdlib.h>
 

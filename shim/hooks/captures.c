@@ -1,0 +1,68 @@
+/* captures.c: where captures of streams begin and end. */
+#include "work/captures.h"
+#include "base/compiler.h"
+#include "driver/lookup.h"
+
+#define BEGIN(name, stream_now, parameters, arguments)                                             \
+	EXPORT CUresult name parameters                                                            \
+	{                                                                                          \
+		CUresult result;                                                                   \
+		NEED(name);                                                                        \
+		TRY(capture_begins(stream_now));                                                   \
+		result = real arguments;                                                           \
+		if (result)                                                                        \
+			capture_ended(stream_now);                                                 \
+		return result;                                                                     \
+	}
+
+#define BEGIN2(name, parameters, arguments)                                                        \
+	BEGIN(name, stream, parameters, arguments)                                                 \
+	BEGIN(name##_ptsz, PER_THREAD(stream), parameters, arguments)
+
+/* Also an end that fails may end it: one that is broken, or one of another thread. */
+#define END(name, stream_now, parameters, arguments)                                               \
+	EXPORT CUresult name parameters                                                            \
+	{                                                                                          \
+		CUresult result;                                                                   \
+		NEED(name);                                                                        \
+		result = real arguments;                                                           \
+		if (!result || !capture_goes_on(stream_now))                                       \
+			capture_ended(stream_now);                                                 \
+		return result;                                                                     \
+	}
+
+#define END2(name, parameters, arguments)                                                          \
+	END(name, stream, parameters, arguments)                                                   \
+	END(name##_ptsz, PER_THREAD(stream), parameters, arguments)
+
+BEGIN2(cuStreamBeginCapture, (CUstream stream), (stream))
+BEGIN2(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+BEGIN2(cuStreamBeginCaptureToGraph,
+       (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *edges,
+        size_t n, CUstreamCaptureMode mode),
+       (stream, graph, nodes, edges, n, mode))
+END2(cuStreamEndCapture, (CUstream stream, CUgraph *graph), (stream, graph))
+#if CUDA_VERSION >= 13020
+BEGIN2(cuStreamBeginCaptureToCig, (CUstream stream, CUstreamCigCaptureParams *params),
+       (stream, params))
+END2(cuStreamEndCaptureToCig, (CUstream stream), (stream))
+#endif
+#if CUDA_VERSION >= 13030
+BEGIN2(cuStreamBeginRecaptureToGraph,
+       (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback callback,
+        void *data),
+       (stream, mode, graph, callback, data))
+#endif
+
+/* A stream that is destroyed takes its capture with it. */
+#define DESTROY(name)                                                                              \
+	EXPORT CUresult name(CUstream stream)                                                      \
+	{                                                                                          \
+		NEED(name);                                                                        \
+		TRY(real(stream));                                                                 \
+		capture_ended(stream);                                                             \
+		return CUDA_SUCCESS;                                                               \
+	}
+
+DESTROY(cuStreamDestroy)
+DESTROY(cuStreamDestroy_v2)

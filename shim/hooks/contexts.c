@@ -1,0 +1,215 @@
+/* contexts.c: where contexts begin and end. */
+#include "work/contexts.h"
+#include "base/compiler.h"
+#include "base/fork.h"
+#include "base/locks.h"
+#include "driver/devices.h"
+#include "driver/lookup.h"
+#include "memory/memory.h"
+
+#define CONTEXT_PART 32 /* of a device, at most, that a context takes */
+
+/* By device: its primary context, and how often the program has retained it. */
+static struct {
+	CUcontext context;
+	unsigned int retained;
+} primaries[MAX_DEVICES];
+static struct lock primary_lock = LOCK(LOCK_PRIMARY);
+
+/* A context takes memory of the device, half a GiB on a large one: how much is not known
+ * before. */
+static uint64_t context_bytes(CUdevice device)
+{
+	size_t total = 0;
+
+	return REAL(cuDeviceTotalMem_v2)(&total, device) ? 0 : total / CONTEXT_PART;
+}
+
+static CUresult retain(CUcontext *context, CUdevice device)
+{
+	CUresult result;
+
+	NEED(cuDevicePrimaryCtxRetain);
+	lock_take(&primary_lock);
+	result = real(context, device);
+	if (!result && device < MAX_DEVICES) {
+		primaries[device].context = *context;
+		primaries[device].retained++;
+	}
+	lock_give(&primary_lock);
+	return result;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+	TRY_WITH_ROOM(device, context_bytes(device), retain(context, device));
+	context_add(*context, device);
+	return CUDA_SUCCESS;
+}
+
+/* The last hold on it is let go, or it is reset: it is gone until it is retained again. */
+static CUresult end_primary(CUresult (*real)(CUdevice), CUdevice device)
+{
+	CUcontext context = primaries[device].context;
+	struct context_entry entry = context_remove_begin(context);
+	CUresult result = real(device);
+	unsigned int flags;
+	int active = 1;
+
+	REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active);
+	context_remove_end(context, &entry, !active);
+	if (!active)
+		primaries[device].retained = 0;
+	return result;
+}
+
+static CUresult let_primary_go(CUresult (*real)(CUdevice), CUdevice device, bool reset)
+{
+	CUresult result;
+
+	if (device < 0 || device >= MAX_DEVICES || !primaries[device].retained)
+		return real(device);
+	if (reset || primaries[device].retained == 1)
+		return end_primary(real, device);
+	result = real(device);
+	if (!result)
+		primaries[device].retained--;
+	return result;
+}
+
+#define END_PRIMARY(name, reset)                                                                   \
+	EXPORT CUresult name(CUdevice device)                                                      \
+	{                                                                                          \
+		CUresult result;                                                                   \
+		NEED(name);                                                                        \
+		lock_take(&primary_lock);                                                          \
+		result = let_primary_go(real, device, reset);                                      \
+		lock_give(&primary_lock);                                                          \
+		return result;                                                                     \
+	}
+
+END_PRIMARY(cuDevicePrimaryCtxRelease, false)
+END_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)
+END_PRIMARY(cuDevicePrimaryCtxReset, true)
+END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
+
+#define CREATE(name, parameters, arguments)                                                        \
+	EXPORT CUresult name parameters                                                            \
+	{                                                                                          \
+		NEED(name);                                                                        \
+		TRY_WITH_ROOM(device, context_bytes(device), real arguments);                      \
+		context_add(*context, device);                                                     \
+		return CUDA_SUCCESS;                                                               \
+	}
+
+CREATE(cuCtxCreate, (CUcontext * context, unsigned int flags, CUdevice device),
+       (context, flags, device))
+CREATE(cuCtxCreate_v2, (CUcontext * context, unsigned int flags, CUdevice device),
+       (context, flags, device))
+CREATE(cuCtxCreate_v3,
+       (CUcontext * context, CUexecAffinityParam *params, int n, unsigned int flags,
+        CUdevice device),
+       (context, params, n, flags, device))
+CREATE(cuCtxCreate_v4,
+       (CUcontext * context, CUctxCreateParams *params, unsigned int flags, CUdevice device),
+       (context, params, flags, device))
+
+static CUresult end_context(CUresult (*real)(CUcontext), CUcontext context)
+{
+	struct context_entry entry = context_remove_begin(context);
+	CUresult result = real(context);
+
+	context_remove_end(context, &entry, !result);
+	return result;
+}
+
+#define DESTROY(name)                                                                              \
+	EXPORT CUresult name(CUcontext context)                                                    \
+	{                                                                                          \
+		NEED(name);                                                                        \
+		return end_context(real, context);                                                 \
+	}
+
+DESTROY(cuCtxDestroy)
+DESTROY(cuCtxDestroy_v2)
+
+static CUdevice device_of_context(CUcontext context)
+{
+	CUdevice device = -1;
+	CUcontext old;
+
+	if (!REAL(cuCtxPushCurrent_v2)(context)) {
+		REAL(cuCtxGetDevice)(&device);
+		REAL(cuCtxPopCurrent_v2)(&old);
+	}
+	return device;
+}
+
+/* What is mapped has to be told device by device. To disable it again says nothing of
+ * mappings: cuCtxDisablePeerAccess is the driver's alone. */
+EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
+{
+	CUdevice device;
+
+	NEED(cuCtxEnablePeerAccess);
+	TRY(real(peer, flags));
+	if (!REAL(cuCtxGetDevice)(&device))
+		swap_peer(device_of_context(peer), device);
+	return CUDA_SUCCESS;
+}
+
+/* Attached contexts live until they are detached as often. */
+static atomic_int attached;
+
+EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
+{
+	NEED(cuCtxAttach);
+	TRY(real(context, flags));
+	atomic_fetch_add(&attached, 1);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxDetach(CUcontext context)
+{
+	NEED(cuCtxDetach);
+	if (atomic_load(&attached) > 0) {
+		atomic_fetch_sub(&attached, 1);
+		return real(context);
+	}
+	return end_context(real, context);
+}
+
+/* Work on a green context is not part of its primary context's. */
+EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc description, CUdevice device,
+                                 unsigned int flags)
+{
+	CUcontext context;
+
+	NEED(cuGreenCtxCreate);
+	TRY(real(green, description, device, flags));
+	if (!REAL(cuCtxFromGreenCtx)(&context, *green))
+		context_add(context, device);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
+{
+	CUcontext context = NULL;
+	struct context_entry entry;
+	CUresult result;
+
+	NEED(cuGreenCtxDestroy);
+	REAL(cuCtxFromGreenCtx)(&context, green);
+	entry = context_remove_begin(context);
+	result = real(green);
+	context_remove_end(context, &entry, !result);
+	return result;
+}
+
+static void in_child(void)
+{
+	lock_after_fork(&primary_lock);
+	for (int d = 0; d < MAX_DEVICES; d++)
+		primaries[d].retained = 0;
+}
+FORK_WATCH(in_child);

@@ -1,0 +1,27 @@
+/* link.h: what the client thread says to gpu-leased while there is a connection. */
+#ifndef GPU_LEASE_LINK_H
+#define GPU_LEASE_LINK_H
+
+#include "base/wire.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+static inline struct gl_header message_header(enum gl_type type, size_t length)
+{
+	return (struct gl_header){GL_MAGIC, GL_VERSION, (uint16_t)type, (uint32_t)length, 0};
+}
+
+void link_send(const void *message, size_t size); /* nothing happens without a connection */
+void link_send_memory(void);                      /* if it has changed since */
+void link_send_memory_when_due(void);
+int64_t link_pause_ns(void); /* until that makes sense; below 0: nothing is due */
+
+void link_serves(void); /* the daemon has welcomed the process on this connection */
+bool link_is_served(void);
+
+/* The connection has ended. Whoever told the daemon something hears of it once. */
+void link_lose(void);
+bool link_take_loss(void);
+
+#endif

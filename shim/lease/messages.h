@@ -1,0 +1,12 @@
+/* messages.h: messages from gpu-leased, and the first one to it. */
+#ifndef GPU_LEASE_MESSAGES_H
+#define GPU_LEASE_MESSAGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+void message_hello(void); /* to be sent first on each connection */
+void message_take(const void *data, size_t size);
+bool messages_explain(void); /* the daemon answers GL_WHY */
+
+#endif

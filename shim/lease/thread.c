@@ -1,0 +1,217 @@
+/* thread.c: the client thread, which speaks with gpu-leased for this process.
+ *
+ * It starts with the first call that needs it and is the only one that opens
+ * and closes the gate (lease.c). What threads of the program wait for it brings.
+ */
+#include "base/clock.h"
+#include "base/debug.h"
+#include "base/fork.h"
+#include "base/process.h"
+#include "base/wire.h"
+#include "gate/quiet.h"
+#include "gate/waiting.h"
+#include "lease/connection.h"
+#include "lease/explain.h"
+#include "lease/lease.h"
+#include "lease/link.h"
+#include "lease/messages.h"
+#include "work/drain.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#define MS INT64_C(1000000)
+#define STACK_BYTES (256 * 1024)
+#define EXIT_NS (2000 * MS)
+#define EXIT_PAUSE_US 100
+
+static bool started; /* under the lock of those who wait */
+static int wake_fd = -1;
+static atomic_bool thread_runs;
+
+static void wake(void)
+{
+	uint64_t one = 1;
+
+	if (wake_fd >= 0) /* and should it be full, it wakes anyway */
+		syscall(SYS_write, wake_fd, &one, sizeof(one));
+}
+
+/* -- a round of the loop ------------------------------------------------------- */
+
+/* Of two pauses in ns, below 0: for ever. */
+static int64_t sooner(int64_t one, int64_t other)
+{
+	return one < 0 || (other >= 0 && other < one) ? other : one;
+}
+
+/* How long to wait for something to happen, in ns; below 0: for ever. */
+static int64_t wait_ns(void)
+{
+	int64_t ns = sooner(lease_pause_ns(), connection_due_ns());
+
+	ns = sooner(ns, link_pause_ns());
+	return sooner(ns, explain_pause_ns(now_ns()));
+}
+
+/* True: the daemon has said something, or is gone. */
+static bool wait_for(int64_t ns)
+{
+	struct timespec time = {ns / 1000000000, ns % 1000000000};
+	struct pollfd fds[2] = {{wake_fd, POLLIN, 0}, {connection_fd(), POLLIN, 0}};
+	uint64_t drop;
+
+	ppoll(fds, 2, ns < 0 ? NULL : &time, NULL);
+	if (fds[0].revents && read(wake_fd, &drop, sizeof(drop)) < 0) {
+		/* somebody else's wake was enough */
+	}
+	return fds[1].revents;
+}
+
+static void receive(void)
+{
+	_Alignas(8) char data[GL_MAX_MESSAGE];
+	ssize_t n = connection_receive(data, sizeof(data));
+
+	if (n > 0)
+		message_take(data, (size_t)n);
+	else if (n < 0)
+		link_lose();
+}
+
+static void speak(void)
+{
+	if (connection_fd() < 0)
+		return;
+	lease_ask();
+	link_send_memory_when_due();
+}
+
+static void notice_loss(void)
+{
+	if (link_take_loss())
+		lease_forget_daemon();
+}
+
+/* Does a thread of the program wait, and for nothing that this process does itself? */
+static bool held_up(void)
+{
+	return threads_waiting(WAIT_TERMS) > 0 ||
+	       (threads_waiting(WAIT_GATE) > 0 && lease_awaited());
+}
+
+static void explain(void)
+{
+	struct gl_header why = message_header(GL_WHY, sizeof(why));
+	struct explain_view view = {held_up(), link_is_served(), messages_explain()};
+
+	switch (explain_advance(&view, now_ns())) {
+	case EXPLAIN_NOTHING:
+		break;
+	case EXPLAIN_ASK:
+		link_send(&why, sizeof(why));
+		break;
+	case EXPLAIN_UNSERVED:
+		connection_complain();
+		break;
+	case EXPLAIN_SILENCE:
+		complain("this process waits: gpu-leased has not answered for a while; ask the "
+		         "administrator to look at gpu-leased on this node");
+		break;
+	case EXPLAIN_THE_ANSWER:
+		complain("this process waits: %s", explain_words());
+		break;
+	}
+}
+
+static bool done(void)
+{
+	return atomic_load(&process_ends) || waiting_is_refused();
+}
+
+static void *client_main(void *argument)
+{
+	(void)argument;
+	drain_thread_starts();
+	while (!done()) {
+		notice_loss();
+		if (connection_try())
+			message_hello();
+		bool heard = wait_for(wait_ns());
+
+		if (done())
+			break;
+		if (connection_fd() >= 0 && heard)
+			receive();
+		speak();
+		notice_loss();
+		lease_advance();
+		explain();
+	}
+	link_lose();
+	notice_loss();
+	waiting_look();
+	quiet_end();
+	atomic_store(&thread_runs, false);
+	return NULL;
+}
+
+/* -- its beginning and end ----------------------------------------------------- */
+
+static bool create_thread(void)
+{
+	pthread_attr_t attributes;
+	pthread_t thread;
+	sigset_t all, old;
+	bool created;
+
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, STACK_BYTES);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	/* Signals are the program's. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	created = !pthread_create(&thread, &attributes, client_main, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attributes);
+	return created;
+}
+
+static bool start(void)
+{
+	if (started)
+		return true;
+	wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	atomic_store(&thread_runs, true);
+	started = wake_fd >= 0 && create_thread();
+	if (!started)
+		atomic_store(&thread_runs, false);
+	return started;
+}
+
+static const struct client_thread client_thread = {start, wake};
+WATCH(client_threads, &client_thread);
+
+/* From here on the client thread must not call the driver, nor be in it. But exit() may be
+ * called where the driver waits for its caller, so there is an end to our waiting. */
+static void leave_driver(void)
+{
+	uint64_t begun = now_ns();
+
+	wake();
+	while (atomic_load(&thread_runs) && now_ns() - begun < EXIT_NS)
+		pause_us(EXIT_PAUSE_US);
+}
+EXIT_WATCH(leave_driver);
+
+static void in_child(void)
+{
+	if (started && wake_fd >= 0)
+		close(wake_fd);
+	wake_fd = -1;
+	started = false;
+	atomic_store(&thread_runs, false);
+}
+FORK_WATCH(in_child);

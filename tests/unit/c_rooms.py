@@ -1,0 +1,116 @@
+"""Who calls whom among C files, as their objects and includes say, and the rules for that.
+
+A file calls another when its object needs a symbol, a function or a variable, that the other's
+object defines, or when it includes the other's header. Files stand in rooms, folders with an
+order: a file may call only files of its own room and of rooms before it. And no files call each
+other in a circle.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
+DEFINED = "TDBRVWCG"
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """One file needs something of another; paths are relative to the folder of the rooms."""
+
+    source: str
+    target: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.source} -> {self.target} ({self.what})"
+
+
+def symbols(built: Path) -> tuple[set[str], set[str]]:
+    """What an object defines for others, and what it needs of others."""
+    listed = subprocess.run(
+        ["nm", "--format=posix", str(built)], check=True, capture_output=True, text=True
+    )
+    defined, needed = set(), set()
+    for line in listed.stdout.splitlines():
+        name, kind = line.split()[:2]
+        if kind in DEFINED:
+            defined.add(name)
+        elif kind == "U":
+            needed.add(name)
+    return defined, needed
+
+
+def calls(top: Path, objects: Path) -> Iterator[Arrow]:
+    """The arrows between the C files below a folder whose objects meson has put into another."""
+    needs: dict[str, set[str]] = {}
+    homes: dict[str, str] = {}
+    for path in sorted(top.rglob("*.c")):
+        name = str(path.relative_to(top))
+        built = objects / f"{name.replace('/', '_')}.o"
+        if not built.exists():
+            continue
+        defined, needs[name] = symbols(built)
+        homes |= dict.fromkeys(defined, name)
+    if not needs:
+        raise FileNotFoundError(f"no objects of {top} in {objects}: run `make setup`")
+    for name, wanted in needs.items():
+        for symbol in sorted(wanted):
+            if homes.get(symbol, name) != name:
+                yield Arrow(name, homes[symbol], symbol)
+
+
+def includes(top: Path) -> Iterator[Arrow]:
+    """The arrows to headers; a header is named from the top or from beside the file."""
+    for path in sorted(top.rglob("*.[ch]")):
+        for header in INCLUDE.findall(path.read_text()):
+            found = top / header if (top / header).exists() else path.parent / header
+            if found.exists():
+                target = str(found.resolve().relative_to(top.resolve()))
+                yield Arrow(str(path.relative_to(top)), target, "#include")
+
+
+def upwards(arrows: Sequence[Arrow], rooms: Sequence[str]) -> list[str]:
+    """The arrows from a room to one after it; a file in no room is an error as well."""
+    place = {room: number for number, room in enumerate(rooms)}
+    wrong = []
+    for arrow in arrows:
+        source, target = (Path(name).parts[0] for name in (arrow.source, arrow.target))
+        if source not in place or target not in place:
+            wrong.append(f"in no room: {arrow}")
+        elif place[source] < place[target]:
+            wrong.append(f"upwards: {arrow}")
+    return wrong
+
+
+def reached(graph: dict[str, set[str]], start: str) -> set[str]:
+    """The files that a file calls, and that those call, and so on."""
+    seen: set[str] = set()
+    left = [start]
+    while left:
+        more = graph[left.pop()] - seen
+        seen |= more
+        left += more
+    return seen
+
+
+def circles(arrows: Sequence[Arrow]) -> list[str]:
+    """The arrows whose target comes back to their source."""
+    graph: dict[str, set[str]] = defaultdict(set)
+    for arrow in arrows:
+        graph[arrow.source].add(arrow.target)
+    from_file = {name: reached(graph, name) for name in list(graph)}
+    back = [arrow for arrow in arrows if arrow.source in from_file.get(arrow.target, ())]
+    return [f"in a circle: {arrow}" for arrow in back]
+
+
+def broken(top: Path, objects: Path, rooms: Sequence[str] = ()) -> list[str]:
+    """Each rule that the C files below `top` break, with the files and the symbol."""
+    called, included = list(calls(top, objects)), list(includes(top))
+    wrong = upwards(called + included, rooms) if rooms else []
+    return wrong + circles(called) + circles(included)
