@@ -24,6 +24,7 @@ from leased.gpus import devices
 from leased.gpus.devices import Gpu
 from leased.monitors.process_monitor import ProcessMonitor
 from leased.monitors.trial_runner import TrialRunner
+from leased.record import place
 from leased.slurm.commands import Slurm
 
 log = logging.getLogger("gpu-leased")
@@ -136,6 +137,9 @@ class Reload:
         """Refused: it cannot be used on this node."""
         now = self.admin.config
         trusted_files.check(Path(fresh.preload), "daemon.preload")
+        if fresh.record is not None:
+            trusted_files.check(fresh.record, "daemon.record")
+            place.check(fresh.record, "daemon.record")
         kept = {name: getattr(now, name) for name in AT_THE_NEXT_START}
         for name, value in kept.items():
             if getattr(fresh, name) != value:

@@ -26,6 +26,8 @@ KEYS: dict[str, dict[str, type]] = {
         "preload": str,
         "admin_group": str,
         "slurm_conf": str,
+        "record": str,
+        "record_most": str,
     },
     "defaults": {"options": str},
     "limits": {
@@ -74,6 +76,8 @@ class Config:
     preload: str = "/usr/lib/x86_64-linux-gnu/gpu-lease/libgpulease.so"
     admin_group: str = ""
     slurm_conf: str = ""
+    record: Path | None = None  # the file; None: nothing is recorded
+    record_most: int = 64 << 20  # bytes
     defaults: options.Options = field(
         default_factory=lambda: options.parse("tq:30,lock:auto,oversub:off,memory:managed")
     )
@@ -146,7 +150,7 @@ def _strays(table: dict[str, Any]) -> StraysConfig:
 def _daemon(table: dict[str, Any]) -> dict[str, Any]:
     """The fields of [daemon]."""
     base = Config()
-    conf = table.get("slurm_conf", base.slurm_conf)
+    conf, record = table.get("slurm_conf", base.slurm_conf), table.get("record", "")
     return {
         "runtime_dir": values.socket_folder(
             table.get("runtime_dir", str(base.runtime_dir)), "daemon.runtime_dir"
@@ -157,6 +161,8 @@ def _daemon(table: dict[str, Any]) -> dict[str, Any]:
         "preload": values.library(table.get("preload", base.preload), "daemon.preload"),
         "admin_group": table.get("admin_group", base.admin_group),
         "slurm_conf": values.absolute(conf, "daemon.slurm_conf") if conf else "",
+        "record": Path(values.absolute(record, "daemon.record")) if record else None,
+        "record_most": values.file_size(table.get("record_most", "64MiB"), "daemon.record_most"),
     }
 
 

@@ -15,6 +15,7 @@ LONGEST_TEXT = 4096  # characters
 LONGEST_SOCKET = 107  # bytes of a UNIX socket's path, as the kernel limits it
 SOCKET = "/tenant.sock"  # the longest name in runtime_dir
 SLOWEST_GIB_S, FASTEST_GIB_S = 0.01, 512.0
+SMALLEST_FILE = 1 << 20
 LAST_UID = 2**32 - 2  # the one above stands for no user
 DEVICE_NAME = re.compile(r"(0|[1-9][0-9]{0,3}|(GPU|MIG)-[0-9A-Za-z/-]{1,64})", re.ASCII)
 
@@ -71,6 +72,14 @@ def amount(text: str, where: str) -> str:
     """An amount as it stands in the file; what it is of is known later."""
     named(where, lambda: options.parse_amount(text, 1 << 40))
     return text
+
+
+def file_size(text: str, where: str) -> int:
+    """Bytes that files may have."""
+    size = named(where, lambda: options.parse_amount(text, 0))
+    if size < SMALLEST_FILE:
+        raise Refused(f"{where} = {shown(text)} is too little", "write a size of at least 1MiB")
+    return size
 
 
 def some(text: str, where: str) -> str:

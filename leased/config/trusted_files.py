@@ -90,6 +90,7 @@ def named(path: Path, settings: Config) -> list[tuple[Path, str]]:
         (Path(settings.preload), "daemon.preload"),
         (settings.runtime_dir, "daemon.runtime_dir"),
         (settings.state_dir, "daemon.state_dir"),
+        *([(settings.record, "daemon.record")] if settings.record is not None else []),
     ]
 
 

@@ -7,13 +7,17 @@ from collections.abc import Callable
 
 from leased.core.arbiter import Action, Arbiter, Event
 from leased.leasing.arbiter_view import ArbiterView
+from leased.record.lines import Outcome
+from leased.record.recorder import Recorder
 
 
 class ArbiterLoop:
     """Owns the arbiter. Not thread-safe; `clock` gives monotonic ns. Others read it by `view`."""
 
-    def __init__(self, arbiter: Arbiter, clock: Callable[[], int]):
+    def __init__(self, arbiter: Arbiter, clock: Callable[[], int], recorder: Recorder):
         self.arbiter = arbiter
+        self.recorder = recorder
+        recorder.attach(arbiter)
         self.clock = clock
         self.view = ArbiterView(arbiter, clock)
         self.events: deque[Event] = deque()
@@ -31,8 +35,18 @@ class ArbiterLoop:
         self.busy = True
         try:
             while self.events:
-                for action in self.arbiter.handle(self.events.popleft(), self.clock()):
+                for action in self._handle(self.events.popleft(), self.clock()):
                     self.perform(action)
         finally:
             self.busy = False
         self.on_deadline()
+
+    def _handle(self, event: Event, now: int) -> list[Action]:
+        """What is to be done; the recorder is told of it, of a fault of the arbiter's too."""
+        try:
+            actions = self.arbiter.handle(event, now)
+        except Exception as fault:
+            self.recorder.take(now, event, Outcome(fault=type(fault).__name__))
+            raise
+        self.recorder.take(now, event, Outcome(tuple(actions)))
+        return actions

@@ -16,6 +16,7 @@ from leased.leasing.memory_reports import Reports
 from leased.leasing.node_gpus import NodeGpus
 from leased.leasing.registry import Registry
 from leased.leasing.stuck_clients import StuckClients
+from leased.record.recorder import Recorder
 
 
 class Leases:
@@ -31,8 +32,10 @@ class Leases:
         grace_ns: int = 0,
         in_flight_ns: int = 0,
         drain_ns: int = arbiter.DRAIN_NS,
+        recorder: Recorder | None = None,
     ):
         now = clock()
+        self.recorder = recorder or Recorder(lambda _: None)
         self.loop = ArbiterLoop(
             Arbiter(
                 {gpu.uuid: room(gpu, 0) for gpu in gpus},
@@ -43,6 +46,7 @@ class Leases:
                 drain_ns=drain_ns,
             ),
             clock,
+            self.recorder,
         )
         self.clock = clock
         self.view = self.loop.view
@@ -65,3 +69,4 @@ class Leases:
         self.grants.in_flight_ns = settings.in_flight_ns
         self.names_jobs = settings.holder_shown != "nothing"
         self.run(DrainLimitSet(settings.drain_ns))
+        self.recorder.configure(settings.record, settings.record_most)

@@ -38,6 +38,8 @@ from leased.monitors.suspended_jobs import LOOK_S, Suspended
 from leased.monitors.trial_runner import TrialRunner
 from leased.node.sockets import AdminConnection, ClientConnection, listen
 from leased.processes import procfs
+from leased.record import place as record_place
+from leased.record.recorder import Recorder
 from leased.slurm.commands import Slurm
 from leased.slurm.usage_writer import UsageWriter
 from leased.store.store import Store
@@ -115,6 +117,8 @@ class Daemon:
         first_epoch = max(self.store.epoch() + EPOCH_MARGIN, int(time.time() * 1e6))
         # On the disk before the first grant: a daemon after this one believes only lower ones.
         self.store.save({}, first_epoch)
+        self.recorder = Recorder(self.loop.call_soon)
+        self.recorder.configure(settings.record, settings.record_most)
         self.leases = Leases(
             found.gpus,
             time.monotonic_ns,
@@ -122,6 +126,7 @@ class Daemon:
             grace_ns=GRACE_NS if open_before else 0,
             in_flight_ns=settings.in_flight_ns,
             drain_ns=settings.drain_ns,
+            recorder=self.recorder,
         )
         self.leases.names_jobs = settings.holder_shown != "nothing"
         self.leases.loop.on_deadline = self._arm
@@ -263,6 +268,7 @@ class Daemon:
 
     def _stop(self) -> None:
         self._save()
+        self.recorder.close()
         self.nvml.close()
         if self.timer:
             self.timer.cancel()
@@ -355,6 +361,8 @@ class Daemon:
 async def serve(path: Path, settings: config.Config) -> None:
     for place, what in trusted_files.named(path, settings):
         trusted_files.check(place, what)
+    if settings.record is not None:
+        record_place.check(settings.record, "daemon.record")
     settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     nvml = Nvml()
     try:

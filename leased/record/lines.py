@@ -12,7 +12,7 @@ from typing import Any
 
 from leased import policy
 from leased.core.arbiter import Arbiter
-from leased.core.events import Action, Event
+from leased.core.events import Action, Event, PolicySet
 from leased.record import codec, snapshot
 from leased.record.codec import Damaged
 
@@ -23,9 +23,13 @@ MARK = f'{{"{FORMAT}":'.encode()  # what every record begins with
 
 @dataclass(frozen=True)
 class Start:
-    """How an arbiter begins that has not taken any event; see Arbiter for the fields."""
+    """How an arbiter begins that has not taken any event; see Arbiter for the fields.
+
+    policies: their names, by device.
+    """
 
     devices: Mapping[str, int]
+    policies: Mapping[str, str]
     first_epoch: int
     now: int
     grace_until: int
@@ -36,6 +40,7 @@ class Start:
         rooms = {uuid: device.residency.room for uuid, device in arbiter.devices.items()}
         return cls(
             rooms,
+            dict(arbiter.rules.policies.of_device),
             arbiter.leasing.first_epoch,
             arbiter.now,
             arbiter.grace_until,
@@ -43,7 +48,17 @@ class Start:
         )
 
     def arbiter(self) -> Arbiter:
-        return Arbiter(make_policy=policy.make, **vars(self))
+        """Damaged: a device or policy of it is not known."""
+        fields = {name: value for name, value in vars(self).items() if name != "policies"}
+        made = Arbiter(make_policy=policy.make, **fields)
+        usual = dict(made.rules.policies.of_device)
+        for device, name in self.policies.items():
+            try:
+                if usual[device] != name:
+                    made.handle(PolicySet(device, name), self.now)
+            except (KeyError, ValueError) as fault:
+                raise Damaged(f"the arbiter cannot begin like this: {fault}") from None
+        return made
 
 
 @dataclass(frozen=True)

@@ -85,10 +85,25 @@ class _Taking:
             return {name: self._values(found)}
         if name in PAIRED:
             return {name: [self._values(pair) for pair in found.items()]}
-        if not kind.__module__.startswith(ROOMS):
-            raise TypeError(f"an object of {kind.__module__}.{kind.__qualname__} has no place here")
         fields = {name: self._value(value) for name, value in _fields(found)}
-        return {"class": f"{kind.__module__}.{kind.__qualname__}", "fields": fields}
+        return {"class": _named(kind), "fields": fields}
+
+
+def _named(found: type) -> str:
+    """TypeError: it is not of the rooms that decide."""
+    name = f"{found.__module__}.{found.__qualname__}"
+    if not name.startswith(ROOMS):
+        raise TypeError(f"{name} has no place in the arbiter's state")
+    return name
+
+
+def _by_name(name: str) -> type:
+    """The class that _named has named. Damaged: there is none."""
+    module, _, own = name.rpartition(".")
+    found = getattr(import_module(module), own, None) if name.startswith(ROOMS) else None
+    if not isinstance(found, type) or found.__module__ != module:
+        raise Damaged(f"the arbiter's state has an object of {name!r:.80}")
+    return found
 
 
 def _fields(found: object) -> Iterator[tuple[str, Any]]:
@@ -115,11 +130,7 @@ class _Making:
         if name is None:
             (kind,) = node
             return (LISTED | PAIRED)[kind]()
-        module, _, cls = name.rpartition(".")
-        found = getattr(import_module(module), cls) if name.startswith(ROOMS) else None
-        if not isinstance(found, type) or found.__module__ != module:
-            raise Damaged(f"the arbiter's state has an object of {name!r:.80}")
-        return object.__new__(found)
+        return object.__new__(_by_name(name))
 
     def _fill(self, node: dict[str, Any], made: Any) -> None:
         if "class" in node:

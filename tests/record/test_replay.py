@@ -197,6 +197,7 @@ TICK = b'{"now":5,"event":{"type":"Tick"},"actions":[]}\n'
         (b"HEAD" + TICK.replace(b"actions", b"deeds"), "line 2: it has the fields"),
         (b"HEAD" + TICK.replace(b"[]", b"{}"), "line 2: {} is not of type list"),
         (b"HEADHEAD", "line 2: it has the fields"),
+        (b"POLICYother", ": the arbiter cannot begin like this: 'other' is no policy; known are"),
         (b"STATE[7]", ": the arbiter's state is damaged"),
         (b"STATE[{}]", ": the arbiter's state is damaged"),
         (b"STATE[]", ": the arbiter's state is damaged"),
@@ -218,6 +219,8 @@ def test_what_cannot_be_replayed_gets_one_line(
     if content.startswith(b"STATE"):
         state = content.removeprefix(b"STATE")
         content = a_record[0].replace(b'"state":null', b'"state":' + state)
+    if content.startswith(b"POLICY"):
+        content = a_record[0].replace(b"fcfs", content.removeprefix(b"POLICY"), 1)
     path.write_bytes(content.replace(b"HEAD", a_record[0]))
     assert replay.run(path, check=True) == replay.UNREADABLE
     err = capsys.readouterr().err

@@ -128,6 +128,8 @@ class Node:
             "preload": (self.admin.config.preload, self.watch.witness.interposer),
             "admin_group": (self.admin.admin_gid, stat.S_IMODE(mode)),
             "slurm_conf": (dict(self.slurm.env), dict(self.watch.slurm.env)),
+            "record": self.leases.recorder.path,
+            "record_most": self.leases.recorder.most,
             "options": self.admin.config.defaults.quantum_ns,
             "in_flight": self.leases.grants.in_flight_ns,
             "drain": self.leases.view.drain_ns,
@@ -147,6 +149,8 @@ CHANGED = {
     "daemon.preload": '"/opt/other.so"',
     "daemon.admin_group": '"nogroup"',
     "daemon.slurm_conf": '"/opt/slurm.conf"',
+    "daemon.record": '"ROOT/record"',
+    "daemon.record_most": '"2MiB"',
     "defaults.options": '"tq:7"',
     "limits.quantum_min": '"1s"',
     "limits.quantum_max": '"40s"',
@@ -180,7 +184,8 @@ def test_a_key_counts_after_a_reload_and_is_given_back(short_dir: Path, key: str
     node = Node(short_dir)
     usual = node.seen(key)
     table, _, name = key.partition(".")
-    assert node.reload(f"[{table}]\n{name} = {CHANGED[key]}\n") is None
+    value = CHANGED[key].replace("ROOT", str(short_dir))
+    assert node.reload(f"[{table}]\n{name} = {value}\n") is None
     assert node.seen(key) != usual
     assert node.reload("") is None
     assert node.seen(key) == usual
