@@ -51,12 +51,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long ones first, and for pytest-xdist the group of each."""
-    files = [item.nodeid.partition("::")[0] for item in items]
-    items[:] = [items[n] for n in parallel.ordered(files)]
-    for item in items:
+    items.sort(key=lambda item: parallel.place(file_of(item)))
+    files = [file_of(item) for item in items]
+    for item, file, number in zip(items, files, parallel.numbered(files), strict=True):
         if not item.get_closest_marker("xdist_group"):
-            file = item.nodeid.partition("::")[0]
-            item.add_marker(pytest.mark.xdist_group(parallel.group(file)))
+            item.add_marker(pytest.mark.xdist_group(parallel.group(file, number)))
+
+
+def file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ left with a long one at the end.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 # Files that are one group, by their common prefix, and what they share.
@@ -19,9 +20,22 @@ CGROUPS_OF_SLURM = (
     "tests/slurm/test_gpu_order.py",
     "tests/slurm/test_ssh_session.py",
 )
+# Files that are several groups: their tests take long and share little or nothing.
+PARTS = {
+    "tests/slurm/test_swap.py": 4,
+    "tests/slurm/test_share.py": 2,
+    "tests/slurm/test_accounting.py": 2,
+    "tests/fault/test_store_faults.py": 4,
+    "tests/fault/test_slurm_faults.py": 3,
+    "tests/core/test_adversary.py": 3,
+    "tests/fuzz/test_fuzz.py": 2,
+    "tests/unit/test_swap_shim.py": 2,
+    "tests/unit/test_trial.py": 2,
+}
 # Groups by how long they take, the longest first; those that are not here come after them.
 LONG = (
     "tests/slurm/test_chaos.py",
+    "tests/slurm/test_swap.py",
     "tests/systemd/",
     "tests/security/test_slurm_",
     "tests/slurm/",
@@ -35,19 +49,25 @@ LONG = (
 )
 
 
-def group(file: str) -> str:
-    """The group of a test file, by its path in the checkout."""
+def group(file: str, number: int) -> str:
+    """The group of a test, by its file's path in the checkout and its number in the file."""
     if file in CGROUPS_OF_SLURM:
         return "tests/slurm/cgroups"
+    if file in PARTS:
+        return f"{file} {number % PARTS[file]}"
     return next((prefix for prefix in SHARED if file.startswith(prefix)), file)
 
 
 def place(file: str) -> int:
-    """Where a file's group comes in the order."""
-    name = group(file)
-    return next((n for n, prefix in enumerate(LONG) if name.startswith(prefix)), len(LONG))
+    """Where a file comes in the order."""
+    return next((n for n, prefix in enumerate(LONG) if file.startswith(prefix)), len(LONG))
 
 
-def ordered(files: Sequence[str]) -> list[int]:
-    """The numbers of the files in the order in which they run; equals keep theirs."""
-    return sorted(range(len(files)), key=lambda n: place(files[n]))
+def numbered(files: Sequence[str]) -> list[int]:
+    """For each test, given the file of each, its number in its file."""
+    seen: Counter[str] = Counter()
+    numbers = []
+    for file in files:
+        numbers.append(seen[file])
+        seen[file] += 1
+    return numbers
