@@ -30,6 +30,8 @@ def is_worker(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     if not is_worker(config):
         leftovers.mark_this_run()
+        # Whoever ends the run, CI for one, ends it as Ctrl-C does: with its daemons.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def pytest_keyboard_interrupt() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from leased.processes import procfs
+from tests.slurm.processes import wait_until
 
 
 def mounted() -> Path | None:
@@ -25,7 +28,17 @@ def mounted() -> Path | None:
 def remove(place: Path) -> None:
     """With all below it. Processes that end are in their cgroup for another moment."""
     for below, _, _ in os.walk(place, topdown=False):
-        Path(below).rmdir()
+        wait_until(f"{below} to be empty", functools.partial(_removed, Path(below)))
+
+
+def _removed(place: Path) -> bool:
+    try:
+        place.rmdir()
+    except OSError as fault:
+        if fault.errno == errno.EBUSY:
+            return False
+        raise
+    return True
 
 
 @contextlib.contextmanager
