@@ -22,7 +22,7 @@ enum lock_rank {
 	                */
 	LOCK_CONTEXTS, /* contexts.c: the list; no context of it ends meanwhile */
 	LOCK_CAPTURES, /* captures.c: the list; no capture begins meanwhile */
-	LOCK_FLIGHTS,  /* bound.c: work in flight */
+	LOCK_FLIGHTS,  /* pace_flight.c: work in flight */
 	LOCK_MAPPED,   /* vmm.c: what the program maps by itself */
 	LOCK_ORDERED,  /* ordered.c: memory that pools keep */
 	LOCK_SWAP,     /* blocks.c: blocks, segments, devices */

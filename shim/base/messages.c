@@ -1,8 +1,6 @@
 /* messages.c: the table of messages, for both sides. */
 #include "base/wire.h"
 
-#include <stddef.h>
-
 static const struct gl_message messages[] = {
 #define MESSAGE(name, number, body, sender, since)                                                 \
 	{#name, #body, since, sizeof(struct body), number, GL_##sender},

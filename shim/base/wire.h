@@ -68,6 +68,7 @@
 #ifndef GPU_LEASE_WIRE_H
 #define GPU_LEASE_WIRE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* cffi:begin */
@@ -282,6 +283,10 @@ _Static_assert(sizeof(struct gl_progress) == 24, "wire layout");
 _Static_assert(sizeof(struct gl_restored) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_refused) == 264, "wire layout");
 _Static_assert(sizeof(struct gl_waits) == 264, "wire layout");
-_Static_assert(sizeof(struct gl_grant) <= GL_MAX_MESSAGE, "wire layout");
+
+static inline struct gl_header message_header(enum gl_type type, size_t length)
+{
+	return (struct gl_header){GL_MAGIC, GL_VERSION, (uint16_t)type, (uint32_t)length, 0};
+}
 
 #endif

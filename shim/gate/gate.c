@@ -1,9 +1,9 @@
 /* gate.c: the slow side of the gate: slots of threads, opening, closing, waiting. */
 #include "gate/gate.h"
 
+#include "base/clock.h"
 #include "base/fork.h"
 #include "driver/lookup.h"
-#include "gate/bound.h"
 #include "gate/waiting.h"
 #include "work/captures.h"
 #include "work/contexts.h"
@@ -19,7 +19,8 @@ atomic_int gate_state;
 __thread struct thread_slot *my_slot __attribute__((tls_model("initial-exec")));
 bool gate_needs_fence;
 atomic_int gate_memory;
-static atomic_bool step; /* one call may pass the shut gate */
+static atomic_bool step;                      /* one call may pass the shut gate */
+static _Atomic(const struct pace *) pace_now; /* of a bounded gate */
 
 static _Atomic(struct thread_slot *) slots;
 static pthread_key_t slot_key;
@@ -200,6 +201,21 @@ static void count_pass(struct thread_slot *slot)
 	gate_count(slot);
 }
 
+/* How many calls the thread may make now; 0: look at the gate again. */
+static int draw_credit(void)
+{
+	long us = 0;
+	int drawn = 0;
+
+	while (gate_now() == GATE_BOUNDED) {
+		drawn = atomic_load(&pace_now)->draw(&us);
+		if (drawn)
+			break;
+		pause_us(us);
+	}
+	return drawn;
+}
+
 /* The thread is inside; what is captured does not execute, so it passes beside. */
 static CUresult try_to_pass(struct thread_slot *slot, CUstream stream)
 {
@@ -210,7 +226,7 @@ static CUresult try_to_pass(struct thread_slot *slot, CUstream stream)
 		if (captured && memory_here(slot))
 			return CUDA_SUCCESS;
 		if (gate_now() == GATE_BOUNDED)
-			slot->credit = bound_draw();
+			slot->credit = draw_credit();
 		else
 			TRY(gate_wait(captured));
 		go_inside(slot);
@@ -258,12 +274,14 @@ void gate_open(void)
 	atomic_store_explicit(&gate_state, with_fence(GATE_OPEN), memory_order_seq_cst);
 }
 
-void gate_bound(bool bounded)
+void gate_bound(const struct pace *pace)
 {
-	int from = with_fence(bounded ? GATE_OPEN : GATE_BOUNDED);
+	int from = with_fence(pace ? GATE_OPEN : GATE_BOUNDED);
 
+	if (pace)
+		atomic_store(&pace_now, pace);
 	atomic_compare_exchange_strong(&gate_state, &from,
-	                               with_fence(bounded ? GATE_BOUNDED : GATE_OPEN));
+	                               with_fence(pace ? GATE_BOUNDED : GATE_OPEN));
 }
 
 void gate_step(bool allowed)

@@ -3,6 +3,7 @@
 #define GPU_LEASE_GATE_H
 
 #include "base/compiler.h"
+#include "gate/pace.h"
 
 #include <cuda.h>
 #include <stdatomic.h>
@@ -50,10 +51,11 @@ void gate_leave(void);                /* after either */
 CUresult
 gate_wait(bool memory); /* until it is open or lets a call in; memory: until that is not away */
 void gate_open(void);
-void gate_bound(bool bounded); /* an open gate; a closed one stays closed */
-void gate_shut(void);          /* nobody enters any more */
-bool gate_empty(void);         /* a shut gate: nobody is inside any more */
-void gate_step(bool allowed);  /* one call may pass a shut gate; or not, if it has not yet */
+/* An open gate: the pace says who passes, or NULL: all do. A closed one stays closed. */
+void gate_bound(const struct pace *pace);
+void gate_shut(void);         /* nobody enters any more */
+bool gate_empty(void);        /* a shut gate: nobody is inside any more */
+void gate_step(bool allowed); /* one call may pass a shut gate; or not, if it has not yet */
 bool gate_step_pending(void);
 bool gate_may_step(void); /* this thread */
 unsigned long gate_calls(void);

@@ -6,6 +6,8 @@
 #include <stdint.h>
 
 #define IDLE_FIRST_NS (UINT64_C(16) * 1000000)
+
+/* cffi:begin */
 #define IDLE_STEPS 10 /* 16 ms, 32 ms, ... 8 s */
 
 /* Of the pauses that were longer than so much: how many were seen, and what it would have
@@ -14,6 +16,7 @@ struct idle_history {
 	unsigned int seen[IDLE_STEPS];
 	float regret[IDLE_STEPS];
 };
+/* cffi:end */
 
 void idle_note(struct idle_history *history, uint64_t pause_ns, uint64_t handoff_ns);
 bool idle_enough(const struct idle_history *history, uint64_t so_far_ns, uint64_t handoff_ns);

@@ -7,11 +7,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-static inline struct gl_header message_header(enum gl_type type, size_t length)
-{
-	return (struct gl_header){GL_MAGIC, GL_VERSION, (uint16_t)type, (uint32_t)length, 0};
-}
-
 void link_send(const void *message, size_t size); /* nothing happens without a connection */
 void link_send_memory(void);                      /* if it has changed since */
 void link_send_memory_when_due(void);

@@ -9,8 +9,8 @@
 #include "gate/waiting.h"
 #include "lease/connection.h"
 #include "lease/explain.h"
-#include "lease/lease.h"
 #include "lease/link.h"
+#include "lease/process_lease.h"
 #include "memory/memory.h"
 #include "tenant/tenant.h"
 
@@ -25,7 +25,7 @@ void message_hello(void)
 {
 	struct gl_hello hello = {.header = message_header(GL_HELLO, sizeof(hello))};
 
-	lease_hello(&hello);
+	lease_hello(&process_lease, &hello);
 	hello.n_devices = memory_report(hello.devices);
 	link_send(&hello, sizeof(hello));
 }
@@ -47,7 +47,7 @@ static void take_welcome(const struct gl_welcome *message)
 /* Who held a lease holds none any more: its job has ended. */
 static void take_refusal(const struct gl_refused *message)
 {
-	gate_shut();
+	lease_end(&process_lease);
 	waiting_refuse();
 	complain("no lease for this process: %.*s", (int)sizeof(message->reason), message->reason);
 }
@@ -56,8 +56,50 @@ static void take_refusal(const struct gl_refused *message)
 static void take_resync(void)
 {
 	explains = false;
-	lease_forget_daemon();
+	lease_forget_daemon(&process_lease);
 	message_hello();
+}
+
+/* From a daemon of our version. What only clients say is no message from one. */
+static void take_known(const void *data, enum gl_type type)
+{
+	switch (type) {
+	case GL_WELCOME:
+		take_welcome(data);
+		break;
+	case GL_WAITS:
+		explain_answer(data, now_ns());
+		break;
+	case GL_RESYNC:
+		take_resync();
+		break;
+	case GL_MEASURE:
+		send_progress();
+		break;
+	case GL_OTHERS:
+		tenant_has_others(data);
+		break;
+	case GL_GRANT:
+	case GL_RESTORE:
+	case GL_REVOKE:
+	case GL_CONTENDED:
+	case GL_STEP:
+	case GL_EVICT:
+	case GL_PRELOAD:
+	case GL_EXPECT:
+		lease_take(&process_lease, data);
+		break;
+	case GL_REFUSED: /* message_take() */
+	case GL_HELLO:
+	case GL_MEMORY:
+	case GL_REQUEST:
+	case GL_RELEASED:
+	case GL_STUCK:
+	case GL_PROGRESS:
+	case GL_RESTORED:
+	case GL_WHY:
+		break;
+	}
 }
 
 /* A refusal is read in every version of the protocol. One of a lower version is from a daemon
@@ -65,36 +107,20 @@ static void take_resync(void)
 void message_take(const void *data, size_t size)
 {
 	const struct gl_header *h = data;
-	const union {
-		struct gl_welcome welcome;
-		struct gl_refused refused;
-		struct gl_memory others;
-		struct gl_waits waits;
-	} *m = data;
+	const struct gl_message *known;
 
 	if (size < sizeof(*h) || h->magic != GL_MAGIC || h->length != size)
 		return;
-	if (h->type == GL_REFUSED && size == sizeof(m->refused)) {
-		if (h->version < GL_VERSION)
-			connection_is_older();
-		else
-			take_refusal(&m->refused);
+	known = gl_message_of(h->type);
+	if (!known || known->sender != GL_DAEMON || known->size != size)
 		return;
-	}
-	if (h->version != GL_VERSION)
-		return;
-	if (h->type == GL_WELCOME && size == sizeof(m->welcome))
-		take_welcome(&m->welcome);
-	else if (h->type == GL_WAITS && size == sizeof(m->waits))
-		explain_answer(&m->waits, now_ns());
-	else if (h->type == GL_RESYNC && size == sizeof(*h))
-		take_resync();
-	else if (h->type == GL_MEASURE && size == sizeof(*h))
-		send_progress();
-	else if (h->type == GL_OTHERS && size == sizeof(m->others))
-		tenant_has_others(&m->others);
-	else
-		lease_take(data, size);
+	debug("hears %s", known->name);
+	if (h->type == GL_REFUSED && h->version < GL_VERSION)
+		connection_is_older();
+	else if (h->type == GL_REFUSED)
+		take_refusal(data);
+	else if (h->version == GL_VERSION)
+		take_known(data, known->type);
 }
 
 static void in_child(void)

@@ -12,9 +12,9 @@
 #include "gate/waiting.h"
 #include "lease/connection.h"
 #include "lease/explain.h"
-#include "lease/lease.h"
 #include "lease/link.h"
 #include "lease/messages.h"
+#include "lease/process_lease.h"
 #include "work/drain.h"
 
 #include <poll.h>
@@ -50,7 +50,7 @@ static int64_t sooner(int64_t one, int64_t other)
 /* How long to wait for something to happen, in ns; below 0: for ever. */
 static int64_t wait_ns(void)
 {
-	int64_t ns = sooner(lease_pause_ns(), connection_due_ns());
+	int64_t ns = sooner(lease_pause_ns(&process_lease), connection_due_ns());
 
 	ns = sooner(ns, link_pause_ns());
 	return sooner(ns, explain_pause_ns(now_ns()));
@@ -85,21 +85,21 @@ static void speak(void)
 {
 	if (connection_fd() < 0)
 		return;
-	lease_ask();
+	lease_ask(&process_lease);
 	link_send_memory_when_due();
 }
 
 static void notice_loss(void)
 {
 	if (link_take_loss())
-		lease_forget_daemon();
+		lease_forget_daemon(&process_lease);
 }
 
 /* Does a thread of the program wait, and for nothing that this process does itself? */
 static bool held_up(void)
 {
 	return threads_waiting(WAIT_TERMS) > 0 ||
-	       (threads_waiting(WAIT_GATE) > 0 && lease_awaited());
+	       (threads_waiting(WAIT_GATE) > 0 && lease_awaited(&process_lease));
 }
 
 static void explain(void)
@@ -147,7 +147,7 @@ static void *client_main(void *argument)
 			receive();
 		speak();
 		notice_loss();
-		lease_advance();
+		lease_advance(&process_lease);
 		explain();
 	}
 	link_lose();

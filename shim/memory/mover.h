@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* cffi:begin */
 /* Bytes that came, and how long that took: how fast the link is. Bytes 0: nothing is known. */
 struct moved {
 	uint64_t bytes, ns;
@@ -37,6 +38,7 @@ struct mover {
 	void (*stop)(void);            /* nothing more is begun; what is under way arrives */
 	struct moved (*brought)(void); /* by the last restore or refill; said once */
 };
+/* cffi:end */
 
 /* mover.c: all kinds of memory together (kind.h), for the lease. */
 extern const struct mover memory_mover;

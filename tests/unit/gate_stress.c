@@ -8,7 +8,6 @@
  * membarrier. Prints what it saw.
  */
 #include "driver/lookup.h"
-#include "gate/bound.h"
 #include "gate/gate.h"
 #include "gate/waiting.h"
 #include "work/captures.h"
@@ -47,10 +46,13 @@ bool stream_captures(CUstream stream)
 	return stream != NULL;
 }
 
-int bound_draw(void)
+static int draw(long *pause_us)
 {
+	(void)pause_us;
 	return 3;
 }
+
+static const struct pace pace = {.draw = draw};
 
 bool context_busy(CUcontext context)
 {
@@ -140,7 +142,7 @@ static void open_again(unsigned int *seed)
 	ours = 1;
 	gate_open();
 	if (rand_r(seed) % 2)
-		gate_bound(true);
+		gate_bound(&pace);
 	pthread_cond_broadcast(&opened);
 	pthread_mutex_unlock(&lock);
 }
@@ -172,7 +174,7 @@ int main(int argc, char **argv)
 		if (i % 2)
 			wait_for_calls(CALLS_OF_A_CLOSE);
 		if (rand_r(&seed) % 4 == 0)
-			gate_bound(rand_r(&seed) % 2);
+			gate_bound(rand_r(&seed) % 2 ? &pace : NULL);
 		gate_shut();
 		while (!gate_empty())
 			usleep(20);

@@ -1,4 +1,4 @@
-/* bound.c: how much work may be in flight while somebody waits.
+/* pace_flight.c: only so much work is in flight while somebody waits.
  *
  * A drain takes as long as what was submitted before it. So while somebody
  * waits, no more than so many ms of work are let into a context's queues: as
@@ -9,13 +9,11 @@
  * costs them no lock. Two calls are always let in, however long they are: one
  * runs, one follows it without a gap.
  */
-#include "gate/bound.h"
-
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/locks.h"
 #include "driver/lookup.h"
-#include "gate/gate.h"
+#include "gate/pace.h"
 #include "work/captures.h"
 #include "work/contexts.h"
 
@@ -47,14 +45,19 @@ static struct flight {
 	unsigned int first, n;
 } flights[MAX_FLIGHTS];
 
-static atomic_ulong bound_ns;
-static atomic_uint spell; /* grows each time that somebody begins to wait */
+static atomic_ulong in_flight_ns; /* 0: nobody waits */
+static atomic_uint spell;         /* grows each time that somebody begins to wait */
 static struct lock lock = LOCK(LOCK_FLIGHTS);
 
-void bound_begin(uint64_t ns)
+static void begin(uint64_t ns)
 {
-	atomic_store(&bound_ns, ns);
+	atomic_store(&in_flight_ns, ns);
 	atomic_fetch_add(&spell, 1);
+}
+
+static void end(void)
+{
+	atomic_store(&in_flight_ns, 0);
 }
 
 static struct flight *find_flight(CUcontext context)
@@ -114,7 +117,7 @@ static void learn(struct flight *f, unsigned long calls, uint64_t begun, uint64_
 	double ns = (double)(now - start) / (double)calls, window;
 
 	f->ns_per_call = f->ns_per_call > 0 ? (f->ns_per_call + ns) / 2 : ns;
-	window = (double)atomic_load(&bound_ns) / (f->ns_per_call > 1 ? f->ns_per_call : 1);
+	window = (double)atomic_load(&in_flight_ns) / (f->ns_per_call > 1 ? f->ns_per_call : 1);
 	if (window > 2.0 * (double)f->window)
 		window = 2.0 * (double)f->window;
 	f->window = window < 2 ? 2 : window > LAST_WINDOW ? LAST_WINDOW : (unsigned long)window;
@@ -183,28 +186,24 @@ static int take(struct flight *f)
 	return (int)each;
 }
 
-int bound_draw(void)
+static int draw(long *pause_us)
 {
-	long pause = PAUSE_US;
 	struct flight *f;
 	CUcontext context;
-	int drawn = 0;
+	int drawn;
 
 	if (REAL(cuCtxGetCurrent)(&context) || !context)
 		return 1; /* the driver will say what is wrong */
-	while (!drawn && gate_now() == GATE_BOUNDED) {
-		/* Neither an event nor a query may fall into a capture. */
-		if (!captures_hold_off())
-			return 1;
-		lock_take(&lock);
-		f = flight_of(context);
-		drawn = f ? take(f) : 1;
-		if (f && f->ns_per_call > 0)
-			pause = LONG_PAUSE_US;
-		lock_give(&lock);
-		captures_let();
-		if (!drawn)
-			pause_us(pause);
-	}
+	/* Neither an event nor a query may fall into a capture. */
+	if (!atomic_load(&in_flight_ns) || !captures_hold_off())
+		return 1;
+	lock_take(&lock);
+	f = flight_of(context);
+	drawn = f ? take(f) : 1;
+	*pause_us = f && f->ns_per_call > 0 ? LONG_PAUSE_US : PAUSE_US;
+	lock_give(&lock);
+	captures_let();
 	return drawn;
 }
+
+const struct pace pace_flight = {.begin = begin, .draw = draw, .end = end};

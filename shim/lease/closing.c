@@ -1,0 +1,160 @@
+/* closing.c: the end of a lease: the gate is shut, and what was submitted finishes.
+ *
+ * Work that does not finish may wait for a call that waits at this gate, for another device
+ * of this process or for another process of the job (a collective's kernels do). Then one
+ * call is let in, and all of its work is waited for again.
+ */
+#include "lease/closing.h"
+
+#include "lease/port.h"
+#include "lease/waiters.h"
+
+#define MS INT64_C(1000000)
+#define DRAIN_LOOK_NS (MS / 20)
+#define LONG_DRAIN_LOOK_NS (MS / 2)
+#define STUCK_NS (20 * MS)  /* a drain that takes longer may wait for others of the job */
+#define STEP_NS (1000 * MS) /* so long one call may let itself be waited for */
+
+static uint64_t passed_ns(const struct lease *lease, uint64_t since)
+{
+	return lease->port->now() - since;
+}
+
+/* From now on nobody enters; closing_advance() does the rest, step by step. */
+void closing_begin(struct lease *lease, enum gl_release_reason reason)
+{
+	lease->port->gate->shut();
+	lease->port->gate->step(false);
+	lease->port->mover->stop();
+	lease->phase = LEASE_CLOSING;
+	lease->closing = (struct lease_closing){.reason = reason, .since = lease->port->now()};
+}
+
+static void allow_step(struct lease *lease)
+{
+	if (!lease->closing.step)
+		lease->closing.step_from = lease->port->now();
+	lease->closing.step = true;
+	lease->port->gate->step(true);
+	lease->port->wake();
+}
+
+void closing_begin_step(struct lease *lease)
+{
+	closing_begin(lease, GL_RELEASE_REVOKED);
+	allow_step(lease);
+}
+
+/* It may just have come: then it is inside, and its work is waited for. */
+void closing_withdraw_step(struct lease *lease)
+{
+	lease->port->gate->step(false);
+}
+
+/* The daemon has asked for one call, which has not come yet. */
+static bool step_expected(const struct lease *lease)
+{
+	return lease->port->gate->step_pending() && !lease->closing.told_stuck;
+}
+
+/* Until then there is nothing to finish; but the lease is not kept for a call that does not
+ * come, nor from a thread that needs quiet before it can make it. */
+static bool awaits_step(struct lease *lease)
+{
+	struct lease_closing *closing = &lease->closing;
+
+	if (!step_expected(lease))
+		return false;
+	closing->since = lease->port->now();
+	if (passed_ns(lease, closing->step_from) < STEP_NS && !lease->port->quiet->wanted())
+		return true;
+	closing_withdraw_step(lease);
+	return false;
+}
+
+/* Who is still inside has not been seen by the events; they tell then which contexts are busy. */
+static bool all_finished(const struct lease *lease)
+{
+	bool empty = lease->port->gate->empty(), drained = lease->port->work->drained();
+
+	return empty && drained;
+}
+
+/* What was submitted does not finish. It may wait for a call that waits here. */
+static void help_stuck(struct lease *lease)
+{
+	struct gl_epoch stuck = {message_header(GL_STUCK, sizeof(stuck)), lease->epoch};
+
+	if (!lease->closing.told_stuck && !lease->closing.reopens)
+		lease->port->send(&stuck, sizeof(stuck));
+	lease->closing.told_stuck = true;
+	if (lease->port->work->some_idle() && lease->port->waiting())
+		allow_step(lease);
+}
+
+static void release(struct lease *lease, uint64_t drain_ns)
+{
+	struct moved moved = lease->port->mover->brought();
+	struct gl_released released = {
+	    .header = message_header(GL_RELEASED, sizeof(released)),
+	    .epoch = lease->epoch,
+	    .reason = lease->closing.reason,
+	    .flags = lease->port->waiting() ? GL_RELEASED_WANTS : 0,
+	    .drain_ns = drain_ns,
+	    .prefetch_bytes = moved.bytes,
+	    .prefetch_ns = moved.ns,
+	};
+
+	lease->phase = LEASE_NONE;
+	lease->epoch = 0;
+	waiters_gone(lease);
+	lease->port->send_memory();
+	lease->requested = released.flags;
+	if (lease->requested)
+		waiters_end_pause(lease);
+	lease->port->send(&released, sizeof(released));
+}
+
+/* Nobody is inside and nothing is under way. */
+static void finish(struct lease *lease, uint64_t drain_ns)
+{
+	if (!lease->closing.drained)
+		lease->port->quiet->now();
+	lease->closing.drained = true;
+	if (lease->closing.reopens) {
+		waiters_open(lease);
+		return;
+	}
+	if (lease->port->mover->let_go() && !lease->port->gate->empty())
+		return;
+	release(lease, drain_ns);
+}
+
+void closing_advance(struct lease *lease)
+{
+	struct lease_closing *closing = &lease->closing;
+	uint64_t passed;
+
+	if (awaits_step(lease))
+		return;
+	passed = passed_ns(lease, closing->since);
+	if (closing->drained && lease->moving) /* what is on its way arrives */
+		return;
+	if (!closing->drained && !all_finished(lease)) {
+		if (passed > STUCK_NS)
+			help_stuck(lease);
+	} else if (closing->step) { /* the call may have come after the look at the work */
+		closing_withdraw_step(lease);
+		closing->step = false;
+	} else {
+		finish(lease, passed);
+	}
+}
+
+int64_t closing_pause_ns(const struct lease *lease)
+{
+	const struct lease_closing *closing = &lease->closing;
+	uint64_t since = step_expected(lease) ? closing->step_from : closing->since;
+
+	return passed_ns(lease, since) < STUCK_NS ? DRAIN_LOOK_NS : LONG_DRAIN_LOOK_NS;
+}

@@ -1,0 +1,63 @@
+/* process_lease.c: the one lease of this process: its doors are the real ones. */
+#include "lease/process_lease.h"
+
+#include "base/clock.h"
+#include "base/fork.h"
+#include "gate/gate.h"
+#include "gate/quiet.h"
+#include "gate/waiting.h"
+#include "lease/link.h"
+#include "lease/port.h"
+#include "tenant/tenant.h"
+#include "work/contexts.h"
+#include "work/drain.h"
+
+static uint64_t now(void)
+{
+	return now_ns();
+}
+
+static int waiting(void)
+{
+	return threads_waiting(WAIT_GATE);
+}
+
+static const struct lease_gate gate = {
+    .open = gate_open,
+    .shut = gate_shut,
+    .bound = gate_bound,
+    .step = gate_step,
+    .step_pending = gate_step_pending,
+    .empty = gate_empty,
+    .calls = gate_calls,
+};
+
+static const struct lease_work work = {
+    .drained = drained,
+    .idle = device_idle,
+    .some_idle = contexts_some_idle,
+};
+
+static const struct lease_quiet quiet = {.wanted = quiet_wanted, .now = quiet_now};
+
+static const struct lease_port port = {
+    .now = now,
+    .waiting = waiting,
+    .wake = waiting_look,
+    .send = link_send,
+    .send_memory = link_send_memory,
+    .swaps = tenant_swaps,
+    .gate = &gate,
+    .pace = &pace_flight,
+    .work = &work,
+    .mover = &memory_mover,
+    .quiet = &quiet,
+};
+
+struct lease process_lease = LEASE_INITIAL(&port);
+
+static void in_child(void)
+{
+	lease_begin(&process_lease, &port);
+}
+FORK_WATCH(in_child);

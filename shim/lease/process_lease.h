@@ -1,0 +1,9 @@
+/* process_lease.h: the one lease of this process. */
+#ifndef GPU_LEASE_PROCESS_LEASE_H
+#define GPU_LEASE_PROCESS_LEASE_H
+
+#include "lease/lease.h"
+
+extern struct lease process_lease; /* of the client thread alone */
+
+#endif

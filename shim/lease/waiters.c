@@ -1,0 +1,81 @@
+/* waiters.c: an open lease, and what it owes to those who wait for the device. */
+#include "lease/waiters.h"
+
+#include "lease/port.h"
+
+#define LOOK_MIN_NS INT64_C(1000000)
+#define LOOK_MAX_NS INT64_C(5000000)
+
+void waiters_end_pause(struct lease *lease)
+{
+	if (lease->idle_since)
+		idle_note(&lease->pauses, lease->port->now() - lease->idle_since,
+		          lease->handoff_ns);
+	lease->idle_since = 0;
+}
+
+static void set_pace(struct lease *lease, uint64_t in_flight_ns)
+{
+	const struct pace *pace = lease->port->pace;
+
+	if (in_flight_ns && in_flight_ns != lease->paced_ns)
+		pace->begin(in_flight_ns);
+	lease->port->gate->bound(in_flight_ns ? pace : NULL);
+	if (!in_flight_ns && lease->paced_ns)
+		pace->end();
+	lease->paced_ns = in_flight_ns;
+}
+
+void waiters_gone(struct lease *lease)
+{
+	set_pace(lease, 0);
+	lease->idle_ns = GL_IDLE_NEVER;
+}
+
+void waiters_heed(struct lease *lease)
+{
+	lease->idle_since = 0;
+	lease->calls = lease->port->gate->calls();
+	if (lease->grant.idle_ns == GL_IDLE_NEVER) {
+		waiters_gone(lease);
+		return;
+	}
+	set_pace(lease, lease->grant.in_flight_ns);
+	lease->idle_ns = lease->handoff_ns = lease->grant.idle_ns;
+}
+
+void waiters_open(struct lease *lease)
+{
+	lease->phase = LEASE_OPEN;
+	lease->port->gate->open();
+	lease->port->wake();
+	waiters_heed(lease);
+}
+
+bool waiters_get_it(struct lease *lease)
+{
+	unsigned long calls = lease->port->gate->calls();
+	uint64_t now = lease->port->now();
+
+	if (lease->idle_ns == GL_IDLE_NEVER)
+		return false;
+	if (calls != lease->calls || !lease->port->work->idle()) {
+		lease->calls = calls;
+		waiters_end_pause(lease);
+		return false;
+	}
+	if (!lease->idle_since)
+		lease->idle_since = now;
+	return idle_enough(&lease->pauses, now - lease->idle_since, lease->idle_ns);
+}
+
+int64_t waiters_pause_ns(const struct lease *lease)
+{
+	int64_t quarter = (int64_t)(lease->idle_ns / 4);
+
+	if (lease->idle_ns == GL_IDLE_NEVER)
+		return -1;
+	if (quarter < LOOK_MIN_NS)
+		return LOOK_MIN_NS;
+	return quarter > LOOK_MAX_NS ? LOOK_MAX_NS : quarter;
+}

@@ -1,0 +1,303 @@
+"""The lease under random messages, threads, work and times: shim/lease/lease.c and closing.c
+alone, with fakes at all doors (fakes.py, which checks each act)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tests.shim.lease.fakes import CONTEXTS, IDLE_NEVER, MS, PIECES, Process, ffi, lib
+
+S = 1000 * MS
+STEP_S = 1  # so long the lease is kept for one call that does not come
+DONE_S = 1  # far more than what is finished takes to be released
+
+contexts = st.integers(0, CONTEXTS - 1)
+idle_times = st.sampled_from([IDLE_NEVER, IDLE_NEVER, 2 * MS, 40 * MS, 700 * MS])
+in_flight = st.sampled_from([0, 10 * MS, 100 * MS])
+# Relative to the lease that it holds: the same, an old one, a newer one; or none.
+which = st.sampled_from([0, 0, 0, 0, -1, -3, 1, None])
+
+
+class Anything(RuleBasedStateMachine):
+    """A daemon that says anything at any time, over a program that does anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.process = Process()
+        self.newest = 10  # epoch that the daemon has ever named
+
+    def epoch(self, distance: int | None) -> int:
+        if distance is None:
+            return 0
+        near = self.process.holds or self.newest
+        return max(1, near + distance)
+
+    def hear(self, name: str, **fields: Any) -> None:
+        self.newest = max(self.newest, fields.get("epoch", 0))
+        self.process.hear(name, **fields)
+
+    # -- the daemon -------------------------------------------------------------
+
+    @rule(idle_ns=idle_times, ahead=in_flight)
+    def grant(self, idle_ns: int, ahead: int) -> None:
+        """As it should be: of a lease that nobody has had."""
+        if not self.process.holds:
+            self.hear("GRANT", epoch=self.newest + 1, idle_ns=idle_ns, in_flight_ns=ahead)
+
+    @rule(name=st.sampled_from(["GRANT", "RESTORE"]), of=which, idle_ns=idle_times, ahead=in_flight)
+    def grant_any(self, name: str, of: int | None, idle_ns: int, ahead: int) -> None:
+        self.hear(name, epoch=self.epoch(of), idle_ns=idle_ns, in_flight_ns=ahead)
+
+    @rule(of=which)
+    def revoke(self, of: int | None) -> None:
+        self.hear("REVOKE", epoch=self.epoch(of))
+
+    @rule(of=which, idle_ns=idle_times, ahead=in_flight)
+    def contend(self, of: int | None, idle_ns: int, ahead: int) -> None:
+        self.hear("CONTENDED", epoch=self.epoch(of), idle_ns=idle_ns, in_flight_ns=ahead)
+
+    @rule(of=which)
+    def step(self, of: int | None) -> None:
+        self.hear("STEP", epoch=self.epoch(of))
+
+    @rule(name=st.sampled_from(["EVICT", "PRELOAD", "EXPECT"]))
+    def move(self, name: str) -> None:
+        self.hear(name)
+
+    @rule()
+    def lose_the_daemon(self) -> None:
+        process = self.process
+        process.do(lib.lease_forget_daemon)
+        process.idle_ns = IDLE_NEVER
+        hello = ffi.new("struct gl_hello *")
+        process.do(lib.lease_hello, hello)
+        assert hello.held_epoch == process.holds
+        wants = not process.holds and bool(process.gate.at_gate) and not process.ended
+        assert hello.flags == (lib.GL_HELLO_WANTS if wants else 0)
+
+    # -- the program ------------------------------------------------------------
+
+    @rule(context=contexts)
+    def call(self, context: int) -> None:
+        self.process.gate.come(context)
+
+    @precondition(lambda self: self.process.gate.inside)
+    @rule(submits=st.booleans())
+    def leave(self, submits: bool) -> None:
+        self.process.gate.leave(submits)
+
+    @rule(context=contexts)
+    def finish(self, context: int) -> None:
+        self.process.busy.discard(context)
+        self.process.active()
+
+    @rule()
+    def want_quiet(self) -> None:
+        self.process.tasks += 1
+
+    @rule(room=st.integers(0, PIECES))
+    def set_room(self, room: int) -> None:
+        self.process.memory.room = max(room, self.process.memory.there)
+
+    # -- time -------------------------------------------------------------------
+
+    @rule(ns=st.sampled_from([MS // 20, MS, 5 * MS, 30 * MS, 200 * MS, 2 * S]))
+    def wait(self, ns: int) -> None:
+        self.process.run(ns)
+
+    # -- what must come to pass --------------------------------------------------
+
+    @precondition(lambda self: self.process.holds and not self.process.ended)
+    @rule()
+    def release_after_a_revoke(self) -> None:
+        """Within bounded time once the work has finished, whatever was before."""
+        self.revoke(0)
+        assert self.process.run(DONE_S * S, lambda: not self.process.holds, settles=True)
+
+    @precondition(lambda self: not self.process.ended)
+    @rule()
+    def open_after_a_grant(self) -> None:
+        self.grant(IDLE_NEVER, 0)
+        process = self.process
+        if not process.granted or process.revoked or process.lease.phase == lib.LEASE_CLOSING:
+            return
+        assert process.run(DONE_S * S, lambda: process.gate.open, settles=True)
+        assert not process.gate.at_gate
+
+    @precondition(lambda self: not self.process.ended)
+    @rule(context=contexts, submits=st.booleans())
+    def work(self, context: int, submits: bool) -> None:
+        """A thread is inside or its work under way, with a lease that is open."""
+        self.open_after_a_grant()
+        if self.process.gate.open:
+            self.process.gate.come(context)
+            if submits:
+                self.process.gate.leave(True)
+
+    @precondition(lambda self: not self.process.holds and not self.process.ended)
+    @rule(comes=st.booleans(), quiet=st.booleans())
+    def take_one_step(self, comes: bool, quiet: bool) -> None:
+        """A call that does not come keeps the lease for a moment only."""
+        process = self.process
+        process.gate.at_gate.clear()
+        process.settle()
+        calls = process.gate.n_calls
+        self.hear("STEP", epoch=self.newest + 1)
+        if comes:
+            process.gate.come(0)
+        process.run(100 * MS)
+        process.tasks += quiet
+        assert process.run((STEP_S + DONE_S) * S, lambda: not process.holds, settles=True)
+        assert process.gate.n_calls == calls + comes
+        assert not process.tasks
+
+    @precondition(lambda self: not self.process.ended)
+    @rule()
+    def yield_when_idle(self) -> None:
+        self.open_after_a_grant()
+        process = self.process
+        if process.gate.open:
+            self.hear("CONTENDED", epoch=process.holds, idle_ns=40 * MS, in_flight_ns=0)
+            assert process.run(40 * MS + DONE_S * S, lambda: not process.holds, settles=True)
+            assert process.sent[-1][1].reason == lib.GL_RELEASE_IDLE
+
+    @precondition(lambda self: not self.process.ended)
+    @rule()
+    def do_what_needs_quiet(self) -> None:
+        process = self.process
+        process.tasks += 1
+        assert process.run((STEP_S + DONE_S) * S, lambda: not process.tasks, settles=True)
+
+    @precondition(lambda self: not self.process.ended)
+    @rule(now=st.sampled_from([False] * 9 + [True]))
+    def end(self, now: bool) -> None:
+        """The daemon has refused the process."""
+        if now:
+            self.process.do(lib.lease_end)
+            self.process.ended = True
+
+    @invariant()
+    def nothing_passes_without_a_lease(self) -> None:
+        process = self.process
+        assert not process.fault
+        assert not process.gate.open or (process.holds and not process.ended)
+        assert bool(process.paced) <= (process.idle_ns != IDLE_NEVER or not process.gate.open)
+
+    def teardown(self) -> None:
+        if self.process.holds and not self.process.ended:
+            self.release_after_a_revoke()
+
+
+TestAnything = Anything.TestCase
+TestAnything.settings = settings(
+    max_examples=150,
+    stateful_step_count=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+# -- what is old changes nothing -----------------------------------------------------------------
+
+
+def in_none(process: Process) -> None:
+    process.hear("GRANT", epoch=20)
+    process.run(S)
+    process.hear("REVOKE", epoch=20)
+    process.settle()
+    assert process.run(S, lambda: not process.holds)
+
+
+def in_restoring(process: Process) -> None:
+    process.memory.room = 1
+    process.hear("GRANT", epoch=20)
+    process.run(S)
+    assert process.lease.phase == lib.LEASE_RESTORING
+
+
+def in_open(process: Process) -> None:
+    process.hear("GRANT", epoch=20)
+    assert process.run(S, lambda: process.gate.open)
+
+
+def in_closing(process: Process) -> None:
+    in_open(process)
+    process.busy.add(0)
+    process.hear("REVOKE", epoch=20)
+    process.run(S)
+    assert process.lease.phase == lib.LEASE_CLOSING
+
+
+@pytest.mark.parametrize("name", ["GRANT", "RESTORE", "REVOKE", "CONTENDED"])
+@pytest.mark.parametrize("phase", [in_none, in_restoring, in_open, in_closing])
+def test_what_is_said_of_an_old_lease_changes_nothing(
+    name: str, phase: Callable[[Process], None]
+) -> None:
+    process = Process()
+    phase(process)
+    if process.lease.phase == lib.LEASE_NONE and name == "GRANT":
+        pytest.skip("another process of the job may have kept that lease: it is granted again")
+    before, acts = bytes(ffi.buffer(process.lease)), process.acts
+    for epoch in (0, 1, 19):
+        process.hear(name, epoch=epoch)
+    assert (bytes(ffi.buffer(process.lease)), process.acts) == (before, acts)
+
+
+def test_a_refusal_opens_nothing_although_memory_was_on_its_way() -> None:
+    process = Process()
+    process.memory.room = 1
+    process.hear("GRANT", epoch=20)
+    process.run(10 * MS)
+    process.gate.come(0)
+    process.do(lib.lease_end)
+    process.ended = True
+    process.settle()
+    process.run(S)
+    assert not process.gate.open
+    assert process.gate.at_gate
+
+
+def test_waiters_that_come_while_the_gate_is_shut_for_a_task_are_heeded_after_it() -> None:
+    process = Process()
+    in_open(process)
+    process.busy.add(0)
+    process.tasks = 1
+    process.run(MS)
+    assert not process.gate.open
+    process.hear("RESTORE", epoch=20, idle_ns=40 * MS, in_flight_ns=10 * MS)
+    process.busy.clear()
+    assert process.run(S, lambda: process.gate.open)
+    assert process.gate.bounded
+    assert process.paced == 10 * MS
+
+
+def test_what_may_be_in_flight_can_change_while_somebody_waits() -> None:
+    process = Process()
+    in_open(process)
+    process.hear("CONTENDED", epoch=20, idle_ns=700 * MS, in_flight_ns=0)
+    assert not process.paced
+    assert not process.gate.bounded
+    process.hear("CONTENDED", epoch=20, idle_ns=700 * MS, in_flight_ns=10 * MS)
+    assert (process.paced, process.gate.bounded) == (10 * MS, True)
+    process.hear("CONTENDED", epoch=20, idle_ns=700 * MS, in_flight_ns=100 * MS)
+    assert process.paced == 100 * MS
+
+
+def test_a_call_that_waits_for_a_task_first_comes_in_the_next_step() -> None:
+    """The daemon steps again as long as another process of the job is stuck."""
+    process = Process()
+    in_none(process)
+    process.hear("STEP", epoch=21)
+    process.tasks = 1
+    assert process.run(100 * MS, lambda: process.tasks_done)
+    assert process.run(100 * MS, lambda: not process.holds)
+    process.hear("STEP", epoch=21)
+    process.gate.come(0)
+    assert process.run(100 * MS, lambda: process.gate.inside)
