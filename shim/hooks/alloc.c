@@ -10,15 +10,23 @@
 static CUresult allocate(CUdeviceptr *pointer, size_t size)
 {
 	CUdevice device;
+	CUresult result;
 
-	TRY(REAL(cuCtxGetDevice)(&device));
-	TRY(tenant_wait());
+	result = REAL(cuCtxGetDevice)(&device);
+	if (result)
+		return result;
+	result = tenant_wait();
+	if (result)
+		return result;
 	return memory_allocate(memory_kind_on(device), pointer, size, device, NULL);
 }
 
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size)
 {
-	NEED(cuMemAlloc_v2);
+	__typeof__(&cuMemAlloc_v2) real = DRIVER(cuMemAlloc_v2);
+
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
 	if (!pointer || !size)
 		return real(pointer, size); /* the driver's own words for it */
 	return allocate(pointer, size);
@@ -27,9 +35,11 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size)
 EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
                                    unsigned int element)
 {
+	__typeof__(&cuMemAllocPitch_v2) real = DRIVER(cuMemAllocPitch_v2);
 	const size_t unit = 512; /* what the driver aligns rows to on every card so far */
 
-	NEED(cuMemAllocPitch_v2);
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
 	if (!pointer || !pitch || !width || !height ||
 	    (element != 4 && element != 8 && element != 16) || width > SIZE_MAX / 2 / height)
 		return real(pointer, pitch, width, height, element);
@@ -39,23 +49,31 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t w
 
 EXPORT CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned int flags)
 {
+	__typeof__(&cuMemAllocManaged) real = DRIVER(cuMemAllocManaged);
 	CUdevice device;
 	CUresult result;
 
-	NEED(cuMemAllocManaged);
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
 	if (!pointer || !size)
 		return real(pointer, size, flags);
-	TRY(REAL(cuCtxGetDevice)(&device));
-	TRY(limit_take(device, size));
+	result = REAL(cuCtxGetDevice)(&device);
+	if (result)
+		return result;
+	result = limit_take(device, size);
+	if (result)
+		return result;
 	result = real(pointer, size, flags);
 	return memory_note(result, result ? 0 : *pointer, size, device, &managed_memory);
 }
 
 EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 {
+	__typeof__(&cuMemFree_v2) real = DRIVER(cuMemFree_v2);
 	struct memory_range range;
 
-	NEED(cuMemFree_v2);
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
 	/* First forget it: the address may be given out again at once. */
 	if (memory_find(pointer, &range) && range.freed)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -70,12 +88,18 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 
 EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int size)
 {
+	__typeof__(&cuMemAlloc) real = DRIVER(cuMemAlloc);
 	CUdevice device;
 	CUresult result;
 
-	NEED(cuMemAlloc);
-	TRY(REAL(cuCtxGetDevice)(&device));
-	TRY(limit_take(device, size));
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	result = REAL(cuCtxGetDevice)(&device);
+	if (result)
+		return result;
+	result = limit_take(device, size);
+	if (result)
+		return result;
 	result = real(pointer, size);
 	return memory_note(result, result ? 0 : *pointer, size, device, &fixed_memory);
 }
@@ -83,13 +107,19 @@ EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int size)
 EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitch, unsigned int width,
                                 unsigned int height, unsigned int element)
 {
+	__typeof__(&cuMemAllocPitch) real = DRIVER(cuMemAllocPitch);
 	size_t asked = (size_t)width * height, size = asked;
 	CUdevice device;
 	CUresult result;
 
-	NEED(cuMemAllocPitch);
-	TRY(REAL(cuCtxGetDevice)(&device));
-	TRY(limit_take(device, asked));
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	result = REAL(cuCtxGetDevice)(&device);
+	if (result)
+		return result;
+	result = limit_take(device, asked);
+	if (result)
+		return result;
 	result = real(pointer, pitch, width, height, element);
 	if (!result)
 		size = (size_t)*pitch * height;
@@ -99,7 +129,10 @@ EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitch, un
 
 EXPORT CUresult cuMemFree(CUdeviceptr_v1 pointer)
 {
-	NEED(cuMemFree);
+	__typeof__(&cuMemFree) real = DRIVER(cuMemFree);
+
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
 	memory_remove(pointer, NULL);
 	return real(pointer);
 }
@@ -133,13 +166,19 @@ static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 #define CREATE(name, handle_type, size, parameters, arguments)                                     \
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
+		__typeof__(&name) real = DRIVER(name);                                             \
 		CUdevice device;                                                                   \
 		CUresult result;                                                                   \
 		size_t bytes;                                                                      \
-		NEED(name);                                                                        \
-		TRY(REAL(cuCtxGetDevice)(&device));                                                \
+		if (!real)                                                                         \
+			return CUDA_ERROR_NOT_FOUND;                                               \
+		result = REAL(cuCtxGetDevice)(&device);                                            \
+		if (result)                                                                        \
+			return result;                                                             \
 		bytes = d ? (size) : 0;                                                            \
-		TRY(limit_take(device, bytes));                                                    \
+		result = limit_take(device, bytes);                                                \
+		if (result)                                                                        \
+			return result;                                                             \
 		result = WITH_ROOM(device, bytes, real arguments);                                 \
 		return memory_note(result, result ? 0 : (CUdeviceptr) * handle, bytes, device,     \
 		                   &fixed_memory);                                                 \
@@ -177,7 +216,9 @@ CREATE(cuMipmappedArrayCreate, CUmipmappedArray, WITH_LEVELS(array_bytes(d), lev
 #define DESTROY(name, type)                                                                        \
 	EXPORT CUresult name(type handle)                                                          \
 	{                                                                                          \
-		NEED(name);                                                                        \
+		__typeof__(&name) real = DRIVER(name);                                             \
+		if (!real)                                                                         \
+			return CUDA_ERROR_NOT_FOUND;                                               \
 		memory_remove((CUdeviceptr)handle, NULL);                                          \
 		return real(handle);                                                               \
 	}
@@ -190,10 +231,15 @@ DESTROY(cuMipmappedArrayDestroy, CUmipmappedArray)
 EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
                                        const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {
+	__typeof__(&cuImportExternalMemory) real = DRIVER(cuImportExternalMemory);
+	CUresult result;
 	CUdevice device;
 
-	NEED(cuImportExternalMemory);
-	TRY(real(memory, description));
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	result = real(memory, description);
+	if (result)
+		return result;
 	if (REAL(cuCtxGetDevice)(&device))
 		return CUDA_SUCCESS;
 	limit_add(device, description->size);

@@ -6,9 +6,13 @@
 #define BEGIN(name, stream_now, parameters, arguments)                                             \
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
+		__typeof__(&name) real = DRIVER(name);                                             \
 		CUresult result;                                                                   \
-		NEED(name);                                                                        \
-		TRY(capture_begins(stream_now));                                                   \
+		if (!real)                                                                         \
+			return CUDA_ERROR_NOT_FOUND;                                               \
+		result = capture_begins(stream_now);                                               \
+		if (result)                                                                        \
+			return result;                                                             \
 		result = real arguments;                                                           \
 		if (result)                                                                        \
 			capture_ended(stream_now);                                                 \
@@ -23,8 +27,10 @@
 #define END(name, stream_now, parameters, arguments)                                               \
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
+		__typeof__(&name) real = DRIVER(name);                                             \
 		CUresult result;                                                                   \
-		NEED(name);                                                                        \
+		if (!real)                                                                         \
+			return CUDA_ERROR_NOT_FOUND;                                               \
 		result = real arguments;                                                           \
 		if (!result || !capture_goes_on(stream_now))                                       \
 			capture_ended(stream_now);                                                 \
@@ -58,10 +64,14 @@ BEGIN2(cuStreamBeginRecaptureToGraph,
 #define DESTROY(name)                                                                              \
 	EXPORT CUresult name(CUstream stream)                                                      \
 	{                                                                                          \
-		NEED(name);                                                                        \
-		TRY(real(stream));                                                                 \
-		capture_ended(stream);                                                             \
-		return CUDA_SUCCESS;                                                               \
+		__typeof__(&name) real = DRIVER(name);                                             \
+		CUresult result;                                                                   \
+		if (!real)                                                                         \
+			return CUDA_ERROR_NOT_FOUND;                                               \
+		result = real(stream);                                                             \
+		if (!result)                                                                       \
+			capture_ended(stream);                                                     \
+		return result;                                                                     \
 	}
 
 DESTROY(cuStreamDestroy)

@@ -27,9 +27,11 @@ static uint64_t context_bytes(CUdevice device)
 
 static CUresult retain(CUcontext *context, CUdevice device)
 {
+	__typeof__(&cuDevicePrimaryCtxRetain) real = DRIVER(cuDevicePrimaryCtxRetain);
 	CUresult result;
 
-	NEED(cuDevicePrimaryCtxRetain);
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
 	lock_take(&primary_lock);
 	result = real(context, device);
 	if (!result && device < MAX_DEVICES) {
@@ -42,7 +44,11 @@ static CUresult retain(CUcontext *context, CUdevice device)
 
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-	TRY_WITH_ROOM(device, context_bytes(device), retain(context, device));
+	CUresult result;
+
+	result = WITH_ROOM(device, context_bytes(device), retain(context, device));
+	if (result)
+		return result;
 	context_add(*context, device);
 	return CUDA_SUCCESS;
 }
@@ -80,8 +86,10 @@ static CUresult let_primary_go(CUresult (*real)(CUdevice), CUdevice device, bool
 #define END_PRIMARY(name, reset)                                                                   \
 	EXPORT CUresult name(CUdevice device)                                                      \
 	{                                                                                          \
+		__typeof__(&name) real = DRIVER(name);                                             \
 		CUresult result;                                                                   \
-		NEED(name);                                                                        \
+		if (!real)                                                                         \
+			return CUDA_ERROR_NOT_FOUND;                                               \
 		lock_take(&primary_lock);                                                          \
 		result = let_primary_go(real, device, reset);                                      \
 		lock_give(&primary_lock);                                                          \
@@ -96,10 +104,14 @@ END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
 #define CREATE(name, parameters, arguments)                                                        \
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
-		NEED(name);                                                                        \
-		TRY_WITH_ROOM(device, context_bytes(device), real arguments);                      \
-		context_add(*context, device);                                                     \
-		return CUDA_SUCCESS;                                                               \
+		__typeof__(&name) real = DRIVER(name);                                             \
+		CUresult result;                                                                   \
+		if (!real)                                                                         \
+			return CUDA_ERROR_NOT_FOUND;                                               \
+		result = WITH_ROOM(device, context_bytes(device), real arguments);                 \
+		if (!result)                                                                       \
+			context_add(*context, device);                                             \
+		return result;                                                                     \
 	}
 
 CREATE(cuCtxCreate, (CUcontext * context, unsigned int flags, CUdevice device),
@@ -126,7 +138,9 @@ static CUresult end_context(CUresult (*real)(CUcontext), CUcontext context)
 #define DESTROY(name)                                                                              \
 	EXPORT CUresult name(CUcontext context)                                                    \
 	{                                                                                          \
-		NEED(name);                                                                        \
+		__typeof__(&name) real = DRIVER(name);                                             \
+		if (!real)                                                                         \
+			return CUDA_ERROR_NOT_FOUND;                                               \
 		return end_context(real, context);                                                 \
 	}
 
@@ -149,10 +163,15 @@ static CUdevice device_of_context(CUcontext context)
  * mappings: cuCtxDisablePeerAccess is the driver's alone. */
 EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 {
+	__typeof__(&cuCtxEnablePeerAccess) real = DRIVER(cuCtxEnablePeerAccess);
+	CUresult result;
 	CUdevice device;
 
-	NEED(cuCtxEnablePeerAccess);
-	TRY(real(peer, flags));
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	result = real(peer, flags);
+	if (result)
+		return result;
 	if (!REAL(cuCtxGetDevice)(&device))
 		swap_peer(device_of_context(peer), device);
 	return CUDA_SUCCESS;
@@ -163,15 +182,24 @@ static atomic_int attached;
 
 EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
 {
-	NEED(cuCtxAttach);
-	TRY(real(context, flags));
+	__typeof__(&cuCtxAttach) real = DRIVER(cuCtxAttach);
+	CUresult result;
+
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	result = real(context, flags);
+	if (result)
+		return result;
 	atomic_fetch_add(&attached, 1);
 	return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuCtxDetach(CUcontext context)
 {
-	NEED(cuCtxDetach);
+	__typeof__(&cuCtxDetach) real = DRIVER(cuCtxDetach);
+
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
 	if (atomic_load(&attached) > 0) {
 		atomic_fetch_sub(&attached, 1);
 		return real(context);
@@ -183,10 +211,15 @@ EXPORT CUresult cuCtxDetach(CUcontext context)
 EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc description, CUdevice device,
                                  unsigned int flags)
 {
+	__typeof__(&cuGreenCtxCreate) real = DRIVER(cuGreenCtxCreate);
+	CUresult result;
 	CUcontext context;
 
-	NEED(cuGreenCtxCreate);
-	TRY(real(green, description, device, flags));
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	result = real(green, description, device, flags);
+	if (result)
+		return result;
 	if (!REAL(cuCtxFromGreenCtx)(&context, *green))
 		context_add(context, device);
 	return CUDA_SUCCESS;
@@ -194,11 +227,13 @@ EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc descriptio
 
 EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
+	__typeof__(&cuGreenCtxDestroy) real = DRIVER(cuGreenCtxDestroy);
 	CUcontext context = NULL;
 	struct context_entry entry;
 	CUresult result;
 
-	NEED(cuGreenCtxDestroy);
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
 	REAL(cuCtxFromGreenCtx)(&context, green);
 	entry = context_remove_begin(context);
 	result = real(green);

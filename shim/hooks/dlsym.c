@@ -91,8 +91,14 @@ EXPORT void *dlvsym(void *restrict handle, const char *restrict name, const char
 
 EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
 {
-	NEED(cuGetProcAddress);
-	TRY(real(symbol, pfn, cudaVersion, flags));
+	__typeof__(&cuGetProcAddress) real = DRIVER(cuGetProcAddress);
+	CUresult result;
+
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	result = real(symbol, pfn, cudaVersion, flags);
+	if (result)
+		return result;
 	*pfn = wrapper_of(*pfn);
 	return CUDA_SUCCESS;
 }
@@ -100,8 +106,14 @@ EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion
 EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion,
                                     cuuint64_t flags, CUdriverProcAddressQueryResult *status)
 {
-	NEED(cuGetProcAddress_v2);
-	TRY(real(symbol, pfn, cudaVersion, flags, status));
+	__typeof__(&cuGetProcAddress_v2) real = DRIVER(cuGetProcAddress_v2);
+	CUresult result;
+
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	result = real(symbol, pfn, cudaVersion, flags, status);
+	if (result)
+		return result;
 	*pfn = wrapper_of(*pfn);
 	return CUDA_SUCCESS;
 }

@@ -12,24 +12,36 @@
 
 #define ID_OF_OURS (UINT64_C(1) << 62) /* no number that the driver has come to */
 
-#define ASK(pointer, call)                                                                         \
-	do {                                                                                       \
-		CUresult asked;                                                                    \
-		if (!swap_of_program(pointer))                                                     \
-			return call;                                                               \
-		TRY(gate_look());                                                                  \
-		asked = call;                                                                      \
-		gate_leave();                                                                      \
-		return asked;                                                                      \
-	} while (0)
+/* Around a question to the driver: what the program has mapped itself is there meanwhile. */
+static CUresult question_begins(CUdeviceptr pointer, bool *mapped)
+{
+	*mapped = swap_of_program(pointer);
+	return *mapped ? gate_look() : CUDA_SUCCESS;
+}
+
+static void question_ends(bool mapped)
+{
+	if (mapped)
+		gate_leave();
+}
 
 EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr pointer)
 {
+	__typeof__(&cuMemGetAddressRange_v2) real = DRIVER(cuMemGetAddressRange_v2);
 	struct memory_place place;
+	CUresult result;
+	bool mapped;
 
-	NEED(cuMemGetAddressRange_v2);
-	if (!memory_locate(pointer, &place))
-		ASK(pointer, real(base, size, pointer));
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	if (!memory_locate(pointer, &place)) {
+		result = question_begins(pointer, &mapped);
+		if (result)
+			return result;
+		result = real(base, size, pointer);
+		question_ends(mapped);
+		return result;
+	}
 	if (base)
 		*base = place.base;
 	if (size)
@@ -41,20 +53,21 @@ EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevic
 EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t size,
                                               CUmemRangeHandleType type, unsigned long long flags)
 {
+	__typeof__(&cuMemGetHandleForAddressRange) real = DRIVER(cuMemGetHandleForAddressRange);
+	CUresult result;
 	struct memory_place place;
 
-	NEED(cuMemGetHandleForAddressRange);
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
 	if (memory_locate(pointer, &place))
 		return CUDA_ERROR_NOT_SUPPORTED;
-	TRY(vmm_keep_range(pointer, size));
+	result = vmm_keep_range(pointer, size);
+	if (result)
+		return result;
 	return real(handle, pointer, size, type, flags);
 }
 
-#define ANSWER(type, value)                                                                        \
-	do {                                                                                       \
-		*(type *)data = (value);                                                           \
-		return CUDA_SUCCESS;                                                               \
-	} while (0)
+#define ANSWER(type, value) (*(type *)data = (value))
 
 /* The numbers of attributes that older headers do not have stand for themselves. */
 static CUresult attribute_of(const struct memory_place *place, int attribute, CUdeviceptr pointer,
@@ -63,52 +76,77 @@ static CUresult attribute_of(const struct memory_place *place, int attribute, CU
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
 		ANSWER(CUcontext, place->context);
+		break;
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 		ANSWER(unsigned int, CU_MEMORYTYPE_DEVICE);
+		break;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
 		ANSWER(CUdeviceptr, pointer);
+		break;
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
 	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
 		ANSWER(unsigned long long, ID_OF_OURS | place->id);
+		break;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 		ANSWER(int, place->device);
+		break;
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
 		ANSWER(CUdeviceptr, place->base);
+		break;
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
 	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
 		ANSWER(size_t, place->size);
+		break;
 	case CU_POINTER_ATTRIBUTE_MAPPED:
 		ANSWER(bool, true);
+		break;
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
 		ANSWER(bool, false);
+		break;
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		ANSWER(unsigned long long, 0);
+		break;
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
 		ANSWER(int, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+		break;
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		ANSWER(void *, NULL);
+		break;
 	case 21: /* CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE */
 		ANSWER(bool, false);
+		break;
 	case 22: /* CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL */
 		ANSWER(int, -1);
+		break;
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER: /* there is none */
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
+	return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
                                       CUdeviceptr pointer)
 {
+	__typeof__(&cuPointerGetAttribute) real = DRIVER(cuPointerGetAttribute);
 	struct memory_place place;
+	CUresult result;
+	bool mapped;
 
-	NEED(cuPointerGetAttribute);
-	if (!data || !memory_locate(pointer, &place))
-		ASK(pointer, real(data, attribute, pointer));
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	if (!data || !memory_locate(pointer, &place)) {
+		result = question_begins(pointer, &mapped);
+		if (result)
+			return result;
+		result = real(data, attribute, pointer);
+		question_ends(mapped);
+		return result;
+	}
 	return attribute_of(&place, (int)attribute, pointer, data);
 }
 
@@ -116,11 +154,21 @@ EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 EXPORT CUresult cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes, void **data,
                                        CUdeviceptr pointer)
 {
+	__typeof__(&cuPointerGetAttributes) real = DRIVER(cuPointerGetAttributes);
 	struct memory_place place;
+	CUresult result;
+	bool mapped;
 
-	NEED(cuPointerGetAttributes);
-	if (!attributes || !data || !memory_locate(pointer, &place))
-		ASK(pointer, real(n, attributes, data, pointer));
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	if (!attributes || !data || !memory_locate(pointer, &place)) {
+		result = question_begins(pointer, &mapped);
+		if (result)
+			return result;
+		result = real(n, attributes, data, pointer);
+		question_ends(mapped);
+		return result;
+	}
 	for (unsigned int i = 0; i < n; i++) {
 		if ((int)attributes[i] < 1 || (int)attributes[i] > 22)
 			return CUDA_ERROR_INVALID_VALUE;

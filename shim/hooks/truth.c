@@ -29,13 +29,22 @@ static void tell(const uint8_t *uuid, uint64_t *free_bytes, uint64_t *total)
 
 EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
+	__typeof__(&cuMemGetInfo_v2) real = DRIVER(cuMemGetInfo_v2);
+	CUresult result;
 	uint64_t left, all;
 	CUdevice device;
 
-	NEED(cuMemGetInfo_v2);
-	TRY(real(free_bytes, total));
-	TRY(REAL(cuCtxGetDevice)(&device));
-	TRY(tenant_wait());
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	result = real(free_bytes, total);
+	if (result)
+		return result;
+	result = REAL(cuCtxGetDevice)(&device);
+	if (result)
+		return result;
+	result = tenant_wait();
+	if (result)
+		return result;
 	left = *free_bytes;
 	all = *total;
 	tell(device_uuid(device), &left, &all);
@@ -52,11 +61,18 @@ static unsigned int narrow(size_t bytes)
 
 EXPORT CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total)
 {
+	__typeof__(&cuMemGetInfo) real = DRIVER(cuMemGetInfo);
+	CUresult result;
 	size_t left, all;
 
-	NEED(cuMemGetInfo);
-	TRY(real(free_bytes, total));
-	TRY(cuMemGetInfo_v2(&left, &all));
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	result = real(free_bytes, total);
+	if (result)
+		return result;
+	result = cuMemGetInfo_v2(&left, &all);
+	if (result)
+		return result;
 	*free_bytes = narrow(left);
 	*total = narrow(all);
 	return CUDA_SUCCESS;
@@ -64,10 +80,15 @@ EXPORT CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total)
 
 EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
+	__typeof__(&cuDeviceTotalMem_v2) real = DRIVER(cuDeviceTotalMem_v2);
+	CUresult result;
 	uint64_t left, total;
 
-	NEED(cuDeviceTotalMem_v2);
-	TRY(real(bytes, device));
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	result = real(bytes, device);
+	if (result)
+		return result;
 	if (tenant_wait())
 		return CUDA_SUCCESS;
 	total = *bytes;
@@ -78,11 +99,18 @@ EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 
 EXPORT CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
 {
+	__typeof__(&cuDeviceTotalMem) real = DRIVER(cuDeviceTotalMem);
+	CUresult result;
 	size_t total;
 
-	NEED(cuDeviceTotalMem);
-	TRY(real(bytes, device));
-	TRY(cuDeviceTotalMem_v2(&total, device));
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	result = real(bytes, device);
+	if (result)
+		return result;
+	result = cuDeviceTotalMem_v2(&total, device);
+	if (result)
+		return result;
 	*bytes = narrow(total);
 	return CUDA_SUCCESS;
 }

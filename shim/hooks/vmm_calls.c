@@ -43,10 +43,15 @@ static bool shall_move(size_t size, const CUmemAllocationProp *prop, unsigned lo
 /* Of `rest` bytes that are still to come: so much room is asked for, if there is none. */
 static CUresult create_piece(struct physical *physical, size_t size, size_t rest)
 {
+	__typeof__(&cuMemCreate) real = DRIVER(cuMemCreate);
+	CUresult result;
 	CUmemGenericAllocationHandle *handle = &physical->pieces[physical->n];
 
-	NEED(cuMemCreate);
-	TRY_WITH_ROOM(physical->device, rest, real(handle, size, &physical->prop, 0));
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	result = WITH_ROOM(physical->device, rest, real(handle, size, &physical->prop, 0));
+	if (result)
+		return result;
 	physical->n++;
 	memory_count(physical->device, &fixed_memory, (int64_t)size);
 	return CUDA_SUCCESS;
@@ -128,15 +133,19 @@ static void note_created(CUmemGenericAllocationHandle handle, size_t size, CUdev
 EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                             const CUmemAllocationProp *prop, unsigned long long flags)
 {
+	__typeof__(&cuMemCreate) real = DRIVER(cuMemCreate);
 	bool counted = prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 	CUdevice device = counted ? prop->location.id : -1;
 	CUresult result;
 	bool moves;
 
-	NEED(cuMemCreate);
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
 	if (!counted || !handle)
 		return real(handle, size, prop, flags);
-	TRY(limit_take(device, size));
+	result = limit_take(device, size);
+	if (result)
+		return result;
 	moves = shall_move(size, prop, flags);
 	result = moves ? create_ours(handle, size, prop)
 	               : WITH_ROOM(device, size, real(handle, size, prop, flags));
@@ -149,12 +158,14 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 
 EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 {
+	__typeof__(&cuMemRetainAllocationHandle) real = DRIVER(cuMemRetainAllocationHandle);
 	struct memory_place place;
 	struct mapping *mapping;
 	struct physical *physical;
 	CUresult result = CUDA_SUCCESS;
 
-	NEED(cuMemRetainAllocationHandle);
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
 	/* As of any allocation that was not made by cuMemCreate. */
 	if (memory_locate((CUdeviceptr)address, &place))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -176,10 +187,12 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle
 /* The lock is held over the driver's call: the number may come again at once. */
 EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
+	__typeof__(&cuMemRelease) real = DRIVER(cuMemRelease);
 	struct physical *physical;
 	CUresult result;
 
-	NEED(cuMemRelease);
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
 	lock_take(&vmm_lock);
 	physical = vmm_find(handle);
 	result = vmm_ours(physical) ? CUDA_SUCCESS : real(handle);
@@ -192,10 +205,13 @@ EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
                                                        CUmemGenericAllocationHandle handle)
 {
+	__typeof__(&cuMemGetAllocationPropertiesFromHandle) real =
+	    DRIVER(cuMemGetAllocationPropertiesFromHandle);
 	struct physical *physical;
 	bool known;
 
-	NEED(cuMemGetAllocationPropertiesFromHandle);
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
 	lock_take(&vmm_lock);
 	physical = vmm_find(handle);
 	known = vmm_ours(physical) && prop;
@@ -210,11 +226,15 @@ EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop
 EXPORT CUresult cuMemMap(CUdeviceptr base, size_t size, size_t offset,
                          CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
+	__typeof__(&cuMemMap) real = DRIVER(cuMemMap);
 	struct physical *physical;
 	CUresult result;
 
-	NEED(cuMemMap);
-	TRY(vmm_have_handle(handle)); /* it is mapped twice then */
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	result = vmm_have_handle(handle); /* it is mapped twice then */
+	if (result)
+		return result;
 	lock_take(&vmm_lock);
 	physical = vmm_find(handle);
 	result = vmm_ours(physical) ? vmm_map(physical, base, size, offset, flags)
@@ -251,11 +271,15 @@ static void note_access(struct mapping *mapping, const CUmemAccessDesc *desc, si
 
 EXPORT CUresult cuMemSetAccess(CUdeviceptr base, size_t size, const CUmemAccessDesc *desc, size_t n)
 {
+	__typeof__(&cuMemSetAccess) real = DRIVER(cuMemSetAccess);
 	struct mapping *mapping;
 	CUresult result;
 
-	NEED(cuMemSetAccess);
-	TRY(vmm_have(base, size));
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	result = vmm_have(base, size);
+	if (result)
+		return result;
 	lock_take(&vmm_lock);
 	result = real(base, size, desc, n);
 	for (CUdeviceptr at = base; !result && at - base < size && (mapping = vmm_at(at));
@@ -269,13 +293,17 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr base, size_t size, const CUmemAccessD
 
 EXPORT CUresult cuMemUnmap(CUdeviceptr base, size_t size)
 {
+	__typeof__(&cuMemUnmap) real = DRIVER(cuMemUnmap);
 	struct memory_place place;
 	CUresult result;
 
-	NEED(cuMemUnmap);
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
 	if (memory_locate(base, &place))
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(vmm_have(base, size));
+	result = vmm_have(base, size);
+	if (result)
+		return result;
 	lock_take(&vmm_lock);
 	result = real(base, size);
 	if (!result)
@@ -308,12 +336,18 @@ static CUresult map_array(__typeof__(&cuMemMapArrayAsync) real, const CUarrayMap
 
 EXPORT CUresult cuMemMapArrayAsync(CUarrayMapInfo *list, unsigned int n, CUstream stream)
 {
-	NEED(cuMemMapArrayAsync);
+	__typeof__(&cuMemMapArrayAsync) real = DRIVER(cuMemMapArrayAsync);
+
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
 	return list && n ? map_array(real, list, n, stream) : real(list, n, stream);
 }
 
 EXPORT CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *list, unsigned int n, CUstream stream)
 {
-	NEED(cuMemMapArrayAsync_ptsz);
+	__typeof__(&cuMemMapArrayAsync_ptsz) real = DRIVER(cuMemMapArrayAsync_ptsz);
+
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
 	return list && n ? map_array(real, list, n, PER_THREAD(stream)) : real(list, n, stream);
 }

@@ -10,9 +10,8 @@
 
 /* The driver may refuse a copy because it does not find memory of another device that
  * we have mapped (peers.c). Kernels and graphs find out later; they pay nothing for this. */
-#define REFUSED(name, result)                                                                      \
-	(!__builtin_strncmp(#name, "cuMem", 5) && !likely((result) != CUDA_ERROR_INVALID_VALUE) && \
-	 swap_reach())
+#define MAY_LACK_PEER(name, result)                                                                \
+	(!__builtin_strncmp(#name, "cuMem", 5) && !likely((result) != CUDA_ERROR_INVALID_VALUE))
 
 /* The slow way stands apart, so that the fast one keeps no registers for it. One
  * call serves both, and the empty assembly hides from gcc which it is: with two
@@ -20,9 +19,13 @@
 #define WRAPPER(name, stream, parameters, arguments)                                               \
 	static SLOW CUresult slow_##name parameters                                                \
 	{                                                                                          \
+		__typeof__(&name) real = DRIVER(name);                                             \
 		CUresult result;                                                                   \
-		NEED(name);                                                                        \
-		TRY(gate_enter(stream));                                                           \
+		if (!real)                                                                         \
+			return CUDA_ERROR_NOT_FOUND;                                               \
+		result = gate_enter(stream);                                                       \
+		if (result)                                                                        \
+			return result;                                                             \
 		result = real arguments;                                                           \
 		gate_leave();                                                                      \
 		return result;                                                                     \
@@ -38,7 +41,7 @@
 		result = way arguments;                                                            \
 		if (likely(slot != NULL))                                                          \
 			gate_return(slot);                                                         \
-		if (REFUSED(name, result))                                                         \
+		if (MAY_LACK_PEER(name, result) && swap_reach())                                   \
 			result = slow_##name arguments;                                            \
 		return result;                                                                     \
 	}
@@ -51,9 +54,13 @@
 #define LOOKS(name, parameters, arguments)                                                         \
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
+		__typeof__(&name) real = DRIVER(name);                                             \
 		CUresult result;                                                                   \
-		NEED(name);                                                                        \
-		TRY(gate_look());                                                                  \
+		if (!real)                                                                         \
+			return CUDA_ERROR_NOT_FOUND;                                               \
+		result = gate_look();                                                              \
+		if (result)                                                                        \
+			return result;                                                             \
 		result = real arguments;                                                           \
 		if (!likely(result != CUDA_ERROR_INVALID_VALUE) && swap_reach())                   \
 			result = real arguments;                                                   \
@@ -63,9 +70,12 @@
 #define KEEPS(name, keep, parameters, arguments)                                                   \
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
-		NEED(name);                                                                        \
-		TRY(keep);                                                                         \
-		return real arguments;                                                             \
+		__typeof__(&name) real = DRIVER(name);                                             \
+		CUresult result;                                                                   \
+		if (!real)                                                                         \
+			return CUDA_ERROR_NOT_FOUND;                                               \
+		result = keep;                                                                     \
+		return result ? result : real arguments;                                           \
 	}
 #define OWN(name)
 #define OWN2(name, suffix)
