@@ -1,5 +1,5 @@
 """Write the C source of a cffi extension:
-`build_native.py NAME OUT HEADER... --include DIRECTORY --cc COMMAND...`.
+`build_native.py NAME OUT HEADER... --include DIRECTORY... --cc COMMAND...`.
 
 The declarations are the text between the two cffi marks of each header, after the C
 preprocessor, so Python and C read one and the same definition. Run by meson.
@@ -26,15 +26,18 @@ def marked(header: Path) -> str:
     return "\n".join(parts)
 
 
-def declarations(header: Path, include: Path, cc: list[str]) -> str:
+def declarations(header: Path, include: list[Path], cc: list[str]) -> str:
     """What cffi reads: the constants as they are, and the rest with every macro expanded."""
     text = marked(header)
-    command = [*cc, "-E", "-P", "-I", str(include), "-x", "c", "-"]
+    folders = [f"-I{folder}" for folder in include]
+    command = [*cc, "-E", "-P", *folders, "-x", "c", "-"]
     done = subprocess.run(command, input=text, check=True, capture_output=True, text=True)
     return "\n".join([*CONSTANT.findall(text), done.stdout])
 
 
-def write_source(name: str, out: Path, headers: list[Path], include: Path, cc: list[str]) -> None:
+def write_source(
+    name: str, out: Path, headers: list[Path], include: list[Path], cc: list[str]
+) -> None:
     """Write the extension's C source to `out`."""
     ffi = cffi.FFI()
     for header in headers:
@@ -48,7 +51,7 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("out", type=Path)
     parser.add_argument("headers", type=lambda name: Path(name).resolve(), nargs="+")
-    parser.add_argument("--include", type=Path, required=True)
+    parser.add_argument("--include", type=Path, action="append", required=True)
     parser.add_argument("--cc", nargs=argparse.REMAINDER, required=True)
     given = parser.parse_args()
     write_source(given.name, given.out, given.headers, given.include, given.cc)

@@ -187,19 +187,99 @@ static int parse_memory(const char *value, struct gl_options *out, struct fault 
 	return 0;
 }
 
+/* A text that is written piece by piece. */
+struct writer {
+	char *text;
+	size_t size, used;
+};
+
+/* Append; false when it does not fit. */
+__attribute__((format(printf, 2, 3))) static bool append(struct writer *to, const char *format, ...)
+{
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	n = vsnprintf(to->text + to->used, to->size - to->used, format, args);
+	va_end(args);
+	if (n < 0 || (size_t)n >= to->size - to->used)
+		return false;
+	to->used += (size_t)n;
+	return true;
+}
+
+static bool format_tq(const struct gl_options *options, struct writer *to)
+{
+	uint64_t ns = options->quantum_ns;
+
+	if (ns % NS_PER_S)
+		return append(to, "tq:%" PRIu64 ".%06" PRIu64 "ms,", ns / NS_PER_MS,
+		              ns % NS_PER_MS);
+	return append(to, "tq:%" PRIu64 "s,", ns / NS_PER_S);
+}
+
+static bool format_lock(const struct gl_options *options, struct writer *to)
+{
+	static const char *const words[] = {"", "on", "off", "auto"};
+
+	return append(to, "lock:%s,", words[options->lock & 3]);
+}
+
+static bool format_mem(const struct gl_options *options, struct writer *to)
+{
+	uint64_t unit = UINT64_C(1000000000000);
+	uint64_t fraction = (uint64_t)(options->mem_fraction * 1e12 + 0.5);
+	uint64_t bytes = options->mem_bytes;
+
+	if (bytes % (1 << 20))
+		return append(to, "mem:%" PRIu64 "K,", bytes >> 10);
+	if (bytes)
+		return append(to, "mem:%" PRIu64 "MiB,", bytes >> 20);
+	return append(to, "mem:%" PRIu64 ".%012" PRIu64 ",", fraction / unit, fraction % unit);
+}
+
+static bool format_oversub(const struct gl_options *options, struct writer *to)
+{
+	return append(to, "oversub:%s,", options->oversub ? "on" : "off");
+}
+
+static bool format_memory(const struct gl_options *options, struct writer *to)
+{
+	static const char *const words[] = {"", "managed", "swap", "auto"};
+
+	return append(to, "memory:%s,", words[options->memory & 3]);
+}
+
 static const struct key {
 	const char *name, *example;
 	uint32_t bit;
 	int (*parse)(const char *value, struct gl_options *out, struct fault fault);
+	bool (*format)(const struct gl_options *options, struct writer *to);
 } keys[] = {
-    {"tq", "tq:60", GL_KEY_TQ, parse_tq},
-    {"lock", "lock:auto", GL_KEY_LOCK, parse_lock},
-    {"mem", "mem:20GiB", GL_KEY_MEM, parse_mem},
-    {"oversub", "oversub:off", GL_KEY_OVERSUB, parse_oversub},
-    {"memory", "memory:managed", GL_KEY_MEMORY, parse_memory},
+#define OPTION_KEY(NAME, name, bit, example, help)                                                 \
+	{#name, example, GL_KEY_##NAME, parse_##name, format_##name},
+#include "keys.def"
+#undef OPTION_KEY
 };
 
 #define N_KEYS (sizeof(keys) / sizeof(keys[0]))
+
+const char *gl_option_key_name(size_t number)
+{
+	return number < N_KEYS ? keys[number].name : NULL;
+}
+
+/* "tq, lock and mem". What does not fit is left out. */
+static const char *key_names(char *text, size_t size)
+{
+	struct writer to = {text, size, 0};
+
+	text[0] = '\0';
+	for (size_t i = 0; i < N_KEYS; i++)
+		if (!append(&to, "%s%s", i + 1 == N_KEYS ? " and " : i ? ", " : "", keys[i].name))
+			break;
+	return text;
+}
 
 static const struct key *find_key(const char *name)
 {
@@ -212,7 +292,7 @@ static const struct key *find_key(const char *name)
 /* One KEY:VALUE, cut out of the text and NUL-terminated. */
 static int parse_pair(char *pair, struct gl_options *out, struct fault fault)
 {
-	char text[SHOWN + 4];
+	char text[SHOWN + 4], names[GL_OPTIONS_ERROR];
 	char *colon = strchr(pair, ':');
 	const struct key *key;
 
@@ -226,9 +306,8 @@ static int parse_pair(char *pair, struct gl_options *out, struct fault fault)
 		return refuse(fault, "'%s%s' is not KEY:VALUE; write for example tq:60,lock:auto",
 		              shown(pair, strlen(pair), text), colon ? ":" : "");
 	if (!key)
-		return refuse(fault,
-		              "unknown key '%s'; the keys are tq, lock, mem, oversub and memory",
-		              shown(pair, strlen(pair), text));
+		return refuse(fault, "unknown key '%s'; the keys are %s",
+		              shown(pair, strlen(pair), text), key_names(names, sizeof(names)));
 	if (out->given & key->bit)
 		return refuse(fault, "%s is given twice; give each key once", pair);
 	out->given |= key->bit;
@@ -261,79 +340,27 @@ int gl_options_parse(const char *text, struct gl_options *out, char *error, size
 	return 0;
 }
 
-/* Append to text at *used; false when it does not fit. */
-__attribute__((format(printf, 4, 5))) static bool append(char *text, size_t size, size_t *used,
-                                                         const char *format, ...)
-{
-	va_list args;
-	int n;
-
-	va_start(args, format);
-	n = vsnprintf(text + *used, size - *used, format, args);
-	va_end(args);
-	if (n < 0 || (size_t)n >= size - *used)
-		return false;
-	*used += (size_t)n;
-	return true;
-}
-
-static bool format_mem(const struct gl_options *options, char *text, size_t size, size_t *used)
-{
-	uint64_t thousandths = (uint64_t)(options->mem_fraction * 1e12 + 0.5);
-
-	if (options->mem_bytes)
-		return options->mem_bytes % (1 << 20)
-		           ? append(text, size, used, "mem:%" PRIu64 "K,", options->mem_bytes >> 10)
-		           : append(text, size, used, "mem:%" PRIu64 "MiB,",
-		                    options->mem_bytes >> 20);
-	return append(text, size, used, "mem:%" PRIu64 ".%012" PRIu64 ",",
-	              thousandths / UINT64_C(1000000000000), thousandths % UINT64_C(1000000000000));
-}
-
 int gl_options_format(const struct gl_options *options, char *text, size_t size)
 {
-	static const char *const lock[] = {"", "on", "off", "auto"};
-	static const char *const memory[] = {"", "managed", "swap", "auto"};
-	uint32_t given = options->given;
-	size_t used = 0;
-	bool fits = size > 0;
+	struct writer to = {text, size, 0};
 
-	if (fits)
-		text[0] = '\0';
-	if (fits && (given & GL_KEY_TQ))
-		fits =
-		    options->quantum_ns % NS_PER_S
-		        ? append(text, size, &used, "tq:%" PRIu64 ".%06" PRIu64 "ms,",
-		                 options->quantum_ns / NS_PER_MS, options->quantum_ns % NS_PER_MS)
-		        : append(text, size, &used, "tq:%" PRIu64 "s,",
-		                 options->quantum_ns / NS_PER_S);
-	if (fits && (given & GL_KEY_LOCK))
-		fits = append(text, size, &used, "lock:%s,", lock[options->lock & 3]);
-	if (fits && (given & GL_KEY_MEM))
-		fits = format_mem(options, text, size, &used);
-	if (fits && (given & GL_KEY_OVERSUB))
-		fits = append(text, size, &used, "oversub:%s,", options->oversub ? "on" : "off");
-	if (fits && (given & GL_KEY_MEMORY))
-		fits = append(text, size, &used, "memory:%s,", memory[options->memory & 3]);
-	if (fits && used)
-		text[used - 1] = '\0'; /* the last comma */
-	return fits ? 0 : -1;
+	if (!size)
+		return -1;
+	text[0] = '\0';
+	for (size_t i = 0; i < N_KEYS; i++)
+		if ((options->given & keys[i].bit) && !keys[i].format(options, &to))
+			return -1;
+	if (to.used)
+		text[to.used - 1] = '\0'; /* the last comma */
+	return 0;
 }
 
 const char *gl_options_help(void)
 {
 	return "--gpu-share=KEY:VALUE[,KEY:VALUE...]\n"
-	       "  tq:30 | tq:30s | tq:500ms | tq:2m   how long a lease lasts while another job "
-	       "waits\n"
-	       "  lock:on | lock:off | lock:auto      one job at a time: always, never, only while "
-	       "the\n"
-	       "                                      jobs' memory does not fit together\n"
-	       "  mem:0.5 | mem:50% | mem:20GiB       the most device memory this job may have\n"
-	       "  oversub:on | oversub:off            may this job have more than the device "
-	       "holds?\n"
-	       "  memory:managed | memory:swap | memory:auto\n"
-	       "                                      how memory is moved: by the driver, at the\n"
-	       "                                      link's speed, so where it can be\n"
+#define OPTION_KEY(NAME, name, bit, example, help) help
+#include "keys.def"
+#undef OPTION_KEY
 	       "With --gres=shard:N. The same text in the environment variable GPU_SHARE is the\n"
 	       "default of such jobs.\n";
 }

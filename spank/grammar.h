@@ -19,11 +19,9 @@
 #define GL_OPTIONS_ERROR 256 /* room for one sentence */
 
 enum gl_option_key { /* bits of gl_options.given */
-	             GL_KEY_TQ = 1,
-	             GL_KEY_LOCK = 2,
-	             GL_KEY_MEM = 4,
-	             GL_KEY_OVERSUB = 8,
-	             GL_KEY_MEMORY = 16
+#define OPTION_KEY(NAME, name, bit, example, help) GL_KEY_##NAME = (bit),
+#include "keys.def"
+#undef OPTION_KEY
 };
 
 enum gl_lock { GL_LOCK_ON = 1, GL_LOCK_OFF = 2, GL_LOCK_AUTO = 3 };
@@ -46,6 +44,9 @@ int gl_options_parse(const char *text, struct gl_options *out, char *error, size
 
 /* The keys that are given, in one canonical order. 0, or -1 if text is too small. */
 int gl_options_format(const struct gl_options *options, char *text, size_t text_size);
+
+/* The name of a key, in the canonical order; NULL beyond the last. */
+const char *gl_option_key_name(size_t number);
 
 /* What --gpu-share=help prints. */
 const char *gl_options_help(void);

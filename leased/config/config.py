@@ -78,9 +78,7 @@ class Config:
     slurm_conf: str = ""
     record: Path | None = None  # the file; None: nothing is recorded
     record_most: int = 64 << 20  # bytes
-    defaults: options.Options = field(
-        default_factory=lambda: options.parse("tq:30,lock:auto,oversub:off,memory:managed")
-    )
+    defaults: options.Options = options.PLAIN
     quantum_min_ns: int = 100_000_000
     quantum_max_ns: int = 600_000_000_000
     in_flight_ns: int = 100_000_000  # work submitted ahead while somebody waits

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from _gpulease import ffi, lib
 
@@ -13,6 +15,68 @@ from leased.base.requests import shown
 SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{0,12})?)%")
 LOCKS = {1: "on", 2: "off", 3: "auto"}
 MEMORY = {1: "managed", 2: "swap", 3: "auto"}
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of the grammar, and its fields in Options. Its name is in spank/keys.def.
+
+    read: the fields' values from the grammar's struct; None: not said. write: the reverse, of
+    options in which the key is said.
+    """
+
+    fields: tuple[str, ...]
+    read: Callable[[Any], tuple[Any, ...]]
+    write: Callable[[Options, Any], None]
+
+    def said(self, options: Options) -> bool:
+        return any(getattr(options, name) is not None for name in self.fields)
+
+    def values(self, options: Options) -> dict[str, Any]:
+        return {name: getattr(options, name) for name in self.fields}
+
+
+def _number_of(word: str | None, words: dict[int, str]) -> int:
+    return next(number for number, known in words.items() if known == word)
+
+
+def _write_quantum(options: Options, out: Any) -> None:
+    out.quantum_ns = options.quantum_ns
+
+
+def _write_lock(options: Options, out: Any) -> None:
+    out.lock = _number_of(options.lock, LOCKS)
+
+
+def _write_mem(options: Options, out: Any) -> None:
+    out.mem_fraction, out.mem_bytes = options.mem_fraction or 0.0, options.mem_bytes or 0
+
+
+def _write_oversub(options: Options, out: Any) -> None:
+    out.oversub = bool(options.oversub)
+
+
+def _write_memory(options: Options, out: Any) -> None:
+    out.memory = _number_of(options.memory, MEMORY)
+
+
+# By name, in the grammar's order: see spank/keys.def.
+KEYS = {
+    "tq": Key(("quantum_ns",), lambda out: (int(out.quantum_ns),), _write_quantum),
+    "lock": Key(("lock",), lambda out: (LOCKS[out.lock],), _write_lock),
+    "mem": Key(
+        ("mem_fraction", "mem_bytes"),
+        lambda out: (float(out.mem_fraction) or None, int(out.mem_bytes) or None),
+        _write_mem,
+    ),
+    "oversub": Key(("oversub",), lambda out: (bool(out.oversub),), _write_oversub),
+    "memory": Key(("memory",), lambda out: (MEMORY[out.memory],), _write_memory),
+}
+
+
+def bit(name: str) -> int:
+    """Of gl_options.given."""
+    return int(getattr(lib, f"GL_KEY_{name.upper()}"))
 
 
 @dataclass(frozen=True)
@@ -27,35 +91,19 @@ class Options:
     memory: str | None = None
 
     def over(self, base: Options) -> Options:
-        """These options, with what they leave out taken from `base`."""
-        mem = self.mem_fraction is not None or self.mem_bytes is not None
-        source = self if mem else base
-        return Options(
-            quantum_ns=base.quantum_ns if self.quantum_ns is None else self.quantum_ns,
-            lock=self.lock or base.lock,
-            mem_fraction=source.mem_fraction,
-            mem_bytes=source.mem_bytes,
-            oversub=base.oversub if self.oversub is None else self.oversub,
-            memory=self.memory or base.memory,
-        )
+        """These options, with the keys that they leave out taken from `base`."""
+        merged: dict[str, Any] = {}
+        for key in KEYS.values():
+            merged |= key.values(self if key.said(self) else base)
+        return Options(**merged)
 
     def text(self) -> str:
         """As the grammar writes what was said. ValueError: it is too long."""
         asked = ffi.new("struct gl_options *")
-        given = {
-            lib.GL_KEY_TQ: self.quantum_ns is not None,
-            lib.GL_KEY_LOCK: self.lock is not None,
-            lib.GL_KEY_MEM: self.mem_fraction is not None or self.mem_bytes is not None,
-            lib.GL_KEY_OVERSUB: self.oversub is not None,
-            lib.GL_KEY_MEMORY: self.memory is not None,
-        }
-        asked.given = sum(key for key, said in given.items() if said)
-        asked.quantum_ns = self.quantum_ns or 0
-        asked.lock = {word: number for number, word in LOCKS.items()}.get(self.lock or "", 0)
-        asked.mem_fraction = self.mem_fraction or 0.0
-        asked.mem_bytes = self.mem_bytes or 0
-        asked.oversub = bool(self.oversub)
-        asked.memory = {word: number for number, word in MEMORY.items()}.get(self.memory or "", 0)
+        for name, key in KEYS.items():
+            if key.said(self):
+                asked.given |= bit(name)
+                key.write(self, asked)
         made = ffi.new("char[]", lib.GL_OPTIONS_TEXT)
         if lib.gl_options_format(asked, made, lib.GL_OPTIONS_TEXT) < 0:
             raise ValueError(f"{self} has no text of {lib.GL_OPTIONS_TEXT} characters")
@@ -115,15 +163,11 @@ def parse(text: str) -> Options:
     if "\0" in text or lib.gl_options_parse(given_text, out, error, lib.GL_OPTIONS_ERROR) < 0:
         reason = ffi.string(error).decode(errors="replace") or "the value has a NUL byte"
         raise Refused(f"gpu-share: {reason}")
-    given = out.given
-    return Options(
-        quantum_ns=int(out.quantum_ns) if given & lib.GL_KEY_TQ else None,
-        lock=LOCKS[out.lock] if given & lib.GL_KEY_LOCK else None,
-        mem_fraction=float(out.mem_fraction) or None,
-        mem_bytes=int(out.mem_bytes) or None,
-        oversub=bool(out.oversub) if given & lib.GL_KEY_OVERSUB else None,
-        memory=MEMORY[out.memory] if given & lib.GL_KEY_MEMORY else None,
-    )
+    said: dict[str, Any] = {}
+    for name, key in KEYS.items():
+        if out.given & bit(name):
+            said |= dict(zip(key.fields, key.read(out), strict=True))
+    return Options(**said)
 
 
 def _one(key: str, text: str) -> Options:

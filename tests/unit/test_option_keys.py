@@ -1,0 +1,58 @@
+"""The keys of --gpu-share stand in spank/keys.def; whatever reads or shows them has them all."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from _gpulease import ffi, lib
+
+from leased.base.errors import Refused
+from leased.config.options import KEYS, PLAIN, Options, Resolved, bit, parse
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def names() -> list[str]:
+    """The keys as the grammar has them."""
+    found = map(lib.gl_option_key_name, itertools.count())
+    return [ffi.string(name).decode() for name in itertools.takewhile(bool, found)]
+
+
+def test_python_reads_every_key() -> None:
+    assert list(KEYS) == names()
+    assert [bit(name) for name in names()] == [1 << n for n in range(len(names()))]
+
+
+def test_every_field_is_of_a_key_and_is_resolved() -> None:
+    of_keys = [name for key in KEYS.values() for name in key.fields]
+    assert [line.name for line in fields(Options)] == of_keys
+    assert [line.name for line in fields(Resolved)] == of_keys
+
+
+def test_every_key_has_a_default_and_survives_being_stored() -> None:
+    assert all(key.said(PLAIN) for key in KEYS.values())
+    stored = Resolved.of(Options(), Options()).text()
+    assert [part.partition(":")[0] for part in stored.split(",")] == names()
+    assert parse(stored) == PLAIN
+
+
+def test_what_a_key_leaves_out_another_does_not_change() -> None:
+    for name, key in KEYS.items():
+        alone = Options(**key.values(PLAIN))
+        assert alone.over(Options()) == Options().over(alone) == alone, name
+
+
+def test_the_help_and_the_documents_name_every_key() -> None:
+    told = ffi.string(lib.gl_options_help()).decode()
+    readme = (ROOT / "README.md").read_text()
+    for name in names():
+        assert f"  {name}:" in told
+        assert f"| `{name}` |" in readme
+
+
+def test_an_unknown_key_is_told_those_that_there_are() -> None:
+    with pytest.raises(Refused, match=r"the keys are tq, lock, mem, oversub and memory$"):
+        parse("speed:9")
