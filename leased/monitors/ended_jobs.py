@@ -39,7 +39,7 @@ class EndedJobs:
         self.ended = ended
         self.fault = ""  # why Slurm could not be asked
 
-    async def find_ghosts(self) -> None:
+    async def find(self) -> None:
         """At the start and every minute. For ever."""
         while True:
             if self.leases.tenants:

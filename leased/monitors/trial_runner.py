@@ -27,7 +27,8 @@ class TrialRunner:
                 del self.trials[uuid]
                 self.leases.run(arbiter.ModeSet(uuid, False, ""))
 
-    def beat(self) -> None:
+    async def beat(self) -> None:
+        """Carry the trials of all devices on."""
         for uuid, trial in self.trials.items():
             if not trial.tenants and self.leases.view.device(uuid).n_holders < 2:
                 continue

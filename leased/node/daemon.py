@@ -6,16 +6,12 @@ import argparse
 import asyncio
 import contextlib
 import logging
-import math
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-
-from systemd import daemon as sd
 
 from leased import __version__
 from leased.admin.admin import Admin
@@ -24,7 +20,6 @@ from leased.admin.reload import AdminSocket, Reload, group_id, slurm_env, tried,
 from leased.base.errors import Refused
 from leased.config import config, trusted_files
 from leased.connections.listener import Listener
-from leased.core.arbiter import Rejoined, Tick
 from leased.gpus import discovery
 from leased.gpus.discovery import Found
 from leased.gpus.health import Health
@@ -36,31 +31,25 @@ from leased.monitors.ended_jobs import EndedJobs
 from leased.monitors.process_monitor import ProcessMonitor
 from leased.monitors.suspended_jobs import LOOK_S, Suspended
 from leased.monitors.trial_runner import TrialRunner
+from leased.node.boot import booted_since
+from leased.node.checkpoint import Checkpoint
+from leased.node.deadline_timer import DeadlineTimer
+from leased.node.kept_clients import KeptClients
+from leased.node.service_manager import inherited_sockets, notify
 from leased.node.sockets import AdminConnection, ClientConnection, listen
-from leased.processes import procfs
+from leased.node.tasks import Tasks
 from leased.record import place as record_place
 from leased.record.recorder import Recorder
 from leased.slurm.commands import Slurm
 from leased.slurm.usage_writer import UsageWriter
-from leased.store.store import Store
+from leased.store.store import Store, TenantRecord
 
 log = logging.getLogger("gpu-leased")
 
 GRACE_NS = 1_000_000_000  # after a restart: holders come back before anybody is granted
-CHECKPOINT_S = 1.0
-SAVE_AT_ONCE = 16  # tenants
-AGAIN_S = 1.0
-TUNE_S = 0.25
+TRIAL_S = 0.25
 CLUSTER_S = 60.0
 EPOCH_MARGIN = 1_000_000  # more grants than can happen between two checkpoints
-
-
-def notify(state: str, fds: Sequence[int] = ()) -> None:
-    """Tell the service manager, if there is one; one that has gone is no fault of ours."""
-    try:
-        sd.notify(state, fds=list(fds))
-    except OSError as fault:
-        log.warning("cannot notify the service manager: %s", fault)
 
 
 def set_up_logging(debug: bool) -> None:
@@ -77,42 +66,30 @@ def set_up_logging(debug: bool) -> None:
     log.setLevel(logging.DEBUG if debug else logging.INFO)
 
 
-def inherited_sockets() -> dict[str, list[socket.socket]]:
-    """What systemd hands over, by name: the sockets of the .socket units, connections it kept."""
-    given: dict[str, list[socket.socket]] = {}
-    for fd, name in sd.listen_fds_with_names(unset_environment=True).items():
-        try:
-            given.setdefault(name, []).append(socket.socket(fileno=fd))
-        except OSError as fault:  # of others, who do not miss it
-            log.error("what the service manager kept as %s is no socket: %s", name, fault)
-            os.close(fd)
-    return given
-
-
-def booted_since(path: Path) -> bool:
-    """Whether the machine has been booted since the file was last written; writes it.
-
-    No: where the kernel does not say.
-    """
-    now = procfs.boot_id()
-    before = procfs.whole(path, procfs.LINE_MOST)
-    if now is None or (before is not None and before.strip() == now.encode()):
-        return False
-    with contextlib.suppress(OSError):  # a full disk: it is asked again at the next start
-        path.write_text(now + "\n")
-    return bool(before)  # an empty one could not be written for lack of room
-
-
 class Daemon:
     """Everything of one running daemon."""
 
     def __init__(self, path: Path, settings: config.Config, nvml: Nvml, found: Found):
         self.path = path
         self.config = settings
-        self.loop = asyncio.get_running_loop()
         self.nvml = nvml
+        self.loop = asyncio.get_running_loop()
+        self.stopping = asyncio.Event()
+        self.tasks = Tasks(self.loop)
+        self.listeners: list[Listener] = []
+        self.slurm = Slurm(slurm_env(settings))
         self.store = Store(settings.state_dir / "usage.db")
         open_before = self.store.open_tenants()
+        self._make_leases(found, restarted=bool(open_before))
+        self._make_admin()
+        self._take_over(open_before)
+        self._make_monitors(found)
+        self.reloading = Reload(path, self.admin, self.processes, self.slurm, self.trials)
+
+    # -- its parts --------------------------------------------------------------
+
+    def _make_leases(self, found: Found, *, restarted: bool) -> None:
+        settings = self.config
         # By the clock too: where the disk was full the store may know of too low ones.
         first_epoch = max(self.store.epoch() + EPOCH_MARGIN, int(time.time() * 1e6))
         # On the disk before the first grant: a daemon after this one believes only lower ones.
@@ -123,50 +100,53 @@ class Daemon:
             found.gpus,
             time.monotonic_ns,
             first_epoch=first_epoch,
-            grace_ns=GRACE_NS if open_before else 0,
+            grace_ns=GRACE_NS if restarted else 0,
             in_flight_ns=settings.in_flight_ns,
             drain_ns=settings.drain_ns,
             recorder=self.recorder,
         )
         self.leases.names_jobs = settings.holder_shown != "nothing"
-        self.leases.loop.on_deadline = self._arm
+        self.timer = DeadlineTimer(self.loop, self.leases)
+        self.leases.loop.on_deadline = self.timer.arm
         self.leases.stuck.later = self.loop.call_later
         self.leases.grants.on_overrun = self._overrun
-        self.slurm = Slurm(slurm_env(settings))
-        self.timer: asyncio.TimerHandle | None = None
-        gid = group_id(settings)
-        self.admin = Admin(settings, self.leases, self.store, self.reload, self.job_ended, gid)
+        self.checkpoint = Checkpoint(self.leases, self.store)
+        self.kept_clients = KeptClients(self.leases)
+
+    def _make_admin(self) -> None:
+        """Who answers requests and questions."""
+        gid = group_id(self.config)
+        self.admin = Admin(self.config, self.leases, self.store, self.reload, self.job_ended, gid)
         with contextlib.suppress(Refused):  # it has said so; jobs hear it when they register
             self.admin.renumber()
-        rebooted = booted_since(settings.state_dir / "boot_id")
-        for record in open_before:
+        self.questions = Questions(
+            self.leases, self.store, self.admin.find, lambda: self.admin.config
+        )
+
+    def _take_over(self, records: list[TenantRecord]) -> None:
+        """The tenants of the daemon before this one go on."""
+        rebooted = booted_since(self.config.state_dir / "boot_id")
+        for record in records:
             if rebooted:  # no job of before is left, whatever Slurm does with it
                 self.admin.takeover.give_up(record)
             else:
                 self.admin.takeover.restore(record)
-        self.questions = Questions(
-            self.leases, self.store, self.admin.find, lambda: self.admin.config
-        )
-        self.watch = ProcessMonitor(self.leases, self.admin.stepds, self.slurm, settings)
-        self.admin.shows.strays = self.watch.strays.status
-        self.admin.shows.cluster = self.admin.cluster.status
+
+    def _make_monitors(self, found: Found) -> None:
+        """Who looks at processes, devices and jobs again and again."""
+        self.processes = ProcessMonitor(self.leases, self.admin.stepds, self.slurm, self.config)
         self.health = Health(self.leases.gpus.faults)
-        self.devices = DeviceMonitor(nvml, self.leases, self.watch, self.health)
-        self.suspended = Suspended(self.leases, self.devices.percents)
-        self.admin.shows.devices = self.devices
+        self.devices = DeviceMonitor(self.nvml, self.leases, self.processes, self.health)
         self._say_what_is_wrong(found)
-        self.tuning = TrialRunner(self.leases, tried(settings, self.leases.gpus))
-        self.reloading = Reload(path, self.admin, self.watch, self.slurm, self.tuning)
-        self.listeners: list[Listener] = []
-        self.keeps = int(os.environ.get("FDSTORE", "0"))  # connections that systemd would keep
-        self.unheard: set[ClientConnection] = set()
-        self.may_end_grace = False
-        self.tasks: set[asyncio.Task[None]] = set()
-        self.writer = UsageWriter(self.store, lambda: self.slurm.env)
-        self.ghosts = EndedJobs(
+        self.suspended = Suspended(self.leases, self.devices.percents)
+        self.trials = TrialRunner(self.leases, tried(self.config, self.leases.gpus))
+        self.ended_jobs = EndedJobs(
             *(self.leases, self.store, self.slurm, self.admin.lives_here, self.job_ended)
         )
-        self.stopping = asyncio.Event()
+        self.writer = UsageWriter(self.store, lambda: self.slurm.env)
+        self.admin.shows.strays = self.processes.strays.status
+        self.admin.shows.cluster = self.admin.cluster.status
+        self.admin.shows.devices = self.devices
 
     # -- life -------------------------------------------------------------------
 
@@ -176,13 +156,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGHUP, self.reload)
-        self._start(self._checkpoint)
-        self._start(self.writer.write_usage)
-        self._start(self.ghosts.find_ghosts)
-        self._start(self._learn_cluster)
-        self._start(self.devices.run)
-        self._start(self._tune)
-        self._start(self._find_suspended)
+        self._start_tasks()
         notify(
             f"READY=1\nSTATUS={len(self.leases.gpus.slurms())} GPUs, "
             f"{len(self.leases.tenants)} tenants"
@@ -196,6 +170,22 @@ class Daemon:
         await self.stopping.wait()
         notify("STOPPING=1")
         self._stop()
+
+    def _start_tasks(self) -> None:
+        """The work that goes on as long as the daemon does."""
+        self.tasks.start(self.checkpoint.keep_saving)
+        self.tasks.start(self.writer.write_usage)
+        self.tasks.start(self.ended_jobs.find)
+        self.tasks.start(self._learn_cluster)
+        self.tasks.start(self.devices.run)
+        self.tasks.every(TRIAL_S, self.trials.beat)
+        self.tasks.every(LOOK_S, self.suspended.beat)
+
+    async def _learn_cluster(self) -> None:
+        """Whose jobs are ours; also when the configuration names another Slurm."""
+        while True:
+            await self.admin.cluster.learn(self.slurm)
+            await asyncio.sleep(CLUSTER_S)
 
     def _listen(self) -> None:
         run = self.config.runtime_dir
@@ -212,51 +202,14 @@ class Daemon:
             Listener(tenant, self.loop, self._client),
             Listener(admin, self.loop, lambda s: AdminConnection(s, self.loop, self.admin.handle)),
         ]
-        self._take_back(clients)
+        self.kept_clients.take_back(self.listeners[0], clients)
 
     def _client(self, sock: socket.socket) -> ClientConnection:
         made = ClientConnection(
             sock, self.loop, self.leases, self.admin.find, self.questions.handle
         )
-        made.on_heard = self._heard
+        made.on_heard = self.kept_clients.heard
         return made
-
-    # -- connections that outlive the daemon ---------------------------------------
-
-    def _take_back(self, clients: list[socket.socket]) -> None:
-        """Connections that systemd kept while there was no daemon: ask each for its state."""
-        for sock in clients:
-            connection = self.listeners[0].take(sock)
-            if isinstance(connection, ClientConnection):
-                self.unheard.add(connection)
-                connection.isolated(connection.resync)
-        if clients:
-            log.info("%d connections of the daemon before are kept", len(clients))
-        # With a full store some are missing here: they have the whole grace to come back.
-        self.may_end_grace = 0 < len(clients) < self.keeps
-
-    def _heard(self, connection: ClientConnection) -> None:
-        """A client has said HELLO, or is gone."""
-        if connection.open and self.keeps and not connection.restored:
-            # systemd forgets it by itself when either end closes.
-            notify("FDSTORE=1\nFDNAME=client", fds=[connection.sock.fileno()])
-        if connection in self.unheard:
-            self.unheard.discard(connection)
-            if not self.unheard and self.may_end_grace:
-                self.leases.run(Rejoined())
-
-    def _start(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do it for ever. A fault in one piece of work is loud and stops no other."""
-
-        async def forever() -> None:
-            while True:
-                try:
-                    await work()
-                except Exception:
-                    log.exception("a fault in %s; it begins again", work.__name__)
-                    await asyncio.sleep(AGAIN_S)
-
-        self.tasks.add(self.loop.create_task(forever()))
 
     def _say_what_is_wrong(self, found: Found) -> None:
         """What was found at the start; DeviceMonitor says the rest."""
@@ -267,13 +220,11 @@ class Daemon:
                 self.health.seen(gpu, found.faults[gpu.uuid], sure=True)
 
     def _stop(self) -> None:
-        self._save()
+        self.checkpoint.save_all()
         self.recorder.close()
         self.nvml.close()
-        if self.timer:
-            self.timer.cancel()
-        for task in self.tasks:
-            task.cancel()
+        self.timer.cancel()
+        self.tasks.cancel()
         for listener in self.listeners:
             listener.close()
         self.store.close()
@@ -288,49 +239,6 @@ class Daemon:
             return self.reloading.run()
         finally:
             notify("READY=1")
-
-    # -- time -------------------------------------------------------------------
-
-    def _arm(self) -> None:
-        """One timer, for the arbiter's next deadline; none when there is none."""
-        if self.timer:
-            self.timer.cancel()
-            self.timer = None
-        due = self.leases.view.next_deadline()
-        if due is not None:
-            delay = max(0.0, (due - time.monotonic_ns()) / 1e9)
-            self.timer = self.loop.call_later(delay, self.leases.run, Tick())
-
-    async def _checkpoint(self) -> None:
-        """Usage to disk, and a sign of life to systemd's watchdog."""
-        watchdog = int(os.environ.get("WATCHDOG_USEC", "0"))
-        turn = 0
-        while True:
-            # A few at a time: nobody waits for his lease because many are written.
-            turns = max(1, math.ceil(len(self.leases.tenants) / SAVE_AT_ONCE))
-            await asyncio.sleep(CHECKPOINT_S / turns)
-            turn = (turn + 1) % turns
-            some = list(self.leases.tenants)[turn::turns]
-            # A full disk stops no lease; what it lacks is tried again here.
-            if some or self.store.fault:
-                self.store.save(self.leases.tenants.usage(some), self.leases.view.epoch)
-            if watchdog:
-                notify("WATCHDOG=1")
-
-    async def _tune(self) -> None:
-        """Side by side or by turns: see which is better where memory fits."""
-        while True:
-            await asyncio.sleep(TUNE_S)
-            self.tuning.beat()
-
-    async def _find_suspended(self) -> None:
-        """See which jobs cannot act, so that nobody waits for them."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            await self.suspended.beat()
-
-    def _save(self) -> None:
-        self.store.save(self.leases.tenants.usage(), self.leases.view.epoch)
 
     def _overrun(self, tenant: Tenant, again: bool) -> None:
         """What this site does about a job that does not give back its GPU."""
@@ -350,12 +258,6 @@ class Daemon:
         usage = self.leases.tenants.close(job_id)
         self.store.close_tenant(job_id, usage)
         self.writer.more.set()
-
-    async def _learn_cluster(self) -> None:
-        """Whose jobs are ours; also when the configuration names another Slurm."""
-        while True:
-            await self.admin.cluster.learn(self.slurm)
-            await asyncio.sleep(CLUSTER_S)
 
 
 async def serve(path: Path, settings: config.Config) -> None:

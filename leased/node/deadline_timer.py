@@ -1,0 +1,30 @@
+"""One timer of the loop, for the arbiter's next deadline; none when there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from leased.core.arbiter import Tick
+from leased.leasing.leases import Leases
+
+
+class DeadlineTimer:
+    """Call arm() whenever the next deadline may be another."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, leases: Leases):
+        self.loop = loop
+        self.leases = leases
+        self.timer: asyncio.TimerHandle | None = None
+
+    def arm(self) -> None:
+        self.cancel()
+        due = self.leases.view.next_deadline()
+        if due is not None:
+            delay = max(0.0, (due - time.monotonic_ns()) / 1e9)
+            self.timer = self.loop.call_later(delay, self.leases.run, Tick())
+
+    def cancel(self) -> None:
+        if self.timer:
+            self.timer.cancel()
+            self.timer = None

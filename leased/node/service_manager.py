@@ -1,0 +1,46 @@
+"""What passes between the daemon and systemd: sockets and connections that it keeps, and news."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Sequence
+
+from systemd import daemon as sd
+
+log = logging.getLogger("gpu-leased")
+
+
+def notify(state: str, fds: Sequence[int] = ()) -> None:
+    """Tell the service manager, if there is one; one that has gone is no fault of ours."""
+    try:
+        sd.notify(state, fds=list(fds))
+    except OSError as fault:
+        log.warning("cannot notify the service manager: %s", fault)
+
+
+def keep_connection(sock: socket.socket) -> None:
+    """Have it kept for the next daemon. systemd forgets it by itself when either end closes."""
+    notify("FDSTORE=1\nFDNAME=client", fds=[sock.fileno()])
+
+
+def connections_kept() -> int:
+    """How many connections it would keep while there is no daemon."""
+    return int(os.environ.get("FDSTORE", "0"))
+
+
+def has_watchdog() -> bool:
+    return int(os.environ.get("WATCHDOG_USEC", "0")) > 0
+
+
+def inherited_sockets() -> dict[str, list[socket.socket]]:
+    """What it hands over, by name: the sockets of the .socket units, connections it kept."""
+    given: dict[str, list[socket.socket]] = {}
+    for fd, name in sd.listen_fds_with_names(unset_environment=True).items():
+        try:
+            given.setdefault(name, []).append(socket.socket(fileno=fd))
+        except OSError as fault:  # of others, who do not miss it
+            log.error("what the service manager kept as %s is no socket: %s", name, fault)
+            os.close(fd)
+    return given

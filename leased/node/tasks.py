@@ -1,0 +1,47 @@
+"""The pieces of work that go on as long as the daemon does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+log = logging.getLogger("gpu-leased")
+
+AGAIN_S = 1.0
+
+
+class Tasks:
+    """A fault in one piece of work is loud and stops no other."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop):
+        self.loop = loop
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do it for ever; after a fault, begin it again."""
+
+        async def forever() -> None:
+            while True:
+                try:
+                    await work()
+                except Exception:
+                    log.exception("a fault in %s; it begins again", work.__name__)
+                    await asyncio.sleep(AGAIN_S)
+
+        self.tasks.add(self.loop.create_task(forever()))
+
+    def every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        """Do it again and again, the first time after so many seconds."""
+
+        async def repeated() -> None:
+            while True:
+                await asyncio.sleep(seconds)
+                await work()
+
+        repeated.__name__ = work.__name__
+        self.start(repeated)
+
+    def cancel(self) -> None:
+        for task in self.tasks:
+            task.cancel()
