@@ -87,8 +87,11 @@ class Deciding:
             self.effects.changed |= self.rules.cohorts.bit[uuid]
 
     def plan_wakes(self) -> None:
+        """Where somebody waits: while nobody does, there is no deadline."""
         self.wakes = {}
-        for uuid in self.rules.devices:
+        for uuid, device in self.rules.devices.items():
+            if not device.queue:
+                continue
             when = self.rules.policies.on(uuid).wake_at(self.rules, uuid)
             if when is not None and when > self.rules.now:
                 self.wakes[uuid] = when

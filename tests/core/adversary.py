@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from leased import policy
 from tests.core.judge import Broken
 from tests.core.scenario import Scenario, random_scenario, shrink
 from tests.core.world import World
@@ -20,8 +21,8 @@ class Run:
     fault: str | None = None
 
 
-def run(seed: int) -> Run:
-    world = World(random_scenario(seed))
+def run(seed: int, policy_name: str = policy.DEFAULT) -> Run:
+    world = World(random_scenario(seed), policy_name=policy_name)
     fault = None
     try:
         world.run()
@@ -30,21 +31,25 @@ def run(seed: int) -> Run:
     return Run(seed, world.events, world.judge.worst, fault)
 
 
-def fault_of(scenario: Scenario) -> str | None:
+def fault_of(scenario: Scenario, policy_name: str = policy.DEFAULT) -> str | None:
     try:
-        World(scenario).run()
+        World(scenario, policy_name=policy_name).run()
     except Broken as broken:
         return str(broken)
     return None
 
 
-def counterexample(seed: int, tries: int = 400) -> str:
+def counterexample(seed: int, tries: int = 400, policy_name: str = policy.DEFAULT) -> str:
     """The smallest scenario found from a seed that breaks the same rule, with its fault."""
     scenario = random_scenario(seed)
-    kind = _kind(fault_of(scenario))
+    kind = _kind(fault_of(scenario, policy_name))
     assert kind is not None, f"seed {seed} breaks nothing"
-    small = shrink(scenario, lambda candidate: _kind(fault_of(candidate)) == kind, tries)
-    return f"seed {seed}: {fault_of(small)}\n{small}"
+
+    def fails(candidate: Scenario) -> bool:
+        return _kind(fault_of(candidate, policy_name)) == kind
+
+    small = shrink(scenario, fails, tries)
+    return f"seed {seed}: {fault_of(small, policy_name)}\n{small}"
 
 
 def _kind(fault: str | None) -> str | None:

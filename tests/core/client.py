@@ -33,6 +33,7 @@ class Client:
         self.works = False
         self.left = 0  # of what it computes at a time, ms
         self.began = 0
+        self.computed_ns = 0  # in all
         self.idle_ns: int | None = None
         self.quiet = 0  # grows whenever it is not idle any more
         self.size = dict.fromkeys(job.gang, job.size)
@@ -103,6 +104,7 @@ class Client:
     def end(self) -> None:
         """It has computed, and goes on on the CPU."""
         self.works, self.left = False, 0
+        self.computed_ns += self.world.now - self.began
         self.quiet += 1
         self.later(self.job.pause * MS, self.need)
         self.look_idle()
@@ -173,6 +175,7 @@ class Client:
         self.quiet += 1
         drains = self.job.drain if self.works else 0
         if self.works:
+            self.computed_ns += self.world.now - self.began
             passed = (self.world.now - self.began) // MS
             self.works, self.left = False, max(1, self.left - passed)
             self.wants = True

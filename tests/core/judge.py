@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -19,6 +19,7 @@ from leased.core.arbiter import (
     Tenant,
 )
 from leased.core.state import FOREVER
+from leased.policy import fair
 from tests.core.client import CLOSING
 from tests.core.items import items
 
@@ -42,6 +43,20 @@ class Wait:
     since: int
     before: int
     quantum: int = 0
+    others: int = 0  # the most tenants there were beside it
+
+
+def fcfs_bound(wait: Wait, turn: int) -> int:
+    """docs/daemon.md: with k before it, k + 1 times a quantum, a restore and four drains."""
+    return (wait.before + 1) * turn
+
+
+def fair_bound(wait: Wait, turn: int) -> int:
+    """See leased/policy/fair.py."""
+    return (2 * wait.others + 3) * fair.MOST_NS + (wait.others + 1) * turn
+
+
+BOUNDS: dict[str, Callable[[Wait, int], int]] = {"fcfs": fcfs_bound, "fair": fair_bound}
 
 
 class Judge:
@@ -129,14 +144,18 @@ class Judge:
             wait.quantum = max(
                 wait.quantum, self.longest, a.rules.quantum(tenant, a.rules.cost(tenant))
             )
+            wait.others = max(wait.others, len(a.tenants) - 1)
             self.check_wait(tenant.id, wait)
             if next(a.rules.in_the_way(tenant), None) is None:
                 self.check_idle(tenant, runnable[:place])
 
     def check_wait(self, tenant: int, wait: Wait) -> None:
-        """docs/daemon.md: with k before it, k + 1 times a quantum, a restore and four drains."""
+        """Each policy states its bound; where it has none, nobody is judged by it."""
+        bound_of = BOUNDS.get(self.world.policy_name)
+        if bound_of is None:
+            return
         turn = wait.quantum + RESTORE_NS + DRAINS * DRAIN_NS
-        waited, bound = self.world.now - wait.since, (wait.before + 1) * turn
+        waited, bound = self.world.now - wait.since, bound_of(wait, turn)
         self.worst = max(self.worst, waited / bound)
         if waited > bound:
             self.broken(

@@ -46,8 +46,10 @@ class World:
         most_events: int = 1500,
         began: Callable[[Arbiter], None] = lambda _: None,
         handled: Callable[[int, core.Event, list[core.Action]], None] = lambda *_: None,
+        policy_name: str = policy.DEFAULT,
     ):
         """began: is told of every new arbiter; handled: of every event that one has taken."""
+        self.policy_name = policy_name
         self.began, self.handled = began, handled
         self.scenario = scenario
         self.most_events = most_events
@@ -63,7 +65,15 @@ class World:
         self._made = 0
         self._queue: deque[core.Event] = deque()
         self._busy = False
-        self.judge = Judge(self)
+        self.judge = self.a_judge()
+        self.set_policies()
+
+    def a_judge(self) -> Judge:
+        return Judge(self)
+
+    def set_policies(self) -> None:
+        if self.policy_name != policy.DEFAULT:
+            self.do(*(core.PolicySet(uuid, self.policy_name) for uuid in self.a.devices))
 
     # -- time -----------------------------------------------------------------------
 
@@ -403,6 +413,7 @@ class World:
         )
         self.began(self.a)
         self.judge.restarted()
+        self.set_policies()
         self.at(self.now + SEES_NS, self.look_at_devices)
         for tenant, entry in self.entries.items():
             client = entry.client

@@ -1,0 +1,118 @@
+"""Equal time for equal demands, by a deficit.
+
+A tenant's deficit is the lease time that an even division of its devices among all who held or
+waited for them would have given it, less what it has had. All of a restore and all of a drain
+count as had. So it does not matter how long a tenant's quantum is, how often it pauses, how
+slowly it drains or how much memory it moves: who has had too little comes sooner, and runs until
+it has caught up. Who yields before its quantum is over comes back ahead with the rest of it.
+
+A waiter's place is the time at which it began to wait, made earlier by its deficit times the
+number of those it competes with, and later by PRICE times the cycle of its memory: what it takes
+to bring it in, and what it displaces back.
+So tenants whose memory is there take turns, and another one is exchanged for one of them now and
+then.
+
+The bound: a deficit and a price are never more than MOST_NS. A waiter with k competitors is
+behind none that begins to wait (2 k + 3) MOST_NS after it. Those that began before have one turn
+each, so its own comes after that time and k + 1 times a quantum, a restore and four drains.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import ClassVar
+
+from leased.core.policy import Spec, View
+from leased.policy.registry import register
+
+PRICE = 20  # as a quantum is at least so many times its handoff
+MOST_NS = 300_000_000_000
+FORGET_NS = 60_000_000_000  # after so long without its devices a tenant is as a new one
+
+
+@register
+class Fair:
+    """deficits: by tenant and device. handoffs: how long bringing in each tenant's memory took
+    when it last got its place, before any of it was brought in. seen: when each was last
+    charged."""
+
+    name: ClassVar[str] = "fair"
+
+    def __init__(self) -> None:
+        self.deficits: dict[int, dict[str, int]] = {}
+        self.handoffs: dict[int, int] = {}
+        self.seen: dict[int, int] = {}
+
+    def admit(self, view: View, tenant: Spec) -> str | None:
+        return None
+
+    def opened(self, tenant: Spec) -> None:
+        self.deficits.setdefault(tenant.id, {})
+
+    def closed(self, tenant: int) -> None:
+        for known in (self.deficits, self.handoffs, self.seen):
+            known.pop(tenant, None)
+
+    def charged(self, tenant: int, device: str, held_ns: int, even_ns: int, now: int) -> None:
+        deficits = self.deficits[tenant]
+        deficit = deficits.get(device, 0) + even_ns - held_ns
+        deficits[device] = max(-MOST_NS, min(MOST_NS, deficit))
+        self.seen[tenant] = now
+
+    def order(self, view: View, tenant: Spec) -> int:
+        if view.now - self.seen.get(tenant.id, view.now) > FORGET_NS:
+            self.deficits[tenant.id].clear()
+        handoff = self.handoffs[tenant.id] = view.handoff_ns(tenant)
+        price = min(PRICE * 2 * handoff, MOST_NS)
+        return view.now - view.competitors(tenant) * self._deficit(tenant) + price
+
+    def quantum(self, view: View, holder: Spec, waiter: Spec | None, asked_ns: int) -> int:
+        """As asked, but at least until its own handoff was worth it and it has caught up with the
+        waiter."""
+        least = max(asked_ns, min(PRICE * self.handoffs.get(holder.id, 0), MOST_NS))
+        if waiter is None:
+            return least
+        behind = self._deficit(holder) - self._deficit(waiter)
+        return max(least, behind + view.held_ns(holder))
+
+    def preempts(self, view: View, waiter: Spec, holder: Spec) -> bool:
+        """The holder is more than a quantum ahead."""
+        ahead = self._deficit(waiter) - self._deficit(holder)
+        return ahead > holder.quantum_ns + PRICE * self.handoffs.get(waiter.id, 0)
+
+    def patience(self, view: View, holder: Spec, waiter: Spec, handoff_ns: int) -> int:
+        """As long as the whole cycle takes: the handoff, what has been brought in for it already,
+        and the way back of what it displaces."""
+        return 2 * max(handoff_ns, self.handoffs.get(waiter.id, 0))
+
+    def beside(self, view: View, tenant: Spec) -> bool:
+        return True
+
+    def wake_at(self, view: View, device: str) -> int | None:
+        return None
+
+    def dump(self) -> bytes:
+        known = {str(tenant): deficits for tenant, deficits in self.deficits.items() if deficits}
+        return json.dumps(known, sort_keys=True).encode()
+
+    def load(self, data: bytes) -> None:
+        try:
+            known = json.loads(data or b"{}")
+        except ValueError:
+            return
+        for tenant in known if isinstance(known, dict) else ():
+            if tenant.isdecimal() and int(tenant) in self.deficits:
+                self._load(int(tenant), known[tenant])
+
+    def _load(self, tenant: int, deficits: object) -> None:
+        if isinstance(deficits, dict):
+            self.deficits[tenant] = {
+                device: max(-MOST_NS, min(MOST_NS, ns))
+                for device, ns in deficits.items()
+                if isinstance(ns, int)
+            }
+
+    def _deficit(self, tenant: Spec) -> int:
+        """Of its devices the one counts that had the least for it, as it has them all at once."""
+        deficits = self.deficits.get(tenant.id, {})
+        return min(deficits.get(device, 0) for device in tenant.gang)

@@ -1,0 +1,180 @@
+"""What holds under every policy, also under one that is made up here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+
+from leased import policy
+from leased.core.arbiter import (
+    Arbiter,
+    Closed,
+    Grant,
+    LockSet,
+    MemoryChanged,
+    Opened,
+    PolicySet,
+    Released,
+    Requested,
+    Revoke,
+    Tick,
+)
+from leased.core.policy import Spec, View
+from leased.policy import registry
+from leased.policy.fcfs import FirstComeFirstServed
+from tests.core.adversary import counterexample, run
+
+S = 1_000_000_000
+MADE_UP = "last-come-first-served"
+SEEDS = range(10)
+
+
+class LastComeFirstServed(FirstComeFirstServed):
+    """Besides, nobody runs beside others, and from 100 s on the order is looked at each minute."""
+
+    name: ClassVar[str] = MADE_UP
+
+    def order(self, view: View, tenant: Spec) -> int:
+        return -tenant.arrival
+
+    def preempts(self, view: View, waiter: Spec, holder: Spec) -> bool:
+        return waiter.arrival > holder.arrival
+
+    def beside(self, view: View, tenant: Spec) -> bool:
+        return False
+
+    def wake_at(self, view: View, device: str) -> int | None:
+        return None if view.now < 100 * S else view.now - view.now % (60 * S) + 60 * S
+
+
+@pytest.fixture(autouse=True)
+def made_up() -> Iterator[None]:
+    registry.register(LastComeFirstServed)
+    yield
+    del registry._known[MADE_UP]
+
+
+every = pytest.mark.parametrize("name", [*policy.names(), MADE_UP])
+
+
+@every
+def test_no_rule_is_broken(name: str) -> None:
+    """Exclusive, never half a gang, work conserved, growing epochs, bounded state."""
+    for seed in SEEDS:
+        found = run(seed, name)
+        assert found.fault is None, counterexample(seed, 100, name)
+
+
+def node(name: str, devices: int = 1) -> Arbiter:
+    a = Arbiter({f"d{n}": 100 for n in range(devices)}, policy.make)
+    for uuid in a.devices:
+        a.handle(PolicySet(uuid, name), 0)
+    return a
+
+
+def granted(a: Arbiter, event: object, now: int) -> list[int]:
+    actions = a.handle(event, now)  # type: ignore[arg-type]
+    return [action.tenant for action in actions if isinstance(action, Grant)]
+
+
+def test_a_policy_of_one_class_says_who_is_next() -> None:
+    a = node(MADE_UP)
+    for tenant in range(4):
+        a.handle(Opened(tenant, ("d0",), "on", 10 * S), 0)
+        a.handle(Requested(tenant), tenant)
+    assert a.rules.queue == [3, 2, 1]
+    assert granted(a, Released(0, 1), S) == [3]
+
+
+def test_a_policy_may_end_a_quantum_early_but_not_below_the_handoff() -> None:
+    a = node(MADE_UP)
+    a.devices["d0"].residency.paging.bytes_s = 100
+    for tenant in range(2):
+        a.handle(Opened(tenant, ("d0",), "on", 60 * S), 0)
+        a.handle(MemoryChanged(tenant, "d0", 60), 0)
+    a.handle(Requested(0), 0)
+    a.handle(Requested(1), 0)
+    assert a.next_deadline() == 20 * a.rules.cost(a.tenants[1])
+
+
+@every
+def test_what_is_dumped_is_loaded(name: str) -> None:
+    made = policy.make(name)
+    a = node(name)
+    used = a.rules.policies.on("d0")
+    for tenant in range(3):
+        a.handle(Opened(tenant, ("d0",), "on", 10 * S), 0)
+        a.handle(Requested(tenant), 0)
+    for turn in range(10):
+        actions = a.handle(Tick(), 11 * (turn + 1) * S)
+        for action in actions:
+            if isinstance(action, Revoke):
+                a.handle(Released(action.tenant, action.epoch), a.now)
+    for here in a.tenants.values():
+        made.opened(here)
+    made.load(used.dump())
+    assert made.dump() == used.dump()
+    for damaged in (b"\xff", b"[1]", b'{"1": 2}', b'{"x": {}}', b'{"1": {"d0": "x"}}'):
+        made.load(damaged)
+
+
+@every
+def test_a_policy_forgets_who_is_gone(name: str) -> None:
+    a = node(name)
+    used = a.rules.policies.on("d0")
+    for tenant in range(50):
+        a.handle(Opened(tenant, ("d0",), "on", 10 * S), tenant)
+        a.handle(Requested(tenant), tenant)
+
+    for tenant in range(50):
+        a.handle(Closed(tenant), 100)
+    empty = policy.make(name)
+    assert used.dump() == empty.dump()
+    assert {key: len(v) for key, v in vars(used).items()} == {
+        key: len(v) for key, v in vars(empty).items()
+    }
+
+
+# -- a device gets another policy ---------------------------------------------------------
+
+
+def test_another_policy_orders_those_who_wait_already() -> None:
+    a = node("fcfs")
+    for tenant in range(4):
+        a.handle(Opened(tenant, ("d0",), "on", 10 * S), 0)
+        a.handle(Requested(tenant), tenant)
+    assert a.rules.queue == [1, 2, 3]
+    a.handle(PolicySet("d0", MADE_UP), S)
+    assert a.rules.queue == [3, 2, 1]
+    assert granted(a, Released(0, 1), 2 * S) == [3]
+    a.handle(PolicySet("d0", "fcfs"), 3 * S)
+    assert granted(a, Released(3, 2), 4 * S) == [1]
+    with pytest.raises(ValueError, match="is no policy; known are"):
+        a.handle(PolicySet("d0", "none"), 5 * S)
+
+
+def test_holders_that_may_run_beside_others_no_more_are_separated() -> None:
+    a = node("fcfs")
+    for tenant in range(2):
+        a.handle(Opened(tenant, ("d0",), "auto", 10 * S), 0)
+        assert granted(a, Requested(tenant), 0) == [tenant]
+    actions = a.handle(PolicySet("d0", MADE_UP), S)
+    assert [x.tenant for x in actions if isinstance(x, Revoke)] == [1]
+    a.handle(Released(1, 2), S)
+    a.handle(Requested(1), S)
+    assert granted(a, PolicySet("d0", "fcfs"), 2 * S) == [1]
+    assert a.handle(LockSet("d0", None), 2 * S) == []
+
+
+def test_a_gang_has_its_first_devices_policy_and_mixed_places_are_not_compared() -> None:
+    """Where a gang connects devices of two policies, who came first is served first."""
+    a = Arbiter({"d0": 100, "d1": 100}, policy.make)
+    a.handle(PolicySet("d1", MADE_UP), 0)
+    gangs = {0: ("d0", "d1"), 1: ("d0",), 2: ("d1",), 3: ("d0", "d1"), 4: ("d1",), 5: ("d0",)}
+    for tenant, gang in gangs.items():
+        a.handle(Opened(tenant, gang, "on", 10 * S), 0)
+        a.handle(Requested(tenant), tenant)
+    assert a.rules.policies.of(a.tenants[3]).name == "fcfs"
+    assert granted(a, Released(0, 1), S) == [1, 4], "of d1's own waiters the last, in 2's stead"

@@ -1,0 +1,34 @@
+"""Equal time for equal demands, whatever else is different; and as few moves as that needs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.fair import CASES, Measured, busy_idle_s, f9, table2
+
+SHORT = 4  # times as short as in the benchmark
+
+
+@pytest.mark.parametrize("case", sorted(set(CASES) - {"pauses", "quanta_60_and_1"}))
+def test_equal_demands_have_equal_time(case: str) -> None:
+    jobs, seconds, gib_s = CASES[case]
+    shares = Measured(list(jobs), seconds, "fair", gib_s).shares().values()
+    assert max(shares) <= 1.05 * min(shares), shares
+
+
+def test_who_pauses_has_not_less_than_who_never_does() -> None:
+    """But for the quantum that is under way, and a burst of each of those who pause."""
+    jobs, seconds, gib_s = CASES["pauses"]
+    seconds //= SHORT
+    had = Measured(list(jobs), seconds, "fair", gib_s).lease_ns.values()
+    bursts = sum(job.busy + job.pause for job in jobs[1:])
+    assert max(had) - min(had) <= (jobs[0].quantum + bursts) * 1_000_000
+
+
+def test_memory_is_exchanged_now_and_then() -> None:
+    assert f9("fair")["moved_gib"] <= f9("fcfs")["moved_gib"] / 20
+
+
+def test_nothing_else_becomes_slower() -> None:
+    assert busy_idle_s("fair") <= busy_idle_s("fcfs")
+    assert table2("fair") <= table2("fcfs")
