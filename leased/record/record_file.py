@@ -22,8 +22,16 @@ class RecordFile:
     on_fault: called by the thread, at most once; nothing more is written after that.
     """
 
-    def __init__(self, path: Path, header: bytes, on_fault: Callable[[str], None]):
+    def __init__(
+        self,
+        path: Path,
+        header: bytes,
+        on_fault: Callable[[str], None],
+        before: RecordFile | None = None,
+    ):
+        """before: another one that was told to end, and may still have to write."""
         self.path = path
+        self._before = before
         self.on_fault = on_fault
         self.over = False  # by a fault
         self.size = 0  # of the newer file, when all is written
@@ -54,7 +62,12 @@ class RecordFile:
         """These are the last lines. wait_s: how long they may take before this returns."""
         self.write(lines)
         self._queue.put(None)
-        self._thread.join(wait_s)
+        if wait_s:
+            self.wait(wait_s)
+
+    def wait(self, most_s: float | None = None) -> None:
+        """Until all is written, for so long at most."""
+        self._thread.join(most_s)
 
     def _put(self, lines: bytes, begins: bool) -> None:
         self.size += len(lines)
@@ -64,6 +77,9 @@ class RecordFile:
     # -- the thread ---------------------------------------------------------------------
 
     def _run(self) -> None:
+        if self._before is not None:
+            self._before.wait()
+            self._before = None
         while (item := self._queue.get()) is not None:
             lines, begins = item
             if not self.over:

@@ -33,6 +33,7 @@ class Recorder:
         self.path: Path | None = None
         self.most = MOST  # bytes of both files
         self.file: RecordFile | None = None
+        self.before: RecordFile | None = None  # what was told to end
         self.arbiter: Arbiter | None = None
         self.pending: list[tuple[int, Event, Outcome]] = []
 
@@ -67,7 +68,7 @@ class Recorder:
             return
         self.file.write(b"".join(lines.entry_line(*entry) for entry in pending))
         if self.file.over:
-            self.file = None
+            self._end("a fault")
         elif self.file.is_behind():
             self._give_up("the disk is too slow for it")
         elif self.file.size > self.most // 2:
@@ -83,7 +84,8 @@ class Recorder:
     def _begin(self, state: list[object] | None) -> None:
         if self.path is not None:
             say = functools.partial(_say, self.path)
-            self.file = RecordFile(self.path, self._header(state), say)
+            self.file = RecordFile(self.path, self._header(state), say, self.before)
+            self.before = None
 
     def _turn(self, file: RecordFile) -> None:
         assert self.arbiter is not None
@@ -110,7 +112,7 @@ class Recorder:
     def _end(self, why: str, wait_s: float = 0.0) -> None:
         if self.file is not None:
             self.file.end(lines.end_line(End(why)), wait_s)
-        self.file = None
+            self.before, self.file = self.file, None
 
 
 def _say(path: Path, why: str) -> None:

@@ -189,11 +189,13 @@ def test_a_slow_disk_ends_the_record(
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == [
         f"the record {path} ends: the disk is too slow for it; {AFTER}"
     ]
+    recorder.configure(path, 100 * MOST)  # another one waits for the first
     goes_on.set()
-    (thread,) = (each for each in threading.enumerate() if each.name == "record")
-    thread.join(20)
-    assert 10_000 < path.stat().st_size < 15_000
-    replayed(path)
+    recorder.close()
+    assert 10_000 < place.before(path).stat().st_size < 15_000
+    replayed(place.before(path))
+    assert header(path)["state"] is not None
+    assert not [each for each in threading.enumerate() if each.name == "record"]
 
 
 def test_a_state_that_is_too_large_ends_the_record(

@@ -23,6 +23,7 @@ from tests.slurm.chaos_jobs import MARK, STEPS, Run
 from tests.slurm.cluster import FINISHED, PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.slurm.recorded import Records
 
 PROGRAM = b"tests.slurm.chaos_job"
 LOOK_S = 0.1
@@ -82,6 +83,7 @@ class Storm:
     runs: dict[str, Run]
     out: Path
     rng: random.Random
+    records: Records
     stopped: list[Stopped] = field(default_factory=list)
     down: list[tuple[float, float]] = field(default_factory=list)
     failed: dict[str, float] = field(default_factory=dict)
@@ -202,6 +204,7 @@ class Storm:
         self.say("daemon restarted")
 
     def _start_daemon(self, since: float) -> None:
+        self.records.keep()
         self.leased.start()
         self.down.append((since, time.time()))
 

@@ -2,9 +2,10 @@
 
 A third of them swap their memory, some are gangs of two GPUs. The daemon is killed and
 restarted, jobs' processes are killed, stopped and continued, jobs are cancelled.
-Whatever was not hurt must complete with the right data, the accounts must add up, and
-nothing may be left behind. GPU_LEASE_CHAOS_SEED repeats a run as far as processes
-allow; GPU_LEASE_CHAOS_KEEP=1 keeps its directory.
+Whatever was not hurt must complete with the right data, the accounts must add up, what the
+daemons have recorded must be replayed to the same actions, and nothing may be left behind.
+GPU_LEASE_CHAOS_SEED repeats a run as far as processes allow; GPU_LEASE_CHAOS_KEEP=1 keeps its
+directory.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tests.slurm.chaos_jobs import GPUS, Run, Spec, draw_all
 from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.slurm.recorded import Records
 from tests.work_dir import work_dir
 
 SHARDS = 4  # of each device: so many jobs are on it at once
@@ -45,6 +47,7 @@ class Site:
     leased: Leased
     gpu: EmulatedGpu
     out: Path
+    records: Records
 
     def submit(self, spec: Spec) -> Run:
         script = self.out / f"{spec.name}.sh"
@@ -65,9 +68,11 @@ def site() -> Iterator[Site]:
     with EmulatedGpu(work / "gpu", model="emu-h200-tiny", devices=GPUS, trace=True) as gpu:
         slurm = PrivateSlurm(work / "slurm", gpus=GPUS, shards_per_gpu=SHARDS, env=gpu.env)
         slurm.plugin_args += [f"admin_socket={work}/run/admin.sock", "tq_min=50ms"]
-        leased = Leased(work / "leased", work / "run", slurm.env, CONFIG, activated=True)
+        records = Records(work / "record")
+        config = records.config() + CONFIG
+        leased = Leased(work / "leased", work / "run", slurm.env, config, activated=True)
         with slurm, leased:
-            yield Site(slurm, leased, gpu, work / "out")
+            yield Site(slurm, leased, gpu, work / "out", records)
     if not os.environ.get("GPU_LEASE_CHAOS_KEEP"):
         shutil.rmtree(work, ignore_errors=True)
 
@@ -120,11 +125,12 @@ def test_chaos(site: Site) -> None:
     number = seed()
     print(f"\nGPU_LEASE_CHAOS_SEED={number}")
     rng = random.Random(number)
+    wait_until("the record to begin", site.records.path.exists)
     before = checks.Footprint.of(site.leased)
     began = time.time()
     specs = draw_all(rng, JOBS, SHARDS, LATE)
     runs = {spec.name: site.submit(spec) for spec in specs[:-LATE]}
-    storm = Storm(site.slurm, site.leased, site.gpu, runs, site.out, rng)
+    storm = Storm(site.slurm, site.leased, site.gpu, runs, site.out, rng, site.records)
 
     def submit_more() -> None:
         runs.update({spec.name: site.submit(spec) for spec in specs[-LATE:]})
@@ -137,6 +143,7 @@ def test_chaos(site: Site) -> None:
         said = verify(site, storm, began, states)
         said += settled(lambda: checks.check_daemon(site.leased, before))
         said += checks.check_swap_is_free(site.leased)
+        said += site.records.check()
     finally:
         print("\n".join(storm.said))
         print(site.leased.log.read_text()[-LOG_BYTES:])
