@@ -12,7 +12,12 @@ PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 export PYTHON
 export PYTHONPATH := $(CURDIR):$(CURDIR)/build/meson/leased:$(PYTHONPATH)
 
-.PHONY: help setup demo test lint bench install clean
+# What decides and what is pure: a minute at most. A folder that is not there yet is left out.
+QUICK := $(wildcard tests/core tests/policy tests/placement tests/record) \
+	$(addprefix tests/unit/test_,$(addsuffix .py,lint config wire grammar identity register gate \
+	modes allocation children clusters explain ghosts given_options host_room idle limits))
+
+.PHONY: help setup demo test quick lint bench install clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,6 +30,9 @@ demo: setup ## share one GPU between real Slurm jobs, print the table, write bui
 
 test: setup ## linters, then every test: unit, emulated GPU, real Slurm (ARGS="-k name" selects)
 	@$(PYTHON) -m pytest $(PARALLEL) --durations=10 $(ARGS)
+
+quick: setup ## after each edit: linters, what decides, what is pure; under a minute
+	@$(PYTHON) -m pytest -q $(PARALLEL) $(QUICK) $(ARGS)
 
 lint: setup ## the linters alone: ruff, mypy, import-linter, clang-format, shellcheck
 	@$(PYTHON) -m pytest -q tests/unit/test_lint.py tests/unit/test_rooms.py tests/unit/test_c_rooms.py
