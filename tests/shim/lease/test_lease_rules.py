@@ -301,3 +301,36 @@ def test_a_call_that_waits_for_a_task_first_comes_in_the_next_step() -> None:
     process.hear("STEP", epoch=21)
     process.gate.come(0)
     assert process.run(100 * MS, lambda: process.gate.inside)
+
+
+@pytest.mark.parametrize("phase", [in_none, in_restoring, in_open, in_closing])
+def test_nothing_follows_from_what_is_said_after_a_refusal(
+    phase: Callable[[Process], None],
+) -> None:
+    process = Process()
+    phase(process)
+    process.do(lib.lease_end)
+    process.ended = True
+    process.settle()
+    process.tasks = 1
+    before, acts, said = bytes(ffi.buffer(process.lease)), process.acts, len(process.sent)
+    for name in ("GRANT", "RESTORE", "REVOKE", "CONTENDED", "STEP"):
+        for epoch in (20, 21):
+            process.hear(name, epoch=epoch)
+    for name in ("EVICT", "PRELOAD", "EXPECT"):
+        process.hear(name)
+    process.gate.come(0)
+    process.run(S)
+    assert bytes(ffi.buffer(process.lease)) == before
+    assert (process.acts, len(process.sent)) == (acts, said)
+    assert process.do(lib.lease_pause_ns) < 0
+
+
+def test_a_step_ends_with_the_daemon_that_asked_for_it() -> None:
+    process = Process()
+    in_none(process)
+    process.hear("STEP", epoch=21)
+    process.run(10 * MS)
+    assert process.gate.step_allowed
+    process.do(lib.lease_forget_daemon)
+    assert process.run(100 * MS, lambda: not process.holds)
