@@ -219,16 +219,21 @@ static int draw_credit(void)
 /* The thread is inside; what is captured does not execute, so it passes beside. */
 static CUresult try_to_pass(struct thread_slot *slot, CUstream stream)
 {
+	CUresult result;
+
 	while (!may_pass(slot) && !take_step()) {
 		bool captured = stream_captures(stream);
 
 		go_beside(slot);
 		if (captured && memory_here(slot))
 			return CUDA_SUCCESS;
+		result = CUDA_SUCCESS;
 		if (gate_now() == GATE_BOUNDED)
 			slot->credit = draw_credit();
 		else
-			TRY(gate_wait(captured));
+			result = gate_wait(captured);
+		if (result)
+			return result;
 		go_inside(slot);
 	}
 	count_pass(slot);

@@ -7,7 +7,6 @@
 
 #include "base/fork.h"
 #include "base/locks.h"
-#include "driver/lookup.h"
 #include "gate/waiting.h"
 
 struct task {
@@ -41,8 +40,10 @@ static void leave(struct task *task)
 CUresult quiet_do(void (*work)(void *argument), void *argument)
 {
 	struct task task = {.work = work, .argument = argument};
+	CUresult result = client_start();
 
-	TRY(client_start());
+	if (result)
+		return result;
 	lock_take(&lock);
 	enter(&task);
 	client_wake();
