@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leased.admin.gang import Gangs
-from leased.admin.gpu_numbers import Renumber
+from leased.admin.gpu_numbers import GpuNumbers
 from leased.admin.registration import JOIN_FIELDS, REGISTER_FIELDS, Registration
 from leased.admin.settings import Settings
 from leased.admin.status import Status
@@ -64,7 +64,7 @@ class Admin:
 
     def __post_init__(self) -> None:
         self.settings = Settings(self.leases, self.store, lambda: self.config)
-        self.renumber = Renumber(self.leases, self.settings, lambda: self.config)
+        self.renumber = GpuNumbers(self.leases, self.settings, lambda: self.config)
         self.shows = Status(self.leases, self.settings, self.store)
         self.stepds = Stepds(self.store)
         gangs = Gangs(self.leases, self.renumber)

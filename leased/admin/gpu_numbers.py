@@ -21,7 +21,7 @@ UNKNOWN = "which GPU Slurm means by an index cannot be told"
 
 
 @dataclass
-class Renumber:
+class GpuNumbers:
     """Call it before a device is looked up by its index. config: gives the one of now."""
 
     leases: Leases

@@ -7,7 +7,7 @@ from leased.core.arbiter import Adopted, Released, Requested, Restored, SpeedMea
 from leased.leasing import memory_orders
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.grants import Grants
-from leased.leasing.memory_reports import Reports
+from leased.leasing.memory_reports import MemoryReports
 from leased.leasing.registry import Registry
 from leased.leasing.stuck_clients import StuckClients
 from leased.leasing.tenant import Client, Tenant
@@ -23,7 +23,7 @@ class Clients:
         registry: Registry,
         grants: Grants,
         stuck: StuckClients,
-        reports: Reports,
+        reports: MemoryReports,
     ):
         self.loop = loop
         self.registry = registry

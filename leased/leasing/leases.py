@@ -12,7 +12,7 @@ from leased.gpus.devices import Gpu, Overhead, room
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.clients import Clients
 from leased.leasing.grants import Grants
-from leased.leasing.memory_reports import Reports
+from leased.leasing.memory_reports import MemoryReports
 from leased.leasing.node_gpus import NodeGpus
 from leased.leasing.registry import Registry
 from leased.leasing.stuck_clients import StuckClients
@@ -55,7 +55,7 @@ class Leases:
         self.grants = Grants(self.loop, self.tenants, self.stuck, in_flight_ns)
         self.loop.perform = self.grants.perform
         overheads = {gpu.uuid: Overhead.of(gpu) for gpu in gpus}
-        reports = Reports(overheads, clock, self.run)
+        reports = MemoryReports(overheads, clock, self.run)
         self.clients = Clients(self.loop, self.tenants, self.grants, self.stuck, reports)
         self.gpus = NodeGpus(gpus, overheads, self.loop, self.tenants, reports)
         self.names_jobs = True  # may users see the numbers of others' jobs?

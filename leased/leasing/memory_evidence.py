@@ -1,4 +1,4 @@
-"""How far what processes say of their memory on a device is believed: as NVML shows it.
+"""How much of the memory that processes report on a device counts: what NVML supports.
 
 What cannot be moved keeps others from a device, so a process may not just say that it has
 some. Fixed memory counts up to what NVML shows that the process has; what it says beyond
@@ -45,7 +45,7 @@ class Look:
     against: int = 0
 
 
-class Belief:
+class MemoryEvidence:
     """Of one device. Processes are told by pid; several clients may be of one."""
 
     def __init__(self, uuid: str) -> None:

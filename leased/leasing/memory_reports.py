@@ -1,5 +1,7 @@
-"""What processes report of their memory: to the arbiter as far as it is believed, to the others
-of their job as they say it, and against NVML."""
+"""What processes report of their memory.
+
+The arbiter hears it as far as NVML supports it, the other processes of the job as it was said.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,14 @@ from collections.abc import Callable, Mapping
 
 from leased.core.events import Event, MemoryChanged
 from leased.gpus.devices import Overhead
-from leased.leasing.memory_evidence import NOTHING, Belief, sum_of
+from leased.leasing.memory_evidence import NOTHING, MemoryEvidence, sum_of
 from leased.leasing.tenant import Tenant
 from leased.wire import wire
 
 log = logging.getLogger("gpu-leased")
 
 
-class Reports:
+class MemoryReports:
     """Of all tenants on all devices, by UUID. run: handles events of the arbiter."""
 
     def __init__(
@@ -25,7 +27,7 @@ class Reports:
         run: Callable[[Event], None],
     ) -> None:
         self.overheads = overheads
-        self.beliefs = {uuid: Belief(uuid) for uuid in overheads}
+        self.evidence = {uuid: MemoryEvidence(uuid) for uuid in overheads}
         self.clock = clock
         self.run = run
 
@@ -38,17 +40,17 @@ class Reports:
 
     def check(self, uuid: str, processes: Mapping[int, int], tenants: list[Tenant]) -> None:
         """NVML shows so many bytes of the device by pid; the tenants are those that share it."""
-        belief = self.beliefs[uuid]
+        evidence = self.evidence[uuid]
         clients = [client for tenant in tenants for client in tenant.clients]
-        settled = belief.look(self.clock(), processes, clients)
+        settled = evidence.look(self.clock(), processes, clients)
         self.overheads[uuid].measure(processes, settled)
         for tenant in tenants:
-            self._doubt(tenant, belief)
+            self._doubt(tenant, evidence)
             if self._total(tenant, uuid) != tenant.weighed.get(uuid, NOTHING):
                 self._weigh(tenant, uuid)
 
     def _total(self, tenant: Tenant, uuid: str) -> wire.Bytes:
-        return self.beliefs[uuid].total(self.clock(), tenant.clients, tenant.doubted)
+        return self.evidence[uuid].total(self.clock(), tenant.clients, tenant.doubted)
 
     def _weigh(self, tenant: Tenant, uuid: str) -> None:
         has = tenant.weighed[uuid] = self._total(tenant, uuid)
@@ -67,8 +69,8 @@ class Reports:
             }
             client.send(wire.others(beside))
 
-    def _doubt(self, tenant: Tenant, belief: Belief) -> None:
-        liar = next((c for c in tenant.clients if belief.doubts(c.pid)), None)
+    def _doubt(self, tenant: Tenant, evidence: MemoryEvidence) -> None:
+        liar = next((c for c in tenant.clients if evidence.doubts(c.pid)), None)
         if liar is None or tenant.doubted:
             return
         tenant.doubted = True

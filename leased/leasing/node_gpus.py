@@ -8,7 +8,7 @@ from dataclasses import replace
 from leased.core.arbiter import RoomChanged, SpeedKnown
 from leased.gpus.devices import NOT_SLURMS, Gpu, Overhead, room
 from leased.leasing.arbiter_loop import ArbiterLoop
-from leased.leasing.memory_reports import Reports
+from leased.leasing.memory_reports import MemoryReports
 from leased.leasing.registry import Registry
 
 
@@ -21,7 +21,7 @@ class NodeGpus:
         overheads: dict[str, Overhead],
         loop: ArbiterLoop,
         registry: Registry,
-        reports: Reports,
+        reports: MemoryReports,
     ):
         self.by_uuid = {gpu.uuid: gpu for gpu in gpus}
         self.overheads = overheads

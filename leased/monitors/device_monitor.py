@@ -1,6 +1,6 @@
-"""Looks at the devices again and again: who is there, and whether they are in order.
+"""Asks NVML again and again which processes use the devices, and whether these are in order.
 
-Shared ones twice a second, all of them every few seconds. While every device is
+It asks for shared devices twice a second, for all every few seconds. While every device is
 drained and nobody holds one, NVML is closed, so that the driver can be unloaded.
 """
 
@@ -30,7 +30,7 @@ AGAIN_S = 10.0  # a faulty device may need NVML to begin anew
 
 @dataclass
 class DeviceMonitor:
-    """beat() again and again."""
+    """Call beat() again and again, or run()."""
 
     nvml: Nvml
     leases: Leases

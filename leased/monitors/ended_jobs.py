@@ -1,4 +1,4 @@
-"""Tenants whose job ended without our hearing of it: Slurm is asked for them now and then.
+"""Finds tenants whose job has ended although nobody told the daemon, by asking Slurm.
 
 A job that is taken for ended although it runs loses its lease, and its processes fail. So
 Slurm's word alone counts where it names a state without processes. Where it does not know

@@ -1,4 +1,4 @@
-"""Carries what NVML and /proc say of processes to the strays, and what is to be done to Slurm."""
+"""Finds processes without a lease by NVML and /proc, names them, and has Slurm end their steps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def uids(names: tuple[str, ...]) -> frozenset[int]:
 
 
 class ProcessMonitor:
-    """Looks for strays at every poll of a device, and does with them what the site wants."""
+    """Looks for processes without a lease at every poll of a device, and acts as the site wants."""
 
     def __init__(self, leases: Leases, stepds: Stepds, slurm: Slurm, settings: Config):
         self.leases = leases

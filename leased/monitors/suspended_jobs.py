@@ -26,7 +26,7 @@ QUIET_LOOKS = 2  # in succession: what NVML says is of a moment that may have en
 Busy = Callable[[Collection[str]], Awaitable[Mapping[str, int | None]]]
 
 
-class Suspended:
+class SuspendedJobs:
     """Call beat() every LOOK_S. busy: percent by device, as NVML says."""
 
     def __init__(

@@ -40,7 +40,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Beat:
-    """What is so now. tenants: who shares the device with lock auto and may be tried, else empty.
+    """A snapshot of one device. tenants: those that share it with lock auto and may be tried.
 
     samples: answers to the last Ask, of all of them or {}; had_turn: who was
     granted the device since the last Mode.

@@ -1,4 +1,4 @@
-"""Carries the trials of the devices to the leases: who takes part, what they answer."""
+"""Runs the trials of the devices: tells each who takes part, and does what it commands."""
 
 from __future__ import annotations
 

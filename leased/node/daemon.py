@@ -29,7 +29,7 @@ from leased.leasing.tenant import Tenant
 from leased.monitors.device_monitor import DeviceMonitor
 from leased.monitors.ended_jobs import EndedJobs
 from leased.monitors.process_monitor import ProcessMonitor
-from leased.monitors.suspended_jobs import LOOK_S, Suspended
+from leased.monitors.suspended_jobs import LOOK_S, SuspendedJobs
 from leased.monitors.trial_runner import TrialRunner
 from leased.node.boot import booted_since
 from leased.node.checkpoint import Checkpoint
@@ -138,7 +138,7 @@ class Daemon:
         self.health = Health(self.leases.gpus.faults)
         self.devices = DeviceMonitor(self.nvml, self.leases, self.processes, self.health)
         self._say_what_is_wrong(found)
-        self.suspended = Suspended(self.leases, self.devices.percents)
+        self.suspended = SuspendedJobs(self.leases, self.devices.percents)
         self.trials = TrialRunner(self.leases, tried(self.config, self.leases.gpus))
         self.ended_jobs = EndedJobs(
             *(self.leases, self.store, self.slurm, self.admin.lives_here, self.job_ended)

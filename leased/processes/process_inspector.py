@@ -1,4 +1,4 @@
-"""Says who processes are, as the kernel knows them, and waits for none that keeps it waiting."""
+"""Asks the kernel who processes are. A process that makes a reader wait holds up nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a process can act: it cannot where it is stopped, or where its cgroup is frozen.
+"""Whether a process can run: it cannot while it is stopped, or its cgroup is frozen.
 
 Slurm suspends a job by the one or the other, batch schedulers and debuggers stop, container
 runtimes freeze. The kernel tells nobody of it, so it has to be looked for.

@@ -1,4 +1,4 @@
-"""Values of the store's rows as they come from the disk: SQLite keeps anything in any column.
+"""Checks the values of the store's rows: SQLite keeps anything in any column.
 
 Each function returns a value of the kind that its column should have. ValueError: it has not.
 """

@@ -15,7 +15,7 @@ from leased.cli.ctl import ask
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.monitors.suspended_jobs import Suspended
+from leased.monitors.suspended_jobs import SuspendedJobs
 from leased.wire import wire
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
@@ -54,7 +54,7 @@ class Node:
         self.looked: list[int] = []
         self.percent: int | None = 0
         self.asked = 0
-        self.suspended = Suspended(self.leases, self._busy, self._still)
+        self.suspended = SuspendedJobs(self.leases, self._busy, self._still)
 
     async def _busy(self, uuids: Collection[str]) -> Mapping[str, int | None]:
         self.asked += 1
