@@ -10,6 +10,8 @@ from leased.base import toml_file
 from leased.base.errors import Refused
 from leased.config import config_values as values
 from leased.config import options
+from leased.policy import DEFAULT
+from leased.policy import names as policy_names
 
 DEFAULT_PATH = Path("/etc/gpu-lease/gpu-leased.toml")
 AUTO = "auto"
@@ -43,19 +45,27 @@ KEYS: dict[str, dict[str, type]] = {
         "lock_off": bool,
         "oversub": bool,
     },
-    "device": {"memory": str, "reserve": str, "link_gib_s": float, "try_turns": bool},
+    "device": {
+        "memory": str,
+        "reserve": str,
+        "link_gib_s": float,
+        "try_turns": bool,
+        "policy": str,
+    },
     "strays": {"action": str, "grace": str, "allow": list},
 }
 
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """memory: cap of what jobs may use; reserve: kept for contexts; both as text, see README."""
+    """memory: cap of what jobs may use; reserve: kept for contexts; both as text, see README.
+    policy: who is next; see leased/policy."""
 
     memory: str = "100%"
     reserve: str = AUTO
     link_gib_s: float = 0.0
     try_turns: bool = True
+    policy: str = DEFAULT
 
 
 @dataclass(frozen=True)
@@ -121,6 +131,9 @@ def _device(table: dict[str, Any], where: str, base: DeviceConfig) -> DeviceConf
         reserve=reserve if reserve == AUTO else values.amount(reserve, f"{where}.reserve"),
         link_gib_s=values.gib_s(table.get("link_gib_s", base.link_gib_s), f"{where}.link_gib_s"),
         try_turns=table.get("try_turns", base.try_turns),
+        policy=values.one_of(
+            table.get("policy", base.policy), tuple(policy_names()), f"{where}.policy"
+        ),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from leased import policy
 from leased.base.errors import Refused
 from leased.config.config import AUTO, Config
 from leased.config.options import parse_amount
@@ -41,6 +42,7 @@ class Gpu:
     paging: Speed = field(default_factory=Speed)
     lanes: Speed = field(default_factory=Speed)  # of the link, as NVML describes it
     minor: int = 0  # of its device file: /dev/nvidia0, ...
+    policy: str = policy.DEFAULT  # who is next, see leased/policy
     number: int = 0  # NVML's, in the order of PCI addresses
 
 
@@ -119,5 +121,10 @@ def configured(gpu: Gpu, config: Config) -> Gpu:
         )
     said = Speed.of_site(settings.link_gib_s) if settings.link_gib_s else None
     return replace(
-        gpu, usable=usable, reserve=reserve, link=said or gpu.lanes, paging=said or Speed()
+        gpu,
+        usable=usable,
+        reserve=reserve,
+        link=said or gpu.lanes,
+        paging=said or Speed(),
+        policy=settings.policy,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from leased.core.arbiter import RoomChanged, SpeedKnown
+from leased.core.arbiter import PolicySet, RoomChanged, SpeedKnown
 from leased.gpus.devices import NOT_SLURMS, Gpu, Overhead, room
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.memory_reports import MemoryReports
@@ -31,6 +31,7 @@ class NodeGpus:
         self.reports = reports
         for gpu in gpus:
             self._say_speeds(gpu)
+            self.loop.run(PolicySet(gpu.uuid, gpu.policy))
 
     def __iter__(self) -> Iterator[Gpu]:
         return iter(self.by_uuid.values())
@@ -60,6 +61,8 @@ class NodeGpus:
             return
         if gpu.link != before.link:
             self._say_speeds(gpu)
+        if gpu.policy != before.policy:
+            self.loop.run(PolicySet(gpu.uuid, gpu.policy))
         self._say_room(gpu)
 
     def update(self, gpu: Gpu, processes: Mapping[int, int]) -> None:

@@ -137,6 +137,7 @@ class Node:
             "memory": (gpu.usable, residency.room),
             "reserve": (gpu.reserve, residency.room),
             "link_gib_s": (residency.link, residency.paging),
+            "policy": (gpu.policy, self.leases.loop.arbiter.rules.policies.on(gpu.uuid).name),
             "try_turns": sorted(self.tuning.trials),
         }
         if table == "strays":
@@ -167,6 +168,7 @@ CHANGED = {
     "device.reserve": '"3MiB"',
     "device.link_gib_s": "33",
     "device.try_turns": "false",
+    "device.policy": '"fair"',
     "strays.action": '"count"',
     "strays.grace": '"1s"',
     "strays.allow": "[]",
