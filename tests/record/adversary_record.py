@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from leased import policy
 from leased.core.arbiter import Arbiter
 from leased.core.events import Action, Event
 from leased.record import lines, snapshot
@@ -35,7 +36,9 @@ class Records:
         self.of[-1].append(lines.entry_line(now, event, Outcome(tuple(actions))))
 
 
-def record(seed: int, events: int = 1500) -> Records:
+def record(seed: int, events: int = 1500, policy_name: str = policy.DEFAULT) -> Records:
     records = Records()
-    World(random_scenario(seed), events, records.began, records.handled).run()
+    World(
+        *(random_scenario(seed), events, records.began, records.handled), policy_name=policy_name
+    ).run()
     return records

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from leased import policy
 from leased.core.arbiter import Arbiter
 from leased.core.events import Action, Event
 from leased.record import lines, snapshot
@@ -20,7 +21,7 @@ from tests.core.scenario import random_scenario
 from tests.core.world import World
 from tests.record.adversary_record import RELEASE, header_of, record
 
-SEEDS = range(12)
+SEEDS = range(8)
 EVENTS = 600
 EVERY = 97  # events between two snapshots
 
@@ -34,9 +35,10 @@ def replayed(record: list[bytes]) -> Arbiter:
     return steps[-1].arbiter
 
 
+@pytest.mark.parametrize("policy_name", policy.names())
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_run_is_replayed_to_the_same_end(seed: int) -> None:
-    records = record(seed, EVENTS)
+def test_a_run_is_replayed_to_the_same_end(seed: int, policy_name: str) -> None:
+    records = record(seed, EVENTS, policy_name)
     for of, end in zip(records.of, records.ends, strict=True):
         assert snapshot.take(replayed(of)) == snapshot.take(end)
 
@@ -63,10 +65,13 @@ class Twins:
             self.twins = [*self.twins[-1:], twin]
 
 
+@pytest.mark.parametrize("policy_name", policy.names())
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_state_that_was_written_goes_on_as_the_arbiter_does(seed: int) -> None:
+def test_a_state_that_was_written_goes_on_as_the_arbiter_does(seed: int, policy_name: str) -> None:
     twins = Twins()
-    World(random_scenario(seed), EVENTS, twins.began, twins.handled).run()
+    World(
+        *(random_scenario(seed), EVENTS, twins.began, twins.handled), policy_name=policy_name
+    ).run()
     for twin in twins.twins:
         assert snapshot.take(twin) == snapshot.take(twins.original)
 
