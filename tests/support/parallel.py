@@ -22,7 +22,7 @@ CGROUPS_OF_SLURM = (
 )
 # Files that are several groups: their tests take long and share little or nothing.
 PARTS = {
-    "tests/slurm/test_swap.py": 4,
+    "tests/slurm/test_swap.py": 2,
     "tests/slurm/test_share.py": 2,
     "tests/slurm/test_accounting.py": 2,
     "tests/fault/test_store_faults.py": 4,
