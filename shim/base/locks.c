@@ -19,7 +19,7 @@ static __thread struct {
 static const char *const names[N_LOCKS] = {
     [LOCK_PRIMARY] = "primary", [LOCK_CONTEXTS] = "contexts", [LOCK_CAPTURES] = "captures",
     [LOCK_FLIGHTS] = "flights", [LOCK_MAPPED] = "mapped",     [LOCK_ORDERED] = "ordered",
-    [LOCK_SWAP] = "swap",       [LOCK_ARENA] = "arena",       [LOCK_POOLS] = "pools",
+    [LOCK_SWAP] = "swap",       [LOCK_CHUNKS] = "chunks",     [LOCK_POOLS] = "pools",
     [LOCK_DEVICES] = "devices", [LOCK_MEMORY] = "memory",     [LOCK_LIMIT] = "limit",
     [LOCK_QUIET] = "quiet",     [LOCK_WAITING] = "waiting",   [LOCK_TENANT] = "tenant",
 };

@@ -24,9 +24,9 @@ enum lock_rank {
 	LOCK_CAPTURES, /* captures.c: the list; no capture begins meanwhile */
 	LOCK_FLIGHTS,  /* pace_flight.c: work in flight */
 	LOCK_MAPPED,   /* vmm.c: what the program maps by itself */
-	LOCK_ORDERED,  /* ordered.c: memory that pools keep */
+	LOCK_ORDERED,  /* free_blocks.c: memory that pools keep */
 	LOCK_SWAP,     /* blocks.c: blocks, segments, devices */
-	LOCK_ARENA,    /* arena.c: pinned host memory */
+	LOCK_CHUNKS,   /* chunks.c: pinned host memory */
 	LOCK_POOLS,    /* pools.c: what pools say of themselves */
 	LOCK_DEVICES,  /* devices.c: what they are called */
 	LOCK_MEMORY,   /* memory.c: ranges, and how many bytes there are */

@@ -75,7 +75,7 @@ uint32_t memory_report(struct gl_device out[GL_MAX_DEVICES])
 
 void memory_reclaim(bool wait)
 {
-	ordered_trim(NULL, 0, wait);
+	free_blocks_trim(NULL, 0, wait);
 	for (size_t i = 0; i < N_MEMORY_KINDS; i++)
 		if (memory_kinds[i]->reclaim)
 			memory_kinds[i]->reclaim(wait);
@@ -103,7 +103,7 @@ static void context_ends(CUcontext context)
 
 static void context_gone(CUcontext context)
 {
-	ordered_forget(context);
+	free_blocks_forget(context);
 	memory_forget(context);
 	for (size_t i = 0; i < N_MEMORY_KINDS; i++)
 		if (memory_kinds[i]->context_gone)

@@ -76,9 +76,14 @@ bool swap_reach(void); /* what the driver has refused may succeed now */
 /* What there is on each device, for the daemon; how many entries. */
 uint32_t memory_report(struct gl_device out[GL_MAX_DEVICES]);
 
-/* ordered.c: blocks that pools keep for the next allocation. */
-void ordered_trim(CUmemoryPool pool, uint64_t most, bool wait); /* pool NULL: all */
-void ordered_forget(CUcontext context);
+/* free_blocks.c: blocks that were freed in stream order, for the next allocation. */
+size_t free_block_size(size_t size); /* of a block that serves such an allocation */
+/* One that the pool has and the stream may use. False: there is none. */
+bool free_block_reuse(CUdeviceptr *pointer, size_t size, CUdevice device, CUmemoryPool pool,
+                      CUstream stream);
+CUresult free_block_keep(CUdeviceptr pointer, const struct memory_range *range, CUstream stream);
+void free_blocks_trim(CUmemoryPool pool, uint64_t most, bool wait); /* pool NULL: all */
+void free_blocks_forget(CUcontext context);                         /* it is gone */
 
 /* pools.c */
 enum pool_kind {

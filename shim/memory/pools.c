@@ -153,7 +153,7 @@ EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle)
 	struct pool *gone = NULL;
 
 	NEED(cuMemPoolDestroy);
-	ordered_trim(handle, 0, true);
+	free_blocks_trim(handle, 0, true);
 	TRY(real(handle));
 	memory_forget_pool(handle);
 	lock_take(&lock);
@@ -173,7 +173,7 @@ EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t least)
 {
 	NEED(cuMemPoolTrimTo);
 	TRY(real(pool, least));
-	ordered_trim(pool, least, false);
+	free_blocks_trim(pool, least, false);
 	return CUDA_SUCCESS;
 }
 

@@ -1,4 +1,4 @@
-/* blocks.c: blocks of addresses and the segments they consist of. */
+/* blocks.c: blocks of addresses, which consist of segments. */
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/locks.h"
@@ -25,178 +25,6 @@ bool swap_used(void)
 	return atomic_load_explicit(&used, memory_order_acquire);
 }
 
-CUmemAllocationProp segment_properties(CUdevice device)
-{
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
-
-	prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-	prop.location.id = device;
-	return prop;
-}
-
-/* -- segments ------------------------------------------------------------------ */
-
-CUresult segments_allow(CUdeviceptr base, size_t size, uint64_t devices)
-{
-	CUmemAccessDesc access[MAX_DEVICES] = {0};
-	size_t n = 0;
-
-	for (int d = 0; d < MAX_DEVICES; d++) {
-		if (!(devices >> d & 1))
-			continue;
-		access[n].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-		access[n].location.id = d;
-		access[n++].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-	}
-	return REAL(cuMemSetAccess)(base, size, access, n);
-}
-
-static uint64_t access_of(const struct block *block)
-{
-	return block->prop ? block->access
-	                   : swap_devices[block->device].peers | UINT64_C(1) << block->device;
-}
-
-bool segments_join(const struct segment *segment)
-{
-	const struct segment *older = segment->older;
-
-	return older && older->base + older->size == segment->base &&
-	       (older->block == segment->block || (older->block->prop && segment->block->prop)) &&
-	       access_of(older->block) == access_of(segment->block);
-}
-
-static CUresult place(struct segment *segment)
-{
-	const struct block *block = segment->block;
-	CUmemAllocationProp prop = block->prop ? *block->prop : segment_properties(block->device);
-	CUresult result;
-
-	TRY(DRIVER(cuMemCreate)(&segment->handle, segment->size, &prop, 0));
-	result = DRIVER(cuMemMap)(segment->base, segment->size, 0, segment->handle, 0);
-	if (result)
-		DRIVER(cuMemRelease)(segment->handle);
-	return result;
-}
-
-/* For all of them at once: beside copies a driver takes half a millisecond for that,
- * however much it is. Ranges that the program has reserved apart may need one each. */
-static CUresult allow(struct segment *newest, unsigned int n, CUdeviceptr base, size_t size)
-{
-	CUresult result = segments_allow(base, size, access_of(newest->block));
-
-	for (bool apart = result && newest->block->prop; apart && n; n--, newest = newest->older) {
-		result = segments_allow(newest->base, newest->size, access_of(newest->block));
-		apart = !result;
-	}
-	return result;
-}
-
-unsigned int segments_bring(struct segment *newest, unsigned int n, CUresult *result)
-{
-	struct swap_device *d = &swap_devices[newest->block->device];
-	struct segment *s = newest;
-	CUdeviceptr base = 0;
-	CUresult allowed;
-	unsigned int placed = 0;
-	size_t size = 0;
-
-	for (*result = CUDA_SUCCESS; placed < n; s = s->older) {
-		*result = place(s);
-		if (*result)
-			break;
-		base = s->base;
-		size += s->size;
-		placed++;
-	}
-	if (!placed)
-		return 0;
-	allowed = allow(newest, placed, base, size);
-	if (!allowed) {
-		d->resident += size;
-		return placed;
-	}
-	*result = allowed;
-	for (s = newest; placed; placed--, s = s->older)
-		segment_leave(s);
-	return 0;
-}
-
-void segment_leave(struct segment *segment)
-{
-	DRIVER(cuMemUnmap)(segment->base, segment->size);
-	DRIVER(cuMemRelease)(segment->handle);
-}
-
-void segment_landed(struct segment *segment)
-{
-	segment->state = SEGMENT_RESIDENT;
-	segment->calls = gate_submitted();
-	if (!segment->block->doomed)
-		swap_devices[segment->block->device].missing--;
-}
-
-void segment_left(struct segment *segment, enum segment_state state)
-{
-	struct swap_device *d = &swap_devices[segment->block->device];
-
-	segment->state = state;
-	d->resident -= segment->size;
-	if (!segment->block->doomed)
-		d->missing++;
-}
-
-void segment_fix(struct segment *segment, bool fixed)
-{
-	struct swap_device *d = &swap_devices[segment->block->device];
-
-	if (segment->fixed != fixed)
-		d->fixed += fixed ? segment->size : -segment->size;
-	segment->fixed = fixed;
-}
-
-void segment_moves(struct segment *segment)
-{
-	segment->moving = true;
-	swap_devices[segment->block->device].moving++;
-	segment->block->n_moving++;
-}
-
-struct block *segment_moved(struct segment *segment)
-{
-	struct block *block = segment->block;
-
-	segment->moving = false;
-	swap_devices[block->device].moving--;
-	return --block->n_moving == 0 && block->doomed ? block : NULL;
-}
-
-static void link_newest(struct segment *segment, struct swap_device *d)
-{
-	segment->older = d->newest;
-	if (d->newest)
-		d->newest->newer = segment;
-	else
-		d->oldest = segment;
-	d->newest = segment;
-	d->missing++;
-}
-
-static void unlink_segment(struct segment *segment, struct swap_device *d)
-{
-	*(segment->older ? &segment->older->newer : &d->oldest) = segment->newer;
-	*(segment->newer ? &segment->newer->older : &d->newest) = segment->older;
-	if (d->next_out == segment)
-		d->next_out = segment->newer;
-	if (d->next_in == segment)
-		d->next_in = segment->older;
-	if (segment->state != SEGMENT_RESIDENT)
-		d->missing--;
-	segment_fix(segment, false);
-}
-
-/* -- blocks -------------------------------------------------------------------- */
-
 /* Blocks do not overlap; a key that lies in one is equal to it. */
 static int compare(const void *a, const void *b)
 {
@@ -205,7 +33,7 @@ static int compare(const void *a, const void *b)
 	return x->base + x->size <= y->base ? -1 : x->base >= y->base + y->size;
 }
 
-/* The lock is swap_held. */
+/* Caller holds swap_lock. */
 struct block *block_find(CUdeviceptr pointer)
 {
 	struct block key = {.base = pointer, .size = 1};
@@ -236,14 +64,14 @@ static struct block *new_block(CUdeviceptr base, size_t size, CUdevice device)
 	return block;
 }
 
-/* The lock is held. */
-static void know(struct block *block)
+/* Caller holds swap_lock. */
+static void enter(struct block *block)
 {
 	struct swap_device *d = &swap_devices[block->device];
 
 	block->number = n_blocks++;
 	for (unsigned int i = 0; i < block->n; i++)
-		link_newest(&block->segments[i], d);
+		segment_link(&block->segments[i]);
 	d->bytes += block->size;
 	atomic_store(&used, true);
 	atomic_store(&gate_memory, swap_held ? GATE_MEMORY_HERE : GATE_MEMORY_AWAY);
@@ -264,19 +92,19 @@ static CUresult make_block(size_t size, CUdevice device, struct block **out)
 		free(block);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	know(block);
+	enter(block);
 	lock_give(&swap_lock);
 	memory_changed();
 	*out = block;
 	return CUDA_SUCCESS;
 }
 
-/* The lock is swap_held; block_end() follows without it. */
+/* Caller holds swap_lock; block_end() follows without it. */
 void block_forget(struct block *block)
 {
 	tdelete(block, &blocks, compare);
 	for (unsigned int i = 0; i < block->n; i++)
-		unlink_segment(&block->segments[i], &swap_devices[block->device]);
+		segment_unlink(&block->segments[i]);
 	block->doomed = true;
 }
 
@@ -294,7 +122,7 @@ void block_end(struct block *block)
 			resident += segment->size;
 		}
 		if (segment->copy)
-			arena_give(segment->copy);
+			segment->copy->store->give(segment->copy);
 	}
 	REAL(cuMemAddressFree)(block->base, block->size);
 	lock_take(&swap_lock);
@@ -385,7 +213,7 @@ struct block *block_adopt(CUdeviceptr base, size_t size, CUdevice device,
 	lock_take(&swap_lock);
 	entered = tsearch(block, &blocks, compare) != NULL;
 	if (entered)
-		know(block);
+		enter(block);
 	for (unsigned int i = 0; entered && i < block->n; i++) {
 		block->segments[i].handle = handles[i];
 		segment_landed(&block->segments[i]);
@@ -420,7 +248,7 @@ bool block_return(struct block *block, CUmemGenericAllocationHandle *handles)
 	for (unsigned int i = 0; i < block->n; i++) {
 		handles[i] = block->segments[i].handle;
 		if (block->segments[i].copy)
-			arena_give(block->segments[i].copy);
+			block->segments[i].copy->store->give(block->segments[i].copy);
 	}
 	free(block);
 	return true;

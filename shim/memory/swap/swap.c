@@ -55,6 +55,7 @@ struct put_off {
 	size_t size;
 	CUcontext context;
 };
+const struct store *swap_store = &pinned_store;
 static _Atomic(struct put_off *) put_offs; /* changed with the lock held */
 
 /* -- whether ------------------------------------------------------------------- */
@@ -84,7 +85,7 @@ static void set_up(CUdevice device, uint64_t limit)
 	if (usable) {
 		piece = SWAP_PIECE < limit / SWAP_PARTS ? SWAP_PIECE : limit / SWAP_PARTS;
 		piece = piece < unit ? unit : piece / unit * unit;
-		arena_shape(piece);
+		swap_store->shape(piece);
 		debug("device %d: memory is swapped in pieces of %zu KiB", device, piece >> 10);
 	} else {
 		complain("the driver cannot swap memory of device %d: it is managed", device);

@@ -1,7 +1,7 @@
 /* swap.h: memory whose bytes we move ourselves (memory:swap).
  *
  * An allocation is a block of addresses that never change, cut into segments;
- * each segment has physical memory, or its bytes are in the arena, or it has
+ * each segment has physical memory, or its bytes are in a store, or it has
  * never had any. Small allocations share a block, a slab. What the program has
  * mapped itself is a block as well (vmm.c), with its own handles' properties.
  */
@@ -11,6 +11,7 @@
 #include "driver/devices.h"
 #include "memory/memory.h"
 #include "memory/mover.h"
+#include "memory/swap/store.h"
 
 #include <limits.h>
 
@@ -22,7 +23,7 @@
 enum segment_state {
 	SEGMENT_ABSENT,   /* no physical memory, and nothing to keep */
 	SEGMENT_RESIDENT, /* on the device */
-	SEGMENT_AWAY      /* its bytes are in the arena */
+	SEGMENT_AWAY      /* its bytes are in a store */
 };
 
 struct segment {
@@ -32,7 +33,7 @@ struct segment {
 	size_t size;
 	enum segment_state state;
 	CUmemGenericAllocationHandle handle; /* of its physical memory */
-	struct copy *copy;   /* in the arena; the bytes of an AWAY one, else as of `calls` */
+	struct copy *copy;   /* in a store; the bytes of an AWAY one, else as of `calls` */
 	unsigned long calls; /* gate_submitted() when it became RESIDENT, or SWAP_DIRTY */
 	bool moving;         /* the client thread is at it */
 	bool fixed;          /* there was no host memory for it */
@@ -59,7 +60,7 @@ struct swap_device {
 	size_t piece;   /* the largest segment; about so much is mapped or let go together */
 	uint64_t peers; /* devices that may reach its memory, a bit each */
 	struct segment *oldest, *newest;
-	struct segment *next_out, *next_in; /* where the mover looks next */
+	struct segment *next_out, *next_in; /* where eviction and restoring go on */
 	uint64_t bytes, resident, fixed;
 	unsigned long missing; /* segments without physical memory, or still coming */
 	unsigned long moving;  /* segments that the client thread is at, those that leave too */
@@ -70,9 +71,13 @@ struct swap_device {
 extern struct lock swap_lock; /* of all blocks, segments and devices, and of swap_held */
 extern struct swap_device swap_devices[MAX_DEVICES];
 extern bool swap_held; /* all is on the devices: allocations get memory at once */
+
+/* segments.c */
 CUmemAllocationProp segment_properties(CUdevice device);
 void segment_leave(struct segment *segment); /* without the lock: its mapping and memory end */
-/* With the lock held: */
+/* Callers hold swap_lock: */
+void segment_link(struct segment *segment); /* the newest of its device */
+void segment_unlink(struct segment *segment);
 CUresult segments_allow(CUdeviceptr base, size_t size, uint64_t devices); /* a bit each */
 /* Can both be given access at once, it and the older one beside it? */
 bool segments_join(const struct segment *segment);
@@ -83,6 +88,8 @@ void segment_left(struct segment *segment, enum segment_state state);
 void segment_fix(struct segment *segment, bool fixed);
 void segment_moves(struct segment *segment);
 struct block *segment_moved(struct segment *segment); /* a block to be ended, or NULL */
+
+/* blocks.c. Callers hold swap_lock: */
 struct block *block_find(CUdeviceptr pointer);
 void block_forget(struct block *block); /* then block_end(), when nothing of it moves */
 /* Without the lock: */
@@ -102,53 +109,10 @@ bool swap_let_go(void);     /* from now on memory may leave; false: there is non
 uint64_t swap_bytes(CUdevice device);
 void swap_catch_up(bool wait); /* frees what had to be put off */
 
-/* swap_step.c */
+/* mover.c */
 extern const struct mover swap_mover;
 
-/* swap_move.c: what moves on each device. Touched with contexts_with() or in
- * swap_context_ends() only, so no context ends meanwhile. */
-#define SWAP_DEPTH 128 /* segments that move on a device */
-#define SWAP_PAUSE_NS 50000
-
-struct move {
-	struct segment *segment;
-	CUevent event;
-	CUresult result; /* once it has been copied */
-	bool out;
-};
-
-struct copier {
-	CUdevice device;
-	_Atomic(CUcontext) context; /* of the stream and the events */
-	CUstream stream;
-	struct move ring[SWAP_DEPTH];
-	unsigned int first, n, copied; /* of the n, from the first one on */
-	uint64_t in_flight, arrived;   /* bytes: of all of them, of those copied */
-	/* Of the client thread alone: */
-	size_t room; /* of the device when it last changed, and when that was */
-	uint64_t room_at;
-	uint64_t came_at; /* when something was brought last, or began to be */
-	uint64_t left;    /* bytes to evict, or to preload */
-	bool busy;        /* after the last step */
-};
-
-enum swap_mode { REST, RESTORE, PRELOAD, EVICT };
-
-/* The client thread's; a thread whose context ends reads it, and counts what arrives. */
-struct swap_now {
-	_Atomic(enum swap_mode) mode;
-	atomic_bool gave_up; /* what is away cannot be brought back */
-	int64_t pause_ns;
-	struct {
-		/* Bytes, since the mode was chosen. */
-		_Atomic uint64_t out, copied_out, in, copied_in;
-	} moved;
-};
-
-extern struct copier copiers[MAX_DEVICES];
-extern struct swap_now swap_now;
-void copier_step(CUcontext context, void *copier);
-void swap_give_up(CUresult error);
+/* copier.c */
 void swap_context_ends(CUcontext context);
 
 /* slabs.c */
@@ -158,26 +122,6 @@ CUresult slab_add(struct block *block);
 bool slab_give(struct slab *slab, CUdeviceptr pointer, size_t size); /* it is empty now */
 void slab_forget(struct block *block);
 CUdeviceptr slab_start(struct slab *slab, CUdeviceptr pointer); /* 0: nothing is there */
-
-/* arena.c */
-enum arena_answer { ARENA_READY, ARENA_NOT_YET, ARENA_NONE };
-struct copy { /* of a segment's bytes, in order: mostly one part */
-	unsigned int n;
-	struct part {
-		char *at;
-		size_t size;
-	} parts[];
-};
-enum arena_answer arena_take(size_t size, struct copy **out);
-void arena_give(struct copy *copy);
-uint64_t arena_grow(uint64_t bytes);     /* to so much that is free, if that can be; how much is */
-void arena_expect(uint64_t bytes);       /* so much will be asked for: be ready */
-bool arena_prepare(void);                /* pin something of it; false: all is done */
-void arena_pin(const struct copy *copy); /* again, where a context's end undid it */
-void arena_trim(uint64_t keep);
-bool arena_excess(uint64_t keep);
-void arena_shape(size_t piece); /* no segment is larger */
-void arena_context_ends(CUcontext context);
 
 /* hostroom.c */
 bool host_has_room(uint64_t size); /* in the cgroups of this process */

@@ -1,4 +1,4 @@
-/* truth.c: one consistent story of memory, whoever asks.
+/* reported_memory.c: one consistent story of memory, whoever asks.
  *
  * total = what the job may have on the device; free = that less what all
  * processes of the job have. NVML tells the same inside the job.

@@ -1,4 +1,4 @@
-/* swap_step.c: bringing everything back, or making room, step by step on all devices.
+/* mover.c: bringing everything back, or making room, step by step on all devices.
  *
  * The client thread drives it, and serves messages between two steps.
  */
@@ -8,7 +8,7 @@
 #include "base/wire.h"
 #include "driver/devices.h"
 #include "gate/gate.h"
-#include "memory/swap/swap.h"
+#include "memory/swap/copier.h"
 #include "work/contexts.h"
 
 #define LONGEST_PAUSE_NS 1000000
@@ -34,7 +34,7 @@ static bool anything_for(CUdevice device)
 static void trim(CUcontext context, void *keep)
 {
 	(void)context;
-	arena_trim(*(uint64_t *)keep);
+	swap_store->trim(*(uint64_t *)keep);
 }
 
 /* Host memory for more than there is on all devices is not needed any more. */
@@ -45,7 +45,7 @@ static void tidy(void)
 	swap_catch_up(false);
 	for (int d = 0; d < MAX_DEVICES; d++)
 		keep += swap_devices[d].asked ? swap_bytes(d) : 0;
-	for (int d = 0; d < MAX_DEVICES && arena_excess(keep); d++)
+	for (int d = 0; d < MAX_DEVICES && swap_store->excess(keep); d++)
 		if (swap_devices[d].asked && contexts_with(d, NULL, trim, &keep))
 			break;
 }
@@ -151,11 +151,11 @@ static int64_t pause_ns(void)
 	return swap_now.pause_ns;
 }
 
-/* Some stayed because there was no host memory; there may be now. The lock is held. */
+/* Some stayed because there was no host memory; there may be now. Caller holds swap_lock. */
 static void unfix(CUdevice device)
 {
 	struct swap_device *d = &swap_devices[device];
-	uint64_t room = d->fixed ? arena_grow(d->fixed) : 0;
+	uint64_t room = d->fixed ? swap_store->grow(d->fixed) : 0;
 
 	for (struct segment *s = d->fixed ? d->oldest : NULL; s; s = s->newer) {
 		if (!s->fixed || s->size > room)
@@ -197,7 +197,7 @@ static struct moved brought(void)
 	return (struct moved){swap_now.moved.copied_in, 0};
 }
 
-/* Bytes of the oldest segments, as many as are to leave, that have no place in the arena. */
+/* Bytes of the oldest segments, as many as are to leave, that have no copy. */
 static uint64_t first_copies(CUdevice device, uint64_t left)
 {
 	uint64_t bytes = 0;
@@ -239,7 +239,7 @@ static void evict(const struct gl_memory *amounts)
 		    (more ? copiers[device].left : 0) + amounts->devices[i].bytes;
 		copiers[device].busy = true;
 	}
-	arena_expect(bytes);
+	swap_store->expect(bytes);
 }
 
 static void expect(const struct gl_memory *amounts)
@@ -252,17 +252,17 @@ static void expect(const struct gl_memory *amounts)
 		if (device >= 0)
 			bytes += first_copies(device, amounts->devices[i].bytes);
 	}
-	arena_expect(bytes);
+	swap_store->expect(bytes);
 	preparing = bytes > 0;
 }
 
 static void prepare_one(CUcontext context, void *more)
 {
 	(void)context;
-	*(bool *)more = arena_prepare();
+	*(bool *)more = swap_store->prepare();
 }
 
-/* Pages are touched by threads of the arena; to pin them takes a context. */
+/* Pages are touched by threads of the store; to pin them takes a context. */
 static void prepare(void)
 {
 	bool more = false;

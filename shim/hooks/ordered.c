@@ -1,0 +1,146 @@
+/* ordered.c: stream-ordered memory.
+ *
+ * It becomes of the kind that serves the device, and exists from the call on. What is
+ * freed is kept for the next allocation (free_blocks.c). Inside a capture ordered
+ * memory is the driver's own.
+ */
+#include "base/compiler.h"
+#include "driver/lookup.h"
+#include "memory/kind.h"
+#include "tenant/tenant.h"
+#include "work/captures.h"
+
+#define ALWAYS_KEPT (UINT64_C(32) << 20) /* of a pool, whatever its threshold */
+
+/* -- allocating ------------------------------------------------------------------ */
+
+static CUresult allocate_new(const struct memory_kind *kind, CUdeviceptr *pointer, size_t size,
+                             CUdevice device, CUmemoryPool pool)
+{
+	CUstreamCaptureMode old = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+	CUresult result;
+
+	size = free_block_size(size); /* which another one may take again */
+	result = memory_allocate(kind, pointer, size, device, pool);
+	captures_mode(old);
+	if (!result)
+		pool_change(pool, (int64_t)size, 0);
+	return result;
+}
+
+/* False: what is allocated on this device comes from the driver's own pools. */
+static bool allocate_ours(CUdeviceptr *pointer, size_t size, CUdevice device, CUmemoryPool pool,
+                          CUstream stream, CUresult *result)
+{
+	const struct memory_kind *kind;
+
+	*result = CUDA_SUCCESS;
+	if (free_block_reuse(pointer, size, device, pool, stream))
+		return true;
+	*result = tenant_wait();
+	if (*result)
+		return true;
+	kind = memory_kind_on(device);
+	if (!kind->in_driver_pools)
+		*result = allocate_new(kind, pointer, size, device, pool);
+	return !kind->in_driver_pools;
+}
+
+/* pool NULL: the device's current one. False: the driver shall do it, and if
+ * `counted` says so, its memory is the device's. */
+static bool allocate(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstream stream,
+                     CUresult *result, CUdevice *counted)
+{
+	CUdevice device;
+
+	*counted = -1;
+	if (stream_captures(stream) || !pointer || !size || size > SIZE_MAX / 4 ||
+	    REAL(cuCtxGetDevice)(&device))
+		return false;
+	if (!pool && REAL(cuDeviceGetMemPool))
+		REAL(cuDeviceGetMemPool)(&pool, device);
+	device = pool_device(pool, device);
+	if (pool_kind(pool) == POOL_NOT_OURS)
+		return false;
+	if (pool_kind(pool) == POOL_IS_OURS &&
+	    allocate_ours(pointer, size, device, pool, stream, result))
+		return true;
+	*counted = device;
+	*result = limit_take(device, size);
+	return *result != CUDA_SUCCESS;
+}
+
+/* What the driver's own pool gave, or did not give. */
+static CUresult count(CUresult result, CUdeviceptr base, size_t size, CUdevice device)
+{
+	if (device < 0)
+		return result;
+	if (result)
+		limit_give(device, size);
+	else
+		memory_add(base, size, device, &fixed_memory, NULL);
+	return result;
+}
+
+#define ALLOC(name, from, stream_now, parameters, arguments)                                       \
+	EXPORT CUresult name parameters                                                            \
+	{                                                                                          \
+		CUresult result;                                                                   \
+		CUdevice counted;                                                                  \
+		NEED(name);                                                                        \
+		if (allocate(pointer, size, from, stream_now, &result, &counted))                  \
+			return result;                                                             \
+		result = real arguments;                                                           \
+		return count(result, result ? 0 : *pointer, size, counted);                        \
+	}
+
+ALLOC(cuMemAllocAsync, NULL, stream, (CUdeviceptr * pointer, size_t size, CUstream stream),
+      (pointer, size, stream))
+ALLOC(cuMemAllocAsync_ptsz, NULL, PER_THREAD(stream),
+      (CUdeviceptr * pointer, size_t size, CUstream stream), (pointer, size, stream))
+ALLOC(cuMemAllocFromPoolAsync, pool, stream,
+      (CUdeviceptr * pointer, size_t size, CUmemoryPool pool, CUstream stream),
+      (pointer, size, pool, stream))
+ALLOC(cuMemAllocFromPoolAsync_ptsz, pool, PER_THREAD(stream),
+      (CUdeviceptr * pointer, size_t size, CUmemoryPool pool, CUstream stream),
+      (pointer, size, pool, stream))
+
+/* -- freeing --------------------------------------------------------------------- */
+
+static CUresult free_ordered(CUdeviceptr pointer, CUstream stream)
+{
+	struct memory_range range;
+	CUresult result;
+	uint64_t most;
+
+	/* A graph cannot free managed memory. */
+	if (stream_captures(stream))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (!memory_set_freed(pointer, true, &range))
+		return CUDA_ERROR_INVALID_VALUE; /* it has been freed before */
+	result = free_block_keep(pointer, &range, stream);
+	if (result) {
+		memory_set_freed(pointer, false, &range);
+		return result;
+	}
+	most = pool_threshold(range.pool);
+	most = most > ALWAYS_KEPT ? most : ALWAYS_KEPT;
+	if (pool_kept(range.pool) > most)
+		free_blocks_trim(range.pool, most, false);
+	return CUDA_SUCCESS;
+}
+
+/* Plain memory of a pool is the driver's to free. */
+#define FREE(name, stream_now)                                                                     \
+	EXPORT CUresult name(CUdeviceptr pointer, CUstream stream)                                 \
+	{                                                                                          \
+		struct memory_range range;                                                         \
+		NEED(name);                                                                        \
+		if (memory_find(pointer, &range) && !range.kind->in_driver_pools)                  \
+			return free_ordered(pointer, stream_now);                                  \
+		memory_remove(pointer, NULL);                                                      \
+		return real(pointer, stream);                                                      \
+	}
+
+FREE(cuMemFreeAsync, stream)
+FREE(cuMemFreeAsync_ptsz, PER_THREAD(stream))

@@ -1,0 +1,43 @@
+/* chunks.h: host memory in chunks, of the first store. */
+#ifndef GPU_LEASE_CHUNKS_H
+#define GPU_LEASE_CHUNKS_H
+
+#include "base/locks.h"
+
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CHUNK_UNIT (UINT64_C(2) << 20) /* a huge page */
+
+struct chunk {
+	struct chunk *next;
+	char *base;
+	size_t size;
+	CUcontext context; /* that it was registered in; NULL: not registered */
+	bool undone;
+	atomic_size_t next_touch, untouched; /* units */
+	size_t n, n_free;                    /* units */
+	uint64_t used[];
+};
+
+extern struct chunk *chunks; /* the newest first */
+extern struct lock chunks_lock;
+
+bool chunk_add(size_t piece);    /* of that size; false: the host has none */
+uint64_t chunks_untouched(void); /* bytes that no page has been given for yet */
+void chunks_start_helpers(void); /* threads that touch what is not touched yet */
+bool chunks_helped(void);        /* some of them run; no chunk may end meanwhile */
+void chunk_touch(struct chunk *chunk);
+void chunks_context_ends(CUcontext context);
+/* Callers hold chunks_lock: */
+uint64_t chunks_free(void);
+/* Pinned for every context. False: it cannot be. */
+bool chunk_register(struct chunk *chunk);
+bool chunks_undone(void); /* some were registered in a context that has ended */
+struct chunk *chunk_of(const void *at);
+void chunk_end(struct chunk *chunk);
+
+#endif

@@ -1,0 +1,152 @@
+/* evict.c: what leaves a device, the oldest first. */
+#include "base/debug.h"
+#include "base/locks.h"
+#include "driver/lookup.h"
+#include "gate/gate.h"
+#include "memory/changes.h"
+#include "memory/swap/copier.h"
+
+#define OUT_PIECES 3 /* of a device, that leave at once */
+
+static bool full(const struct copier *c, size_t size)
+{
+	return c->n == SWAP_DEPTH ||
+	       (c->n && c->in_flight + size > OUT_PIECES * swap_devices[c->device].piece);
+}
+
+/* Of what has changed on the device since. */
+static void drop_copies(void)
+{
+	lock_take(&swap_lock);
+	for (int d = 0; d < MAX_DEVICES; d++) {
+		for (struct segment *s = swap_devices[d].oldest; s; s = s->newer) {
+			if (!s->copy || s->state != SEGMENT_RESIDENT || s->moving ||
+			    s->calls == gate_submitted())
+				continue;
+			s->copy->store->give(s->copy);
+			s->copy = NULL;
+		}
+	}
+	lock_give(&swap_lock);
+}
+
+/* The oldest that is there; caller holds swap_lock. */
+static struct segment *next_out(struct swap_device *d)
+{
+	struct segment *s = d->next_out;
+
+	while (s && (s->state != SEGMENT_RESIDENT || s->moving || s->fixed))
+		s = s->newer;
+	d->next_out = s ? s->newer : NULL;
+	return s;
+}
+
+static void put_back(struct segment *segment, struct segment **cursor)
+{
+	struct block *ended;
+
+	lock_take(&swap_lock);
+	if (!segment->block->doomed)
+		*cursor = segment;
+	ended = segment_moved(segment);
+	lock_give(&swap_lock);
+	if (ended)
+		block_end(ended);
+}
+
+static void copy_out(struct copier *c, struct segment *segment)
+{
+	CUresult result = copier_copy(c, segment, true);
+
+	if (!result)
+		result = copier_push(c, segment, true);
+	if (result) {
+		REAL(cuStreamSynchronize)(c->stream);
+		segment_stays(segment, "it cannot be copied");
+		return;
+	}
+	swap_now.moved.copied_out += segment->size;
+	c->left -= segment->size < c->left ? segment->size : c->left;
+}
+
+static enum store_answer room_for(struct segment *segment)
+{
+	enum store_answer answer = segment->copy ? STORE_READY : STORE_NONE;
+
+	if (!segment->copy)
+		answer = swap_store->take(segment->size, &segment->copy);
+	if (answer == STORE_NONE) {
+		drop_copies();
+		answer = swap_store->take(segment->size, &segment->copy);
+	}
+	return answer;
+}
+
+static const char *no_copy(const struct copier *c)
+{
+	CUresult status = REAL(cuStreamQuery)(c->stream);
+
+	return status && status != CUDA_ERROR_NOT_READY ? "the context is broken"
+	                                                : "there is no host memory for a copy "
+	                                                  "(a larger --mem gives more)";
+}
+
+/* Without a stream nothing can be copied. */
+void evict_nothing(struct copier *c)
+{
+	complain("no stream for copies: memory stays on device %d", c->device);
+	c->left = 0;
+	lock_take(&swap_lock);
+	for (struct segment *s = swap_devices[c->device].oldest; s; s = s->newer)
+		if (s->state == SEGMENT_RESIDENT && !s->moving)
+			segment_fix(s, true);
+	lock_give(&swap_lock);
+	memory_changed();
+}
+
+/* Something is still on its way in. */
+static bool comes(const struct copier *c)
+{
+	for (unsigned int i = 0; i < c->n; i++)
+		if (!c->ring[(c->first + i) % SWAP_DEPTH].out)
+			return true;
+	return false;
+}
+
+/* False: nothing more now. Without a change since it came it needs no copy: the
+ * gate is shut and empty, so what has been submitted is known exactly. */
+bool evict_one(struct copier *c)
+{
+	struct swap_device *d = &swap_devices[c->device];
+	enum store_answer answer;
+	struct segment *segment;
+	bool unchanged;
+
+	lock_take(&swap_lock);
+	segment = next_out(d);
+	if (segment)
+		segment_moves(segment);
+	else if (comes(c)) /* it may have to leave again */
+		d->next_out = d->oldest;
+	else
+		c->left = 0;
+	unchanged = segment && segment->calls == gate_submitted();
+	lock_give(&swap_lock);
+	if (!segment)
+		return false;
+	if (unchanged) {
+		c->left -= segment->size < c->left ? segment->size : c->left;
+		segment_evicted(segment, segment->copy ? SEGMENT_AWAY : SEGMENT_ABSENT);
+		return true;
+	}
+	answer = full(c, segment->size) ? STORE_LATER : room_for(segment);
+	if (answer == STORE_LATER) {
+		put_back(segment, &d->next_out);
+		return false;
+	}
+	if (answer == STORE_NONE)
+		segment_stays(segment, no_copy(c));
+	else
+		copy_out(c, segment);
+	return true;
+}

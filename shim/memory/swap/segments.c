@@ -1,0 +1,178 @@
+/* segments.c: the segments of blocks, and their physical memory. Callers hold swap_lock, but for
+ * segment_leave(). */
+#include "driver/devices.h"
+#include "driver/lookup.h"
+#include "gate/gate.h"
+#include "memory/swap/swap.h"
+
+CUmemAllocationProp segment_properties(CUdevice device)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+
+	prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	prop.location.id = device;
+	return prop;
+}
+
+CUresult segments_allow(CUdeviceptr base, size_t size, uint64_t devices)
+{
+	CUmemAccessDesc access[MAX_DEVICES] = {0};
+	size_t n = 0;
+
+	for (int d = 0; d < MAX_DEVICES; d++) {
+		if (!(devices >> d & 1))
+			continue;
+		access[n].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+		access[n].location.id = d;
+		access[n++].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	}
+	return REAL(cuMemSetAccess)(base, size, access, n);
+}
+
+static uint64_t access_of(const struct block *block)
+{
+	return block->prop ? block->access
+	                   : swap_devices[block->device].peers | UINT64_C(1) << block->device;
+}
+
+bool segments_join(const struct segment *segment)
+{
+	const struct segment *older = segment->older;
+
+	return older && older->base + older->size == segment->base &&
+	       (older->block == segment->block || (older->block->prop && segment->block->prop)) &&
+	       access_of(older->block) == access_of(segment->block);
+}
+
+static CUresult map_segment(struct segment *segment)
+{
+	const struct block *block = segment->block;
+	CUmemAllocationProp prop = block->prop ? *block->prop : segment_properties(block->device);
+	CUresult result;
+
+	TRY(DRIVER(cuMemCreate)(&segment->handle, segment->size, &prop, 0));
+	result = DRIVER(cuMemMap)(segment->base, segment->size, 0, segment->handle, 0);
+	if (result)
+		DRIVER(cuMemRelease)(segment->handle);
+	return result;
+}
+
+/* For all of them at once: beside copies a driver takes half a millisecond for that,
+ * however much it is. Ranges that the program has reserved apart may need one each. */
+static CUresult allow(struct segment *newest, unsigned int n, CUdeviceptr base, size_t size)
+{
+	CUresult result = segments_allow(base, size, access_of(newest->block));
+
+	for (bool apart = result && newest->block->prop; apart && n; n--, newest = newest->older) {
+		result = segments_allow(newest->base, newest->size, access_of(newest->block));
+		apart = !result;
+	}
+	return result;
+}
+
+unsigned int segments_bring(struct segment *newest, unsigned int n, CUresult *result)
+{
+	struct swap_device *d = &swap_devices[newest->block->device];
+	struct segment *s = newest;
+	CUdeviceptr base = 0;
+	CUresult allowed;
+	unsigned int mapped = 0;
+	size_t size = 0;
+
+	for (*result = CUDA_SUCCESS; mapped < n; s = s->older) {
+		*result = map_segment(s);
+		if (*result)
+			break;
+		base = s->base;
+		size += s->size;
+		mapped++;
+	}
+	if (!mapped)
+		return 0;
+	allowed = allow(newest, mapped, base, size);
+	if (!allowed) {
+		d->resident += size;
+		return mapped;
+	}
+	*result = allowed;
+	for (s = newest; mapped; mapped--, s = s->older)
+		segment_leave(s);
+	return 0;
+}
+
+void segment_leave(struct segment *segment)
+{
+	DRIVER(cuMemUnmap)(segment->base, segment->size);
+	DRIVER(cuMemRelease)(segment->handle);
+}
+
+void segment_landed(struct segment *segment)
+{
+	segment->state = SEGMENT_RESIDENT;
+	segment->calls = gate_submitted();
+	if (!segment->block->doomed)
+		swap_devices[segment->block->device].missing--;
+}
+
+void segment_left(struct segment *segment, enum segment_state state)
+{
+	struct swap_device *d = &swap_devices[segment->block->device];
+
+	segment->state = state;
+	d->resident -= segment->size;
+	if (!segment->block->doomed)
+		d->missing++;
+}
+
+void segment_fix(struct segment *segment, bool fixed)
+{
+	struct swap_device *d = &swap_devices[segment->block->device];
+
+	if (segment->fixed != fixed)
+		d->fixed += fixed ? segment->size : -segment->size;
+	segment->fixed = fixed;
+}
+
+void segment_moves(struct segment *segment)
+{
+	segment->moving = true;
+	swap_devices[segment->block->device].moving++;
+	segment->block->n_moving++;
+}
+
+struct block *segment_moved(struct segment *segment)
+{
+	struct block *block = segment->block;
+
+	segment->moving = false;
+	swap_devices[block->device].moving--;
+	return --block->n_moving == 0 && block->doomed ? block : NULL;
+}
+
+void segment_link(struct segment *segment)
+{
+	struct swap_device *d = &swap_devices[segment->block->device];
+
+	segment->older = d->newest;
+	if (d->newest)
+		d->newest->newer = segment;
+	else
+		d->oldest = segment;
+	d->newest = segment;
+	d->missing++;
+}
+
+void segment_unlink(struct segment *segment)
+{
+	struct swap_device *d = &swap_devices[segment->block->device];
+
+	*(segment->older ? &segment->older->newer : &d->oldest) = segment->newer;
+	*(segment->newer ? &segment->newer->older : &d->newest) = segment->older;
+	if (d->next_out == segment)
+		d->next_out = segment->newer;
+	if (d->next_in == segment)
+		d->next_in = segment->older;
+	if (segment->state != SEGMENT_RESIDENT)
+		d->missing--;
+	segment_fix(segment, false);
+}

@@ -1,0 +1,247 @@
+/* store_pinned.c: copies in pinned memory of this process' own.
+ *
+ * A segment's bytes are whole units, in one run of a chunk where there is one, else
+ * wherever units are free: so there is never more host memory than is needed, but
+ * for a part of one chunk. A forked child has none.
+ */
+#include "base/locks.h"
+#include "base/runs.h"
+#include "memory/swap/chunks.h"
+#include "memory/swap/swap.h"
+
+#include <stdlib.h>
+
+#define ALONE_BYTES (UINT64_C(32) << 20) /* no helpers for so little */
+
+static size_t piece; /* a chunk is as large */
+
+static void shape(size_t its_piece)
+{
+	lock_take(&chunks_lock);
+	piece = its_piece > piece ? its_piece : piece;
+	lock_give(&chunks_lock);
+}
+
+static uint64_t grow(uint64_t bytes)
+{
+	uint64_t have;
+
+	do {
+		lock_take(&chunks_lock);
+		have = chunks_free();
+		lock_give(&chunks_lock);
+	} while (have < bytes && chunk_add(piece));
+	return have;
+}
+
+static void expect(uint64_t bytes)
+{
+	grow(bytes);
+	if (chunks_untouched() >= ALONE_BYTES)
+		chunks_start_helpers();
+}
+
+/* -- taking; callers hold chunks_lock ---------------------------------------------------- */
+
+static bool ready(const struct chunk *chunk)
+{
+	return chunk->context && !atomic_load(&chunk->untouched);
+}
+
+static size_t n_ready(void)
+{
+	size_t n = 0;
+
+	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next)
+		n += ready(chunk) ? chunk->n_free : 0;
+	return n;
+}
+
+/* With free units, which cannot be used yet. */
+static struct chunk *first_unready(void)
+{
+	struct chunk *chunk = chunks;
+
+	while (chunk && (ready(chunk) || !chunk->n_free))
+		chunk = chunk->next;
+	return chunk;
+}
+
+static enum store_answer make_ready(struct chunk *chunk)
+{
+	if (!chunks_helped())
+		chunk_touch(chunk);
+	if (atomic_load(&chunk->untouched))
+		return STORE_LATER;
+	if (chunk_register(chunk))
+		return STORE_READY;
+	if (chunk->n_free == chunk->n && !chunks_helped())
+		chunk_end(chunk); /* of memory that cannot be pinned others may have more use */
+	return STORE_NONE;
+}
+
+static void add_part(struct copy *copy, struct chunk *chunk, size_t first, size_t n)
+{
+	run_set(chunk->used, first, n, true);
+	chunk->n_free -= n;
+	copy->parts[copy->n++] = (struct part){chunk->base + first * CHUNK_UNIT, n * CHUNK_UNIT};
+}
+
+/* So many units at most from the chunk, in as few parts as there are gaps; how many. */
+static size_t take_from(struct copy *copy, struct chunk *chunk, size_t most)
+{
+	size_t taken = 0;
+
+	for (size_t first = 0, n; first < chunk->n && taken < most; first += n + 1) {
+		for (n = 0; first + n < chunk->n && taken + n < most; n++)
+			if (run_bit(chunk->used, first + n))
+				break;
+		if (n)
+			add_part(copy, chunk, first, n);
+		taken += n;
+	}
+	return taken;
+}
+
+/* So many units that are free and ready: in a row, if there are so many in a row. */
+static struct copy *gather(size_t n)
+{
+	struct copy *copy = malloc(sizeof(*copy) + n * sizeof(copy->parts[0]));
+	struct chunk *chunk;
+
+	if (!copy)
+		return NULL;
+	copy->store = &pinned_store;
+	copy->n = 0;
+	for (chunk = chunks; chunk; chunk = chunk->next) {
+		size_t first = ready(chunk) ? run_find(chunk->used, chunk->n, n) : chunk->n;
+
+		if (first < chunk->n) {
+			add_part(copy, chunk, first, n);
+			return copy;
+		}
+	}
+	for (chunk = chunks; n; chunk = chunk->next)
+		if (ready(chunk))
+			n -= take_from(copy, chunk, n);
+	return copy;
+}
+
+/* -- for segments ------------------------------------------------------------------ */
+
+static bool prepare(void)
+{
+	struct chunk *chunk;
+	bool more = chunks_helped();
+
+	lock_take(&chunks_lock);
+	for (chunk = chunks; chunk; chunk = chunk->next)
+		if (!chunk->context && !chunk->undone && !atomic_load(&chunk->untouched))
+			break;
+	if (chunk)
+		more = chunk_register(chunk);
+	lock_give(&chunks_lock);
+	return more;
+}
+
+static enum store_answer take(size_t size, struct copy **out)
+{
+	size_t n = (size + CHUNK_UNIT - 1) / CHUNK_UNIT;
+	enum store_answer answer = STORE_READY;
+	struct chunk *chunk;
+
+	lock_take(&chunks_lock);
+	while (answer == STORE_READY && n_ready() < n) {
+		chunk = first_unready();
+		if (chunk) {
+			answer = make_ready(chunk);
+			continue;
+		}
+		lock_give(&chunks_lock);
+		if (!chunk_add(piece))
+			return STORE_NONE;
+		lock_take(&chunks_lock);
+	}
+	if (answer == STORE_READY) {
+		*out = gather(n);
+		if (!*out)
+			answer = STORE_NONE;
+		else /* the last unit may be longer than what it has */
+			(*out)->parts[(*out)->n - 1].size -= n * CHUNK_UNIT - size;
+	}
+	lock_give(&chunks_lock);
+	return answer;
+}
+
+static void give(struct copy *copy)
+{
+	lock_take(&chunks_lock);
+	for (unsigned int i = 0; i < copy->n; i++) {
+		struct part part = copy->parts[i];
+		struct chunk *chunk = chunk_of(part.at);
+		size_t n = (part.size + CHUNK_UNIT - 1) / CHUNK_UNIT;
+
+		if (!chunk)
+			continue;
+		run_set(chunk->used, (size_t)(part.at - chunk->base) / CHUNK_UNIT, n, false);
+		chunk->n_free += n;
+	}
+	lock_give(&chunks_lock);
+	free(copy);
+}
+
+static void pin(const struct copy *copy)
+{
+	lock_take(&chunks_lock);
+	for (unsigned int i = 0; chunks_undone() && i < copy->n; i++)
+		chunk_register(chunk_of(copy->parts[i].at));
+	lock_give(&chunks_lock);
+}
+
+/* Caller holds chunks_lock. A chunk that nobody has, if there is more than so much and one chunk.
+ */
+static struct chunk *superfluous(uint64_t keep)
+{
+	struct chunk *empty = NULL;
+	uint64_t bytes = 0;
+
+	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next) {
+		bytes += chunk->size;
+		if (chunk->n_free == chunk->n)
+			empty = chunk;
+	}
+	return empty && bytes >= keep + empty->size && !chunks_helped() ? empty : NULL;
+}
+
+static bool excess(uint64_t keep)
+{
+	bool excess;
+
+	lock_take(&chunks_lock);
+	excess = superfluous(keep) != NULL;
+	lock_give(&chunks_lock);
+	return excess;
+}
+
+static void trim(uint64_t keep)
+{
+	struct chunk *chunk;
+
+	lock_take(&chunks_lock);
+	while ((chunk = superfluous(keep)))
+		chunk_end(chunk);
+	lock_give(&chunks_lock);
+}
+
+const struct store pinned_store = {
+    .take = take,
+    .give = give,
+    .pin = pin,
+    .grow = grow,
+    .expect = expect,
+    .prepare = prepare,
+    .excess = excess,
+    .trim = trim,
+    .shape = shape,
+    .context_ends = chunks_context_ends,
+};
