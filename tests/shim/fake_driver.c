@@ -303,7 +303,8 @@ FAKE(cuMemPrefetchAsync_v2)
 	pthread_mutex_lock(&lock);
 	if (within(MANAGED, (uintptr_t)pointer, size)) {
 		fake_driver.prefetched += size;
-		fake_driver.prefetches++;
+		if (!fake_driver.first_prefetch)
+			fake_driver.first_prefetch = pointer;
 		result = CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&lock);
@@ -464,6 +465,7 @@ FAKE(cuMemcpyDtoHAsync_v2)(void *to, CUdeviceptr from, size_t size, CUstream str
 {
 	(void)stream;
 	memcpy(to, (void *)(uintptr_t)from, size);
+	fake_driver.copied_out += size;
 	return CUDA_SUCCESS;
 }
 

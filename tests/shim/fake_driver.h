@@ -20,7 +20,8 @@ extern struct fake_driver {
 	uint64_t used[FAKE_DEVICES];  /* plain memory, and what was created */
 	uint64_t managed;             /* bytes of managed memory */
 	uint64_t prefetched;          /* bytes, so far */
-	unsigned int prefetches;      /* calls */
+	CUdeviceptr first_prefetch;   /* where the first one began */
+	uint64_t copied_out;          /* bytes to the host */
 	uint64_t pinned;              /* bytes of the host that are registered */
 	unsigned int streams, events; /* that exist */
 	bool no_managed, no_mapping;  /* functions that this driver lacks */

@@ -4,133 +4,21 @@
  * shim/memory alone, on a driver in this process. A new kind is tested by its row in
  * MEMORY_KINDS.
  */
-#include "driver/devices.h"
-#include "fake_driver.h"
-#include "fake_rooms.h"
-#include "memory/kind.h"
+#include "checks.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MIB (UINT64_C(1) << 20)
 #define N_THREADS 8
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);    \
-			abort();                                                                   \
-		}                                                                                  \
-	} while (0)
-#define OK(call) CHECK((call) == CUDA_SUCCESS)
 
 static const struct memory_kind *kind;
-
-/* -- helpers ------------------------------------------------------------------------------ */
-
-static CUdeviceptr allocate(size_t size)
-{
-	CUdeviceptr pointer = 0;
-
-	OK(memory_allocate(kind, &pointer, size, 0, NULL));
-	CHECK(pointer);
-	return pointer;
-}
-
-static uint8_t *bytes_at(CUdeviceptr pointer)
-{
-	return (uint8_t *)(uintptr_t)pointer;
-}
-
-static void fill(CUdeviceptr pointer, size_t size, uint8_t seed)
-{
-	for (size_t i = 0; i < size; i++)
-		bytes_at(pointer)[i] = (uint8_t)(seed + i * 31 + (i >> 12));
-}
-
-static bool filled(CUdeviceptr pointer, size_t size, uint8_t seed)
-{
-	for (size_t i = 0; i < size; i++)
-		if (bytes_at(pointer)[i] != (uint8_t)(seed + i * 31 + (i >> 12)))
-			return false;
-	return true;
-}
-
-static struct gl_device said(void)
-{
-	struct gl_device devices[GL_MAX_DEVICES];
-
-	CHECK(memory_report(devices) == 1);
-	return devices[0];
-}
-
-/* All that the daemon hears of, whether it could be moved or not. */
-static uint64_t total(void)
-{
-	struct gl_device device = said();
-
-	return device.bytes + device.fixed;
-}
-
-/* Nothing is left, nor anything that the driver gave. */
-static void check_empty(void)
-{
-	memory_reclaim(true);
-	CHECK(total() == 0);
-	CHECK(memory_used(0) == 0);
-	CHECK(fake_driver.used[0] == 0);
-	CHECK(fake_driver.managed == 0);
-}
-
-/* As at a grant of the first device. */
-static struct gl_grant grant_of(uint64_t bytes)
-{
-	struct gl_grant grant = {.n_devices = 1};
-
-	memcpy(grant.devices[0].uuid, device_uuid(0), GL_UUID_BYTES);
-	grant.devices[0].bytes = bytes;
-	return grant;
-}
-
-static struct gl_memory amount_of(uint64_t bytes)
-{
-	struct gl_memory amount = {.n_devices = 1};
-
-	memcpy(amount.devices[0].uuid, device_uuid(0), GL_UUID_BYTES);
-	amount.devices[0].bytes = bytes;
-	return amount;
-}
-
-static void hold(void)
-{
-	struct gl_grant grant = grant_of(fake_rooms.limit);
-
-	memory_mover.restore(&grant);
-	while (!memory_mover.restored())
-		memory_mover.step();
-	while (memory_mover.step())
-		;
-}
-
-/* Everything that can be moved leaves. */
-static void hand_over(void)
-{
-	struct gl_memory all = amount_of(fake_rooms.limit);
-
-	memory_mover.let_go();
-	memory_mover.evict(&all);
-	while (memory_mover.step())
-		;
-}
 
 /* -- the cases ------------------------------------------------------------------------------ */
 
 static void allocate_and_free(void)
 {
-	CUdeviceptr pointer = allocate(8 * MIB);
+	CUdeviceptr pointer = allocate(kind, 8 * MIB);
 
 	fill(pointer, 8 * MIB, 1);
 	CHECK(filled(pointer, 8 * MIB, 1));
@@ -143,7 +31,7 @@ static void allocate_and_free(void)
 static void changes_are_told(void)
 {
 	unsigned int before = atomic_load(&fake_rooms.changes);
-	CUdeviceptr pointer = allocate(4 * MIB);
+	CUdeviceptr pointer = allocate(kind, 4 * MIB);
 
 	CHECK(atomic_load(&fake_rooms.changes) > before);
 	before = atomic_load(&fake_rooms.changes);
@@ -153,7 +41,7 @@ static void changes_are_told(void)
 
 static void double_free(void)
 {
-	CUdeviceptr pointer = allocate(4 * MIB), other = allocate(4 * MIB);
+	CUdeviceptr pointer = allocate(kind, 4 * MIB), other = allocate(kind, 4 * MIB);
 
 	OK(cuMemFree_v2(pointer));
 	CHECK(cuMemFree_v2(pointer) != CUDA_SUCCESS);
@@ -170,7 +58,7 @@ static void *free_one(void *pointer)
 
 static void free_from_another_thread(void)
 {
-	CUdeviceptr pointer = allocate(4 * MIB);
+	CUdeviceptr pointer = allocate(kind, 4 * MIB);
 	pthread_t thread;
 
 	CHECK(!pthread_create(&thread, NULL, free_one, bytes_at(pointer)));
@@ -184,11 +72,11 @@ static void limit_reached(void)
 
 	fake_rooms.limit = 32 * MIB;
 	for (int i = 0; i < 8; i++)
-		pointers[i] = allocate(4 * MIB);
+		pointers[i] = allocate(kind, 4 * MIB);
 	CHECK(memory_allocate(kind, &more, 4 * MIB, 0, NULL) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(memory_used(0) == 32 * MIB);
 	OK(cuMemFree_v2(pointers[3]));
-	pointers[3] = allocate(4 * MIB);
+	pointers[3] = allocate(kind, 4 * MIB);
 	for (int i = 0; i < 8; i++)
 		OK(cuMemFree_v2(pointers[i]));
 	check_empty();
@@ -201,7 +89,7 @@ static void others_count(void)
 	fake_rooms.limit = 32 * MIB;
 	fake_rooms.others = 24 * MIB;
 	CHECK(memory_allocate(kind, &pointer, 12 * MIB, 0, NULL) == CUDA_ERROR_OUT_OF_MEMORY);
-	OK(cuMemFree_v2(allocate(8 * MIB)));
+	OK(cuMemFree_v2(allocate(kind, 8 * MIB)));
 	check_empty();
 }
 
@@ -235,18 +123,18 @@ static void limit_reached_by_several_threads(void)
 
 static void context_gone(void)
 {
-	CUdeviceptr ours = allocate(4 * MIB), stays;
+	CUdeviceptr ours = allocate(kind, 4 * MIB), stays;
 
 	fake_driver.current = fake_second_context(0);
-	allocate(8 * MIB);
-	allocate(4096);
+	allocate(kind, 8 * MIB);
+	allocate(kind, 4096);
 	fake_context_ends(fake_second_context(0));
 	fake_end_context(fake_second_context(0));
 	fake_context_gone(fake_second_context(0));
 	fake_driver.current = fake_context(0);
 	CHECK(memory_used(0) == 4 * MIB);
 	CHECK(total() == 4 * MIB);
-	stays = allocate(4 * MIB);
+	stays = allocate(kind, 4 * MIB);
 	fill(ours, 4 * MIB, 3);
 	CHECK(filled(ours, 4 * MIB, 3));
 	OK(cuMemFree_v2(stays));
@@ -260,16 +148,16 @@ static void reclaim_under_pressure(void)
 	CUdeviceptr pointer;
 
 	fake_rooms.limit = 32 * MIB;
-	pointer = allocate(20 * MIB);
+	pointer = allocate(kind, 20 * MIB);
 	OK(cuMemFreeAsync(pointer, NULL));
-	pointer = allocate(32 * MIB);
+	pointer = allocate(kind, 32 * MIB);
 	OK(cuMemFree_v2(pointer));
 	check_empty();
 }
 
 static void stream_order(void)
 {
-	CUdeviceptr pointer = allocate(4 * MIB);
+	CUdeviceptr pointer = allocate(kind, 4 * MIB);
 
 	OK(cuMemFreeAsync(pointer, NULL));
 	CHECK(cuMemFreeAsync(pointer, NULL) != CUDA_SUCCESS);
@@ -280,7 +168,7 @@ static void stream_order(void)
 /* A child has nothing, and may begin anew. */
 static void fork_child(void)
 {
-	CUdeviceptr pointer = allocate(4 * MIB), own;
+	CUdeviceptr pointer = allocate(kind, 4 * MIB), own;
 	int status;
 	pid_t child = fork();
 
@@ -289,7 +177,7 @@ static void fork_child(void)
 		CHECK(memory_used(0) == 0);
 		CHECK(total() == 0);
 		CHECK(kind->serves(0));
-		own = allocate(8 * MIB);
+		own = allocate(kind, 8 * MIB);
 		CHECK(total() == 8 * MIB);
 		OK(cuMemFree_v2(own));
 		CHECK(total() == 0);
@@ -330,7 +218,7 @@ static void few_bytes(void)
 
 	for (unsigned int i = 0; i < 64; i++) {
 		sizes[i] = 1 + (size_t)i * i * 7;
-		pointers[i] = allocate(sizes[i]);
+		pointers[i] = allocate(kind, sizes[i]);
 		CHECK(pointers[i] % 256 == 0);
 		fill(pointers[i], sizes[i], (uint8_t)i);
 	}
@@ -348,7 +236,7 @@ static void addresses_inside(void)
 	struct memory_place place;
 
 	for (size_t i = 0; i < 2; i++) {
-		CUdeviceptr pointer = allocate(sizes[i]);
+		CUdeviceptr pointer = allocate(kind, sizes[i]);
 
 		for (size_t j = 0; j < 4; j++) {
 			CUdeviceptr at = pointer + (j == 3 ? sizes[i] - 1 : offsets[j]);
@@ -390,7 +278,7 @@ static void driver_refuses(void)
 /* Kinds that can be moved leave room for others, and come back as they were. */
 static void handoff(void)
 {
-	CUdeviceptr large = allocate(20 * MIB), small = allocate(4096);
+	CUdeviceptr large = allocate(kind, 20 * MIB), small = allocate(kind, 4096);
 	uint64_t before = fake_driver.used[0];
 
 	for (uint8_t turn = 0; turn < 3; turn++) {
@@ -412,12 +300,12 @@ static void handoff(void)
 
 static void free_while_others_hold(void)
 {
-	CUdeviceptr large = allocate(20 * MIB), small = allocate(4096), later;
+	CUdeviceptr large = allocate(kind, 20 * MIB), small = allocate(kind, 4096), later;
 
 	hand_over();
 	OK(cuMemFree_v2(large));
 	OK(cuMemFree_v2(small));
-	later = allocate(8 * MIB); /* it has addresses, and memory when its turn comes */
+	later = allocate(kind, 8 * MIB); /* it has addresses, and memory when its turn comes */
 	hold();
 	fill(later, 8 * MIB, 5);
 	CHECK(filled(later, 8 * MIB, 5));
@@ -427,7 +315,7 @@ static void free_while_others_hold(void)
 
 static void report_adds_up(void)
 {
-	CUdeviceptr pointer = allocate(6 * MIB);
+	CUdeviceptr pointer = allocate(kind, 6 * MIB);
 	struct gl_device device = said();
 
 	CHECK(!memcmp(device.uuid, device_uuid(0), GL_UUID_BYTES));
