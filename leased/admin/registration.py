@@ -141,6 +141,9 @@ class Registration:
         self.gangs.refuse_faulty(gang)
         said = options.parse(get_text(request, "options"))
         tenant = self._tenant(job_id, request, said, gang)
+        refusal = self.leases.tenants.refusal(tenant)
+        if refusal is not None:
+            raise Refused(refusal)
         self.store.open_tenant(
             TenantRecord(
                 *(job_id, tenant.uid, tenant.gang, tenant.given.text(), tenant.given.lock, {}),

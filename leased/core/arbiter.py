@@ -166,6 +166,11 @@ class Arbiter:
         """What the tenant has had of each device up to now. This changes nothing."""
         return self.tenants[tenant_id].usage_at(max(now, self.now), self.devices)
 
+    def refusal(self, event: Opened) -> str | None:
+        """Why the policy would not have this tenant; None: it may open. This changes nothing."""
+        tenant = Tenant(event.tenant, event.gang, event.lock, event.quantum_ns, event.swaps)
+        return self.rules.policies.of(tenant).admit(self.rules, tenant)
+
     # -- events of devices ------------------------------------------------------------
 
     def _apply(self, event: Event) -> None:

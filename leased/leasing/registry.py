@@ -40,15 +40,14 @@ class Registry(Mapping[int, Tenant]):
         """Those whose gang has the device."""
         return [tenant for tenant in self.by_job.values() if uuid in tenant.gang]
 
+    def refusal(self, tenant: Tenant) -> str | None:
+        """Why the policy of its devices would not have this tenant; None: it may open."""
+        return self.loop.arbiter.refusal(_opened(tenant))
+
     def open(self, tenant: Tenant, usage: Mapping[str, Usage] | None = None) -> None:
         """A tenant begins, or goes on after a restart with the usage it had."""
         self.by_job[tenant.job_id] = tenant
-        self.loop.run(
-            Opened(
-                *(tenant.job_id, tenant.gang, tenant.given.lock, tenant.given.quantum_ns),
-                tenant.swaps,
-            )
-        )
+        self.loop.run(_opened(tenant))
         for uuid, used in (usage or {}).items():
             self.loop.run(UsageRestored(tenant.job_id, uuid, asdict(used)))
 
@@ -71,3 +70,8 @@ class Registry(Mapping[int, Tenant]):
         """Usage up to now of all tenants, or of these."""
         chosen = self.by_job if jobs is None else [job for job in jobs if job in self.by_job]
         return {job_id: dict(self.loop.view.usage(job_id)) for job_id in chosen}
+
+
+def _opened(tenant: Tenant) -> Opened:
+    given = tenant.given
+    return Opened(tenant.job_id, tenant.gang, given.lock, given.quantum_ns, tenant.swaps)

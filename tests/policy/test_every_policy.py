@@ -28,6 +28,7 @@ from tests.core.adversary import counterexample, run
 
 S = 1_000_000_000
 MADE_UP = "last-come-first-served"
+TOO_LONG = "a quantum of more than 60 s is not served here"
 SEEDS = range(10)
 
 
@@ -35,6 +36,11 @@ class LastComeFirstServed(FirstComeFirstServed):
     """Besides, nobody runs beside others, and from 100 s on the order is looked at each minute."""
 
     name: ClassVar[str] = MADE_UP
+
+    def admit(self, view: View, tenant: Spec) -> str | None:
+        return (
+            "a quantum of more than 60 s is not served here" if tenant.quantum_ns > 60 * S else None
+        )
 
     def order(self, view: View, tenant: Spec) -> int:
         return -tenant.arrival
@@ -86,6 +92,13 @@ def test_a_policy_of_one_class_says_who_is_next() -> None:
         a.handle(Requested(tenant), tenant)
     assert a.rules.queue == [3, 2, 1]
     assert granted(a, Released(0, 1), S) == [3]
+
+
+def test_a_policy_may_refuse_a_tenant() -> None:
+    a = node(MADE_UP)
+    assert a.refusal(Opened(1, ("d0",), "on", 61 * S)) == TOO_LONG
+    assert a.refusal(Opened(1, ("d0",), "on", 60 * S)) is None
+    assert not a.tenants
 
 
 def test_a_policy_may_end_a_quantum_early_but_not_below_the_handoff() -> None:
