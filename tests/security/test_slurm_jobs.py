@@ -157,8 +157,7 @@ def test_a_requeued_job_shares_again(site: Site) -> None:
         cwd=site.work,
     )
     wait_until("its first run", lambda: log.exists() and log.read_text() == f"{PRELOAD}\n")
-    site.slurm.run("scontrol", "requeue", str(job))
-    site.slurm.run("scontrol", "update", f"jobid={job}", "starttime=now")
+    site.requeue(job)
     wait_until("its second run", lambda: f"1 {PRELOAD}\n" in log.read_text(), timeout=180, step=0.5)
     site.wait_for_tenant(job)
     site.slurm.run("scancel", str(job))

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.slurm.loopback import loopback_name
 from tests.slurm.processes import free_port
 
-CREDENTIAL_S = 10
+CREDENTIAL_S = 30
 # Jobs that may begin again are looked at every second; without sched_interval once a minute.
 SCHEDULING = "batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1"
 ONE_ADDRESS = "NoInAddrAny,NoCtldInAddrAny"

@@ -62,6 +62,16 @@ class Site:
     def wait_for_tenant(self, job: int) -> None:
         wait_until(f"job {job} to be a tenant", lambda: job in self.tenants())
 
+    def requeue(self, job: int) -> None:
+        """Requeue a running job, and let it start soon.
+
+        Not at once: slurmd refuses a credential of the second in which it has ended the job.
+        """
+        self.slurm.run("scontrol", "requeue", str(job))
+        wait_until("the job to wait again", lambda: self.slurm.job(job)["JobState"] == "PENDING")
+        wait_until("its tenant to be gone", lambda: job not in self.tenants())
+        self.slurm.run("scontrol", "update", f"jobid={job}", "starttime=now+3")
+
     def devices(self) -> list[str]:
         """The UUIDs of the node's GPUs, by index."""
         answer = ask(self.leased.admin_socket, {"op": "status"})

@@ -81,17 +81,6 @@ def daemon_down(site: Site) -> Iterator[None]:
         site.leased.start()
 
 
-def requeue(site: Site, job: int) -> None:
-    """Requeue a running job, and let it start soon.
-
-    Not at once: slurmd launches nothing of a job in the seconds in which it has ended one.
-    """
-    site.slurm.run("scontrol", "requeue", str(job))
-    wait_until("the job to wait again", lambda: site.slurm.job(job)["JobState"] == "PENDING")
-    wait_until("its tenant to be gone", lambda: job not in site.tenants())
-    site.slurm.run("scontrol", "update", f"jobid={job}", "starttime=now+3")
-
-
 def test_each_run_of_a_requeued_job_has_its_own_usage(site: Site) -> None:
     marks = [site.work / f"run{n}" for n in range(3)]
     job = site.slurm.sbatch(
@@ -105,7 +94,7 @@ def test_each_run_of_a_requeued_job_has_its_own_usage(site: Site) -> None:
     )
     for mark in marks[:2]:
         wait_until(f"{mark.name} to have used the GPU", mark.exists, timeout=AGAIN_S)
-        requeue(site, job)
+        site.requeue(job)
     state = site.slurm.wait(job, timeout=AGAIN_S)
     assert state == "COMPLETED", (site.work / "requeued.log").read_text()
 
@@ -142,7 +131,7 @@ def test_usage_that_comes_late_is_on_the_row_of_its_run(site: Site) -> None:
     site.leased.config.write_text(before + f'slurm_conf = "{elsewhere}"\n')
     site.leased.start()
     try:
-        requeue(site, job)
+        site.requeue(job)
         wait_until("the second run to have used the GPU", mark.exists, timeout=AGAIN_S)
         wait_until(
             "it to be said that nothing can be written",
