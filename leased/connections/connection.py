@@ -86,12 +86,15 @@ class Connection:
                 self.close()
             return False
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: bytes, descriptor: int | None = None) -> None:
         """Send now or never: a peer whose buffer is full is dropped, not waited for."""
         if not self.open or self.dropped:
             return
         try:
-            self.sock.send(message, socket.MSG_NOSIGNAL)
+            if descriptor is None:
+                self.sock.send(message, socket.MSG_NOSIGNAL)
+            else:
+                socket.send_fds(self.sock, [message], [descriptor], socket.MSG_NOSIGNAL)
         except OSError as fault:
             self.say(f"is dropped: {fault}")
             self.dropped = True

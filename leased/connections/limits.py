@@ -25,6 +25,7 @@ BURST_S = 0.05
 SLICE_S = 0.001  # of it at once while others have their turns between
 REST_S = 0.001  # timers are no finer
 EVENT_COST_S = 15e-6  # what the loop spends on one event besides, which no clock of ours sees
+MEETING_COST_S = 0.0005  # what an introduction counts for besides
 HELLO_COST_S = 0.001  # what a new client counts for besides: the service manager keeps it too
 LINES_BURST = 20.0  # lines of the journal about one user's processes
 LINES_PER_S = 1.0

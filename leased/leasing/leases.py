@@ -12,6 +12,7 @@ from leased.gpus.devices import Gpu, Overhead, room
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.clients import Clients
 from leased.leasing.grants import Grants
+from leased.leasing.introductions import Introductions
 from leased.leasing.memory_reports import MemoryReports
 from leased.leasing.node_gpus import NodeGpus
 from leased.leasing.registry import Registry
@@ -58,6 +59,7 @@ class Leases:
         reports = MemoryReports(overheads, clock, self.run)
         self.clients = Clients(self.loop, self.tenants, self.grants, self.stuck, reports)
         self.gpus = NodeGpus(gpus, overheads, self.loop, self.tenants, reports)
+        self.introductions = Introductions(clock)
         self.names_jobs = True  # may users see the numbers of others' jobs?
 
     def run(self, *events: arbiter.Event) -> None:

@@ -92,6 +92,7 @@ class ClientConnection(Connection):
         self.stale = self.restored = False
         self.on_heard: Callable[[ClientConnection], None] = lambda _: None
         self.memory: dict[str, wire.Bytes] = {}
+        self.name = b""  # by which processes of its job ask for it
         self.credit = float(BURST)
         self.credited = loop.time()
         self.process: ProcessId | None = None
@@ -105,8 +106,8 @@ class ClientConnection(Connection):
     def pid(self) -> int:
         return self.peer.pid
 
-    def send(self, message: bytes) -> None:
-        super().send(wire.in_version(message, self.version))
+    def send(self, message: bytes, descriptor: int | None = None) -> None:
+        super().send(wire.in_version(message, self.version), descriptor)
 
     def received(self, data: bytes) -> None:
         if not self._within_rate():
@@ -152,6 +153,16 @@ class ClientConnection(Connection):
             self.send(wire.waits(why.code, why.text))
         elif isinstance(message, wire.Released):
             self.leases.clients.released(self.tenant, self, message)
+        elif isinstance(message, wire.Name):
+            self.leases.introductions.named(self, message)
+        elif isinstance(message, wire.Meet):
+            self._meet(self.tenant, message)
+
+    def _meet(self, tenant: Tenant, message: wire.Meet) -> None:
+        if self.account is not None:
+            self.account.budget.spend(limits.MEETING_COST_S)
+        clients = (c for c in tenant.clients if isinstance(c, ClientConnection))
+        self.leases.introductions.meet(clients, self, message)
 
     def _answer(self, data: bytes) -> None:
         """No client, but a user with a question in JSON: see questions.py."""

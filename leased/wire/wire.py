@@ -96,11 +96,27 @@ class Why:
 
 
 @dataclass(frozen=True)
+class Name:
+    name: bytes
+
+
+@dataclass(frozen=True)
+class Meet:
+    """number: the asker's own, for the answer. what: a word between the two."""
+
+    name: bytes
+    number: int
+    what: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class Unknown:
     """Of a type that only later releases know: it is ignored."""
 
 
-Message = Hello | Memory | Request | Released | Stuck | Progress | Restored | Why | Unknown
+Message = (
+    Hello | Memory | Request | Released | Stuck | Progress | Restored | Why | Name | Meet | Unknown
+)
 
 
 @dataclass(frozen=True)
@@ -181,6 +197,10 @@ def _released(m: Any) -> Message:
     )
 
 
+def _meet(m: Any) -> Message:
+    return Meet(bytes(ffi.buffer(m.name)), int(m.number), (int(m.what[0]), int(m.what[1])))
+
+
 # By type: what a client's message says.
 PARSERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_HELLO: _hello,
@@ -191,6 +211,8 @@ PARSERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_PROGRESS: lambda m: Progress(int(m.calls)),
     lib.GL_RESTORED: lambda m: Restored(int(m.epoch), int(m.bytes), int(m.ns)),
     lib.GL_WHY: lambda _: Why(),
+    lib.GL_NAME: lambda m: Name(bytes(ffi.buffer(m.name))),
+    lib.GL_MEET: _meet,
 }
 
 
@@ -228,7 +250,7 @@ def welcome(gang: Gang) -> bytes:
     message.job_id = gang.job_id
     message.flags = lib.GL_WELCOME_OVERSUB if gang.oversub else 0
     message.flags |= lib.GL_WELCOME_SWAP if gang.swaps else 0
-    message.flags |= lib.GL_WELCOME_EXPLAINS
+    message.flags |= lib.GL_WELCOME_EXPLAINS | lib.GL_WELCOME_INTRODUCES
     _fill(message, {uuid: Bytes(total) for uuid, total in gang.totals.items()})
     return _bytes(message)
 
@@ -297,6 +319,14 @@ def contended(epoch: int, idle_ns: int | None, in_flight_ns: int) -> bytes:
 
 RESYNC = _bytes(new(lib.GL_RESYNC))
 MEASURE = _bytes(new(lib.GL_MEASURE))
+NAMED = _bytes(new(lib.GL_NAMED))
+
+
+def met(code: int, number: int, what: tuple[int, int]) -> bytes:
+    """The answer to a Meet, or its announcement to the other one; see enum gl_met_code."""
+    message = new(lib.GL_MET)
+    message.code, message.number, message.what = code, number, what
+    return _bytes(message)
 
 
 def others(memory: Mapping[str, Bytes]) -> bytes:

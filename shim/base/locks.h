@@ -24,6 +24,7 @@ enum lock_rank {
 	LOCK_CAPTURES, /* captures.c: the list; no capture begins meanwhile */
 	LOCK_FLIGHTS,  /* pace_flight.c: work in flight */
 	LOCK_MAPPED,   /* vmm.c: what the program maps by itself */
+	LOCK_IMPORTS,  /* shared_import.c: memory of other processes */
 	LOCK_ORDERED,  /* free_blocks.c: memory that pools keep */
 	LOCK_SWAP,     /* blocks.c: blocks, segments, devices */
 	LOCK_CHUNKS,   /* chunks.c: pinned host memory */
@@ -31,6 +32,7 @@ enum lock_rank {
 	LOCK_DEVICES,  /* devices.c: what they are called */
 	LOCK_MEMORY,   /* memory.c: ranges, and how many bytes there are */
 	LOCK_LIMIT,    /* limit.c: bytes of the limit */
+	LOCK_MEETING,  /* meeting.c: who wants to meet whom */
 	LOCK_QUIET,    /* quiet.c: what is to be done quietly */
 	LOCK_WAITING,  /* waiting.c: who waits for the client thread */
 	LOCK_TENANT,   /* tenant.c: what the daemon has said */

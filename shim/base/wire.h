@@ -37,6 +37,10 @@
  *   C WHY         I have waited for a while: for what? (only of a daemon that has
  *                 said GL_WELCOME_EXPLAINS)
  *   D WAITS       for your turn, or for this
+ *   C NAME        (once it shares memory) this is my name. D NAMED: it is known
+ *   C MEET        introduce me to the process of my job that has this name
+ *   D MET         to both, each with one end of a pair of sockets; or to the asker
+ *                 alone: there is nobody of that name
  *   D RESYNC      a new daemon has this connection of the one before: say HELLO
  *                 again. What it hears before that HELLO it ignores
  * A message with an old epoch is ignored by both sides. Ended connection =
@@ -77,6 +81,7 @@
 #define GL_OLDEST_VERSION 1 /* that the daemon serves as well */
 #define GL_MAX_DEVICES 16   /* devices in one gang */
 #define GL_UUID_BYTES 16    /* as cuDeviceGetUuid gives them; NVML's text less its prefix */
+#define GL_NAME_BYTES 16    /* of a process that shares memory */
 #define GL_REASON_BYTES 240 /* a sentence, NUL-terminated UTF-8 */
 #define GL_MAX_MESSAGE 1024 /* no message is longer */
 
@@ -106,9 +111,10 @@ enum gl_hello_flags {
 };
 
 enum gl_welcome_flags {
-	GL_WELCOME_OVERSUB = 1, /* the job may allocate more than the device holds */
-	GL_WELCOME_SWAP = 2,    /* allocations are swapped, not managed */
-	GL_WELCOME_EXPLAINS = 4 /* this daemon answers GL_WHY */
+	GL_WELCOME_OVERSUB = 1,   /* the job may allocate more than the device holds */
+	GL_WELCOME_SWAP = 2,      /* allocations are swapped, not managed */
+	GL_WELCOME_EXPLAINS = 4,  /* this daemon answers GL_WHY */
+	GL_WELCOME_INTRODUCES = 8 /* ... and GL_NAME and GL_MEET */
 };
 
 enum gl_grant_flags {
@@ -267,6 +273,34 @@ struct gl_waits {
 	uint32_t zero;
 	char reason[240]; /* GL_REASON_BYTES */
 };
+/* GL_NAME: chosen by the process, at random. */
+struct gl_name {
+	struct gl_header header;
+	uint8_t name[16]; /* GL_NAME_BYTES */
+};
+
+struct gl_meet {
+	struct gl_header header;
+	uint8_t name[16]; /* of the other process */
+	uint64_t number;  /* the asker's own, for the answer */
+	uint64_t what[2]; /* to be told to the other process: which memory */
+};
+
+/* GL_MET: the descriptor is an end of a pair of sockets (SOCK_SEQPACKET). */
+enum gl_met_code {
+	GL_MET_INTRODUCED = 0, /* to the asker, with its end */
+	GL_MET_ASKED = 1,      /* to the other process, with its end */
+	GL_MET_NOBODY = 2,     /* to the asker: no process of its job has that name */
+	GL_MET_LATER = 3       /* the same, but one may come: ask again */
+};
+
+struct gl_met {
+	struct gl_header header;
+	uint32_t code; /* enum gl_met_code */
+	uint32_t zero;
+	uint64_t number;
+	uint64_t what[2];
+};
 /* cffi:end */
 
 _Static_assert(sizeof(struct gl_header) == 16, "wire layout");
@@ -282,6 +316,9 @@ _Static_assert(sizeof(struct gl_epoch) == 24, "wire layout");
 _Static_assert(sizeof(struct gl_progress) == 24, "wire layout");
 _Static_assert(sizeof(struct gl_restored) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_refused) == 264, "wire layout");
+_Static_assert(sizeof(struct gl_name) == 32, "wire layout");
+_Static_assert(sizeof(struct gl_meet) == 56, "wire layout");
+_Static_assert(sizeof(struct gl_met) == 48, "wire layout");
 _Static_assert(sizeof(struct gl_waits) == 264, "wire layout");
 
 static inline struct gl_header message_header(enum gl_type type, size_t length)

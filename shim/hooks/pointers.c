@@ -8,6 +8,7 @@
 #include "driver/lookup.h"
 #include "gate/gate.h"
 #include "memory/kind.h"
+#include "memory/shared.h"
 #include "memory/swap/vmm.h"
 
 #define ID_OF_OURS (UINT64_C(1) << 62) /* no number that the driver has come to */
@@ -103,9 +104,11 @@ static CUresult attribute_of(const struct memory_place *place, int attribute, CU
 		break;
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
 		ANSWER(bool, false);
+		break;
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		ANSWER(bool, shared_can(place->base));
 		break;
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		ANSWER(unsigned long long, 0);

@@ -167,9 +167,23 @@ bool connection_send(const void *message, size_t size)
 	return fd >= 0;
 }
 
-ssize_t connection_receive(void *message, size_t size)
+ssize_t connection_receive(void *message, size_t size, int *descriptor)
 {
-	ssize_t n = recv(fd, message, size, MSG_DONTWAIT);
+	union {
+		char space[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec data = {message, size};
+	struct msghdr header = {.msg_iov = &data,
+	                        .msg_iovlen = 1,
+	                        .msg_control = control.space,
+	                        .msg_controllen = sizeof(control.space)};
+	ssize_t n = recvmsg(fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&header) : NULL;
+
+	*descriptor = -1;
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+		memcpy(descriptor, CMSG_DATA(c), sizeof(*descriptor));
 
 	if (n > 0)
 		return n;

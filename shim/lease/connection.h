@@ -15,8 +15,9 @@ bool connection_try(void);
 int64_t connection_due_ns(void);
 
 bool connection_send(const void *message, size_t size); /* false: there is no connection any more */
-/* Bytes of the next message; 0: there is none now; below 0: the connection has ended. */
-ssize_t connection_receive(void *message, size_t size);
+/* Bytes of the next message; 0: there is none now; below 0: the connection has ended.
+ * *descriptor: what came with it, the caller's from then on; below 0: nothing did. */
+ssize_t connection_receive(void *message, size_t size, int *descriptor);
 
 /* The daemon serves this process: should the connection end, another is tried at once. */
 void connection_serves(void);

@@ -10,15 +10,24 @@
 #include "lease/connection.h"
 #include "lease/explain.h"
 #include "lease/link.h"
+#include "lease/meeting.h"
 #include "lease/process_lease.h"
 #include "memory/memory.h"
+#include "memory/shared.h"
 #include "tenant/tenant.h"
 
-static bool explains;
+#include <unistd.h>
+
+static bool explains, introduces;
 
 bool messages_explain(void)
 {
 	return explains;
+}
+
+bool messages_introduce(void)
+{
+	return introduces;
 }
 
 void message_hello(void)
@@ -40,6 +49,7 @@ static void send_progress(void)
 static void take_welcome(const struct gl_welcome *message)
 {
 	explains = message->flags & GL_WELCOME_EXPLAINS;
+	introduces = message->flags & GL_WELCOME_INTRODUCES;
 	tenant_welcome(message);
 	link_serves();
 }
@@ -55,7 +65,8 @@ static void take_refusal(const struct gl_refused *message)
 /* What this daemon can, its WELCOME will say. */
 static void take_resync(void)
 {
-	explains = false;
+	explains = introduces = false;
+	meeting_forget_daemon();
 	lease_forget_daemon(&process_lease);
 	message_hello();
 }
@@ -72,6 +83,9 @@ static void take_known(const void *data, enum gl_type type)
 		break;
 	case GL_RESYNC:
 		take_resync();
+		break;
+	case GL_NAMED:
+		meeting_named();
 		break;
 	case GL_MEASURE:
 		send_progress();
@@ -98,13 +112,16 @@ static void take_known(const void *data, enum gl_type type)
 	case GL_PROGRESS:
 	case GL_RESTORED:
 	case GL_WHY:
+	case GL_NAME:
+	case GL_MEET:
+	case GL_MET: /* take_met() */
 		break;
 	}
 }
 
 /* A refusal is read in every version of the protocol. One of a lower version is from a daemon
  * that does not know ours yet. */
-void message_take(const void *data, size_t size)
+static void take(const void *data, size_t size)
 {
 	const struct gl_header *h = data;
 	const struct gl_message *known;
@@ -123,8 +140,30 @@ void message_take(const void *data, size_t size)
 		take_known(data, known->type);
 }
 
+/* Somebody of the job asks for memory of this process, or this is what it asked for. The
+ * descriptor of any other message is nobody's. False: it is another one. */
+static bool take_met(const struct gl_met *message, size_t size, int descriptor)
+{
+	bool is = size == sizeof(*message) && message->header.magic == GL_MAGIC &&
+	          message->header.version == GL_VERSION && message->header.type == GL_MET;
+
+	if (is && message->code != GL_MET_ASKED)
+		meeting_answer(message, descriptor);
+	else if (is && descriptor >= 0)
+		shared_serve(message->what, descriptor);
+	else if (descriptor >= 0)
+		close(descriptor);
+	return is;
+}
+
+void message_take(const void *data, size_t size, int descriptor)
+{
+	if (!take_met(data, size, descriptor))
+		take(data, size);
+}
+
 static void in_child(void)
 {
-	explains = false;
+	explains = introduces = false;
 }
 FORK_WATCH(in_child);

@@ -6,7 +6,9 @@
 #include <stddef.h>
 
 void message_hello(void); /* to be sent first on each connection */
-void message_take(const void *data, size_t size);
-bool messages_explain(void); /* the daemon answers GL_WHY */
+/* descriptor: what came with it, or below 0. */
+void message_take(const void *data, size_t size, int descriptor);
+bool messages_introduce(void); /* the daemon introduces processes to each other */
+bool messages_explain(void);   /* the daemon answers GL_WHY */
 
 #endif

@@ -13,6 +13,7 @@
 #include "lease/connection.h"
 #include "lease/explain.h"
 #include "lease/link.h"
+#include "lease/meeting.h"
 #include "lease/messages.h"
 #include "lease/process_lease.h"
 #include "work/drain.h"
@@ -73,10 +74,11 @@ static bool wait_for(int64_t ns)
 static void receive(void)
 {
 	_Alignas(8) char data[GL_MAX_MESSAGE];
-	ssize_t n = connection_receive(data, sizeof(data));
+	int descriptor;
+	ssize_t n = connection_receive(data, sizeof(data), &descriptor);
 
 	if (n > 0)
-		message_take(data, (size_t)n);
+		message_take(data, (size_t)n, descriptor);
 	else if (n < 0)
 		link_lose();
 }
@@ -85,20 +87,24 @@ static void speak(void)
 {
 	if (connection_fd() < 0)
 		return;
+	if (link_is_served())
+		meeting_speak(messages_introduce());
 	lease_ask(&process_lease);
 	link_send_memory_when_due();
 }
 
 static void notice_loss(void)
 {
-	if (link_take_loss())
-		lease_forget_daemon(&process_lease);
+	if (!link_take_loss())
+		return;
+	meeting_forget_daemon();
+	lease_forget_daemon(&process_lease);
 }
 
 /* Does a thread of the program wait, and for nothing that this process does itself? */
 static bool held_up(void)
 {
-	return threads_waiting(WAIT_TERMS) > 0 ||
+	return threads_waiting(WAIT_TERMS) > 0 || meeting_awaited() ||
 	       (threads_waiting(WAIT_GATE) > 0 && lease_awaited(&process_lease));
 }
 
@@ -154,6 +160,7 @@ static void *client_main(void *argument)
 	notice_loss();
 	waiting_look();
 	quiet_end();
+	meeting_end();
 	atomic_store(&thread_runs, false);
 	return NULL;
 }

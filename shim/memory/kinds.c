@@ -3,6 +3,7 @@
 #include "driver/devices.h"
 #include "driver/lookup.h"
 #include "memory/kind.h"
+#include "memory/shared.h"
 #include "work/captures.h"
 #include "work/contexts.h"
 
@@ -53,7 +54,7 @@ bool memory_locate(CUdeviceptr pointer, struct memory_place *out)
 	for (size_t i = 0; i < N_MEMORY_KINDS; i++)
 		if (memory_kinds[i]->find && memory_kinds[i]->find(pointer, out))
 			return true;
-	return false;
+	return shared_find(pointer, out);
 }
 
 uint32_t memory_report(struct gl_device out[GL_MAX_DEVICES])
@@ -108,5 +109,6 @@ static void context_gone(CUcontext context)
 	for (size_t i = 0; i < N_MEMORY_KINDS; i++)
 		if (memory_kinds[i]->context_gone)
 			memory_kinds[i]->context_gone(context);
+	shared_context_gone(context);
 }
 CONTEXT_WATCH(context_ends, context_gone);

@@ -128,6 +128,10 @@ class FakeSocket:
         self.on_send(data)
         return len(data)
 
+    def sendmsg(self, data: list[bytes], descriptors: Any, flags: int = 0) -> int:
+        assert len(descriptors) == 1
+        return self.send(b"".join(data), flags)
+
     def shutdown(self, how: int) -> None:
         pass
 

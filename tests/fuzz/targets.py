@@ -74,11 +74,16 @@ def fill_released(r: Reader, node: Node, peer: Peers, made: Any) -> None:
 
 
 def fill(r: Reader, node: Node, peer: Peers, made: Any) -> None:
-    """Whatever the message: its devices, its epoch, and every other field as an amount."""
+    """Whatever the message: its devices, its epoch, every array as one of
+    a few, and every other field as an amount."""
     fields = dict(ffi.typeof(made[0]).fields)
     if "devices" in fields:
         fill_devices(r, made)
     for name in [name for name in fields if name not in FRAME]:
+        if fields[name].type.kind == "array":
+            size = ffi.sizeof(fields[name].type)
+            ffi.buffer(getattr(made, name))[:] = bytes([r.byte() & 3]) * size  # often the same
+            continue
         if fields[name].type.kind != "primitive":
             raise TypeError(f"{ffi.typeof(made[0]).cname} has a field {name} that nothing fills")
         most = 2 ** (8 * ffi.sizeof(fields[name].type)) - 1

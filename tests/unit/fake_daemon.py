@@ -48,6 +48,8 @@ class Client:
                 self.asked += 1
                 if self.why is not None:
                     self.send(wire.waits(*self.why))
+            if isinstance(message, wire.Name):
+                self.send(wire.NAMED)
             with self._changed:
                 if isinstance(message, wire.Hello | wire.Memory):
                     self.memory = message.memory

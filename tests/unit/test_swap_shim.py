@@ -629,7 +629,7 @@ def look():
                  A.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
         found = ok(d.cuPointerGetAttributes(3, list(names), p))
         assert (int(found[0]), bool(found[1]), found[2]) == (2, False, 0), found
-        assert d.cuIpcGetMemHandle(p)[0] == d.CUresult.CUDA_ERROR_INVALID_VALUE
+        assert attribute("IS_LEGACY_CUDA_IPC_CAPABLE", p)
         assert d.cuMemRetainAllocationHandle(p)[0] == d.CUresult.CUDA_ERROR_INVALID_VALUE
         assert d.cuMemUnmap(p, 2 * MIB)[0] == d.CUresult.CUDA_ERROR_INVALID_VALUE
     assert len(ids) == len(held)

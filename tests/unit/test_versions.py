@@ -35,7 +35,7 @@ def versions(sock: object) -> set[int]:
 # -- the daemon ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [0, 9, 64, lib.GL_GRANT, LATER, 65535])
+@pytest.mark.parametrize("kind", [0, max(wire.PARSERS) + 1, 64, lib.GL_GRANT, LATER, 65535])
 @pytest.mark.parametrize("more", [b"", bytes(40), bytes(900)])
 def test_the_daemon_ignores_what_it_does_not_know(kind: int, more: bytes) -> None:
     door = Door()

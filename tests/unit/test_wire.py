@@ -58,6 +58,8 @@ def test_python_reads_every_message_of_a_client_so() -> None:
         "progress": wire.Progress(20),
         "restored": wire.Restored(24, 25, 26),
         "why": wire.Why(),
+        "name": wire.Name(b"a name".ljust(16, b"\0")),
+        "meet": wire.Meet(b"a name".ljust(16, b"\0"), 30, (31, 32)),
     }
 
 
@@ -77,6 +79,8 @@ def test_python_writes_every_message_of_the_daemon_so() -> None:
         "expect": wire.expect({ZERO: 33}),
         "restore": wire.grant(27, 28, False, {ZERO: 29}, restore=True),
         "waits": wire.waits(3, "no room"),
+        "named": wire.NAMED,
+        "met": wire.met(lib.GL_MET_ASKED, 33, (34, 35)),
     }
     of_the_daemon = [row.name.lower() for row in OF_THE_DAEMON]
     assert {name: data.hex() for name, data in written.items()} == {

@@ -49,12 +49,14 @@ static void show_clients(void)
 	SHOW(progress, gl_progress, GL_PROGRESS, {.calls = 20});
 	SHOW(restored, gl_restored, GL_RESTORED, {.epoch = 24, .bytes = 25, .ns = 26});
 	SHOW(why, gl_header, GL_WHY, {0});
+	SHOW(name, gl_name, GL_NAME, {.name = "a name"});
+	SHOW(meet, gl_meet, GL_MEET, {.name = "a name", .number = 30, .what = {31, 32}});
 }
 
 static void show_the_daemons(void)
 {
 	SHOW(welcome, gl_welcome, GL_WELCOME,
-	     {.flags = GL_WELCOME_OVERSUB | GL_WELCOME_EXPLAINS,
+	     {.flags = GL_WELCOME_OVERSUB | GL_WELCOME_EXPLAINS | GL_WELCOME_INTRODUCES,
 	      .n_devices = 1,
 	      .job_id = 10,
 	      .devices = {{.bytes = 11}}});
@@ -84,6 +86,8 @@ static void show_the_daemons(void)
 	      .n_devices = 1,
 	      .devices = {{.bytes = 29}}});
 	SHOW(waits, gl_waits, GL_WAITS, {.code = GL_WAITS_CROWDED, .reason = "no room"});
+	SHOW(named, gl_header, GL_NAMED, {0});
+	SHOW(met, gl_met, GL_MET, {.code = GL_MET_ASKED, .number = 33, .what = {34, 35}});
 }
 
 int main(void)

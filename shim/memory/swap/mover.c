@@ -158,7 +158,7 @@ static void unfix(CUdevice device)
 	uint64_t room = d->fixed ? swap_store->grow(d->fixed) : 0;
 
 	for (struct segment *s = d->fixed ? d->oldest : NULL; s; s = s->newer) {
-		if (!s->fixed || s->size > room)
+		if (!s->fixed || s->block->shared || s->size > room)
 			continue;
 		room -= s->size;
 		segment_fix(s, false);

@@ -11,6 +11,8 @@ CUmemAllocationProp segment_properties(CUdevice device)
 
 	prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
 	prop.location.id = device;
+	if (swap_devices[device].exportable)
+		prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	return prop;
 }
 

@@ -19,10 +19,9 @@
  * - A device of the same process that reaches another's memory (peer access,
  *   copies between devices) belongs to the same gang: all or none are leased.
  *   Who may reach it is told of each segment when it is mapped (peers.c).
- * - Other processes cannot reach it: it has no handle type that could be
- *   exported, cuIpcGetMemHandle refuses mapped memory, and we refuse
- *   cuMemGetHandleForAddressRange and cuMemRetainAllocationHandle. For the same
- *   reason there is no GPUDirect RDMA to it: its physical memory is not made
+ * - Other processes cannot reach it: only shared_export.c exports its handles, after it
+ *   has fixed the block, and we refuse cuMemGetHandleForAddressRange and
+ *   cuMemRetainAllocationHandle. There is no GPUDirect RDMA to it: its physical memory is not made
  *   gpuDirectRDMACapable, so the driver refuses to pin it for other devices.
  * - What the program maps itself (vmm.c) may be exportable, and open to RDMA. It is a
  *   block only while nobody else knows it: what is exported, bound to multicast, given
@@ -60,6 +59,17 @@ static _Atomic(struct put_off *) put_offs; /* changed with the lock held */
 
 /* -- whether ------------------------------------------------------------------- */
 
+/* Whether its memory can be passed to other processes as descriptors. */
+static bool driver_exports(CUdevice device)
+{
+	CUdevice_attribute attribute =
+	    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
+	int supported = 0;
+
+	return DRIVER(cuMemExportToShareableHandle) && REAL(cuMemImportFromShareableHandle) &&
+	       !REAL(cuDeviceGetAttribute)(&supported, attribute, device) && supported;
+}
+
 static bool driver_can(CUdevice device, size_t *unit)
 {
 	CUdevice_attribute attribute = CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
@@ -80,7 +90,7 @@ static void set_up(CUdevice device, uint64_t limit)
 {
 	struct swap_device *d = &swap_devices[device];
 	size_t unit = 0, piece = 0;
-	bool usable = driver_can(device, &unit);
+	bool exportable = driver_exports(device), usable = driver_can(device, &unit);
 
 	if (usable) {
 		piece = SWAP_PIECE < limit / SWAP_PARTS ? SWAP_PIECE : limit / SWAP_PARTS;
@@ -93,6 +103,7 @@ static void set_up(CUdevice device, uint64_t limit)
 	lock_take(&swap_lock);
 	if (!d->asked) { /* its peers may be known already */
 		d->usable = usable;
+		d->exportable = exportable;
 		d->unit = unit;
 		d->piece = piece;
 		d->asked = true;
@@ -255,6 +266,11 @@ void swap_catch_up(bool wait)
 {
 	if (swap_used() && put_offs)
 		catch_up(NULL, wait);
+}
+
+bool swap_wait_for(CUcontext context, CUresult *result)
+{
+	return !holds() || quiesce(context, result);
 }
 
 /* wait: for the work that may use it, as the driver does. While the process does

@@ -47,18 +47,20 @@ struct block {
 	struct slab *slab;               /* NULL: one allocation */
 	const CUmemAllocationProp *prop; /* of what the program has mapped itself, else NULL */
 	uint64_t access;                 /* of such: devices that may reach it, a bit each */
+	bool shared;                     /* other processes may have it mapped: it stays */
 	bool doomed;                     /* freed; what still moves is waited for */
 	unsigned int n_moving, n;
 	struct segment segments[];
 };
 
 struct swap_device {
-	/* Set after the next three, which stay as they are then; read without the lock. */
+	/* Set after the next four, which stay as they are then; read without the lock. */
 	atomic_bool asked;
 	bool usable;
-	size_t unit;    /* of physical memory and its addresses */
-	size_t piece;   /* the largest segment; about so much is mapped or let go together */
-	uint64_t peers; /* devices that may reach its memory, a bit each */
+	bool exportable; /* its memory can be passed to other processes */
+	size_t unit;     /* of physical memory and its addresses */
+	size_t piece;    /* the largest segment; about so much is mapped or let go together */
+	uint64_t peers;  /* devices that may reach its memory, a bit each */
 	struct segment *oldest, *newest;
 	struct segment *next_out, *next_in; /* where eviction and restoring go on */
 	uint64_t bytes, resident, fixed;
@@ -105,7 +107,9 @@ void block_end(struct block *block);
 
 /* swap.c */
 bool swap_hold(bool force); /* if all is there, or nevertheless */
-bool swap_let_go(void);     /* from now on memory may leave; false: there is none */
+/* For the work that the context was given; false: a capture forbids it. */
+bool swap_wait_for(CUcontext context, CUresult *result);
+bool swap_let_go(void); /* from now on memory may leave; false: there is none */
 uint64_t swap_bytes(CUdevice device);
 void swap_catch_up(bool wait); /* frees what had to be put off */
 

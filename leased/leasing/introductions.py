@@ -1,0 +1,65 @@
+"""Processes of one job meet: one that shares memory, and one that asks for it (CUDA IPC).
+
+The memory's descriptors go from process to process. The daemon makes a pair of connected
+sockets and gives each of the two an end, so it never has memory of anybody's, nor takes a
+descriptor from a process; and since it knows nothing but names, its restart loses no share.
+A process is found among those of the asker's own job, by a name that it chose itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from _gpulease import lib
+
+from leased.wire import wire
+
+log = logging.getLogger("gpu-leased")
+
+SETTLING_NS = 5_000_000_000  # after a start: who is not here yet may come back
+
+
+class Named(Protocol):
+    """One process of a tenant."""
+
+    name: bytes
+
+    def send(self, message: bytes, descriptor: int | None = None) -> None: ...
+
+
+class Introductions:
+    """Of one node. `clock` gives monotonic ns."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self.clock = clock
+        self.settled_at = clock() + SETTLING_NS
+
+    def named(self, client: Named, message: wire.Name) -> None:
+        """From now on the processes of its job find it by this name."""
+        client.name = message.name
+        client.send(wire.NAMED)
+
+    def meet(self, clients: Iterable[Named], asker: Named, message: wire.Meet) -> None:
+        """Introduce the asker to the process of that name, which must be one of its job's."""
+        other = next((c for c in clients if c.name and c.name == message.name), None)
+        if other is None:
+            settled = self.clock() >= self.settled_at
+            asker.send(self._refusal(message, lib.GL_MET_NOBODY if settled else lib.GL_MET_LATER))
+            return
+        try:
+            ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as fault:  # no descriptors are left for now
+            log.warning("two processes of a job cannot be introduced: %s", fault)
+            asker.send(self._refusal(message, lib.GL_MET_LATER))
+            return
+        with ends[0], ends[1]:
+            other.send(wire.met(lib.GL_MET_ASKED, 0, message.what), ends[0].fileno())
+            asked = wire.met(lib.GL_MET_INTRODUCED, message.number, message.what)
+            asker.send(asked, ends[1].fileno())
+
+    @staticmethod
+    def _refusal(message: wire.Meet, code: int) -> bytes:
+        return wire.met(code, message.number, message.what)

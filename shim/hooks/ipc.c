@@ -1,0 +1,103 @@
+/* ipc.c: device memory that processes of one job share (CUDA IPC).
+ *
+ * What cuMemAlloc gave is swapped, and mapped memory has no handle of the driver's for other
+ * processes; so the handles are ours. A handle that is not goes to the driver.
+ */
+#include "base/compiler.h"
+#include "base/debug.h"
+#include "driver/lookup.h"
+#include "lease/meeting.h"
+#include "memory/shared.h"
+#include "tenant/tenant.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr pointer)
+{
+	struct shared_handle handle = {0};
+	struct memory_place place;
+	__typeof__(&cuIpcGetMemHandle) real = DRIVER(cuIpcGetMemHandle);
+	CUresult result;
+
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	if (!out || !memory_locate(pointer, &place) || !shared_can(place.base))
+		return real(out, pointer);
+	result = meeting_own_name(handle.name);
+	if (result == CUDA_ERROR_NOT_SUPPORTED) {
+		complain("gpu-leased is of an older release, and memory cannot be shared between "
+		         "processes; ask the administrator to restart it after its update");
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (!result)
+		result = shared_fix(place.base, &handle);
+	if (result)
+		return result;
+	memcpy(out, &handle, sizeof(*out));
+	return CUDA_SUCCESS;
+}
+
+static CUresult open_shared(CUdeviceptr *out, const struct shared_handle *handle,
+                            unsigned int flags)
+{
+	const uint64_t what[2] = {handle->block, handle->offset};
+	CUdevice device;
+	CUresult result;
+	int end;
+
+	result = REAL(cuCtxGetDevice)(&device);
+	if (result)
+		return result;
+	if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (meeting_is_own(handle->name))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (shared_open_again(handle, out))
+		return CUDA_SUCCESS;
+	result = meeting_ask(handle->name, what, &end);
+	if (result)
+		return result;
+	result = shared_open(handle, end, out);
+	close(end);
+	return result;
+}
+
+/* A thread that is cancelled half-way would leave mappings and descriptors. */
+static CUresult open_whole(CUdeviceptr *out, const struct shared_handle *handle, unsigned int flags)
+{
+	CUresult result;
+	int state;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	result = open_shared(out, handle, flags);
+	pthread_setcancelstate(state, &state);
+	return result;
+}
+
+#define OPEN(name)                                                                                 \
+	EXPORT CUresult name(CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags)          \
+	{                                                                                          \
+		__typeof__(&name) real = DRIVER(name);                                             \
+		struct shared_handle ours;                                                         \
+		if (!real)                                                                         \
+			return CUDA_ERROR_NOT_FOUND;                                               \
+		memcpy(&ours, &handle, sizeof(ours));                                              \
+		if (!out || !shared_is(&ours))                                                     \
+			return real(out, handle, flags);                                           \
+		return open_whole(out, &ours, flags);                                              \
+	}
+
+OPEN(cuIpcOpenMemHandle)
+OPEN(cuIpcOpenMemHandle_v2)
+
+EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr pointer)
+{
+	__typeof__(&cuIpcCloseMemHandle) real = DRIVER(cuIpcCloseMemHandle);
+	CUresult result;
+
+	if (!real)
+		return CUDA_ERROR_NOT_FOUND;
+	return shared_close(pointer, &result) ? result : real(pointer);
+}

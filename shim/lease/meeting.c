@@ -1,0 +1,268 @@
+/* meeting.c: the daemon introduces processes of the job to each other.
+ *
+ * Each that shares memory has a name, which it chose at random. Who asks for a name gets
+ * one end of a pair of sockets, and the process of that name, if it is of the same job, the
+ * other. What a daemon has not answered when it goes away the next one is asked again.
+ */
+#include "lease/meeting.h"
+
+#include "base/clock.h"
+#include "base/fork.h"
+#include "base/locks.h"
+#include "base/process.h"
+#include "driver/lookup.h"
+#include "gate/waiting.h"
+#include "lease/link.h"
+#include "tenant/tenant.h"
+
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define LATER_US 20000 /* until the same is asked again */
+
+enum progress { QUEUED, SENT, ANSWERED };
+
+struct ask {
+	struct ask *next;
+	struct gl_meet message;
+	enum progress progress;
+	enum gl_met_code code;
+	int end;
+};
+
+static struct ask *asks;
+static uint64_t n_asks;
+static uint8_t own_name[GL_NAME_BYTES];
+static bool has_name;
+static enum progress naming; /* ANSWERED: the daemon of now knows the name */
+static bool has_been_named;  /* by some daemon; the one after it will be told */
+static bool lacking;         /* the daemon of now introduces nobody */
+static bool over;            /* the client thread has ended */
+static struct lock lock = LOCK(LOCK_MEETING);
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+/* -- threads of the program ---------------------------------------------------------- */
+
+static CUresult ended(void)
+{
+	if (lacking)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return atomic_load(&process_ends) ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_PERMITTED;
+}
+
+/* The lock is held. */
+static void choose_name(void)
+{
+	has_name = getrandom(own_name, sizeof(own_name), 0) == (ssize_t)sizeof(own_name);
+	naming = QUEUED;
+}
+
+CUresult meeting_own_name(uint8_t name[GL_NAME_BYTES])
+{
+	CUresult result = tenant_wait(); /* so there is a client thread */
+
+	if (result)
+		return result;
+	lock_take(&lock);
+	if (!has_name)
+		choose_name();
+	client_wake();
+	while (has_name && !has_been_named && !lacking && !over)
+		lock_wait(&lock, &changed);
+	if (!has_name)
+		result = CUDA_ERROR_OPERATING_SYSTEM;
+	else if (!has_been_named || over)
+		result = ended();
+	memcpy(name, own_name, GL_NAME_BYTES);
+	lock_give(&lock);
+	return result;
+}
+
+bool meeting_is_own(const uint8_t name[GL_NAME_BYTES])
+{
+	bool is;
+
+	lock_take(&lock);
+	is = has_name && !memcmp(name, own_name, GL_NAME_BYTES);
+	lock_give(&lock);
+	return is;
+}
+
+/* The lock is held. */
+static void enter(struct ask *ask)
+{
+	ask->message.number = ++n_asks;
+	ask->next = asks;
+	asks = ask;
+}
+
+static void leave(struct ask *ask)
+{
+	struct ask **at = &asks;
+
+	while (*at && *at != ask)
+		at = &(*at)->next;
+	if (*at)
+		*at = ask->next;
+}
+
+static CUresult ask_once(struct ask *ask)
+{
+	CUresult result;
+
+	lock_take(&lock);
+	enter(ask);
+	client_wake();
+	while (ask->progress != ANSWERED && !lacking && !over)
+		lock_wait(&lock, &changed);
+	leave(ask);
+	result = ask->progress == ANSWERED ? CUDA_SUCCESS : ended();
+	lock_give(&lock);
+	return result;
+}
+
+CUresult meeting_ask(const uint8_t name[GL_NAME_BYTES], const uint64_t what[2], int *end)
+{
+	CUresult result = tenant_wait();
+	struct ask ask;
+
+	if (result)
+		return result;
+	for (;;) {
+		ask =
+		    (struct ask){.message = {.header = message_header(GL_MEET, sizeof(ask.message)),
+		                             .what = {what[0], what[1]}},
+		                 .end = -1};
+		memcpy(ask.message.name, name, GL_NAME_BYTES);
+		result = ask_once(&ask);
+		if (result)
+			return result;
+		if (ask.code != GL_MET_LATER)
+			break;
+		pause_us(LATER_US);
+	}
+	*end = ask.end;
+	return ask.code == GL_MET_INTRODUCED && ask.end >= 0 ? CUDA_SUCCESS
+	                                                     : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* -- the client thread ---------------------------------------------------------------- */
+
+static void send_name(void)
+{
+	struct gl_name message = {.header = message_header(GL_NAME, sizeof(message))};
+	bool send;
+
+	lock_take(&lock);
+	send = has_name && naming == QUEUED;
+	if (send)
+		naming = SENT;
+	memcpy(message.name, own_name, sizeof(message.name));
+	lock_give(&lock);
+	if (send)
+		link_send(&message, sizeof(message));
+}
+
+static bool next_ask(struct gl_meet *message)
+{
+	struct ask *ask;
+
+	lock_take(&lock);
+	for (ask = asks; ask && ask->progress != QUEUED; ask = ask->next)
+		;
+	if (ask) {
+		ask->progress = SENT;
+		*message = ask->message;
+	}
+	lock_give(&lock);
+	return ask;
+}
+
+/* To send may end the connection: then what was sent is queued again, for the next one. */
+void meeting_speak(bool introduces)
+{
+	struct gl_meet message;
+
+	lock_take(&lock);
+	if (lacking != !introduces)
+		pthread_cond_broadcast(&changed);
+	lacking = !introduces;
+	lock_give(&lock);
+	if (!introduces)
+		return;
+	send_name();
+	if (next_ask(&message)) {
+		link_send(&message, sizeof(message));
+		client_wake(); /* there may be another */
+	}
+}
+
+void meeting_named(void)
+{
+	lock_take(&lock);
+	if (naming == SENT)
+		naming = ANSWERED;
+	has_been_named |= naming == ANSWERED;
+	pthread_cond_broadcast(&changed);
+	lock_give(&lock);
+}
+
+void meeting_answer(const struct gl_met *met, int end)
+{
+	struct ask *ask;
+
+	lock_take(&lock);
+	for (ask = asks; ask && (ask->message.number != met->number || ask->progress != SENT);
+	     ask = ask->next)
+		;
+	if (ask) {
+		ask->progress = ANSWERED;
+		ask->code = (enum gl_met_code)met->code;
+		ask->end = end;
+		pthread_cond_broadcast(&changed);
+	}
+	lock_give(&lock);
+	if (!ask && end >= 0)
+		close(end);
+}
+
+void meeting_forget_daemon(void)
+{
+	lock_take(&lock);
+	naming = QUEUED;
+	lacking = false;
+	for (struct ask *ask = asks; ask; ask = ask->next)
+		if (ask->progress == SENT)
+			ask->progress = QUEUED;
+	lock_give(&lock);
+}
+
+bool meeting_awaited(void)
+{
+	bool awaited;
+
+	lock_take(&lock);
+	awaited = asks || (has_name && !has_been_named);
+	lock_give(&lock);
+	return awaited;
+}
+
+void meeting_end(void)
+{
+	lock_take(&lock);
+	over = true;
+	pthread_cond_broadcast(&changed);
+	lock_give(&lock);
+}
+
+/* The child is another process, with a name of its own. */
+static void in_child(void)
+{
+	lock_after_fork(&lock);
+	pthread_cond_init(&changed, NULL);
+	asks = NULL;
+	has_name = has_been_named = lacking = over = false;
+	naming = QUEUED;
+}
+FORK_WATCH(in_child);

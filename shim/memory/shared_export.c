@@ -1,0 +1,172 @@
+/* shared_export.c: memory of this process that others of its job open. */
+#include "memory/shared.h"
+
+#include "base/clock.h"
+#include "base/debug.h"
+#include "base/locks.h"
+#include "driver/lookup.h"
+#include "gate/gate.h"
+#include "memory/changes.h"
+#include "memory/swap/swap.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* What comes from a pool has no handle for other processes, with a driver alone either. */
+bool shared_can(CUdeviceptr base)
+{
+	struct memory_range range;
+
+	return memory_find(base, &range) && range.kind == &swapped_memory && !range.pool &&
+	       swap_devices[range.device].exportable;
+}
+
+/* Caller holds swap_lock. */
+static bool all_there(const struct block *block)
+{
+	bool all = !block->n_moving;
+
+	for (unsigned int i = 0; i < block->n; i++)
+		all &= block->segments[i].state == SEGMENT_RESIDENT;
+	return all;
+}
+
+/* From now on nothing of it leaves. False: some of it is away. Caller is inside the gate. */
+static bool fix_block(CUdeviceptr base, struct shared_handle *out, bool *found)
+{
+	struct block *block;
+	bool fixed = false;
+
+	lock_take(&swap_lock);
+	block = block_find(base);
+	*found = block && !block->prop;
+	if (*found && (block->shared || all_there(block))) {
+		fixed = block->shared = true;
+		for (unsigned int i = 0; i < block->n; i++)
+			segment_fix(&block->segments[i], true);
+		out->block = block->number;
+		out->offset = base - block->base;
+	}
+	lock_give(&swap_lock);
+	if (fixed)
+		memory_changed();
+	return fixed;
+}
+
+CUresult shared_fix(CUdeviceptr base, struct shared_handle *out)
+{
+	uint64_t start = now_ns();
+	struct memory_range range;
+	bool fixed = false, found = true;
+	CUresult result;
+
+	if (!memory_find(base, &range))
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(out->mark, SHARED_MARK, sizeof(out->mark));
+	out->size = range.size;
+	while (!fixed && found) {
+		if (now_ns() - start > ROOM_NS) /* a call in a call may not wait for its memory */
+			return CUDA_ERROR_NOT_READY;
+		result = gate_look();
+		if (result)
+			return result;
+		fixed = fix_block(base, out, &found);
+		gate_leave();
+		if (!fixed)
+			pause_us(ROOM_PAUSE_US);
+	}
+	return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* -- for who asks ------------------------------------------------------------------------- */
+
+/* Caller holds swap_lock. Numbers are given once, so a freed block's is nobody's. */
+static const struct block *shared_block(uint64_t number)
+{
+	for (int d = 0; d < MAX_DEVICES; d++)
+		for (const struct segment *s = swap_devices[d].newest; s; s = s->older)
+			if (s->block->number == number && s->block->shared)
+				return s->block;
+	return NULL;
+}
+
+static bool send_part(int end, const struct shared_part *part, const int *files)
+{
+	union {
+		char space[CMSG_SPACE(SHARED_AT_ONCE * sizeof(int))];
+		struct cmsghdr align;
+	} control = {0};
+	struct iovec data = {(void *)part, sizeof(*part)};
+	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+	size_t bytes = part->n * sizeof(int);
+
+	if (part->n) {
+		message.msg_control = control.space;
+		message.msg_controllen = CMSG_SPACE(bytes);
+		control.align.cmsg_level = SOL_SOCKET;
+		control.align.cmsg_type = SCM_RIGHTS;
+		control.align.cmsg_len = CMSG_LEN(bytes);
+		memcpy(CMSG_DATA(&control.align), files, bytes);
+	}
+	return sendmsg(end, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(*part);
+}
+
+/* Caller holds swap_lock. Descriptors of as many segments as fit, from part->first on. */
+static bool send_segments(int end, const struct block *block, struct shared_part *part)
+{
+	int files[SHARED_AT_ONCE];
+	bool sent = true;
+
+	part->n = 0;
+	while (sent && part->n < SHARED_AT_ONCE && part->first + part->n < block->n) {
+		CUmemGenericAllocationHandle handle = block->segments[part->first + part->n].handle;
+
+		sent = !DRIVER(cuMemExportToShareableHandle)(
+		    &files[part->n], handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+		if (sent)
+			fcntl(files[part->n++], F_SETFD, FD_CLOEXEC);
+	}
+	sent = sent && send_part(end, part, files);
+	for (uint32_t i = 0; i < part->n; i++)
+		close(files[i]);
+	return sent;
+}
+
+/* Caller holds swap_lock. */
+static bool describe(const struct block *block, uint64_t offset, struct shared_part *part)
+{
+	const uint8_t *uuid = block ? device_uuid(block->device) : NULL;
+	struct memory_range range;
+
+	if (!uuid || offset >= block->size || !memory_find(block->base + offset, &range) ||
+	    range.freed)
+		return false;
+	part->status = CUDA_SUCCESS;
+	part->total = block->n;
+	part->size = block->size;
+	part->piece = block->segments[0].size;
+	part->allocation = range.size;
+	memcpy(part->uuid, uuid, sizeof(part->uuid));
+	return true;
+}
+
+/* Should it end early the other one sees the end of the connection. */
+void shared_serve(const uint64_t what[2], int end)
+{
+	struct shared_part part = {.mark = SHARED_PART_MARK, .status = CUDA_ERROR_INVALID_VALUE};
+	const struct block *block;
+
+	lock_take(&swap_lock);
+	block = shared_block(what[0]);
+	if (!describe(block, what[1], &part))
+		send_part(end, &part, NULL);
+	else
+		for (; part.first < block->n; part.first += part.n)
+			if (!send_segments(end, block, &part))
+				break;
+	lock_give(&swap_lock);
+	close(end);
+	debug("memory is shared with another process of the job");
+}
