@@ -162,8 +162,9 @@ def main() -> None:
     """Serve requests on standard input until it ends, or the daemon does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for whoever asks
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    for line in sys.stdin.buffer:
-        said = json.dumps(answer(json.loads(line)), default=str)
-        sys.stdout.buffer.write(said.encode() + b"\n")
-        sys.stdout.buffer.flush()
+    with contextlib.suppress(ConnectionError):  # a daemon that is killed resets the connection
+        for line in sys.stdin.buffer:
+            said = json.dumps(answer(json.loads(line)), default=str)
+            sys.stdout.buffer.write(said.encode() + b"\n")
+            sys.stdout.buffer.flush()
     os._exit(0)  # threads that hang in the driver are not waited for

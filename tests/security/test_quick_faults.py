@@ -65,7 +65,7 @@ def break_receive(connection: ClientConnection, patch: pytest.MonkeyPatch) -> No
 
 def break_end(connection: ClientConnection, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(connection, "received", raises)
-    patch.setattr(connection.leases, "detach", raises)
+    patch.setattr(connection.leases.clients, "detach", raises)
 
 
 @pytest.mark.parametrize("break_it", [break_receive, break_end])

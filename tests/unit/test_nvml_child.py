@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import select
+import socket
+import subprocess
 from types import SimpleNamespace
 from typing import Any
 
 import pynvml
 import pytest
 
+from leased.base import children
 from leased.gpus import nvml_child
+from leased.gpus.nvml import CHILD
 
 
 def listed(*processes: tuple[int, int | None]) -> Any:
@@ -41,3 +46,18 @@ def test_all_that_have_memory_there_are_seen(
 ) -> None:
     monkeypatch.setattr(pynvml, "nvmlDeviceGetGraphicsRunningProcesses", graphics)
     assert nvml_child.look("GPU-0")["processes"] == there
+
+
+def test_it_ends_quietly_with_a_daemon_that_is_killed() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        child = subprocess.Popen(
+            children.python(CHILD),
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
+            stderr=subprocess.PIPE,
+        )
+    ours.sendall(b'{"op": "describe"}\n')
+    assert select.select([ours], [], [], 60)[0]
+    ours.close()  # with an answer that nobody has read, which resets the connection
+    assert child.communicate(timeout=60)[1] == b""

@@ -185,7 +185,7 @@ class Measuring:
     @property
     def gain(self) -> float:
         """What the daemon says: the progress by turns against that side by side."""
-        return float(self.status["why"].partition("by turns ")[2].split()[0])
+        return float(self.status["why"].partition("; by turns ")[2].split()[0])
 
     def counted_gain(self, trace: list[tuple[int, int, int, int]]) -> float:
         """The same from the emulated GPU's own record of who computed when."""
