@@ -122,8 +122,8 @@ say("freed"); wait()
     assert client.memory[uuid] == (30 * MIB, 0, 0)
     tell(job)
     assert line(job) == "asked", "whose memory is away may ask for handles"
-    tell(job)
     wants = client.wants
+    tell(job)
     client.until("a request", lambda: client.wants > wants)
     client.grant()
     assert line(job) == "moved"
