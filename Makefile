@@ -13,9 +13,12 @@ export PYTHON
 export PYTHONPATH := $(CURDIR):$(CURDIR)/build/meson/leased:$(PYTHONPATH)
 
 # What decides and what is pure: a minute at most. A folder that is not there yet is left out.
-QUICK := $(wildcard tests/core tests/policy tests/placement tests/record) \
-	$(addprefix tests/unit/test_,$(addsuffix .py,lint config wire grammar identity register gate \
-	modes allocation children clusters explain ghosts given_options host_room idle limits))
+QUICK := $(wildcard tests/core tests/policy tests/placement tests/record tests/rooms tests/config \
+	tests/spank tests/base) \
+	$(addprefix tests/,$(addsuffix .py,wire/test_wire processes/test_identity \
+	shim/gate/test_gate shim/lease/test_explain shim/lease/test_idle shim/memory/swap/test_host_room \
+	leasing/test_sharing_mode slurm_room/test_clusters monitors/test_ended_jobs \
+	admin/test_given_options connections/test_limits))
 
 .PHONY: help setup demo test quick lint bench install clean
 
@@ -35,7 +38,7 @@ quick: setup ## after each edit: linters, what decides, what is pure; under a mi
 	@$(PYTHON) -m pytest -q $(PARALLEL) $(QUICK) $(ARGS)
 
 lint: setup ## the linters alone: ruff, mypy, import-linter, clang-format, shellcheck
-	@$(PYTHON) -m pytest -q tests/unit/test_lint.py tests/unit/test_rooms.py tests/unit/test_c_rooms.py
+	@$(PYTHON) -m pytest -q tests/rooms/test_lint.py tests/rooms/test_rooms.py tests/rooms/test_c_rooms.py
 
 bench: setup ## NAME=gate: run tests/bench/NAME.py, which writes build/bench/NAME.json
 	@test -f "tests/bench/$(NAME).py" || { echo "make bench: no benchmark '$(NAME)'; there is: $$(cd tests/bench && ls *.py 2>/dev/null | sed 's/\.py$$//' | xargs)"; exit 2; }

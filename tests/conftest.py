@@ -16,7 +16,7 @@ import pytest
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.support import leftovers, parallel
-from tests.work_dir import work_dir
+from tests.support.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[1]
 JOB = ROOT / "tests" / "demo" / "job.py"
@@ -104,7 +104,8 @@ def tenant(leased: Leased) -> Iterator[Start]:
     ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "tests.tenant", "--admin", str(leased.admin_socket)),
+                *(sys.executable, "-m", "tests.support.tenant"),
+                *("--admin", str(leased.admin_socket)),
                 *("--job", str(job), "--options", options, "--gpus", gpus),
                 *("--", sys.executable, *command),
             ],

@@ -4,7 +4,7 @@
  * machine), one message per packet, every message starts with gl_header.
  * Python reads this same text, after the C preprocessor: what stands between the two cffi
  * marks must be plain C declarations and constants. A message is a row of messages.def and a
- * struct here. Sizes are asserted below, and tests/unit/wire_vectors.json holds golden bytes
+ * struct here. Sizes are asserted below, and tests/wire/data/wire_vectors.json holds golden bytes
  * that both sides check.
  *
  * Sequence of one client (C) and the daemon (D):

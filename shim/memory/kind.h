@@ -2,7 +2,7 @@
  *
  * Whoever allocates gets the first kind of the list that serves the device; what happens
  * to an allocation afterwards is its kind's. A new kind is one new file, which
- * defines NAME_memory, and one row here. tests/shim/kind_contract.c says what
+ * defines NAME_memory, and one row here. tests/shim/memory/kind_contract.c says what
  * every kind promises.
  */
 #ifndef GPU_LEASE_KIND_H

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.work_dir import work_dir
+from tests.support.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -32,7 +32,7 @@ def start(
     """gate_cost as a job that shares the GPU and is never revoked."""
     return subprocess.Popen(
         [
-            *(sys.executable, "-m", "tests.tenant", "--admin", str(leased.admin_socket)),
+            *(sys.executable, "-m", "tests.support.tenant", "--admin", str(leased.admin_socket)),
             *("--job", str(job), "--options", "tq:10m,lock:on", "--"),
             *(str(BUILD / "gate_cost"), str(threads), str(rounds)),
         ],

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from tests.bench import write
 from tests.emugpu.server import EmulatedGpu
+from tests.shim.test_interposer import SET_UP, line, tell
 from tests.slurm.leased import Leased
-from tests.unit.test_shim import SET_UP, line, tell
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "emu-h200-small"
@@ -101,7 +101,7 @@ def swap(work: Path) -> tuple[float, float, float]:
         EmulatedGpu(work / "gpu", MODEL, trace=True) as gpu,
         Leased(work / "leased", work / "run", os.environ | gpu.env) as leased,
     ):
-        tenant = [sys.executable, "-m", "tests.tenant", "--admin", str(leased.admin_socket)]
+        tenant = [sys.executable, "-m", "tests.support.tenant", "--admin", str(leased.admin_socket)]
         jobs = [
             python(SWAPS, leased.env, *tenant, "--job", n, "--options", OPTIONS, "--")
             for n in ("1", "2")

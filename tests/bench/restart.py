@@ -23,9 +23,9 @@ from pathlib import Path
 from leased.cli.ctl import ask
 from tests.bench import write
 from tests.emugpu.server import EmulatedGpu
+from tests.shim.test_interposer import SET_UP, line, state
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
-from tests.unit.test_shim import SET_UP, line, state
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 6
@@ -36,7 +36,7 @@ WAIT = SET_UP + "say('asks'); ok(spin(1000)); say('ran')"
 def start(leased: Leased, job: int, code: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [
-            *(sys.executable, "-m", "tests.tenant", "--admin", str(leased.admin_socket)),
+            *(sys.executable, "-m", "tests.support.tenant", "--admin", str(leased.admin_socket)),
             *("--job", str(job), "--options", "tq:10m,lock:on", "--", sys.executable, "-c", code),
         ],
         cwd=ROOT,

@@ -24,7 +24,7 @@ from tests.demo import gpus, table
 from tests.demo.scenarios import JOBS, PLAN, Mode, Workload, heavy, light, modes
 from tests.slurm.cluster import SACCT_FIELDS, PrivateSlurm
 from tests.slurm.leased import Leased
-from tests.work_dir import work_dir
+from tests.support.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "tests" / "demo" / "job.py"

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from _gpulease import ffi, lib
 
-from tests.tenant import register
+from tests.support.tenant import register
 
 OPTIONS = "tq:100ms,lock:on"
 HOLD_S = 0.005

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.connections.test_limits import HELLO
 from tests.fault.harness import FaultyNode
-from tests.unit.test_limits import HELLO
 
 # Names that once were taken for what /proc says itself, or could not be read at all.
 NAMES = {

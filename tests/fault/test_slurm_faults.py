@@ -13,8 +13,8 @@ import pytest
 
 from leased.cli.ctl import ask
 from tests.fault.harness import JOBS, FaultyNode, faulty_node
+from tests.monitors.test_ended_jobs import GARBAGE, HEADER
 from tests.slurm.processes import free_port
-from tests.unit.test_ghosts import GARBAGE, HEADER
 
 SLURM_CONF = """
 ClusterName=none

@@ -18,10 +18,10 @@ from leased.cli.ctl import ask
 from leased.core.arbiter import Usage
 from leased.processes.identity import ProcessId
 from leased.store import database
+from tests.admin.test_given_options import UUIDS, Node
 from tests.fault.harness import JOBS, FaultyNode, faulty_node
-from tests.tenant import register
-from tests.unit.test_given_options import UUIDS, Node
-from tests.unit.test_store import Disk
+from tests.store.test_store import Disk
+from tests.support.tenant import register
 
 CANNOT = "cannot be written"
 PARTS = ("usage.db", "usage.db-wal", "usage.db-shm")

@@ -27,7 +27,7 @@ from leased.processes.identity import Peer
 from leased.wire import wire
 from tests.core.items import items
 from tests.fuzz.fakes import FakeListening, FakeLoop, FakeSocket
-from tests.given import given
+from tests.support.given import given
 
 GB = 1 << 30
 UUIDS = tuple(f"GPU-{n:08x}-0000-0000-0000-000000000000" for n in range(3))

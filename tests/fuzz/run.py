@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-KEPT = Path(__file__).resolve().parent / "corpus"
+KEPT = Path(__file__).resolve().parent / "data"
 LONGEST = 6000
 SEED_S = 5.0  # at the start, before memory is measured
 COVERAGE = re.compile(r"cov: (\d+) ft: (\d+) corp: (\d+)")

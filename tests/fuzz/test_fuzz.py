@@ -16,7 +16,7 @@ from tests.fuzz.proc import proc_target
 from tests.fuzz.reader import Reader
 from tests.fuzz.targets import FRAME, AdminNode, admin_target, fill_any, wire_target
 
-CORPUS = Path(__file__).parent / "corpus"
+CORPUS = Path(__file__).parent / "data"
 MESSAGES = 100_000
 
 

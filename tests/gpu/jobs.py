@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from leased.cli.ctl import ask
 from tests.slurm.leased import Leased
-from tests.work_dir import work_dir
+from tests.support.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 240.0
@@ -184,7 +184,9 @@ class Sharing:
     ) -> Job:
         """Start a command as a job of its own. gpus: indices, with commas between."""
         number = next(self.numbers)
-        wrapped = python("-m", "tests.tenant", "--admin", str(self.admin), "--job", str(number))
+        wrapped = python(
+            "-m", "tests.support.tenant", "--admin", str(self.admin), "--job", str(number)
+        )
         wrapped += ["--options", options, "--gpus", gpus, "--", *command]
         return Job.start(name, wrapped, env, number)
 

@@ -23,10 +23,10 @@ from leased.record.recorder import Recorder
 from leased.sim import replay
 from tests.conftest import Start
 from tests.emugpu.server import KERNELS, EmulatedGpu
+from tests.shim.test_interposer import SET_UP, line, tell
 from tests.slurm.leased import Leased
 from tests.slurm.processes import StartError, wait_until
-from tests.tenant import register
-from tests.unit.test_shim import SET_UP, line, tell
+from tests.support.tenant import register
 
 JOB = (
     SET_UP

@@ -14,7 +14,7 @@ from tests.slurm.cluster import PLUGIN
 from tests.slurm.leased import PRELOAD
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
-from tests.work_dir import work_dir
+from tests.support.work_dir import work_dir
 
 NOBODY = "nobody"
 CONF = ["LaunchParameters=use_interactive_step", "PrologFlags=Alloc,Contain"]

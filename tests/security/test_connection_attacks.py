@@ -15,12 +15,12 @@ from _gpulease import ffi, lib
 from leased.cli.ctl import ask
 from leased.connections import limits
 from leased.wire import wire
+from tests.connections.test_limits import HELLO, sockets_to
 from tests.emugpu.programs import line
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
-from tests.tenant import register
-from tests.unit.test_limits import HELLO, sockets_to
+from tests.support.tenant import register
 
 ODD_NAME = """
 import ctypes, os, resource, socket, sys

@@ -15,11 +15,11 @@ from _gpulease import ffi, lib
 from leased.cli.ctl import ask
 from leased.wire import wire
 from tests.conftest import ROOT
+from tests.connections.test_limits import HELLO
 from tests.emugpu.programs import line
 from tests.security.cgroups import delegate, private
 from tests.security.test_quick_procfs import ENDS
 from tests.slurm.leased import Leased
-from tests.unit.test_limits import HELLO
 
 NOBODY = 65534
 
@@ -39,7 +39,7 @@ sys.stdin.read()
 REGISTER = """
 import sys
 from pathlib import Path
-from tests.tenant import register
+from tests.support.tenant import register
 sys.stdin.readline()
 register(Path(sys.argv[1]), int(sys.argv[2]))
 print("registered", flush=True)

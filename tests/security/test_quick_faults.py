@@ -15,8 +15,8 @@ from leased.connections import limits
 from leased.node import sockets
 from leased.node.sockets import ClientConnection
 from leased.wire import wire
+from tests.connections.test_limits import HELLO, REQUEST, Door
 from tests.fuzz.fakes import FakeSocket
-from tests.unit.test_limits import HELLO, REQUEST, Door
 
 
 class Unlucky(Exception):

@@ -13,7 +13,7 @@ from leased.gpus.devices import CONTEXT_MOST, FIRST_CONTEXT_PART, Gpu, Overhead,
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.wire import wire
-from tests.given import given
+from tests.support.given import given
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 MIB = 1 << 20

@@ -20,7 +20,7 @@ from leased.processes.process_inspector import ProcessInspector
 from leased.processes.procfs import Cgroup
 from leased.processes.stepds import Known
 from leased.processes.unleased_processes import Process
-from tests.fake_proc import process
+from tests.support.fake_proc import process
 
 # Where str.splitlines() or text mode would see the end of a line, and the kernel does not.
 ENDS = ("\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")

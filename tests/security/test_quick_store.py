@@ -15,8 +15,8 @@ from leased.cli.ctl import ask
 from leased.store.store import Store
 from tests.slurm.leased import Leased
 from tests.slurm.processes import StartError
-from tests.tenant import register
-from tests.unit.test_store import tenant
+from tests.store.test_store import tenant
+from tests.support.tenant import register
 
 NOBODY = 65534
 PARTS = ("usage.db", "usage.db-wal", "usage.db-shm")

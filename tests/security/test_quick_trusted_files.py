@@ -16,7 +16,7 @@ from leased.cli.ctl import ask
 from leased.config import trusted_files
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import PRELOAD, Leased
-from tests.work_dir import work_dir
+from tests.support.work_dir import work_dir
 
 NOBODY = 65534
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.slurm.processes import Daemon, StartError
-from tests.work_dir import of_root
+from tests.support.work_dir import of_root
 
 ROOT = Path(__file__).resolve().parents[2]
 # The one that watches the order of its locks, where a run of the tests is about that.

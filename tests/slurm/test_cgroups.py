@@ -15,13 +15,13 @@ from _gpulease import ffi, lib
 from leased.cli.ctl import ask
 from leased.processes import procfs
 from leased.wire import wire
+from tests.connections.test_limits import HELLO
 from tests.emugpu.server import EmulatedGpu
 from tests.security.cgroups import delegate, private
 from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
-from tests.unit.test_limits import HELLO
-from tests.work_dir import work_dir
+from tests.support.work_dir import work_dir
 
 FREEZER = Path("/sys/fs/cgroup/freezer")  # what proctrack/cgroup of version 1 needs
 

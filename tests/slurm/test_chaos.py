@@ -29,7 +29,7 @@ from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.slurm.recorded import Records
-from tests.work_dir import work_dir
+from tests.support.work_dir import work_dir
 
 SHARDS = 4  # of each device: so many jobs are on it at once
 JOBS = 40

@@ -15,7 +15,7 @@ from tests.emugpu.server import EmulatedGpu
 from tests.slurm.cluster import PrivateSlurm, make_device_file
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
-from tests.work_dir import work_dir
+from tests.support.work_dir import work_dir
 
 DEVICES = Path("/sys/fs/cgroup/devices")
 

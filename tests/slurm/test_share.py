@@ -16,7 +16,7 @@ from tests.slurm.cluster import Accounting, PrivateSlurm
 from tests.slurm.leased import PRELOAD
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
-from tests.work_dir import work_dir
+from tests.support.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "tests" / "demo" / "job.py"
@@ -308,7 +308,7 @@ def test_end_of_a_job_while_the_daemon_is_down(site: Site) -> None:
 HANG = """
 import signal, sys
 sys.path.insert(0, {root!r})
-from tests.unit.test_shim import SET_UP
+from tests.shim.test_interposer import SET_UP
 exec(SET_UP)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what comes before it is cancelled
 ok(spin(600_000_000_000)); ok(d.cuCtxSynchronize())  # longer than the test

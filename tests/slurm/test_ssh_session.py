@@ -17,11 +17,11 @@ import pytest
 from leased.cli.ctl import ask
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
+from tests.shim.test_interposer import SET_UP
 from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
-from tests.unit.test_shim import SET_UP
-from tests.work_dir import work_dir
+from tests.support.work_dir import work_dir
 
 FREEZER = Path("/sys/fs/cgroup/freezer")  # what proctrack/cgroup of version 1 needs
 PROFILE = ROOT / "packaging" / "profile.d" / "gpu-lease.sh"

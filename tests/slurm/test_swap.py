@@ -20,11 +20,11 @@ import pytest
 from leased.cli.ctl import ask
 from tests.conftest import JOB, ROOT
 from tests.emugpu.server import KERNELS, EmulatedGpu
+from tests.shim.memory.swap.test_swap_moves import PROGRAM
 from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
-from tests.unit.test_swap_shim import PROGRAM
-from tests.work_dir import work_dir
+from tests.support.work_dir import work_dir
 
 MIB = 1 << 20
 SWAP = "--gpu-share=memory:swap,tq:200ms"
@@ -198,7 +198,7 @@ pathlib.Path(sys.argv[2]).write_text(json.dumps({"checksum_ok": True}))
 
 def test_both_devices_of_a_gang_move(site: Site) -> None:
     """Slurm 22.05 gives a job the shards of one GPU only. So each job registers the second one
-    itself, as a step on it would (tests.tenant)."""
+    itself, as a step on it would (tests.support.tenant)."""
     program = site.work / "gang.py"
     program.write_text(GANG)
     jobs = []
@@ -206,7 +206,7 @@ def test_both_devices_of_a_gang_move(site: Site) -> None:
         result = site.work / f"gang{n}.0"
         words = f"--admin {site.leased.admin_socket} --gpus 0,1 -- {sys.executable} {program}"
         script = "export CUDA_VISIBLE_DEVICES=0,1\n"
-        script += f"exec {sys.executable} -m tests.tenant --job $SLURM_JOB_ID {words}"
+        script += f"exec {sys.executable} -m tests.support.tenant --job $SLURM_JOB_ID {words}"
         script += f" {n * 1000} {result} {KERNELS}"
         job, log = site.sbatch(f"gang{n}", script, "--mem=1G", SWAP)
         jobs.append(Job(job, log, [result]))
@@ -291,7 +291,7 @@ def test_a_step_with_too_little_memory_is_refused_and_its_job_goes_on(site: Site
 
 def test_a_step_that_brings_more_gpus_needs_more_memory(site: Site) -> None:
     words = f"--admin {site.leased.admin_socket} --gpus 0,1 -- echo both"
-    script = f"exec {sys.executable} -m tests.tenant --job $SLURM_JOB_ID {words}"
+    script = f"exec {sys.executable} -m tests.support.tenant --job $SLURM_JOB_ID {words}"
     before = site.leased.config.read_text()
     site.leased.config.write_text(before + 'swap_host = "300MiB"\n')
     ask(site.leased.admin_socket, {"op": "reload"})

@@ -29,8 +29,8 @@ PARTS = {
     "tests/fault/test_slurm_faults.py": 3,
     "tests/core/test_adversary.py": 3,
     "tests/fuzz/test_fuzz.py": 2,
-    "tests/unit/test_swap_shim.py": 2,
-    "tests/unit/test_trial.py": 2,
+    "tests/shim/memory/swap/test_swap_moves.py": 2,
+    "tests/monitors/test_trial.py": 2,
 }
 # Groups by how long they take, the longest first; those that are not here come after them.
 LONG = (
@@ -40,7 +40,7 @@ LONG = (
     "tests/security/test_slurm_",
     "tests/slurm/",
     "tests/fault/",
-    "tests/unit/test_swap_shim.py",
+    "tests/shim/memory/swap/test_swap_moves.py",
     "tests/emugpu/test_lookup.py",
     "tests/security/",
     "tests/demo/",

@@ -189,7 +189,7 @@ class Node:
         """A Python program as a job without Slurm, as the user nobody."""
         return self.unit(
             f"job-{number}",
-            *(sys.executable, "-m", "tests.tenant", "--admin", f"{RUN}/admin.sock"),
+            *(sys.executable, "-m", "tests.support.tenant", "--admin", f"{RUN}/admin.sock"),
             *("--job", str(number), "--options", options),
             *("--", *user, sys.executable, "-c", code),
         )

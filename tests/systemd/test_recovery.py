@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.emugpu.programs import finish, line
+from tests.shim.test_interposer import SET_UP, tell
 from tests.slurm.processes import wait_until
 from tests.systemd.node import SERVICE, Node
-from tests.unit.test_shim import SET_UP, tell
 
 HOLDER, WAITER = 9001, 9002
 HOLD = (

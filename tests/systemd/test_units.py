@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from tests.emugpu.programs import finish, line
+from tests.shim.test_interposer import SET_UP, tell
 from tests.slurm.processes import wait_until
+from tests.support.tenant import register
 from tests.systemd.node import CONFIG, NOBODY, RUN, SERVICE, SLURM, SOCKETS, UNITS, Node
-from tests.tenant import register
-from tests.unit.test_shim import SET_UP, tell
 
 ADMIN_SOCKET = SOCKETS[1]
 LAUNCH = SET_UP + "ok(spin(1000)); ok(d.cuCtxSynchronize()); say('ran'); sys.stdin.readline()"

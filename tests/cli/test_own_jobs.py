@@ -1,0 +1,282 @@
+"""What users may ask about their own jobs, and that they learn nothing of others'."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leased.cli import ctl, mine
+from leased.cli.ctl import ask
+from leased.processes.stopped_processes import CGROUPS
+from tests.conftest import ROOT, Start
+from tests.emugpu.server import EmulatedGpu
+from tests.shim.test_interposer import SET_UP, line, output, state, tell
+from tests.slurm.leased import PRELOAD, Leased
+from tests.slurm.processes import wait_until
+
+NOBODY = 65534
+HOLDS = (
+    SET_UP
+    + """
+import select
+p = ok(d.cuMemAlloc(32 << 20))
+for _ in range(20):  # never idle: 2 s of work are always ahead
+    ok(spin(100_000_000))
+say("holds")
+while not select.select([sys.stdin], [], [], 0.1)[0]:
+    ok(spin(100_000_000))
+"""
+)
+WAITS = SET_UP + "say('asks'); ok(spin(1000)); say('ran'); sys.stdin.readline()"
+
+
+def tenant_sock(leased: Leased) -> Path:
+    return leased.run_dir / "tenant.sock"
+
+
+def asked_by(uid: int, path: Path, request: dict[str, Any]) -> dict[str, Any]:
+    """The answer that a process of another user gets, or the error that it is told."""
+    code = f"""
+import os, json, sys
+sys.path[:0] = {sys.path!r}
+os.setgroups([]); os.setgid({uid}); os.setuid({uid})
+from pathlib import Path
+from leased.api.client import ask
+from leased.base.errors import Refused
+try:
+    print(json.dumps(ask(Path({str(path)!r}), {request!r})))
+except Refused as fault:
+    print(json.dumps({{"error": str(fault)}}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return dict(json.loads(done.stdout))
+
+
+@pytest.fixture
+def two(tenant: Start, leased: Leased) -> tuple[Any, Any]:
+    """Job 1 holds the GPU, job 2 waits for it."""
+    holder = tenant(1, "tq:10m,lock:on", "-c", HOLDS)
+    assert line(holder) == "holds"
+    waiter = tenant(2, "tq:10m,lock:on,mem:0.5", "-c", WAITS)
+    assert line(waiter) == "asks"
+    wait_until("job 2 to wait", lambda: state(leased, 2) == "waits")
+    return holder, waiter
+
+
+def test_a_user_sees_who_is_before_and_since_when(
+    two: tuple[Any, Any], leased: Leased, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = ask(tenant_sock(leased), {"op": "mine"})
+    first, second = answer["jobs"]
+    assert (first["job_id"], first["state"], second["state"]) == (1, "holds", "waits")
+    gpu = second["gpus"][0]
+    assert gpu["before"] == 0
+    assert gpu["mode"] == "exclusive"
+    assert [(h["job_id"], h["own"]) for h in gpu["holders"]] == [(1, True)]
+    assert 0 < gpu["quantum_left_s"] <= 600
+    assert second["reason"] is None
+    assert first["gpus"][0]["wanted_bytes"] == 32 << 20
+    since = second["since_s"]
+    wait_until(
+        "time to pass",
+        lambda: ask(tenant_sock(leased), {"op": "mine"})["jobs"][1]["since_s"] > since + 1.2,
+    )
+    assert ctl.main(["--socket", str(tenant_sock(leased)), "mine"]) == 0
+    text = capsys.readouterr().out
+    assert "job 1 has its GPU since" in text
+    assert "job 2 waits for its GPU since" in text
+    assert "GPU 0: held by job 1 of yours since" in text
+    assert "GPU 0: 0 jobs wait before this one" in text
+    assert "GPU 0: 32.0 MiB wanted" in text
+    holder, waiter = two
+    tell(holder)
+    output(holder)
+    assert line(waiter) == "ran"
+
+
+def test_other_users_see_nothing_of_it(two: tuple[Any, Any], leased: Leased) -> None:
+    assert two
+    path = tenant_sock(leased)
+    assert asked_by(NOBODY, path, {"op": "mine"}) == {"jobs": [], "more": 0}
+    no_job = "is no job of yours that shared a GPU of this node"
+    for job in (1, 77):  # one that runs, and one that never was
+        assert asked_by(NOBODY, path, {"op": "mine", "job_id": job}) == {
+            "error": f"job {job} {no_job}"
+        }
+    assert asked_by(NOBODY, path, {"op": "env"}) == {"job_id": None}
+    assert "unknown question 'status'" in asked_by(NOBODY, path, {"op": "status"})["error"]
+
+
+@pytest.mark.parametrize(
+    ("shown", "job", "uid"), [("nothing", None, None), ("job", 1, None), ("user", 1, 0)]
+)
+def test_the_site_says_what_is_seen_of_others(
+    short_dir: Path, emulated_gpu: EmulatedGpu, shown: str, job: int | None, uid: int | None
+) -> None:
+    """Two jobs of two users, as root has registered them."""
+    extra = f'[limits]\nholder_shown = "{shown}"\n'
+    env = os.environ | emulated_gpu.env
+    with Leased(short_dir / "leased", short_dir / "run", env, extra) as leased:
+        step = {"op": "register", "nodes": 1, "shards": 1, "gpus": [0]}
+        for number, user in ((1, 0), (2, NOBODY)):
+            ask(leased.admin_socket, {**step, "job_id": number, "uid": user, "options": "lock:on"})
+        environment = leased.env | {"LD_PRELOAD": str(PRELOAD)}
+        environment["GPU_LEASE_SOCKET"] = str(tenant_sock(leased))
+        # This process has registered both: the last one is what its children are of.
+        waits = subprocess.Popen(
+            [sys.executable, "-c", WAITS], env=environment, cwd=ROOT, stdout=-1, stdin=-1, text=True
+        )
+        assert line(waits) == "asks"
+        assert line(waits) == "ran"
+        answer = asked_by(NOBODY, tenant_sock(leased), {"op": "mine", "job_id": 2})
+        assert [h["own"] for h in answer["jobs"][0]["gpus"][0]["holders"]] == [True]
+        # Root's process is in job 2 as well, and sees it; to root its holder is another's.
+        answer = ask(tenant_sock(leased), {"op": "mine", "job_id": 1})
+        holders = answer["jobs"][0]["gpus"][0]["holders"]
+        assert [(h["job_id"], h["uid"]) for h in holders] == [
+            (None if job is None else 2, None if uid is None else NOBODY)
+        ]
+        tell(waits)
+        waits.communicate(timeout=60)
+
+
+def test_a_job_that_has_ended_is_still_known_to_its_user(
+    tenant: Start, leased: Leased, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tenant(7, "", "-c", SET_UP + "ok(spin(1000)); ok(d.cuCtxSynchronize()); say('ran')")
+    assert output(job) == "ran\n"
+    ask(leased.admin_socket, {"op": "job_end", "job_id": 7})
+    assert ctl.main(["--socket", str(tenant_sock(leased)), "mine", "7"]) == 0
+    assert "job 7 has ended" in capsys.readouterr().out
+    assert ctl.main(["--socket", str(tenant_sock(leased)), "mine"]) == 0
+    assert "You have no job on this node that shares a GPU." in capsys.readouterr().out
+
+
+def test_a_shell_in_the_job_gets_what_its_programs_need(tenant: Start, leased: Leased) -> None:
+    """As a session that Slurm has adopted into the job, whose environment is sshd's."""
+    session = f"""
+import os, subprocess, sys
+bare = {{n: v for n, v in os.environ.items() if n not in ("LD_PRELOAD", "GPU_LEASE_SOCKET")}}
+script = 'eval "$("$0" -m leased.cli.ctl --socket "$1" env)"; exec "$0" -c "$2"'
+done = subprocess.run(["sh", "-c", script, sys.executable, {str(tenant_sock(leased))!r},
+                       sys.argv[1]], env=bare)
+sys.exit(done.returncode)
+"""
+    code = SET_UP + "say(spin(1000)[0].name); say(os.environ['LD_PRELOAD'])"
+    ran, preload = output(tenant(3, "", "-c", session, code)).split()
+    assert ran == "CUDA_SUCCESS"
+    assert preload.endswith("/libgpulease.so")
+    tenants = ask(leased.admin_socket, {"op": "status"})["tenants"]
+    used = next(t for t in tenants if t["job_id"] == 3)["gpus"]
+    assert next(iter(used.values()))["lease_s"] > 0
+
+
+@pytest.fixture
+def extern() -> Iterator[Path]:
+    """A cgroup such as Slurm's extern step has."""
+    name = f"gpul-{uuid.uuid4().hex[:8]}"
+    for mount in (CGROUPS / "freezer", CGROUPS, CGROUPS / "unified"):
+        with contextlib.suppress(OSError):
+            place = mount / name / "step_extern"
+            place.mkdir(parents=True)
+            if (place / "cgroup.procs").exists():
+                yield place
+                place.rmdir()
+                place.parent.rmdir()
+                return
+    pytest.skip("no cgroup can be made here")
+
+
+def test_a_login_shell_in_the_extern_step_sees_to_it_by_itself(
+    tenant: Start, leased: Leased, extern: Path, tmp_path: Path
+) -> None:
+    command = tmp_path / "gpu-leasectl"
+    socket_ = ["--socket", str(tenant_sock(leased))]
+    command.write_text(
+        f'#!/bin/sh\nexec {sys.executable} -m leased.cli.ctl {shlex.join(socket_)} "$@"\n'
+    )
+    command.chmod(0o755)
+    session = f"""
+import os, subprocess, sys
+bare = {{n: v for n, v in os.environ.items() if n not in ("LD_PRELOAD", "GPU_LEASE_SOCKET")}}
+bare["PATH"] = {str(tmp_path)!r} + ":" + bare["PATH"]
+script = ". {ROOT}/packaging/profile.d/gpu-lease.sh; printenv LD_PRELOAD; true"
+print("outside", subprocess.check_output(["sh", "-c", script], env=bare, text=True).strip())
+with open({str(extern)!r} + "/cgroup.procs", "w") as procs:
+    procs.write(str(os.getpid()))
+print("inside", subprocess.check_output(["sh", "-c", script], env=bare, text=True).strip())
+with open({str(extern.parent.parent)!r} + "/cgroup.procs", "w") as procs:
+    procs.write(str(os.getpid()))
+"""
+    outside, inside = output(tenant(3, "", "-c", session)).splitlines()
+    assert outside.strip() == "outside"
+    assert inside.endswith("/libgpulease.so")
+
+
+def test_a_shell_of_no_sharing_job_gets_nothing(
+    leased: Leased, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ctl.main(["--socket", str(tenant_sock(leased)), "env"]) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "")
+
+
+def test_what_is_preloaded_already_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = {"job_id": 1, "preload": "/a b/lib.so", "env": {"GPU_LEASE_SOCKET": "/run/x"}}
+    monkeypatch.setenv("LD_PRELOAD", "/other.so")
+    assert mine.env_text(answer).splitlines() == [
+        "export GPU_LEASE_SOCKET=/run/x",
+        "export LD_PRELOAD='/other.so:/a b/lib.so'",
+    ]
+    answer["preload"] = "/other.so"
+    assert "LD_PRELOAD" not in mine.env_text(answer)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [b"{", b"{}", b'{"op": 1}', b'{"op": "mine", "x": 1}', b'{"op":"mine","job_id":true}'],
+)
+def test_a_question_that_makes_no_sense_is_answered_and_ended(leased: Leased, asked: bytes) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.settimeout(30)
+        sock.connect(str(tenant_sock(leased)))
+        sock.send(asked)
+        answer = json.loads(sock.recv(4096))
+        assert not answer["ok"]
+        assert answer["error"]
+        assert sock.recv(4096) == b""
+
+
+def test_a_question_is_one_packet_and_short(leased: Leased) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.settimeout(30)
+        sock.connect(str(tenant_sock(leased)))
+        sock.send(b'{"op": "mine", "job_id": ' + b" " * 2000 + b"1}")
+        assert "more than 1024 bytes" in json.loads(sock.recv(4096))["error"]
+
+
+def test_where_the_socket_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = tmp_path / "gpu-leased.toml"
+    monkeypatch.delenv("GPU_LEASE_SOCKET", raising=False)
+    assert mine.tenant_socket(None, conf) == Path("/run/gpu-leased/tenant.sock")
+    conf.write_text('[daemon]\nruntime_dir = "/run/elsewhere"\n')
+    assert mine.tenant_socket(None, conf) == Path("/run/elsewhere/tenant.sock")
+    monkeypatch.setenv("GPU_LEASE_SOCKET", "/of/the/job")
+    assert mine.tenant_socket(None, conf) == Path("/of/the/job")
+    assert mine.tenant_socket(Path("/given"), conf) == Path("/given")
+
+
+def test_no_daemon_is_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert ctl.main(["--socket", str(tmp_path / "nowhere"), "mine"]) == ctl.NO_ANSWER
+    assert "gpu-leased does not answer at" in capsys.readouterr().err

@@ -1,0 +1,199 @@
+"""docs/troubleshooting.md has what is said to users, all of it, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from _gpulease import ffi, lib
+
+from leased.core import arbiter
+from leased.gpus.devices import Gpu
+from leased.leasing import waiting_reason
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
+from leased.node.sockets import BURST
+from leased.wire import wire
+from tests.conftest import ROOT
+from tests.connections.test_limits import HELLO, REQUEST, Door, message, refusal
+from tests.monitors.test_suspended_jobs import UUID, Process, S
+from tests.slurm.leased import PRELOAD
+from tests.support.given import given
+
+WORDS = ROOT / "build" / "meson" / "tests" / "shim" / "lease" / "connection_words"
+GAP = "\N{HORIZONTAL ELLIPSIS}"
+ROW = re.compile(r"^\| `([^`]*)` \|")
+NOBODY = 65534
+MIB = 1 << 20
+
+
+def rows(title: str) -> list[str]:
+    """The messages in the table under a heading, as they stand in the document."""
+    text = (ROOT / "docs" / "troubleshooting.md").read_text()
+    part = text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    found = [match[1] for line in part.splitlines() if (match := ROW.match(line))]
+    assert found, title
+    return found
+
+
+def matches(row: str, said: str) -> bool:
+    """Whether this is what is said: gaps stand for anything, and more may follow."""
+    pattern = ".+?".join(map(re.escape, row.split(GAP)))
+    return re.match(pattern, said) is not None
+
+
+def check(title: str, said: list[str]) -> None:
+    """Each row is said, and whatever is said has a row."""
+    known = rows(title)
+    for row in known:
+        assert any(matches(row, words) for words in said), f"nobody says {row!r}"
+    for words in said:
+        assert any(matches(row, words) for row in known), f"not in the document: {words!r}"
+
+
+def connection_words(path: Path | str, uid: int = 0) -> str:
+    done = subprocess.run(
+        [str(WORDS)],
+        env={"GPU_LEASE_SOCKET": str(path)},
+        check=True,
+        capture_output=True,
+        text=True,
+        user=uid,
+    )
+    return done.stdout.strip()
+
+
+def of_the_connection(directory: Path) -> list[str]:
+    if os.geteuid():
+        pytest.skip("needs root, to try to connect as another user")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listens:
+        listens.bind(str(directory / "open"))
+        listens.listen()
+        reached = connection_words(directory / "open")
+        (directory / "open").chmod(0o600)
+        closed = connection_words(directory / "open", NOBODY)
+    return [
+        *(reached, closed),
+        connection_words(directory / "nowhere"),
+        connection_words(directory / "open"),  # left behind by who listened
+        connection_words("/" + "x" * 200),
+    ]
+
+
+def node() -> Leases:
+    """Jobs 1 and 2, which both swap 160 MiB, and want a GPU of 256 MiB."""
+    leases = Leases([Gpu(0, UUID, "card", 256 * MIB, 256 * MIB, 0)], lambda: 0)
+    for job in (1, 2):
+        tenant = Tenant(job, 1000, given("on", S, swaps=True), {UUID: 256 * MIB})
+        leases.tenants.open(tenant)
+        process = Process(10 * job)
+        leases.clients.attach(tenant, process, wire.Hello(0, False, {}))
+        there = 160 * MIB if job == 1 else 0
+        has = {UUID: wire.Bytes(160 * MIB, 0, there)}
+        leases.clients.memory(tenant, process, wire.Memory(has))
+    return leases
+
+
+def drained(leases: Leases) -> None:
+    leases.run(arbiter.DrainSet(UUID, True))
+
+
+def lost(leases: Leases) -> None:
+    leases.gpus.faults[UUID] = "GPU is lost"
+
+
+def crowded(leases: Leases) -> None:
+    tenant = leases.tenants[1]
+    leases.clients.memory(tenant, tenant.clients[0], wire.Memory({UUID: wire.Bytes(0, 160 * MIB)}))
+
+
+def stopped(leases: Leases) -> None:
+    leases.run(arbiter.Frozen(1))
+
+
+def unreleased(leases: Leases) -> None:
+    """It holds the lease, which ends, and does not give it back."""
+    tenant = leases.tenants[2]
+    leases.clients.request(tenant, tenant.clients[0])
+    leases.run(arbiter.Widened(2, tenant.gang))
+
+
+REASONS: dict[int, Callable[[Leases], None]] = {
+    lib.GL_WAITS_DRAINED: drained,
+    lib.GL_WAITS_LOST: lost,
+    lib.GL_WAITS_CROWDED: crowded,
+    lib.GL_WAITS_STOPPED: stopped,
+    lib.GL_WAITS_UNRELEASED: unreleased,
+}
+
+
+def reason(code: int) -> str:
+    """What a client of job 2 is told in this case; it fits the message."""
+    leases = node()
+    assert waiting_reason.reason(leases, leases.tenants[2]) == waiting_reason.TURN
+    REASONS[code](leases)
+    found = waiting_reason.reason(leases, leases.tenants[2])
+    assert found.code == code
+    sent = ffi.from_buffer("struct gl_waits *", wire.waits(found.code, found.text))
+    assert ffi.string(sent.reason).decode() == found.text
+    return found.text
+
+
+def test_why_a_process_waits(short_dir: Path) -> None:
+    known = {getattr(lib, name) for name in dir(lib) if name.startswith("GL_WAITS_")}
+    assert known - {lib.GL_WAITS} == {lib.GL_WAITS_TURN, *REASONS}
+    said = of_the_connection(short_dir)
+    said += [f"this process waits: {reason(code)}" for code in REASONS]
+    silence = next(text for text in compiled() if "has not answered" in text)
+    check("A process waits", [*said, silence])
+
+
+def test_why_a_process_is_refused() -> None:
+    said = []
+    door = Door()
+    door.find = lambda _: None  # type: ignore[assignment,method-assign,return-value]
+    sock = door.connect()
+    door.say(sock, HELLO)
+    said.append(refusal(sock))
+    door = Door()
+    sock = door.connect()
+    door.say(sock, HELLO)
+    door.leases.tenants.close(7)
+    door.say(sock, REQUEST)
+    said.append(refusal(sock))
+    door = Door()
+    door.tenant.clients += [Process(n) for n in range(256)]
+    sock = door.connect()
+    door.say(sock, HELLO)
+    said.append(refusal(sock))
+    door = Door()
+    sock = door.connect(uid=0)  # whose time is not counted, so that this is its rate
+    door.say(sock, HELLO)
+    for _ in range(2 * BURST):
+        if sock.open:
+            door.say(sock, REQUEST)
+    said.append(refusal(sock))
+    door = Door()
+    sock = door.connect()
+    hello = message("gl_hello", lib.GL_HELLO)
+    hello.header.version = 999
+    door.say(sock, bytes(ffi.buffer(hello)))
+    said.append(refusal(sock))
+    check("A process is refused", [f"no lease for this process: {words}" for words in said])
+
+
+def compiled() -> list[str]:
+    """What the interposer can say: its texts, with a word for each value."""
+    texts = re.findall(rb"[\x20-\x7e]{8,}", PRELOAD.read_bytes())
+    return [re.sub(r"%[-.*\d]*l*[a-z]", "X", text.decode()) for text in texts]
+
+
+def test_what_faults_a_process_tells() -> None:
+    said = compiled()
+    for row in rows("A process has a fault to tell"):
+        assert any(matches(row, words) for words in said), f"nobody says {row!r}"

@@ -1,0 +1,146 @@
+"""Processes of one job meet through the daemon, and no others, whatever they know."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _gpulease import ffi, lib
+
+from leased.leasing import introductions
+from leased.leasing.introductions import Introductions
+from leased.leasing.tenant import Tenant
+from leased.wire import wire
+from tests.connections.test_limits import GB, HELLO, UUID, Door, refusal
+from tests.support.given import given
+
+NAME, OTHER = b"n" * 16, b"o" * 16
+SETTLED_S = introductions.SETTLING_NS / 1e9
+
+
+def said(kind: int, **fields: Any) -> bytes:
+    made = wire.new(kind)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return bytes(ffi.buffer(made))
+
+
+def meet(name: bytes, number: int = 1) -> bytes:
+    return said(lib.GL_MEET, name=name, number=number, what=(3, 4))
+
+
+def answer(data: bytes) -> tuple[int, int, tuple[int, int]]:
+    """Code, number and what of a MET."""
+    assert wire.check_header(data) == lib.GL_MET
+    met = ffi.from_buffer("struct gl_met *", data)
+    return int(met.code), int(met.number), (int(met.what[0]), int(met.what[1]))
+
+
+class Process:
+    """Keeps what it is given."""
+
+    def __init__(self, name: bytes = b"") -> None:
+        self.name = name
+        self.told: list[bytes] = []
+        self.ends: list[socket.socket] = []
+
+    def send(self, message: bytes, descriptor: int | None = None) -> None:
+        self.told.append(message)
+        if descriptor is not None:
+            self.ends.append(socket.socket(fileno=os.dup(descriptor)))
+
+
+def asks(asker: Process, clients: list[Process], name: bytes, now: int = 10**18) -> None:
+    node = Introductions(lambda: 0)
+    node.clock = lambda: now
+    node.meet(clients, asker, wire.Meet(name, 1, (3, 4)))
+
+
+def test_two_of_a_job_get_two_ends_of_one_connection() -> None:
+    asker, other, third = Process(OTHER), Process(NAME), Process()
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    asks(asker, [asker, third, other], NAME)
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before + 2, (
+        "the daemon keeps neither end"
+    )
+    assert answer(asker.told[0]) == (lib.GL_MET_INTRODUCED, 1, (3, 4))
+    assert answer(other.told[0]) == (lib.GL_MET_ASKED, 0, (3, 4))
+    assert not third.told
+    with asker.ends[0] as one, other.ends[0] as two:
+        two.send(b"part")
+        assert one.recv(100) == b"part"
+        two.close()
+        assert one.recv(100) == b""
+
+
+@pytest.mark.parametrize("name", [OTHER, bytes(16)])
+def test_nobody_has_that_name(name: bytes) -> None:
+    """Nor is a process that has said none found by an empty one."""
+    asker, nameless = Process(), Process()
+    asks(asker, [asker, nameless, Process(NAME)], name)
+    assert answer(asker.told[0])[0] == lib.GL_MET_NOBODY
+    assert not asker.ends
+    asks(asker, [asker, nameless], name, now=introductions.SETTLING_NS - 1)
+    assert answer(asker.told[1])[0] == lib.GL_MET_LATER
+
+
+def test_without_descriptors_it_is_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(socket, "socketpair", none_left)
+    asker, other = Process(), Process(NAME)
+    asks(asker, [asker, other], NAME)
+    assert answer(asker.told[0])[0] == lib.GL_MET_LATER
+    assert not other.told
+
+
+def test_the_name_of_another_jobs_process_is_nobodys() -> None:
+    door = Door()
+    stranger = Tenant(8, 1001, given("on"), {UUID: 100 * GB})
+    door.leases.tenants.open(stranger)
+    door.tenant_of[1001] = stranger
+    owner, fellow, attacker = door.connect(), door.connect(), door.connect(1001)
+    for sock in (owner, fellow, attacker):
+        door.say(sock, HELLO)
+    door.say(owner, said(lib.GL_NAME, name=NAME))
+    assert list(owner.outbox) == [wire.NAMED]
+    door.loop.advance(SETTLED_S)
+    owner.outbox.clear()
+    door.say(attacker, meet(NAME))
+    assert answer(attacker.outbox[0])[0] == lib.GL_MET_NOBODY
+    assert not owner.outbox
+    door.say(attacker, said(lib.GL_NAME, name=NAME))  # nor does it stand in for it
+    door.say(fellow, meet(NAME, 7))
+    assert answer(fellow.outbox[0])[:2] == (lib.GL_MET_INTRODUCED, 7)
+    assert answer(owner.outbox[0])[0] == lib.GL_MET_ASKED
+    assert list(attacker.outbox) == [wire.NAMED]
+
+
+def test_who_has_ended_is_nobody_and_a_stranger_is_refused() -> None:
+    door = Door()
+    owner, fellow = door.connect(), door.connect()
+    for sock in (owner, fellow):
+        door.say(sock, HELLO)
+    door.say(owner, said(lib.GL_NAME, name=NAME))
+    door.loop.advance(SETTLED_S)
+    door.say(owner, b"")
+    door.say(fellow, meet(NAME))
+    assert answer(fellow.outbox[0])[0] == lib.GL_MET_NOBODY
+    unheard = door.connect()
+    door.say(unheard, meet(NAME))
+    assert refusal(unheard)
+
+
+def test_introductions_count_as_the_users_time() -> None:
+    door = Door()
+    sock = door.connect()
+    door.say(sock, HELLO)
+    before = door.listener.accounts.of(1000).budget.credit_at(door.loop.now)
+    for _ in range(10):
+        door.say(sock, meet(NAME))
+    left = door.listener.accounts.of(1000).budget.credit_at(door.loop.now)
+    assert before - left >= 10 * 0.0005

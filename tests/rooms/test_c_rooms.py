@@ -1,0 +1,138 @@
+"""C files call only what stands below them, and never in a circle; checked on what was built."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.rooms.c_rooms import Arrow, broken, calls, circles, includes, upwards
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILT = ROOT / "build" / "meson"
+SHIM_ROOMS = ["base", "driver", "work", "gate", "tenant", "memory", "lease", "hooks"]
+
+
+def test_the_interposers_rooms_call_downwards_only() -> None:
+    top, objects = ROOT / "shim", BUILT / "shim" / "libgpulease.so.p"
+    wrong = upwards([*calls(top, objects), *includes(top)], SHIM_ROOMS)
+    assert not wrong, "\n".join(wrong)
+
+
+def in_memory(arrow: Arrow) -> bool:
+    """Files of this one room call each other still, by way of the table of kinds (kinds.c)."""
+    return arrow.source.startswith("memory/") and arrow.target.startswith("memory/")
+
+
+def test_the_interposers_files_make_no_circle_outside_memory() -> None:
+    top, objects = ROOT / "shim", BUILT / "shim" / "libgpulease.so.p"
+    called = [arrow for arrow in calls(top, objects) if not in_memory(arrow)]
+    wrong = circles(called) + circles(list(includes(top)))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_file_of_the_interposer_is_looked_at() -> None:
+    objects = BUILT / "shim" / "libgpulease.so.p"
+    for path in (ROOT / "shim").rglob("*.c"):
+        name = str(path.relative_to(ROOT / "shim"))
+        assert (objects / f"{name.replace('/', '_')}.o").exists(), f"{name} is not built"
+
+
+def test_the_plugins_files_make_no_circle() -> None:
+    objects = BUILT / "spank" / "gpu_share.so.p"
+    if not objects.exists():
+        pytest.skip("the plugin is not built here: there are no headers of Slurm")
+    wrong = broken(ROOT / "spank", objects)
+    assert not wrong, "\n".join(wrong)
+
+
+def built(top: Path, files: dict[str, str]) -> Path:
+    """Made-up files and their objects, as meson names them."""
+    objects = top / "objects"
+    objects.mkdir()
+    for name, text in files.items():
+        path = top / "src" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for name in files:
+        if name.endswith(".c"):
+            target = objects / f"{name.replace('/', '_')}.o"
+            source = top / "src" / name
+            subprocess.run(["gcc", "-I", top / "src", "-c", source, "-o", target], check=True)
+    return objects
+
+
+def found(top: Path, files: dict[str, str]) -> list[str]:
+    objects = built(top, files)
+    return broken(top / "src", objects, ["low", "high"])
+
+
+CALL = "int {name}(void); int {caller}(void) {{ return {name}(); }}"
+LEAF = "int {name}(void) {{ return 1; }}"
+
+
+def test_a_call_downwards_is_right(tmp_path: Path) -> None:
+    files = {
+        "low/a.c": LEAF.format(name="a"),
+        "high/b.h": '#include "low/a.h"\n',
+        "low/a.h": "int a(void);\n",
+        "high/b.c": '#include "high/b.h"\nint b(void);\nint b(void) { return a(); }',
+    }
+    assert found(tmp_path, files) == []
+
+
+def test_a_call_upwards_is_found(tmp_path: Path) -> None:
+    files = {
+        "low/a.c": CALL.format(name="b", caller="a"),
+        "high/b.c": LEAF.format(name="b"),
+    }
+    assert found(tmp_path, files) == ["upwards: low/a.c -> high/b.c (b)"]
+
+
+def test_a_variable_of_a_higher_room_is_found(tmp_path: Path) -> None:
+    files = {
+        "low/a.c": "extern int b; int a(void) { return b; }",
+        "high/b.c": "int b = 1;",
+    }
+    assert found(tmp_path, files) == ["upwards: low/a.c -> high/b.c (b)"]
+
+
+def test_an_include_of_a_higher_room_is_found(tmp_path: Path) -> None:
+    files = {
+        "low/a.c": '#include "high/b.h"\nint a(void) { return B; }',
+        "high/b.h": "enum { B };\n",
+    }
+    assert found(tmp_path, files) == ["upwards: low/a.c -> high/b.h (#include)"]
+
+
+def test_a_file_in_no_room_is_found(tmp_path: Path) -> None:
+    files = {"new/a.c": CALL.format(name="b", caller="a"), "low/b.c": LEAF.format(name="b")}
+    assert found(tmp_path, files) == ["in no room: new/a.c -> low/b.c (b)"]
+
+
+def test_a_circle_is_found_with_its_symbols(tmp_path: Path) -> None:
+    files = {
+        "low/a.c": CALL.format(name="b", caller="a"),
+        "low/b.c": CALL.format(name="c", caller="b"),
+        "low/c.c": "extern int shared; int c(void) { return shared; }",
+        "low/d.c": "int a(void); int shared; int d(void) { return a(); }",
+    }
+    assert sorted(found(tmp_path, files)) == [
+        "in a circle: low/a.c -> low/b.c (b)",
+        "in a circle: low/b.c -> low/c.c (c)",
+        "in a circle: low/c.c -> low/d.c (shared)",
+        "in a circle: low/d.c -> low/a.c (a)",
+    ]
+
+
+def test_headers_that_include_each_other_are_found(tmp_path: Path) -> None:
+    files = {
+        "low/a.h": '#pragma once\n#include "low/b.h"\n',
+        "low/b.h": '#pragma once\n#include "low/a.h"\n',
+        "low/a.c": '#include "low/a.h"\nint a;',
+    }
+    assert sorted(found(tmp_path, files)) == [
+        "in a circle: low/a.h -> low/b.h (#include)",
+        "in a circle: low/b.h -> low/a.h (#include)",
+    ]

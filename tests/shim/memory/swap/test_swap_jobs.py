@@ -1,0 +1,285 @@
+"""memory:swap from end to end: the daemon, the interposer, the emulated GPU, jobs that check."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leased.base.errors import Refused
+from leased.cli.ctl import ask
+from tests.conftest import JOB, Start
+from tests.emugpu.server import EmulatedGpu
+from tests.shim.memory.swap.test_swap_moves import VMM
+from tests.shim.test_interposer import SET_UP, line, output, tell
+from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
+from tests.support.tenant import register
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def leased(
+    short_dir: Path, emulated_gpu: EmulatedGpu, request: pytest.FixtureRequest
+) -> Iterator[Leased]:
+    """gpu-leased where users may swap. Parameter: more about its devices."""
+    env = os.environ | emulated_gpu.env
+    extra = "[device]\ntry_turns = false\n" + getattr(request, "param", "")
+    with Leased(short_dir / "leased", short_dir / "run", env, extra) as daemon:
+        yield daemon
+
+
+def device(leased: Leased) -> dict[str, object]:
+    found: dict[str, object] = ask(leased.admin_socket, {"op": "status"})["devices"][0]
+    return found
+
+
+def test_two_jobs_of_which_one_fits_compute_by_turns_and_lose_nothing(
+    tenant: Start, leased: Leased, tmp_path: Path
+) -> None:
+    arguments = ["--bytes", str(200 * MIB), "--steps", "6", "--sweeps", "2", "--cpu-ms", "50"]
+    jobs = [
+        tenant(n, "tq:200ms,memory:swap", str(JOB), *arguments, "--result", str(tmp_path / f"{n}"))
+        for n in (1, 2)
+    ]
+    for job in jobs:
+        output(job, timeout=120)
+    for n in (1, 2):
+        assert json.loads((tmp_path / f"{n}").read_text())["checksum_ok"]
+    usage = [ask(leased.admin_socket, {"op": "usage", "job_id": n})["usage"] for n in (1, 2)]
+    used = [next(iter(u.values())) for u in usage]
+    assert sum(u["handoffs"] for u in used) >= 2
+    # At each handoff 160 MiB leave and come, and the driver moves nothing by itself.
+    assert all(u["moved_bytes"] >= 100 * MIB for u in used)
+
+
+def test_nothing_moves_while_all_fits(tenant: Start, leased: Leased) -> None:
+    code = (
+        SET_UP
+        + """
+p = ok(d.cuMemAlloc(100 << 20)); ok(d.cuMemsetD32(p, 7, 25 << 20)); ok(d.cuCtxSynchronize())
+say("has it"); sys.stdin.readline()
+ok(spin(1000)); ok(d.cuCtxSynchronize())
+"""
+    )
+    jobs = [tenant(n, "tq:1,memory:swap", "-c", code) for n in (1, 2)]
+    for job in jobs:
+        assert line(job) == "has it"
+    assert len(device(leased)["holders"]) == 2  # type: ignore[arg-type]
+    for job in jobs:
+        tell(job)
+        output(job)
+    usage = [ask(leased.admin_socket, {"op": "usage", "job_id": n})["usage"] for n in (1, 2)]
+    assert [next(iter(u.values()))["moved_bytes"] for u in usage] == [0, 0]
+
+
+@pytest.mark.usefixtures("leased")
+def test_killed_in_the_middle_of_moving_leaves_the_device_to_the_other(
+    tenant: Start, emulated_gpu: EmulatedGpu
+) -> None:
+    code = (
+        SET_UP
+        + """
+n = 200 << 18
+p = ok(d.cuMemAlloc(4 * n))
+say(os.getpid())
+for turn in range(1, 1000):
+    ok(d.cuMemsetD32(p, turn, n)); ok(d.cuCtxSynchronize())
+    host = (ctypes.c_uint32 * 4)()
+    ok(d.cuMemcpyDtoH(host, int(p) + 4 * (n - 4), 16))
+    assert list(host) == [turn] * 4
+    if turn % 5 == 0: say(turn)
+    ok(spin(20_000_000))
+"""
+    )
+    jobs = [tenant(n, "tq:100ms,memory:swap", "-c", code) for n in (1, 2)]
+    pids = [int(line(job)) for job in jobs]
+    assert (line(jobs[0]), line(jobs[1])) == ("5", "5")
+    os.kill(pids[0], 9)
+    for turn in ("10", "15", "20"):
+        assert line(jobs[1]) == turn
+
+    def alive() -> list[int]:
+        return [p["pid"] for p in emulated_gpu.stats()["processes"] if p["alive"]]
+
+    wait_until("the end of the killed one", lambda: alive() == [pids[1]])
+
+
+@pytest.mark.parametrize(
+    ("options", "memory_mib", "words"),
+    [
+        ("memory:swap,lock:off", 0, "memory:swap needs turns where memory does not fit"),
+        ("memory:swap,oversub:on", 0, "keeps all of a process on the device while it works"),
+        ("memory:swap", 100, "may need 0.2 GiB of host memory beside .*, and the job has 0.1 GiB"),
+    ],
+)
+def test_who_may_not_swap_is_told_why(
+    leased: Leased, options: str, memory_mib: int, words: str
+) -> None:
+    with pytest.raises(Refused, match=words):
+        ask(leased.admin_socket, registration(1, options, memory_mib))
+    register(leased.admin_socket, 1, "memory:swap,mem:64MiB")
+
+
+def registration(job: int, options: str, memory_mib: int) -> dict[str, object]:
+    return {
+        **{"op": "register", "job_id": job, "uid": 0, "nodes": 1, "shards": 1, "gpus": [0]},
+        **{"options": options, "memory_mib": memory_mib},
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "memory_mib", "kind"),
+    [
+        ("memory:auto", 0, "swap"),
+        ("memory:auto", 300, "swap"),
+        ("memory:auto", 100, "managed"),
+        ("memory:auto", 260, "managed"),  # enough for the copies, not for the program too
+        ("memory:auto,lock:off", 0, "managed"),
+        ("oversub:on,memory:auto", 0, "managed"),
+        ("memory:managed", 0, "managed"),
+    ],
+)
+def test_auto_swaps_where_that_can_be(
+    leased: Leased, options: str, memory_mib: int, kind: str
+) -> None:
+    ask(leased.admin_socket, registration(1, options, memory_mib))
+    assert memory_of(leased, 1) == kind
+    leased.kill()
+    leased.start()
+    assert memory_of(leased, 1) == kind, "after a restart it is what it was"
+
+
+def memory_of(leased: Leased, job: int) -> str:
+    tenants = ask(leased.admin_socket, {"op": "status"})["tenants"]
+    return next(str(t["memory"]) for t in tenants if t["job_id"] == job)
+
+
+@pytest.mark.parametrize("leased", ["[defaults]\noptions = 'memory:auto'\n"], indirect=True)
+def test_auto_may_be_the_sites_default(leased: Leased) -> None:
+    register(leased.admin_socket, 1, "")
+    register(leased.admin_socket, 2, "lock:off")
+    assert [memory_of(leased, job) for job in (1, 2)] == ["swap", "managed"]
+
+
+# A job of 110 MiB that checks them at each line it reads, or works until the next one.
+STEPWISE = (
+    SET_UP
+    + """
+import select
+n = 110 << 18
+p = ok(d.cuMemAlloc(4 * n)); ok(d.cuMemsetD32(p, os.getpid(), n)); ok(d.cuCtxSynchronize())
+say("ready")
+for how in sys.stdin:
+    if how == "work\\n":
+        ok(spin(1000)); say("works")
+        before, behind = ok(d.cuEventCreate(2)), ok(d.cuEventCreate(2))
+        while not select.select([sys.stdin], [], [], 0)[0]:  # never idle, never far ahead
+            ok(spin(20_000_000)); ok(d.cuEventRecord(behind, 0))
+            ok(d.cuEventSynchronize(before)); before, behind = behind, before
+    host = (ctypes.c_uint32 * 4)()
+    ok(d.cuMemcpyDtoH(host, int(p) + 4 * (n - 4), 16)); assert list(host) == [os.getpid()] * 4
+    say("right")
+"""
+)
+
+
+# A handoff is thought to take seconds: who holds does not yield for a short pause.
+@pytest.mark.parametrize("leased", ["link_gib_s = 0.02\n"], indirect=True)
+def test_who_waits_gets_its_memory_beside_the_work_of_others(tenant: Start, leased: Leased) -> None:
+    """Three jobs, of which two fit: the next one is there before its turn."""
+    jobs = {n: tenant(n, "tq:10m,memory:swap,lock:on", "-c", STEPWISE) for n in (1, 2, 3)}
+    for job in jobs.values():
+        assert line(job) == "ready"
+
+    def there(job: int) -> int:
+        status = ask(leased.admin_socket, {"op": "status"})
+        tenant = next(t for t in status["tenants"] if t["job_id"] == job)
+        return sum(tenant["resident_bytes"].values())
+
+    say(jobs[1], "work")
+    assert line(jobs[1]) == "works"
+    away = min((2, 3), key=there)
+    assert there(away) < 110 * MIB
+    say(jobs[away], "look")
+    wait_until("its memory is there", lambda: there(away) >= 110 * MIB)
+    assert device(leased)["holders"] == [1], "it was to come before its turn"
+    say(jobs[1], "look")
+    assert [line(jobs[1]), line(jobs[away])] == ["right", "right"]
+
+
+def say(job: subprocess.Popen[str], text: str) -> None:
+    assert job.stdin is not None
+    job.stdin.write(text + "\n")
+    job.stdin.flush()
+
+
+# What the driver allocates as plain memory: the program's own pieces, and arrays.
+PLAIN = {
+    "cuMemCreate": VMM + "handles = [ok(d.cuMemCreate(20 << 20, prop, 0)) for _ in range(6)]\n",
+    "cuArrayCreate": """
+a = d.CUDA_ARRAY_DESCRIPTOR()
+a.Width, a.Height, a.Format, a.NumChannels = 4096, 7680, d.CUarray_format.CU_AD_FORMAT_FLOAT, 1
+array = ok(d.cuArrayCreate(a))
+""",
+}
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("memory", ["managed", "swap"])
+def test_plain_memory_gets_room_from_who_swaps(
+    tenant: Start, leased: Leased, kind: str, memory: str
+) -> None:
+    """Another job's swapped memory fills the device: it leaves, and comes again."""
+    full = tenant(1, "memory:swap,lock:on", "-c", STEPWISE.replace("110", "200"))
+    assert line(full) == "ready"
+    code = SET_UP + PLAIN[kind] + "ok(spin(1000)); ok(d.cuCtxSynchronize()); say('has it')"
+    plain = tenant(2, f"memory:{memory},lock:on", "-c", code + "; sys.stdin.readline()")
+    assert line(plain) == "has it"
+    usage = ask(leased.admin_socket, {"op": "usage", "job_id": 2})["usage"]
+    assert next(iter(usage.values()))["peak_bytes"] >= 120 * MIB
+    tell(plain)
+    output(plain)
+    say(full, "look")
+    assert line(full) == "right"
+
+
+# Pieces of 20 MiB side by side, as PyTorch's expandable segments are.
+SEGMENT = (
+    VMM
+    + """
+piece = 20 << 20
+def segment(size):
+    at = reserve(size)
+    for done in range(0, size, piece): put(at + done, ok(d.cuMemCreate(piece, prop, 0)), piece)
+    return at
+"""
+)
+
+
+@pytest.mark.usefixtures("leased")
+def test_what_programs_map_themselves_need_not_fit_together(tenant: Start) -> None:
+    code = STEPWISE.replace("n = 110 << 18", SEGMENT + "n = 160 << 18")
+    code = code.replace("d.cuMemAlloc(4 * n)", "(0, segment(4 * n))")
+    assert code.count("segment(4 * n)") == 1
+    jobs = [tenant(n, "tq:100ms,memory:swap", "-c", code) for n in (1, 2)]
+    for job in jobs:
+        assert line(job) == "ready"
+    for _ in range(2):
+        for job in jobs:
+            say(job, "look")
+            assert line(job) == "right"
+
+
+def test_a_site_may_forbid_it(leased: Leased) -> None:
+    leased.stop()
+    leased.config.write_text(leased.config.read_text() + "[limits]\nswap = false\n")
+    leased.start()
+    with pytest.raises(Refused, match="memory:swap is not allowed on this site"):
+        register(leased.admin_socket, 1, "memory:swap")
+    register(leased.admin_socket, 1, "memory:managed")

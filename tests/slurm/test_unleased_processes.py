@@ -1,0 +1,80 @@
+"""A process without a lease in a real job: its step is ended, its job and the node go on."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leased.cli.ctl import ask
+from tests.emugpu.server import EmulatedGpu
+from tests.monitors.test_unleased_processes import WITHOUT
+from tests.slurm.cluster import PrivateSlurm
+from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
+from tests.support.work_dir import work_dir
+
+STRAYS = '[strays]\naction = "end"\ngrace = "3s"\nallow = []\n'
+HELD = WITHOUT.replace("sys.stdin.readline()", "import time; time.sleep(600)")
+
+
+@pytest.fixture
+def site() -> Iterator[tuple[PrivateSlurm, Leased, Path]]:
+    work = work_dir()
+    try:
+        with EmulatedGpu(work / "gpu") as gpu:
+            slurm = PrivateSlurm(work / "slurm", env=gpu.env)
+            slurm.plugin_args += [f"admin_socket={work}/run/admin.sock"]
+            with slurm, Leased(work / "leased", work / "run", slurm.env, STRAYS) as leased:
+                yield slurm, leased, work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def test_a_step_without_a_lease_is_ended(site: tuple[PrivateSlurm, Leased, Path]) -> None:
+    slurm, leased, work = site
+    program = work / "without.py"
+    program.write_text(HELD)
+    script = work / "job.sh"
+    # The first step unsets what makes it wait for its turn; the second is an honest one.
+    script.write_text(
+        f"#!/bin/sh\nsrun env -u LD_PRELOAD {sys.executable} {program}\n"
+        "echo step: $?\nsrun printenv GPU_LEASE_SOCKET\n"
+    )
+    log = work / "job.log"
+    job = slurm.sbatch("--gres=shard:1", "-o", str(log), str(script), cwd=work)
+    assert slurm.wait(job, timeout=120) == "COMPLETED", log.read_text()
+    text = log.read_text()
+    assert f"STEP {job}.0 ON node1 CANCELLED" in text
+    assert "uses GPU 0 without a lease: is LD_PRELOAD unset" in text, "the user is told"
+    assert text.splitlines()[-1] == f"{work}/run/tenant.sock", "the job went on"
+    said = leased.log.read_text()
+    assert f"job {job}, step 0 (uid 0): process " in said
+    assert f"job {job}, step 0 (uid 0) is ended" in said
+    strays = ask(leased.admin_socket, {"op": "status"})["strays"]
+    assert strays["jobs"] == {str(job): 1}
+    assert strays["total"] == 1
+
+    def forgotten() -> bool:
+        return not ask(leased.admin_socket, {"op": "status"})["strays"]["now"]
+
+    wait_until("the stray to be forgotten", forgotten)
+    wait_until("the node to be idle", lambda: slurm.node_state() == "idle")
+
+
+def test_a_batch_step_without_a_lease_ends_with_its_job(
+    site: tuple[PrivateSlurm, Leased, Path],
+) -> None:
+    slurm, _, work = site
+    program = work / "without.py"
+    program.write_text(HELD)
+    job = slurm.sbatch(
+        *("--gres=shard:1", "-o", "/dev/null"),
+        *("--wrap", f"LD_PRELOAD= {sys.executable} {program}"),
+        cwd=work,
+    )
+    assert slurm.wait(job, timeout=120) == "CANCELLED"
+    wait_until("the node to be idle", lambda: slurm.node_state() == "idle")

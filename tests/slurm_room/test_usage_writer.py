@@ -1,0 +1,395 @@
+"""Usage to Slurm's accounting: on which row, when it is tried, and what is given up. No Slurm."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from leased.base.errors import Refused
+from leased.core.arbiter import Usage
+from leased.slurm import accounting, accounting_child, usage_writer
+from leased.slurm.accounting import JobRow, by_row, row_of
+from leased.slurm.accounting_child import NOT_YET, decode, encode
+from leased.slurm.usage_writer import LAST_S, Answers, UsageWriter
+from leased.store.store import Store, TenantRecord
+from tests.store.test_store import UUID, tenant, used
+
+COMPLETED, REQUEUED = 3, 1024
+
+
+def run(opened: float, closed: float, job_id: int = 7, **more: object) -> TenantRecord:
+    return replace(tenant(job_id), opened=opened, closed=closed, **more)  # type: ignore[arg-type]
+
+
+def row(start: int, end: int, job_id: int = 7, state: int = COMPLETED) -> JobRow:
+    return JobRow(job_id, 0, accounting.NO_VAL, 0, accounting.NO_VAL, state, start - 1, start, end)
+
+
+# -- on which row ----------------------------------------------------------------
+
+
+def test_runs_of_a_requeued_job_are_on_their_rows() -> None:
+    rows = [row(100, 200, state=REQUEUED), row(330, 400, state=REQUEUED), row(600, 700)]
+    random.Random(1).shuffle(rows)
+    for skew in (-50.0, 0.0, 50.0):
+        for began, ended in ((100, 200), (330, 400), (600, 700)):
+            mine = run(began + 1 + skew, ended - 0.5 + skew)
+            found = row_of(mine, rows)
+            assert found is not None
+            assert found.start == began
+
+
+def test_a_run_shorter_than_a_second_has_a_row() -> None:
+    assert row_of(run(100.4, 100.9), [row(100, 100)]) == row(100, 100)
+
+
+def test_a_run_of_long_ago_is_on_no_later_row() -> None:
+    # A job's number comes again after some months.
+    assert row_of(run(100, 200), [row(9_000_000, 9_000_100)]) is None
+    assert row_of(run(100, 200), [row(100, 200, job_id=8), row(0, 0)]) is None
+    assert row_of(run(100, 200), [row(accounting.NO_VAL, 300)]) is None, "cancelled before it ran"
+
+
+def test_what_has_not_ended_there_is_written_later() -> None:
+    first, second = run(100, 200), run(330, 400)
+    placed, later = by_row([second, first], [row(100, 200), row(330, 0)])
+    assert placed == {row(100, 200): [first]}
+    assert later == [second]
+
+
+def test_runs_on_one_row_add_up() -> None:
+    """A tenant may end before its job does, when its GPU is lost, and begin again."""
+    parts = [
+        run(100, 120, usage={UUID: Usage(5, 6, 7, 8, 9, 10, 1)}),
+        run(130, 190, usage={UUID: Usage(1, 1, 1, 1, 1, 20, 0, strays=2), "GPU-y": Usage(3)}),
+    ]
+    placed, later = by_row(parts, [row(100, 200)])
+    assert (placed, later) == ({row(100, 200): parts}, [])
+    total = accounting.added(part.usage for part in parts)
+    assert total == {UUID: Usage(6, 7, 8, 9, 10, 20, 1, 2), "GPU-y": Usage(3)}
+    said = accounting.parse_comment(accounting.comment(parts))
+    assert said["gpus"][UUID]["peak_bytes"] == 20
+    assert parts[0].usage[UUID] == Usage(5, 6, 7, 8, 9, 10, 1), "the records are as they were"
+
+
+def test_bytes_of_others_are_given_back_as_they_were() -> None:
+    theirs = b"burst buffer: \xff\xfe".decode(errors="surrogateescape")
+    text = accounting.merged(theirs, accounting.comment([run(1, 2)]))
+    assert text.encode(errors="surrogateescape").startswith(b"burst buffer: \xff\xfe; gpu-lease: ")
+
+
+# -- the child --------------------------------------------------------------------
+
+
+def test_records_reach_the_child_as_they_are() -> None:
+    runs = [run(1.25, 2.5, usage=used(5), totals={UUID: 3}), run(3, 4, settled=5.0)]
+    again = decode(encode(runs))
+    assert [(r.run, r.closed, r.settled, r.usage) for r in again] == [
+        (r.run, r.closed, r.settled, r.usage) for r in runs
+    ]
+
+
+class FakeSlurmdb:
+    """slurmdbd with some rows. refuses: numbers of jobs whose rows cannot be changed."""
+
+    def __init__(self, *rows: JobRow):
+        self.all = rows
+        self.comments: dict[JobRow, str] = {}
+        self.refuses: set[int] = set()
+
+    def rows(self, job_id: int, since: float, until: float) -> list[JobRow]:
+        return [row for row in self.all if row.job_id == job_id and since <= row.start <= until]
+
+    def comment(self, row: JobRow) -> str:
+        return self.comments.get(row, "")
+
+    def set_comment(self, row: JobRow, text: str) -> None:
+        if row.job_id in self.refuses:
+            raise Refused("slurmdbd refused the change")
+        self.comments[row] = text
+
+
+def answers(capsys: pytest.CaptureFixture[str]) -> dict[float, str]:
+    lines = map(json.loads, capsys.readouterr().out.splitlines())
+    return {line["run"][1]: line["why"] for line in lines}
+
+
+def test_child_writes_each_run_once_whatever_came_before(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    slurmdb = FakeSlurmdb(row(100, 200), row(330, 400))
+    first, second = run(100, 200, usage=used(5)), run(330, 400, usage=used(8))
+    for _ in range(3):  # the daemon may end before it has noted the answer
+        accounting_child.write_job(slurmdb, [first])  # type: ignore[arg-type]
+    accounting_child.write_job(slurmdb, [replace(first, settled=1.0), second])  # type: ignore[arg-type]
+    said = {r.start: accounting.parse_comment(text) for r, text in slurmdb.comments.items()}
+    assert said[100]["gpus"] == {UUID: accounting.summary(Usage(lease_ns=5))}
+    assert said[330]["gpus"] == {UUID: accounting.summary(Usage(lease_ns=8))}
+    assert answers(capsys) == {100: "", 330: ""}
+
+
+def test_child_adds_what_the_row_has_already(capsys: pytest.CaptureFixture[str]) -> None:
+    slurmdb = FakeSlurmdb(row(100, 200))
+    parts = [
+        run(100, 120, settled=1.0, usage=used(5_000_000)),
+        run(130, 190, usage=used(8_000_000)),
+    ]
+    for _ in range(2):
+        accounting_child.write_job(slurmdb, parts)  # type: ignore[arg-type]
+    (text,) = slurmdb.comments.values()
+    assert accounting.parse_comment(text)["gpus"][UUID]["lease_s"] == 0.013
+    assert answers(capsys) == {130: ""}
+
+
+def test_child_says_of_each_run_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    slurmdb = FakeSlurmdb(row(100, 200), row(330, 0), row(10, 20, job_id=8))
+    slurmdb.refuses = {8}
+    accounting_child.write_job(slurmdb, [run(100, 200), run(330, 400)])  # type: ignore[arg-type]
+    accounting_child.write_job(slurmdb, [run(10.5, 20, job_id=8)])  # type: ignore[arg-type]
+    accounting_child.write_job(slurmdb, [run(10.25, 20, job_id=9)])  # type: ignore[arg-type]
+    assert answers(capsys) == {
+        100: "",
+        330: NOT_YET,
+        10.5: "slurmdbd refused the change",
+        10.25: NOT_YET,
+    }
+
+
+# -- when, how many, how long -------------------------------------------------------
+
+
+class Slurm:
+    """What the writer writes to: notes what it is asked, and answers as a test says."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []  # jobs of each child
+        self.answer: Callable[[TenantRecord], str | None] = lambda _: ""  # None: none
+        self.fault = ""
+
+    async def write(self, jobs: list[list[TenantRecord]], _: Mapping[str, str]) -> Answers:
+        self.asked.append([runs[0].job_id for runs in jobs])
+        if self.fault:
+            return Answers(fault=self.fault)
+        made = Answers()
+        for record in (record for runs in jobs for record in runs if record.settled is None):
+            said = self.answer(record)
+            if said is None:
+                made.fault = "the writer ended with 139"
+                break
+            made.done[record.run] = said
+        return made
+
+
+class Site:
+    """A store, a writer, and a clock that only the test moves."""
+
+    def __init__(self, folder: Path):
+        self.store = Store(folder / "usage.db")
+        self.slurm = Slurm()
+        self.runner = asyncio.Runner()
+        self.now = 1000.0
+        self.today = 1e9
+        self.writer = UsageWriter(
+            self.store, dict, lambda: self.now, lambda: self.today, self.slurm.write
+        )
+
+    def end(self, *jobs: int) -> None:
+        for job in jobs:
+            self.store.open_tenant(tenant(job))
+            self.store.close_tenant(job, used(job))
+        self.today = max((r.closed or 0 for r in self.store.unsettled()), default=self.today)
+
+    def step(self) -> float | None:
+        return self.runner.run(self.writer.step())
+
+    def play(self, seconds: float) -> int:
+        """Let so much time pass, at every moment at which something is due; how many steps."""
+        until, steps = self.now + seconds, 0
+        while (wait_s := self.step()) is not None and self.now + wait_s <= until:
+            self.now += wait_s
+            steps += 1
+            assert steps < 10_000, "it is tried without a pause"
+        self.now = until
+        return steps
+
+    @property
+    def waiting(self) -> list[int]:
+        return [record.job_id for record in self.store.unsettled()]
+
+
+@pytest.fixture
+def site(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Site]:
+    caplog.set_level(logging.INFO, "gpu-leased")
+    made = Site(tmp_path)
+    yield made
+    made.runner.close()
+    made.store.close()
+
+
+def test_many_jobs_go_with_one_child(site: Site) -> None:
+    site.end(*range(1, 251))
+    assert site.step() == 0
+    site.play(1)
+    assert [len(jobs) for jobs in site.slurm.asked] == [100, 100, 50]
+    assert site.waiting == []
+    assert site.step() is None
+    assert len(site.slurm.asked) == 3, "nothing to write, no child"
+
+
+def test_a_job_slurm_has_not_heard_of_holds_up_no_other(site: Site) -> None:
+    site.slurm.answer = lambda record: NOT_YET if record.job_id == 1 else ""
+    site.end(1, 2, 3)
+    assert site.step() == 0.5
+    assert site.waiting == [1]
+    site.end(4)
+    assert site.step() == 0.5, "the pause goes on"
+    assert site.slurm.asked == [[1, 2, 3], [4]]
+    site.play(24 * 3600)
+    tried = len([jobs for jobs in site.slurm.asked if 1 in jobs])
+    assert 24 * 3600 / LAST_S <= tried <= 24 * 3600 / LAST_S + 15, "at growing pauses"
+    site.slurm.answer = lambda _: ""
+    site.play(LAST_S)
+    assert site.waiting == []
+
+
+def test_without_slurmdbd_there_is_one_child_now_and_then(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.slurm.fault = "slurmdbd does not answer"
+    site.end(1)
+    for job in range(2, 500):
+        site.end(job)
+        site.play(60)
+    assert len(site.slurm.asked) <= 500 * 60 / LAST_S + 15
+    assert caplog.text.count("slurmdbd does not answer") <= 500 / 60 + 2
+    assert all(len(jobs) == 1 for jobs in site.slurm.asked[1:]), "to try, one is enough"
+    site.slurm.fault = ""
+    site.play(LAST_S + 10)
+    assert site.waiting == []
+    assert caplog.text.count("takes usage again") == 1
+
+
+def test_a_record_that_ends_its_child_holds_up_no_other(site: Site) -> None:
+    site.slurm.answer = lambda record: None if record.job_id == 1 else ""
+    site.end(*range(1, 21))
+    site.play(60)
+    assert site.waiting == [1]
+    site.end(21)
+    site.play(LAST_S * 2)
+    assert site.waiting == [1]
+    site.slurm.answer = lambda _: ""
+    site.play(LAST_S * 2)
+    assert site.waiting == []
+
+
+def test_a_child_that_ends_half_way_is_begun_again_behind_that(site: Site) -> None:
+    site.slurm.answer = lambda record: None if record.job_id == 10 else ""
+    site.end(*range(1, 21))
+    site.play(1)
+    assert site.waiting == [10]
+    assert site.slurm.asked[1][:2] == [11, 12]
+
+
+def test_what_is_refused_is_said_once_and_tried_again(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.slurm.answer = lambda _: "the comment has 70000 bytes"
+    site.end(1)
+    site.play(7200)
+    assert caplog.text.count("usage of job 1 is not in Slurm's accounting yet: the comment") == 1
+    assert site.waiting == [1]
+
+
+def test_the_backlog_is_bounded_and_nothing_goes_in_silence(
+    site: Site, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage_writer, "WAITING_MOST", 10)
+    monkeypatch.setattr(usage_writer, "WAITING_WARN", 8)
+    site.slurm.fault = "slurmdbd does not answer"
+    site.end(*range(1, 8))
+    site.play(5)
+    assert "given up" not in caplog.text
+    site.end(8)
+    site.play(5)
+    assert caplog.text.count("usage of 8 jobs waits for Slurm's accounting") == 1
+    assert "beyond 10 the oldest will be given up" in caplog.text
+    site.end(9, 10, 11, 12)
+    site.play(5)
+    assert site.waiting == list(range(3, 13))
+    for job in (1, 2):
+        line = f"usage of job {job} is given up, Slurm's accounting did not take it: "
+        assert caplog.text.count(line) == 1
+        (said,) = (r.getMessage() for r in caplog.records if r.getMessage().startswith(line))
+        assert accounting.parse_comment(said)["gpus"][UUID]["lease_s"] == 0
+        found = site.store.find(job)
+        assert found is not None, "gpu-leasectl usage has it still"
+        assert found.usage == used(job)
+
+
+def test_what_waits_for_a_month_is_given_up(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.slurm.answer = lambda _: NOT_YET
+    site.end(1)
+    site.today += 29 * 86400
+    site.play(3600)
+    assert site.waiting == [1]
+    site.today += 2 * 86400
+    site.play(3600)
+    assert site.waiting == []
+    assert "usage of job 1 is given up" in caplog.text
+
+
+def test_nothing_is_forgotten_of_who_waits_no_more(site: Site) -> None:
+    site.slurm.answer = lambda record: NOT_YET if record.job_id % 2 else ""
+    site.end(*range(1, 101))
+    site.play(10)
+    assert len(site.writer.pauses) == 50
+    site.slurm.answer = lambda _: ""
+    site.play(LAST_S)
+    assert site.step() is None
+    assert site.writer.pauses == {}
+
+
+# -- answers of a child that is not ours ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "raise SystemExit(3)",
+        "print('garbage'); print('[]'); print('{\"run\": 7}')",
+        "import os; os.kill(os.getpid(), 11)",
+        'print(\'{"run": [7, "x"], "done": true}\')',
+        "while True: print('x' * 1000)",
+        "import os; os.write(1, bytes(range(256)))",
+    ],
+)
+def test_whatever_the_child_does_is_an_answer(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_writer, "CHILD", code)
+    found = asyncio.run(usage_writer.write([[run(1, 2)]], {}))
+    assert found.done == {}
+
+
+def test_a_child_that_hangs_is_ended_and_its_answers_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = json.dumps({"run": [7, 1.0], "done": True, "why": ""})
+    code = f"import time; print({line!r}, flush=True); time.sleep(600)"
+    monkeypatch.setattr(usage_writer, "CHILD", code)
+    monkeypatch.setattr(usage_writer, "PATIENCE_S", 1.0)
+    found = asyncio.run(usage_writer.write([[run(1, 2)], [run(1, 2, 8)]], {}))
+    assert found.done == {(7, 1.0): ""}
+    assert "took longer" in found.fault
+
+
+def test_a_python_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    found = asyncio.run(usage_writer.write([[run(1, 2)]], {}))
+    assert "cannot be started" in found.fault

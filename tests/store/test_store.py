@@ -1,0 +1,357 @@
+"""The store: what survives a full disk, a damaged file, another release, and a restart."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from leased.base.errors import Refused
+from leased.cli.ctl import ask
+from leased.core.arbiter import Usage
+from leased.processes.identity import ProcessId
+from leased.store import database
+from leased.store.store import Store, TenantRecord
+from tests.conftest import ROOT
+from tests.emugpu.server import EmulatedGpu
+from tests.slurm.leased import Leased
+from tests.slurm.processes import StartError, wait_until
+
+UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+REGISTER = {"op": "register", "uid": 0, "nodes": 1, "shards": 1, "gpus": [0]}
+# The tables of files that were written before they had a version.
+UNVERSIONED = """
+CREATE TABLE tenants (
+    job_id INTEGER PRIMARY KEY, uid INTEGER NOT NULL, gang TEXT NOT NULL, options TEXT NOT NULL,
+    lock TEXT NOT NULL, opened REAL NOT NULL, closed REAL, written REAL
+);
+CREATE TABLE usage (
+    job_id INTEGER NOT NULL, uuid TEXT NOT NULL, usage TEXT NOT NULL, PRIMARY KEY (job_id, uuid)
+);
+CREATE TABLE stepds (pid INTEGER PRIMARY KEY, start INTEGER NOT NULL, job_id INTEGER NOT NULL);
+CREATE TABLE epochs (one INTEGER PRIMARY KEY CHECK (one = 1), epoch INTEGER NOT NULL);
+INSERT INTO tenants VALUES (7, 1000, '["GPU-x"]', 'tq:5', 'auto', 1.0, NULL, NULL);
+INSERT INTO tenants VALUES (8, 1000, '["GPU-x"]', '', 'on', 1.0, 2.0, NULL);
+INSERT INTO usage VALUES (8, 'GPU-x', '{"lease_ns": 5, "of_a_later_release": 1}');
+INSERT INTO stepds VALUES (12, 34, 7);
+INSERT INTO epochs VALUES (1, 99);
+"""
+
+
+def tenant(job_id: int) -> TenantRecord:
+    return TenantRecord(job_id, 1000, (UUID,), "tq:5", "auto", {})
+
+
+def used(ns: int) -> dict[str, Usage]:
+    return {UUID: Usage(lease_ns=ns)}
+
+
+class Disk:
+    """A file system of its own, small enough to be filled."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.filler = folder / "filler"
+        folder.mkdir(parents=True)
+        self._mount("-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs")
+
+    def _mount(self, *arguments: str) -> None:
+        subprocess.run(["mount", *arguments, str(self.folder)], check=True, capture_output=True)
+
+    def fill(self) -> None:
+        with self.filler.open("ab", buffering=0) as file:
+            for size in (65_536, 4096, 1):
+                try:
+                    while True:
+                        file.write(b"x" * size)
+                except OSError as fault:
+                    if fault.errno != errno.ENOSPC:
+                        raise
+
+    def make_room(self) -> None:
+        self.filler.unlink()
+
+    def set_writable(self, writable: bool) -> None:
+        self._mount("-o", f"remount,{'rw' if writable else 'ro'}")
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", "--lazy", str(self.folder)], check=True, capture_output=True)
+
+
+@pytest.fixture
+def disk(short_dir: Path) -> Iterator[Disk]:
+    """A small disk, mounted where the daemon of `Leased` keeps its state."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    made = Disk(short_dir / "leased" / "state")
+    yield made
+    made.unmount()
+
+
+def test_full_disk_stops_nothing_and_is_caught_up(disk: Disk) -> None:
+    path = disk.folder / "usage.db"
+    store = Store(path)
+    store.open_tenant(tenant(1))
+    disk.fill()
+    store.open_tenant(tenant(2))
+    store.add_stepd(ProcessId(12, 34), 2)
+    store.save({1: used(3), 2: used(4)}, 99)
+    store.put_setting("*", "lock", "on")
+    store.close_tenant(1, used(5))
+    assert store.fault is not None
+    assert "full" in store.fault
+    assert "make room on its disk" in store.fault
+    # All of it is there for the daemon, and nothing of it for the next one.
+    assert [t.job_id for t in store.unsettled()] == [1]
+    found = store.find(2)
+    assert found is not None
+    assert found.usage == used(4)
+    disk.make_room()
+    store.flush()
+    assert store.fault is None
+    store.close()
+    again = Store(path)
+    assert [t.usage for t in again.unsettled()] == [used(5)]
+    assert [t.job_id for t in again.open_tenants()] == [2]
+    assert again.stepds() == {12: (ProcessId(12, 34), 2)}
+    assert again.settings() == {("*", "lock"): "on"}
+    assert again.epoch() == 99
+    again.close()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_is_on_a_full_disk_can_be_read(disk: Disk, killed: bool) -> None:
+    path = disk.folder / "usage.db"
+    code = f"""
+import os, sys
+from pathlib import Path
+from tests.store.test_store import tenant, used
+from leased.store.store import Store
+store = Store(Path({str(path)!r}))
+store.open_tenant(tenant(1))
+store.close_tenant(1, used(5))
+os._exit(0) if {killed} else store.close()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    disk.fill()
+    store = Store(path)
+    assert [t.usage for t in store.unsettled()] == [used(5)]
+    store.open_tenant(tenant(2))
+    assert store.fault is not None
+    disk.make_room()
+    store.flush()
+    assert store.fault is None
+    store.close()
+    assert [t.job_id for t in Store(path).open_tenants()] == [2]
+
+
+def test_read_only_disk(disk: Disk) -> None:
+    path = disk.folder / "usage.db"
+    store = Store(path)
+    store.open_tenant(tenant(1))
+    store.close()
+    disk.set_writable(False)
+    store = Store(path)
+    assert [t.job_id for t in store.open_tenants()] == [1]
+    store.close_tenant(1, used(5))
+    assert store.fault is not None
+    disk.set_writable(True)
+    store.flush()
+    assert store.fault is None
+    store.close()
+    assert [t.usage for t in Store(path).unsettled()] == [used(5)]
+
+
+def test_daemon_on_a_full_disk(disk: Disk, short_dir: Path, emulated_gpu: EmulatedGpu) -> None:
+    leased = Leased(short_dir / "leased", short_dir / "run", os.environ | emulated_gpu.env)
+    admin = leased.admin_socket
+
+    def fault() -> object:
+        return ask(admin, {"op": "status"})["store_fault"]
+
+    with leased:
+        assert fault() is None
+        disk.fill()
+        for job in (1, 2):
+            assert ask(admin, REGISTER | {"job_id": job})["tenant"] == job
+        answer = ask(admin, {"op": "set", "lock": "on"})
+        ask(admin, {"op": "job_end", "job_id": 1})
+        assert "cannot be written" in answer["store_fault"]
+        assert "leases go on" in str(fault())
+        assert ask(admin, {"op": "usage", "job_id": 1})["usage"]
+        # One that starts on a full disk serves too; what memory had is lost with the other.
+        leased.kill()
+        leased.start()
+        ask(admin, REGISTER | {"job_id": 3})
+        ask(admin, {"op": "set", "lock": "off"})
+        assert fault() is not None
+        disk.make_room()
+        wait_until("the store to be written", lambda: fault() is None)
+        leased.kill()
+        leased.start()
+        status = ask(admin, {"op": "status"})
+        assert [t["job_id"] for t in status["tenants"]] == [3]
+        assert status["settings"] == [{"device": "all", "key": "lock", "value": "off"}]
+
+
+def write_garbage(path: Path) -> None:
+    path.write_bytes(b"no database at all" * 1000)
+
+
+def write_foreign(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE songs (title TEXT)")
+    db.close()
+
+
+def write_foreign_tenants(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE tenants (flat INTEGER, name TEXT)")
+    db.close()
+
+
+def write_damaged(path: Path) -> None:
+    store = Store(path)
+    for job in range(200):
+        store.open_tenant(tenant(job))
+    store.close()
+    data = bytearray(path.read_bytes())
+    data[8192:12288] = b"\xa5" * 4096
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "write", [write_garbage, write_foreign, write_foreign_tenants, write_damaged]
+)
+def test_file_that_cannot_be_used_is_set_aside(
+    tmp_path: Path, write: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "usage.db"
+    write(path)
+    before = path.read_bytes()
+    store = Store(path)
+    store.open_tenant(tenant(1))
+    assert store.fault is None
+    assert store.epoch() > 10**15, "above any epoch of the file that is lost"
+    store.close()
+    assert [t.job_id for t in Store(path).open_tenants()] == [1]
+    (aside,) = tmp_path.glob("usage.db.damaged-*")
+    assert aside.read_bytes() == before
+    assert f"what is left of it is kept as {aside}" in caplog.text
+
+
+def test_daemon_starts_on_a_damaged_file(leased: Leased) -> None:
+    leased.kill()
+    for file in (leased.prefix / "state").glob("usage.db*"):
+        file.unlink()
+    write_garbage(leased.prefix / "state" / "usage.db")
+    leased.start()
+    ask(leased.admin_socket, REGISTER | {"job_id": 1})
+    assert ask(leased.admin_socket, {"op": "status"})["store_fault"] is None
+    assert "a new one is begun" in leased.log.read_text()
+
+
+def test_file_that_is_damaged_meanwhile_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "usage.db")
+    store.open_tenant(tenant(1))
+    store.put_setting("*", "lock", "on")
+
+    def damaged(_: sqlite3.Connection) -> None:
+        fault = sqlite3.DatabaseError("database disk image is malformed")
+        fault.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise fault
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_write", damaged)
+        store.open_tenant(tenant(2))
+    assert store.fault is not None
+    assert list(tmp_path.glob("usage.db.damaged-*"))
+    store.flush()
+    assert store.fault is None
+    store.close()
+    again = Store(tmp_path / "usage.db")
+    assert [t.job_id for t in again.open_tenants()] == [1, 2], "memory had it all"
+    assert again.settings() == {("*", "lock"): "on"}
+
+
+def test_file_of_before_versions_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "usage.db"
+    with sqlite3.connect(path) as db:
+        db.executescript(UNVERSIONED)
+    db.close()
+    store = Store(path)
+    assert [t.job_id for t in store.open_tenants()] == [7]
+    assert store.unsettled()[0].usage == {"GPU-x": Usage(lease_ns=5)}
+    assert store.stepds() == {12: (ProcessId(12, 34), 7)}
+    assert store.epoch() == 99
+    store.put_setting("*", "lock", "on")
+    store.close()
+    with sqlite3.connect(path) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (database.VERSION,)
+        assert db.execute("SELECT job_id FROM tenants").fetchall() == [(7,)]
+        assert db.execute("SELECT job_id FROM ended").fetchall() == [(8,)]
+    db.close()
+    assert Store(path).settings() == {("*", "lock"): "on"}
+
+
+def of_version(path: Path, version: int, also: str = "") -> None:
+    Store(path).close()
+    with sqlite3.connect(path) as db:
+        db.executescript(f"{also} PRAGMA user_version={version};")
+    db.close()
+
+
+def test_file_of_a_later_minor_release_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "usage.db"
+    of_version(
+        path,
+        database.VERSION + 1,
+        "CREATE TABLE later (x); ALTER TABLE tenants ADD COLUMN class TEXT NOT NULL DEFAULT 'x';",
+    )
+    store = Store(path)
+    store.open_tenant(tenant(1))
+    assert store.fault is None
+    store.close()
+    with sqlite3.connect(path) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (database.VERSION + 1,)
+        assert db.execute("SELECT class FROM tenants").fetchone() == ("x",)
+    db.close()
+
+
+def test_file_of_a_later_major_release_is_refused_and_kept(leased: Leased) -> None:
+    leased.stop()
+    path = leased.prefix / "state" / "usage.db"
+    of_version(path, database.VERSION + database.MAJOR_STEP)
+    before = path.read_bytes()
+    with pytest.raises(Refused, match="is of a newer gpu-leased"):
+        Store(path)
+    with pytest.raises(StartError, match="install that release again"):
+        leased.start()
+    assert path.read_bytes() == before
+
+
+def test_ends_and_settings_are_synced_and_usage_is_not(tmp_path: Path) -> None:
+    store = Store(tmp_path / "usage.db")
+    said: list[str] = []
+    assert store._db is not None
+    store._db.set_trace_callback(said.append)
+    store.open_tenant(tenant(1))
+    store.save({1: used(1)}, 5)
+    assert "PRAGMA synchronous=FULL" not in said
+    store.close_tenant(1, used(2))
+    assert said.index("PRAGMA synchronous=FULL") < len(said) - 1 - said[::-1].index("COMMIT")
+    said.clear()
+    store.save({}, 6)
+    assert said[0] == "PRAGMA synchronous=NORMAL"
+    store.put_setting("*", "lock", "on")
+    store.flush()
+    assert "PRAGMA synchronous=FULL" in said
+    store.close()

@@ -1,0 +1,60 @@
+"""Run a command as a job of its own, as the SPANK plugin would: for tests without Slurm.
+
+`python -m tests.support.tenant --admin SOCKET --job N [--options TEXT] -- COMMAND...`:
+this process registers as the slurmstepd of job N, and the command, its child,
+gets the environment that the plugin would set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from leased.base.errors import Refused
+from leased.cli.ctl import ask
+
+
+def register(
+    admin: Path, job_id: int, options: str = "", gpus: list[int] | None = None
+) -> dict[str, str]:
+    """Register this process as the job's slurmstepd; returns the environment for its tasks."""
+    answer = ask(
+        admin,
+        {
+            "op": "register",
+            "job_id": job_id,
+            "uid": os.getuid(),
+            "nodes": 1,
+            "shards": 1,
+            "gpus": [0] if gpus is None else gpus,
+            "options": options,
+        },
+    )
+    env: dict[str, str] = dict(answer["env"])
+    before = os.environ.get("LD_PRELOAD")
+    preload = answer["preload"]
+    return env | {"LD_PRELOAD": f"{before}:{preload}" if before else preload}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--admin", type=Path, required=True)
+    parser.add_argument("--job", type=int, required=True)
+    parser.add_argument("--options", default="")
+    parser.add_argument("--gpus", default="0")
+    parser.add_argument("command", nargs="+")
+    chosen = parser.parse_args()
+    try:
+        gpus = [int(text) for text in chosen.gpus.split(",")]
+        env = register(chosen.admin, chosen.job, chosen.options, gpus)
+    except Refused as fault:
+        print(fault.sentence(), file=sys.stderr)
+        return 1
+    return subprocess.run(chosen.command, check=False, env=os.environ | env).returncode
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,95 @@
+"""The protocol's golden bytes: what is in wire_vectors.json is what C and Python both say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+from _gpulease import ffi, lib
+
+from leased.wire import wire
+from leased.wire.table import MESSAGES, OF_CLIENTS, OF_THE_DAEMON
+from tests.conftest import ROOT
+
+VECTORS = ROOT / "tests" / "wire" / "data" / "wire_vectors.json"
+PROGRAM = ROOT / "build" / "meson" / "tests" / "wire" / "wire_vectors"
+UUID = "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"
+ZERO = "GPU-00000000-0000-0000-0000-000000000000"
+
+
+def golden() -> dict[str, str]:
+    read: dict[str, str] = json.loads(VECTORS.read_text())
+    return read
+
+
+def test_c_lays_them_out_so() -> None:
+    said = subprocess.run([str(PROGRAM)], check=True, capture_output=True, text=True).stdout
+    assert dict(line.split(" ") for line in said.splitlines()) == golden()
+
+
+def test_every_message_has_a_vector() -> None:
+    assert set(golden()) == {row.name.lower() for row in MESSAGES.values()}
+
+
+def test_a_vector_says_what_its_row_says() -> None:
+    for row in MESSAGES.values():
+        data = bytes.fromhex(golden()[row.name.lower()])
+        assert wire.check_header(data) == row.number
+        assert len(data) == row.size == ffi.sizeof(f"struct {row.body}")
+
+
+def test_clients_and_the_daemon_have_numbers_of_their_own() -> None:
+    assert all(0 < row.number < lib.GL_WELCOME for row in OF_CLIENTS)
+    assert all(lib.GL_WELCOME <= row.number < 2**16 for row in OF_THE_DAEMON)
+    assert lib.gl_message_of(lib.GL_GRANT).type == lib.GL_GRANT
+    assert lib.gl_message_of(64) == ffi.NULL
+
+
+def test_python_reads_every_message_of_a_client_so() -> None:
+    assert {
+        row.name.lower(): wire.parse(bytes.fromhex(golden()[row.name.lower()]))
+        for row in OF_CLIENTS
+    } == {
+        "hello": wire.Hello(5, True, {UUID: wire.Bytes(3, 4, 23)}),
+        "memory": wire.Memory({UUID: wire.Bytes(3, 4, 23)}),
+        "request": wire.Request(),
+        "released": wire.Released(6, True, 7, 8, 9, wants=True),
+        "stuck": wire.Stuck(19),
+        "progress": wire.Progress(20),
+        "restored": wire.Restored(24, 25, 26),
+        "why": wire.Why(),
+        "name": wire.Name(b"a name".ljust(16, b"\0")),
+        "meet": wire.Meet(b"a name".ljust(16, b"\0"), 30, (31, 32)),
+    }
+
+
+def test_python_writes_every_message_of_the_daemon_so() -> None:
+    written = {
+        "welcome": wire.welcome(wire.Gang(10, True, {ZERO: 11})),
+        "refused": wire.refused(3, "no"),
+        "grant": wire.grant(12, 13, True, {ZERO: 14}, idle_ns=21, in_flight_ns=22),
+        "revoke": wire.revoke(15, 16),
+        "contended": wire.contended(17, None, 18),
+        "others": wire.others({UUID: wire.Bytes(3, 4, 23)}),
+        "step": wire.step(30),
+        "resync": wire.RESYNC,
+        "measure": wire.MEASURE,
+        "evict": wire.evict({ZERO: 31}),
+        "preload": wire.preload({ZERO: 32}),
+        "expect": wire.expect({ZERO: 33}),
+        "restore": wire.grant(27, 28, False, {ZERO: 29}, restore=True),
+        "waits": wire.waits(3, "no room"),
+        "named": wire.NAMED,
+        "met": wire.met(lib.GL_MET_ASKED, 33, (34, 35)),
+    }
+    of_the_daemon = [row.name.lower() for row in OF_THE_DAEMON]
+    assert {name: data.hex() for name, data in written.items()} == {
+        name: golden()[name] for name in of_the_daemon
+    }
+
+
+def test_a_reason_is_cut_between_characters() -> None:
+    for text in ("x" * 300, "x" * 238 + "\u00e9\u00e9"):
+        said = wire.waits(1, text)[24:].rstrip(b"\0").decode()
+        assert text.startswith(said)
+        assert len(said.encode()) in (238, 239)
