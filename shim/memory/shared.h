@@ -36,19 +36,4 @@ bool shared_close(CUdeviceptr pointer, CUresult *result);
 bool shared_find(CUdeviceptr pointer, struct memory_place *out);
 void shared_context_gone(CUcontext context);
 
-/* Between the two processes: a part of a block's segments, with a descriptor for each. */
-#define SHARED_PART_MARK "GPLSPRT"
-#define SHARED_AT_ONCE 64
-
-struct shared_part {
-	char mark[8];      /* SHARED_PART_MARK */
-	uint32_t status;   /* CUresult; the rest holds with CUDA_SUCCESS alone */
-	uint32_t first, n; /* of the segments in order: which come with this part */
-	uint32_t total;    /* of the block */
-	uint64_t size;     /* of the block; all segments but the last have `piece` bytes */
-	uint64_t piece;
-	uint64_t allocation;         /* bytes of the one that was asked for */
-	uint8_t uuid[GL_UUID_BYTES]; /* of the device */
-};
-
 #endif

@@ -7,11 +7,11 @@
 #include "driver/lookup.h"
 #include "gate/gate.h"
 #include "memory/changes.h"
+#include "memory/shared_parts.h"
 #include "memory/swap/swap.h"
 
 #include <fcntl.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 /* What comes from a pool has no handle for other processes, with a driver alone either. */
@@ -92,27 +92,6 @@ static const struct block *shared_block(uint64_t number)
 	return NULL;
 }
 
-static bool send_part(int end, const struct shared_part *part, const int *files)
-{
-	union {
-		char space[CMSG_SPACE(SHARED_AT_ONCE * sizeof(int))];
-		struct cmsghdr align;
-	} control = {0};
-	struct iovec data = {(void *)part, sizeof(*part)};
-	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-	size_t bytes = part->n * sizeof(int);
-
-	if (part->n) {
-		message.msg_control = control.space;
-		message.msg_controllen = CMSG_SPACE(bytes);
-		control.align.cmsg_level = SOL_SOCKET;
-		control.align.cmsg_type = SCM_RIGHTS;
-		control.align.cmsg_len = CMSG_LEN(bytes);
-		memcpy(CMSG_DATA(&control.align), files, bytes);
-	}
-	return sendmsg(end, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(*part);
-}
-
 /* Caller holds swap_lock. Descriptors of as many segments as fit, from part->first on. */
 static bool send_segments(int end, const struct block *block, struct shared_part *part)
 {
@@ -128,7 +107,7 @@ static bool send_segments(int end, const struct block *block, struct shared_part
 		if (sent)
 			fcntl(files[part->n++], F_SETFD, FD_CLOEXEC);
 	}
-	sent = sent && send_part(end, part, files);
+	sent = sent && part_send(end, part, files);
 	for (uint32_t i = 0; i < part->n; i++)
 		close(files[i]);
 	return sent;
@@ -161,7 +140,7 @@ void shared_serve(const uint64_t what[2], int end)
 	lock_take(&swap_lock);
 	block = shared_block(what[0]);
 	if (!describe(block, what[1], &part))
-		send_part(end, &part, NULL);
+		part_send(end, &part, NULL);
 	else
 		for (; part.first < block->n; part.first += part.n)
 			if (!send_segments(end, block, &part))

@@ -7,40 +7,15 @@
 
 #include "base/fork.h"
 #include "base/locks.h"
-#include "driver/devices.h"
 #include "driver/lookup.h"
+#include "memory/shared_map.h"
 #include "memory/swap/swap.h"
 #include "work/captures.h"
 
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#define ANSWER_MS 60000 /* the other process may be busy */
-#define SIZE_MOST (UINT64_C(1) << 46)
 #define ID_BIT 60 /* in numbers of allocations: one of another process */
-
-/* An allocation, and how often it is open. */
-struct opened {
-	struct opened *next;
-	CUdeviceptr at;
-	size_t size;
-	unsigned long times;
-};
-
-struct import {
-	struct import *next;
-	uint8_t name[GL_NAME_BYTES];
-	uint64_t block;
-	CUcontext context;
-	CUdevice device;
-	CUdeviceptr base;
-	size_t size, mapped;
-	unsigned long number;
-	struct opened *opened;
-};
 
 static struct import *imports;
 static atomic_ulong n_imports; /* so far */
@@ -120,180 +95,6 @@ static bool uncount(struct import *import, struct opened *opened)
 	return true;
 }
 
-/* -- mapping, without the lock ------------------------------------------------------------- */
-
-static void drop(struct import *import)
-{
-	if (import->mapped)
-		DRIVER(cuMemUnmap)(import->base, import->mapped);
-	if (import->base)
-		REAL(cuMemAddressFree)(import->base, import->size);
-	while (import->opened) {
-		struct opened *o = import->opened;
-
-		import->opened = o->next;
-		free(o);
-	}
-	free(import);
-}
-
-static bool is_sound(const struct shared_part *part, const struct shared_part *before)
-{
-	return !memcmp(part->mark, SHARED_PART_MARK, sizeof(part->mark)) && !part->status &&
-	       part->size && part->size <= SIZE_MOST && part->piece && part->piece <= part->size &&
-	       part->n && part->n <= SHARED_AT_ONCE &&
-	       part->total == (part->size - 1) / part->piece + 1 &&
-	       part->first == before->first + before->n && part->n <= part->total - part->first &&
-	       (!before->total || (part->total == before->total && part->size == before->size &&
-	                           part->piece == before->piece));
-}
-
-/* The descriptors that came with a message, at most as many as fit. */
-static uint32_t files_of(struct msghdr *message, int files[SHARED_AT_ONCE])
-{
-	struct cmsghdr *c = CMSG_FIRSTHDR(message);
-	size_t n;
-
-	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-		return 0;
-	n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-	memcpy(files, CMSG_DATA(c), n * sizeof(int));
-	return (uint32_t)n;
-}
-
-/* False: the other one has ended, refuses, or is silent. */
-static bool receive(int end, struct shared_part *part, int files[SHARED_AT_ONCE], uint32_t *n)
-{
-	union {
-		char space[CMSG_SPACE(SHARED_AT_ONCE * sizeof(int))];
-		struct cmsghdr align;
-	} control;
-	struct iovec data = {part, sizeof(*part)};
-	struct msghdr message = {.msg_iov = &data,
-	                         .msg_iovlen = 1,
-	                         .msg_control = control.space,
-	                         .msg_controllen = sizeof(control.space)};
-	struct pollfd readable = {end, POLLIN, 0};
-	ssize_t got;
-
-	*n = 0;
-	if (poll(&readable, 1, ANSWER_MS) <= 0)
-		return false;
-	got = recvmsg(end, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	if (got < 0)
-		return false;
-	*n = files_of(&message, files);
-	return got == (ssize_t)sizeof(*part);
-}
-
-static CUresult map_one(struct import *import, int file, size_t size)
-{
-	CUmemGenericAllocationHandle handle;
-	CUresult result;
-
-	result = REAL(cuMemImportFromShareableHandle)(&handle, (void *)(intptr_t)file,
-	                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-	if (result)
-		return result;
-	result = DRIVER(cuMemMap)(import->base + import->mapped, size, 0, handle, 0);
-	DRIVER(cuMemRelease)(handle); /* the mapping keeps the memory */
-	if (!result)
-		import->mapped += size;
-	return result;
-}
-
-static CUresult map_part(struct import *import, const struct shared_part *part, const int *files)
-{
-	CUresult result = CUDA_SUCCESS;
-
-	if (!import->base) {
-		result = REAL(cuMemAddressReserve)(&import->base, part->size, 0, 0, 0);
-		if (result)
-			return result;
-		import->size = part->size;
-	}
-	for (uint32_t i = 0; i < part->n && !result; i++) {
-		size_t left = import->size - import->mapped;
-
-		result = map_one(import, files[i], left < part->piece ? left : part->piece);
-	}
-	return result;
-}
-
-/* All of the block, in as many parts as it comes. *first: what was said of it. */
-static CUresult map_all(struct import *import, int end, struct shared_part *first)
-{
-	struct shared_part part = {0}, before = {0};
-	CUresult result = CUDA_SUCCESS;
-	int files[SHARED_AT_ONCE];
-	uint32_t n;
-
-	do {
-		if (!receive(end, &part, files, &n) || !is_sound(&part, &before) || n != part.n)
-			result = CUDA_ERROR_INVALID_VALUE;
-		else if (map_part(import, &part, files))
-			result = CUDA_ERROR_MAP_FAILED;
-		while (n)
-			close(files[--n]);
-		before = part;
-	} while (!result && part.first + part.n < part.total);
-	*first = part;
-	return result;
-}
-
-/* The memory's device as this process counts them; below 0: it does not see it. */
-static CUdevice device_with(const uint8_t uuid[GL_UUID_BYTES])
-{
-	int n = 0;
-
-	if (!REAL(cuDeviceGetCount) || REAL(cuDeviceGetCount)(&n))
-		return -1;
-	for (CUdevice d = 0; d < n && d < MAX_DEVICES; d++)
-		if (device_uuid(d) && !memcmp(device_uuid(d), uuid, GL_UUID_BYTES))
-			return d;
-	return -1;
-}
-
-/* For the device of the context, and for the memory's own. */
-static CUresult allow(struct import *import, const uint8_t uuid[GL_UUID_BYTES])
-{
-	CUdevice current, own = device_with(uuid);
-	uint64_t devices;
-
-	CUresult result = REAL(cuCtxGetDevice)(&current);
-
-	if (result)
-		return result;
-	import->device = own >= 0 ? own : current;
-	devices = UINT64_C(1) << current | UINT64_C(1) << import->device;
-	return segments_allow(import->base, import->size, devices) ? CUDA_ERROR_MAP_FAILED
-	                                                           : CUDA_SUCCESS;
-}
-
-static CUresult make(const struct shared_handle *handle, int end, struct import **out,
-                     size_t *allocation)
-{
-	struct import *import = calloc(1, sizeof(*import));
-	struct shared_part part;
-	CUresult result;
-
-	if (!import)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	memcpy(import->name, handle->name, sizeof(import->name));
-	import->block = handle->block;
-	REAL(cuCtxGetCurrent)(&import->context);
-	result = map_all(import, end, &part);
-	if (!result)
-		result = allow(import, part.uuid);
-	if (result) {
-		drop(import);
-		return result;
-	}
-	*allocation = part.allocation;
-	*out = import;
-	return CUDA_SUCCESS;
-}
-
 /* -- opening and closing ----------------------------------------------------------------------- */
 
 bool shared_open_again(const struct shared_handle *handle, CUdeviceptr *out)
@@ -329,7 +130,7 @@ static CUresult enter(struct import *made, const struct shared_handle *handle, s
 		unlink_import(import);
 	lock_give(&lock);
 	if (import != made || result)
-		drop(made);
+		import_drop(made);
 	return result;
 }
 
@@ -338,7 +139,7 @@ CUresult shared_open(const struct shared_handle *handle, int end, CUdeviceptr *o
 	CUstreamCaptureMode mode = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
 	struct import *import;
 	size_t allocation;
-	CUresult result = make(handle, end, &import, &allocation);
+	CUresult result = import_map(handle, end, &import, &allocation);
 
 	if (!result)
 		result = enter(import, handle, allocation, out);
@@ -372,7 +173,7 @@ bool shared_close(CUdeviceptr pointer, CUresult *result)
 		last = import;
 	lock_give(&lock);
 	if (last)
-		drop(last);
+		import_drop(last);
 	return true;
 }
 
@@ -418,7 +219,7 @@ void shared_context_gone(CUcontext context)
 		struct import *import = gone;
 
 		gone = import->next;
-		drop(import);
+		import_drop(import);
 	}
 }
 

@@ -1,0 +1,139 @@
+/* shared_map.c: a block of another process is mapped in this one.
+ *
+ * Its segments are imported and mapped side by side, as they come, and a mapping keeps the
+ * memory alive should the other process end.
+ */
+#include "memory/shared_map.h"
+
+#include "driver/devices.h"
+#include "driver/lookup.h"
+#include "memory/shared_parts.h"
+#include "memory/swap/swap.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void import_drop(struct import *import)
+{
+	if (import->mapped)
+		DRIVER(cuMemUnmap)(import->base, import->mapped);
+	if (import->base)
+		REAL(cuMemAddressFree)(import->base, import->size);
+	while (import->opened) {
+		struct opened *o = import->opened;
+
+		import->opened = o->next;
+		free(o);
+	}
+	free(import);
+}
+
+static CUresult map_one(struct import *import, int file, size_t size)
+{
+	CUmemGenericAllocationHandle handle;
+	CUresult result;
+
+	result = REAL(cuMemImportFromShareableHandle)(&handle, (void *)(intptr_t)file,
+	                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	if (result)
+		return result;
+	result = DRIVER(cuMemMap)(import->base + import->mapped, size, 0, handle, 0);
+	DRIVER(cuMemRelease)(handle); /* the mapping keeps the memory */
+	if (!result)
+		import->mapped += size;
+	return result;
+}
+
+static CUresult map_part(struct import *import, const struct shared_part *part, const int *files)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (!import->base) {
+		result = REAL(cuMemAddressReserve)(&import->base, part->size, 0, 0, 0);
+		if (result)
+			return result;
+		import->size = part->size;
+	}
+	for (uint32_t i = 0; i < part->n && !result; i++) {
+		size_t left = import->size - import->mapped;
+
+		result = map_one(import, files[i], left < part->piece ? left : part->piece);
+	}
+	return result;
+}
+
+/* All of the block, in as many parts as it comes. *first: what was said of it. */
+static CUresult map_all(struct import *import, int end, struct shared_part *first)
+{
+	struct shared_part part = {0}, before = {0};
+	CUresult result = CUDA_SUCCESS;
+	int files[SHARED_AT_ONCE];
+	uint32_t n;
+
+	do {
+		if (!part_receive(end, &part, files, &n) || !part_follows(&part, &before) ||
+		    n != part.n)
+			result = CUDA_ERROR_INVALID_VALUE;
+		else if (map_part(import, &part, files))
+			result = CUDA_ERROR_MAP_FAILED;
+		while (n)
+			close(files[--n]);
+		before = part;
+	} while (!result && part.first + part.n < part.total);
+	*first = part;
+	return result;
+}
+
+/* The memory's device as this process counts them; below 0: it does not see it. */
+static CUdevice device_with(const uint8_t uuid[GL_UUID_BYTES])
+{
+	int n = 0;
+
+	if (!REAL(cuDeviceGetCount) || REAL(cuDeviceGetCount)(&n))
+		return -1;
+	for (CUdevice d = 0; d < n && d < MAX_DEVICES; d++)
+		if (device_uuid(d) && !memcmp(device_uuid(d), uuid, GL_UUID_BYTES))
+			return d;
+	return -1;
+}
+
+/* For the device of the context, and for the memory's own. */
+static CUresult allow(struct import *import, const uint8_t uuid[GL_UUID_BYTES])
+{
+	CUdevice current, own = device_with(uuid);
+	uint64_t devices;
+
+	CUresult result = REAL(cuCtxGetDevice)(&current);
+
+	if (result)
+		return result;
+	import->device = own >= 0 ? own : current;
+	devices = UINT64_C(1) << current | UINT64_C(1) << import->device;
+	return segments_allow(import->base, import->size, devices) ? CUDA_ERROR_MAP_FAILED
+	                                                           : CUDA_SUCCESS;
+}
+
+CUresult import_map(const struct shared_handle *handle, int end, struct import **out,
+                    size_t *allocation)
+{
+	struct import *import = calloc(1, sizeof(*import));
+	struct shared_part part;
+	CUresult result;
+
+	if (!import)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memcpy(import->name, handle->name, sizeof(import->name));
+	import->block = handle->block;
+	REAL(cuCtxGetCurrent)(&import->context);
+	result = map_all(import, end, &part);
+	if (!result)
+		result = allow(import, part.uuid);
+	if (result) {
+		import_drop(import);
+		return result;
+	}
+	*allocation = part.allocation;
+	*out = import;
+	return CUDA_SUCCESS;
+}
