@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.emugpu import test_capture, test_driver, test_peer
+from tests.emugpu.abi import test_capture, test_driver, test_peer
 from tests.emugpu.programs import run
 
 

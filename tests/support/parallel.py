@@ -41,7 +41,7 @@ LONG = (
     "tests/slurm/",
     "tests/fault/",
     "tests/shim/memory/swap/test_swap_moves.py",
-    "tests/emugpu/test_lookup.py",
+    "tests/emugpu/abi/test_lookup.py",
     "tests/security/",
     "tests/demo/",
     "tests/fuzz/",

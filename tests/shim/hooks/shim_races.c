@@ -1,7 +1,7 @@
 /* shim_races.c: what two threads of a program do at the same moment, one scenario a run.
  *
  * Linked with the emulated driver, which holds a thread at the start of a call
- * (cuda_hold.c), and run under the interposer by test_shim_races.py. A line on
+ * (tests/emugpu/abi/hold.c), and run under the interposer by test_shim_races.py. A line on
  * standard output says how far it is, one on standard input lets it go on.
  */
 #include <cuda.h>

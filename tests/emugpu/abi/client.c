@@ -1,0 +1,332 @@
+/* client.c: the connection of a process with emugpud, one socket a thread. */
+#include "abi/client.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+int emu_devices;
+struct emu_device_info emu_info[EMU_MAX_DEVICES];
+pthread_mutex_t emu_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool initialized, forked;
+static int primary = -1;
+static uint64_t token;
+static uint64_t sent; /* asynchronous requests of this process, under send_lock */
+static pthread_mutex_t send_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_key_t thread_key;
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+
+static bool write_all(int fd, const void *data, uint64_t size)
+{
+	const char *at = data;
+
+	while (size) {
+		ssize_t n = send(fd, at, size, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		at += n;
+		size -= (uint64_t)n;
+	}
+	return true;
+}
+
+static bool read_all(int fd, void *data, uint64_t size)
+{
+	char *at = data;
+
+	while (size) {
+		ssize_t n = recv(fd, at, size, 0);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		at += n;
+		size -= (uint64_t)n;
+	}
+	return true;
+}
+
+/* A socket to the server, greeted; -1 if there is none. */
+static int open_connection(enum emu_role role, int *devices)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	const char *visible = role == EMU_ROLE_PROCESS ? getenv("CUDA_VISIBLE_DEVICES") : NULL;
+	struct emu_request hello = {
+	    .op = EMU_HELLO, .payload = visible ? strlen(visible) + 1 : 0, .arg = {role, token}};
+	struct emu_reply reply;
+	const char *dir = getenv("EMUGPU_DIR");
+	int fd;
+
+	if (!dir || snprintf(address.sun_path, sizeof(address.sun_path), "%s/" EMU_SOCKET, dir) >=
+	                (int)sizeof(address.sun_path))
+		return -1;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -1;
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) ||
+	    !write_all(fd, &hello, sizeof(hello)) || !write_all(fd, visible, hello.payload) ||
+	    !read_all(fd, &reply, sizeof(reply)) || reply.status) {
+		close(fd);
+		return -1;
+	}
+	if (devices)
+		*devices = (int)reply.r[0];
+	return fd;
+}
+
+static void close_thread(void *value)
+{
+	close((int)(intptr_t)value - 1);
+}
+
+static void make_key(void)
+{
+	pthread_key_create(&thread_key, close_thread);
+}
+
+static int thread_fd(void)
+{
+	int fd;
+
+	pthread_once(&key_once, make_key);
+	fd = (int)(intptr_t)pthread_getspecific(thread_key) - 1;
+	if (fd < 0) {
+		fd = open_connection(EMU_ROLE_THREAD, NULL);
+		if (fd >= 0)
+			pthread_setspecific(thread_key, (void *)(intptr_t)(fd + 1));
+	}
+	return fd;
+}
+
+/* As with the real driver, what the parent had started is of no use to a child. */
+static void in_child(void)
+{
+	if (!initialized)
+		return;
+	forked = true;
+	close(primary);
+	primary = -1;
+}
+
+CUresult emu_result(enum emu_status status)
+{
+	static const CUresult results[] = {
+	    [EMU_OK] = CUDA_SUCCESS,
+	    [EMU_INVALID] = CUDA_ERROR_INVALID_VALUE,
+	    [EMU_OOM] = CUDA_ERROR_OUT_OF_MEMORY,
+	    [EMU_NOT_READY] = CUDA_ERROR_NOT_READY,
+	    [EMU_BAD_ADDRESS] = CUDA_ERROR_ILLEGAL_ADDRESS,
+	    [EMU_LOST] = CUDA_ERROR_LAUNCH_FAILED,
+	    [EMU_ECC] = CUDA_ERROR_ECC_UNCORRECTABLE,
+	};
+
+	return status <= EMU_ECC ? results[status] : CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult load_devices(void)
+{
+	for (int i = 0; i < emu_devices; i++) {
+		struct emu_request q = {.op = EMU_DEVICE, .arg = {(uint64_t)i}};
+		struct emu_reply r;
+		void *payload = NULL;
+		CUresult result = emu_call(&q, &r, &payload);
+
+		if (!result && r.payload == sizeof(emu_info[i]))
+			memcpy(&emu_info[i], payload, sizeof(emu_info[i]));
+		free(payload);
+		TRY(result);
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult initialize(void)
+{
+	CUresult result;
+
+	if (getrandom(&token, sizeof(token), 0) != sizeof(token))
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	primary = open_connection(EMU_ROLE_PROCESS, &emu_devices);
+	if (primary < 0) {
+		fprintf(stderr, "emulated libcuda: no emugpud answers in EMUGPU_DIR=%s\n",
+		        getenv("EMUGPU_DIR") ? getenv("EMUGPU_DIR") : "(unset)");
+		return CUDA_ERROR_NO_DEVICE;
+	}
+	result = emu_devices ? load_devices() : CUDA_ERROR_NO_DEVICE;
+	if (result) {
+		close(primary);
+		return result;
+	}
+	initialized = true;
+	emu_guard_end();
+	pthread_atfork(NULL, NULL, in_child);
+	return CUDA_SUCCESS;
+}
+
+CUresult emu_initialize(void)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (forked)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	pthread_mutex_lock(&init_lock);
+	if (!initialized)
+		result = initialize();
+	pthread_mutex_unlock(&init_lock);
+	return result;
+}
+
+CUresult emu_ready(void)
+{
+	return initialized && !forked ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+/* Ask and wait; the bytes of what a thread that is cancelled had begun to ask would be lost. */
+static CUresult ask(const struct emu_request *request, struct emu_reply *reply, void **payload)
+{
+	struct emu_request q = *request;
+	struct emu_reply r = {0};
+	int fd = thread_fd();
+
+	if (payload)
+		*payload = NULL;
+	pthread_mutex_lock(&send_lock);
+	q.sent = sent;
+	pthread_mutex_unlock(&send_lock);
+	if (fd < 0 || !write_all(fd, &q, sizeof(q)) || !read_all(fd, &r, sizeof(r)))
+		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH; /* the server is gone */
+	if (r.payload) {
+		void *data = malloc(r.payload);
+
+		if (!data || !read_all(fd, data, r.payload)) {
+			free(data);
+			return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+		}
+		if (payload)
+			*payload = data;
+		else
+			free(data);
+	}
+	if (reply)
+		*reply = r;
+	return emu_result((enum emu_status)r.status);
+}
+
+CUresult emu_call(const struct emu_request *request, struct emu_reply *reply, void **payload)
+{
+	CUresult result;
+	int cancel;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	emu_enter();
+	result = ask(request, reply, payload);
+	emu_leave();
+	pthread_setcancelstate(cancel, &cancel);
+	return result;
+}
+
+static CUresult post(struct emu_request *request, const void *payload)
+{
+	int fd = thread_fd();
+
+	if (fd < 0)
+		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+	pthread_mutex_lock(&send_lock);
+	request->sent = sent++;
+	pthread_mutex_unlock(&send_lock);
+	if (!write_all(fd, request, sizeof(*request)) || !write_all(fd, payload, request->payload))
+		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+	return CUDA_SUCCESS;
+}
+
+CUresult emu_post(struct emu_request *request, const void *payload)
+{
+	CUresult result;
+	int cancel;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	emu_enter();
+	result = post(request, payload);
+	emu_leave();
+	pthread_setcancelstate(cancel, &cancel);
+	return result;
+}
+
+/* Runs the functions of cuLaunchHostFunc when the server says so. */
+static void *callback_main(void *argument)
+{
+	int fd = (int)(intptr_t)argument;
+	struct emu_reply call;
+	struct emu_request done = {.op = EMU_HOST_CALLBACK};
+
+	while (read_all(fd, &call, sizeof(call))) {
+		((CUhostFn)(uintptr_t)call.r[0])((void *)(uintptr_t)call.r[1]);
+		if (!write_all(fd, &done, sizeof(done)))
+			break;
+	}
+	close(fd);
+	return NULL;
+}
+
+/* Takes and gives the bytes of copies that the program does not wait for. */
+static void *delivery_main(void *argument)
+{
+	int fd = (int)(intptr_t)argument;
+	struct emu_reply head;
+	struct emu_request done = {.op = EMU_HOST_CALLBACK};
+
+	/* Memory that is gone ends this with EFAULT: the server takes it for a bad address. */
+	while (read_all(fd, &head, sizeof(head))) {
+		void *host = (void *)(uintptr_t)head.r[0];
+
+		if (!write_all(fd, host, head.r[1]) || !read_all(fd, host, head.payload) ||
+		    !write_all(fd, &done, sizeof(done)))
+			break;
+	}
+	close(fd);
+	return NULL;
+}
+
+/* Once a process: a thread that serves a connection on which the server asks. */
+static CUresult start_thread(enum emu_role role, void *(*body)(void *), bool *started)
+{
+	CUresult result = CUDA_SUCCESS;
+	pthread_t thread;
+
+	pthread_mutex_lock(&init_lock);
+	if (!*started) {
+		int fd = open_connection(role, NULL);
+
+		if (fd < 0 || pthread_create(&thread, NULL, body, (void *)(intptr_t)fd))
+			result = CUDA_ERROR_OPERATING_SYSTEM;
+		else
+			pthread_detach(thread);
+		*started = !result;
+	}
+	pthread_mutex_unlock(&init_lock);
+	return result;
+}
+
+CUresult emu_start_callbacks(void)
+{
+	static bool started;
+
+	return start_thread(EMU_ROLE_CALLBACK, callback_main, &started);
+}
+
+CUresult emu_start_delivery(void)
+{
+	static bool started;
+
+	return start_thread(EMU_ROLE_DELIVERY, delivery_main, &started);
+}

@@ -1,0 +1,217 @@
+/* client.h: inside the emulated libcuda.so.1: objects behind the handles, and the server. */
+#ifndef EMUGPU_CUDA_CLIENT_H
+#define EMUGPU_CUDA_CLIENT_H
+
+#include "protocol.h"
+
+#include <cuda.h>
+
+#if CUDA_VERSION < 13020 /* an older header; the functions are here all the same */
+#define CU_HOST_TASK_SPINWAIT 1
+#endif
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+struct emu_ctx {
+	uint64_t id; /* the server's; it also names the legacy default stream */
+	int device;
+	bool primary;
+	unsigned refs, flags;
+	CUresult error;           /* sticky */
+	struct emu_ctx *whole;    /* a green context: the primary one that it is a part of */
+	unsigned multiprocessors; /* of a green context */
+};
+
+/* Memory that a graph and what is instantiated from it allocate. */
+struct emu_graph_memory {
+	uint64_t pointer;
+	unsigned graphs; /* that have it, under emu_lock */
+};
+
+/* One recorded operation of a graph. None has a payload. */
+struct emu_node {
+	struct emu_node *next;
+	struct emu_request request;
+	struct emu_graph_memory *memory; /* EMU_GRAPH_ALLOC */
+	bool freed;                      /* the graph frees it, too */
+};
+
+struct emu_graph {
+	struct emu_node *first, *last;
+	size_t nodes;
+	bool auto_free; /* what the last launch left allocated goes with the next one */
+	struct emu_ctx *ctx;
+};
+
+struct emu_capture {
+	struct emu_capture *next;
+	CUstreamCaptureMode mode;
+	pthread_t owner;
+	struct emu_stream *origin;
+	struct emu_graph *graph;
+	unsigned long long id;
+	bool invalid;
+};
+
+struct emu_stream {
+	struct emu_stream *next;
+	struct emu_ctx *ctx;
+	uint64_t id;
+	unsigned flags;
+	int priority;
+	struct emu_capture *capture;
+};
+
+struct emu_event {
+	uint64_t id;
+	struct emu_ctx *ctx;
+	unsigned flags;
+	unsigned long long capture; /* id of the capture that it was last recorded in, or 0 */
+};
+
+struct emu_function {
+	struct emu_function *next;
+	enum emu_kernel kernel;
+	struct emu_module *module;
+};
+
+struct emu_module {
+	struct emu_function *functions;
+};
+
+/* client.c */
+extern int emu_devices;
+extern struct emu_device_info emu_info[EMU_MAX_DEVICES];
+extern pthread_mutex_t emu_lock; /* guards the lists of objects */
+
+CUresult emu_initialize(void);
+CUresult emu_ready(void); /* is cuInit done, in this very process? */
+CUresult emu_result(enum emu_status status);
+/* Ask and wait. reply may be NULL; *payload, where asked for, is malloc'ed. */
+CUresult emu_call(const struct emu_request *request, struct emu_reply *reply, void **payload);
+CUresult emu_post(struct emu_request *request, const void *payload);
+CUresult emu_start_callbacks(void);
+CUresult emu_start_delivery(void);
+
+/* hold.c */
+extern int emu_holds;
+void emu_point(const char *call);
+void emu_undefined(const char *what);     /* of a card; fatal where a test wants to know */
+void emu_ends(const struct emu_ctx *ctx); /* a context, now */
+void emu_guard_end(void);
+void emu_enter(void); /* a thread is in the driver, until emu_leave() */
+void emu_leave(void);
+/* At the start of a call that tests hold threads in. */
+#define EMU_POINT()                                                                                \
+	do {                                                                                       \
+		if (__atomic_load_n(&emu_holds, __ATOMIC_RELAXED))                                 \
+			emu_point(__func__);                                                       \
+	} while (0)
+
+/* context.c */
+struct emu_ctx *emu_current(void);
+bool emu_alive(CUcontext ctx);
+CUresult emu_need_ctx(struct emu_ctx **ctx);
+CUresult emu_open_context(struct emu_ctx *ctx, CUdevice device);
+CUresult emu_close_context(struct emu_ctx *ctx); /* emu_lock is held */
+void emu_green_drop(const struct emu_ctx *ctx);  /* green.c; emu_lock is held */
+CUresult emu_record_context(struct emu_ctx *ctx, CUevent event);
+
+/* Who has the memory that is made in a context: a green one has none. */
+static inline struct emu_ctx *emu_owner(struct emu_ctx *ctx)
+{
+	return ctx->whole ? ctx->whole : ctx;
+}
+
+/* A context's call came back with this: what does not go away is kept. */
+CUresult emu_sticky(struct emu_ctx *ctx, CUresult result);
+
+/* stream.c: NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD or a real one. */
+struct target {
+	struct emu_ctx *ctx;
+	uint64_t id;
+	struct emu_stream *stream; /* NULL: the legacy default stream */
+};
+
+CUresult emu_target(CUstream stream, struct target *out);
+CUresult emu_make_event(struct emu_ctx *ctx, uint64_t id, unsigned flags, CUevent *out);
+CUresult emu_create_stream(struct emu_ctx *ctx, unsigned flags, int priority, CUstream *out);
+void emu_streams_leave(const struct emu_capture *capture); /* emu_lock is held */
+void emu_streams_drop(const struct emu_ctx *ctx);          /* it has ended; emu_lock is held */
+CUresult emu_submit(CUstream stream, struct emu_request *request, const void *payload);
+
+/* capture.c */
+CUresult emu_unsafe_call(void); /* a call that a capture of this or any thread forbids */
+CUresult emu_capture_forbids_sync(struct emu_ctx *ctx);
+CUresult emu_capture_add(struct emu_capture *capture, const struct emu_request *request);
+/* graph.c */
+CUresult emu_graph_add(struct emu_graph *graph, const struct emu_request *request,
+                       struct emu_graph_memory *memory);
+void emu_graph_free(struct emu_graph *graph, bool locked); /* locked: emu_lock is held */
+CUresult emu_graph_allocate(CUdeviceptr *out, size_t size, const struct target *t);
+
+CUresult emu_capture_legacy(struct emu_ctx *ctx);
+void emu_invalidate(struct emu_capture *capture);
+struct emu_capture *emu_capture_find(unsigned long long id); /* NULL: it has ended */
+void emu_capture_drop(struct emu_capture *capture); /* its stream has ended; emu_lock is held */
+
+/* copy.c: whatever is on each side; rows may be empty. */
+CUresult emu_copy(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream);
+CUresult emu_copy_by(enum emu_reach how, CUdeviceptr to, CUdeviceptr from, size_t size,
+                     CUstream stream);
+/* May work of a context use all of it so? */
+CUresult emu_check(const struct emu_ctx *ctx, CUdeviceptr pointer, size_t size, unsigned access,
+                   enum emu_reach how);
+CUresult emu_set(CUdeviceptr to, uint64_t value, uint64_t width, size_t n, CUstream stream);
+CUresult emu_wait(CUstream stream); /* as synchronous copies do */
+
+/* One side of a copy of a box: where its first byte is, and how far the next row and the
+ * next layer are. */
+struct emu_side {
+	uint64_t first;
+	size_t pitch, layer;
+};
+
+struct emu_extent {
+	size_t width, height, depth; /* width in bytes */
+};
+
+/* copy3d.c */
+CUresult emu_copy_box(const struct emu_side *to, const struct emu_side *from,
+                      struct emu_extent extent, enum emu_reach how, CUstream stream);
+CUresult emu_copy3d(const CUDA_MEMCPY3D *c, enum emu_reach how, CUstream stream);
+
+/* array.c: a box of an array, if it lies within; x in bytes. */
+CUresult emu_array_side(CUarray array, size_t x, size_t y, size_t z, struct emu_extent extent,
+                        struct emu_side *out);
+size_t emu_array_element(CUarray array); /* its bytes; 0: that is no array */
+
+/* memory.c */
+CUresult emu_allocate(CUdeviceptr *out, size_t size, enum emu_memory kind);
+CUresult emu_prefetch(CUdeviceptr pointer, size_t size, CUmemLocation to, CUstream stream);
+bool emu_is_device(uint64_t pointer);
+
+/* host.c */
+bool emu_is_pinned(const void *host, size_t size); /* all of it? */
+
+static inline CUstream emu_legacy(CUstream stream)
+{
+	return stream ? stream : CU_STREAM_LEGACY;
+}
+
+static inline CUstream emu_per_thread(CUstream stream)
+{
+	return stream ? stream : CU_STREAM_PER_THREAD;
+}
+
+#define TRY(expression)                                                                            \
+	do {                                                                                       \
+		CUresult try_result = (expression);                                                \
+		if (try_result)                                                                    \
+			return try_result;                                                         \
+	} while (0)
+
+#endif

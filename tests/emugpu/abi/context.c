@@ -1,0 +1,377 @@
+/* context.c: the emulated libcuda: contexts, primary and created, and each thread's stack. */
+#include "abi/client.h"
+
+#include <stdlib.h>
+
+#define STACK 64
+
+static struct emu_ctx primaries[EMU_MAX_DEVICES];
+static __thread struct emu_ctx *stack[STACK];
+static __thread int depth;
+
+/* Handles are kept for ever: a destroyed context may still be current somewhere, and asked for. */
+static bool alive(const struct emu_ctx *ctx)
+{
+	return ctx && ctx->id;
+}
+
+bool emu_alive(CUcontext ctx)
+{
+	return alive((struct emu_ctx *)ctx);
+}
+
+struct emu_ctx *emu_current(void)
+{
+	return depth && alive(stack[depth - 1]) ? stack[depth - 1] : NULL;
+}
+
+CUresult emu_need_ctx(struct emu_ctx **ctx)
+{
+	TRY(emu_ready());
+	*ctx = emu_current();
+	if (!*ctx)
+		return depth && stack[depth - 1] ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+		                                 : CUDA_ERROR_INVALID_CONTEXT;
+	return (*ctx)->error;
+}
+
+CUresult emu_sticky(struct emu_ctx *ctx, CUresult result)
+{
+	if (result == CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_LAUNCH_FAILED)
+		ctx->error = result;
+	return result;
+}
+
+CUresult emu_open_context(struct emu_ctx *ctx, CUdevice device)
+{
+	struct emu_request q = {
+	    .op = EMU_CTX_CREATE,
+	    .arg = {(uint64_t)device, ctx->primary, ctx->whole ? ctx->whole->id : 0}};
+	struct emu_reply r;
+
+	TRY(emu_call(&q, &r, NULL));
+	ctx->id = r.r[0];
+	ctx->device = device;
+	ctx->error = CUDA_SUCCESS;
+	return CUDA_SUCCESS;
+}
+
+CUresult emu_close_context(struct emu_ctx *ctx)
+{
+	struct emu_request q = {.op = EMU_CTX_DESTROY, .arg = {ctx->id}};
+
+	emu_ends(ctx);
+	emu_green_drop(ctx);
+	emu_streams_drop(ctx);
+	ctx->id = 0;
+	return emu_call(&q, NULL, NULL);
+}
+
+static CUresult check(CUdevice device)
+{
+	TRY(emu_ready());
+	return device >= 0 && device < emu_devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	TRY(check(device));
+	pthread_mutex_lock(&emu_lock);
+	if (!primaries[device].refs) {
+		primaries[device].primary = true;
+		result = emu_open_context(&primaries[device], device);
+	}
+	if (!result)
+		primaries[device].refs++;
+	pthread_mutex_unlock(&emu_lock);
+	*out = (CUcontext)&primaries[device];
+	return result;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	EMU_POINT();
+	TRY(check(device));
+	pthread_mutex_lock(&emu_lock);
+	if (!primaries[device].refs)
+		result = CUDA_ERROR_INVALID_CONTEXT;
+	else if (!--primaries[device].refs)
+		result = emu_close_context(&primaries[device]);
+	pthread_mutex_unlock(&emu_lock);
+	return result;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	TRY(check(device));
+	pthread_mutex_lock(&emu_lock);
+	if (primaries[device].refs)
+		result = emu_close_context(&primaries[device]);
+	primaries[device].refs = 0;
+	pthread_mutex_unlock(&emu_lock);
+	return result;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
+{
+	TRY(check(device));
+	*flags = primaries[device].flags;
+	*active = primaries[device].refs > 0;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
+{
+	TRY(check(device));
+	primaries[device].flags = flags;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxPushCurrent(CUcontext ctx)
+{
+	EMU_POINT();
+	TRY(emu_ready());
+	if (ctx && !alive((struct emu_ctx *)ctx))
+		emu_undefined("a context that was destroyed becomes current");
+	if (!alive((struct emu_ctx *)ctx) || depth == STACK)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	stack[depth++] = (struct emu_ctx *)ctx;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxPopCurrent(CUcontext *ctx)
+{
+	TRY(emu_ready());
+	if (!depth)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	depth--;
+	if (ctx)
+		*ctx = (CUcontext)stack[depth];
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetCurrent(CUcontext ctx)
+{
+	TRY(emu_ready());
+	if (depth)
+		depth--;
+	return ctx ? cuCtxPushCurrent(ctx) : CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetCurrent(CUcontext *ctx)
+{
+	TRY(emu_ready());
+	*ctx = depth ? (CUcontext)stack[depth - 1] : NULL;
+	return CUDA_SUCCESS;
+}
+
+static CUresult create(CUcontext *out, unsigned int flags, CUdevice device)
+{
+	struct emu_ctx *ctx;
+	CUresult result;
+
+	TRY(check(device));
+	ctx = calloc(1, sizeof(*ctx));
+	if (!ctx)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = emu_open_context(ctx, device);
+	if (result) {
+		free(ctx);
+		return result;
+	}
+	ctx->flags = flags;
+	*out = (CUcontext)ctx;
+	return cuCtxPushCurrent(*out);
+}
+
+#undef cuCtxCreate
+#undef cuCtxCreate_v2
+#undef cuCtxCreate_v4
+CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device);
+EXPORT CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device)
+{
+	return create(out, flags, device);
+}
+
+CUresult cuCtxCreate_v3(CUcontext *out, CUexecAffinityParam *params, int n, unsigned int flags,
+                        CUdevice device);
+EXPORT CUresult cuCtxCreate_v3(CUcontext *out, CUexecAffinityParam *params, int n,
+                               unsigned int flags, CUdevice device)
+{
+	(void)params;
+	return n ? CUDA_ERROR_NOT_SUPPORTED : create(out, flags, device);
+}
+
+EXPORT CUresult cuCtxCreate_v4(CUcontext *out, CUctxCreateParams *params, unsigned int flags,
+                               CUdevice device)
+{
+	if (params && (params->numExecAffinityParams || params->cigParams))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return create(out, flags, device);
+}
+
+EXPORT CUresult cuCtxDestroy(CUcontext handle)
+{
+	struct emu_ctx *ctx = (struct emu_ctx *)handle;
+	CUresult result;
+
+	EMU_POINT();
+	TRY(emu_ready());
+	if (!alive(ctx) || ctx->primary || ctx->whole)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	pthread_mutex_lock(&emu_lock);
+	result = emu_close_context(ctx);
+	pthread_mutex_unlock(&emu_lock);
+	for (int i = depth; i > 0; i--)
+		if (stack[i - 1] == ctx)
+			depth = i - 1;
+	return result;
+}
+
+/* What a context is can be asked after a fault in it, too. */
+static CUresult current_even_failed(struct emu_ctx **ctx)
+{
+	CUresult result;
+
+	*ctx = NULL;
+	result = emu_need_ctx(ctx);
+	return *ctx ? CUDA_SUCCESS : result;
+}
+
+EXPORT CUresult cuCtxGetDevice(CUdevice *device)
+{
+	struct emu_ctx *ctx;
+
+	TRY(current_even_failed(&ctx));
+	*device = ctx->device;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext handle)
+{
+	struct emu_ctx *ctx = (struct emu_ctx *)handle;
+
+	if (!ctx)
+		return cuCtxGetDevice(device);
+	TRY(emu_ready());
+	if (!alive(ctx))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*device = ctx->device;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetFlags(unsigned int *flags)
+{
+	struct emu_ctx *ctx;
+
+	TRY(current_even_failed(&ctx));
+	*flags = ctx->flags;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetId(CUcontext handle, unsigned long long *id)
+{
+	struct emu_ctx *ctx = handle ? (struct emu_ctx *)handle : emu_current();
+
+	TRY(emu_ready());
+	if (!alive(ctx))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*id = ctx->id;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
+{
+	(void)ctx;
+	*version = 3020;
+	return emu_ready();
+}
+
+EXPORT CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+	if (least)
+		*least = 0;
+	if (greatest)
+		*greatest = 0;
+	return emu_ready();
+}
+
+EXPORT CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
+{
+	struct emu_ctx *ctx;
+
+	TRY(emu_need_ctx(&ctx));
+	if (limit >= CU_LIMIT_MAX)
+		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	*value = limit == CU_LIMIT_MALLOC_HEAP_SIZE ? 8 << 20 : 1024;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+	struct emu_ctx *ctx;
+
+	(void)value;
+	TRY(emu_need_ctx(&ctx));
+	return limit < CU_LIMIT_MAX ? CUDA_SUCCESS : CUDA_ERROR_UNSUPPORTED_LIMIT;
+}
+
+static CUresult synchronize(struct emu_ctx *ctx)
+{
+	struct emu_request q = {.op = EMU_CTX_SYNC, .arg = {ctx->id}};
+
+	TRY(emu_capture_forbids_sync(ctx));
+	return emu_sticky(ctx, emu_call(&q, NULL, NULL));
+}
+
+#undef cuCtxSynchronize
+EXPORT CUresult cuCtxSynchronize(void)
+{
+	struct emu_ctx *ctx;
+
+	EMU_POINT();
+	TRY(emu_need_ctx(&ctx));
+	return synchronize(ctx);
+}
+
+#undef cuCtxSynchronize_v2
+CUresult cuCtxSynchronize_v2(CUcontext handle);
+EXPORT CUresult cuCtxSynchronize_v2(CUcontext handle)
+{
+	struct emu_ctx *ctx = (struct emu_ctx *)handle;
+
+	if (!ctx)
+		return cuCtxSynchronize();
+	TRY(emu_ready());
+	return alive(ctx) ? synchronize(ctx) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult emu_record_context(struct emu_ctx *ctx, CUevent handle)
+{
+	struct emu_event *event = (struct emu_event *)handle;
+	struct emu_request q = {.op = EMU_RECORD};
+
+	TRY(emu_capture_forbids_sync(ctx));
+	event->capture = 0;
+	q.arg[0] = ctx->id;
+	q.arg[1] = event->id;
+	q.arg[2] = 1;
+	return emu_post(&q, NULL);
+}
+
+EXPORT CUresult cuCtxRecordEvent(CUcontext handle, CUevent event)
+{
+	struct emu_ctx *ctx = handle ? (struct emu_ctx *)handle : emu_current();
+
+	EMU_POINT();
+	TRY(emu_ready());
+	if (!alive(ctx) || !event)
+		return CUDA_ERROR_INVALID_VALUE;
+	return emu_record_context(ctx, event);
+}

@@ -1,0 +1,391 @@
+/* engine.h: the emulated devices. No CUDA in here: blocks of memory, streams of
+ * operations, three engines a device (compute, copy in, copy out) that take time.
+ *
+ * One lock guards everything; it is given up while an engine sleeps for the
+ * time that its work takes and while a kernel computes on a pinned block.
+ */
+#ifndef EMUGPU_ENGINE_H
+#define EMUGPU_ENGINE_H
+
+#include "protocol.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct model {
+	char name[64];
+	uint64_t memory, block, context_bytes;
+	uint64_t link, fault, pageable, bandwidth; /* bytes/s */
+	uint64_t peer;                             /* the same between devices; 0: no peers */
+	double duplex;                             /* share of `link` each way when both are busy */
+	uint64_t slice_ns;
+	uint64_t switch_ns; /* lost when another context's kernels go on */
+	unsigned cc_major, cc_minor, multiprocessors;
+};
+
+struct frame {
+	struct alloc *owner; /* NULL: free */
+	uint32_t block;
+	uint32_t pins;
+	uint64_t used; /* stamp of the last use, for LRU */
+};
+
+#define NO_FRAME UINT32_MAX
+
+struct block {
+	uint32_t frame; /* NO_FRAME: not on the device */
+	bool dirty;     /* written since it was last copied to the host */
+	bool written;   /* has ever held data */
+};
+
+/* Memory of a device. It lives while something holds it (its pointer, or handles of
+ * physical memory) or maps it. */
+struct alloc {
+	struct alloc *next;      /* of its context, or of physical memory of its process */
+	struct context *context; /* that it ends with; NULL: none, or that has ended */
+	struct process *process; /* that it counts for; NULL: ended, but another one maps it */
+	struct device *device;
+	enum emu_memory kind;
+	struct pool *pool; /* EMU_POOLED: where it goes when it is freed */
+	bool idle;         /* it has gone there */
+	uint64_t id;
+	uint64_t base, size; /* base 0: it has no address but through mappings */
+	uint32_t holders, mappings, imports;
+	bool exportable; /* EMU_PHYSICAL: made so that a file can stand for it, */
+	bool open;       /* and other devices reach it; here none does */
+	struct {
+		bool backed, live, dropped; /* has blocks; was allocated; no graph has it */
+		bool unfreed;               /* a launch has left it allocated, or will */
+		uint32_t scheduled;         /* launches that will allocate it */
+	} graph;                            /* EMU_GRAPH */
+	bool managed;
+	uint8_t *host; /* backing of managed memory */
+	uint32_t n_blocks;
+	struct block blocks[];
+};
+
+/* Memory of a device that stream-ordered allocations take, and go back to. */
+struct pool {
+	struct pool *next;
+	struct device *device;
+	uint64_t id, most;
+	uint64_t value[EMU_POOL_VALUES];
+	bool open_to[EMU_MAX_DEVICES]; /* other devices that reach what is allocated from it */
+	bool destroyed;                /* it ends with its last allocation */
+};
+
+/* Handles that a process has of another one's physical memory. */
+struct import {
+	struct import *next;
+	struct alloc *alloc;
+	uint32_t holders;
+};
+
+/* Addresses that a process may map physical memory at. */
+struct reservation {
+	struct reservation *next;
+	uint64_t base, size;
+};
+
+enum access { ACCESS_NONE = 0, ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_BOTH = 3 };
+
+/* Memory seen at an address that is not its own. */
+struct mapping {
+	struct mapping *next;
+	struct alloc *alloc;
+	uint64_t base, size, offset;     /* offset: where in the memory it starts */
+	uint8_t access[EMU_MAX_DEVICES]; /* bits of enum access: what each device may do */
+	struct context *context;         /* of another process' memory: what it ends with */
+	uint32_t opened;                 /* so often */
+};
+
+/* What is behind a pointer. */
+struct range {
+	struct alloc *alloc;
+	struct mapping *mapping; /* NULL: the memory's own address */
+	uint64_t base, size;     /* of the allocation or the mapping */
+	uint64_t offset;         /* of the pointer in the memory */
+	uint64_t bytes;          /* from the pointer to the end of the range */
+};
+
+/* The device of a context reaches what another device's context has allocated. */
+struct peering {
+	struct peering *next;
+	struct context *from, *to;
+};
+
+struct op {
+	struct op *next;
+	enum emu_op kind;
+	struct stream *stream;
+	uint64_t seq;
+	uint64_t arg[8];
+	uint8_t *data; /* EMU_WRITE: what to write; EMU_READ: where the reply goes */
+	uint64_t done; /* progress in bytes */
+	uint64_t
+	    delivered;   /* EMU_READ_TO: so much the client has; EMU_WRITE_FROM: so much is here */
+	uint64_t result; /* EMU_CHECKSUM so far */
+	struct event *event;
+	uint64_t generation;
+	bool running;
+	bool *finished; /* set when it has ended; its owner waits for it */
+};
+
+enum engine_kind { ENGINE_COMPUTE, ENGINE_IN, ENGINE_OUT, ENGINE_HOST, N_ENGINES };
+/* Host functions of several processes run at once: they may wait for each other. */
+#define MORE_HOST_ENGINES 3
+
+struct stream {
+	struct stream *next;
+	struct context *context;
+	uint64_t id;
+	bool non_blocking, legacy;
+	struct op *first, *last;
+	uint32_t length;
+};
+
+/* How far the work is that an event was recorded behind. Processes that share the event share it.
+ */
+struct progress {
+	uint64_t id;
+	uint64_t issued, completed; /* generations of records */
+	uint64_t time_ns;
+	uint32_t events;
+	const struct process *maker;
+};
+
+struct event {
+	struct event *next;
+	struct context *context;
+	uint64_t id;
+	struct progress *progress;
+	uint32_t waiting; /* operations that point here */
+	bool destroyed;
+};
+
+struct context {
+	struct context *next;
+	struct process *process;
+	struct device *device;
+	uint64_t id;
+	bool primary;
+	struct context *whole;  /* a green context: what it is a part of; else NULL */
+	struct stream *streams; /* the first one is the legacy default stream */
+	struct event *events;
+	struct alloc *allocs;
+	uint64_t last_seq;      /* of its operations; numbers are those of all contexts */
+	struct alloc *overhead; /* what the context itself takes of the device */
+	uint32_t running;       /* operations that an engine is working on */
+	enum emu_status error;  /* sticky */
+};
+
+/* What a process moved and ran; kept after it ended. */
+struct account {
+	struct account *next;
+	uint32_t pid;
+	bool alive;
+	uint64_t faulted_in, copied_in, moved_out, kernels, busy_ns;
+};
+
+struct process {
+	struct process *next;
+	uint32_t pid;
+	uint64_t token;
+	uint64_t received; /* asynchronous requests served */
+	uint32_t connections;
+	int callback_fd;       /* connection that runs host functions, or -1 */
+	bool in_host_function; /* one at a time */
+	int delivery_fd;       /* connection that takes bytes for host memory, or -1 */
+	bool delivering;       /* an engine uses it */
+	struct context *contexts;
+	struct alloc *allocs; /* that no context has: physical and pooled memory */
+	struct pool *pools;
+	uint64_t graph_memory[EMU_MAX_DEVICES][EMU_GRAPH_VALUES];
+	struct reservation *reservations;
+	struct mapping *mappings;
+	struct import *imports;
+	struct peering *peerings;
+	struct account *account;
+	uint32_t visible[EMU_MAX_DEVICES], n_visible; /* devices as the process counts them */
+	bool dead;
+	pthread_cond_t changed; /* one of its operations ended, or something was freed */
+	pthread_cond_t ends;    /* dead has become true */
+	bool stirred;           /* to be told of at the next occasion */
+	uint32_t watchers;      /* those that wait for slices, not only for ends */
+};
+
+struct device {
+	const struct model *model;
+	uint32_t index;
+	struct emu_device_info info;
+	uint8_t *memory;
+	struct frame *frames;
+	uint32_t n_frames;
+	uint64_t stamp;
+	struct account *accounts;
+	enum emu_status error;
+	bool oom_once;
+	uint64_t in_until, out_until; /* each direction of the link is busy until then */
+	uint64_t busy_ns, in_bytes, out_bytes;
+	uint64_t peer_bytes; /* of other devices, that it has reached or copied directly */
+	struct engine {
+		struct device *device;
+		enum engine_kind kind;
+		uint64_t until;      /* simulated time up to which the engine is busy */
+		bool waited;         /* it had nothing to do since */
+		uint64_t last_id;    /* context that it served last: the next one is after it */
+		pthread_cond_t work; /* there may be an operation for it */
+		pthread_t thread;
+	} engines[N_ENGINES + MORE_HOST_ENGINES];
+};
+
+struct emulator {
+	pthread_mutex_t lock;
+	struct device devices[EMU_MAX_DEVICES];
+	uint32_t n_devices;
+	struct process *processes;
+	struct account *accounts;
+	uint64_t next_id, next_pointer, next_seq;
+	int trace; /* descriptor of the trace file, or -1 */
+};
+
+extern struct emulator emulator;
+
+uint64_t now_ns(void);
+
+/* exec.c: something rare has happened, everybody looks. The lock is held. */
+void changed(void);
+/* Give the lock up until something of the process has changed. */
+void wait_change(struct process *process);
+
+/* model.c: 0, or -1 with one sentence in error. */
+int model_load(const char *path, struct model *model, char *error, size_t size);
+
+/* memory.c; the lock is held. */
+enum emu_status alloc_create(struct context *context, uint64_t size, enum emu_memory kind,
+                             struct alloc **out);
+enum emu_status alloc_loose(struct process *process, struct device *device, uint64_t size,
+                            enum emu_memory kind, struct alloc **out);
+void alloc_free(struct alloc *alloc);            /* its pointer or its last handle is gone */
+void alloc_settle(struct alloc *alloc);          /* it ends if nothing holds or maps it any more */
+enum emu_status alloc_back(struct alloc *alloc); /* all its blocks, or none */
+void alloc_unback(struct alloc *alloc);
+bool alloc_pinned(const struct alloc *alloc);
+bool range_at(const struct process *process, uint64_t pointer, struct range *out);
+struct alloc *alloc_find(const struct process *process, uint64_t pointer); /* by its own address */
+uint64_t blocks_of(const struct device *device, uint64_t size);
+uint64_t take_addresses(uint64_t size, uint64_t alignment);
+uint8_t *block_data(const struct alloc *alloc, uint32_t index);
+/* Make a block resident; *moved_in and *moved_out get the bytes that crossed the link. */
+enum emu_status block_restore(struct alloc *alloc, uint32_t index, uint64_t *moved_in,
+                              uint64_t *moved_out);
+void block_evict(struct alloc *alloc, uint32_t index, uint64_t *moved_out);
+uint64_t device_free_bytes(const struct device *device);
+/* What NVML says of a process: a card leaves managed memory out. */
+uint64_t process_plain(const struct process *process, const struct device *device);
+
+/* vmm.c: physical memory at reserved addresses; the lock is held. */
+uint64_t vmm_reserve(struct process *process, uint64_t size, uint64_t alignment);
+enum emu_status vmm_unreserve(struct process *process, uint64_t base, uint64_t size);
+struct alloc *vmm_find(const struct process *process, uint64_t id);
+struct alloc *vmm_find_exported(uint64_t id);
+bool vmm_hold(struct process *process, struct alloc *alloc); /* false: no host memory */
+bool vmm_release(struct process *process, uint64_t id);      /* false: it has no such handle */
+enum emu_status vmm_map(struct process *process, uint64_t base, uint64_t size, struct alloc *alloc,
+                        uint64_t offset);
+/* EMU_NOT_READY: a kernel is at work on it; ask again. */
+enum emu_status vmm_unmap(struct process *process, uint64_t base, uint64_t size);
+/* change: a byte for each device, KEEP_ACCESS or bits of enum access. */
+#define KEEP_ACCESS 0xFF
+enum emu_status vmm_protect(struct process *process, uint64_t base, uint64_t size,
+                            const uint8_t *change);
+void mapping_remove(struct process *process, struct mapping *mapping);
+void vmm_close(struct process *process);
+
+/* graph.c: memory of graphs; the lock is held. */
+enum emu_status graph_reserve(struct process *process, struct device *device, uint64_t size,
+                              struct alloc **out);
+enum emu_status graph_back(struct alloc *alloc, enum emu_backing what_for);
+void graph_cancel(struct alloc *alloc);
+void graph_allocated(struct alloc *alloc);
+void graph_freed(struct alloc *alloc);
+void graph_drop(struct alloc *alloc);
+void graph_forget(struct alloc *alloc); /* the memory ends */
+void graph_trim(struct process *process, const struct device *device);
+void graphs_close(struct process *process, const struct device *device);
+
+/* peer.c: devices that reach each other's memory; the lock is held. */
+bool peer_enable(struct context *context, struct context *peer); /* false: it was so already */
+bool peer_disable(const struct context *context, const struct context *peer);
+void peer_leave(const struct context *context); /* it ends */
+/* What a device may do with memory by itself, as bits of enum access. */
+unsigned device_access(const struct process *process, const struct device *device,
+                       const struct range *range);
+/* What work of a context may do with it. */
+unsigned context_access(const struct context *context, enum emu_reach how,
+                        const struct range *range);
+
+/* ipc.c: plain memory of another process; the lock is held. */
+struct alloc *ipc_find(uint64_t id);
+struct mapping *ipc_open(struct context *context, struct alloc *alloc);
+void ipc_leave(struct context *context);    /* it ends */
+struct event *ipc_event(uint64_t progress); /* its maker's, while that has it */
+
+/* pool.c; the lock is held. */
+struct pool *pool_create(struct process *process, struct device *device, uint64_t most);
+struct pool *pool_find(const struct process *process, uint64_t id);
+void pool_destroy(struct process *process, struct pool *pool);
+enum emu_status pool_alloc(struct context *context, struct pool *pool, uint64_t size,
+                           struct alloc **out);
+void pool_free(struct alloc *alloc);
+/* The memory ends: its pool has less. */
+void pool_forget(struct alloc *alloc);
+bool pool_trim(struct process *process, struct pool *pool, uint64_t keep);
+void pools_synchronized(struct process *process); /* each keeps its threshold at most */
+/* True if something of a device was given back. */
+bool pools_yield(struct process *process, const struct device *device);
+void pools_close(struct process *process, const struct device *device); /* NULL: of all */
+
+/* kernels.c: compute on words [first, first + n) of a range that starts at base. */
+void kernel_block(enum emu_kernel kernel, const uint64_t *arg, uint32_t *words, uint64_t first,
+                  uint64_t n, uint64_t *result);
+
+/* work.c: one operation, one slice of it; the lock is held. Returns ns it takes. */
+uint64_t work_slice(struct engine *engine, struct op *op, bool *finished);
+
+/* What takes no time: a word of device memory, written, and waited for. */
+void value_write(struct op *op);
+bool value_waits(const struct op *op);
+
+void op_fail(struct op *op, enum emu_status status);
+
+/* exec.c */
+enum engine_kind op_engine(const struct op *op);
+int device_start(struct device *device, const struct model *model, uint32_t index);
+/* whole: NULL, or the context that a green one is made in, which takes no memory. */
+struct context *context_create(struct process *process, struct device *device, bool primary,
+                               struct context *whole, enum emu_status *status);
+bool context_includes(const struct context *context, const struct context *other);
+void context_destroy(struct context *context);
+struct stream *stream_create(struct context *context, bool non_blocking);
+void stream_destroy(struct stream *stream);
+void op_submit(struct stream *stream, struct op *op);
+bool stream_idle(const struct stream *stream, uint64_t seq);
+bool host_idle(const struct process *process, uint64_t address, uint64_t size);
+bool context_idle(const struct context *context, uint64_t seq);
+struct stream *stream_find(struct process *process, uint64_t id);
+struct context *context_find(struct process *process, uint64_t id);
+struct event *event_find(struct process *process, uint64_t id);
+/* progress: NULL, or that of another process' event, to be shared. NULL: no host memory. */
+struct event *event_create(struct context *context, struct progress *progress);
+void event_reached(struct event *event, uint64_t generation); /* by the work of a record */
+void event_release(struct event *event);
+/* emugpud.c: run a function in the client; gives the lock up while it runs. */
+void host_function(struct process *process, uint64_t function, uint64_t data);
+/* The same: bytes into its memory, and out of it. False: there is no such memory. */
+bool host_deliver(struct process *process, uint64_t address, const uint8_t *data, uint64_t size);
+bool host_fetch(struct process *process, uint64_t address, uint8_t *data, uint64_t size);
+
+#endif

@@ -1,0 +1,443 @@
+/* exec.c: streams of operations, their order, and the engines that take them in slices. */
+#include "engine/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Below this it is not worth a system call; what is owed is slept off later. */
+#define SLEEP_FROM_NS UINT64_C(100000)
+#define CATCH_UP_NS UINT64_C(5000000)
+
+struct emulator emulator = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .next_id = 1,
+    .next_pointer = EMU_FIRST_ADDRESS,
+    .trace = -1,
+};
+
+uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+enum engine_kind op_engine(const struct op *op)
+{
+	switch (op->kind) {
+	case EMU_LAUNCH:
+	case EMU_SET:
+	case EMU_COPY:
+		return ENGINE_COMPUTE;
+	case EMU_WRITE:
+	case EMU_WRITE_FROM:
+		return ENGINE_IN;
+	case EMU_READ:
+	case EMU_READ_TO:
+		return ENGINE_OUT;
+	case EMU_PREFETCH:
+		return op->arg[3] ? ENGINE_IN : ENGINE_OUT;
+	case EMU_HOST_FUNC:
+		return ENGINE_HOST;
+	default:
+		return N_ENGINES; /* takes no time: settled by advance() */
+	}
+}
+
+static bool older(const struct stream *stream, uint64_t seq)
+{
+	return stream->first && stream->first->seq < seq;
+}
+
+/* Is there anything older in a context or in its parts? */
+static bool unfinished(const struct context *context, const struct op *op)
+{
+	for (const struct context *c = context->process->contexts; c; c = c->next)
+		if (context_includes(context, c))
+			for (const struct stream *s = c->streams; s; s = s->next)
+				if (s != op->stream && older(s, op->seq))
+					return true;
+	return false;
+}
+
+/* The order that CUDA promises beyond that of one stream: the legacy stream
+ * waits for all blocking ones and they for it; a record of a whole context
+ * waits for every stream. */
+static bool blocked(const struct op *op)
+{
+	const struct context *context = op->stream->context;
+
+	if (op->kind == EMU_RECORD && op->arg[2] && unfinished(context, op))
+		return true;
+	for (const struct stream *s = context->streams; s; s = s->next) {
+		if (s == op->stream || !older(s, op->seq))
+			continue;
+		if (!s->non_blocking && !op->stream->non_blocking &&
+		    (s->legacy || op->stream->legacy))
+			return true;
+	}
+	if (op->kind == EMU_WAIT_VALUE)
+		return value_waits(op);
+	return op->kind == EMU_WAIT && op->event->progress->completed < op->generation;
+}
+
+static void op_end(struct op *op)
+{
+	struct stream *stream = op->stream;
+
+	stream->first = op->next;
+	if (!stream->first)
+		stream->last = NULL;
+	stream->length--;
+	stream->context->process->stirred = true;
+	if (op->event) {
+		if (op->kind == EMU_RECORD)
+			event_reached(op->event, op->generation);
+		op->event->waiting--;
+		event_release(op->event);
+	}
+	if (op->finished)
+		*op->finished = true;
+	if (op->kind != EMU_READ)
+		free(op->data);
+	free(op);
+}
+
+/* Settle the head of a stream if it takes no time and nothing holds it back. */
+static bool settle(struct stream *stream)
+{
+	struct op *op = stream->first;
+	struct alloc *alloc;
+
+	if (!op || op->running || op_engine(op) != N_ENGINES)
+		return false;
+	if (blocked(op) && !stream->context->error)
+		return false;
+	if (op->kind == EMU_FREE_ORDERED) {
+		alloc = alloc_find(stream->context->process, op->arg[1]);
+		if (alloc && alloc_pinned(alloc))
+			return false;
+		if (alloc && alloc->kind == EMU_GRAPH)
+			graph_freed(alloc);
+		else if (alloc && alloc->pool)
+			pool_free(alloc);
+		else if (alloc)
+			alloc_free(alloc);
+	}
+	if (op->kind == EMU_GRAPH_ALLOC) {
+		alloc = alloc_find(stream->context->process, op->arg[1]);
+		if (alloc && alloc->kind == EMU_GRAPH)
+			graph_allocated(alloc);
+	}
+	if (op->kind == EMU_WRITE_VALUE && !stream->context->error)
+		value_write(op);
+	op_end(op);
+	return true;
+}
+
+void wait_change(struct process *process)
+{
+	pthread_cond_wait(&process->changed, &emulator.lock);
+}
+
+static void wake(struct device *device, enum engine_kind kind)
+{
+	for (int i = 0; i < N_ENGINES + MORE_HOST_ENGINES; i++)
+		if (device->engines[i].kind == kind)
+			pthread_cond_signal(&device->engines[i].work);
+}
+
+void changed(void)
+{
+	for (struct process *p = emulator.processes; p; p = p->next) {
+		pthread_cond_broadcast(&p->changed);
+		pthread_cond_broadcast(&p->ends);
+	}
+	for (uint32_t i = 0; i < emulator.n_devices; i++)
+		for (enum engine_kind kind = 0; kind < N_ENGINES; kind++)
+			wake(&emulator.devices[i], kind);
+}
+
+/* Wake whom it concerns, not everybody: there may be many processes and devices. */
+static void tell(void)
+{
+	for (struct process *p = emulator.processes; p; p = p->next) {
+		if (p->stirred)
+			pthread_cond_broadcast(&p->changed);
+		p->stirred = false;
+		for (struct context *c = p->contexts; c; c = c->next)
+			for (struct stream *s = c->streams; s; s = s->next)
+				if (s->first && !s->first->running &&
+				    op_engine(s->first) != N_ENGINES)
+					wake(c->device, op_engine(s->first));
+	}
+}
+
+/* After any change: settle whatever can be, in all contexts, since events
+ * reach across them. */
+static void advance(void)
+{
+	bool again = true;
+
+	while (again) {
+		again = false;
+		for (struct process *p = emulator.processes; p; p = p->next)
+			for (struct context *c = p->contexts; c; c = c->next)
+				for (struct stream *s = c->streams; s; s = s->next)
+					while (settle(s))
+						again = true;
+	}
+	tell();
+}
+
+void op_submit(struct stream *stream, struct op *op)
+{
+	op->stream = stream;
+	op->seq = stream->context->last_seq = ++emulator.next_seq;
+	if (stream->last)
+		stream->last->next = op;
+	else
+		stream->first = op;
+	stream->last = op;
+	stream->length++;
+	advance();
+}
+
+bool stream_idle(const struct stream *stream, uint64_t seq)
+{
+	return !stream->first || stream->first->seq > seq;
+}
+
+bool context_idle(const struct context *context, uint64_t seq)
+{
+	for (const struct stream *s = context->streams; s; s = s->next)
+		if (!stream_idle(s, seq))
+			return false;
+	return true;
+}
+
+/* Is no copy with this memory of the client under way? */
+bool host_idle(const struct process *process, uint64_t address, uint64_t size)
+{
+	for (const struct context *c = process->contexts; c; c = c->next)
+		for (const struct stream *s = c->streams; s; s = s->next)
+			for (const struct op *op = s->first; op; op = op->next)
+				if ((op->kind == EMU_READ_TO || op->kind == EMU_WRITE_FROM) &&
+				    op->arg[4] < address + size &&
+				    address < op->arg[4] + op->arg[2])
+					return false;
+	return true;
+}
+
+/* The oldest operation of a context that this kind of engine could start now. */
+static struct op *ready_op(const struct context *context, enum engine_kind kind)
+{
+	struct op *best = NULL;
+
+	for (struct stream *s = context->streams; s; s = s->next) {
+		struct op *op = s->first;
+
+		if (op && !op->running && op_engine(op) == kind && (!best || op->seq < best->seq) &&
+		    !blocked(op))
+			best = op;
+	}
+	return best;
+}
+
+/* Contexts by turns: the ready one whose id follows that of the last. */
+static struct op *pick(struct engine *engine)
+{
+	struct op *after = NULL, *lowest = NULL;
+
+	for (struct process *p = emulator.processes; p; p = p->next) {
+		if (engine->kind == ENGINE_HOST && p->in_host_function)
+			continue;
+		for (struct context *c = p->contexts; c; c = c->next) {
+			struct op *op =
+			    c->device == engine->device ? ready_op(c, engine->kind) : NULL;
+
+			if (!op)
+				continue;
+			if (c->id > engine->last_id &&
+			    (!after || c->id < after->stream->context->id))
+				after = op;
+			if (!lowest || c->id < lowest->stream->context->id)
+				lowest = op;
+		}
+	}
+	return after ? after : lowest;
+}
+
+/* Be busy for ns, by the simulated clock of the engine. */
+static void spend(struct engine *engine, uint64_t start, uint64_t ns, bool finished)
+{
+	struct timespec t;
+	uint64_t now;
+
+	engine->until = (engine->until > start ? engine->until : start) + ns;
+	now = now_ns();
+	if (engine->until <= now || (!finished && engine->until - now < SLEEP_FROM_NS))
+		return;
+	t.tv_sec = (time_t)((engine->until - now) / UINT64_C(1000000000));
+	t.tv_nsec = (long)((engine->until - now) % UINT64_C(1000000000));
+	pthread_mutex_unlock(&emulator.lock);
+	nanosleep(&t, NULL);
+	pthread_mutex_lock(&emulator.lock);
+}
+
+static void trace(const struct context *context, uint64_t start, uint64_t end)
+{
+	if (emulator.trace >= 0)
+		dprintf(emulator.trace, "%u %u %llu %llu\n", context->device->index,
+		        context->process->pid, (unsigned long long)start, (unsigned long long)end);
+}
+
+/* The bytes that this slice has read. */
+static void deliver(struct op *op)
+{
+	uint64_t from = op->delivered;
+
+	op->delivered = op->done;
+	if (op->done > from && !op->stream->context->error &&
+	    !host_deliver(op->stream->context->process, op->arg[4] + from, op->data + from,
+	                  op->done - from))
+		op_fail(op, EMU_BAD_ADDRESS);
+}
+
+/* The bytes that the next slice writes: what the link takes in that time, about. */
+static void fetch(struct engine *engine, struct op *op)
+{
+	const struct model *m = engine->device->model;
+	uint64_t speed = op->arg[3] ? m->link : m->pageable;
+	uint64_t n = (uint64_t)((double)speed * (double)m->slice_ns / 1e9) + m->block;
+
+	if (n > op->arg[2] - op->done)
+		n = op->arg[2] - op->done;
+	if (op->done < op->delivered || !n || op->stream->context->error)
+		return;
+	if (host_fetch(op->stream->context->process, op->arg[4] + op->done, op->data + op->done, n))
+		op->delivered = op->done + n;
+	else
+		op_fail(op, EMU_BAD_ADDRESS);
+}
+
+/* When a slice begins: where the one before ended, if the engine goes on at once. By
+ * how much a sleep was too long is not the device's time. */
+static uint64_t begin(struct engine *engine)
+{
+	uint64_t now = now_ns(), late = engine->until < now ? now - engine->until : 0;
+	bool goes_on = !engine->waited && late < CATCH_UP_NS;
+
+	engine->waited = false;
+	return goes_on ? engine->until : now;
+}
+
+static void run(struct engine *engine, struct op *op)
+{
+	struct context *context = op->stream->context;
+	struct account *account = context->process->account;
+	uint64_t start = begin(engine), ns = 0;
+	bool switched = engine->last_id && engine->last_id != context->id, finished = true;
+	uint64_t lost =
+	    switched && engine->kind == ENGINE_COMPUTE ? engine->device->model->switch_ns : 0;
+
+	op->running = true;
+	context->running++;
+	engine->last_id = context->id;
+	if (op->kind == EMU_WRITE_FROM)
+		fetch(engine, op);
+	if (op->kind == EMU_HOST_FUNC)
+		host_function(context->process, op->arg[1], op->arg[2]);
+	else
+		ns = work_slice(engine, op, &finished);
+	if (op->kind == EMU_READ_TO)
+		deliver(op);
+	spend(engine, start, ns + lost, finished);
+	if (engine->kind == ENGINE_COMPUTE) {
+		engine->device->busy_ns += ns + lost;
+		account->busy_ns += ns;
+		account->kernels += finished && op->kind == EMU_LAUNCH;
+		trace(context, start, engine->until);
+	}
+	op->running = false;
+	context->running--;
+	if (finished)
+		op_end(op);
+	context->process->stirred |= context->error || context->process->watchers;
+	/* A slice like any other changes nothing for anybody. */
+	if (finished || context->process->stirred)
+		advance();
+}
+
+static void *engine_main(void *argument)
+{
+	struct engine *engine = argument;
+	struct op *op;
+
+	prctl(PR_SET_TIMERSLACK, 1000UL);
+	pthread_mutex_lock(&emulator.lock);
+	for (;;) {
+		op = pick(engine);
+		if (op) {
+			run(engine, op);
+			continue;
+		}
+		engine->waited = true;
+		pthread_cond_wait(&engine->work, &emulator.lock);
+	}
+	return NULL;
+}
+
+static void describe(struct device *device)
+{
+	const struct model *m = device->model;
+	struct emu_device_info *info = &device->info;
+
+	memcpy(info->name, m->name, sizeof(info->name));
+	for (int i = 0; i < 16; i++)
+		info->uuid_bytes[i] = (uint8_t)(0xE0 + i * 7);
+	info->uuid_bytes[15] = (uint8_t)device->index;
+	for (int i = 0, at = snprintf(info->uuid, sizeof(info->uuid), "GPU-"); i < 16; i++)
+		at +=
+		    snprintf(info->uuid + at, sizeof(info->uuid) - (size_t)at, "%s%02x",
+		             i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", info->uuid_bytes[i]);
+	info->memory = m->memory;
+	info->context_bytes = m->context_bytes;
+	info->cc_major = m->cc_major;
+	info->cc_minor = m->cc_minor;
+	info->multiprocessors = m->multiprocessors;
+	info->minor_number = device->index;
+	info->clock_mhz = 1000;
+	info->memory_clock_mhz = 1000;
+	info->bus_width = 64;
+	info->peers = m->peer > 0;
+}
+
+int device_start(struct device *device, const struct model *model, uint32_t index)
+{
+	device->model = model;
+	device->index = index;
+	device->n_frames = (uint32_t)(model->memory / model->block);
+	device->frames = calloc(device->n_frames, sizeof(device->frames[0]));
+	device->memory =
+	    mmap(NULL, model->memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (!device->frames || device->memory == MAP_FAILED)
+		return -1;
+	describe(device);
+	for (int i = 0; i < N_ENGINES + MORE_HOST_ENGINES; i++) {
+		enum engine_kind kind = i < N_ENGINES ? (enum engine_kind)i : ENGINE_HOST;
+
+		device->engines[i] = (struct engine){
+		    .device = device, .kind = kind, .work = PTHREAD_COND_INITIALIZER};
+		if (pthread_create(&device->engines[i].thread, NULL, engine_main,
+		                   &device->engines[i]))
+			return -1;
+	}
+	return 0;
+}

@@ -1,0 +1,223 @@
+/* objects.c: contexts, streams and events of a process: made, found by id, ended. */
+#include "engine/engine.h"
+
+#include <stdlib.h>
+
+struct stream *stream_create(struct context *context, bool non_blocking)
+{
+	struct stream *stream = calloc(1, sizeof(*stream));
+	struct stream **end = &context->streams;
+
+	if (!stream)
+		return NULL;
+	stream->context = context;
+	stream->id = emulator.next_id++;
+	stream->non_blocking = non_blocking;
+	stream->legacy = !context->streams;
+	while (*end)
+		end = &(*end)->next;
+	*end = stream;
+	return stream;
+}
+
+void stream_destroy(struct stream *stream)
+{
+	for (struct stream **at = &stream->context->streams; *at; at = &(*at)->next) {
+		if (*at == stream) {
+			*at = stream->next;
+			free(stream);
+			return;
+		}
+	}
+}
+
+struct context *context_create(struct process *process, struct device *device, bool primary,
+                               struct context *whole, enum emu_status *status)
+{
+	struct context *context = calloc(1, sizeof(*context));
+
+	*status = device->error ? device->error : EMU_OOM;
+	if (!context || device->error) {
+		free(context);
+		return NULL;
+	}
+	context->process = process;
+	context->device = device;
+	context->primary = primary;
+	context->whole = whole;
+	context->error = whole ? whole->error : EMU_OK;
+	context->id = emulator.next_id++;
+	context->next = process->contexts;
+	process->contexts = context;
+	*status = whole ? EMU_OK
+	                : alloc_create(context, device->model->context_bytes, EMU_PLAIN,
+	                               &context->overhead);
+	if (*status || !stream_create(context, false)) {
+		context_destroy(context);
+		return NULL;
+	}
+	return context;
+}
+
+static void drop_ops(struct stream *stream)
+{
+	while (stream->first) {
+		struct op *op = stream->first;
+
+		stream->first = op->next;
+		if (op->event && op->kind == EMU_RECORD)
+			event_reached(op->event, op->generation);
+		if (op->event)
+			op->event->waiting--;
+		if (op->finished)
+			*op->finished = true;
+		if (op->kind != EMU_READ)
+			free(op->data);
+		free(op);
+	}
+	stream->last = NULL;
+	stream->length = 0;
+}
+
+/* An event outlives its context while streams of other contexts wait for it:
+ * those waits are over now. What another process shares goes on. */
+static void orphan(struct event *event)
+{
+	event->context = NULL;
+	event->destroyed = true;
+	if (event->progress->events == 1)
+		event->progress->completed = UINT64_MAX;
+	event_release(event);
+}
+
+/* Itself, or a part of it. */
+bool context_includes(const struct context *context, const struct context *other)
+{
+	return other == context || other->whole == context;
+}
+
+static struct context *part_of(const struct context *context)
+{
+	for (struct context *c = context->process->contexts; c; c = c->next)
+		if (c->whole == context)
+			return c;
+	return NULL;
+}
+
+/* Waits for the engines to let go of it, then frees all it has. */
+void context_destroy(struct context *context)
+{
+	while (part_of(context))
+		context_destroy(part_of(context));
+	if (!context->error)
+		context->error = EMU_INVALID; /* what still runs ends at its next block */
+	while (context->running)
+		wait_change(context->process);
+	for (struct stream *s = context->streams; s; s = s->next)
+		drop_ops(s);
+	while (context->streams)
+		stream_destroy(context->streams);
+	while (context->events) {
+		struct event *event = context->events;
+
+		context->events = event->next;
+		orphan(event);
+	}
+	ipc_leave(context);
+	peer_leave(context);
+	while (context->allocs)
+		alloc_free(context->allocs);
+	if (context->primary) {
+		pools_close(context->process, context->device);
+		graphs_close(context->process, context->device);
+	}
+	for (struct context **at = &context->process->contexts; *at; at = &(*at)->next) {
+		if (*at == context) {
+			*at = context->next;
+			break;
+		}
+	}
+	free(context);
+	changed();
+}
+
+struct context *context_find(struct process *process, uint64_t id)
+{
+	for (struct context *c = process->contexts; c; c = c->next)
+		if (c->id == id)
+			return c;
+	return NULL;
+}
+
+struct stream *stream_find(struct process *process, uint64_t id)
+{
+	for (struct context *c = process->contexts; c; c = c->next)
+		for (struct stream *s = c->streams; s; s = s->next)
+			/* A context's id stands for its legacy default stream. */
+			if (s->id == id || (s->legacy && c->id == id))
+				return s;
+	return NULL;
+}
+
+struct event *event_find(struct process *process, uint64_t id)
+{
+	for (struct context *c = process->contexts; c; c = c->next)
+		for (struct event *e = c->events; e; e = e->next)
+			if (e->id == id && !e->destroyed)
+				return e;
+	return NULL;
+}
+
+struct event *event_create(struct context *context, struct progress *progress)
+{
+	struct event *event = calloc(1, sizeof(*event));
+
+	if (!progress) {
+		progress = calloc(1, sizeof(*progress));
+		if (progress)
+			*progress =
+			    (struct progress){.id = emulator.next_id++, .maker = context->process};
+	}
+	if (!event || !progress) {
+		if (progress && !progress->events)
+			free(progress);
+		free(event);
+		return NULL;
+	}
+	*event = (struct event){.next = context->events,
+	                        .context = context,
+	                        .id = emulator.next_id++,
+	                        .progress = progress};
+	progress->events++;
+	context->events = event;
+	return event;
+}
+
+/* Who waits for a shared event may be of any process. */
+void event_reached(struct event *event, uint64_t generation)
+{
+	struct progress *progress = event->progress;
+
+	if (generation > progress->completed)
+		progress->completed = generation;
+	progress->time_ns = now_ns();
+	for (struct process *p = progress->events > 1 ? emulator.processes : NULL; p; p = p->next)
+		p->stirred = true;
+}
+
+/* Free a destroyed event once no operation points at it. */
+void event_release(struct event *event)
+{
+	if (!event->destroyed || event->waiting)
+		return;
+	for (struct event **at = event->context ? &event->context->events : NULL; at && *at;
+	     at = &(*at)->next) {
+		if (*at == event) {
+			*at = event->next;
+			break;
+		}
+	}
+	if (!--event->progress->events)
+		free(event->progress);
+	free(event);
+}

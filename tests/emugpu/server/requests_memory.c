@@ -1,0 +1,89 @@
+/* requests_memory.c: memory that is made, freed and asked about. The lock is held. */
+#include "server/server.h"
+
+static bool allocate(struct connection *c, const struct emu_request *q)
+{
+	struct context *context = context_find(c->process, q->arg[0]);
+	struct alloc *alloc = NULL;
+	enum emu_status status;
+
+	if (!context)
+		return reply(c, EMU_INVALID, NULL);
+	status = context_status(context);
+	if (!status)
+		status = alloc_create(context, q->arg[1], (enum emu_memory)q->arg[2], &alloc);
+	return reply(c, status, (uint64_t[5]){alloc ? alloc->base : 0});
+}
+
+/* As cuMemFree does: after everything that was submitted to the context. */
+static bool release(struct connection *c, const struct emu_request *q)
+{
+	enum emu_status status = wait_context(c->process, q->arg[0]);
+	struct context *context = context_find(c->process, q->arg[0]);
+	struct alloc *alloc = context ? alloc_find(c->process, q->arg[1]) : NULL;
+
+	if (!alloc || alloc->base != q->arg[1] || alloc == context->overhead)
+		return reply(c, status ? status : EMU_INVALID, NULL);
+	alloc->graph.unfreed = false;
+	if (alloc->kind == EMU_GRAPH)
+		graph_freed(alloc);
+	else if (alloc->pool)
+		pool_free(alloc);
+	else
+		alloc_free(alloc);
+	pools_synchronized(c->process);
+	changed();
+	return reply(c, status, NULL);
+}
+
+static bool tell_range(struct connection *c, const struct emu_request *q)
+{
+	struct range range;
+	uint64_t r[5];
+
+	if (!range_at(c->process, q->arg[0], &range))
+		return reply(c, EMU_INVALID, NULL);
+	r[0] = range.base;
+	r[1] = range.size;
+	r[2] = range.mapping && range.mapping->context ? EMU_IMPORTED : range.alloc->kind;
+	r[3] = range.alloc->context ? range.alloc->context->id : 0;
+	r[4] = ordinal_of(c, range.alloc->device);
+	return reply(c, EMU_OK, r);
+}
+
+/* A copy may span mappings that lie side by side. */
+static bool check(struct connection *c, const struct emu_request *q)
+{
+	const struct context *context = context_find(c->process, q->arg[3]);
+	uint64_t pointer = q->arg[0], left = q->arg[1];
+	struct range range;
+
+	while (context && left && range_at(c->process, pointer, &range)) {
+		if ((context_access(context, (enum emu_reach)q->arg[4], &range) & q->arg[2]) !=
+		    q->arg[2])
+			break;
+		if (range.bytes > left)
+			range.bytes = left;
+		pointer += range.bytes;
+		left -= range.bytes;
+	}
+	return reply(c, left ? EMU_INVALID : EMU_OK, NULL);
+}
+
+bool serve_memory(struct connection *c, const struct emu_request *q)
+{
+	switch (q->op) {
+	case EMU_ALLOC:
+		return allocate(c, q);
+	case EMU_FREE:
+		return release(c, q);
+	case EMU_RANGE:
+		return tell_range(c, q);
+	case EMU_CHECK:
+		return check(c, q);
+	default: /* EMU_HOST_IDLE */
+		while (!host_idle(c->process, q->arg[0], q->arg[1]) && !c->process->dead)
+			wait_change(c->process);
+		return reply(c, EMU_OK, NULL);
+	}
+}

@@ -1,0 +1,53 @@
+/* server.h: connections of emugpud. */
+#ifndef EMUGPU_SERVER_H
+#define EMUGPU_SERVER_H
+
+#include "engine/engine.h"
+
+struct connection {
+	struct connection *next;
+	int fd;
+	enum emu_role role;
+	struct process *process; /* NULL for a monitor */
+};
+
+/* io.c: all of it or false; interrupted calls are repeated. */
+bool send_all(int fd, const void *data, uint64_t size);
+bool recv_all(int fd, void *data, uint64_t size);
+bool send_reply(int fd, enum emu_status status, const uint64_t *r, const void *payload,
+                uint64_t size);
+
+/* requests.c: serve one request; false ends the connection. The lock is held. */
+bool serve(struct connection *connection, const struct emu_request *request, uint8_t *payload);
+bool reply(const struct connection *c, enum emu_status status, const uint64_t *r);
+/* Devices as the peer counts them: CUDA_VISIBLE_DEVICES hides some from processes. */
+struct device *device_at(const struct connection *c, uint64_t ordinal);
+uint64_t ordinal_of(const struct connection *c, const struct device *device);
+void see_devices(struct process *process, const char *list); /* NULL: all */
+
+enum emu_status wait_context(struct process *process, uint64_t id); /* until it is idle */
+
+enum emu_status context_status(const struct context *context);
+
+/* requests_memory.c */
+bool serve_memory(struct connection *c, const struct emu_request *q);
+
+/* requests_graph.c */
+bool serve_graph(struct connection *c, const struct emu_request *q);
+
+/* requests_ipc.c */
+bool serve_ipc(struct connection *c, const struct emu_request *q);
+
+/* requests_peer.c */
+bool serve_peer(struct connection *c, const struct emu_request *q);
+
+/* requests_pool.c */
+bool serve_pool(struct connection *c, const struct emu_request *q);
+
+/* requests_vmm.c */
+bool serve_vmm(struct connection *c, const struct emu_request *q);
+
+/* stats.c: everything as JSON, malloc'ed; the lock is held. */
+char *stats_json(void);
+
+#endif

@@ -1,0 +1,43 @@
+/* stats.c: what the devices did and who made them do it, as JSON. */
+#include "server/server.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define U(x) ((unsigned long long)(x))
+
+char *stats_json(void)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *out = open_memstream(&text, &size);
+	const char *comma = "";
+
+	if (!out)
+		return NULL;
+	fprintf(out, "{\"emulated\": true, \"devices\": [");
+	for (uint32_t i = 0; i < emulator.n_devices; i++) {
+		const struct device *d = &emulator.devices[i];
+
+		fprintf(
+		    out,
+		    "%s{\"index\": %u, \"name\": \"%s\", \"uuid\": \"%s\", \"memory\": %llu, "
+		    "\"free\": %llu, \"busy_ns\": %llu, \"in_bytes\": %llu, \"out_bytes\": %llu, "
+		    "\"peer_bytes\": %llu, \"lost\": %s}",
+		    i ? ", " : "", i, d->info.name, d->info.uuid, U(d->model->memory),
+		    U(device_free_bytes(d)), U(d->busy_ns), U(d->in_bytes), U(d->out_bytes),
+		    U(d->peer_bytes), d->error ? "true" : "false");
+	}
+	fprintf(out, "], \"processes\": [");
+	for (const struct account *a = emulator.accounts; a; a = a->next) {
+		fprintf(out,
+		        "%s{\"pid\": %u, \"alive\": %s, \"faulted_in\": %llu, \"copied_in\": %llu, "
+		        "\"moved_out\": %llu, \"kernels\": %llu, \"busy_ns\": %llu}",
+		        comma, a->pid, a->alive ? "true" : "false", U(a->faulted_in),
+		        U(a->copied_in), U(a->moved_out), U(a->kernels), U(a->busy_ns));
+		comma = ", ";
+	}
+	fprintf(out, "]}");
+	fclose(out);
+	return text;
+}
