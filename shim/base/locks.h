@@ -26,11 +26,11 @@ enum lock_rank {
 	LOCK_MAPPED,   /* vmm.c: what the program maps by itself */
 	LOCK_IMPORTS,  /* shared_import.c: memory of other processes */
 	LOCK_ORDERED,  /* free_blocks.c: memory that pools keep */
-	LOCK_SWAP,     /* blocks.c: blocks, segments, devices */
+	LOCK_SWAP,     /* devices.c: blocks, segments, devices */
 	LOCK_CHUNKS,   /* chunks.c: pinned host memory */
-	LOCK_POOLS,    /* pools.c: what pools say of themselves */
+	LOCK_POOLS,    /* pools.c: what is known of pools */
 	LOCK_DEVICES,  /* devices.c: what they are called */
-	LOCK_MEMORY,   /* memory.c: ranges, and how many bytes there are */
+	LOCK_MEMORY,   /* ranges.c: ranges, and how many bytes there are */
 	LOCK_LIMIT,    /* limit.c: bytes of the limit */
 	LOCK_MEETING,  /* meeting.c: who wants to meet whom */
 	LOCK_QUIET,    /* quiet.c: what is to be done quietly */

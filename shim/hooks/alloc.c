@@ -1,7 +1,11 @@
 /* alloc.c: allocations that can be moved, and those that stay plain and are counted. */
 #include "base/compiler.h"
 #include "driver/lookup.h"
-#include "memory/kind.h"
+#include "memory/kinds.h"
+#include "memory/limit.h"
+#include "memory/pools.h"
+#include "memory/ranges.h"
+#include "memory/room.h"
 #include "tenant/tenant.h"
 
 #include <stdlib.h>

@@ -5,7 +5,8 @@
 #include "base/locks.h"
 #include "driver/devices.h"
 #include "driver/lookup.h"
-#include "memory/memory.h"
+#include "memory/room.h"
+#include "memory/swap/peers.h"
 
 #define CONTEXT_PART 32 /* of a device, at most, that a context takes */
 

@@ -7,6 +7,7 @@
 #include "base/debug.h"
 #include "driver/lookup.h"
 #include "lease/meeting.h"
+#include "memory/kinds.h"
 #include "memory/shared.h"
 #include "tenant/tenant.h"
 

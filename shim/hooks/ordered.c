@@ -6,7 +6,11 @@
  */
 #include "base/compiler.h"
 #include "driver/lookup.h"
-#include "memory/kind.h"
+#include "memory/free_blocks.h"
+#include "memory/kinds.h"
+#include "memory/limit.h"
+#include "memory/pools.h"
+#include "memory/ranges.h"
 #include "tenant/tenant.h"
 #include "work/captures.h"
 

@@ -7,16 +7,17 @@
 #include "base/compiler.h"
 #include "driver/lookup.h"
 #include "gate/gate.h"
-#include "memory/kind.h"
+#include "memory/kinds.h"
 #include "memory/shared.h"
-#include "memory/swap/vmm.h"
+#include "memory/swap/blocks.h"
+#include "memory/swap/vmm_keep.h"
 
 #define ID_OF_OURS (UINT64_C(1) << 62) /* no number that the driver has come to */
 
 /* Around a question to the driver: what the program has mapped itself is there meanwhile. */
 static CUresult question_begins(CUdeviceptr pointer, bool *mapped)
 {
-	*mapped = swap_of_program(pointer);
+	*mapped = block_of_program(pointer);
 	return *mapped ? gate_look() : CUDA_SUCCESS;
 }
 

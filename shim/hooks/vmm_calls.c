@@ -4,8 +4,13 @@
 #include "driver/devices.h"
 #include "driver/lookup.h"
 #include "gate/gate.h"
-#include "memory/kind.h"
+#include "memory/kinds.h"
+#include "memory/limit.h"
+#include "memory/ranges.h"
+#include "memory/room.h"
+#include "memory/swap/devices.h"
 #include "memory/swap/vmm.h"
+#include "memory/swap/vmm_keep.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -53,7 +58,7 @@ static CUresult create_piece(struct physical *physical, size_t size, size_t rest
 	if (result)
 		return result;
 	physical->n++;
-	memory_count(physical->device, &fixed_memory, (int64_t)size);
+	memory_count(physical->device, MEMORY_fixed, (int64_t)size);
 	return CUDA_SUCCESS;
 }
 
@@ -71,7 +76,7 @@ static CUresult create_pieces(struct physical *physical)
 	}
 	if (result) {
 		vmm_release_pieces(physical);
-		memory_count(physical->device, &fixed_memory, -(int64_t)(physical->size - rest));
+		memory_count(physical->device, MEMORY_fixed, -(int64_t)(physical->size - rest));
 	}
 	return result;
 }
@@ -106,7 +111,7 @@ static CUresult create_ours(CUmemGenericAllocationHandle *handle, size_t size,
 	}
 	if (!enter(physical)) { /* the host is out of memory */
 		vmm_release_pieces(physical);
-		memory_count(physical->device, &fixed_memory, -(int64_t)size);
+		memory_count(physical->device, MEMORY_fixed, -(int64_t)size);
 		free(physical);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -123,7 +128,7 @@ static void note_created(CUmemGenericAllocationHandle handle, size_t size, CUdev
 		*physical =
 		    (struct physical){.handle = handle, .size = size, .device = device, .refs = 1};
 	if (physical && enter(physical)) {
-		memory_count(device, &fixed_memory, (int64_t)size);
+		memory_count(device, MEMORY_fixed, (int64_t)size);
 		return;
 	}
 	free(physical);

@@ -2,7 +2,8 @@
 #include "base/compiler.h"
 #include "driver/lookup.h"
 #include "gate/gate.h"
-#include "memory/swap/vmm.h"
+#include "memory/swap/peers.h"
+#include "memory/swap/vmm_keep.h"
 
 #define SLOW __attribute__((cold, noinline))
 #define SEEN(name)                                                                                 \

@@ -8,7 +8,7 @@
 #include "gate/waiting.h"
 #include "lease/connection.h"
 #include "memory/changes.h"
-#include "memory/memory.h"
+#include "memory/kinds.h"
 
 #include <stdatomic.h>
 

@@ -12,7 +12,7 @@
 #include "lease/link.h"
 #include "lease/meeting.h"
 #include "lease/process_lease.h"
-#include "memory/memory.h"
+#include "memory/kinds.h"
 #include "memory/shared.h"
 #include "tenant/tenant.h"
 

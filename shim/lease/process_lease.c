@@ -8,6 +8,7 @@
 #include "gate/waiting.h"
 #include "lease/link.h"
 #include "lease/port.h"
+#include "memory/mover.h"
 #include "tenant/tenant.h"
 #include "work/contexts.h"
 #include "work/drain.h"

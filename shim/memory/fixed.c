@@ -1,7 +1,8 @@
 /* fixed.c: plain memory of the driver's: it stays where it is, and is counted. */
 #include "base/wire.h"
 #include "driver/lookup.h"
-#include "memory/kind.h"
+#include "memory/ranges.h"
+#include "memory/room.h"
 #include "work/contexts.h"
 
 static bool serves(CUdevice device)
@@ -37,11 +38,12 @@ static uint64_t graph_memory(CUdevice device)
 
 static void report(CUdevice device, struct gl_device *out)
 {
-	out->fixed += memory_counted(&fixed_memory, device) + graph_memory(device);
+	out->fixed += memory_counted(MEMORY_fixed, device) + graph_memory(device);
 }
 
 const struct memory_kind fixed_memory = {
     .name = "fixed",
+    .row = MEMORY_fixed,
     .in_driver_pools = true,
     .serves = serves,
     .allocate = allocate,

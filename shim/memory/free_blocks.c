@@ -3,11 +3,16 @@
  * As the driver's own pools do: for the same stream at once, for another one when the
  * event behind the free has happened. A pool keeps as much as its release threshold says.
  */
+#include "memory/free_blocks.h"
+
 #include "base/fork.h"
 #include "base/locks.h"
 #include "driver/lookup.h"
-#include "memory/kind.h"
+#include "memory/pools.h"
+#include "memory/ranges.h"
+#include "memory/reclaim.h"
 #include "work/captures.h"
+#include "work/contexts.h"
 
 #include <stdlib.h>
 
@@ -163,7 +168,7 @@ static struct free_block *take_context(struct free_block **list, CUcontext conte
 }
 
 /* A context is gone, with its memory and its events. What was freed in it is free. */
-void free_blocks_forget(CUcontext context)
+static void context_gone(CUcontext context)
 {
 	struct free_block *out = NULL;
 
@@ -186,6 +191,13 @@ void free_blocks_forget(CUcontext context)
 			give_event_back(block);
 	}
 }
+CONTEXT_WATCH(NULL, context_gone);
+
+static void reclaim(bool wait)
+{
+	free_blocks_trim(NULL, 0, wait);
+}
+RECLAIM_WATCH(reclaim);
 
 static void in_child(void)
 {

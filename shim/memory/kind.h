@@ -9,13 +9,24 @@
 #define GPU_LEASE_KIND_H
 
 #include "base/wire.h"
-#include "memory/memory.h"
 #include "memory/mover.h"
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
 
 #define MEMORY_KINDS(KIND)                                                                         \
 	KIND(swapped) /* we move it, whole allocations (swap/) */                                  \
 	KIND(managed) /* the driver moves it, page by page */                                      \
 	KIND(fixed)   /* it stays where it is, and is counted */
+
+/* The number of a kind, in the order of the list. */
+enum memory_row {
+#define KIND(name) MEMORY_##name,
+	MEMORY_KINDS(KIND)
+#undef KIND
+	    N_MEMORY_KINDS
+};
 
 /* Where an address lies. */
 struct memory_place {
@@ -26,8 +37,21 @@ struct memory_place {
 	unsigned long id; /* of no other allocation of the process */
 };
 
+struct memory_kind;
+
+/* An allocation, as ranges.c knows it. */
+struct memory_range {
+	size_t size;
+	CUdevice device;
+	const struct memory_kind *kind;
+	CUmemoryPool pool;
+	CUcontext context; /* that it ends with */
+	bool freed;        /* by the program, in stream order: it is kept for the next one */
+};
+
 struct memory_kind {
 	const char *name;
+	enum memory_row row;
 
 	/* It takes and gives back bytes of the limit by itself; else the range does so. */
 	bool limits_itself;
@@ -57,30 +81,8 @@ struct memory_kind {
 	const struct mover *mover;
 };
 
-enum {
-#define KIND(name) MEMORY_##name,
-	MEMORY_KINDS(KIND)
-#undef KIND
-	    N_MEMORY_KINDS
-};
 #define KIND(name) extern const struct memory_kind name##_memory;
 MEMORY_KINDS(KIND)
 #undef KIND
-extern const struct memory_kind *const memory_kinds[N_MEMORY_KINDS];
-
-/* kinds.c */
-/* What an allocation on the device becomes. */
-const struct memory_kind *memory_kind_on(CUdevice device);
-CUresult memory_allocate(const struct memory_kind *kind, CUdeviceptr *out, size_t size,
-                         CUdevice device, CUmemoryPool pool);
-/* What the driver's own call gave, or did not give: it is known, or its bytes of the limit
- * are given back. */
-CUresult memory_note(CUresult result, CUdeviceptr base, size_t size, CUdevice device,
-                     const struct memory_kind *kind);
-/* Where in an allocation the address lies; false: the driver can tell. */
-bool memory_locate(CUdeviceptr pointer, struct memory_place *out);
-void memory_reclaim(bool wait); /* what is kept without need goes */
-/* For context_ends(): do it with the context current, whatever captures go on. */
-void memory_in_context(CUcontext context, void (*work)(CUcontext context));
 
 #endif

@@ -1,10 +1,13 @@
 /* kinds.c: the table of the kinds of memory, and what concerns all of them. */
+#include "memory/kinds.h"
+
 #include "base/wire.h"
 #include "driver/devices.h"
 #include "driver/lookup.h"
-#include "memory/kind.h"
+#include "memory/limit.h"
+#include "memory/ranges.h"
+#include "memory/reclaim.h"
 #include "memory/shared.h"
-#include "work/captures.h"
 #include "work/contexts.h"
 
 #include <string.h>
@@ -74,26 +77,13 @@ uint32_t memory_report(struct gl_device out[GL_MAX_DEVICES])
 	return n;
 }
 
-void memory_reclaim(bool wait)
+static void reclaim(bool wait)
 {
-	free_blocks_trim(NULL, 0, wait);
 	for (size_t i = 0; i < N_MEMORY_KINDS; i++)
 		if (memory_kinds[i]->reclaim)
 			memory_kinds[i]->reclaim(wait);
 }
-
-void memory_in_context(CUcontext context, void (*work)(CUcontext context))
-{
-	CUstreamCaptureMode mode;
-	CUcontext old;
-
-	if (REAL(cuCtxPushCurrent_v2)(context))
-		return;
-	mode = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-	work(context);
-	captures_mode(mode);
-	REAL(cuCtxPopCurrent_v2)(&old);
-}
+RECLAIM_WATCH(reclaim);
 
 static void context_ends(CUcontext context)
 {
@@ -104,11 +94,9 @@ static void context_ends(CUcontext context)
 
 static void context_gone(CUcontext context)
 {
-	free_blocks_forget(context);
 	memory_forget(context);
 	for (size_t i = 0; i < N_MEMORY_KINDS; i++)
 		if (memory_kinds[i]->context_gone)
 			memory_kinds[i]->context_gone(context);
-	shared_context_gone(context);
 }
 CONTEXT_WATCH(context_ends, context_gone);

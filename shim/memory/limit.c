@@ -4,11 +4,13 @@
  * threads that allocate at the same moment do not pass the limit together. What an
  * allocation has taken stays taken until it is freed, wherever its bytes are meanwhile.
  */
+#include "memory/limit.h"
+
 #include "base/fork.h"
 #include "base/locks.h"
 #include "driver/devices.h"
 #include "driver/lookup.h"
-#include "memory/kind.h"
+#include "memory/reclaim.h"
 #include "tenant/tenant.h"
 
 #include <string.h>

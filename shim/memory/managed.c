@@ -8,7 +8,7 @@
 #include "base/wire.h"
 #include "driver/devices.h"
 #include "driver/lookup.h"
-#include "memory/kind.h"
+#include "memory/ranges.h"
 #include "tenant/tenant.h"
 #include "work/contexts.h"
 
@@ -67,7 +67,7 @@ static CUresult free_managed(CUdeviceptr base, const struct memory_range *range,
 
 static void report(CUdevice device, struct gl_device *out)
 {
-	out->bytes += memory_counted(&managed_memory, device);
+	out->bytes += memory_counted(MEMORY_managed, device);
 }
 
 /* -- bringing it back -------------------------------------------------------------------- */
@@ -149,7 +149,7 @@ static bool begin(struct refill *r, CUcontext context)
 static void list(struct refill *r)
 {
 	free(r->spans);
-	r->spans = memory_spans(&managed_memory, r->device, &r->n);
+	r->spans = memory_spans(MEMORY_managed, r->device, &r->n);
 	r->next = 0;
 	r->done = 0;
 	r->fits = tenant_limit(device_uuid(r->device));
@@ -189,7 +189,7 @@ static void context_ends(CUcontext context)
 {
 	for (int d = 0; d < MAX_DEVICES; d++) {
 		if (refills[d].context == context) {
-			memory_in_context(context, end_in);
+			context_run_in(context, end_in);
 			return;
 		}
 	}
@@ -268,6 +268,7 @@ FORK_WATCH(in_child);
 
 const struct memory_kind managed_memory = {
     .name = "managed",
+    .row = MEMORY_managed,
     .serves = serves,
     .allocate = allocate,
     .free = free_managed,

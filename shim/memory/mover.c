@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/wire.h"
-#include "memory/kind.h"
+#include "memory/kinds.h"
 
 /* Of the client thread alone. */
 static struct {

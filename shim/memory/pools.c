@@ -1,14 +1,14 @@
-/* pools.c: memory pools, and what they say of themselves.
+/* pools.c: what is known of the program's memory pools.
  *
  * What comes from a pool becomes managed and is not the pool's any more; its
  * attributes count it all the same. A pool that other processes may import
  * stays plain: managed memory cannot be exported.
  */
-#include "base/compiler.h"
+#include "memory/pools.h"
+
 #include "base/fork.h"
 #include "base/locks.h"
 #include "driver/lookup.h"
-#include "memory/memory.h"
 
 #include <stdlib.h>
 
@@ -25,7 +25,7 @@ struct pool {
 static struct pool *pools;
 static struct lock lock = LOCK(LOCK_POOLS);
 
-/* The lock is held. */
+/* Caller holds the lock. */
 static struct pool *find(CUmemoryPool handle)
 {
 	struct pool *pool = pools;
@@ -35,6 +35,7 @@ static struct pool *find(CUmemoryPool handle)
 	return pool;
 }
 
+/* Caller holds the lock. NULL: the host has no memory for it. */
 static struct pool *find_or_make(CUmemoryPool handle)
 {
 	struct pool *pool = find(handle);
@@ -120,7 +121,7 @@ uint64_t pool_threshold(CUmemoryPool handle)
 	return threshold;
 }
 
-static void classify(CUmemoryPool handle, CUdevice device, enum pool_kind kind)
+void pool_classify(CUmemoryPool handle, CUdevice device, enum pool_kind kind)
 {
 	struct pool *pool;
 
@@ -133,86 +134,23 @@ static void classify(CUmemoryPool handle, CUdevice device, enum pool_kind kind)
 	lock_give(&lock);
 }
 
-/* -- the driver's functions -------------------------------------------------- */
-
-EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
-{
-	NEED(cuMemPoolCreate);
-	TRY(real(pool, props));
-	if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-		classify(*pool, -1, POOL_NOT_OURS);
-	else if (props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED && !props->handleTypes)
-		classify(*pool, props->location.id, POOL_IS_OURS);
-	else
-		classify(*pool, props->location.id, POOL_STAYS_PLAIN);
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle)
+void pool_forget(CUmemoryPool handle)
 {
 	struct pool *gone = NULL;
 
-	NEED(cuMemPoolDestroy);
-	free_blocks_trim(handle, 0, true);
-	TRY(real(handle));
-	memory_forget_pool(handle);
 	lock_take(&lock);
-	for (struct pool **at = &pools; *at && !gone; at = &(*at)->next) {
-		if ((*at)->handle != handle)
-			continue;
-		gone = *at;
-		*at = gone->next;
-		break;
+	for (struct pool **at = &pools; *at; at = &(*at)->next) {
+		if ((*at)->handle == handle) {
+			gone = *at;
+			*at = gone->next;
+			break;
+		}
 	}
 	lock_give(&lock);
 	free(gone);
-	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t least)
-{
-	NEED(cuMemPoolTrimTo);
-	TRY(real(pool, least));
-	free_blocks_trim(pool, least, false);
-	return CUDA_SUCCESS;
-}
-
-#if CUDA_VERSION >= 13000
-#define GET_POOL(name)                                                                             \
-	EXPORT CUresult name(CUmemoryPool *pool, CUmemLocation *location,                          \
-	                     CUmemAllocationType type)                                             \
-	{                                                                                          \
-		NEED(name);                                                                        \
-		TRY(real(pool, location, type));                                                   \
-		if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)                                 \
-			classify(*pool, -1, POOL_NOT_OURS);                                        \
-		else if (type != CU_MEM_ALLOCATION_TYPE_PINNED)                                    \
-			classify(*pool, location->id, POOL_STAYS_PLAIN);                           \
-		return CUDA_SUCCESS;                                                               \
-	}
-
-GET_POOL(cuMemGetDefaultMemPool)
-GET_POOL(cuMemGetMemPool)
-#endif
-
-/* What the pool's memory allows, swapped memory of its device allows. */
-EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
-{
-	CUdevice device, current = -1;
-
-	NEED(cuMemPoolSetAccess);
-	TRY(real(pool, map, count));
-	REAL(cuCtxGetDevice)(&current);
-	device = pool_device(pool, current);
-	for (size_t i = 0; i < count; i++)
-		if (map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-		    map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
-			swap_peer(device, map[i].location.id);
-	return CUDA_SUCCESS;
-}
-
-/* Of our bytes: what the attribute adds. */
-static uint64_t ours(CUmemoryPool handle, CUmemPool_attribute attribute)
+uint64_t pool_attribute(CUmemoryPool handle, CUmemPool_attribute attribute)
 {
 	struct pool *pool;
 	uint64_t bytes = 0;
@@ -233,36 +171,20 @@ static uint64_t ours(CUmemoryPool handle, CUmemPool_attribute attribute)
 	return bytes;
 }
 
-EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
-{
-	uint64_t bytes;
-
-	NEED(cuMemPoolGetAttribute);
-	TRY(real(pool, attribute, value));
-	bytes = ours(pool, attribute);
-	if (bytes)
-		*(cuuint64_t *)value += bytes;
-	return CUDA_SUCCESS;
-}
-
 /* Setting a high-water mark, which the driver allows to zero only, starts it anew. */
-EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute,
-                                      void *value)
+void pool_set_attribute(CUmemoryPool handle, CUmemPool_attribute attribute, const void *value)
 {
 	struct pool *pool;
 
-	NEED(cuMemPoolSetAttribute);
-	TRY(real(handle, attribute, value));
 	lock_take(&lock);
 	pool = find_or_make(handle);
 	if (pool && attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
-		pool->threshold = *(cuuint64_t *)value;
+		pool->threshold = *(const cuuint64_t *)value;
 	else if (pool && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
 		pool->used_high = pool->used;
 	else if (pool && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
 		pool->reserved_high = pool->used + pool->kept;
 	lock_give(&lock);
-	return CUDA_SUCCESS;
 }
 
 static void in_child(void)

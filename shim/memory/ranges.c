@@ -1,10 +1,12 @@
 /* ranges.c: the allocations of this process, and how many bytes of each kind there are. */
+#include "memory/ranges.h"
+
 #include "base/fork.h"
 #include "base/locks.h"
 #include "driver/devices.h"
 #include "driver/lookup.h"
 #include "memory/changes.h"
-#include "memory/kind.h"
+#include "memory/limit.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,31 +35,22 @@ static bool known(CUdevice device)
 	return device >= 0 && device < MAX_DEVICES;
 }
 
-static size_t row_of(const struct memory_kind *kind)
-{
-	size_t row = 0;
-
-	while (row < N_MEMORY_KINDS - 1 && memory_kinds[row] != kind)
-		row++;
-	return row;
-}
-
-void memory_count(CUdevice device, const struct memory_kind *kind, int64_t n)
+void memory_count(CUdevice device, enum memory_row row, int64_t n)
 {
 	if (!known(device))
 		return;
 	lock_take(&lock);
-	bytes[device][row_of(kind)] += (uint64_t)n;
+	bytes[device][row] += (uint64_t)n;
 	lock_give(&lock);
 	memory_changed();
 }
 
-uint64_t memory_counted(const struct memory_kind *kind, CUdevice device)
+uint64_t memory_counted(enum memory_row row, CUdevice device)
 {
 	uint64_t n;
 
 	lock_take(&lock);
-	n = bytes[device][row_of(kind)];
+	n = bytes[device][row];
 	lock_give(&lock);
 	return n;
 }
@@ -82,7 +75,7 @@ void memory_add(CUdeviceptr base, size_t size, CUdevice device, const struct mem
 	                        .number = allocations++};
 	*bucket_of(base) = range;
 	lock_give(&lock);
-	memory_count(device, kind, (int64_t)size);
+	memory_count(device, kind->row, (int64_t)size);
 }
 
 bool memory_find(CUdeviceptr base, struct memory_range *out)
@@ -103,7 +96,7 @@ static void uncount(struct range *range)
 {
 	if (!range->is.kind->limits_itself)
 		limit_give(range->is.device, range->is.size);
-	memory_count(range->is.device, range->is.kind, -(int64_t)range->is.size);
+	memory_count(range->is.device, range->is.kind->row, -(int64_t)range->is.size);
 	free(range);
 }
 
@@ -205,7 +198,7 @@ static bool make_room(struct memory_span **list, size_t n, size_t *room)
 	return true;
 }
 
-struct memory_span *memory_spans(const struct memory_kind *kind, CUdevice device, size_t *n)
+struct memory_span *memory_spans(enum memory_row row, CUdevice device, size_t *n)
 {
 	struct memory_span *list = NULL;
 	bool fits = true;
@@ -215,7 +208,7 @@ struct memory_span *memory_spans(const struct memory_kind *kind, CUdevice device
 	lock_take(&lock);
 	for (int b = 0; b < BUCKETS && fits; b++) {
 		for (struct range *r = buckets[b]; r && fits; r = r->next) {
-			if (r->is.kind != kind || r->is.device != device)
+			if (r->is.kind->row != row || r->is.device != device)
 				continue;
 			fits = make_room(&list, *n, &room);
 			if (fits)

@@ -1,16 +1,18 @@
 /* room.c: room on a device for what the driver allocates itself, which others have to make. */
+#include "memory/room.h"
+
 #include "base/clock.h"
 #include "base/debug.h"
 #include "driver/devices.h"
 #include "gate/gate.h"
-#include "memory/kind.h"
+#include "memory/ranges.h"
 
 static bool ask_for_room(struct wanted_room *wanted, CUdevice device, uint64_t size)
 {
 	if (!size || !device_uuid(device))
 		return false;
 	wanted->bytes = (int64_t)size;
-	memory_count(device, &fixed_memory, wanted->bytes);
+	memory_count(device, MEMORY_fixed, wanted->bytes);
 	debug("device %d has no room for %llu KiB; others shall make some", device,
 	      (unsigned long long)size >> 10);
 	return true;
@@ -29,6 +31,6 @@ bool room_appears(struct wanted_room *wanted, CUresult result, CUdevice device, 
 		return true;
 	}
 	if (wanted->bytes)
-		memory_count(device, &fixed_memory, -wanted->bytes);
+		memory_count(device, MEMORY_fixed, -wanted->bytes);
 	return false;
 }

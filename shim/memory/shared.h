@@ -34,6 +34,5 @@ CUresult shared_open(const struct shared_handle *handle, int end, CUdeviceptr *o
 /* *result of closing it; false: no opened memory begins there. */
 bool shared_close(CUdeviceptr pointer, CUresult *result);
 bool shared_find(CUdeviceptr pointer, struct memory_place *out);
-void shared_context_gone(CUcontext context);
 
 #endif

@@ -7,8 +7,11 @@
 #include "driver/lookup.h"
 #include "gate/gate.h"
 #include "memory/changes.h"
+#include "memory/ranges.h"
+#include "memory/room.h"
 #include "memory/shared_parts.h"
-#include "memory/swap/swap.h"
+#include "memory/swap/blocks.h"
+#include "memory/swap/segments.h"
 
 #include <fcntl.h>
 #include <string.h>

@@ -9,8 +9,9 @@
 #include "base/locks.h"
 #include "driver/lookup.h"
 #include "memory/shared_map.h"
-#include "memory/swap/swap.h"
+#include "memory/swap/deferred_free.h"
 #include "work/captures.h"
+#include "work/contexts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -198,7 +199,7 @@ bool shared_find(CUdeviceptr pointer, struct memory_place *out)
 }
 
 /* A context takes what it has opened along. */
-void shared_context_gone(CUcontext context)
+static void context_gone(CUcontext context)
 {
 	struct import *gone = NULL;
 
@@ -222,6 +223,7 @@ void shared_context_gone(CUcontext context)
 		import_drop(import);
 	}
 }
+CONTEXT_WATCH(NULL, context_gone);
 
 static void in_child(void)
 {

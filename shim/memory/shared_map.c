@@ -8,7 +8,7 @@
 #include "driver/devices.h"
 #include "driver/lookup.h"
 #include "memory/shared_parts.h"
-#include "memory/swap/swap.h"
+#include "memory/swap/segments.h"
 
 #include <stdlib.h>
 #include <string.h>

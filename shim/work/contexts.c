@@ -98,6 +98,19 @@ bool contexts_with(CUdevice device, CUcontext preferred,
 	return chosen != NULL;
 }
 
+void context_run_in(CUcontext context, void (*work)(CUcontext context))
+{
+	CUstreamCaptureMode mode;
+	CUcontext old;
+
+	if (REAL(cuCtxPushCurrent_v2)(context))
+		return;
+	mode = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+	work(context);
+	captures_mode(mode);
+	REAL(cuCtxPopCurrent_v2)(&old);
+}
+
 /* The last entry takes the place of one that goes; so does what is known of it. */
 static struct context_entry take_entry(int i)
 {

@@ -17,6 +17,9 @@ bool contexts_some_idle(void);
 bool contexts_with(CUdevice device, CUcontext preferred,
                    void (*work)(CUcontext context, void *argument), void *argument);
 
+/* While the context ends: do it with the context current, whatever captures go on. */
+void context_run_in(CUcontext context, void (*work)(CUcontext context));
+
 /* Where the work of a context stood: an event, and whether it has been recorded and not passed. */
 struct waypoint {
 	CUevent event;

@@ -1,4 +1,6 @@
 /* blocks.c: blocks of addresses, which consist of segments. */
+#include "memory/swap/blocks.h"
+
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/locks.h"
@@ -6,24 +8,17 @@
 #include "driver/lookup.h"
 #include "gate/gate.h"
 #include "memory/changes.h"
-#include "memory/kind.h"
-#include "memory/swap/swap.h"
+#include "memory/limit.h"
+#include "memory/reclaim.h"
+#include "memory/room.h"
+#include "memory/swap/devices.h"
+#include "memory/swap/segments.h"
 
 #include <search.h>
 #include <stdlib.h>
 
-struct lock swap_lock = LOCK(LOCK_SWAP);
-struct swap_device swap_devices[MAX_DEVICES];
-bool swap_held;
-
 static void *blocks; /* a tree of search.h, by address */
 static unsigned long n_blocks;
-static atomic_bool used; /* there has been a block */
-
-bool swap_used(void)
-{
-	return atomic_load_explicit(&used, memory_order_acquire);
-}
 
 /* Blocks do not overlap; a key that lies in one is equal to it. */
 static int compare(const void *a, const void *b)
@@ -73,7 +68,7 @@ static void enter(struct block *block)
 	for (unsigned int i = 0; i < block->n; i++)
 		segment_link(&block->segments[i]);
 	d->bytes += block->size;
-	atomic_store(&used, true);
+	swap_set_used();
 	atomic_store(&gate_memory, swap_held ? GATE_MEMORY_HERE : GATE_MEMORY_AWAY);
 }
 
@@ -254,13 +249,22 @@ bool block_return(struct block *block, CUmemGenericAllocationHandle *handles)
 	return true;
 }
 
+bool block_of_program(CUdeviceptr pointer)
+{
+	struct block *block;
+	bool is = false;
+
+	if (!swap_used())
+		return false;
+	lock_take(&swap_lock);
+	block = block_find(pointer);
+	is = block && block->prop;
+	lock_give(&swap_lock);
+	return is;
+}
+
 static void in_child(void)
 {
-	lock_after_fork(&swap_lock);
-	for (int d = 0; d < MAX_DEVICES; d++)
-		swap_devices[d] = (struct swap_device){0};
-	swap_held = false;
 	blocks = NULL; /* the parent's */
-	atomic_store(&used, false);
 }
 FORK_WATCH(in_child);

@@ -1,11 +1,12 @@
 /* chunks.c: host memory in chunks, touched by several threads at once and then registered
  * with the driver. That costs, so they are kept for the next time. */
 #include "memory/swap/chunks.h"
+
 #include "base/fork.h"
 #include "base/process.h"
 #include "base/runs.h"
 #include "driver/lookup.h"
-#include "memory/swap/swap.h"
+#include "memory/swap/hostroom.h"
 
 #include <sched.h>
 #include <signal.h>

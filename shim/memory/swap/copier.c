@@ -5,22 +5,21 @@
  * and another restores, each piece that leaves makes room for one that comes.
  */
 #include "memory/swap/copier.h"
+
 #include "base/debug.h"
 #include "base/fork.h"
 #include "base/locks.h"
 #include "driver/lookup.h"
 #include "gate/gate.h"
-#include "memory/changes.h"
-#include "memory/kind.h"
+#include "memory/swap/devices.h"
+#include "work/contexts.h"
 
 #define SLICE (UINT64_C(4) << 20) /* of a copy to the host */
 
 struct copier copiers[MAX_DEVICES];
 struct swap_now swap_now;
 
-static bool complained;
-
-static bool prepare(struct copier *c, CUcontext context)
+bool copier_prepare(struct copier *c, CUcontext context)
 {
 	if (c->context)
 		return c->context == context;
@@ -65,152 +64,16 @@ CUresult copier_copy(struct copier *c, struct segment *segment, bool out)
 	return CUDA_SUCCESS;
 }
 
-/* -- what was begun with a segment is over -------------------------------------------- */
-
-/* What was begun with a segment is over. */
-static void transfer_over(struct segment *segment)
+/* The program hears from its next call what is wrong with its context. */
+void swap_give_up(CUresult error)
 {
-	struct block *ended;
-
-	lock_take(&swap_lock);
-	ended = segment_moved(segment);
-	lock_give(&swap_lock);
-	if (ended)
-		block_end(ended);
-	memory_changed();
+	if (!swap_now.gave_up)
+		complain("error %d while memory is brought back", (int)error);
+	swap_now.gave_up = true;
 }
 
-void segment_evicted(struct segment *segment, enum segment_state state)
+void copier_end(struct copier *c)
 {
-	segment_leave(segment);
-	swap_now.moved.out += segment->size;
-	lock_take(&swap_lock);
-	segment_left(segment, state);
-	lock_give(&swap_lock);
-	transfer_over(segment);
-}
-
-void segment_restored(struct segment *segment)
-{
-	swap_now.moved.in += segment->size;
-	lock_take(&swap_lock);
-	segment_landed(segment);
-	lock_give(&swap_lock);
-	transfer_over(segment);
-}
-
-/* Its copy is there, but it need not leave any more. */
-void segment_not_evicted(struct segment *segment)
-{
-	lock_take(&swap_lock);
-	segment->calls = gate_submitted();
-	lock_give(&swap_lock);
-	transfer_over(segment);
-}
-
-/* Its bytes stay where they are. */
-void segment_stays(struct segment *segment, const char *why)
-{
-	if (!complained)
-		complain("%s: memory stays on device %d", why, segment->block->device);
-	complained = true;
-	lock_take(&swap_lock);
-	if (!segment->block->doomed)
-		segment_fix(segment, true);
-	lock_give(&swap_lock);
-	transfer_over(segment);
-}
-
-/* -- steps ---------------------------------------------------------------------- */
-
-/* How many have been copied, from the first on. */
-static void note_arrivals(struct copier *c)
-{
-	while (c->copied < c->n) {
-		struct transfer *transfer = &c->ring[(c->first + c->copied) % SWAP_DEPTH];
-
-		transfer->result = REAL(cuEventQuery)(transfer->event);
-		if (transfer->result == CUDA_ERROR_NOT_READY)
-			return;
-		c->copied++;
-		c->arrived += transfer->segment->size;
-	}
-}
-
-static void settle_one(const struct transfer *transfer)
-{
-	if (transfer->out && transfer->result)
-		segment_stays(transfer->segment, "it cannot be copied");
-	else if (transfer->out && swap_now.mode == RESTORE)
-		segment_not_evicted(transfer->segment);
-	else if (transfer->out)
-		segment_evicted(transfer->segment, SEGMENT_AWAY);
-	else if (!transfer->result)
-		segment_restored(transfer->segment);
-	else
-		segment_evicted(transfer->segment, SEGMENT_AWAY);
-	if (transfer->result && !transfer->out)
-		swap_give_up(transfer->result);
-}
-
-/* What leaves is let go by the piece: each time it is wiped, which slows the copies
- * of others for a moment however much it is. */
-static void settle(struct copier *c)
-{
-	note_arrivals(c);
-	if (swap_now.mode == EVICT && c->copied < c->n &&
-	    c->arrived < swap_devices[c->device].piece)
-		return;
-	for (; c->copied; c->copied--, c->n--) {
-		struct transfer transfer = c->ring[c->first];
-
-		c->first = (c->first + 1) % SWAP_DEPTH;
-		c->in_flight -= transfer.segment->size;
-		c->arrived -= transfer.segment->size;
-		settle_one(&transfer);
-	}
-}
-
-static bool has_more(const struct copier *c)
-{
-	switch (swap_now.mode) {
-	case RESTORE:
-		return !swap_now.gave_up;
-	case PRELOAD:
-		return c->left && !swap_now.gave_up;
-	case EVICT:
-		return c->left;
-	default:
-		return false;
-	}
-}
-
-static void cannot(struct copier *c)
-{
-	if (swap_now.mode == EVICT)
-		evict_nothing(c);
-	else
-		swap_give_up(CUDA_ERROR_INVALID_CONTEXT);
-}
-
-void copier_step(CUcontext context, void *argument)
-{
-	struct copier *c = argument;
-	bool goes_on = true;
-
-	settle(c);
-	if (has_more(c) && !prepare(c, context))
-		cannot(c);
-	for (int i = 0; i < SWAP_AT_ONCE && goes_on && has_more(c); i++)
-		goes_on = swap_now.mode == EVICT ? evict_one(c) : restore_some(c);
-	c->busy = c->n || (swap_now.mode != RESTORE && has_more(c));
-}
-
-/* They go with the context; what is left to do stays. */
-static void end_stream(struct copier *c)
-{
-	REAL(cuStreamSynchronize)(c->stream);
-	settle(c);
 	for (int i = 0; i < SWAP_DEPTH; i++) {
 		if (c->ring[i].event)
 			REAL(cuEventDestroy_v2)(c->ring[i].event);
@@ -218,21 +81,6 @@ static void end_stream(struct copier *c)
 	}
 	REAL(cuStreamDestroy_v2)(c->stream);
 	c->context = NULL;
-}
-
-static void end_in(CUcontext context)
-{
-	for (int d = 0; d < MAX_DEVICES; d++)
-		if (copiers[d].context == context)
-			end_stream(&copiers[d]);
-	swap_store->context_ends(context);
-}
-
-/* A context ends, in a thread of the program; its lock is held. */
-void swap_context_ends(CUcontext context)
-{
-	if (swap_used())
-		memory_in_context(context, end_in);
 }
 
 static void in_child(void)

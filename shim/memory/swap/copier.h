@@ -1,12 +1,12 @@
-/* copier.h: what moves on each device, for copier.c, evict.c, restore.c and mover.c.
+/* copier.h: what moves on each device.
  *
- * A copier is touched with contexts_with() or in swap_context_ends() only, so no
+ * A copier is touched with contexts_with() or in steps_context_ends() only, so no
  * context ends meanwhile.
  */
 #ifndef GPU_LEASE_COPIER_H
 #define GPU_LEASE_COPIER_H
 
-#include "memory/swap/swap.h"
+#include "memory/swap/devices.h"
 
 #define SWAP_DEPTH 128  /* segments that move on a device */
 #define SWAP_AT_ONCE 64 /* segments that are begun with in a step */
@@ -50,25 +50,12 @@ struct swap_now {
 extern struct copier copiers[MAX_DEVICES];
 extern struct swap_now swap_now;
 
-/* copier.c */
-void copier_step(CUcontext context, void *copier);
+bool copier_prepare(struct copier *copier, CUcontext context); /* false: it has no stream there */
+void copier_end(struct copier *copier); /* of its stream, which has nothing to do any more */
 /* The bytes of a segment that has a copy, on the stream. */
 CUresult copier_copy(struct copier *copier, struct segment *segment, bool out);
 /* They have been put there: they have moved when the event behind them has happened. */
 CUresult copier_push(struct copier *copier, struct segment *segment, bool out);
-/* What was begun with a segment is over: it has left; it has come; it need not leave any
- * more, and its copy is good; its bytes stay where they are. */
-void segment_evicted(struct segment *segment, enum segment_state state);
-void segment_restored(struct segment *segment);
-void segment_not_evicted(struct segment *segment);
-void segment_stays(struct segment *segment, const char *why);
-
-/* evict.c */
-bool evict_one(struct copier *copier);     /* false: nothing more now */
-void evict_nothing(struct copier *copier); /* nothing can be copied */
-
-/* restore.c */
-bool restore_some(struct copier *copier); /* false: nothing more now */
-void swap_give_up(CUresult error);        /* what is away cannot be brought back */
+void swap_give_up(CUresult error); /* what is away cannot be brought back */
 
 #endif

@@ -1,10 +1,17 @@
 /* evict.c: what leaves a device, the oldest first. */
+#include "memory/swap/evict.h"
+
 #include "base/debug.h"
 #include "base/locks.h"
 #include "driver/lookup.h"
 #include "gate/gate.h"
 #include "memory/changes.h"
+#include "memory/swap/blocks.h"
 #include "memory/swap/copier.h"
+#include "memory/swap/devices.h"
+#include "memory/swap/segments.h"
+#include "memory/swap/store.h"
+#include "memory/swap/transfers.h"
 
 #define OUT_PIECES 3 /* of a device, that leave at once */
 

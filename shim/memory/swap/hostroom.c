@@ -4,7 +4,7 @@
  * has asked for. So copies leave some of it free. Files that the kernel can drop do
  * not count. Without a cgroup, or one that cannot be read, there is room.
  */
-#include "memory/swap/swap.h"
+#include "memory/swap/hostroom.h"
 
 #include <errno.h>
 #include <fcntl.h>

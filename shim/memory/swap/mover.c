@@ -2,6 +2,8 @@
  *
  * The client thread drives it, and serves messages between two steps.
  */
+#include "memory/swap/mover.h"
+
 #include "base/clock.h"
 #include "base/debug.h"
 #include "base/locks.h"
@@ -9,6 +11,12 @@
 #include "driver/devices.h"
 #include "gate/gate.h"
 #include "memory/swap/copier.h"
+#include "memory/swap/deferred_free.h"
+#include "memory/swap/devices.h"
+#include "memory/swap/hold.h"
+#include "memory/swap/segments.h"
+#include "memory/swap/step.h"
+#include "memory/swap/store.h"
 #include "work/contexts.h"
 
 #define LONGEST_PAUSE_NS 1000000

@@ -7,11 +7,14 @@
  * takes it back: to tell the driver of a full H200 takes 0.15 s for each other
  * device, and nothing that a right program does depends on it.
  */
+#include "memory/swap/peers.h"
+
 #include "base/debug.h"
 #include "base/locks.h"
 #include "driver/devices.h"
 #include "driver/lookup.h"
-#include "memory/swap/swap.h"
+#include "memory/swap/devices.h"
+#include "memory/swap/segments.h"
 #include "work/captures.h"
 
 /* What is on its way out may have no mapping any more; all others have one. */

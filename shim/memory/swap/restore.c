@@ -1,20 +1,17 @@
 /* restore.c: what comes back to a device, the newest first. */
+#include "memory/swap/restore.h"
+
 #include "base/clock.h"
 #include "base/debug.h"
 #include "base/locks.h"
 #include "driver/lookup.h"
 #include "memory/swap/copier.h"
+#include "memory/swap/devices.h"
+#include "memory/swap/segments.h"
+#include "memory/swap/transfers.h"
 
 #define PATIENCE_NS (UINT64_C(50) * 1000000)
 #define CLEAN_NS (UINT64_C(3) * 1000000) /* until memory that was let go can be had */
-
-/* The program hears from its next call what is wrong with its context. */
-void swap_give_up(CUresult error)
-{
-	if (!swap_now.gave_up)
-		complain("error %d while memory is brought back", (int)error);
-	swap_now.gave_up = true;
-}
 
 static bool lacks(const struct segment *segment)
 {

@@ -1,9 +1,11 @@
 /* segments.c: the segments of blocks, and their physical memory. Callers hold swap_lock, but for
  * segment_leave(). */
+#include "memory/swap/segments.h"
+
 #include "driver/devices.h"
 #include "driver/lookup.h"
 #include "gate/gate.h"
-#include "memory/swap/swap.h"
+#include "memory/swap/devices.h"
 
 CUmemAllocationProp segment_properties(CUdevice device)
 {

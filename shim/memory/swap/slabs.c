@@ -5,9 +5,11 @@
  * is the smallest block there can be; further ones are as large as all before.
  * swap_lock is held in all of these but slab_next_size() and slab_add().
  */
+#include "memory/swap/slabs.h"
+
 #include "base/locks.h"
 #include "base/runs.h"
-#include "memory/swap/swap.h"
+#include "memory/swap/devices.h"
 
 #include <stdlib.h>
 

@@ -7,7 +7,7 @@
 #include "base/locks.h"
 #include "base/runs.h"
 #include "memory/swap/chunks.h"
-#include "memory/swap/swap.h"
+#include "memory/swap/store.h"
 
 #include <stdlib.h>
 

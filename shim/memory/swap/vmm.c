@@ -18,7 +18,11 @@
 #include "base/locks.h"
 #include "driver/lookup.h"
 #include "gate/gate.h"
-#include "memory/kind.h"
+#include "memory/limit.h"
+#include "memory/ranges.h"
+#include "memory/room.h"
+#include "memory/swap/blocks.h"
+#include "memory/swap/devices.h"
 
 #include <search.h>
 #include <stdlib.h>
@@ -79,7 +83,7 @@ static void drop_if_unused(struct physical *physical)
 	if (physical->refs || physical->maps)
 		return;
 	vmm_release_pieces(physical);
-	memory_count(physical->device, &fixed_memory, -(int64_t)physical->size);
+	memory_count(physical->device, MEMORY_fixed, -(int64_t)physical->size);
 	limit_give(physical->device, physical->size);
 	free(physical);
 }
@@ -195,11 +199,11 @@ void vmm_lend(struct mapping *mapping)
 	if (!may_move(mapping))
 		return;
 	/* The daemon may see less for a moment, but never more than there is. */
-	memory_count(physical->device, &fixed_memory, -(int64_t)physical->size);
+	memory_count(physical->device, MEMORY_fixed, -(int64_t)physical->size);
 	mapping->block = block_adopt(mapping->base, mapping->size, physical->device,
 	                             &physical->prop, physical->pieces, mapping->writers);
 	if (!mapping->block)
-		memory_count(physical->device, &fixed_memory, (int64_t)physical->size);
+		memory_count(physical->device, MEMORY_fixed, (int64_t)physical->size);
 	else
 		physical->swapped = mapping;
 }
@@ -212,7 +216,7 @@ static bool take_back(struct mapping *mapping)
 		return false;
 	mapping->block = NULL;
 	physical->swapped = NULL;
-	memory_count(physical->device, &fixed_memory, (int64_t)physical->size);
+	memory_count(physical->device, MEMORY_fixed, (int64_t)physical->size);
 	return true;
 }
 
@@ -249,87 +253,17 @@ CUresult vmm_have(CUdeviceptr base, size_t size)
 	return CUDA_SUCCESS;
 }
 
-static CUresult have_handle(CUmemGenericAllocationHandle handle, bool stays)
+CUresult vmm_have_handle(CUmemGenericAllocationHandle handle)
 {
 	struct mapping where = {0};
 	struct physical *physical;
 
 	lock_take(&vmm_lock);
 	physical = vmm_find(handle);
-	if (vmm_ours(physical) && stays)
-		physical->stays = true;
 	if (vmm_ours(physical) && physical->swapped)
 		where = *physical->swapped;
 	lock_give(&vmm_lock);
 	return vmm_have(where.base, where.size);
-}
-
-CUresult vmm_have_handle(CUmemGenericAllocationHandle handle)
-{
-	return have_handle(handle, false);
-}
-
-/* Who has one handle more of it may do without the lock. */
-static CUresult make_whole(struct physical *physical)
-{
-	CUresult result = vmm_make_whole(physical);
-
-	lock_take(&vmm_lock);
-	vmm_release(physical);
-	lock_give(&vmm_lock);
-	return result;
-}
-
-CUresult vmm_keep(CUmemGenericAllocationHandle *handle)
-{
-	struct physical *physical;
-
-	TRY(have_handle(*handle, true));
-	lock_take(&vmm_lock);
-	physical = vmm_find(*handle);
-	if (!vmm_ours(physical) || !vmm_hold(physical))
-		physical = NULL;
-	lock_give(&vmm_lock);
-	if (!physical)
-		return CUDA_SUCCESS;
-	TRY(make_whole(physical));
-	lock_take(&vmm_lock);
-	physical = vmm_find(*handle);
-	if (vmm_ours(physical))
-		*handle = physical->pieces[0];
-	lock_give(&vmm_lock);
-	return CUDA_SUCCESS;
-}
-
-/* The first memory in the range that is in pieces; it is held. */
-static struct physical *in_pieces(CUdeviceptr base, size_t size)
-{
-	struct physical *found = NULL;
-	struct mapping *mapping;
-
-	lock_take(&vmm_lock);
-	for (CUdeviceptr at = base; !found && at - base < size && (mapping = vmm_at(at));
-	     at = mapping->base + mapping->size)
-		if (mapping->physical->n > 1 && vmm_hold(mapping->physical))
-			found = mapping->physical;
-	lock_give(&vmm_lock);
-	return found;
-}
-
-CUresult vmm_keep_range(CUdeviceptr base, size_t size)
-{
-	struct physical *physical;
-	struct mapping *mapping;
-
-	lock_take(&vmm_lock);
-	for (CUdeviceptr at = base; at - base < size && (mapping = vmm_at(at));
-	     at = mapping->base + mapping->size)
-		mapping->physical->stays = true;
-	lock_give(&vmm_lock);
-	TRY(vmm_have(base, size));
-	while ((physical = in_pieces(base, size)))
-		TRY(make_whole(physical));
-	return CUDA_SUCCESS;
 }
 
 static void in_child(void)

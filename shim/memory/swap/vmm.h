@@ -2,12 +2,7 @@
 #ifndef GPU_LEASE_VMM_H
 #define GPU_LEASE_VMM_H
 
-#include "memory/swap/swap.h"
-
-/* Calls after which others than this process' mappings know the memory: it stays where it
- * is from now on. The handle becomes the driver's. */
-CUresult vmm_keep(CUmemGenericAllocationHandle *handle);
-CUresult vmm_keep_range(CUdeviceptr base, size_t size);
+#include "memory/swap/devices.h"
 
 /* refs: how often the handle must be released; maps: places where it is mapped. */
 struct physical {
@@ -54,9 +49,5 @@ void vmm_lend(struct mapping *mapping); /* to a block, if it may move */
 /* Without it: what is away comes, and no block has any of it. */
 CUresult vmm_have(CUdeviceptr base, size_t size);
 CUresult vmm_have_handle(CUmemGenericAllocationHandle handle);
-
-/* vmm_whole.c, without it, for who has one of its handles: the driver has it in one object
- * from now on. */
-CUresult vmm_make_whole(struct physical *physical);
 
 #endif

@@ -5,12 +5,16 @@
  * while the gate is shut and no work is under way, and the object is mapped wherever
  * the pieces were.
  */
+#include "memory/swap/vmm_whole.h"
+
 #include "base/clock.h"
 #include "base/debug.h"
 #include "base/locks.h"
 #include "driver/devices.h"
 #include "driver/lookup.h"
 #include "gate/quiet.h"
+#include "memory/room.h"
+#include "memory/swap/hostroom.h"
 #include "memory/swap/vmm.h"
 #include "work/captures.h"
 #include "work/contexts.h"

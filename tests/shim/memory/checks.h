@@ -6,7 +6,9 @@
 #include "driver/devices.h"
 #include "fake_driver.h"
 #include "fake_rooms.h"
-#include "memory/kind.h"
+#include "memory/kinds.h"
+#include "memory/limit.h"
+#include "memory/reclaim.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -104,6 +104,15 @@ bool contexts_with(CUdevice device, CUcontext preferred,
 	return true;
 }
 
+void context_run_in(CUcontext context, void (*work)(CUcontext context))
+{
+	CUcontext before = fake_driver.current;
+
+	fake_driver.current = context;
+	work(context);
+	fake_driver.current = before;
+}
+
 bool stream_captures(CUstream stream)
 {
 	(void)stream;

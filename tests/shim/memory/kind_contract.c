@@ -5,6 +5,8 @@
  * MEMORY_KINDS.
  */
 #include "checks.h"
+#include "memory/kinds.h"
+#include "memory/limit.h"
 
 #include <pthread.h>
 #include <sys/wait.h>

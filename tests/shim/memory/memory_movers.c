@@ -4,6 +4,8 @@
  * memory_movers: the cases, a line each. memory_movers CASE: runs one.
  */
 #include "checks.h"
+#include "memory/kind.h"
+#include "memory/mover.h"
 #include "memory/swap/store.h"
 
 #define SLICE (FAKE_CAPACITY / 32) /* of what a job may have */

@@ -1,5 +1,5 @@
 /* host_room.c: says of each size in MiB whether there is room for it in this process' cgroups. */
-#include "memory/swap/swap.h"
+#include "memory/swap/hostroom.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,0 +1,15 @@
+/* deferred_free.h: freeing swapped memory, at once or after a capture. */
+#ifndef GPU_LEASE_DEFERRED_FREE_H
+#define GPU_LEASE_DEFERRED_FREE_H
+
+#include "memory/kind.h"
+
+/* wait: for the work that may use it, as the driver does. While the process does
+ * not hold there is none. */
+CUresult swap_free(CUdeviceptr pointer, const struct memory_range *range, bool wait);
+void swap_catch_up(bool wait);                /* frees what had to be put off */
+void swap_free_of_context(CUcontext context); /* what was put off of one that is gone */
+/* For the work that the context was given; false: a capture forbids it. */
+bool swap_wait_for(CUcontext context, CUresult *result);
+
+#endif

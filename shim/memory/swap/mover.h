@@ -1,0 +1,9 @@
+/* mover.h: the mover of swapped memory. */
+#ifndef GPU_LEASE_SWAP_MOVER_H
+#define GPU_LEASE_SWAP_MOVER_H
+
+#include "memory/mover.h"
+
+extern const struct mover swap_mover;
+
+#endif

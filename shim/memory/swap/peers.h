@@ -1,0 +1,11 @@
+/* peers.h: devices of the process that reach each other's swapped memory. */
+#ifndef GPU_LEASE_PEERS_H
+#define GPU_LEASE_PEERS_H
+
+#include <cuda.h>
+#include <stdbool.h>
+
+bool swap_peer(CUdevice memory_of, CUdevice from); /* true: that is news */
+bool swap_reach(void);                             /* what the driver has refused may succeed now */
+
+#endif

@@ -1,0 +1,16 @@
+/* slabs.h: small allocations share a block of one segment. */
+#ifndef GPU_LEASE_SLABS_H
+#define GPU_LEASE_SLABS_H
+
+#include "memory/swap/devices.h"
+
+/* Callers hold swap_lock: */
+bool slab_take(CUdevice device, size_t size, CUdeviceptr *out);      /* from those that there are */
+bool slab_give(struct slab *slab, CUdeviceptr pointer, size_t size); /* it is empty now */
+void slab_forget(struct block *block);
+CUdeviceptr slab_start(struct slab *slab, CUdeviceptr pointer); /* 0: nothing is there */
+/* Without the lock: */
+size_t slab_next_size(CUdevice device);
+CUresult slab_add(struct block *block);
+
+#endif

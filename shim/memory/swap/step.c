@@ -1,0 +1,117 @@
+/* step.c: one step of what moves on a device: what has arrived is settled, and more is begun. */
+#include "memory/swap/step.h"
+
+#include "driver/lookup.h"
+#include "memory/swap/copier.h"
+#include "memory/swap/devices.h"
+#include "memory/swap/evict.h"
+#include "memory/swap/restore.h"
+#include "memory/swap/store.h"
+#include "memory/swap/transfers.h"
+#include "work/contexts.h"
+
+/* How many have been copied, from the first on. */
+static void note_arrivals(struct copier *c)
+{
+	while (c->copied < c->n) {
+		struct transfer *transfer = &c->ring[(c->first + c->copied) % SWAP_DEPTH];
+
+		transfer->result = REAL(cuEventQuery)(transfer->event);
+		if (transfer->result == CUDA_ERROR_NOT_READY)
+			return;
+		c->copied++;
+		c->arrived += transfer->segment->size;
+	}
+}
+
+static void settle_one(const struct transfer *transfer)
+{
+	if (transfer->out && transfer->result)
+		segment_stays(transfer->segment, "it cannot be copied");
+	else if (transfer->out && swap_now.mode == RESTORE)
+		segment_not_evicted(transfer->segment);
+	else if (transfer->out)
+		segment_evicted(transfer->segment, SEGMENT_AWAY);
+	else if (!transfer->result)
+		segment_restored(transfer->segment);
+	else
+		segment_evicted(transfer->segment, SEGMENT_AWAY);
+	if (transfer->result && !transfer->out)
+		swap_give_up(transfer->result);
+}
+
+/* What leaves is let go by the piece: each time it is wiped, which slows the copies
+ * of others for a moment however much it is. */
+static void settle(struct copier *c)
+{
+	note_arrivals(c);
+	if (swap_now.mode == EVICT && c->copied < c->n &&
+	    c->arrived < swap_devices[c->device].piece)
+		return;
+	for (; c->copied; c->copied--, c->n--) {
+		struct transfer transfer = c->ring[c->first];
+
+		c->first = (c->first + 1) % SWAP_DEPTH;
+		c->in_flight -= transfer.segment->size;
+		c->arrived -= transfer.segment->size;
+		settle_one(&transfer);
+	}
+}
+
+static bool has_more(const struct copier *c)
+{
+	switch (swap_now.mode) {
+	case RESTORE:
+		return !swap_now.gave_up;
+	case PRELOAD:
+		return c->left && !swap_now.gave_up;
+	case EVICT:
+		return c->left;
+	default:
+		return false;
+	}
+}
+
+static void cannot(struct copier *c)
+{
+	if (swap_now.mode == EVICT)
+		evict_nothing(c);
+	else
+		swap_give_up(CUDA_ERROR_INVALID_CONTEXT);
+}
+
+void copier_step(CUcontext context, void *argument)
+{
+	struct copier *c = argument;
+	bool goes_on = true;
+
+	settle(c);
+	if (has_more(c) && !copier_prepare(c, context))
+		cannot(c);
+	for (int i = 0; i < SWAP_AT_ONCE && goes_on && has_more(c); i++)
+		goes_on = swap_now.mode == EVICT ? evict_one(c) : restore_some(c);
+	c->busy = c->n || (swap_now.mode != RESTORE && has_more(c));
+}
+
+/* They go with the context; what is left to do stays. */
+static void end_stream(struct copier *c)
+{
+	REAL(cuStreamSynchronize)(c->stream);
+	settle(c);
+	copier_end(c);
+}
+
+static void end_in(CUcontext context)
+{
+	for (int d = 0; d < MAX_DEVICES; d++)
+		if (copiers[d].context == context)
+			end_stream(&copiers[d]);
+	swap_store->context_ends(context);
+}
+
+/* A context ends, in a thread of the program; its lock is held. */
+void steps_context_ends(CUcontext context)
+{
+	if (swap_used())
+		context_run_in(context, end_in);
+}

@@ -1,0 +1,12 @@
+/* vmm_keep.h: memory of the program's own that others come to know. */
+#ifndef GPU_LEASE_VMM_KEEP_H
+#define GPU_LEASE_VMM_KEEP_H
+
+#include <cuda.h>
+
+/* Calls after which others than this process' mappings know the memory: it stays where it
+ * is from now on. The handle becomes the driver's. */
+CUresult vmm_keep(CUmemGenericAllocationHandle *handle);
+CUresult vmm_keep_range(CUdeviceptr base, size_t size);
+
+#endif
