@@ -7,6 +7,7 @@
 #include "lease/meeting.h"
 
 #include "base/clock.h"
+#include "base/debug.h"
 #include "base/fork.h"
 #include "base/locks.h"
 #include "base/process.h"
@@ -19,7 +20,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define LATER_US 20000 /* until the same is asked again */
+#define LATER_US 20000                           /* until the same is asked again */
+#define LATER_SAID_NS (UINT64_C(5000) * 1000000) /* so long it is silent about that */
 
 enum progress { QUEUED, SENT, ANSWERED };
 
@@ -122,26 +124,36 @@ static CUresult ask_once(struct ask *ask)
 	return result;
 }
 
+static void say_later(uint64_t since, bool *said)
+{
+	if (*said || now_ns() - since < LATER_SAID_NS)
+		return;
+	*said = true;
+	complain("this process waits to open memory of another process of its job (CUDA IPC): "
+	         "gpu-leased does not know that one yet, or has no file descriptors left; if this "
+	         "goes on, ask the administrator to look at gpu-leased on this node");
+}
+
 CUresult meeting_ask(const uint8_t name[GL_NAME_BYTES], const uint64_t what[2], int *end)
 {
+	struct gl_meet message = {.header = message_header(GL_MEET, sizeof(message)),
+	                          .what = {what[0], what[1]}};
+	struct ask ask = {.code = GL_MET_LATER};
 	CUresult result = tenant_wait();
-	struct ask ask;
+	uint64_t since = now_ns();
+	bool said = false;
 
+	memcpy(message.name, name, GL_NAME_BYTES);
+	while (!result && ask.code == GL_MET_LATER) {
+		if (ask.progress == ANSWERED) {
+			say_later(since, &said);
+			pause_us(LATER_US);
+		}
+		ask = (struct ask){.message = message, .end = -1};
+		result = ask_once(&ask);
+	}
 	if (result)
 		return result;
-	for (;;) {
-		ask =
-		    (struct ask){.message = {.header = message_header(GL_MEET, sizeof(ask.message)),
-		                             .what = {what[0], what[1]}},
-		                 .end = -1};
-		memcpy(ask.message.name, name, GL_NAME_BYTES);
-		result = ask_once(&ask);
-		if (result)
-			return result;
-		if (ask.code != GL_MET_LATER)
-			break;
-		pause_us(LATER_US);
-	}
 	*end = ask.end;
 	return ask.code == GL_MET_INTRODUCED && ask.end >= 0 ? CUDA_SUCCESS
 	                                                     : CUDA_ERROR_INVALID_VALUE;

@@ -67,15 +67,15 @@ static CUresult map_part(struct import *import, const struct shared_part *part, 
 static CUresult map_all(struct import *import, int end, struct shared_part *first)
 {
 	struct shared_part part = {0}, before = {0};
-	CUresult result = CUDA_SUCCESS;
 	int files[SHARED_AT_ONCE];
+	CUresult result;
 	uint32_t n;
 
 	do {
-		if (!part_receive(end, &part, files, &n) || !part_follows(&part, &before) ||
-		    n != part.n)
+		result = part_receive(end, &part, files, &n);
+		if (!result && (!part_follows(&part, &before) || n != part.n))
 			result = CUDA_ERROR_INVALID_VALUE;
-		else if (map_part(import, &part, files))
+		if (!result && map_part(import, &part, files))
 			result = CUDA_ERROR_MAP_FAILED;
 		while (n)
 			close(files[--n]);

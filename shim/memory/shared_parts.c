@@ -1,11 +1,18 @@
 /* shared_parts.c: what goes between two processes that share memory. */
 #include "memory/shared_parts.h"
 
+#include "base/clock.h"
+#include "base/debug.h"
+
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#define ANSWER_MS 60000 /* the other process may be busy */
+/* The client thread of the other process answers, which waits for nobody but the driver. Its
+ * end is seen at once; so only one that is stopped, or hangs in the driver, is silent. */
+#define LOOK_MS 1000
+#define SAID_AFTER_MS 5000
+#define ANSWER_MS 60000
 #define SIZE_MOST (UINT64_C(1) << 46)
 
 bool part_send(int end, const struct shared_part *part, const int *files)
@@ -42,7 +49,42 @@ static uint32_t files_of(struct msghdr *message, int files[SHARED_AT_ONCE])
 	return (uint32_t)n;
 }
 
-bool part_receive(int end, struct shared_part *part, int files[SHARED_AT_ONCE], uint32_t *n)
+/* What a look adds to the wait. While this process is stopped as well, as in a suspended job,
+ * no more than one look passes. */
+static int64_t part_of_wait(uint64_t since)
+{
+	int64_t ms = (int64_t)((now_ns() - since) / 1000000);
+
+	return ms < LOOK_MS ? ms : LOOK_MS;
+}
+
+/* CUDA_ERROR_MAP_FAILED: the other one is silent. Signals of the program do not end it. */
+static CUresult wait_for_part(int end)
+{
+	struct pollfd readable = {end, POLLIN, 0};
+	bool said = false;
+
+	for (int64_t waited = 0; waited < ANSWER_MS;) {
+		uint64_t since = now_ns();
+
+		if (poll(&readable, 1, LOOK_MS) > 0)
+			return CUDA_SUCCESS;
+		waited += part_of_wait(since);
+		if (waited < SAID_AFTER_MS || said)
+			continue;
+		said = true;
+		complain("this process waits to open memory of another process of its job (CUDA "
+		         "IPC), which does not answer: is that one stopped? It fails after %d s",
+		         ANSWER_MS / 1000);
+	}
+	complain(
+	    "memory of another process of the job could not be opened (CUDA IPC): that process "
+	    "has not answered for %d s; let it run, and open the memory again",
+	    ANSWER_MS / 1000);
+	return CUDA_ERROR_MAP_FAILED;
+}
+
+CUresult part_receive(int end, struct shared_part *part, int files[SHARED_AT_ONCE], uint32_t *n)
 {
 	union {
 		char space[CMSG_SPACE(SHARED_AT_ONCE * sizeof(int))];
@@ -53,17 +95,17 @@ bool part_receive(int end, struct shared_part *part, int files[SHARED_AT_ONCE], 
 	                         .msg_iovlen = 1,
 	                         .msg_control = control.space,
 	                         .msg_controllen = sizeof(control.space)};
-	struct pollfd readable = {end, POLLIN, 0};
+	CUresult result = wait_for_part(end);
 	ssize_t got;
 
 	*n = 0;
-	if (poll(&readable, 1, ANSWER_MS) <= 0)
-		return false;
+	if (result)
+		return result;
 	got = recvmsg(end, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (got < 0)
-		return false;
+		return CUDA_ERROR_INVALID_VALUE;
 	*n = files_of(&message, files);
-	return got == (ssize_t)sizeof(*part);
+	return got == (ssize_t)sizeof(*part) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 bool part_follows(const struct shared_part *part, const struct shared_part *before)

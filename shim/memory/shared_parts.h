@@ -8,6 +8,7 @@
 
 #include "base/wire.h"
 
+#include <cuda.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -27,8 +28,9 @@ struct shared_part {
 
 /* files: a descriptor for each segment of the part. */
 bool part_send(int end, const struct shared_part *part, const int *files);
-/* False: the other one has ended, refuses, or is silent. *n descriptors have come in any case. */
-bool part_receive(int end, struct shared_part *part, int files[SHARED_AT_ONCE], uint32_t *n);
+/* CUDA_ERROR_INVALID_VALUE: the other one has ended or refuses; CUDA_ERROR_MAP_FAILED: it has been
+ * silent for too long, which has been said. *n descriptors have come in any case. */
+CUresult part_receive(int end, struct shared_part *part, int files[SHARED_AT_ONCE], uint32_t *n);
 /* Is it a part that may come after `before`? That one is all zero at the beginning. */
 bool part_follows(const struct shared_part *part, const struct shared_part *before);
 

@@ -46,6 +46,23 @@ def test_another_job_gets_nothing_by_a_handle(tenant: Start) -> None:
     finish(owner)
 
 
+AS_NOBODY = PRELUDE + "os.setresuid(65534, 65534, 65534)\n" + OPENING + "OURS = True\n"
+
+
+def test_the_job_counts_and_not_the_user(tenant: Start) -> None:
+    """As without the interposer; a job is one user's, so another one is there by its will."""
+    owner = tenant(1, SWAP, "-c", OWNER)
+    handle = line(owner)
+    stranger = tenant(2, SWAP, "-c", AS_NOBODY + 'assert error(take()) == "INVALID_VALUE"')
+    tell(stranger, handle)
+    finish(stranger)
+    fellow = tenant(1, SWAP, "-c", AS_NOBODY + f"assert same(ok(take()), 5, {N})")
+    tell(fellow, handle)
+    finish(fellow)
+    go_on(owner)
+    finish(owner)
+
+
 def test_it_stays_while_another_job_has_the_gpu(tenant: Start) -> None:
     """The rest of the job's memory leaves and comes back; what is shared does neither."""
     more = f"""
