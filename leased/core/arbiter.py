@@ -24,7 +24,8 @@ holder runs (core/policy.py). These rules hold under every policy:
   gets none before it has released.
 
 An event costs as much as it changes. The number of tenants that wait or hold makes no
-difference, but the number of different gangs, locks and kinds of memory among them does.
+difference, and the number of different gangs, locks and kinds of memory among them little
+(core/cohorts.py).
 """
 
 from __future__ import annotations

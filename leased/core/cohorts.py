@@ -1,57 +1,21 @@
-"""An index of who holds and who waits, by what they are compatible with.
+"""An index of who holds and who waits, by what they are compatible with (see cohort.py).
 
-A cohort is all tenants that have the same gang, lock and kind of memory and the same
-answer of their policy whether they may run beside others. Whoever is in the way of one
-of them is in the way of all. So questions are asked of cohorts, and what a question
-costs depends on how many cohorts there are, not on how many tenants. Devices are bits
-of a number.
+Questions are asked of cohorts, so what a question costs does not depend on how many tenants
+there are. Those that are asked after every event are answered from indexes by what cohorts heed,
+by devices, and by places, so it hardly depends on how many cohorts there are either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from leased.core.deadlines import Deadlines
+from leased.core.cohort import ALONE, FREE, SHARE, Cohort
+from leased.core.components import Components
 from leased.core.line import Line, Place
 from leased.core.state import Device, Tenant
-
-# What a cohort heeds. Two may run on one device at once if either is FREE or both SHARE.
-FREE, SHARE, ALONE = range(3)
+from leased.core.taken import Taken
 
 PRICED = 32  # waiters of a cohort that are asked whether a short lease is worth it for them
-
-
-class Cohort:
-    """waiting: those who could run, by their places. holding: those with a lease. Of these,
-    `calm` have not been told that somebody waits for them, `told` have, the others are revoked.
-
-    last_ends: of those told that fill no gap, when the last of them ends, below 0.
-    most_cost: no handoff costs more for which one of them was told. waiter: the first for whom
-    they were told. priced: what was found out about those who wait, see Turns; None: others
-    wait now.
-    """
-
-    __slots__ = (
-        "beside", "bits", "calm", "first", "gang", "heeds", "holding", "last_ends", "lock", "mask",
-        "members", "most_cost", "number", "priced", "swaps", "told", "waiter", "waiting",
-    )  # fmt: skip
-
-    def __init__(self, number: int, key: tuple[tuple[str, ...], str, bool, bool], mask: int):
-        self.number = number
-        self.gang, self.lock, self.swaps, self.beside = key
-        self.mask = mask
-        self.bits = tuple(1 << n for n in range(mask.bit_length()) if mask >> n & 1)
-        self.heeds = FREE
-        self.members = 0
-        self.waiting: Line[Place, Tenant] = Line()
-        self.first: Tenant | None = None  # of those who wait
-        self.priced: tuple[int, int] | None = None
-        self.holding: dict[int, Tenant] = {}
-        self.calm: dict[int, Tenant] = {}
-        self.told: dict[int, Tenant] = {}
-        self.last_ends: Deadlines[int] = Deadlines()
-        self.most_cost = 0
-        self.waiter: Tenant | None = None
 
 
 class Cohorts:
@@ -60,14 +24,18 @@ class Cohorts:
     def __init__(self, devices: Mapping[str, Device]):
         self.devices = devices
         self.bit = {uuid: 1 << n for n, uuid in enumerate(devices)}
-        self._all = self.mask(devices)
         self.of: dict[int, Cohort] = {}  # by tenant
         self._known: dict[tuple[tuple[str, ...], str, bool, bool], Cohort] = {}
         self._holding: dict[int, Cohort] = {}
+        self._locked: dict[int, Cohort] = {}  # of them those that are not FREE
+        self.held, self.alone = Taken(), Taken()  # by those, and by those that are ALONE
+        self.overdue: dict[int, Tenant] = {}  # who should have released before now
         self._line: Line[Place, Cohort] = Line()  # by the first who waits
         # Whether places on these devices are of several policies and cannot be compared.
         self.differ: Callable[[int], bool] = lambda _: False
-        self._gangs: dict[int, int] = {}  # how many cohorts of several devices hold or wait
+        # Those in the line, by what they heed and by one of their devices.
+        self._waiting: dict[int, dict[int, dict[int, Cohort]]] = {FREE: {}, SHARE: {}, ALONE: {}}
+        self._gangs = Components()  # of cohorts that hold or wait
         self._numbers = 0
 
     # -- members ------------------------------------------------------------------
@@ -107,7 +75,8 @@ class Cohorts:
             cohort.priced = None
         cohort.waiting.add(tenant.place, tenant)
         if cohort.first is None:
-            self._connect(cohort, 1)
+            self._gangs.add(cohort.links)
+            self._keep(cohort)
         self._set_first(cohort)
 
     def leave_line(self, tenant: Tenant) -> None:
@@ -120,7 +89,8 @@ class Cohorts:
             cohort.first = None
             self._set_first(cohort)
             if cohort.first is None:
-                self._connect(cohort, -1)
+                self._gangs.remove(cohort.links)
+                self._unkeep(cohort)
 
     def _set_first(self, cohort: Cohort) -> None:
         first, before = cohort.waiting.first(), cohort.first
@@ -132,13 +102,35 @@ class Cohorts:
         if first is not None and first.place is not None:
             self._line.add(first.place, cohort)
 
-    def in_line(self, mask: int) -> list[Cohort]:
+    def _keep(self, cohort: Cohort) -> None:
+        kept = self._waiting[cohort.heeds].setdefault(cohort.kept_at, {})
+        kept[cohort.number] = cohort
+
+    def _unkeep(self, cohort: Cohort) -> None:
+        by_device = self._waiting[cohort.heeds]
+        del by_device[cohort.kept_at][cohort.number]
+        if not by_device[cohort.kept_at]:
+            del by_device[cohort.kept_at]
+
+    def in_line(self, mask: int) -> Iterator[Cohort]:
         """Those with somebody who waits for one of the devices, in the order of the first who
         waits. Where gangs connect devices of several policies, that is who came first."""
-        line = [cohort for _, cohort in self._line.entries if cohort.mask & mask]
-        if self.differ(mask):
-            line.sort(key=lambda cohort: cohort.first.arrival if cohort.first else 0)
-        return line
+        line = (cohort for _, cohort in self._line.entries if cohort.mask & mask)
+        return iter(sorted(line, key=_arrival)) if self.differ(mask) else line
+
+    def able(self, mask: int) -> dict[int, Cohort]:
+        """Those in the line for these devices whom no holder is in the way of, by number."""
+        found: dict[int, Cohort] = {}
+        for heeds, taken in ((FREE, 0), (SHARE, self.alone.mask), (ALONE, self.held.mask)):
+            left = mask & ~taken
+            for device, kept in self._waiting[heeds].items() if left else ():
+                if device & left:
+                    found |= {n: cohort for n, cohort in kept.items() if not cohort.mask & taken}
+        return found
+
+    def sort(self, cohorts: list[Cohort], mask: int) -> list[Cohort]:
+        """As they stand in the line for these devices."""
+        return sorted(cohorts, key=_arrival if self.differ(mask) else _place)
 
     # -- who holds ----------------------------------------------------------------
 
@@ -146,7 +138,8 @@ class Cohorts:
         cohort = self.of[tenant.id]
         if not cohort.holding:
             self._holding[cohort.number] = cohort
-            self._connect(cohort, 1)
+            self._lock(cohort)
+            self._gangs.add(cohort.links)
         cohort.holding[tenant.id] = cohort.calm[tenant.id] = tenant
 
     def tell(self, tenant: Tenant, told: bool) -> None:
@@ -165,28 +158,67 @@ class Cohorts:
     def end(self, tenant: Tenant) -> None:
         self.revoke(tenant)
         cohort = self.of[tenant.id]
+        self.overdue.pop(tenant.id, None)
         del cohort.holding[tenant.id]
         if not cohort.holding:
             del self._holding[cohort.number]
-            self._connect(cohort, -1)
+            if self._locked.pop(cohort.number, None):
+                self.held.remove(cohort.bits)
+                if cohort.heeds == ALONE:
+                    self.alone.remove(cohort.bits)
+            self._gangs.remove(cohort.links)
+
+    def _lock(self, cohort: Cohort) -> None:
+        """It has holders now, or heeds something else."""
+        if cohort.heeds != FREE:
+            self._locked[cohort.number] = cohort
+            self.held.add(cohort.bits)
+        if cohort.heeds == ALONE:
+            self.alone.add(cohort.bits)
+
+    def overran(self, tenant: Tenant) -> None:
+        """It holds, and should have released."""
+        self.overdue[tenant.id] = tenant
 
     def holders(self, mask: int) -> list[Cohort]:
         """Those with somebody who holds one of the devices."""
         return [cohort for cohort in self._holding.values() if cohort.mask & mask]
+
+    def locked(self, mask: int) -> list[Cohort]:
+        """Of these, those that are not FREE."""
+        return [cohort for cohort in self._locked.values() if cohort.mask & mask]
+
+    def to_tell(self, changed: int, every: bool) -> list[Cohort]:
+        """Holders for whom somebody else may wait now than before, as something has changed on
+        these devices. every: those that are FREE too, who only go where the site wants it."""
+        return [
+            cohort
+            for cohort in (self._holding if every else self._locked).values()
+            if (cohort.mask | cohort.watched) & changed and (cohort.calm or cohort.told)
+        ]
 
     def against(self, cohort: Cohort) -> list[Cohort]:
         """Those with holders that must release before one of the cohort can have its gang."""
         if cohort.heeds == FREE:
             return []
         other = SHARE if cohort.heeds == ALONE else ALONE
-        return [c for c in self._holding.values() if c.mask & cohort.mask and c.heeds >= other]
+        return [c for c in self._locked.values() if c.mask & cohort.mask and c.heeds >= other]
 
     # -- what they heed -----------------------------------------------------------
 
     def changed(self) -> None:
         """Devices are locked, shared or tried in another way than before."""
         for cohort in self._known.values():
+            before = cohort.heeds
             self._classify(cohort)
+            if cohort.heeds != before and cohort.first is not None:
+                after, cohort.heeds = cohort.heeds, before
+                self._unkeep(cohort)
+                cohort.heeds = after
+                self._keep(cohort)
+        self._locked, self.held, self.alone = {}, Taken(), Taken()
+        for cohort in self._holding.values():
+            self._lock(cohort)
 
     def lock_of(self, cohort: Cohort) -> str:
         """The lock mode that counts: the site's for one of its devices, else its own."""
@@ -211,28 +243,16 @@ class Cohorts:
         else:
             cohort.heeds = ALONE
 
-    # -- which devices belong together --------------------------------------------------
-
-    def _connect(self, cohort: Cohort, more: int) -> None:
-        if len(cohort.gang) > 1:
-            count = self._gangs.get(cohort.mask, 0) + more
-            self._gangs[cohort.mask] = count
-            if not count:
-                del self._gangs[cohort.mask]
-
     def reached(self, mask: int) -> int:
         """These devices and all that gangs which wait or hold connect with them."""
-        before = 0
-        while self._gangs and mask != before:
-            before = mask
-            for gang in self._gangs:
-                if gang & mask:
-                    mask |= gang
-            if mask == self._all:
-                break
-        return mask
+        return self._gangs.reached(mask)
 
 
-def compatible(one: Cohort, other: Cohort) -> bool:
-    """May tenants of both hold a lease on the same device at once?"""
-    return FREE in (one.heeds, other.heeds) or one.heeds == other.heeds == SHARE
+def _place(cohort: Cohort) -> Place:
+    assert cohort.first is not None
+    assert cohort.first.place is not None
+    return cohort.first.place
+
+
+def _arrival(cohort: Cohort) -> int:
+    return cohort.first.arrival if cohort.first else 0

@@ -53,24 +53,26 @@ class Deciding:
         self._pass_wakes()
         for tenant in self.memory.take_shrunk():
             self.waiters.place_again(tenant)
-        while effects.changed or self.memory.affected:
+        again = 0  # devices where there may be more to grant
+        while effects.changed or again or self.memory.affected:
             for tenant in self.memory.take_affected() if self.memory.affected else ():
                 self._make_way(tenant)
-            mask, effects.changed = cohorts.reached(effects.changed), 0
-            if effects.unsettled:
-                effects.unsettled = False
+            changed, effects.changed = effects.changed, 0
+            mask, again = cohorts.reached(changed | again), 0
+            unsettled, effects.unsettled = effects.unsettled, False
+            if unsettled:
+                changed = mask
                 for device in self.rules.devices.values():
                     self.leasing.stages.separate(device)
-            holding, line = cohorts.holders(mask), cohorts.in_line(mask)
-            self.leasing.stages.tell(
-                holding, line
-            )  # before the grants: those ask when it will be free
-            if not line or self.grace_until:
+            # Before the grants: those ask when it will be free.
+            every = unsettled or changed & self.rules.drained_mask != 0
+            self.leasing.stages.tell(cohorts.to_tell(changed, every), mask)
+            if self.grace_until:
                 continue
-            found = self.turns.next(mask, holding, line)
+            found = self.turns.next(mask)
             if found is not None:
                 self.leasing.grant(*found)
-                effects.changed |= mask  # there may be more to grant
+                again = mask
 
     def _make_way(self, tenant: Tenant) -> None:
         """Who was granted for memory that turns out to stay can never have its own back."""

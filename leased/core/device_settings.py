@@ -67,6 +67,7 @@ class DeviceSettings:
     def _drain(self, device: Device, drained: bool) -> None:
         device.drained = drained
         self.rules.drain_changed()
+        self.effects.unsettled = True
         for tenant in list(device.queue.values()):
             self.waiters.sort(tenant)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leased.core.cohorts import FREE
+from leased.core.cohort import FREE
 from leased.core.effects import Effects
 from leased.core.events import Grant
 from leased.core.memory import Memory

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from leased.core.cohorts import ALONE
+from leased.core.cohort import ALONE
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
 from leased.core.events import Evict, MemoryChanged, Preload, Restore
@@ -158,7 +158,7 @@ class Memory:
     def bring_back(self, gone: Tenant) -> None:
         """Who stays when others had to go gets back at the link's speed what they displaced."""
         cohorts = self.rules.cohorts
-        for cohort in cohorts.holders(cohorts.mask(gone.gang)):
+        for cohort in cohorts.locked(cohorts.mask(gone.gang)):
             if cohort.heeds == ALONE:
                 for tenant in (*cohort.calm.values(), *cohort.told.values()):
                     if tenant.id not in self.effects.granted:
@@ -192,7 +192,7 @@ class Memory:
         if device.restoring:
             return  # the link is busy
         cohorts = self.rules.cohorts
-        first = cohorts.in_line(cohorts.bit[device.uuid])[0].first
+        first = next(cohorts.in_line(cohorts.bit[device.uuid])).first
         for tenant in islice(residency.line, LOOK_AHEAD):
             comes_next = first is not None and tenant == first.id
             if not comes_next and residency.resident >= residency.capacity:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from leased.core.charges import Charges
-from leased.core.cohorts import ALONE, Cohorts, compatible
+from leased.core.cohort import ALONE, compatible
+from leased.core.cohorts import Cohorts
 from leased.core.policy import MakePolicy, Policies, Spec
 from leased.core.residency import Residency
 from leased.core.state import Device, Meter, Tenant
@@ -98,8 +99,12 @@ class Rules:
         """A lease for so long is; see worth()."""
         if ns < BACKFILL_NS:
             return False
-        most, devices = ns // HANDOFF_SHARE, self.devices
-        return all(devices[uuid].residency.handoff_ns(tenant.id) <= most for uuid in tenant.gang)
+        return self.costs_less(tenant, ns // HANDOFF_SHARE + 1)
+
+    def costs_less(self, tenant: Tenant, ns: float) -> bool:
+        """Its handoff does."""
+        devices = self.devices
+        return all(devices[uuid].residency.handoff_ns(tenant.id) < ns for uuid in tenant.gang)
 
     def cost(self, tenant: Tenant) -> int:
         if len(tenant.gang) == 1:

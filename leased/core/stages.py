@@ -8,9 +8,10 @@ cannot act is not waited for: it is passed over as soon as somebody waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import tee
 
-from leased.core.cohorts import ALONE, FREE, SHARE, Cohort
+from leased.core.cohort import ALONE, FREE, SHARE, Cohort
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
 from leased.core.events import Contend, Expect, Forfeit, Overrun, PassedOver, Revoke
@@ -32,31 +33,32 @@ class Stages:
 
     # -- contended -----------------------------------------------------------------
 
-    def tell(self, holding: list[Cohort], line: list[Cohort]) -> None:
-        """Tell the holders of these cohorts for whom it is news that somebody in line waits for
-        them, or that nobody does any more."""
-        drained = self.rules.drained_mask
-        alone: list[Cohort] | None = None
+    def tell(self, holding: list[Cohort], mask: int) -> None:
+        """Tell the holders of these cohorts for whom it is news that somebody in the line for
+        these devices waits for them, or that nobody does any more."""
+        drained, cohorts = self.rules.drained_mask, self.rules.cohorts
+        alone: Iterator[Cohort] = (
+            cohort for cohort in cohorts.in_line(mask) if cohort.heeds == ALONE
+        )
         for cohort in holding:
-            waiter = None
+            first = None
             if cohort.heeds == ALONE:
-                waiter = _first_of(line, cohort)
+                first = _first_of(cohorts.in_line(mask), cohort)
             elif cohort.heeds == SHARE:
-                if alone is None:
-                    alone = [other for other in line if other.heeds == ALONE]
-                waiter = _first_of(alone, cohort)
+                alone, line = tee(alone)  # as far as somebody has looked it is remembered
+                first = _first_of(line, cohort)
+            waiter, cohort.watched = (first.first, first.mask) if first else (None, 0)
             if waiter is not None or cohort.mask & drained:
                 if cohort.calm or cohort.most_cost or cohort.waiter is not waiter:
                     self._tell_cohort(cohort, waiter)
-            elif cohort.told:
+            else:
                 for holder in list(cohort.told.values()):
                     self.end_contention(holder)
 
     def _tell_cohort(self, cohort: Cohort, waiter: Tenant | None) -> None:
         """waiter: the first that it is in the way of; None: the site has drained its device."""
-        cost = self.rules.cost(waiter) if waiter else 0
-        if waiter and 2 * cost < cohort.most_cost:
-            self._contend_again(cohort, waiter, cost)
+        if waiter and self.rules.costs_less(waiter, cohort.most_cost / 2):
+            self._contend_again(cohort, waiter, self.rules.cost(waiter))
         elif waiter and waiter is not cohort.waiter:
             self._plan_again(cohort, waiter)
         cohort.waiter = waiter
@@ -208,6 +210,7 @@ class Stages:
             self.revoke(tenant)
         elif lease.overrun_at is None:
             self.effects.changed |= self.rules.cohorts.of[tenant.id].mask
+            self.rules.cohorts.overran(tenant)
             lease.overrun_at = lease.due
             self._set_due(tenant, self.rules.now + self.rules.drain_ns)
             for uuid in tenant.gang:
@@ -242,9 +245,9 @@ class Stages:
             self.revoke(tenant)
 
 
-def _first_of(line: list[Cohort], holding: Cohort) -> Tenant | None:
-    """The first waiter that the holders of a cohort are in the way of."""
+def _first_of(line: Iterable[Cohort], holding: Cohort) -> Cohort | None:
+    """The first in the line that the holders of a cohort are in the way of."""
     for cohort in line:
         if cohort.mask & holding.mask and cohort.heeds != FREE:
-            return cohort.first
+            return cohort
     return None

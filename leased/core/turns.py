@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from leased.core.cohorts import ALONE, FREE, PRICED, SHARE, Cohort, compatible
+from leased.core.cohort import ALONE, SHARE, Cohort, in_the_way
+from leased.core.cohorts import PRICED
 from leased.core.rules import BACKFILL_NS, Rules
 from leased.core.state import FOREVER, Tenant
 
@@ -37,16 +38,12 @@ class Front:
 
 @dataclass
 class Look:
-    """One look along the line, as bits of devices: those held alone, and by whomever; those
-    that who has been passed by wants; those whose gap is too short for anybody, and for who
-    shares with nobody."""
+    """One look along the line, as bits of devices: those that who has been passed by wants, and
+    wants alone; those whose gap is too short, by what they heed for whom it is."""
 
-    alone: int = 0
-    held: int = 0
     wanted: int = 0
     wanted_alone: int = 0
-    shut: int = 0
-    shut_alone: int = 0
+    shut: list[int] = field(default_factory=lambda: [0, 0, 0])
     fronts: list[Front] = field(default_factory=list)
 
     def behind(self, cohort: Cohort) -> bool:
@@ -63,38 +60,24 @@ class Turns:
         self.rules = rules
         self.fronts: dict[int, Front] = {}  # by tenant
 
-    def next(
-        self, mask: int, holding: list[Cohort], line: list[Cohort]
-    ) -> tuple[Tenant, int] | None:
-        """Who of this line, which waits for these devices, is granted next, and until when it
-        may hold them without holding up those before it; None: nobody is. holding: those who
-        hold any of them."""
+    def next(self, mask: int) -> tuple[Tenant, int] | None:
+        """Who of those who wait for these devices is granted next, and until when it may hold
+        them without holding up those before it; None: nobody is."""
+        able = self.rules.cohorts.able(mask)
+        if not able:
+            return None
         look = Look()
-        for cohort in holding:
-            if cohort.heeds != FREE:
-                look.held |= cohort.mask
-                if cohort.heeds == ALONE:
-                    look.alone |= cohort.mask
-        if look.alone == mask:
-            able = [cohort for cohort in line if cohort.heeds == FREE]
-        else:
-            in_the_way = 0, look.alone, look.held  # of those who are FREE, SHARE or are ALONE
-            able = [cohort for cohort in line if not cohort.mask & in_the_way[cohort.heeds]]
-        found = self._walk(line, able, mask, look) if able else None
-        if able and found is None:
+        found = self._walk(able, mask, look)
+        if found is None:
             self._forget_others(mask, look.fronts)
         return found
 
-    def _walk(
-        self, line: list[Cohort], able: list[Cohort], mask: int, look: Look
-    ) -> tuple[Tenant, int] | None:
-        """able: those of the line whose devices are free for them."""
-        left = able
-        for cohort in line:
-            if left[0] is cohort:
+    def _walk(self, able: dict[int, Cohort], mask: int, look: Look) -> tuple[Tenant, int] | None:
+        """Along the line for these devices. able: those in it whose devices are free for them."""
+        for cohort in self.rules.cohorts.in_line(mask):
+            if able.pop(cohort.number, None):
                 found = self._judge(cohort, look)
-                left = left[1:]
-                if found is not None or not left:
+                if found is not None or not able:
                     return found
             elif not look.behind(cohort):
                 self._add_front(cohort, look)
@@ -103,7 +86,8 @@ class Turns:
                 look.wanted_alone |= cohort.mask
                 if look.wanted_alone == mask:  # so everybody else is behind somebody
                     break
-        for cohort in left:
+        left = [cohort for cohort in able.values() if not cohort.mask & look.shut[cohort.heeds]]
+        for cohort in self.rules.cohorts.sort(left, mask):
             found = self._judge(cohort, look)
             if found is not None:
                 return found
@@ -115,7 +99,7 @@ class Turns:
         assert first is not None
         if not look.behind(cohort):
             return first, FOREVER
-        if cohort.mask & (look.shut_alone if cohort.heeds == ALONE else look.shut):
+        if cohort.mask & look.shut[cohort.heeds]:
             return None
         until = self.gap(cohort, look.fronts)
         if until == FOREVER:
@@ -142,20 +126,31 @@ class Turns:
         front.until = self._begins(front, cohort)
         look.fronts.append(front)
         if front.until - self.rules.now < BACKFILL_NS:
-            look.shut_alone |= cohort.mask
-            look.shut |= cohort.mask if cohort.heeds == ALONE else 0
+            look.shut[ALONE] |= cohort.mask
+            look.shut[SHARE] |= cohort.mask if cohort.heeds == ALONE else 0
 
     def _begins(self, front: Front, cohort: Cohort) -> int:
         """When those in its way will have ended, drains aside."""
-        now, against = self.rules.now, self.rules.cohorts.against(cohort)
+        now = self.rules.now
         if not front.ripe:
-            lasts = [-last for c in against if (last := c.last_ends.first()) is not None]
+            told = [other for other in self.rules.cohorts.against(cohort) if other.told]
+            lasts = [-last for c in told if (last := c.last_ends.first()) is not None]
             if lasts:
                 return max(now, *lasts)
             front.ripe = True
         if front.late is None:
-            front.late = _passed_over_at(against)
+            front.late = self._passed_over_at(cohort)
         return max(now, front.late or now)
+
+    def _passed_over_at(self, cohort: Cohort) -> int | None:
+        """When a holder that has overrun will lose its devices; None: none has."""
+        of = self.rules.cohorts.of
+        dues = [
+            holder.lease.due
+            for holder in self.rules.cohorts.overdue.values()
+            if holder.lease and holder.lease.due and in_the_way(of[holder.id], cohort)
+        ]
+        return max(dues, default=None)
 
     def _forget_others(self, mask: int, fronts: list[Front]) -> None:
         """All who wait for these devices have been looked at, and only these are at the front."""
@@ -180,17 +175,6 @@ class Turns:
         until = FOREVER
         for front in fronts:
             other = self.rules.cohorts.of[front.tenant.id]
-            if other.mask & cohort.mask and not compatible(cohort, other):
+            if in_the_way(other, cohort):
                 until = min(until, front.until)
         return until
-
-
-def _passed_over_at(against: list[Cohort]) -> int | None:
-    """When a holder that has overrun will lose its devices; None: none has."""
-    dues = [
-        holder.lease.due
-        for cohort in against
-        for holder in cohort.holding.values()
-        if holder.lease and holder.lease.overrun_at is not None and holder.lease.due
-    ]
-    return max(dues, default=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from leased.core.cohorts import FREE
+from leased.core.cohort import FREE
 from leased.core.effects import Effects
 from leased.core.line import Place
 from leased.core.memory import Memory

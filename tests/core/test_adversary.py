@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from leased.core.cohorts import Cohort
+from leased.core.cohort import Cohort
 from leased.core.memory import Memory
 from leased.core.stages import Stages
 from leased.core.state import FOREVER, Device
@@ -36,9 +36,9 @@ def test_a_seed_is_always_the_same_run() -> None:
 # -- what it must find ------------------------------------------------------------------
 
 
-def tell_nobody(self: Stages, holding: list[Cohort], line: list[Cohort]) -> None:
+def tell_nobody(self: Stages, holding: list[Cohort], mask: int) -> None:
     """Holders of the first device alone do not hear of those who wait."""
-    ORIGINAL["tell"](self, [cohort for cohort in holding if cohort.mask != 1], line)
+    ORIGINAL["tell"](self, [cohort for cohort in holding if cohort.mask != 1], mask)
 
 
 def never_ripe(self: Turns, front: Front, cohort: Cohort) -> int:

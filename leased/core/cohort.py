@@ -1,0 +1,65 @@
+"""Tenants of whom it makes no difference which one is asked about.
+
+A cohort is all tenants that have the same gang, lock and kind of memory and the same
+answer of their policy whether they may run beside others. Whoever is in the way of one
+of them is in the way of all. Devices are bits of a number.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from leased.core.deadlines import Deadlines
+from leased.core.line import Line, Place
+from leased.core.state import Tenant
+
+# What a cohort heeds. Two may run on one device at once if either is FREE or both SHARE.
+FREE, SHARE, ALONE = range(3)
+
+
+class Cohort:
+    """waiting: those who could run, by their places. holding: those with a lease. Of these,
+    `calm` have not been told that somebody waits for them, `told` have, the others are revoked.
+
+    last_ends: of those told that fill no gap, when the last of them ends, below 0.
+    most_cost: no handoff costs more for which one of them was told. waiter: the first for whom
+    they were told, and watched: its devices. priced: what was found out about those who wait,
+    see Turns; None: others wait now. links: its devices as a chain of pairs. kept_at: the device
+    by which it is found.
+    """
+
+    __slots__ = (
+        "beside", "bits", "calm", "first", "gang", "heeds", "holding", "kept_at", "last_ends",
+        "links", "lock", "mask", "members", "most_cost", "number", "priced", "swaps", "told",
+        "waiter", "waiting", "watched",
+    )  # fmt: skip
+
+    def __init__(self, number: int, key: tuple[tuple[str, ...], str, bool, bool], mask: int):
+        self.number = number
+        self.gang, self.lock, self.swaps, self.beside = key
+        self.mask = mask
+        self.bits = tuple(1 << n for n in range(mask.bit_length()) if mask >> n & 1)
+        self.links = tuple(pairwise(self.bits))
+        self.kept_at = self.bits[number % len(self.bits)]
+        self.heeds = FREE
+        self.members = 0
+        self.waiting: Line[Place, Tenant] = Line()
+        self.first: Tenant | None = None  # of those who wait
+        self.priced: tuple[int, int] | None = None
+        self.holding: dict[int, Tenant] = {}
+        self.calm: dict[int, Tenant] = {}
+        self.told: dict[int, Tenant] = {}
+        self.last_ends: Deadlines[int] = Deadlines()
+        self.most_cost = 0
+        self.waiter: Tenant | None = None
+        self.watched = 0
+
+
+def compatible(one: Cohort, other: Cohort) -> bool:
+    """May tenants of both hold a lease on the same device at once?"""
+    return FREE in (one.heeds, other.heeds) or one.heeds == other.heeds == SHARE
+
+
+def in_the_way(one: Cohort, other: Cohort) -> bool:
+    """May none of the one hold its gang while one of the other has its own?"""
+    return one.mask & other.mask != 0 and not compatible(one, other)

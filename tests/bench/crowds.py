@@ -1,0 +1,140 @@
+"""How long the arbiter takes for an event with many tenants that always want their devices."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from leased import policy
+from leased.core.arbiter import (
+    Action,
+    Arbiter,
+    Event,
+    Evict,
+    Grant,
+    MemoryChanged,
+    Opened,
+    PolicySet,
+    Preload,
+    Released,
+    Requested,
+    Restored,
+    Revoke,
+    Tick,
+)
+
+S = 1_000_000_000
+GIB = 1 << 30
+TENANTS, TIMED = 1000, 6000
+LOCKS = ("on", "auto", "off")
+
+
+class Member(NamedTuple):
+    """One tenant. gang: numbers of devices; size: GiB of a device of 100."""
+
+    gang: tuple[int, ...]
+    lock: str
+    size: int = 60
+    swaps: bool = False
+
+
+class Crowd:
+    """Tenants that always want their devices, and how long the arbiter takes for each event."""
+
+    def __init__(self, members: Iterable[Member], policy_name: str):
+        self.members = list(members)
+        devices = 1 + max(max(member.gang) for member in self.members)
+        self.a = Arbiter({f"d{n}": 100 * GIB for n in range(devices)}, policy.make)
+        for uuid in self.a.devices:
+            self.a.handle(PolicySet(uuid, policy_name), 0)
+        self.now = 0
+        self.took: list[int] = []
+        for tenant, member in enumerate(self.members):
+            uuids = tuple(f"d{n}" for n in member.gang)
+            self.a.handle(Opened(tenant, uuids, member.lock, S, member.swaps), 0)
+            self.say(tenant, 0)
+
+    def say(self, tenant: int, resident: int) -> list[Action]:
+        """The tenant says what memory it has."""
+        actions = []
+        member = self.members[tenant]
+        for n in member.gang:
+            said = resident if member.swaps else None
+            actions += self.do(MemoryChanged(tenant, f"d{n}", member.size * GIB, 0, said))
+        return actions
+
+    def do(self, event: Event) -> list[Action]:
+        start = time.thread_time_ns()
+        actions = self.a.handle(event, self.now)
+        self.a.next_deadline()
+        self.took.append(time.thread_time_ns() - start)
+        return actions
+
+    def answer(self, action: Action) -> list[Action]:
+        """What the tenant says to this, and what follows from that."""
+        if isinstance(action, Revoke):
+            return [
+                *self.do(Released(action.tenant, action.epoch)),
+                *self.do(Requested(action.tenant)),
+            ]
+        if isinstance(action, Grant) and self.members[action.tenant].swaps:
+            follows = self.say(action.tenant, self.members[action.tenant].size * GIB)
+            return [*follows, *self.do(Restored(action.tenant, action.epoch))]
+        if isinstance(action, Evict | Preload):
+            size = self.members[action.tenant].size * GIB
+            resident = size if isinstance(action, Preload) else size - action.bytes
+            return self.do(MemoryChanged(action.tenant, action.device, size, 0, resident))
+        return []
+
+    def measure(self, events: int = TIMED) -> float:
+        """Mean microseconds of so many events, after all have asked."""
+        todo = [x for tenant in list(self.a.tenants) for x in self.do(Requested(tenant))]
+        self.took.clear()
+        while len(self.took) < events:
+            while todo and len(self.took) < events:
+                todo += self.answer(todo.pop(0))
+            due = self.a.next_deadline()
+            assert due is not None, "somebody always waits"
+            self.now = max(self.now, due)
+            todo += self.do(Tick())
+        return round(sum(self.took) / len(self.took) / 1000, 1)
+
+
+def _any_gangs(devices: int, most: int, **other: object) -> list[Member]:
+    """Gangs of any size up to `most`, with any lock where no other is said."""
+    r = random.Random(devices)
+    gangs = (r.sample(range(devices), r.randint(1, most)) for _ in range(TENANTS))
+    return [
+        Member(tuple(sorted(gang)), **({"lock": r.choice(LOCKS)} | other))  # type: ignore[arg-type]
+        for gang in gangs
+    ]
+
+
+EVERYWHERE = tuple(range(8))
+CROWDS: dict[str, Callable[[], list[Member]]] = {
+    "ordinary_1000": lambda: [Member((0,), "on") for _ in range(TENANTS)],
+    "half_lock_off_1000": lambda: [Member((0,), ("on", "off")[n % 2]) for n in range(TENANTS)],
+    "gangs_1000": lambda: [Member(EVERYWHERE, "on") for _ in range(TENANTS)],
+}
+MIXES: dict[str, Callable[[], list[Member]]] = {
+    "any_gangs_and_locks": lambda: _any_gangs(8, 8),
+    "small_gangs_of_8": lambda: _any_gangs(8, 2),
+    "gangs_of_16": lambda: _any_gangs(16, 16),
+    "small_gangs_of_64": lambda: _any_gangs(64, 3),
+    "all_fit": lambda: [
+        Member(m.gang, ("on", "auto", "auto", "auto")[n % 4], 0)
+        for n, m in enumerate(_any_gangs(16, 16))
+    ],
+    "few_locked": lambda: [
+        Member(m.gang, "off" if n % 16 else "on") for n, m in enumerate(_any_gangs(16, 16))
+    ],
+    "all_swap": lambda: _any_gangs(8, 8, swaps=True),
+    "swap_on_one": lambda: [Member((0,), "auto", 60, swaps=True) for _ in range(TENANTS)],
+}
+
+
+def us_per_event(name: str, crowds: dict[str, Callable[[], list[Member]]]) -> dict[str, float]:
+    """Of each crowd, under the policy of that name."""
+    return {crowd: Crowd(members(), name).measure() for crowd, members in crowds.items()}
