@@ -38,6 +38,7 @@ PROGRAMS = {
     "launch": Program("launch", driver=True),
     "waiter": Program("waiter", driver=True),
     "duty": Program("duty", driver=True),
+    "small_calls": Program("small_calls", driver=True),
     "slices": Program("slices", (*STATIC,)),
     "swapper": Program("swapper", (*STATIC,)),
     "link": Program("link", (*STATIC,)),

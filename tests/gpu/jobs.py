@@ -127,12 +127,16 @@ class Job:
                 raise self.failed("printed no further line")
             time.sleep(0.005)
 
-    def go(self) -> None:
-        """Let it go on after `ready`. One that has died says so in finish()."""
+    def say(self, line: str) -> None:
+        """Write a line to its standard input. One that has died says so in finish()."""
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):
-            self.process.stdin.write("go\n")
+            self.process.stdin.write(f"{line}\n")
             self.process.stdin.flush()
+
+    def go(self) -> None:
+        """Let it go on after `ready`."""
+        self.say("go")
 
     def end_input(self) -> None:
         """The end of its standard input: a waiter ends at it."""
