@@ -1,7 +1,8 @@
 """memory:swap needs host memory for whatever leaves a GPU: who may have how much of it.
 
-It is the job's own memory, and counts against its --mem. So a job whose --mem is
-less than it may need is refused before it starts, not killed for it later.
+Where the node keeps no memory for copies (leased/copies) it is the job's own, and counts against
+its --mem. So a job whose --mem is less than it may need is refused before it starts, not killed
+for it later.
 """
 
 from __future__ import annotations
@@ -29,8 +30,16 @@ def host_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def budget(config: Config) -> int:
+    """Bytes that all copies of the node may take together."""
+    return parse_amount(config.swap_host, host_bytes()) if config.swap else 0
+
+
 def check(config: Config, tenant: Tenant, others: Iterable[Tenant], memory_mib: int) -> None:
-    """Refused: the tenant may not swap here. memory_mib: what its first step has; 0: no limit."""
+    """Refused: the tenant may not swap here.
+
+    memory_mib: what its first step has for its copies; 0: no limit, or they are not the job's.
+    """
     if not config.swap:
         raise Refused(
             "memory:swap is not allowed on this site",
@@ -64,11 +73,11 @@ def check_step(need: int, memory_mib: int) -> None:
 
 def check_budget(config: Config, need: int, others: Iterable[Tenant]) -> None:
     """Refused: the node has not so much for what its jobs swap together."""
-    budget = parse_amount(config.swap_host, host_bytes())
+    allowed = parse_amount(config.swap_host, host_bytes())
     taken = sum(needed(other) for other in others)
-    if taken + need > budget:
+    if taken + need > allowed:
         raise Refused(
             f"memory:swap may need {need / GIB:.1f} GiB of host memory, and of the "
-            f"{budget / GIB:.1f} GiB of this node for that {taken / GIB:.1f} GiB are other jobs'",
+            f"{allowed / GIB:.1f} GiB of this node for that {taken / GIB:.1f} GiB are other jobs'",
             "use mem:SIZE to have less of the GPU, or memory:managed",
         )

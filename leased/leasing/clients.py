@@ -34,7 +34,7 @@ class Clients:
     def attach(self, tenant: Tenant, client: Client, hello: wire.Hello) -> None:
         """A process said HELLO: greet it, take over what it says of itself."""
         tenant.clients.append(client)
-        client.send(tenant.welcome())
+        client.send(self.registry.welcome(tenant))
         client.memory = hello.memory
         if any(c.memory for c in tenant.clients):
             self.reports.changed(tenant)

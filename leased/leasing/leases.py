@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from leased import policy
 from leased.config.config import Config
+from leased.copies.node_memory import NodeMemory
 from leased.core import arbiter
 from leased.core.arbiter import Arbiter, DrainLimitSet
 from leased.gpus.devices import Gpu, Overhead, room
@@ -60,7 +61,13 @@ class Leases:
         self.clients = Clients(self.loop, self.tenants, self.grants, self.stuck, reports)
         self.gpus = NodeGpus(gpus, overheads, self.loop, self.tenants, reports)
         self.introductions = Introductions(clock)
+        self.copies: NodeMemory | None = None  # host memory for copies, once there is any
         self.names_jobs = True  # may users see the numbers of others' jobs?
+
+    def keep_copies(self, memory: NodeMemory) -> None:
+        """From now on processes are told of it."""
+        self.copies = memory
+        self.tenants.offers_host = lambda: memory.offered
 
     def run(self, *events: arbiter.Event) -> None:
         """Give the arbiter events, and do all that follows from them."""

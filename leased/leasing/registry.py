@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
 
 from _gpulease import lib
@@ -22,6 +22,7 @@ class Registry(Mapping[int, Tenant]):
     def __init__(self, loop: ArbiterLoop):
         self.loop = loop
         self.by_job: dict[int, Tenant] = {}
+        self.offers_host: Callable[[], bool] = lambda: False  # has the node memory for copies?
 
     def __getitem__(self, job_id: int) -> Tenant:
         return self.by_job[job_id]
@@ -35,6 +36,16 @@ class Registry(Mapping[int, Tenant]):
     def has(self, tenant: Tenant) -> bool:
         """Whether this very tenant is open: its job may have begun another run."""
         return self.by_job.get(tenant.job_id) is tenant
+
+    def welcome(self, tenant: Tenant) -> bytes:
+        """What each of its processes is told of the job."""
+        given = tenant.given
+        return wire.welcome(
+            wire.Gang(
+                *(tenant.job_id, given.oversub, tenant.totals, tenant.swaps),
+                host=tenant.swaps and self.offers_host(),
+            )
+        )
 
     def sharing(self, uuid: str) -> list[Tenant]:
         """Those whose gang has the device."""
@@ -55,7 +66,7 @@ class Registry(Mapping[int, Tenant]):
         """Another step of the job uses further devices: they are of its gang from now on."""
         tenant.totals = {**tenant.totals, **totals}
         tenant.gang = tuple(tenant.totals)
-        tenant.tell_all(tenant.welcome())
+        tenant.tell_all(self.welcome(tenant))
         self.loop.run(Widened(tenant.job_id, tenant.gang))
 
     def close(self, job_id: int) -> dict[str, Usage]:

@@ -9,6 +9,8 @@ from typing import Protocol
 from leased.config.options import Resolved
 from leased.wire import wire
 
+PIECE = 256 << 20  # the largest that shim/memory/swap asks for at once
+
 
 class Client(Protocol):
     """One process of a tenant, as its connection shows it."""
@@ -68,9 +70,10 @@ class Tenant:
         """Whether any of its processes waits at its gate."""
         return any(client.wants for client in self.clients)
 
-    def welcome(self) -> bytes:
-        """What each of its processes is told of the job."""
-        return wire.welcome(wire.Gang(self.job_id, self.given.oversub, self.totals, self.swaps))
+    @property
+    def host_most(self) -> int:
+        """Bytes that its copies may take of the host: a piece more than all for each process."""
+        return sum(self.totals.values()) + PIECE * (1 + len(self.clients))
 
     def tell_holders(self, message: bytes) -> None:
         for client in list(self.clients):

@@ -14,12 +14,16 @@ import time
 from pathlib import Path
 
 from leased import __version__
+from leased.admin import host_memory
 from leased.admin.admin import Admin
 from leased.admin.questions import Questions
 from leased.admin.reload import AdminSocket, Reload, group_id, slurm_env, tried, warn_of_defaults
 from leased.base.errors import Refused
 from leased.config import config, trusted_files
 from leased.connections.listener import Listener
+from leased.copies.keeper_link import SOCKET as KEEPER_SOCKET
+from leased.copies.keeper_link import KeeperLink
+from leased.copies.node_memory import NodeMemory
 from leased.gpus import discovery
 from leased.gpus.discovery import Found
 from leased.gpus.health import Health
@@ -82,6 +86,7 @@ class Daemon:
         open_before = self.store.open_tenants()
         self._make_leases(found, restarted=bool(open_before))
         self._make_admin()
+        self._find_copies()
         self._take_over(open_before)
         self._make_monitors(found)
         self.reloading = Reload(path, self.admin, self.processes, self.slurm, self.trials)
@@ -112,6 +117,13 @@ class Daemon:
         self.leases.grants.on_overrun = self._overrun
         self.checkpoint = Checkpoint(self.leases, self.store)
         self.kept_clients = KeptClients(self.leases)
+
+    def _find_copies(self) -> None:
+        """Host memory for what jobs swap, where its keeper runs."""
+        link = KeeperLink(self.config.runtime_dir / KEEPER_SOCKET, self.loop)
+        self.copies = NodeMemory(link, self.loop, lambda: host_memory.budget(self.admin.config))
+        self.leases.keep_copies(self.copies)
+        link.connect()
 
     def _make_admin(self) -> None:
         """Who answers requests and questions."""
@@ -223,6 +235,7 @@ class Daemon:
         self.checkpoint.save_all()
         self.recorder.close()
         self.nvml.close()
+        self.copies.close()
         self.timer.cancel()
         self.tasks.cancel()
         for listener in self.listeners:

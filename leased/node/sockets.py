@@ -157,12 +157,24 @@ class ClientConnection(Connection):
             self.leases.introductions.named(self, message)
         elif isinstance(message, wire.Meet):
             self._meet(self.tenant, message)
+        elif isinstance(message, wire.HostTake | wire.HostGive):
+            self._copies(self.tenant, message)
 
     def _meet(self, tenant: Tenant, message: wire.Meet) -> None:
         if self.account is not None:
             self.account.budget.spend(limits.MEETING_COST_S)
         clients = (c for c in tenant.clients if isinstance(c, ClientConnection))
         self.leases.introductions.meet(clients, self, message)
+
+    def _copies(self, tenant: Tenant, message: wire.HostTake | wire.HostGive) -> None:
+        """Host memory for copies of its memory."""
+        memory = self.leases.copies
+        if memory is None or not tenant.swaps:
+            self.send(wire.host(lib.GL_HOST_FAILED, message.number, 0))
+        elif isinstance(message, wire.HostTake):
+            memory.take(self, tenant.job_id, tenant.host_most, message)
+        else:
+            memory.give(self, tenant.job_id, message)
 
     def _answer(self, data: bytes) -> None:
         """No client, but a user with a question in JSON: see questions.py."""

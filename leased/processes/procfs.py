@@ -22,6 +22,7 @@ CHUNK = 1 << 16
 STAT = re.compile(rb" (\S) (\d{1,10}) (?:\S+ ){17}(\d{1,19})(?:\s.*)?", re.DOTALL)
 CGROUP_LINE = re.compile(rb"(\d{1,10}):([^:]*):(/.*)", re.DOTALL)
 UID_LINE = re.compile(rb"Uid:\t(\d{1,10})\s")
+MEMORY_LINE = re.compile(rb"^(MemTotal|MemAvailable): {1,20}(\d{1,16}) kB$", re.MULTILINE)
 BOOT_ID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -164,3 +165,9 @@ def boot_id(proc: Path = PROC) -> str | None:
     data = whole(proc / "sys" / "kernel" / "random" / "boot_id", LINE_MOST) or b""
     found = BOOT_ID.fullmatch(data.strip())
     return found[0].decode() if found else None
+
+
+def host_memory(proc: Path = PROC) -> tuple[int, int]:
+    """Bytes of the host: all, and those that could be had without swapping. 0, 0: not known."""
+    found = dict(MEMORY_LINE.findall(head(proc / "meminfo", LINE_MOST) or b""))
+    return int(found.get(b"MemTotal", 0)) << 10, int(found.get(b"MemAvailable", 0)) << 10

@@ -110,12 +110,37 @@ class Meet:
 
 
 @dataclass(frozen=True)
+class HostTake:
+    """So many bytes of host memory for copies, under a number of the asker's own."""
+
+    number: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class HostGive:
+    number: int
+
+
+@dataclass(frozen=True)
 class Unknown:
     """Of a type that only later releases know: it is ignored."""
 
 
 Message = (
-    Hello | Memory | Request | Released | Stuck | Progress | Restored | Why | Name | Meet | Unknown
+    Hello
+    | Memory
+    | Request
+    | Released
+    | Stuck
+    | Progress
+    | Restored
+    | Why
+    | Name
+    | Meet
+    | HostTake
+    | HostGive
+    | Unknown
 )
 
 
@@ -127,6 +152,7 @@ class Gang:
     oversub: bool
     totals: Mapping[str, int] = field(default_factory=dict)
     swaps: bool = False
+    host: bool = False  # the node has host memory for its copies
 
 
 def uuid_text(raw: bytes) -> str:
@@ -213,6 +239,8 @@ PARSERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_WHY: lambda _: Why(),
     lib.GL_NAME: lambda m: Name(bytes(ffi.buffer(m.name))),
     lib.GL_MEET: _meet,
+    lib.GL_HOST_TAKE: lambda m: HostTake(int(m.number), int(m.bytes)),
+    lib.GL_HOST_GIVE: lambda m: HostGive(int(m.number)),
 }
 
 
@@ -251,6 +279,7 @@ def welcome(gang: Gang) -> bytes:
     message.flags = lib.GL_WELCOME_OVERSUB if gang.oversub else 0
     message.flags |= lib.GL_WELCOME_SWAP if gang.swaps else 0
     message.flags |= lib.GL_WELCOME_EXPLAINS | lib.GL_WELCOME_INTRODUCES
+    message.flags |= lib.GL_WELCOME_HOST if gang.host else 0
     _fill(message, {uuid: Bytes(total) for uuid, total in gang.totals.items()})
     return _bytes(message)
 
@@ -326,6 +355,13 @@ def met(code: int, number: int, what: tuple[int, int]) -> bytes:
     """The answer to a Meet, or its announcement to the other one; see enum gl_met_code."""
     message = new(lib.GL_MET)
     message.code, message.number, message.what = code, number, what
+    return _bytes(message)
+
+
+def host(code: int, number: int, size: int) -> bytes:
+    """The answer to a HostTake or a HostGive; see enum gl_host_code."""
+    message = new(lib.GL_HOST)
+    message.code, message.number, message.bytes = code, number, size
     return _bytes(message)
 
 

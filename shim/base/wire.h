@@ -41,6 +41,11 @@
  *   C MEET        introduce me to the process of my job that has this name
  *   D MET         to both, each with one end of a pair of sockets; or to the asker
  *                 alone: there is nobody of that name
+ *   C HOST_TAKE   (memory:swap) I need so much host memory for copies (only of a daemon that
+ *                 has said GL_WELCOME_HOST). Asked again with the same number it is the same
+ *                 memory, so what a daemon has not answered the next one is asked
+ *   C HOST_GIVE   that of this number is not mapped any more
+ *   D HOST        here it is, as a descriptor; or there is none; or it has been taken back
  *   D RESYNC      a new daemon has this connection of the one before: say HELLO
  *                 again. What it hears before that HELLO it ignores
  * A message with an old epoch is ignored by both sides. Ended connection =
@@ -111,10 +116,11 @@ enum gl_hello_flags {
 };
 
 enum gl_welcome_flags {
-	GL_WELCOME_OVERSUB = 1,   /* the job may allocate more than the device holds */
-	GL_WELCOME_SWAP = 2,      /* allocations are swapped, not managed */
-	GL_WELCOME_EXPLAINS = 4,  /* this daemon answers GL_WHY */
-	GL_WELCOME_INTRODUCES = 8 /* ... and GL_NAME and GL_MEET */
+	GL_WELCOME_OVERSUB = 1,    /* the job may allocate more than the device holds */
+	GL_WELCOME_SWAP = 2,       /* allocations are swapped, not managed */
+	GL_WELCOME_EXPLAINS = 4,   /* this daemon answers GL_WHY */
+	GL_WELCOME_INTRODUCES = 8, /* ... and GL_NAME and GL_MEET */
+	GL_WELCOME_HOST = 16       /* ... and GL_HOST_TAKE and GL_HOST_GIVE */
 };
 
 enum gl_grant_flags {
@@ -301,6 +307,31 @@ struct gl_met {
 	uint64_t number;
 	uint64_t what[2];
 };
+
+/* GL_HOST_TAKE, GL_HOST_GIVE. number: the process' own, of no other memory that it asks for;
+ * its upper half is the same for all, and chosen at random: it tells programs apart that one
+ * process runs one after the other. bytes: whole units of GL_HOST_UNIT. */
+#define GL_HOST_UNIT 2097152
+struct gl_host {
+	struct gl_header header;
+	uint64_t number;
+	uint64_t bytes;
+};
+
+enum gl_host_code {
+	GL_HOST_TAKEN = 0,  /* with a descriptor: a file of these bytes, whose pages are there */
+	GL_HOST_GIVEN = 1,  /* it is the node's again */
+	GL_HOST_FULL = 2,   /* the node's memory for copies is used up, or the job's part of it */
+	GL_HOST_FAILED = 3, /* the node cannot make any now */
+};
+
+struct gl_host_answer {
+	struct gl_header header;
+	uint32_t code; /* enum gl_host_code */
+	uint32_t zero;
+	uint64_t number;
+	uint64_t bytes;
+};
 /* cffi:end */
 
 _Static_assert(sizeof(struct gl_header) == 16, "wire layout");
@@ -319,6 +350,8 @@ _Static_assert(sizeof(struct gl_refused) == 264, "wire layout");
 _Static_assert(sizeof(struct gl_name) == 32, "wire layout");
 _Static_assert(sizeof(struct gl_meet) == 56, "wire layout");
 _Static_assert(sizeof(struct gl_met) == 48, "wire layout");
+_Static_assert(sizeof(struct gl_host) == 32, "wire layout");
+_Static_assert(sizeof(struct gl_host_answer) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_waits) == 264, "wire layout");
 
 static inline struct gl_header message_header(enum gl_type type, size_t length)

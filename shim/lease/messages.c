@@ -9,9 +9,11 @@
 #include "gate/waiting.h"
 #include "lease/connection.h"
 #include "lease/explain.h"
+#include "lease/host_memory.h"
 #include "lease/link.h"
 #include "lease/meeting.h"
 #include "lease/process_lease.h"
+#include "memory/host.h"
 #include "memory/kinds.h"
 #include "memory/shared.h"
 #include "tenant/tenant.h"
@@ -50,6 +52,7 @@ static void take_welcome(const struct gl_welcome *message)
 {
 	explains = message->flags & GL_WELCOME_EXPLAINS;
 	introduces = message->flags & GL_WELCOME_INTRODUCES;
+	host_offered(message->flags & GL_WELCOME_HOST);
 	tenant_welcome(message);
 	link_serves();
 }
@@ -67,6 +70,7 @@ static void take_resync(void)
 {
 	explains = introduces = false;
 	meeting_forget_daemon();
+	host_forget_daemon();
 	lease_forget_daemon(&process_lease);
 	message_hello();
 }
@@ -114,7 +118,10 @@ static void take_known(const void *data, enum gl_type type)
 	case GL_WHY:
 	case GL_NAME:
 	case GL_MEET:
-	case GL_MET: /* take_met() */
+	case GL_HOST_TAKE:
+	case GL_HOST_GIVE:
+	case GL_HOST: /* host_memory_take() */
+	case GL_MET:  /* take_met() */
 		break;
 	}
 }
@@ -158,7 +165,7 @@ static bool take_met(const struct gl_met *message, size_t size, int descriptor)
 
 void message_take(const void *data, size_t size, int descriptor)
 {
-	if (!take_met(data, size, descriptor))
+	if (!host_memory_take(data, size, descriptor) && !take_met(data, size, descriptor))
 		take(data, size);
 }
 

@@ -12,10 +12,12 @@
 #include "gate/waiting.h"
 #include "lease/connection.h"
 #include "lease/explain.h"
+#include "lease/host_memory.h"
 #include "lease/link.h"
 #include "lease/meeting.h"
 #include "lease/messages.h"
 #include "lease/process_lease.h"
+#include "memory/host.h"
 #include "work/drain.h"
 
 #include <poll.h>
@@ -89,6 +91,7 @@ static void speak(void)
 		return;
 	if (link_is_served())
 		meeting_speak(messages_introduce());
+	host_memory_speak();
 	lease_ask(&process_lease);
 	link_send_memory_when_due();
 }
@@ -98,6 +101,7 @@ static void notice_loss(void)
 	if (!link_take_loss())
 		return;
 	meeting_forget_daemon();
+	host_forget_daemon();
 	lease_forget_daemon(&process_lease);
 }
 

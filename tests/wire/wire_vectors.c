@@ -51,6 +51,8 @@ static void show_clients(void)
 	SHOW(why, gl_header, GL_WHY, {0});
 	SHOW(name, gl_name, GL_NAME, {.name = "a name"});
 	SHOW(meet, gl_meet, GL_MEET, {.name = "a name", .number = 30, .what = {31, 32}});
+	SHOW(host_take, gl_host, GL_HOST_TAKE, {.number = 36, .bytes = 37});
+	SHOW(host_give, gl_host, GL_HOST_GIVE, {.number = 38, .bytes = 39});
 }
 
 static void show_the_daemons(void)
@@ -88,6 +90,7 @@ static void show_the_daemons(void)
 	SHOW(waits, gl_waits, GL_WAITS, {.code = GL_WAITS_CROWDED, .reason = "no room"});
 	SHOW(named, gl_header, GL_NAMED, {0});
 	SHOW(met, gl_met, GL_MET, {.code = GL_MET_ASKED, .number = 33, .what = {34, 35}});
+	SHOW(host, gl_host_answer, GL_HOST, {.code = GL_HOST_FULL, .number = 40, .bytes = 41});
 }
 
 int main(void)

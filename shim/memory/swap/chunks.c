@@ -17,6 +17,7 @@
 #define HELPER_STACK (64 * 1024)
 #define PAGE 4096
 #define SPARE (UINT64_C(16) << 20)
+#define ALONE_BYTES (UINT64_C(32) << 20) /* no helpers for so little */
 
 struct chunk *chunks;
 struct lock chunks_lock = LOCK(LOCK_CHUNKS);
@@ -92,6 +93,12 @@ void chunks_start_helpers(void)
 	pthread_attr_destroy(&attributes);
 }
 
+void chunks_touch_much(void)
+{
+	if (chunks_untouched() >= ALONE_BYTES)
+		chunks_start_helpers();
+}
+
 bool chunks_helped(void)
 {
 	return atomic_load(&helpers) > 0;
@@ -99,12 +106,12 @@ bool chunks_helped(void)
 
 /* -- making and ending ---------------------------------------------------------------- */
 
-/* Whole huge pages; a forked child shall not copy them. Where the process may not have
- * much more, some is left to the program and the driver. */
-static char *map(size_t size)
+/* Whole huge pages of nothing, or of a file; a forked child shall not have them. */
+static char *map(int file, size_t size)
 {
-	char *at =
-	    mmap(NULL, size + SPARE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *at = mmap(NULL, size + SPARE, PROT_READ | PROT_WRITE,
+	                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	int flags = MAP_FIXED | (file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED);
 	size_t skip;
 
 	if (at == MAP_FAILED)
@@ -114,6 +121,10 @@ static char *map(size_t size)
 		munmap(at, skip);
 	munmap(at + skip + size, SPARE - skip);
 	at += skip;
+	if (mmap(at, size, PROT_READ | PROT_WRITE, flags, file, 0) == MAP_FAILED) {
+		munmap(at, size);
+		return NULL;
+	}
 	madvise(at, size, MADV_HUGEPAGE);
 	madvise(at, size, MADV_DONTFORK);
 	return at;
@@ -131,28 +142,52 @@ uint64_t chunks_untouched(void)
 	return bytes;
 }
 
-bool chunk_add(size_t piece)
+/* The mapping of a new chunk; NULL: there is no memory for it. */
+static struct chunk *new_chunk(int file, size_t size)
 {
-	size_t size = (piece + CHUNK_UNIT - 1) / CHUNK_UNIT * CHUNK_UNIT, n = size / CHUNK_UNIT;
-	struct chunk *chunk;
+	size_t n = size / CHUNK_UNIT;
+	struct chunk *chunk = calloc(1, sizeof(*chunk) + run_words(n) * sizeof(uint64_t));
 
-	if (!host_has_room(chunks_untouched() + size))
-		return false;
-	chunk = calloc(1, sizeof(*chunk) + run_words(n) * sizeof(uint64_t));
 	if (chunk)
-		chunk->base = map(size);
+		chunk->base = map(file, size);
 	if (!chunk || !chunk->base) {
 		free(chunk);
-		return false;
+		return NULL;
 	}
 	chunk->size = size;
 	chunk->n = chunk->n_free = n;
-	atomic_store(&chunk->untouched, size / CHUNK_UNIT);
-	lock_take(&chunks_lock);
+	atomic_store(&chunk->untouched, n);
+	return chunk;
+}
+
+/* Caller holds chunks_lock. */
+static void enter(struct chunk *chunk)
+{
 	chunk->next = chunks;
 	chunks = chunk;
+}
+
+/* Where the process may not have much more, some is left to the program and the driver. */
+bool chunk_add(size_t piece)
+{
+	size_t size = (piece + CHUNK_UNIT - 1) / CHUNK_UNIT * CHUNK_UNIT;
+	struct chunk *chunk = host_has_room(chunks_untouched() + size) ? new_chunk(-1, size) : NULL;
+
+	if (!chunk)
+		return false;
+	lock_take(&chunks_lock);
+	enter(chunk);
 	lock_give(&chunks_lock);
 	return true;
+}
+
+struct chunk *chunk_map(int descriptor, size_t size)
+{
+	struct chunk *chunk = new_chunk(descriptor, size);
+
+	if (chunk)
+		enter(chunk);
+	return chunk;
 }
 
 /* Caller holds chunks_lock. */
@@ -203,6 +238,8 @@ void chunk_end(struct chunk *chunk)
 		REAL(cuMemHostUnregister)(chunk->base);
 	n_undone -= chunk->undone;
 	munmap(chunk->base, chunk->size);
+	if (chunk->unmapped)
+		chunk->unmapped(chunk);
 	free(chunk);
 }
 

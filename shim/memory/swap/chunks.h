@@ -16,6 +16,9 @@ struct chunk {
 	struct chunk *next;
 	char *base;
 	size_t size;
+	uint64_t number; /* of memory that is not the process' own, */
+	/* and who is told of its end, with chunks_lock; NULL: it is its own */
+	void (*unmapped)(const struct chunk *chunk);
 	CUcontext context; /* that it was registered in; NULL: not registered */
 	bool undone;
 	atomic_size_t next_touch, untouched; /* units */
@@ -32,7 +35,9 @@ void chunks_start_helpers(void); /* threads that touch what is not touched yet *
 bool chunks_helped(void);        /* some of them run; no chunk may end meanwhile */
 void chunk_touch(struct chunk *chunk);
 void chunks_context_ends(CUcontext context);
+void chunks_touch_much(void); /* by such threads, unless it is little */
 /* Callers hold chunks_lock: */
+struct chunk *chunk_map(int descriptor, size_t size); /* of a file; NULL: it cannot be */
 uint64_t chunks_free(void);
 /* Pinned for every context. False: it cannot be. */
 bool chunk_register(struct chunk *chunk);

@@ -1,4 +1,5 @@
-/* store_pinned.c: copies in pinned memory of this process' own.
+/* store_pinned.c: copies in pinned memory: the node's where it has some for them, else this
+ * process' own.
  *
  * A segment's bytes are whole units, in one run of a chunk where there is one, else
  * wherever units are free: so there is never more host memory than is needed, but
@@ -7,11 +8,10 @@
 #include "base/locks.h"
 #include "base/runs.h"
 #include "memory/swap/chunks.h"
+#include "memory/swap/node_chunks.h"
 #include "memory/swap/store.h"
 
 #include <stdlib.h>
-
-#define ALONE_BYTES (UINT64_C(32) << 20) /* no helpers for so little */
 
 static size_t piece; /* a chunk is as large */
 
@@ -22,23 +22,35 @@ static void shape(size_t its_piece)
 	lock_give(&chunks_lock);
 }
 
+/* One more chunk, now or soon. */
+static enum store_answer more(void)
+{
+	size_t size;
+
+	lock_take(&chunks_lock);
+	size = (piece + CHUNK_UNIT - 1) / CHUNK_UNIT * CHUNK_UNIT;
+	lock_give(&chunks_lock);
+	if (node_chunk_ask(size))
+		return STORE_LATER;
+	return chunk_add(size) ? STORE_READY : STORE_NONE;
+}
+
 static uint64_t grow(uint64_t bytes)
 {
 	uint64_t have;
 
 	do {
 		lock_take(&chunks_lock);
-		have = chunks_free();
+		have = chunks_free() + node_chunks_coming();
 		lock_give(&chunks_lock);
-	} while (have < bytes && chunk_add(piece));
+	} while (have < bytes && more() != STORE_NONE);
 	return have;
 }
 
 static void expect(uint64_t bytes)
 {
 	grow(bytes);
-	if (chunks_untouched() >= ALONE_BYTES)
-		chunks_start_helpers();
+	chunks_touch_much();
 }
 
 /* -- taking; callers hold chunks_lock ---------------------------------------------------- */
@@ -132,36 +144,47 @@ static struct copy *gather(size_t n)
 static bool prepare(void)
 {
 	struct chunk *chunk;
-	bool more = chunks_helped();
+	bool goes_on = chunks_helped();
 
 	lock_take(&chunks_lock);
+	goes_on |= node_chunks_coming() > 0;
 	for (chunk = chunks; chunk; chunk = chunk->next)
 		if (!chunk->context && !chunk->undone && !atomic_load(&chunk->untouched))
 			break;
 	if (chunk)
-		more = chunk_register(chunk);
+		goes_on = chunk_register(chunk);
 	lock_give(&chunks_lock);
-	return more;
+	return goes_on;
+}
+
+/* Caller holds chunks_lock. Towards so many units that can be used at once. */
+static enum store_answer make_units_ready(size_t n)
+{
+	enum store_answer answer = STORE_READY;
+	struct chunk *chunk;
+
+	while (answer == STORE_READY && n_ready() < n) {
+		chunk = first_unready();
+		if (chunk) {
+			answer = make_ready(chunk);
+		} else if (node_chunks_coming()) {
+			answer = STORE_LATER;
+		} else {
+			lock_give(&chunks_lock);
+			answer = more();
+			lock_take(&chunks_lock);
+		}
+	}
+	return answer;
 }
 
 static enum store_answer take(size_t size, struct copy **out)
 {
 	size_t n = (size + CHUNK_UNIT - 1) / CHUNK_UNIT;
-	enum store_answer answer = STORE_READY;
-	struct chunk *chunk;
+	enum store_answer answer;
 
 	lock_take(&chunks_lock);
-	while (answer == STORE_READY && n_ready() < n) {
-		chunk = first_unready();
-		if (chunk) {
-			answer = make_ready(chunk);
-			continue;
-		}
-		lock_give(&chunks_lock);
-		if (!chunk_add(piece))
-			return STORE_NONE;
-		lock_take(&chunks_lock);
-	}
+	answer = make_units_ready(n);
 	if (answer == STORE_READY) {
 		*out = gather(n);
 		if (!*out)

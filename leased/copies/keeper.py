@@ -1,0 +1,164 @@
+"""gpu-leased-copies: makes host memory for copies, and keeps a descriptor of each.
+
+It is a process of its own, in a service of its own, so that this memory is charged to no job and
+not to gpu-leased either, and outlives both: after a restart gpu-leased asks what there is. It
+decides nothing. gpu-leased says under which name how much is to be made, and what ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from leased.base.errors import Refused
+from leased.copies import memory_file, stored_files
+from leased.copies.memory_file import MemoryFile
+from leased.processes.identity import peer_of
+
+log = logging.getLogger("gpu-leased")
+
+MAKERS = 4  # who has a gigabyte made holds up nobody who needs a little
+LONGEST = 65_536
+LISTED = 256  # names in one packet
+BACKLOG = 4
+
+
+class Keeper:
+    """All memory that there is, by name."""
+
+    def __init__(self, files: dict[str, MemoryFile]):
+        self.files = files
+        self.asked: dict[str, socket.socket] = {}  # who waits for what is being made
+        self.lock = threading.Lock()
+        self.makers = ThreadPoolExecutor(MAKERS)
+
+    def serve(self, connection: socket.socket) -> None:
+        """Until it ends. Its other end is gpu-leased."""
+        with connection, contextlib.suppress(OSError):
+            while data := connection.recv(LONGEST):
+                self._handle(connection, json.loads(data))
+
+    def _handle(self, connection: socket.socket, asked: dict[str, Any]) -> None:
+        name = str(asked.get("name", ""))
+        if asked["op"] == "make":
+            self._asked(connection, name, int(asked["bytes"]), bool(asked["huge"]))
+        elif asked["op"] == "end":
+            with self.lock:
+                self.asked.pop(name, None)
+            self.makers.submit(self._end, name)
+        elif asked["op"] == "list":
+            self._list(connection)
+
+    def _asked(self, connection: socket.socket, name: str, size: int, huge: bool) -> None:
+        with self.lock:
+            begun = name in self.asked
+            self.asked[name] = connection  # who asks again gets it in place of the first
+        if not begun:
+            self.makers.submit(self._make, name, size, huge)
+
+    # -- of a maker ----------------------------------------------------------------
+
+    def _make(self, name: str, size: int, huge: bool) -> None:
+        """Make it, unless it is there already, and send it."""
+        with self.lock:
+            file = self.files.get(name)
+        try:
+            made = file or memory_file.make(size, huge)
+        except Refused as fault:
+            self._send(name, {"fault": fault.sentence()})
+            return
+        if file is None:
+            stored_files.store(name, made)
+        with self.lock:
+            wanted = name in self.asked
+            if wanted:
+                self.files[name] = made
+        if not wanted:  # it has ended meanwhile
+            self._ended(name, made)
+            return
+        self._send(name, {"bytes": made.bytes, "huge": made.huge}, made)
+
+    def _send(self, name: str, answer: dict[str, Any], file: MemoryFile | None = None) -> None:
+        """To who asked last."""
+        data = json.dumps({"name": name} | answer).encode()
+        descriptors = [file.descriptor] if file else []
+        with self.lock:
+            connection = self.asked.pop(name, None)
+            with contextlib.suppress(OSError):  # it has gone; the next one asks what there is
+                if connection is not None:
+                    socket.send_fds(connection, [data], descriptors)
+
+    def _end(self, name: str) -> None:
+        with self.lock:
+            file = self.files.pop(name, None)
+        if file is not None:
+            self._ended(name, file)
+
+    @staticmethod
+    def _ended(name: str, file: MemoryFile) -> None:
+        stored_files.forget(name)
+        file.end()
+
+    # -- what there is ----------------------------------------------------------------
+
+    def _list(self, connection: socket.socket) -> None:
+        with self.lock:
+            names = [(name, file.bytes) for name, file in self.files.items()]
+        pages = [names[at : at + LISTED] for at in range(0, len(names), LISTED)] or [[]]
+        for page in pages:
+            last = page is pages[-1]
+            connection.send(json.dumps({"files": page, "last": last}).encode())
+
+
+def listen(path: Path) -> socket.socket:
+    """A socket for root alone, replacing what a keeper before left there."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    old = os.umask(0o177)
+    try:
+        made.bind(str(path))
+    finally:
+        os.umask(old)
+    made.listen(BACKLOG)
+    return made
+
+
+def serve(listening: socket.socket, keeper: Keeper) -> None:
+    """For ever: a thread for each connection, of which there is one as a rule."""
+    while True:
+        connection, _ = listening.accept()
+        if peer_of(connection).uid not in (0, os.geteuid()):
+            connection.close()
+            continue
+        threading.Thread(target=keeper.serve, args=(connection,), daemon=True).start()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="gpu-leased-copies", description="Keeps host memory for copies, for gpu-leased."
+    )
+    parser.add_argument("--socket", type=Path, help="listen here, if systemd gives no socket")
+    chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    log.addHandler(logging.StreamHandler())
+    given, files = stored_files.inherited()
+    if given is None and chosen.socket is None:
+        print("gpu-leased-copies: no socket: use --socket", file=sys.stderr)
+        return 1
+    serve(given or listen(chosen.socket), Keeper(files))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,95 @@
+"""Host memory as a file without a name, which can be passed to a process of any user.
+
+Its pages are there from the beginning and are charged to whoever makes it. It is sealed: nobody
+can make it shorter under another's mapping, or longer than what was counted. The kernel clears
+each page before it is read for the first time, so nobody sees what another has left there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import logging
+import os
+from dataclasses import dataclass
+
+from leased.base.errors import Refused
+from leased.processes import procfs
+
+log = logging.getLogger("gpu-leased")
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+UNIT = 2 << 20  # a huge page; memory is made in whole ones
+NAME = "gpu-lease"  # as it stands in /proc/PID/maps
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+HUGE_2MB = 21 << 26  # MFD_HUGE_2MB; no name in Python's os before 3.14
+PUNCH_HOLE, KEEP_SIZE = 2, 1  # of fallocate(2)
+HOST_KEEPS_PART, HOST_KEEPS = 32, 4 << 30  # never the last of the host's memory
+
+
+@dataclass(frozen=True)
+class MemoryFile:
+    """An open one."""
+
+    descriptor: int
+    bytes: int
+    huge: bool = False
+
+    def end(self) -> None:
+        """Its pages are free at once, whoever has it open or mapped still."""
+        nothing_else = PUNCH_HOLE | KEEP_SIZE
+        if LIBC.fallocate(self.descriptor, nothing_else, ctypes.c_int64(0), self._length()):
+            log.warning("memory of copies is not free yet: %s", os.strerror(ctypes.get_errno()))
+        os.close(self.descriptor)
+
+    def _length(self) -> ctypes.c_int64:
+        return ctypes.c_int64(self.bytes)
+
+
+def make(size: int, huge: bool) -> MemoryFile:
+    """One of so many bytes. Refused: the host has no memory for it.
+
+    huge: of huge pages, where the site has reserved some and they suffice.
+    """
+    if huge:
+        try:
+            return _made(size, os.MFD_HUGETLB | HUGE_2MB)
+        except OSError:
+            pass  # none are left: of others, then
+    _check_room(size)
+    try:
+        return _made(size, 0)
+    except OSError as fault:
+        raise Refused(f"the host gives no memory for copies: {fault.strerror}") from None
+
+
+def _check_room(size: int) -> None:
+    """Refused: the kernel would have to end somebody's process for it."""
+    total, available = procfs.host_memory()
+    if available - size < min(HOST_KEEPS, total // HOST_KEEPS_PART):
+        raise Refused(
+            f"the host has {available >> 20} MiB of memory left, and copies need {size >> 20}",
+            "lower limits.swap_host, or RealMemory in slurm.conf by what it is",
+        )
+
+
+def _made(size: int, flags: int) -> MemoryFile:
+    flags |= os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    descriptor = os.memfd_create(NAME, flags)
+    try:
+        os.ftruncate(descriptor, size)
+        os.posix_fallocate(descriptor, 0, size)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return MemoryFile(descriptor, size, bool(flags & os.MFD_HUGETLB))
+
+
+def of_descriptor(descriptor: int) -> MemoryFile:
+    """One that was made before. OSError: it is none."""
+    if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & SEALS != SEALS:
+        raise OSError(errno.EINVAL, "not sealed")
+    found = os.fstat(descriptor)
+    return MemoryFile(descriptor, found.st_size, found.st_blksize >= UNIT)

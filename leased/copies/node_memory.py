@@ -1,0 +1,174 @@
+"""Host memory for copies (memory:swap) that is the node's: asked for, made, and taken back.
+
+A process has it until it gives it back or ends, whatever becomes of its connection: its bytes may
+be the only ones that there are. When the process has ended the pages are free at once, also where
+somebody else has kept a descriptor or a mapping of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from _gpulease import lib
+
+from leased.base.errors import Refused
+from leased.copies.keeper_link import KeeperLink
+from leased.copies.pool import LARGEST, Key, Pool
+from leased.processes.identity import ProcessId, process_id, still_there
+from leased.wire import wire
+
+log = logging.getLogger("gpu-leased")
+
+UNIT = int(lib.GL_HOST_UNIT)
+
+
+class Asker(Protocol):
+    """A process, as its connection shows it."""
+
+    sock: socket.socket
+    process: ProcessId | None
+
+    def send(self, message: bytes, descriptor: int | None = None) -> None: ...
+    def say(self, words: str) -> None: ...
+
+
+class NodeMemory:
+    """budget: how many bytes the site allows, as its configuration says now."""
+
+    def __init__(
+        self, link: KeeperLink, loop: asyncio.AbstractEventLoop, budget: Callable[[], int]
+    ):
+        self.link = link
+        self.loop = loop
+        self.budget = budget
+        self.pool = Pool(0)
+        self.ends: dict[ProcessId, int] = {}  # a pidfd of each process that has some
+        link.found = self._found
+
+    @property
+    def offered(self) -> bool:
+        """Whether processes that come now are told to ask for it."""
+        return self.link.connected and self.budget() > 0
+
+    # -- what processes say --------------------------------------------------------------
+
+    def take(self, asker: Asker, job_id: int, most: int, message: wire.HostTake) -> None:
+        """It asks for some. most: bytes that its whole job may have."""
+        number, size = message.number, message.bytes
+        if asker.process is None or not 0 < size <= LARGEST or size % UNIT:
+            asker.send(wire.host(lib.GL_HOST_FAILED, number, size))
+            return
+        key = Key(job_id, asker.process, number)
+        if key not in self.pool.bytes:
+            for left in self.pool.of_other_programs(key):
+                self._end(left)
+            self.pool.budget = self.budget()
+            try:
+                self.pool.check(key, size, most)
+                self._watch(asker)
+            except Refused as why:
+                asker.say(f"gets no host memory for copies: {why}")
+                asker.send(wire.host(lib.GL_HOST_FULL, number, size))
+                return
+            self.pool.add(key, size)
+        self.link.make(key.name, size, False, lambda fd, why: self._made(asker, key, fd, why))
+
+    def _made(self, asker: Asker, key: Key, descriptor: int | None, why: str) -> None:
+        size = self.pool.bytes.get(key, 0)
+        if descriptor is None:
+            self._forget(key)
+            asker.say(f"gets no host memory for copies: {why}")
+            asker.send(wire.host(lib.GL_HOST_FAILED, key.number, size))
+            return
+        try:
+            asker.send(wire.host(lib.GL_HOST_TAKEN, key.number, size), descriptor)
+        finally:
+            os.close(descriptor)
+
+    def give(self, asker: Asker, job_id: int, message: wire.HostGive) -> None:
+        """It has no mapping of this any more."""
+        if asker.process is not None:
+            self._end(Key(job_id, asker.process, message.number))
+        asker.send(wire.host(lib.GL_HOST_GIVEN, message.number, 0))
+
+    # -- the end -------------------------------------------------------------------------
+
+    def _end(self, key: Key) -> None:
+        if key in self.pool.bytes:
+            self._forget(key)
+            self.link.end(key.name)
+
+    def _forget(self, key: Key) -> None:
+        self.pool.remove(key)
+        if key.process not in self.pool.of_process:
+            self._unwatch(key.process)
+
+    def _watch(self, asker: Asker) -> None:
+        """Hear of the process' end. Refused: it cannot be watched."""
+        process = asker.process
+        if process is None or process in self.ends:
+            return
+        pidfd = _pidfd(process)
+        if pidfd is None or not still_there(asker.sock, process):
+            if pidfd is not None:
+                os.close(pidfd)
+            raise Refused("the process has ended")
+        self._watch_by(process, pidfd)
+
+    def _watch_by(self, process: ProcessId, pidfd: int) -> None:
+        self.ends[process] = pidfd
+        self.loop.add_reader(pidfd, self._process_ended, process)
+
+    def _unwatch(self, process: ProcessId) -> None:
+        pidfd = self.ends.pop(process, None)
+        if pidfd is not None:
+            self.loop.remove_reader(pidfd)
+            os.close(pidfd)
+
+    def _process_ended(self, process: ProcessId) -> None:
+        """All its threads, and with them its mappings."""
+        for key in self.pool.of(process):
+            self._end(key)
+        self._unwatch(process)
+
+    # -- a new keeper, or a new daemon -----------------------------------------------------
+
+    def _found(self, files: dict[str, int]) -> None:
+        """What the keeper has. Of what we do not know a daemon before this one did."""
+        for name, size in files.items():
+            key = Key.of(name)
+            if key is None:
+                self.link.end(name)
+            elif key not in self.pool.bytes:
+                self._adopt(key, size)
+
+    def _adopt(self, key: Key, size: int) -> None:
+        if key.process not in self.ends:
+            pidfd = _pidfd(key.process)
+            if pidfd is None:  # it has ended meanwhile
+                self.link.end(key.name)
+                return
+            self._watch_by(key.process, pidfd)
+        self.pool.add(key, size)
+
+    def close(self) -> None:
+        for process in list(self.ends):
+            self._unwatch(process)
+        self.link.close()
+
+
+def _pidfd(process: ProcessId) -> int | None:
+    """Of this very process; None: it is no more."""
+    pidfd = None
+    with contextlib.suppress(OSError):
+        pidfd = os.pidfd_open(process.pid)
+    if pidfd is not None and process_id(process.pid) != process:
+        os.close(pidfd)
+        return None
+    return pidfd

@@ -1,0 +1,95 @@
+"""Who has how much of the node's host memory for copies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from leased.base.errors import Refused
+from leased.processes.identity import ProcessId
+
+LARGEST = 1 << 30  # bytes of one piece of memory
+PIECES = 16_384  # of the node: each is a descriptor of the keeper's
+PIECES_OF_A_JOB = 4096
+PROGRAM = 32  # bits of a number below those that tell a process' programs apart
+
+
+@dataclass(frozen=True)
+class Key:
+    """Of one piece of memory: for which process of which job, and the number that it chose."""
+
+    job_id: int
+    process: ProcessId
+    number: int
+
+    @property
+    def name(self) -> str:
+        """Of the keeper's file."""
+        return f"{self.job_id}.{self.process.pid}.{self.process.start}.{self.number}"
+
+    @classmethod
+    def of(cls, name: str) -> Key | None:
+        """None: it is no such name."""
+        parts = name.split(".")
+        if len(parts) != 4 or not all(part.isascii() and part.isdigit() for part in parts):
+            return None
+        job, pid, start, number = map(int, parts)
+        return cls(job, ProcessId(pid, start), number)
+
+
+class Pool:
+    """What there is, also what is being made. budget: bytes that the site allows."""
+
+    def __init__(self, budget: int):
+        self.budget = budget
+        self.bytes: dict[Key, int] = {}
+        self.of_job: Counter[int] = Counter()
+        self.of_process: dict[ProcessId, set[Key]] = {}
+        self.pieces: Counter[int] = Counter()
+        self.total = 0
+
+    def check(self, key: Key, size: int, most: int) -> None:
+        """Refused: the process may not have so much more. most: bytes of its whole job."""
+        left = self.budget - self.total
+        if size > left:
+            raise Refused(
+                f"of {self.budget >> 20} MiB for copies {max(0, left) >> 20} are left on this node",
+                "a larger limits.swap_host gives more",
+            )
+        if self.of_job[key.job_id] + size > most:
+            raise Refused(f"job {key.job_id} has host memory for all that it may have on its GPUs")
+        if len(self.bytes) >= PIECES or self.pieces[key.job_id] >= PIECES_OF_A_JOB:
+            raise Refused(f"job {key.job_id} has host memory in too many pieces")
+
+    def add(self, key: Key, size: int) -> None:
+        self.bytes[key] = size
+        self.of_process.setdefault(key.process, set()).add(key)
+        self.of_job[key.job_id] += size
+        self.pieces[key.job_id] += 1
+        self.total += size
+
+    def remove(self, key: Key) -> bool:
+        """False: it is not there."""
+        size = self.bytes.pop(key, None)
+        if size is None:
+            return False
+        keys = self.of_process[key.process]
+        keys.discard(key)
+        if not keys:
+            del self.of_process[key.process]
+        self.of_job[key.job_id] -= size
+        self.pieces[key.job_id] -= 1
+        if not self.pieces[key.job_id]:
+            del self.pieces[key.job_id], self.of_job[key.job_id]
+        self.total -= size
+        return True
+
+    def of(self, process: ProcessId) -> Iterator[Key]:
+        """All that the process has."""
+        yield from tuple(self.of_process.get(process, ()))
+
+    def of_other_programs(self, key: Key) -> Iterator[Key]:
+        """What a program has left that this process ran before: it is mapped no more."""
+        program = key.number >> PROGRAM
+        yield from (k for k in self.of(key.process) if k.number >> PROGRAM != program)

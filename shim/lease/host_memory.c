@@ -1,0 +1,25 @@
+/* host_memory.c: host memory for copies, asked of the daemon. */
+#include "lease/host_memory.h"
+
+#include "base/wire.h"
+#include "lease/link.h"
+#include "memory/host.h"
+
+void host_memory_speak(void)
+{
+	struct gl_host message;
+
+	while (link_is_served() && host_next_message(&message))
+		link_send(&message, sizeof(message));
+}
+
+bool host_memory_take(const void *message, size_t size, int descriptor)
+{
+	const struct gl_host_answer *answer = message;
+
+	if (size != sizeof(*answer) || answer->header.magic != GL_MAGIC ||
+	    answer->header.version != GL_VERSION || answer->header.type != GL_HOST)
+		return false;
+	host_answer(answer, descriptor);
+	return true;
+}
