@@ -62,6 +62,7 @@ class Status:
             },
             "settings": self.settings.listed(),
             "strays": self.strays(),
+            "copies": self.leases.copies.status() if self.leases.copies else None,
             "cluster": self.cluster(),
             "devices": [self._device(gpu) for gpu in self.leases.gpus.slurms()],
             **self.page(0),
@@ -115,7 +116,8 @@ class Status:
         }
 
     def _tenant(self, tenant: Tenant, usage: dict[str, arbiter.Usage]) -> dict[str, Any]:
-        state = self.leases.view.tenant(tenant.job_id)
+        job = tenant.job_id
+        state = self.leases.view.tenant(job)
         device = self.leases.view.device
         return {
             "job_id": tenant.job_id,
@@ -123,6 +125,7 @@ class Status:
             "lock": state.lock,
             "memory": tenant.memory_kind,
             "quantum_s": tenant.given.quantum_ns / 1e9,
+            "copies_bytes": self.leases.copies.of_job(job) if self.leases.copies else 0,
             "clients": len(tenant.clients),
             "state": state.state,
             "stopped": state.frozen,

@@ -56,6 +56,18 @@ class NodeMemory:
         """Whether processes that come now are told to ask for it."""
         return self.link.connected and self.budget() > 0
 
+    def status(self) -> dict[str, int | bool]:
+        """As status shows it."""
+        return {
+            "kept": self.link.connected,
+            "budget_bytes": self.budget(),
+            "taken_bytes": self.pool.total,
+        }
+
+    def of_job(self, job_id: int) -> int:
+        """Bytes that the processes of the job have."""
+        return self.pool.of_job.get(job_id, 0)
+
     # -- what processes say --------------------------------------------------------------
 
     def take(self, asker: Asker, job_id: int, most: int, message: wire.HostTake) -> None:

@@ -1,0 +1,262 @@
+"""Copies in memory that is the node's: the daemon, its keeper, the interposer, jobs that check."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leased.cli.ctl import ask
+from tests.conftest import Start
+from tests.copies.keeper import Keeper
+from tests.emugpu.server import EmulatedGpu
+from tests.shim.memory.swap.test_swap_moves import PROGRAM
+from tests.shim.test_interposer import line, output, tell
+from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
+from tests.slurm.test_swap import memory_cgroup
+
+MIB = 1 << 20
+SIZE = 160 * MIB
+SWAP = "tq:100ms,memory:swap"
+
+# It has more than half of the device; each line that it reads is a turn.
+JOB = (
+    PROGRAM
+    + """
+SIZE = 160 * MIB
+p = ok(d.cuMemAlloc(SIZE)); fill(p, SIZE, 0); ok(d.cuCtxSynchronize())
+say("has it")
+for turn in range(1, 100):
+    if not sys.stdin.readline(): break
+    check(p, SIZE, turn - 1); fill(p, SIZE, turn); ok(d.cuCtxSynchronize())
+    say(turn)
+"""
+)
+
+
+@pytest.fixture
+def keeper(short_dir: Path) -> Iterator[Keeper]:
+    with Keeper(short_dir / "run") as keeper:
+        yield keeper
+
+
+@pytest.fixture
+def leased(
+    short_dir: Path, emulated_gpu: EmulatedGpu, keeper: Keeper, request: pytest.FixtureRequest
+) -> Iterator[Leased]:
+    """gpu-leased with a keeper. Parameter: its [limits]."""
+    env = os.environ | emulated_gpu.env
+    limits = getattr(request, "param", "")
+    extra = f"[device]\ntry_turns = false\n[limits]\n{limits}\n"
+    with Leased(short_dir / "leased", keeper.path.parent, env, extra) as daemon:
+        yield daemon
+
+
+def status(leased: Leased) -> dict[str, Any]:
+    return ask(leased.admin_socket, {"op": "status"})
+
+
+def copies_of(leased: Leased, job: int) -> int:
+    found = {one["job_id"]: one["copies_bytes"] for one in status(leased)["tenants"]}
+    return int(found.get(job, 0))
+
+
+def taken(leased: Leased) -> int:
+    return int(status(leased)["copies"]["taken_bytes"])
+
+
+def kept(keeper: Keeper) -> int:
+    """Bytes that the keeper has pages for."""
+    files = [fd for fd in Path(f"/proc/{keeper.pid}/fd").iterdir() if is_memory(fd)]
+    return sum(fd.stat().st_blocks * 512 for fd in files)
+
+
+def is_memory(fd: Path) -> bool:
+    try:
+        return str(fd.readlink()).startswith("/memfd:gpu-lease")
+    except OSError:
+        return False
+
+
+def started(tenant: Start, job: int, options: str = SWAP) -> tuple[subprocess.Popen[str], int]:
+    process = tenant(job, options, "-c", JOB)
+    pid = int(line(process))
+    assert line(process) == "has it"
+    return process, pid
+
+
+def turn(job: subprocess.Popen[str]) -> int:
+    """It looks at its memory, and writes."""
+    tell(job)
+    return int(line(job))
+
+
+def end(job: subprocess.Popen[str]) -> str:
+    assert job.stdin is not None
+    job.stdin.close()
+    job.stdin = None
+    return output(job)
+
+
+def test_copies_are_charged_to_nobody_of_the_job(
+    tenant: Start, leased: Leased, keeper: Keeper
+) -> None:
+    with memory_cgroup(60) as group:
+        first, pid = started(tenant, 1)
+        (group / "cgroup.procs").write_text(str(pid))
+        second, _ = started(tenant, 2)
+        assert copies_of(leased, 1) >= 64 * MIB
+        assert kept(keeper) == taken(leased)
+        assert [turn(job) for job in (first, second, first, second)] == [1, 1, 2, 2]
+        end(first)
+    end(second)
+    wait_until("all of it to be given back", lambda: kept(keeper) == 0)
+    assert taken(leased) == 0
+
+
+def test_who_is_killed_while_its_memory_is_away_leaves_nothing(
+    tenant: Start, leased: Leased, keeper: Keeper
+) -> None:
+    (_, pid), (second, _) = started(tenant, 1), started(tenant, 2)
+    assert copies_of(leased, 1)
+    os.kill(pid, signal.SIGKILL)
+    wait_until("its memory to be given back", lambda: not copies_of(leased, 1))
+    wait_until("its pages to be free", lambda: kept(keeper) == taken(leased))
+    assert turn(second) == 1
+    end(second)
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_a_restart_of_the_daemon_loses_and_leaks_nothing(
+    tenant: Start, leased: Leased, keeper: Keeper, how: str
+) -> None:
+    (first, _), (second, _) = started(tenant, 1), started(tenant, 2)
+    before = taken(leased)
+    leased.kill() if how == "kill" else leased.stop()
+    assert kept(keeper) == before
+    leased.start()
+    assert taken(leased) == before
+    assert [turn(job) for job in (first, second)] == [1, 1]
+    for job in (first, second):
+        end(job)
+    wait_until("all of it to be given back", lambda: kept(keeper) == 0)
+
+
+def test_a_process_that_ends_while_there_is_no_daemon_leaves_nothing(
+    tenant: Start, leased: Leased, keeper: Keeper
+) -> None:
+    (first, pid), (second, _) = started(tenant, 1), started(tenant, 2)
+    leased.kill()
+    os.kill(pid, signal.SIGKILL)
+    first.wait()
+    leased.start()
+    wait_until("its pages to be free", lambda: kept(keeper) == taken(leased))
+    assert not copies_of(leased, 1)
+    assert turn(second) == 1
+    end(second)
+
+
+def test_a_keeper_that_ends_takes_no_copy_with_it(
+    tenant: Start, leased: Leased, keeper: Keeper
+) -> None:
+    (first, _), (second, _) = started(tenant, 1), started(tenant, 2)
+    before = taken(leased)
+    keeper.kill()
+    wait_until("the daemon to notice", lambda: not status(leased)["copies"]["kept"])
+    assert turn(first) == 1
+    keeper.start()
+    wait_until("the daemon to notice", lambda: status(leased)["copies"]["kept"])
+    assert taken(leased) >= before, "it is there still, and counts"
+    assert [turn(job) for job in (second, first)] == [1, 2]
+    for job in (first, second):
+        end(job)
+    wait_until("all of it to be given back", lambda: not taken(leased))
+
+
+@pytest.mark.parametrize("leased", ['swap_host = "300MiB"'], indirect=True)
+def test_where_the_nodes_memory_is_used_up_the_jobs_own_serves(
+    tenant: Start, leased: Leased, keeper: Keeper
+) -> None:
+    job = tenant(1, f"{SWAP},mem:180MiB", "-c", JOB)
+    first = job, int(line(job))
+    assert line(job) == "has it"
+    leased.config.write_text(leased.config.read_text().replace("300MiB", "32MiB"))
+    ask(leased.admin_socket, {"op": "reload"})
+    second = tenant(2, "tq:100ms,memory:managed", "-c", JOB)
+    line(second)
+    assert line(second) == "has it"
+    wait_until("a handoff", lambda: 0 < copies_of(leased, 1) <= 32 * MIB)
+    assert turn(first[0]) == 1
+    end(first[0])
+    end(second)
+    wait_until("all of it to be given back", lambda: kept(keeper) == 0)
+
+
+def test_where_no_file_can_be_made_the_jobs_own_memory_serves(
+    tenant: Start, leased: Leased, keeper: Keeper
+) -> None:
+    resource.prlimit(keeper.pid, resource.RLIMIT_FSIZE, (MIB, MIB))
+    (first, _), (second, _) = started(tenant, 1), started(tenant, 2)
+    assert kept(keeper) == taken(leased) == 0
+    assert [turn(job) for job in (first, second)] == [1, 1]
+    for job in (first, second):
+        end(job)
+    assert "no memory for copies" in leased.log.read_text()
+
+
+# A program of a job that speaks for itself: it asks for memory, and gives the descriptor away.
+ESCAPE = """
+import socket, sys, os, mmap
+from _gpulease import ffi, lib
+from leased.wire import wire
+def message(kind, **fields):
+    made = wire.new(kind)
+    for name, value in fields.items(): setattr(made, name, value)
+    return bytes(ffi.buffer(made))
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.connect(os.environ["GPU_LEASE_SOCKET"])
+s.send(message(lib.GL_HELLO))
+assert s.recv(1024)
+s.send(message(lib.GL_HOST_TAKE, number=1, bytes=8 << 20))
+data, descriptors, _, _ = socket.recv_fds(s, 1024, 1)
+out = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+out.connect(sys.argv[1])
+memory = mmap.mmap(descriptors[0], 8 << 20)
+memory[:6] = b"secret"
+for size in (0, 9 << 20):
+    try: os.ftruncate(descriptors[0], size)
+    except PermissionError: pass
+    else: raise SystemExit("it is not sealed")
+socket.send_fds(out, [b"x"], descriptors)
+print(os.getpid(), flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_what_was_given_away_is_empty_when_its_job_has_ended(
+    tenant: Start, leased: Leased, keeper: Keeper, short_dir: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(short_dir / "out"))
+        listening.listen()
+        job = tenant(1, SWAP, "-c", ESCAPE, str(short_dir / "out"))
+        with listening.accept()[0] as sent:
+            _, (descriptor,), _, _ = socket.recv_fds(sent, 1, 1)
+    try:
+        assert os.pread(descriptor, 6, 0) == b"secret"
+        assert taken(leased) == kept(keeper) == 8 * MIB
+        tell(job)
+        job.wait()
+        wait_until("its pages to be free", lambda: os.fstat(descriptor).st_blocks == 0)
+        assert os.pread(descriptor, 6, 0) == bytes(6)
+        assert taken(leased) == 0
+    finally:
+        os.close(descriptor)
