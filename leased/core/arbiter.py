@@ -20,8 +20,9 @@ holder runs (core/policy.py). These rules hold under every policy:
 - Who cannot act (stopped, suspended) holds nobody up: its devices go to others at
   once, and what it has there stays until it has left.
 - Who does not release within drain_ns has overrun: the excess comes off its
-  next quanta. After as long again its devices go to others beside it, and it
-  gets none before it has released.
+  next quanta. After as long again its devices go to others beside it. Processes
+  of it that have released wait for their turn like anybody: what they do may be
+  what the others' work waits for.
 
 An event costs as much as it changes. The number of tenants that wait or hold makes no
 difference, and the number of different gangs, locks and kinds of memory among them little
@@ -207,9 +208,7 @@ class Arbiter:
         if isinstance(event, Requested):
             self._request(tenant)
         elif isinstance(event, Released):
-            if self.leasing.release(tenant, event.epoch) and tenant.asks:
-                tenant.asks = False
-                self._request(tenant)
+            self.leasing.release(tenant, event.epoch)
         elif isinstance(event, MemoryChanged):
             if self.memory.change(tenant, event) and tenant.lease and tenant.lease.restoring:
                 self.stages.go_on(tenant, tenant.lease)
@@ -272,9 +271,7 @@ class Arbiter:
             self._request(tenant)
 
     def _request(self, tenant: Tenant) -> None:
-        if tenant.forfeited:
-            tenant.asks = True
-        elif tenant.lease is None and not tenant.waiting:
+        if tenant.lease is None and not tenant.waiting:
             self.waiters.begin(tenant)
 
     def _restored(self, tenant: Tenant, epoch: int) -> None:
@@ -289,8 +286,8 @@ class Arbiter:
     def _freeze(self, tenant: Tenant, frozen: bool) -> None:
         """It cannot act, or can again. Until then the time is not its debt."""
         tenant.frozen = frozen
-        if tenant.forfeited:
-            tenant.forfeited = tenant.forfeited[0], None if frozen else self.now
+        for epoch in tenant.forfeited:
+            tenant.forfeited[epoch] = None if frozen else self.now
         self.memory.freeze(tenant, frozen)
         self.waiters.sort(tenant)
         lease = tenant.lease

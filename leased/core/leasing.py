@@ -85,22 +85,18 @@ class Leasing:
         self.stages.dues.put(tenant.id, None)
         self.take_wider(tenant)
 
-    def release(self, tenant: Tenant, epoch: int) -> bool:
-        """It says that it has closed its gate and drained; was that a lease it had forfeited?"""
+    def release(self, tenant: Tenant, epoch: int) -> None:
+        """Those that held the lease say that they have closed their gates and drained."""
         lease = tenant.lease
-        if tenant.forfeited and tenant.forfeited[0] == epoch:
-            since = tenant.forfeited[1]
-            if since is not None:
-                tenant.debt_ns += self.rules.now - since
-            tenant.forfeited = None
-            return True
+        since = tenant.forfeited.pop(epoch, None)
+        if since is not None:
+            tenant.debt_ns += self.rules.now - since
         if lease is not None and lease.epoch == epoch:
             if lease.revoked:
                 tenant.drained_ns = self.rules.now - lease.revoked_at
             if lease.overrun_at is not None:
                 tenant.debt_ns += self.rules.now - lease.overrun_at
             self.end(tenant)
-        return False
 
     def adopt(self, tenant: Tenant, epoch: int, grace: bool) -> None:
         """What a process held before a restart it holds, and later what nobody else has.
@@ -108,7 +104,7 @@ class Leasing:
         Where two say so, the one whose lease was granted later had it by right.
         """
         known = epoch == tenant.granted or 0 < epoch < self.first_epoch
-        if tenant.lease is not None or tenant.forfeited or not known:
+        if tenant.lease is not None or epoch in tenant.forfeited or not known:
             return
         if not grace and not self.rules.is_free(tenant):
             return

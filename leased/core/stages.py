@@ -217,7 +217,7 @@ class Stages:
                 tenant.usage[uuid].overruns += 1
             self.effects.do(Overrun(tenant.id, lease.epoch))
         else:
-            tenant.forfeited = lease.epoch, lease.overrun_at
+            tenant.forfeited[lease.epoch] = lease.overrun_at
             self.end(tenant)
             self.effects.do(Forfeit(tenant.id, lease.epoch))
 

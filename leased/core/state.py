@@ -60,9 +60,9 @@ class Tenant:
     waiting: bool = False
     granted: int = 0  # the epoch of its last lease
     lease: Lease | None = None
-    # A forfeited lease that it has not released yet, and when it should have; None: it cannot act.
-    forfeited: tuple[int, int | None] | None = None
-    asks: bool = False  # again, while a forfeited lease is still out
+    # Forfeited leases that it has not released yet, by epoch, and when it should have; None: it
+    # cannot act. A process of it holds each.
+    forfeited: dict[int, int | None] = field(default_factory=dict)
     frozen: bool = False  # its processes cannot act
     drained_ns: int = 0  # how long it took to release when it was last revoked
     debt_ns: int = 0  # by how much it overran; taken off its next quanta

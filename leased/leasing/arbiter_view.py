@@ -90,9 +90,9 @@ class TenantView:
 
     @property
     def owes_release(self) -> bool:
-        """A lease of it was revoked or forfeited, and is not released yet."""
+        """Its lease was revoked, and is not released yet."""
         lease = self._tenant.lease
-        return self._tenant.forfeited is not None or (lease is not None and lease.revoked)
+        return lease is not None and lease.revoked
 
     @property
     def last_epoch(self) -> int:

@@ -50,8 +50,9 @@ class Clients:
         if state.lease is None:
             self.loop.run(Adopted(tenant.job_id, epoch))
             # What one process of the job holds, the others that wait hold with it.
-            for other in [c for c in tenant.clients if c.wants and state.lease]:
-                self.request(tenant, other)
+            if self.loop.view.tenant(tenant.job_id).lease is not None:
+                for other in tenant.wanting():
+                    self.request(tenant, other)
         if state.lease is None or state.lease.epoch != epoch or state.lease.revoked:
             client.answered = False
             client.send(wire.revoke(epoch, self.loop.view.drain_ns))
@@ -64,7 +65,8 @@ class Clients:
             self.loop.run(Requested(tenant.job_id))
         elif not lease.revoked:
             self.grants.join(tenant, client)
-        # A revoked lease ends soon; the request is made again then.
+        else:  # that ends soon, unless another process waits for this one's work
+            self.stuck.step(tenant, lease.epoch)
 
     def released(self, tenant: Tenant, client: Client, message: wire.Released) -> None:
         """The process has closed its gate and drained."""
@@ -139,14 +141,15 @@ class Clients:
             self._check_released(tenant, held)
 
     def _check_released(self, tenant: Tenant, epoch: int) -> None:
-        """One process has released: the tenant has where none of the others still holds."""
+        """One process has released: the tenant has where no other still holds that lease."""
         if self.stuck.step(tenant, epoch):
             return
-        if tenant.holds:
+        if tenant.holders(epoch):
             self.stuck.call_back(tenant, epoch)
             return
-        tenant.idle_ns, tenant.stepped = None, False
+        lease = self.loop.view.tenant(tenant.job_id).lease
+        if lease is None or lease.epoch == epoch:  # else it had forfeited that one
+            tenant.idle_ns, tenant.stepped = None, False
         memory_orders.send_evictions(tenant)
         self.loop.run(Released(tenant.job_id, epoch))
-        if tenant.wants:
-            self.loop.run(Requested(tenant.job_id))
+        self.grants.ask_again(tenant)

@@ -72,7 +72,7 @@ class Grants:
     def _grant(self, tenant: Tenant, grant: arbiter.Grant) -> None:
         tenant.idle_ns = grant.idle_ns
         tenant.evictions.clear()  # what it was to give up it needs now
-        wanting = [c for c in tenant.clients if c.wants]
+        wanting = tenant.wanting()
         message = self._message(grant)
         for client in wanting:
             client.wants, client.held, client.restoring = False, grant.epoch, tenant.swaps
@@ -98,7 +98,7 @@ class Grants:
             client.answered = False
         tenant.tell_holders(wire.revoke(revoke.epoch, revoke.drain_ns))
         self.stuck.revoked(tenant, revoke.epoch)
-        if not tenant.holds:
+        if not tenant.holders(revoke.epoch):
             self.loop.run(arbiter.Released(revoke.tenant, revoke.epoch))
 
     def _pass_over(self, tenant: Tenant, action: arbiter.PassedOver) -> None:
@@ -113,7 +113,11 @@ class Grants:
             "job %d (uid %d) cannot act and others wait: its GPUs go to them",
             *(tenant.job_id, tenant.uid),
         )
-        if tenant.wants:
+        self.ask_again(tenant)
+
+    def ask_again(self, tenant: Tenant) -> None:
+        """A lease of it is over. Who waited for that end waits for the next lease."""
+        if tenant.wanting():
             self.loop.run(arbiter.Requested(tenant.job_id))
 
     def _overrun(self, tenant: Tenant, action: arbiter.Overrun | arbiter.Forfeit) -> None:
@@ -125,7 +129,8 @@ class Grants:
             ": the next in the queue gets its GPUs" if forfeit else "",
         )
         if forfeit:
-            tenant.idle_ns = None
+            tenant.idle_ns, tenant.stepped = None, False
+            self.ask_again(tenant)
         self.on_overrun(tenant, forfeit)
 
     def _message(self, grant: arbiter.Grant, *, restore: bool = False) -> bytes:

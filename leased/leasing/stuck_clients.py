@@ -46,7 +46,7 @@ class StuckClients:
         lease = self.view.tenant(tenant.job_id).lease
         if lease is None or lease.epoch != epoch or not lease.revoked:
             return False
-        if not any(c.held and c.stuck for c in tenant.clients):
+        if not any(client.stuck for client in tenant.holders(epoch)):
             return False
         through = [c for c in tenant.clients if not c.held and not c.passed]
         tenant.stepped = tenant.stepped or bool(through)
@@ -58,5 +58,5 @@ class StuckClients:
     def call_back(self, tenant: Tenant, epoch: int) -> None:
         """Nobody is stuck any more: revoke the steps that some may still take."""
         lease = self.view.tenant(tenant.job_id).lease
-        if tenant.stepped and lease and not any(c.stuck for c in tenant.clients):
+        if tenant.stepped and lease and not any(c.stuck for c in tenant.holders(epoch)):
             tenant.tell_holders(wire.revoke(epoch, self.view.drain_ns))

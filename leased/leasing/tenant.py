@@ -60,15 +60,13 @@ class Tenant:
         """As --gpu-share and the answers of the daemon name it."""
         return "swap" if self.swaps else "managed"
 
-    @property
-    def holds(self) -> bool:
-        """Whether any of its processes holds a lease."""
-        return any(client.held for client in self.clients)
+    def holders(self, epoch: int) -> list[Client]:
+        """Those of its processes that hold this lease."""
+        return [client for client in self.clients if client.held == epoch]
 
-    @property
-    def wants(self) -> bool:
-        """Whether any of its processes waits at its gate."""
-        return any(client.wants for client in self.clients)
+    def wanting(self) -> list[Client]:
+        """Those of its processes that wait at their gates, and have no lease to give back."""
+        return [client for client in self.clients if client.wants and not client.held]
 
     @property
     def host_most(self) -> int:

@@ -227,7 +227,7 @@ def test_overrun_is_noticed_once_and_charged() -> None:
     assert a.tenants[1].debt_ns == 4 * S
 
 
-def test_a_hung_holder_is_passed_over_and_comes_back_only_after_its_release() -> None:
+def test_a_hung_holder_is_passed_over_and_owes_what_it_took() -> None:
     a = arbiter()
     opened(a, 1)
     opened(a, 2)
@@ -239,11 +239,38 @@ def test_a_hung_holder_is_passed_over_and_comes_back_only_after_its_release() ->
     due = a.next_deadline()
     assert due == 10 * S + 2 * DRAIN_NS
     assert a.handle(Tick(), due) == [Forfeit(1, 1), Grant(2, 2, False, 10 * S, {"d0": 0})]
-    assert a.handle(Requested(1), due) == [], "another process of it asks"
-    # It lets go at last: it waits like anybody, and owes what it took.
-    assert of(Contend, a.handle(Released(1, 1), due + 3 * S))
+    # Another process of it asks, which may be what the hung one waits for.
+    assert of(Contend, a.handle(Requested(1), due))
+    assert a.rules.queue == [1]
+    assert a.tenants[1].debt_ns == 0
+    # It lets go at last.
+    a.handle(Released(1, 1), due + 3 * S)
     assert a.rules.queue == [1]
     assert a.tenants[1].debt_ns == DRAIN_NS + 3 * S
+
+
+def test_one_process_may_owe_a_lease_while_another_has_the_next() -> None:
+    a = arbiter()
+    opened(a, 1)
+    opened(a, 2)
+    a.handle(Requested(1), 0)
+    a.handle(Requested(2), 0)
+    for _ in range(3):
+        a.handle(Tick(), a.next_deadline() or 0)
+    a.handle(Requested(1), a.now)
+    assert of_grants(a.handle(Released(2, 2), a.now + S)) == [Grant(1, 3, False, 10 * S, {"d0": 0})]
+    # The new lease runs out as well, and both are given back in any order.
+    a.handle(Requested(2), a.now)
+    for _ in range(3):
+        a.handle(Tick(), a.next_deadline() or 0)
+    lost_at = dict(a.tenants[1].forfeited)
+    assert sorted(lost_at) == [1, 3]
+    a.handle(Released(1, 3), a.now + S)
+    assert list(a.tenants[1].forfeited) == [1]
+    a.handle(Released(1, 1), a.now + S)
+    assert not a.tenants[1].forfeited
+    a.handle(Released(1, 1), a.now + S)
+    assert a.tenants[1].debt_ns == 2 * a.now - 3 * S - sum(since or 0 for since in lost_at.values())
 
 
 def test_a_drained_device_empties_and_goes_on_when_resumed() -> None:

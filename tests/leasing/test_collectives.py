@@ -2,64 +2,159 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
 from leased.cli.ctl import ask
 from tests.conftest import Start
-from tests.shim.test_interposer import SET_UP, line, output
+from tests.emugpu.server import EmulatedGpu
+from tests.shim.test_interposer import SET_UP, line, output, tell
 from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
 
 # A collective, as far as a device is concerned: work in a stream that ends only
 # when the work of the other rank is there too. Here it is a host function that
-# meets its like over a socket; NCCL's kernels spin on memory instead.
+# meets its like over a socket; NCCL's kernels spin on memory instead. The ranks go
+# on until rank 0 finds the file that tells them to end, and end with the same step.
 RANK = (
     SET_UP
     + """
 import socket, time
 meeting = socket.socket(fileno=int(sys.argv[1]))
-slow = sys.argv[2] == "1"
+rank, end = int(sys.argv[2]), sys.argv[3]
+last = False
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 def meet(_):
-    meeting.send(b"x"); assert meeting.recv(1) == b"x"
+    global last
+    mine = b"e" if rank == 0 and os.path.exists(end) else b"x"
+    meeting.send(mine)
+    last |= b"e" in (mine, meeting.recv(1))
 lib = ctypes.CDLL("libcuda.so.1")
-for step in range(120):
+def step():
     for _ in range(3):
         ok(spin(2_000_000))
-    if slow:  # the other one's work is there long before
+    if rank == 1:  # the other one's work is there long before
         time.sleep(0.01)
     assert lib.cuLaunchHostFunc(None, meet, None) == 0
-    if step % 4 == 3:  # not all of it is submitted ahead
-        ok(d.cuCtxSynchronize())
+step()
+say("computes")
+while not last:
+    for _ in range(4):  # not all of it is submitted ahead
+        step()
+    ok(d.cuCtxSynchronize())
 """
 )
 
+# Rank 1 starts when it is told to; what the ranks say comes from here.
 JOB = f"""
 import socket, subprocess, sys
 ends = socket.socketpair()
-ranks = [subprocess.Popen([sys.executable, "-c", {RANK!r}, str(end.fileno()), str(n)],
-                          pass_fds=[end.fileno()]) for n, end in enumerate(ends)]
-print("started", flush=True)
+def start(rank):
+    code = ["-c", {RANK!r}, str(ends[rank].fileno()), str(rank), sys.argv[1]]
+    return subprocess.Popen([sys.executable, *code], pass_fds=[ends[rank].fileno()],
+                            stdin=subprocess.DEVNULL)
+ranks = [start(0)]
+sys.stdin.readline()
+ranks.append(start(1))
 assert [rank.wait() for rank in ranks] == [0, 0]
 """
 
 RIVAL = (
     SET_UP
     + """
-say("starts")
+say("ready"); sys.stdin.readline()
 for _ in range(150):
     ok(spin(2_000_000))
 ok(d.cuCtxSynchronize())
 """
 )
 
+OPTIONS = "tq:100ms,lock:on"
+
+
+@pytest.fixture
+def drain() -> str:
+    return "10m"
+
+
+@pytest.fixture
+def leased(short_dir: Path, emulated_gpu: EmulatedGpu, drain: str) -> Iterator[Leased]:
+    """gpu-leased that gives a drain so long."""
+    env = os.environ | emulated_gpu.env
+    extra = f'[limits]\ndrain = "{drain}"\n'
+    with Leased(short_dir / "leased", short_dir / "run", env, extra) as daemon:
+        yield daemon
+
+
+def used(leased: Leased, job: int) -> dict[str, int]:
+    usage = ask(leased.admin_socket, {"op": "usage", "job_id": job})["usage"]
+    return dict(next(iter(usage.values())))
+
+
+def revoked(leased: Leased) -> bool:
+    """Somebody waits, and the quantum of the holder is over."""
+    device = ask(leased.admin_socket, {"op": "status"})["devices"][0]
+    return bool(device["waiting"]) and device["quantum_left_s"] is None
+
+
+def finish(job: subprocess.Popen[str], end: Path) -> None:
+    end.touch()
+    output(job)
+
 
 def test_ranks_that_wait_for_each_other_on_the_device_pass_a_revoke(
-    tenant: Start, leased: Leased
+    tenant: Start, leased: Leased, tmp_path: Path
 ) -> None:
-    job = tenant(1, "tq:100ms,lock:on", "-c", JOB)
-    assert line(job) == "started"
-    rivals = [tenant(n, "tq:100ms,lock:on", "-c", RIVAL) for n in (2, 3)]
-    output(job)
+    rivals = [tenant(n, OPTIONS, "-c", RIVAL) for n in (2, 3)]
+    assert [line(rival) for rival in rivals] == ["ready", "ready"]
+    job = tenant(1, OPTIONS, "-c", JOB, str(tmp_path / "end"))
+    tell(job)
+    assert [line(job), line(job)] == ["computes", "computes"]
+    for rival in rivals:
+        tell(rival)
     for rival in rivals:
         output(rival)
-    used = next(iter(ask(leased.admin_socket, {"op": "usage", "job_id": 1})["usage"].values()))
-    assert used["handoffs"] >= 2, "it was revoked in between"
-    assert used["overruns"] == 0
+    finish(job, tmp_path / "end")
+    usage = used(leased, 1)
+    assert usage["handoffs"] >= 2, "it was revoked in between"
+    assert usage["overruns"] == 0
+
+
+def test_a_rank_that_comes_while_the_other_cannot_release_is_let_on(
+    tenant: Start, leased: Leased, tmp_path: Path
+) -> None:
+    """What the first rank has submitted waits for it."""
+    job = tenant(1, OPTIONS, "-c", JOB, str(tmp_path / "end"))
+    assert line(job) == "computes"
+    rival = tenant(2, OPTIONS, "-c", RIVAL)
+    tell(rival)
+    wait_until("job 1 to be revoked", lambda: revoked(leased))
+    tell(job)
+    assert line(job) == "computes"
+    output(rival)
+    finish(job, tmp_path / "end")
+    assert used(leased, 1)["overruns"] == 0
+
+
+class TestWithAShortDrain:
+    @pytest.fixture
+    def drain(self) -> str:
+        return "300ms"
+
+    def test_a_rank_that_comes_after_a_forfeit_has_its_turn(
+        self, tenant: Start, leased: Leased, tmp_path: Path
+    ) -> None:
+        """Otherwise the job would hang for ever."""
+        job = tenant(1, OPTIONS, "-c", JOB, str(tmp_path / "end"))
+        assert line(job) == "computes"
+        rival = tenant(2, OPTIONS, "-c", RIVAL)
+        tell(rival)
+        output(rival)  # the job had to be passed over for that
+        assert used(leased, 1)["overruns"] == 1
+        tell(job)
+        assert line(job) == "computes"
+        finish(job, tmp_path / "end")
