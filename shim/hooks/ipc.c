@@ -8,12 +8,27 @@
 #include "driver/lookup.h"
 #include "lease/meeting.h"
 #include "memory/kinds.h"
+#include "memory/ranges.h"
 #include "memory/shared.h"
 #include "tenant/tenant.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
+
+/* The driver has no handle of managed memory. That it is managed is the job's choice. */
+static CUresult refused(CUresult result, CUdeviceptr base)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+	struct memory_range range;
+
+	if (result && memory_find(base, &range) && range.kind == &managed_memory && !range.pool &&
+	    !tenant_swaps() && !atomic_flag_test_and_set(&said))
+		complain("memory of this job cannot be shared between processes (CUDA IPC), since "
+		         "it is managed; start the job with memory:swap in --gpu-share");
+	return result;
+}
 
 EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr pointer)
 {
@@ -25,7 +40,7 @@ EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr pointer)
 	if (!real)
 		return CUDA_ERROR_NOT_FOUND;
 	if (!out || !memory_locate(pointer, &place) || !shared_can(place.base))
-		return real(out, pointer);
+		return refused(real(out, pointer), pointer);
 	result = meeting_own_name(handle.name);
 	if (result == CUDA_ERROR_NOT_SUPPORTED) {
 		complain("gpu-leased is of an older release, and memory cannot be shared between "

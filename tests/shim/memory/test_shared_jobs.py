@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Start
-from tests.emugpu.programs import PRELUDE, finish, go_on, line
+from tests.emugpu.programs import PRELUDE, TIMEOUT_S, finish, go_on, line
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.memory.test_shared import OPENING, SWAP, tell
 from tests.slurm.leased import Leased
@@ -61,6 +61,18 @@ def test_the_job_counts_and_not_the_user(tenant: Start) -> None:
     finish(fellow)
     go_on(owner)
     finish(owner)
+
+
+def test_managed_memory_has_no_handle_and_the_remedy_is_said_once(tenant: Start) -> None:
+    code = """
+p = ok(d.cuMemAlloc(6 * MIB))
+for _ in range(3): assert error(d.cuIpcGetMemHandle(p)) == "INVALID_VALUE"
+"""
+    job = tenant(1, "tq:1,lock:on,memory:managed", "-c", PRELUDE + "setup()" + code)
+    _, said = job.communicate(timeout=TIMEOUT_S)
+    assert job.returncode == 0, said
+    assert said.count("start the job with memory:swap in --gpu-share") == 1
+    assert said.count("\n") == 1
 
 
 def test_it_stays_while_another_job_has_the_gpu(tenant: Start) -> None:
