@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from leased.admin.gang import Gangs
 from leased.base.requests import shown
 from leased.config import options
 from leased.config.options import Options, Resolved
+from leased.core.policy import PolicyState
 from leased.core.usage import Usage
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.store.store import Store, TenantRecord
 
 log = logging.getLogger("gpu-leased")
+
+SHOWN = 8  # jobs that one line names
 
 
 class Takeover:
@@ -25,6 +28,17 @@ class Takeover:
         self.store = store
         self.gangs = gangs
         self.defaults = defaults
+        self.forgotten: list[int] = []  # jobs of whom what a policy remembered makes no sense
+
+    def restore_all(self, records: Iterable[TenantRecord]) -> None:
+        for record in records:
+            self.restore(record)
+        if self.forgotten:
+            log.warning(
+                "what policies remembered of %d jobs (%s) makes no sense: these begin anew",
+                *(len(self.forgotten), ", ".join(map(str, self.forgotten[:SHOWN]))),
+            )
+            self.forgotten.clear()
 
     def restore(self, record: TenantRecord) -> None:
         """Open the tenant again, with its usage so far.
@@ -59,7 +73,15 @@ class Takeover:
             )
         else:
             self.store.resolve(record.job_id, given.text(), dict(record.totals) | totals)
-        self.leases.tenants.open(tenant, record.usage)
+        self.leases.tenants.open(tenant, record.usage, self._remembered(tenant, record))
+
+    def _remembered(self, tenant: Tenant, record: TenantRecord) -> PolicyState | None:
+        """What its policy remembered of it, if that is of any use."""
+        before = record.remembered
+        if before is not None and not self.leases.tenants.understands(tenant, before):
+            self.forgotten.append(record.job_id)
+            return None
+        return before
 
     def give_up(self, record: TenantRecord) -> None:
         """The job does not go on here: its usage is final."""

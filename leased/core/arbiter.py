@@ -55,6 +55,7 @@ from leased.core.events import (
     Opened,
     Overrun,
     PassedOver,
+    PolicyRestored,
     PolicySet,
     Preload,
     QuantumSet,
@@ -75,7 +76,8 @@ from leased.core.events import (
 )
 from leased.core.leasing import Leasing
 from leased.core.memory import Memory
-from leased.core.policy import MakePolicy
+from leased.core.policy import MakePolicy, PolicyState
+from leased.core.policy_states import PolicyStates
 from leased.core.rules import Rules
 from leased.core.stages import IDLE_FLOOR_NS, RESTORE_NS
 from leased.core.state import Device, Tenant
@@ -87,9 +89,10 @@ __all__ = [
     "IDLE_FLOOR_NS", "RESTORE_NS",
     "Action", "Adopted", "Arbiter", "Closed", "Contend", "Device", "DrainLimitSet", "DrainSet",
     "Event", "Evict", "Expect", "Forfeit", "Frozen", "Grant", "LockSet", "MemoryChanged", "ModeSet",
-    "Opened", "Overrun", "PassedOver", "PolicySet", "Preload", "QuantumSet", "Rejoined", "Released",
-    "Requested", "Restore", "Restored", "Revoke", "RoomChanged", "SpeedKnown", "SpeedMeasured",
-    "StraySeen", "Tenant", "Thawed", "Tick", "Usage", "UsageRestored", "Widened",
+    "Opened", "Overrun", "PassedOver", "PolicyRestored", "PolicySet", "Preload", "QuantumSet",
+    "Rejoined", "Released", "Requested", "Restore", "Restored", "Revoke", "RoomChanged",
+    "SpeedKnown", "SpeedMeasured", "StraySeen", "Tenant", "Thawed", "Tick", "Usage",
+    "UsageRestored", "Widened",
 ]  # fmt: skip
 
 DRAIN_NS = 10_000_000_000
@@ -115,6 +118,7 @@ class Arbiter:
         self.devices, self.tenants = self.rules.devices, self.rules.tenants
         self.effects = Effects()
         self.turns = Turns(self.rules)
+        self.policy_states = PolicyStates(self.rules)
         self.memory = Memory(self.rules, self.effects)
         self.waiters = Waiters(self.rules, self.effects, self.memory, self.turns.forget)
         self.leasing = Leasing(self.rules, self.effects, self.memory, self.waiters, first_epoch)
@@ -170,8 +174,17 @@ class Arbiter:
 
     def refusal(self, event: Opened) -> str | None:
         """Why the policy would not have this tenant; None: it may open. This changes nothing."""
-        tenant = Tenant(event.tenant, event.gang, event.lock, event.quantum_ns, event.swaps)
+        tenant = _tenant(event)
         return self.rules.policies.of(tenant).admit(self.rules, tenant)
+
+    def policy_state(self, tenant_id: int, now: int) -> PolicyState:
+        """What the tenant's policy remembers of it up to now. This changes nothing."""
+        return self.policy_states.of(self.tenants[tenant_id], now)
+
+    def understands(self, event: Opened, before: PolicyState) -> bool:
+        """Whether the policy of this tenant, if it opens, can use what one remembered before.
+        This changes nothing."""
+        return self.policy_states.understood(_tenant(event), before)
 
     # -- events of devices ------------------------------------------------------------
 
@@ -201,6 +214,7 @@ class Arbiter:
         | MemoryChanged
         | SpeedMeasured
         | UsageRestored
+        | PolicyRestored
         | StraySeen
         | Adopted,
         tenant: Tenant,
@@ -222,6 +236,9 @@ class Arbiter:
             self._close(tenant)
         elif isinstance(event, SpeedMeasured | UsageRestored | StraySeen):
             self._count(tenant, event)
+        elif isinstance(event, PolicyRestored):
+            self.policy_states.restore(tenant, event)
+            self.waiters.place_again(tenant)
         else:
             self.leasing.adopt(tenant, event.epoch, self.deciding.grace_until != 0)
 
@@ -239,7 +256,7 @@ class Arbiter:
         unknown = [uuid for uuid in event.gang if uuid not in self.devices]
         if unknown or not event.gang or event.tenant in self.tenants:
             raise ValueError(f"tenant {event.tenant}: known already, or devices {unknown} are not")
-        tenant = Tenant(event.tenant, event.gang, event.lock, event.quantum_ns, event.swaps)
+        tenant = _tenant(event)
         tenant.usage = {uuid: Usage() for uuid in event.gang}
         self.tenants[event.tenant] = tenant
         policy = self.rules.policies.of(tenant)
@@ -293,3 +310,7 @@ class Arbiter:
         lease = tenant.lease
         if frozen and lease is not None and (lease.revoked or lease.contended):
             self.stages.pass_over(tenant)
+
+
+def _tenant(event: Opened) -> Tenant:
+    return Tenant(event.tenant, event.gang, event.lock, event.quantum_ns, event.swaps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from leased.core.policy import Policies
 from leased.core.state import Tenant
@@ -71,6 +71,18 @@ class Charges:
             had = division.held - held if account.holds else 0
             policy.charged(tenant.id, uuid, had, division.even - even, now)
             account.marks[uuid] = division.held, division.even
+
+    def due(self, tenant: int, now: int) -> list[tuple[str, int, int]]:
+        """By device what the policy has not been told yet: what the tenant has had up to now, and
+        what an even division would have given it. This changes nothing."""
+        account = self.accounts.get(tenant)
+        found = []
+        for uuid, (held, even) in account.marks.items() if account else ():
+            division = replace(self.divisions[uuid])
+            division.advance(now)
+            had = division.held - held if account and account.holds else 0
+            found.append((uuid, had, division.even - even))
+        return found
 
     def end(self, tenant: Tenant, now: int) -> None:
         """It does not hold, or does not wait, any more."""

@@ -130,6 +130,15 @@ class UsageRestored:
 
 
 @dataclass(frozen=True)
+class PolicyRestored:
+    """After a restart: what the policy of this name remembered of the tenant."""
+
+    tenant: int
+    policy: str
+    state: str
+
+
+@dataclass(frozen=True)
 class StraySeen:
     """A process of the tenant has used the device without a lease."""
 
@@ -222,6 +231,7 @@ Event = (
     | SpeedKnown
     | SpeedMeasured
     | UsageRestored
+    | PolicyRestored
     | StraySeen
     | Adopted
     | Rejoined

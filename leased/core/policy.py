@@ -11,8 +11,8 @@ with all that it may look at, and remembers numbers of its own. Times are ns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Collection
+from typing import ClassVar, NamedTuple, Protocol
 
 
 class Spec(Protocol):
@@ -107,14 +107,22 @@ class Policy(Protocol):
         """When, later than now, the order of the device's waiters changes by itself."""
         ...
 
-    def dump(self) -> bytes:
-        """What a new daemon should know of the tenants that are here."""
+    def dump(self, tenants: Collection[int] | None = None) -> bytes:
+        """What a new daemon should know of these tenants, None: of all that are here. Empty:
+        nothing."""
         ...
 
-    def load(self, data: bytes) -> None:
+    def load(self, data: bytes) -> bool:
         """Take over what was dumped, for the tenants that are here. What cannot be understood
-        is left out."""
+        is left out; was there nothing of that kind?"""
         ...
+
+
+class PolicyState(NamedTuple):
+    """What the policy of that name remembers of one tenant; empty: nothing."""
+
+    policy: str
+    state: str
 
 
 MakePolicy = Callable[[str | None], Policy]
@@ -126,7 +134,7 @@ class Policies:
 
     def __init__(self, make: MakePolicy, bits: dict[str, int]):
         default = make(None)
-        self._make = make
+        self.make = make
         self._bits = bits  # of each device
         self.in_use: dict[str, Policy] = {default.name: default}
         self.of_device = dict.fromkeys(bits, default.name)
@@ -141,7 +149,7 @@ class Policies:
     def set(self, device: str, name: str) -> None:
         """The device has this policy from now on. ValueError: there is none of that name."""
         if name not in self.in_use:
-            self.in_use[name] = self._make(name)
+            self.in_use[name] = self.make(name)
         self.of_device[device] = name
 
     def clear(self) -> None:

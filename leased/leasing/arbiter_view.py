@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from leased.core.arbiter import Arbiter
+from leased.core.policy import PolicyState
 from leased.core.residency import Share
 from leased.core.speed import Speed
 from leased.core.state import Device, Lease, Tenant
@@ -278,3 +279,7 @@ class ArbiterView:
     def usage(self, job_id: int) -> Mapping[str, Usage]:
         """What a tenant has had of each device up to now."""
         return self._arbiter.usage(job_id, self._clock())
+
+    def policy_state(self, job_id: int) -> PolicyState:
+        """What the tenant's policy remembers of it up to now."""
+        return self._arbiter.policy_state(job_id, self._clock())

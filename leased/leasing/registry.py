@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 from _gpulease import lib
 
-from leased.core.arbiter import Closed, Opened, UsageRestored, Widened
+from leased.core.arbiter import Closed, Opened, PolicyRestored, UsageRestored, Widened
+from leased.core.policy import PolicyState
 from leased.core.usage import Usage
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.tenant import Tenant
@@ -55,12 +56,24 @@ class Registry(Mapping[int, Tenant]):
         """Why the policy of its devices would not have this tenant; None: it may open."""
         return self.loop.arbiter.refusal(_opened(tenant))
 
-    def open(self, tenant: Tenant, usage: Mapping[str, Usage] | None = None) -> None:
-        """A tenant begins, or goes on after a restart with the usage it had."""
+    def understands(self, tenant: Tenant, before: PolicyState) -> bool:
+        """Whether its policy can use what one remembered of it before a restart."""
+        return self.loop.arbiter.understands(_opened(tenant), before)
+
+    def open(
+        self,
+        tenant: Tenant,
+        usage: Mapping[str, Usage] | None = None,
+        remembered: PolicyState | None = None,
+    ) -> None:
+        """A tenant begins, or goes on after a restart with the usage it had and what its policy
+        remembered of it."""
         self.by_job[tenant.job_id] = tenant
         self.loop.run(_opened(tenant))
         for uuid, used in (usage or {}).items():
             self.loop.run(UsageRestored(tenant.job_id, uuid, asdict(used)))
+        if remembered is not None:
+            self.loop.run(PolicyRestored(tenant.job_id, *remembered))
 
     def widen(self, tenant: Tenant, totals: Mapping[str, int]) -> None:
         """Another step of the job uses further devices: they are of its gang from now on."""
@@ -79,8 +92,14 @@ class Registry(Mapping[int, Tenant]):
 
     def usage(self, jobs: Collection[int] | None = None) -> dict[int, dict[str, Usage]]:
         """Usage up to now of all tenants, or of these."""
-        chosen = self.by_job if jobs is None else [job for job in jobs if job in self.by_job]
-        return {job_id: dict(self.loop.view.usage(job_id)) for job_id in chosen}
+        return {job_id: dict(self.loop.view.usage(job_id)) for job_id in self._chosen(jobs)}
+
+    def remembered(self, jobs: Collection[int] | None = None) -> dict[int, PolicyState]:
+        """What policies remember of all tenants, or of these, up to now."""
+        return {job_id: self.loop.view.policy_state(job_id) for job_id in self._chosen(jobs)}
+
+    def _chosen(self, jobs: Collection[int] | None) -> Collection[int]:
+        return self.by_job if jobs is None else [job for job in jobs if job in self.by_job]
 
 
 def _opened(tenant: Tenant) -> Opened:

@@ -1,4 +1,5 @@
-"""Brings usage to the disk every second, and with it a sign of life to the watchdog."""
+"""Brings usage and what policies remember to the disk every second, and a sign of life to the
+watchdog."""
 
 from __future__ import annotations
 
@@ -31,9 +32,13 @@ class Checkpoint:
             some = list(self.leases.tenants)[turn::turns]
             # A full disk stops no lease; what it lacks is tried again here.
             if some or self.store.fault:
-                self.store.save(self.leases.tenants.usage(some), self.leases.view.epoch)
+                self._save(some)
             if watchdog:
                 notify("WATCHDOG=1")
 
     def save_all(self) -> None:
-        self.store.save(self.leases.tenants.usage(), self.leases.view.epoch)
+        self._save(None)
+
+    def _save(self, jobs: list[int] | None) -> None:
+        tenants = self.leases.tenants
+        self.store.save(tenants.usage(jobs), self.leases.view.epoch, tenants.remembered(jobs))

@@ -138,11 +138,11 @@ class Daemon:
     def _take_over(self, records: list[TenantRecord]) -> None:
         """The tenants of the daemon before this one go on."""
         rebooted = booted_since(self.config.state_dir / "boot_id")
-        for record in records:
-            if rebooted:  # no job of before is left, whatever Slurm does with it
-                self.admin.takeover.give_up(record)
-            else:
-                self.admin.takeover.restore(record)
+        if not rebooted:
+            self.admin.takeover.restore_all(records)
+            return
+        for record in records:  # no job of before is left, whatever Slurm does with it
+            self.admin.takeover.give_up(record)
 
     def _make_monitors(self, found: Found) -> None:
         """Who looks at processes, devices and jobs again and again."""

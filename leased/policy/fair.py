@@ -12,6 +12,9 @@ to bring it in, and what it displaces back.
 So tenants whose memory is there take turns, and another one is exchanged for one of them now and
 then.
 
+Deficits go on in the next daemon. A tenant whose device gets another policy begins anew, also when
+the device gets this one back.
+
 The bound: a deficit and a price are never more than MOST_NS. A waiter with k competitors is
 behind none that begins to wait (2 k + 3) MOST_NS after it. Those that began before have one turn
 each, so its own comes after that time and k + 1 times a quantum, a restore and four drains.
@@ -20,6 +23,8 @@ each, so its own comes after that time and k + 1 times a quantum, a restore and 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Collection
 from typing import ClassVar
 
 from leased.core.policy import Spec, View
@@ -27,6 +32,7 @@ from leased.policy.registry import register
 
 PRICE = 20  # as a quantum is at least so many times its handoff
 MOST_NS = 300_000_000_000
+DECIMAL = re.compile("[0-9]{1,20}")
 FORGET_NS = 60_000_000_000  # after so long without its devices a tenant is as a new one
 
 
@@ -91,26 +97,31 @@ class Fair:
     def wake_at(self, view: View, device: str) -> int | None:
         return None
 
-    def dump(self) -> bytes:
-        known = {str(tenant): deficits for tenant, deficits in self.deficits.items() if deficits}
-        return json.dumps(known, sort_keys=True).encode()
+    def dump(self, tenants: Collection[int] | None = None) -> bytes:
+        chosen = self.deficits if tenants is None else tenants
+        known = {str(n): found for n in chosen if (found := self.deficits.get(n))}
+        return json.dumps(known, sort_keys=True).encode() if known else b""
 
-    def load(self, data: bytes) -> None:
+    def load(self, data: bytes) -> bool:
         try:
             known = json.loads(data or b"{}")
-        except ValueError:
-            return
-        for tenant in known if isinstance(known, dict) else ():
-            if tenant.isdecimal() and int(tenant) in self.deficits:
-                self._load(int(tenant), known[tenant])
+        except (ValueError, RecursionError):
+            return False
+        if not isinstance(known, dict):
+            return False
+        understood = [self._load(tenant, deficits) for tenant, deficits in known.items()]
+        return all(understood)
 
-    def _load(self, tenant: int, deficits: object) -> None:
-        if isinstance(deficits, dict):
-            self.deficits[tenant] = {
-                device: max(-MOST_NS, min(MOST_NS, ns))
-                for device, ns in deficits.items()
-                if isinstance(ns, int)
+    def _load(self, tenant: str, deficits: object) -> bool:
+        """Those of one tenant; was all of it understood?"""
+        if not DECIMAL.fullmatch(tenant) or not isinstance(deficits, dict):
+            return False
+        good = {device: ns for device, ns in deficits.items() if type(ns) is int}
+        if int(tenant) in self.deficits:
+            self.deficits[int(tenant)] = {
+                device: max(-MOST_NS, min(MOST_NS, ns)) for device, ns in good.items()
             }
+        return len(good) == len(deficits)
 
     def _deficit(self, tenant: Spec) -> int:
         """Of its devices the one counts that had the least for it, as it has them all at once."""

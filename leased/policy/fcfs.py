@@ -6,6 +6,7 @@ quantum, the time that a restore may take where jobs swap, and four times the dr
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import ClassVar
 
 from leased.core.policy import Spec, View
@@ -50,8 +51,8 @@ class FirstComeFirstServed:
     def wake_at(self, view: View, device: str) -> int | None:
         return None
 
-    def dump(self) -> bytes:
+    def dump(self, tenants: Collection[int] | None = None) -> bytes:
         return b""
 
-    def load(self, data: bytes) -> None:
-        pass
+    def load(self, data: bytes) -> bool:
+        return True

@@ -89,6 +89,13 @@ CREATE TABLE aside (         -- rows that made no sense
     at INTEGER NOT NULL, place TEXT NOT NULL, why TEXT NOT NULL, content TEXT NOT NULL
 );
 """,
+    1003: """
+CREATE TABLE remembered (    -- of open tenants
+    job_id INTEGER PRIMARY KEY,
+    policy TEXT NOT NULL,    -- its name
+    state TEXT NOT NULL      -- what it alone understands
+);
+""",
 }
 TABLES = {
     "tenants": "job_id, uid, gang, options, lock, opened, closed, written, totals",
@@ -97,6 +104,7 @@ TABLES = {
     "epochs": "one, epoch",
     "settings": "device, key, value",
     "ended": "job_id, opened, uid, gang, options, lock, closed, written, usage",
+    "remembered": "job_id, policy, state",
     "aside": "at, place, why, content",
 }
 PARTS = ("", "-wal", "-shm")  # what SQLite keeps beside the file has the same content

@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from leased.base.errors import Refused
+from leased.core.policy import PolicyState
 from leased.core.usage import Usage
 from leased.processes.identity import ProcessId
 from leased.store import database, tables
@@ -103,8 +104,7 @@ class Store:
         runs = [run for run in self._ended if run[0] == record.job_id]
         opened = max([time.time(), *(opened + 1e-3 for _, opened in runs)])
         self._open[record.job_id] = replace(record, opened=opened, closed=None, settled=None)
-        self._mark(self._put_open, record.job_id)
-        self._mark(self._put_usage, record.job_id)
+        self._mark_open(record.job_id)
         self.flush()
 
     def widen(self, job_id: int, totals: Mapping[str, int]) -> None:
@@ -132,13 +132,21 @@ class Store:
         if self._stepds.pop(pid, None) is not None:
             self._mark(self._put_stepd, pid)
 
-    def save(self, usage: Mapping[int, Mapping[str, Usage]], epoch: int) -> None:
-        """The usage so far of many tenants, in one transaction, and the highest epoch."""
+    def save(
+        self,
+        usage: Mapping[int, Mapping[str, Usage]],
+        epoch: int,
+        remembered: Mapping[int, PolicyState] | None = None,
+    ) -> None:
+        """The usage so far of many tenants and what their policies remember of them, in one
+        transaction, and the highest epoch."""
         if epoch != self._epoch:
             self._epoch = epoch
             self._mark(self._put_epoch)
         for job_id, by_device in usage.items():
             self._set_usage(job_id, by_device)
+        for job_id, state in (remembered or {}).items():
+            self._set_remembered(job_id, state if state.state else None)
         self.flush()
 
     def close_tenant(self, job_id: int, usage: Mapping[str, Usage]) -> None:
@@ -153,9 +161,8 @@ class Store:
 
     def _end(self, record: TenantRecord) -> None:
         closed = max(time.time(), record.opened) if record.closed is None else record.closed
-        self._ended[record.run] = replace(record, closed=closed)
-        self._mark(self._put_open, record.job_id)
-        self._mark(self._put_usage, record.job_id)
+        self._ended[record.run] = replace(record, closed=closed, remembered=None)
+        self._mark_open(record.job_id)
         self._mark(self._put_ended, record.run)
         self._durable = True
 
@@ -189,6 +196,12 @@ class Store:
         if record is not None and record.usage != usage:
             self._open[job_id] = _own(replace(record, usage=usage))
             self._mark(self._put_usage, job_id)
+
+    def _set_remembered(self, job_id: int, remembered: PolicyState | None) -> None:
+        record = self._open.get(job_id)
+        if record is not None and record.remembered != remembered:
+            self._open[job_id] = replace(record, remembered=remembered)
+            self._mark(self._put_remembered, job_id)
 
     # -- what it asks -----------------------------------------------------------
 
@@ -264,6 +277,11 @@ class Store:
     def _mark(self, put: Put, *what: object) -> None:
         self._dirty[put, what] = None
 
+    def _mark_open(self, job_id: int) -> None:
+        """All that the disk has of an open tenant."""
+        for put in (self._put_open, self._put_usage, self._put_remembered):
+            self._mark(put, job_id)
+
     def _check_file(self) -> None:
         spoilt = self._file.spoilt() if self._file is not None else ""
         if spoilt:
@@ -311,8 +329,7 @@ class Store:
         before = [put for put in self._dirty if put[0] is not tables.put_aside]
         self._dirty.clear()
         for job_id in self._open:
-            self._mark(self._put_open, job_id)
-            self._mark(self._put_usage, job_id)
+            self._mark_open(job_id)
         for run in self._ended:
             self._mark(self._put_ended, run)
         for pid in self._stepds:
@@ -347,7 +364,15 @@ class Store:
 
     def _set_aside(self, rows: list[Bad]) -> None:
         for bad in rows:
-            log.error("a row of %s makes no sense and is set aside: %s", bad.table, bad.why)
+            if bad.table != "remembered":
+                log.error("a row of %s makes no sense and is set aside: %s", bad.table, bad.why)
+        remembered = [bad for bad in rows if bad.table == "remembered"]
+        if remembered:
+            log.warning(
+                "what policies remembered of %d jobs makes no sense (%s) and is set aside: "
+                "these begin anew",
+                *(len(remembered), remembered[0].why),
+            )
         # Before anything else is written, while their numbers are still theirs.
         self._dirty = dict.fromkeys((tables.put_aside, (bad,)) for bad in rows) | self._dirty
 
@@ -357,6 +382,10 @@ class Store:
     def _put_usage(self, db: sqlite3.Connection, job_id: int) -> None:
         record = self._open.get(job_id)
         tables.put_usage(db, job_id, record.usage if record else {})
+
+    def _put_remembered(self, db: sqlite3.Connection, job_id: int) -> None:
+        record = self._open.get(job_id)
+        tables.put_remembered(db, job_id, record.remembered if record else None)
 
     def _put_ended(self, db: sqlite3.Connection, run: Run) -> None:
         if run in self._ended:

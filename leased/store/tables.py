@@ -6,9 +6,10 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple, TypeVar
 
+from leased.core.policy import PolicyState
 from leased.core.usage import Usage
 from leased.processes.identity import ProcessId
 from leased.store import columns
@@ -22,6 +23,7 @@ LAST_JOB = LAST_UID = 2**32 - 1
 LAST_PID = 1 << 22
 LAST_EPOCH = 1 << 62  # leases count on from there; clients' messages have 64 bits
 UUID_LONGEST = 96
+NAME_LONGEST = 256  # of a policy
 GANG_MOST = 4096
 LOCKS = ("on", "off", "auto")
 ASIDE_MOST = 1000  # rows that were set aside are kept for a person to look at
@@ -35,6 +37,7 @@ class TenantRecord:
     """One run of a job on this node: a job that is requeued begins another, with the same id.
 
     usage, totals: by device UUID; totals: bytes that the job sees as the device's.
+    remembered: what its policy remembers of it while it is open; None: nothing.
     Times in seconds since the epoch. settled: it waits for Slurm's accounting no more.
     """
 
@@ -48,6 +51,7 @@ class TenantRecord:
     opened: float = 0.0
     closed: float | None = None
     settled: float | None = None
+    remembered: PolicyState | None = None
 
     @property
     def run(self) -> Run:
@@ -86,6 +90,13 @@ def put_usage(db: sqlite3.Connection, job_id: int, usage: Mapping[str, Usage]) -
         "INSERT INTO usage (job_id, uuid, usage) VALUES (?, ?, ?)",
         [(job_id, uuid, json.dumps(asdict(used))) for uuid, used in usage.items()],
     )
+
+
+def put_remembered(db: sqlite3.Connection, job_id: int, remembered: PolicyState | None) -> None:
+    db.execute("DELETE FROM remembered WHERE job_id = ?", (job_id,))
+    if remembered is not None:
+        values = (job_id, *remembered)
+        db.execute("INSERT INTO remembered (job_id, policy, state) VALUES (?, ?, ?)", values)
 
 
 def put_ended(db: sqlite3.Connection, record: TenantRecord) -> None:
@@ -179,7 +190,8 @@ class Reader:
         job_id = columns.whole(row, "job_id", 1, LAST_JOB)
         usage = dict(self._good("usage", "WHERE job_id = ?", (job_id,), _usage))
         totals = _totals(columns.parsed(row, "totals")) if row.get("totals") is not None else {}
-        return _record(row, usage, totals)
+        found = self._good("remembered", "WHERE job_id = ?", (job_id,), _remembered)
+        return replace(_record(row, usage, totals), remembered=next(found, None))
 
     def _good(
         self, table: str, where: str, values: tuple[object, ...], parse: Callable[[Row], T]
@@ -232,6 +244,10 @@ def _ended(row: Row) -> TenantRecord:
 
 def _usage(row: Row) -> tuple[str, Usage]:
     return columns.text(row, "uuid", UUID_LONGEST), _counted(columns.parsed(row, "usage"))
+
+
+def _remembered(row: Row) -> PolicyState:
+    return PolicyState(columns.text(row, "policy", NAME_LONGEST), columns.text(row, "state"))
 
 
 def _counted(said: Any) -> Usage:

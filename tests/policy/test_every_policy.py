@@ -131,6 +131,9 @@ def test_what_is_dumped_is_loaded(name: str) -> None:
     assert made.dump() == used.dump()
     for damaged in (b"\xff", b"[1]", b'{"1": 2}', b'{"x": {}}', b'{"1": {"d0": "x"}}'):
         made.load(damaged)
+    for tenant in range(3):
+        made.load(used.dump([tenant]))
+    assert made.dump() == used.dump(), "one tenant's part is of that tenant alone"
 
 
 @every

@@ -1,0 +1,44 @@
+"""What policies remember of tenants, for the next daemon and from the one before."""
+
+from __future__ import annotations
+
+from leased.core.events import PolicyRestored
+from leased.core.policy import Policy, PolicyState
+from leased.core.rules import Rules
+from leased.core.state import Tenant
+
+
+class PolicyStates:
+    """Asking changes nothing: answers come from a policy that is made for one."""
+
+    def __init__(self, rules: Rules):
+        self.rules = rules
+
+    def of(self, tenant: Tenant, now: int) -> PolicyState:
+        """What its policy would remember if it were charged now."""
+        policy, now = self.rules.policies.of(tenant), max(now, self.rules.now)
+        found = self._like(policy, tenant)
+        found.load(policy.dump([tenant.id]))
+        for uuid, held_ns, even_ns in self.rules.charges.due(tenant.id, now):
+            found.charged(tenant.id, uuid, held_ns, even_ns, now)
+        return PolicyState(policy.name, found.dump([tenant.id]).decode())
+
+    def understood(self, tenant: Tenant, before: PolicyState) -> bool:
+        """Its policy can read this; where it has another one now nobody will."""
+        policy = self.rules.policies.of(tenant)
+        return policy.name != before.policy or self._like(policy, tenant).load(_data(before.state))
+
+    def restore(self, tenant: Tenant, event: PolicyRestored) -> None:
+        policy = self.rules.policies.of(tenant)
+        if policy.name == event.policy:
+            policy.load(_data(event.state))
+
+    def _like(self, policy: Policy, tenant: Tenant) -> Policy:
+        """A new one of that name, which knows this tenant alone."""
+        made = self.rules.policies.make(policy.name)
+        made.opened(tenant)
+        return made
+
+
+def _data(state: str) -> bytes:
+    return state.encode(errors="replace")

@@ -1,0 +1,86 @@
+"""A daemon that ends with jobs under way leaves its successor what fair remembers of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Start
+from tests.emugpu.server import EmulatedGpu
+from tests.node.test_restart import WORK, wait_for_handoffs
+from tests.record.test_daemon_record import checked, lines
+from tests.shim.test_interposer import line, output, tell
+from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
+
+
+@pytest.fixture
+def path(short_dir: Path) -> Path:
+    return short_dir / "record"
+
+
+@pytest.fixture
+def leased(short_dir: Path, emulated_gpu: EmulatedGpu, path: Path) -> Iterator[Leased]:
+    """gpu-leased that records and is fair."""
+    env = os.environ | emulated_gpu.env
+    extra = f'record = "{path}"\n[device]\npolicy = "fair"\n'
+    with Leased(short_dir / "leased", short_dir / "run", env, extra) as daemon:
+        yield daemon
+
+
+def stored(leased: Leased) -> dict[int, str]:
+    """What the store has of each job."""
+    with sqlite3.connect(leased.prefix / "state" / "usage.db") as db:
+        return dict(db.execute("SELECT job_id, state FROM remembered WHERE policy = 'fair'"))
+
+
+def restored(path: Path) -> dict[int, str]:
+    events = [entry["event"] for entry in lines(path) if "event" in entry]
+    return {e["tenant"]: e["state"] for e in events if e["type"] == "PolicyRestored"}
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_deficits_go_on(leased: Leased, tenant: Start, path: Path, killed: bool) -> None:
+    jobs = [tenant(n, "tq:100ms,lock:on", "-c", WORK) for n in (1, 2)]
+    for job in jobs:
+        line(job)
+    wait_for_handoffs(leased, 4)
+    wait_until("both to be in the store", lambda: stored(leased).keys() == {1, 2})
+    leased.kill() if killed else leased.stop()
+    before = stored(leased)
+    assert all(json.loads(state)[str(job)] for job, state in before.items())
+    leased.start()
+    wait_until("the new daemon's record", lambda: restored(path) == before)
+    wait_for_handoffs(leased, 2)
+    for job in jobs:
+        tell(job)
+    for job in jobs:
+        output(job)
+    leased.stop()
+    checked(path)
+
+
+def test_damaged_deficits_stop_no_daemon(leased: Leased, tenant: Start, path: Path) -> None:
+    jobs = [tenant(n, "tq:100ms,lock:on", "-c", WORK) for n in (1, 2, 3)]
+    for job in jobs:
+        line(job)
+    wait_until("all to be in the store", lambda: stored(leased).keys() == {1, 2, 3})
+    leased.kill()
+    good = stored(leased)[3]
+    with sqlite3.connect(leased.prefix / "state" / "usage.db") as db:
+        db.execute("UPDATE remembered SET state = '{' WHERE job_id < 3")
+    db.close()
+    leased.start()
+    wait_until("the good one", lambda: restored(path) == {3: good})
+    warnings = [said for said in leased.log.read_text().splitlines() if "remembered" in said]
+    assert len(warnings) == 1, warnings
+    assert "what policies remembered of 2 jobs (1, 2) makes no sense" in warnings[0]
+    for job in jobs:
+        tell(job)
+    for job in jobs:
+        output(job)

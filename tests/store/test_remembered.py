@@ -1,0 +1,73 @@
+"""What policies remember of open tenants, in the store: it is kept, ends with them, and may be
+damaged or missing."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from leased.core.policy import PolicyState
+from leased.store.store import Store
+from tests.store.test_store import tenant, used
+
+FAIR = PolicyState("fair", '{"1": {"GPU-x": -5}}')
+
+
+def rows(path: Path) -> list[tuple[int, str, str]]:
+    with sqlite3.connect(path) as db:
+        return list(db.execute("SELECT job_id, policy, state FROM remembered ORDER BY job_id"))
+
+
+def two_open(path: Path) -> Store:
+    store = Store(path)
+    for job in (1, 2):
+        store.open_tenant(tenant(job))
+    store.save({}, 5, {1: FAIR, 2: PolicyState("fair", "{}")})
+    return store
+
+
+def test_it_is_there_for_the_next_daemon_and_not_after_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "usage.db"
+    two_open(path).close()
+    store = Store(path)
+    assert [t.remembered for t in store.open_tenants()] == [FAIR, PolicyState("fair", "{}")]
+    store.close_tenant(1, used(3))
+    assert [t.remembered for t in store.unsettled()] == [None]
+    assert [row[0] for row in rows(path)] == [2]
+    store.save({}, 6, {2: PolicyState("fcfs", "")})
+    assert rows(path) == [], "another policy has the device, which remembers nothing"
+    store.close()
+
+
+def test_what_is_damaged_is_left_out_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "usage.db"
+    two_open(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE remembered SET state = x'ff00'")
+    with caplog.at_level(logging.WARNING, "gpu-leased"):
+        store = Store(path)
+    assert [(t.job_id, t.remembered) for t in store.open_tenants()] == [(1, None), (2, None)]
+    (said,) = caplog.messages
+    assert "what policies remembered of 2 jobs makes no sense" in said
+    store.save({}, 6, {1: FAIR})
+    assert rows(path) == [(1, *FAIR)]
+    store.close()
+
+
+def test_a_file_of_before_has_none_and_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "usage.db"
+    two_open(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE remembered")
+        db.execute("PRAGMA user_version = 1002")
+    store = Store(path)
+    assert [(t.job_id, t.remembered) for t in store.open_tenants()] == [(1, None), (2, None)]
+    store.save({}, 6, {2: FAIR})
+    store.close()
+    assert rows(path) == [(2, *FAIR)]
+    assert not list(tmp_path.glob("*.damaged*"))
