@@ -70,6 +70,8 @@ class Turns:
         found = self._walk(able, mask, look)
         if found is None:
             self._forget_others(mask, look.fronts)
+        elif found[1] == FOREVER:
+            self._begin_anew(found[0])
         return found
 
     def _walk(self, able: dict[int, Cohort], mask: int, look: Look) -> tuple[Tenant, int] | None:
@@ -159,6 +161,14 @@ class Turns:
             of = self.rules.cohorts.of
             for tenant in [n for n in self.fronts if n not in kept and of[n].mask & mask]:
                 del self.fronts[tenant]
+
+    def _begin_anew(self, granted: Tenant) -> None:
+        """Who was at the front waits for this one now, whom its policy has put before it: there
+        is another gap before its turn."""
+        of = self.rules.cohorts.of
+        cohort = of[granted.id]
+        for tenant in [n for n in self.fronts if in_the_way(of[n], cohort)]:
+            del self.fronts[tenant]
 
     def forget(self, tenant: int) -> None:
         """It does not wait any more."""

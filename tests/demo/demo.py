@@ -20,6 +20,7 @@ from typing import Any
 
 from rich.console import Console
 
+from leased import policy
 from tests.demo import gpus, table
 from tests.demo.scenarios import JOBS, PLAN, Mode, Workload, heavy, light, modes
 from tests.slurm.cluster import SACCT_FIELDS, PrivateSlurm
@@ -155,7 +156,9 @@ def makespan_of(mode: Mode, reports: list[dict[str, Any]]) -> float | None:
 
 
 @contextlib.contextmanager
-def started(kind: str, console: Console) -> Iterator[tuple[PrivateSlurm, gpus.DemoGpu]]:
+def started(
+    kind: str, console: Console, policy_name: str = policy.DEFAULT
+) -> Iterator[tuple[PrivateSlurm, gpus.DemoGpu]]:
     """The GPU, a private Slurm and gpu-leased, all stopped at the end."""
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
@@ -168,9 +171,8 @@ def started(kind: str, console: Console) -> Iterator[tuple[PrivateSlurm, gpus.De
         slurm = PrivateSlurm(OUT / "slurm", gpu_files=gpu.files, env=gpu.env)
         slurm.plugin_args.append(f"admin_socket={work}/run/admin.sock")
         cluster = stack.enter_context(slurm)
-        stack.enter_context(
-            Leased(work / "leased", work / "run", slurm.env, extra=gpu.device_config)
-        )
+        settings = (gpu.device_config or "[device]\n") + f'policy = "{policy_name}"\n'
+        stack.enter_context(Leased(work / "leased", work / "run", slurm.env, extra=settings))
         console.print(f"Slurm {cluster.version} is up; all of it is under {OUT.relative_to(ROOT)}/")
         yield cluster, gpu
         console.print("stopping everything ...")
@@ -179,6 +181,7 @@ def started(kind: str, console: Console) -> Iterator[tuple[PrivateSlurm, gpus.De
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__.splitlines()[0])
     parser.add_argument("--gpu", choices=["auto", "nvidia", "emulated"], default="auto")
+    parser.add_argument("--policy", choices=policy.names(), default=policy.DEFAULT)
     parser.add_argument("--quick", action="store_true", help="short jobs: shows that it works")
     return parser.parse_args()
 
@@ -189,7 +192,7 @@ def main() -> int:
     console = Console(highlight=False)
     console.width = max(console.width, 108)
     pace = QUICK if options.quick else FULL
-    with started(options.gpu, console) as (cluster, gpu):
+    with started(options.gpu, console, options.policy) as (cluster, gpu):
         demo = Demo(cluster, gpu, pace, console)
         total, per_byte = demo.calibrate()
         workloads = {
@@ -200,7 +203,12 @@ def main() -> int:
             for row in rows:
                 demo.run(workloads[name], demo.modes[row])
         lines = cluster.sacct_lines(demo.job_ids)
-        result = {"gpu": gpu.describe(), "scenarios": demo.runs, "sacct": lines}
+        result = {
+            "gpu": gpu.describe(),
+            "policy": options.policy,
+            "scenarios": demo.runs,
+            "sacct": lines,
+        }
     (OUT / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     console.print()
     table.print_results(result, demo.modes, console)

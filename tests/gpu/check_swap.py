@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pynvml
 
+from leased import policy
 from tests.gpu import commands
 from tests.gpu.build import build, build_all
 from tests.gpu.checks import Result, run_checks
@@ -68,14 +69,17 @@ def check_link(chosen: argparse.Namespace) -> Result:
 
 
 @contextmanager
-def swapping(cap_gib: float, link_gib_s: float = 0) -> Iterator[Sharing]:
+def swapping(
+    cap_gib: float, link_gib_s: float = 0, policy_name: str = policy.DEFAULT
+) -> Iterator[Sharing]:
     """The daemon with a capped device, where jobs may swap as much as they like.
 
     link_gib_s: of the link, where it shall not be found out.
     """
     limits = 'swap_host = "4096GiB"\n'  # jobs that have ended count until the end
     os.environ["GPU_LEASE_DEBUG"] = "1"  # tells what moved
-    with sharing(f"{cap_gib:g}GiB", limits, f"link_gib_s = {link_gib_s:g}\n") as share:
+    device = f'link_gib_s = {link_gib_s:g}\npolicy = "{policy_name}"\n'
+    with sharing(f"{cap_gib:g}GiB", limits, device) as share:
         yield share
 
 

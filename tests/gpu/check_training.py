@@ -13,6 +13,7 @@ import argparse
 import json
 from typing import Any
 
+from leased import policy
 from tests.gpu.check_swap import WANTS, swapping
 from tests.gpu.commands import whole_seconds
 from tests.gpu.jobs import (
@@ -75,6 +76,7 @@ def main() -> int:
     parser.add_argument("--cap", type=float, default=40.0, help="GiB of the device")
     parser.add_argument("--gpu", type=int, default=0)
     parser.add_argument("--kinds", default=",".join(KINDS), help="with commas between")
+    parser.add_argument("--policy", choices=policy.names(), default=policy.DEFAULT)
     parser.add_argument("--quanta", default="5,30,60", help="seconds, with commas between")
     parser.add_argument("--cycle", type=float, default=10.0, help="seconds, alone")
     parser.add_argument("--calibration", default="", help="what an earlier run printed of it")
@@ -88,8 +90,8 @@ def main() -> int:
     measured = measured or Job.start("calibration", calibration, on_gpu(chosen.gpu)).result()
     print(f"calibration: {json.dumps(measured)}", flush=True)
     touch_host_memory(int(2 * measured["bytes"]))
-    report: dict[str, Any] = {"calibration": measured}
-    with swapping(chosen.cap) as share:
+    report: dict[str, Any] = {"calibration": measured, "policy": chosen.policy}
+    with swapping(chosen.cap, policy_name=chosen.policy) as share:
         for kind in chosen.kinds.split(","):
             run_kind(share, kind, chosen, report)
     kinds = chosen.kinds.split(",")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.bench.fair import CASES, Measured, busy_idle_s, f9, table2
+from tests.core.adversary import run
 
 SHORT = 4  # times as short as in the benchmark
 
@@ -32,3 +33,10 @@ def test_memory_is_exchanged_now_and_then() -> None:
 def test_nothing_else_becomes_slower() -> None:
     assert busy_idle_s("fair") <= busy_idle_s("fcfs")
     assert table2("fair") <= table2("fcfs")
+
+
+@pytest.mark.parametrize("seed", [500011, 500056, 500154])
+def test_who_is_put_behind_another_again_has_a_new_gap_before_its_turn(seed: int) -> None:
+    """In these runs a waiter was about to have its turn, and another one came before it: until
+    that one ends, others may have the devices that are free."""
+    assert run(seed, "fair").fault is None
