@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from leased.admin import parking
 from leased.base.errors import Refused
 from leased.base.requests import Request, check_fields, get_int, shown
 from leased.config.config import Config
@@ -45,6 +46,8 @@ class Questions:
         questions: dict[str, tuple[tuple[str, ...], Question]] = {
             "mine": (("job_id",), self._mine),
             "env": ((), self._env),
+            "park": (("job_id",), self._park),
+            "unpark": (("job_id",), self._unpark),
         }
         name = request.get("op")
         if not isinstance(name, str) or name not in questions:
@@ -101,6 +104,12 @@ class Questions:
             "env": {"GPU_LEASE_SOCKET": str(socket)},
         }
 
+    def _park(self, request: Request, peer: Peer) -> dict[str, Any]:
+        return {"job": self._job(parking.park(self.leases, request, peer))}
+
+    def _unpark(self, request: Request, peer: Peer) -> dict[str, Any]:
+        return {"job": self._job(parking.unpark(self.leases, request, peer))}
+
     # -- one job ------------------------------------------------------------------
 
     def _job(self, tenant: Tenant) -> dict[str, Any]:
@@ -110,6 +119,7 @@ class Questions:
             "job_id": tenant.job_id,
             "state": state.state,
             "stopped": state.frozen,
+            "parked": parking.shown(self.leases, tenant),
             "since_s": self._passed(state.since),
             "lock": state.lock,
             "memory": tenant.memory_kind,

@@ -17,6 +17,7 @@ from typing import Any
 from _gpulease import lib
 
 from leased import __version__
+from leased.admin import parking
 from leased.admin.settings import Settings
 from leased.core import arbiter
 from leased.core.speed import GIB
@@ -129,6 +130,7 @@ class Status:
             "clients": len(tenant.clients),
             "state": state.state,
             "stopped": state.frozen,
+            "parked": parking.shown(self.leases, tenant),
             "epoch": state.epoch or None,
             "resident_bytes": {u: device(u).resident_of(tenant.job_id) for u in tenant.gang},
             "kept_out": self._kept_out(tenant) if state.waiting else {},

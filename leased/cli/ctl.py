@@ -93,6 +93,14 @@ def mine_(chosen: argparse.Namespace) -> int:
     return DONE
 
 
+def park(chosen: argparse.Namespace) -> int:
+    path = mine.tenant_socket(chosen.socket, chosen.config)
+    answer = mine.ask_park(path, chosen.command, chosen.job_id)
+    words = mine.park_text if chosen.command == "park" else mine.unpark_text
+    put(chosen, answer, lambda: words(answer))
+    return DONE
+
+
 def env(chosen: argparse.Namespace) -> int:
     answer = mine.ask_env(mine.tenant_socket(chosen.socket, chosen.config))
     words = mine.env_text(answer)
@@ -210,6 +218,11 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         "mine", mine_, "your own jobs here: what they have, and why they wait; for every user"
     )
     own.add_argument("job_id", type=int, nargs="?", help="one of them, also after its end")
+    for name, words in (
+        ("park", "move all memory of an own job off its GPUs until its next launch"),
+        ("unpark", "bring back what a parked job had, as far as there is room"),
+    ):
+        add(name, park, words).add_argument("job_id", type=int, metavar="JOB")
     add("env", env, "for the shell of an ssh session in a job: what makes its programs the job's")
     _add_setting(add)
     finder = add("check", check, "find what would keep this node from sharing its GPUs")

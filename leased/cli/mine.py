@@ -34,6 +34,27 @@ def ask_mine(path: Path, job_id: int | None) -> Answer:
     return ask(path, {"op": "mine"} | ({} if job_id is None else {"job_id": job_id}))
 
 
+def ask_park(path: Path, op: str, job_id: int) -> Answer:
+    """op: park or unpark."""
+    return ask(path, {"op": op, "job_id": job_id})
+
+
+def park_text(answer: Answer) -> str:
+    """What becomes of the job's memory now."""
+    job = answer["job"]
+    there = sum(gpu["resident_bytes"] for gpu in job["gpus"])
+    if job["state"] == "parked" and not there:
+        return (
+            f"job {job['job_id']} is parked: nothing of it is on a GPU; its next launch ends that"
+        )
+    return f"job {job['job_id']} is to be parked: {size(there)} leave the GPU now"
+
+
+def unpark_text(answer: Answer) -> str:
+    job = answer["job"]
+    return f"job {job['job_id']} {_state(job)}"
+
+
 def ask_env(path: Path) -> Answer:
     """What this process lacks to be a client of its job's; see env_text()."""
     return ask(path, {"op": "env"})
@@ -75,11 +96,18 @@ def _state(job: dict[str, Any]) -> str:
         "holds": f"has its GPU{since}",
         "waits": f"waits for its GPU{since}",
         "idle": "does not use its GPU now",
+        "parked": f"has nothing on its GPU{since}, as {_parker(job)} wanted,",
     }
     return (
         f"{words[job['state']]}{stopped} (lock:{job['lock']}, memory:{job['memory']}, "
         f"tq:{job['quantum_s']:g}, {job['clients']} processes)"
     )
+
+
+def _parker(job: dict[str, Any]) -> str:
+    """Who parked it."""
+    by = str((job["parked"] or {}).get("by", "nobody"))
+    return _user(int(by.removeprefix("user "))) if by.startswith("user ") else by
 
 
 def _gpu(job: dict[str, Any], gpu: dict[str, Any]) -> list[str]:

@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from leased.core.deciding import Deciding
+from leased.core.departures import Departures
 from leased.core.device_settings import DeviceSettings, OfDevice
 from leased.core.effects import Effects
 from leased.core.events import (
@@ -49,11 +50,13 @@ from leased.core.events import (
     Forfeit,
     Frozen,
     Grant,
+    Leave,
     LockSet,
     MemoryChanged,
     ModeSet,
     Opened,
     Overrun,
+    Parked,
     PassedOver,
     PolicyRestored,
     PolicySet,
@@ -71,6 +74,7 @@ from leased.core.events import (
     StraySeen,
     Thawed,
     Tick,
+    Unparked,
     UsageRestored,
     Widened,
 )
@@ -88,10 +92,11 @@ from leased.core.waiters import Waiters
 __all__ = [
     "IDLE_FLOOR_NS", "RESTORE_NS",
     "Action", "Adopted", "Arbiter", "Closed", "Contend", "Device", "DrainLimitSet", "DrainSet",
-    "Event", "Evict", "Expect", "Forfeit", "Frozen", "Grant", "LockSet", "MemoryChanged", "ModeSet",
-    "Opened", "Overrun", "PassedOver", "PolicyRestored", "PolicySet", "Preload", "QuantumSet",
-    "Rejoined", "Released", "Requested", "Restore", "Restored", "Revoke", "RoomChanged",
-    "SpeedKnown", "SpeedMeasured", "StraySeen", "Tenant", "Thawed", "Tick", "Usage",
+    "Event", "Evict", "Expect", "Forfeit", "Frozen", "Grant", "Leave", "LockSet", "MemoryChanged",
+    "ModeSet", "Opened", "Overrun", "Parked", "PassedOver", "PolicyRestored", "PolicySet",
+    "Preload", "QuantumSet", "Rejoined", "Released", "Requested", "Restore", "Restored", "Revoke",
+    "RoomChanged", "SpeedKnown", "SpeedMeasured", "StraySeen", "Tenant", "Thawed", "Tick",
+    "Unparked", "Usage",
     "UsageRestored", "Widened",
 ]  # fmt: skip
 
@@ -123,6 +128,7 @@ class Arbiter:
         self.waiters = Waiters(self.rules, self.effects, self.memory, self.turns.forget)
         self.leasing = Leasing(self.rules, self.effects, self.memory, self.waiters, first_epoch)
         self.stages = self.leasing.stages
+        self.departures = Departures(self.rules, self.memory, self.waiters, self.stages)
         self.settings = DeviceSettings(
             *(self.rules, self.effects, self.memory, self.waiters, self.stages)
         )
@@ -209,6 +215,8 @@ class Arbiter:
         | Requested
         | Frozen
         | Thawed
+        | Parked
+        | Unparked
         | Restored
         | Released
         | MemoryChanged
@@ -230,6 +238,8 @@ class Arbiter:
             self._restored(tenant, event.epoch)
         elif isinstance(event, Frozen | Thawed):
             self._freeze(tenant, isinstance(event, Frozen))
+        elif isinstance(event, Parked | Unparked):
+            self.departures.apply(tenant, event)
         elif isinstance(event, Widened):
             self._widen(tenant, event.gang)
         elif isinstance(event, Closed):
@@ -288,6 +298,7 @@ class Arbiter:
             self._request(tenant)
 
     def _request(self, tenant: Tenant) -> None:
+        self.departures.requested(tenant)
         if tenant.lease is None and not tenant.waiting:
             self.waiters.begin(tenant)
 

@@ -59,6 +59,26 @@ class Thawed:
 
 
 @dataclass(frozen=True)
+class Parked:
+    """The tenant gives up its lease and all its memory, whether or not somebody needs them.
+
+    by: who wanted that. suspended: it asks for nothing before it is Unparked, as its processes
+    are about to be stopped; otherwise its next request ends the parking.
+    """
+
+    tenant: int
+    by: str
+    suspended: bool = False
+
+
+@dataclass(frozen=True)
+class Unparked:
+    """The tenant may have its lease and its memory back."""
+
+    tenant: int
+
+
+@dataclass(frozen=True)
 class Restored:
     """Of one that swaps: all its memory is back, and it works. Its quantum begins now."""
 
@@ -224,6 +244,8 @@ Event = (
     | Requested
     | Frozen
     | Thawed
+    | Parked
+    | Unparked
     | Restored
     | Released
     | MemoryChanged
@@ -277,6 +299,13 @@ class Evict:
     tenant: int
     device: str
     bytes: int
+
+
+@dataclass(frozen=True)
+class Leave:
+    """All that the tenant has on its devices must leave them, for nobody in particular."""
+
+    tenant: int
 
 
 @dataclass(frozen=True)
@@ -341,5 +370,15 @@ class PassedOver:
 
 
 Action = (
-    Grant | Restore | Evict | Preload | Expect | Contend | Revoke | Overrun | Forfeit | PassedOver
+    Grant
+    | Restore
+    | Evict
+    | Leave
+    | Preload
+    | Expect
+    | Contend
+    | Revoke
+    | Overrun
+    | Forfeit
+    | PassedOver
 )

@@ -104,7 +104,7 @@ class Leasing:
         Where two say so, the one whose lease was granted later had it by right.
         """
         known = epoch == tenant.granted or 0 < epoch < self.first_epoch
-        if tenant.lease is not None or epoch in tenant.forfeited or not known:
+        if tenant.lease is not None or epoch in tenant.forfeited or tenant.parked or not known:
             return
         if not grace and not self.rules.is_free(tenant):
             return

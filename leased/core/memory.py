@@ -11,7 +11,7 @@ from itertools import islice
 from leased.core.cohort import ALONE
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
-from leased.core.events import Evict, MemoryChanged, Preload, Restore
+from leased.core.events import Evict, Leave, MemoryChanged, Preload, Restore
 from leased.core.line import Place
 from leased.core.rules import MOVE_PATIENCE_NS, Rules
 from leased.core.state import Device, Tenant
@@ -48,6 +48,7 @@ class Memory:
         if device.residency.leaving(tenant.id) < leaving:
             self._watch(tenant.id, device)
         self.refit(device)
+        self._see_off(tenant)
         return (event.resident or 0) > said
 
     def set_room(self, device: Device, size: int) -> None:
@@ -59,6 +60,9 @@ class Memory:
             device.residency.freeze(tenant.id, frozen)
             self._watch(tenant.id, device)
             self.refit(device)
+        self._see_off(tenant)
+        if tenant.parked and not frozen and tenant.lease is None:
+            self.leave(tenant)
 
     def forget(self, tenant: Tenant) -> None:
         for uuid in tenant.usage:
@@ -87,10 +91,49 @@ class Memory:
             device.residency.rest(tenant.id)
             self._watch(tenant.id, device)
             self._stirred[device.uuid] = None
+        if tenant.parked:
+            self.leave(tenant)
 
     def restored(self, tenant: Tenant) -> None:
         """The link is free for others."""
         self._stirred |= dict.fromkeys(tenant.gang)
+
+    # -- parking -----------------------------------------------------------------------
+
+    def leave(self, tenant: Tenant) -> None:
+        """All that it has leaves. While it cannot act, nothing does."""
+        if tenant.frozen:
+            return
+        for device in self._devices(tenant):
+            tenant.usage[device.uuid].moved_bytes += device.residency.leave(tenant.id)
+            self._watch(tenant.id, device)
+            self.refit(device)
+        tenant.departs = True
+        self._see_off(tenant)
+        self.effects.do(Leave(tenant.id))
+
+    def _see_off(self, tenant: Tenant) -> None:
+        """Once all has left, or stays for good, what it asks for can be served."""
+        leaving = (device.residency.leaving(tenant.id) for device in self._devices(tenant))
+        if tenant.departs and not any(leaving):
+            tenant.departs = False
+            self.affected.add(tenant.id)
+
+    def count(self, tenant: Tenant) -> None:
+        """What it has counts again."""
+        for device in self._devices(tenant):
+            device.residency.count(tenant.id)
+            self.refit(device)
+
+    def come_back(self, tenant: Tenant) -> None:
+        """What there is free room for comes back before it is asked for."""
+        if tenant.departs or tenant.lease is not None or not tenant.swaps:
+            return
+        for device in self._devices(tenant):
+            size, _ = device.residency.preload(tenant.id, False)
+            if size:
+                tenant.usage[device.uuid].moved_bytes += size
+                self.effects.do(Preload(tenant.id, device.uuid, size))
 
     def _devices(self, tenant: Tenant) -> list[Device]:
         return [self.rules.devices[uuid] for uuid in tenant.gang]
@@ -146,6 +189,7 @@ class Memory:
             device = self.rules.devices[mover[1]]
             device.residency.stall(mover[0])
             self.refit(device)
+            self._see_off(self.rules.tenants[mover[0]])
 
     def _watch(self, tenant: int, device: Device) -> None:
         """From now on it has so long to give up some of what it was told to, if anything."""

@@ -32,7 +32,8 @@ class Share:
     fresh: allocated and never yet touched. said: what a tenant that swaps has said is on the
     device, else None. leaving: the part of it that the tenant was told to give up and still
     has. coming: what it was told to bring in before its turn and has not. place: its place
-    among the waiters. frozen: its processes cannot act. stalled: it was told to give memory up
+    among the waiters. parked: it is sent away. total: of its bytes, those that the device's
+    total has. frozen: its processes cannot act. stalled: it was told to give memory up
     and makes no progress.
     """
 
@@ -45,6 +46,8 @@ class Share:
     coming: int = 0
     place: Place | None = None
     works: bool = False
+    parked: bool = False
+    total: int = 0
     frozen: bool = False
     stalled: bool = False
     stuck: int = 0  # of what is said to be there, what nobody can move for the time being
@@ -72,9 +75,10 @@ class Share:
 class Residency:
     """One device. room: bytes that tenants' allocations can have together, fixed ones too.
 
-    total, fixed: movable and fixed bytes that all tenants have, resident or not; stuck: of the
-    movable ones what is there and cannot leave now, see Share. resident: of the others what is
-    there; idle: of that, what those have who do not work.
+    total, fixed: movable and fixed bytes that all tenants have, resident or not, but nothing of
+    those that are parked and have left; stuck: of the movable ones what is there and cannot leave
+    now, see Share. resident: of the others what is there; idle: of that, what those have who do
+    not work.
     """
 
     room: int
@@ -125,7 +129,6 @@ class Residency:
         share = self._share(tenant)
         if said is not None and share.said is None:
             self._begin_swapping(tenant, share)
-        self.total += size - share.bytes
         self.fixed += fixed - share.fixed
         share.fixed = fixed
         share.fresh = min(size, share.fresh + max(0, size - share.bytes))
@@ -135,6 +138,7 @@ class Residency:
         self._set_stuck(tenant, share)
         there = share.resident if said is None else share.there
         self._set_resident(tenant, share, min(there, size - share.fresh))
+        self._count(share)
         return self.touch(tenant)[1] if running else self.squeeze()
 
     def set_room(self, room: int) -> None:
@@ -150,7 +154,7 @@ class Residency:
             return
         self._place(tenant, share)
         self._set_resident(tenant, share, 0)
-        self.total -= share.bytes
+        self.total -= share.total
         self.fixed -= share.fixed
         self.stuck -= share.stuck
         self.staying.keep(tenant, 0)
@@ -281,6 +285,35 @@ class Residency:
         bytes_out = max(0, self.resident - self.capacity) if bytes_in else 0
         self._take(bytes_out)
         return bytes_in, bytes_out
+
+    # -- who is parked -----------------------------------------------------------------
+
+    def leave(self, tenant: int) -> int:
+        """All that it has there leaves, for nobody in particular. Returns the bytes."""
+        share = self._share(tenant)
+        share.parked, share.stalled, share.coming = True, False, 0
+        self._set_stuck(tenant, share)
+        left = 0
+        if not share.stuck:
+            left, share.leaving = share.resident, share.said or 0
+            self.lost.pop(tenant, None)
+            self._set_resident(tenant, share, 0)
+        self._count(share)
+        return left
+
+    def count(self, tenant: int) -> None:
+        """It is not parked any more."""
+        share = self._share(tenant)
+        share.parked = False
+        self._count(share)
+
+    def _count(self, share: Share) -> None:
+        """What it has is in the total, unless it is parked and all has left."""
+        away = share.parked and not (share.resident or share.leaving or share.stuck)
+        size = 0 if away else share.bytes
+        self.total += size - share.total
+        share.total = size
+        self.version += 1
 
     # -- who gives up what -------------------------------------------------------------
 

@@ -89,7 +89,9 @@ class Rules:
 
     def withheld(self, tenant: Tenant) -> bool:
         """It may not have its gang, or could not use it."""
-        return tenant.frozen or self.drained(tenant) or self.crowded_out(tenant)
+        suspended = tenant.parked is not None and tenant.parked.suspended
+        away = tenant.frozen or suspended or tenant.departs
+        return away or self.drained(tenant) or self.crowded_out(tenant)
 
     def worth(self, tenant: Tenant) -> int:
         """A lease for less time would be spent on the handoff."""

@@ -208,6 +208,8 @@ class Stages:
         assert lease is not None
         if not lease.revoked:
             self.revoke(tenant)
+        elif tenant.parked and not self._is_awaited(tenant):
+            self._set_due(tenant, self.rules.now + self.rules.drain_ns)
         elif lease.overrun_at is None:
             self.effects.changed |= self.rules.cohorts.of[tenant.id].mask
             self.rules.cohorts.overran(tenant)
@@ -220,6 +222,13 @@ class Stages:
             tenant.forfeited[lease.epoch] = lease.overrun_at
             self.end(tenant)
             self.effects.do(Forfeit(tenant.id, lease.epoch))
+
+    def _is_awaited(self, holder: Tenant) -> bool:
+        """Somebody waits for what it holds. Who is parked and hinders nobody may take its time."""
+        cohorts = self.rules.cohorts
+        cohort = cohorts.of[holder.id]
+        waits = _first_of(cohorts.in_line(cohort.mask), cohort) is not None
+        return waits or cohort.mask & self.rules.drained_mask != 0
 
     # -- side by side --------------------------------------------------------------
 

@@ -47,6 +47,15 @@ class Lease:
         return None if self.revoked else self.due
 
 
+@dataclass(frozen=True)
+class Parking:
+    """Why a tenant has nothing on its devices; see the event Parked."""
+
+    since: int
+    by: str
+    suspended: bool
+
+
 @dataclass
 class Tenant:
     id: int
@@ -64,6 +73,8 @@ class Tenant:
     # cannot act. A process of it holds each.
     forfeited: dict[int, int | None] = field(default_factory=dict)
     frozen: bool = False  # its processes cannot act
+    parked: Parking | None = None
+    departs: bool = False  # all its memory was told to leave, and has not
     drained_ns: int = 0  # how long it took to release when it was last revoked
     debt_ns: int = 0  # by how much it overran; taken off its next quanta
     waits_since: int = 0  # or since its usage was settled

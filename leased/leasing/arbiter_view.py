@@ -12,7 +12,7 @@ from leased.core.arbiter import Arbiter
 from leased.core.policy import PolicyState
 from leased.core.residency import Share
 from leased.core.speed import Speed
-from leased.core.state import Device, Lease, Tenant
+from leased.core.state import Device, Lease, Parking, Tenant
 from leased.core.usage import Usage
 
 
@@ -78,15 +78,26 @@ class TenantView:
         return self._tenant.frozen
 
     @property
+    def parked(self) -> Parking | None:
+        """Since when it has nothing on its devices, and why."""
+        return self._tenant.parked
+
+    @property
     def state(self) -> str:
-        """In one word: holds, waits or idle."""
-        return "holds" if self._tenant.lease else "waits" if self._tenant.waiting else "idle"
+        """In one word: holds, parked, waits or idle."""
+        if self._tenant.lease:
+            return "holds"
+        if self._tenant.parked:
+            return "parked"
+        return "waits" if self._tenant.waiting else "idle"
 
     @property
     def since(self) -> int | None:
-        """When its quantum or its wait began, in ns; None: it does neither."""
+        """When its quantum, its parking or its wait began, in ns; None: it is idle."""
         if self._tenant.lease:
             return self._tenant.lease.since
+        if self._tenant.parked:
+            return self._tenant.parked.since
         return self._tenant.asked_at if self._tenant.waiting else None
 
     @property

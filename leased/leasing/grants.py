@@ -45,6 +45,8 @@ class Grants:
                 self._restore(tenant, action)
             case arbiter.Evict():
                 memory_orders.evict(tenant, action.device, action.bytes)
+            case arbiter.Leave():
+                memory_orders.leave(tenant)
             case arbiter.Preload():
                 memory_orders.preload(tenant, action.device, action.bytes)
             case arbiter.Expect():
@@ -71,7 +73,7 @@ class Grants:
 
     def _grant(self, tenant: Tenant, grant: arbiter.Grant) -> None:
         tenant.idle_ns = grant.idle_ns
-        tenant.evictions.clear()  # what it was to give up it needs now
+        memory_orders.forget(tenant)
         wanting = tenant.wanting()
         message = self._message(grant)
         for client in wanting:

@@ -26,10 +26,26 @@ def evict(tenant: Tenant, device: str, size: int) -> None:
     send_evictions(tenant)
 
 
+def leave(tenant: Tenant) -> None:
+    """Give up all of every device, at once or when its lease is released."""
+    tenant.evictions.clear()
+    tenant.leaves = True
+    send_evictions(tenant)
+
+
+def forget(tenant: Tenant) -> None:
+    """What it was to give up it needs now."""
+    tenant.evictions.clear()
+    tenant.leaves = False
+
+
 def send_evictions(tenant: Tenant) -> None:
     """Say what is due. None of its processes can evict while one still holds a lease."""
     if any(client.held or client.passed for client in tenant.clients):
         return
+    if tenant.leaves:
+        tenant.tell_all(wire.LEAVE)
+        tenant.leaves = False
     evictions, tenant.evictions = tenant.evictions, {}
     _divide(tenant, evictions, _resident, wire.evict)
 

@@ -43,6 +43,7 @@ class Tenant:
     totals: Mapping[str, int]
     clients: list[Client] = field(default_factory=list)
     evictions: dict[str, int] = field(default_factory=dict)  # to be told when it has released
+    leaves: bool = False  # to be told then that all of it must leave
     idle_ns: int | None = None  # what the holder was told while contended, else None
     doubted: bool = False  # NVML has contradicted what its processes say of their memory
     weighed: dict[str, wire.Bytes] = field(default_factory=dict)  # of it, as last believed

@@ -123,6 +123,11 @@ class HostGive:
 
 
 @dataclass(frozen=True)
+class Suspends:
+    pass
+
+
+@dataclass(frozen=True)
 class Unknown:
     """Of a type that only later releases know: it is ignored."""
 
@@ -140,6 +145,7 @@ Message = (
     | Meet
     | HostTake
     | HostGive
+    | Suspends
     | Unknown
 )
 
@@ -241,6 +247,7 @@ PARSERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_MEET: _meet,
     lib.GL_HOST_TAKE: lambda m: HostTake(int(m.number), int(m.bytes)),
     lib.GL_HOST_GIVE: lambda m: HostGive(int(m.number)),
+    lib.GL_SUSPENDS: lambda _: Suspends(),
 }
 
 
@@ -280,6 +287,7 @@ def welcome(gang: Gang) -> bytes:
     message.flags |= lib.GL_WELCOME_SWAP if gang.swaps else 0
     message.flags |= lib.GL_WELCOME_EXPLAINS | lib.GL_WELCOME_INTRODUCES
     message.flags |= lib.GL_WELCOME_HOST if gang.host else 0
+    message.flags |= lib.GL_WELCOME_PARKS
     _fill(message, {uuid: Bytes(total) for uuid, total in gang.totals.items()})
     return _bytes(message)
 
@@ -349,6 +357,7 @@ def contended(epoch: int, idle_ns: int | None, in_flight_ns: int) -> bytes:
 RESYNC = _bytes(new(lib.GL_RESYNC))
 MEASURE = _bytes(new(lib.GL_MEASURE))
 NAMED = _bytes(new(lib.GL_NAMED))
+LEAVE = _bytes(new(lib.GL_LEAVE))
 
 
 def met(code: int, number: int, what: tuple[int, int]) -> bytes:

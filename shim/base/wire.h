@@ -46,6 +46,10 @@
  *                 memory, so what a daemon has not answered the next one is asked
  *   C HOST_GIVE   that of this number is not mapped any more
  *   D HOST        here it is, as a descriptor; or there is none; or it has been taken back
+ *   D LEAVE       to those without a lease: all memory must leave all devices, whether
+ *                 or not somebody needs the room. What comes back comes with a GRANT
+ *   C SUSPENDS    Slurm is about to stop this process: the job is to give up its lease
+ *                 and memory now (only to a daemon that has said GL_WELCOME_PARKS)
  *   D RESYNC      a new daemon has this connection of the one before: say HELLO
  *                 again. What it hears before that HELLO it ignores
  * A message with an old epoch is ignored by both sides. Ended connection =
@@ -120,7 +124,8 @@ enum gl_welcome_flags {
 	GL_WELCOME_SWAP = 2,       /* allocations are swapped, not managed */
 	GL_WELCOME_EXPLAINS = 4,   /* this daemon answers GL_WHY */
 	GL_WELCOME_INTRODUCES = 8, /* ... and GL_NAME and GL_MEET */
-	GL_WELCOME_HOST = 16       /* ... and GL_HOST_TAKE and GL_HOST_GIVE */
+	GL_WELCOME_HOST = 16,      /* ... and GL_HOST_TAKE and GL_HOST_GIVE */
+	GL_WELCOME_PARKS = 32      /* ... and hears GL_SUSPENDS */
 };
 
 enum gl_grant_flags {

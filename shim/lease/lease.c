@@ -211,6 +211,10 @@ void lease_take(struct lease *lease, const void *message)
 		if (lease->phase == LEASE_NONE)
 			mover->evict(&m->amounts);
 		break;
+	case GL_LEAVE:
+		if (lease->phase == LEASE_NONE)
+			mover->leave();
+		break;
 	case GL_PRELOAD:
 		if (lease->phase == LEASE_NONE)
 			mover->preload(&m->amounts);

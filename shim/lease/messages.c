@@ -103,6 +103,7 @@ static void take_known(const void *data, enum gl_type type)
 	case GL_CONTENDED:
 	case GL_STEP:
 	case GL_EVICT:
+	case GL_LEAVE:
 	case GL_PRELOAD:
 	case GL_EXPECT:
 		lease_take(&process_lease, data);
@@ -118,6 +119,7 @@ static void take_known(const void *data, enum gl_type type)
 	case GL_WHY:
 	case GL_NAME:
 	case GL_MEET:
+	case GL_SUSPENDS:
 	case GL_HOST_TAKE:
 	case GL_HOST_GIVE:
 	case GL_HOST: /* host_memory_take() */

@@ -22,13 +22,14 @@
 #define PAUSE_NS 50000
 #define LONGEST_PAUSE_NS 1000000
 
-/* One device's memory on its way back. The client thread touches it within contexts_with()
- * only, where no context ends; a thread whose context ends has the same lock. */
+/* One device's memory on its way back, or to the host. The client thread touches it within
+ * contexts_with() only, where no context ends; a thread whose context ends has the same lock. */
 struct refill {
 	CUdevice device;
 	atomic_bool wanted;         /* there is something to do, */
 	atomic_bool again;          /* from the beginning; */
 	atomic_bool stopped;        /* nothing more of it */
+	atomic_bool out;            /* to the host */
 	_Atomic(CUcontext) context; /* of the stream and the events */
 	CUstream stream;
 	CUevent events[IN_FLIGHT];
@@ -74,13 +75,16 @@ static void report(CUdevice device, struct gl_device *out)
 
 static void prefetch(const struct refill *r, CUdeviceptr base, size_t size)
 {
-	CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = r->device};
+	bool out = atomic_load(&r->out);
+	CUmemLocation location = {.type =
+	                              out ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE,
+	                          .id = out ? 0 : r->device};
 
 	/* What the program has freed meanwhile is an error of that call alone. */
 	if (REAL(cuMemPrefetchAsync_v2))
 		REAL(cuMemPrefetchAsync_v2)(base, size, location, 0, r->stream);
 	else if (REAL(cuMemPrefetchAsync))
-		REAL(cuMemPrefetchAsync)(base, size, r->device, r->stream);
+		REAL(cuMemPrefetchAsync)(base, size, out ? CU_DEVICE_CPU : r->device, r->stream);
 }
 
 static bool more(const struct refill *r)
@@ -95,7 +99,7 @@ static uint64_t prefetch_part(struct refill *r, uint64_t most)
 	uint64_t left = span->size - r->done, n = left < most ? left : most;
 
 	prefetch(r, span->base + r->done, n);
-	fetched += n;
+	fetched += atomic_load(&r->out) ? 0 : n;
 	r->done += n;
 	if (r->done == span->size) {
 		r->fits -= span->size;
@@ -152,7 +156,7 @@ static void list(struct refill *r)
 	r->spans = memory_spans(MEMORY_managed, r->device, &r->n);
 	r->next = 0;
 	r->done = 0;
-	r->fits = tenant_limit(device_uuid(r->device));
+	r->fits = atomic_load(&r->out) ? NO_LIMIT : tenant_limit(device_uuid(r->device));
 }
 
 static void step_in(CUcontext context, void *argument)
@@ -197,21 +201,44 @@ static void context_ends(CUcontext context)
 
 /* -- as the lease asks ---------------------------------------------------------------------- */
 
+static void begin_moving(CUdevice device, bool out)
+{
+	refills[device].device = device;
+	atomic_store(&refills[device].out, out);
+	atomic_store(&refills[device].stopped, false);
+	atomic_store(&refills[device].again, true);
+	atomic_store(&refills[device].wanted, true);
+}
+
+/* What was leaving stays where it is. */
+static void end_leaving(void)
+{
+	for (int d = 0; d < MAX_DEVICES; d++)
+		if (atomic_load(&refills[d].out))
+			atomic_store(&refills[d].stopped, true);
+}
+
 static void refill(const struct gl_grant *grant)
 {
 	asked = fetched = 0;
 	pause_ns = PAUSE_NS;
+	end_leaving();
 	for (uint32_t i = 0; grant && i < grant->n_devices && i < GL_MAX_DEVICES; i++) {
 		CUdevice device = device_of(grant->devices[i].uuid);
 
 		if (!grant->devices[i].bytes || device < 0)
 			continue;
 		asked += grant->devices[i].bytes;
-		refills[device].device = device;
-		atomic_store(&refills[device].stopped, false);
-		atomic_store(&refills[device].again, true);
-		atomic_store(&refills[device].wanted, true);
+		begin_moving(device, false);
 	}
+}
+
+static void leave(void)
+{
+	pause_ns = PAUSE_NS;
+	for (int d = 0; d < MAX_DEVICES; d++)
+		if (memory_counted(MEMORY_managed, d))
+			begin_moving(d, true);
 }
 
 static bool restored(void)
@@ -253,6 +280,7 @@ static const struct mover mover = {
     .restore = refill,
     .restored = restored,
     .refill = refill,
+    .leave = leave,
     .step = step,
     .pause_ns = pause_for,
     .stop = stop,

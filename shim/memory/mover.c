@@ -124,6 +124,11 @@ static void evict(const struct gl_memory *amounts)
 	EACH(evict)(amounts);
 }
 
+static void leave(void)
+{
+	EACH(leave)();
+}
+
 static void preload(const struct gl_memory *amounts)
 {
 	EACH(preload)(amounts);
@@ -180,6 +185,7 @@ const struct mover memory_mover = {
     .refill = refill,
     .let_go = let_go,
     .evict = evict,
+    .leave = leave,
     .preload = preload,
     .expect = expect,
     .prepare = prepare,

@@ -30,6 +30,7 @@ struct mover {
 	bool (*let_go)(void);
 	/* So much leaves; so much comes before its turn; so much may have to leave soon. */
 	void (*evict)(const struct gl_memory *amounts);
+	void (*leave)(void); /* all that can leaves, for nobody in particular */
 	void (*preload)(const struct gl_memory *amounts);
 	void (*expect)(const struct gl_memory *amounts);
 	void (*prepare)(void);         /* one step of getting ready for what is expected */

@@ -62,6 +62,7 @@ def test_python_reads_every_message_of_a_client_so() -> None:
         "meet": wire.Meet(b"a name".ljust(16, b"\0"), 30, (31, 32)),
         "host_take": wire.HostTake(36, 37),
         "host_give": wire.HostGive(38),
+        "suspends": wire.Suspends(),
     }
 
 
@@ -84,6 +85,7 @@ def test_python_writes_every_message_of_the_daemon_so() -> None:
         "named": wire.NAMED,
         "met": wire.met(lib.GL_MET_ASKED, 33, (34, 35)),
         "host": wire.host(lib.GL_HOST_FULL, 40, 41),
+        "leave": wire.LEAVE,
     }
     of_the_daemon = [row.name.lower() for row in OF_THE_DAEMON]
     assert {name: data.hex() for name, data in written.items()} == {

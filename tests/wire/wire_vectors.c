@@ -53,12 +53,14 @@ static void show_clients(void)
 	SHOW(meet, gl_meet, GL_MEET, {.name = "a name", .number = 30, .what = {31, 32}});
 	SHOW(host_take, gl_host, GL_HOST_TAKE, {.number = 36, .bytes = 37});
 	SHOW(host_give, gl_host, GL_HOST_GIVE, {.number = 38, .bytes = 39});
+	SHOW(suspends, gl_header, GL_SUSPENDS, {0});
 }
 
 static void show_the_daemons(void)
 {
 	SHOW(welcome, gl_welcome, GL_WELCOME,
-	     {.flags = GL_WELCOME_OVERSUB | GL_WELCOME_EXPLAINS | GL_WELCOME_INTRODUCES,
+	     {.flags = GL_WELCOME_OVERSUB | GL_WELCOME_EXPLAINS | GL_WELCOME_INTRODUCES |
+	               GL_WELCOME_PARKS,
 	      .n_devices = 1,
 	      .job_id = 10,
 	      .devices = {{.bytes = 11}}});
@@ -91,6 +93,7 @@ static void show_the_daemons(void)
 	SHOW(named, gl_header, GL_NAMED, {0});
 	SHOW(met, gl_met, GL_MET, {.code = GL_MET_ASKED, .number = 33, .what = {34, 35}});
 	SHOW(host, gl_host_answer, GL_HOST, {.code = GL_HOST_FULL, .number = 40, .bytes = 41});
+	SHOW(leave, gl_header, GL_LEAVE, {0});
 }
 
 int main(void)

@@ -222,32 +222,59 @@ static uint64_t first_copies(CUdevice device, uint64_t left)
 	return bytes;
 }
 
+static void begin_evict(void)
+{
+	later.n_devices = 0;
+	if (swap_now.mode == EVICT) /* beside what is on its way out already */
+		return;
+	nothing_moved();
+	swap_now.mode = EVICT;
+	for (int d = 0; d < MAX_DEVICES; d++)
+		copiers[d].left = 0;
+}
+
+/* Returns the bytes for which there is no copy yet. */
+static uint64_t evict_from(CUdevice device, uint64_t bytes)
+{
+	struct copier *c = &copiers[device];
+	uint64_t copies = first_copies(device, bytes);
+
+	lock_take(&swap_lock);
+	unfix(device);
+	swap_devices[device].next_out = swap_devices[device].oldest;
+	lock_give(&swap_lock);
+	c->left = bytes > UINT64_MAX - c->left ? UINT64_MAX : c->left + bytes;
+	c->busy = true;
+	return copies;
+}
+
 static void evict(const struct gl_memory *amounts)
 {
-	bool more = swap_now.mode == EVICT; /* beside what is on its way out already */
-	uint64_t bytes = 0;
+	uint64_t copies = 0;
 
 	if (!swap_used())
 		return;
-	if (!more)
-		nothing_moved();
-	later.n_devices = 0;
-	swap_now.mode = EVICT;
+	begin_evict();
 	for (uint32_t i = 0; i < amounts->n_devices && i < GL_MAX_DEVICES; i++) {
 		CUdevice device = device_of(amounts->devices[i].uuid);
 
-		if (device < 0)
-			continue;
-		bytes += first_copies(device, amounts->devices[i].bytes);
-		lock_take(&swap_lock);
-		unfix(device);
-		swap_devices[device].next_out = swap_devices[device].oldest;
-		lock_give(&swap_lock);
-		copiers[device].left =
-		    (more ? copiers[device].left : 0) + amounts->devices[i].bytes;
-		copiers[device].busy = true;
+		if (device >= 0)
+			copies += evict_from(device, amounts->devices[i].bytes);
 	}
-	swap_store->expect(bytes);
+	swap_store->expect(copies);
+}
+
+static void leave(void)
+{
+	uint64_t copies = 0;
+
+	if (!swap_used())
+		return;
+	begin_evict();
+	for (int d = 0; d < MAX_DEVICES; d++)
+		if (swap_devices[d].asked)
+			copies += evict_from(d, UINT64_MAX);
+	swap_store->expect(copies);
 }
 
 static void expect(const struct gl_memory *amounts)
@@ -297,6 +324,7 @@ const struct mover swap_mover = {
     .restored = restored,
     .let_go = swap_let_go,
     .evict = evict,
+    .leave = leave,
     .preload = preload,
     .expect = expect,
     .prepare = prepare,

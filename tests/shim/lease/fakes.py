@@ -119,6 +119,10 @@ class Memory:
         self.process.check_holds_nothing("memory is evicted")
         self.mode, self.to_leave = "evict", 3
 
+    def leave(self) -> None:
+        self.process.check_holds_nothing("all memory leaves")
+        self.mode, self.to_leave = "evict", self.there
+
     def preload(self, _: Any) -> None:
         self.process.check_holds_nothing("memory is brought before its turn")
         if self.mode == "rest":
@@ -226,6 +230,7 @@ class Process:
             refill=act(lambda _: None),
             let_go=memory.let_go,
             evict=act(memory.evict),
+            leave=act(memory.leave),
             preload=act(memory.preload),
             expect=act(lambda _: None),
             prepare=lambda: None,

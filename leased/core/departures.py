@@ -1,0 +1,61 @@
+"""Tenants that are parked: their lease and memory leave at once, though nobody needs them.
+
+Who is parked and has nothing under way has only to send its memory away. Who holds a lease is
+revoked first. A request ends the parking; it is served when all has left, so that memory never
+goes both ways at once. A suspended tenant asks for nothing until it is unparked.
+"""
+
+from __future__ import annotations
+
+from leased.core.events import Parked, Unparked
+from leased.core.memory import Memory
+from leased.core.rules import Rules
+from leased.core.stages import Stages
+from leased.core.state import Parking, Tenant
+from leased.core.waiters import Waiters
+
+
+class Departures:
+    """Parks tenants and lets them back."""
+
+    def __init__(self, rules: Rules, memory: Memory, waiters: Waiters, stages: Stages):
+        self.rules = rules
+        self.memory = memory
+        self.waiters = waiters
+        self.stages = stages
+
+    def apply(self, tenant: Tenant, event: Parked | Unparked) -> None:
+        if isinstance(event, Parked):
+            self.park(tenant, event)
+        else:
+            self.unpark(tenant)
+
+    def park(self, tenant: Tenant, event: Parked) -> None:
+        """A suspended tenant stays so, whoever else parks it."""
+        if tenant.parked is not None and tenant.parked.suspended:
+            return
+        lease = tenant.lease
+        tenant.parked = Parking(self.rules.now, event.by, event.suspended)
+        if lease is None:
+            self.memory.leave(tenant)
+        elif not lease.revoked:
+            self.stages.revoke(tenant)
+        self.waiters.sort(tenant)
+        if tenant.waiting:
+            self.requested(tenant)
+
+    def unpark(self, tenant: Tenant) -> None:
+        """It counts again, and brings back before its next lease what there is free room for."""
+        if tenant.parked is not None:
+            self._end(tenant)
+            self.memory.come_back(tenant)
+
+    def requested(self, tenant: Tenant) -> None:
+        """It wants its lease: that ends a parking, but no suspension."""
+        if tenant.parked is not None and not tenant.parked.suspended:
+            self._end(tenant)
+
+    def _end(self, tenant: Tenant) -> None:
+        tenant.parked = None
+        self.memory.count(tenant)
+        self.waiters.sort(tenant)

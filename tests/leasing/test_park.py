@@ -1,0 +1,133 @@
+"""Parked jobs, end to end: a real daemon, real processes, an emulated GPU that counts bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from leased.base.errors import Refused
+from leased.cli.ctl import ask
+from tests.conftest import Start
+from tests.emugpu.server import EmulatedGpu
+from tests.shim.test_interposer import SET_UP, line, output, tell
+from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
+
+MIB = 1 << 20
+
+# Fills so many MiB, then, so many times when it is told to, looks at it and writes it anew.
+PROGRAM = (
+    SET_UP
+    + """
+mib = int(sys.argv[1]); n = mib << 18
+say(os.getpid()); sys.stdin.readline()
+p = ok(d.cuMemAlloc(4 * n)); ok(d.cuMemsetD32(p, 7, n)); ok(d.cuCtxSynchronize())
+say("filled")
+turn = 7
+for _ in range(int(sys.argv[2])):
+    sys.stdin.readline()
+    host = (ctypes.c_uint32 * n)()
+    ok(d.cuMemcpyDtoH(host, p, 4 * n))
+    assert set(host) == {turn}, (turn, set(host))
+    turn += 1
+    ok(d.cuMemsetD32(p, turn, n)); ok(d.cuCtxSynchronize())
+    say("worked", turn)
+"""
+)
+
+
+def free(gpu: EmulatedGpu) -> int:
+    return int(gpu.stats()["devices"][0]["free"])
+
+
+@contextlib.contextmanager
+def as_user(uid: int) -> Iterator[None]:
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def job_of(leased: Leased, job: int) -> dict[str, Any]:
+    tenants = ask(leased.admin_socket, {"op": "status"})["tenants"]
+    found: dict[str, Any] = next(t for t in tenants if t["job_id"] == job)
+    return found
+
+
+def park(leased: Leased, job: int, op: str = "park") -> dict[str, Any]:
+    answer = ask(leased.admin_socket.with_name("tenant.sock"), {"op": op, "job_id": job})
+    found: dict[str, Any] = answer["job"]
+    return found
+
+
+@pytest.mark.parametrize("memory", ["swap", "managed"])
+def test_all_data_leaves_and_the_next_launch_brings_it_back(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu, memory: str
+) -> None:
+    job = tenant(1, f"tq:1,memory:{memory}", "-c", PROGRAM, "100", "2")
+    assert int(line(job))
+    before = free(emulated_gpu)
+    tell(job)
+    assert line(job) == "filled"
+    assert free(emulated_gpu) <= before - 100 * MIB
+    for turn in (8, 9):
+        park(leased, 1)
+        wait_until("all to leave", lambda: free(emulated_gpu) >= before - MIB)
+        wait_until("the daemon to know", lambda: job_of(leased, 1)["state"] == "parked")
+        assert job_of(leased, 1)["parked"]["by"] == f"user {os.getuid()}"
+        tell(job)
+        assert line(job) == f"worked {turn}"
+        assert job_of(leased, 1)["parked"] is None
+    output(job)
+
+
+def test_a_job_that_works_gives_all_up_once_and_goes_on(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
+) -> None:
+    """Its next launch waits at the gate already: it is served when all has left."""
+    code = (
+        SET_UP
+        + """
+n = 100 << 18
+p = ok(d.cuMemAlloc(4 * n)); ok(d.cuMemsetD32(p, 7, n)); ok(d.cuCtxSynchronize())
+say("filled")
+import threading
+asked = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.readline(), asked.set()), daemon=True).start()
+while not asked.is_set():
+    ok(spin(1_000_000)); ok(d.cuCtxSynchronize())
+host = (ctypes.c_uint32 * n)(); ok(d.cuMemcpyDtoH(host, p, 4 * n))
+assert set(host) == {7}
+"""
+    )
+    job = tenant(1, "tq:1,memory:swap", "-c", code)
+    assert line(job) == "filled"
+    moved = emulated_gpu.stats()["devices"][0]["in_bytes"]
+    park(leased, 1)
+
+    def is_back() -> bool:
+        came = emulated_gpu.stats()["devices"][0]["in_bytes"] - moved
+        return bool(came >= 100 * MIB and job_of(leased, 1)["state"] == "holds")
+
+    wait_until("it to leave and come back", is_back)
+    assert job_of(leased, 1)["parked"] is None
+    tell(job)
+    output(job)
+
+
+def test_only_its_user_and_root_park_a_job(leased: Leased, tenant: Start) -> None:
+    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, "10", "0")
+    assert int(line(job))
+    with pytest.raises(Refused, match="job 2 is no job of yours that shares a GPU"):
+        park(leased, 2)
+    with as_user(65534), pytest.raises(Refused, match="job 1 is no job of yours that shares"):
+        park(leased, 1)
+    assert park(leased, 1)["state"] == "parked"
+    tell(job)
+    assert line(job) == "filled"
+    output(job)
