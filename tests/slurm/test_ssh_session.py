@@ -43,6 +43,8 @@ class Site:
         )
         wait_until("the job to be known", lambda: job in self.tenants())
         (place,) = FREEZER.glob(f"slurm*/uid_*/job_{job}/step_extern")
+        # The daemon knows the job by its extern step, which begins before the other.
+        wait_until("the batch step to begin", (place.parent / "step_batch").exists)
         return job, place
 
     def tenants(self) -> dict[int, dict[str, object]]:
