@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from leased.store.store import Store
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
-from tests.support import leftovers, parallel
+from tests.support import leaks, leftovers, parallel
 from tests.support.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,6 +65,16 @@ def file_of(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind() -> Iterator[None]:
+    """Set up before a test's other fixtures and ended after them; those of a file are there."""
+    with leaks.watched() as watch:
+        yield
+        left = watch.end()
+    if left:
+        pytest.fail("the test leaves behind:\n" + "\n".join(left), pytrace=False)
+
+
 @pytest.fixture
 def short_dir() -> Iterator[Path]:
     """A directory with a short path, for sockets; open to every user."""
@@ -85,6 +96,16 @@ def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
     env = os.environ | emulated_gpu.env
     with Leased(short_dir / "leased", short_dir / "run", env) as daemon:
         yield daemon
+
+
+OpenStore = Callable[[Path], Store]
+
+
+@pytest.fixture
+def open_store() -> Iterator[OpenStore]:
+    """Open a store; all of them are closed after the test, as each daemon's is at its end."""
+    with contextlib.ExitStack() as opened:
+        yield lambda path: opened.enter_context(contextlib.closing(Store(path)))
 
 
 Start = Callable[..., subprocess.Popen[str]]

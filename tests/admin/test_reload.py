@@ -106,8 +106,8 @@ class Node:
         gpus = [devices.configured(gpu, settings) for gpu in gpus]
         self.leases = Leases(gpus, lambda: 0, in_flight_ns=settings.in_flight_ns)
         self.slurm = Slurm({})
-        store = Store(root / "usage.db")
-        self.admin = Admin(settings, self.leases, store, lambda: None, lambda _: None)
+        self.store = Store(root / "usage.db")
+        self.admin = Admin(settings, self.leases, self.store, lambda: None, lambda _: None)
         self.watch = ProcessMonitor(self.leases, self.admin.stepds, self.slurm, settings)
         self.tuning = TrialRunner(self.leases, dict.fromkeys(("GPU-0", "GPU-1"), True))
         (root / "admin.sock").touch(0o600)
@@ -176,14 +176,22 @@ CHANGED = {
 AT_THE_NEXT_START = {"daemon.runtime_dir", "daemon.state_dir"}
 
 
+@pytest.fixture
+def node(short_dir: Path) -> Iterator[Node]:
+    made = Node(short_dir)
+    yield made
+    made.store.close()
+
+
 def test_no_key_is_forgotten_here() -> None:
     every = {f"{table}.{key}" for table, keys in KEYS.items() for key in keys}
     assert CHANGED.keys() | AT_THE_NEXT_START == every
 
 
 @pytest.mark.parametrize("key", CHANGED)
-def test_a_key_counts_after_a_reload_and_is_given_back(short_dir: Path, key: str) -> None:
-    node = Node(short_dir)
+def test_a_key_counts_after_a_reload_and_is_given_back(
+    node: Node, short_dir: Path, key: str
+) -> None:
     usual = node.seen(key)
     table, _, name = key.partition(".")
     value = CHANGED[key].replace("ROOT", str(short_dir))
@@ -195,9 +203,8 @@ def test_a_key_counts_after_a_reload_and_is_given_back(short_dir: Path, key: str
 
 @pytest.mark.parametrize("key", sorted(AT_THE_NEXT_START))
 def test_a_key_that_waits_for_the_next_start_is_named(
-    short_dir: Path, caplog: pytest.LogCaptureFixture, key: str
+    node: Node, caplog: pytest.LogCaptureFixture, key: str
 ) -> None:
-    node = Node(short_dir)
     usual = node.admin.config
     table, _, name = key.partition(".")
     assert node.reload(f'[{table}]\n{name} = "/opt/elsewhere"\n') is None
@@ -208,15 +215,13 @@ def test_a_key_that_waits_for_the_next_start_is_named(
     assert "next start" not in caplog.text, "what has not changed is not named"
 
 
-def test_a_device_of_its_own(short_dir: Path) -> None:
-    node = Node(short_dir)
+def test_a_device_of_its_own(node: Node) -> None:
     node.reload('[device.1]\nmemory = "50%"\ntry_turns = false\n')
     assert [gpu.usable for gpu in node.leases.gpus] == [1 << 30, 1 << 29]
     assert list(node.tuning.trials) == ["GPU-0"]
 
 
-def test_what_is_set_goes_before_the_file(short_dir: Path) -> None:
-    node = Node(short_dir)
+def test_what_is_set_goes_before_the_file(node: Node) -> None:
     node.admin.settings.change(None, {"reserve": "3MiB"})
     node.reload('[device]\nreserve = "4MiB"\n')
     assert next(iter(node.leases.gpus)).reserve == 3 << 20
@@ -224,8 +229,7 @@ def test_what_is_set_goes_before_the_file(short_dir: Path) -> None:
     assert next(iter(node.leases.gpus)).reserve == 4 << 20
 
 
-def test_what_is_learnt_of_the_link_stays(short_dir: Path) -> None:
-    node = Node(short_dir)
+def test_what_is_learnt_of_the_link_stays(node: Node) -> None:
     residency = node.leases.loop.arbiter.devices["GPU-0"].residency
     node.leases.tenants.open(Tenant(1, 1000, given(swaps=True), {"GPU-0": 1 << 30}))
     node.leases.run(
@@ -251,9 +255,8 @@ CONTENTS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("case", CONTENTS)
 def test_a_fault_leaves_everything_as_it_was(
-    short_dir: Path, caplog: pytest.LogCaptureFixture, case: str
+    node: Node, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
-    node = Node(short_dir)
     node.admin.settings.change(None, {"reserve": "3MiB"})
     node.reload(GOOD)
     gpus, settings = list(node.leases.gpus), node.admin.config
@@ -268,9 +271,8 @@ def test_a_fault_leaves_everything_as_it_was(
 
 
 def test_a_fault_of_ours_leaves_everything_as_it_was(
-    short_dir: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    node: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = Node(short_dir)
     node.reload(GOOD)
     usual = node.watch.configure
 

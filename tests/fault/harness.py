@@ -85,6 +85,7 @@ class Askers:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        self.counts.close()
 
 
 class FaultyNode:

@@ -51,9 +51,15 @@ def test_every_field_of_every_message_is_fuzzed() -> None:
         assert not never, f"{row.name}: {never}"
 
 
-def test_kept_requests(tmp_path: Path) -> None:
+@pytest.fixture
+def admin_node(tmp_path: Path) -> Iterator[AdminNode]:
     node = AdminNode(tmp_path)
-    assert sum(admin_target(data, node) for data in kept("admin")) > 100
+    yield node
+    node.store.close()
+
+
+def test_kept_requests(admin_node: AdminNode) -> None:
+    assert sum(admin_target(data, admin_node) for data in kept("admin")) > 100
 
 
 def test_generated_messages_of_clients() -> None:
@@ -63,12 +69,11 @@ def test_generated_messages_of_clients() -> None:
         sent += wire_target(source.randbytes(source.randint(1, 6000)))
 
 
-def test_generated_requests(tmp_path: Path) -> None:
+def test_generated_requests(admin_node: AdminNode) -> None:
     source = random.Random(21)
-    node = AdminNode(tmp_path)
     sent = 0
     while sent < MESSAGES // 20:
-        sent += admin_target(source.randbytes(source.randint(1, 600)), node)
+        sent += admin_target(source.randbytes(source.randint(1, 600)), admin_node)
 
 
 def test_kept_processes(tmp_path: Path) -> None:

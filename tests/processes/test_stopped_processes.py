@@ -24,6 +24,7 @@ print("runs", flush=True)
 sys.stdin.readline()
 """
 PTRACE_SEIZE, PTRACE_INTERRUPT = 0x4206, 0x4207
+WAIT_ALL = 0x40000000  # __WALL: for threads too
 
 
 @pytest.fixture
@@ -53,6 +54,17 @@ def test_who_is_stopped_cannot(process: subprocess.Popen[str]) -> None:
     wait_until("it to go on", lambda: not stands_still(process.pid))
 
 
+def end_traced(pid: int, threads: list[int]) -> None:
+    """It is gone when its tracer has waited for each thread, for the first one at last.
+
+    Not with Popen.kill, which takes a stop that it hears of for the end, and sends nothing.
+    """
+    os.kill(pid, signal.SIGKILL)
+    for tid in sorted(threads, key=lambda tid: tid == pid):
+        while os.WIFSTOPPED(os.waitpid(tid, WAIT_ALL)[1]):
+            pass
+
+
 def test_a_debugger_stops_all_threads_or_none_counts(process: subprocess.Popen[str]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -70,6 +82,7 @@ def test_a_debugger_stops_all_threads_or_none_counts(process: subprocess.Popen[s
         if tid != process.pid:
             trace(PTRACE_INTERRUPT, tid)
     wait_until("all to stand still", lambda: stands_still(process.pid))
+    end_traced(process.pid, threads)
 
 
 Group = tuple[Path, Callable[[bool], None]]

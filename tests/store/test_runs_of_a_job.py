@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from leased.core.arbiter import Usage
 from leased.store import database, store
 from leased.store.store import Store, TenantRecord
+from tests.conftest import OpenStore
 from tests.store.test_store import UUID, tenant, used
 
 # What 0.1.0 wrote and read: its statements, word for word.
@@ -42,12 +43,21 @@ def lease_ns(records: list[TenantRecord]) -> list[int]:
     return [record.usage[UUID].lease_ns for record in records]
 
 
-def reopened(store: Store) -> Store:
-    store.close()
-    return Store(store.path)
+Reopen = Callable[[Store], Store]
 
 
-def test_a_requeued_job_keeps_the_usage_of_its_first_run(db: Store) -> None:
+@pytest.fixture
+def reopened(open_store: OpenStore) -> Reopen:
+    """Close a store and open its file again, as the next daemon does."""
+
+    def reopen(store: Store) -> Store:
+        store.close()
+        return open_store(store.path)
+
+    return reopen
+
+
+def test_a_requeued_job_keeps_the_usage_of_its_first_run(db: Store, reopened: Reopen) -> None:
     db.open_tenant(tenant(7))
     db.close_tenant(7, used(5))
     db.open_tenant(tenant(7))
@@ -61,7 +71,9 @@ def test_a_requeued_job_keeps_the_usage_of_its_first_run(db: Store) -> None:
         assert lease_ns(again.runs(7)) == [5, 8]
 
 
-def test_first_run_that_is_written_late_does_not_settle_the_second(db: Store) -> None:
+def test_first_run_that_is_written_late_does_not_settle_the_second(
+    db: Store, reopened: Reopen
+) -> None:
     db.open_tenant(tenant(7))
     db.close_tenant(7, used(5))
     (first,) = db.unsettled()
@@ -74,7 +86,9 @@ def test_first_run_that_is_written_late_does_not_settle_the_second(db: Store) ->
     assert lease_ns(db.unsettled()) == [8]
 
 
-def test_first_run_that_is_written_late_does_not_end_the_second(db: Store) -> None:
+def test_first_run_that_is_written_late_does_not_end_the_second(
+    db: Store, reopened: Reopen
+) -> None:
     db.open_tenant(tenant(7))
     db.close_tenant(7, used(5))
     (first,) = db.unsettled()
@@ -94,7 +108,9 @@ def test_a_run_whose_end_nobody_told_ends_with_the_next(db: Store) -> None:
     assert [record.usage for record in db.open_tenants()] == [{}]
 
 
-def test_runs_of_one_moment_are_two(db: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_one_moment_are_two(
+    db: Store, monkeypatch: pytest.MonkeyPatch, reopened: Reopen
+) -> None:
     monkeypatch.setattr(store.time, "time", lambda: 1000.0)  # type: ignore[attr-defined]
     for ns in (5, 8):
         db.open_tenant(tenant(7))
@@ -118,7 +134,7 @@ def test_settled_runs_are_forgotten_in_time_and_number(
     assert db.runs(7) == []
 
 
-def test_everything_of_a_record_is_kept(db: Store) -> None:
+def test_everything_of_a_record_is_kept(db: Store, reopened: Reopen) -> None:
     given = TenantRecord(
         *(7, 1000, (UUID, "GPU-y"), "tq:5s,lock:on", "on", {}), totals={UUID: 5, "GPU-y": 6}
     )

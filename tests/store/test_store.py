@@ -18,7 +18,7 @@ from leased.core.arbiter import Usage
 from leased.processes.identity import ProcessId
 from leased.store import database
 from leased.store.store import Store, TenantRecord
-from tests.conftest import ROOT
+from tests.conftest import ROOT, OpenStore
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.slurm.processes import StartError, wait_until
@@ -94,9 +94,9 @@ def disk(short_dir: Path) -> Iterator[Disk]:
     made.unmount()
 
 
-def test_full_disk_stops_nothing_and_is_caught_up(disk: Disk) -> None:
+def test_full_disk_stops_nothing_and_is_caught_up(disk: Disk, open_store: OpenStore) -> None:
     path = disk.folder / "usage.db"
-    store = Store(path)
+    store = open_store(path)
     store.open_tenant(tenant(1))
     disk.fill()
     store.open_tenant(tenant(2))
@@ -116,7 +116,7 @@ def test_full_disk_stops_nothing_and_is_caught_up(disk: Disk) -> None:
     store.flush()
     assert store.fault is None
     store.close()
-    again = Store(path)
+    again = open_store(path)
     assert [t.usage for t in again.unsettled()] == [used(5)]
     assert [t.job_id for t in again.open_tenants()] == [2]
     assert again.stepds() == {12: (ProcessId(12, 34), 2)}
@@ -126,7 +126,9 @@ def test_full_disk_stops_nothing_and_is_caught_up(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_is_on_a_full_disk_can_be_read(disk: Disk, killed: bool) -> None:
+def test_what_is_on_a_full_disk_can_be_read(
+    disk: Disk, killed: bool, open_store: OpenStore
+) -> None:
     path = disk.folder / "usage.db"
     code = f"""
 import os, sys
@@ -140,7 +142,7 @@ os._exit(0) if {killed} else store.close()
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
     disk.fill()
-    store = Store(path)
+    store = open_store(path)
     assert [t.usage for t in store.unsettled()] == [used(5)]
     store.open_tenant(tenant(2))
     assert store.fault is not None
@@ -148,16 +150,16 @@ os._exit(0) if {killed} else store.close()
     store.flush()
     assert store.fault is None
     store.close()
-    assert [t.job_id for t in Store(path).open_tenants()] == [2]
+    assert [t.job_id for t in open_store(path).open_tenants()] == [2]
 
 
-def test_read_only_disk(disk: Disk) -> None:
+def test_read_only_disk(disk: Disk, open_store: OpenStore) -> None:
     path = disk.folder / "usage.db"
-    store = Store(path)
+    store = open_store(path)
     store.open_tenant(tenant(1))
     store.close()
     disk.set_writable(False)
-    store = Store(path)
+    store = open_store(path)
     assert [t.job_id for t in store.open_tenants()] == [1]
     store.close_tenant(1, used(5))
     assert store.fault is not None
@@ -165,7 +167,7 @@ def test_read_only_disk(disk: Disk) -> None:
     store.flush()
     assert store.fault is None
     store.close()
-    assert [t.usage for t in Store(path).unsettled()] == [used(5)]
+    assert [t.usage for t in open_store(path).unsettled()] == [used(5)]
 
 
 def test_daemon_on_a_full_disk(disk: Disk, short_dir: Path, emulated_gpu: EmulatedGpu) -> None:
@@ -230,17 +232,20 @@ def write_damaged(path: Path) -> None:
     "write", [write_garbage, write_foreign, write_foreign_tenants, write_damaged]
 )
 def test_file_that_cannot_be_used_is_set_aside(
-    tmp_path: Path, write: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    write: Callable[[Path], None],
+    caplog: pytest.LogCaptureFixture,
+    open_store: OpenStore,
 ) -> None:
     path = tmp_path / "usage.db"
     write(path)
     before = path.read_bytes()
-    store = Store(path)
+    store = open_store(path)
     store.open_tenant(tenant(1))
     assert store.fault is None
     assert store.epoch() > 10**15, "above any epoch of the file that is lost"
     store.close()
-    assert [t.job_id for t in Store(path).open_tenants()] == [1]
+    assert [t.job_id for t in open_store(path).open_tenants()] == [1]
     (aside,) = tmp_path.glob("usage.db.damaged-*")
     assert aside.read_bytes() == before
     assert f"what is left of it is kept as {aside}" in caplog.text
@@ -258,9 +263,9 @@ def test_daemon_starts_on_a_damaged_file(leased: Leased) -> None:
 
 
 def test_file_that_is_damaged_meanwhile_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_store: OpenStore
 ) -> None:
-    store = Store(tmp_path / "usage.db")
+    store = open_store(tmp_path / "usage.db")
     store.open_tenant(tenant(1))
     store.put_setting("*", "lock", "on")
 
@@ -277,17 +282,17 @@ def test_file_that_is_damaged_meanwhile_is_replaced(
     store.flush()
     assert store.fault is None
     store.close()
-    again = Store(tmp_path / "usage.db")
+    again = open_store(tmp_path / "usage.db")
     assert [t.job_id for t in again.open_tenants()] == [1, 2], "memory had it all"
     assert again.settings() == {("*", "lock"): "on"}
 
 
-def test_file_of_before_versions_is_taken_over(tmp_path: Path) -> None:
+def test_file_of_before_versions_is_taken_over(tmp_path: Path, open_store: OpenStore) -> None:
     path = tmp_path / "usage.db"
     with sqlite3.connect(path) as db:
         db.executescript(UNVERSIONED)
     db.close()
-    store = Store(path)
+    store = open_store(path)
     assert [t.job_id for t in store.open_tenants()] == [7]
     assert store.unsettled()[0].usage == {"GPU-x": Usage(lease_ns=5)}
     assert store.stepds() == {12: (ProcessId(12, 34), 7)}
@@ -299,7 +304,7 @@ def test_file_of_before_versions_is_taken_over(tmp_path: Path) -> None:
         assert db.execute("SELECT job_id FROM tenants").fetchall() == [(7,)]
         assert db.execute("SELECT job_id FROM ended").fetchall() == [(8,)]
     db.close()
-    assert Store(path).settings() == {("*", "lock"): "on"}
+    assert open_store(path).settings() == {("*", "lock"): "on"}
 
 
 def of_version(path: Path, version: int, also: str = "") -> None:
@@ -309,14 +314,14 @@ def of_version(path: Path, version: int, also: str = "") -> None:
     db.close()
 
 
-def test_file_of_a_later_minor_release_is_used(tmp_path: Path) -> None:
+def test_file_of_a_later_minor_release_is_used(tmp_path: Path, open_store: OpenStore) -> None:
     path = tmp_path / "usage.db"
     of_version(
         path,
         database.VERSION + 1,
         "CREATE TABLE later (x); ALTER TABLE tenants ADD COLUMN class TEXT NOT NULL DEFAULT 'x';",
     )
-    store = Store(path)
+    store = open_store(path)
     store.open_tenant(tenant(1))
     assert store.fault is None
     store.close()
@@ -338,8 +343,10 @@ def test_file_of_a_later_major_release_is_refused_and_kept(leased: Leased) -> No
     assert path.read_bytes() == before
 
 
-def test_ends_and_settings_are_synced_and_usage_is_not(tmp_path: Path) -> None:
-    store = Store(tmp_path / "usage.db")
+def test_ends_and_settings_are_synced_and_usage_is_not(
+    tmp_path: Path, open_store: OpenStore
+) -> None:
+    store = open_store(tmp_path / "usage.db")
     said: list[str] = []
     assert store._db is not None
     store._db.set_trace_callback(said.append)

@@ -29,19 +29,19 @@ def mark_this_run() -> None:
     os.environ[MARK] = uuid.uuid4().hex
 
 
-def _is_of_this_run(pid: int, entry: bytes) -> bool:
+def _has(pid: int, entry: bytes) -> bool:
     with contextlib.suppress(OSError):
         return entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     return False
 
 
-def find() -> list[Leftover]:
-    """The living processes of this run, without this one and its ancestors."""
-    entry = f"{MARK}={os.environ[MARK]}".encode()
+def find(name: str, value: str) -> list[Leftover]:
+    """The living processes with this variable in their environment, without this one."""
+    entry = f"{name}={value}".encode()
     pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
     found = []
     for pid in pids:
-        if pid == os.getpid() or not _is_of_this_run(pid, entry):
+        if pid == os.getpid() or not _has(pid, entry):
             continue
         with contextlib.suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -52,7 +52,7 @@ def find() -> list[Leftover]:
 def end_all() -> list[Leftover]:
     """SIGKILL for those that do not end by themselves at once; returns whom it hit."""
     end = time.monotonic() + ENDING_S
-    while (left := find()) and time.monotonic() < end:
+    while (left := find(MARK, os.environ[MARK])) and time.monotonic() < end:
         time.sleep(0.05)
     for process in left:
         with contextlib.suppress(ProcessLookupError):

@@ -1,0 +1,127 @@
+"""What a test leaves behind, in its own process and of the programs that it has started.
+
+A descriptor, a thread, a child, an asyncio task or a program that a test has begun and not
+ended fails it: the next test would meet it, and in the daemon it would be there for good.
+Programs are found by a word in their environment, in whatever session or cgroup they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support import leftovers
+
+MARK = "GPUL_TEST"
+ENDING_S = 10.0  # for what has been told to end already
+PAUSE_S = 0.02
+
+
+@dataclass(frozen=True)
+class Held:
+    """What this process has: descriptors with what is behind them, threads, children."""
+
+    descriptors: frozenset[tuple[int, str]]
+    threads: frozenset[tuple[int, str]]
+    children: Counter[str]  # by their commands: a test may restart what others share
+
+
+def command(pid: int) -> str:
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return b" ".join(words).decode(errors="replace").strip() or "(nobody has waited for it)"
+
+
+def held() -> Held:
+    descriptors: set[tuple[int, str]] = set()
+    threads: set[tuple[int, str]] = set()
+    children: Counter[str] = Counter()
+    for path in Path("/proc/self/fd").iterdir():
+        # The one that lists them is gone by now.
+        with contextlib.suppress(OSError):
+            descriptors.add((int(path.name), str(path.readlink())))
+    for path in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            threads.add((int(path.name), (path / "comm").read_text().strip()))
+            children.update(command(int(pid)) for pid in (path / "children").read_text().split())
+    return Held(frozenset(descriptors), frozenset(threads), children)
+
+
+@dataclass
+class Watch:
+    """One test's: what there was before it, and the tasks that its event loops ended with."""
+
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    before: Held = field(default_factory=held)
+    tasks: list[str] = field(default_factory=list)
+
+    def programs(self) -> list[leftovers.Leftover]:
+        """A daemon that others share too has this test's mark once the test has restarted it."""
+        found = leftovers.find(MARK, self.mark)
+        return [program for program in found if program.command not in self.before.children]
+
+    def left(self) -> list[str]:
+        """A line for each thing that is there now and was not before."""
+        now = held()
+        lines = [f"the asyncio task {task}" for task in self.tasks]
+        new = now.descriptors - self.before.descriptors
+        lines += [f"the descriptor {number} of {target}" for number, target in sorted(new)]
+        threads = now.threads - self.before.threads
+        lines += [f"the thread {number} ({name})" for number, name in sorted(threads)]
+        lines += [f"the child {child}" for child in now.children - self.before.children]
+        return lines + [f"the program {p.pid}: {p.command}" for p in self.programs()]
+
+    def _are_ending(self) -> bool:
+        """Threads and processes take a moment; nothing else is worth waiting for."""
+        now = held()
+        threads = now.threads - self.before.threads
+        return bool(threads or now.children - self.before.children or self.programs())
+
+    def end(self) -> list[str]:
+        """Wait until nothing is left; what is left then, of which the programs are killed."""
+        end = time.monotonic() + ENDING_S
+        if self.left():
+            # What only a circle of references holds is open until Python looks for circles.
+            gc.collect()
+        while (left := self.left()) and self._are_ending() and time.monotonic() < end:
+            time.sleep(PAUSE_S)
+        for program in self.programs():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(program.pid, signal.SIGKILL)
+        return left
+
+
+def pending(runner: asyncio.Runner) -> list[str]:
+    """The tasks that a runner's loop has and nobody has cancelled; none once it is closed."""
+    with contextlib.suppress(RuntimeError):
+        tasks = asyncio.all_tasks(runner.get_loop())
+        return sorted(repr(task.get_coro()) for task in tasks if not task.cancelling())
+    return []
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[Watch]:
+    """Everything that is started in here has a mark, and each loop says what it ends with."""
+    watch = Watch()
+    close = asyncio.Runner.close
+
+    def closing(runner: asyncio.Runner) -> None:
+        # asyncio.run cancels what is left, and says nothing.
+        watch.tasks += pending(runner)
+        close(runner)
+
+    os.environ[MARK] = watch.mark
+    asyncio.Runner.close = closing  # type: ignore[assignment,method-assign]
+    try:
+        yield watch
+    finally:
+        asyncio.Runner.close = close  # type: ignore[method-assign]
+        os.environ.pop(MARK, None)
