@@ -24,6 +24,7 @@ from tests.support import leftovers
 MARK = "GPUL_TEST"
 ENDING_S = 10.0  # for what has been told to end already
 PAUSE_S = 0.02
+CLOSE = asyncio.Runner.close
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,9 @@ def held() -> Held:
     for path in Path("/proc/self/fd").iterdir():
         # The one that lists them is gone by now.
         with contextlib.suppress(OSError):
-            descriptors.add((int(path.name), str(path.readlink())))
+            # pytest puts files of its own in the place of these, and takes them away.
+            if int(path.name) > 2:
+                descriptors.add((int(path.name), str(path.readlink())))
     for path in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):
             threads.add((int(path.name), (path / "comm").read_text().strip()))
@@ -111,17 +114,19 @@ def pending(runner: asyncio.Runner) -> list[str]:
 def watched() -> Iterator[Watch]:
     """Everything that is started in here has a mark, and each loop says what it ends with."""
     watch = Watch()
-    close = asyncio.Runner.close
 
     def closing(runner: asyncio.Runner) -> None:
         # asyncio.run cancels what is left, and says nothing.
         watch.tasks += pending(runner)
-        close(runner)
+        CLOSE(runner)
 
+    outer = os.environ.get(MARK)
     os.environ[MARK] = watch.mark
     asyncio.Runner.close = closing  # type: ignore[assignment,method-assign]
     try:
         yield watch
     finally:
-        asyncio.Runner.close = close  # type: ignore[method-assign]
+        asyncio.Runner.close = CLOSE  # type: ignore[method-assign]
         os.environ.pop(MARK, None)
+        if outer is not None:
+            os.environ[MARK] = outer
