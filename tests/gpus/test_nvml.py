@@ -216,6 +216,7 @@ def test_a_child_that_does_something_odd_is_given_up(
         asked.command = child_that("print('{\"devices\": {}}', flush=True)")
         assert await asked.look([]) == {"devices": {}}
         asked.close()
+        wait_until("its children to have ended", lambda: not asked.reap())
 
     asyncio.run(run())
 

@@ -25,9 +25,9 @@ from leased.core.residency import Residency
 from leased.core.speed import GIB, Speed
 from leased.processes.identity import ProcessId
 from leased.slurm import accounting
-from leased.store.store import Store, TenantRecord
+from leased.store.store import TenantRecord
 from leased.wire import wire
-from tests.conftest import ROOT
+from tests.conftest import ROOT, OpenStore
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
@@ -64,29 +64,29 @@ def test_example_configuration_is_the_defaults() -> None:
     assert config.load(example) == config.Config()
 
 
-def test_store_keeps_what_is_counted_after_a_restart(tmp_path: Path) -> None:
+def test_store_keeps_what_is_counted_after_a_restart(tmp_path: Path, open_store: OpenStore) -> None:
     """As the daemon does it: it goes on counting in what the store gave it."""
-    store = Store(tmp_path / "usage.db")
+    store = open_store(tmp_path / "usage.db")
     store.open_tenant(TenantRecord(7, 1000, (UUID,), "tq:5", "auto", {}))
     store.save({7: {UUID: Usage(lease_ns=5)}}, 1)
     for lease_ns in (8, 13):
         store.close()
-        store = Store(tmp_path / "usage.db")
+        store = open_store(tmp_path / "usage.db")
         usage = store.open_tenants()[0].usage
         usage[UUID].lease_ns = lease_ns
         store.save({7: usage}, 1)
     store.close()
-    assert Store(tmp_path / "usage.db").open_tenants()[0].usage[UUID].lease_ns == 13
+    assert open_store(tmp_path / "usage.db").open_tenants()[0].usage[UUID].lease_ns == 13
 
 
-def test_store_keeps_tenants_usage_and_epochs(tmp_path: Path) -> None:
+def test_store_keeps_tenants_usage_and_epochs(tmp_path: Path, open_store: OpenStore) -> None:
     record = TenantRecord(7, 1000, (UUID,), "tq:5", "auto", {})
-    store = Store(tmp_path / "usage.db")
+    store = open_store(tmp_path / "usage.db")
     store.open_tenant(record)
     store.add_stepd(ProcessId(12, 34), 7)
     store.save({7: {UUID: Usage(lease_ns=5)}}, 99)
     store.close()
-    again = Store(tmp_path / "usage.db")
+    again = open_store(tmp_path / "usage.db")
     assert again.epoch() == 99
     assert again.stepds() == {12: (ProcessId(12, 34), 7)}
     assert again.open_tenants()[0].usage == {UUID: Usage(lease_ns=5)}
