@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import subprocess
 import sys
 import time
@@ -24,7 +23,6 @@ from leased.node import sockets
 from leased.node.sockets import AdminConnection, ClientConnection
 from leased.processes.identity import Peer, process_id
 from leased.wire import wire
-from tests.conftest import ROOT
 from tests.fuzz.fakes import FakeListening, FakeLoop, FakeSocket
 from tests.slurm.leased import Leased
 from tests.support.given import given
@@ -433,17 +431,6 @@ def test_a_connection_that_outlives_who_opened_it(leased: Leased) -> None:
     )
     reply = ffi.from_buffer("struct gl_refused *", done.stdout)
     assert ffi.string(reply.reason) == b"the process that opened this connection has ended"
-
-
-def test_every_limit_is_in_the_table() -> None:
-    text = (ROOT / "SECURITY.md").read_text()
-    table = text[text.index("## Limits") : text.index("## Reporting")]
-    named = set(re.findall(r"`([A-Z][A-Z_]{3,})`", table))
-    source = "".join(path.read_text() for path in (ROOT / "leased").rglob("*.py"))
-    source += (ROOT / "shim" / "base" / "wire.h").read_text()
-    assert all(re.search(rf"^(?:#define )?{name}\b", source, re.MULTILINE) for name in named)
-    of_limits = {name for name in vars(limits) if name.isupper()}
-    assert of_limits - named == {"RETRY_S", "REST_S", "USERS"}
 
 
 def test_still_there_on_a_real_socket() -> None:
