@@ -69,6 +69,7 @@ struct emu_event {
 	uint64_t id;
 	struct emu_ctx *ctx;
 	unsigned flags;
+	bool shared;                /* with other processes */
 	unsigned long long capture; /* id of the capture that it was last recorded in, or 0 */
 };
 

@@ -90,5 +90,7 @@ EXPORT CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (r.r[1])
 		return CUDA_ERROR_INVALID_CONTEXT; /* nobody opens what is its own */
-	return emu_make_event(ctx, r.r[0], CU_EVENT_DISABLE_TIMING, out);
+	TRY(emu_make_event(ctx, r.r[0], CU_EVENT_DISABLE_TIMING, out));
+	((struct emu_event *)*out)->shared = true;
+	return CUDA_SUCCESS;
 }

@@ -294,7 +294,8 @@ CUresult emu_make_event(struct emu_ctx *ctx, uint64_t id, unsigned flags, CUeven
 
 	if (!event)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*event = (struct emu_event){.id = id, .ctx = ctx, .flags = flags};
+	*event = (struct emu_event){
+	    .id = id, .ctx = ctx, .flags = flags, .shared = flags & CU_EVENT_INTERPROCESS};
 	*out = (CUevent)event;
 	return CUDA_SUCCESS;
 }
@@ -325,6 +326,24 @@ EXPORT CUresult cuEventDestroy(CUevent event)
 	return emu_call(&q, NULL, NULL);
 }
 
+/* The server has it, so what another process does from now on comes after it. */
+static CUresult submit_shared(CUstream stream, struct emu_request *request, uint64_t event)
+{
+	struct emu_request query = {.op = EMU_EVENT_QUERY, .arg = {event}};
+	CUresult result = emu_submit(stream, request, NULL);
+
+	if (!result)
+		emu_call(&query, NULL, NULL); /* answered after all that was posted before it */
+	return result;
+}
+
+static CUresult submit(CUstream stream, struct emu_request *request, const struct emu_event *event)
+{
+	if (event->shared && !event->capture)
+		return submit_shared(stream, request, event->id);
+	return emu_submit(stream, request, NULL);
+}
+
 static CUresult record(CUevent handle, CUstream stream)
 {
 	struct emu_event *event = (struct emu_event *)handle;
@@ -336,7 +355,7 @@ static CUresult record(CUevent handle, CUstream stream)
 		return CUDA_ERROR_INVALID_HANDLE;
 	event->capture = t.stream && t.stream->capture ? t.stream->capture->id : 0;
 	q.arg[1] = event->id;
-	return emu_submit(stream, &q, NULL);
+	return submit(stream, &q, event);
 }
 
 static CUresult wait(CUstream stream, CUevent handle)
@@ -358,7 +377,7 @@ static CUresult wait(CUstream stream, CUevent handle)
 			t.stream->capture = capture;
 	}
 	q.arg[1] = event->id;
-	return emu_submit(stream, &q, NULL);
+	return submit(stream, &q, event);
 }
 
 EXPORT CUresult cuEventRecord(CUevent event, CUstream stream)

@@ -52,7 +52,7 @@ assert error(d.cuMemsetD8(q, 0, 1)) == error(d.cuIpcCloseMemHandle(q)) == "INVAL
         finish(one)
 
 
-def test_memory_lives_until_the_last_one_lets_go(emulated_gpu: EmulatedGpu) -> None:
+def test_freed_memory_counts_until_the_last_one_lets_go(emulated_gpu: EmulatedGpu) -> None:
     owner = (
         OWNER
         + """
@@ -96,6 +96,62 @@ while ok(d.cuMemGetInfo())[0] < 255 * MIB:  # all but this one's context
     pass
 """,
     )
+
+
+def test_freed_memory_lives_until_the_last_one_lets_go(emulated_gpu: EmulatedGpu) -> None:
+    """And also after the end of the process that had it: CUDA leaves that undefined."""
+    opener = """
+say("open"); wait()
+def whole(value):
+    return words(q, 1536 * 1024) == [word(value, i) for i in range(1536 * 1024)]
+assert whole(5); ok(launch("fill", q, 1536 * 1024, 6)); ok(d.cuCtxSynchronize())
+say("written"); wait()
+other = ok(d.cuMemAlloc(10 * MIB)); ok(launch("fill", other, 2560 * 1024, 1))
+assert whole(6); ok(d.cuIpcCloseMemHandle(q))
+"""
+    owner = OWNER + "wait(); ok(d.cuMemFree(p)); say('freed'); wait()"
+    with (
+        program(emulated_gpu, owner) as one,
+        program(emulated_gpu, OPEN.format(line(one)) + opener) as two,
+    ):
+        assert line(two) == "open"
+        go_on(one)
+        assert line(one) == "freed"
+        go_on(two)
+        assert line(two) == "written"
+        go_on(one)
+        finish(one)
+        go_on(two)
+        finish(two)
+
+
+def test_handles_of_small_and_inner_addresses(emulated_gpu: EmulatedGpu) -> None:
+    """Each allocation has its handle, and an address within has its allocation's."""
+    owner = """
+setup()
+def text(at): return ctypes.string_at(ok(d.cuIpcGetMemHandle(at)).getPtr(), 64).hex()
+p = ok(d.cuMemAlloc(6 * MIB)); small = [ok(d.cuMemAlloc(4096)) for _ in range(3)]
+for i, at in enumerate(small): ok(launch("fill", at, 1024, i))
+ok(d.cuCtxSynchronize())
+assert text(int(p) + 2 * MIB) == text(p)
+for at in small: say(text(at))
+wait()
+"""
+    with program(emulated_gpu, owner) as one:
+        texts = [line(one) for _ in range(3)]
+        run(
+            emulated_gpu,
+            f"""
+setup()
+for i, text in enumerate({texts}):
+    handle = d.CUipcMemHandle(); ctypes.memmove(handle.getPtr(), bytes.fromhex(text), 64)
+    at = ok(d.cuIpcOpenMemHandle(handle, 1))
+    assert words(at, 1024) == [word(i, j) for j in range(1024)], i
+    base, size = ok(d.cuMemGetAddressRange(at)); assert (int(base), size) == (int(at), 4096)
+""",
+        )
+        go_on(one)
+        finish(one)
 
 
 def test_what_cannot_be_shared_or_opened(emulated_gpu: EmulatedGpu) -> None:
@@ -187,6 +243,34 @@ ok(d.cuEventDestroy(again)); ok(d.cuEventDestroy(event))
             finish(two)
             go_on(one)
             assert finish(one) == "done\n"
+
+
+def test_who_hears_of_a_record_waits_for_it(emulated_gpu: EmulatedGpu) -> None:
+    """However soon it hears: two processes that write and read by turns."""
+    run(
+        emulated_gpu,
+        EVENT
+        + """
+import socket
+here, there = socket.socketpair(); first = bool(os.fork())
+end, others = (here, there) if first else (there, here); others.close()
+setup()
+def swapped(data): end.sendall(data); return end.recv(len(data), socket.MSG_WAITALL)
+def meet(): assert swapped(b"1") == b"1"
+def exchanged(made, get):
+    return swapped(ctypes.string_at(ok(get(made)).getPtr(), 64))
+p = ok(d.cuMemAlloc(MIB)); event = ok(d.cuEventCreate(SHARED))
+handle, shared = d.CUipcMemHandle(), d.CUipcEventHandle()
+ctypes.memmove(handle.getPtr(), exchanged(p, d.cuIpcGetMemHandle), 64)
+ctypes.memmove(shared.getPtr(), exchanged(event, d.cuIpcGetEventHandle), 64)
+q, other = ok(d.cuIpcOpenMemHandle(handle, 1)), ok(d.cuIpcOpenEventHandle(shared))
+for i in range(200):
+    ok(launch("fill", p, MIB // 4, i)); ok(d.cuEventRecord(event, 0)); meet()
+    ok(d.cuStreamWaitEvent(0, other, 0)); assert words(q, 1) == [word(i, 0)], i
+    meet()
+if first: assert os.wait()[1] == 0
+""",
+    )
 
 
 def test_who_waits_for_an_event_of_a_process_that_ends(emulated_gpu: EmulatedGpu) -> None:
