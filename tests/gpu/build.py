@@ -43,6 +43,8 @@ PROGRAMS = {
     "swapper": Program("swapper", (*STATIC,)),
     "link": Program("link", (*STATIC,)),
     "static": Program("static", (*STATIC,)),
+    "ipc": Program("ipc", driver=True),
+    "ipc_runtime": Program("ipc", (*STATIC, "-DWITH_RUNTIME")),
     "kinds": Program("kinds", (*STATIC,)),
     "stream": Program("stream", (*STATIC,)),
     # A library: PyTorch loads it, and shares its runtime.
