@@ -44,6 +44,7 @@ WANTS = 0.9  # of the capped device, each of two jobs
 AT_LEAST = 0.85  # of what the link can do
 STEADY, STEADY_MIB = 0.99, 8192
 LINK_GIB, MANAGED_GIB = 8, 2
+FASTEST_LINK = 512  # GiB/s, the most that the configuration takes
 CONTEXT_MIB = 560  # of a process, a little more than it takes
 MOVED = re.compile(r"(evicted|restored) (\d+) KiB, copied (\d+)")
 
@@ -133,7 +134,7 @@ def check_handoff(chosen: argparse.Namespace) -> Result:
         tempfile.TemporaryDirectory() as directory,
         filled(chosen),
         # As if a handoff took no time: quanta are not stretched, and there are many.
-        swapping(chosen.cap, 1e6) as share,
+        swapping(chosen.cap, FASTEST_LINK) as share,
     ):
         touch_host_memory(int(2 * WANTS * chosen.cap * GIB))
         files = [Path(directory) / f"{n}" for n in range(2)]
