@@ -33,6 +33,7 @@ from leased.policy.registry import register
 PRICE = 20  # as a quantum is at least so many times its handoff
 MOST_NS = 300_000_000_000
 DECIMAL = re.compile("[0-9]{1,20}")
+REVOKED_NS = 20_000_000  # who wants its devices again sooner was revoked, not idle
 FORGET_NS = 60_000_000_000  # after so long without its devices a tenant is as a new one
 
 
@@ -40,7 +41,8 @@ FORGET_NS = 60_000_000_000  # after so long without its devices a tenant is as a
 class Fair:
     """deficits: by tenant and device. handoffs: how long bringing in each tenant's memory took
     when it last got its place, before any of it was brought in. seen: when each was last
-    charged."""
+    charged. patiences: how long each last had to be idle before it yielded. pauses: how long each
+    was idle when it last yielded."""
 
     name: ClassVar[str] = "fair"
 
@@ -48,6 +50,8 @@ class Fair:
         self.deficits: dict[int, dict[str, int]] = {}
         self.handoffs: dict[int, int] = {}
         self.seen: dict[int, int] = {}
+        self.patiences: dict[int, int] = {}
+        self.pauses: dict[int, int] = {}
 
     def admit(self, view: View, tenant: Spec) -> str | None:
         return None
@@ -56,7 +60,8 @@ class Fair:
         self.deficits.setdefault(tenant.id, {})
 
     def closed(self, tenant: int) -> None:
-        for known in (self.deficits, self.handoffs, self.seen):
+        kept = (self.deficits, self.handoffs, self.seen, self.patiences, self.pauses)
+        for known in kept:
             known.pop(tenant, None)
 
     def charged(self, tenant: int, device: str, held_ns: int, even_ns: int, now: int) -> None:
@@ -66,8 +71,11 @@ class Fair:
         self.seen[tenant] = now
 
     def order(self, view: View, tenant: Spec) -> int:
-        if view.now - self.seen.get(tenant.id, view.now) > FORGET_NS:
+        away = view.now - self.seen.get(tenant.id, view.now)
+        if away > FORGET_NS:
             self.deficits[tenant.id].clear()
+        if away > REVOKED_NS and tenant.id in self.patiences:
+            self.pauses[tenant.id] = self.patiences[tenant.id] + away
         handoff = self.handoffs[tenant.id] = view.handoff_ns(tenant)
         price = min(PRICE * 2 * handoff, MOST_NS)
         return view.now - view.competitors(tenant) * self._deficit(tenant) + price
@@ -87,9 +95,14 @@ class Fair:
         return ahead > holder.quantum_ns + PRICE * self.handoffs.get(waiter.id, 0)
 
     def patience(self, view: View, holder: Spec, waiter: Spec, handoff_ns: int) -> int:
-        """As long as the whole cycle takes: the handoff, what has been brought in for it already,
-        and the way back of what it displaces."""
-        return 2 * max(handoff_ns, self.handoffs.get(waiter.id, 0))
+        """As long as the handoff takes, with what has been brought in for it already. Twice as
+        long, as the way back of what it displaces counts too, for who came back within that time
+        when it last yielded: the handoff was wasted then."""
+        patience = max(handoff_ns, self.handoffs.get(waiter.id, 0))
+        if holder.id in self.pauses and self.pauses[holder.id] <= 2 * patience:
+            patience *= 2
+        self.patiences[holder.id] = patience
+        return patience
 
     def beside(self, view: View, tenant: Spec) -> bool:
         return True

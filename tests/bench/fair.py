@@ -11,10 +11,14 @@ that were moved.
 busy_idle_s: two jobs that are 22 ms on the GPU and 50 ms off it: seconds for 278 rounds each.
 table2: two jobs of 95 GiB with managed memory that compute all the time, tq:30, at 10 GiB/s:
 seconds until both have computed for 100 s, without the time that paging takes.
+mixes: two jobs of twelve rounds of 10 s that end then, half of the time on the GPU (balanced) or
+nine tenths (intense), of 45 GiB each, which fit (light), or of 95 GiB (heavy), at 50 GiB/s, with
+memory that is swapped or managed: seconds until both have ended.
 """
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +27,7 @@ from leased.core.arbiter import Event, SpeedKnown
 from tests.bench import write
 from tests.core.client import MS
 from tests.core.judge import Judge
-from tests.core.scenario import Job, Scenario
+from tests.core.scenario import Job, Poke, Scenario
 from tests.core.world import S, World
 
 ALWAYS = 10**9  # ms
@@ -140,6 +144,43 @@ def table2(name: str) -> float:
     return round(max(Timed(jobs, 100_000, name, gib_s=10).done.values()) / S, 1)
 
 
+class Ending(Timed):
+    """Who has had what it needs goes."""
+
+    def gates_changed(self, gang: tuple[int, ...]) -> None:
+        before = set(self.done)
+        super().gates_changed(gang)
+        for tenant in set(self.done) - before:
+            self.at(self.now, functools.partial(self.poke, Poke(0, "close", tenant)))
+
+
+ROUNDS, ROUND_MS = 12, 10_000
+SIZES = {"light": 45, "heavy": 95}  # GiB
+DEMANDS = {"balanced": 0.5, "intense": 0.9}  # of the time on the GPU
+QUANTA = (5, 30, 60)  # seconds
+
+
+def mix_s(name: str, size: int, part: float, quantum: int, swaps: bool) -> float:
+    busy = round(ROUND_MS * part)
+    job = greedy(
+        **{"size": size, "busy": busy, "pause": ROUND_MS - busy, "quantum": 1000 * quantum},
+        **({"swaps": True, "speed": GIB_S} if swaps else {}),
+    )
+    return round(max(Ending([job, job], ROUNDS * busy, name).done.values()) / S, 1)
+
+
+def mixes(name: str) -> dict[str, float]:
+    return {
+        f"{weight}_{demand}, tq:{quantum}, {'swap' if swaps else 'managed'}": mix_s(
+            name, size, part, quantum, swaps
+        )
+        for weight, size in SIZES.items()
+        for demand, part in DEMANDS.items()
+        for quantum in QUANTA
+        for swaps in (True, False)
+    }
+
+
 def measure(_: Path) -> dict[str, Any]:
     names = policy.names()
     return {
@@ -147,11 +188,12 @@ def measure(_: Path) -> dict[str, Any]:
         "f9": {name: f9(name) for name in names},
         "busy_idle_s": {name: busy_idle_s(name) for name in names},
         "table2": {name: table2(name) for name in names},
+        "mixes": {name: mixes(name) for name in names},
     }
 
 
 def main() -> None:
-    report = write("fair", measure)
+    report, names = write("fair", measure), policy.names()
     for case in CASES:
         for name, cases in report["f8"].items():
             shares = "  ".join(f"{100 * share:.1f}%" for share in list(cases[case].values())[:4])
@@ -159,6 +201,8 @@ def main() -> None:
     for row in ("f9", "busy_idle_s", "table2"):
         for name, found in report[row].items():
             print(f"{row:18}{name:8}{found}")
+    for mix in report["mixes"][names[0]]:
+        print(f"{mix:34}", *(f"{name} {report['mixes'][name][mix]:>7} s" for name in names))
 
 
 if __name__ == "__main__":
