@@ -8,7 +8,7 @@ that is worth a handoff.
 
 A front has its devices when the last of the holders in its way has ended. Holders
 that only fill a gap do not count for that, so what fills a gap never makes it
-longer: once all the others have been told to go the gap is over (`ripe`), and
+longer: once all the others have been told to go the gap is over, and
 nobody else is let in. A holder that does not go in time opens it once more
 (`late`), until it is passed over. So who is at the front waits for a quantum and
 four drains at most: until a holder has overrun and until it is passed over, and
@@ -31,7 +31,6 @@ class Front:
     `until`."""
 
     tenant: Tenant
-    ripe: bool = False
     late: int | None = None
     until: int = 0
 
@@ -70,8 +69,6 @@ class Turns:
         found = self._walk(able, mask, look)
         if found is None:
             self._forget_others(mask, look.fronts)
-        elif found[1] == FOREVER:
-            self._begin_anew(found[0])
         return found
 
     def _walk(self, able: dict[int, Cohort], mask: int, look: Look) -> tuple[Tenant, int] | None:
@@ -134,12 +131,11 @@ class Turns:
     def _begins(self, front: Front, cohort: Cohort) -> int:
         """When those in its way will have ended, drains aside."""
         now = self.rules.now
-        if not front.ripe:
-            told = [other for other in self.rules.cohorts.against(cohort) if other.told]
-            lasts = [-last for c in told if (last := c.last_ends.first()) is not None]
-            if lasts:
-                return max(now, *lasts)
-            front.ripe = True
+        told = [other for other in self.rules.cohorts.against(cohort) if other.told]
+        lasts = [-last for c in told if (last := c.last_ends.first()) is not None]
+        if lasts:  # also again: the site's lock or its policy has put one in its way
+            front.late = None
+            return max(now, *lasts)
         if front.late is None:
             front.late = self._passed_over_at(cohort)
         return max(now, front.late or now)
@@ -161,14 +157,6 @@ class Turns:
             of = self.rules.cohorts.of
             for tenant in [n for n in self.fronts if n not in kept and of[n].mask & mask]:
                 del self.fronts[tenant]
-
-    def _begin_anew(self, granted: Tenant) -> None:
-        """Who was at the front waits for this one now, whom its policy has put before it: there
-        is another gap before its turn."""
-        of = self.rules.cohorts.of
-        cohort = of[granted.id]
-        for tenant in [n for n in self.fronts if in_the_way(of[n], cohort)]:
-            del self.fronts[tenant]
 
     def forget(self, tenant: int) -> None:
         """It does not wait any more."""

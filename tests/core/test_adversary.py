@@ -43,7 +43,7 @@ def tell_nobody(self: Stages, holding: list[Cohort], mask: int) -> None:
 
 def never_ripe(self: Turns, front: Front, cohort: Cohort) -> int:
     """A gap goes on for as long as somebody who fills it has not gone."""
-    front.ripe, front.late = False, None
+    front.late = None
     leases = [
         holder.lease
         for other in self.rules.cohorts.against(cohort)
