@@ -277,6 +277,7 @@ class Arbiter:
         self.waiters.end(tenant)
         if tenant.lease is not None:
             self.leasing.end(tenant)
+        self.rules.charges.forget(tenant, self.now)
         del self.tenants[tenant.id]
         self.rules.policies.of(tenant).closed(tenant.id)
         self.rules.cohorts.leave(tenant)

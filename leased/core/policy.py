@@ -77,7 +77,8 @@ class Policy(Protocol):
     def charged(self, tenant: int, device: str, held_ns: int, even_ns: int, now: int) -> None:
         """Since it was last charged the tenant has had so much of the device; an even division
         among all who waited for it and held it would have given it even_ns. Only time in which
-        it waited or held counts; the restore before its quantum and the drain after it do."""
+        it waited or held counts, and a moment after that; the restore before its quantum and the
+        drain after it do."""
         ...
 
     def order(self, view: View, tenant: Spec) -> int:

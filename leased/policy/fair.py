@@ -41,8 +41,9 @@ FORGET_NS = 60_000_000_000  # after so long without its devices a tenant is as a
 class Fair:
     """deficits: by tenant and device. handoffs: how long bringing in each tenant's memory took
     when it last got its place, before any of it was brought in. seen: when each was last
-    charged. patiences: how long each last had to be idle before it yielded. pauses: how long each
-    was idle when it last yielded."""
+    charged. released: when each last held something, until it waits again. patiences: how long
+    each last had to be idle before it yielded. pauses: how long each was idle when it last
+    yielded."""
 
     name: ClassVar[str] = "fair"
 
@@ -50,6 +51,7 @@ class Fair:
         self.deficits: dict[int, dict[str, int]] = {}
         self.handoffs: dict[int, int] = {}
         self.seen: dict[int, int] = {}
+        self.released: dict[int, int] = {}
         self.patiences: dict[int, int] = {}
         self.pauses: dict[int, int] = {}
 
@@ -60,7 +62,7 @@ class Fair:
         self.deficits.setdefault(tenant.id, {})
 
     def closed(self, tenant: int) -> None:
-        kept = (self.deficits, self.handoffs, self.seen, self.patiences, self.pauses)
+        kept = (self.deficits, self.handoffs, self.seen, self.released, self.patiences, self.pauses)
         for known in kept:
             known.pop(tenant, None)
 
@@ -69,13 +71,16 @@ class Fair:
         deficit = deficits.get(device, 0) + even_ns - held_ns
         deficits[device] = max(-MOST_NS, min(MOST_NS, deficit))
         self.seen[tenant] = now
+        if held_ns:
+            self.released[tenant] = now
 
     def order(self, view: View, tenant: Spec) -> int:
         away = view.now - self.seen.get(tenant.id, view.now)
         if away > FORGET_NS:
             self.deficits[tenant.id].clear()
-        if away > REVOKED_NS and tenant.id in self.patiences:
-            self.pauses[tenant.id] = self.patiences[tenant.id] + away
+        idle = view.now - self.released.pop(tenant.id, view.now)
+        if idle > REVOKED_NS and tenant.id in self.patiences:
+            self.pauses[tenant.id] = self.patiences[tenant.id] + idle
         handoff = self.handoffs[tenant.id] = view.handoff_ns(tenant)
         price = min(PRICE * 2 * handoff, MOST_NS)
         return view.now - view.competitors(tenant) * self._deficit(tenant) + price
