@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 
 from leased.leasing.leases import Leases
 from leased.node.service_manager import has_watchdog, notify
@@ -20,21 +21,26 @@ class Checkpoint:
     def __init__(self, leases: Leases, store: Store):
         self.leases = leases
         self.store = store
+        self.round: deque[int] = deque()  # jobs that are still to be saved before all begins again
 
     async def keep_saving(self) -> None:
         """Usage of a few tenants at a time: nobody waits for a lease because many are written."""
         watchdog = has_watchdog()
-        turn = 0
         while True:
             turns = max(1, math.ceil(len(self.leases.tenants) / SAVE_AT_ONCE))
             await asyncio.sleep(CHECKPOINT_S / turns)
-            turn = (turn + 1) % turns
-            some = list(self.leases.tenants)[turn::turns]
+            some = self.next_jobs()
             # A full disk stops no lease; what it lacks is tried again here.
             if some or self.store.fault:
                 self._save(some)
             if watchdog:
                 notify("WATCHDOG=1")
+
+    def next_jobs(self) -> list[int]:
+        """The next few. Who opens and closes meanwhile changes nothing for the others."""
+        if not self.round:
+            self.round.extend(self.leases.tenants)
+        return [self.round.popleft() for _ in range(min(SAVE_AT_ONCE, len(self.round)))]
 
     def save_all(self) -> None:
         self._save(None)
