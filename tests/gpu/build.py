@@ -39,6 +39,9 @@ PROGRAMS = {
     "waiter": Program("waiter", driver=True),
     "duty": Program("duty", driver=True),
     "small_calls": Program("small_calls", driver=True),
+    "call_cost": Program("call_cost", driver=True),
+    # A library: a program loads it, and it loads CUPTI.
+    "count_calls": Program("count_calls", ("-shared", "-Xcompiler", "-fPIC", "-cudart", "none")),
     "slices": Program("slices", (*STATIC,)),
     "swapper": Program("swapper", (*STATIC,)),
     "link": Program("link", (*STATIC,)),

@@ -84,6 +84,10 @@ class Job:
         data = os.pread(file.fileno(), 1 << 20, max(0, os.fstat(file.fileno()).st_size - TAIL))
         return data.decode(errors="replace")
 
+    def printed(self) -> str:
+        """All that it has written on its standard output."""
+        return os.pread(self.out.fileno(), 1 << 24, 0).decode(errors="replace")
+
     def said(self) -> str:
         """All that it has written on its standard error."""
         return os.pread(self.err.fileno(), 1 << 24, 0).decode(errors="replace")

@@ -92,7 +92,9 @@ int main(int argc, char **argv)
 	if (argc != 2)
 		DIE("usage: small_calls KERNELS.ptx");
 	prepare(argv[1]);
-	printf("{\"ready\": true, \"step_s\": %.9f}\n", warm_up());
+	printf("{\"ready\": true, \"step_s\": %.9f, \"calls\": {\"cuLaunchKernel\": %d, "
+	       "\"cuMemsetD32Async\": %d}}\n",
+	       warm_up(), ROUNDS * LAUNCHES, ROUNDS);
 	fflush(stdout);
 	while (fgets(line, sizeof(line), stdin))
 		segment(atol(line));
