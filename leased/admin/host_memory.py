@@ -35,11 +35,8 @@ def budget(config: Config) -> int:
     return parse_amount(config.swap_host, host_bytes()) if config.swap else 0
 
 
-def check(config: Config, tenant: Tenant, others: Iterable[Tenant], memory_mib: int) -> None:
-    """Refused: the tenant may not swap here.
-
-    memory_mib: what its first step has for its copies; 0: no limit, or they are not the job's.
-    """
+def check(config: Config, tenant: Tenant) -> None:
+    """Refused: the tenant may not swap here, wherever its copies are."""
     if not config.swap:
         raise Refused(
             "memory:swap is not allowed on this site",
@@ -52,6 +49,11 @@ def check(config: Config, tenant: Tenant, others: Iterable[Tenant], memory_mib: 
             "memory:swap keeps all of a process on the device while it works",
             "use oversub:off, or memory:managed",
         )
+
+
+def check_own(config: Config, tenant: Tenant, others: Iterable[Tenant], memory_mib: int) -> None:
+    """Refused: its copies are its own memory, and there is not enough. memory_mib: what its
+    first step has; 0: no limit."""
     need = needed(tenant)
     check_step(need, memory_mib)
     check_budget(config, need, others)

@@ -122,8 +122,10 @@ class Registration:
 
     def _check_swap(self, tenant: Tenant, more: dict[str, int], request: Request) -> None:
         """Refused: no host memory for what a later step may have to move."""
+        if self.leases.tenants.offers_host():
+            return  # it is taken when device memory is
         need = host_memory.needed(tenant) + sum(more.values())
-        host_memory.check_step(need, self._own_memory_mib(request))
+        host_memory.check_step(need, _memory_mib(request))
         if more:
             others = [other for other in self.leases.tenants.values() if other is not tenant]
             host_memory.check_budget(self.config(), need, others)
@@ -177,8 +179,6 @@ class Registration:
 
     def _check_may_swap(self, tenant: Tenant, request: Request) -> None:
         others = self.leases.tenants.values()
-        host_memory.check(self.config(), tenant, others, self._own_memory_mib(request))
-
-    def _own_memory_mib(self, request: Request) -> int:
-        """What its step has for copies; 0: no limit, or the copies are the node's."""
-        return 0 if self.leases.tenants.offers_host() else _memory_mib(request)
+        host_memory.check(self.config(), tenant)
+        if not self.leases.tenants.offers_host():
+            host_memory.check_own(self.config(), tenant, others, _memory_mib(request))

@@ -63,11 +63,18 @@ class Status:
             },
             "settings": self.settings.listed(),
             "strays": self.strays(),
-            "copies": self.leases.copies.status() if self.leases.copies else None,
+            "copies": self._copies(),
             "cluster": self.cluster(),
             "devices": [self._device(gpu) for gpu in self.leases.gpus.slurms()],
             **self.page(0),
         }
+
+    def _copies(self) -> dict[str, Any] | None:
+        """Of the node's host memory for copies; None: there is none."""
+        memory, claims = self.leases.copies, self.leases.claims
+        if memory is None or claims is None:
+            return None
+        return {**memory.status(), "waiting": sorted({one.job_id for one in claims.waiters})}
 
     def page(self, after: int) -> dict[str, Any]:
         """Tenants of higher job ids than `after`, as many as one packet holds."""

@@ -18,11 +18,13 @@ from leased import __version__
 from leased.api.client import ask_status
 from leased.base import text_file
 from leased.base.errors import NoAnswer, Refused
+from leased.base.words import size
 from leased.cli.check import FAULT, OK, WARNING, Finding, Site, as_list
 from leased.config import trusted_files
 from leased.gpus import nvml_answers
 from leased.gpus.nvml import Nvml, Silent
 from leased.gpus.nvml_answers import Described
+from leased.processes import procfs
 
 NOBODY = 65534
 START_S = 10.0
@@ -128,6 +130,7 @@ def _daemon(site: Site) -> Iterator[Finding]:
     else:
         yield Finding("strays", OK, "no process uses a leased GPU without a lease")
     yield from _cluster(site, status.get("cluster", {}))
+    yield from _copies(site, status.get("copies"))
     drained = [str(d["index"]) for d in status.get("devices", []) if d.get("drain")]
     if drained:
         yield Finding(
@@ -151,6 +154,38 @@ def _devices(status: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("nvml", FAULT, words, "see nvidia-smi and dmesg")
     else:
         yield Finding("nvml", OK, "the daemon hears what NVML says")
+
+
+def _copies(site: Site, said: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """Host memory for what jobs swap: the node's, or else each job's own."""
+    if said is None or not site.config.swap:
+        return
+    budget, left = size(said["budget_bytes"]), said["left_bytes"]
+    if not said["kept"]:
+        words = "gpu-leased-copies does not run: what jobs swap takes of their own --mem"
+        yield Finding("copies", WARNING, words, "run systemctl start gpu-leased-copies.socket")
+    elif left <= 0:
+        words = f"all of the {budget} of host memory for swapped GPU memory is spoken for"
+        yield Finding("copies", WARNING, words, "raise limits.swap_host, or let fewer jobs share")
+    else:
+        words = f"{size(left)} of {budget} of host memory for swapped GPU memory are left"
+        yield Finding("copies", OK, words)
+    yield _room_beside_jobs(site, said["budget_bytes"])
+
+
+def _room_beside_jobs(site: Site, budget: int) -> Finding:
+    """Slurm gives jobs RealMemory less MemSpecLimit: copies need what is beside that."""
+    total = procfs.host_memory()[0]
+    name = site.slurm.node_of(socket.gethostname())
+    node = site.slurm.nodes.get(name, {}) if name else {}
+    fields = [node.get(field, "") for field in ("realmemory", "memspeclimit")]
+    mib = [int(text) if text.isascii() and text.isdigit() else 0 for text in fields]
+    jobs = (mib[0] - mib[1]) << 20
+    if not mib[0] or jobs + budget <= total:
+        return Finding("copies-slurm", OK, "Slurm gives jobs no memory that copies may need")
+    words = f"Slurm gives jobs {size(jobs)} and copies may take {size(budget)} of {size(total)}"
+    remedy = f"MemSpecLimit={budget >> 20} for this node in slurm.conf, or a lower limits.swap_host"
+    return Finding("copies-slurm", WARNING, words, remedy)
 
 
 def _cluster(site: Site, said: Mapping[str, Any]) -> Iterator[Finding]:

@@ -50,7 +50,7 @@ def devices(answer: Answer, busy: Mapping[str, int | None] | None = None) -> Tab
 
 def tenants(answer: Answer, shares: Mapping[int, float] | None = None) -> Table:
     """A row a tenant. shares: of the last interval, by job, how much of it the lease was had."""
-    table = Table("job", "uid", "state", "lock", "GPUs")
+    table = Table("job", "uid", "state", "lock", "memory", "GPUs")
     titles = ["quantum", "processes", "resident", "lease", "wait", "handoffs"]
     for title in [*titles, *(["now"] if shares is not None else [])]:
         table.add_column(title, justify="right")
@@ -58,7 +58,7 @@ def tenants(answer: Answer, shares: Mapping[int, float] | None = None) -> Table:
     for t in sorted(answer["tenants"], key=lambda t: (FIRST.get(t["state"], 2), t["job_id"])):
         used = t["gpus"].values()
         state = f"{t['state']}, stopped" if t.get("stopped") else t["state"]
-        row = [str(t["job_id"]), str(t["uid"]), state, t["lock"]]
+        row = [str(t["job_id"]), str(t["uid"]), state, t["lock"], t.get("memory", "")]
         row += [",".join(index.get(uuid, "?") for uuid in t["gpus"]), f"{t['quantum_s']:g} s"]
         row += [str(t["clients"]), size(sum(t["resident_bytes"].values()))]
         row += [seconds(max(u[k] for u in used)) for k in ("lease_s", "wait_s")]
@@ -109,6 +109,18 @@ def _clusters(answer: Answer) -> list[str]:
     ]
 
 
+def _copies(answer: Answer) -> list[str]:
+    """The node's host memory for what is swapped."""
+    found = answer.get("copies")
+    if not found or not (found["kept"] or found["taken_bytes"]):
+        return []
+    waiting = f"; jobs {jobs(found['waiting'])} wait for it" if found["waiting"] else ""
+    return [
+        f"host memory for swapped GPU memory: {size(found['taken_bytes'])} in use of "
+        f"{size(found['budget_bytes'])}, {size(max(0, found['left_bytes']))} not spoken for{waiting}"
+    ]
+
+
 def kept_out(answer: Answer) -> list[str]:
     """Jobs with memory:swap for which others' memory that cannot be moved leaves no room."""
     devices = {d["uuid"]: d for d in answer["devices"]}
@@ -132,7 +144,7 @@ def status(
     """Everything of one status answer. busy, shares: see devices() and tenants()."""
     head = f"gpu-leased {answer['version']}, up {answer['uptime_s']:.0f} s; {_choices(answer)}"
     parts: list[RenderableType] = [Text(head)]
-    parts += [Text(line) for line in _settings(answer)]
+    parts += [Text(line) for line in _settings(answer) + _copies(answer)]
     if answer["store_fault"]:
         parts.append(Text(answer["store_fault"], style="bold red"))
     parts += [Text(line, style="red") for line in _strays(answer) + _clusters(answer)]

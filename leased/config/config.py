@@ -17,6 +17,7 @@ DEFAULT_PATH = Path("/etc/gpu-lease/gpu-leased.toml")
 AUTO = "auto"
 OVERRUN = ("log", "signal", "cancel")
 STRAYS = ("count", "warn", "end")
+SWAP_FULL = ("refuse", "wait")
 HOLDER_SHOWN = ("nothing", "job", "user")
 SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "QUIT", "KILL")
 
@@ -42,6 +43,7 @@ KEYS: dict[str, dict[str, type]] = {
         "holder_shown": str,
         "swap": bool,
         "swap_host": str,
+        "swap_full": str,
         "lock_off": bool,
         "oversub": bool,
     },
@@ -98,6 +100,7 @@ class Config:
     holder_shown: str = "job"  # to other users, of who has the GPU: nothing, job, user
     swap: bool = True  # may users choose memory:swap?
     swap_host: str = "80%"  # of the host's memory for what all their jobs swap
+    swap_full: str = "refuse"  # who would need more than that: refuse, or wait
     lock_off: bool = True
     oversub: bool = True
     device: DeviceConfig = DeviceConfig()
@@ -196,6 +199,7 @@ def _limits(table: dict[str, Any]) -> dict[str, Any]:
         "holder_shown": one_of("holder_shown", "job", HOLDER_SHOWN),
         "swap": table.get("swap", True),
         "swap_host": values.amount(table.get("swap_host", "80%"), "limits.swap_host"),
+        "swap_full": one_of("swap_full", "refuse", SWAP_FULL),
         "lock_off": table.get("lock_off", True),
         "oversub": table.get("oversub", True),
     }

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
@@ -47,7 +48,9 @@ class NodeMemory:
         self.link = link
         self.loop = loop
         self.budget = budget
-        self.pool = Pool(0)
+        self.pool = Pool()
+        # By job: bytes that may have to leave its devices; see claims.py.
+        self.needs: Callable[[], Counter[int]] = Counter
         self.ends: dict[ProcessId, int] = {}  # a pidfd of each process that has some
         link.found = self._found
 
@@ -62,7 +65,16 @@ class NodeMemory:
             "kept": self.link.connected,
             "budget_bytes": self.budget(),
             "taken_bytes": self.pool.total,
+            "left_bytes": self.left(),
         }
+
+    def left(self, job_id: int | None = None) -> int:
+        """Bytes that nobody has and nobody may need; of a job, with what it may need itself."""
+        needs, held = self.needs(), self.pool.of_job
+        counts = Counter({job: max(needs[job], held[job]) for job in {*needs, *held}})
+        if job_id is not None:
+            counts[job_id] = held[job_id]
+        return self.budget() - sum(counts.values())
 
     def of_job(self, job_id: int) -> int:
         """Bytes that the processes of the job have."""
@@ -80,9 +92,8 @@ class NodeMemory:
         if key not in self.pool.bytes:
             for left in self.pool.of_other_programs(key):
                 self._end(left)
-            self.pool.budget = self.budget()
             try:
-                self.pool.check(key, size, most)
+                self.pool.check(key, size, self.left(job_id), most)
                 self._watch(asker)
             except Refused as why:
                 asker.say(f"gets no host memory for copies: {why}")

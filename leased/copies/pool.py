@@ -39,22 +39,21 @@ class Key:
 
 
 class Pool:
-    """What there is, also what is being made. budget: bytes that the site allows."""
+    """What there is, also what is being made."""
 
-    def __init__(self, budget: int):
-        self.budget = budget
+    def __init__(self) -> None:
         self.bytes: dict[Key, int] = {}
         self.of_job: Counter[int] = Counter()
         self.of_process: dict[ProcessId, set[Key]] = {}
         self.pieces: Counter[int] = Counter()
         self.total = 0
 
-    def check(self, key: Key, size: int, most: int) -> None:
-        """Refused: the process may not have so much more. most: bytes of its whole job."""
-        left = self.budget - self.total
+    def check(self, key: Key, size: int, left: int, most: int) -> None:
+        """Refused: the process may not have so much more. left: bytes that its job may still
+        take of the node; most: what it may have in all."""
         if size > left:
             raise Refused(
-                f"of {self.budget >> 20} MiB for copies {max(0, left) >> 20} are left on this node",
+                f"{max(0, left) >> 20} MiB for copies are left on this node",
                 "a larger limits.swap_host gives more",
             )
         if self.of_job[key.job_id] + size > most:

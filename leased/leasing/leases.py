@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from leased import policy
 from leased.config.config import Config
+from leased.copies.claim_desk import ClaimDesk
+from leased.copies.claims import Claims, DeviceUse
 from leased.copies.node_memory import NodeMemory
 from leased.core import arbiter
 from leased.core.arbiter import Arbiter, DrainLimitSet
@@ -62,12 +64,26 @@ class Leases:
         self.gpus = NodeGpus(gpus, overheads, self.loop, self.tenants, reports)
         self.introductions = Introductions(clock)
         self.copies: NodeMemory | None = None  # host memory for copies, once there is any
+        self.claims: ClaimDesk | None = None
         self.names_jobs = True  # may users see the numbers of others' jobs?
 
-    def keep_copies(self, memory: NodeMemory) -> None:
-        """From now on processes are told of it."""
+    def keep_copies(self, memory: NodeMemory, full: Callable[[], str]) -> None:
+        """From now on processes are told of it. full: what is done with who claims too much."""
         self.copies = memory
+        claims = Claims(self._device_use, lambda job: self.tenants[job].swaps)
+        self.claims = ClaimDesk(memory, claims, memory.loop, full)
         self.tenants.offers_host = lambda: memory.offered
+
+    def _device_use(self) -> dict[str, DeviceUse]:
+        """What tenants have on each device."""
+        found = {}
+        for uuid in self.gpus.overheads:
+            device = self.view.device(uuid)
+            memory = {job: has for job, has in device.memory().items() if job in self.tenants}
+            movable = {job: has.bytes for job, has in memory.items()}
+            fixed = {job: has.fixed for job, has in memory.items()}
+            found[uuid] = DeviceUse(device.room, movable, fixed)
+        return found
 
     def run(self, *events: arbiter.Event) -> None:
         """Give the arbiter events, and do all that follows from them."""

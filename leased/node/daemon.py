@@ -122,7 +122,7 @@ class Daemon:
         """Host memory for what jobs swap, where its keeper runs."""
         link = KeeperLink(self.config.runtime_dir / KEEPER_SOCKET, self.loop)
         self.copies = NodeMemory(link, self.loop, lambda: host_memory.budget(self.admin.config))
-        self.leases.keep_copies(self.copies)
+        self.leases.keep_copies(self.copies, lambda: self.admin.config.swap_full)
         link.connect()
 
     def _make_admin(self) -> None:

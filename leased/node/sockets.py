@@ -159,6 +159,8 @@ class ClientConnection(Connection):
             self._meet(self.tenant, message)
         elif isinstance(message, wire.HostTake | wire.HostGive):
             self._copies(self.tenant, message)
+        elif isinstance(message, wire.Claim):
+            self._claim(self.tenant, message)
 
     def _meet(self, tenant: Tenant, message: wire.Meet) -> None:
         if self.account is not None:
@@ -175,6 +177,18 @@ class ClientConnection(Connection):
             memory.take(self, tenant.job_id, tenant.host_most, message)
         else:
             memory.give(self, tenant.job_id, message)
+
+    def _claim(self, tenant: Tenant, message: wire.Claim) -> None:
+        """It is about to allocate. What is no device of its job is nobody's concern."""
+        desk, size = self.leases.claims, min(message.bytes, limits.BYTES_MOST)
+        bounded = replace(message, bytes=size, least=min(message.least, size))
+        if desk is None or not tenant.swaps or message.uuid not in tenant.gang:
+            granted = wire.claimed(lib.GL_CLAIM_GRANTED, message.number, message.uuid, size)
+            self.send(granted)
+        else:
+            most = tenant.totals[message.uuid]
+            bounded = replace(bounded, bytes=min(size, most), least=min(bounded.least, most))
+            desk.claim(self, tenant.job_id, bounded)
 
     def _answer(self, data: bytes) -> None:
         """No client, but a user with a question in JSON: see questions.py."""
@@ -241,6 +255,8 @@ class ClientConnection(Connection):
     def closed(self) -> None:
         if self.tenant is not None:
             self.leases.clients.detach(self.tenant, self)
+            if self.leases.claims is not None:
+                self.leases.claims.forget(self)
         self.on_heard(self)
 
 

@@ -128,6 +128,16 @@ class Suspends:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """Of one device, by UUID. bytes: what the process would like to have there, least: must."""
+
+    number: int
+    uuid: str
+    bytes: int
+    least: int
+
+
+@dataclass(frozen=True)
 class Unknown:
     """Of a type that only later releases know: it is ignored."""
 
@@ -146,6 +156,7 @@ Message = (
     | HostTake
     | HostGive
     | Suspends
+    | Claim
     | Unknown
 )
 
@@ -248,6 +259,9 @@ PARSERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_HOST_TAKE: lambda m: HostTake(int(m.number), int(m.bytes)),
     lib.GL_HOST_GIVE: lambda m: HostGive(int(m.number)),
     lib.GL_SUSPENDS: lambda _: Suspends(),
+    lib.GL_CLAIM: lambda m: Claim(
+        int(m.number), uuid_text(bytes(ffi.buffer(m.uuid))), int(m.bytes), int(m.least)
+    ),
 }
 
 
@@ -305,10 +319,15 @@ def waits(code: int, reason: str) -> bytes:
 def _reasoned(kind: int, code: int, reason: str) -> bytes:
     message = new(kind)
     message.code = code
-    text = reason.encode()[: lib.GL_REASON_BYTES - 1]
+    _fill_reason(message, reason)
+    return _bytes(message)
+
+
+def _fill_reason(message: Any, reason: str) -> None:
+    """As much of it as there is room for."""
+    text = reason.encode()[: len(message.reason) - 1]
     text = text.decode(errors="ignore").encode()  # no half character at the end
     ffi.buffer(message.reason)[: len(text)] = text
-    return _bytes(message)
 
 
 def grant(
@@ -371,6 +390,15 @@ def host(code: int, number: int, size: int) -> bytes:
     """The answer to a HostTake or a HostGive; see enum gl_host_code."""
     message = new(lib.GL_HOST)
     message.code, message.number, message.bytes = code, number, size
+    return _bytes(message)
+
+
+def claimed(code: int, number: int, uuid: str, size: int, reason: str = "") -> bytes:
+    """The answer to a Claim; see enum gl_claim_code."""
+    message = new(lib.GL_CLAIMED)
+    message.code, message.number, message.bytes = code, number, size
+    ffi.buffer(message.uuid)[:] = uuid_bytes(uuid)
+    _fill_reason(message, reason)
     return _bytes(message)
 
 

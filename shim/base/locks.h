@@ -32,6 +32,7 @@ enum lock_rank {
 	LOCK_DEVICES,  /* devices.c: what they are called */
 	LOCK_MEMORY,   /* ranges.c: ranges, and how many bytes there are */
 	LOCK_LIMIT,    /* limit.c: bytes of the limit */
+	LOCK_CLAIMS,   /* claims.c: host memory that was claimed */
 	LOCK_MEETING,  /* meeting.c: who wants to meet whom */
 	LOCK_QUIET,    /* quiet.c: what is to be done quietly */
 	LOCK_WAITING,  /* waiting.c: who waits for the client thread */

@@ -45,6 +45,10 @@
  *                 has said GL_WELCOME_HOST). Asked again with the same number it is the same
  *                 memory, so what a daemon has not answered the next one is asked
  *   C HOST_GIVE   that of this number is not mapped any more
+ *   C CLAIM       (memory:swap) I am about to have so much on this device, and what of it may
+ *                 have to leave must find host memory (only of a daemon that has said
+ *                 GL_WELCOME_HOST)
+ *   D CLAIMED     you may have so much; or it waits, or is refused, for this reason
  *   D HOST        here it is, as a descriptor; or there is none; or it has been taken back
  *   D LEAVE       to those without a lease: all memory must leave all devices, whether
  *                 or not somebody needs the room. What comes back comes with a GRANT
@@ -337,6 +341,32 @@ struct gl_host_answer {
 	uint64_t number;
 	uint64_t bytes;
 };
+
+/* GL_CLAIM. number: for the answer. bytes: what the process would like to have on the device in
+ * all, least: what it needs now. Less than before is given back at once. */
+struct gl_claim {
+	struct gl_header header;
+	uint64_t number;
+	uint8_t uuid[16]; /* GL_UUID_BYTES */
+	uint64_t bytes;
+	uint64_t least;
+};
+
+enum gl_claim_code {
+	GL_CLAIM_GRANTED = 0, /* the process may have `bytes` on the device */
+	GL_CLAIM_REFUSED = 1, /* it may not have more than `bytes` */
+	GL_CLAIM_WAITS = 2    /* the answer comes when there is room */
+};
+
+struct gl_claimed {
+	struct gl_header header;
+	uint32_t code; /* enum gl_claim_code */
+	uint32_t zero;
+	uint64_t number;
+	uint64_t bytes;
+	uint8_t uuid[16];
+	char reason[232]; /* a sentence, NUL-terminated UTF-8; empty for the first code */
+};
 /* cffi:end */
 
 _Static_assert(sizeof(struct gl_header) == 16, "wire layout");
@@ -356,6 +386,8 @@ _Static_assert(sizeof(struct gl_name) == 32, "wire layout");
 _Static_assert(sizeof(struct gl_meet) == 56, "wire layout");
 _Static_assert(sizeof(struct gl_met) == 48, "wire layout");
 _Static_assert(sizeof(struct gl_host) == 32, "wire layout");
+_Static_assert(sizeof(struct gl_claim) == 56, "wire layout");
+_Static_assert(sizeof(struct gl_claimed) == 288, "wire layout");
 _Static_assert(sizeof(struct gl_host_answer) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_waits) == 264, "wire layout");
 

@@ -3,11 +3,28 @@
 
 #include "base/wire.h"
 #include "lease/link.h"
+#include "memory/claims.h"
 #include "memory/host.h"
+
+void host_memory_offered(bool offered)
+{
+	host_offered(offered);
+	claims_offered(offered);
+}
+
+void host_memory_forget_daemon(void)
+{
+	host_forget_daemon();
+	claims_offered(false);
+}
 
 void host_memory_speak(void)
 {
 	struct gl_host message;
+	struct gl_claim claim;
+
+	while (link_is_served() && claims_next_message(&claim))
+		link_send(&claim, sizeof(claim));
 
 	while (link_is_served() && host_next_message(&message))
 		link_send(&message, sizeof(message));

@@ -13,7 +13,7 @@
 #include "lease/link.h"
 #include "lease/meeting.h"
 #include "lease/process_lease.h"
-#include "memory/host.h"
+#include "memory/claims.h"
 #include "memory/kinds.h"
 #include "memory/shared.h"
 #include "tenant/tenant.h"
@@ -52,7 +52,7 @@ static void take_welcome(const struct gl_welcome *message)
 {
 	explains = message->flags & GL_WELCOME_EXPLAINS;
 	introduces = message->flags & GL_WELCOME_INTRODUCES;
-	host_offered(message->flags & GL_WELCOME_HOST);
+	host_memory_offered(message->flags & GL_WELCOME_HOST);
 	tenant_welcome(message);
 	link_serves();
 }
@@ -70,7 +70,7 @@ static void take_resync(void)
 {
 	explains = introduces = false;
 	meeting_forget_daemon();
-	host_forget_daemon();
+	host_memory_forget_daemon();
 	lease_forget_daemon(&process_lease);
 	message_hello();
 }
@@ -87,6 +87,9 @@ static void take_known(const void *data, enum gl_type type)
 		break;
 	case GL_RESYNC:
 		take_resync();
+		break;
+	case GL_CLAIMED:
+		claims_answer(data);
 		break;
 	case GL_NAMED:
 		meeting_named();
@@ -122,6 +125,7 @@ static void take_known(const void *data, enum gl_type type)
 	case GL_SUSPENDS:
 	case GL_HOST_TAKE:
 	case GL_HOST_GIVE:
+	case GL_CLAIM:
 	case GL_HOST: /* host_memory_take() */
 	case GL_MET:  /* take_met() */
 		break;

@@ -17,7 +17,6 @@
 #include "lease/meeting.h"
 #include "lease/messages.h"
 #include "lease/process_lease.h"
-#include "memory/host.h"
 #include "work/drain.h"
 
 #include <poll.h>
@@ -101,7 +100,7 @@ static void notice_loss(void)
 	if (!link_take_loss())
 		return;
 	meeting_forget_daemon();
-	host_forget_daemon();
+	host_memory_forget_daemon();
 	lease_forget_daemon(&process_lease);
 }
 
@@ -164,6 +163,7 @@ static void *client_main(void *argument)
 	notice_loss();
 	waiting_look();
 	quiet_end();
+	host_memory_forget_daemon();
 	meeting_end();
 	atomic_store(&thread_runs, false);
 	return NULL;

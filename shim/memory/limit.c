@@ -5,6 +5,7 @@
  * allocation has taken stays taken until it is freed, wherever its bytes are meanwhile.
  */
 #include "memory/limit.h"
+#include "memory/claims.h"
 
 #include "base/fork.h"
 #include "base/locks.h"
@@ -47,6 +48,8 @@ void limit_add(CUdevice device, uint64_t size)
 void limit_give(CUdevice device, uint64_t size)
 {
 	limit_add(device, -size);
+	if (known(device))
+		claim_freed(device, memory_used(device));
 }
 
 /* others: what the job's other processes have. */
@@ -75,8 +78,11 @@ CUresult limit_take(CUdevice device, uint64_t size)
 		return CUDA_SUCCESS;
 	}
 	for (int attempt = 0; attempt < 2; attempt++) {
-		if (take(device, size, limit, tenant_others(uuid)))
-			return CUDA_SUCCESS;
+		if (take(device, size, limit, tenant_others(uuid))) {
+			if (!claim_cover(device, uuid, memory_used(device), limit))
+				return CUDA_SUCCESS;
+			limit_add(device, -size);
+		}
 		memory_reclaim(true);
 	}
 	return CUDA_ERROR_OUT_OF_MEMORY;

@@ -162,6 +162,7 @@ CHANGED = {
     "limits.holder_shown": '"nothing"',
     "limits.swap": "false",
     "limits.swap_host": '"10%"',
+    "limits.swap_full": '"wait"',
     "limits.lock_off": "false",
     "limits.oversub": "false",
     "device.memory": '"50%"',

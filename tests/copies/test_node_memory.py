@@ -260,3 +260,51 @@ def test_what_was_given_away_is_empty_when_its_job_has_ended(
         assert taken(leased) == 0
     finally:
         os.close(descriptor)
+
+
+def refused_for_memory(tenant: Start, job: int) -> str:
+    """What a job hears whose allocation is refused."""
+    process = tenant(job, SWAP, "-c", JOB)
+    line(process)
+    assert process.wait(60) == 1
+    return process.communicate()[1]
+
+
+@pytest.mark.parametrize("leased", ['swap_host = "100MiB"'], indirect=True)
+def test_what_the_node_could_not_hold_is_refused_when_it_is_allocated(
+    tenant: Start, leased: Leased
+) -> None:
+    first, _ = started(tenant, 1)
+    assert status(leased)["copies"]["left_bytes"] == 100 * MIB, "it fits alone: nothing can leave"
+    said = refused_for_memory(tenant, 2)
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in said
+    assert "larger limits.swap_host" in said
+    assert turn(first) == 1
+    assert status(leased)["copies"]["left_bytes"] == 100 * MIB
+    end(first)
+
+
+@pytest.mark.parametrize("leased", ['swap_host = "100MiB"\nswap_full = "wait"'], indirect=True)
+def test_or_it_waits_until_others_have_ended(tenant: Start, leased: Leased) -> None:
+    first, _ = started(tenant, 1)
+    second = tenant(2, SWAP, "-c", JOB)
+    line(second)
+    wait_until("the claim", lambda: len(status(leased)["copies"]["waiting"]) == 1)
+    assert turn(first) == 1
+    end(first)
+    assert line(second) == "has it"
+    assert turn(second) == 1
+    end(second)
+    assert second.returncode == 0
+
+
+@pytest.mark.parametrize("leased", ['swap_host = "200MiB"'], indirect=True)
+def test_what_is_claimed_is_there_at_the_handoff(tenant: Start, leased: Leased) -> None:
+    (first, _), (second, _) = started(tenant, 1), started(tenant, 2)
+    left = status(leased)["copies"]["left_bytes"]
+    assert 0 <= left < 100 * MIB
+    assert [turn(job) for job in (first, second)] == [1, 1]
+    assert copies_of(leased, 1) and copies_of(leased, 2)
+    end(first)
+    wait_until("its part to be free", lambda: status(leased)["copies"]["left_bytes"] > left)
+    end(second)

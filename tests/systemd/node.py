@@ -19,8 +19,9 @@ from tests.slurm.processes import wait_until
 from tests.systemd.container import ROOT, Container
 
 SERVICE = "gpu-leased.service"
-SOCKETS = ("gpu-leased.socket", "gpu-leased-admin.socket")
-UNITS = (SERVICE, *SOCKETS)
+COPIES = "gpu-leased-copies.service"
+SOCKETS = ("gpu-leased.socket", "gpu-leased-admin.socket", "gpu-leased-copies.socket")
+UNITS = (SERVICE, COPIES, *SOCKETS)
 CONFIG = "/etc/gpu-lease/gpu-leased.toml"
 RUN = "/run/gpu-leased"
 PRIVATE = "/usr/lib/gpu-lease-emugpu"

@@ -63,6 +63,7 @@ def test_python_reads_every_message_of_a_client_so() -> None:
         "host_take": wire.HostTake(36, 37),
         "host_give": wire.HostGive(38),
         "suspends": wire.Suspends(),
+        "claim": wire.Claim(42, "GPU-01020300-0000-0000-0000-000000000000", 43, 44),
     }
 
 
@@ -86,6 +87,7 @@ def test_python_writes_every_message_of_the_daemon_so() -> None:
         "met": wire.met(lib.GL_MET_ASKED, 33, (34, 35)),
         "host": wire.host(lib.GL_HOST_FULL, 40, 41),
         "leave": wire.LEAVE,
+        "claimed": wire.claimed(lib.GL_CLAIM_REFUSED, 45, ZERO, 46, "full"),
     }
     of_the_daemon = [row.name.lower() for row in OF_THE_DAEMON]
     assert {name: data.hex() for name, data in written.items()} == {

@@ -54,6 +54,8 @@ static void show_clients(void)
 	SHOW(host_take, gl_host, GL_HOST_TAKE, {.number = 36, .bytes = 37});
 	SHOW(host_give, gl_host, GL_HOST_GIVE, {.number = 38, .bytes = 39});
 	SHOW(suspends, gl_header, GL_SUSPENDS, {0});
+	SHOW(claim, gl_claim, GL_CLAIM,
+	     {.number = 42, .uuid = {1, 2, 3}, .bytes = 43, .least = 44});
 }
 
 static void show_the_daemons(void)
@@ -94,6 +96,8 @@ static void show_the_daemons(void)
 	SHOW(met, gl_met, GL_MET, {.code = GL_MET_ASKED, .number = 33, .what = {34, 35}});
 	SHOW(host, gl_host_answer, GL_HOST, {.code = GL_HOST_FULL, .number = 40, .bytes = 41});
 	SHOW(leave, gl_header, GL_LEAVE, {0});
+	SHOW(claimed, gl_claimed, GL_CLAIMED,
+	     {.code = GL_CLAIM_REFUSED, .number = 45, .bytes = 46, .reason = "full"});
 }
 
 int main(void)

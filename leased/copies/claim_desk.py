@@ -1,0 +1,110 @@
+"""Processes claim host memory for copies when they allocate device memory.
+
+What would cross limits.swap_host is refused, and the program hears the driver's error for too
+little memory; or it waits until others have freed some, where the site has chosen that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from _gpulease import lib
+
+from leased.copies.claims import Claims
+from leased.copies.node_memory import Asker, NodeMemory
+from leased.wire import wire
+
+LOOK_S = 0.2  # while somebody waits
+WAIT = "wait"  # as limits.swap_full names it
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Waiter:
+    asker: Asker
+    job_id: int
+    claim: wire.Claim
+
+
+class ClaimDesk:
+    """full: what is done with a claim that crosses the budget, as the configuration says now."""
+
+    def __init__(
+        self,
+        memory: NodeMemory,
+        claims: Claims,
+        loop: asyncio.AbstractEventLoop,
+        full: Callable[[], str],
+    ):
+        self.memory = memory
+        self.claims = claims
+        self.loop = loop
+        self.full = full
+        self.waiters: list[Waiter] = []
+        self.timer: asyncio.TimerHandle | None = None
+        memory.needs = claims.needs
+
+    def claim(self, asker: Asker, job_id: int, message: wire.Claim) -> None:
+        """The process is about to have so much on a device."""
+        granted = self._grant(asker, job_id, message)
+        if granted is not None:
+            self._answer(asker, message, lib.GL_CLAIM_GRANTED, granted)
+        elif self.full() == WAIT:
+            self._answer(asker, message, lib.GL_CLAIM_WAITS, 0, self._words("this process waits"))
+            self.waiters.append(Waiter(asker, job_id, message))
+            self._look_later()
+        else:
+            has = self.claims.of(asker, message.uuid)
+            words = self._words("out of memory")
+            self._answer(asker, message, lib.GL_CLAIM_REFUSED, has, words)
+
+    def _grant(self, asker: Asker, job_id: int, message: wire.Claim) -> int | None:
+        """As much as it would like, or as it needs; None: not even that."""
+        before = self.claims.of(asker, message.uuid)
+        for size in (message.bytes, message.least):
+            self.claims.set(asker, job_id, message.uuid, size)
+            if size <= before or self.memory.left() >= 0:
+                return size
+        self.claims.set(asker, job_id, message.uuid, before)
+        return None
+
+    def _words(self, what: str) -> str:
+        budget = self.memory.budget() / GIB
+        return (
+            f"{what}: this node's {budget:.1f} GiB of host memory for GPU memory that has to leave "
+            "are used up; use mem:SIZE to have less of the GPU, or ask the administrator for a "
+            "larger limits.swap_host"
+        )
+
+    @staticmethod
+    def _answer(asker: Asker, claim: wire.Claim, code: int, size: int, words: str = "") -> None:
+        asker.send(wire.claimed(code, claim.number, claim.uuid, size, words))
+
+    # -- who waits -------------------------------------------------------------------
+
+    def _look_later(self) -> None:
+        if self.waiters and self.timer is None:
+            self.timer = self.loop.call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """First come, first served: who needs little does not pass who needs much."""
+        self.timer = None
+        while self.waiters:
+            first = self.waiters[0]
+            granted = self._grant(first.asker, first.job_id, first.claim)
+            if granted is None:
+                break
+            self.waiters.pop(0)
+            self._answer(first.asker, first.claim, lib.GL_CLAIM_GRANTED, granted)
+        self._look_later()
+
+    def forget(self, asker: Asker) -> None:
+        """Its connection has ended. What it has on the devices it says on the next one."""
+        self.claims.forget(asker)
+        self.waiters = [waiter for waiter in self.waiters if waiter.asker is not asker]
+
+    def close(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()

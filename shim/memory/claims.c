@@ -1,0 +1,181 @@
+/* claims.c: this process' part in the node's host memory for copies.
+ *
+ * The daemon says how much the process may have on a device: as much as it claims, unless the node
+ * could not hold the copies of what might then have to leave. Claims are made in steps, so that
+ * few allocations ask. While no daemon takes claims nothing is asked: what there is on the device
+ * the next daemon is told anyway.
+ */
+#include "memory/claims.h"
+
+#include "base/debug.h"
+#include "base/fork.h"
+#include "base/locks.h"
+#include "driver/devices.h"
+#include "gate/waiting.h"
+
+#include <string.h>
+
+#define STEPS 64 /* of what the job may have on the device */
+#define STEP_MOST (UINT64_C(256) << 20)
+#define STEPS_KEPT 4 /* more than that is given back */
+
+struct claim {
+	struct claim *next;
+	struct gl_claim message;
+	bool sent, answered;
+};
+
+static struct lock lock = LOCK(LOCK_CLAIMS);
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+/* All under the lock. */
+static struct claim *claims; /* whose threads wait */
+static struct {
+	uint64_t granted, step;
+	uint8_t uuid[GL_UUID_BYTES];
+	bool has_less; /* it has freed much: the daemon is to be told */
+} devices[MAX_DEVICES];
+static uint64_t last_number;
+static bool offered, complained;
+
+static uint64_t rounded(uint64_t bytes, uint64_t step, uint64_t most)
+{
+	uint64_t up = (bytes + step - 1) / step * step;
+
+	return up < most || most < bytes ? up : most;
+}
+
+static struct gl_claim claim_of(const uint8_t uuid[16], uint64_t bytes, uint64_t least)
+{
+	struct gl_claim message = {.header = message_header(GL_CLAIM, sizeof(message)),
+	                           .number = ++last_number,
+	                           .bytes = bytes,
+	                           .least = least};
+
+	memcpy(message.uuid, uuid, GL_UUID_BYTES);
+	return message;
+}
+
+/* Caller holds the lock. */
+static void ask(CUdevice device, struct claim *claim)
+{
+	struct claim **at = &claims;
+
+	claim->next = claims;
+	claims = claim;
+	client_wake();
+	while (offered && !claim->answered)
+		lock_wait(&lock, &changed);
+	while (*at != claim)
+		at = &(*at)->next;
+	*at = claim->next;
+	if (claim->answered)
+		devices[device].granted = claim->message.bytes;
+}
+
+CUresult claim_cover(CUdevice device, const uint8_t uuid[16], uint64_t bytes, uint64_t limit)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct claim claim = {0};
+	uint64_t step = limit / STEPS;
+
+	lock_take(&lock);
+	step = step > STEP_MOST ? STEP_MOST : step ? step : 1;
+	devices[device].step = step;
+	memcpy(devices[device].uuid, uuid, GL_UUID_BYTES);
+	if (offered && bytes > devices[device].granted) {
+		claim.message = claim_of(uuid, rounded(bytes, step, limit), bytes);
+		ask(device, &claim);
+		if (claim.answered && claim.message.bytes < bytes)
+			result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	lock_give(&lock);
+	return result;
+}
+
+void claim_freed(CUdevice device, uint64_t bytes)
+{
+	uint64_t most;
+	bool less;
+
+	lock_take(&lock);
+	most = bytes + STEPS_KEPT * devices[device].step;
+	less = offered && devices[device].granted > most;
+	if (less) {
+		devices[device].granted = bytes + devices[device].step;
+		devices[device].has_less = true;
+	}
+	lock_give(&lock);
+	if (less)
+		client_wake();
+}
+
+/* -- the client thread ------------------------------------------------------------------ */
+
+/* Who waits for an answer of a daemon that is gone goes on without one. */
+void claims_offered(bool now)
+{
+	lock_take(&lock);
+	offered = now;
+	if (!offered) {
+		for (int d = 0; d < MAX_DEVICES; d++)
+			devices[d].granted = 0, devices[d].has_less = false;
+		pthread_cond_broadcast(&changed);
+	}
+	lock_give(&lock);
+}
+
+bool claims_next_message(struct gl_claim *next)
+{
+	struct claim *claim = NULL;
+	bool found = false;
+
+	lock_take(&lock);
+	for (int d = 0; offered && !found && d < MAX_DEVICES; d++) {
+		if (devices[d].has_less) {
+			*next = claim_of(devices[d].uuid, devices[d].granted, 0);
+			devices[d].has_less = false;
+			found = true;
+		}
+	}
+	for (claim = offered && !found ? claims : NULL; claim && claim->sent; claim = claim->next)
+		;
+	if (claim) {
+		claim->sent = true;
+		*next = claim->message;
+		found = true;
+	}
+	lock_give(&lock);
+	return found;
+}
+
+void claims_answer(const struct gl_claimed *answer)
+{
+	struct claim *claim;
+	bool say = false;
+
+	lock_take(&lock);
+	for (claim = claims; claim && claim->message.number != answer->number; claim = claim->next)
+		;
+	if (claim && answer->code != GL_CLAIM_GRANTED) {
+		say = !complained;
+		complained = true;
+	}
+	if (claim && answer->code != GL_CLAIM_WAITS) {
+		claim->message.bytes = answer->bytes;
+		claim->answered = true;
+		pthread_cond_broadcast(&changed);
+	}
+	lock_give(&lock);
+	if (say)
+		complain("%.*s", (int)sizeof(answer->reason), answer->reason);
+}
+
+static void in_child(void)
+{
+	lock_after_fork(&lock);
+	pthread_cond_init(&changed, NULL);
+	claims = NULL;
+	memset(devices, 0, sizeof(devices));
+	offered = false;
+}
+FORK_WATCH(in_child);
