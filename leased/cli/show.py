@@ -115,10 +115,9 @@ def _copies(answer: Answer) -> list[str]:
     if not found or not (found["kept"] or found["taken_bytes"]):
         return []
     waiting = f"; jobs {jobs(found['waiting'])} wait for it" if found["waiting"] else ""
-    return [
-        f"host memory for swapped GPU memory: {size(found['taken_bytes'])} in use of "
-        f"{size(found['budget_bytes'])}, {size(max(0, found['left_bytes']))} not spoken for{waiting}"
-    ]
+    used, left = size(found["taken_bytes"]), size(max(0, found["left_bytes"]))
+    words = f"{used} in use of {size(found['budget_bytes'])}, {left} not spoken for{waiting}"
+    return [f"host memory for swapped GPU memory: {words}"]
 
 
 def kept_out(answer: Answer) -> list[str]:

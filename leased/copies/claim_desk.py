@@ -28,6 +28,15 @@ class Waiter:
     claim: wire.Claim
 
 
+def words(what: str, budget: int) -> str:
+    """For the process' standard error."""
+    return (
+        f"{what}: this node's {budget / GIB:.1f} GiB of host memory for GPU memory that has to "
+        "leave are used up; use mem:SIZE to have less of the GPU, or ask the administrator for a "
+        "larger limits.swap_host"
+    )
+
+
 class ClaimDesk:
     """full: what is done with a claim that crosses the budget, as the configuration says now."""
 
@@ -71,12 +80,7 @@ class ClaimDesk:
         return None
 
     def _words(self, what: str) -> str:
-        budget = self.memory.budget() / GIB
-        return (
-            f"{what}: this node's {budget:.1f} GiB of host memory for GPU memory that has to leave "
-            "are used up; use mem:SIZE to have less of the GPU, or ask the administrator for a "
-            "larger limits.swap_host"
-        )
+        return words(what, self.memory.budget())
 
     @staticmethod
     def _answer(asker: Asker, claim: wire.Claim, code: int, size: int, words: str = "") -> None:
