@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import socket
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -118,37 +115,6 @@ def test_the_keeper_of_copies_may_do_next_to_nothing(booted: Node) -> None:
     )
     assert f"Overall exposure level for {COPIES}" in said.stdout
     assert not connects(booted, "copies")
-
-
-def test_what_the_keeper_has_made_outlives_it(node: Node) -> None:
-    """systemd keeps it. gpu-leased, which knows of no such process, would end it."""
-    node.systemctl("stop", SERVICE, *SOCKETS[:2])
-    ask_for = {"op": "make", "name": "1.1.1.1", "bytes": 8 << 20, "huge": False}
-    listed = {"files": [["1.1.1.1", 8 << 20]], "last": True}
-    with keeper(node) as asking:
-        asking.send(json.dumps(ask_for).encode())
-        _, (descriptor,), _, _ = socket.recv_fds(asking, 65536, 1)
-        os.pwrite(descriptor, b"bytes", 0)
-        os.close(descriptor)
-    node.systemctl("kill", "--signal=KILL", COPIES)
-    wait_until("another one", lambda: node.show(COPIES, "NRestarts") != "0")
-    with keeper(node) as asking:
-        asking.send(b'{"op": "list"}')
-        assert json.loads(asking.recv(65536)) == listed
-        asking.send(json.dumps(ask_for).encode())
-        _, (descriptor,), _, _ = socket.recv_fds(asking, 65536, 1)
-        assert os.pread(descriptor, 5, 0) == b"bytes"
-        asking.send(b'{"op": "end", "name": "1.1.1.1"}')
-        wait_until("its end", lambda: os.fstat(descriptor).st_blocks == 0)
-        os.close(descriptor)
-    wait_until("systemd to keep nothing", lambda: node.show(COPIES, "NFileDescriptorStore") == "0")
-
-
-@contextlib.contextmanager
-def keeper(node: Node) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
-        asking.connect(str(node.socket("copies")))
-        yield asking
 
 
 def test_no_device_but_the_gpus(node: Node) -> None:
