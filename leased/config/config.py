@@ -15,6 +15,7 @@ from leased.policy import names as policy_names
 
 DEFAULT_PATH = Path("/etc/gpu-lease/gpu-leased.toml")
 AUTO = "auto"
+NEVER = "never"
 OVERRUN = ("log", "signal", "cancel")
 STRAYS = ("count", "warn", "end")
 SWAP_FULL = ("refuse", "wait")
@@ -39,6 +40,7 @@ KEYS: dict[str, dict[str, type]] = {
         "in_flight": str,
         "drain": str,
         "overrun": str,
+        "park_after": str,
         "overrun_signal": str,
         "holder_shown": str,
         "swap": bool,
@@ -95,6 +97,7 @@ class Config:
     quantum_max_ns: int = 600_000_000_000
     in_flight_ns: int = 100_000_000  # work submitted ahead while somebody waits
     drain_ns: int = 10_000_000_000  # from a revoke to an overrun
+    park_after_ns: int = 0  # idle so long, a job's memory leaves the GPU; 0: it may stay
     overrun: str = "log"  # what happens then: log, signal, cancel
     overrun_signal: str = "TERM"
     holder_shown: str = "job"  # to other users, of who has the GPU: nothing, job, user
@@ -194,6 +197,7 @@ def _limits(table: dict[str, Any]) -> dict[str, Any]:
         "quantum_max_ns": time("quantum_max", "10m"),
         "in_flight_ns": time("in_flight", "100ms"),
         "drain_ns": time("drain", "10s"),
+        "park_after_ns": 0 if table.get("park_after", NEVER) == NEVER else time("park_after", ""),
         "overrun": one_of("overrun", "log", OVERRUN),
         "overrun_signal": one_of("overrun_signal", "TERM", SIGNALS),
         "holder_shown": one_of("holder_shown", "job", HOLDER_SHOWN),

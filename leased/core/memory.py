@@ -127,7 +127,7 @@ class Memory:
 
     def come_back(self, tenant: Tenant) -> None:
         """What there is free room for comes back before it is asked for."""
-        if tenant.departs or tenant.lease is not None or not tenant.swaps:
+        if tenant.departs or tenant.frozen or tenant.lease is not None or not tenant.swaps:
             return
         for device in self._devices(tenant):
             size, _ = device.residency.preload(tenant.id, False)

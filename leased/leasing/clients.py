@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from leased.connections.limits import credible
 from leased.core.arbiter import Adopted, Released, Requested, Restored, SpeedMeasured
 from leased.leasing import memory_orders
@@ -30,6 +32,12 @@ class Clients:
         self.grants = grants
         self.stuck = stuck
         self.reports = reports
+        # Called with a tenant that Slurm is about to suspend.
+        self.on_suspend: Callable[[Tenant], None] = lambda _: None
+
+    def suspends(self, tenant: Tenant) -> None:
+        """Slurm is about to stop the process."""
+        self.on_suspend(tenant)
 
     def attach(self, tenant: Tenant, client: Client, hello: wire.Hello) -> None:
         """A process said HELLO: greet it, take over what it says of itself."""

@@ -32,8 +32,11 @@ from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.monitors.device_monitor import DeviceMonitor
 from leased.monitors.ended_jobs import EndedJobs
+from leased.monitors.idle_jobs import LOOK_S as IDLE_S
+from leased.monitors.idle_jobs import IdleJobs
 from leased.monitors.process_monitor import ProcessMonitor
 from leased.monitors.suspended_jobs import LOOK_S, SuspendedJobs
+from leased.monitors.suspensions import Suspensions
 from leased.monitors.trial_runner import TrialRunner
 from leased.node.boot import booted_since
 from leased.node.checkpoint import Checkpoint
@@ -45,6 +48,7 @@ from leased.node.tasks import Tasks
 from leased.record import place as record_place
 from leased.record.recorder import Recorder
 from leased.slurm.commands import Slurm
+from leased.slurm.suspend_grace import suspend_grace_ns
 from leased.slurm.usage_writer import UsageWriter
 from leased.store.store import Store, TenantRecord
 
@@ -151,6 +155,13 @@ class Daemon:
         self.devices = DeviceMonitor(self.nvml, self.leases, self.processes, self.health)
         self._say_what_is_wrong(found)
         self.suspended = SuspendedJobs(self.leases, self.devices.percents)
+        self.suspensions = Suspensions(
+            self.leases, self.admin.stepds, lambda: suspend_grace_ns(self.slurm.env)
+        )
+        self.leases.clients.on_suspend = self.suspensions.begin
+        self.idle_jobs = IdleJobs(
+            self.leases, self.devices.percents, lambda: self.admin.config.park_after_ns
+        )
         self.trials = TrialRunner(self.leases, tried(self.config, self.leases.gpus))
         self.ended_jobs = EndedJobs(
             *(self.leases, self.store, self.slurm, self.admin.lives_here, self.job_ended)
@@ -192,6 +203,8 @@ class Daemon:
         self.tasks.start(self.devices.run)
         self.tasks.every(TRIAL_S, self.trials.beat)
         self.tasks.every(LOOK_S, self.suspended.beat)
+        self.tasks.every(LOOK_S, self.suspensions.beat)
+        self.tasks.every(IDLE_S, self.idle_jobs.beat)
 
     async def _learn_cluster(self) -> None:
         """Whose jobs are ours; also when the configuration names another Slurm."""

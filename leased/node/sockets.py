@@ -155,6 +155,8 @@ class ClientConnection(Connection):
             self.leases.clients.released(self.tenant, self, message)
         elif isinstance(message, wire.Name):
             self.leases.introductions.named(self, message)
+        elif isinstance(message, wire.Suspends):
+            self.leases.clients.suspends(self.tenant)
         elif isinstance(message, wire.Meet):
             self._meet(self.tenant, message)
         elif isinstance(message, wire.HostTake | wire.HostGive):

@@ -7,6 +7,7 @@ uids of a container's user namespace), and nobody but root can bring a process t
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -117,6 +118,15 @@ class Stepds:
                 self._look(homeless)
         step = Known(self.by_pid, self.scopes, self.sluids).step_of(pid, self.proc)
         return step.job if step else None
+
+    def below_stepd(self, pid: int) -> ProcessId | None:
+        """Who of the process and those above it is a child of a registered slurmstepd."""
+        chain = ancestors(pid, self.proc)
+        for child, parent in itertools.pairwise(chain):
+            known = self.by_pid.get(parent)
+            if known is not None and alive(known[0], self.proc):
+                return process_id(child, self.proc)
+        return None
 
     def _look(self, pid: int) -> None:
         """Where Slurm has put this slurmstepd: there it puts all processes."""

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from leased.processes import procfs
+from leased.processes.identity import ProcessId
 from leased.processes.procfs import PROC
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -28,6 +29,12 @@ def stands_still(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> bool:
         threads = procfs.thread_states(pid, THREADS_MOST, proc)
         return threads is not None and {*threads} <= {STOPPED, TRACED}
     return _frozen(pid, proc, cgroups)
+
+
+def is_stopped(process: ProcessId, proc: Path = PROC) -> bool:
+    """Whether it is stopped by a signal, and is the same process still."""
+    seen = procfs.stat(process.pid, proc)
+    return seen is not None and seen.start == process.start and seen.state == STOPPED
 
 
 def _frozen(pid: int, proc: Path, cgroups: Path) -> bool:

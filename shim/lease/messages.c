@@ -13,6 +13,7 @@
 #include "lease/link.h"
 #include "lease/meeting.h"
 #include "lease/process_lease.h"
+#include "lease/suspend.h"
 #include "memory/claims.h"
 #include "memory/kinds.h"
 #include "memory/shared.h"
@@ -20,7 +21,7 @@
 
 #include <unistd.h>
 
-static bool explains, introduces;
+static bool explains, introduces, parks;
 
 bool messages_explain(void)
 {
@@ -30,6 +31,11 @@ bool messages_explain(void)
 bool messages_introduce(void)
 {
 	return introduces;
+}
+
+bool messages_park(void)
+{
+	return parks;
 }
 
 void message_hello(void)
@@ -52,6 +58,7 @@ static void take_welcome(const struct gl_welcome *message)
 {
 	explains = message->flags & GL_WELCOME_EXPLAINS;
 	introduces = message->flags & GL_WELCOME_INTRODUCES;
+	parks = message->flags & GL_WELCOME_PARKS;
 	host_memory_offered(message->flags & GL_WELCOME_HOST);
 	tenant_welcome(message);
 	link_serves();
@@ -68,9 +75,10 @@ static void take_refusal(const struct gl_refused *message)
 /* What this daemon can, its WELCOME will say. */
 static void take_resync(void)
 {
-	explains = introduces = false;
+	explains = introduces = parks = false;
 	meeting_forget_daemon();
 	host_memory_forget_daemon();
+	suspend_forget_daemon();
 	lease_forget_daemon(&process_lease);
 	message_hello();
 }
@@ -177,6 +185,6 @@ void message_take(const void *data, size_t size, int descriptor)
 
 static void in_child(void)
 {
-	explains = introduces = false;
+	explains = introduces = parks = false;
 }
 FORK_WATCH(in_child);

@@ -10,5 +10,6 @@ void message_hello(void); /* to be sent first on each connection */
 void message_take(const void *data, size_t size, int descriptor);
 bool messages_introduce(void); /* the daemon introduces processes to each other */
 bool messages_explain(void);   /* the daemon answers GL_WHY */
+bool messages_park(void);      /* the daemon hears that Slurm suspends this process */
 
 #endif

@@ -17,6 +17,7 @@
 #include "lease/meeting.h"
 #include "lease/messages.h"
 #include "lease/process_lease.h"
+#include "lease/suspend.h"
 #include "work/drain.h"
 
 #include <poll.h>
@@ -90,6 +91,8 @@ static void speak(void)
 		return;
 	if (link_is_served())
 		meeting_speak(messages_introduce());
+	if (link_is_served() && messages_park())
+		suspend_speak();
 	host_memory_speak();
 	lease_ask(&process_lease);
 	link_send_memory_when_due();
@@ -196,6 +199,7 @@ static bool start(void)
 		return true;
 	wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	atomic_store(&thread_runs, true);
+	suspend_watch();
 	started = wake_fd >= 0 && create_thread();
 	if (!started)
 		atomic_store(&thread_runs, false);

@@ -1,0 +1,73 @@
+"""Parks jobs that hold GPU memory and have not used their GPU for limits.park_after."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from leased.core.events import Parked
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
+from leased.wire import wire
+
+log = logging.getLogger("gpu-leased")
+
+LOOK_S = 1.0
+SITE = "limits.park_after"  # who parks a job that is idle
+
+Busy = Callable[[Collection[str]], Awaitable[Mapping[str, int | None]]]
+Sign = tuple[object, ...]  # it changes when the job does something
+
+
+@dataclass
+class IdleJobs:
+    """Call beat() every LOOK_S. busy: percent by device, as NVML says. after_ns: how long a job
+    may be idle; 0: as long as it likes."""
+
+    leases: Leases
+    busy: Busy
+    after_ns: Callable[[], int]
+    seen: dict[int, tuple[Sign, int]] = field(default_factory=dict)  # by job: and since when
+
+    async def beat(self) -> None:
+        """One look at the jobs that hold memory."""
+        if not self.after_ns():
+            self.seen.clear()
+            return
+        jobs = [t for t in self.leases.tenants.values() if self._may_be_parked(t)]
+        self.seen = {t.job_id: self.seen[t.job_id] for t in jobs if t.job_id in self.seen}
+        holders = [t for t in jobs if self.leases.view.tenant(t.job_id).lease]
+        devices = {uuid for tenant in holders for uuid in tenant.gang}
+        percents = await self.busy(devices) if devices else {}
+        for tenant in jobs:
+            self._look(tenant, any(percents.get(uuid, 0) != 0 for uuid in tenant.gang))
+        for tenant in holders:  # what they answer is looked at in the next beat
+            if tenant.job_id in self.seen:
+                tenant.tell_holders(wire.MEASURE)
+
+    def _may_be_parked(self, tenant: Tenant) -> bool:
+        """It has memory there that it can give up."""
+        state = self.leases.view.tenant(tenant.job_id)
+        if state.parked or state.frozen or state.waiting:
+            return False
+        return any(self.leases.view.device(u).resident_of(tenant.job_id) for u in tenant.gang)
+
+    def _look(self, tenant: Tenant, device_busy: bool) -> None:
+        """device_busy: a GPU that it holds works, for whomever, or NVML does not say."""
+        state = self.leases.view.find_tenant(tenant.job_id)
+        if state is None or state.parked:  # it has ended, or another one parked it
+            return
+        now, holds = self.leases.clock(), state.lease is not None
+        sign = self._sign(tenant)
+        before = self.seen.get(tenant.job_id)
+        if before is None or before[0] != sign or (holds and device_busy):
+            self.seen[tenant.job_id] = sign, now
+        elif now - before[1] >= self.after_ns():
+            log.info("job %d (uid %d) leaves its GPU idle: parked", tenant.job_id, tenant.uid)
+            del self.seen[tenant.job_id]
+            self.leases.run(Parked(tenant.job_id, SITE))
+
+    def _sign(self, tenant: Tenant) -> Sign:
+        calls = [client.calls and client.calls[0] for client in tenant.clients]
+        return self.leases.view.tenant(tenant.job_id).last_epoch, *calls

@@ -1,0 +1,142 @@
+"""Who is being suspended, for how long that is believed, and who leaves the GPU idle."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from _gpulease import lib
+
+from leased.leasing.arbiter_view import TenantView
+from leased.monitors.idle_jobs import IdleJobs
+from leased.monitors.suspensions import MARGIN_NS, Suspensions
+from leased.processes.identity import ProcessId
+from leased.wire import wire
+from tests.monitors.test_suspended_jobs import UUID, Node, Process, S
+
+GRACE_NS = 2 * S
+SHELL = ProcessId(5, 1)
+
+
+class Slurm(Node):
+    """Jobs whose processes stand below a shell, which stands below a slurmstepd."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stopped: set[ProcessId] = set()
+        self.suspensions = Suspensions(
+            *(self.leases, self, lambda: GRACE_NS, self._still), halted=self.stopped.__contains__
+        )
+
+    def below_stepd(self, pid: int) -> ProcessId | None:
+        return SHELL if pid >= 10 else ProcessId(pid, 1)
+
+    def look(self) -> None:
+        self.now += S // 4
+        asyncio.run(self.suspensions.beat())
+
+    def view(self, job: int) -> TenantView:
+        return self.leases.view.tenant(job)
+
+    def is_suspended(self, job: int) -> bool:
+        parked = self.view(job).parked
+        return parked is not None and parked.suspended
+
+
+@pytest.fixture
+def slurm() -> Slurm:
+    return Slurm()
+
+
+def test_a_job_below_a_stopped_shell_gives_all_up_until_it_goes_on(slurm: Slurm) -> None:
+    (process,) = slurm.job(1, 10)
+    slurm.look()
+    assert not slurm.is_suspended(1)
+    slurm.stopped.add(SHELL)
+    slurm.look()
+    assert process.told[-1] == lib.GL_REVOKE
+    slurm.release(1, 1, process, wants=True)
+    assert process.told[-1] == lib.GL_LEAVE, "and its request is not served"
+    slurm.still = {10}
+    slurm.look()
+    slurm.now += 1000 * S
+    slurm.look()
+    assert slurm.is_suspended(1)
+    slurm.still, slurm.stopped = set(), set()
+    slurm.suspensions.halted = slurm.stopped.__contains__
+    slurm.look()
+    assert not slurm.is_suspended(1)
+    assert slurm.holders() == [1]
+
+
+def test_a_stop_that_is_no_suspension_is_believed_once(slurm: Slurm) -> None:
+    slurm.job(1, 10)
+    slurm.stopped.add(SHELL)
+    slurm.look()
+    assert slurm.is_suspended(1)
+    slurm.now += GRACE_NS + MARGIN_NS
+    slurm.look()
+    assert not slurm.is_suspended(1)
+    slurm.look()
+    assert not slurm.is_suspended(1)
+
+
+def test_a_process_that_stands_below_slurmstepd_says_so_itself(slurm: Slurm) -> None:
+    slurm.job(1, 7)
+    slurm.stopped.add(ProcessId(7, 1))
+    slurm.look()
+    assert not slurm.is_suspended(1)
+    slurm.leases.clients.on_suspend = slurm.suspensions.begin
+    slurm.leases.clients.suspends(slurm.leases.tenants[1])
+    assert slurm.is_suspended(1)
+
+
+def test_a_suspended_job_that_ends_is_forgotten(slurm: Slurm) -> None:
+    slurm.job(1, 10)
+    slurm.stopped.add(SHELL)
+    slurm.look()
+    slurm.leases.tenants.close(1)
+    slurm.look()
+    assert (slurm.suspensions.of, slurm.suspensions.tops) == ({}, {})
+
+
+# -- jobs that leave their GPU idle ----------------------------------------------------
+
+
+def has_memory(node: Node, process: Process) -> None:
+    said = wire.Memory({UUID: wire.Bytes(100 << 20, 0, 100 << 20)})
+    node.leases.clients.memory(node.leases.tenants[1], process, said)
+
+
+def test_a_job_is_parked_once_it_was_idle_for_long_enough(slurm: Slurm) -> None:
+    (process,) = slurm.job(1, 10, swaps=True)
+    has_memory(slurm, process)
+    process.calls = 5, 0
+    idle = IdleJobs(slurm.leases, slurm._busy, lambda: 60 * S)
+    slurm.percent = 3
+    for _ in range(100):
+        slurm.now += S
+        asyncio.run(idle.beat())
+    assert slurm.view(1).parked is None, "its GPU works"
+    slurm.percent = 0
+    for calls in range(50):
+        slurm.now += 30 * S
+        process.calls = calls, slurm.now
+        asyncio.run(idle.beat())
+    assert slurm.view(1).parked is None, "it launches something now and then"
+    slurm.now += 60 * S
+    asyncio.run(idle.beat())
+    parked = slurm.view(1).parked
+    assert parked is not None
+    assert parked.by == "limits.park_after"
+    assert process.told[-1] == lib.GL_REVOKE
+
+
+def test_nothing_is_parked_where_the_site_has_not_said_so(slurm: Slurm) -> None:
+    (process,) = slurm.job(1, 10, swaps=True)
+    has_memory(slurm, process)
+    idle = IdleJobs(slurm.leases, slurm._busy, lambda: 0)
+    for _ in range(3):
+        slurm.now += 10_000 * S
+        asyncio.run(idle.beat())
+    assert slurm.view(1).parked is None

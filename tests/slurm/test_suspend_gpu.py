@@ -1,0 +1,164 @@
+"""Jobs that Slurm suspends free their GPU within the grace, and go on where they were."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leased.cli.ctl import ask
+from tests.conftest import ROOT
+from tests.emugpu.server import EmulatedGpu
+from tests.shim.test_interposer import SET_UP
+from tests.slurm.cluster import PrivateSlurm
+from tests.slurm.leased import Leased
+from tests.slurm.processes import wait_until
+from tests.slurm.test_cgroups import FREEZER
+from tests.support.work_dir import work_dir
+
+MIB = 1 << 20
+EACH = 60  # MiB of each rank
+
+# Counts turns in memory: each reads all of it, then writes all of it, and says how far it is.
+PROGRAM = (
+    SET_UP
+    + f"""
+import pathlib, time
+name = sys.argv[1] + "." + os.environ.get("SLURM_PROCID", "0")
+n = {EACH} << 18
+p = ok(d.cuMemAlloc(4 * n)); ok(d.cuMemsetD32(p, 1, n)); ok(d.cuCtxSynchronize())
+turn = 1
+while not os.path.exists(sys.argv[1] + ".end"):
+    host = (ctypes.c_uint32 * n)()
+    ok(d.cuMemcpyDtoH(host, p, 4 * n))
+    assert set(host) == {{turn}}, (turn, set(host))
+    turn += 1
+    ok(d.cuMemsetD32(p, turn, n)); ok(spin(2_000_000)); ok(d.cuCtxSynchronize())
+    pathlib.Path(name + ".new").write_text(str(turn)); os.rename(name + ".new", name + ".turn")
+pathlib.Path(name + ".done").touch()
+"""
+)
+BATCH = "#!/bin/sh\ncd {root} || exit 9\n{program}\necho went on\n"
+STEP = "#!/bin/sh\ncd {root} || exit 9\nsrun --overlap -n{ranks} {program}\n"
+
+
+@dataclass
+class Job:
+    """A job that runs PROGRAM in so many ranks."""
+
+    number: int
+    name: str
+    ranks: int
+
+    def turns(self) -> list[int]:
+        """How far each of its ranks is."""
+        files = [Path(f"{self.name}.{rank}.turn") for rank in range(self.ranks)]
+        return [int(file.read_text()) if file.exists() else 0 for file in files]
+
+
+@dataclass
+class Site:
+    """A cluster of one node and its daemon."""
+
+    slurm: PrivateSlurm
+    leased: Leased
+    gpu: EmulatedGpu
+    work: Path
+
+    def submit(self, name: str, memory: str, ranks: int = 0, *more: str) -> Job:
+        """ranks: of an srun step; 0: the batch script itself runs the program."""
+        (self.work / "program.py").write_text(PROGRAM)
+        program = f"{sys.executable} {self.work}/program.py {self.work}/{name}"
+        script = self.work / f"{name}.sh"
+        script.write_text(
+            (STEP if ranks else BATCH).format(root=ROOT, program=program, ranks=ranks)
+        )
+        number = self.slurm.sbatch(
+            *("--gres=shard:1", "--mem=900M", "-n", str(max(1, ranks)), *more),
+            *(f"--gpu-share=tq:200ms,lock:on,memory:{memory}",),
+            *("-o", f"{self.work}/{name}.log", str(script)),
+            cwd=self.work,
+        )
+        return Job(number, str(self.work / name), max(1, ranks))
+
+    def works(self, job: Job) -> None:
+        """It gets on, in all its ranks."""
+        before = job.turns()
+
+        def on() -> bool:
+            return all(now > then for now, then in zip(job.turns(), before, strict=True))
+
+        try:
+            wait_until(f"job {job.number} to get on", on, timeout=60)
+        except TimeoutError as fault:
+            raise AssertionError(f"{fault}: {Path(job.name + '.log').read_text()}") from None
+
+    def free(self) -> int:
+        return int(self.gpu.stats()["devices"][0]["free"])
+
+    def tenant(self, job: Job) -> dict[str, Any]:
+        tenants = ask(self.leased.admin_socket, {"op": "status"})["tenants"]
+        found: dict[str, Any] = next(t for t in tenants if t["job_id"] == job.number)
+        return found
+
+    def suspend(self, job: Job) -> None:
+        self.slurm.run("scontrol", "suspend", str(job.number))
+
+    def resume(self, job: Job) -> None:
+        self.slurm.run("scontrol", "resume", str(job.number))
+
+    def finish(self, job: Job) -> None:
+        Path(f"{job.name}.end").touch()
+        assert self.slurm.wait(job.number) == "COMPLETED", Path(f"{job.name}.log").read_text()
+        assert all(Path(f"{job.name}.{rank}.done").exists() for rank in range(job.ranks))
+
+
+@pytest.fixture(scope="module", params=["linuxproc", "cgroup"])
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    if request.param == "cgroup" and not FREEZER.is_dir():
+        pytest.skip(f"proctrack/cgroup needs {FREEZER}")
+    work = work_dir()
+    try:
+        with EmulatedGpu(work / "gpu") as gpu:
+            conf = [
+                "SelectTypeParameters=CR_CPU_Memory",
+                f"ProctrackType=proctrack/{request.param}",
+                "PreemptType=preempt/qos",
+                "PreemptMode=SUSPEND,GANG",
+            ]
+            slurm = PrivateSlurm(work / "slurm", env=gpu.env, slurm_conf=conf)
+            slurm.plugin_args += [f"admin_socket={work}/run/admin.sock"]
+            extra = '[limits]\nquantum_min = "50ms"\ndrain = "10m"\n'
+            with slurm, Leased(work / "leased", work / "run", slurm.env, extra) as leased:
+                yield Site(slurm, leased, gpu, work)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@pytest.mark.parametrize("memory", ["swap", "managed"])
+@pytest.mark.parametrize("ranks", [0, 1, 3], ids=["batch", "step", "ranks"])
+def test_a_suspended_job_frees_its_gpu_within_the_grace(
+    site: Site, memory: str, ranks: int
+) -> None:
+    """Slurm stops it after two seconds, from then on nothing of it can leave."""
+    job = site.submit(f"one-{memory}-{ranks}", memory, ranks)
+    site.works(job)
+    full = site.free()
+    site.suspend(job)
+    wait_until("it to be stopped", lambda: site.tenant(job)["parked"] is not None)
+    wait_until("its lease to end", lambda: site.tenant(job)["state"] == "parked")
+    data = max(1, ranks) * EACH * MIB
+    wait_until("its memory to leave", lambda: site.free() - full >= data - data // 100, timeout=10)
+    turns = job.turns()
+    other = site.submit(f"two-{memory}-{ranks}", memory)
+    site.works(other)
+    assert job.turns() == turns
+    site.finish(other)
+    site.resume(job)
+    site.works(job)
+    site.finish(job)
