@@ -192,7 +192,8 @@ class Residency:
     def there(self, tenant: int) -> int:
         """Bytes of the tenant that are on the device now, as far as is known."""
         share = self.shares.get(tenant, Share())
-        return share.stuck or max(0, share.resident - share.coming)
+        leaves = share.leaving if share.parked else 0
+        return share.stuck or leaves + max(0, share.resident - share.coming)
 
     def missing(self, tenant: int) -> int:
         """Bytes that must come over the link before all of the tenant is resident."""
