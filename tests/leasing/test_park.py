@@ -131,3 +131,52 @@ def test_only_its_user_and_root_park_a_job(leased: Leased, tenant: Start) -> Non
     tell(job)
     assert line(job) == "filled"
     output(job)
+
+
+def test_parked_and_killed_it_leaves_nothing_behind(tenant: Start, leased: Leased) -> None:
+    job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, "100", "1")
+    pid = int(line(job))
+    tell(job)
+    assert line(job) == "filled"
+    park(leased, 1)
+    wait_until("the daemon to know", lambda: job_of(leased, 1)["state"] == "parked")
+    os.kill(pid, 9)
+    wait_until("its end", lambda: job_of(leased, 1)["clients"] == 0)
+    other = tenant(2, "tq:1,memory:swap", "-c", PROGRAM, "200", "1")
+    assert int(line(other))
+    tell(other)
+    assert line(other) == "filled", "all of the device is its own"
+    tell(other)
+    assert line(other) == "worked 8"
+    output(other)
+
+
+def test_parked_during_a_capture_it_gives_all_up_when_that_has_ended(
+    tenant: Start, leased: Leased, emulated_gpu: EmulatedGpu
+) -> None:
+    code = (
+        SET_UP
+        + """
+n = 100 << 18
+p = ok(d.cuMemAlloc(4 * n)); ok(d.cuMemsetD32(p, 7, n)); ok(d.cuCtxSynchronize())
+stream = ok(d.cuStreamCreate(1))
+ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+ok(d.cuMemsetD32Async(p, 8, n, stream))
+say("captures"); sys.stdin.readline()
+graph = ok(d.cuStreamEndCapture(stream))
+run = ok(d.cuGraphInstantiate(graph, 0))
+say("captured"); sys.stdin.readline()
+ok(d.cuGraphLaunch(run, stream)); ok(d.cuStreamSynchronize(stream))
+host = (ctypes.c_uint32 * n)(); ok(d.cuMemcpyDtoH(host, p, 4 * n))
+assert set(host) == {8}
+"""
+    )
+    job = tenant(1, "tq:1,memory:swap", "-c", code)
+    assert line(job) == "captures"
+    full = free(emulated_gpu)
+    park(leased, 1)
+    tell(job)
+    assert line(job) == "captured"
+    wait_until("all to leave", lambda: free(emulated_gpu) >= full + 99 * MIB)
+    tell(job)
+    output(job)
