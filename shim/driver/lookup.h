@@ -12,18 +12,8 @@
 /* The stream that a function of the _ptds and _ptsz kind means. */
 #define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
 
-/* In a function that stands for one of the driver's: */
-#define TRY(expression)                                                                            \
-	do {                                                                                       \
-		CUresult try_result = (expression);                                                \
-		if (try_result)                                                                    \
-			return try_result;                                                         \
-	} while (0)
+/* The driver's function behind one of ours; NULL: the driver has none. */
 #define DRIVER(name) ((__typeof__(&name))real_hook(HOOK_##name))
-#define NEED(name)                                                                                 \
-	__typeof__(&name) real = DRIVER(name);                                                     \
-	if (!real)                                                                                 \
-	return CUDA_ERROR_NOT_FOUND
 
 /* One number for every hooked function. */
 enum hook {

@@ -172,6 +172,7 @@ static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 	{                                                                                          \
 		__typeof__(&name) real = DRIVER(name);                                             \
 		CUdevice device;                                                                   \
+		struct wanted_room wanted = {0};                                                   \
 		CUresult result;                                                                   \
 		size_t bytes;                                                                      \
 		if (!real)                                                                         \
@@ -183,7 +184,9 @@ static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 		result = limit_take(device, bytes);                                                \
 		if (result)                                                                        \
 			return result;                                                             \
-		result = WITH_ROOM(device, bytes, real arguments);                                 \
+		do                                                                                 \
+			result = real arguments;                                                   \
+		while (wait_for_room(&wanted, result, device, bytes));                             \
 		return memory_note(result, result ? 0 : (CUdeviceptr) * handle, bytes, device,     \
 		                   &fixed_memory);                                                 \
 	}

@@ -26,6 +26,13 @@ static uint64_t context_bytes(CUdevice device)
 	return REAL(cuDeviceTotalMem_v2)(&total, device) ? 0 : total / CONTEXT_PART;
 }
 
+static bool wait_for_context(struct wanted_room *wanted, CUresult result, CUdevice device)
+{
+	bool full = result == CUDA_ERROR_OUT_OF_MEMORY;
+
+	return wait_for_room(wanted, result, device, full ? context_bytes(device) : 0);
+}
+
 static CUresult retain(CUcontext *context, CUdevice device)
 {
 	__typeof__(&cuDevicePrimaryCtxRetain) real = DRIVER(cuDevicePrimaryCtxRetain);
@@ -45,9 +52,12 @@ static CUresult retain(CUcontext *context, CUdevice device)
 
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
+	struct wanted_room wanted = {0};
 	CUresult result;
 
-	result = WITH_ROOM(device, context_bytes(device), retain(context, device));
+	do
+		result = retain(context, device);
+	while (wait_for_context(&wanted, result, device));
 	if (result)
 		return result;
 	context_add(*context, device);
@@ -106,10 +116,13 @@ END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
 		__typeof__(&name) real = DRIVER(name);                                             \
+		struct wanted_room wanted = {0};                                                   \
 		CUresult result;                                                                   \
 		if (!real)                                                                         \
 			return CUDA_ERROR_NOT_FOUND;                                               \
-		result = WITH_ROOM(device, context_bytes(device), real arguments);                 \
+		do                                                                                 \
+			result = real arguments;                                                   \
+		while (wait_for_context(&wanted, result, device));                                 \
 		if (!result)                                                                       \
 			context_add(*context, device);                                             \
 		return result;                                                                     \

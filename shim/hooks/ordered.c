@@ -89,9 +89,11 @@ static CUresult count(CUresult result, CUdeviceptr base, size_t size, CUdevice d
 #define ALLOC(name, from, stream_now, parameters, arguments)                                       \
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
+		__typeof__(&name) real = DRIVER(name);                                             \
 		CUresult result;                                                                   \
 		CUdevice counted;                                                                  \
-		NEED(name);                                                                        \
+		if (!real)                                                                         \
+			return CUDA_ERROR_NOT_FOUND;                                               \
 		if (allocate(pointer, size, from, stream_now, &result, &counted))                  \
 			return result;                                                             \
 		result = real arguments;                                                           \
@@ -138,8 +140,10 @@ static CUresult free_ordered(CUdeviceptr pointer, CUstream stream)
 #define FREE(name, stream_now)                                                                     \
 	EXPORT CUresult name(CUdeviceptr pointer, CUstream stream)                                 \
 	{                                                                                          \
+		__typeof__(&name) real = DRIVER(name);                                             \
 		struct memory_range range;                                                         \
-		NEED(name);                                                                        \
+		if (!real)                                                                         \
+			return CUDA_ERROR_NOT_FOUND;                                               \
 		if (memory_find(pointer, &range) && !range.kind->in_driver_pools)                  \
 			return free_ordered(pointer, stream_now);                                  \
 		memory_remove(pointer, NULL);                                                      \

@@ -49,12 +49,15 @@ static bool shall_move(size_t size, const CUmemAllocationProp *prop, unsigned lo
 static CUresult create_piece(struct physical *physical, size_t size, size_t rest)
 {
 	__typeof__(&cuMemCreate) real = DRIVER(cuMemCreate);
-	CUresult result;
 	CUmemGenericAllocationHandle *handle = &physical->pieces[physical->n];
+	struct wanted_room wanted = {0};
+	CUresult result;
 
 	if (!real)
 		return CUDA_ERROR_NOT_FOUND;
-	result = WITH_ROOM(physical->device, rest, real(handle, size, &physical->prop, 0));
+	do
+		result = real(handle, size, &physical->prop, 0);
+	while (wait_for_room(&wanted, result, physical->device, rest));
 	if (result)
 		return result;
 	physical->n++;
@@ -135,6 +138,18 @@ static void note_created(CUmemGenericAllocationHandle handle, size_t size, CUdev
 	limit_give(device, size);
 }
 
+static CUresult create_plain(CUmemGenericAllocationHandle *handle, size_t size,
+                             const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	struct wanted_room wanted = {0};
+	CUresult result;
+
+	do
+		result = DRIVER(cuMemCreate)(handle, size, prop, flags);
+	while (wait_for_room(&wanted, result, prop->location.id, size));
+	return result;
+}
+
 EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                             const CUmemAllocationProp *prop, unsigned long long flags)
 {
@@ -152,8 +167,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 	if (result)
 		return result;
 	moves = shall_move(size, prop, flags);
-	result = moves ? create_ours(handle, size, prop)
-	               : WITH_ROOM(device, size, real(handle, size, prop, flags));
+	result = moves ? create_ours(handle, size, prop) : create_plain(handle, size, prop, flags);
 	if (result)
 		limit_give(device, size);
 	else if (!moves)

@@ -14,7 +14,13 @@ static bool serves(CUdevice device)
 /* Where the driver has no managed memory either. */
 static CUresult allocate(CUdeviceptr *out, size_t size, CUdevice device)
 {
-	return WITH_ROOM(device, size, DRIVER(cuMemAlloc_v2)(out, size));
+	struct wanted_room wanted = {0};
+	CUresult result;
+
+	do
+		result = DRIVER(cuMemAlloc_v2)(out, size);
+	while (wait_for_room(&wanted, result, device, size));
+	return result;
 }
 
 static CUresult free_plain(CUdeviceptr base, const struct memory_range *range, bool wait)

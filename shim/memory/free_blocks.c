@@ -262,7 +262,9 @@ CUresult free_block_keep(CUdeviceptr pointer, const struct memory_range *range, 
 	CUcontext context;
 	CUresult result;
 
-	TRY(REAL(cuCtxGetCurrent)(&context));
+	result = REAL(cuCtxGetCurrent)(&context);
+	if (result)
+		return result;
 	block = new_block(context);
 	if (!block)
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -30,10 +30,10 @@ const struct memory_kind *memory_kind_on(CUdevice device)
 CUresult memory_allocate(const struct memory_kind *kind, CUdeviceptr *out, size_t size,
                          CUdevice device, CUmemoryPool pool)
 {
-	CUresult result;
+	CUresult result = kind->limits_itself ? CUDA_SUCCESS : limit_take(device, size);
 
-	if (!kind->limits_itself)
-		TRY(limit_take(device, size));
+	if (result)
+		return result;
 	result = kind->allocate(out, size, device);
 	if (!result)
 		memory_add(*out, size, device, kind, pool);

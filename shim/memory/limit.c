@@ -70,8 +70,11 @@ CUresult limit_take(CUdevice device, uint64_t size)
 {
 	const uint8_t *uuid = device_uuid(device);
 	uint64_t limit;
+	CUresult result;
 
-	TRY(tenant_wait());
+	result = tenant_wait();
+	if (result)
+		return result;
 	limit = uuid ? tenant_limit(uuid) : NO_LIMIT;
 	if (limit == NO_LIMIT || tenant_oversubscribes()) {
 		limit_add(device, size);

@@ -18,8 +18,8 @@ static bool ask_for_room(struct wanted_room *wanted, CUdevice device, uint64_t s
 	return true;
 }
 
-/* True: try again. The lease says that others have been told, not yet that they are gone. */
-bool room_appears(struct wanted_room *wanted, CUresult result, CUdevice device, uint64_t size)
+/* The lease says that others have been told, not yet that they are gone. */
+bool wait_for_room(struct wanted_room *wanted, CUresult result, CUdevice device, uint64_t size)
 {
 	bool more = result == CUDA_ERROR_OUT_OF_MEMORY &&
 	            (wanted->bytes || ask_for_room(wanted, device, size)) && !gate_wait(false);

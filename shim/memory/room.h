@@ -10,20 +10,13 @@
 #define ROOM_NS (UINT64_C(10) * 1000000000) /* how long to wait for others to leave */
 #define ROOM_PAUSE_US 500
 
+/* What a call of the driver's has asked others for; all zero before the first attempt. */
 struct wanted_room {
 	int64_t bytes;
 	uint64_t since;
 };
-bool room_appears(struct wanted_room *wanted, CUresult result, CUdevice device, uint64_t size);
-#define WITH_ROOM(device, bytes, call)                                                             \
-	({                                                                                         \
-		struct wanted_room wanted = {0};                                                   \
-		CUresult called;                                                                   \
-		do                                                                                 \
-			called = call;                                                             \
-		while (room_appears(&wanted, called, device,                                       \
-		                    called == CUDA_ERROR_OUT_OF_MEMORY ? (bytes) : 0));            \
-		called;                                                                            \
-	})
+/* After each attempt of such a call. True: there was no room, others have been asked for some
+ * and it has been waited for a moment; try again. False: the result stands. */
+bool wait_for_room(struct wanted_room *wanted, CUresult result, CUdevice device, uint64_t size);
 
 #endif

@@ -77,8 +77,11 @@ static CUresult make_block(size_t size, CUdevice device, struct block **out)
 {
 	CUdeviceptr base;
 	struct block *block;
+	CUresult result;
 
-	TRY(REAL(cuMemAddressReserve)(&base, size, 0, 0, 0));
+	result = REAL(cuMemAddressReserve)(&base, size, 0, 0, 0);
+	if (result)
+		return result;
 	block = new_block(base, size, device);
 	lock_take(&swap_lock);
 	if (!block || !tsearch(block, &blocks, compare)) {
@@ -182,7 +185,9 @@ CUresult block_make(size_t size, CUdevice device, struct block **out)
 {
 	CUresult result;
 
-	TRY(limit_take(device, size));
+	result = limit_take(device, size);
+	if (result)
+		return result;
 	result = make_block(size, device, out);
 	if (result) {
 		limit_give(device, size);

@@ -33,10 +33,16 @@ bool copier_prepare(struct copier *c, CUcontext context)
 CUresult copier_push(struct copier *c, struct segment *segment, bool out)
 {
 	struct transfer *transfer = &c->ring[(c->first + c->n) % SWAP_DEPTH];
+	CUresult result;
 
-	if (!transfer->event)
-		TRY(REAL(cuEventCreate)(&transfer->event, CU_EVENT_DISABLE_TIMING));
-	TRY(REAL(cuEventRecord)(transfer->event, c->stream));
+	if (!transfer->event) {
+		result = REAL(cuEventCreate)(&transfer->event, CU_EVENT_DISABLE_TIMING);
+		if (result)
+			return result;
+	}
+	result = REAL(cuEventRecord)(transfer->event, c->stream);
+	if (result)
+		return result;
 	transfer->segment = segment;
 	transfer->out = out;
 	c->n++;
@@ -49,6 +55,7 @@ CUresult copier_push(struct copier *c, struct segment *segment, bool out)
 CUresult copier_copy(struct copier *c, struct segment *segment, bool out)
 {
 	CUdeviceptr at = segment->base;
+	CUresult result;
 
 	segment->copy->store->pin(segment->copy);
 	for (unsigned int i = 0; i < segment->copy->n; i++) {
@@ -56,8 +63,11 @@ CUresult copier_copy(struct copier *c, struct segment *segment, bool out)
 
 		for (size_t done = 0, n; done < part.size; done += n) {
 			n = out && part.size - done > SLICE ? SLICE : part.size - done;
-			TRY(out ? DRIVER(cuMemcpyDtoHAsync_v2)(part.at + done, at, n, c->stream)
-			        : DRIVER(cuMemcpyHtoDAsync_v2)(at, part.at + done, n, c->stream));
+			result =
+			    out ? DRIVER(cuMemcpyDtoHAsync_v2)(part.at + done, at, n, c->stream)
+			        : DRIVER(cuMemcpyHtoDAsync_v2)(at, part.at + done, n, c->stream);
+			if (result)
+				return result;
 			at += n;
 		}
 	}

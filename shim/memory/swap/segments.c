@@ -54,7 +54,9 @@ static CUresult map_segment(struct segment *segment)
 	CUmemAllocationProp prop = block->prop ? *block->prop : segment_properties(block->device);
 	CUresult result;
 
-	TRY(DRIVER(cuMemCreate)(&segment->handle, segment->size, &prop, 0));
+	result = DRIVER(cuMemCreate)(&segment->handle, segment->size, &prop, 0);
+	if (result)
+		return result;
 	result = DRIVER(cuMemMap)(segment->base, segment->size, 0, segment->handle, 0);
 	if (result)
 		DRIVER(cuMemRelease)(segment->handle);

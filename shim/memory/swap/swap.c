@@ -71,7 +71,8 @@ static CUresult allocate_small(CUdeviceptr *out, size_t size, CUdevice device)
 		result = block_make(slab_next_size(device), device, &block);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY) /* the limit may be near */
 			result = block_make(swap_devices[device].unit, device, &block);
-		TRY(result);
+		if (result)
+			return result;
 		result = slab_add(block);
 		if (result) {
 			block_drop(block);
@@ -84,12 +85,15 @@ static CUresult allocate(CUdeviceptr *out, size_t size, CUdevice device)
 {
 	size_t unit = swap_devices[device].unit;
 	struct block *block;
+	CUresult result;
 
 	if (size > SIZE_MAX / 2)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (size < SWAP_SMALL)
 		return allocate_small(out, size, device);
-	TRY(block_make((size + unit - 1) / unit * unit, device, &block));
+	result = block_make((size + unit - 1) / unit * unit, device, &block);
+	if (result)
+		return result;
 	*out = block->base;
 	return CUDA_SUCCESS;
 }

@@ -240,11 +240,14 @@ CUresult vmm_have(CUdeviceptr base, size_t size)
 {
 	uint64_t start = now_ns();
 	bool all = take_back_range(base, size);
+	CUresult result;
 
 	while (!all) {
 		if (now_ns() - start > ROOM_NS) /* a call in a call may not wait for its memory */
 			return CUDA_ERROR_NOT_READY;
-		TRY(gate_look());
+		result = gate_look();
+		if (result)
+			return result;
 		all = take_back_range(base, size);
 		gate_leave();
 		if (!all)

@@ -6,7 +6,7 @@
 #include "memory/swap/vmm.h"
 #include "memory/swap/vmm_whole.h"
 
-/* Who has one handle more of it may do without the lock. */
+/* Caller has vmm_hold() the memory, so it does without the lock; that hold ends here. */
 static CUresult make_whole(struct physical *physical)
 {
 	CUresult result = vmm_make_whole(physical);
@@ -20,13 +20,16 @@ static CUresult make_whole(struct physical *physical)
 CUresult vmm_keep(CUmemGenericAllocationHandle *handle)
 {
 	struct physical *physical;
+	CUresult result;
 
 	lock_take(&vmm_lock);
 	physical = vmm_find(*handle);
 	if (vmm_ours(physical))
 		physical->stays = true;
 	lock_give(&vmm_lock);
-	TRY(vmm_have_handle(*handle));
+	result = vmm_have_handle(*handle);
+	if (result)
+		return result;
 	lock_take(&vmm_lock);
 	physical = vmm_find(*handle);
 	if (!vmm_ours(physical) || !vmm_hold(physical))
@@ -34,7 +37,9 @@ CUresult vmm_keep(CUmemGenericAllocationHandle *handle)
 	lock_give(&vmm_lock);
 	if (!physical)
 		return CUDA_SUCCESS;
-	TRY(make_whole(physical));
+	result = make_whole(physical);
+	if (result)
+		return result;
 	lock_take(&vmm_lock);
 	physical = vmm_find(*handle);
 	if (vmm_ours(physical))
@@ -62,14 +67,20 @@ CUresult vmm_keep_range(CUdeviceptr base, size_t size)
 {
 	struct physical *physical;
 	struct mapping *mapping;
+	CUresult result;
 
 	lock_take(&vmm_lock);
 	for (CUdeviceptr at = base; at - base < size && (mapping = vmm_at(at));
 	     at = mapping->base + mapping->size)
 		mapping->physical->stays = true;
 	lock_give(&vmm_lock);
-	TRY(vmm_have(base, size));
-	while ((physical = in_pieces(base, size)))
-		TRY(make_whole(physical));
+	result = vmm_have(base, size);
+	if (result)
+		return result;
+	while ((physical = in_pieces(base, size))) {
+		result = make_whole(physical);
+		if (result)
+			return result;
+	}
 	return CUDA_SUCCESS;
 }

@@ -52,8 +52,10 @@ static CUresult show(const struct physical *physical, CUmemGenericAllocationHand
 {
 	CUresult result;
 
-	TRY(whole ? DRIVER(cuMemMap)(base, physical->size, 0, whole, 0)
-	          : vmm_map(physical, base, physical->size, 0, 0));
+	result = whole ? DRIVER(cuMemMap)(base, physical->size, 0, whole, 0)
+	               : vmm_map(physical, base, physical->size, 0, 0);
+	if (result)
+		return result;
 	result = allow_here(physical, base);
 	if (result)
 		DRIVER(cuMemUnmap)(base, physical->size);
@@ -64,9 +66,12 @@ static CUresult show(const struct physical *physical, CUmemGenericAllocationHand
 static CUresult copy_by_host(struct change *change, CUdeviceptr base, bool out)
 {
 	size_t size = change->physical->size;
+	CUresult result;
 
-	TRY(out ? DRIVER(cuMemcpyDtoHAsync_v2)(change->host, base, size, change->stream)
-	        : DRIVER(cuMemcpyHtoDAsync_v2)(base, change->host, size, change->stream));
+	result = out ? DRIVER(cuMemcpyDtoHAsync_v2)(change->host, base, size, change->stream)
+	             : DRIVER(cuMemcpyHtoDAsync_v2)(base, change->host, size, change->stream);
+	if (result)
+		return result;
 	return REAL(cuStreamSynchronize)(change->stream);
 }
 
@@ -76,7 +81,9 @@ static CUresult in_window(struct change *change, bool out)
 	CUdeviceptr base;
 	CUresult result;
 
-	TRY(open_window(physical, &base));
+	result = open_window(physical, &base);
+	if (result)
+		return result;
 	result = show(physical, 0, base);
 	if (!result) {
 		result = copy_by_host(change, base, out);
@@ -92,7 +99,9 @@ static CUresult copy_over(struct change *change, CUdeviceptr from, CUdeviceptr t
 	const struct physical *physical = change->physical;
 	CUresult result;
 
-	TRY(show(physical, 0, from));
+	result = show(physical, 0, from);
+	if (result)
+		return result;
 	result = show(physical, change->whole, to);
 	if (!result) {
 		result = DRIVER(cuMemcpyDtoDAsync_v2)(to, from, physical->size, change->stream);
@@ -110,7 +119,9 @@ static CUresult copy_beside(struct change *change)
 	CUdeviceptr from, to;
 	CUresult result;
 
-	TRY(open_window(physical, &from));
+	result = open_window(physical, &from);
+	if (result)
+		return result;
 	result = open_window(physical, &to);
 	if (!result) {
 		result = copy_over(change, from, to);
@@ -173,9 +184,12 @@ static void take_whole(struct physical *physical, CUmemGenericAllocationHandle w
 static CUresult make_anew(struct physical *physical)
 {
 	CUmemGenericAllocationHandle whole;
+	CUresult result;
 
 	vmm_release_pieces(physical);
-	TRY(DRIVER(cuMemCreate)(&whole, physical->size, &physical->prop, 0));
+	result = DRIVER(cuMemCreate)(&whole, physical->size, &physical->prop, 0);
+	if (result)
+		return result;
 	take_whole(physical, whole);
 	return CUDA_SUCCESS;
 }
@@ -202,19 +216,30 @@ static CUresult create_in_its_room(struct physical *physical)
 static CUresult through_host(struct change *change)
 {
 	struct physical *physical = change->physical;
+	CUresult result;
 
-	TRY(in_window(change, true));
+	result = in_window(change, true);
+	if (result)
+		return result;
 	unmap_all(physical);
-	TRY(create_in_its_room(physical));
-	TRY(map_all(physical));
+	result = create_in_its_room(physical);
+	if (result)
+		return result;
+	result = map_all(physical);
+	if (result)
+		return result;
 	return in_window(change, false);
 }
 
 static CUresult exchange(struct change *change)
 {
+	CUresult result;
+
 	if (!change->whole)
 		return through_host(change);
-	TRY(copy_beside(change));
+	result = copy_beside(change);
+	if (result)
+		return result;
 	unmap_all(change->physical);
 	take_whole(change->physical, change->whole);
 	change->whole = 0;
@@ -292,7 +317,9 @@ CUresult vmm_make_whole(struct physical *physical)
 		return result;
 	if (captures_exist()) /* whose end would be waited for, maybe by the one who captures */
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	TRY(make_room(&change));
+	result = make_room(&change);
+	if (result)
+		return result;
 	result = quiet_do(change_quietly, &change);
 	if (!result)
 		result = change.result;
