@@ -1,0 +1,112 @@
+/* fake_streams.c: the fake driver's copies, pinned memory, streams and events. */
+#include "fake_functions.h"
+#include "fake_objects.h"
+
+#include <string.h>
+
+FAKE(cuMemcpyDtoHAsync_v2)(void *to, CUdeviceptr from, size_t size, CUstream stream)
+{
+	(void)stream;
+	memcpy(to, (void *)(uintptr_t)from, size);
+	fake_driver.copied_out += size;
+	return CUDA_SUCCESS;
+}
+
+FAKE(cuMemcpyHtoDAsync_v2)(CUdeviceptr to, const void *from, size_t size, CUstream stream)
+{
+	(void)stream;
+	memcpy((void *)(uintptr_t)to, from, size);
+	return CUDA_SUCCESS;
+}
+
+FAKE(cuMemHostRegister_v2)(void *at, size_t size, unsigned int flags)
+{
+	(void)flags;
+	if (fake_driver.refuse_pinning)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	LOCKED(fake_add(FAKE_PINNED, at, size, -1); fake_driver.pinned += size);
+	return CUDA_SUCCESS;
+}
+
+FAKE(cuMemHostUnregister)(void *at)
+{
+	struct fake_object *object;
+
+	pthread_mutex_lock(&fake_lock);
+	object = fake_find(FAKE_PINNED, (uintptr_t)at);
+	if (!object)
+		fake_dies("what is unregistered is not registered");
+	fake_driver.pinned -= object->size;
+	object->what = FAKE_NOTHING;
+	pthread_mutex_unlock(&fake_lock);
+	return CUDA_SUCCESS;
+}
+
+FAKE(cuStreamCreate)(CUstream *stream, unsigned int flags)
+{
+	(void)flags;
+	*stream = (CUstream)(uintptr_t)1;
+	LOCKED(fake_driver.streams++);
+	return CUDA_SUCCESS;
+}
+
+static void must_not_wait(void)
+{
+	if (fake_driver.hold_events)
+		fake_dies("somebody waits for an event that does not happen");
+}
+
+FAKE(cuStreamDestroy_v2)(CUstream stream)
+{
+	(void)stream;
+	LOCKED(fake_driver.streams--);
+	return CUDA_SUCCESS;
+}
+
+FAKE(cuStreamSynchronize)(CUstream stream)
+{
+	(void)stream;
+	must_not_wait();
+	return CUDA_SUCCESS;
+}
+
+FAKE(cuStreamQuery)(CUstream stream)
+{
+	(void)stream;
+	return fake_driver.hold_events ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+FAKE(cuEventCreate)(CUevent *event, unsigned int flags)
+{
+	(void)flags;
+	*event = (CUevent)(uintptr_t)1;
+	LOCKED(fake_driver.events++);
+	return CUDA_SUCCESS;
+}
+
+FAKE(cuEventDestroy_v2)(CUevent event)
+{
+	(void)event;
+	LOCKED(fake_driver.events--);
+	return CUDA_SUCCESS;
+}
+
+FAKE(cuEventRecord)(CUevent event, CUstream stream)
+{
+	(void)event;
+	(void)stream;
+	return CUDA_SUCCESS;
+}
+
+FAKE(cuEventQuery)(CUevent event)
+{
+	(void)event;
+	return fake_driver.hold_events ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+FAKE(cuEventSynchronize)(CUevent event)
+{
+	(void)event;
+	must_not_wait();
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,164 @@
+/* managed_cases.c: managed memory leaves and comes back. */
+#include "mover_cases.h"
+
+static const struct memory_kind *const managed = &managed_memory;
+
+/* The client thread goes on while memory comes: the driver would end this program if
+ * anybody waited for an event. */
+void it_comes_back_in_steps(void)
+{
+	struct gl_grant grant = grant_of(24 * MIB);
+
+	allocate(managed, 24 * MIB);
+	fake_driver.hold_events = true;
+	memory_mover.restore(&grant);
+	for (int i = 0; i < 5; i++) {
+		CHECK(!memory_mover.restored());
+		CHECK(memory_mover.step());
+	}
+	CHECK(fake_driver.prefetched == 2 * SLICE);
+	CHECK(memory_mover.pause_ns() > 0);
+	fake_driver.hold_events = false;
+	step_until_idle();
+	CHECK(memory_mover.restored());
+	CHECK(fake_driver.prefetched == 24 * MIB);
+	CHECK(fake_driver.streams == 0 && fake_driver.events == 0);
+}
+
+void a_revoke_ends_it(void)
+{
+	struct gl_grant grant = grant_of(24 * MIB);
+
+	allocate(managed, 24 * MIB);
+	fake_driver.hold_events = true;
+	memory_mover.restore(&grant);
+	CHECK(!memory_mover.restored());
+	CHECK(memory_mover.step());
+	memory_mover.stop();
+	CHECK(memory_mover.step()); /* what is under way arrives */
+	fake_driver.hold_events = false;
+	step_until_idle();
+	CHECK(fake_driver.prefetched == 2 * SLICE);
+	CHECK(fake_driver.streams == 0 && fake_driver.events == 0);
+	hold();
+	CHECK(fake_driver.prefetched == 2 * SLICE + 24 * MIB);
+}
+
+void only_what_fits_comes_the_newest_first(void)
+{
+	CUdeviceptr newest;
+
+	fake_rooms.oversub = true;
+	fake_rooms.limit = 32 * MIB;
+	allocate(managed, 20 * MIB);
+	newest = allocate(managed, 20 * MIB);
+	hold();
+	CHECK(fake_driver.first_prefetch == newest);
+	CHECK(fake_driver.prefetched == 20 * MIB);
+}
+
+void its_context_may_end_meanwhile(void)
+{
+	struct gl_grant grant = grant_of(24 * MIB);
+
+	allocate(managed, 24 * MIB);
+	fake_driver.hold_events = true;
+	memory_mover.restore(&grant);
+	CHECK(!memory_mover.restored());
+	CHECK(memory_mover.step());
+	fake_driver.hold_events = false; /* who ends a context waits for what is in it */
+	fake_context_ends(fake_context(0));
+	CHECK(fake_driver.streams == 0 && fake_driver.events == 0);
+	CHECK(memory_mover.restored());
+}
+
+void freed_memory_is_passed_over(void)
+{
+	CUdeviceptr oldest = allocate(managed, 12 * MIB), newest = allocate(managed, 12 * MIB);
+	struct gl_grant grant = grant_of(24 * MIB);
+
+	fake_driver.hold_events = true;
+	memory_mover.restore(&grant);
+	CHECK(!memory_mover.restored());
+	CHECK(memory_mover.step());
+	OK(cuMemFree_v2(newest));
+	fake_driver.hold_events = false;
+	step_until_idle();
+	CHECK(memory_mover.restored());
+	CHECK(fake_driver.prefetched == 2 * SLICE + 12 * MIB);
+	OK(cuMemFree_v2(oldest));
+	check_empty();
+}
+
+void what_came_is_said_once(void)
+{
+	struct gl_grant grant = grant_of(6 * MIB);
+	struct moved moved;
+
+	allocate(managed, 24 * MIB);
+	memory_mover.restore(&grant);
+	while (!memory_mover.restored())
+		memory_mover.step();
+	moved = memory_mover.brought();
+	CHECK(moved.bytes == 6 * MIB && moved.ns > 0); /* the rest was there */
+	CHECK(memory_mover.brought().bytes == 0);
+}
+
+/* Nothing is brought for a single call, nor where there is nothing. */
+void nothing_is_said_of_nothing(void)
+{
+	struct gl_grant grant = grant_of(6 * MIB);
+
+	memory_mover.restore(&grant);
+	while (!memory_mover.restored())
+		memory_mover.step();
+	CHECK(memory_mover.brought().bytes == 0);
+	allocate(managed, 24 * MIB);
+	memory_mover.restore(NULL);
+	CHECK(memory_mover.restored());
+	CHECK(memory_mover.brought().bytes == 0);
+	CHECK(fake_driver.prefetched == 0);
+}
+
+/* Others had displaced it, and the program works on. */
+void it_comes_beside_work(void)
+{
+	struct gl_grant grant = grant_of(24 * MIB);
+
+	hold();
+	allocate(managed, 24 * MIB);
+	memory_mover.refill(&grant);
+	step_until_idle();
+	CHECK(fake_driver.prefetched == 24 * MIB);
+	CHECK(memory_mover.brought().bytes == 24 * MIB);
+}
+
+/* What the daemon says later comes as well, whatever has been begun. */
+void a_second_refill_begins_anew(void)
+{
+	struct gl_grant grant = grant_of(24 * MIB);
+
+	hold();
+	allocate(managed, 8 * MIB);
+	fake_driver.hold_events = true;
+	memory_mover.refill(&grant);
+	CHECK(memory_mover.step());
+	allocate(managed, 4 * MIB);
+	memory_mover.refill(&grant);
+	fake_driver.hold_events = false;
+	step_until_idle();
+	CHECK(fake_driver.prefetched == 2 * SLICE + 12 * MIB);
+}
+
+void devices_of_others_are_left_alone(void)
+{
+	struct gl_grant grant = grant_of(24 * MIB);
+
+	allocate(managed, 24 * MIB);
+	grant.devices[0].uuid[0] ^= 1;
+	memory_mover.restore(&grant);
+	CHECK(memory_mover.restored());
+	fake_rooms.limit = NO_LIMIT;
+	hold();
+	CHECK(fake_driver.prefetched == 0);
+}

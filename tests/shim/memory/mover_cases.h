@@ -1,0 +1,60 @@
+/* mover_cases.h: the cases of memory_movers.c, and what they share. */
+#ifndef MOVER_CASES_H
+#define MOVER_CASES_H
+
+#include "checks.h"
+
+#define SLICE (FAKE_CAPACITY / 32) /* of what a job may have */
+
+/* managed_cases.c */
+#define MANAGED_CASES(CASE)                                                                        \
+	CASE(it_comes_back_in_steps)                                                               \
+	CASE(a_revoke_ends_it)                                                                     \
+	CASE(only_what_fits_comes_the_newest_first)                                                \
+	CASE(its_context_may_end_meanwhile)                                                        \
+	CASE(freed_memory_is_passed_over)                                                          \
+	CASE(what_came_is_said_once)                                                               \
+	CASE(nothing_is_said_of_nothing)                                                           \
+	CASE(it_comes_beside_work)                                                                 \
+	CASE(a_second_refill_begins_anew)                                                          \
+	CASE(devices_of_others_are_left_alone)
+
+/* swapped_cases.c */
+#define SWAPPED_CASES(CASE)                                                                        \
+	CASE(only_what_others_lack_leaves)                                                         \
+	CASE(what_nobody_touched_is_not_copied_again)                                              \
+	CASE(it_comes_before_its_turn)                                                             \
+	CASE(a_restore_goes_on_after_a_revoke)                                                     \
+	CASE(all_kinds_come_with_one_lease)
+
+/* store_cases.c */
+#define STORE_CASES(CASE)                                                                          \
+	CASE(a_store_may_answer_later)                                                             \
+	CASE(what_has_no_copy_stays)                                                               \
+	CASE(copies_go_back_to_their_store)                                                        \
+	CASE(what_cannot_be_pinned_stays)
+
+#define CASE(name) void name(void);
+MANAGED_CASES(CASE)
+SWAPPED_CASES(CASE)
+STORE_CASES(CASE)
+#undef CASE
+
+static inline void step_until_idle(void)
+{
+	while (memory_mover.step())
+		;
+}
+
+static inline CUdeviceptr swapped_block(size_t size, uint8_t seed)
+{
+	CUdeviceptr pointer;
+
+	CHECK(swapped_memory.serves(0));
+	pointer = allocate(&swapped_memory, size);
+	fill(pointer, size, seed);
+	fake_rooms.submitted++;
+	return pointer;
+}
+
+#endif
