@@ -27,7 +27,8 @@ static bool can_be_told(void)
 static void say(bool when, const char *format, va_list args)
 {
 	char text[512];
-	int kept = errno, n = snprintf(text, sizeof(text), "gpu-lease[%d]: ", (int)getpid()), m;
+	int saved_errno = errno, n = snprintf(text, sizeof(text), "gpu-lease[%d]: ", (int)getpid()),
+	    m;
 
 	if (when)
 		n += snprintf(text + n, sizeof(text) - (size_t)n, "%.3f ", (double)now_ns() / 1e9);
@@ -37,7 +38,7 @@ static void say(bool when, const char *format, va_list args)
 	text[n++] = '\n';
 	if (can_be_told())
 		syscall(SYS_write, STDERR_FILENO, text, (size_t)n);
-	errno = kept;
+	errno = saved_errno;
 }
 
 static bool enabled;

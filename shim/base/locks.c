@@ -12,7 +12,7 @@ static __thread struct {
 	unsigned int n;
 	int cancel;
 	enum lock_rank ranks[N_LOCKS]; /* of the checked library alone */
-} mine __attribute__((tls_model("initial-exec")));
+} thread_locks __attribute__((tls_model("initial-exec")));
 
 #ifdef GPU_LEASE_CHECK_LOCKS
 
@@ -26,35 +26,36 @@ static const char *const names[N_LOCKS] = {
 
 static void check_take(enum lock_rank rank)
 {
-	if (mine.n && mine.ranks[mine.n - 1] >= rank) {
+	if (thread_locks.n && thread_locks.ranks[thread_locks.n - 1] >= rank) {
 		complain("lock '%s' is taken by a thread that has '%s'", names[rank],
-		         names[mine.ranks[mine.n - 1]]);
+		         names[thread_locks.ranks[thread_locks.n - 1]]);
 		abort();
 	}
-	mine.ranks[mine.n] = rank;
+	thread_locks.ranks[thread_locks.n] = rank;
 }
 
 /* They need not be given in the order in which they were taken. */
 static void check_give(enum lock_rank rank)
 {
-	unsigned int i = mine.n;
+	unsigned int i = thread_locks.n;
 
-	while (i && mine.ranks[i - 1] != rank)
+	while (i && thread_locks.ranks[i - 1] != rank)
 		i--;
 	if (!i) {
 		complain("lock '%s' is given by a thread that has not got it", names[rank]);
 		abort();
 	}
-	for (; i < mine.n; i++)
-		mine.ranks[i - 1] = mine.ranks[i];
+	for (; i < thread_locks.n; i++)
+		thread_locks.ranks[i - 1] = thread_locks.ranks[i];
 }
 
 /* Who waits for others may keep nothing from them. */
 static void check_wait(enum lock_rank rank)
 {
-	if (mine.n == 1)
+	if (thread_locks.n == 1)
 		return;
-	complain("a thread waits with lock '%s' and has '%s'", names[rank], names[mine.ranks[0]]);
+	complain("a thread waits with lock '%s' and has '%s'", names[rank],
+	         names[thread_locks.ranks[0]]);
 	abort();
 }
 
@@ -80,9 +81,9 @@ static inline void check_wait(enum lock_rank rank)
 void lock_take(struct lock *lock)
 {
 	check_take(lock->rank);
-	if (!mine.n)
-		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mine.cancel);
-	mine.n++;
+	if (!thread_locks.n)
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &thread_locks.cancel);
+	thread_locks.n++;
 	pthread_mutex_lock(&lock->mutex);
 }
 
@@ -92,8 +93,8 @@ void lock_give(struct lock *lock)
 
 	pthread_mutex_unlock(&lock->mutex);
 	check_give(lock->rank);
-	if (!--mine.n)
-		pthread_setcancelstate(mine.cancel, &ignored);
+	if (!--thread_locks.n)
+		pthread_setcancelstate(thread_locks.cancel, &ignored);
 }
 
 void lock_wait(struct lock *lock, pthread_cond_t *condition)
@@ -116,6 +117,6 @@ void lock_after_fork(struct lock *lock)
 /* This thread has none. */
 static void in_child(void)
 {
-	mine.n = 0;
+	thread_locks.n = 0;
 }
 FORK_WATCH(in_child);

@@ -48,7 +48,7 @@ static void set_up(void)
 static struct thread_slot *new_slot(void)
 {
 	struct thread_slot *slot;
-	int kept = errno;
+	int saved_errno = errno;
 
 	pthread_once(&once, set_up);
 	for (slot = atomic_load(&slots); slot; slot = slot->next) {
@@ -69,7 +69,7 @@ static struct thread_slot *new_slot(void)
 	}
 	pthread_setspecific(slot_key, slot);
 	my_slot = slot;
-	errno = kept;
+	errno = saved_errno;
 	return slot;
 }
 
@@ -172,7 +172,7 @@ static bool memory_here(struct thread_slot *slot)
 /* What waits here must not be cancelled: it would leave with a lock. */
 static CUresult wait_for_memory(struct thread_slot *slot)
 {
-	int kept = errno, cancel;
+	int saved_errno = errno, cancel;
 	CUresult result = CUDA_SUCCESS;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
@@ -181,11 +181,11 @@ static CUresult wait_for_memory(struct thread_slot *slot)
 	pthread_setcancelstate(cancel, &cancel);
 	if (result)
 		gate_return(slot);
-	errno = kept;
+	errno = saved_errno;
 	return result;
 }
 
-CUresult gate_look(void)
+CUresult gate_enter_for_memory(void)
 {
 	struct thread_slot *slot = slot_of_thread();
 
@@ -242,7 +242,7 @@ static CUresult try_to_pass(struct thread_slot *slot, CUstream stream)
 
 static CUresult wait_to_pass(struct thread_slot *slot, CUstream stream)
 {
-	int kept = errno, cancel;
+	int saved_errno = errno, cancel;
 	CUresult result;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
@@ -250,7 +250,7 @@ static CUresult wait_to_pass(struct thread_slot *slot, CUstream stream)
 	pthread_setcancelstate(cancel, &cancel);
 	if (result)
 		gate_return(slot);
-	errno = kept;
+	errno = saved_errno;
 	return result;
 }
 

@@ -46,7 +46,7 @@ extern atomic_int gate_state;
 extern atomic_int gate_memory;
 extern __thread struct thread_slot *my_slot __attribute__((tls_model("initial-exec")));
 CUresult gate_enter(CUstream stream); /* to submit; may wait */
-CUresult gate_look(void);             /* to look at memory, submitting nothing; may wait */
+CUresult gate_enter_for_memory(void); /* to look at memory, submitting nothing; may wait */
 void gate_leave(void);                /* after either */
 CUresult
 gate_wait(bool memory); /* until it is open or lets a call in; memory: until that is not away */

@@ -99,7 +99,7 @@ int threads_waiting(enum wait_reason reason)
 	return n;
 }
 
-void waiting_look(void)
+void waiting_wake_all(void)
 {
 	lock_take(&lock);
 	pthread_cond_broadcast(&changed);

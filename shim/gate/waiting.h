@@ -31,8 +31,8 @@ void client_wake(void); /* there is something for the client thread to look at *
 
 /* Of the client thread: */
 int threads_waiting(enum wait_reason reason);
-void waiting_look(void);   /* something has changed: all look again */
-void waiting_refuse(void); /* there will be no lease for this process */
+void waiting_wake_all(void); /* something has changed: all look again */
+void waiting_refuse(void);   /* there will be no lease for this process */
 bool waiting_is_refused(void);
 
 #endif

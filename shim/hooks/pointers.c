@@ -18,7 +18,7 @@
 static CUresult question_begins(CUdeviceptr pointer, bool *mapped)
 {
 	*mapped = block_of_program(pointer);
-	return *mapped ? gate_look() : CUDA_SUCCESS;
+	return *mapped ? gate_enter_for_memory() : CUDA_SUCCESS;
 }
 
 static void question_ends(bool mapped)

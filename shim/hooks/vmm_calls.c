@@ -251,7 +251,7 @@ EXPORT CUresult cuMemMap(CUdeviceptr base, size_t size, size_t offset,
 
 	if (!real)
 		return CUDA_ERROR_NOT_FOUND;
-	result = vmm_have_handle(handle); /* it is mapped twice then */
+	result = vmm_take_back_handle(handle); /* it is mapped twice then */
 	if (result)
 		return result;
 	lock_take(&vmm_lock);
@@ -276,7 +276,7 @@ static void note_access(struct mapping *mapping, const CUmemAccessDesc *desc, si
 
 		if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || d < 0 ||
 		    d >= MAX_DEVICES) {
-			mapping->odd = true;
+			mapping->foreign_access = true;
 			continue;
 		}
 		mapping->writers &= ~bit;
@@ -296,7 +296,7 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr base, size_t size, const CUmemAccessD
 
 	if (!real)
 		return CUDA_ERROR_NOT_FOUND;
-	result = vmm_have(base, size);
+	result = vmm_take_back(base, size);
 	if (result)
 		return result;
 	lock_take(&vmm_lock);
@@ -320,7 +320,7 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr base, size_t size)
 		return CUDA_ERROR_NOT_FOUND;
 	if (memory_locate(base, &place))
 		return CUDA_ERROR_INVALID_VALUE;
-	result = vmm_have(base, size);
+	result = vmm_take_back(base, size);
 	if (result)
 		return result;
 	lock_take(&vmm_lock);
@@ -335,21 +335,21 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr base, size_t size)
 static CUresult map_array(__typeof__(&cuMemMapArrayAsync) real, const CUarrayMapInfo *list,
                           unsigned int n, CUstream stream)
 {
-	CUarrayMapInfo *mine = malloc(n * sizeof(*mine));
-	CUresult result = mine ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	CUarrayMapInfo *changed = malloc(n * sizeof(*changed));
+	CUresult result = changed ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 
 	for (unsigned int i = 0; i < n && !result; i++) {
-		mine[i] = list[i];
+		changed[i] = list[i];
 		if (list[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP)
-			result = vmm_keep(&mine[i].memHandle.memHandle);
+			result = vmm_keep(&changed[i].memHandle.memHandle);
 	}
 	if (!result)
 		result = gate_enter(stream);
 	if (!result) {
-		result = real(mine, n, stream);
+		result = real(changed, n, stream);
 		gate_leave();
 	}
-	free(mine);
+	free(changed);
 	return result;
 }
 

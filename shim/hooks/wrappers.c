@@ -59,7 +59,7 @@
 		CUresult result;                                                                   \
 		if (!real)                                                                         \
 			return CUDA_ERROR_NOT_FOUND;                                               \
-		result = gate_look();                                                              \
+		result = gate_enter_for_memory();                                                  \
 		if (result)                                                                        \
 			return result;                                                             \
 		result = real arguments;                                                           \

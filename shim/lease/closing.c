@@ -10,8 +10,8 @@
 #include "lease/waiters.h"
 
 #define MS INT64_C(1000000)
-#define DRAIN_LOOK_NS (MS / 20)
-#define LONG_DRAIN_LOOK_NS (MS / 2)
+#define DRAIN_POLL_NS (MS / 20)
+#define LONG_DRAIN_POLL_NS (MS / 2)
 #define STUCK_NS (20 * MS)  /* a drain that takes longer may wait for others of the job */
 #define STEP_NS (1000 * MS) /* so long one call may let itself be waited for */
 
@@ -156,5 +156,5 @@ int64_t closing_pause_ns(const struct lease *lease)
 	const struct lease_closing *closing = &lease->closing;
 	uint64_t since = step_expected(lease) ? closing->step_from : closing->since;
 
-	return passed_ns(lease, since) < STUCK_NS ? DRAIN_LOOK_NS : LONG_DRAIN_LOOK_NS;
+	return passed_ns(lease, since) < STUCK_NS ? DRAIN_POLL_NS : LONG_DRAIN_POLL_NS;
 }

@@ -29,19 +29,19 @@ static struct {
 	bool unanswered;
 	uint64_t said; /* a bit for each reason */
 	char words[GL_REASON_BYTES];
-} me;
+} wait_state;
 
 static void set_reason(int reason, uint64_t now)
 {
-	if (reason == me.reason)
+	if (reason == wait_state.reason)
 		return;
-	me.reason = reason;
-	me.since = now;
+	wait_state.reason = reason;
+	wait_state.since = now;
 }
 
 static bool our_own(void)
 {
-	return me.reason == UNSERVED || me.reason == SILENCE;
+	return wait_state.reason == UNSERVED || wait_state.reason == SILENCE;
 }
 
 static int64_t patience_ns(void)
@@ -52,39 +52,40 @@ static int64_t patience_ns(void)
 /* Is the reason, whatever it is, one that is still to be said? */
 static bool to_be_said(void)
 {
-	if (!me.waits || me.reason == TURN || me.said >> me.reason & 1)
+	if (!wait_state.waits || wait_state.reason == TURN ||
+	    wait_state.said >> wait_state.reason & 1)
 		return false;
-	return our_own() || !me.unanswered;
+	return our_own() || !wait_state.unanswered;
 }
 
 static enum explain_step say(uint64_t now)
 {
-	if (!to_be_said() || (int64_t)(now - me.since) < patience_ns())
+	if (!to_be_said() || (int64_t)(now - wait_state.since) < patience_ns())
 		return EXPLAIN_NOTHING;
-	me.said |= UINT64_C(1) << me.reason;
-	if (me.reason == UNSERVED)
+	wait_state.said |= UINT64_C(1) << wait_state.reason;
+	if (wait_state.reason == UNSERVED)
 		return EXPLAIN_UNSERVED;
-	return me.reason == SILENCE ? EXPLAIN_SILENCE : EXPLAIN_THE_ANSWER;
+	return wait_state.reason == SILENCE ? EXPLAIN_SILENCE : EXPLAIN_THE_ANSWER;
 }
 
 /* Everything begins anew with a wait, and with a connection. */
 static void begin(uint64_t now, int reason)
 {
-	me.reason = reason;
-	me.since = me.asked_at = now;
-	me.unanswered = false;
+	wait_state.reason = reason;
+	wait_state.since = wait_state.asked_at = now;
+	wait_state.unanswered = false;
 }
 
 static enum explain_step ask(uint64_t now)
 {
-	if ((int64_t)(now - me.asked_at) < ASK_NS)
+	if ((int64_t)(now - wait_state.asked_at) < ASK_NS)
 		return EXPLAIN_NOTHING;
-	if (me.unanswered) {
+	if (wait_state.unanswered) {
 		set_reason(SILENCE, now);
 		return EXPLAIN_NOTHING;
 	}
-	me.asked_at = now;
-	me.unanswered = true;
+	wait_state.asked_at = now;
+	wait_state.unanswered = true;
 	return EXPLAIN_ASK;
 }
 
@@ -92,17 +93,17 @@ enum explain_step explain_advance(const struct explain_view *view, uint64_t now)
 {
 	enum explain_step step = EXPLAIN_NOTHING;
 
-	if (view->waits && !me.waits)
+	if (view->waits && !wait_state.waits)
 		begin(now, view->served ? TURN : UNSERVED);
-	me.waits = view->waits;
-	me.can_ask = view->served && view->can_ask;
-	if (!me.waits)
+	wait_state.waits = view->waits;
+	wait_state.can_ask = view->served && view->can_ask;
+	if (!wait_state.waits)
 		return EXPLAIN_NOTHING;
 	if (!view->served)
 		set_reason(UNSERVED, now);
-	else if (me.reason == UNSERVED)
+	else if (wait_state.reason == UNSERVED)
 		begin(now, TURN);
-	if (me.can_ask)
+	if (wait_state.can_ask)
 		step = ask(now);
 	return step ? step : say(now);
 }
@@ -110,17 +111,17 @@ enum explain_step explain_advance(const struct explain_view *view, uint64_t now)
 /* Its words count from the first answer of this kind on; a late answer is one as well. */
 void explain_answer(const struct gl_waits *waits, uint64_t now)
 {
-	if (!me.waits || me.reason == UNSERVED)
+	if (!wait_state.waits || wait_state.reason == UNSERVED)
 		return;
-	me.unanswered = false;
+	wait_state.unanswered = false;
 	set_reason(waits->code < UNSERVED ? (int)waits->code : UNSERVED - 1, now);
-	memcpy(me.words, waits->reason, sizeof(me.words));
-	me.words[sizeof(me.words) - 1] = '\0';
+	memcpy(wait_state.words, waits->reason, sizeof(wait_state.words));
+	wait_state.words[sizeof(wait_state.words) - 1] = '\0';
 }
 
 const char *explain_words(void)
 {
-	return me.words;
+	return wait_state.words;
 }
 
 static int64_t sooner(int64_t one, int64_t other)
@@ -135,16 +136,16 @@ static int64_t left_ns(uint64_t when, uint64_t now)
 
 int64_t explain_pause_ns(uint64_t now)
 {
-	bool asks = me.can_ask && !(me.unanswered && me.reason == SILENCE);
+	bool asks = wait_state.can_ask && !(wait_state.unanswered && wait_state.reason == SILENCE);
 
-	if (!me.waits)
+	if (!wait_state.waits)
 		return -1;
-	return sooner(asks ? left_ns(me.asked_at + ASK_NS, now) : -1,
-	              to_be_said() ? left_ns(me.since + (uint64_t)patience_ns(), now) : -1);
+	return sooner(asks ? left_ns(wait_state.asked_at + ASK_NS, now) : -1,
+	              to_be_said() ? left_ns(wait_state.since + (uint64_t)patience_ns(), now) : -1);
 }
 
 static void in_child(void)
 {
-	memset(&me, 0, sizeof(me));
+	memset(&wait_state, 0, sizeof(wait_state));
 }
 FORK_WATCH(in_child);

@@ -115,7 +115,7 @@ static void bring_back(struct lease *lease, const struct gl_grant *grant)
 	lease->grant = *grant;
 	lease->port->mover->refill(grant);
 	if (lease->phase == LEASE_OPEN)
-		waiters_heed(lease);
+		waiters_update(lease);
 }
 
 /* The daemon knows the lease that there is by another number from now on. */
@@ -162,7 +162,7 @@ static void take_contended(struct lease *lease, const struct gl_contended *conte
 	lease->grant.idle_ns = contended->idle_ns;
 	lease->grant.in_flight_ns = contended->in_flight_ns;
 	if (lease->phase == LEASE_OPEN)
-		waiters_heed(lease);
+		waiters_update(lease);
 }
 
 /* Another process of the job is stuck: hold the lease again for one call. */
@@ -253,7 +253,7 @@ void lease_advance(struct lease *lease)
 		begin_quiet(lease);
 	if (lease->phase == LEASE_CLOSING)
 		closing_advance(lease);
-	else if (lease->phase == LEASE_OPEN && waiters_get_it(lease))
+	else if (lease->phase == LEASE_OPEN && waiters_idle_long_enough(lease))
 		closing_begin(lease, GL_RELEASE_IDLE);
 	if (lease->phase == LEASE_OPEN)
 		lease->port->mover->prepare();

@@ -44,7 +44,7 @@ static const struct lease_quiet quiet = {.wanted = quiet_wanted, .now = quiet_no
 static const struct lease_port port = {
     .now = now,
     .waiting = waiting,
-    .wake = waiting_look,
+    .wake = waiting_wake_all,
     .send = link_send,
     .send_memory = link_send_memory,
     .swaps = tenant_swaps,

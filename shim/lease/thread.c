@@ -164,7 +164,7 @@ static void *client_main(void *argument)
 	}
 	link_lose();
 	notice_loss();
-	waiting_look();
+	waiting_wake_all();
 	quiet_end();
 	host_memory_forget_daemon();
 	meeting_end();

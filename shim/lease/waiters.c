@@ -3,8 +3,8 @@
 
 #include "lease/port.h"
 
-#define LOOK_MIN_NS INT64_C(1000000)
-#define LOOK_MAX_NS INT64_C(5000000)
+#define POLL_MIN_NS INT64_C(1000000)
+#define POLL_MAX_NS INT64_C(5000000)
 
 void waiters_end_pause(struct lease *lease)
 {
@@ -32,7 +32,7 @@ void waiters_gone(struct lease *lease)
 	lease->idle_ns = GL_IDLE_NEVER;
 }
 
-void waiters_heed(struct lease *lease)
+void waiters_update(struct lease *lease)
 {
 	lease->idle_since = 0;
 	lease->calls = lease->port->gate->calls();
@@ -49,10 +49,10 @@ void waiters_open(struct lease *lease)
 	lease->phase = LEASE_OPEN;
 	lease->port->gate->open();
 	lease->port->wake();
-	waiters_heed(lease);
+	waiters_update(lease);
 }
 
-bool waiters_get_it(struct lease *lease)
+bool waiters_idle_long_enough(struct lease *lease)
 {
 	unsigned long calls = lease->port->gate->calls();
 	uint64_t now = lease->port->now();
@@ -75,7 +75,7 @@ int64_t waiters_pause_ns(const struct lease *lease)
 
 	if (lease->idle_ns == GL_IDLE_NEVER)
 		return -1;
-	if (quarter < LOOK_MIN_NS)
-		return LOOK_MIN_NS;
-	return quarter > LOOK_MAX_NS ? LOOK_MAX_NS : quarter;
+	if (quarter < POLL_MIN_NS)
+		return POLL_MIN_NS;
+	return quarter > POLL_MAX_NS ? POLL_MAX_NS : quarter;
 }

@@ -72,7 +72,7 @@ CUresult shared_fix(CUdeviceptr base, struct shared_handle *out)
 	while (!fixed && found) {
 		if (now_ns() - start > ROOM_NS) /* a call in a call may not wait for its memory */
 			return CUDA_ERROR_NOT_READY;
-		result = gate_look();
+		result = gate_enter_for_memory();
 		if (result)
 			return result;
 		fixed = fix_block(base, out, &found);

@@ -88,7 +88,7 @@ void tenant_welcome(const struct gl_welcome *message)
 	terms = *message;
 	lock_give(&lock);
 	atomic_store(&known, true);
-	waiting_look();
+	waiting_wake_all();
 }
 
 void tenant_has_others(const struct gl_memory *message)

@@ -131,7 +131,7 @@ static const char *path_in(const char *text, const struct version *v, size_t *le
 bool host_has_room(uint64_t size)
 {
 	char text[TEXT], directory[PATH_MAX];
-	int kept = errno;
+	int saved_errno = errno;
 	bool room = true;
 
 	if (!read_text("/proc/self", "cgroup", text))
@@ -145,6 +145,6 @@ bool host_has_room(uint64_t size)
 		                     path) < (int)sizeof(directory))
 			room = all_have_room(directory, v, size);
 	}
-	errno = kept;
+	errno = saved_errno;
 	return room;
 }

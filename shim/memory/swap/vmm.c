@@ -187,8 +187,8 @@ static bool may_move(const struct mapping *mapping)
 {
 	const struct physical *physical = mapping->physical;
 
-	return vmm_ours(physical) && !physical->stays && physical->maps == 1 && !mapping->odd &&
-	       !mapping->readers && mapping->size == physical->size &&
+	return vmm_ours(physical) && !physical->stays && physical->maps == 1 &&
+	       !mapping->foreign_access && !mapping->readers && mapping->size == physical->size &&
 	       mapping->writers >> physical->device & 1;
 }
 
@@ -208,7 +208,7 @@ void vmm_lend(struct mapping *mapping)
 		physical->swapped = mapping;
 }
 
-static bool take_back(struct mapping *mapping)
+static bool take_back_mapping(struct mapping *mapping)
 {
 	struct physical *physical = mapping->physical;
 
@@ -230,13 +230,13 @@ static bool take_back_range(CUdeviceptr base, size_t size)
 	lock_take(&vmm_lock);
 	for (CUdeviceptr at = base; all && at - base < size && (mapping = vmm_at(at));
 	     at = mapping->base + mapping->size)
-		all = !mapping->block || take_back(mapping);
+		all = !mapping->block || take_back_mapping(mapping);
 	lock_give(&vmm_lock);
 	return all;
 }
 
 /* What is away must come first. */
-CUresult vmm_have(CUdeviceptr base, size_t size)
+CUresult vmm_take_back(CUdeviceptr base, size_t size)
 {
 	uint64_t start = now_ns();
 	bool all = take_back_range(base, size);
@@ -245,7 +245,7 @@ CUresult vmm_have(CUdeviceptr base, size_t size)
 	while (!all) {
 		if (now_ns() - start > ROOM_NS) /* a call in a call may not wait for its memory */
 			return CUDA_ERROR_NOT_READY;
-		result = gate_look();
+		result = gate_enter_for_memory();
 		if (result)
 			return result;
 		all = take_back_range(base, size);
@@ -256,7 +256,7 @@ CUresult vmm_have(CUdeviceptr base, size_t size)
 	return CUDA_SUCCESS;
 }
 
-CUresult vmm_have_handle(CUmemGenericAllocationHandle handle)
+CUresult vmm_take_back_handle(CUmemGenericAllocationHandle handle)
 {
 	struct mapping where = {0};
 	struct physical *physical;
@@ -266,7 +266,7 @@ CUresult vmm_have_handle(CUmemGenericAllocationHandle handle)
 	if (vmm_ours(physical) && physical->swapped)
 		where = *physical->swapped;
 	lock_give(&vmm_lock);
-	return vmm_have(where.base, where.size);
+	return vmm_take_back(where.base, where.size);
 }
 
 static void in_child(void)

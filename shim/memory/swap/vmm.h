@@ -27,8 +27,8 @@ struct mapping {
 	struct mapping *next; /* of the same physical memory */
 	struct block *block;
 	uint64_t writers,
-	    readers; /* devices that may read and write it, or read only; a bit each */
-	bool odd;    /* it has been given to what is no device of ours */
+	    readers;         /* devices that may read and write it, or read only; a bit each */
+	bool foreign_access; /* it has been given to what is no device of ours */
 };
 
 extern struct lock vmm_lock; /* of all of them */
@@ -47,7 +47,7 @@ CUresult vmm_map(const struct physical *physical, CUdeviceptr base, size_t size,
                  unsigned long long flags);
 void vmm_lend(struct mapping *mapping); /* to a block, if it may move */
 /* Without it: what is away comes, and no block has any of it. */
-CUresult vmm_have(CUdeviceptr base, size_t size);
-CUresult vmm_have_handle(CUmemGenericAllocationHandle handle);
+CUresult vmm_take_back(CUdeviceptr base, size_t size);
+CUresult vmm_take_back_handle(CUmemGenericAllocationHandle handle);
 
 #endif

@@ -27,7 +27,7 @@ CUresult vmm_keep(CUmemGenericAllocationHandle *handle)
 	if (vmm_ours(physical))
 		physical->stays = true;
 	lock_give(&vmm_lock);
-	result = vmm_have_handle(*handle);
+	result = vmm_take_back_handle(*handle);
 	if (result)
 		return result;
 	lock_take(&vmm_lock);
@@ -74,7 +74,7 @@ CUresult vmm_keep_range(CUdeviceptr base, size_t size)
 	     at = mapping->base + mapping->size)
 		mapping->physical->stays = true;
 	lock_give(&vmm_lock);
-	result = vmm_have(base, size);
+	result = vmm_take_back(base, size);
 	if (result)
 		return result;
 	while ((physical = in_pieces(base, size))) {

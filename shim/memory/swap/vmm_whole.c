@@ -288,7 +288,7 @@ static CUresult begin(struct physical *physical, bool *copy)
 	if (physical->n > 1 && !physical->written)
 		result = make_anew(physical);
 	for (const struct mapping *m = physical->mappings; *copy && m; m = m->next)
-		if (m->odd) /* nobody could say what access it has */
+		if (m->foreign_access) /* nobody could say what access it has */
 			result = CUDA_ERROR_NOT_SUPPORTED;
 	lock_give(&vmm_lock);
 	return result;

@@ -65,7 +65,7 @@ MEMORY_WATCH(note_change);
 
 /* -- the gate --------------------------------------------------------------------------- */
 
-CUresult gate_look(void)
+CUresult gate_enter_for_memory(void)
 {
 	return CUDA_SUCCESS;
 }
