@@ -23,7 +23,7 @@ enum gate_state {
 enum gate_place {
 	GATE_OUTSIDE,
 	GATE_INSIDE, /* between the check of the gate and the driver's return */
-	GATE_BESIDE  /* in a call that waits, or that nobody need wait for */
+	GATE_BESIDE  /* in a call that waits, or that need not be waited for */
 };
 
 enum gate_memory {
@@ -42,11 +42,11 @@ struct thread_slot {
 };
 
 extern atomic_int gate_state;
-/* Swapped memory of the program; what looks at it waits while it is away. */
+/* Where the program's swapped memory is; calls that use its addresses wait while it is away. */
 extern atomic_int gate_memory;
 extern __thread struct thread_slot *my_slot __attribute__((tls_model("initial-exec")));
 CUresult gate_enter(CUstream stream); /* to submit; may wait */
-CUresult gate_enter_for_memory(void); /* to look at memory, submitting nothing; may wait */
+CUresult gate_enter_for_memory(void); /* uses addresses, submits nothing; may wait */
 void gate_leave(void);                /* after either */
 CUresult
 gate_wait(bool memory); /* until it is open or lets a call in; memory: until that is not away */

@@ -27,11 +27,11 @@ struct client_thread {
 };
 WATCH_LIST(client_threads, const struct client_thread);
 CUresult client_start(void);
-void client_wake(void); /* there is something for the client thread to look at */
+void client_wake(void); /* there is something for the client thread to do */
 
 /* Of the client thread: */
 int threads_waiting(enum wait_reason reason);
-void waiting_wake_all(void); /* something has changed: all look again */
+void waiting_wake_all(void); /* something has changed: all check again */
 void waiting_refuse(void);   /* there will be no lease for this process */
 bool waiting_is_refused(void);
 

@@ -17,7 +17,7 @@
 
 /* -- handles ------------------------------------------------------------------------- */
 
-/* These let others reach device memory by its address, and we hear nothing of it. */
+/* These modules let others reach device memory by its address, without a call that we see. */
 static bool reached_unseen(void)
 {
 	static const char *const modules[] = {"/sys/module/nvidia_peermem",
@@ -30,7 +30,7 @@ static bool reached_unseen(void)
 	return false;
 }
 
-/* What could be exported moves until it is. */
+/* Memory that could be exported moves until it is exported. */
 static bool shall_move(size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	CUdevice device = prop->location.id;
@@ -45,7 +45,7 @@ static bool shall_move(size_t size, const CUmemAllocationProp *prop, unsigned lo
 	return size && size % swap_devices[device].unit == 0;
 }
 
-/* Of `rest` bytes that are still to come: so much room is asked for, if there is none. */
+/* `rest` bytes are still to come. Where there is no room, others are asked for so much. */
 static CUresult create_piece(struct physical *physical, size_t size, size_t rest)
 {
 	__typeof__(&cuMemCreate) real = DRIVER(cuMemCreate);
@@ -185,7 +185,7 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle
 
 	if (!real)
 		return CUDA_ERROR_NOT_FOUND;
-	/* As of any allocation that was not made by cuMemCreate. */
+	/* The driver's answer for allocations that were not made by cuMemCreate. */
 	if (memory_locate((CUdeviceptr)address, &place))
 		return CUDA_ERROR_INVALID_VALUE;
 	lock_take(&vmm_lock);
@@ -203,7 +203,7 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle
 	return result;
 }
 
-/* The lock is held over the driver's call: the number may come again at once. */
+/* vmm_lock is held over the driver's call, since the handle's number may come again at once. */
 EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
 	__typeof__(&cuMemRelease) real = DRIVER(cuMemRelease);
@@ -251,7 +251,7 @@ EXPORT CUresult cuMemMap(CUdeviceptr base, size_t size, size_t offset,
 
 	if (!real)
 		return CUDA_ERROR_NOT_FOUND;
-	result = vmm_take_back_handle(handle); /* it is mapped twice then */
+	result = vmm_take_back_handle(handle); /* it is mapped twice from then on */
 	if (result)
 		return result;
 	lock_take(&vmm_lock);

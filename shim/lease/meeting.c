@@ -53,7 +53,7 @@ static CUresult ended(void)
 	return atomic_load(&process_ends) ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_PERMITTED;
 }
 
-/* The lock is held. */
+/* Caller holds the lock. */
 static void choose_name(void)
 {
 	has_name = getrandom(own_name, sizeof(own_name), 0) == (ssize_t)sizeof(own_name);
@@ -91,7 +91,7 @@ bool meeting_is_own(const uint8_t name[GL_NAME_BYTES])
 	return is;
 }
 
-/* The lock is held. */
+/* Caller holds the lock. */
 static void enter(struct ask *ask)
 {
 	ask->message.number = ++n_asks;

@@ -41,7 +41,7 @@ struct lease_quiet {
 struct lease_port {
 	uint64_t (*now)(void); /* ns */
 	int (*waiting)(void);  /* threads at the gate */
-	void (*wake)(void);    /* they look at the gate again */
+	void (*wake)(void);    /* they check the gate again */
 	void (*send)(const void *message, size_t size);
 	void (*send_memory)(void); /* what the daemon does not know of it yet */
 	bool (*swaps)(void);       /* the daemon wants to hear when all memory is back */

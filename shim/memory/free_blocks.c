@@ -34,7 +34,7 @@ struct free_block {
 };
 
 static struct free_block *free_blocks[CLASSES],
-    *spare; /* by size; without a block, but with an event */
+    *spare; /* entries without a block, but with an event */
 static struct lock lock = LOCK(LOCK_ORDERED);
 
 /* Sizes grow by an eighth of a power of two, so a block serves whatever is a little smaller. */
@@ -93,7 +93,7 @@ static void give_event_back(struct free_block *block)
 	lock_give(&lock);
 }
 
-/* Nothing uses it any more. */
+/* No work uses the block any more. */
 static void free_now(const struct free_block *block)
 {
 	struct memory_range range;
@@ -105,8 +105,8 @@ static void free_now(const struct free_block *block)
 		DRIVER(cuMemFree_v2)(block->pointer);
 }
 
-/* Take out what of a pool (NULL: of all) is more than `most` bytes, biggest
- * first; without `wait` only blocks whose streams have got there. */
+/* Takes blocks out of a pool (NULL: of all) until it keeps no more than `most` bytes, the biggest
+ * first. Without `wait` only blocks whose events have happened. */
 static struct free_block *take_excess(CUmemoryPool pool, uint64_t most, bool wait)
 {
 	struct free_block *out = NULL;
@@ -149,7 +149,7 @@ void free_blocks_trim(CUmemoryPool pool, uint64_t most, bool wait)
 	captures_mode(old);
 }
 
-/* Those whose event or memory is the context's. */
+/* Takes out blocks whose event or memory is of the context. */
 static struct free_block *take_context(struct free_block **list, CUcontext context,
                                        struct free_block *out)
 {
@@ -167,7 +167,7 @@ static struct free_block *take_context(struct free_block **list, CUcontext conte
 	return out;
 }
 
-/* A context is gone, with its memory and its events. What was freed in it is free. */
+/* A context has ended, with its memory and its events. No work of it uses blocks any more. */
 static void context_gone(CUcontext context)
 {
 	struct free_block *out = NULL;
@@ -208,7 +208,6 @@ static void in_child(void)
 }
 FORK_WATCH(in_child);
 
-/* What the pool keeps and the stream may have. */
 bool free_block_reuse(CUdeviceptr *pointer, size_t size, CUdevice device, CUmemoryPool pool,
                       CUstream stream)
 {
@@ -227,7 +226,7 @@ bool free_block_reuse(CUdeviceptr *pointer, size_t size, CUdevice device, CUmemo
 	return true;
 }
 
-/* One with an event of this context. */
+/* An entry with an event of the context. */
 static struct free_block *new_block(CUcontext context)
 {
 	unsigned int flags = CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC;

@@ -34,7 +34,7 @@ struct memory_place {
 	size_t size;
 	CUdevice device;
 	CUcontext context;
-	unsigned long id; /* of no other allocation of the process */
+	unsigned long id; /* unique among the allocations of the process */
 };
 
 struct memory_kind;
@@ -46,37 +46,38 @@ struct memory_range {
 	const struct memory_kind *kind;
 	CUmemoryPool pool;
 	CUcontext context; /* that it ends with */
-	bool freed;        /* by the program, in stream order: it is kept for the next one */
+	bool freed;        /* the program has freed it in stream order; free_blocks.c keeps it */
 };
 
 struct memory_kind {
 	const char *name;
 	enum memory_row row;
 
-	/* It takes and gives back bytes of the limit by itself; else the range does so. */
+	/* The kind counts its bytes against the limit by itself; else ranges.c does. */
 	bool limits_itself;
-	/* It does not end with its context: it is freed when that is gone. */
+	/* An allocation does not end with its context: it is freed after the context has ended. */
 	bool outlives_contexts;
-	/* In stream order the driver allocates it from its own pools, and frees it. */
+	/* Allocations in stream order come from the driver's own pools, and the driver frees them.
+	 */
 	bool in_driver_pools;
 
-	/* May what is allocated on the device be of this kind? */
+	/* May allocations on the device be of this kind? */
 	bool (*serves)(CUdevice device);
-	/* On a device that it serves; size: not 0. On an error nothing of it remains. */
+	/* On a device that the kind serves; size is not 0. After an error nothing is allocated. */
 	CUresult (*allocate)(CUdeviceptr *out, size_t size, CUdevice device);
-	/* The range is known no more. wait: until no work can use it. */
+	/* The range has been forgotten before. wait: until no work can use it. */
 	CUresult (*free)(CUdeviceptr base, const struct memory_range *range, bool wait);
 
 	/* The rest may be NULL. */
-	/* Where in an allocation the address lies; false, or NULL: the driver can tell. */
+	/* Which allocation does the address lie in? False, or no function: ask the driver. */
 	bool (*find)(CUdeviceptr pointer, struct memory_place *out);
-	/* What there is on the device, added to `out`. */
+	/* Adds to `out` what there is on the device. */
 	void (*report)(CUdevice device, struct gl_device *out);
-	/* Give up what is kept without need. */
+	/* Gives up memory that is kept without need. */
 	void (*reclaim)(bool wait);
-	/* The context is about to end; its lock is held. */
+	/* The context is about to end. Caller holds the lock of contexts.c. */
 	void (*context_ends)(CUcontext context);
-	/* It has ended, and its ranges have been forgotten. */
+	/* The context has ended, and its ranges have been forgotten. */
 	void (*context_gone)(CUcontext context);
 	const struct mover *mover;
 };

@@ -6,17 +6,17 @@
 
 extern const struct memory_kind *const memory_kinds[N_MEMORY_KINDS];
 
-/* What an allocation on the device becomes. */
+/* The kind that allocations on the device get. */
 const struct memory_kind *memory_kind_on(CUdevice device);
 CUresult memory_allocate(const struct memory_kind *kind, CUdeviceptr *out, size_t size,
                          CUdevice device, CUmemoryPool pool);
-/* What the driver's own call gave, or did not give: it is known, or its bytes of the limit
- * are given back. */
+/* After an allocation by the driver's own call: enters the range, or gives its bytes back to the
+ * limit where the call has failed. Returns `result`. */
 CUresult memory_note(CUresult result, CUdeviceptr base, size_t size, CUdevice device,
                      const struct memory_kind *kind);
-/* Where in an allocation the address lies; false: the driver can tell. */
+/* Which allocation does the address lie in? False: ask the driver. */
 bool memory_locate(CUdeviceptr pointer, struct memory_place *out);
-/* What there is on each device, for the daemon; how many entries. */
+/* What there is on each device, for the daemon. Returns the number of entries. */
 uint32_t memory_report(struct gl_device out[GL_MAX_DEVICES]);
 
 #endif

@@ -52,7 +52,7 @@ void limit_give(CUdevice device, uint64_t size)
 		claim_freed(device, memory_used(device));
 }
 
-/* others: what the job's other processes have. */
+/* others: bytes of the job's other processes. */
 static bool take(CUdevice device, uint64_t size, uint64_t limit, uint64_t others)
 {
 	bool fits;
@@ -65,7 +65,7 @@ static bool take(CUdevice device, uint64_t size, uint64_t limit, uint64_t others
 	return fits;
 }
 
-/* What is kept for the next allocation, or could not be freed yet, goes first. */
+/* Memory that is kept for later allocations, or could not be freed yet, is given up first. */
 CUresult limit_take(CUdevice device, uint64_t size)
 {
 	const uint8_t *uuid = device_uuid(device);

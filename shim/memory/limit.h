@@ -1,12 +1,13 @@
-/* limit.h: bytes of the limit, before they are allocated and until they are freed. */
+/* limit.h: the bytes of a device that this process counts against its limit. An allocation is
+ * counted before the driver is asked, and until it has been freed. */
 #ifndef GPU_LEASE_LIMIT_H
 #define GPU_LEASE_LIMIT_H
 
 #include <cuda.h>
 #include <stdint.h>
 
-CUresult limit_take(CUdevice device, uint64_t size); /* or the driver's own error: too many */
-void limit_add(CUdevice device, uint64_t size);      /* they are there already */
+CUresult limit_take(CUdevice device, uint64_t size); /* CUDA_ERROR_OUT_OF_MEMORY above the limit */
+void limit_add(CUdevice device, uint64_t size);      /* without a check */
 void limit_give(CUdevice device, uint64_t size);
 uint64_t memory_used(CUdevice device);
 

@@ -12,32 +12,33 @@
 #include <stdint.h>
 
 /* cffi:begin */
-/* Bytes that came, and how long that took: how fast the link is. Bytes 0: nothing is known. */
+/* Bytes that came back and how long that took, which tells the link's speed. Bytes 0: unknown. */
 struct moved {
 	uint64_t bytes, ns;
 };
 
 struct mover {
-	/* The lease is granted: what is away comes, and of what others have displaced as
-	 * much as the grant says. NULL: for one call only, what cannot be done without. */
+	/* The lease is granted: memory that is away comes back, and of the memory that others
+	 * have displaced as much as the grant says. NULL: the lease is for one call only, so only
+	 * memory that the call cannot do without. */
 	void (*restore)(const struct gl_grant *grant);
-	/* Is all of it there? Then the restore is over, and the gate may open. */
+	/* Is all of that on the device? Then the restore is over, and the gate may open. */
 	bool (*restored)(void);
-	/* Beside the program's work: of what others have displaced so much comes back. */
+	/* While the program works: so much of the memory that others have displaced comes back. */
 	void (*refill)(const struct gl_grant *grant);
 	/* The gate is shut and all work has finished: memory may leave from now on, once
-	 * nobody is inside. False: none ever does. */
+	 * nobody is inside the gate. False: this memory never leaves. */
 	bool (*let_go)(void);
-	/* So much leaves; so much comes before its turn; so much may have to leave soon. */
+	/* So much leaves; so much comes back before the lease; so much may have to leave soon. */
 	void (*evict)(const struct gl_memory *amounts);
 	void (*leave)(void); /* all that can leaves, for nobody in particular */
 	void (*preload)(const struct gl_memory *amounts);
 	void (*expect)(const struct gl_memory *amounts);
-	void (*prepare)(void);         /* one step of getting ready for what is expected */
+	void (*prepare)(void);         /* one step of preparing for `expect` */
 	bool (*step)(void);            /* is anything under way? */
-	int64_t (*pause_ns)(void);     /* until the next step makes sense */
-	void (*stop)(void);            /* nothing more is begun; what is under way arrives */
-	struct moved (*brought)(void); /* by the last restore or refill; said once */
+	int64_t (*pause_ns)(void);     /* until the next step can do something */
+	void (*stop)(void);            /* begins nothing more; copies under way finish */
+	struct moved (*brought)(void); /* by the last restore or refill; returned once */
 };
 /* cffi:end */
 

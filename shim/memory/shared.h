@@ -22,8 +22,8 @@ _Static_assert(sizeof(struct shared_handle) == sizeof(CUipcMemHandle), "a handle
 #define SHARED_MARK "GPLSIPC"
 
 /* shared_export.c */
-bool shared_can(CUdeviceptr base);                                /* of an allocation */
-CUresult shared_fix(CUdeviceptr base, struct shared_handle *out); /* all but the name */
+bool shared_can(CUdeviceptr base); /* can the allocation be shared? */
+CUresult shared_fix(CUdeviceptr base, struct shared_handle *out); /* fills in all but the name */
 /* Of the client thread: somebody of the job asks for a block and an allocation in it. */
 void shared_serve(const uint64_t what[2], int end);
 
@@ -31,7 +31,7 @@ void shared_serve(const uint64_t what[2], int end);
 bool shared_is(const struct shared_handle *handle);
 bool shared_open_again(const struct shared_handle *handle, CUdeviceptr *out);
 CUresult shared_open(const struct shared_handle *handle, int end, CUdeviceptr *out);
-/* *result of closing it; false: no opened memory begins there. */
+/* Closes it, with *result. False: no opened memory begins there. */
 bool shared_close(CUdeviceptr pointer, CUresult *result);
 bool shared_find(CUdeviceptr pointer, struct memory_place *out);
 

@@ -27,7 +27,7 @@ bool shared_is(const struct shared_handle *handle)
 	return !memcmp(handle->mark, SHARED_MARK, sizeof(handle->mark));
 }
 
-/* -- what there is; the lock is held ---------------------------------------------------- */
+/* -- what is open; callers hold the lock ------------------------------------------------- */
 
 static struct import *find(const struct shared_handle *handle, CUcontext context)
 {

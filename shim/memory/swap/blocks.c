@@ -72,7 +72,7 @@ static void enter(struct block *block)
 	atomic_store(&gate_memory, swap_held ? GATE_MEMORY_HERE : GATE_MEMORY_AWAY);
 }
 
-/* Addresses and nothing behind them yet. size: whole units. */
+/* Reserves addresses, with nothing behind them yet. size: whole units. */
 static CUresult make_block(size_t size, CUdevice device, struct block **out)
 {
 	CUdeviceptr base;
@@ -106,7 +106,8 @@ void block_forget(struct block *block)
 	block->doomed = true;
 }
 
-/* Nobody knows it any more. What still moves is waited for: whoever moved it comes again. */
+/* Nobody knows the block any more, and nothing of it moves: who moves a segment of a forgotten
+ * block ends the block afterwards. */
 void block_end(struct block *block)
 {
 	struct swap_device *d = &swap_devices[block->device];
@@ -144,7 +145,7 @@ void block_drop(struct block *block)
 		block_end(block);
 }
 
-/* Physical memory for a new segment, if the process may have it now. */
+/* Makes physical memory for a new segment, if the process holds. */
 static CUresult back_segment(struct segment *segment)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -160,8 +161,8 @@ static CUresult back_segment(struct segment *segment)
 	return result;
 }
 
-/* Within the limit there is room as soon as others have left; what they still
- * have the daemon sees from what we report. */
+/* Within the limit there is room as soon as other processes have left. The daemon knows from
+ * what we report that we need it. */
 static CUresult back_block(struct block *block)
 {
 	uint64_t start = now_ns();

@@ -130,7 +130,6 @@ static char *map(int file, size_t size)
 	return at;
 }
 
-/* What no page has been given for yet. */
 uint64_t chunks_untouched(void)
 {
 	uint64_t bytes = 0;
@@ -200,7 +199,7 @@ uint64_t chunks_free(void)
 	return bytes;
 }
 
-/* Pinned for every context. Without a current one there is nothing to register with. */
+/* Without a current context there is nothing to register with. */
 bool chunk_register(struct chunk *chunk)
 {
 	CUcontext context = NULL;

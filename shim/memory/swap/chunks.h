@@ -29,19 +29,19 @@ struct chunk {
 extern struct chunk *chunks; /* the newest first */
 extern struct lock chunks_lock;
 
-bool chunk_add(size_t piece);    /* of that size; false: the host has none */
-uint64_t chunks_untouched(void); /* bytes that no page has been given for yet */
-void chunks_start_helpers(void); /* threads that touch what is not touched yet */
-bool chunks_helped(void);        /* some of them run; no chunk may end meanwhile */
+bool chunk_add(size_t piece);    /* of that size; false: the host has no memory */
+uint64_t chunks_untouched(void); /* bytes that have no pages yet */
+void chunks_start_helpers(void); /* threads that touch the pages of new chunks */
+bool chunks_helped(void);        /* some of these threads run; no chunk may end meanwhile */
 void chunk_touch(struct chunk *chunk);
 void chunks_context_ends(CUcontext context);
 void chunks_touch_much(void); /* by such threads, unless it is little */
-/* Callers hold chunks_lock: */
+/* Caller holds chunks_lock: */
 struct chunk *chunk_map(int descriptor, size_t size); /* of a file; NULL: it cannot be */
 uint64_t chunks_free(void);
-/* Pinned for every context. False: it cannot be. */
+/* Pins the chunk for every context. False: that fails. */
 bool chunk_register(struct chunk *chunk);
-bool chunks_undone(void); /* some were registered in a context that has ended */
+bool chunks_undone(void); /* some chunks were registered in a context that has ended */
 struct chunk *chunk_of(const void *at);
 void chunk_end(struct chunk *chunk);
 

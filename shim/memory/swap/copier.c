@@ -29,7 +29,6 @@ bool copier_prepare(struct copier *c, CUcontext context)
 	return true;
 }
 
-/* A copy has been put on the stream; it has happened when its event has. */
 CUresult copier_push(struct copier *c, struct segment *segment, bool out)
 {
 	struct transfer *transfer = &c->ring[(c->first + c->n) % SWAP_DEPTH];
@@ -50,8 +49,8 @@ CUresult copier_push(struct copier *c, struct segment *segment, bool out)
 	return CUDA_SUCCESS;
 }
 
-/* Between the device and the store. To the host in slices: who is given access to a
- * mapping waits for the copy that is being made. */
+/* Between the device and the store. To the host in slices, because a call that gives access to a
+ * mapping waits for the copy under way. */
 CUresult copier_copy(struct copier *c, struct segment *segment, bool out)
 {
 	CUdeviceptr at = segment->base;

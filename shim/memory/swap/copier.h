@@ -8,14 +8,14 @@
 
 #include "memory/swap/devices.h"
 
-#define SWAP_DEPTH 128  /* segments that move on a device */
-#define SWAP_AT_ONCE 64 /* segments that are begun with in a step */
+#define SWAP_DEPTH 128  /* segments that are copied on a device at once */
+#define SWAP_AT_ONCE 64 /* segments that one step begins to copy */
 #define SWAP_PAUSE_NS 50000
 
 struct transfer {
 	struct segment *segment;
 	CUevent event;
-	CUresult result; /* once it has been copied */
+	CUresult result; /* set once it has been copied */
 	bool out;
 };
 
@@ -24,22 +24,22 @@ struct copier {
 	_Atomic(CUcontext) context; /* of the stream and the events */
 	CUstream stream;
 	struct transfer ring[SWAP_DEPTH];
-	unsigned int first, n, copied; /* of the n, from the first one on */
-	uint64_t in_flight, arrived;   /* bytes: of all of them, of those copied */
+	unsigned int first, n, copied; /* how many of the n have been copied, from the first on */
+	uint64_t in_flight, arrived;   /* bytes of all of them, and of those that are copied */
 	/* Of the client thread alone: */
-	size_t room; /* of the device when it last changed, and when that was */
+	size_t room; /* free on the device when that last changed, and the time of that change */
 	uint64_t room_at;
-	uint64_t came_at; /* when something was brought last, or began to be */
+	uint64_t came_at; /* when something was brought back last, or that began */
 	uint64_t left;    /* bytes to evict, or to preload */
 	bool busy;        /* after the last step */
 };
 
 enum swap_mode { REST, RESTORE, PRELOAD, EVICT };
 
-/* The client thread's; a thread whose context ends reads it, and counts what arrives. */
+/* Written by the client thread. A thread whose context ends reads it, and counts what arrives. */
 struct swap_now {
 	_Atomic(enum swap_mode) mode;
-	atomic_bool gave_up; /* what is away cannot be brought back */
+	atomic_bool gave_up; /* memory that is away cannot be brought back */
 	int64_t pause_ns;
 	struct {
 		/* Bytes, since the mode was chosen. */
@@ -50,12 +50,13 @@ struct swap_now {
 extern struct copier copiers[MAX_DEVICES];
 extern struct swap_now swap_now;
 
-bool copier_prepare(struct copier *copier, CUcontext context); /* false: it has no stream there */
-void copier_end(struct copier *copier); /* of its stream, which has nothing to do any more */
-/* The bytes of a segment that has a copy, on the stream. */
+bool copier_prepare(struct copier *copier,
+                    CUcontext context); /* false: its stream is in another context */
+void copier_end(struct copier *copier); /* ends its stream, which is idle */
+/* Puts the copies of a segment's bytes on the stream; the segment has room in a store. */
 CUresult copier_copy(struct copier *copier, struct segment *segment, bool out);
-/* They have been put there: they have moved when the event behind them has happened. */
+/* Puts an event behind them: the bytes have been copied when it has happened. */
 CUresult copier_push(struct copier *copier, struct segment *segment, bool out);
-void swap_give_up(CUresult error); /* what is away cannot be brought back */
+void swap_give_up(CUresult error); /* memory that is away cannot be brought back */
 
 #endif

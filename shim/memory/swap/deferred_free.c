@@ -20,9 +20,9 @@ struct put_off {
 	size_t size;
 	CUcontext context;
 };
-static _Atomic(struct put_off *) put_offs; /* changed with swap_lock held */
+static _Atomic(struct put_off *) put_offs; /* changed under swap_lock */
 
-/* Nothing uses it any more. */
+/* No work uses the memory any more. */
 static void give(CUdeviceptr pointer, size_t size)
 {
 	struct block *block;
@@ -43,7 +43,7 @@ static void give(CUdeviceptr pointer, size_t size)
 		block_end(block);
 }
 
-/* Wait for what the context was given. False: a capture forbids it. */
+/* Waits for the work of the context. False: a capture forbids it. */
 static bool quiesce(CUcontext context, CUresult *result)
 {
 	CUevent event = NULL;
@@ -88,7 +88,8 @@ static CUresult put_off(CUdeviceptr pointer, size_t size, CUcontext context)
 	return CUDA_SUCCESS;
 }
 
-/* What was put off and can be freed now. context: only that one's, which is gone; NULL: all. */
+/* Frees what was put off and can be freed now. context: only of that one, which has ended; NULL:
+ * of all. */
 static void catch_up(CUcontext context, bool wait)
 {
 	struct put_off *list, *p;

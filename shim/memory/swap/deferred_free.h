@@ -4,12 +4,13 @@
 
 #include "memory/kind.h"
 
-/* wait: for the work that may use it, as the driver does. While the process does
- * not hold there is none. */
+/* wait: for the work that may use the memory, as the driver does. While the process does not
+ * hold there is no such work. */
 CUresult swap_free(CUdeviceptr pointer, const struct memory_range *range, bool wait);
-void swap_catch_up(bool wait);                /* frees what had to be put off */
-void swap_free_of_context(CUcontext context); /* what was put off of one that is gone */
-/* For the work that the context was given; false: a capture forbids it. */
+void swap_catch_up(bool wait); /* frees what had been put off */
+void swap_free_of_context(
+    CUcontext context); /* frees what had been put off, of a context that has ended */
+/* Waits for the work of the context. False: a capture forbids it. */
 bool swap_wait_for(CUcontext context, CUresult *result);
 
 #endif

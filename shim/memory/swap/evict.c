@@ -1,4 +1,4 @@
-/* evict.c: what leaves a device, the oldest first. */
+/* evict.c: segments that leave a device, the oldest first. */
 #include "memory/swap/evict.h"
 
 #include "base/debug.h"
@@ -13,7 +13,7 @@
 #include "memory/swap/store.h"
 #include "memory/swap/transfers.h"
 
-#define OUT_PIECES 3 /* of a device, that leave at once */
+#define OUT_PIECES 3 /* that leave a device at once */
 
 static bool full(const struct copier *c, size_t size)
 {
@@ -21,7 +21,7 @@ static bool full(const struct copier *c, size_t size)
 	       (c->n && c->in_flight + size > OUT_PIECES * swap_devices[c->device].piece);
 }
 
-/* Of what has changed on the device since. */
+/* Gives up the copies of segments that have changed on the device since. */
 static void drop_copies(void)
 {
 	lock_take(&swap_lock);
@@ -37,7 +37,7 @@ static void drop_copies(void)
 	lock_give(&swap_lock);
 }
 
-/* The oldest that is there; caller holds swap_lock. */
+/* Caller holds swap_lock. The oldest segment that can leave. */
 static struct segment *next_out(struct swap_device *d)
 {
 	struct segment *s = d->next_out;
@@ -98,7 +98,6 @@ static const char *no_copy(const struct copier *c)
 	                                                  "(a larger --mem gives more)";
 }
 
-/* Without a stream nothing can be copied. */
 void evict_nothing(struct copier *c)
 {
 	complain("no stream for copies: memory stays on device %d", c->device);
@@ -111,8 +110,8 @@ void evict_nothing(struct copier *c)
 	memory_changed();
 }
 
-/* Something is still on its way in. */
-static bool comes(const struct copier *c)
+/* Is a segment still on its way to the device? */
+static bool some_arrive(const struct copier *c)
 {
 	for (unsigned int i = 0; i < c->n; i++)
 		if (!c->ring[(c->first + i) % SWAP_DEPTH].out)
@@ -120,8 +119,8 @@ static bool comes(const struct copier *c)
 	return false;
 }
 
-/* False: nothing more now. Without a change since it came it needs no copy: the
- * gate is shut and empty, so what has been submitted is known exactly. */
+/* A segment that has not changed since it came back needs no new copy: the gate is shut and
+ * empty, so it is known exactly what has been submitted. */
 bool evict_one(struct copier *c)
 {
 	struct swap_device *d = &swap_devices[c->device];
@@ -133,7 +132,7 @@ bool evict_one(struct copier *c)
 	segment = next_out(d);
 	if (segment)
 		segment_moves(segment);
-	else if (comes(c)) /* it may have to leave again */
+	else if (some_arrive(c)) /* and may have to leave again */
 		d->next_out = d->oldest;
 	else
 		c->left = 0;

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 bool swap_holds(void);
-bool swap_hold(bool force); /* if all is there, or nevertheless */
-bool swap_let_go(void);     /* from now on memory may leave; false: there is none */
+bool swap_hold(bool force); /* hold, if all is there; force: in any case */
+bool swap_let_go(void);     /* memory may leave from now on; false: there is none */
 
 #endif

@@ -20,10 +20,10 @@
 #include "work/contexts.h"
 
 #define LONGEST_PAUSE_NS 1000000
-#define LAZY_PAUSE_NS 10000000 /* nobody waits for it */
+#define LAZY_PAUSE_NS 10000000 /* for a preload, which nobody waits for */
 
-static struct gl_memory later; /* to be preloaded when what leaves has left */
-static bool preparing;         /* host memory for what was expected; of the client thread alone */
+static struct gl_memory later; /* what to preload when the eviction has ended */
+static bool preparing;         /* host memory for `expect`; of the client thread alone */
 
 static bool anything_for(CUdevice device)
 {
@@ -45,7 +45,7 @@ static void trim(CUcontext context, void *keep)
 	swap_store->trim(*(uint64_t *)keep);
 }
 
-/* Host memory for more than there is on all devices is not needed any more. */
+/* Gives up host memory for more than there is on all devices. */
 static void tidy(void)
 {
 	uint64_t keep = 0;
@@ -74,7 +74,7 @@ static void nothing_moved(void)
 	swap_now.moved.in = swap_now.moved.copied_in = 0;
 }
 
-/* Copies are under way, or something is about to be evicted. */
+/* Are copies under way, or about to be begun by an eviction? */
 static bool moving(void)
 {
 	bool any = false;
@@ -103,7 +103,7 @@ static void begin_preload(const struct gl_memory *amounts)
 	}
 }
 
-/* Only what has a copy: the rest needs no time. An eviction is finished first. */
+/* Only segments that have a copy: the others need no time. An eviction is finished first. */
 static void preload(const struct gl_memory *amounts)
 {
 	if (!swap_used() || swap_now.mode == RESTORE)
@@ -159,7 +159,8 @@ static int64_t pause_ns(void)
 	return swap_now.pause_ns;
 }
 
-/* Some stayed because there was no host memory; there may be now. Caller holds swap_lock. */
+/* Caller holds swap_lock. Segments that stayed because there was no host memory may leave again
+ * where there is some now. */
 static void unfix(CUdevice device)
 {
 	struct swap_device *d = &swap_devices[device];
@@ -175,7 +176,7 @@ static void unfix(CUdevice device)
 
 static void restore(const struct gl_grant *grant)
 {
-	(void)grant; /* whatever is away */
+	(void)grant; /* everything comes back, whatever it says */
 	later.n_devices = 0;
 	swap_now.mode = RESTORE;
 	swap_now.gave_up = false;
@@ -205,7 +206,7 @@ static struct moved brought(void)
 	return (struct moved){swap_now.moved.copied_in, 0};
 }
 
-/* Bytes of the oldest segments, as many as are to leave, that have no copy. */
+/* Of the oldest segments, as many as are to leave: the bytes that have no copy. */
 static uint64_t first_copies(CUdevice device, uint64_t left)
 {
 	uint64_t bytes = 0;
@@ -225,7 +226,7 @@ static uint64_t first_copies(CUdevice device, uint64_t left)
 static void begin_evict(void)
 {
 	later.n_devices = 0;
-	if (swap_now.mode == EVICT) /* beside what is on its way out already */
+	if (swap_now.mode == EVICT) /* in addition to what is leaving already */
 		return;
 	nothing_moved();
 	swap_now.mode = EVICT;
@@ -297,7 +298,7 @@ static void prepare_one(CUcontext context, void *more)
 	*(bool *)more = swap_store->prepare();
 }
 
-/* Pages are touched by threads of the store; to pin them takes a context. */
+/* Threads of the store touch the pages; pinning them takes a context. */
 static void prepare(void)
 {
 	bool more = false;
@@ -308,7 +309,7 @@ static void prepare(void)
 	preparing = more;
 }
 
-/* What is in flight arrives. */
+/* Copies in flight finish. */
 static void stop(void)
 {
 	for (int d = 0; d < MAX_DEVICES; d++)

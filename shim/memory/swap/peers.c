@@ -17,14 +17,14 @@
 #include "memory/swap/segments.h"
 #include "work/captures.h"
 
-/* What is on its way out may have no mapping any more; all others have one. */
+/* A segment on its way out may have no mapping any more; all others have one. */
 static CUresult tell_driver(const struct swap_device *d, CUdevice from)
 {
 	CUresult result = CUDA_SUCCESS, one;
 
 	for (struct segment *s = d->oldest; s; s = s->newer) {
 		if (s->block->prop || (s->state != SEGMENT_RESIDENT && !s->moving))
-			continue; /* of its own mappings the program says who reaches them */
+			continue; /* the program itself says who reaches its own mappings */
 		one = segments_allow(s->base, s->size, UINT64_C(1) << from);
 		if (one && !s->moving)
 			result = one;

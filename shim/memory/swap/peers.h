@@ -5,7 +5,7 @@
 #include <cuda.h>
 #include <stdbool.h>
 
-bool swap_peer(CUdevice memory_of, CUdevice from); /* true: that is news */
-bool swap_reach(void);                             /* what the driver has refused may succeed now */
+bool swap_peer(CUdevice memory_of, CUdevice from); /* true: it could not before */
+bool swap_reach(void); /* true: a call that the driver has refused may succeed now */
 
 #endif

@@ -1,4 +1,4 @@
-/* restore.c: what comes back to a device, the newest first. */
+/* restore.c: segments that come back to a device, the newest first. */
 #include "memory/swap/restore.h"
 
 #include "base/clock.h"
@@ -11,26 +11,26 @@
 #include "memory/swap/transfers.h"
 
 #define PATIENCE_NS (UINT64_C(50) * 1000000)
-#define CLEAN_NS (UINT64_C(3) * 1000000) /* until memory that was let go can be had */
+#define CLEAN_NS (UINT64_C(3) * 1000000) /* until memory that was released can be had again */
 
-static bool lacks(const struct segment *segment)
+static bool is_missing(const struct segment *segment)
 {
 	return !segment->moving && (segment->state == SEGMENT_AWAY ||
 	                            (segment->state == SEGMENT_ABSENT && swap_now.mode == RESTORE));
 }
 
-/* The newest that is not there and those before it that may come with it: how many, and
- * where it goes on. Caller holds swap_lock. */
+/* Caller holds swap_lock. The newest segment that is missing, and older ones that one call can
+ * map together with it. Returns how many. */
 static unsigned int next_in(struct swap_device *d, uint64_t room,
                             struct segment *some[SWAP_AT_ONCE])
 {
 	struct segment *s = d->next_in ? d->next_in : d->newest;
 	unsigned int n = 0;
 
-	while (s && !lacks(s))
+	while (s && !is_missing(s))
 		s = s->older;
 	d->next_in = s;
-	while (s && n < SWAP_AT_ONCE && lacks(s) && s->size <= room) {
+	while (s && n < SWAP_AT_ONCE && is_missing(s) && s->size <= room) {
 		room -= s->size;
 		some[n++] = s;
 		s = segments_join(s) ? s->older : NULL;
@@ -38,11 +38,10 @@ static unsigned int next_in(struct swap_device *d, uint64_t room,
 	return n;
 }
 
-/* What may be brought now: at most a piece at a time. What was let go a moment ago
- * has to be wiped by the driver before another process can have it, and who asks too
- * early waits for much longer than that takes: so one that makes room has a piece's
- * start. When no more room appears, or it goes up and down for others' doing, it is
- * tried nevertheless. */
+/* How many bytes may be brought back now: at most a piece. The driver wipes memory that was
+ * released a moment ago before another process can have it, and a process that asks too early
+ * waits for much longer than that takes. So one piece of free memory is left alone. When no
+ * more room appears, or it changes because of other processes, it is tried nevertheless. */
 static uint64_t room_for_more(struct copier *c)
 {
 	uint64_t piece = swap_devices[c->device].piece, now = now_ns();
@@ -75,7 +74,7 @@ static void copy_in(struct copier *c, struct segment *segment)
 	segment_evicted(segment, SEGMENT_AWAY);
 }
 
-/* Room on the device for some that lack it: how many. */
+/* Makes physical memory for some segments that are missing. Returns how many. */
 static unsigned int bring_some(struct copier *c, uint64_t room, struct segment *some[SWAP_AT_ONCE],
                                CUresult *result)
 {
@@ -89,7 +88,7 @@ static unsigned int bring_some(struct copier *c, uint64_t room, struct segment *
 		first = d->next_in;
 	}
 	if (!first || first->size > c->left)
-		c->left = 0; /* nothing is away, or no whole one was meant to come */
+		c->left = 0; /* nothing is away, or no whole segment was meant to come */
 	if (n)
 		n = segments_bring(some[0], n, result);
 	if (n)
@@ -102,7 +101,6 @@ static unsigned int bring_some(struct copier *c, uint64_t room, struct segment *
 	return n;
 }
 
-/* False: nothing more now. */
 bool restore_some(struct copier *c)
 {
 	struct segment *some[SWAP_AT_ONCE];

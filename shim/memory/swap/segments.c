@@ -1,5 +1,5 @@
-/* segments.c: the segments of blocks, and their physical memory. Callers hold swap_lock, but for
- * segment_leave(). */
+/* segments.c: the segments of blocks, and their physical memory. Callers hold swap_lock, except
+ * for segment_leave(). */
 #include "memory/swap/segments.h"
 
 #include "driver/devices.h"
@@ -63,8 +63,8 @@ static CUresult map_segment(struct segment *segment)
 	return result;
 }
 
-/* For all of them at once: beside copies a driver takes half a millisecond for that,
- * however much it is. Ranges that the program has reserved apart may need one each. */
+/* One call for all of them: while copies run a driver takes half a millisecond for it, however
+ * much memory it is. Ranges that the program has reserved apart may need a call each. */
 static CUresult allow(struct segment *newest, unsigned int n, CUdeviceptr base, size_t size)
 {
 	CUresult result = segments_allow(base, size, access_of(newest->block));

@@ -3,7 +3,7 @@
  * First fit in units of 512 bytes, the driver's alignment, with a bit for each
  * unit that is used and one for each that begins an allocation. The first slab
  * is the smallest block there can be; further ones are as large as all before.
- * swap_lock is held in all of these but slab_next_size() and slab_add().
+ * Callers hold swap_lock, except for slab_next_size() and slab_add().
  */
 #include "memory/swap/slabs.h"
 

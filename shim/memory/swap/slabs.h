@@ -4,12 +4,13 @@
 
 #include "memory/swap/devices.h"
 
-/* Callers hold swap_lock: */
-bool slab_take(CUdevice device, size_t size, CUdeviceptr *out);      /* from those that there are */
-bool slab_give(struct slab *slab, CUdeviceptr pointer, size_t size); /* it is empty now */
+/* Caller holds swap_lock: */
+bool slab_take(CUdevice device, size_t size, CUdeviceptr *out); /* from existing slabs */
+bool slab_give(struct slab *slab, CUdeviceptr pointer,
+               size_t size); /* true: the slab is empty now */
 void slab_forget(struct block *block);
-CUdeviceptr slab_start(struct slab *slab, CUdeviceptr pointer); /* 0: nothing is there */
-/* Without the lock: */
+CUdeviceptr slab_start(struct slab *slab, CUdeviceptr pointer); /* 0: no allocation is there */
+/* Caller does not hold swap_lock: */
 size_t slab_next_size(CUdevice device);
 CUresult slab_add(struct block *block);
 

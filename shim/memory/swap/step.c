@@ -1,4 +1,4 @@
-/* step.c: one step of what moves on a device: what has arrived is settled, and more is begun. */
+/* step.c: one step of a device's transfers: finished copies are settled, and more are begun. */
 #include "memory/swap/step.h"
 
 #include "driver/lookup.h"
@@ -10,7 +10,7 @@
 #include "memory/swap/transfers.h"
 #include "work/contexts.h"
 
-/* How many have been copied, from the first on. */
+/* Counts how many have been copied, from the first on. */
 static void note_arrivals(struct copier *c)
 {
 	while (c->copied < c->n) {
@@ -40,8 +40,8 @@ static void settle_one(const struct transfer *transfer)
 		swap_give_up(transfer->result);
 }
 
-/* What leaves is let go by the piece: each time it is wiped, which slows the copies
- * of others for a moment however much it is. */
+/* Memory that leaves is released by the piece: each time the driver wipes it, which slows the
+ * copies of other processes for a moment, however much it is. */
 static void settle(struct copier *c)
 {
 	note_arrivals(c);
@@ -72,7 +72,7 @@ static bool has_more(const struct copier *c)
 	}
 }
 
-static void cannot(struct copier *c)
+static void give_up_steps(struct copier *c)
 {
 	if (swap_now.mode == EVICT)
 		evict_nothing(c);
@@ -87,13 +87,13 @@ void copier_step(CUcontext context, void *argument)
 
 	settle(c);
 	if (has_more(c) && !copier_prepare(c, context))
-		cannot(c);
+		give_up_steps(c);
 	for (int i = 0; i < SWAP_AT_ONCE && goes_on && has_more(c); i++)
 		goes_on = swap_now.mode == EVICT ? evict_one(c) : restore_some(c);
 	c->busy = c->n || (swap_now.mode != RESTORE && has_more(c));
 }
 
-/* They go with the context; what is left to do stays. */
+/* The stream and the events go with the context; the amount left to do stays. */
 static void end_stream(struct copier *c)
 {
 	REAL(cuStreamSynchronize)(c->stream);
@@ -109,7 +109,7 @@ static void end_in(CUcontext context)
 	swap_store->context_ends(context);
 }
 
-/* A context ends, in a thread of the program; its lock is held. */
+/* In a thread of the program, which holds the lock of contexts.c. */
 void steps_context_ends(CUcontext context)
 {
 	if (swap_used())

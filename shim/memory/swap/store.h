@@ -9,7 +9,7 @@
 
 /* Room in the host's memory for a segment's bytes, in order: mostly one part. */
 struct copy {
-	const struct store *store; /* that it is given back to */
+	const struct store *store; /* which takes it back */
 	unsigned int n;
 	struct part {
 		char *at;
@@ -19,22 +19,24 @@ struct copy {
 
 enum store_answer {
 	STORE_READY,
-	STORE_LATER, /* it is being made ready: ask again */
-	STORE_NONE   /* there is none */
+	STORE_LATER, /* room is being made ready: ask again */
+	STORE_NONE   /* there is no room */
 };
 
-/* The client thread asks, and threads that free memory or end a context. */
+/* Called by the client thread, and by threads that free memory or end a context. */
 struct store {
 	enum store_answer (*take)(size_t size, struct copy **out);
-	void (*give)(struct copy *copy);      /* back */
-	void (*pin)(const struct copy *copy); /* again, where a context's end undid it */
-	uint64_t (*grow)(uint64_t bytes); /* to so much that is free, if that can be; how much is */
-	void (*expect)(uint64_t bytes);   /* so much will be asked for: be ready */
-	bool (*prepare)(void); /* a step of that, with a context current; false: all is done */
-	bool (*excess)(uint64_t keep);           /* is there more than so much? */
-	void (*trim)(uint64_t keep);             /* to so much, with a context current */
-	void (*shape)(size_t piece);             /* no segment is larger */
-	void (*context_ends)(CUcontext context); /* which is current */
+	void (*give)(struct copy *copy); /* takes the copy's room back */
+	void (*pin)(
+	    const struct copy *copy); /* pins it again where the end of a context has undone that */
+	uint64_t (*grow)(
+	    uint64_t bytes); /* until so much is free, if possible; returns how much is */
+	void (*expect)(uint64_t bytes); /* so much will be asked for soon: prepare it */
+	bool (*prepare)(void); /* one step of that, with a context current; false: it is done */
+	bool (*excess)(uint64_t keep);           /* is more than so much kept without need? */
+	void (*trim)(uint64_t keep);             /* gives that up, with a context current */
+	void (*shape)(size_t piece);             /* the size of the largest segment */
+	void (*context_ends)(CUcontext context); /* the context is current */
 };
 
 extern const struct store *swap_store;  /* where segments go */

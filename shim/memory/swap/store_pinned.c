@@ -13,12 +13,12 @@
 
 #include <stdlib.h>
 
-static size_t piece; /* a chunk is as large */
+static size_t piece; /* the size of a new chunk */
 
-static void shape(size_t its_piece)
+static void shape(size_t largest)
 {
 	lock_take(&chunks_lock);
-	piece = its_piece > piece ? its_piece : piece;
+	piece = largest > piece ? largest : piece;
 	lock_give(&chunks_lock);
 }
 
@@ -69,7 +69,7 @@ static size_t n_ready(void)
 	return n;
 }
 
-/* With free units, which cannot be used yet. */
+/* A chunk with free units, which cannot be used yet. */
 static struct chunk *first_unready(void)
 {
 	struct chunk *chunk = chunks;
@@ -88,7 +88,7 @@ static enum store_answer make_ready(struct chunk *chunk)
 	if (chunk_register(chunk))
 		return STORE_READY;
 	if (chunk->n_free == chunk->n && !chunks_helped())
-		chunk_end(chunk); /* of memory that cannot be pinned others may have more use */
+		chunk_end(chunk); /* memory that cannot be pinned is of more use to others */
 	return STORE_NONE;
 }
 
@@ -99,7 +99,7 @@ static void add_part(struct copy *copy, struct chunk *chunk, size_t first, size_
 	copy->parts[copy->n++] = (struct part){chunk->base + first * CHUNK_UNIT, n * CHUNK_UNIT};
 }
 
-/* So many units at most from the chunk, in as few parts as there are gaps; how many. */
+/* Takes free units of the chunk, one part a gap, and at most so many. Returns how many. */
 static size_t take_from(struct copy *copy, struct chunk *chunk, size_t most)
 {
 	size_t taken = 0;
@@ -115,7 +115,7 @@ static size_t take_from(struct copy *copy, struct chunk *chunk, size_t most)
 	return taken;
 }
 
-/* So many units that are free and ready: in a row, if there are so many in a row. */
+/* Takes n units that are free and ready: in a row, where there are so many in a row. */
 static struct copy *gather(size_t n)
 {
 	struct copy *copy = malloc(sizeof(*copy) + n * sizeof(copy->parts[0]));

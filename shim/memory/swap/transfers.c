@@ -1,4 +1,4 @@
-/* transfers.c: what was begun with a segment is over. */
+/* transfers.c: the end of a transfer of a segment, by its outcome. */
 #include "memory/swap/transfers.h"
 
 #include "base/debug.h"
@@ -43,7 +43,6 @@ void segment_restored(struct segment *segment)
 	transfer_over(segment);
 }
 
-/* Its copy is there, but it need not leave any more. */
 void segment_not_evicted(struct segment *segment)
 {
 	lock_take(&swap_lock);
@@ -52,7 +51,6 @@ void segment_not_evicted(struct segment *segment)
 	transfer_over(segment);
 }
 
-/* Its bytes stay where they are. */
 void segment_stays(struct segment *segment, const char *why)
 {
 	if (!complained)

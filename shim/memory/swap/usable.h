@@ -5,6 +5,6 @@
 #include <cuda.h>
 #include <stdbool.h>
 
-bool swap_serves(CUdevice device); /* it is asked once; the answer is in swap_devices[] */
+bool swap_serves(CUdevice device); /* the driver is asked once; the answer is in swap_devices[] */
 
 #endif

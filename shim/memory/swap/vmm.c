@@ -48,7 +48,7 @@ static int compare_bases(const void *a, const void *b)
 	return x->base + x->size <= y->base ? -1 : x->base >= y->base + y->size;
 }
 
-/* -- what there is; the lock is held in these ------------------------------------ */
+/* -- physical memory and mappings; callers hold vmm_lock ------------------------- */
 
 struct physical *vmm_find(CUmemGenericAllocationHandle handle)
 {
@@ -58,7 +58,6 @@ struct physical *vmm_find(CUmemGenericAllocationHandle handle)
 	return node ? *(struct physical **)node : NULL;
 }
 
-/* Of which the address is anywhere. */
 struct mapping *vmm_at(CUdeviceptr address)
 {
 	struct mapping key = {.base = address, .size = 1};
@@ -88,7 +87,7 @@ static void drop_if_unused(struct physical *physical)
 	free(physical);
 }
 
-/* A released handle's number may come again while its memory is still mapped. */
+/* The driver may give a released handle's number again while the memory is still mapped. */
 void vmm_release(struct physical *physical)
 {
 	if (--physical->refs == 0)
@@ -141,7 +140,7 @@ void vmm_unmapped(CUdeviceptr base, size_t size)
 	}
 }
 
-/* Where it has no handle it gets one of ours. */
+/* Memory without a handle gets one of ours. */
 bool vmm_enter(struct physical *physical)
 {
 	if (!physical->handle)
@@ -157,7 +156,7 @@ bool vmm_hold(struct physical *physical)
 	return true;
 }
 
-/* The pieces are of one size, but for the last. */
+/* All pieces but the last are of one size. */
 CUresult vmm_map(const struct physical *physical, CUdeviceptr base, size_t size, size_t offset,
                  unsigned long long flags)
 {
@@ -181,7 +180,7 @@ CUresult vmm_map(const struct physical *physical, CUdeviceptr base, size_t size,
 	return result;
 }
 
-/* -- to and from blocks; the lock is held ------------------------------------------ */
+/* -- to and from blocks; callers hold vmm_lock -------------------------------------- */
 
 static bool may_move(const struct mapping *mapping)
 {
@@ -220,7 +219,7 @@ static bool take_back_mapping(struct mapping *mapping)
 	return true;
 }
 
-/* -- the lock is not held ------------------------------------------------------------ */
+/* -- taking memory back from blocks; callers do not hold vmm_lock -------------------- */
 
 static bool take_back_range(CUdeviceptr base, size_t size)
 {
@@ -235,7 +234,7 @@ static bool take_back_range(CUdeviceptr base, size_t size)
 	return all;
 }
 
-/* What is away must come first. */
+/* Memory that is away must come back first. */
 CUresult vmm_take_back(CUdeviceptr base, size_t size)
 {
 	uint64_t start = now_ns();
@@ -243,7 +242,7 @@ CUresult vmm_take_back(CUdeviceptr base, size_t size)
 	CUresult result;
 
 	while (!all) {
-		if (now_ns() - start > ROOM_NS) /* a call in a call may not wait for its memory */
+		if (now_ns() - start > ROOM_NS) /* a call inside a call must not wait for memory */
 			return CUDA_ERROR_NOT_READY;
 		result = gate_enter_for_memory();
 		if (result)

@@ -6,7 +6,7 @@
 #include "memory/swap/vmm.h"
 #include "memory/swap/vmm_whole.h"
 
-/* Caller has vmm_hold() the memory, so it does without the lock; that hold ends here. */
+/* The caller has taken a handle of the memory by vmm_hold(), which is given up here. */
 static CUresult make_whole(struct physical *physical)
 {
 	CUresult result = vmm_make_whole(physical);
@@ -48,7 +48,7 @@ CUresult vmm_keep(CUmemGenericAllocationHandle *handle)
 	return CUDA_SUCCESS;
 }
 
-/* The first memory in the range that is in pieces; it is held. */
+/* The first memory in the range that is in pieces. The caller gets a handle of it. */
 static struct physical *in_pieces(CUdeviceptr base, size_t size)
 {
 	struct physical *found = NULL;

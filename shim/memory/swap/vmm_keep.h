@@ -4,8 +4,8 @@
 
 #include <cuda.h>
 
-/* Calls after which others than this process' mappings know the memory: it stays where it
- * is from now on. The handle becomes the driver's. */
+/* For calls after which more than the mappings of this process know the memory: it stays where
+ * it is from now on. The handle becomes the driver's. */
 CUresult vmm_keep(CUmemGenericAllocationHandle *handle);
 CUresult vmm_keep_range(CUdeviceptr base, size_t size);
 

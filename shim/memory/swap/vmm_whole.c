@@ -26,7 +26,7 @@
 /* One object instead of the pieces; of a program's call, done by the client thread. */
 struct change {
 	struct physical *physical;
-	CUmemGenericAllocationHandle whole; /* 0: there is no room for it beside the pieces */
+	CUmemGenericAllocationHandle whole; /* 0: there is no room for it beside the pieces, */
 	char *host;                         /* and their bytes go through here */
 	CUstream stream;
 	CUresult result;
@@ -62,7 +62,7 @@ static CUresult show(const struct physical *physical, CUmemGenericAllocationHand
 	return result;
 }
 
-/* Its bytes to the host, or from it, where it is mapped at `base`. */
+/* Copies the bytes to the host, or from it; the memory is mapped at `base`. */
 static CUresult copy_by_host(struct change *change, CUdeviceptr base, bool out)
 {
 	size_t size = change->physical->size;
@@ -93,7 +93,7 @@ static CUresult in_window(struct change *change, bool out)
 	return result;
 }
 
-/* From the pieces to the whole, on the device. */
+/* Copies from the pieces to the whole, on the device. */
 static CUresult copy_over(struct change *change, CUdeviceptr from, CUdeviceptr to)
 {
 	const struct physical *physical = change->physical;
@@ -180,7 +180,7 @@ static void take_whole(struct physical *physical, CUmemGenericAllocationHandle w
 	physical->n = 1;
 }
 
-/* Nothing is in it, or not any more. */
+/* No bytes are in it, or they have been saved. */
 static CUresult make_anew(struct physical *physical)
 {
 	CUmemGenericAllocationHandle whole;
@@ -196,7 +196,7 @@ static CUresult make_anew(struct physical *physical)
 
 /* -- the change --------------------------------------------------------------------------- */
 
-/* The room that it had is there again as soon as nobody else has taken it meanwhile. */
+/* The room of the pieces is free now, unless somebody else has taken it meanwhile. */
 static CUresult create_in_its_room(struct physical *physical)
 {
 	uint64_t start = now_ns();
@@ -246,7 +246,7 @@ static CUresult exchange(struct change *change)
 	return map_all(change->physical);
 }
 
-/* Somebody may have done it meanwhile. */
+/* Another thread may have done it meanwhile. */
 static CUresult change_in_stream(struct change *change)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -278,7 +278,8 @@ static void change_quietly(void *argument)
 	contexts_with(change->physical->device, NULL, change_in, change);
 }
 
-/* What need not be copied is done at once. *copy: the rest is still to be done. */
+/* Memory whose bytes do not count is exchanged at once. *copy: they count, so the change is still
+ * to be made. */
 static CUresult begin(struct physical *physical, bool *copy)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -288,7 +289,7 @@ static CUresult begin(struct physical *physical, bool *copy)
 	if (physical->n > 1 && !physical->written)
 		result = make_anew(physical);
 	for (const struct mapping *m = physical->mappings; *copy && m; m = m->next)
-		if (m->foreign_access) /* nobody could say what access it has */
+		if (m->foreign_access) /* its access could not be set again */
 			result = CUDA_ERROR_NOT_SUPPORTED;
 	lock_give(&vmm_lock);
 	return result;
@@ -315,7 +316,8 @@ CUresult vmm_make_whole(struct physical *physical)
 	result = begin(physical, &copy);
 	if (result || !copy)
 		return result;
-	if (captures_exist()) /* whose end would be waited for, maybe by the one who captures */
+	if (captures_exist()) /* the end of a capture would be waited for, maybe by its own thread
+	                       */
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	result = make_room(&change);
 	if (result)

@@ -4,8 +4,8 @@
 
 #include "memory/swap/vmm.h"
 
-/* For who has one of its handles, without vmm_lock: the driver has it in one object from
- * now on. */
+/* Makes one object of the driver's of the memory. Caller has one of its handles, and does not
+ * hold vmm_lock. */
 CUresult vmm_make_whole(struct physical *physical);
 
 #endif
