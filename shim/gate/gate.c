@@ -78,8 +78,9 @@ static struct thread_slot *slot_of_thread(void)
 	return my_slot ? my_slot : new_slot();
 }
 
-/* A call in a call of the driver's passes; gate_leave() undoes it. */
-static bool nested(struct thread_slot *slot)
+/* A call inside a call of the driver passes; gate_leave() undoes it. False: it is not inside one.
+ */
+static bool enter_nested(struct thread_slot *slot)
 {
 	if (atomic_load_explicit(&slot->place, memory_order_relaxed) == GATE_OUTSIDE)
 		return false;
@@ -157,8 +158,8 @@ CUresult gate_wait(bool memory)
 	return CUDA_SUCCESS;
 }
 
-/* While swapped memory is on the device nothing of it leaves before the thread has. */
-static bool memory_here(struct thread_slot *slot)
+/* Goes inside, so that no swapped memory leaves before the thread has. False: some is away. */
+static bool enter_if_memory_here(struct thread_slot *slot)
 {
 	if (atomic_load(&gate_memory) == GATE_MEMORY_STAYS)
 		return true;
@@ -176,7 +177,7 @@ static CUresult wait_for_memory(struct thread_slot *slot)
 	CUresult result = CUDA_SUCCESS;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	while (!result && !memory_here(slot))
+	while (!result && !enter_if_memory_here(slot))
 		result = gate_wait(true);
 	pthread_setcancelstate(cancel, &cancel);
 	if (result)
@@ -189,10 +190,10 @@ CUresult gate_enter_for_memory(void)
 {
 	struct thread_slot *slot = slot_of_thread();
 
-	if (nested(slot))
+	if (enter_nested(slot))
 		return CUDA_SUCCESS;
 	go_beside(slot);
-	return memory_here(slot) ? CUDA_SUCCESS : wait_for_memory(slot);
+	return enter_if_memory_here(slot) ? CUDA_SUCCESS : wait_for_memory(slot);
 }
 
 static void count_pass(struct thread_slot *slot)
@@ -225,7 +226,7 @@ static CUresult try_to_pass(struct thread_slot *slot, CUstream stream)
 		bool captured = stream_captures(stream);
 
 		go_beside(slot);
-		if (captured && memory_here(slot))
+		if (captured && enter_if_memory_here(slot))
 			return CUDA_SUCCESS;
 		result = CUDA_SUCCESS;
 		if (gate_now() == GATE_BOUNDED)
@@ -258,7 +259,7 @@ CUresult gate_enter(CUstream stream)
 {
 	struct thread_slot *slot = slot_of_thread();
 
-	if (nested(slot))
+	if (enter_nested(slot))
 		return CUDA_SUCCESS;
 	go_inside(slot);
 	if (!may_pass(slot))

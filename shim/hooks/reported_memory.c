@@ -164,7 +164,7 @@ static bool uuid_of(nvmlDevice_t device, uint8_t uuid[GL_UUID_BYTES])
 	int ms = atomic_exchange(&waited, true) ? 0 : WELCOME_MS;
 
 	return get && get(device, text, sizeof(text)) == NVML_SUCCESS && parse_uuid(text, uuid) &&
-	       tenant_known_in(ms);
+	       tenant_wait_ms(ms);
 }
 
 EXPORT int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, struct nvml_memory *memory)

@@ -42,7 +42,7 @@
 		result = way arguments;                                                            \
 		if (likely(slot != NULL))                                                          \
 			gate_return(slot);                                                         \
-		if (MAY_LACK_PEER(name, result) && swap_reach())                                   \
+		if (MAY_LACK_PEER(name, result) && swap_allow_peers())                             \
 			result = slow_##name arguments;                                            \
 		return result;                                                                     \
 	}
@@ -63,7 +63,7 @@
 		if (result)                                                                        \
 			return result;                                                             \
 		result = real arguments;                                                           \
-		if (!likely(result != CUDA_ERROR_INVALID_VALUE) && swap_reach())                   \
+		if (!likely(result != CUDA_ERROR_INVALID_VALUE) && swap_allow_peers())             \
 			result = real arguments;                                                   \
 		gate_leave();                                                                      \
 		return result;                                                                     \

@@ -59,7 +59,7 @@ static bool step_expected(const struct lease *lease)
 
 /* Until then there is nothing to finish; but the lease is not kept for a call that does not
  * come, nor from a thread that needs quiet before it can make it. */
-static bool awaits_step(struct lease *lease)
+static bool keep_waiting_for_step(struct lease *lease)
 {
 	struct lease_closing *closing = &lease->closing;
 
@@ -73,7 +73,7 @@ static bool awaits_step(struct lease *lease)
 }
 
 /* Who is still inside has not been seen by the events; they tell then which contexts are busy. */
-static bool all_finished(const struct lease *lease)
+static bool poll_finished(const struct lease *lease)
 {
 	bool empty = lease->port->gate->empty(), drained = lease->port->work->drained();
 
@@ -135,12 +135,12 @@ void closing_advance(struct lease *lease)
 	struct lease_closing *closing = &lease->closing;
 	uint64_t passed;
 
-	if (awaits_step(lease))
+	if (keep_waiting_for_step(lease))
 		return;
 	passed = passed_ns(lease, closing->since);
 	if (closing->drained && lease->moving) /* what is on its way arrives */
 		return;
-	if (!closing->drained && !all_finished(lease)) {
+	if (!closing->drained && !poll_finished(lease)) {
 		if (passed > STUCK_NS)
 			help_stuck(lease);
 	} else if (closing->step) { /* the call may have come after the look at the work */

@@ -240,6 +240,13 @@ static void begin_quiet(struct lease *lease)
 	}
 }
 
+static void release_if_idle(struct lease *lease)
+{
+	waiters_note_work(lease);
+	if (waiters_idle_long_enough(lease))
+		closing_begin(lease, GL_RELEASE_IDLE);
+}
+
 void lease_advance(struct lease *lease)
 {
 	if (lease->phase == LEASE_ENDED)
@@ -253,8 +260,8 @@ void lease_advance(struct lease *lease)
 		begin_quiet(lease);
 	if (lease->phase == LEASE_CLOSING)
 		closing_advance(lease);
-	else if (lease->phase == LEASE_OPEN && waiters_idle_long_enough(lease))
-		closing_begin(lease, GL_RELEASE_IDLE);
+	else if (lease->phase == LEASE_OPEN)
+		release_if_idle(lease);
 	if (lease->phase == LEASE_OPEN)
 		lease->port->mover->prepare();
 }

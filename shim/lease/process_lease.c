@@ -34,8 +34,8 @@ static const struct lease_gate gate = {
 };
 
 static const struct lease_work work = {
-    .drained = drained,
-    .idle = device_idle,
+    .drained = poll_drained,
+    .idle = poll_idle,
     .some_idle = contexts_some_idle,
 };
 

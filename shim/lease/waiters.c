@@ -52,21 +52,25 @@ void waiters_open(struct lease *lease)
 	waiters_update(lease);
 }
 
-bool waiters_idle_long_enough(struct lease *lease)
+void waiters_note_work(struct lease *lease)
 {
 	unsigned long calls = lease->port->gate->calls();
 	uint64_t now = lease->port->now();
 
 	if (lease->idle_ns == GL_IDLE_NEVER)
-		return false;
+		return;
 	if (calls != lease->calls || !lease->port->work->idle()) {
 		lease->calls = calls;
 		waiters_end_pause(lease);
-		return false;
-	}
-	if (!lease->idle_since)
+	} else if (!lease->idle_since) {
 		lease->idle_since = now;
-	return idle_enough(&lease->pauses, now - lease->idle_since, lease->idle_ns);
+	}
+}
+
+bool waiters_idle_long_enough(const struct lease *lease)
+{
+	return lease->idle_ns != GL_IDLE_NEVER && lease->idle_since &&
+	       idle_enough(&lease->pauses, lease->port->now() - lease->idle_since, lease->idle_ns);
 }
 
 int64_t waiters_pause_ns(const struct lease *lease)

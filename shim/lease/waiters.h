@@ -5,12 +5,14 @@
 #include "lease/lease.h"
 
 void waiters_open(struct lease *lease);   /* the gate opens */
-void waiters_update(struct lease *lease); /* as the grant says: somebody waits, or nobody does */
+void waiters_update(struct lease *lease); /* takes over from the grant whether somebody waits */
 void waiters_gone(struct lease *lease);
+/* While somebody waits: note whether the program works or pauses now. */
+void waiters_note_work(struct lease *lease);
 /* While somebody waits: has the device been idle for so long that the lease is to be released? */
-bool waiters_idle_long_enough(struct lease *lease);
+bool waiters_idle_long_enough(const struct lease *lease);
 void waiters_end_pause(struct lease *lease); /* the program goes on, after a pause or none */
 int64_t
-waiters_pause_ns(const struct lease *lease); /* until waiters_idle_long_enough() makes sense */
+waiters_pause_ns(const struct lease *lease); /* until waiters_note_work() is due; below 0: never */
 
 #endif

@@ -24,7 +24,7 @@ CUresult tenant_wait(void)
 	return is_known() ? CUDA_SUCCESS : wait_until(WAIT_TERMS, is_known);
 }
 
-bool tenant_known_in(int ms)
+bool tenant_wait_ms(int ms)
 {
 	return is_known() || wait_for_ms(ms, is_known);
 }

@@ -10,8 +10,8 @@
 
 #define NO_LIMIT UINT64_MAX
 
-CUresult tenant_wait(void);   /* until it is known; the rest says nothing before */
-bool tenant_known_in(int ms); /* for who can do without */
+CUresult tenant_wait(void);  /* until it is known; the rest says nothing before */
+bool tenant_wait_ms(int ms); /* for callers that can do without; true: it is known */
 bool tenant_oversubscribes(void);
 bool tenant_swaps(void);                       /* what is allocated shall be swapped, not managed */
 uint64_t tenant_limit(const uint8_t uuid[16]); /* bytes it may have; NO_LIMIT: not its device */

@@ -59,7 +59,7 @@ bool contexts_some_idle(void)
 	return idle;
 }
 
-bool contexts_idle(bool (*idle)(CUcontext context, struct waypoint *waypoint), bool all)
+bool contexts_poll(bool (*idle)(CUcontext context, struct waypoint *waypoint), bool all)
 {
 	bool every = true;
 	CUcontext old;

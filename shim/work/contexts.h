@@ -10,7 +10,7 @@
 void context_add(CUcontext context, CUdevice device);
 bool contexts_exist(void);
 bool contexts_lost_in_fork(void);     /* the driver refuses every call of this child by itself */
-bool context_busy(CUcontext context); /* when last looked at while draining */
+bool context_busy(CUcontext context); /* at the last contexts_poll() */
 bool contexts_some_idle(void);
 /* Call `work` with a context of the device current, `preferred` if it is still
  * there; no context is destroyed meanwhile. False: there is none. */
@@ -25,9 +25,9 @@ struct waypoint {
 	CUevent event;
 	bool pending;
 };
-/* Are they idle, says `idle` of each? No context is destroyed meanwhile, and each
- * is current for its call. all: ask every one, to know which are busy. */
-bool contexts_idle(bool (*idle)(CUcontext context, struct waypoint *waypoint), bool all);
+/* Asks `idle` of the contexts and notes which are busy. True: none is. No context is destroyed
+ * meanwhile, and each is current for its call. all: ask every one, after a busy one too. */
+bool contexts_poll(bool (*idle)(CUcontext context, struct waypoint *waypoint), bool all);
 
 /* Who keeps something of a context. Both are called with the contexts' lock, from a thread of
  * the program: `ends` while it is still there, `gone` when the driver has ended it. Either

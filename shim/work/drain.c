@@ -27,15 +27,15 @@ static bool make_event(CUevent *event)
 
 /* Where an event cannot tell (the context is broken, and nothing executes in it
  * any more; or the driver is older than 12.5 and has none for a whole context). */
-static bool synchronized(void)
+static bool synchronize(void)
 {
 	REAL(cuCtxSynchronize)();
 	return true;
 }
 
-/* Whether the context has come to a waypoint set now. One that it has not come to
- * stays the only one: waypoints are work too, and a driver's queue is soon full. */
-static CUresult reached(CUcontext context, struct waypoint *waypoint)
+/* Has the context come to a waypoint that is set now? Where it has not come to the last one, no
+ * other is set: waypoints are work too, and a driver's queue is soon full. */
+static CUresult query_waypoint(CUcontext context, struct waypoint *waypoint)
 {
 	CUresult result = CUDA_SUCCESS;
 
@@ -52,7 +52,7 @@ static CUresult reached(CUcontext context, struct waypoint *waypoint)
 
 /* Has everything finished that the context was given before? While a capture
  * goes on nobody may ask; nothing of it executes, and its end is waited for. */
-static bool context_drained(CUcontext context, struct waypoint *waypoint)
+static bool poll_context(CUcontext context, struct waypoint *waypoint)
 {
 	CUresult result = CUDA_ERROR_NOT_FOUND;
 	bool done;
@@ -60,24 +60,24 @@ static bool context_drained(CUcontext context, struct waypoint *waypoint)
 	if (!captures_hold_off())
 		return false;
 	if (REAL(cuCtxRecordEvent) && make_event(&waypoint->event))
-		result = reached(context, waypoint);
-	done = result == CUDA_SUCCESS || (result != CUDA_ERROR_NOT_READY && synchronized());
+		result = query_waypoint(context, waypoint);
+	done = result == CUDA_SUCCESS || (result != CUDA_ERROR_NOT_READY && synchronize());
 	captures_let();
 	return done;
 }
 
 /* As long as nobody asks for a drain, an old driver is not made to wait. */
-static bool context_idle(CUcontext context, struct waypoint *waypoint)
+static bool poll_without_waiting(CUcontext context, struct waypoint *waypoint)
 {
-	return REAL(cuCtxRecordEvent) && context_drained(context, waypoint);
+	return REAL(cuCtxRecordEvent) && poll_context(context, waypoint);
 }
 
-bool device_idle(void)
+bool poll_idle(void)
 {
-	return contexts_idle(context_idle, false);
+	return contexts_poll(poll_without_waiting, false);
 }
 
-bool drained(void)
+bool poll_drained(void)
 {
-	return contexts_idle(context_drained, true);
+	return contexts_poll(poll_context, true);
 }

@@ -4,8 +4,11 @@
 
 #include <stdbool.h>
 
-bool device_idle(void); /* has everything finished that was submitted before? */
-bool drained(void); /* the same by whatever means the driver has; sees which contexts are busy */
+/* Has everything finished that was submitted before? Answered without waiting, where the driver
+ * can: else no. */
+bool poll_idle(void);
+/* The same, by whatever means the driver has; notes which contexts are busy. */
+bool poll_drained(void);
 void drain_thread_starts(void);
 
 #endif

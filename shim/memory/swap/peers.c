@@ -56,7 +56,7 @@ bool swap_peer(CUdevice memory_of, CUdevice from)
 /* The driver has refused a call. Copies find what cuMemAlloc made on any device, with
  * peer access or without, but mappings only where the device of the call has access:
  * so it gets that, the first time that it may be why. True: try once more. */
-bool swap_reach(void)
+bool swap_allow_peers(void)
 {
 	CUstreamCaptureMode mode;
 	bool news = false;

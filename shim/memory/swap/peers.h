@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 bool swap_peer(CUdevice memory_of, CUdevice from); /* true: it could not before */
-bool swap_reach(void); /* true: a call that the driver has refused may succeed now */
+bool swap_allow_peers(
+    void); /* of the current device; true: a call that was refused may succeed now */
 
 #endif
