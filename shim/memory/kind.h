@@ -51,7 +51,7 @@ struct memory_range {
 
 struct memory_kind {
 	const char *name;
-	enum memory_row row;
+	enum memory_row row; /* MEMORY_NAME */
 
 	/* The kind counts its bytes against the limit by itself; else ranges.c does. */
 	bool limits_itself;

@@ -372,6 +372,7 @@ static void set_up(void)
 	fake_rooms.swaps = true;
 	fake_driver.current = fake_context(0);
 	device_uuid(0);
+	CHECK(memory_kinds[kind->row] == kind);
 	CHECK(kind->serves(0));
 	hold();
 }
