@@ -346,7 +346,7 @@ class Process:
         kind = getattr(lib, f"GL_{name}")
         row = lib.gl_message_of(kind)
         message = ffi.new(f"struct {ffi.string(row.body).decode()} *")
-        header = message if row.body == b"gl_header" else message.header
+        header = message if ffi.string(row.body) == b"gl_header" else message.header
         header.magic, header.version = lib.GL_MAGIC, lib.GL_VERSION
         header.type, header.length = kind, row.size
         if name in ("GRANT", "RESTORE", "CONTENDED"):
