@@ -46,10 +46,22 @@ def run(gpu: EmulatedGpu, code: str) -> str:
         return finish(process)
 
 
+def next_line(process: subprocess.Popen[str]) -> str:
+    """The next line it prints, with its end; "" where it prints none any more.
+
+    Byte by byte: readline takes more than a line out of the pipe where there is more, and
+    communicate, which reads the pipe itself, would not give that back.
+    """
+    assert process.stdout is not None
+    said = bytearray()
+    while not said.endswith(b"\n") and (byte := os.read(process.stdout.fileno(), 1)):
+        said += byte
+    return said.decode()
+
+
 def line(process: subprocess.Popen[str]) -> str:
     """The next line it prints; a program that died shows its errors."""
-    assert process.stdout is not None
-    text = process.stdout.readline()
+    text = next_line(process)
     if not text:
         raise AssertionError(process.communicate(timeout=TIMEOUT_S)[1])
     return text.strip()

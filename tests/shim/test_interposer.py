@@ -11,6 +11,7 @@ from pathlib import Path
 
 from leased.cli.ctl import ask
 from tests.conftest import JOB, Start
+from tests.emugpu.programs import next_line
 from tests.emugpu.server import KERNELS, EmulatedGpu
 from tests.slurm.leased import PRELOAD, Leased
 from tests.slurm.processes import wait_until
@@ -42,8 +43,7 @@ def output(process: subprocess.Popen[str], timeout: float = 60) -> str:
 
 
 def line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
+    return next_line(process).strip()
 
 
 def tell(process: subprocess.Popen[str]) -> None:
