@@ -151,9 +151,13 @@ def check_nccl(kind: str, cumem: str) -> Result:
             return {"good": True, "summary": "not run: there is one GPU"}
         gpus = ",".join(indices)
         env = {"CUDA_VISIBLE_DEVICES": gpus, "NCCL_CUMEM_ENABLE": cumem, "NCCL_SHM_DISABLE": "1"}
-        env |= {"NCCL_P2P_LEVEL": "SYS", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,P2P,NET"}
+        env |= {"NCCL_P2P_LEVEL": "SYS"}
         alone = Job.start("ddp, bare", command, env).result()
-        shared_env = env | {"NCCL_DEBUG_FILE": f"{directory}/%h.%p"}
+        shared_env = env | {
+            "NCCL_DEBUG": "INFO",
+            "NCCL_DEBUG_SUBSYS": "INIT,P2P,NET",
+            "NCCL_DEBUG_FILE": f"{directory}/%h.%p",
+        }
         jobs = [
             share.tenant(f"ddp {n} of two", options(kind), command, shared_env, gpus)
             for n in range(2)
