@@ -137,32 +137,16 @@ class ClientConnection(Connection):
         """What a process may say after its HELLO."""
         if self.tenant is None or self.leases.tenants.get(self.tenant.job_id) is not self.tenant:
             self.refuse(lib.GL_REFUSED_NO_TENANT, ENDED)
-        elif isinstance(message, wire.Memory):
-            bounded = replace(message, memory=limits.clamped(message.memory))
-            self.leases.clients.memory(self.tenant, self, bounded)
-        elif isinstance(message, wire.Request):
-            self.leases.clients.request(self.tenant, self)
-        elif isinstance(message, wire.Stuck):
-            self.leases.clients.stuck_in_drain(self.tenant, self, message)
-        elif isinstance(message, wire.Restored):
-            self.leases.clients.restored(self.tenant, self, message)
-        elif isinstance(message, wire.Progress):
-            self.leases.clients.progress(self.tenant, self, message)
-        elif isinstance(message, wire.Why):
-            why = waiting_reason.reason(self.leases, self.tenant)
-            self.send(wire.waits(why.code, why.text))
-        elif isinstance(message, wire.Released):
-            self.leases.clients.released(self.tenant, self, message)
-        elif isinstance(message, wire.Name):
-            self.leases.introductions.named(self, message)
-        elif isinstance(message, wire.Suspends):
-            self.leases.clients.suspends(self.tenant)
-        elif isinstance(message, wire.Meet):
-            self._meet(self.tenant, message)
-        elif isinstance(message, wire.HostTake | wire.HostGive):
-            self._copies(self.tenant, message)
-        elif isinstance(message, wire.Claim):
-            self._claim(self.tenant, message)
+        else:
+            HEARD[type(message)](self, self.tenant, message)
+
+    def _memory(self, tenant: Tenant, message: wire.Memory) -> None:
+        bounded = replace(message, memory=limits.clamped(message.memory))
+        self.leases.clients.memory(tenant, self, bounded)
+
+    def _why(self, tenant: Tenant, _: wire.Why) -> None:
+        why = waiting_reason.reason(self.leases, tenant)
+        self.send(wire.waits(why.code, why.text))
 
     def _meet(self, tenant: Tenant, message: wire.Meet) -> None:
         if self.account is not None:
@@ -276,3 +260,21 @@ class AdminConnection(Connection):
         self.idle_since = self.loop.time()
         answer = answered(data, LONGEST_REQUEST, lambda request: self.handle(request, self.peer))
         self.send(json.dumps(answer).encode())
+
+
+# What a process may say after its HELLO, and who hears it.
+HEARD: dict[type[wire.Message], Callable[[ClientConnection, Tenant, Any], None]] = {
+    wire.Memory: ClientConnection._memory,
+    wire.Request: lambda client, tenant, _: client.leases.clients.request(tenant, client),
+    wire.Stuck: lambda client, tenant, m: client.leases.clients.stuck_in_drain(tenant, client, m),
+    wire.Restored: lambda client, tenant, m: client.leases.clients.restored(tenant, client, m),
+    wire.Progress: lambda client, tenant, m: client.leases.clients.progress(tenant, client, m),
+    wire.Released: lambda client, tenant, m: client.leases.clients.released(tenant, client, m),
+    wire.Suspends: lambda client, tenant, _: client.leases.clients.suspends(tenant),
+    wire.Name: lambda client, _, m: client.leases.introductions.named(client, m),
+    wire.Why: ClientConnection._why,
+    wire.Meet: ClientConnection._meet,
+    wire.HostTake: ClientConnection._copies,
+    wire.HostGive: ClientConnection._copies,
+    wire.Claim: ClientConnection._claim,
+}
