@@ -158,21 +158,39 @@ class Registration:
 
     def _tenant(self, job_id: int, request: Request, said: Options, gang: list[Gpu]) -> Tenant:
         """The new tenant. memory:auto becomes swap where its memory can be swapped."""
+        chosen = said.memory is not None or self.config().memory_chosen
         given = Resolved.of(said, self.config().defaults)
         self.limits().check(given)
         uid = get_int(request, "uid", 0, LAST_UID)
         if given.memory == "auto":
             tenant = self._with(job_id, uid, replace(given, memory="swap"), gang)
-            try:
-                self._check_may_swap(tenant, request)
-            except Refused as why:
-                log.info("job %d has managed memory: %s", job_id, why)
-                return self._with(job_id, uid, replace(given, memory="managed"), gang)
+            why_not = self._why_not_swapped(tenant, request, chosen)
+            if not why_not:
+                return tenant
+            log.info("job %d has managed memory: %s", job_id, why_not)
+            tenant = self._with(job_id, uid, replace(given, memory="managed"), gang)
+            tenant.memory_why = why_not
             return tenant
         tenant = self._with(job_id, uid, given, gang)
+        tenant.memory_why = "the job's options or the site's ask for it"
         if tenant.swaps:
             self._check_may_swap(tenant, request)
         return tenant
+
+    def _why_not_swapped(self, tenant: Tenant, request: Request, chosen: bool) -> str:
+        """Why a job with memory:auto, if it or the site has chosen that, has managed memory; "":
+        it has not. Where nobody has chosen it, it takes none of the job's own host memory."""
+        try:
+            self._check_may_swap(tenant, request)
+        except Refused as why:
+            return str(why)
+        if self.leases.tenants.offers_host():
+            tenant.memory_why = "the node has host memory for what leaves the GPU"
+        elif chosen:
+            tenant.memory_why = "the job's own host memory suffices for what leaves the GPU"
+        else:
+            return "gpu-leased-copies does not run, and nobody has chosen memory:auto"
+        return ""
 
     def _with(self, job_id: int, uid: int, given: Resolved, gang: list[Gpu]) -> Tenant:
         return Tenant(job_id, uid, given, self.gangs.totals(gang, given))

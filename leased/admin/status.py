@@ -132,6 +132,7 @@ class Status:
             "uid": tenant.uid,
             "lock": state.lock,
             "memory": tenant.memory_kind,
+            "memory_why": tenant.memory_why or None,
             "quantum_s": tenant.given.quantum_ns / 1e9,
             "copies_bytes": self.leases.copies.of_job(job) if self.leases.copies else 0,
             "clients": len(tenant.clients),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from leased.admin.gang import Gangs
 from leased.base.requests import shown
@@ -64,6 +65,8 @@ class Takeover:
             return
         said, unknown = options.understood(record.options)
         given = Resolved.of(said, self.defaults())
+        if given.memory == "auto":  # of a release that stored no such key
+            given = replace(given, memory="managed")
         totals = self.gangs.totals(gang, given, record.totals)
         tenant = Tenant(record.job_id, record.uid, given, totals)
         if unknown:

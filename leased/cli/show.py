@@ -120,6 +120,15 @@ def _copies(answer: Answer) -> list[str]:
     return [f"host memory for swapped GPU memory: {words}"]
 
 
+def _managed(answer: Answer) -> list[str]:
+    """Jobs whose memory is not swapped though nobody has asked for that."""
+    return [
+        f"job {t['job_id']} has managed memory: {t['memory_why']}"
+        for t in answer["tenants"]
+        if t.get("memory") == "managed" and t.get("memory_why")
+    ]
+
+
 def kept_out(answer: Answer) -> list[str]:
     """Jobs with memory:swap for which others' memory that cannot be moved leaves no room."""
     devices = {d["uuid"]: d for d in answer["devices"]}
@@ -155,6 +164,7 @@ def status(
         for d in answer["devices"]
     ]
     parts += [Text(line, style="yellow") for line in kept_out(answer)]
+    parts += [Text(line) for line in _managed(answer)]
     parts.append(tenants(answer, shares))
     return Group(*parts)
 

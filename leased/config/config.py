@@ -46,6 +46,7 @@ KEYS: dict[str, dict[str, type]] = {
         "swap": bool,
         "swap_host": str,
         "swap_full": str,
+        "swap_huge_pages": bool,
         "lock_off": bool,
         "oversub": bool,
     },
@@ -93,6 +94,7 @@ class Config:
     record: Path | None = None  # the file; None: nothing is recorded
     record_most: int = 64 << 20  # bytes
     defaults: options.Options = options.PLAIN
+    memory_chosen: bool = False  # by the site, in its defaults
     quantum_min_ns: int = 100_000_000
     quantum_max_ns: int = 600_000_000_000
     in_flight_ns: int = 100_000_000  # work submitted ahead while somebody waits
@@ -104,6 +106,7 @@ class Config:
     swap: bool = True  # may users choose memory:swap?
     swap_host: str = "80%"  # of the host's memory for what all their jobs swap
     swap_full: str = "refuse"  # who would need more than that: refuse, or wait
+    swap_huge_pages: bool = False  # take those that the site has reserved
     lock_off: bool = True
     oversub: bool = True
     device: DeviceConfig = DeviceConfig()
@@ -204,6 +207,7 @@ def _limits(table: dict[str, Any]) -> dict[str, Any]:
         "swap": table.get("swap", True),
         "swap_host": values.amount(table.get("swap_host", "80%"), "limits.swap_host"),
         "swap_full": one_of("swap_full", "refuse", SWAP_FULL),
+        "swap_huge_pages": table.get("swap_huge_pages", False),
         "lock_off": table.get("lock_off", True),
         "oversub": table.get("oversub", True),
     }
@@ -216,14 +220,14 @@ def from_dict(raw: dict[str, Any]) -> Config:
             words = f"[{values.printable(name)}] is not known"
             raise Refused(words, f"the tables are {', '.join(KEYS)}")
     base = Config()
-    wanted = _checked(_table(raw, "defaults"), "defaults", "defaults").get("options", "")
+    text = _checked(_table(raw, "defaults"), "defaults", "defaults").get("options", "")
+    wanted = values.named("defaults.options", lambda: options.parse(text))
     device, devices = _devices(raw, base.device)
     return Config(
         **_daemon(_checked(_table(raw, "daemon"), "daemon", "daemon")),
         **_limits(_checked(_table(raw, "limits"), "limits", "limits")),
-        defaults=values.named("defaults.options", lambda: options.parse(wanted)).over(
-            base.defaults
-        ),
+        defaults=wanted.over(base.defaults),
+        memory_chosen=wanted.memory is not None,
         device=device,
         devices=devices,
         strays=_strays(_checked(_table(raw, "strays"), "strays", "strays")),

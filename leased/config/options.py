@@ -110,8 +110,9 @@ class Options:
         return str(ffi.string(made).decode())
 
 
-# What counts where the job and the site leave a key out.
-PLAIN = Options(30_000_000_000, "auto", mem_fraction=1.0, oversub=False, memory="managed")
+# What counts where the job and the site leave a key out. For memory it is less than their own
+# auto: without memory of the node for copies it is managed (leased/admin/registration.py).
+PLAIN = Options(30_000_000_000, "auto", mem_fraction=1.0, oversub=False, memory="auto")
 
 
 @dataclass(frozen=True)

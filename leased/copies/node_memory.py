@@ -40,11 +40,17 @@ class Asker(Protocol):
 
 
 class NodeMemory:
-    """budget: how many bytes the site allows, as its configuration says now."""
+    """budget: how many bytes the site allows, huge: of its huge pages, as its configuration says
+    now."""
 
     def __init__(
-        self, link: KeeperLink, loop: asyncio.AbstractEventLoop, budget: Callable[[], int]
+        self,
+        link: KeeperLink,
+        loop: asyncio.AbstractEventLoop,
+        budget: Callable[[], int],
+        huge: Callable[[], bool] = lambda: False,
     ):
+        self.huge = huge
         self.link = link
         self.loop = loop
         self.budget = budget
@@ -100,7 +106,7 @@ class NodeMemory:
                 asker.send(wire.host(lib.GL_HOST_FULL, number, size))
                 return
             self.pool.add(key, size)
-        self.link.make(key.name, size, False, lambda fd, why: self._made(asker, key, fd, why))
+        self.link.make(key.name, size, self.huge(), lambda fd, why: self._made(asker, key, fd, why))
 
     def _made(self, asker: Asker, key: Key, descriptor: int | None, why: str) -> None:
         size = self.pool.bytes.get(key, 0)

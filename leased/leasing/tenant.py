@@ -9,7 +9,8 @@ from typing import Protocol
 from leased.config.options import Resolved
 from leased.wire import wire
 
-PIECE = 256 << 20  # the largest that shim/memory/swap asks for at once
+# shim/memory/swap moves so much at once: a part of what a job may have, of these sizes.
+PARTS, UNIT, PIECE = 32, 2 << 20, 256 << 20
 
 
 class Client(Protocol):
@@ -47,6 +48,7 @@ class Tenant:
     idle_ns: int | None = None  # what the holder was told while contended, else None
     doubted: bool = False  # NVML has contradicted what its processes say of their memory
     weighed: dict[str, wire.Bytes] = field(default_factory=dict)  # of it, as last believed
+    memory_why: str = ""  # a sentence: why it is of its kind; "": a daemon before this one knew
     stepped: bool = False  # some were let on by a call each since the revoke
 
     def __post_init__(self) -> None:
@@ -72,7 +74,8 @@ class Tenant:
     @property
     def host_most(self) -> int:
         """Bytes that its copies may take of the host: a piece more than all for each process."""
-        return sum(self.totals.values()) + PIECE * (1 + len(self.clients))
+        piece = max(UNIT, min(PIECE, max(self.totals.values()) // PARTS))
+        return sum(self.totals.values()) + piece * (1 + len(self.clients))
 
     def tell_holders(self, message: bytes) -> None:
         for client in list(self.clients):

@@ -125,7 +125,12 @@ class Daemon:
     def _find_copies(self) -> None:
         """Host memory for what jobs swap, where its keeper runs."""
         link = KeeperLink(self.config.runtime_dir / KEEPER_SOCKET, self.loop)
-        self.copies = NodeMemory(link, self.loop, lambda: host_memory.budget(self.admin.config))
+        self.copies = NodeMemory(
+            link,
+            self.loop,
+            lambda: host_memory.budget(self.admin.config),
+            huge=lambda: self.admin.config.swap_huge_pages,
+        )
         self.leases.keep_copies(self.copies, lambda: self.admin.config.swap_full)
         link.connect()
 

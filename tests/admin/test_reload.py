@@ -163,6 +163,7 @@ CHANGED = {
     "limits.swap": "false",
     "limits.swap_host": '"10%"',
     "limits.swap_full": '"wait"',
+    "limits.swap_huge_pages": "true",
     "limits.lock_off": "false",
     "limits.oversub": "false",
     "device.memory": '"50%"',

@@ -17,6 +17,7 @@ from leased.cli.ctl import ask
 from tests.conftest import Start
 from tests.copies.keeper import Keeper
 from tests.emugpu.server import EmulatedGpu
+from tests.shim.memory.swap.test_swap_jobs import registration
 from tests.shim.memory.swap.test_swap_moves import PROGRAM
 from tests.shim.test_interposer import line, output, tell
 from tests.slurm.leased import Leased
@@ -262,6 +263,33 @@ def test_what_was_given_away_is_empty_when_its_job_has_ended(
         os.close(descriptor)
 
 
+# It asks for all that it can get, and gives nothing back.
+GREEDY = (
+    ESCAPE.partition("s.send(message(lib.GL_HOST_TAKE")[0]
+    + """
+got = 0
+for n in range(1, 100):
+    s.send(message(lib.GL_HOST_TAKE, number=n, bytes=8 << 20))
+    answer = ffi.from_buffer("struct gl_host_answer *", s.recv(1024))
+    got += answer.bytes if answer.code == lib.GL_HOST_TAKEN else 0
+print(got, flush=True)
+sys.stdin.readline()
+"""
+)
+
+
+@pytest.mark.parametrize("leased", ['swap_host = "600MiB"'], indirect=True)
+def test_who_asks_for_more_and_more_gets_no_more_than_its_job_may_have(
+    tenant: Start, leased: Leased, keeper: Keeper
+) -> None:
+    greedy = tenant(1, f"{SWAP},mem:64MiB", "-c", GREEDY)
+    got = int(line(greedy))
+    assert kept(keeper) == taken(leased) == got == 64 * MIB
+    tell(greedy)
+    greedy.wait()
+    wait_until("all of it to be taken back", lambda: kept(keeper) == taken(leased) == 0)
+
+
 def refused_for_memory(tenant: Start, job: int) -> str:
     """What a job hears whose allocation is refused."""
     process = tenant(job, SWAP, "-c", JOB)
@@ -308,3 +336,45 @@ def test_what_is_claimed_is_there_at_the_handoff(tenant: Start, leased: Leased) 
     end(first)
     wait_until("its part to be free", lambda: status(leased)["copies"]["left_bytes"] > left)
     end(second)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "why"),
+    [
+        ("", "swap", "the node has host memory for what leaves the GPU"),
+        ("memory:auto", "swap", "the node has host memory for what leaves the GPU"),
+        ("lock:off", "managed", "memory:swap needs turns where memory does not fit"),
+        ("oversub:on", "managed", "memory:swap keeps all of a process on the device"),
+        ("memory:managed", "managed", "the job's options or the site's ask for it"),
+    ],
+)
+def test_memory_is_swapped_wherever_it_can_be(
+    leased: Leased, options: str, kind: str, why: str
+) -> None:
+    """Whatever the job's --mem is."""
+    ask(leased.admin_socket, registration(1, options, 10))
+    (found,) = status(leased)["tenants"]
+    assert found["memory"] == kind
+    assert found["memory_why"].startswith(why)
+
+
+def test_without_a_keeper_nobody_gets_it_unasked(leased: Leased, keeper: Keeper) -> None:
+    keeper.stop()
+    wait_until("the daemon to notice", lambda: not status(leased)["copies"]["kept"])
+    for job, options in ((1, ""), (2, "memory:auto")):
+        ask(leased.admin_socket, registration(job, options, 0))
+    found = {one["job_id"]: one for one in status(leased)["tenants"]}
+    assert (found[1]["memory"], found[2]["memory"]) == ("managed", "swap")
+    assert found[1]["memory_why"].startswith("gpu-leased-copies does not run")
+
+
+@pytest.mark.parametrize("leased", ["swap_huge_pages = true"], indirect=True)
+def test_where_no_huge_pages_are_left_others_serve(
+    tenant: Start, leased: Leased, keeper: Keeper
+) -> None:
+    (first, _), (second, _) = started(tenant, 1), started(tenant, 2)
+    assert copies_of(leased, 1)
+    assert [turn(job) for job in (first, second)] == [1, 1]
+    for job in (first, second):
+        end(job)
+    wait_until("all of it to be given back", lambda: kept(keeper) == 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -60,3 +61,12 @@ def test_a_room_that_has_no_place_is_found(tmp_path: Path) -> None:
     (tmp_path / "leased" / "attic").mkdir()
     (tmp_path / "leased" / "attic" / "__init__.py").touch()
     assert "leased.attic" in lint_imports(tmp_path).stdout
+
+
+def test_every_room_is_installed() -> None:
+    """meson copies them by name."""
+    folder = ROOT / "leased"
+    rooms = {path.parent.name for path in folder.glob("*/__init__.py")}
+    listed = re.search(r"foreach room : \[(.*?)\]", (folder / "meson.build").read_text(), re.DOTALL)
+    assert listed is not None
+    assert set(re.findall(r"'([a-z]+)'", listed[1])) == rooms

@@ -19,6 +19,7 @@ import pytest
 
 from leased.cli.ctl import ask
 from tests.conftest import JOB, ROOT
+from tests.copies.keeper import Keeper
 from tests.emugpu.server import KERNELS, EmulatedGpu
 from tests.shim.memory.swap.test_swap_moves import PROGRAM
 from tests.slurm.cluster import PrivateSlurm
@@ -394,6 +395,32 @@ def test_who_has_no_room_in_its_cgroup_is_not_killed_for_its_copies(site: Site) 
         "there is no host memory for a copy (a larger --mem gives more)" in frugal.log.read_text()
     )
     site.all_is_free()
+
+
+def test_a_job_swaps_more_than_its_mem_and_lives(site: Site) -> None:
+    """Where the node has host memory for it nobody says a word about memory."""
+    program, result = site.work / "small.py", site.work / "small.0"
+    program.write_text(FRUGAL)
+    words = f"cd {ROOT} && exec {sys.executable} {program} {result}"
+
+    def said() -> dict[str, Any]:
+        return ask(site.leased.admin_socket, {"op": "status"})
+
+    def copies(job: int) -> int:
+        return sum(t["copies_bytes"] for t in said()["tenants"] if t["job_id"] == job)
+
+    with Keeper(site.leased.run_dir), memory_cgroup(60) as group:
+        wait_until("the daemon to find the keeper", lambda: said()["copies"]["kept"])
+        small = Job(*site.sbatch("small", words, "--mem=100M", "--gpu-share=tq:200ms"), [result])
+        (pid,) = site.settled(small, 200)
+        (group / "cgroup.procs").write_text(str(pid))
+        other = site.compute("other", 200, steps=10)
+        wait_until("more than its --mem to leave", lambda: copies(small.job_id) > 100 * MIB)
+        site.used(other)
+        site.used(small)
+        assert "no host memory" not in small.log.read_text()
+        site.all_is_free()
+        wait_until("all of it to be given back", lambda: not said()["copies"]["taken_bytes"])
 
 
 def test_many_processes_start_beside_memory_that_is_swapped(site: Site) -> None:
