@@ -41,7 +41,9 @@ PROGRAMS = {
     "small_calls": Program("small_calls", driver=True),
     "call_cost": Program("call_cost", driver=True),
     # A library: a program loads it, and it loads CUPTI.
-    "count_calls": Program("count_calls", ("-shared", "-Xcompiler", "-fPIC", "-cudart", "none")),
+    "count_calls": Program(
+        "count_calls", ("-x", "c++", "-shared", "-Xcompiler", "-fPIC", "-cudart", "none")
+    ),
     "slices": Program("slices", (*STATIC,)),
     "swapper": Program("swapper", (*STATIC,)),
     "link": Program("link", (*STATIC,)),
