@@ -19,6 +19,7 @@ CGROUPS_OF_SLURM = (
     "tests/slurm/test_cgroups.py",
     "tests/slurm/test_gpu_order.py",
     "tests/slurm/test_ssh_session.py",
+    "tests/slurm/test_suspend_gpu.py",
 )
 # Files that are several groups: their tests take long and share little or nothing.
 PARTS = {
