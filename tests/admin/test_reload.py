@@ -32,6 +32,7 @@ from leased.store.store import Store
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.support.given import given
+from tests.support.spoilt import KINDS, spoil
 from tests.support.tenant import register
 
 READY_S = 20.0
@@ -293,25 +294,12 @@ def test_a_fault_of_ours_leaves_everything_as_it_was(
     assert node.admin.config.defaults.quantum_ns == 7_000_000_000
 
 
-def in_place_of_the_file(path: Path, kind: str) -> None:
-    path.unlink(missing_ok=True)
-    if kind == "a directory":
-        path.mkdir()
-    elif kind == "a FIFO":
-        os.mkfifo(path)
-    elif kind == "a huge file":
-        path.touch()
-        os.truncate(path, 1 << 40)
-    elif kind == "bytes":
-        path.write_bytes(bytes(range(256)))
-
-
-@pytest.mark.parametrize("kind", ["nothing", "a directory", "a FIFO", "a huge file", "bytes"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_service_manager_hears_that_a_reload_is_over(
     leased: Leased, reloads: Reloads, kind: str
 ) -> None:
     reloads(GOOD)
-    in_place_of_the_file(leased.config, kind)
+    spoil(leased.config, kind)
     said = reloads.again().splitlines()
     assert len(said) == 1
     assert " ERROR the old configuration stays: " in said[0]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
 from leased.cli.ctl import ask
 from tests.fault.harness import FaultyNode
+from tests.support.spoilt import KINDS, spoil
 
 
 def nvml(node: FaultyNode, lines: str) -> None:
@@ -36,20 +34,7 @@ def test_nvml_while_jobs_run(node: FaultyNode, lines: str, words: str) -> None:
     assert node.said(words) <= 2, "once for each daemon"
 
 
-def spoil(path: Path, kind: str) -> None:
-    path.unlink()
-    if kind == "a directory":
-        path.mkdir()
-    elif kind == "a FIFO":
-        os.mkfifo(path)
-    elif kind == "a huge file":
-        path.touch()
-        os.truncate(path, 1 << 40)
-    elif kind == "garbage":
-        path.write_bytes(bytes(range(256)))
-
-
-@pytest.mark.parametrize("kind", ["nothing", "a directory", "a FIFO", "a huge file", "garbage"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_configuration_at_fault_while_jobs_run(node: FaultyNode, kind: str) -> None:
     with node.everybody_goes_on():
         spoil(node.leased.config, kind)

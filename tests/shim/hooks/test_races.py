@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,8 +13,8 @@ from leased.wire import wire
 from tests.emugpu.server import BUILD, EmulatedGpu
 from tests.shim.memory.swap import test_swap_moves as swap
 from tests.shim.test_interposer import line, output, tell
-from tests.slurm.leased import PRELOAD
 from tests.support.fake_daemon import FakeDaemon
+from tests.support.started import programs
 
 RACES = BUILD.parent / "shim" / "hooks" / "shim_races"
 MIB = 1 << 20
@@ -29,30 +27,9 @@ Race = Callable[[str], subprocess.Popen[str]]
 @pytest.fixture
 def race(emulated_gpu: EmulatedGpu, short_dir: Path) -> Iterator[Race]:
     """Start a scenario of shim_races.c; killed at the end if it still runs."""
-    started: list[subprocess.Popen[str]] = []
-    ours = {
-        "LD_PRELOAD": str(PRELOAD),
-        "GPU_LEASE_SOCKET": str(short_dir / "tenant.sock"),
-        "GPU_LEASE_DEBUG": "1",
-        "EMUGPU_STRICT": "1",
-    }
-
-    def start(scenario: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [str(RACES), scenario],
-            env=os.environ | emulated_gpu.env | ours,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        sys.stderr.write("".join(process.communicate()))  # shown with a failure
+    with programs(emulated_gpu, GPU_LEASE_DEBUG="1", EMUGPU_STRICT="1") as all_of_them:
+        socket = short_dir / "tenant.sock"
+        yield lambda scenario: all_of_them.start(str(RACES), scenario, socket=socket)
 
 
 def test_a_thread_that_is_cancelled_while_it_waits_holds_up_nobody(

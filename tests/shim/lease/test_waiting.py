@@ -21,8 +21,9 @@ from leased.wire import wire
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.test_interposer import SET_UP, line, output, state, tell
-from tests.slurm.leased import PRELOAD, Leased
+from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support.started import Process, programs
 
 ASKS = SET_UP + "say('asks'); say(spin(1000)[0].name)"
 HOLDS = SET_UP + "ok(spin(1000)); ok(d.cuCtxSynchronize()); say('holds'); sys.stdin.readline()"
@@ -47,25 +48,12 @@ def complaint(process: subprocess.Popen[str]) -> str:
 @pytest.fixture
 def program(emulated_gpu: EmulatedGpu) -> Iterator[Program]:
     """Start a program under the interposer, with the tenant socket at a path."""
-    started: list[subprocess.Popen[str]] = []
+    with programs(emulated_gpu) as all_of_them:
 
-    def start(path: Path | str, code: str = ASKS) -> subprocess.Popen[str]:
-        ours = {"LD_PRELOAD": str(PRELOAD), "GPU_LEASE_SOCKET": str(path)}
-        process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            env=os.environ | emulated_gpu.env | ours,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return process
+        def start(path: Path | str, code: str = ASKS) -> Process:
+            return all_of_them.start(sys.executable, "-c", code, socket=path)
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+        yield start
 
 
 class Door:

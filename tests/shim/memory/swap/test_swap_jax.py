@@ -15,8 +15,9 @@ from tests.emugpu.server import BUILD, EmulatedGpu
 from tests.shim.memory.swap import test_swap_jobs as whole
 from tests.shim.memory.swap import test_swap_moves as swap
 from tests.shim.test_interposer import line, output, tell
-from tests.slurm.leased import PRELOAD, Leased
+from tests.slurm.leased import Leased
 from tests.support.fake_daemon import FakeDaemon
+from tests.support.started import programs
 
 JAX_LIKE = BUILD.parent / "shim" / "memory" / "swap" / "jax_like"
 MIB = 1 << 20
@@ -44,25 +45,9 @@ def bare(gpu: EmulatedGpu, *arguments: str) -> str:
 
 @pytest.fixture
 def jax_like(emulated_gpu: EmulatedGpu, short_dir: Path) -> Iterator[Program]:
-    started: list[subprocess.Popen[str]] = []
-    ours = {"LD_PRELOAD": str(PRELOAD), "GPU_LEASE_SOCKET": str(short_dir / "tenant.sock")}
-
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [str(JAX_LIKE), *arguments],
-            env=os.environ | emulated_gpu.env | ours,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        print("".join(process.communicate()))  # shown with a failure
+    with programs(emulated_gpu) as all_of_them:
+        socket = short_dir / "tenant.sock"
+        yield lambda *arguments: all_of_them.start(str(JAX_LIKE), *arguments, socket=socket)
 
 
 @pytest.mark.parametrize("exports", [False, True])
