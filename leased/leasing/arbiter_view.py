@@ -101,12 +101,6 @@ class TenantView:
         return self._tenant.asked_at if self._tenant.waiting else None
 
     @property
-    def owes_release(self) -> bool:
-        """Its lease was revoked, and is not released yet."""
-        lease = self._tenant.lease
-        return lease is not None and lease.revoked
-
-    @property
     def last_epoch(self) -> int:
         """Of the last lease that it was granted; 0: it never was."""
         return self._tenant.granted

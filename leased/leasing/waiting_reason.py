@@ -72,17 +72,6 @@ def _drained(leases: Leases, tenant: Tenant) -> Reason | None:
     )
 
 
-def _unreleased(leases: Leases, tenant: Tenant) -> Reason | None:
-    pids = sorted(client.pid for client in tenant.clients if client.held)
-    if not pids or not leases.view.tenant(tenant.job_id).owes_release:
-        return None
-    return Reason(
-        lib.GL_WAITS_UNRELEASED,
-        f"process {jobs(pids)} of this job has not finished what it submitted in the last turn; "
-        "the job gets no other before it has; if it hangs, end it",
-    )
-
-
 def _crowded(leases: Leases, tenant: Tenant) -> Reason | None:
     """Of one that swaps: memory of others stays where it needs room."""
     for uuid in tenant.gang:
@@ -111,6 +100,5 @@ def _crowded(leases: Leases, tenant: Tenant) -> Reason | None:
 LOOKS: tuple[Callable[[Leases, Tenant], Reason | None], ...] = (
     _lost,
     _drained,
-    _unreleased,
     _crowded,
 )

@@ -274,12 +274,11 @@ struct gl_refused {
 /* GL_WAITS: what keeps the lease from a client that asks for it. Codes tell
  * reasons apart; to the client only the first has a meaning. */
 enum gl_waits_code {
-	GL_WAITS_TURN = 0,      /* others are before it; there is no reason */
-	GL_WAITS_DRAINED = 1,   /* the site has drained a device of the gang */
-	GL_WAITS_LOST = 2,      /* a device of the gang is lost, or has another fault */
-	GL_WAITS_CROWDED = 3,   /* others' memory that cannot be moved leaves no room */
-	GL_WAITS_STOPPED = 4,   /* memory of a stopped job leaves no room */
-	GL_WAITS_UNRELEASED = 5 /* another process of the job has not given back a lease */
+	GL_WAITS_TURN = 0,    /* others are before it; there is no reason */
+	GL_WAITS_DRAINED = 1, /* the site has drained a device of the gang */
+	GL_WAITS_LOST = 2,    /* a device of the gang is lost, or has another fault */
+	GL_WAITS_CROWDED = 3, /* others' memory that cannot be moved leaves no room */
+	GL_WAITS_STOPPED = 4  /* memory of a stopped job leaves no room */
 };
 
 struct gl_waits {

@@ -117,19 +117,11 @@ def stopped(leases: Leases) -> None:
     leases.run(arbiter.Frozen(1))
 
 
-def unreleased(leases: Leases) -> None:
-    """It holds the lease, which ends, and does not give it back."""
-    tenant = leases.tenants[2]
-    leases.clients.request(tenant, tenant.clients[0])
-    leases.run(arbiter.Widened(2, tenant.gang))
-
-
 REASONS: dict[int, Callable[[Leases], None]] = {
     lib.GL_WAITS_DRAINED: drained,
     lib.GL_WAITS_LOST: lost,
     lib.GL_WAITS_CROWDED: crowded,
     lib.GL_WAITS_STOPPED: stopped,
-    lib.GL_WAITS_UNRELEASED: unreleased,
 }
 
 
