@@ -40,6 +40,8 @@ class Deadlines(Generic[Key]):
         """The key is due then, and not at any other time; None: at no time."""
         if when is None:
             self._due.pop(key, None)
+            if not self._due:  # nobody may ask for the first one any more
+                self._heap.clear()
             return
         self._entries += 1
         self._due[key] = when, self._entries

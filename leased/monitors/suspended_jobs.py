@@ -15,7 +15,7 @@ from leased.core import arbiter
 from leased.leasing.arbiter_view import DeviceView
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Client, Tenant
-from leased.processes.stopped_processes import stands_still
+from leased.processes import stopped_processes
 
 log = logging.getLogger("gpu-leased")
 
@@ -30,7 +30,10 @@ class SuspendedJobs:
     """Call beat() every LOOK_S. busy: percent by device, as NVML says."""
 
     def __init__(
-        self, leases: Leases, busy: Busy, still: Callable[[int], bool] = stands_still
+        self,
+        leases: Leases,
+        busy: Busy,
+        still: Callable[[int], bool] = stopped_processes.stands_still,
     ) -> None:
         self.leases = leases
         self.busy = busy
@@ -62,6 +65,12 @@ class SuspendedJobs:
             return
         if self.cannot_act(tenant):
             self._freeze(tenant)
+
+    def stands_still(self, tenant: Tenant) -> bool:
+        """Whether it cannot act, or Slurm is about to see to that."""
+        state = self.leases.view.find_tenant(tenant.job_id)
+        suspended = state is not None and state.parked is not None and state.parked.suspended
+        return suspended or self.cannot_act(tenant)
 
     def cannot_act(self, tenant: Tenant) -> bool:
         """Whether all its processes on which something depends stand still."""

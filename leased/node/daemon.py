@@ -273,7 +273,7 @@ class Daemon:
 
     def _overrun(self, tenant: Tenant, again: bool) -> None:
         """What this site does about a job that does not give back its GPU."""
-        if self.suspended.cannot_act(tenant):
+        if self.suspended.stands_still(tenant):
             log.info("job %d is stopped or suspended: it is left alone", tenant.job_id)
             return
         rules = self.admin.config

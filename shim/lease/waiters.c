@@ -54,12 +54,15 @@ void waiters_open(struct lease *lease)
 
 void waiters_note_work(struct lease *lease)
 {
-	unsigned long calls = lease->port->gate->calls();
+	const struct lease_gate *gate = lease->port->gate;
+	unsigned long calls = gate->calls();
 	uint64_t now = lease->port->now();
 
 	if (lease->idle_ns == GL_IDLE_NEVER)
 		return;
-	if (calls != lease->calls || !lease->port->work->idle()) {
+	/* A call that goes on for long is no pause: the lease could not be released before its end.
+	 */
+	if (calls != lease->calls || !gate->empty() || !lease->port->work->idle()) {
 		lease->calls = calls;
 		waiters_end_pause(lease);
 	} else if (!lease->idle_since) {

@@ -161,6 +161,7 @@ CHANGED = {
     "limits.overrun": '"cancel"',
     "limits.overrun_signal": '"INT"',
     "limits.holder_shown": '"nothing"',
+    "limits.park_after": '"60m"',
     "limits.swap": "false",
     "limits.swap_host": '"10%"',
     "limits.swap_full": '"wait"',

@@ -401,7 +401,7 @@ def test_status_for_people(gpuctl: Ctl, tenant: Start) -> None:
     assert line(job) == "has it"
     text = gpuctl("status")
     assert re.search(r"│ 0 +│ Emulated H200 small +│ exclusive +│ jobs' +│ 7 ", text), text
-    assert re.search(r"│ 7 +│ 0 +│ holds +│ on +│ 0 ", text), text
+    assert re.search(r"│ 7 +│ 0 +│ holds +│ on +│ managed +│ 0 ", text), text
     assert "users may choose a quantum of 0.1 s to 600 s" in text
 
 

@@ -100,8 +100,8 @@ def test_the_next_job_runs_beside_a_suspended_one(site: Site, memory: str) -> No
         site.finish(f"second-{memory}", second)
         tenants = ask(leased.admin_socket, {"op": "status"})["tenants"]
         found = next(t for t in tenants if t["job_id"] == first)
-        assert found["stopped"]
-        assert found["state"] != "holds"
+        assert found["state"] == "parked"
+        assert not any(found["resident_bytes"].values())
         site.slurm.run("scontrol", "resume", str(first))
         site.finish(f"first-{memory}", first)
 
