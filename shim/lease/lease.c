@@ -148,13 +148,14 @@ static void take_grant(struct lease *lease, const struct gl_grant *grant)
 }
 
 /* What is not back yet stays away: until then nobody has been let in, so there is nothing to
- * wait for. */
+ * wait for. It may be revoked again while it closes. */
 static void take_revoke(struct lease *lease)
 {
 	bool restoring = lease->phase == LEASE_RESTORING;
+	bool drained = lease->phase == LEASE_CLOSING && lease->closing.drained;
 
 	closing_begin(lease, GL_RELEASE_REVOKED);
-	lease->closing.drained = restoring;
+	lease->closing.drained = restoring || drained;
 }
 
 static void take_contended(struct lease *lease, const struct gl_contended *contended)
