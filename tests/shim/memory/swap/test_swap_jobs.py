@@ -178,10 +178,10 @@ say("ready")
 for how in sys.stdin:
     if how == "work\\n":
         ok(spin(1000)); say("works")
-        before, behind = ok(d.cuEventCreate(2)), ok(d.cuEventCreate(2))
+        ends = [ok(d.cuEventCreate(2)) for _ in range(4)]
         while not select.select([sys.stdin], [], [], 0)[0]:  # never idle, never far ahead
-            ok(spin(20_000_000)); ok(d.cuEventRecord(behind, 0))
-            ok(d.cuEventSynchronize(before)); before, behind = behind, before
+            ok(spin(20_000_000)); ok(d.cuEventRecord(ends[-1], 0))
+            ok(d.cuEventSynchronize(ends[0])); ends = ends[1:] + ends[:1]
     host = (ctypes.c_uint32 * 4)()
     ok(d.cuMemcpyDtoH(host, int(p) + 4 * (n - 4), 16)); assert list(host) == [os.getpid()] * 4
     say("right")
