@@ -179,7 +179,7 @@ class Storm:
             self.continue_stopped()
             return all(run.hurt or run.steps_done() for run in self.runs.values())
 
-        wait_until("every job to begin", begun, timeout=STALLED_S, step=LOOK_S)
+        wait_until("every job to begin", begun, timeout=3 * STALLED_S, step=LOOK_S)
 
     def calm(self) -> None:
         """Nothing more happens: what was stopped or forced is put back."""

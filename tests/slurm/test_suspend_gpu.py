@@ -130,7 +130,6 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
                 f"ProctrackType=proctrack/{request.param}",
                 "PreemptType=preempt/qos",
                 "PreemptMode=SUSPEND,GANG",
-                "PreemptParameters=suspend_grace_time=8",  # 2 is too short on a busy machine
             ]
             slurm = PrivateSlurm(work / "slurm", env=gpu.env, slurm_conf=conf)
             slurm.plugin_args += [f"admin_socket={work}/run/admin.sock"]
