@@ -8,7 +8,7 @@ PYTHON ?= build/venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 # Most tests wait for events rather than compute, so more of them than cores run at once.
 WORKERS ?= 4
-PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PARALLEL := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 export PYTHON
 export PYTHONPATH := $(CURDIR):$(CURDIR)/build/meson/leased:$(PYTHONPATH)
 

@@ -10,13 +10,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from leased.store.store import Store
 from tests.emugpu.server import EmulatedGpu
-from tests.slurm.leased import Leased
+from tests.slurm.leased import CHECKED, Leased
 from tests.support import leaks, leftovers, parallel
+from tests.support.scheduling import GroupScheduling
 from tests.support.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,16 +55,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long ones first, and for pytest-xdist the group of each."""
-    items.sort(key=lambda item: parallel.place(file_of(item)))
-    files = [file_of(item) for item in items]
-    for item, file, number in zip(items, files, parallel.numbered(files), strict=True):
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(parallel.group(file, number)))
+    """The long ones first: workers take groups in the order of their first tests."""
+    items.sort(key=lambda item: parallel.place(parallel.file_of(item.nodeid)))
 
 
-def file_of(item: pytest.Item) -> str:
-    return item.nodeid.partition("::")[0]
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
+    """Whole groups of tests for each worker, whatever `--dist` says."""
+    return GroupScheduling(config, log)
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +94,7 @@ def emulated_gpu(short_dir: Path) -> Iterator[EmulatedGpu]:
 def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
     """gpu-leased on the emulated GPU."""
     env = os.environ | emulated_gpu.env
-    with Leased(short_dir / "leased", short_dir / "run", env) as daemon:
+    with Leased(short_dir / "leased", short_dir / "run", env, preload=CHECKED) as daemon:
         yield daemon
 
 

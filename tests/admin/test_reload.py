@@ -35,7 +35,7 @@ from tests.support.given import given
 from tests.support.spoilt import KINDS, spoil
 from tests.support.tenant import register
 
-READY_S = 20.0
+READY_S = 60.0
 
 
 @pytest.fixture

@@ -501,7 +501,7 @@ def test_top_redraws_a_terminal_until_interrupted(leased: Leased) -> None:
         assert b"\x1b[?1049h" in read_until(ours, b"gpu-leased 0", 3)
         process.send_signal(signal.SIGINT)
         read_until(ours, b"\x1b[?1049l", 1)  # the terminal is as it was
-        assert process.wait(30) == ctl.DONE
+        assert process.wait(60) == ctl.DONE
     finally:
         process.kill()
         process.wait()
@@ -522,5 +522,5 @@ def test_output_that_nobody_reads_any_more(leased: Leased) -> None:
         for _ in range(2):
             assert json.loads(process.stdout.readline())["devices"]
         process.stdout.close()
-        assert process.wait(30) == ctl.DONE
+        assert process.wait(60) == ctl.DONE
         assert process.stderr.read() == b""

@@ -20,7 +20,7 @@ from tests.emugpu.server import EmulatedGpu
 from tests.shim.memory.swap.test_swap_jobs import registration
 from tests.shim.memory.swap.test_swap_moves import PROGRAM
 from tests.shim.test_interposer import line, output, tell
-from tests.slurm.leased import Leased
+from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
 from tests.slurm.test_swap import memory_cgroup
 
@@ -57,7 +57,7 @@ def leased(
     env = os.environ | emulated_gpu.env
     limits = getattr(request, "param", "")
     extra = f"[device]\ntry_turns = false\n[limits]\n{limits}\n"
-    with Leased(short_dir / "leased", keeper.path.parent, env, extra) as daemon:
+    with Leased(short_dir / "leased", keeper.path.parent, env, extra, preload=CHECKED) as daemon:
         yield daemon
 
 

@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "meson" / "tests" / "emugpu"
 KERNELS = Path(__file__).resolve().parent / "kernels.ptx"
-START_S = 10.0
+START_S = 60.0
 
 
 class EmulatedGpu:
@@ -73,7 +73,7 @@ class EmulatedGpu:
     def __exit__(self, *_: object) -> None:
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(10)
+            self.process.wait(60)
             self.process = None
 
     def _control(self, *arguments: str) -> str:

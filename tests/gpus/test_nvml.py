@@ -238,7 +238,7 @@ def test_children_that_cannot_be_ended_are_not_many(monkeypatch: pytest.MonkeyPa
                     monkeypatch.setattr(child, "poll", lambda: None)
         assert len(held) == nvml.GIVEN_UP
         for child in held:
-            child.wait(10)
+            child.wait(60)
 
     asyncio.run(run())
 

@@ -13,7 +13,7 @@ from leased.cli.ctl import ask
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.test_interposer import SET_UP, line, output, tell
-from tests.slurm.leased import Leased
+from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
 
 # A collective, as far as a device is concerned: work in a stream that ends only
@@ -86,7 +86,7 @@ def leased(short_dir: Path, emulated_gpu: EmulatedGpu, drain: str) -> Iterator[L
     """gpu-leased that gives a drain so long."""
     env = os.environ | emulated_gpu.env
     extra = f'[limits]\ndrain = "{drain}"\n'
-    with Leased(short_dir / "leased", short_dir / "run", env, extra) as daemon:
+    with Leased(short_dir / "leased", short_dir / "run", env, extra, preload=CHECKED) as daemon:
         yield daemon
 
 

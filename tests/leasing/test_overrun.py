@@ -12,7 +12,7 @@ from leased.cli.ctl import ask
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.test_interposer import SET_UP, line, output, state, tell
-from tests.slurm.leased import Leased
+from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
 
 
@@ -21,7 +21,7 @@ def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
     """gpu-leased that gives a drain 300 ms."""
     env = os.environ | emulated_gpu.env
     extra = '[limits]\ndrain = "300ms"\n'
-    with Leased(short_dir / "leased", short_dir / "run", env, extra) as daemon:
+    with Leased(short_dir / "leased", short_dir / "run", env, extra, preload=CHECKED) as daemon:
         yield daemon
 
 

@@ -20,7 +20,7 @@ from leased.wire import wire
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.test_interposer import SET_UP, line, output, tell
-from tests.slurm.leased import Leased
+from tests.slurm.leased import CHECKED, Leased
 from tests.support.given import given
 
 S = 1_000_000_000
@@ -217,7 +217,7 @@ def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
     """gpu-leased that would wait for a drain for ten minutes."""
     env = os.environ | emulated_gpu.env
     extra = '[limits]\ndrain = "10m"\n'
-    with Leased(short_dir / "leased", short_dir / "run", env, extra) as daemon:
+    with Leased(short_dir / "leased", short_dir / "run", env, extra, preload=CHECKED) as daemon:
         yield daemon
 
 

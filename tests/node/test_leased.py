@@ -279,7 +279,7 @@ def test_socket_activation(
         assert ask(run / "admin.sock", {"op": "status"})["devices"][0]["index"] == 0
     finally:
         activator.terminate()
-        activator.wait(10)
+        activator.wait(60)
 
 
 def test_reload_takes_new_limits_and_keeps_the_old_ones_of_a_bad_file(leased: Leased) -> None:

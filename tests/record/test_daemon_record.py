@@ -24,7 +24,7 @@ from leased.sim import replay
 from tests.conftest import Start
 from tests.emugpu.server import KERNELS, EmulatedGpu
 from tests.shim.test_interposer import SET_UP, line, tell
-from tests.slurm.leased import Leased
+from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import StartError, wait_until
 from tests.support.tenant import register
 
@@ -48,7 +48,7 @@ def path(short_dir: Path) -> Path:
 def leased(short_dir: Path, emulated_gpu: EmulatedGpu, path: Path) -> Iterator[Leased]:
     """gpu-leased that records."""
     env, extra = os.environ | emulated_gpu.env, f'record = "{path}"\n'
-    with Leased(short_dir / "leased", short_dir / "run", env, extra) as daemon:
+    with Leased(short_dir / "leased", short_dir / "run", env, extra, preload=CHECKED) as daemon:
         yield daemon
 
 

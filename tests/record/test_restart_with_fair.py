@@ -15,7 +15,7 @@ from tests.emugpu.server import EmulatedGpu
 from tests.node.test_restart import WORK, wait_for_handoffs
 from tests.record.test_daemon_record import checked, lines
 from tests.shim.test_interposer import line, output, tell
-from tests.slurm.leased import Leased
+from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
 
 
@@ -29,7 +29,7 @@ def leased(short_dir: Path, emulated_gpu: EmulatedGpu, path: Path) -> Iterator[L
     """gpu-leased that records and is fair."""
     env = os.environ | emulated_gpu.env
     extra = f'record = "{path}"\n[device]\npolicy = "fair"\n'
-    with Leased(short_dir / "leased", short_dir / "run", env, extra) as daemon:
+    with Leased(short_dir / "leased", short_dir / "run", env, extra, preload=CHECKED) as daemon:
         yield daemon
 
 

@@ -97,7 +97,7 @@ def attacker(listening: socket.socket, user: str, how: str) -> Iterator[list[soc
         for sock in accepted:
             sock.close()
         process.stdin.close()  # its children read the same
-        process.wait(30)
+        process.wait(60)
         process.stdout.close()
 
 

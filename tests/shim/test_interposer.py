@@ -13,7 +13,7 @@ from leased.cli.ctl import ask
 from tests.conftest import JOB, Start
 from tests.emugpu.programs import next_line
 from tests.emugpu.server import KERNELS, EmulatedGpu
-from tests.slurm.leased import PRELOAD, Leased
+from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
 
 SET_UP = f"""
@@ -244,7 +244,7 @@ def test_waiter_dies_of_sigterm_at_once(tenant: Start, leased: Leased) -> None:
     waiter = tenant(2, "tq:10m,lock:on", "-c", wait)
     pid = int(line(waiter))
     os.kill(pid, 15)
-    waiter.communicate(timeout=30)
+    waiter.communicate(timeout=60)
     assert waiter.returncode != 0
     tell(holder)
     output(holder)
@@ -255,7 +255,7 @@ def test_process_of_no_job_is_refused_with_a_sentence(
 ) -> None:
     code = SET_UP + "print(spin(1000)[0].name)"
     env = leased.env | {
-        "LD_PRELOAD": str(PRELOAD),
+        "LD_PRELOAD": str(CHECKED),
         "GPU_LEASE_SOCKET": str(leased.run_dir / "tenant.sock"),
     }
     done = subprocess.run(
@@ -311,7 +311,7 @@ print(len(os.listdir("/proc/self/task")), "libcuda" in open("/proc/self/maps").r
     done = subprocess.run(
         [sys.executable, "-c", code],
         check=True,
-        env=os.environ | {"LD_PRELOAD": str(PRELOAD)},
+        env=os.environ | {"LD_PRELOAD": str(CHECKED)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "build" / "meson" / "spank" / "gpu_share.so"
 # A path of a UNIX socket has at most 107 bytes; the longest name we make takes 20.
 LONGEST_RUN_DIR = 85
-NODE_S = 90.0  # a slurmd that does not reach its slurmctld at once takes its time
+NODE_S = 180.0  # a slurmd that does not reach its slurmctld at once takes its time
 EMULATED_MAJOR = 240  # of the "local or experimental" range: no driver answers
 FINISHED = {
     *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"),
@@ -163,14 +163,14 @@ class PrivateSlurm:
 
     def _cancel_all(self) -> None:
         with contextlib.suppress(subprocess.SubprocessError, TimeoutError):
-            jobs = self.run("squeue", "-h", "-o", "%A", timeout=10).stdout.split()
+            jobs = self.run("squeue", "-h", "-o", "%A", timeout=60).stdout.split()
             if jobs:
                 # A component of a heterogeneous job ends with the first one, never by itself.
-                self.run("scancel", *jobs, timeout=10, check=False)
-                wait_until("cancelled jobs to end", lambda: not self._jobs(), timeout=15)
+                self.run("scancel", *jobs, timeout=60, check=False)
+                wait_until("cancelled jobs to end", lambda: not self._jobs(), timeout=60)
 
     def _jobs(self) -> list[str]:
-        return self.run("squeue", "-h", "-o", "%A", timeout=10).stdout.split()
+        return self.run("squeue", "-h", "-o", "%A", timeout=60).stdout.split()
 
     def _write_files(self, version: tuple[int, int]) -> None:
         layout = self.layout
@@ -271,7 +271,7 @@ class PrivateSlurm:
         check: bool = True,
         user: str | int | None = None,
         env: Mapping[str, str] | None = None,
-        timeout: float = 60.0,
+        timeout: float = 120.0,
         cwd: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in the cluster's environment; check: CalledProcessError shows stderr."""
@@ -303,7 +303,7 @@ class PrivateSlurm:
         text = self.run("scontrol", "show", "job", "-o", str(job_id)).stdout.splitlines()[0]
         return dict(re.findall(r"(\S+?)=(\S*)", text))
 
-    def wait(self, job_id: int | str, timeout: float = 60.0) -> str:
+    def wait(self, job_id: int | str, timeout: float = 120.0) -> str:
         """Wait until the job has ended and its node is free of it; returns its state."""
         state = ""
 
@@ -341,7 +341,7 @@ class PrivateSlurm:
             ended = bool(row) and row["State"].split(" ")[0] in FINISHED
             return ended and (not usage or MARK in row["SystemComment"])
 
-        wait_until(f"sacct to show job {job_id}", complete, timeout=30, step=0.1)
+        wait_until(f"sacct to show job {job_id}", complete, timeout=120, step=0.1)
         found = parse_comment(row["SystemComment"]) if usage else {}
         return Accounting(row["State"].split(" ")[0], row["ExitCode"], found)
 

@@ -15,19 +15,19 @@ from tests.slurm.processes import Daemon, StartError
 from tests.support.work_dir import of_root
 
 ROOT = Path(__file__).resolve().parents[2]
-# The one that watches the order of its locks, where a run of the tests is about that.
-CHECKED = "-checked" if os.environ.get("GPU_LEASE_TEST_LOCKS") else ""
-PRELOAD = of_root(ROOT / "build" / "meson" / "shim" / f"libgpulease{CHECKED}.so")
-START_S = 20.0
+PRELOAD = of_root(ROOT / "build" / "meson" / "shim" / "libgpulease.so")
+# The same with one thing more: it ends a program whose threads take locks out of order.
+CHECKED = of_root(ROOT / "build" / "meson" / "shim" / "libgpulease-checked.so")
+START_S = 60.0
 
 
-def config_text(run_dir: Path, state_dir: Path, extra: str = "") -> str:
+def config_text(run_dir: Path, state_dir: Path, extra: str = "", preload: Path = PRELOAD) -> str:
     """gpu-leased.toml with paths under a prefix; extra: further tables."""
     return (
         "[daemon]\n"
         f'runtime_dir = "{run_dir}"\n'
         f'state_dir = "{state_dir}"\n'
-        f'preload = "{PRELOAD}"\n' + extra
+        f'preload = "{preload}"\n' + extra
     )
 
 
@@ -45,6 +45,7 @@ class Leased:
 
     activated: the sockets are ours, as they are systemd's where its units are used:
     whoever comes while the daemon is down waits in their backlogs.
+    preload: the interposer that its jobs get.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class Leased:
         run_dir: Path,
         env: Mapping[str, str],
         extra: str = "",
+        *,
         activated: bool = False,
+        preload: Path = PRELOAD,
     ):
         self.prefix = prefix
         self.run_dir = run_dir
@@ -63,7 +66,7 @@ class Leased:
         self.daemon: Daemon | None = None
         prefix.mkdir(parents=True, exist_ok=True)
         run_dir.mkdir(parents=True, exist_ok=True)
-        self.config.write_text(config_text(run_dir, prefix / "state", extra))
+        self.config.write_text(config_text(run_dir, prefix / "state", extra, preload))
         self.sockets: dict[str, socket.socket] = {}
         self.kept: list[int] = []  # what systemd would give as connections of a daemon before
         if activated:

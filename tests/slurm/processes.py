@@ -37,7 +37,7 @@ def free_port() -> int:
 
 
 def wait_until(
-    what: str, condition: Callable[[], bool], *, timeout: float = 30.0, step: float = 0.05
+    what: str, condition: Callable[[], bool], *, timeout: float = 120.0, step: float = 0.05
 ) -> None:
     """Return when the condition holds; TimeoutError naming `what` after so many seconds.
 
@@ -88,7 +88,7 @@ class Daemon:
     def tail(self, lines: int = 15) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
-    def wait_ready(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
+    def wait_ready(self, condition: Callable[[], bool], timeout: float = 120.0) -> None:
         """Wait until the condition holds; StartError with its log if it ends or is late."""
 
         def ready() -> bool:
@@ -105,7 +105,7 @@ class Daemon:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, number)
 
-    def stop(self, timeout: float = 10.0) -> None:
+    def stop(self, timeout: float = 60.0) -> None:
         """SIGTERM, then SIGKILL for one that does not end in time."""
         if self.running():
             self.signal(signal.SIGTERM)

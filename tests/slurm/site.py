@@ -43,7 +43,7 @@ class Site:
     def nodes_are_idle(self) -> None:
         """Wait until all nodes are; TimeoutError says what they are instead."""
         with contextlib.suppress(TimeoutError):
-            wait_until("all nodes to be idle", self._all_idle, timeout=90, step=0.2)
+            wait_until("all nodes to be idle", self._all_idle, timeout=180, step=0.2)
         if not self._all_idle():
             said = self.slurm.run("sinfo", "-h", "-N", "-o", "%N %T %E").stdout
             raise TimeoutError(f"the nodes are not idle: {said}")

@@ -182,7 +182,7 @@ def test_what_required_would_cost(host: Host) -> None:
     wait_until("its epilog", lambda: "drain" in host.site.slurm.node_state())
     host.site.slurm.stop_daemon("slurmd-node1")
     slurmd = host.site.slurm.start_slurmd("node1")
-    assert slurmd.process.wait(30) != 0, "slurmd does not start"
+    assert slurmd.process.wait(60) != 0, "slurmd does not start"
     host.site.slurm.daemons.remove(slurmd)
     host.put_plugin()
     host.site.slurm.start_slurmd("node1")

@@ -22,7 +22,7 @@ from pathlib import Path
 from tests.support import leftovers
 
 MARK = "GPUL_TEST"
-ENDING_S = 10.0  # for what has been told to end already
+ENDING_S = 60.0  # for what has been told to end already
 PAUSE_S = 0.02
 CLOSE = asyncio.Runner.close
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MARK = "GPUL_TEST_RUN"
-ENDING_S = 5.0  # for processes that have been told to end already
+ENDING_S = 30.0  # for processes that have been told to end already
 
 
 @dataclass(frozen=True)

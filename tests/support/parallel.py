@@ -50,6 +50,11 @@ LONG = (
 )
 
 
+def file_of(nodeid: str) -> str:
+    """The file of a test, by the test's name."""
+    return nodeid.partition("::")[0]
+
+
 def group(file: str, number: int) -> str:
     """The group of a test, by its file's path in the checkout and its number in the file."""
     if file in CGROUPS_OF_SLURM:

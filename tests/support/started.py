@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.emugpu.server import EmulatedGpu
-from tests.slurm.leased import PRELOAD
+from tests.slurm.leased import CHECKED
 
 Process = subprocess.Popen[str]
 
@@ -19,7 +19,7 @@ class Programs:
     """Starts programs on an emulated GPU, under the interposer."""
 
     def __init__(self, gpu: EmulatedGpu, env: Mapping[str, str]):
-        self.env = os.environ | gpu.env | {"LD_PRELOAD": str(PRELOAD)} | dict(env)
+        self.env = os.environ | gpu.env | {"LD_PRELOAD": str(CHECKED)} | dict(env)
         self.started: list[Process] = []
 
     def start(self, *command: str, socket: Path | str) -> Process:

@@ -99,7 +99,7 @@ class Container:
             for child in self._children(self.process.pid):
                 os.kill(child, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(15)
+                self.process.wait(60)
                 break
         self.process = None
 

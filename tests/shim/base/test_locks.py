@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 
 import pytest
 
-from tests.emugpu.server import BUILD, ROOT
+from tests.conftest import Start
+from tests.emugpu.server import BUILD
+from tests.slurm.leased import CHECKED, PRELOAD
 
 PROGRAM = BUILD.parent / "shim" / "base" / "lock_order"
-TIMEOUT_S = 280
-WHERE = [
-    "test_interposer.py",
-    "work/test_contexts.py",
-    "memory/test_ordered_frees.py",
-    "hooks/test_host_program.py",
-    "lease/test_messages.py",
-    "memory/test_reported_memory.py",
-    "hooks/test_races.py",
-    "memory/swap/test_swap_jax.py",
-    "memory/swap/test_swap_peer.py",
-    "memory/swap/test_swap_moves.py",
-    "memory/swap/test_swap_stress.py",
-    "memory/swap/test_swap_vmm.py",
-]
 
 
 def run(how: str) -> subprocess.CompletedProcess[str]:
@@ -55,22 +40,13 @@ def test_who_does_not_is_ended_with_a_message(how: str, said: str) -> None:
     assert said in done.stderr
 
 
-@pytest.mark.skipif("GPU_LEASE_TEST_LOCKS" in os.environ, reason="this is the run that it starts")
-@pytest.mark.parametrize(
-    "file", [pytest.param(name, marks=pytest.mark.xdist_group(f"locks {name}")) for name in WHERE]
-)
-def test_the_interposer_takes_them_in_order(file: str) -> None:
-    """All that its tests make it do once more, in the library that watches the order."""
-    test = str(ROOT / "tests" / "shim" / file)
-    # A run of its own, not a part of the one that this process works for.
-    env = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test],
-        cwd=ROOT,
-        env=env | {"GPU_LEASE_TEST_LOCKS": "1"},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
-    assert done.returncode == 0, done.stdout[-20000:]
+def test_the_library_of_the_tests_watches_and_the_released_one_does_not() -> None:
+    """The fixtures of the tests give their programs this library, so that all is watched."""
+    words = b"is taken by a thread that has"
+    assert words in CHECKED.read_bytes()
+    assert words not in PRELOAD.read_bytes()
+
+
+def test_a_job_of_the_tests_has_it(tenant: Start) -> None:
+    job = tenant(7, "tq:30", "-c", f"print({str(CHECKED)!r} in open('/proc/self/maps').read())")
+    assert job.communicate(timeout=60)[0] == "True\n"

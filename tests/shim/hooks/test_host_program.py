@@ -13,7 +13,7 @@ from leased.cli.ctl import ask
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.test_interposer import SET_UP, line, output, state, tell
-from tests.slurm.leased import PRELOAD, Leased
+from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
 
 NULL_DRIVER = Path(__file__).resolve().parents[3] / "build" / "meson" / "tests" / "bench"
@@ -39,7 +39,7 @@ assert own.dlvsym(ctypes.c_void_p(libc._handle), b"memcpy", b"GLIBC_2.14")
 assert own.dlvsym(ctypes.c_void_p(libc._handle), b"memcpy", b"NONE_1") is None
 assert own.dlsym(ctypes.c_void_p(libc._handle), b"no_such_name") is None
 """
-    env = {"LD_PRELOAD": str(PRELOAD), "LD_LIBRARY_PATH": str(NULL_DRIVER)}
+    env = {"LD_PRELOAD": str(CHECKED), "LD_LIBRARY_PATH": str(NULL_DRIVER)}
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | env)
 
 
@@ -75,7 +75,7 @@ def test_sigterm_ends_a_holder_and_the_next_one_runs(tenant: Start, leased: Leas
     waiter = tenant(2, LOCKED, "-c", SET_UP + "say('asks'); ok(spin(1000)); say('ran')")
     assert line(waiter) == "asks"
     os.kill(pid, signal.SIGTERM)
-    holder.wait(30)
+    holder.wait(60)
     assert holder.returncode == 256 - signal.SIGTERM  # as its parent passes it on
     assert output(waiter) == "ran\n"
     wait_until("job 1 to hold nothing", lambda: state(leased, 1) == "idle")

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import Start
 from tests.emugpu.programs import PRELUDE, finish, go_on, line, program
 from tests.emugpu.server import EmulatedGpu
-from tests.slurm.leased import Leased
+from tests.slurm.leased import CHECKED, Leased
 
 BARE = "no interposer"
 SWAP = "tq:1,lock:on,memory:swap"
@@ -41,7 +41,8 @@ def same(p, base, n, step=65537):
 @pytest.fixture
 def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
     env = os.environ | emulated_gpu.env
-    with Leased(short_dir / "leased", short_dir / "run", env, "[device]\ntry_turns = false\n") as d:
+    extra = "[device]\ntry_turns = false\n"
+    with Leased(short_dir / "leased", short_dir / "run", env, extra, preload=CHECKED) as d:
         yield d
 
 

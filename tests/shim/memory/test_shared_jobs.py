@@ -12,7 +12,7 @@ from tests.conftest import Start
 from tests.emugpu.programs import PRELUDE, TIMEOUT_S, finish, go_on, line
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.memory.test_shared import OPENING, SWAP, tell
-from tests.slurm.leased import Leased
+from tests.slurm.leased import CHECKED, Leased
 
 CODE = PRELUDE + OPENING + "OURS = True\n"
 N = 10 * 1024 * 1024  # words of 40 MiB
@@ -29,7 +29,8 @@ give(p); wait()
 @pytest.fixture
 def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
     env = os.environ | emulated_gpu.env
-    with Leased(short_dir / "leased", short_dir / "run", env, "[device]\ntry_turns = false\n") as d:
+    extra = "[device]\ntry_turns = false\n"
+    with Leased(short_dir / "leased", short_dir / "run", env, extra, preload=CHECKED) as d:
         yield d
 
 

@@ -16,7 +16,7 @@ from tests.conftest import JOB, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.memory.swap.test_swap_moves import VMM
 from tests.shim.test_interposer import SET_UP, line, output, tell
-from tests.slurm.leased import Leased
+from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
 from tests.support.tenant import register
 
@@ -30,7 +30,7 @@ def leased(
     """gpu-leased where users may swap. Parameter: more about its devices."""
     env = os.environ | emulated_gpu.env
     extra = "[device]\ntry_turns = false\n" + getattr(request, "param", "")
-    with Leased(short_dir / "leased", short_dir / "run", env, extra) as daemon:
+    with Leased(short_dir / "leased", short_dir / "run", env, extra, preload=CHECKED) as daemon:
         yield daemon
 
 

@@ -15,7 +15,7 @@ import pytest
 from leased.wire import wire
 from tests.emugpu.server import BUILD, ROOT, EmulatedGpu
 from tests.shim.test_interposer import SET_UP, line, tell
-from tests.slurm.leased import PRELOAD
+from tests.slurm.leased import CHECKED
 from tests.slurm.processes import wait_until
 from tests.support.fake_daemon import Client, FakeDaemon
 
@@ -72,7 +72,7 @@ def program(emulated_gpu: EmulatedGpu, short_dir: Path) -> Iterator[Program]:
     started: list[subprocess.Popen[str]] = []
 
     def start(code: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        ours = {"LD_PRELOAD": str(PRELOAD), "GPU_LEASE_SOCKET": str(short_dir / "tenant.sock")}
+        ours = {"LD_PRELOAD": str(CHECKED), "GPU_LEASE_SOCKET": str(short_dir / "tenant.sock")}
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM + code],
             cwd=ROOT,

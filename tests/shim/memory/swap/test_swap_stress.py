@@ -11,7 +11,7 @@ from leased.wire import wire
 from tests.emugpu.server import BUILD, EmulatedGpu
 from tests.shim.memory.swap import test_swap_moves as swap
 from tests.shim.test_interposer import line, tell
-from tests.slurm.leased import PRELOAD
+from tests.slurm.leased import CHECKED
 from tests.support.fake_daemon import Client, FakeDaemon
 
 STRESS = BUILD.parent / "shim" / "memory" / "swap" / "swap_stress"
@@ -59,7 +59,7 @@ def turn(client: Client, uuid: str, chance: random.Random) -> None:
 
 def test_nothing_is_lost_in_a_crowd(emulated_gpu: EmulatedGpu, short_dir: Path, uuid: str) -> None:
     path = short_dir / "tenant.sock"
-    ours = {"LD_PRELOAD": str(PRELOAD), "GPU_LEASE_SOCKET": str(path)}
+    ours = {"LD_PRELOAD": str(CHECKED), "GPU_LEASE_SOCKET": str(path)}
     with FakeDaemon(path, {uuid: 240 * MIB}, auto=False) as daemon:
         job = subprocess.Popen(
             [str(STRESS)],
