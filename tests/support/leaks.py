@@ -37,8 +37,13 @@ class Held:
 
 
 def command(pid: int) -> str:
-    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    return b" ".join(words).decode(errors="replace").strip() or "(nobody has waited for it)"
+    """What a process runs. One in the middle of its exec has no command for a moment."""
+    folder = Path(f"/proc/{pid}")
+    while not (words := (folder / "cmdline").read_bytes()):
+        if (folder / "stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z":
+            return "(nobody has waited for it)"
+        time.sleep(PAUSE_S)
+    return b" ".join(words.split(b"\0")).decode(errors="replace").strip()
 
 
 def held() -> Held:
