@@ -97,7 +97,7 @@ class Questions:
         if tenant is None:
             return {"job_id": None}
         config = self.config()
-        socket = config.runtime_dir / "tenant.sock"
+        socket = config.tenant_socket
         return {
             "job_id": tenant.job_id,
             "preload": config.preload,

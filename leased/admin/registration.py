@@ -97,7 +97,7 @@ class Registration:
         """Remember the slurmstepd; what the tasks of its step need."""
         self.stepds.register(peer.pid, tenant.job_id)
         config = self.config()
-        socket = config.runtime_dir / "tenant.sock"
+        socket = config.tenant_socket
         return {
             "tenant": tenant.job_id,
             "preload": config.preload,

@@ -18,7 +18,7 @@ from pathlib import Path
 from leased.admin.admin import Admin
 from leased.admin.user_limits import UserLimits
 from leased.base.errors import Refused
-from leased.config import config, trusted_files
+from leased.config import config, keys, trusted_files
 from leased.config.config import Config
 from leased.gpus import devices
 from leased.gpus.devices import Gpu
@@ -30,7 +30,7 @@ from leased.slurm.commands import Slurm
 log = logging.getLogger("gpu-leased")
 
 # The daemon lives in these: its sockets and its store.
-AT_THE_NEXT_START = ("runtime_dir", "state_dir")
+AT_THE_NEXT_START = [key for key in keys.KEYS if key.at_start]
 
 
 def group_id(settings: Config) -> int:
@@ -140,10 +140,10 @@ class Reload:
         if fresh.record is not None:
             trusted_files.check(fresh.record, "daemon.record")
             place.check(fresh.record, "daemon.record")
-        kept = {name: getattr(now, name) for name in AT_THE_NEXT_START}
-        for name, value in kept.items():
-            if getattr(fresh, name) != value:
-                log.warning("daemon.%s counts from the next start of gpu-leased on", name)
+        kept = {key.field: getattr(now, key.field) for key in AT_THE_NEXT_START}
+        for key in AT_THE_NEXT_START:
+            if getattr(fresh, key.field) != kept[key.field]:
+                log.warning("%s counts from the next start of gpu-leased on", key.path)
         set_ = self.admin.settings.applied
         gpus = [set_(devices.configured(gpu, fresh)) for gpu in self.admin.leases.gpus]
         return Checked(replace(fresh, **kept), group_id(fresh), gpus)

@@ -16,7 +16,8 @@ from leased.admin.user_limits import UserLimits
 from leased.base.errors import Refused
 from leased.base.requests import GIVEN_BACK, OF_DEVICE, OF_NODE, shown
 from leased.config import options
-from leased.config.config import AUTO, Config
+from leased.config.config import Config
+from leased.config.kinds import AUTO
 from leased.core import arbiter
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases

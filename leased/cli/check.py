@@ -98,7 +98,7 @@ def run(path: Path, socket_path: Path | None, node: str | None = None) -> list[F
     read, found = check_config(path)
     site = look_for_slurm(read.slurm_conf, node)
     site.config, site.path = read, path
-    site.admin_socket = socket_path or read.runtime_dir / "admin.sock"
+    site.admin_socket = socket_path or read.admin_socket
     found += check_node.findings(site)
     found += check_slurm.findings(site)
     return found

@@ -214,7 +214,7 @@ def _closed_to_others(path: Path) -> Path | None:
 
 
 def _tenant_socket(site: Site) -> Iterator[Finding]:
-    path = site.config.runtime_dir / "tenant.sock"
+    path = site.config.tenant_socket
     remedy = "restart gpu-leased.socket, or gpu-leased where there are no socket units"
     try:
         mode = path.stat().st_mode

@@ -10,7 +10,7 @@ from leased import __version__
 from leased.base import children, elf, text_file
 from leased.base.errors import Refused
 from leased.cli.check import FAULT, OK, WARNING, Finding, Site, as_list
-from leased.config import options
+from leased.config import config, options
 from leased.slurm import slurm_gpus, slurmconf
 from leased.slurm.slurmconf import Gres, PluginLine
 
@@ -20,7 +20,7 @@ MOST_BYTES = 64 << 20  # of a plugin
 RELEASE = re.compile(rb"gpu-lease plugin ([!-~]+)\0")  # spank/version.c
 # As Slurm's own plugins expect: symbols of libslurm are global.
 IMPORT = "import os; sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL); import _gpulease_slurmdb"
-DEFAULT_SOCKET = Path("/run/gpu-leased/admin.sock")
+DEFAULT_SOCKET = config.Config().admin_socket  # as spank/share.h has it
 
 
 def findings(site: Site) -> list[Finding]:

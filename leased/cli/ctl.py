@@ -37,7 +37,7 @@ object {"error": ..., "hint": ...} on standard output. See docs/gpu-leasectl.md.
 def admin_socket(chosen: argparse.Namespace) -> Path:
     """Where the daemon listens. Refused: the configuration is at fault."""
     given: Path | None = chosen.socket
-    return given or config.load(chosen.config).runtime_dir / "admin.sock"
+    return given or config.load(chosen.config).admin_socket
 
 
 def put(chosen: argparse.Namespace, answer: Any, text: Callable[[], object]) -> None:

@@ -24,9 +24,9 @@ def tenant_socket(given: Path | None, conf: Path) -> Path:
     if of_job:
         return Path(of_job)
     try:
-        return config.load(conf).runtime_dir / "tenant.sock"
+        return config.load(conf).tenant_socket
     except Refused:  # what is not open to users is where it usually is
-        return config.Config().runtime_dir / "tenant.sock"
+        return config.Config().tenant_socket
 
 
 def ask_mine(path: Path, job_id: int | None) -> Answer:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from leased.base.errors import Refused
 from leased.base.requests import shown
@@ -19,23 +19,35 @@ SMALLEST_FILE = 1 << 20
 LAST_UID = 2**32 - 2  # the one above stands for no user
 DEVICE_NAME = re.compile(r"(0|[1-9][0-9]{0,3}|(GPU|MIG)-[0-9A-Za-z/-]{1,64})", re.ASCII)
 
+TYPES = {str: "a text in quotes", bool: "a truth value", float: "a number", list: "a list"}
+
 T = TypeVar("T")
 
 
-def checked(table: dict[str, Any], kinds: dict[str, type], where: str) -> dict[str, Any]:
-    """The table, with every key known and of its type, and every text printable."""
-    for key, value in table.items():
-        kind = kinds.get(key)
+class Described(Protocol):
+    """A kind of value: its type in the file, and what may be written, in words."""
+
+    @property
+    def type(self) -> type: ...
+
+    @property
+    def words(self) -> str: ...
+
+
+def check(table: dict[str, Any], known: Mapping[str, Described], where: str) -> None:
+    """Refused: a key of the table is not known or not of its type, or a text is not printable."""
+    for name, value in table.items():
+        kind = known.get(name)
         if kind is None:
-            words = f"{where}.{printable(key)} is not known"
-            raise Refused(words, f"the keys are {', '.join(kinds)}")
-        wanted = (int, float) if kind is float else kind
-        if not isinstance(value, wanted) or (kind is not bool and isinstance(value, bool)):
-            raise Refused(f"{where}.{key} = {shown(value)} is not a {kind.__name__}")
+            words = f"{where}.{printable(name)} is not known"
+            raise Refused(words, f"the keys are {', '.join(known)}")
+        wanted = (int, float) if kind.type is float else kind.type
+        if not isinstance(value, wanted) or (kind.type is not bool and isinstance(value, bool)):
+            words = f"{where}.{name} = {shown(value)} is not {TYPES[kind.type]}"
+            raise Refused(words, f"write {kind.words}")
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str):
-                _check_text(text, f"{where}.{key}")
-    return table
+                _check_text(text, f"{where}.{name}")
 
 
 def printable(text: str) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from leased import policy
 from leased.base.errors import Refused
-from leased.config.config import AUTO, Config
+from leased.config.config import Config
+from leased.config.kinds import AUTO
 from leased.config.options import parse_amount
 from leased.core.speed import Speed
 

@@ -218,13 +218,12 @@ class Daemon:
             await asyncio.sleep(CLUSTER_S)
 
     def _listen(self) -> None:
-        run = self.config.runtime_dir
-        run.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.config.runtime_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
         given = inherited_sockets()
         clients = given.pop("client", [])
         sockets = {name: found[0] for name, found in given.items()}
-        tenant = sockets.get("tenant") or listen(run / "tenant.sock", 0o666)
-        path = run / "admin.sock"
+        tenant = sockets.get("tenant") or listen(self.config.tenant_socket, 0o666)
+        path = self.config.admin_socket
         admin = sockets.get("admin") or listen(path, 0o600)
         self.reloading.admin_socket = AdminSocket(path, ours="admin" not in sockets)
         self.reloading.admin_socket.open_to(self.admin.admin_gid)

@@ -53,7 +53,7 @@ class Policy:
     """
 
     action: str = "warn"
-    grace_ns: int = 10_000_000_000
+    grace_ns: int = 0
     allow: frozenset[int] = frozenset()
 
 

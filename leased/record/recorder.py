@@ -21,7 +21,6 @@ from leased.record.record_file import LAST_S, RecordFile
 
 log = logging.getLogger("gpu-leased")
 
-MOST = 64 << 20
 AGAIN = "it begins again when the configuration is read again"
 
 
@@ -31,7 +30,7 @@ class Recorder:
     def __init__(self, soon: Callable[[Callable[[], None]], object]):
         self.soon = soon
         self.path: Path | None = None
-        self.most = MOST  # bytes of both files
+        self.most = 0  # bytes of both files
         self.file: RecordFile | None = None
         self.before: RecordFile | None = None  # what was told to end
         self.arbiter: Arbiter | None = None

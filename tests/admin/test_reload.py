@@ -18,7 +18,7 @@ from leased.admin.admin import Admin
 from leased.admin.reload import AdminSocket, Reload
 from leased.cli.ctl import ask
 from leased.config import config
-from leased.config.config import KEYS
+from leased.config.keys import KEYS
 from leased.core.events import MemoryChanged, SpeedMeasured
 from leased.core.speed import Speed
 from leased.gpus import devices
@@ -105,7 +105,8 @@ class Node:
         settings = config.load(self.path)
         gpus = [Gpu(n, f"GPU-{n}", "H200", 1 << 30, 1 << 30, lanes=Speed(n + 1)) for n in range(2)]
         gpus = [devices.configured(gpu, settings) for gpu in gpus]
-        self.leases = Leases(gpus, lambda: 0, in_flight_ns=settings.in_flight_ns)
+        self.leases = Leases(gpus, lambda: 0)
+        self.leases.configure(settings)
         self.slurm = Slurm({})
         self.store = Store(root / "usage.db")
         self.admin = Admin(settings, self.leases, self.store, lambda: None, lambda _: None)
@@ -188,8 +189,8 @@ def node(short_dir: Path) -> Iterator[Node]:
 
 
 def test_no_key_is_forgotten_here() -> None:
-    every = {f"{table}.{key}" for table, keys in KEYS.items() for key in keys}
-    assert CHANGED.keys() | AT_THE_NEXT_START == every
+    assert CHANGED.keys() | AT_THE_NEXT_START == {key.path for key in KEYS}
+    assert {key.path for key in KEYS if key.at_start} == AT_THE_NEXT_START
 
 
 @pytest.mark.parametrize("key", CHANGED)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from leased.base.errors import Refused
 from leased.config import config, options
-from leased.config.config import KEYS
+from leased.config.keys import KEYS, SECTIONS
 
 
 def refusal(path: Path) -> str:
@@ -168,12 +168,10 @@ VALUES = st.one_of(
 @settings(deadline=None)
 @given(
     st.dictionaries(
-        st.sampled_from([*KEYS, "demon"]),
+        st.sampled_from([*SECTIONS, "demon"]),
         st.one_of(
             VALUES,
-            st.dictionaries(
-                st.sampled_from([key for keys in KEYS.values() for key in keys]), VALUES
-            ),
+            st.dictionaries(st.sampled_from([key.name for key in KEYS]), VALUES),
         ),
     )
 )

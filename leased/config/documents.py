@@ -1,0 +1,106 @@
+"""docs/configuration.md and slurm-conf/gpu-leased.toml, made from the table of keys.
+
+In a checkout, `python -m leased.config.documents` writes both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from leased.config import keys
+from leased.config.key import Key
+
+WIDTH = 99  # columns of the example
+RELOAD = (
+    "`systemctl reload gpu-leased` reads the file again: what is of jobs counts for jobs to come, "
+    "{at_start} from the next start on, the rest at once. A file that is at fault changes nothing, "
+    "and the journal says why."
+)
+PREFACE = (
+    (
+        "The daemon reads `/etc/gpu-lease/gpu-leased.toml`, which only root may be able to change. "
+        "Every key has a default; `slurm-conf/gpu-leased.toml` has them all. "
+    ),
+    (
+        "A time is a number of seconds, or has a unit: `500ms`, `30s`, `2m`. An amount is a share "
+        "(`0.5`, `50%`) or a size (`20GiB`). `gpu-leasectl check` says whether the file is good."
+    ),
+    "This page is made from `leased/config/keys.py` by `python -m leased.config.documents`.",
+)
+
+
+def _reload() -> str:
+    names = [f"`{key.name}`" for key in keys.KEYS if key.at_start]
+    return RELOAD.format(at_start=" and ".join(names))
+
+
+def toml(value: Any) -> str:
+    """A default as it stands in the file. JSON's texts, lists and switches are TOML's too."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _code(text: str) -> str:
+    """A sentence of the table in Markdown: what is quoted, and names of keys, as code."""
+    text = re.sub(r'"([^"`]*)"', r'`"\1"`', text)
+    names = "|".join(key.name for key in keys.KEYS if "_" in key.name)
+    literal = rf"\b(?:(?:lock|memory|oversub):[a-z]+|(?:{names})|[a-z_]+\.(?:sock|db)|FILE\.1)\b"
+    return re.sub(rf"(?<![`/]){literal}(?![`/])", r"`\g<0>`", text)
+
+
+def _row(key: Key) -> str:
+    default = f"`{toml(key.default)}`"
+    return f"| `{key.name}` | {_code(key.kind.words)} | {default} | {_code(key.about)} |"
+
+
+def _about(section: str) -> str:
+    return re.sub(r"\[device\S*\]|--gpu-share|SECURITY\.md", r"`\g<0>`", keys.SECTIONS[section])
+
+
+def page() -> str:
+    """The text of docs/configuration.md."""
+    place, values, made = PREFACE
+    parts = ["# Configuration", place + _reload(), values, made]
+    for section in keys.SECTIONS:
+        rows = [_row(key) for key in keys.of_section(section).values()]
+        head = ["| key | values | default | meaning |", "|---|---|---|---|"]
+        parts += [f"## [{section}]", _about(section), "\n".join([*head, *rows])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _comment(text: str, indent: str = "") -> list[str]:
+    mark = f"# {indent}"
+    text = text.replace("`", "")
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=mark, subsequent_indent=mark, break_on_hyphens=False
+    )
+
+
+def example() -> str:
+    """The text of slurm-conf/gpu-leased.toml."""
+    lines = _comment("/etc/gpu-lease/gpu-leased.toml: what is written here are the defaults.")
+    lines += _comment(_reload())
+    lines += _comment("Made from leased/config/keys.py; docs/configuration.md has the same.")
+    for section, about in keys.SECTIONS.items():
+        lines += ["", *_comment(about), f"[{section}]"]
+        for key in keys.of_section(section).values():
+            lines += [*_comment(key.about), *_comment(key.kind.words, "  ")]
+            lines += [f"{key.name} = {toml(key.default)}"]
+    return "\n".join(lines) + "\n"
+
+
+# What is made, by its place in a checkout.
+MADE = {"docs/configuration.md": page, "slurm-conf/gpu-leased.toml": example}
+
+
+def main() -> None:
+    root = Path(__file__).resolve().parents[2]
+    for name, make in MADE.items():
+        (root / name).write_text(make())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""Every key of gpu-leased.toml, one row each: what may stand there, its default, its meaning.
+
+The parser (config.py), its errors, docs/configuration.md and slurm-conf/gpu-leased.toml are made
+of this table (documents.py writes the last two).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from leased.config import kinds, options
+from leased.config.key import Key, key
+from leased.policy import DEFAULT as POLICY
+
+# Each table of the file, in its order, and what it is about.
+SECTIONS = {
+    "daemon": "Where the daemon's files are, and who may ask it.",
+    "defaults": "For jobs with a shard and no --gpu-share, and for keys that others leave out.",
+    "limits": "What users may ask for, and what happens to jobs that do not give a GPU back.",
+    "device": 'All devices. A table [device.0] or [device."GPU-..."] has the same keys for one.',
+    "strays": "Processes that use a shared GPU without a lease: see SECURITY.md.",
+}
+
+
+# Our own defaults of the options, but for the keys for which it matters that a site chose them.
+_OPTIONS = replace(options.PLAIN, mem_fraction=None, memory=None).text()
+
+KEYS = (
+    key(
+        "daemon.runtime_dir",
+        kinds.SOCKET_FOLDER,
+        "/run/gpu-leased",
+        "The directory of the sockets, tenant.sock and admin.sock.",
+        at_start=True,
+    ),
+    key(
+        "daemon.state_dir",
+        kinds.PATH,
+        "/var/lib/gpu-leased",
+        "The directory of usage.db, where usage and settings survive the daemon.",
+        at_start=True,
+    ),
+    key(
+        "daemon.preload",
+        kinds.LIBRARY,
+        "/usr/lib/x86_64-linux-gnu/gpu-lease/libgpulease.so",
+        "The interposer, which is put into the processes of sharing jobs.",
+    ),
+    key(
+        "daemon.admin_group",
+        kinds.TEXT,
+        "",
+        "The group that may use gpu-leasectl as root may; empty: root alone.",
+    ),
+    key(
+        "daemon.slurm_conf",
+        kinds.SLURM_CONF,
+        "",
+        "SLURM_CONF for Slurm's commands and for writing usage; empty: Slurm's own default.",
+    ),
+    key(
+        "daemon.record",
+        kinds.PATH_OR_NONE,
+        "",
+        "A file for every event that leases depend on (docs/daemon.md, A record); empty: none is "
+        'kept. The unit may write "/var/lib/gpu-leased/record".',
+    ),
+    key(
+        "daemon.record_most",
+        kinds.FILE_SIZE,
+        "64MiB",
+        "The most that the record and the older one, FILE.1, may take together.",
+    ),
+    key(
+        "defaults.options",
+        kinds.OPTIONS,
+        _OPTIONS,
+        "The options of jobs that say nothing else. Without memory it is memory:auto with copies "
+        "in memory of the node; memory:auto said here takes the job's own where there is none.",
+        field="defaults",
+    ),
+    key(
+        "limits.quantum_min",
+        kinds.TIME,
+        "100ms",
+        "The shortest quantum that a job may ask for.",
+        field="quantum_min_ns",
+    ),
+    key(
+        "limits.quantum_max",
+        kinds.TIME,
+        "10m",
+        "The longest quantum that a job may ask for.",
+        field="quantum_max_ns",
+    ),
+    key(
+        "limits.in_flight",
+        kinds.TIME,
+        "100ms",
+        "How much work a holder may have submitted ahead while another job waits.",
+        field="in_flight_ns",
+    ),
+    key(
+        "limits.drain",
+        kinds.TIME,
+        "10s",
+        "How long a revoked job may take to finish what it submitted; then it has overrun, and "
+        "after as long again the GPU goes to the next job.",
+        field="drain_ns",
+    ),
+    key(
+        "limits.overrun",
+        kinds.word(kinds.OVERRUN),
+        "log",
+        'What happens to a job that overruns: "log" it, "signal" it, or also "cancel" it when '
+        "the GPU goes to the next; never to a job that is suspended or stopped.",
+    ),
+    key(
+        "limits.overrun_signal",
+        kinds.word(kinds.SIGNALS),
+        "TERM",
+        'The signal for a job that overruns, where overrun is "signal" or "cancel".',
+    ),
+    key(
+        "limits.park_after",
+        kinds.TIME_OR_NEVER,
+        kinds.NEVER,
+        "A job that left its GPU idle so long is parked: its memory leaves the GPU until its next "
+        "launch.",
+        field="park_after_ns",
+    ),
+    key(
+        "limits.holder_shown",
+        kinds.word(kinds.HOLDER_SHOWN),
+        "job",
+        "What gpu-leasectl mine shows users of other users' jobs before them: nothing, the job's "
+        "number, or also its user.",
+    ),
+    key(
+        "limits.swap",
+        kinds.SWITCH,
+        True,
+        "Whether users may choose memory:swap, which needs host memory (docs/swap.md).",
+    ),
+    key(
+        "limits.swap_host",
+        kinds.AMOUNT,
+        "80%",
+        "How much of the host's memory what all jobs swap may take; keep it out of what Slurm "
+        "gives jobs, by MemSpecLimit in slurm.conf.",
+    ),
+    key(
+        "limits.swap_huge_pages",
+        kinds.SWITCH,
+        False,
+        "Whether what is swapped may lie in huge pages that the site has reserved.",
+    ),
+    key(
+        "limits.swap_full",
+        kinds.word(kinds.SWAP_FULL),
+        "refuse",
+        "Whether an allocation that could need more than swap_host is refused, or waits.",
+    ),
+    key("limits.lock_off", kinds.SWITCH, True, "Whether users may choose lock:off."),
+    key(
+        "limits.oversub",
+        kinds.SWITCH,
+        True,
+        "Whether users may choose oversub:on: one job with more memory than the device holds.",
+    ),
+    key("device.memory", kinds.SOME, "100%", "How much of the device's memory jobs may use."),
+    key(
+        "device.reserve",
+        kinds.RESERVE,
+        kinds.AUTO,
+        'What is kept free for contexts; "auto": as much as they are measured to take.',
+    ),
+    key(
+        "device.try_turns",
+        kinds.SWITCH,
+        True,
+        "With lock:auto, where memory fits: whether to measure if turns are faster than sharing.",
+    ),
+    key(
+        "device.policy",
+        kinds.POLICY,
+        POLICY,
+        'Who is next: "fcfs" serves who came first, "fair" gives equal time (docs/daemon.md).',
+    ),
+    key(
+        "device.link_gib_s",
+        kinds.LINK_SPEED,
+        0,
+        "The speed of the link between device and host; 0: it is measured at handoffs.",
+    ),
+    key(
+        "strays.action",
+        kinds.word(kinds.STRAYS),
+        "warn",
+        'What happens to such a process: "count" it, "warn" of it in the journal, or also "end" '
+        "its step.",
+    ),
+    key("strays.grace", kinds.TIME, "10s", "How long before its step is ended.", field="grace_ns"),
+    key(
+        "strays.allow",
+        kinds.USERS,
+        ["root", "dcgm"],
+        "Users whose processes are named, and never held against a job.",
+    ),
+)
+
+
+def of_section(section: str) -> dict[str, Key]:
+    """The keys of one table, by name."""
+    return {row.name: row for row in KEYS if row.section == section}
+
+
+_BY_PATH = {row.path: row for row in KEYS}
+
+
+def default(path: str) -> Any:
+    """The default of a key, such as limits.drain, as the daemon uses it."""
+    row = _BY_PATH[path]
+    return row.read(row.default)

@@ -1,0 +1,99 @@
+"""Kinds of values that stand in gpu-leased.toml: their type, their bounds, and what they become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from leased.config import config_values as values
+from leased.config import options
+from leased.policy import names as policy_names
+
+AUTO = "auto"
+NEVER = "never"
+OVERRUN = ("log", "signal", "cancel")
+STRAYS = ("count", "warn", "end")
+SWAP_FULL = ("refuse", "wait")
+HOLDER_SHOWN = ("nothing", "job", "user")
+SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "QUIT", "KILL")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What may stand for a key.
+
+    type: of the value in the file (float: an integer too). words: what may be written, for
+    people. read: the value as the daemon uses it, made from the value in the file and from the
+    key's name, which Refused names.
+    """
+
+    type: type
+    words: str
+    read: Callable[[Any, str], Any]
+
+
+def word(known: tuple[str, ...]) -> Kind:
+    """One of a few words."""
+    return Kind(
+        str,
+        " or ".join([", ".join(f'"{name}"' for name in known[:-1]), f'"{known[-1]}"']),
+        lambda text, where: values.one_of(text, known, where),
+    )
+
+
+def _path(text: str, where: str) -> Path:
+    return Path(values.absolute(text, where))
+
+
+def _path_or_none(text: str, where: str) -> Path | None:
+    return _path(text, where) if text else None
+
+
+def _text_path(text: str, where: str) -> str:
+    return values.absolute(text, where) if text else ""
+
+
+def _options(text: str, where: str) -> options.Options:
+    return values.named(where, lambda: options.parse(text))
+
+
+def _time_or_never(text: str, where: str) -> int:
+    return 0 if text == NEVER else values.time_ns(text, where)
+
+
+def _reserve(text: str, where: str) -> str:
+    return text if text == AUTO else values.amount(text, where)
+
+
+A_TIME = 'a time such as "500ms", "30s" or "2m"'
+AN_AMOUNT = 'a share such as "50%" or a size such as "40GiB"'
+
+TEXT = Kind(str, "a text", lambda text, _: text)
+SWITCH = Kind(bool, "true or false", lambda value, _: value)
+PATH = Kind(str, "an absolute path", _path)
+PATH_OR_NONE = Kind(str, 'an absolute path, or ""', _path_or_none)
+SLURM_CONF = Kind(str, 'an absolute path, or ""', _text_path)
+SOCKET_FOLDER = Kind(
+    str,
+    f"an absolute path of at most {values.LONGEST_SOCKET - len(values.SOCKET)} bytes",
+    values.socket_folder,
+)
+LIBRARY = Kind(str, "an absolute path without spaces and colons", values.library)
+FILE_SIZE = Kind(
+    str, f'a size such as "64MiB", at least {values.SMALLEST_FILE >> 20}MiB', values.file_size
+)
+OPTIONS = Kind(str, "options as `--gpu-share` takes them", _options)
+TIME = Kind(str, A_TIME, values.time_ns)
+TIME_OR_NEVER = Kind(str, f'{A_TIME}, or "{NEVER}"', _time_or_never)
+AMOUNT = Kind(str, AN_AMOUNT, values.amount)
+SOME = Kind(str, f"{AN_AMOUNT}, more than nothing", values.some)
+RESERVE = Kind(str, f'{AN_AMOUNT}, or "{AUTO}"', _reserve)
+LINK_SPEED = Kind(
+    float,
+    f"GiB/s, {values.SLOWEST_GIB_S:g} to {values.FASTEST_GIB_S:g}, or 0",
+    values.gib_s,
+)
+USERS = Kind(list, "a list of users, by name or number", values.users)
+POLICY = word(tuple(policy_names()))

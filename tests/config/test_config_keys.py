@@ -1,0 +1,70 @@
+"""The table of keys: every row is parsed, has its default in one place, and is documented."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields
+
+import pytest
+
+from leased.base.errors import Refused
+from leased.config import config, documents, keys, options
+from leased.config.key import Key
+from leased.config.keys import KEYS
+from tests.conftest import ROOT
+
+CLASSES = {"device": config.DeviceConfig, "strays": config.StraysConfig}
+NO_KEYS = {"memory_chosen", "device", "devices", "strays"}  # made of several keys
+OF_NO_TYPE = {str: 5, bool: "yes", float: "1", list: "root"}
+
+
+def path(key: Key) -> str:
+    return key.path
+
+
+@pytest.mark.parametrize("key", KEYS, ids=path)
+def test_a_key_has_its_field_and_its_default_there(key: Key) -> None:
+    made = config.from_dict({key.section: {key.name: key.default}})
+    assert made == config.Config()
+    part = getattr(made, key.section) if key.section in CLASSES else made
+    read = keys.default(key.path)
+    assert getattr(part, key.field) == (
+        read.over(options.PLAIN) if key.path == "defaults.options" else read
+    )
+
+
+def test_every_field_has_its_key() -> None:
+    for section, made in {"": config.Config, **CLASSES}.items():
+        of_keys = {key.field for key in KEYS if (key.section if section else "") == section}
+        of_class = {field.name for field in fields(made)} - NO_KEYS
+        assert of_class <= of_keys if not section else of_class == of_keys
+
+
+@pytest.mark.parametrize("key", KEYS, ids=path)
+def test_a_value_of_another_type_is_refused_with_what_may_be_written(key: Key) -> None:
+    with pytest.raises(Refused) as caught:
+        config.from_dict({key.section: {key.name: OF_NO_TYPE[key.kind.type]}})
+    assert caught.value.sentence().startswith(f"{key.path} = ")
+    assert caught.value.hint == f"write {key.kind.words}"
+
+
+@pytest.mark.parametrize("name", documents.MADE)
+def test_what_is_made_of_the_table_is_up_to_date(name: str) -> None:
+    made = documents.MADE[name]()
+    assert (ROOT / name).read_text() == made, "run python -m leased.config.documents"
+
+
+def test_the_example_has_every_key_with_its_default() -> None:
+    said = tomllib.loads(documents.example())
+    assert list(said) == list(keys.SECTIONS)
+    for key in KEYS:
+        assert said[key.section][key.name] == key.default
+    assert config.from_dict(said) == config.Config()
+
+
+def test_the_plugin_s_example_line_has_the_default_limits() -> None:
+    example = ROOT / "slurm-conf" / "plugstack.conf.d" / "gpu-lease.conf"
+    line = example.read_text().splitlines()[-1]
+    given = dict(word.split("=") for word in line.split()[2:])
+    assert options.parse_time(given["tq_min"]) == config.Config().quantum_min_ns
+    assert options.parse_time(given["tq_max"]) == config.Config().quantum_max_ns
