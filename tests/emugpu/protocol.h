@@ -204,7 +204,16 @@ struct emu_process_info {
 };
 
 /* The built-in kernels; the order is the number that EMU_LAUNCH carries. */
-enum emu_kernel { EMU_FILL, EMU_ADD, EMU_CHECKSUM, EMU_SPIN, EMU_EMPTY, EMU_KERNELS };
+enum emu_kernel {
+	EMU_FILL,
+	EMU_ADD,
+	EMU_CHECKSUM,
+	EMU_SPIN,
+	EMU_EMPTY,
+	EMU_FINGERPRINT, /* its last parameter is the payload; engine/fingerprint.c */
+	EMU_KERNELS
+};
+#define EMU_FINGERPRINT_KEYS 248 /* bytes */
 
 struct emu_kernel_info {
 	const char *name;
@@ -213,9 +222,12 @@ struct emu_kernel_info {
 };
 
 static const struct emu_kernel_info emu_kernel_table[EMU_KERNELS] = {
-    [EMU_FILL] = {"fill", 3, {8, 8, 4, 0}},         [EMU_ADD] = {"add", 4, {8, 8, 4, 4}},
-    [EMU_CHECKSUM] = {"checksum", 3, {8, 8, 8, 0}}, [EMU_SPIN] = {"spin", 1, {8, 0, 0, 0}},
+    [EMU_FILL] = {"fill", 3, {8, 8, 4, 0}},
+    [EMU_ADD] = {"add", 4, {8, 8, 4, 4}},
+    [EMU_CHECKSUM] = {"checksum", 3, {8, 8, 8, 0}},
+    [EMU_SPIN] = {"spin", 1, {8, 0, 0, 0}},
     [EMU_EMPTY] = {"empty", 0, {0, 0, 0, 0}},
+    [EMU_FINGERPRINT] = {"gpu_lease_fingerprint", 4, {8, 8, 8, EMU_FINGERPRINT_KEYS}},
 };
 
 #endif

@@ -198,9 +198,10 @@ EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunct
 	return CUDA_SUCCESS;
 }
 
-/* Parameters come one by one, or packed with their natural alignment. */
+/* Parameters come one by one, or packed with their natural alignment. One that is larger than
+ * a word goes along as the payload. */
 static CUresult read_params(const struct emu_kernel_info *info, void **params, void **extra,
-                            uint64_t *out)
+                            uint64_t *out, const void **payload)
 {
 	const char *packed = NULL;
 	size_t offset = 0;
@@ -211,11 +212,16 @@ static CUresult read_params(const struct emu_kernel_info *info, void **params, v
 	if (info->n_params && !params && !packed)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (int i = 0; i < info->n_params; i++) {
-		size_t size = info->param_size[i];
+		size_t size = info->param_size[i], unit = size < 8 ? size : 8;
+		const void *at;
 
-		offset = (offset + size - 1) / size * size;
+		offset = (offset + unit - 1) / unit * unit;
+		at = params ? params[i] : packed + offset;
 		out[i] = 0;
-		memcpy(&out[i], params ? params[i] : packed + offset, size);
+		if (size > 8)
+			*payload = at;
+		else
+			memcpy(&out[i], at, size);
 		offset += size;
 	}
 	return CUDA_SUCCESS;
@@ -226,6 +232,7 @@ static CUresult launch(CUfunction handle, const unsigned int dims[6], CUstream s
 {
 	const struct emu_function *function = (struct emu_function *)handle;
 	struct emu_request q = {.op = EMU_LAUNCH};
+	const void *payload = NULL;
 
 	TRY(emu_ready());
 	if (!function)
@@ -236,8 +243,9 @@ static CUresult launch(CUfunction handle, const unsigned int dims[6], CUstream s
 	if (dims[3] * dims[4] * dims[5] > 1024)
 		return CUDA_ERROR_INVALID_VALUE;
 	q.arg[1] = function->kernel;
-	TRY(read_params(&emu_kernel_table[function->kernel], params, extra, &q.arg[2]));
-	return emu_submit(stream, &q, NULL);
+	TRY(read_params(&emu_kernel_table[function->kernel], params, extra, &q.arg[2], &payload));
+	q.payload = payload ? EMU_FINGERPRINT_KEYS : 0;
+	return emu_submit(stream, &q, payload);
 }
 
 #define LAUNCH_PARAMETERS                                                                          \

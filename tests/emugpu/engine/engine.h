@@ -127,6 +127,7 @@ struct op {
 	uint64_t
 	    delivered;   /* EMU_READ_TO: so much the client has; EMU_WRITE_FROM: so much is here */
 	uint64_t result; /* EMU_CHECKSUM so far */
+	struct fingerprint *fingerprint; /* EMU_FINGERPRINT so far */
 	struct event *event;
 	uint64_t generation;
 	bool running;
@@ -351,6 +352,14 @@ void pools_close(struct process *process, const struct device *device); /* NULL:
 /* kernels.c: compute on words [first, first + n) of a range that starts at base. */
 void kernel_block(enum emu_kernel kernel, const uint64_t *arg, uint32_t *words, uint64_t first,
                   uint64_t n, uint64_t *result);
+
+/* fingerprint.c: the kernel of that name. Each 64 tiles make a value of 16 bytes. */
+#define FINGERPRINT_TILE 4096
+struct fingerprint;
+struct fingerprint *fingerprint_begin(const uint8_t *keys, uint64_t tiles); /* NULL: no memory */
+void fingerprint_tiles(struct fingerprint *f, const uint8_t *bytes, uint64_t tiles);
+/* All of them, at the end; *size: bytes. They end with `f`, which free() ends. */
+const uint8_t *fingerprint_values(struct fingerprint *f, uint64_t *size);
 
 /* work.c: one operation, one slice of it; the lock is held. Returns ns it takes. */
 uint64_t work_slice(struct engine *engine, struct op *op, bool *finished);

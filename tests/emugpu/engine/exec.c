@@ -106,6 +106,7 @@ static void op_end(struct op *op)
 		*op->finished = true;
 	if (op->kind != EMU_READ)
 		free(op->data);
+	free(op->fingerprint);
 	free(op);
 }
 
@@ -359,7 +360,8 @@ static void run(struct engine *engine, struct op *op)
 	if (op->kind == EMU_READ_TO)
 		deliver(op);
 	spend(engine, start, ns + lost, finished);
-	if (engine->kind == ENGINE_COMPUTE) {
+	if (engine->kind == ENGINE_COMPUTE &&
+	    !op->fingerprint) { /* that is no work of the program's */
 		engine->device->busy_ns += ns + lost;
 		account->busy_ns += ns;
 		account->kernels += finished && op->kind == EMU_LAUNCH;

@@ -73,6 +73,7 @@ static void drop_ops(struct stream *stream)
 			*op->finished = true;
 		if (op->kind != EMU_READ)
 			free(op->data);
+		free(op->fingerprint);
 		free(op);
 	}
 	stream->last = NULL;

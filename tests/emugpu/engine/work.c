@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#define MEMORY_TO_LINK 64
+
 static uint64_t duration(uint64_t bytes, uint64_t bytes_per_s)
 {
 	return (uint64_t)((double)bytes / (double)bytes_per_s * 1e9);
@@ -204,6 +206,44 @@ static uint64_t kernel_step(struct op *op, uint64_t total, bool *finished)
 	return ns;
 }
 
+/* One block of EMU_FINGERPRINT, which reads arg[2] (pointer), arg[3] (tiles) and leaves its
+ * values in host memory at arg[4]. A card reads its memory many times as fast as it copies it. */
+static uint64_t fingerprint_step(struct op *op, bool *finished)
+{
+	struct process *process = op->stream->context->process;
+	uint64_t total = op->arg[3] * FINGERPRINT_TILE, ns = 0, size;
+	struct frame *frame;
+	const uint8_t *values;
+	struct place at;
+
+	if (!op->fingerprint && op->arg[3] <= UINT32_MAX)
+		op->fingerprint = fingerprint_begin(op->data, op->arg[3]);
+	if (!op->fingerprint ||
+	    !find(op, op->arg[2] + op->done, total - op->done, ACCESS_READ, &at) ||
+	    at.bytes % FINGERPRINT_TILE) {
+		op_fail(op, EMU_BAD_ADDRESS);
+		return 0;
+	}
+	if (!touch(op, &at, false, &ns))
+		return ns;
+	frame = &at.alloc->device->frames[at.alloc->blocks[at.index].frame];
+	values = block_data(at.alloc, at.index) + at.offset;
+	frame->pins++;
+	pthread_mutex_unlock(&emulator.lock);
+	fingerprint_tiles(op->fingerprint, values, at.bytes / FINGERPRINT_TILE);
+	pthread_mutex_lock(&emulator.lock);
+	if (frame->pins) /* as for kernel_step() */
+		frame->pins--;
+	op->done += at.bytes;
+	*finished = op->done >= total;
+	if (*finished) {
+		values = fingerprint_values(op->fingerprint, &size);
+		if (!host_deliver(process, op->arg[4], values, size))
+			op_fail(op, EMU_BAD_ADDRESS);
+	}
+	return ns + duration(at.bytes, MEMORY_TO_LINK * op->stream->context->device->model->link);
+}
+
 static uint64_t launch_slice(struct op *op, uint64_t slice, bool *finished)
 {
 	enum emu_kernel kernel = (enum emu_kernel)op->arg[1];
@@ -211,6 +251,8 @@ static uint64_t launch_slice(struct op *op, uint64_t slice, bool *finished)
 
 	if (kernel == EMU_SPIN)
 		return spin_slice(op, slice, finished);
+	if (kernel == EMU_FINGERPRINT && total)
+		return fingerprint_step(op, finished);
 	if (kernel == EMU_EMPTY || !total) {
 		*finished = true;
 		return 2000;
