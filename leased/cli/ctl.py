@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from leased import __version__
 from leased.api.client import Answer, ask, ask_status
 from leased.base.errors import NoAnswer, Refused
 from leased.base.requests import GIVEN_BACK, OF_DEVICE, OF_NODE
@@ -197,6 +198,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=__version__)
     parser.add_argument("--config", type=Path, default=config.DEFAULT_PATH)
     parser.add_argument(
         "--socket", type=Path, help="admin.sock (mine, env: tenant.sock), if not where configured"
