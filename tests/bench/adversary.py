@@ -1,10 +1,11 @@
 """The arbiter against an adversary: `make bench NAME=adversary` writes build/bench/adversary.json.
 
 Jobs speak the protocol as it can be spoken, and nobody behaves: messages are late, processes
-stop, are frozen, hang and die, memory turns out to be fixed, the site drains, locks and restarts
-(tests/core/scenario.py). After every event it is looked at whether the rules hold
-(tests/core/judge.py). Time is simulated. From a first seed, which is printed, one run after the
-other, until there have been enough of both.
+stop, are frozen, hang and die, memory turns out to be fixed, jobs are parked and suspended, the
+site drains, locks, reloads and restarts. What jobs there are is drawn too (tests/core/mixes.py).
+After every event it is looked at whether the rules hold (tests/core/judge.py). Time is
+simulated. From a first seed, which is printed, one run after the other, until there have been
+enough of both.
 
 runs, events: how many there were. violations: runs that broke a rule; each is printed with its
 seed and the smallest scenario found that breaks it. worst_wait_over_bound: the longest wait of
@@ -21,7 +22,7 @@ import functools
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,15 @@ from leased import policy
 from tests.bench import write
 from tests.bench.crowds import CROWDS, MIXES, us_per_event
 from tests.core.adversary import Run, counterexample, run
+from tests.core.mixes import any_scenario
 
 RUNS, EVENTS = 1000, 1_000_000
 BATCH = 8
+
+
+def of(name: str) -> Callable[[int], Run]:
+    """A run from a seed, under the policy of that name."""
+    return functools.partial(run, policy_name=name, draw=any_scenario)
 
 
 def runs(name: str, first: int, seconds: float, least: int, events: int) -> Iterator[Run]:
@@ -40,7 +47,7 @@ def runs(name: str, first: int, seconds: float, least: int, events: int) -> Iter
     with multiprocessing.Pool(os.cpu_count()) as pool:
         while (made < least or seen < events) and time.monotonic() - start < seconds:
             batch = range(first + made, first + made + BATCH * (os.cpu_count() or 1))
-            for found in pool.imap_unordered(functools.partial(run, policy_name=name), batch):
+            for found in pool.imap_unordered(of(name), batch):
                 made, seen = made + 1, seen + found.events
                 yield found
 
@@ -57,7 +64,7 @@ def measure(name: str, first: int, seconds: float, least: int, events: int) -> d
             print(f"seed {found.seed}: {found.fault}", flush=True)
             broken.append(found.seed)
     for seed in broken[:3]:
-        print(counterexample(seed, policy_name=name), flush=True)
+        print(counterexample(seed, policy_name=name, draw=any_scenario), flush=True)
     report["violations"] = len(broken)
     return report | {
         "policy": name,

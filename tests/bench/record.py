@@ -23,7 +23,7 @@ from leased.record import lines, snapshot
 from leased.record.lines import Header, Outcome, Start
 from leased.record.recorder import Recorder
 from tests.bench import write
-from tests.core.scenario import random_scenario
+from tests.core.draws import random_scenario
 from tests.core.world import World
 
 SEEDS = range(10)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from leased import policy
+from tests.core.draws import random_scenario
 from tests.core.judge import Broken
-from tests.core.scenario import Scenario, random_scenario, shrink
+from tests.core.scenario import Scenario
+from tests.core.shrinking import shrink
 from tests.core.world import World
+
+Draw = Callable[[int], Scenario]
 
 
 @dataclass(frozen=True)
@@ -21,8 +26,8 @@ class Run:
     fault: str | None = None
 
 
-def run(seed: int, policy_name: str = policy.DEFAULT) -> Run:
-    world = World(random_scenario(seed), policy_name=policy_name)
+def run(seed: int, policy_name: str = policy.DEFAULT, draw: Draw = random_scenario) -> Run:
+    world = World(draw(seed), policy_name=policy_name)
     fault = None
     try:
         world.run()
@@ -39,9 +44,14 @@ def fault_of(scenario: Scenario, policy_name: str = policy.DEFAULT) -> str | Non
     return None
 
 
-def counterexample(seed: int, tries: int = 400, policy_name: str = policy.DEFAULT) -> str:
+def counterexample(
+    seed: int,
+    tries: int = 400,
+    policy_name: str = policy.DEFAULT,
+    draw: Draw = random_scenario,
+) -> str:
     """The smallest scenario found from a seed that breaks the same rule, with its fault."""
-    scenario = random_scenario(seed)
+    scenario = draw(seed)
     kind = _kind(fault_of(scenario, policy_name))
     assert kind is not None, f"seed {seed} breaks nothing"
 

@@ -44,6 +44,7 @@ class Client:
         self.moving = False
         self.alive = True
         self.frozen = False
+        self.suspended = False  # Slurm has announced it, and it has not gone on
         self.hangs = False
         self.kept: list[Callable[[], None]] = []  # what it will do when it can
 
@@ -214,6 +215,11 @@ class Client:
     def take_evict(self, d: int, amount: int) -> None:
         if not self.epoch:
             self.out[d], self.coming[d] = self.out[d] + amount, 0
+            self.move()
+
+    def take_leave(self) -> None:
+        if not self.epoch:
+            self.out, self.coming = dict(self.resident), dict.fromkeys(self.gang, 0)
             self.move()
 
     def take_preload(self, d: int, amount: int) -> None:

@@ -15,6 +15,7 @@ from leased.core.arbiter import (
     Event,
     Grant,
     Overrun,
+    PolicySet,
     Revoke,
     Tenant,
 )
@@ -85,7 +86,9 @@ class Judge:
 
     # -- what it hears ----------------------------------------------------------------
 
-    def saw(self, _: Event, actions: Iterable[Action]) -> None:
+    def saw(self, event: Event, actions: Iterable[Action]) -> None:
+        if isinstance(event, PolicySet):  # the bound is another one from then on
+            self.waits.clear()
         for action in actions:
             if isinstance(action, Grant):
                 if action.epoch <= self.epoch:
@@ -150,12 +153,14 @@ class Judge:
                 self.check_idle(tenant, runnable[:place])
 
     def check_wait(self, tenant: int, wait: Wait) -> None:
-        """Each policy states its bound; where it has none, nobody is judged by it."""
-        bound_of = BOUNDS.get(self.world.policy_name)
-        if bound_of is None:
+        """Each policy states its bound; where it has none, nobody is judged by it. Where devices
+        have several policies, it is the longest of theirs."""
+        names = set(self.a.rules.policies.of_device.values())
+        if not names <= BOUNDS.keys():
             return
         turn = wait.quantum + RESTORE_NS + DRAINS * DRAIN_NS
-        waited, bound = self.world.now - wait.since, bound_of(wait, turn)
+        waited = self.world.now - wait.since
+        bound = max(BOUNDS[name](wait, turn) for name in names)
         self.worst = max(self.worst, waited / bound)
         if waited > bound:
             self.broken(
@@ -210,6 +215,7 @@ class Judge:
         for entry in entries:
             client = entry.client
             asks = client.wants and client.gate != CLOSING and not client.frozen
+            asks &= not client.suspended
             if client.gang == (d,) and entry.heard and asks:
                 needs = client.size[d] if client.job.swaps else 0
                 if needs + stays <= self.world.room[d]:

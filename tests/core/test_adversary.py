@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from leased import policy
 from leased.core.cohort import Cohort
 from leased.core.memory import Memory
 from leased.core.stages import Stages
 from leased.core.state import FOREVER, Device
 from leased.core.turns import Front, Turns
 from tests.core.adversary import counterexample, run
-from tests.core.scenario import random_scenario
+from tests.core.draws import random_scenario
+from tests.core.mixes import any_scenario
 
 SEEDS = range(25)
 MOST = 300  # seeds in which a fault that was put in must be found
@@ -28,9 +30,19 @@ def test_no_rule_is_broken() -> None:
         assert found.fault is None, counterexample(seed)
 
 
+@pytest.mark.parametrize("name", policy.names())
+def test_no_rule_is_broken_by_any_mix(name: str) -> None:
+    """Nor where jobs are parked and suspended, and the site reloads."""
+    for seed in SEEDS:
+        found = run(seed, name, any_scenario)
+        assert found.fault is None, counterexample(seed, 100, name, any_scenario)
+
+
 def test_a_seed_is_always_the_same_run() -> None:
     assert random_scenario(7) == random_scenario(7)
     assert run(7) == run(7)
+    assert any_scenario(7) == any_scenario(7)
+    assert run(7, draw=any_scenario) == run(7, draw=any_scenario)
 
 
 # -- what it must find ------------------------------------------------------------------

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from leased import policy
 from leased.core import arbiter as core
 from leased.core.arbiter import Arbiter
+from tests.core import departing
 from tests.core.client import MS, OPEN, Client, Memory
 from tests.core.judge import Judge
 from tests.core.scenario import CAPACITY, LOCKS, OF_JOB, Poke, Scenario
@@ -34,6 +35,7 @@ class Entry:
     wants: bool = False
     memory: Memory = field(default_factory=dict)
     evictions: dict[int, int] = field(default_factory=dict)
+    leaves: bool = False  # all that it has is to leave
     idle_ns: int | None = None
 
 
@@ -49,7 +51,8 @@ class World:
         policy_name: str = policy.DEFAULT,
     ):
         """began: is told of every new arbiter; handled: of every event that one has taken."""
-        self.policy_name = policy_name
+        self.policies = {f"d{d}": policy_name for d in range(scenario.devices)}
+        self.sees_ns = SEES_NS
         self.began, self.handled = began, handled
         self.scenario = scenario
         self.most_events = most_events
@@ -72,8 +75,9 @@ class World:
         return Judge(self)
 
     def set_policies(self) -> None:
-        if self.policy_name != policy.DEFAULT:
-            self.do(*(core.PolicySet(uuid, self.policy_name) for uuid in self.a.devices))
+        for uuid, name in self.policies.items():
+            if name != policy.DEFAULT:
+                self.do(core.PolicySet(uuid, name))
 
     # -- time -----------------------------------------------------------------------
 
@@ -176,6 +180,7 @@ class World:
         client = entry.client
         if isinstance(action, core.Grant):
             entry.evictions.clear()
+            entry.leaves = False
             entry.idle_ns = action.idle_ns
             if not entry.wants:
                 self._queue.append(core.Released(action.tenant, action.epoch))
@@ -195,9 +200,19 @@ class World:
             entry.idle_ns = action.idle_ns
             if entry.held:
                 self.tell(client, lambda: client.take_contended(action.epoch, action.idle_ns))
-        elif isinstance(action, core.Evict):
+        else:
+            self.order_memory(entry, action)
+
+    def order_memory(self, entry: Entry, action: core.Action) -> None:
+        """What it is told to do with its memory."""
+        client = entry.client
+        if isinstance(action, core.Evict):
             d = int(action.device[1:])
             entry.evictions[d] = entry.evictions.get(d, 0) + action.bytes
+            self.tell_evictions(entry)
+        elif isinstance(action, core.Leave):
+            entry.evictions.clear()
+            entry.leaves = True
             self.tell_evictions(entry)
         elif isinstance(action, core.Preload):
             d = int(action.device[1:])
@@ -213,6 +228,9 @@ class World:
     def tell_evictions(self, entry: Entry) -> None:
         if entry.held or entry.passed:
             return
+        if entry.leaves:
+            entry.leaves = False
+            self.tell(entry.client, entry.client.take_leave)
         evictions, entry.evictions = entry.evictions, {}
         for d, amount in evictions.items():
             part = min(amount, (entry.memory.get(d) or (0, 0, 0))[2] or 0)
@@ -315,12 +333,14 @@ class World:
         before, held = entry.client, entry.held
         before.end_process()
         entry.heard, entry.held, entry.wants, entry.memory = False, 0, False, {}
-        entry.passed = 0
+        entry.passed, entry.leaves = 0, False
         for d in before.gang:
             resident = 0 if before.job.swaps else None
             self.do(core.MemoryChanged(tenant, f"d{d}", 0, 0, resident))
         if held:
             self.released(tenant, held)
+        if before.suspended:  # of whom nobody is left
+            self.at(self.now + SEES_NS, lambda: self.do(core.Unparked(tenant)))
 
         def again() -> None:
             if self.entries.get(tenant) is entry and entry.client is before:
@@ -343,6 +363,12 @@ class World:
                 self.die(poke.who)
             elif poke.what in ("stop", "freeze", "thaw"):
                 self.freeze(entry, poke.what)
+            elif poke.what == "park":
+                departing.park(self, poke.who)
+            elif poke.what == "unpark":
+                departing.unpark(self, poke.who)
+            elif poke.what == "suspend":
+                departing.suspend(self, entry, poke.amount)
             else:
                 self.change(entry.client, poke)
 
@@ -350,6 +376,8 @@ class World:
         """stop: nobody tells the daemon."""
         client = entry.client
         if how == "thaw":
+            if client.suspended:
+                departing.resume(self, client, 0)
             client.thaw()
         else:
             client.frozen = True
@@ -397,6 +425,10 @@ class World:
             self.do(core.QuantumSet(device, None if amount % 3 == 0 else amount * 100 * MS))
         elif poke.what == "mode":
             self.do(core.ModeSet(device, amount % 2 == 0, "tried", 100 * MS))
+        elif poke.what == "policy":
+            names = policy.names()
+            self.policies[device] = names[amount % len(names)]
+            self.do(core.PolicySet(device, self.policies[device]))
         elif poke.what == "room":
             self.room[poke.who] = 80 + amount % 21
             self.look_at_devices()
@@ -425,3 +457,5 @@ class World:
                 self.tell(client, client.resync)
                 if client.frozen:
                     self.at(self.now + SEES_NS, functools.partial(self.see, client))
+                found = functools.partial(departing.found_again, self, client)
+                self.at(self.now + SEES_NS, found)

@@ -9,7 +9,7 @@ from leased.core.arbiter import Arbiter
 from leased.core.events import Action, Event
 from leased.record import lines, snapshot
 from leased.record.lines import Header, Outcome, Start
-from tests.core.scenario import random_scenario
+from tests.core.draws import random_scenario
 from tests.core.world import World
 
 RELEASE = "0.0"

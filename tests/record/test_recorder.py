@@ -23,7 +23,7 @@ from leased.record import place, record_file, snapshot
 from leased.record.lines import Outcome
 from leased.record.recorder import Recorder
 from leased.sim import replay
-from tests.core.scenario import random_scenario
+from tests.core.draws import random_scenario
 from tests.core.world import World
 
 SEED = 8

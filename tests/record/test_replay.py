@@ -17,7 +17,7 @@ from leased.core.events import Action, Event
 from leased.record import lines, snapshot
 from leased.record.codec import Damaged
 from leased.sim import replay
-from tests.core.scenario import random_scenario
+from tests.core.draws import random_scenario
 from tests.core.world import World
 from tests.record.adversary_record import RELEASE, header_of, record
 
