@@ -62,7 +62,6 @@ class Clients:
                 for other in tenant.wanting():
                     self.request(tenant, other)
         if state.lease is None or state.lease.epoch != epoch or state.lease.revoked:
-            client.answered = False
             client.send(wire.revoke(epoch, self.loop.view.drain_ns))
 
     def request(self, tenant: Tenant, client: Client) -> None:
@@ -74,7 +73,7 @@ class Clients:
         elif not lease.revoked:
             self.grants.join(tenant, client)
         else:  # that ends soon, unless another process waits for this one's work
-            self.stuck.step(tenant, lease.epoch)
+            self.stuck.let_on(tenant)
 
     def released(self, tenant: Tenant, client: Client, message: wire.Released) -> None:
         """The process has closed its gate and drained."""
@@ -83,7 +82,8 @@ class Clients:
             return
         if message.epoch != client.held:
             return
-        client.held, client.stuck, client.answered = 0, False, True
+        client.held = 0
+        self.stuck.tell_released(tenant, client)
         self._speed_measured(tenant, message.prefetch_bytes, message.prefetch_ns)
         client.wants |= message.wants
         self._check_released(tenant, message.epoch)
@@ -114,8 +114,7 @@ class Clients:
     def stuck_in_drain(self, tenant: Tenant, client: Client, message: wire.Stuck) -> None:
         """What the process submitted may wait for work of another one of its job."""
         if message.epoch == client.held:
-            client.stuck = True
-            self.stuck.step(tenant, message.epoch)
+            self.stuck.tell_stuck(tenant, client)
 
     def progress(self, _: Tenant, client: Client, message: wire.Progress) -> None:
         """An answer to ask_progress()."""
@@ -141,7 +140,8 @@ class Clients:
         tenant.clients.remove(client)
         if not self.registry.has(tenant):
             return
-        held, client.held, client.stuck = client.held, 0, False
+        held, client.held = client.held, 0
+        self.stuck.tell_gone(tenant, client)
         if client.memory:
             client.memory = {}
             self.reports.changed(tenant)
@@ -150,14 +150,12 @@ class Clients:
 
     def _check_released(self, tenant: Tenant, epoch: int) -> None:
         """One process has released: the tenant has where no other still holds that lease."""
-        if self.stuck.step(tenant, epoch):
-            return
+        self.stuck.let_on(tenant)
         if tenant.holders(epoch):
-            self.stuck.call_back(tenant, epoch)
             return
         lease = self.loop.view.tenant(tenant.job_id).lease
         if lease is None or lease.epoch == epoch:  # else it had forfeited that one
-            tenant.idle_ns, tenant.stepped = None, False
+            tenant.idle_ns = tenant.drain = None
         memory_orders.send_evictions(tenant)
         self.loop.run(Released(tenant.job_id, epoch))
         self.grants.ask_again(tenant)

@@ -96,8 +96,6 @@ class Grants:
         tenant.tell_holders(wire.contended(action.epoch, action.idle_ns, ahead))
 
     def _revoke(self, tenant: Tenant, revoke: arbiter.Revoke) -> None:
-        for client in tenant.clients:
-            client.answered = False
         tenant.tell_holders(wire.revoke(revoke.epoch, revoke.drain_ns))
         self.stuck.revoked(tenant, revoke.epoch)
         if not tenant.holders(revoke.epoch):
@@ -106,11 +104,11 @@ class Grants:
     def _pass_over(self, tenant: Tenant, action: arbiter.PassedOver) -> None:
         """Those that still hold the lease cannot act. They have been told to release it, and do
         when they can; others of the job need not wait for that."""
-        tenant.idle_ns, tenant.stepped = None, False
+        tenant.idle_ns = tenant.drain = None
         for client in tenant.clients:
             if client.held == action.epoch:
                 client.held, client.passed = 0, action.epoch
-                client.stuck = client.restoring = False
+                client.restoring = False
         log.info(
             "job %d (uid %d) cannot act and others wait: its GPUs go to them",
             *(tenant.job_id, tenant.uid),
@@ -131,7 +129,7 @@ class Grants:
             ": the next in the queue gets its GPUs" if forfeit else "",
         )
         if forfeit:
-            tenant.idle_ns, tenant.stepped = None, False
+            tenant.idle_ns = tenant.drain = None
             self.ask_again(tenant)
         self.on_overrun(tenant, forfeit)
 

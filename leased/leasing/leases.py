@@ -55,7 +55,7 @@ class Leases:
         self.clock = clock
         self.view = self.loop.view
         self.tenants = Registry(self.loop)
-        self.stuck = StuckClients(self.tenants, self.view)
+        self.stuck = StuckClients(self.tenants, self.view, clock)
         self.grants = Grants(self.loop, self.tenants, self.stuck, in_flight_ns)
         self.loop.perform = self.grants.perform
         overheads = {gpu.uuid: Overhead.of(gpu) for gpu in gpus}

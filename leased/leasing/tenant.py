@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from leased.config.options import Resolved
+from leased.leasing.drain import Drain
 from leased.wire import wire
 
 # shim/memory/swap moves so much at once: a part of what a job may have, of these sizes.
@@ -20,8 +21,6 @@ class Client(Protocol):
     held: int  # epoch of the lease it holds, else 0
     passed: int  # of one that its job has lost meanwhile, and that it has not given back, else 0
     restoring: bool  # its memory is on the way back
-    stuck: bool  # what it has submitted does not finish
-    answered: bool  # it has released since the lease was revoked
     memory: dict[str, wire.Bytes]
     calls: tuple[int, int] | None  # gated calls that it has made, and when it said so (ns)
 
@@ -49,7 +48,7 @@ class Tenant:
     doubted: bool = False  # NVML has contradicted what its processes say of their memory
     weighed: dict[str, wire.Bytes] = field(default_factory=dict)  # of it, as last believed
     memory_why: str = ""  # a sentence: why it is of its kind; "": a daemon before this one knew
-    stepped: bool = False  # some were let on by a call each since the revoke
+    drain: Drain[Client] | None = None  # of its lease, once that is revoked
 
     def __post_init__(self) -> None:
         self.gang = tuple(self.totals)

@@ -84,8 +84,6 @@ class ClientConnection(Connection):
         self.tenant: Tenant | None = None
         self.wants = False
         self.held = self.passed = 0
-        self.stuck = False
-        self.answered = False
         self.restoring = False
         self.calls: tuple[int, int] | None = None
         # Taken over from a daemon before this one, and not yet heard of.

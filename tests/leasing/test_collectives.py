@@ -63,6 +63,26 @@ ranks.append(start(1))
 assert [rank.wait() for rank in ranks] == [0, 0]
 """
 
+# Ranks that need nobody. Each kernel takes longer than a rank drains before it says that it
+# is stuck.
+LONG_RANK = (
+    SET_UP
+    + """
+ok(spin(40_000_000))
+say("computes")
+while not os.path.exists(sys.argv[1]):
+    ok(spin(40_000_000))
+    ok(d.cuCtxSynchronize())
+"""
+)
+
+LONG_JOB = f"""
+import subprocess, sys
+command = [sys.executable, "-c", {LONG_RANK!r}, sys.argv[1]]
+ranks = [subprocess.Popen(command, stdin=subprocess.DEVNULL) for _ in range(3)]
+assert [rank.wait() for rank in ranks] == [0, 0, 0]
+"""
+
 RIVAL = (
     SET_UP
     + """
@@ -135,6 +155,18 @@ def test_a_rank_that_comes_while_the_other_cannot_release_is_let_on(
     wait_until("job 1 to be revoked", lambda: revoked(leased))
     tell(job)
     assert line(job) == "computes"
+    output(rival)
+    finish(job, tmp_path / "end")
+    assert used(leased, 1)["overruns"] == 0
+
+
+def test_ranks_that_only_take_long_do_not_let_each_other_on_for_ever(
+    tenant: Start, leased: Leased, tmp_path: Path
+) -> None:
+    job = tenant(1, OPTIONS, "-c", LONG_JOB, str(tmp_path / "end"))
+    assert [line(job) for _ in range(3)] == ["computes"] * 3
+    rival = tenant(2, OPTIONS, "-c", RIVAL)
+    tell(rival)
     output(rival)
     finish(job, tmp_path / "end")
     assert used(leased, 1)["overruns"] == 0

@@ -32,7 +32,7 @@ class Process:
 
     def __init__(self, pid: int):
         self.pid = pid
-        self.wants = self.restoring = self.stuck = self.answered = False
+        self.wants = self.restoring = False
         self.held = self.passed = 0
         self.memory: dict[str, wire.Bytes] = {}
         self.calls: tuple[int, int] | None = None

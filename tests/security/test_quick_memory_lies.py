@@ -28,7 +28,7 @@ class Client:
 
     def __init__(self, pid: int):
         self.process = pid
-        self.wants = self.restoring = self.stuck = self.answered = False
+        self.wants = self.restoring = False
         self.held = self.passed = 0
         self.memory: dict[str, wire.Bytes] = {}
         self.calls: tuple[int, int] | None = None
