@@ -1,15 +1,19 @@
-"""Write the C source that embeds the Python half: `build_half.py OUT MODULE.py...`. Run by meson.
+"""Write the C source that embeds the Python half: `build_half.py OUT HEADER MODULE.py...`.
 
-The modules are those of the package spank, each after those that it imports.
+Run by meson. The modules are named by their places in the checkout, each after those that it
+imports. What stands between the two cffi marks of the header is declared to Python.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import cffi
 
+ROOT = Path(__file__).resolve().parents[1]
+MARKS = re.compile(r"/\* cffi:begin \*/(.*?)/\* cffi:end \*/", re.DOTALL)
 # A success is a number that neither C nor cffi gives by accident: when Python
 # fails to start, cffi prints an error and its function returns 0.
 GLUE = """
@@ -19,24 +23,27 @@ from types import ModuleType
 from gpu_share_half import ffi
 
 def load(name, source):
+    parent = name.rpartition(".")[0]
+    while parent:
+        sys.modules.setdefault(parent, ModuleType(parent))
+        parent = parent.rpartition(".")[0]
     made = sys.modules[name] = ModuleType(name)
     exec(compile(source, name, "exec"), made.__dict__)
 
-sys.modules["spank"] = ModuleType("spank")
 for name, source in MODULES:
     load(name, source)
 
+from leased.api.step_fields import STEP_FIELDS
 from spank.register import reply_to
 
+def value(found):
+    return found if isinstance(found, (bool, int)) else ffi.string(found).decode(errors="replace")
+
 @ffi.def_extern(error=-1)
-def gpu_share_ask(path, program, job_id, uid, memory_mib, cluster, options, known, given, reply,
-                  size):
-    text = lambda p: ffi.string(p).decode(errors="replace")
-    fields = {
-        "job_id": job_id, "uid": uid, "memory_mib": memory_mib, "cluster": text(cluster),
-        "options": text(options),
-    }
-    answer = reply_to(text(path), text(program), fields, bool(known), bool(given)).encode()
+def gpu_share_ask(r, reply, size):
+    step = {name: value(getattr(r, name)) for name in STEP_FIELDS}
+    program = value(r.allocation_program)
+    answer = reply_to(value(r.admin_socket), program, step, r.known, r.given).encode()
     if len(answer) >= size:
         answer = b"refused\\nthe answer of gpu-leased is too long"
     ffi.memmove(reply, answer + b"\\0", len(answer) + 1)
@@ -44,21 +51,20 @@ def gpu_share_ask(path, program, job_id, uid, memory_mib, cluster, options, know
 """
 
 
-def write_source(out: Path, modules: list[Path]) -> None:
+def module_name(path: Path) -> str:
+    """As which it is imported: spank.register, say."""
+    return ".".join(path.resolve().relative_to(ROOT).with_suffix("").parts)
+
+
+def write_source(out: Path, header: Path, modules: list[Path]) -> None:
     """Write the C source of the embedding library to `out`."""
     ffi = cffi.FFI()
-    ffi.embedding_api(
-        """
-        int gpu_share_ask(const char *admin_socket, const char *allocation_program,
-                          unsigned job_id, unsigned uid, uint64_t memory_mib, const char *cluster,
-                          const char *options, int known, int given, char *reply, size_t size);
-        """
-    )
-    ffi.set_source("gpu_share_half", "")
-    sources = [(f"spank.{module.stem}", module.read_text()) for module in modules]
+    ffi.embedding_api("\n".join(MARKS.findall(header.read_text())))
+    ffi.set_source("gpu_share_half", f'#include "{header.resolve()}"')
+    sources = [(module_name(module), module.read_text()) for module in modules]
     ffi.embedding_init_code(f"MODULES = {sources!r}\n{GLUE}")
     ffi.emit_c_code(str(out))
 
 
 if __name__ == "__main__":
-    write_source(Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]])
+    write_source(Path(sys.argv[1]), Path(sys.argv[2]), [Path(name) for name in sys.argv[3:]])

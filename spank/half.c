@@ -10,11 +10,6 @@
 
 #include <slurm/slurm.h>
 
-/* Made by cffi from register.py; see build_half.py. */
-extern int gpu_share_ask(const char *admin_socket, const char *allocation_program, unsigned job_id,
-                         unsigned uid, uint64_t memory_mib, const char *cluster,
-                         const char *options, int known, int given, char *reply, size_t size);
-
 static const wchar_t *const search_path[] = {PYTHON_PATHS};
 
 static bool start_python(void)
@@ -50,7 +45,5 @@ __attribute__((visibility("default"))) int gpu_share_register(const struct regis
 {
 	if (!start_python())
 		return -1;
-	return gpu_share_ask(r->admin_socket, r->allocation_program, r->job_id, r->uid,
-	                     r->memory_mib, r->cluster, r->option.text, r->known, r->option.given,
-	                     reply, size);
+	return gpu_share_ask(r, reply, size);
 }

@@ -10,8 +10,9 @@ import json
 import socket
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
+from leased.api.step_fields import JOIN_FIELDS, Admitted, Register, Step
 from spank.allocation import Allocation, NoAnswer, ask_slurmctld
 
 ANSWER_S = 5.0
@@ -76,7 +77,7 @@ def sentence(answer: Request) -> str:
     return (f"{text}; {hint}" if hint else text).replace("\n", " ")
 
 
-def granted(answer: Request) -> str:
+def granted(answer: Admitted) -> str:
     """The reply for the C side to a step that shares: the library, a note, the environment."""
     lines = ["ok", f"preload={answer['preload']}"]
     if answer.get("note"):
@@ -95,14 +96,19 @@ def why_none(allocation: Allocation) -> str:
     return "--gpu-share without a shard; add --gres=shard:1"
 
 
-def join(path: str, step: Request) -> str | None:
+def admitted(answer: Request) -> Admitted | None:
+    """The answer to a step that the daemon takes. None: it refuses it."""
+    return cast(Admitted, answer) if answer.get("ok") else None
+
+
+def join(path: str, step: Step) -> str | None:
     """The reply for a further step of a job that shares. None: the daemon does not know it."""
-    fields = {name: step[name] for name in ("job_id", "uid", "cluster", "memory_mib")}
-    answer = ask_or_refuse(path, {"op": "join", **fields})
-    return granted(answer) if answer.get("ok") else None
+    fields = {name: value for name, value in step.items() if name in JOIN_FIELDS}
+    found = admitted(ask_or_refuse(path, {"op": "join", **fields}))
+    return granted(found) if found else None
 
 
-def allocation_for(step: Request, allocation_of: Callable[[int], Allocation]) -> Allocation:
+def allocation_for(step: Step, allocation_of: Callable[[int], Allocation]) -> Allocation:
     """What Slurm gave the job. Refusal: slurmctld does not say."""
     try:
         return allocation_of(step["job_id"])
@@ -113,19 +119,20 @@ def allocation_for(step: Request, allocation_of: Callable[[int], Allocation]) ->
         ) from None
 
 
-def admit(path: str, step: Request, given: bool, has: Allocation) -> str:
+def admit(path: str, step: Step, given: bool, has: Allocation) -> str:
     """The reply for a job that has shards and that the daemon does not know yet."""
-    found = {"nodes": has.nodes, "shards": has.shards, "gpus": list(has.gpus)}
-    answer = ask_or_refuse(path, {"op": "register", **step, **found})
-    if answer.get("ok"):
-        return granted(answer)
+    request = Register(**step, nodes=has.nodes, shards=has.shards, gpus=list(has.gpus))
+    answer = ask_or_refuse(path, {"op": "register", **request})
+    found = admitted(answer)
+    if found:
+        return granted(found)
     why = sentence(answer)
     from_env = step["options"] and not given and why.startswith("gpu-share: ")
     raise Refusal(why + (f" (that value is from {ENV_OPTION} in its environment)" * bool(from_env)))
 
 
 def register(
-    path: str, step: Request, known: bool, given: bool, allocation_of: Callable[[int], Allocation]
+    path: str, step: Step, known: bool, given: bool, allocation_of: Callable[[int], Allocation]
 ) -> str:
     """The reply for the C side: "ok" and lines, "none" (it does not share), or a refusal.
 
@@ -148,6 +155,6 @@ def register(
         return f"refused\n{refusal}"
 
 
-def reply_to(path: str, program: str, step: Request, known: bool, given: bool) -> str:
+def reply_to(path: str, program: str, step: Step, known: bool, given: bool) -> str:
     """What slurmstepd calls. program: asks slurmctld what a job has."""
     return register(path, step, known, given, lambda job_id: ask_slurmctld(program, job_id))

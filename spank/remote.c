@@ -129,13 +129,13 @@ static void ask(spank_t sp, const struct arguments *arguments, struct registrati
 
 void remote_register(spank_t sp, const struct arguments *arguments, struct step_option option)
 {
-	struct registration r = {.option = option};
+	struct registration r = {.options = option.text, .given = option.given};
 	char shards[32];
 
 	spank_get_item(sp, S_JOB_ID, &r.job_id);
 	r.known = sharing_jobs_has(arguments->admin_socket, r.job_id);
-	/* Too long for a number is there too. */
-	/* Too long for a number is there too. A step without GPUs of a job that shares joins. */
+	/* A value that is too long to be a number counts as there. A step without GPUs of a job
+	 * that shares joins. */
 	if (option.given || r.known ||
 	    spank_getenv(sp, "SLURM_SHARDS_ON_NODE", shards, sizeof(shards)) != ESPANK_ENV_NOEXIST)
 		ask(sp, arguments, &r);

@@ -3,6 +3,7 @@
 #define GPU_LEASE_SHARE_H
 
 #include "grammar.h"
+#include "registration.h"
 
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
@@ -73,16 +74,6 @@ void notify_job_end(const char *socket_path, uint32_t job_id);
 /* half.c, in the library that is loaded only in slurmstepd: ask the Python half. */
 #define HALF_FUNCTION "gpu_share_register"
 #define HALF_MAGIC 0x47505531 /* success; anything else, also 0, is a failure */
-
-struct registration {
-	const char *admin_socket;
-	const char *allocation_program; /* asks slurmctld what the job has */
-	uint32_t job_id, uid;
-	uint64_t memory_mib; /* of the job on this node; 0: not limited */
-	const char *cluster;
-	struct step_option option;
-	bool known; /* a step of the job has registered on this node before */
-};
 
 typedef int half_function(const struct registration *registration, char *reply, size_t size);
 

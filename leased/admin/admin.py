@@ -6,16 +6,17 @@ Every operation has its fields here; who may ask is in the same table.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from leased.admin.gang import Gangs
 from leased.admin.gpu_numbers import GpuNumbers
-from leased.admin.registration import JOIN_FIELDS, REGISTER_FIELDS, Registration
+from leased.admin.registration import NO_LONGER_READ, Registration
 from leased.admin.settings import Settings
 from leased.admin.status import Status
 from leased.admin.takeover import Takeover
+from leased.api.step_fields import JOIN_FIELDS, REGISTER_FIELDS
 from leased.base.errors import Refused
 from leased.base.requests import (
     OF_DEVICE,
@@ -41,7 +42,7 @@ log = logging.getLogger("gpu-leased")
 
 ROOT, ADMINS, ANYONE = "root", "root and the admin group", "whoever may open the socket"
 
-Operation = Callable[[Request, Peer], dict[str, Any]]
+Operation = Callable[[Request, Peer], Mapping[str, Any]]
 
 
 @dataclass
@@ -75,7 +76,7 @@ class Admin:
         self.takeover = Takeover(self.leases, self.store, gangs, lambda: self.config.defaults)
         # By name: who may ask, the fields, who answers.
         self.operations: dict[str, tuple[str, tuple[str, ...], Operation]] = {
-            "register": (ROOT, REGISTER_FIELDS, self.registration.register),
+            "register": (ROOT, (*REGISTER_FIELDS, *NO_LONGER_READ), self.registration.register),
             "join": (ROOT, JOIN_FIELDS, self.registration.join),
             "job_end": (ROOT, ("job_id",), self.job_end),
             "reload": (ROOT, (), self.do_reload),
@@ -96,7 +97,7 @@ class Admin:
             hint = "see admin_group in the configuration" if who == ADMINS else "run as root"
             raise Refused(f"{name} is for {who}", hint)
         check_fields(request, fields)
-        return operation(request, peer)
+        return dict(operation(request, peer))
 
     def _may(self, peer: Peer, who: str) -> bool:
         if peer.uid == 0 or who == ANYONE:

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from leased.admin import host_memory, option_notes
 from leased.admin.gang import Gangs
 from leased.admin.user_limits import UserLimits
+from leased.api.step_fields import Admitted
 from leased.base.errors import Refused
 from leased.base.requests import Request, get_int, get_text
 from leased.config import options
@@ -29,12 +29,6 @@ log = logging.getLogger("gpu-leased")
 
 TENANTS = 256
 NO_LONGER_READ = ("step_id", "gid")  # of a step: plugins of 0.1.0 say them
-# What a step says of itself. A further step of a job says less.
-REGISTER_FIELDS = (
-    *("job_id", "uid", "nodes", "shards", "memory_mib", "gpus", "options", "cluster"),
-    *NO_LONGER_READ,
-)
-JOIN_FIELDS = ("job_id", "uid", "cluster", "memory_mib")
 
 
 def _memory_mib(request: Request) -> int:
@@ -65,7 +59,7 @@ class Registration:
     limits: Callable[[], UserLimits]
     job_ended: Callable[[int], None]
 
-    def register(self, request: Request, peer: Peer) -> dict[str, Any]:
+    def register(self, request: Request, peer: Peer) -> Admitted:
         """A slurmstepd announces a step of a job. The gang is all GPUs that its steps have."""
         job_id = get_int(request, "job_id", 1, LAST_JOB)
         _memory_mib(request)  # sound, also where nothing depends on it
@@ -80,7 +74,7 @@ class Registration:
             return self._admitted(tenant, peer)
         return self._begin(job_id, request, peer)
 
-    def join(self, request: Request, peer: Peer) -> dict[str, Any]:
+    def join(self, request: Request, peer: Peer) -> Admitted:
         """A slurmstepd announces a further step of a job that shares: on the GPUs that it has."""
         job_id = get_int(request, "job_id", 1, LAST_JOB)
         tenant = self.leases.tenants.get(job_id)
@@ -93,16 +87,15 @@ class Registration:
             self._check_swap(tenant, {}, request)
         return self._admitted(tenant, peer)
 
-    def _admitted(self, tenant: Tenant, peer: Peer) -> dict[str, Any]:
+    def _admitted(self, tenant: Tenant, peer: Peer) -> Admitted:
         """Remember the slurmstepd; what the tasks of its step need."""
         self.stepds.register(peer.pid, tenant.job_id)
         config = self.config()
-        socket = config.tenant_socket
-        return {
-            "tenant": tenant.job_id,
-            "preload": config.preload,
-            "env": {"GPU_LEASE_SOCKET": str(socket)},
-        }
+        return Admitted(
+            tenant=tenant.job_id,
+            preload=config.preload,
+            env={"GPU_LEASE_SOCKET": str(config.tenant_socket)},
+        )
 
     # -- a further step -----------------------------------------------------------
 
@@ -132,7 +125,7 @@ class Registration:
 
     # -- the first step -------------------------------------------------------------
 
-    def _begin(self, job_id: int, request: Request, peer: Peer) -> dict[str, Any]:
+    def _begin(self, job_id: int, request: Request, peer: Peer) -> Admitted:
         """Open the job's tenant. Its options are resolved here, once, and stored so."""
         config = self.config()
         if len(self.leases.tenants) >= TENANTS:
@@ -153,8 +146,11 @@ class Registration:
             )
         )
         self.leases.tenants.open(tenant)
+        admitted = self._admitted(tenant, peer)
         note = option_notes.of_options(said, gang)
-        return self._admitted(tenant, peer) | ({"note": note} if note else {})
+        if note:
+            admitted["note"] = note
+        return admitted
 
     def _tenant(self, job_id: int, request: Request, said: Options, gang: list[Gpu]) -> Tenant:
         """The new tenant. memory:auto becomes swap where its memory can be swapped."""

@@ -10,14 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import cffi
 import pytest
 
+from leased.api.step_fields import JOIN_FIELDS, REGISTER_FIELDS, STEP_FIELDS, Step
+from spank import build_half
 from spank.allocation import Allocation, NoAnswer
 from spank.register import register
+from tests.conftest import ROOT
 
-STEP: dict[str, Any] = {
-    **{"job_id": 7, "uid": 5, "memory_mib": 100, "options": "tq:5", "cluster": "c"},
-}
+STEP = Step(job_id=7, uid=5, memory_mib=100, options="tq:5", cluster="c")
 JOIN = {"op": "join", "job_id": 7, "uid": 5, "cluster": "c", "memory_mib": 100}
 OK = {"ok": True, "preload": "/lib.so", "env": {"GPU_LEASE_SOCKET": "/run/x"}}
 UNKNOWN = {"ok": False, "error": "job 7 is not registered"}
@@ -145,3 +147,22 @@ def test_a_fault_of_the_environment_is_said_to_be_there(
         said = register(str(path), STEP, False, given, says(SHARES))
     assert said.startswith("refused\ngpu-share: tq:x is not a time")
     assert ("GPU_SHARE" in said) == told
+
+
+def test_the_plugin_has_every_field_that_a_step_says() -> None:
+    ffi = cffi.FFI()
+    ffi.cdef("\n".join(build_half.MARKS.findall((ROOT / "spank" / "registration.h").read_text())))
+    members = dict(ffi.typeof("struct registration").fields)
+    assert set(STEP_FIELDS) <= members.keys()
+
+
+def test_a_join_says_less_than_a_registration(tmp_path: Path) -> None:
+    """Each is what the daemon takes: it refuses a field that it does not know."""
+    path = tmp_path / "admin.sock"
+    refused = {"ok": False, "error": "no"}
+    with daemon(path, [UNKNOWN, refused]) as asked:
+        register(str(path), STEP, True, True, says(SHARES))
+    assert [request.keys() for request in asked] == [
+        {"op", *JOIN_FIELDS},
+        {"op", *REGISTER_FIELDS},
+    ]

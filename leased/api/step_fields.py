@@ -1,0 +1,52 @@
+"""What slurmstepd tells gpu-leased of a step of a job, and what the step gets.
+
+Both ends read this: the daemon, and the SPANK plugin, into whose Python half it is compiled
+(spank/build_half.py). So it needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+
+class Join(TypedDict):
+    """A further step of a job that shares. memory_mib: what the step may have of the host's
+    memory; 0: as much as it likes. cluster: of Slurm; "": not known."""
+
+    job_id: int
+    uid: int
+    cluster: str
+    memory_mib: int
+
+
+class Step(Join):
+    """What slurmstepd knows of any step. options: of --gpu-share; "": none.
+
+    Each field is a member of struct registration (spank/registration.h), too.
+    """
+
+    options: str
+
+
+class Register(Step):
+    """The first step of a job, or one with other GPUs. slurmctld says the rest: on how many nodes
+    the job is, and its shards and GPUs (Slurm's indices) on this one."""
+
+    nodes: int
+    shards: int
+    gpus: list[int]
+
+
+class Admitted(TypedDict):
+    """What the tasks of the step need. tenant: the job's number. preload: the interposer. env: to
+    be set in their environment. note: a sentence for the job's user."""
+
+    tenant: int
+    preload: str
+    env: dict[str, str]
+    note: NotRequired[str]
+
+
+JOIN_FIELDS = tuple(Join.__annotations__)
+STEP_FIELDS = tuple(Step.__annotations__)
+REGISTER_FIELDS = tuple(Register.__annotations__)
