@@ -7,7 +7,7 @@ by devices, and by places, so it hardly depends on how many cohorts there are ei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from leased.core.cohort import ALONE, FREE, SHARE, Cohort
 from leased.core.components import Components
@@ -31,11 +31,11 @@ class Cohorts:
         self.held, self.alone = Taken(), Taken()  # by those, and by those that are ALONE
         self.overdue: dict[int, Tenant] = {}  # who should have released before now
         self._line: Line[Place, Cohort] = Line()  # by the first who waits
-        # Whether places on these devices are of several policies and cannot be compared.
-        self.differ: Callable[[int], bool] = lambda _: False
         # Those in the line, by what they heed and by one of their devices.
         self._waiting: dict[int, dict[int, dict[int, Cohort]]] = {FREE: {}, SHARE: {}, ALONE: {}}
         self._gangs = Components()  # of cohorts that hold or wait
+        self._all_gangs = Components()
+        self.gangs_changed = False  # other devices may be connected than when this was last False
         self._numbers = 0
 
     # -- members ------------------------------------------------------------------
@@ -49,6 +49,8 @@ class Cohorts:
             self._numbers += 1
             cohort = self._known[key] = Cohort(self._numbers, key, self.mask(tenant.gang))
             self._classify(cohort)
+            self._all_gangs.add(cohort.links)
+            self.gangs_changed |= cohort.links != ()
         cohort.members += 1
         self.of[tenant.id] = cohort
 
@@ -57,6 +59,8 @@ class Cohorts:
         cohort.members -= 1
         if not cohort.members:
             del self._known[cohort.gang, cohort.lock, cohort.swaps, cohort.beside]
+            self._all_gangs.remove(cohort.links)
+            self.gangs_changed |= cohort.links != ()
 
     def mask(self, gang: Iterable[str]) -> int:
         mask = 0
@@ -114,9 +118,8 @@ class Cohorts:
 
     def in_line(self, mask: int) -> Iterator[Cohort]:
         """Those with somebody who waits for one of the devices, in the order of the first who
-        waits. Where gangs connect devices of several policies, that is who came first."""
-        line = (cohort for _, cohort in self._line.entries if cohort.mask & mask)
-        return iter(sorted(line, key=_arrival)) if self.differ(mask) else line
+        waits."""
+        return (cohort for _, cohort in self._line.entries if cohort.mask & mask)
 
     def able(self, mask: int) -> dict[int, Cohort]:
         """Those in the line for these devices whom no holder is in the way of, by number."""
@@ -128,9 +131,9 @@ class Cohorts:
                     found |= {n: cohort for n, cohort in kept.items() if not cohort.mask & taken}
         return found
 
-    def sort(self, cohorts: list[Cohort], mask: int) -> list[Cohort]:
-        """As they stand in the line for these devices."""
-        return sorted(cohorts, key=_arrival if self.differ(mask) else _place)
+    def sort(self, cohorts: list[Cohort]) -> list[Cohort]:
+        """As they stand in the line."""
+        return sorted(cohorts, key=_place)
 
     # -- who holds ----------------------------------------------------------------
 
@@ -247,12 +250,12 @@ class Cohorts:
         """These devices and all that gangs which wait or hold connect with them."""
         return self._gangs.reached(mask)
 
+    def connected(self, mask: int) -> int:
+        """These devices and all that gangs of any tenants connect with them."""
+        return self._all_gangs.reached(mask)
+
 
 def _place(cohort: Cohort) -> Place:
     assert cohort.first is not None
     assert cohort.first.place is not None
     return cohort.first.place
-
-
-def _arrival(cohort: Cohort) -> int:
-    return cohort.first.arrival if cohort.first else 0

@@ -51,6 +51,8 @@ class Deciding:
         """Separate, contend and grant on every device where something has changed."""
         effects, cohorts = self.effects, self.rules.cohorts
         self._pass_wakes()
+        if cohorts.gangs_changed:
+            self.waiters.mix()
         for tenant in self.memory.take_shrunk():
             self.waiters.place_again(tenant)
         again = 0  # devices where there may be more to grant

@@ -87,6 +87,7 @@ class DeviceSettings:
             after.opened(tenant)
             self._join_again(tenant, after)
         policies.clear()
+        self.waiters.mix()
         self.stages.plan_ends(device)
         self.effects.unsettled = True
 

@@ -139,7 +139,7 @@ class Policies:
         self._bits = bits  # of each device
         self.in_use: dict[str, Policy] = {default.name: default}
         self.of_device = dict.fromkeys(bits, default.name)
-        self._masks: list[int] = []
+        self._masks: list[int] = []  # devices of each, where there are several
 
     def of(self, tenant: Spec) -> Policy:
         return self.in_use[self.of_device[tenant.gang[0]]]
@@ -160,8 +160,16 @@ class Policies:
         masks = dict.fromkeys(used, 0)
         for device, name in self.of_device.items():
             masks[name] |= self._bits[device]
-        self._masks = list(masks.values())
+        self._masks = list(masks.values()) if len(masks) > 1 else []
 
-    def differ(self, mask: int) -> bool:
-        """These devices have not all the same policy, so their places cannot be compared."""
-        return len(self.in_use) > 1 and sum(bool(mask & one) for one in self._masks) > 1
+    def mixed(self, connected: Callable[[int], int]) -> int:
+        """Devices that others of another policy are connected with."""
+        found, left = 0, 0
+        for mask in self._masks:
+            left |= mask
+        while left:
+            reached = connected(left & -left)
+            left &= ~reached
+            if sum(bool(reached & mask) for mask in self._masks) > 1:
+                found |= reached
+        return found

@@ -33,8 +33,8 @@ class Rules:
         self.cohorts = Cohorts(self.devices)
         self.policies = Policies(make_policy, self.cohorts.bit)
         self.charges = Charges(self.devices, now, self.policies)
-        self.cohorts.differ = self.policies.differ
         self.drained_mask = 0
+        self.mixed_mask = 0  # devices on which orders of several policies would meet
         self.now = now
         self.drain_ns = drain_ns
 
@@ -53,6 +53,13 @@ class Rules:
     def drain_changed(self) -> None:
         """The site has drained a device, or resumed it."""
         self.drained_mask = self.cohorts.mask(u for u, d in self.devices.items() if d.drained)
+
+    def mix(self) -> int:
+        """Gangs or policies have changed. Returns the devices whose waiters have another order
+        now: by the policy instead of who came first, or the other way round."""
+        before, self.mixed_mask = self.mixed_mask, self.policies.mixed(self.cohorts.connected)
+        self.cohorts.gangs_changed = False
+        return before ^ self.mixed_mask
 
     def lock_of(self, tenant: Tenant) -> str:
         """The lock mode that counts: the site's for one of its devices, else the tenant's."""

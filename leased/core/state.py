@@ -65,6 +65,7 @@ class Tenant:
     swaps: bool = False
     wider: tuple[str, ...] = ()  # the gang of its next lease, where that is another
     arrival: int = 0  # since when it has waited and could run: a number that grows
+    order: int = 0  # what its policy last said of its place
     place: Place | None = None  # among those who wait and could run
     waiting: bool = False
     granted: int = 0  # the epoch of its last lease

@@ -86,7 +86,7 @@ class Turns:
                 if look.wanted_alone == mask:  # so everybody else is behind somebody
                     break
         left = [cohort for cohort in able.values() if not cohort.mask & look.shut[cohort.heeds]]
-        for cohort in self.rules.cohorts.sort(left, mask):
+        for cohort in self.rules.cohorts.sort(left):
             found = self._judge(cohort, look)
             if found is not None:
                 return found

@@ -54,10 +54,21 @@ class Waiters:
         """Its policy may give it another place than it has."""
         if tenant.place is not None:
             self.rules.charges.charge(tenant, self.rules.now)
-            place = self._place(tenant)
-            if place != tenant.place:
-                self.leave_line(tenant)
-                self.line_up(tenant, place)
+            self._move(tenant, self._place(tenant))
+
+    def mix(self) -> None:
+        """Gangs or policies have changed, so some may be served in another order than before."""
+        changed = self.rules.mix()
+        for uuid, bit in self.rules.cohorts.bit.items() if changed else ():
+            if bit & changed:
+                for tenant in list(self.rules.devices[uuid].queue.values()):
+                    if tenant.place is not None:
+                        self._move(tenant, self._placed(tenant))
+
+    def _move(self, tenant: Tenant, place: Place) -> None:
+        if place != tenant.place:
+            self.leave_line(tenant)
+            self.line_up(tenant, place)
 
     def _arrive(self, tenant: Tenant) -> None:
         """It is the last that came of those who wait for its devices."""
@@ -69,7 +80,14 @@ class Waiters:
             queue.move_to_end(tenant.id)
 
     def _place(self, tenant: Tenant) -> Place:
-        return self.rules.policies.of(tenant).order(self.rules, tenant), tenant.arrival
+        tenant.order = self.rules.policies.of(tenant).order(self.rules, tenant)
+        return self._placed(tenant)
+
+    def _placed(self, tenant: Tenant) -> Place:
+        """As its policy has said, or as it came where gangs connect devices of several policies:
+        what those say cannot be compared, and all who want the same must stand in one order."""
+        mixed = self.rules.cohorts.of[tenant.id].mask & self.rules.mixed_mask
+        return tenant.arrival if mixed else tenant.order, tenant.arrival
 
     def line_up(self, tenant: Tenant, place: Place | None = None) -> None:
         """It stands in the line from now on, at the place that its policy gives it."""

@@ -193,4 +193,21 @@ def test_a_gang_has_its_first_devices_policy_and_mixed_places_are_not_compared()
         a.handle(Opened(tenant, gang, "on", 10 * S), 0)
         a.handle(Requested(tenant), tenant)
     assert a.rules.policies.of(a.tenants[3]).name == "fcfs"
-    assert granted(a, Released(0, 1), S) == [1, 4], "of d1's own waiters the last, in 2's stead"
+    assert a.rules.queue == [1, 2, 3, 4, 5]
+    assert granted(a, Released(0, 1), S) == [1, 2]
+    assert granted(a, Released(2, 3), 2 * S) == [4], "until 3 can have both"
+
+
+def test_places_are_the_policys_again_when_no_gang_connects_others_with_them() -> None:
+    a = Arbiter({"d0": 100, "d1": 100}, policy.make)
+    a.handle(PolicySet("d1", MADE_UP), 0)
+    for tenant in range(4):
+        a.handle(Opened(tenant, ("d1",), "on", 10 * S), 0)
+        a.handle(Requested(tenant), tenant)
+    assert a.rules.queue == [3, 2, 1]
+    a.handle(Opened(4, ("d0", "d1"), "on", 10 * S), 5)
+    assert a.rules.queue == [1, 2, 3], "also while it asks for nothing"
+    a.handle(Closed(4), 6)
+    assert a.rules.queue == [3, 2, 1]
+    a.handle(PolicySet("d1", "fcfs"), 7)
+    assert a.rules.queue == [1, 2, 3]

@@ -1,0 +1,52 @@
+"""Scenarios in which the adversary once found a rule broken, made as small as could be."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.adversary import fault_of
+from tests.core.scenario import Job, Poke, Scenario
+
+# A gang connects GPUs, and one of them gets another policy: what stood before a waiter in the
+# line was another tenant by what changed just then, and nobody had what was free.
+RELOADED = {
+    "one of the gang holds": Scenario(
+        *(2, 100),
+        (
+            Job((0,), quantum=3000, size=5, busy=5000),
+            Job((0,), lock="off", quantum=3000, swaps=True, size=5),
+            Job((0, 1), lock="off", quantum=3000, swaps=True, size=5, busy=5000, pause=5000),
+        ),
+        (Poke(at=70102, what="policy", who=0, amount=12),),
+    ),
+    "a job becomes a gang": Scenario(
+        *(2, 1000),
+        (
+            Job((1,), size=45),
+            Job((0,), quantum=30000, swaps=True, size=45, busy=5000, pause=500, drain=12386),
+            Job((0,), lock="auto", quantum=30000, swaps=True, size=30, busy=5000, drain=18185),
+        ),
+        (
+            Poke(at=14534, what="widen", who=1, amount=33),
+            Poke(at=15660, what="policy", who=0, amount=24),
+        ),
+    ),
+    "elsewhere": Scenario(
+        *(8, 1000),
+        (
+            Job((0, 1), quantum=3000, busy=5000, pause=5000),
+            Job((6,), "on", 30000, True, 1, 50, busy=5000, pause=5000, drain=15313, speed=50),
+            Job((0, 1, 2, 3, 4, 5, 7), swaps=True, busy=5000, pause=5000, delay=50, speed=50),
+        ),
+        (
+            Poke(at=6308, what="widen", who=0, amount=70),
+            Poke(at=8930, what="policy", who=3, amount=55),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("policy_name", ["fcfs", "fair"])
+@pytest.mark.parametrize("name", RELOADED)
+def test_there_is_one_order_where_policies_meet(name: str, policy_name: str) -> None:
+    assert fault_of(RELOADED[name], policy_name) is None
