@@ -16,6 +16,7 @@ from leased.admin.registration import NO_LONGER_READ, Registration
 from leased.admin.settings import Settings
 from leased.admin.status import Status
 from leased.admin.takeover import Takeover
+from leased.api.answers import TenantPage
 from leased.api.step_fields import JOIN_FIELDS, REGISTER_FIELDS
 from leased.base.errors import Refused
 from leased.base.requests import (
@@ -123,7 +124,7 @@ class Admin:
 
     # -- looking and setting ------------------------------------------------------
 
-    def status(self, request: Request, _: Peer) -> dict[str, Any]:
+    def status(self, request: Request, _: Peer) -> TenantPage:
         """Everything, or (after: a job id) the tenants that had no room in the answer before."""
         if "after" in request:
             return self.shows.page(get_int(request, "after", 0, LAST_JOB))

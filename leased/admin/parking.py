@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from leased.api import answers
 from leased.base.errors import Refused
 from leased.base.requests import Request, get_int
 from leased.core.events import Parked, Unparked
@@ -32,7 +31,7 @@ def unpark(leases: Leases, request: Request, peer: Peer) -> Tenant:
     return tenant
 
 
-def shown(leases: Leases, tenant: Tenant) -> dict[str, Any] | None:
+def shown(leases: Leases, tenant: Tenant) -> answers.Parked | None:
     """Since when it is parked, and who wanted it; None: it is not."""
     parked = leases.view.tenant(tenant.job_id).parked
     if parked is None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from leased.admin import parking
+from leased.api import answers
 from leased.base.errors import Refused
 from leased.base.requests import Request, check_fields, get_int, shown
 from leased.config.config import Config
@@ -29,7 +30,7 @@ ANSWER_BYTES = 65_536  # of jobs in one answer, which is one packet
 HOLDERS_MOST = 8  # of a device, that are named
 LAST_JOB = 2**32 - 1
 
-Question = Callable[[Request, Peer], dict[str, Any]]
+Question = Callable[[Request, Peer], Mapping[str, Any]]
 
 
 @dataclass
@@ -56,7 +57,7 @@ class Questions:
             )
         fields, answer = questions[name]
         check_fields(request, fields)
-        return answer(request, peer)
+        return dict(answer(request, peer))
 
     def _own(self, peer: Peer) -> list[Tenant]:
         """The user's jobs, and the one in which the process runs, by their number."""
@@ -66,14 +67,14 @@ class Questions:
             mine[here.job_id] = here
         return [mine[job_id] for job_id in sorted(mine)]
 
-    def _mine(self, request: Request, peer: Peer) -> dict[str, Any]:
+    def _mine(self, request: Request, peer: Peer) -> answers.Mine:
         own = self._own(peer)
         if "job_id" in request:
             job_id = get_int(request, "job_id", 1, LAST_JOB)
             own = [tenant for tenant in own if tenant.job_id == job_id]
             if not own:
                 return {"jobs": [], "ended": [self._ended(job_id, peer)]}
-        told: list[dict[str, Any]] = []
+        told: list[answers.OwnJob] = []
         room = ANSWER_BYTES
         for tenant in own:
             job = self._job(tenant)
@@ -83,7 +84,7 @@ class Questions:
             told.append(job)
         return {"jobs": told, "more": len(own) - len(told)}
 
-    def _ended(self, job_id: int, peer: Peer) -> dict[str, Any]:
+    def _ended(self, job_id: int, peer: Peer) -> answers.EndedJob:
         """The last run of a job of this user. Others' are unknown, as those that never were."""
         record = self.store.find(job_id)
         if record is None or record.uid != peer.uid:
@@ -91,28 +92,27 @@ class Questions:
         usage = {uuid: summary(used) for uuid, used in record.usage.items()}
         return {"job_id": job_id, "usage": usage}
 
-    def _env(self, _: Request, peer: Peer) -> dict[str, Any]:
+    def _env(self, _: Request, peer: Peer) -> answers.Env:
         """What a process of a sharing job needs in its environment; nothing for others."""
         tenant = self.find(peer)
         if tenant is None:
             return {"job_id": None}
         config = self.config()
-        socket = config.tenant_socket
         return {
             "job_id": tenant.job_id,
             "preload": config.preload,
-            "env": {"GPU_LEASE_SOCKET": str(socket)},
+            "env": {"GPU_LEASE_SOCKET": str(config.tenant_socket)},
         }
 
-    def _park(self, request: Request, peer: Peer) -> dict[str, Any]:
+    def _park(self, request: Request, peer: Peer) -> answers.OneJob:
         return {"job": self._job(parking.park(self.leases, request, peer))}
 
-    def _unpark(self, request: Request, peer: Peer) -> dict[str, Any]:
+    def _unpark(self, request: Request, peer: Peer) -> answers.OneJob:
         return {"job": self._job(parking.unpark(self.leases, request, peer))}
 
     # -- one job ------------------------------------------------------------------
 
-    def _job(self, tenant: Tenant) -> dict[str, Any]:
+    def _job(self, tenant: Tenant) -> answers.OwnJob:
         state = self.leases.view.tenant(tenant.job_id)
         usage = self.leases.tenants.usage([tenant.job_id])[tenant.job_id]
         return {
@@ -127,18 +127,18 @@ class Questions:
             "clients": len(tenant.clients),
             "reason": self._reason(tenant) if state.waiting else None,
             "gpus": [
-                self._gpu(tenant, uuid) | summary(usage[uuid])
+                cast(answers.OwnGpu, self._gpu(tenant, uuid) | summary(usage[uuid]))
                 for uuid in tenant.gang
                 if self.leases.view.has_device(uuid)
             ],
         }
 
-    def _reason(self, tenant: Tenant) -> dict[str, Any] | None:
+    def _reason(self, tenant: Tenant) -> answers.Reason | None:
         """Why it waits for anything but its turn."""
         why = waiting_reason.reason(self.leases, tenant)
-        return {"code": why.code, "text": why.text} if why.text else None
+        return answers.Reason(code=why.code, text=why.text) if why.text else None
 
-    def _gpu(self, tenant: Tenant, uuid: str) -> dict[str, Any]:
+    def _gpu(self, tenant: Tenant, uuid: str) -> answers.GpuOfJob:
         device = self.leases.view.device(uuid)
         memory, queue = device.memory_of(tenant.job_id), device.queue
         holders = itertools.islice(device.holders, HOLDERS_MOST)
@@ -153,7 +153,7 @@ class Questions:
             "resident_bytes": device.resident_of(tenant.job_id),
         }
 
-    def _holder(self, asks: Tenant, lease: HeldLease) -> dict[str, Any]:
+    def _holder(self, asks: Tenant, lease: HeldLease) -> answers.Holder:
         """As much of who has the device as the site lets its users see."""
         uid = self.leases.tenants[lease.job_id].uid
         own = uid == asks.uid

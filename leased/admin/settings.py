@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from leased.admin.user_limits import UserLimits
+from leased.api import answers
 from leased.base.errors import Refused
 from leased.base.requests import GIVEN_BACK, OF_DEVICE, OF_NODE, shown
 from leased.config import options
@@ -193,7 +194,7 @@ class Settings:
         text = text or self.config().for_device(gpu.index, gpu.uuid).reserve
         return None if text == AUTO else options.parse_amount(text, gpu.usable)
 
-    def listed(self) -> list[dict[str, str]]:
+    def listed(self) -> list[answers.Setting]:
         """All that is set, for status: device (UUID or all), key, value."""
         return [
             {"device": "all" if device == ALL else device, "key": key, "value": value}

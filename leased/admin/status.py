@@ -12,13 +12,13 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from _gpulease import lib
 
 from leased import __version__
 from leased.admin import parking
 from leased.admin.settings import Settings
+from leased.api import answers
 from leased.core import arbiter
 from leased.core.speed import GIB
 from leased.gpus.devices import Gpu
@@ -42,11 +42,11 @@ class Status:
     settings: Settings
     store: Store
     started: float = field(default_factory=time.monotonic)
-    strays: Callable[[], dict[str, Any]] = dict
-    cluster: Callable[[], dict[str, Any]] = dict
+    strays: Callable[[], answers.UnleasedProcesses] = answers.UnleasedProcesses
+    cluster: Callable[[], answers.SlurmCluster] = answers.SlurmCluster
     devices: DeviceMonitor | None = None  # what NVML says of them
 
-    def first(self) -> dict[str, Any]:
+    def first(self) -> answers.Status:
         """Everything but the tenants that do not fit on the first page."""
         limits = self.settings.limits()
         return {
@@ -69,17 +69,17 @@ class Status:
             **self.page(0),
         }
 
-    def _copies(self) -> dict[str, Any] | None:
+    def _copies(self) -> answers.Copies | None:
         """Of the node's host memory for copies; None: there is none."""
         memory, claims = self.leases.copies, self.leases.claims
         if memory is None or claims is None:
             return None
         return {**memory.status(), "waiting": sorted({one.job_id for one in claims.waiters})}
 
-    def page(self, after: int) -> dict[str, Any]:
+    def page(self, after: int) -> answers.TenantPage:
         """Tenants of higher job ids than `after`, as many as one packet holds."""
         usage = self.leases.tenants.usage()
-        page: list[dict[str, Any]] = []
+        page: list[answers.Tenant] = []
         size = 0
         for job_id in sorted(job for job in self.leases.tenants if job > after):
             entry = self._tenant(self.leases.tenants[job_id], usage[job_id])
@@ -89,7 +89,7 @@ class Status:
             page.append(entry)
         return {"tenants": page}
 
-    def _device(self, gpu: Gpu) -> dict[str, Any]:
+    def _device(self, gpu: Gpu) -> answers.Device:
         device = self.leases.view.device(gpu.uuid)
         holders = list(device.holders)
         now = self.leases.clock()
@@ -123,7 +123,7 @@ class Status:
             "paging_gib_s": round(device.paging.bytes_s / GIB, 2),
         }
 
-    def _tenant(self, tenant: Tenant, usage: dict[str, arbiter.Usage]) -> dict[str, Any]:
+    def _tenant(self, tenant: Tenant, usage: dict[str, arbiter.Usage]) -> answers.Tenant:
         job = tenant.job_id
         state = self.leases.view.tenant(job)
         device = self.leases.view.device
@@ -145,9 +145,9 @@ class Status:
             "gpus": {uuid: summary(used) for uuid, used in usage.items()},
         }
 
-    def _kept_out(self, tenant: Tenant) -> dict[str, Any]:
+    def _kept_out(self, tenant: Tenant) -> dict[str, answers.KeptOut]:
         """Of one that waits: by device, whose memory that cannot be moved leaves no room for it."""
-        found = {}
+        found: dict[str, answers.KeptOut] = {}
         for uuid in tenant.gang:
             device = self.leases.view.device(uuid)
             by = device.kept_out_by(tenant.job_id)

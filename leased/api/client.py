@@ -6,8 +6,9 @@ import json
 import pwd
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from leased.api.answers import Status, TenantPage
 from leased.base.errors import NoAnswer, Refused
 
 ANSWER_S = 10.0
@@ -42,12 +43,12 @@ def ask(path: Path, request: dict[str, Any]) -> Answer:
     return answer
 
 
-def ask_status(path: Path) -> Answer:
+def ask_status(path: Path) -> Status:
     """The whole status: the daemon gives its tenants in pages, see leased/admin/status.py."""
-    answer = ask(path, {"op": "status"})
+    answer = cast(Status, ask(path, {"op": "status"}))
     after = answer.pop("next", None)
     while after is not None:
-        page = ask(path, {"op": "status", "after": after})
+        page = cast(TenantPage, ask(path, {"op": "status", "after": after}))
         answer["tenants"] += page["tenants"]
         after = page.get("next")
     for stray in answer["strays"].get("now", []):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from leased.admin.user_limits import UserLimits
+from leased.api.answers import Status
 from leased.base.errors import Refused
 from leased.config import config
 from leased.gpus.nvml_answers import Described
@@ -49,7 +50,7 @@ class Site:
     env: Mapping[str, str]
     version: tuple[int, int] | None = None
     node: str | None = None
-    status: dict[str, Any] | None = None
+    status: Status | None = None
     gpus: list[Described] = field(default_factory=list)  # that NVML shows; [] unknown
 
 

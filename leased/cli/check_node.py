@@ -15,6 +15,7 @@ from typing import Any
 from _gpulease import lib
 
 from leased import __version__
+from leased.api.answers import Status
 from leased.api.client import ask_status
 from leased.base import text_file
 from leased.base.errors import NoAnswer, Refused
@@ -119,8 +120,9 @@ def _daemon(site: Site) -> Iterator[Finding]:
         )
     else:
         yield Finding("daemon-version", OK, "daemon and gpu-leasectl are of one release")
-    if status.get("store_fault"):
-        yield Finding("store", FAULT, status["store_fault"], "see df and the daemon's log")
+    store_fault = status.get("store_fault")
+    if store_fault:
+        yield Finding("store", FAULT, store_fault, "see df and the daemon's log")
     else:
         yield Finding("store", OK, "usage and settings are on the disk")
     yield from _devices(status)
@@ -141,7 +143,7 @@ def _daemon(site: Site) -> Iterator[Finding]:
         yield Finding("drained", OK, "no device is drained")
 
 
-def _devices(status: dict[str, Any]) -> Iterator[Finding]:
+def _devices(status: Status) -> Iterator[Finding]:
     """What the daemon has found of the devices."""
     faulty = [d for d in status.get("devices", []) if d.get("fault")]
     for device in faulty:

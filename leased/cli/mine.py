@@ -6,9 +6,10 @@ import os
 import pwd
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import cast
 
-from leased.api.client import Answer, ask
+from leased.api import answers
+from leased.api.client import ask
 from leased.base.errors import Refused
 from leased.base.words import size
 from leased.config import config
@@ -29,17 +30,18 @@ def tenant_socket(given: Path | None, conf: Path) -> Path:
         return config.Config().tenant_socket
 
 
-def ask_mine(path: Path, job_id: int | None) -> Answer:
+def ask_mine(path: Path, job_id: int | None) -> answers.Mine:
     """The user's jobs, or one."""
-    return ask(path, {"op": "mine"} | ({} if job_id is None else {"job_id": job_id}))
+    which = {} if job_id is None else {"job_id": job_id}
+    return cast(answers.Mine, ask(path, {"op": "mine", **which}))
 
 
-def ask_park(path: Path, op: str, job_id: int) -> Answer:
+def ask_park(path: Path, op: str, job_id: int) -> answers.OneJob:
     """op: park or unpark."""
-    return ask(path, {"op": op, "job_id": job_id})
+    return cast(answers.OneJob, ask(path, {"op": op, "job_id": job_id}))
 
 
-def park_text(answer: Answer) -> str:
+def park_text(answer: answers.OneJob) -> str:
     """What becomes of the job's memory now."""
     job = answer["job"]
     there = sum(gpu["resident_bytes"] for gpu in job["gpus"])
@@ -50,17 +52,17 @@ def park_text(answer: Answer) -> str:
     return f"job {job['job_id']} is to be parked: {size(there)} leave the GPU now"
 
 
-def unpark_text(answer: Answer) -> str:
+def unpark_text(answer: answers.OneJob) -> str:
     job = answer["job"]
     return f"job {job['job_id']} {_state(job)}"
 
 
-def ask_env(path: Path) -> Answer:
+def ask_env(path: Path) -> answers.Env:
     """What this process lacks to be a client of its job's; see env_text()."""
-    return ask(path, {"op": "env"})
+    return cast(answers.Env, ask(path, {"op": "env"}))
 
 
-def env_text(answer: Answer) -> str:
+def env_text(answer: answers.Env) -> str:
     """Commands for a shell; none where the process is of no job that shares a GPU."""
     if answer["job_id"] is None:
         return ""
@@ -71,7 +73,7 @@ def env_text(answer: Answer) -> str:
     return "\n".join(f"export {name}={shlex.quote(text)}" for name, text in wanted.items())
 
 
-def text(answer: Answer) -> str:
+def text(answer: answers.Mine) -> str:
     """Sentences about every job."""
     parts = [_job(job) for job in answer["jobs"]]
     parts += [_ended(job) for job in answer.get("ended", [])]
@@ -80,7 +82,7 @@ def text(answer: Answer) -> str:
     return "\n\n".join(parts) or "You have no job on this node that shares a GPU."
 
 
-def _job(job: dict[str, Any]) -> str:
+def _job(job: answers.OwnJob) -> str:
     lines = [f"job {job['job_id']} {_state(job)}"]
     if job["reason"]:
         lines.append(f"  why: {job['reason']['text']}")
@@ -89,7 +91,7 @@ def _job(job: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _state(job: dict[str, Any]) -> str:
+def _state(job: answers.OwnJob) -> str:
     since = "" if job["since_s"] is None else f" since {_time(job['since_s'])}"
     stopped = ", and is stopped or suspended" if job["stopped"] else ""
     words = {
@@ -104,13 +106,13 @@ def _state(job: dict[str, Any]) -> str:
     )
 
 
-def _parker(job: dict[str, Any]) -> str:
+def _parker(job: answers.OwnJob) -> str:
     """Who parked it."""
-    by = str((job["parked"] or {}).get("by", "nobody"))
+    by = job["parked"]["by"] if job["parked"] else "nobody"
     return _user(int(by.removeprefix("user "))) if by.startswith("user ") else by
 
 
-def _gpu(job: dict[str, Any], gpu: dict[str, Any]) -> list[str]:
+def _gpu(job: answers.OwnJob, gpu: answers.OwnGpu) -> list[str]:
     lines = []
     others = [holder for holder in gpu["holders"] if holder["job_id"] != job["job_id"]]
     if others:
@@ -125,7 +127,7 @@ def _gpu(job: dict[str, Any], gpu: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _holder(holder: dict[str, Any]) -> str:
+def _holder(holder: answers.Holder) -> str:
     name = "another job" if holder["job_id"] is None else f"job {holder['job_id']}"
     whose = " of yours" if holder["own"] else ""
     if not holder["own"] and holder["uid"] is not None:
@@ -140,7 +142,7 @@ def _user(uid: int) -> str:
         return f"uid {uid}"
 
 
-def _ended(job: dict[str, Any]) -> str:
+def _ended(job: answers.EndedJob) -> str:
     lines = [f"job {job['job_id']} has ended"]
     for uuid, used in job["usage"].items():
         lines.append(

@@ -10,11 +10,11 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from leased.api.answers import Status
 from leased.base.requests import shown
 from leased.base.words import jobs, size
 from leased.core.usage import BYTES, COUNT, FIGURES, NS
 
-Answer = dict[str, Any]
 WIDE = 160  # columns where there is no terminal to ask
 FIRST = {"holds": 0, "waits": 1}  # of the tenants; who is idle comes last
 
@@ -32,7 +32,7 @@ def seconds(value: float | None) -> str:
 AS_TEXT: dict[str, Callable[[Any], str]] = {NS: seconds, BYTES: size, COUNT: str}
 
 
-def devices(answer: Answer, busy: Mapping[str, int | None] | None = None) -> Table:
+def devices(answer: Status, busy: Mapping[str, int | None] | None = None) -> Table:
     """A row a device. busy: percent by UUID, where a column for it is wanted."""
     table = Table("GPU", "name", "mode", "lock", "held by", "waiting", "quantum left")
     for title in ("usable", "wanted", "resident", *(["busy"] if busy is not None else [])):
@@ -48,7 +48,7 @@ def devices(answer: Answer, busy: Mapping[str, int | None] | None = None) -> Tab
     return table
 
 
-def tenants(answer: Answer, shares: Mapping[int, float] | None = None) -> Table:
+def tenants(answer: Status, shares: Mapping[int, float] | None = None) -> Table:
     """A row a tenant. shares: of the last interval, by job, how much of it the lease was had."""
     table = Table("job", "uid", "state", "lock", "memory", "GPUs")
     titles = ["quantum", "processes", "resident", "lease", "wait", "handoffs"]
@@ -69,7 +69,7 @@ def tenants(answer: Answer, shares: Mapping[int, float] | None = None) -> Table:
     return table
 
 
-def _choices(answer: Answer) -> str:
+def _choices(answer: Status) -> str:
     limits = answer["limits"]
     words = {True: "may", False: "may not"}
     return (
@@ -79,7 +79,7 @@ def _choices(answer: Answer) -> str:
     )
 
 
-def _settings(answer: Answer) -> list[str]:
+def _settings(answer: Status) -> list[str]:
     index = {d["uuid"]: f"GPU {d['index']}" for d in answer["devices"]}
     return [
         f"set by the site: {index.get(s['device'], s['device'])}: {s['key']}={s['value']}"
@@ -87,7 +87,7 @@ def _settings(answer: Answer) -> list[str]:
     ]
 
 
-def _strays(answer: Answer) -> list[str]:
+def _strays(answer: Status) -> list[str]:
     """Processes that use a leased device without a lease. Their names are their own choice."""
     index = {d["uuid"]: d["index"] for d in answer["devices"]}
     lines = [
@@ -100,7 +100,7 @@ def _strays(answer: Answer) -> list[str]:
     return [*lines, f"and {more} more"] if more else lines
 
 
-def _clusters(answer: Answer) -> list[str]:
+def _clusters(answer: Status) -> list[str]:
     """Other Slurm clusters whose jobs come to this node."""
     cluster = answer.get("cluster", {})
     return [
@@ -109,7 +109,7 @@ def _clusters(answer: Answer) -> list[str]:
     ]
 
 
-def _copies(answer: Answer) -> list[str]:
+def _copies(answer: Status) -> list[str]:
     """The node's host memory for what is swapped."""
     found = answer.get("copies")
     if not found or not (found["kept"] or found["taken_bytes"]):
@@ -120,7 +120,7 @@ def _copies(answer: Answer) -> list[str]:
     return [f"host memory for swapped GPU memory: {words}"]
 
 
-def _managed(answer: Answer) -> list[str]:
+def _managed(answer: Status) -> list[str]:
     """Jobs whose memory is not swapped though nobody has asked for that."""
     return [
         f"job {t['job_id']} has managed memory: {t['memory_why']}"
@@ -129,7 +129,7 @@ def _managed(answer: Answer) -> list[str]:
     ]
 
 
-def kept_out(answer: Answer) -> list[str]:
+def kept_out(answer: Status) -> list[str]:
     """Jobs with memory:swap for which others' memory that cannot be moved leaves no room."""
     devices = {d["uuid"]: d for d in answer["devices"]}
     return [
@@ -145,7 +145,7 @@ def kept_out(answer: Answer) -> list[str]:
 
 
 def status(
-    answer: Answer,
+    answer: Status,
     busy: Mapping[str, int | None] | None = None,
     shares: Mapping[int, float] | None = None,
 ) -> RenderableType:
@@ -169,7 +169,7 @@ def status(
     return Group(*parts)
 
 
-def usage(answer: Answer) -> Table:
+def usage(answer: Mapping[str, Any]) -> Table:
     """What a job had of each of its devices."""
     table = Table("GPU")
     by_device = answer["usage"]

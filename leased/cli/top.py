@@ -7,27 +7,25 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from rich.console import RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from leased.api.answers import Status, Tenant
 from leased.base.errors import NoAnswer
 from leased.cli import show
-
-Answer = dict[str, Any]
 
 
 class Sampler:
     """Frames: the daemon's status and what has changed since the one before."""
 
-    def __init__(self, ask: Callable[[], Answer]):
+    def __init__(self, ask: Callable[[], Status]):
         self.ask = ask
         self.leases: dict[int, float] = {}
         self.at = 0.0
 
-    def sample(self) -> Answer:
+    def sample(self) -> Status:
         """Status, with lease_share in its tenants.
 
         NoAnswer: the daemon is not there now.
@@ -46,12 +44,12 @@ class Sampler:
         return answer
 
 
-def _lease_s(tenant: Mapping[str, Any]) -> float:
+def _lease_s(tenant: Tenant) -> float:
     """Seconds of lease; those of a gang's devices pass together."""
     return float(max((used["lease_s"] for used in tenant["gpus"].values()), default=0.0))
 
 
-def samples(sampler: Sampler, interval_s: float) -> Iterator[Answer | NoAnswer]:
+def samples(sampler: Sampler, interval_s: float) -> Iterator[Status | NoAnswer]:
     """One now, then one every so many seconds. NoAnswer is raised for the first only."""
     yield sampler.sample()
     due = time.monotonic()
@@ -64,23 +62,24 @@ def samples(sampler: Sampler, interval_s: float) -> Iterator[Answer | NoAnswer]:
             yield fault
 
 
-def line(sample: Answer | NoAnswer) -> str:
+def line(sample: Status | NoAnswer) -> str:
     """A sample as a line of JSON."""
-    if isinstance(sample, NoAnswer):
-        sample = {"error": str(sample), "hint": sample.hint}
-    return json.dumps({"time": round(time.time(), 3)} | sample)
+    said: Mapping[str, object] = (
+        {"error": str(sample), "hint": sample.hint} if isinstance(sample, NoAnswer) else sample
+    )
+    return json.dumps({"time": round(time.time(), 3), **said})
 
 
-def frame(sample: Answer | NoAnswer) -> RenderableType:
+def frame(sample: Status | NoAnswer) -> RenderableType:
     """A sample as tables."""
     if isinstance(sample, NoAnswer):
         return Text(sample.sentence(), style="bold red")
     percents = {d["uuid"]: d.get("busy_percent") for d in sample["devices"]}
-    shares = {t["job_id"]: t["lease_share"] or 0.0 for t in sample["tenants"]}
+    shares = {t["job_id"]: t.get("lease_share") or 0.0 for t in sample["tenants"]}
     return show.status(sample, percents, shares)
 
 
-def run(ask: Callable[[], Answer], *, once: bool, as_json: bool, interval_s: float) -> None:
+def run(ask: Callable[[], Status], *, once: bool, as_json: bool, interval_s: float) -> None:
     """Show until interrupted. NoAnswer: no daemon at the start; one that goes later is waited for.
 
     Where standard output is no terminal the frames follow each other.

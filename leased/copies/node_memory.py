@@ -18,6 +18,7 @@ from typing import Protocol
 
 from _gpulease import lib
 
+from leased.api import answers
 from leased.base.errors import Refused
 from leased.copies.keeper_link import KeeperLink
 from leased.copies.pool import LARGEST, Key, Pool
@@ -65,7 +66,7 @@ class NodeMemory:
         """Whether processes that come now are told to ask for it."""
         return self.link.connected and self.budget() > 0
 
-    def status(self) -> dict[str, int | bool]:
+    def status(self) -> answers.NodeMemory:
         """As status shows it."""
         return {
             "kept": self.link.connected,

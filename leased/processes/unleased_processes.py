@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
+from leased.api import answers
 from leased.processes.identity import ProcessId, Step
 
 CONFIRM_POLLS = 4
@@ -168,7 +169,7 @@ class UnleasedProcesses:
         for key in [k for k in self.seen if k[0] == device and k[1] not in (stay or ())]:
             del self.seen[key]
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> answers.UnleasedProcesses:
         """For people: what was counted, and who is there now."""
         found = [(d, s, s.process) for (d, _), s in self.seen.items() if s.process]
         return {
@@ -180,7 +181,7 @@ class UnleasedProcesses:
         }
 
     @staticmethod
-    def _shown(device: str, sighting: Sighting, process: Process) -> dict[str, Any]:
+    def _shown(device: str, sighting: Sighting, process: Process) -> answers.UnleasedProcess:
         return {
             "job_id": process.step.job if process.step else None,
             "step": process.step.name if process.step else None,

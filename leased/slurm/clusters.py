@@ -10,6 +10,7 @@ import logging
 import re
 from dataclasses import dataclass, field
 
+from leased.api import answers
 from leased.base.errors import Refused
 from leased.slurm.commands import Slurm
 
@@ -71,5 +72,5 @@ class Cluster:
         self.own, self.asked = own, env
         return True
 
-    def status(self) -> dict[str, object]:
+    def status(self) -> answers.SlurmCluster:
         return {"name": self.name, "refused": dict(self.refused)}

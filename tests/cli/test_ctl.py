@@ -445,7 +445,7 @@ def test_top_waits_for_a_daemon_that_goes_away(monkeypatch: pytest.MonkeyPatch) 
         [status_of(1.0), NoAnswer("gone", "start it"), status_of(2.5), status_of(9.0)]
     )
 
-    def ask() -> dict[str, Any]:
+    def ask() -> Any:
         nonlocal now
         now += 3.0
         answer = next(answers)
@@ -465,7 +465,7 @@ def test_top_waits_for_a_daemon_that_goes_away(monkeypatch: pytest.MonkeyPatch) 
     # 1.5 s of the 6 s since the sample before, then never more than the whole.
     assert shares == [None, 0.25, 1.0]
 
-    def nobody() -> dict[str, Any]:
+    def nobody() -> Any:
         raise NoAnswer("gone")
 
     with pytest.raises(NoAnswer):

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from leased.api.answers import Env
 from leased.cli import ctl, mine
 from leased.cli.ctl import ask
 from leased.processes.stopped_processes import CGROUPS
@@ -233,7 +234,7 @@ def test_a_shell_of_no_sharing_job_gets_nothing(
 
 
 def test_what_is_preloaded_already_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = {"job_id": 1, "preload": "/a b/lib.so", "env": {"GPU_LEASE_SOCKET": "/run/x"}}
+    answer = Env(job_id=1, preload="/a b/lib.so", env={"GPU_LEASE_SOCKET": "/run/x"})
     monkeypatch.setenv("LD_PRELOAD", "/other.so")
     assert mine.env_text(answer).splitlines() == [
         "export GPU_LEASE_SOCKET=/run/x",

@@ -62,7 +62,7 @@ def test_status_says_it_in_a_sentence() -> None:
     gib = 1 << 30
     kept: dict[str, Any] = {"needs_bytes": 12 * gib, "jobs": 3, "by": {"7": 10 * gib, "8": gib}}
     device = {"uuid": "GPU-x", "index": 2, "usable_bytes": 16 * gib}
-    answer = {"devices": [device], "tenants": [{"job_id": 5, "kept_out": {"GPU-x": kept}}]}
+    answer: Any = {"devices": [device], "tenants": [{"job_id": 5, "kept_out": {"GPU-x": kept}}]}
     out = StringIO()
     Console(file=out, width=200).print(*show.kept_out(answer))
     assert out.getvalue().strip() == (

@@ -535,7 +535,7 @@ def test_a_process_of_no_job_is_named_to_people(
         pid = int(line(login))
 
         def shown() -> list[dict[str, Any]]:
-            return list(ask_status(leased.admin_socket)["strays"]["now"])
+            return list(map(dict, ask_status(leased.admin_socket)["strays"]["now"]))
 
         wait_until("it to be named", lambda: bool(shown()))
         (stray,) = shown()

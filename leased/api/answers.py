@@ -1,0 +1,250 @@
+"""The answers of the daemon as both ends see them: `admin` writes them, `cli` reads them.
+
+docs/gpu-leasectl.md says what each field means. mypy compares the names and types here with
+what is written and with what is read. An answer may come from a daemon of another release, so
+a field that came later is read with .get().
+"""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict
+
+# Of one device: by the key of a figure (leased/core/usage.py), its value.
+Figures = dict[str, Any]
+
+
+# -- status ----------------------------------------------------------------------------
+
+
+class UserLimits(TypedDict):
+    """What users may choose."""
+
+    quantum_min_s: float
+    quantum_max_s: float
+    user_lock_off: bool
+    user_oversub: bool
+
+
+class Setting(TypedDict):
+    """One that gpu-leasectl set has made. device: UUID, or all."""
+
+    device: str
+    key: str
+    value: str
+
+
+class UnleasedProcess(TypedDict):
+    """A process that uses a leased device without a lease. job_id, step: None: of no job."""
+
+    job_id: int | None
+    step: str | None
+    uid: int
+    pid: int
+    command: str
+    device: str
+    bytes: int
+    user: NotRequired[str | None]  # the client adds it
+
+
+class UnleasedProcesses(TypedDict, total=False):
+    """jobs: by job, how many were counted. now: those that are there; more: how many besides."""
+
+    action: str
+    total: int
+    jobs: dict[str, int]
+    now: list[UnleasedProcess]
+    more: int
+
+
+class NodeMemory(TypedDict):
+    """The node's host memory for copies. kept: gpu-leased-copies runs."""
+
+    kept: bool
+    budget_bytes: int
+    taken_bytes: int
+    left_bytes: int
+
+
+class Copies(NodeMemory):
+    """waiting: jobs that wait for some of it."""
+
+    waiting: list[int]
+
+
+class SlurmCluster(TypedDict, total=False):
+    """name: the one that is served; None: not known yet. refused: by name, steps of others."""
+
+    name: str | None
+    refused: dict[str, int]
+
+
+class Device(TypedDict):
+    """One GPU."""
+
+    index: int
+    uuid: str
+    name: str
+    memory_bytes: int
+    usable_bytes: int
+    reserve_bytes: int | None  # None: as much as is measured
+    overhead_bytes: int
+    tenant_bytes: int
+    resident_bytes: int
+    fits: bool
+    holders: list[int]
+    waiting: list[int]
+    quantum_left_s: float | None
+    lock: str | None
+    quantum_s: float | None
+    policy: str
+    mode: str
+    why: str
+    fault: str | None
+    busy_percent: int | None
+    drain: str | None
+    link_gib_s: float
+    paging_gib_s: float
+
+
+class Parked(TypedDict):
+    """by: who wanted it."""
+
+    since_s: float
+    by: str
+
+
+class KeptOut(TypedDict):
+    """Memory that cannot be moved and leaves a job no room. by: bytes of the largest, by job,
+    whose number is text in JSON."""
+
+    needs_bytes: int
+    jobs: int
+    by: dict[int, int]
+
+
+class Tenant(TypedDict):
+    """One job. The rest is by device (UUID): resident_bytes, kept_out, gpus (usage)."""
+
+    job_id: int
+    uid: int
+    lock: str
+    memory: str
+    memory_why: str | None
+    quantum_s: float
+    copies_bytes: int
+    clients: int
+    state: str
+    stopped: bool
+    parked: Parked | None
+    epoch: int | None
+    resident_bytes: dict[str, int]
+    kept_out: dict[str, KeptOut]
+    gpus: dict[str, Figures]
+    lease_share: NotRequired[float | None]  # gpu-leasectl top adds it
+
+
+class TenantPage(TypedDict):
+    """next: the job after which the next page begins; left out of the last one."""
+
+    tenants: list[Tenant]
+    next: NotRequired[int]
+
+
+class Status(TenantPage):
+    """Everything; of the tenants the first page, or all of them when the client has asked on."""
+
+    version: str
+    wire_version: int
+    uptime_s: float
+    store_fault: str | None
+    nvml_fault: str | None
+    limits: UserLimits
+    settings: list[Setting]
+    strays: UnleasedProcesses
+    copies: Copies | None
+    cluster: SlurmCluster
+    devices: list[Device]
+
+
+# -- mine, park, unpark, env -----------------------------------------------------------
+
+
+class Holder(TypedDict):
+    """Who has a device. job_id, uid: None: the site does not let this user see it."""
+
+    job_id: int | None
+    uid: int | None
+    own: bool
+    since_s: float | None
+
+
+class Reason(TypedDict):
+    """Why a job waits for anything but its turn. code: enum gl_waits_code of shim/base/wire.h."""
+
+    code: int
+    text: str
+
+
+class GpuOfJob(TypedDict):
+    """A device of an own job. before: how many wait before it; None: it does not wait."""
+
+    index: int
+    uuid: str
+    mode: str
+    before: int | None
+    holders: list[Holder]
+    quantum_left_s: float | None
+    wanted_bytes: int
+    resident_bytes: int
+
+
+class OwnGpu(GpuOfJob):
+    """With all figures of usage; these are read."""
+
+    lease_s: float
+    wait_s: float
+
+
+class OwnJob(TypedDict):
+    """A job of the user who asks."""
+
+    job_id: int
+    state: str
+    stopped: bool
+    parked: Parked | None
+    since_s: float | None
+    lock: str
+    memory: str
+    quantum_s: float
+    clients: int
+    reason: Reason | None
+    gpus: list[OwnGpu]
+
+
+class EndedJob(TypedDict):
+    """The last run of a job that is over. usage: by device."""
+
+    job_id: int
+    usage: dict[str, Figures]
+
+
+class Mine(TypedDict):
+    """more: how many jobs did not fit into the answer."""
+
+    jobs: list[OwnJob]
+    ended: NotRequired[list[EndedJob]]
+    more: NotRequired[int]
+
+
+class OneJob(TypedDict):
+    """The job that was parked or brought back."""
+
+    job: OwnJob
+
+
+class Env(TypedDict):
+    """What a process of a sharing job needs. job_id: None: it is of none, and needs nothing."""
+
+    job_id: int | None
+    preload: NotRequired[str]
+    env: NotRequired[dict[str, str]]
