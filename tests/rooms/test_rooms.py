@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -63,10 +65,26 @@ def test_a_room_that_has_no_place_is_found(tmp_path: Path) -> None:
     assert "leased.attic" in lint_imports(tmp_path).stdout
 
 
+def rooms() -> set[str]:
+    return {path.parent.name for path in (ROOT / "leased").glob("*/__init__.py")}
+
+
 def test_every_room_is_installed() -> None:
-    """meson copies them by name."""
-    folder = ROOT / "leased"
-    rooms = {path.parent.name for path in folder.glob("*/__init__.py")}
-    listed = re.search(r"foreach room : \[(.*?)\]", (folder / "meson.build").read_text(), re.DOTALL)
-    assert listed is not None
-    assert set(re.findall(r"'([a-z]+)'", listed[1])) == rooms
+    meson = Path(sys.executable).parent / "meson"
+    done = subprocess.run(
+        [str(meson), "introspect", "--install-plan", str(ROOT / "build" / "meson")],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    installed = {Path(path) for path in json.loads(done.stdout)["install_subdirs"]}
+    assert {path.name for path in installed if path.parent == ROOT / "leased"} == rooms()
+
+
+def test_every_room_is_described() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    table = text[text.index("## The daemon") : text.index("## The interposer")]
+    described = re.findall(r"^\| `([a-z]+)` \|", table, re.MULTILINE)
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = contracts["contracts"][0]["layers"]
+    assert described == layers, "docs/architecture.md has the rooms from the highest to the lowest"
