@@ -54,9 +54,9 @@ class Connection:
         """What is to be known of the peer from the first moment on."""
 
     def _expire(self) -> None:
-        self.isolated(self._patience)
+        self.isolated(self.end_if_idle)
 
-    def _patience(self) -> None:
+    def end_if_idle(self) -> None:
         """It has been idle for PATIENCE_S, or the timer is set anew."""
         if self.idle_since is None or not self.open:
             return

@@ -138,21 +138,21 @@ class ClientConnection(Connection):
         else:
             HEARD[type(message)](self, self.tenant, message)
 
-    def _memory(self, tenant: Tenant, message: wire.Memory) -> None:
+    def hear_memory(self, tenant: Tenant, message: wire.Memory) -> None:
         bounded = replace(message, memory=limits.clamped(message.memory))
         self.leases.clients.memory(tenant, self, bounded)
 
-    def _why(self, tenant: Tenant, _: wire.Why) -> None:
+    def hear_why(self, tenant: Tenant, _: wire.Why) -> None:
         why = waiting_reason.reason(self.leases, tenant)
         self.send(wire.waits(why.code, why.text))
 
-    def _meet(self, tenant: Tenant, message: wire.Meet) -> None:
+    def hear_meet(self, tenant: Tenant, message: wire.Meet) -> None:
         if self.account is not None:
             self.account.budget.spend(limits.MEETING_COST_S)
         clients = (c for c in tenant.clients if isinstance(c, ClientConnection))
         self.leases.introductions.meet(clients, self, message)
 
-    def _copies(self, tenant: Tenant, message: wire.HostTake | wire.HostGive) -> None:
+    def hear_copies(self, tenant: Tenant, message: wire.HostTake | wire.HostGive) -> None:
         """Host memory for copies of its memory."""
         memory = self.leases.copies
         if memory is None or not tenant.swaps:
@@ -162,7 +162,7 @@ class ClientConnection(Connection):
         else:
             memory.give(self, tenant.job_id, message)
 
-    def _claim(self, tenant: Tenant, message: wire.Claim) -> None:
+    def hear_claim(self, tenant: Tenant, message: wire.Claim) -> None:
         """It is about to allocate. What is no device of its job is nobody's concern."""
         desk, size = self.leases.claims, min(message.bytes, limits.BYTES_MOST)
         bounded = replace(message, bytes=size, least=min(message.least, size))
@@ -262,7 +262,7 @@ class AdminConnection(Connection):
 
 # What a process may say after its HELLO, and who hears it.
 HEARD: dict[type[wire.Message], Callable[[ClientConnection, Tenant, Any], None]] = {
-    wire.Memory: ClientConnection._memory,
+    wire.Memory: ClientConnection.hear_memory,
     wire.Request: lambda client, tenant, _: client.leases.clients.request(tenant, client),
     wire.Stuck: lambda client, tenant, m: client.leases.clients.stuck_in_drain(tenant, client, m),
     wire.Restored: lambda client, tenant, m: client.leases.clients.restored(tenant, client, m),
@@ -270,9 +270,9 @@ HEARD: dict[type[wire.Message], Callable[[ClientConnection, Tenant, Any], None]]
     wire.Released: lambda client, tenant, m: client.leases.clients.released(tenant, client, m),
     wire.Suspends: lambda client, tenant, _: client.leases.clients.suspends(tenant),
     wire.Name: lambda client, _, m: client.leases.introductions.named(client, m),
-    wire.Why: ClientConnection._why,
-    wire.Meet: ClientConnection._meet,
-    wire.HostTake: ClientConnection._copies,
-    wire.HostGive: ClientConnection._copies,
-    wire.Claim: ClientConnection._claim,
+    wire.Why: ClientConnection.hear_why,
+    wire.Meet: ClientConnection.hear_meet,
+    wire.HostTake: ClientConnection.hear_copies,
+    wire.HostGive: ClientConnection.hear_copies,
+    wire.Claim: ClientConnection.hear_claim,
 }

@@ -10,14 +10,15 @@ from leased.core.policy import Policy
 
 DEFAULT = "fcfs"
 
-_known: dict[str, type[Policy]] = {}
+# By name; names() sees to it that all are here.
+known: dict[str, type[Policy]] = {}
 
 Kind = TypeVar("Kind", bound=type[Policy])
 
 
 def register(kind: Kind) -> Kind:
     """Decorates the class of a policy."""
-    if _known.setdefault(kind.name, kind) is not kind:
+    if known.setdefault(kind.name, kind) is not kind:
         raise ValueError(f"there are two policies with the name {kind.name}")
     return kind
 
@@ -27,7 +28,7 @@ def names() -> list[str]:
     package = importlib.import_module(__package__)
     for module in pkgutil.iter_modules(package.__path__, f"{__package__}."):
         importlib.import_module(module.name)
-    return sorted(_known)
+    return sorted(known)
 
 
 class Registry:
@@ -37,9 +38,9 @@ class Registry:
     def make(self, name: str | None = None) -> Policy:
         """A new policy of that name; None: the default one. ValueError: there is none."""
         chosen = name or DEFAULT
-        if chosen not in _known and chosen not in names():
+        if chosen not in known and chosen not in names():
             raise ValueError(f"{chosen!r} is no policy; known are {', '.join(names())}")
-        return _known[chosen]()
+        return known[chosen]()
 
 
 make = Registry().make

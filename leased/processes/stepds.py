@@ -84,7 +84,7 @@ class Stepds:
         self.sluids: dict[Cgroup, int] = {}
         self._forget_dead()
         for pid in self.by_pid:
-            self._look(pid)
+            self.look(pid)
 
     def register(self, pid: int, job: int) -> None:
         """A slurmstepd says that it runs a step of this job."""
@@ -96,7 +96,7 @@ class Stepds:
             self.most = 2 * len(self.by_pid) + MORE_STEPDS
         self.by_pid[pid] = (process, job)
         self.store.add_stepd(process, job)
-        self._look(pid)
+        self.look(pid)
 
     def lives(self, job: int) -> bool:
         """Whether a slurmstepd of the job has registered and runs still."""
@@ -106,7 +106,7 @@ class Stepds:
     def known(self) -> Known:
         """What is known now, not to change any more."""
         for pid in list(self.homeless):
-            self._look(pid)
+            self.look(pid)
         return Known(dict(self.by_pid), self.scopes, dict(self.sluids))
 
     def job_of(self, pid: int) -> int | None:
@@ -115,7 +115,7 @@ class Stepds:
             # Without proctrack/cgroup a slurmstepd comes to its cgroup after it has registered.
             hinted = slurm_cgroups.looks_like(procfs.cgroups(pid, self.proc) or ())
             for homeless in [h for h in self.homeless if self.by_pid[h][1] in hinted]:
-                self._look(homeless)
+                self.look(homeless)
         step = Known(self.by_pid, self.scopes, self.sluids).step_of(pid, self.proc)
         return step.job if step else None
 
@@ -128,7 +128,7 @@ class Stepds:
                 return process_id(child, self.proc)
         return None
 
-    def _look(self, pid: int) -> None:
+    def look(self, pid: int) -> None:
         """Where Slurm has put this slurmstepd: there it puts all processes."""
         process, job = self.by_pid[pid]
         cgroups = procfs.cgroups(pid, self.proc) or ()

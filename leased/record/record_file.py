@@ -16,6 +16,13 @@ MOST_QUEUED = 8 << 20  # bytes that the disk may be behind
 LAST_S = 2.0  # at the end, for what is still to be written
 
 
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of it. OSError: not all of it could be."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
 class RecordFile:
     """A record that begins now. What was there before is the older file from now on.
 
@@ -108,9 +115,7 @@ class RecordFile:
         self._descriptor, self._whole = os.open(self.path, flags, 0o600), 0
 
     def _write(self, lines: bytes) -> None:
-        left = memoryview(lines)
-        while left:
-            left = left[os.write(self._descriptor, left) :]
+        write_all(self._descriptor, lines)
         self._whole += len(lines)
 
     def _close(self) -> None:

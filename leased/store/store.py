@@ -262,7 +262,7 @@ class Store:
             return
         try:
             self._check_file()
-            self._write(self._connect())
+            self.write_what_waits(self._connect())
         except (sqlite3.Error, OSError, Refused) as fault:
             self._failed(fault)
             return
@@ -293,7 +293,7 @@ class Store:
         self._close()
         self._mark_all()
 
-    def _write(self, db: sqlite3.Connection) -> None:
+    def write_what_waits(self, db: sqlite3.Connection) -> None:
         # FULL syncs the log at a commit, and with it all that was committed before.
         db.execute(f"PRAGMA synchronous={'FULL' if self._durable else 'NORMAL'}")
         db.execute("BEGIN IMMEDIATE")

@@ -54,9 +54,9 @@ class Node:
         self.looked: list[int] = []
         self.percent: int | None = 0
         self.asked = 0
-        self.suspended = SuspendedJobs(self.leases, self._busy, self._still)
+        self.suspended = SuspendedJobs(self.leases, self.busy, self._still)
 
-    async def _busy(self, uuids: Collection[str]) -> Mapping[str, int | None]:
+    async def busy(self, uuids: Collection[str]) -> Mapping[str, int | None]:
         self.asked += 1
         return dict.fromkeys(uuids, self.percent)
 

@@ -112,7 +112,7 @@ def test_a_job_is_parked_once_it_was_idle_for_long_enough(slurm: Slurm) -> None:
     (process,) = slurm.job(1, 10, swaps=True)
     has_memory(slurm, process)
     process.calls = 5, 0
-    idle = IdleJobs(slurm.leases, slurm._busy, lambda: 60 * S)
+    idle = IdleJobs(slurm.leases, slurm.busy, lambda: 60 * S)
     slurm.percent = 3
     for _ in range(100):
         slurm.now += S
@@ -135,7 +135,7 @@ def test_a_job_is_parked_once_it_was_idle_for_long_enough(slurm: Slurm) -> None:
 def test_nothing_is_parked_where_the_site_has_not_said_so(slurm: Slurm) -> None:
     (process,) = slurm.job(1, 10, swaps=True)
     has_memory(slurm, process)
-    idle = IdleJobs(slurm.leases, slurm._busy, lambda: 0)
+    idle = IdleJobs(slurm.leases, slurm.busy, lambda: 0)
     for _ in range(3):
         slurm.now += 10_000 * S
         asyncio.run(idle.beat())

@@ -59,7 +59,7 @@ class LastComeFirstServed(FirstComeFirstServed):
 def made_up() -> Iterator[None]:
     registry.register(LastComeFirstServed)
     yield
-    del registry._known[MADE_UP]
+    del registry.known[MADE_UP]
 
 
 every = pytest.mark.parametrize("name", [*policy.names(), MADE_UP])

@@ -204,7 +204,7 @@ def test_what_is_kept_is_bounded(node: Node) -> None:
         where = f"/place{n}/s{n:013d}/step_0/slurm"
         node.process(5, f"0::{where}") if n == 0 else node.move(5, f"0::{where}")
         node.stepds.by_pid[5] = (ProcessId(5, 75), 42)
-        node.stepds._look(5)  # as for each step of a day
+        node.stepds.look(5)  # as for each step of a day
     assert len(node.stepds.scopes) == SCOPES
     assert len(node.stepds.sluids) == SLUIDS
 

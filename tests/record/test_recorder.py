@@ -175,13 +175,13 @@ def test_a_slow_disk_ends_the_record(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(record_file, "MOST_QUEUED", 10_000)
-    goes_on, write = threading.Event(), record_file.RecordFile._write
+    goes_on, write = threading.Event(), record_file.write_all
 
-    def slow(self: record_file.RecordFile, lines: bytes) -> None:
+    def slow(descriptor: int, data: bytes) -> None:
         goes_on.wait()
-        write(self, lines)
+        write(descriptor, data)
 
-    monkeypatch.setattr(record_file.RecordFile, "_write", slow)
+    monkeypatch.setattr(record_file, "write_all", slow)
     recorder = Recorder(at_once)
     recorder.configure(path, 100 * MOST)
     play(recorder)
@@ -212,10 +212,10 @@ def test_a_state_that_is_too_large_ends_the_record(
 def test_a_fault_is_over_when_the_configuration_is_read_again(
     path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: record_file.RecordFile, lines: bytes) -> None:
-        raise OSError(errno.EIO, f"{self.path}: {len(lines)} bytes are lost")
+    def broken(_: int, data: bytes) -> None:
+        raise OSError(errno.EIO, f"{len(data)} bytes are lost")
 
-    monkeypatch.setattr(record_file.RecordFile, "_write", broken)
+    monkeypatch.setattr(record_file, "write_all", broken)
     play(recorder, 50)
     recorder.close()
     monkeypatch.undo()

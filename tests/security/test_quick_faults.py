@@ -95,7 +95,7 @@ def test_a_fault_in_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     door = Door()
     sock = door.connect()
     (connection,) = door.listener.connections
-    monkeypatch.setattr(connection, "_patience", raises)
+    monkeypatch.setattr(connection, "end_if_idle", raises)
     door.loop.advance(limits.HELLO_S + 1)
     assert not sock.open
     assert door.listener.connections == set()

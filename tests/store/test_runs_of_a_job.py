@@ -230,8 +230,8 @@ def test_a_disk_that_can_be_read_later_adds_what_it_has(
         raise sqlite3.OperationalError("disk I/O error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(database, "_connect", unreadable)
-        patch.setattr(database, "_check_to_read", unreadable)
+        patch.setattr(database, "connect", unreadable)
+        patch.setattr(database, "connect_to_read", unreadable)
         db = Store(path)
         assert db.open_tenants() == []
         db.open_tenant(tenant(2))  # its next step registers

@@ -275,7 +275,7 @@ def test_file_that_is_damaged_meanwhile_is_replaced(
         raise fault
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_write", damaged)
+        patch.setattr(store, "write_what_waits", damaged)
         store.open_tenant(tenant(2))
     assert store.fault is not None
     assert list(tmp_path.glob("usage.db.damaged-*"))
@@ -344,12 +344,19 @@ def test_file_of_a_later_major_release_is_refused_and_kept(leased: Leased) -> No
 
 
 def test_ends_and_settings_are_synced_and_usage_is_not(
-    tmp_path: Path, open_store: OpenStore
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_store: OpenStore
 ) -> None:
-    store = open_store(tmp_path / "usage.db")
     said: list[str] = []
-    assert store._db is not None
-    store._db.set_trace_callback(said.append)
+    connect = database.connect
+
+    def traced(path: Path) -> sqlite3.Connection:
+        db = connect(path)
+        db.set_trace_callback(said.append)
+        return db
+
+    monkeypatch.setattr(database, "connect", traced)
+    store = open_store(tmp_path / "usage.db")
+    said.clear()
     store.open_tenant(tenant(1))
     store.save({1: used(1)}, 5)
     assert "PRAGMA synchronous=FULL" not in said

@@ -131,7 +131,8 @@ class Client:
 class FakeDaemon:
     """Listens on a socket and says to everybody that their memory is swapped, or managed.
 
-    totals: bytes that a job sees, by device UUID. auto: grant whoever asks at once.
+    totals: bytes that a job sees, by device UUID. auto: grant whoever asks at once. welcome: what
+    is said first; a test may change it before anybody comes.
     """
 
     def __init__(
@@ -146,8 +147,8 @@ class FakeDaemon:
         self.path = path
         self.auto = auto
         self.clients: dict[int, Client] = {}
-        self._welcome = ffi.new("struct gl_welcome *")
-        ffi.buffer(self._welcome)[:] = wire.welcome(wire.Gang(1, oversub, totals, swaps))
+        self.welcome = ffi.new("struct gl_welcome *")
+        ffi.buffer(self.welcome)[:] = wire.welcome(wire.Gang(1, oversub, totals, swaps))
         self._changed = threading.Condition()
         self._epochs = itertools.count(1)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -181,7 +182,7 @@ class FakeDaemon:
                 return
             packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             client = Client(connection, struct.unpack("iii", packed)[0], self._epochs)
-            client.send(bytes(ffi.buffer(self._welcome)))
+            client.send(bytes(ffi.buffer(self.welcome)))
             self._start(lambda client=client: client.listen(lambda: self.auto))  # type: ignore[misc]
             with self._changed:
                 self.clients[client.pid] = client

@@ -194,7 +194,7 @@ def test_the_interposer_ignores_bits_that_it_does_not_know(
     job = swapping(STEPS)
     client = swap.client_of(daemon, job)
     client.until("a request", lambda: client.wants)
-    again = ffi.new("struct gl_welcome *", daemon._welcome[0])
+    again = ffi.new("struct gl_welcome *", daemon.welcome[0])
     again.flags |= 0xFFFFFFF0
     client.send(bytes(ffi.buffer(again)))
     grant = ffi.new("struct gl_grant *")

@@ -28,7 +28,7 @@ class Process:
         self.asked: list[int] = []
         self.steps = 0
 
-    def _write(self, *words: object) -> None:
+    def write(self, *words: object) -> None:
         assert self.filter.stdin is not None
         print(*words, file=self.filter.stdin, flush=True)
 
@@ -46,13 +46,13 @@ class Process:
         """One step; ms until the next, or None."""
         self.steps += 1
         view = int(self.waits), int(self.served), int(self.can_ask)
-        self._write("advance", self.now * MS, *view)
+        self.write("advance", self.now * MS, *view)
         assert self.filter.stdout is not None
         step, pause, word = self.filter.stdout.readline().split()
         if step == "ask":
             self.asked.append(self.now)
             if self.code is not None:
-                self._write("answer", self.now * MS, self.code, f"code-{self.code}")
+                self.write("answer", self.now * MS, self.code, f"code-{self.code}")
                 return 0
         elif step != "nothing":
             self.said.append((self.now, word if step == "answer" else step))
@@ -138,7 +138,7 @@ def test_a_daemon_that_stops_answering_is_said(process: Process) -> None:
     # It wakes up, and says something else.
     process.code = DRAINED
     asked = len(process.asked)
-    process._write("answer", process.now * MS, 0, "turn")
+    process.write("answer", process.now * MS, 0, "turn")
     process.run(20_000)
     assert len(process.asked) > asked
     assert [what for _, what in process.said] == ["silence", "code-1"]

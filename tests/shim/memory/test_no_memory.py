@@ -28,8 +28,8 @@ say("ready"); wait()
 
 @pytest.mark.parametrize("flags", [0, lib.GL_WELCOME_SWAP])
 def test_a_total_of_0_is_no_memory(program: swap.Program, daemon: FakeDaemon, flags: int) -> None:
-    daemon._welcome.flags = flags
-    daemon._welcome.devices[0].bytes = 0
+    daemon.welcome.flags = flags
+    daemon.welcome.devices[0].bytes = 0
     job = program(NOTHING)
     swap.client_of(daemon, job)
     assert line(job) == "ready"
