@@ -23,7 +23,7 @@ from leased.processes.stopped_processes import CGROUPS
 from tests.conftest import ROOT, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.test_interposer import SET_UP, line, output, state, tell
-from tests.slurm.leased import PRELOAD, Leased
+from tests.slurm.leased import CHECKED, PRELOAD, Leased
 from tests.slurm.processes import wait_until
 
 NOBODY = 65534
@@ -177,7 +177,7 @@ sys.exit(done.returncode)
     code = SET_UP + "say(spin(1000)[0].name); say(os.environ['LD_PRELOAD'])"
     ran, preload = output(tenant(3, "", "-c", session, code)).split()
     assert ran == "CUDA_SUCCESS"
-    assert preload.endswith("/libgpulease.so")
+    assert preload.endswith(str(CHECKED))
     tenants = ask(leased.admin_socket, {"op": "status"})["tenants"]
     used = next(t for t in tenants if t["job_id"] == 3)["gpus"]
     assert next(iter(used.values()))["lease_s"] > 0
@@ -222,7 +222,7 @@ with open({str(extern.parent.parent)!r} + "/cgroup.procs", "w") as procs:
 """
     outside, inside = output(tenant(3, "", "-c", session)).splitlines()
     assert outside.strip() == "outside"
-    assert inside.endswith("/libgpulease.so")
+    assert inside.endswith(str(CHECKED))
 
 
 def test_a_shell_of_no_sharing_job_gets_nothing(
