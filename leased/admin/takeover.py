@@ -76,7 +76,8 @@ class Takeover:
             )
         else:
             self.store.resolve(record.job_id, given.text(), dict(record.totals) | totals)
-        self.leases.tenants.open(tenant, record.usage, self._remembered(tenant, record))
+        remembered = self._remembered(tenant, record)
+        self.leases.tenants.open(tenant, record.usage, remembered, record.parked_by)
 
     def _remembered(self, tenant: Tenant, record: TenantRecord) -> PolicyState | None:
         """What its policy remembered of it, if that is of any use."""

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from leased.core.arbiter import Action, Arbiter, Event
+from leased.core.events import Parked, Unparked
 from leased.leasing.arbiter_view import ArbiterView
 from leased.record.lines import Outcome
 from leased.record.recorder import Recorder
@@ -26,6 +27,8 @@ class ArbiterLoop:
         self.perform: Callable[[Action], None] = lambda _: None
         # Called when the time of the next deadline may have changed.
         self.on_deadline: Callable[[], None] = lambda: None
+        # Called with a job that somebody has parked or let back.
+        self.on_parked: Callable[[int], None] = lambda _: None
 
     def run(self, *events: Event) -> None:
         """Handle events and all that follows from them."""
@@ -35,8 +38,11 @@ class ArbiterLoop:
         self.busy = True
         try:
             while self.events:
-                for action in self._handle(self.events.popleft(), self.clock()):
+                event = self.events.popleft()
+                for action in self._handle(event, self.clock()):
                     self.perform(action)
+                if isinstance(event, Parked | Unparked):
+                    self.on_parked(event.tenant)
         finally:
             self.busy = False
         self.on_deadline()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from leased.connections.limits import credible
 from leased.core.arbiter import Adopted, Released, Requested, Restored, SpeedMeasured
+from leased.core.events import Parked
 from leased.leasing import memory_orders
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.grants import Grants
@@ -46,10 +47,19 @@ class Clients:
         client.memory = hello.memory
         if any(c.memory for c in tenant.clients):
             self.reports.changed(tenant)
+        if hello.memory:
+            self._send_away_parked(tenant)
         if hello.held_epoch:
             self._adopt(tenant, client, hello.held_epoch)
         if hello.wants:
             self.request(tenant, client)
+
+    def _send_away_parked(self, tenant: Tenant) -> None:
+        """A process comes with memory, as after a restart. Of a job that is parked it leaves: the
+        daemon before may have ended before it had."""
+        parked = self.loop.view.tenant(tenant.job_id).parked
+        if parked is not None and not parked.suspended:
+            self.loop.run(Parked(tenant.job_id, parked.by))
 
     def _adopt(self, tenant: Tenant, client: Client, epoch: int) -> None:
         """It says that it holds a lease of before. The device may be another's by now."""

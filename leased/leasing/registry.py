@@ -8,6 +8,7 @@ from dataclasses import asdict
 from _gpulease import lib
 
 from leased.core.arbiter import Closed, Opened, PolicyRestored, UsageRestored, Widened
+from leased.core.events import Parked
 from leased.core.policy import PolicyState
 from leased.core.usage import Usage
 from leased.leasing.arbiter_loop import ArbiterLoop
@@ -65,15 +66,18 @@ class Registry(Mapping[int, Tenant]):
         tenant: Tenant,
         usage: Mapping[str, Usage] | None = None,
         remembered: PolicyState | None = None,
+        parked_by: str | None = None,
     ) -> None:
-        """A tenant begins, or goes on after a restart with the usage it had and what its policy
-        remembered of it."""
+        """A tenant begins, or goes on after a restart with the usage it had, what its policy
+        remembered of it, and parked by whoever had parked it."""
         self.by_job[tenant.job_id] = tenant
         self.loop.run(_opened(tenant))
         for uuid, used in (usage or {}).items():
             self.loop.run(UsageRestored(tenant.job_id, uuid, asdict(used)))
         if remembered is not None:
             self.loop.run(PolicyRestored(tenant.job_id, *remembered))
+        if parked_by is not None:
+            self.loop.run(Parked(tenant.job_id, parked_by))
 
     def widen(self, tenant: Tenant, totals: Mapping[str, int]) -> None:
         """Another step of the job uses further devices: they are of its gang from now on."""
@@ -97,6 +101,15 @@ class Registry(Mapping[int, Tenant]):
     def remembered(self, jobs: Collection[int] | None = None) -> dict[int, PolicyState]:
         """What policies remember of all tenants, or of these, up to now."""
         return {job_id: self.loop.view.policy_state(job_id) for job_id in self._chosen(jobs)}
+
+    def parked_by(self, jobs: Collection[int] | None = None) -> dict[int, str | None]:
+        """Who parked each of all tenants, or of these. None: nobody has, or it is suspended: of
+        that the next daemon sees more than this one could say."""
+        found = {job: self.loop.view.tenant(job).parked for job in self._chosen(jobs)}
+        return {
+            job: parked.by if parked is not None and not parked.suspended else None
+            for job, parked in found.items()
+        }
 
     def _chosen(self, jobs: Collection[int] | None) -> Collection[int]:
         return self.by_job if jobs is None else [job for job in jobs if job in self.by_job]

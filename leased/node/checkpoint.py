@@ -1,5 +1,5 @@
-"""Brings usage and what policies remember to the disk every second, and a sign of life to the
-watchdog."""
+"""Brings usage, what policies remember and who is parked to the disk every second, and a sign of
+life to the watchdog."""
 
 from __future__ import annotations
 
@@ -45,6 +45,13 @@ class Checkpoint:
     def save_all(self) -> None:
         self._save(None)
 
+    def save_parked(self, job_id: int) -> None:
+        """Somebody has parked the job or let it back, who is to find it so after a crash too."""
+        if job_id in self.leases.tenants:
+            parked = self.leases.tenants.parked_by([job_id])
+            self.store.save({}, self.leases.view.epoch, parked=parked)
+
     def _save(self, jobs: list[int] | None) -> None:
         tenants = self.leases.tenants
-        self.store.save(tenants.usage(jobs), self.leases.view.epoch, tenants.remembered(jobs))
+        epoch, remembered = self.leases.view.epoch, tenants.remembered(jobs)
+        self.store.save(tenants.usage(jobs), epoch, remembered, tenants.parked_by(jobs))

@@ -120,6 +120,7 @@ class Daemon:
         self.leases.stuck.later = self.loop.call_later
         self.leases.grants.on_overrun = self._overrun
         self.checkpoint = Checkpoint(self.leases, self.store)
+        self.leases.loop.on_parked = self.checkpoint.save_parked
         self.kept_clients = KeptClients(self.leases)
 
     def _find_copies(self) -> None:

@@ -96,6 +96,12 @@ CREATE TABLE remembered (    -- of open tenants
     state TEXT NOT NULL      -- what it alone understands
 );
 """,
+    1004: """
+CREATE TABLE IF NOT EXISTS parked ( -- open tenants that are, by park or limits.park_after
+    job_id INTEGER PRIMARY KEY,
+    who TEXT NOT NULL        -- wanted that
+);
+""",
 }
 TABLES = {
     "tenants": "job_id, uid, gang, options, lock, opened, closed, written, totals",
@@ -105,6 +111,7 @@ TABLES = {
     "settings": "device, key, value",
     "ended": "job_id, opened, uid, gang, options, lock, closed, written, usage",
     "remembered": "job_id, policy, state",
+    "parked": "job_id, who",
     "aside": "at, place, why, content",
 }
 PARTS = ("", "-wal", "-shm")  # what SQLite keeps beside the file has the same content

@@ -137,9 +137,10 @@ class Store:
         usage: Mapping[int, Mapping[str, Usage]],
         epoch: int,
         remembered: Mapping[int, PolicyState] | None = None,
+        parked: Mapping[int, str | None] | None = None,
     ) -> None:
-        """The usage so far of many tenants and what their policies remember of them, in one
-        transaction, and the highest epoch."""
+        """The usage so far of many tenants, what their policies remember of them and who parked
+        them (None: nobody), in one transaction, and the highest epoch."""
         if epoch != self._epoch:
             self._epoch = epoch
             self._mark(self._put_epoch)
@@ -147,6 +148,8 @@ class Store:
             self._set_usage(job_id, by_device)
         for job_id, state in (remembered or {}).items():
             self._set_remembered(job_id, state if state.state else None)
+        for job_id, who in (parked or {}).items():
+            self._set_parked(job_id, who)
         self.flush()
 
     def close_tenant(self, job_id: int, usage: Mapping[str, Usage]) -> None:
@@ -161,7 +164,7 @@ class Store:
 
     def _end(self, record: TenantRecord) -> None:
         closed = max(time.time(), record.opened) if record.closed is None else record.closed
-        self._ended[record.run] = replace(record, closed=closed, remembered=None)
+        self._ended[record.run] = replace(record, closed=closed, remembered=None, parked_by=None)
         self._mark_open(record.job_id)
         self._mark(self._put_ended, record.run)
         self._durable = True
@@ -202,6 +205,12 @@ class Store:
         if record is not None and record.remembered != remembered:
             self._open[job_id] = replace(record, remembered=remembered)
             self._mark(self._put_remembered, job_id)
+
+    def _set_parked(self, job_id: int, who: str | None) -> None:
+        record = self._open.get(job_id)
+        if record is not None and record.parked_by != who:
+            self._open[job_id] = replace(record, parked_by=who)
+            self._mark(self._put_parked, job_id)
 
     # -- what it asks -----------------------------------------------------------
 
@@ -279,7 +288,7 @@ class Store:
 
     def _mark_open(self, job_id: int) -> None:
         """All that the disk has of an open tenant."""
-        for put in (self._put_open, self._put_usage, self._put_remembered):
+        for put in (self._put_open, self._put_usage, self._put_remembered, self._put_parked):
             self._mark(put, job_id)
 
     def _check_file(self) -> None:
@@ -386,6 +395,10 @@ class Store:
     def _put_remembered(self, db: sqlite3.Connection, job_id: int) -> None:
         record = self._open.get(job_id)
         tables.put_remembered(db, job_id, record.remembered if record else None)
+
+    def _put_parked(self, db: sqlite3.Connection, job_id: int) -> None:
+        record = self._open.get(job_id)
+        tables.put_parked(db, job_id, record.parked_by if record else None)
 
     def _put_ended(self, db: sqlite3.Connection, run: Run) -> None:
         if run in self._ended:

@@ -23,7 +23,7 @@ LAST_JOB = LAST_UID = 2**32 - 1
 LAST_PID = 1 << 22
 LAST_EPOCH = 1 << 62  # leases count on from there; clients' messages have 64 bits
 UUID_LONGEST = 96
-NAME_LONGEST = 256  # of a policy
+NAME_LONGEST = 256  # of a policy, or of who parks a job
 GANG_MOST = 4096
 LOCKS = ("on", "off", "auto")
 ASIDE_MOST = 1000  # rows that were set aside are kept for a person to look at
@@ -38,6 +38,7 @@ class TenantRecord:
 
     usage, totals: by device UUID; totals: bytes that the job sees as the device's.
     remembered: what its policy remembers of it while it is open; None: nothing.
+    parked_by: who parked it, while it is open; None: it is not parked, or it is suspended.
     Times in seconds since the epoch. settled: it waits for Slurm's accounting no more.
     """
 
@@ -52,6 +53,7 @@ class TenantRecord:
     closed: float | None = None
     settled: float | None = None
     remembered: PolicyState | None = None
+    parked_by: str | None = None
 
     @property
     def run(self) -> Run:
@@ -97,6 +99,12 @@ def put_remembered(db: sqlite3.Connection, job_id: int, remembered: PolicyState 
     if remembered is not None:
         values = (job_id, *remembered)
         db.execute("INSERT INTO remembered (job_id, policy, state) VALUES (?, ?, ?)", values)
+
+
+def put_parked(db: sqlite3.Connection, job_id: int, who: str | None) -> None:
+    db.execute("DELETE FROM parked WHERE job_id = ?", (job_id,))
+    if who is not None:
+        db.execute("INSERT INTO parked (job_id, who) VALUES (?, ?)", (job_id, who))
 
 
 def put_ended(db: sqlite3.Connection, record: TenantRecord) -> None:
@@ -190,8 +198,10 @@ class Reader:
         job_id = columns.whole(row, "job_id", 1, LAST_JOB)
         usage = dict(self._good("usage", "WHERE job_id = ?", (job_id,), _usage))
         totals = _totals(columns.parsed(row, "totals")) if row.get("totals") is not None else {}
-        found = self._good("remembered", "WHERE job_id = ?", (job_id,), _remembered)
-        return replace(_record(row, usage, totals), remembered=next(found, None))
+        record = _record(row, usage, totals)
+        remembered = self._good("remembered", "WHERE job_id = ?", (job_id,), _remembered)
+        who = self._good("parked", "WHERE job_id = ?", (job_id,), _parked_by)
+        return replace(record, remembered=next(remembered, None), parked_by=next(who, None))
 
     def _good(
         self, table: str, where: str, values: tuple[object, ...], parse: Callable[[Row], T]
@@ -248,6 +258,10 @@ def _usage(row: Row) -> tuple[str, Usage]:
 
 def _remembered(row: Row) -> PolicyState:
     return PolicyState(columns.text(row, "policy", NAME_LONGEST), columns.text(row, "state"))
+
+
+def _parked_by(row: Row) -> str:
+    return columns.text(row, "who", NAME_LONGEST)
 
 
 def _counted(said: Any) -> Usage:
