@@ -50,6 +50,7 @@ from leased.record.recorder import Recorder
 from leased.slurm.commands import Slurm
 from leased.slurm.suspend_grace import suspend_grace_ns
 from leased.slurm.usage_writer import UsageWriter
+from leased.store.registrations import Registrations
 from leased.store.store import Store, TenantRecord
 
 log = logging.getLogger("gpu-leased")
@@ -86,7 +87,9 @@ class Daemon:
         self.tasks = Tasks(self.loop)
         self.listeners: list[Listener] = []
         self.slurm = Slurm(slurm_env(settings))
-        self.store = Store(settings.state_dir / "usage.db")
+        self.store = Store(
+            settings.state_dir / "usage.db", Registrations(settings.runtime_dir / "jobs")
+        )
         open_before = self.store.open_tenants()
         self._make_leases(found, restarted=bool(open_before))
         self._make_admin()

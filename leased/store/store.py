@@ -25,6 +25,7 @@ from leased.core.policy import PolicyState
 from leased.core.usage import Usage
 from leased.processes.identity import ProcessId
 from leased.store import database, tables
+from leased.store.registrations import Registration, Registrations
 from leased.store.tables import Bad, Reader, Run, TenantRecord
 
 log = logging.getLogger("gpu-leased")
@@ -41,12 +42,14 @@ Put = Callable[..., None]  # (connection, what...): bring it on the disk to what
 class Store:
     """The database at `path`, made if missing. Writing never raises; see `fault`.
 
+    registrations: of open tenants, for a daemon that finds this database lost; None: not kept.
     fault: why the disk lacks what memory has, a sentence; None: it lacks nothing.
     Refused: the file is a newer release's, or its directory is open to others.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, registrations: Registrations | None = None):
         self.path = path
+        self.registrations = registrations
         self.fault: str | None = None
         self._said = 0.0
         self._open: dict[int, TenantRecord] = {}  # by job
@@ -65,6 +68,7 @@ class Store:
         if self._epoch is None:
             # Epochs must be above those of a database that was lost: us of the clock are.
             self._epoch = int(time.time() * 1e6)
+        self._compare_registrations()
 
     def _begin(self) -> None:
         try:
@@ -106,6 +110,7 @@ class Store:
         self._open[record.job_id] = replace(record, opened=opened, closed=None, settled=None)
         self._mark_open(record.job_id)
         self.flush()
+        self._register(record.job_id)
 
     def widen(self, job_id: int, totals: Mapping[str, int]) -> None:
         """The tenant has more devices from now on. totals: bytes that it sees of all of them."""
@@ -113,6 +118,7 @@ class Store:
         self._open[job_id] = replace(record, gang=tuple(totals), totals=dict(totals))
         self._mark(self._put_open, job_id)
         self.flush()
+        self._register(job_id)
 
     def resolve(self, job_id: int, options: str, totals: Mapping[str, int]) -> None:
         """What the tenant was given, where a release before did not say it in full."""
@@ -120,12 +126,14 @@ class Store:
         if (record.options, record.totals) != (options, totals):
             self._open[job_id] = replace(record, options=options, totals=dict(totals))
             self._mark(self._put_open, job_id)
+            self._register(job_id)
 
     def add_stepd(self, process: ProcessId, job_id: int) -> None:
         """A slurmstepd has registered; where Slurm uses no cgroups its tasks are known by it."""
         self._stepds[process.pid] = (process, job_id)
         self._mark(self._put_stepd, process.pid)
         self.flush()
+        self._register(job_id)
 
     def forget_stepd(self, pid: int) -> None:
         """A slurmstepd has ended; the disk learns it with the next change."""
@@ -161,6 +169,8 @@ class Store:
         for pid in [pid for pid, (_, job) in self._stepds.items() if job == job_id]:
             self.forget_stepd(pid)
         self.flush()
+        if self.registrations is not None:
+            self.registrations.remove(job_id)
 
     def _end(self, record: TenantRecord) -> None:
         closed = max(time.time(), record.opened) if record.closed is None else record.closed
@@ -262,6 +272,43 @@ class Store:
             for record in Reader(self._db).ended("job_id = ?", job_id):
                 found.setdefault(record.run, record)
         return [found[run] for run in sorted(found)]
+
+    # -- registrations ----------------------------------------------------------
+
+    def _register(self, job_id: int) -> None:
+        """Its file is to say what is known now."""
+        record = self._open.get(job_id)
+        if self.registrations is not None and record is not None:
+            stepds = tuple(process for process, job in self._stepds.values() if job == job_id)
+            self.registrations.put(Registration(record, stepds))
+
+    def _compare_registrations(self) -> None:
+        """Jobs of which the database knows nothing go on with their files, and those without
+        files get them."""
+        if self.registrations is None:
+            return
+        kept = self.registrations.jobs()
+        for job_id in sorted(kept - self._open.keys()):
+            self._take_over(job_id, self.registrations)
+        for job_id in self._open.keys() - kept:
+            self._register(job_id)
+
+    def _take_over(self, job_id: int, registrations: Registrations) -> None:
+        found = registrations.read(job_id)
+        if found is None:
+            return
+        if any(ended.run == found.record.run for ended in self.runs(job_id)):
+            registrations.remove(job_id)  # the daemon before had no time for that
+            return
+        log.warning(
+            "%s lacks job %d, which goes on as it was registered; its usage up to now is lost",
+            *(self.path, job_id),
+        )
+        self._open[job_id] = found.record
+        self._mark_open(job_id)
+        for process in found.stepds:
+            self._stepds.setdefault(process.pid, (process, job_id))
+            self._mark(self._put_stepd, process.pid)
 
     # -- memory and disk --------------------------------------------------------
 

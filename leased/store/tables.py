@@ -182,7 +182,7 @@ class Reader:
         return list(self._good("ended", f"WHERE {where}", values, _ended))
 
     def stepds(self) -> list[tuple[ProcessId, int]]:
-        return list(self._good("stepds", "", (), _stepd))
+        return list(self._good("stepds", "", (), stepd_of))
 
     def settings(self) -> dict[tuple[str, str], str]:
         """By device (UUID or "*") and key."""
@@ -197,8 +197,8 @@ class Reader:
     def _tenant(self, row: Row) -> TenantRecord:
         job_id = columns.whole(row, "job_id", 1, LAST_JOB)
         usage = dict(self._good("usage", "WHERE job_id = ?", (job_id,), _usage))
-        totals = _totals(columns.parsed(row, "totals")) if row.get("totals") is not None else {}
-        record = _record(row, usage, totals)
+        totals = totals_of(columns.parsed(row, "totals")) if row.get("totals") is not None else {}
+        record = record_of(row, usage, totals)
         remembered = self._good("remembered", "WHERE job_id = ?", (job_id,), _remembered)
         who = self._good("parked", "WHERE job_id = ?", (job_id,), _parked_by)
         return replace(record, remembered=next(remembered, None), parked_by=next(who, None))
@@ -221,7 +221,7 @@ class Reader:
                 self.bad.append(Bad(table, row["number"], str(fault)))
 
 
-def _record(row: Row, usage: Mapping[str, Usage], totals: Mapping[str, int]) -> TenantRecord:
+def record_of(row: Row, usage: Mapping[str, Usage], totals: Mapping[str, int]) -> TenantRecord:
     gang = columns.parsed(row, "gang")
     if not isinstance(gang, list) or not 0 < len(gang) <= GANG_MOST or not all(map(_is_uuid, gang)):
         raise ValueError("gang is no list of devices")
@@ -249,7 +249,7 @@ def _ended(row: Row) -> TenantRecord:
     said = columns.parsed(row, "usage")
     if not isinstance(said, dict) or row["closed"] is None:
         raise ValueError("usage is no object, or it has not ended")
-    return _record(row, {uuid: _counted(used) for uuid, used in said.items()}, {})
+    return record_of(row, {uuid: _counted(used) for uuid, used in said.items()}, {})
 
 
 def _usage(row: Row) -> tuple[str, Usage]:
@@ -272,7 +272,7 @@ def _counted(said: Any) -> Usage:
     return Usage(**{name: columns.whole(said, name, 0, MOST) for name in known})
 
 
-def _totals(said: Any) -> dict[str, int]:
+def totals_of(said: Any) -> dict[str, int]:
     if not isinstance(said, dict):
         raise ValueError("totals is no object")
     return {uuid: columns.whole(said, uuid, 0, MOST) for uuid in said}
@@ -282,7 +282,7 @@ def _is_uuid(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= UUID_LONGEST
 
 
-def _stepd(row: Row) -> tuple[ProcessId, int]:
+def stepd_of(row: Row) -> tuple[ProcessId, int]:
     process = ProcessId(
         columns.whole(row, "pid", 1, LAST_PID), columns.whole(row, "start", 0, MOST)
     )

@@ -74,6 +74,28 @@ def test_killed_again_and_again_under_load(
     assert busy - 4 * 1.5 <= total(leased, "lease_s") <= clock + 1
 
 
+def test_jobs_go_on_where_the_database_is_lost(tenant: Start, leased: Leased) -> None:
+    """They hold and wait as before; what they had used until then nobody knows any more."""
+    started = [tenant(n, "tq:100ms,lock:on", "-c", WORK) for n in (1, 2)]
+    for job in started:
+        line(job)
+    register(leased.admin_socket, 3, "tq:5")
+    ask(leased.admin_socket, {"op": "job_end", "job_id": 3})
+    for _ in range(2):
+        wait_for_handoffs(leased, 2)
+        leased.kill()
+        for path in (leased.prefix / "state").glob("usage.db*"):
+            path.unlink()
+        leased.start()
+        assert jobs(leased) == [1, 2]
+    wait_for_handoffs(leased, 2)
+    for job in started:
+        tell(job)
+    for job in started:
+        output(job)
+    assert "lacks job 1, which goes on as it was registered" in leased.log.read_text()
+
+
 def wait_for_handoffs(leased: Leased, more: int) -> None:
     before = total(leased, "handoffs")
     wait_until(f"{more} handoffs", lambda: total(leased, "handoffs") >= before + more)

@@ -1,0 +1,180 @@
+"""The registration of each open tenant, in a file of its own beside the daemon's sockets.
+
+The database may be lost or unusable while jobs run. Their processes would be refused then, and
+would fail, since nobody knew that they belong to a job that shares. So what a job was registered
+with is here as well: in the runtime directory, on another file system than the state as a rule,
+and gone with a boot as jobs are. Only a daemon whose database lacks the job reads it. Usage,
+settings and who is parked are not here.
+
+A file is believed as much as the database is: it and its directory belong to root or to us, and
+nobody else may open them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from leased.processes import procfs
+from leased.processes.identity import ProcessId
+from leased.store import columns, tables
+from leased.store.tables import TenantRecord
+
+log = logging.getLogger("gpu-leased")
+
+VERSION = 1
+LONGEST = 1 << 20  # bytes of a file
+SUFFIX = ".json"
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A job as it was registered. record: without usage. stepds: its slurmstepds that are known."""
+
+    record: TenantRecord
+    stepds: tuple[ProcessId, ...] = ()
+
+
+class Registrations:
+    """The files in `folder`, which is made when it is needed. Nothing here raises: a file that
+    cannot be written or believed is named in the log, and only its job is the worse for it."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._fault = ""  # said last
+
+    def jobs(self) -> set[int]:
+        """Those that have a file, whatever is in it."""
+        try:
+            names = [path.stem for path in self.folder.iterdir() if path.suffix == SUFFIX]
+        except OSError:
+            return set()
+        return {int(name) for name in names if name.isascii() and name.isdigit()}
+
+    def put(self, registration: Registration) -> None:
+        """Write the file of an open tenant, in the place of what it said before."""
+        path = self._path(registration.record.job_id)
+        try:
+            self._make_folder()
+            _replace(path, json.dumps(_said(registration)))
+        except (OSError, ValueError) as fault:
+            self._failed(f"{path} cannot be written ({fault})")
+            return
+        self._fault = ""
+
+    def remove(self, job_id: int) -> None:
+        """The job is over here."""
+        try:
+            self._path(job_id).unlink(missing_ok=True)
+        except OSError as fault:
+            log.warning("%s cannot be removed (%s)", self._path(job_id), fault)
+
+    def read(self, job_id: int) -> Registration | None:
+        """What the file of a job says. None: there is none, it is of another boot, or it cannot
+        be believed, which the log says."""
+        path = self._path(job_id)
+        try:
+            _check_owner(self.folder.lstat(), str(self.folder), stat.S_ISDIR)
+            said = json.loads(_content(path))
+            if not isinstance(said, dict):
+                raise ValueError("it is no object")
+            if said.get("boot") != procfs.boot_id():
+                return None
+            found = _parsed(said)
+            if found.record.job_id != job_id:
+                raise ValueError(f"it is of job {found.record.job_id}")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as fault:
+            log.error(
+                "%s cannot be believed (%s): job %d is not taken over from it, and its processes "
+                "are refused; other jobs are none the worse",
+                *(path, fault, job_id),
+            )
+            return None
+        return found
+
+    def _path(self, job_id: int) -> Path:
+        return self.folder / f"{job_id}{SUFFIX}"
+
+    def _make_folder(self) -> None:
+        self.folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            self.folder.mkdir(mode=0o700)
+        _check_owner(self.folder.lstat(), str(self.folder), stat.S_ISDIR)
+
+    def _failed(self, words: str) -> None:
+        if words != self._fault:
+            log.warning(
+                "%s: should usage.db be lost while the job runs, the job will be too", words
+            )
+        self._fault = words
+
+
+def _check_owner(found: os.stat_result, name: str, kind: Any) -> None:
+    """ValueError: it is of another kind, or others may change or read it."""
+    if not kind(found.st_mode):
+        raise ValueError(f"{name} is of another kind")
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & OTHERS:
+        mode = stat.S_IMODE(found.st_mode)
+        raise ValueError(f"{name} is uid {found.st_uid}'s with mode {mode:04o}; remove it")
+
+
+def _content(path: Path) -> str:
+    """ValueError: it is not ours alone, or too long."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(fd, "rb") as file:
+        _check_owner(os.fstat(fd), "it", stat.S_ISREG)
+        content = file.read(LONGEST + 1)
+    if len(content) > LONGEST:
+        raise ValueError(f"it is longer than {LONGEST} bytes")
+    return content.decode()
+
+
+def _replace(path: Path, text: str) -> None:
+    """Whoever reads it finds the file of before or all of this one."""
+    new = path.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "w") as file:
+            file.write(text)
+        new.rename(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def _said(registration: Registration) -> Mapping[str, object]:
+    record = registration.record
+    return {
+        "gpu_lease_job": VERSION,
+        "boot": procfs.boot_id(),
+        "job_id": record.job_id,
+        "uid": record.uid,
+        "gang": record.gang,
+        "options": record.options,
+        "lock": record.lock,
+        "totals": dict(record.totals),
+        "opened": record.opened,
+        "stepds": [{"pid": process.pid, "start": process.start} for process in registration.stepds],
+    }
+
+
+def _parsed(said: Mapping[str, Any]) -> Registration:
+    """ValueError, TypeError, KeyError: it makes no sense. What a later release adds is ignored."""
+    if columns.whole(said, "gpu_lease_job", 0, tables.MOST) != VERSION:
+        raise ValueError(f"its version is {said['gpu_lease_job']}, not {VERSION}")
+    row = {**said, "gang": json.dumps(said["gang"]), "closed": None, "written": None}
+    record = tables.record_of(row, {}, tables.totals_of(said["totals"]))
+    stepds: Iterable[Any] = said["stepds"]
+    job = {"job_id": record.job_id}
+    return Registration(record, tuple(tables.stepd_of({**stepd, **job})[0] for stepd in stepds))
