@@ -148,6 +148,7 @@ class Clients:
         if client not in tenant.clients:
             return
         tenant.clients.remove(client)
+        self.reports.left(tenant, client)
         if not self.registry.has(tenant):
             return
         held, client.held = client.held, 0

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 
 from leased.core.events import Event, MemoryChanged
 from leased.gpus.devices import Overhead
+from leased.leasing.departed import Departed
 from leased.leasing.memory_evidence import NOTHING, MemoryEvidence, sum_of
-from leased.leasing.tenant import Tenant
+from leased.leasing.tenant import Client, Tenant
 from leased.wire import wire
 
 log = logging.getLogger("gpu-leased")
@@ -28,6 +29,7 @@ class MemoryReports:
     ) -> None:
         self.overheads = overheads
         self.evidence = {uuid: MemoryEvidence(uuid) for uuid in overheads}
+        self.departed = {uuid: Departed() for uuid in overheads}
         self.clock = clock
         self.run = run
 
@@ -38,12 +40,20 @@ class MemoryReports:
         if len(tenant.clients) > 1:
             self._tell_others(tenant)
 
+    def left(self, tenant: Tenant, client: Client) -> None:
+        """The connection of one of its processes has ended. NVML may show it a little longer."""
+        for uuid in tenant.gang:
+            self.departed[uuid].leave(client.pid)
+
     def check(self, uuid: str, processes: Mapping[int, int], tenants: list[Tenant]) -> None:
         """NVML shows so many bytes of the device by pid; the tenants are those that share it."""
         evidence = self.evidence[uuid]
         clients = [client for tenant in tenants for client in tenant.clients]
         settled = evidence.look(self.clock(), processes, clients)
-        self.overheads[uuid].measure(processes, settled)
+        # What a killed process had is on its way; its contexts are what they were.
+        pids = {client.pid for client in clients}
+        departed = self.departed[uuid].among(processes.keys(), pids)
+        self.overheads[uuid].measure(processes, settled | dict.fromkeys(departed))
         for tenant in tenants:
             self._doubt(tenant, evidence)
             if self._total(tenant, uuid) != tenant.weighed.get(uuid, NOTHING):
