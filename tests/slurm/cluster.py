@@ -111,6 +111,11 @@ class PrivateSlurm:
         return self.layout.run
 
     @property
+    def node(self) -> str:
+        """The name of the first node."""
+        return self.layout.node_names[0]
+
+    @property
     def env(self) -> dict[str, str]:
         """The environment of the daemons and of every Slurm command."""
         kept = {
@@ -258,7 +263,7 @@ class PrivateSlurm:
         return self._start(f"slurmd-{node}", "/usr/sbin/slurmd", "-D", "-N", node)
 
     def stop_daemon(self, name: str) -> None:
-        """Stop one of the daemons, by its name: slurmctld, slurmd-node1."""
+        """Stop one of the daemons, by its name: slurmctld, slurmd-NODE."""
         (daemon,) = [daemon for daemon in self.daemons if daemon.name == name]
         daemon.stop()
         self.daemons.remove(daemon)
@@ -315,9 +320,11 @@ class PrivateSlurm:
         wait_until(f"job {job_id} to end", ended, timeout=timeout, step=0.1)
         return state
 
-    def node_state(self, node: str = "node1") -> str:
-        """The node's state in sinfo's words: idle, mixed, allocated, drained, ..."""
-        return self.run("sinfo", "-h", "-n", node, "-o", "%T", check=False).stdout.strip()
+    def node_state(self, node: str = "") -> str:
+        """A node's state in sinfo's words: idle, mixed, allocated, drained, ...; "": the first."""
+        return self.run(
+            "sinfo", "-h", "-n", node or self.node, "-o", "%T", check=False
+        ).stdout.strip()
 
     def sacct(self, job_id: int | str, *fields: str) -> dict[str, str]:
         """One line of `sacct -X` of a job, by field name; empty while it has none."""

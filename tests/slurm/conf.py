@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,11 @@ ONE_ADDRESS = "NoInAddrAny,NoCtldInAddrAny"
 
 @dataclass
 class Layout:
-    """Paths and ports of one private Slurm. `run` is short: socket paths end at 107 bytes."""
+    """Paths, ports and names of one private Slurm. `run` is short: socket paths end at 107 bytes.
+
+    The nodes have names that no other private Slurm of the machine has: slurmd names cgroups by
+    them, and two Slurms have jobs of the same numbers.
+    """
 
     prefix: Path
     run: Path
@@ -37,7 +42,8 @@ class Layout:
 
     @property
     def node_names(self) -> list[str]:
-        return [f"node{n + 1}" for n in range(self.nodes)]
+        own = hashlib.sha256(bytes(self.prefix)).hexdigest()[:8]
+        return [f"gl{own}n{n + 1}" for n in range(self.nodes)]
 
     @property
     def etc(self) -> Path:

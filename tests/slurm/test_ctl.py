@@ -38,7 +38,7 @@ def test_check_finds_the_node_in_order(site: Site) -> None:
     assert code == 0
     for name in ("driver", "daemon", "plugin-version", "gres-count", "accounting", "libslurm"):
         assert found[name]["level"] == "ok", found[name]
-    assert found["node"]["text"] == "this is node node1"
+    assert found["node"]["text"] == f"this is node {site.slurm.node}"
     # The site of these tests lets users choose more at submission than its node does.
     assert found["plugin-arguments"]["level"] == "warning"
 

@@ -65,10 +65,11 @@ class Host:
         fresh.rename(self.plugin)
 
     def restart_slurmd(self) -> None:
-        self.site.slurm.stop_daemon("slurmd-node1")
-        log = self.site.slurm.layout.log / "slurmd-node1.log"
+        node = self.site.slurm.node
+        self.site.slurm.stop_daemon(f"slurmd-{node}")
+        log = self.site.slurm.layout.log / f"slurmd-{node}.log"
         before = log.read_text().count("slurmd started")
-        slurmd = self.site.slurm.start_slurmd("node1")
+        slurmd = self.site.slurm.start_slurmd(node)
         slurmd.wait_ready(lambda: log.read_text().count("slurmd started") > before)
         self.site.node_is_idle()
 
@@ -180,11 +181,12 @@ def test_what_required_would_cost(host: Host) -> None:
     assert done.returncode != 0
     host.site.slurm.run("scancel", str(held))
     wait_until("its epilog", lambda: "drain" in host.site.slurm.node_state())
-    host.site.slurm.stop_daemon("slurmd-node1")
-    slurmd = host.site.slurm.start_slurmd("node1")
+    node = host.site.slurm.node
+    host.site.slurm.stop_daemon(f"slurmd-{node}")
+    slurmd = host.site.slurm.start_slurmd(node)
     assert slurmd.process.wait(60) != 0, "slurmd does not start"
     host.site.slurm.daemons.remove(slurmd)
     host.put_plugin()
-    host.site.slurm.start_slurmd("node1")
-    host.site.slurm.run("scontrol", "update", "nodename=node1", "state=resume")
+    host.site.slurm.start_slurmd(node)
+    host.site.slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
     wait_until("the node", lambda: host.site.slurm.node_state() == "idle", timeout=90)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.slurm import conf
 from tests.slurm.cluster import ROOT, PrivateSlurm
 from tests.slurm.processes import Daemon
 
@@ -24,6 +25,16 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a private Slurm needs
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateSlurm]:
     with PrivateSlurm(tmp_path_factory.mktemp("private"), plugin=None) as started:
         yield started
+
+
+def test_the_nodes_of_two_have_different_names(tmp_path: Path) -> None:
+    """slurmd names cgroups by its node, and both have a job 1."""
+    one, again, other = (
+        conf.Layout(tmp_path / name, tmp_path, nodes=2, gpus=1, shards_per_gpu=1, gpu_files=[])
+        for name in ("one", "one", "other")
+    )
+    assert one.node_names == again.node_names, "slurmctld finds its nodes again"
+    assert len({*one.node_names, *other.node_names}) == 4
 
 
 def inodes(daemon: Daemon) -> set[str]:
@@ -47,7 +58,7 @@ def listening(daemon: Daemon) -> list[str]:
 
 def test_every_daemon_listens_on_the_loopback_interface_alone(slurm: PrivateSlurm) -> None:
     by_name = {daemon.name: listening(daemon) for daemon in slurm.daemons}
-    for name in ("slurmctld", "slurmdbd", "slurmd-node1"):
+    for name in ("slurmctld", "slurmdbd", f"slurmd-{slurm.node}"):
         assert by_name[name], f"{name} listens nowhere: this test looks at the wrong process"
     assert by_name["mariadbd"] == []
     outside = {

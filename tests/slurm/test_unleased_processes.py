@@ -48,7 +48,7 @@ def test_a_step_without_a_lease_is_ended(site: tuple[PrivateSlurm, Leased, Path]
     job = slurm.sbatch("--gres=shard:1", "-o", str(log), str(script), cwd=work)
     assert slurm.wait(job, timeout=120) == "COMPLETED", log.read_text()
     text = log.read_text()
-    assert f"STEP {job}.0 ON node1 CANCELLED" in text
+    assert f"STEP {job}.0 ON {slurm.node} CANCELLED" in text
     assert "uses GPU 0 without a lease: is LD_PRELOAD unset" in text, "the user is told"
     assert text.splitlines()[-1] == f"{work}/run/tenant.sock", "the job went on"
     said = leased.log.read_text()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 SHARED = {
     "tests/security/test_slurm_": "one private Slurm",
 }
-# Slurm's cgroups have the same names in every private Slurm.
+# They change cgroups of the machine beside those of their own Slurm's nodes.
 CGROUPS_OF_SLURM = (
     "tests/slurm/test_cgroups.py",
     "tests/slurm/test_gpu_order.py",
