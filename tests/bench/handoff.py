@@ -22,8 +22,8 @@ from pathlib import Path
 
 from tests.bench import write
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.test_interposer import SET_UP, line, tell
 from tests.slurm.leased import Leased
+from tests.support.programs import SET_UP, line, tell
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "emu-h200-small"

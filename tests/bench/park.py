@@ -26,9 +26,9 @@ from typing import Any
 from leased.api.client import ask
 from tests.bench import write
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.test_interposer import SET_UP, line
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support.programs import SET_UP, line
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "emu-h200-small"

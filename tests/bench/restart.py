@@ -23,9 +23,9 @@ from pathlib import Path
 from leased.cli.ctl import ask
 from tests.bench import write
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.test_interposer import SET_UP, line, state
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support.programs import SET_UP, line, state
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 6

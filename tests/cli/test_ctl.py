@@ -27,10 +27,10 @@ from leased.base.words import jobs, size
 from leased.cli import ctl, top
 from tests.conftest import ROOT, Start
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.test_interposer import SET_UP, line, tell
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.store.test_store import REGISTER
+from tests.support.programs import SET_UP, line, tell
 
 # wmem_default of a usual kernel: no answer may be larger than a packet.
 PACKET = 212_992

@@ -22,9 +22,9 @@ from leased.cli.ctl import ask
 from leased.processes.stopped_processes import CGROUPS
 from tests.conftest import ROOT, Start
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.test_interposer import SET_UP, line, output, state, tell
 from tests.slurm.leased import CHECKED, PRELOAD, Leased
 from tests.slurm.processes import wait_until
+from tests.support.programs import SET_UP, line, output, state, tell
 
 NOBODY = 65534
 HOLDS = (

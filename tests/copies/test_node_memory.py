@@ -19,10 +19,10 @@ from tests.copies.keeper import Keeper
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.memory.swap.test_swap_jobs import registration
 from tests.shim.memory.swap.test_swap_moves import PROGRAM
-from tests.shim.test_interposer import line, output, tell
 from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
 from tests.slurm.test_swap import memory_cgroup
+from tests.support.programs import line, output, tell
 
 MIB = 1 << 20
 SIZE = 160 * MIB

@@ -12,9 +12,9 @@ import pytest
 from leased.cli.ctl import ask
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.test_interposer import SET_UP, line, output, tell
 from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
+from tests.support.programs import SET_UP, line, output, tell
 
 # A collective, as far as a device is concerned: work in a stream that ends only
 # when the work of the other rank is there too. Here it is a host function that

@@ -11,8 +11,8 @@ import pytest
 from leased.cli.ctl import ask
 from tests.conftest import Start
 from tests.emugpu.server import KERNELS, EmulatedGpu
-from tests.shim.test_interposer import SET_UP, line, output, tell
 from tests.slurm.leased import Leased
+from tests.support.programs import SET_UP, line, output, tell
 
 DEVICES = 3
 

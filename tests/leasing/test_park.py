@@ -13,9 +13,9 @@ from leased.base.errors import Refused
 from leased.cli.ctl import ask
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.test_interposer import SET_UP, line, output, tell
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support.programs import SET_UP, line, output, tell
 
 MIB = 1 << 20
 

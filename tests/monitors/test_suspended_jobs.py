@@ -19,9 +19,9 @@ from leased.monitors.suspended_jobs import SuspendedJobs
 from leased.wire import wire
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.test_interposer import SET_UP, line, output, tell
 from tests.slurm.leased import CHECKED, Leased
 from tests.support.given import given
+from tests.support.programs import SET_UP, line, output, tell
 
 S = 1_000_000_000
 UUID = "GPU-00000000-0000-0000-0000-000000000000"

@@ -27,9 +27,9 @@ from leased.monitors.trial import (
 )
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.test_interposer import SET_UP, line, tell
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support.programs import SET_UP, line, tell
 
 S = 1_000_000_000
 BEAT = S // 4

@@ -7,9 +7,9 @@ import pytest
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.leasing.test_park import MIB, PROGRAM, free, job_of, park
-from tests.shim.test_interposer import line, output, tell
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support.programs import line, output, tell
 
 
 @pytest.mark.parametrize("memory", ["swap", "managed"])

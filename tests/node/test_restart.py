@@ -7,9 +7,9 @@ import itertools
 from leased.cli.ctl import ask
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.test_interposer import SET_UP, line, output, tell
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support.programs import SET_UP, line, output, tell
 from tests.support.tenant import register
 
 

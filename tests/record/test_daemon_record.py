@@ -23,9 +23,9 @@ from leased.record.recorder import Recorder
 from leased.sim import replay
 from tests.conftest import Start
 from tests.emugpu.server import KERNELS, EmulatedGpu
-from tests.shim.test_interposer import SET_UP, line, tell
 from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import StartError, wait_until
+from tests.support.programs import SET_UP, line, tell
 from tests.support.tenant import register
 
 JOB = (

@@ -14,9 +14,9 @@ from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.node.test_restart import WORK, wait_for_handoffs
 from tests.record.test_daemon_record import checked, lines
-from tests.shim.test_interposer import line, output, tell
 from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
+from tests.support.programs import line, output, tell
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from leased.cli.ctl import ask
 from leased.wire import wire
 from tests.conftest import Start
 from tests.connections.test_limits import HELLO, message
-from tests.shim.test_interposer import SET_UP, line, output, state, tell
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support.programs import SET_UP, line, output, state, tell
 
 LIAR = """
 import os, socket, sys

@@ -18,9 +18,9 @@ from tests.connections.test_limits import HELLO, REQUEST, message
 from tests.emugpu.programs import line
 from tests.emugpu.server import EmulatedGpu
 from tests.security.test_connection_attacks import descriptors
-from tests.shim.test_interposer import SET_UP, tell
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support.programs import SET_UP, tell
 
 NOBODY = 65534
 # A process of a user, in a job or in none. argv: the socket, a HELLO, a REQUEST.

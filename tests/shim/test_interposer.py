@@ -11,50 +11,10 @@ from pathlib import Path
 
 from leased.cli.ctl import ask
 from tests.conftest import JOB, Start
-from tests.emugpu.programs import next_line
-from tests.emugpu.server import KERNELS, EmulatedGpu
+from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
-
-SET_UP = f"""
-import ctypes, os, sys
-from cuda.bindings import driver as d
-def ok(r):
-    assert r[0] == d.CUresult.CUDA_SUCCESS, r[0]
-    return r[1] if len(r) == 2 else r[1:]
-ok(d.cuInit(0))
-ctx = ok(d.cuDevicePrimaryCtxRetain(0))
-ok(d.cuCtxSetCurrent(ctx))
-module = ok(d.cuModuleLoadData(open({str(KERNELS)!r}, "rb").read() + b"\\0"))
-kernel = {{n: ok(d.cuModuleGetFunction(module, n.encode())) for n in ("fill", "add", "spin")}}
-def spin(ns, stream=0):
-    values = ((ns,), (ctypes.c_uint64,))
-    return d.cuLaunchKernel(kernel["spin"], 1, 1, 1, 1, 1, 1, 0, stream, values, 0)
-def say(*words):
-    print(*words, flush=True)
-"""
-
-
-def output(process: subprocess.Popen[str], timeout: float = 60) -> str:
-    """Everything it printed; a failure shows its errors."""
-    out, err = process.communicate(timeout=timeout)
-    assert process.returncode == 0, err
-    return out
-
-
-def line(process: subprocess.Popen[str]) -> str:
-    return next_line(process).strip()
-
-
-def tell(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-
-
-def state(leased: Leased, job: int) -> str:
-    tenants = ask(leased.admin_socket, {"op": "status"})["tenants"]
-    return str(next(t["state"] for t in tenants if t["job_id"] == job))
+from tests.support.programs import SET_UP, line, output, state, tell
 
 
 def test_memory_is_managed_and_truthful(tenant: Start) -> None:

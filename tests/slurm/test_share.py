@@ -308,7 +308,7 @@ def test_end_of_a_job_while_the_daemon_is_down(site: Site) -> None:
 HANG = """
 import signal, sys
 sys.path.insert(0, {root!r})
-from tests.shim.test_interposer import SET_UP
+from tests.support.programs import SET_UP
 exec(SET_UP)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what comes before it is cancelled
 ok(spin(600_000_000_000)); ok(d.cuCtxSynchronize())  # longer than the test

@@ -17,10 +17,10 @@ import pytest
 from leased.cli.ctl import ask
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.test_interposer import SET_UP
 from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support.programs import SET_UP, line, tell
 from tests.support.work_dir import work_dir
 
 FREEZER = Path("/sys/fs/cgroup/freezer")  # what proctrack/cgroup of version 1 needs
@@ -70,17 +70,6 @@ class Site:
         (place / "cgroup.procs").write_text(str(session.pid))
         tell(session)
         return session
-
-
-def tell(session: subprocess.Popen[str]) -> None:
-    assert session.stdin is not None
-    session.stdin.write("\n")
-    session.stdin.flush()
-
-
-def line(session: subprocess.Popen[str]) -> str:
-    assert session.stdout is not None
-    return session.stdout.readline().strip()
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ import pytest
 from leased.cli.ctl import ask
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.test_interposer import SET_UP
 from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support.programs import SET_UP
 from tests.support.work_dir import work_dir
 
 # Two pieces of work of `ms` each on so many MiB; the second begins when the file `go` is there.

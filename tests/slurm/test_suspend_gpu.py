@@ -14,11 +14,11 @@ import pytest
 from leased.cli.ctl import ask
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.test_interposer import SET_UP
 from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.slurm.test_cgroups import FREEZER
+from tests.support.programs import SET_UP
 from tests.support.work_dir import work_dir
 
 MIB = 1 << 20

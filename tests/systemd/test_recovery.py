@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.emugpu.programs import finish, line
-from tests.shim.test_interposer import SET_UP, tell
 from tests.slurm.processes import wait_until
+from tests.support.programs import SET_UP, tell
 from tests.systemd.node import SERVICE, Node
 
 HOLDER, WAITER = 9001, 9002

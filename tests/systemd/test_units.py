@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from tests.emugpu.programs import finish, line
-from tests.shim.test_interposer import SET_UP, tell
 from tests.slurm.processes import wait_until
+from tests.support.programs import SET_UP, tell
 from tests.support.tenant import register
 from tests.systemd.node import CONFIG, COPIES, NOBODY, RUN, SERVICE, SLURM, SOCKETS, UNITS, Node
 

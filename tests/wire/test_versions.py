@@ -14,8 +14,8 @@ from tests.connections.test_limits import HELLO, REQUEST, UUID, Door, kinds, mes
 from tests.shim.lease import test_waiting
 from tests.shim.lease.test_waiting import complaint
 from tests.shim.memory.swap import test_swap_moves as swap
-from tests.shim.test_interposer import line, tell
 from tests.support.fake_daemon import FakeDaemon
+from tests.support.programs import line, tell
 
 daemon, uuid = swap.daemon, swap.uuid
 program, swapping = test_waiting.program, swap.program

@@ -12,9 +12,9 @@ from pathlib import Path
 from leased.cli.ctl import ask
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.test_interposer import SET_UP, line, output, state, tell
 from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
+from tests.support.programs import SET_UP, line, output, state, tell
 
 NULL_DRIVER = Path(__file__).resolve().parents[3] / "build" / "meson" / "tests" / "bench"
 LOCKED = "tq:10m,lock:on"

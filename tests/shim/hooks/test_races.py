@@ -12,9 +12,8 @@ import pytest
 from leased.wire import wire
 from tests.emugpu.server import BUILD, EmulatedGpu
 from tests.shim.memory.swap import test_swap_moves as swap
-from tests.shim.test_interposer import line, output, tell
 from tests.support.fake_daemon import FakeDaemon
-from tests.support.started import programs
+from tests.support.programs import line, output, programs, tell
 
 RACES = BUILD.parent / "shim" / "hooks" / "shim_races"
 MIB = 1 << 20

@@ -6,8 +6,8 @@ import pytest
 
 from leased.wire import wire
 from tests.shim.memory.swap import test_swap_moves as swap
-from tests.shim.test_interposer import line, tell
 from tests.support.fake_daemon import FakeDaemon
+from tests.support.programs import line, tell
 
 daemon, program, uuid = swap.daemon, swap.program, swap.uuid
 

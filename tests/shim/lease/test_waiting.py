@@ -20,10 +20,9 @@ from leased.cli.ctl import ask
 from leased.wire import wire
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.test_interposer import SET_UP, line, output, state, tell
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
-from tests.support.started import Process, programs
+from tests.support.programs import SET_UP, Process, line, output, programs, state, tell
 
 ASKS = SET_UP + "say('asks'); say(spin(1000)[0].name)"
 HOLDS = SET_UP + "ok(spin(1000)); ok(d.cuCtxSynchronize()); say('holds'); sys.stdin.readline()"

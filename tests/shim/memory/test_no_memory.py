@@ -7,8 +7,8 @@ from _gpulease import lib
 
 from tests.shim.memory.swap import test_swap_moves as swap
 from tests.shim.memory.test_reported_memory import NVML
-from tests.shim.test_interposer import line, tell
 from tests.support.fake_daemon import FakeDaemon
+from tests.support.programs import line, tell
 
 daemon, program, uuid = swap.daemon, swap.program, swap.uuid
 

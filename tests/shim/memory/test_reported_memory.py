@@ -5,8 +5,8 @@ from __future__ import annotations
 from leased.cli.ctl import ask
 from tests.conftest import Start
 from tests.shim.memory.swap.test_swap_moves import VMM
-from tests.shim.test_interposer import SET_UP, line, output, tell
 from tests.slurm.leased import Leased
+from tests.support.programs import SET_UP, line, output, tell
 
 NVML = """
 import pynvml as n

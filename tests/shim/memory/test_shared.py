@@ -15,6 +15,7 @@ from tests.conftest import Start
 from tests.emugpu.programs import PRELUDE, finish, go_on, line, program
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased
+from tests.support.programs import tell
 
 BARE = "no interposer"
 SWAP = "tq:1,lock:on,memory:swap"
@@ -62,12 +63,6 @@ def run(request: pytest.FixtureRequest, emulated_gpu: EmulatedGpu) -> Iterator[R
     yield bare if request.param == BARE else in_job
     for manager in opened:
         manager.__exit__(None, None, None)
-
-
-def tell(process: Process, text: str) -> None:
-    assert process.stdin is not None
-    process.stdin.write(text + "\n")
-    process.stdin.flush()
 
 
 @pytest.mark.parametrize("size", ["4096", "6 * MIB", "40 * MIB"])

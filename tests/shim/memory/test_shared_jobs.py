@@ -11,8 +11,9 @@ import pytest
 from tests.conftest import Start
 from tests.emugpu.programs import PRELUDE, TIMEOUT_S, finish, go_on, line
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.memory.test_shared import OPENING, SWAP, tell
+from tests.shim.memory.test_shared import OPENING, SWAP
 from tests.slurm.leased import CHECKED, Leased
+from tests.support.programs import tell
 
 CODE = PRELUDE + OPENING + "OURS = True\n"
 N = 10 * 1024 * 1024  # words of 40 MiB

@@ -12,8 +12,9 @@ import pytest
 
 from tests.conftest import Start
 from tests.emugpu.programs import finish, go_on, line
-from tests.shim.memory.test_shared import SWAP, tell
+from tests.shim.memory.test_shared import SWAP
 from tests.shim.memory.test_shared_jobs import CODE, OWNER, N
+from tests.support.programs import tell
 
 PART_WAIT = Path(__file__).resolve().parents[3] / "build/meson/tests/shim/memory/part_wait"
 MAP_FAILED, INVALID_VALUE = 205, 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from leased.wire import wire
 from tests.emugpu.server import KERNELS
 from tests.shim.memory.swap import test_swap_moves as swap
-from tests.shim.test_interposer import line, tell
 from tests.support.fake_daemon import FakeDaemon
+from tests.support.programs import line, tell
 
 MIB = 1 << 20
 EVER_NS = 10**12

@@ -14,10 +14,9 @@ from tests.conftest import Start
 from tests.emugpu.server import BUILD, EmulatedGpu
 from tests.shim.memory.swap import test_swap_jobs as whole
 from tests.shim.memory.swap import test_swap_moves as swap
-from tests.shim.test_interposer import line, output, tell
 from tests.slurm.leased import Leased
 from tests.support.fake_daemon import FakeDaemon
-from tests.support.started import programs
+from tests.support.programs import line, output, programs, tell
 
 JAX_LIKE = BUILD.parent / "shim" / "memory" / "swap" / "jax_like"
 MIB = 1 << 20

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +14,9 @@ from leased.cli.ctl import ask
 from tests.conftest import JOB, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.memory.swap.test_swap_moves import VMM
-from tests.shim.test_interposer import SET_UP, line, output, tell
 from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
+from tests.support.programs import SET_UP, line, output, tell
 from tests.support.tenant import register
 
 MIB = 1 << 20
@@ -202,21 +201,15 @@ def test_who_waits_gets_its_memory_beside_the_work_of_others(tenant: Start, leas
         tenant = next(t for t in status["tenants"] if t["job_id"] == job)
         return sum(tenant["resident_bytes"].values())
 
-    say(jobs[1], "work")
+    tell(jobs[1], "work")
     assert line(jobs[1]) == "works"
     away = min((2, 3), key=there)
     assert there(away) < 110 * MIB
-    say(jobs[away], "look")
+    tell(jobs[away], "look")
     wait_until("its memory is there", lambda: there(away) >= 110 * MIB)
     assert device(leased)["holders"] == [1], "it was to come before its turn"
-    say(jobs[1], "look")
+    tell(jobs[1], "look")
     assert [line(jobs[1]), line(jobs[away])] == ["right", "right"]
-
-
-def say(job: subprocess.Popen[str], text: str) -> None:
-    assert job.stdin is not None
-    job.stdin.write(text + "\n")
-    job.stdin.flush()
 
 
 # What the driver allocates as plain memory: the program's own pieces, and arrays.
@@ -245,7 +238,7 @@ def test_plain_memory_gets_room_from_who_swaps(
     assert next(iter(usage.values()))["peak_bytes"] >= 120 * MIB
     tell(plain)
     output(plain)
-    say(full, "look")
+    tell(full, "look")
     assert line(full) == "right"
 
 
@@ -272,7 +265,7 @@ def test_what_programs_map_themselves_need_not_fit_together(tenant: Start) -> No
         assert line(job) == "ready"
     for _ in range(2):
         for job in jobs:
-            say(job, "look")
+            tell(job, "look")
             assert line(job) == "right"
 
 

@@ -14,10 +14,10 @@ import pytest
 
 from leased.wire import wire
 from tests.emugpu.server import BUILD, ROOT, EmulatedGpu
-from tests.shim.test_interposer import SET_UP, line, tell
 from tests.slurm.leased import CHECKED
 from tests.slurm.processes import wait_until
 from tests.support.fake_daemon import Client, FakeDaemon
+from tests.support.programs import SET_UP, line, tell
 
 MIB = 1 << 20
 TOTAL = 240 * MIB

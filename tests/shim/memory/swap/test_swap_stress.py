@@ -10,9 +10,9 @@ from pathlib import Path
 from leased.wire import wire
 from tests.emugpu.server import BUILD, EmulatedGpu
 from tests.shim.memory.swap import test_swap_moves as swap
-from tests.shim.test_interposer import line, tell
 from tests.slurm.leased import CHECKED
 from tests.support.fake_daemon import Client, FakeDaemon
+from tests.support.programs import line, tell
 
 STRESS = BUILD.parent / "shim" / "memory" / "swap" / "swap_stress"
 TURNS = 300

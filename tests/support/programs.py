@@ -1,0 +1,101 @@
+"""Programs that tests start and speak with over pipes: what they begin with, and their answers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from leased.cli.ctl import ask
+from tests.emugpu.programs import next_line
+from tests.emugpu.server import KERNELS, EmulatedGpu
+from tests.slurm.leased import CHECKED, Leased
+
+Process = subprocess.Popen[str]
+
+# What a program in Python begins with: a context, kernels, spin() and say().
+SET_UP = f"""
+import ctypes, os, sys
+from cuda.bindings import driver as d
+def ok(r):
+    assert r[0] == d.CUresult.CUDA_SUCCESS, r[0]
+    return r[1] if len(r) == 2 else r[1:]
+ok(d.cuInit(0))
+ctx = ok(d.cuDevicePrimaryCtxRetain(0))
+ok(d.cuCtxSetCurrent(ctx))
+module = ok(d.cuModuleLoadData(open({str(KERNELS)!r}, "rb").read() + b"\\0"))
+kernel = {{n: ok(d.cuModuleGetFunction(module, n.encode())) for n in ("fill", "add", "spin")}}
+def spin(ns, stream=0):
+    values = ((ns,), (ctypes.c_uint64,))
+    return d.cuLaunchKernel(kernel["spin"], 1, 1, 1, 1, 1, 1, 0, stream, values, 0)
+def say(*words):
+    print(*words, flush=True)
+"""
+
+
+# -- what it says, and what it is told ---------------------------------------------------
+
+
+def output(process: Process, timeout: float = 60) -> str:
+    """Everything it printed; a failure shows its errors."""
+    out, err = process.communicate(timeout=timeout)
+    assert process.returncode == 0, err
+    return out
+
+
+def line(process: Process) -> str:
+    """The next line it prints; "" where it prints none any more."""
+    return next_line(process).strip()
+
+
+def tell(process: Process, text: str = "") -> None:
+    """A line for it to read."""
+    assert process.stdin is not None
+    process.stdin.write(text + "\n")
+    process.stdin.flush()
+
+
+def state(leased: Leased, job: int) -> str:
+    """The job's state as status has it."""
+    tenants = ask(leased.admin_socket, {"op": "status"})["tenants"]
+    return str(next(t["state"] for t in tenants if t["job_id"] == job))
+
+
+# -- programs under the interposer ---------------------------------------------------------
+
+
+class Programs:
+    """Starts programs on an emulated GPU, under the interposer."""
+
+    def __init__(self, gpu: EmulatedGpu, env: Mapping[str, str]):
+        self.env = os.environ | gpu.env | {"LD_PRELOAD": str(CHECKED)} | dict(env)
+        self.started: list[Process] = []
+
+    def start(self, *command: str, socket: Path | str) -> Process:
+        """socket: where the program finds its daemon."""
+        pipe = subprocess.PIPE
+        env = self.env | {"GPU_LEASE_SOCKET": str(socket)}
+        process = subprocess.Popen(
+            command, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        )
+        self.started.append(process)
+        return process
+
+    def end(self) -> None:
+        """What they have not said yet is shown with a failure."""
+        for process in self.started:
+            process.kill()
+            sys.stderr.write("".join(process.communicate()))
+
+
+@contextmanager
+def programs(gpu: EmulatedGpu, **env: str) -> Iterator[Programs]:
+    """All of them are ended behind it. env: of the programs."""
+    made = Programs(gpu, env)
+    try:
+        yield made
+    finally:
+        made.end()
