@@ -170,6 +170,7 @@ class Gang:
     totals: Mapping[str, int] = field(default_factory=dict)
     swaps: bool = False
     host: bool = False  # the node has host memory for its copies
+    cleans: bool = True  # memory that is as its copy is need not be copied again
 
 
 def uuid_text(raw: bytes) -> str:
@@ -302,6 +303,7 @@ def welcome(gang: Gang) -> bytes:
     message.flags |= lib.GL_WELCOME_EXPLAINS | lib.GL_WELCOME_INTRODUCES
     message.flags |= lib.GL_WELCOME_HOST if gang.host else 0
     message.flags |= lib.GL_WELCOME_PARKS
+    message.flags |= lib.GL_WELCOME_CLEAN if gang.cleans else 0
     _fill(message, {uuid: Bytes(total) for uuid, total in gang.totals.items()})
     return _bytes(message)
 

@@ -129,7 +129,8 @@ enum gl_welcome_flags {
 	GL_WELCOME_EXPLAINS = 4,   /* this daemon answers GL_WHY */
 	GL_WELCOME_INTRODUCES = 8, /* ... and GL_NAME and GL_MEET */
 	GL_WELCOME_HOST = 16,      /* ... and GL_HOST_TAKE and GL_HOST_GIVE */
-	GL_WELCOME_PARKS = 32      /* ... and hears GL_SUSPENDS */
+	GL_WELCOME_PARKS = 32,     /* ... and hears GL_SUSPENDS */
+	GL_WELCOME_CLEAN = 64      /* what is as its copy is need not be copied again */
 };
 
 enum gl_grant_flags {

@@ -82,6 +82,11 @@ bool tenant_swaps(void)
 	return has_flag(GL_WELCOME_SWAP);
 }
 
+bool tenant_cleans(void)
+{
+	return has_flag(GL_WELCOME_CLEAN);
+}
+
 void tenant_welcome(const struct gl_welcome *message)
 {
 	lock_take(&lock);

@@ -13,8 +13,9 @@
 CUresult tenant_wait(void);  /* until it is known; the rest says nothing before */
 bool tenant_wait_ms(int ms); /* for callers that can do without; true: it is known */
 bool tenant_oversubscribes(void);
-bool tenant_swaps(void);                       /* what is allocated shall be swapped, not managed */
-uint64_t tenant_limit(const uint8_t uuid[16]); /* bytes it may have; NO_LIMIT: not its device */
+bool tenant_swaps(void);  /* what is allocated shall be swapped, not managed */
+bool tenant_cleans(void); /* of what is swapped, that need not be copied which is as its copy is */
+uint64_t tenant_limit(const uint8_t uuid[16]);  /* bytes it may have; NO_LIMIT: not its device */
 uint64_t tenant_others(const uint8_t uuid[16]); /* bytes its other processes have */
 
 /* Of the client thread: */

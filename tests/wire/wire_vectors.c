@@ -62,7 +62,7 @@ static void show_the_daemons(void)
 {
 	SHOW(welcome, gl_welcome, GL_WELCOME,
 	     {.flags = GL_WELCOME_OVERSUB | GL_WELCOME_EXPLAINS | GL_WELCOME_INTRODUCES |
-	               GL_WELCOME_PARKS,
+	               GL_WELCOME_PARKS | GL_WELCOME_CLEAN,
 	      .n_devices = 1,
 	      .job_id = 10,
 	      .devices = {{.bytes = 11}}});

@@ -54,7 +54,7 @@ static struct block *new_block(CUdeviceptr base, size_t size, CUdevice device)
 		segment->block = block;
 		segment->base = base + i * piece;
 		segment->size = size - i * piece < piece ? size - i * piece : piece;
-		segment->calls = SWAP_DIRTY;
+		segment->calls = segment->look.calls = SWAP_DIRTY;
 	}
 	return block;
 }

@@ -9,6 +9,7 @@
 #define GPU_LEASE_SWAP_DEVICES_H
 
 #include "driver/devices.h"
+#include "memory/swap/fingerprint.h"
 #include "memory/swap/store.h"
 
 #include <cuda.h>
@@ -25,6 +26,16 @@ enum segment_state {
 	SEGMENT_AWAY      /* its bytes are in a store */
 };
 
+/* What is known of a segment's bytes, and of its copy's (looks.h). */
+struct look {
+	struct fingerprint of_device;
+	unsigned long calls; /* gate_submitted() when that was so, or SWAP_DIRTY */
+	struct fingerprint of_copy;
+	bool copy_known;
+	unsigned char changes; /* 1, 2, 4, ...: looks in a row have found it changed */
+	unsigned char rest;    /* evictions until the next look */
+};
+
 struct segment {
 	struct segment *older, *newer; /* of its device, in the order of allocation */
 	struct block *block;
@@ -35,8 +46,9 @@ struct segment {
 	struct copy
 	    *copy; /* in a store; holds the bytes of an AWAY segment, else those as of `calls` */
 	unsigned long calls; /* gate_submitted() when it became RESIDENT, or SWAP_DIRTY */
-	bool moving;         /* the client thread is copying it */
-	bool fixed;          /* it stays: there was no host memory for a copy */
+	struct look look;
+	bool moving; /* the client thread is copying it, or looking at it */
+	bool fixed;  /* it stays: there was no host memory for a copy */
 };
 
 struct block {

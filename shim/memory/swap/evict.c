@@ -9,6 +9,7 @@
 #include "memory/swap/blocks.h"
 #include "memory/swap/copier.h"
 #include "memory/swap/devices.h"
+#include "memory/swap/looks.h"
 #include "memory/swap/segments.h"
 #include "memory/swap/store.h"
 #include "memory/swap/transfers.h"
@@ -21,17 +22,20 @@ static bool full(const struct copier *c, size_t size)
 	       (c->n && c->in_flight + size > OUT_PIECES * swap_devices[c->device].piece);
 }
 
-/* Gives up the copies of segments that have changed on the device since. */
-static void drop_copies(void)
+/* Gives up the copies of segments that may have changed on the device since; first only those of
+ * which nobody knows what they hold. */
+static void drop_copies(bool known_ones)
 {
 	lock_take(&swap_lock);
 	for (int d = 0; d < MAX_DEVICES; d++) {
 		for (struct segment *s = swap_devices[d].oldest; s; s = s->newer) {
 			if (!s->copy || s->state != SEGMENT_RESIDENT || s->moving ||
-			    s->calls == gate_submitted())
+			    s->calls == gate_submitted() || segment_clean(s) ||
+			    s->look.copy_known != known_ones)
 				continue;
 			s->copy->store->give(s->copy);
 			s->copy = NULL;
+			s->look.copy_known = false;
 		}
 	}
 	lock_give(&swap_lock);
@@ -63,8 +67,10 @@ static void put_back(struct segment *segment, struct segment **cursor)
 
 static void copy_out(struct copier *c, struct segment *segment)
 {
-	CUresult result = copier_copy(c, segment, true);
+	CUresult result;
 
+	segment_copy_begins(segment);
+	result = copier_copy(c, segment, true);
 	if (!result)
 		result = copier_push(c, segment, true);
 	if (result) {
@@ -82,8 +88,8 @@ static enum store_answer room_for(struct segment *segment)
 
 	if (!segment->copy)
 		answer = swap_store->take(segment->size, &segment->copy);
-	if (answer == STORE_NONE) {
-		drop_copies();
+	for (int known = 0; known < 2 && answer == STORE_NONE; known++) {
+		drop_copies(known);
 		answer = swap_store->take(segment->size, &segment->copy);
 	}
 	return answer;
@@ -120,7 +126,8 @@ static bool some_arrive(const struct copier *c)
 }
 
 /* A segment that has not changed since it came back needs no new copy: the gate is shut and
- * empty, so it is known exactly what has been submitted. */
+ * empty, so it is known exactly what has been submitted; or the device itself finds that it is
+ * what its copy is. */
 bool evict_one(struct copier *c)
 {
 	struct swap_device *d = &swap_devices[c->device];
@@ -128,6 +135,8 @@ bool evict_one(struct copier *c)
 	struct segment *segment;
 	bool unchanged;
 
+	if (looks_go_on(c))
+		return false;
 	lock_take(&swap_lock);
 	segment = next_out(d);
 	if (segment)
@@ -136,7 +145,7 @@ bool evict_one(struct copier *c)
 		d->next_out = d->oldest;
 	else
 		c->left = 0;
-	unchanged = segment && segment->calls == gate_submitted();
+	unchanged = segment && (segment->calls == gate_submitted() || segment_clean(segment));
 	lock_give(&swap_lock);
 	if (!segment)
 		return false;

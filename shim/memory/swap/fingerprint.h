@@ -44,6 +44,11 @@ struct fingerprint fingerprint_stretch(const struct fingerprint_keys *keys, cons
 struct fingerprint fingerprint_join(const struct fingerprint_secret *secret,
                                     const struct fingerprint *stretches, size_t n);
 
+static inline bool fingerprints_equal(struct fingerprint one, struct fingerprint other)
+{
+	return one.a == other.a && one.b == other.b;
+}
+
 static inline size_t fingerprint_stretches(size_t tiles)
 {
 	return (tiles + FINGERPRINT_STRETCH - 1) / FINGERPRINT_STRETCH;

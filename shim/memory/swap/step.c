@@ -5,6 +5,7 @@
 #include "memory/swap/copier.h"
 #include "memory/swap/devices.h"
 #include "memory/swap/evict.h"
+#include "memory/swap/looks.h"
 #include "memory/swap/restore.h"
 #include "memory/swap/store.h"
 #include "memory/swap/transfers.h"
@@ -24,14 +25,21 @@ static void note_arrivals(struct copier *c)
 	}
 }
 
+static void settle_out(struct segment *segment)
+{
+	segment_copy_ended(segment);
+	if (swap_now.mode == RESTORE)
+		segment_not_evicted(segment);
+	else
+		segment_evicted(segment, SEGMENT_AWAY);
+}
+
 static void settle_one(const struct transfer *transfer)
 {
 	if (transfer->out && transfer->result)
 		segment_stays(transfer->segment, "it cannot be copied");
-	else if (transfer->out && swap_now.mode == RESTORE)
-		segment_not_evicted(transfer->segment);
 	else if (transfer->out)
-		segment_evicted(transfer->segment, SEGMENT_AWAY);
+		settle_out(transfer->segment);
 	else if (!transfer->result)
 		segment_restored(transfer->segment);
 	else
@@ -83,14 +91,15 @@ static void give_up_steps(struct copier *c)
 void copier_step(CUcontext context, void *argument)
 {
 	struct copier *c = argument;
-	bool goes_on = true;
+	bool goes_on = true, all_seen;
 
 	settle(c);
+	all_seen = looks_settle(c);
 	if (has_more(c) && !copier_prepare(c, context))
 		give_up_steps(c);
 	for (int i = 0; i < SWAP_AT_ONCE && goes_on && has_more(c); i++)
 		goes_on = swap_now.mode == EVICT ? evict_one(c) : restore_some(c);
-	c->busy = c->n || (swap_now.mode != RESTORE && has_more(c));
+	c->busy = c->n || !all_seen || (swap_now.mode != RESTORE && has_more(c));
 }
 
 /* The stream and the events go with the context; the amount left to do stays. */
@@ -98,6 +107,7 @@ static void end_stream(struct copier *c)
 {
 	REAL(cuStreamSynchronize)(c->stream);
 	settle(c);
+	looks_end(c);
 	copier_end(c);
 }
 

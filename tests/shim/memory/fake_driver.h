@@ -25,10 +25,13 @@ extern struct fake_driver {
 	uint64_t pinned;              /* bytes of the host that are registered */
 	unsigned int streams, events; /* that exist */
 	bool no_managed, no_mapping;  /* functions that this driver lacks */
-	bool refuse_pinning;
-	bool hold_events;        /* no event happens; who waits for one ends the program */
-	unsigned int fail_after; /* 1: the next call that makes or maps memory fails, once */
-	CUcontext current;       /* of every thread */
+	bool refuse_pinning, refuse_modules, refuse_launches;
+	uint64_t wrong_fingerprints; /* bits of them that are turned */
+	uint64_t looked_at;          /* bytes whose fingerprints were computed */
+	unsigned int modules;        /* that are loaded */
+	bool hold_events;            /* no event happens; who waits for one ends the program */
+	unsigned int fail_after;     /* 1: the next call that makes or maps memory fails, once */
+	CUcontext current;           /* of every thread */
 } fake_driver;
 
 /* The context of a device that it has at the beginning, and another one. */

@@ -31,6 +31,13 @@
 	FUNCTION(cuMemSetAccess)                                                                   \
 	FUNCTION(cuMemcpyDtoHAsync_v2)                                                             \
 	FUNCTION(cuMemcpyHtoDAsync_v2)                                                             \
+	FUNCTION(cuModuleLoadData)                                                                 \
+	FUNCTION(cuModuleGetFunction)                                                              \
+	FUNCTION(cuModuleUnload)                                                                   \
+	FUNCTION(cuLaunchKernel)                                                                   \
+	FUNCTION(cuMemHostAlloc)                                                                   \
+	FUNCTION(cuMemHostGetDevicePointer_v2)                                                     \
+	FUNCTION(cuMemFreeHost)                                                                    \
 	FUNCTION(cuMemHostRegister_v2)                                                             \
 	FUNCTION(cuMemHostUnregister)                                                              \
 	FUNCTION(cuStreamCreate)                                                                   \

@@ -57,6 +57,11 @@ bool tenant_swaps(void)
 	return fake_rooms.swaps;
 }
 
+bool tenant_cleans(void)
+{
+	return fake_rooms.cleans;
+}
+
 static void note_change(void)
 {
 	atomic_fetch_add(&fake_rooms.changes, 1);

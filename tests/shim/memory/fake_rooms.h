@@ -12,6 +12,7 @@ extern struct fake_rooms {
 	uint64_t others; /* bytes of the job's other processes */
 	bool swaps;      /* what the daemon said of the job */
 	bool oversub;
+	bool cleans;
 	unsigned long submitted; /* calls that passed the gate */
 	atomic_uint changes;     /* of memory, that the daemon would hear of */
 	unsigned int complaints;

@@ -10,13 +10,14 @@ static const struct {
 	void (*run)(void);
 } cases[] = {
 #define CASE(name) {#name, name},
-    MANAGED_CASES(CASE) SWAPPED_CASES(CASE) STORE_CASES(CASE)
+    MANAGED_CASES(CASE) SWAPPED_CASES(CASE) STORE_CASES(CASE) CLEAN_CASES(CASE)
 #undef CASE
 };
 
 int main(int argc, char **argv)
 {
 	fake_rooms.swaps = true;
+	fake_rooms.cleans = true;
 	fake_driver.current = fake_context(0);
 	device_uuid(0);
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {

@@ -34,10 +34,28 @@
 	CASE(copies_go_back_to_their_store)                                                        \
 	CASE(what_cannot_be_pinned_stays)
 
+/* clean_cases.c */
+#define CLEAN_CASES(CASE)                                                                          \
+	CASE(what_is_only_read_is_copied_once)                                                     \
+	CASE(a_changed_byte_is_copied)                                                             \
+	CASE(what_changes_back_is_compared_with_its_last_copy)                                     \
+	CASE(new_memory_is_copied_whatever_was_there)                                              \
+	CASE(what_changes_is_looked_at_ever_more_seldom)                                           \
+	CASE(a_site_may_switch_it_off)                                                             \
+	CASE(a_driver_may_refuse_the_module)                                                       \
+	CASE(a_driver_may_refuse_the_kernel)                                                       \
+	CASE(a_device_may_compute_wrong_fingerprints)                                              \
+	CASE(a_full_device_has_no_fingerprints_yet)                                                \
+	CASE(a_lease_may_come_during_a_look)                                                       \
+	CASE(memory_may_be_freed_during_a_look)                                                    \
+	CASE(the_context_may_end_during_a_look)                                                    \
+	CASE(a_call_after_a_look_makes_it_worthless)
+
 #define CASE(name) void name(void);
 MANAGED_CASES(CASE)
 SWAPPED_CASES(CASE)
 STORE_CASES(CASE)
+CLEAN_CASES(CASE)
 #undef CASE
 
 static inline void step_until_idle(void)
