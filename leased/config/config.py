@@ -64,6 +64,7 @@ class Config:
     swap_host: str = keys.default("limits.swap_host")
     swap_full: str = keys.default("limits.swap_full")
     swap_huge_pages: bool = keys.default("limits.swap_huge_pages")
+    swap_clean: bool = keys.default("limits.swap_clean")
     lock_off: bool = keys.default("limits.lock_off")
     oversub: bool = keys.default("limits.oversub")
     device: DeviceConfig = DeviceConfig()

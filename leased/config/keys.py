@@ -157,6 +157,13 @@ KEYS = (
         "Whether what is swapped may lie in huge pages that the site has reserved.",
     ),
     key(
+        "limits.swap_clean",
+        kinds.SWITCH,
+        True,
+        "Whether swapped memory that still is what its copy is, as the GPU finds by fingerprints, "
+        "leaves without another copy (docs/swap.md).",
+    ),
+    key(
         "limits.swap_full",
         kinds.word(kinds.SWAP_FULL),
         "refuse",

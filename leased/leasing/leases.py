@@ -93,5 +93,6 @@ class Leases:
         """Take the site's settings, also later ones."""
         self.grants.in_flight_ns = settings.in_flight_ns
         self.names_jobs = settings.holder_shown != "nothing"
+        self.tenants.cleans = settings.swap_clean
         self.run(DrainLimitSet(settings.drain_ns))
         self.recorder.configure(settings.record, settings.record_most)

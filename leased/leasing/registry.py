@@ -24,6 +24,7 @@ class Registry(Mapping[int, Tenant]):
     def __init__(self, loop: ArbiterLoop):
         self.loop = loop
         self.by_job: dict[int, Tenant] = {}
+        self.cleans = True  # need not memory be copied again that is as its copy is?
         self.offers_host: Callable[[], bool] = lambda: False  # has the node memory for copies?
 
     def __getitem__(self, job_id: int) -> Tenant:
@@ -46,6 +47,7 @@ class Registry(Mapping[int, Tenant]):
             wire.Gang(
                 *(tenant.job_id, given.oversub, tenant.totals, tenant.swaps),
                 host=tenant.swaps and self.offers_host(),
+                cleans=self.cleans,
             )
         )
 

@@ -118,6 +118,7 @@ class Daemon:
             recorder=self.recorder,
         )
         self.leases.names_jobs = settings.holder_shown != "nothing"
+        self.leases.tenants.cleans = settings.swap_clean
         self.timer = DeadlineTimer(self.loop, self.leases)
         self.leases.loop.on_deadline = self.timer.arm
         self.leases.stuck.later = self.loop.call_later

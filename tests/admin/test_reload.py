@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _gpulease import ffi, lib
 
 from leased.admin.admin import Admin
 from leased.admin.reload import AdminSocket, Reload
@@ -167,6 +168,7 @@ CHANGED = {
     "limits.swap_host": '"10%"',
     "limits.swap_full": '"wait"',
     "limits.swap_huge_pages": "true",
+    "limits.swap_clean": "false",
     "limits.lock_off": "false",
     "limits.oversub": "false",
     "device.memory": '"50%"',
@@ -218,6 +220,19 @@ def test_a_key_that_waits_for_the_next_start_is_named(
     caplog.clear()
     node.reload("")
     assert "next start" not in caplog.text, "what has not changed is not named"
+
+
+def test_processes_are_told_whether_clean_memory_is_copied(node: Node) -> None:
+    tenant = Tenant(1, 1000, given(swaps=True), {})
+
+    def cleans() -> bool:
+        message = node.leases.tenants.welcome(tenant)
+        flags = ffi.from_buffer("struct gl_welcome *", message).flags
+        return bool(flags & lib.GL_WELCOME_CLEAN)
+
+    assert cleans()
+    node.reload("[limits]\nswap_clean = false\n")
+    assert not cleans()
 
 
 def test_a_device_of_its_own(node: Node) -> None:

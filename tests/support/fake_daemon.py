@@ -143,12 +143,14 @@ class FakeDaemon:
         auto: bool = True,
         oversub: bool = False,
         swaps: bool = True,
+        cleans: bool = True,
     ):
         self.path = path
         self.auto = auto
         self.clients: dict[int, Client] = {}
         self.welcome = ffi.new("struct gl_welcome *")
-        ffi.buffer(self.welcome)[:] = wire.welcome(wire.Gang(1, oversub, totals, swaps))
+        gang = wire.Gang(1, oversub, totals, swaps, cleans=cleans)
+        ffi.buffer(self.welcome)[:] = wire.welcome(gang)
         self._changed = threading.Condition()
         self._epochs = itertools.count(1)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -2,7 +2,7 @@
  *
  * Before segments of a device leave they are looked at: the device computes their fingerprints.
  * A segment whose fingerprint is that of the bytes in its copy is clean. One that was found
- * changed is left alone for a while, the longer the more often that has happened.
+ * changed twice in a row is left alone for a while, the longer the more often that has happened.
  *
  * Looks are at work on a device with the gate shut and empty and all work finished, as evictions
  * are. The client thread calls these; each with a context of the device current.
