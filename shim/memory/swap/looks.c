@@ -13,6 +13,7 @@
 #include "tenant/tenant.h"
 
 #define LOOKS_AT_ONCE 128
+#define LOOK_PIECES 4   /* at once: copying so many takes much longer than looking at them */
 #define LONGEST_REST 64 /* evictions without a look */
 
 static struct looks {
@@ -132,10 +133,12 @@ bool looks_settle(struct copier *c)
 	return true;
 }
 
-/* Caller holds swap_lock. From the next one that leaves on, as many as are to leave. */
+/* Caller holds swap_lock. From the next one that leaves on, some of those that are to leave: while
+ * they are copied the next ones are looked at. */
 static void choose(const struct copier *c, struct looks *l)
 {
-	uint64_t left = c->left;
+	uint64_t some = LOOK_PIECES * swap_devices[c->device].piece;
+	uint64_t left = c->left < some ? c->left : some;
 	size_t values = 0;
 
 	for (struct segment *s = swap_devices[c->device].next_out; s && left; s = s->newer) {
