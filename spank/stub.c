@@ -18,11 +18,16 @@ static bool option_given;
 
 static int on_option(int value, const char *text, int remote);
 
+/* " tq lock mem" and so on */
+#define OPTION_KEY(NAME, name, bit, example, help) " " #name
+static const char usage[] = "share a GPU (with --gres=shard:N); keys:"
+#include "keys.def"
+                            "; help explains them";
+#undef OPTION_KEY
+
 /* Registered by hand: Slurm looks at a table of this name in srun only, not in sbatch. */
 static struct spank_option options_table[] = {
-    {"gpu-share", "KEY:VALUE[,KEY:VALUE...]|help",
-     "share a GPU (with --gres=shard:N): tq, lock, mem, oversub, memory; help lists them", 1, 0,
-     on_option},
+    {"gpu-share", "KEY:VALUE[,KEY:VALUE...]|help", (char *)usage, 1, 0, on_option},
 };
 
 static int on_option(int value, const char *text, int remote)

@@ -132,12 +132,7 @@ class Resolved:
     @classmethod
     def of(cls, said: Options, defaults: Options) -> Resolved:
         """What the job said, then the site's defaults, then ours."""
-        full = said.over(defaults).over(PLAIN)
-        assert full.quantum_ns is not None
-        return cls(
-            *(full.quantum_ns, full.lock or "", full.mem_fraction, full.mem_bytes),
-            *(bool(full.oversub), full.memory or ""),
-        )
+        return cls(**asdict(said.over(defaults).over(PLAIN)))
 
     @property
     def swaps(self) -> bool:

@@ -25,6 +25,7 @@ from leased.core.policy import Spec, View
 from leased.policy import registry
 from leased.policy.fcfs import FirstComeFirstServed
 from tests.core.adversary import counterexample, run
+from tests.core.judge import BOUNDS
 
 S = 1_000_000_000
 MADE_UP = "last-come-first-served"
@@ -63,6 +64,10 @@ def made_up() -> Iterator[None]:
 
 
 every = pytest.mark.parametrize("name", [*policy.names(), MADE_UP])
+
+
+def test_every_policy_says_how_long_a_waiter_may_wait() -> None:
+    assert set(policy.names()) - {MADE_UP} == BOUNDS.keys()
 
 
 @every

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from leased.cli.ctl import ask
+from leased.config.options import KEYS
 from tests.slurm.cluster import Accounting, PrivateSlurm
 from tests.slurm.leased import PRELOAD
 from tests.slurm.processes import wait_until
@@ -32,7 +33,7 @@ def site() -> Iterator[Site]:
 AT_SUBMISSION = {
     "tq:abc": "tq:abc is not a time; write seconds (30), 30s, 500ms or 2m",
     "tq:1,tq:2": "tq is given twice; give each key once",
-    "color:red": "unknown key 'color'; the keys are tq, lock, mem, oversub and memory",
+    "color:red": f"unknown key 'color'; the keys are {', '.join([*KEYS][:-1])} and {[*KEYS][-1]}",
     "lock": "lock has no value; write for example lock:auto",
     "": "the value is empty; write for example tq:60,lock:auto",
     "mem:150%": "mem:150% is no fraction of the device; write one above 0 and up to 1",

@@ -67,17 +67,23 @@ def test_what_has_not_ended_there_is_written_later() -> None:
 
 def test_runs_on_one_row_add_up() -> None:
     """A tenant may end before its job does, when its GPU is lost, and begin again."""
+
+    def usage(*figures: int) -> Usage:
+        names = ("lease_ns", "shared_ns", "wait_ns", "handoffs", "moved_bytes", "peak_bytes")
+        return Usage(**dict(zip((*names, "overruns", "strays"), figures, strict=True)))
+
+    first, second = usage(5, 6, 7, 8, 9, 10, 1, 0), usage(1, 1, 1, 1, 1, 20, 0, 2)
     parts = [
-        run(100, 120, usage={UUID: Usage(5, 6, 7, 8, 9, 10, 1)}),
-        run(130, 190, usage={UUID: Usage(1, 1, 1, 1, 1, 20, 0, strays=2), "GPU-y": Usage(3)}),
+        run(100, 120, usage={UUID: first}),
+        run(130, 190, usage={UUID: second, "GPU-y": Usage(lease_ns=3)}),
     ]
     placed, later = by_row(parts, [row(100, 200)])
     assert (placed, later) == ({row(100, 200): parts}, [])
     total = accounting.added(part.usage for part in parts)
-    assert total == {UUID: Usage(6, 7, 8, 9, 10, 20, 1, 2), "GPU-y": Usage(3)}
+    assert total == {UUID: usage(6, 7, 8, 9, 10, 20, 1, 2), "GPU-y": Usage(lease_ns=3)}
     said = accounting.parse_comment(accounting.comment(parts))
     assert said["gpus"][UUID]["peak_bytes"] == 20
-    assert parts[0].usage[UUID] == Usage(5, 6, 7, 8, 9, 10, 1), "the records are as they were"
+    assert parts[0].usage[UUID] == usage(5, 6, 7, 8, 9, 10, 1, 0), "the records are as they were"
 
 
 def test_bytes_of_others_are_given_back_as_they_were() -> None:
