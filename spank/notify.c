@@ -55,6 +55,6 @@ void notify_job_end(const char *socket_path, uint32_t job_id)
 	/* A daemon that is down asks Slurm for ended jobs when it starts. */
 	if (outcome != TOLD)
 		slurm_info(
-		    "gpu-share: gpu-leased does not answer; it finds the end of job %u later",
+		    "gpu-share: gpu-leased does not answer; it will notice the end of job %u later",
 		    job_id);
 }

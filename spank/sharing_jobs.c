@@ -44,8 +44,8 @@ void sharing_jobs_add(const char *admin_socket, uint32_t job_id)
 	if (fd >= 0)
 		close(fd);
 	else
-		slurm_info("gpu-share: cannot note beside %s that job %u shares: %m", admin_socket,
-		           job_id);
+		slurm_info("gpu-share: cannot record beside %s that job %u shares a GPU: %m",
+		           admin_socket, job_id);
 }
 
 bool sharing_jobs_has(const char *admin_socket, uint32_t job_id)

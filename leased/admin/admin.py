@@ -95,7 +95,7 @@ class Admin:
             raise Refused(f"unknown op {shown(name)}", f"known are {', '.join(self.operations)}")
         who, fields, operation = self.operations[name]
         if not self._may(peer, who):
-            hint = "see admin_group in the configuration" if who == ADMINS else "run as root"
+            hint = "ask root or a member of daemon.admin_group" if who == ADMINS else "run as root"
             raise Refused(f"{name} is for {who}", hint)
         check_fields(request, fields)
         return dict(operation(request, peer))
@@ -137,7 +137,10 @@ class Admin:
         if current is None:
             record = self.store.find(job_id)
             if record is None:
-                raise Refused(f"job {job_id} never shared a GPU of this node", "see sacct")
+                raise Refused(
+                    f"job {job_id} never shared a GPU of this node",
+                    f"look for it with sacct -j {job_id}",
+                )
             current = dict(record.usage)
         return {"usage": {uuid: summary(used) for uuid, used in current.items()}}
 

@@ -73,6 +73,10 @@ class GpuNumbers:
             return
         self.leases.gpus.set(gpu)
         if gpu.index == NOT_SLURMS:
-            log.warning("%s (/dev/nvidia%d) is none of Slurm's GPUs here", gpu.uuid, gpu.minor)
+            log.warning(
+                "%s (/dev/nvidia%d) is not one of Slurm's GPUs on this node: no job shares it",
+                gpu.uuid,
+                gpu.minor,
+            )
         else:
             log.info("GPU %d of Slurm is %s (/dev/nvidia%d)", gpu.index, gpu.uuid, gpu.minor)

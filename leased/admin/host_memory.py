@@ -40,10 +40,12 @@ def check(config: Config, tenant: Tenant) -> None:
     if not config.swap:
         raise Refused(
             "memory:swap is not allowed on this site",
-            "use memory:managed (the site allows it by limits.swap)",
+            "use memory:managed, or ask the administrator to set limits.swap = true",
         )
     if tenant.given.lock == "off":
-        raise Refused("memory:swap needs turns where memory does not fit", "use lock:auto")
+        raise Refused(
+            "memory:swap needs jobs that do not fit together to take turns", "use lock:auto"
+        )
     if tenant.given.oversub:
         raise Refused(
             "memory:swap keeps all of a process on the device while it works",

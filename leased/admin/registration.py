@@ -66,7 +66,9 @@ class Registration:
         self.cluster.admit(job_id, get_text(request, "cluster"))
         tenant = self.leases.tenants.get(job_id)
         if tenant is not None and not self.stepds.lives(job_id):
-            log.info("job %d runs again; nobody told the end of its run before", job_id)
+            log.info(
+                "job %d has started again; the end of its previous run was not reported", job_id
+            )
             self.job_ended(job_id)
             tenant = None
         if tenant is not None:
@@ -131,7 +133,10 @@ class Registration:
         if len(self.leases.tenants) >= TENANTS:
             raise Refused(f"this node has {TENANTS} sharing jobs already", "try again later")
         if not Path(config.preload).is_file():
-            raise Refused(f"no interposer at {config.preload}", "set daemon.preload in the config")
+            raise Refused(
+                f"there is no interposer at {config.preload}",
+                "install gpu-lease on this node, or set daemon.preload in gpu-leased.toml",
+            )
         gang = self.gangs.of(request)
         self.gangs.refuse_faulty(gang)
         said = options.parse(get_text(request, "options"))

@@ -66,7 +66,7 @@ def _is_understood(device: str, key: str, value: str) -> bool:
     try:
         parse(key, value)
     except Refused as fault:
-        log.error("a setting of %s is left out: %s", shown(device), fault)
+        log.error("a stored setting of %s is not applied: %s", shown(device), fault)
         return False
     return True
 
@@ -87,7 +87,7 @@ class Settings:
             try:
                 self._apply(key, list(leases.gpus), at_start=True)
             except Refused as fault:
-                log.error("the setting %s of before is left out: %s", key, fault)
+                log.error("the stored setting %s is not applied: %s", key, fault)
 
     def of(self, uuid: str, key: str) -> str | None:
         """The text that counts for a device, or ALL; None: the jobs' or the configuration's."""
@@ -128,7 +128,7 @@ class Settings:
     def _check(self, chosen: list[Gpu] | None, key: str, value: str) -> None:
         parse(key, value)
         if key in OF_NODE and chosen is not None:
-            raise Refused(f"{key} is of the whole node", "leave the device out")
+            raise Refused(f"{key} applies to the whole node", "leave --device out")
         if key == "reserve" and value not in (AUTO, *GIVEN_BACK):
             for gpu in self.leases.gpus if chosen is None else chosen:
                 if options.parse_amount(value, gpu.usable) >= gpu.usable:

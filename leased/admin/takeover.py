@@ -36,7 +36,7 @@ class Takeover:
             self.restore(record)
         if self.forgotten:
             log.warning(
-                "what policies remembered of %d jobs (%s) makes no sense: these begin anew",
+                "what policies have stored of %d jobs (%s) makes no sense: they start without it",
                 *(len(self.forgotten), ", ".join(map(str, self.forgotten[:SHOWN]))),
             )
             self.forgotten.clear()

@@ -49,7 +49,7 @@ def _trusted(site: Site) -> Iterator[Finding]:
             good = False
             yield Finding("trusted-files", FAULT, str(fault), fault.hint)
     if good:
-        yield Finding("trusted-files", OK, "only root may change what the daemon believes")
+        yield Finding("trusted-files", OK, "only root may change what the daemon relies on")
 
 
 # -- the driver ----------------------------------------------------------------
@@ -152,10 +152,10 @@ def _devices(status: Status) -> Iterator[Finding]:
     if not faulty:
         yield Finding("devices", OK, "the daemon finds no device faulty")
     if status.get("nvml_fault"):
-        words = f"the daemon hears nothing of NVML: {status['nvml_fault']}"
+        words = f"NVML does not answer the daemon: {status['nvml_fault']}"
         yield Finding("nvml", FAULT, words, "see nvidia-smi and dmesg")
     else:
-        yield Finding("nvml", OK, "the daemon hears what NVML says")
+        yield Finding("nvml", OK, "NVML answers the daemon")
 
 
 def _copies(site: Site, said: Mapping[str, Any] | None) -> Iterator[Finding]:
@@ -167,7 +167,7 @@ def _copies(site: Site, said: Mapping[str, Any] | None) -> Iterator[Finding]:
         words = "gpu-leased-copies does not run: what jobs swap takes of their own --mem"
         yield Finding("copies", WARNING, words, "run systemctl start gpu-leased-copies.socket")
     elif left <= 0:
-        words = f"all of the {budget} of host memory for swapped GPU memory is spoken for"
+        words = f"all of the {budget} of host memory for swapped GPU memory is claimed"
         yield Finding("copies", WARNING, words, "raise limits.swap_host, or let fewer jobs share")
     else:
         words = f"{size(left)} of {budget} of host memory for swapped GPU memory are left"
@@ -298,7 +298,9 @@ def _interposer_version(path: Path) -> Finding:
         return Finding(name, WARNING, f"{path} does not say its version", "install gpu-lease again")
     release, wire = found[1].decode(errors="replace"), int(found[2])
     if wire != lib.GL_VERSION:
-        words = f"the interposer speaks version {wire} of the protocol, we {lib.GL_VERSION}"
+        words = (
+            f"the interposer speaks version {wire} of the protocol, this release {lib.GL_VERSION}"
+        )
         return Finding(name, FAULT, words, "install the same release of both")
     if release != __version__:
         words = f"the interposer is of release {release}, this is {__version__}"

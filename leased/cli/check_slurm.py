@@ -122,7 +122,11 @@ def _plugin_arguments(site: Site, line: PluginLine) -> Iterator[Finding]:
     at = Path(given.get("admin_socket", DEFAULT_SOCKET))
     if at != site.admin_socket:
         yield Finding(
-            *("plugin-arguments", FAULT, f"the plugin asks at {at}, we at {site.admin_socket}"),
+            *(
+                "plugin-arguments",
+                FAULT,
+                f"the plugin connects to {at}, the daemon listens at {site.admin_socket}",
+            ),
             f"write admin_socket={site.admin_socket} in {line.file}, or change runtime_dir",
         )
         return
@@ -161,7 +165,7 @@ def _gres_types(site: Site) -> Iterator[Finding]:
 
 def _gres(site: Site) -> Iterator[Finding]:
     if site.slurm.path is None:
-        words = "slurm.conf is not on this host, so gres.conf is not looked at"
+        words = "slurm.conf is not on this host, so gres.conf is not checked"
         yield Finding("node", WARNING, words, "run it on the node")
         return
     node = site.node

@@ -156,7 +156,7 @@ def _named(answer: Answer) -> str:
 def _stored(answer: Answer) -> int:
     """Done; and said if a restart of the daemon would forget it."""
     if answer["store_fault"]:
-        print(f"gpu-leasectl: set, but not kept yet: {answer['store_fault']}", file=sys.stderr)
+        print(f"gpu-leasectl: set, but not stored yet: {answer['store_fault']}", file=sys.stderr)
     return DONE
 
 
@@ -212,8 +212,8 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         return made
 
     add("status", status, "devices, who holds them and who waits, what the site has set")
-    live = add("top", top, "the same, again and again; with --json a line each time")
-    live.add_argument("--once", action="store_true", help="one frame, then end")
+    live = add("top", top, "status, refreshed until interrupted; with --json one line each time")
+    live.add_argument("--once", action="store_true", help="show it once")
     live.add_argument("--interval", type=positive, default=1.0, metavar="SECONDS")
     add("usage", usage, "what a job had, also after its end").add_argument("job_id", type=int)
     own = add(
@@ -225,7 +225,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         ("unpark", "bring back what a parked job had, as far as there is room"),
     ):
         add(name, park, words).add_argument("job_id", type=int, metavar="JOB")
-    add("env", env, "for the shell of an ssh session in a job: what makes its programs the job's")
+    add("env", env, "print shell commands that let programs of an ssh session use their job's GPU")
     _add_setting(add)
     finder = add("check", check, "find what would keep this node from sharing its GPUs")
     finder.add_argument("--node", help="its name in slurm.conf, if not found by its host's")
@@ -236,7 +236,7 @@ def _add_setting(add: Callable[..., argparse.ArgumentParser]) -> None:
     keys = "\n".join(
         f"  {key}: {words}" for key, words in (OF_DEVICE | OF_NODE).items() if key != "drain"
     )
-    setter = add("set", set_, "force something on devices, or change what users may choose")
+    setter = add("set", set_, "change settings of devices, or what users may choose")
     setter.formatter_class = argparse.RawDescriptionHelpFormatter
     setter.epilog = (
         f"settings:\n{keys}\n\nThose of users count for jobs to come. All are kept over a restart "

@@ -167,10 +167,14 @@ def parse(text: str) -> Options:
 
 
 def _one(key: str, text: str) -> Options:
-    """One value of a key, and nothing behind it."""
-    if not text.isprintable() or set(text) & set(",:"):
-        raise Refused(f"gpu-share: {key}:{shown(text)} is no single value", "write one value")
-    return parse(f"{key}:{text}")
+    """One value of a key, and nothing behind it. Refused names the value, not the key: it is no
+    option of a job's."""
+    if not text or not text.isprintable() or set(text) & set(",:"):
+        raise Refused(f"{shown(text)} is no single value", "write one value")
+    try:
+        return parse(f"{key}:{text}")
+    except Refused as fault:
+        raise Refused(str(fault).removeprefix(f"gpu-share: {key}:"), fault.hint) from None
 
 
 def understood(text: str) -> tuple[Options, list[str]]:

@@ -139,7 +139,7 @@ class Listener:
     def _send_away(self, sock: socket.socket, payer: int) -> int:
         sock.close()
         if self.lines.may(payer):
-            log.info("user %d comes too often: one of its connections is closed", payer)
+            log.info("user %d connects too often: one of its connections is closed", payer)
         return payer
 
     def take(self, sock: socket.socket, payer: int | None = None) -> Connection | None:

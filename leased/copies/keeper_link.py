@@ -98,7 +98,7 @@ class KeeperLink:
         self.sock = None
         self.since = self.loop.time()
         if self.open:
-            log.warning("the keeper of memory for copies has ended: it is looked for")
+            log.warning("gpu-leased-copies has ended: gpu-leased tries to connect again")
             self.retry = self.loop.call_later(0, self.connect)
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class KeeperLink:
         try:
             self.sock.send(text.encode(), socket.MSG_NOSIGNAL)
         except OSError as fault:
-            log.warning("the keeper of memory for copies: %s", fault)
+            log.warning("gpu-leased-copies: %s", fault)
             self._lose()
             return False
         return True

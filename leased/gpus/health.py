@@ -37,7 +37,7 @@ class Health:
         del self.doubts[gpu.uuid]
         if fault is None:
             del self.faults[gpu.uuid]
-            log.warning("GPU %d (%s) is in order again", gpu.index, gpu.uuid)
+            log.warning("GPU %d (%s) works again", gpu.index, gpu.uuid)
         else:
             self.faults[gpu.uuid] = fault
             log.error("GPU %d (%s) takes no new jobs: %s", gpu.index, gpu.uuid, fault)
@@ -45,7 +45,7 @@ class Health:
     def silent(self, why: str) -> None:
         """NVML as a whole gives no answer."""
         if self.nvml is None:
-            log.error("%s; leases go on, what the GPUs hold is not seen meanwhile", why)
+            log.error("%s; leases go on, but how much memory the GPUs have in use is unknown", why)
         self.nvml, self.heard = why, 0
 
     def answers(self) -> None:

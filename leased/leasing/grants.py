@@ -110,7 +110,7 @@ class Grants:
                 client.held, client.passed = 0, action.epoch
                 client.restoring = False
         log.info(
-            "job %d (uid %d) cannot act and others wait: its GPUs go to them",
+            "job %d (uid %d) is stopped or suspended while others wait: its GPUs go to them",
             *(tenant.job_id, tenant.uid),
         )
         self.ask_again(tenant)

@@ -58,7 +58,7 @@ class EndedJobs:
         self._note("")
         for job_id in asked:
             if job_id in self.leases.tenants and self._over(job_id, said.get(job_id), opened):
-                log.info("job %d ended unnoticed", job_id)
+                log.info("job %d has ended, and its plugin has not reported it", job_id)
                 self.ended(job_id)
 
     def _over(self, job_id: int, said: JobState | None, opened: dict[int, float]) -> bool:

@@ -100,7 +100,7 @@ class SuspendedJobs:
         self.looks += 1
         for tenant in list(self.leases.tenants.values()):
             if self._is_frozen(tenant) and self._goes_on(tenant):
-                log.info("job %d (uid %d) goes on", tenant.job_id, tenant.uid)
+                log.info("job %d (uid %d) runs again", tenant.job_id, tenant.uid)
                 self.leases.run(arbiter.Thawed(tenant.job_id))
 
     def _goes_on(self, tenant: Tenant) -> bool:

@@ -98,7 +98,7 @@ class Suspensions:
         return not some or any(not self.still(client.pid) for client in some)
 
     def _end(self, tenant: Tenant) -> None:
-        log.info("job %d (uid %d) is suspended no more", tenant.job_id, tenant.uid)
+        log.info("job %d (uid %d) is no longer suspended", tenant.job_id, tenant.uid)
         del self.of[tenant.job_id]
         self.leases.run(Unparked(tenant.job_id))
 

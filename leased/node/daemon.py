@@ -278,7 +278,10 @@ class Daemon:
     def _overrun(self, tenant: Tenant, again: bool) -> None:
         """What this site does about a job that does not give back its GPU."""
         if self.suspended.stands_still(tenant):
-            log.info("job %d is stopped or suspended: it is left alone", tenant.job_id)
+            log.info(
+                "job %d has overrun while it is stopped or suspended: it is not ended for that",
+                tenant.job_id,
+            )
             return
         rules = self.admin.config
         if not again and rules.overrun in ("signal", "cancel"):

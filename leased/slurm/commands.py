@@ -82,7 +82,7 @@ class Slurm:
     def start(self, what: str, *command: str, say: bool = False) -> None:
         """Run the command in the background; its failure is logged, its success if `say`."""
         if self.most is not None and len(self.tasks) >= self.most:
-            log.warning("too many commands of Slurm's at once, left out: %s", what)
+            log.warning("too many Slurm commands at once, not run: %s", what)
             return
         task = asyncio.get_running_loop().create_task(self._told(what, command, say))
         self.tasks.add(task)
@@ -96,7 +96,7 @@ class Slurm:
         if status:
             log.error("cannot %s: %s", what, _words(err) or f"exit status {status}")
         elif say:
-            log.warning("done by this site's rules: %s", what)
+            log.warning("done as the configuration says: %s", what)
 
 
 def _words(err: str) -> str:

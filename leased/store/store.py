@@ -425,8 +425,8 @@ class Store:
         remembered = [bad for bad in rows if bad.table == "remembered"]
         if remembered:
             log.warning(
-                "what policies remembered of %d jobs makes no sense (%s) and is set aside: "
-                "these begin anew",
+                "what policies have stored of %d jobs makes no sense (%s) and is set aside: "
+                "they start without it",
                 *(len(remembered), remembered[0].why),
             )
         # Before anything else is written, while their numbers are still theirs.

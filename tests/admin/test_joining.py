@@ -53,7 +53,10 @@ def test_a_job_that_registers_anew_is_another_run(leased: Leased) -> None:
     ended_step(leased, "tq:5")
     ask(leased.admin_socket, REGISTER | {"options": "tq:9"})
     assert quantum_s(leased) == 9
-    assert "job 7 runs again; nobody told the end of its run before" in leased.log.read_text()
+    assert (
+        "job 7 has started again; the end of its previous run was not reported"
+        in leased.log.read_text()
+    )
 
 
 def test_two_steps_that_start_at_once_are_one_run(leased: Leased) -> None:

@@ -292,7 +292,7 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
     ),
     "NVML and the daemon": (
         lambda n: n.answer.update(nvml_fault="NVML does not answer"),  # type: ignore[union-attr]
-        *("nvml", "the daemon hears nothing of NVML: NVML does not answer"),
+        *("nvml", "NVML does not answer the daemon: "),
     ),
     "store": (
         lambda n: n.answer.update(store_fault="the disk is full"),  # type: ignore[union-attr]
@@ -357,7 +357,7 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
     ),
     "plugin's socket": (
         lambda n: n.edit("plugstack.conf", "run/admin.sock", "x/admin.sock"),
-        *("plugin-arguments", "the plugin asks at"),
+        *("plugin-arguments", "the plugin connects to"),
     ),
     "GresTypes": (
         lambda n: n.edit("slurm.conf", "GresTypes=gpu,shard", "GresTypes=gpu"),

@@ -175,7 +175,10 @@ def test_site_says_at_run_time_what_users_may_choose(gpuctl: Ctl) -> None:
         ("user-oversub=perhaps", "user-oversub 'perhaps' is not known; use yes, no or config"),
         ("quantum-max=5s", "jobs that ask for nothing would be refused: tq:30s is outside"),
         ("quantum-min=20m", "quantum-min 1200s is above quantum-max 600s"),
-        ("--device 0 user-oversub=no", "user-oversub is of the whole node; leave the device out"),
+        (
+            "--device 0 user-oversub=no",
+            "user-oversub applies to the whole node; leave --device out",
+        ),
         ("--device 9 lock=on", "no device 9; there are 0 (GPU-"),
     ],
 )

@@ -80,7 +80,7 @@ def test_an_amount_that_is_none(tmp_path: Path, amount: str) -> None:
         ('[daemon]\nruntime_dir = ""', "daemon.runtime_dir = '' is no absolute path"),
         ('[daemon]\nstate_dir = "var"', "daemon.state_dir = 'var' is no absolute path"),
         ('[daemon]\nrecord = "file"', "daemon.record = 'file' is no absolute path"),
-        ('[daemon]\nrecord_most = "1023KiB"', "mem:1023KiB is out of range"),
+        ('[daemon]\nrecord_most = "1023KiB"', "daemon.record_most: 1023KiB is out of range"),
         ('[daemon]\nrecord_most = "99%"', "daemon.record_most = '99%' is too little"),
         ('[daemon]\npreload = "lib.so"', "daemon.preload = 'lib.so' is no absolute path"),
         ('[daemon]\nstate_dir = "/a\\u0000b"', "daemon.state_dir has a control character"),

@@ -343,7 +343,7 @@ def test_what_is_claimed_is_there_at_the_handoff(tenant: Start, leased: Leased) 
     [
         ("", "swap", "the node has host memory for what leaves the GPU"),
         ("memory:auto", "swap", "the node has host memory for what leaves the GPU"),
-        ("lock:off", "managed", "memory:swap needs turns where memory does not fit"),
+        ("lock:off", "managed", "memory:swap needs jobs that do not fit together to take turns"),
         ("oversub:on", "managed", "memory:swap keeps all of a process on the device"),
         ("memory:managed", "managed", "the job's options or the site's ask for it"),
     ],

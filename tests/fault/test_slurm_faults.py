@@ -127,7 +127,7 @@ def test_jobs_that_squeue_does_not_know_live_on_while_they_do(broken: BrokenSlur
     broken.command("squeue", f"echo {HEADER}; echo 8 CANCELLED 0")
     with broken.node.everybody_goes_on(but=[8]):
         broken.ask_squeue()
-        broken.node.wait_said("job 8 ended unnoticed")
+        broken.node.wait_said("job 8 has ended, and its plugin has not reported it")
     assert broken.node.tenants() == list(JOBS[:-1])
 
 

@@ -42,7 +42,10 @@ UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
         ({"demon": {}}, "[demon] is not known"),
         ({"daemon": {"color": 1}}, "daemon.color is not known"),
         ({"limits": {"lock_off": "no"}}, "limits.lock_off = 'no' is not a truth value"),
-        ({"limits": {"quantum_min": "soon"}}, "limits.quantum_min: gpu-share: tq:soon"),
+        (
+            {"limits": {"quantum_min": "soon"}},
+            "limits.quantum_min: soon is not a time; write seconds",
+        ),
         ({"defaults": {"options": "tq:0"}}, "defaults.options: gpu-share: tq:0 is out"),
         ({"device": {"memory": "110%"}}, "device.memory: '110%' is no share of"),
         ({"device": {"0": {"reserve": 5}}}, "device.0.reserve = 5 is not a text in quotes"),

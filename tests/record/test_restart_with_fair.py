@@ -77,9 +77,11 @@ def test_damaged_deficits_stop_no_daemon(leased: Leased, tenant: Start, path: Pa
     db.close()
     leased.start()
     wait_until("the good one", lambda: restored(path) == {3: good})
-    warnings = [said for said in leased.log.read_text().splitlines() if "remembered" in said]
+    warnings = [
+        said for said in leased.log.read_text().splitlines() if "policies have stored" in said
+    ]
     assert len(warnings) == 1, warnings
-    assert "what policies remembered of 2 jobs (1, 2) makes no sense" in warnings[0]
+    assert "what policies have stored of 2 jobs (1, 2) makes no sense" in warnings[0]
     for job in jobs:
         tell(job)
     for job in jobs:

@@ -117,7 +117,10 @@ def test_a_suspended_job_that_overruns_is_left_alone(site: Site) -> None:
         log = leased.log.read_text()
         assert f"job {first} (uid" in log
         assert "the next in the queue gets its GPUs" in log
-        assert f"job {first} is stopped or suspended: it is left alone" in log
+        assert (
+            f"job {first} has overrun while it is stopped or suspended: it is not ended for that"
+            in log
+        )
         assert site.state(first) == "SUSPENDED"
         site.slurm.run("scontrol", "resume", str(first))
         site.finish("first", first)

@@ -112,7 +112,11 @@ for turn in range(1, 1000):
 @pytest.mark.parametrize(
     ("options", "memory_mib", "words"),
     [
-        ("memory:swap,lock:off", 0, "memory:swap needs turns where memory does not fit"),
+        (
+            "memory:swap,lock:off",
+            0,
+            "memory:swap needs jobs that do not fit together to take turns",
+        ),
         ("memory:swap,oversub:on", 0, "keeps all of a process on the device while it works"),
         ("memory:swap", 100, "may need 0.2 GiB of host memory beside .*, and the job has 0.1 GiB"),
     ],
