@@ -99,6 +99,10 @@ class Judge:
                 if entry and entry.held:
                     self.broken(f"{action.tenant} is granted what it has")
 
+    def computes(self, d: int) -> None:
+        """Somebody can on this device, if only until the next event."""
+        self.idle_since[d] = None
+
     def granted(self, tenant: int) -> None:
         wait = self.waits.pop(tenant, None)
         if wait is not None:

@@ -153,6 +153,8 @@ class World:
                 for e in self.entries.values()
                 if d in e.client.resident
             )
+            if self.open_gates[d]:
+                self.judge.computes(d)
 
     # -- the daemon -----------------------------------------------------------------
 
