@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from leased.core.deadlines import Deadlines
 from leased.core.line import Line, Place
 from leased.core.state import Tenant
 
@@ -21,17 +20,17 @@ class Cohort:
     """waiting: those who could run, by their places. holding: those with a lease. Of these,
     `calm` have not been told that somebody waits for them, `told` have, the others are revoked.
 
-    last_ends: of those told that fill no gap, when the last of them ends, below 0.
     most_cost: no handoff costs more for which one of them was told. waiter: the first for whom
-    they were told, and watched: its devices. priced: what was found out about those who wait,
+    they were told, and watched: its devices; settled: nobody holds or was told since that was
+    looked at. priced: what was found out about those who wait,
     see Turns; None: others wait now. links: its devices as a chain of pairs. kept_at: the device
     by which it is found.
     """
 
     __slots__ = (
-        "beside", "bits", "calm", "first", "gang", "heeds", "holding", "kept_at", "last_ends",
-        "links", "lock", "mask", "members", "most_cost", "number", "priced", "swaps", "told",
-        "waiter", "waiting", "watched",
+        "beside", "bits", "calm", "first", "gang", "heeds", "holding", "kept_at", "links",
+        "lock", "mask", "members", "most_cost", "number", "place", "priced", "settled", "swaps",
+        "told", "waiter", "waiting", "watched",
     )  # fmt: skip
 
     def __init__(self, number: int, key: tuple[tuple[str, ...], str, bool, bool], mask: int):
@@ -45,11 +44,12 @@ class Cohort:
         self.members = 0
         self.waiting: Line[Place, Tenant] = Line()
         self.first: Tenant | None = None  # of those who wait
+        self.place: Place = (0, 0)  # the first one's
         self.priced: tuple[int, int] | None = None
         self.holding: dict[int, Tenant] = {}
         self.calm: dict[int, Tenant] = {}
         self.told: dict[int, Tenant] = {}
-        self.last_ends: Deadlines[int] = Deadlines()
+        self.settled = False
         self.most_cost = 0
         self.waiter: Tenant | None = None
         self.watched = 0

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from leased.core.cohort import ALONE, FREE, SHARE, Cohort
 from leased.core.components import Components
+from leased.core.ends import Ends
 from leased.core.line import Line, Place
+from leased.core.queued import Queued
 from leased.core.state import Device, Tenant
 from leased.core.taken import Taken
 
@@ -31,6 +33,8 @@ class Cohorts:
         self.held, self.alone = Taken(), Taken()  # by those, and by those that are ALONE
         self.overdue: dict[int, Tenant] = {}  # who should have released before now
         self._line: Line[Place, Cohort] = Line()  # by the first who waits
+        self.queued = Queued(self.bit.values())  # the same by device
+        self.ends = Ends(self.bit.values())
         # Those in the line, by what they heed and by one of their devices.
         self._waiting: dict[int, dict[int, dict[int, Cohort]]] = {FREE: {}, SHARE: {}, ALONE: {}}
         self._gangs = Components()  # of cohorts that hold or wait
@@ -89,7 +93,7 @@ class Cohorts:
         cohort.waiting.remove(tenant.place, tenant)
         cohort.priced = None
         if cohort.first is tenant:
-            self._line.remove(tenant.place, cohort)
+            self._out_of_line(tenant.place, cohort)
             cohort.first = None
             self._set_first(cohort)
             if cohort.first is None:
@@ -101,10 +105,16 @@ class Cohorts:
         if first is before:
             return
         if before is not None and before.place is not None:
-            self._line.remove(before.place, cohort)
+            self._out_of_line(before.place, cohort)
         cohort.first = first
         if first is not None and first.place is not None:
+            cohort.place = first.place
             self._line.add(first.place, cohort)
+            self.queued.add(first.place, cohort)
+
+    def _out_of_line(self, place: Place, cohort: Cohort) -> None:
+        self._line.remove(place, cohort)
+        self.queued.remove(place, cohort)
 
     def _keep(self, cohort: Cohort) -> None:
         kept = self._waiting[cohort.heeds].setdefault(cohort.kept_at, {})
@@ -121,6 +131,17 @@ class Cohorts:
         waits."""
         return (cohort for _, cohort in self._line.entries if cohort.mask & mask)
 
+    def next_at_once(self, mask: int) -> Cohort | None:
+        """The first in the line for these devices, where it is not FREE and no holder is in its
+        way; None: it is, or somebody is."""
+        if self._waiting[FREE]:
+            return None
+        first = next(self.queued.leading(mask), None)
+        if first is None:
+            return None
+        taken = self.held.mask if first.heeds == ALONE else self.alone.mask
+        return None if first.mask & taken else first
+
     def able(self, mask: int) -> dict[int, Cohort]:
         """Those in the line for these devices whom no holder is in the way of, by number."""
         found: dict[int, Cohort] = {}
@@ -131,10 +152,6 @@ class Cohorts:
                     found |= {n: cohort for n, cohort in kept.items() if not cohort.mask & taken}
         return found
 
-    def sort(self, cohorts: list[Cohort]) -> list[Cohort]:
-        """As they stand in the line."""
-        return sorted(cohorts, key=_place)
-
     # -- who holds ----------------------------------------------------------------
 
     def hold(self, tenant: Tenant) -> None:
@@ -144,6 +161,7 @@ class Cohorts:
             self._lock(cohort)
             self._gangs.add(cohort.links)
         cohort.holding[tenant.id] = cohort.calm[tenant.id] = tenant
+        cohort.settled = False
 
     def tell(self, tenant: Tenant, told: bool) -> None:
         """It knows, or not any more, that somebody waits."""
@@ -151,12 +169,13 @@ class Cohorts:
         cohort.calm.pop(tenant.id, None)
         cohort.told.pop(tenant.id, None)
         (cohort.told if told else cohort.calm)[tenant.id] = tenant
+        cohort.settled = False
 
     def revoke(self, tenant: Tenant) -> None:
         cohort = self.of[tenant.id]
         cohort.calm.pop(tenant.id, None)
         cohort.told.pop(tenant.id, None)
-        cohort.last_ends.put(tenant.id, None)
+        self.ends.put(tenant.id, cohort, None)
 
     def end(self, tenant: Tenant) -> None:
         self.revoke(tenant)
@@ -193,11 +212,17 @@ class Cohorts:
 
     def to_tell(self, changed: int, every: bool) -> list[Cohort]:
         """Holders for whom somebody else may wait now than before, as something has changed on
-        these devices. every: those that are FREE too, who only go where the site wants it."""
+        these devices. every: those that are FREE too, who only go where the site wants it. Where
+        nobody else leads the lines it is no news, unless it may cost less."""
+        moved, self.queued.moved = self.queued.moved, 0
+        if not changed:
+            return []
         return [
             cohort
             for cohort in (self._holding if every else self._locked).values()
-            if (cohort.mask | cohort.watched) & changed and (cohort.calm or cohort.told)
+            if (cohort.mask | cohort.watched) & changed
+            and (cohort.calm or cohort.told)
+            and (every or cohort.mask & moved or cohort.most_cost or not cohort.settled)
         ]
 
     def against(self, cohort: Cohort) -> list[Cohort]:
@@ -217,8 +242,11 @@ class Cohorts:
             if cohort.heeds != before and cohort.first is not None:
                 after, cohort.heeds = cohort.heeds, before
                 self._unkeep(cohort)
+                self.queued.remove(cohort.place, cohort)
                 cohort.heeds = after
                 self._keep(cohort)
+                self.queued.add(cohort.place, cohort)
+        self.ends.sort_again()
         self._locked, self.held, self.alone = {}, Taken(), Taken()
         for cohort in self._holding.values():
             self._lock(cohort)
@@ -253,9 +281,3 @@ class Cohorts:
     def connected(self, mask: int) -> int:
         """These devices and all that gangs of any tenants connect with them."""
         return self._all_gangs.reached(mask)
-
-
-def _place(cohort: Cohort) -> Place:
-    assert cohort.first is not None
-    assert cohort.first.place is not None
-    return cohort.first.place

@@ -50,6 +50,11 @@ class Deadlines(Generic[Key]):
             self._heap = [(*due, key) for key, due in self._due.items()]
             heapq.heapify(self._heap)
 
+    def clear(self) -> None:
+        """No key is due any more."""
+        self._due.clear()
+        self._heap.clear()
+
     def first(self) -> int | None:
         """The earliest time at which a key is due."""
         while self._heap and self._outdated(self._heap[0]):

@@ -68,7 +68,7 @@ class Deciding:
                     self.leasing.stages.separate(device)
             # Before the grants: those ask when it will be free.
             every = unsettled or changed & self.rules.drained_mask != 0
-            self.leasing.stages.tell(cohorts.to_tell(changed, every), mask)
+            self.leasing.stages.tell(cohorts.to_tell(changed, every))
             if self.grace_until:
                 continue
             found = self.turns.next(mask)
@@ -93,9 +93,8 @@ class Deciding:
     def plan_wakes(self) -> None:
         """Where somebody waits: while nobody does, there is no deadline."""
         self.wakes = {}
-        for uuid, device in self.rules.devices.items():
-            if not device.queue:
-                continue
-            when = self.rules.policies.on(uuid).wake_at(self.rules, uuid)
+        policies, devices = self.rules.policies, self.rules.devices
+        for uuid in [uuid for uuid, device in devices.items() if device.queue]:
+            when = policies.on(uuid).wake_at(self.rules, uuid)
             if when is not None and when > self.rules.now:
                 self.wakes[uuid] = when

@@ -8,10 +8,9 @@ cannot act is not waited for: it is passed over as soon as somebody waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import tee
+from collections.abc import Callable
 
-from leased.core.cohort import ALONE, FREE, SHARE, Cohort
+from leased.core.cohort import ALONE, FREE, Cohort
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
 from leased.core.events import Contend, Expect, Forfeit, Overrun, PassedOver, Revoke
@@ -33,20 +32,12 @@ class Stages:
 
     # -- contended -----------------------------------------------------------------
 
-    def tell(self, holding: list[Cohort], mask: int) -> None:
-        """Tell the holders of these cohorts for whom it is news that somebody in the line for
-        these devices waits for them, or that nobody does any more."""
-        drained, cohorts = self.rules.drained_mask, self.rules.cohorts
-        alone: Iterator[Cohort] = (
-            cohort for cohort in cohorts.in_line(mask) if cohort.heeds == ALONE
-        )
+    def tell(self, holding: list[Cohort]) -> None:
+        """Tell the holders of these cohorts for whom it is news that somebody in the line waits
+        for them, or that nobody does any more."""
+        drained, queued = self.rules.drained_mask, self.rules.cohorts.queued
         for cohort in holding:
-            first = None
-            if cohort.heeds == ALONE:
-                first = _first_of(cohorts.in_line(mask), cohort)
-            elif cohort.heeds == SHARE:
-                alone, line = tee(alone)  # as far as somebody has looked it is remembered
-                first = _first_of(line, cohort)
+            first = queued.first_against(cohort)
             waiter, cohort.watched = (first.first, first.mask) if first else (None, 0)
             if waiter is not None or cohort.mask & drained:
                 if cohort.calm or cohort.most_cost or cohort.waiter is not waiter:
@@ -54,6 +45,7 @@ class Stages:
             else:
                 for holder in list(cohort.told.values()):
                     self.end_contention(holder)
+            cohort.settled = True
 
     def _tell_cohort(self, cohort: Cohort, waiter: Tenant | None) -> None:
         """waiter: the first that it is in the way of; None: the site has drained its device."""
@@ -175,8 +167,8 @@ class Stages:
         lease.due = when
         self.dues.put(tenant.id, when)
         if not lease.revoked and lease.until == FOREVER:
-            last_ends = self.rules.cohorts.of[tenant.id].last_ends
-            last_ends.put(tenant.id, None if when is None else -when)
+            cohorts = self.rules.cohorts
+            cohorts.ends.put(tenant.id, cohorts.of[tenant.id], when)
 
     # -- its end -------------------------------------------------------------------
 
@@ -227,7 +219,7 @@ class Stages:
         """Somebody waits for what it holds. Who is parked and hinders nobody may take its time."""
         cohorts = self.rules.cohorts
         cohort = cohorts.of[holder.id]
-        waits = _first_of(cohorts.in_line(cohort.mask), cohort) is not None
+        waits = any(c.heeds != FREE for c in cohorts.in_line(cohort.mask))
         return waits or cohort.mask & self.rules.drained_mask != 0
 
     # -- side by side --------------------------------------------------------------
@@ -252,11 +244,3 @@ class Stages:
             if not device.fits:
                 device.note_separation(self.rules.now)
             self.revoke(tenant)
-
-
-def _first_of(line: Iterable[Cohort], holding: Cohort) -> Cohort | None:
-    """The first in the line that the holders of a cohort are in the way of."""
-    for cohort in line:
-        if cohort.mask & holding.mask and cohort.heeds != FREE:
-            return cohort
-    return None

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from leased.core.cohort import ALONE, SHARE, Cohort, in_the_way
+from leased.core.cohort import ALONE, FREE, SHARE, Cohort, in_the_way
 from leased.core.cohorts import PRICED
+from leased.core.line import Place
 from leased.core.rules import BACKFILL_NS, Rules
 from leased.core.state import FOREVER, Tenant
 
@@ -37,19 +38,11 @@ class Front:
 
 @dataclass
 class Look:
-    """One look along the line, as bits of devices: those that who has been passed by wants, and
-    wants alone; those whose gap is too short, by what they heed for whom it is."""
+    """One look along the line. fronts: those that have been passed by. shut: as bits the devices
+    whose gap is too short, by what they heed for whom it is."""
 
-    wanted: int = 0
-    wanted_alone: int = 0
     shut: list[int] = field(default_factory=lambda: [0, 0, 0])
     fronts: list[Front] = field(default_factory=list)
-
-    def behind(self, cohort: Cohort) -> bool:
-        """It competes with somebody who has been passed by."""
-        if cohort.heeds == ALONE:
-            return cohort.mask & self.wanted != 0
-        return cohort.heeds == SHARE and cohort.mask & self.wanted_alone != 0
 
 
 class Turns:
@@ -62,6 +55,9 @@ class Turns:
     def next(self, mask: int) -> tuple[Tenant, int] | None:
         """Who of those who wait for these devices is granted next, and until when it may hold
         them without holding up those before it; None: nobody is."""
+        first = self.rules.cohorts.next_at_once(mask)
+        if first is not None and first.first is not None:
+            return first.first, FOREVER
         able = self.rules.cohorts.able(mask)
         if not able:
             return None
@@ -72,37 +68,53 @@ class Turns:
         return found
 
     def _walk(self, able: dict[int, Cohort], mask: int, look: Look) -> tuple[Tenant, int] | None:
-        """Along the line for these devices. able: those in it whose devices are free for them."""
-        for cohort in self.rules.cohorts.in_line(mask):
-            if able.pop(cohort.number, None):
-                found = self._judge(cohort, look)
-                if found is not None or not able:
-                    return found
-            elif not look.behind(cohort):
-                self._add_front(cohort, look)
-            look.wanted |= cohort.mask
-            if cohort.heeds == ALONE:
-                look.wanted_alone |= cohort.mask
-                if look.wanted_alone == mask:  # so everybody else is behind somebody
-                    break
+        """Along the line for these devices, as far as the last of those in it whose devices are
+        free for them, which `able` has, or the first of these whose turn it is."""
+        fronts, its_turn = self._leaders(able, mask)
+        before = iter(fronts)
+        if fronts:  # whoever is first in the line is behind nobody
+            self._add_front(next(before), look)
         left = [cohort for cohort in able.values() if not cohort.mask & look.shut[cohort.heeds]]
-        for cohort in self.rules.cohorts.sort(left):
+        front = next(before, None)
+        for cohort in sorted(left, key=_place):
+            if its_turn is not None and cohort.place >= its_turn.place:
+                break
+            while front is not None and front.place < cohort.place:
+                self._add_front(front, look)
+                front = next(before, None)
             found = self._judge(cohort, look)
             if found is not None:
                 return found
-        return None
+        while front is not None:
+            self._add_front(front, look)
+            front = next(before, None)
+        if its_turn is None or its_turn.first is None:
+            return None
+        return its_turn.first, FOREVER
+
+    def _leaders(self, able: dict[int, Cohort], mask: int) -> tuple[list[Cohort], Cohort | None]:
+        """Those behind nobody that wait for somebody, and the first behind nobody that does not,
+        before whom they stand; None: each that does not is behind somebody."""
+        fronts: list[Cohort] = []
+        free = min((c for c in able.values() if c.heeds == FREE), key=_place, default=None)
+        last = max([c.place for c in able.values()]) if free is None else free.place
+        for cohort in self.rules.cohorts.queued.leading(mask):
+            if cohort.place > last:
+                break
+            if cohort.number in able:
+                return fronts, cohort
+            fronts.append(cohort)
+        return fronts, free
 
     def _judge(self, cohort: Cohort, look: Look) -> tuple[Tenant, int] | None:
-        """Its devices are free for it. Who of it is granted, if anybody?"""
-        first = cohort.first
-        assert first is not None
-        if not look.behind(cohort):
-            return first, FOREVER
+        """Its devices are free for it, and it is behind somebody. Who of it is granted for as
+        long as the gap is, if anybody?"""
         if cohort.mask & look.shut[cohort.heeds]:
             return None
         until = self.gap(cohort, look.fronts)
         if until == FOREVER:
-            return first, until
+            assert cohort.first is not None
+            return cohort.first, until
         return self._worth(cohort, until)
 
     def _worth(self, cohort: Cohort, until: int) -> tuple[Tenant, int] | None:
@@ -131,11 +143,10 @@ class Turns:
     def _begins(self, front: Front, cohort: Cohort) -> int:
         """When those in its way will have ended, drains aside."""
         now = self.rules.now
-        told = [other for other in self.rules.cohorts.against(cohort) if other.told]
-        lasts = [-last for c in told if (last := c.last_ends.first()) is not None]
-        if lasts:  # also again: the site's lock or its policy has put one in its way
+        last = self.rules.cohorts.ends.last(cohort)
+        if last is not None:  # also again: the site's lock or its policy has put one in its way
             front.late = None
-            return max(now, *lasts)
+            return max(now, last)
         if front.late is None:
             front.late = self._passed_over_at(cohort)
         return max(now, front.late or now)
@@ -176,3 +187,7 @@ class Turns:
             if in_the_way(other, cohort):
                 until = min(until, front.until)
         return until
+
+
+def _place(cohort: Cohort) -> Place:
+    return cohort.place

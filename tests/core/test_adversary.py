@@ -48,9 +48,9 @@ def test_a_seed_is_always_the_same_run() -> None:
 # -- what it must find ------------------------------------------------------------------
 
 
-def tell_nobody(self: Stages, holding: list[Cohort], mask: int) -> None:
+def tell_nobody(self: Stages, holding: list[Cohort]) -> None:
     """Holders of the first device alone do not hear of those who wait."""
-    ORIGINAL["tell"](self, [cohort for cohort in holding if cohort.mask != 1], mask)
+    ORIGINAL["tell"](self, [cohort for cohort in holding if cohort.mask != 1])
 
 
 def never_ripe(self: Turns, front: Front, cohort: Cohort) -> int:
