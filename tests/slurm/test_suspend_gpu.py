@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 from collections.abc import Iterator
@@ -12,24 +13,28 @@ from typing import Any
 import pytest
 
 from leased.cli.ctl import ask
+from leased.processes.stopped_processes import stands_still
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.slurm.test_cgroups import FREEZER
+from tests.support.priority import PREFER_OWN_SESSION, prefer_sessions, preferred_children
 from tests.support.programs import SET_UP
 from tests.support.work_dir import work_dir
 
 MIB = 1 << 20
-EACH = 60  # MiB of each rank
+EACH = 16  # MiB of each rank
 
 # Counts turns in memory: each reads all of it, then writes all of it, and says how far it is.
 PROGRAM = (
-    SET_UP
+    PREFER_OWN_SESSION
+    + SET_UP
     + f"""
 import pathlib, time
 name = sys.argv[1] + "." + os.environ.get("SLURM_PROCID", "0")
+pathlib.Path(name + ".pid").write_text(str(os.getpid()))
 n = {EACH} << 18
 p = ok(d.cuMemAlloc(4 * n)); ok(d.cuMemsetD32(p, 1, n)); ok(d.cuCtxSynchronize())
 turn = 1
@@ -59,6 +64,11 @@ class Job:
         """How far each of its ranks is."""
         files = [Path(f"{self.name}.{rank}.turn") for rank in range(self.ranks)]
         return [int(file.read_text()) if file.exists() else 0 for file in files]
+
+    def is_stopped(self) -> bool:
+        """None of its ranks does anything any more."""
+        files = [Path(f"{self.name}.{rank}.pid") for rank in range(self.ranks)]
+        return all(stands_still(int(file.read_text())) for file in files)
 
 
 @dataclass
@@ -118,24 +128,37 @@ class Site:
         assert all(Path(f"{job.name}.{rank}.done").exists() for rank in range(job.ranks))
 
 
+def started(work: Path, proctrack: str, stack: contextlib.ExitStack) -> Site:
+    """The cluster, its daemon and the GPU, before others in their sessions too."""
+    gpu = stack.enter_context(EmulatedGpu(work / "gpu"))
+    conf = [
+        "SelectTypeParameters=CR_CPU_Memory",
+        f"ProctrackType=proctrack/{proctrack}",
+        "PreemptType=preempt/qos",
+        "PreemptMode=SUSPEND,GANG",
+    ]
+    slurm = PrivateSlurm(work / "slurm", env=gpu.env, slurm_conf=conf)
+    slurm.plugin_args += [f"admin_socket={work}/run/admin.sock"]
+    extra = '[limits]\nquantum_min = "50ms"\ndrain = "10m"\n'
+    stack.enter_context(slurm)
+    leased = stack.enter_context(Leased(work / "leased", work / "run", slurm.env, extra))
+    assert gpu.process is not None
+    assert leased.daemon is not None
+    prefer_sessions([gpu.process.pid, leased.daemon.process.pid])
+    prefer_sessions(daemon.process.pid for daemon in slurm.daemons)
+    return Site(slurm, leased, gpu, work)
+
+
 @pytest.fixture(scope="module", params=["linuxproc", "cgroup"])
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     if request.param == "cgroup" and not FREEZER.is_dir():
         pytest.skip(f"proctrack/cgroup needs {FREEZER}")
     work = work_dir()
     try:
-        with EmulatedGpu(work / "gpu") as gpu:
-            conf = [
-                "SelectTypeParameters=CR_CPU_Memory",
-                f"ProctrackType=proctrack/{request.param}",
-                "PreemptType=preempt/qos",
-                "PreemptMode=SUSPEND,GANG",
-            ]
-            slurm = PrivateSlurm(work / "slurm", env=gpu.env, slurm_conf=conf)
-            slurm.plugin_args += [f"admin_socket={work}/run/admin.sock"]
-            extra = '[limits]\nquantum_min = "50ms"\ndrain = "10m"\n'
-            with slurm, Leased(work / "leased", work / "run", slurm.env, extra) as leased:
-                yield Site(slurm, leased, gpu, work)
+        with contextlib.ExitStack() as stack:
+            with preferred_children():
+                site = started(work, request.param, stack)
+            yield site
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -150,11 +173,12 @@ def test_a_suspended_job_frees_its_gpu_within_the_grace(
     site.works(job)
     full = site.free()
     site.suspend(job)
-    wait_until("it to be stopped", lambda: site.tenant(job)["parked"] is not None)
+    wait_until("it to be parked", lambda: site.tenant(job)["parked"] is not None)
     wait_until("its lease to end", lambda: site.tenant(job)["state"] == "parked")
     data = max(1, ranks) * EACH * MIB
-    wait_until("its memory to leave", lambda: site.free() - full >= data - data // 100, timeout=10)
-    turns = job.turns()
+    wait_until("its memory to leave", lambda: site.free() - full >= data - data // 100)
+    wait_until("it to be stopped", job.is_stopped)
+    turns = job.turns()  # a rank may have been about to say how far it is
     other = site.submit(f"two-{memory}-{ranks}", memory)
     site.works(other)
     assert job.turns() == turns
