@@ -70,32 +70,45 @@ static bool is_slurmstepd(const siginfo_t *info)
 
 static void handle(int number, siginfo_t *info, void *context);
 
-static void set_action(bool ours)
+static bool is_default(const struct sigaction *action)
 {
-	struct sigaction action = {.sa_flags = SA_RESTART};
+	return !(action->sa_flags & SA_SIGINFO) && action->sa_handler == SIG_DFL;
+}
 
-	if (ours) {
-		action.sa_flags |= SA_SIGINFO | SA_ONSTACK;
-		action.sa_sigaction = handle;
-	} else {
-		action.sa_handler = SIG_DFL;
-	}
-	sigemptyset(&action.sa_mask);
-	sigaction(SIGTSTP, &action, NULL);
+static void set_ours(void)
+{
+	struct sigaction ours = {.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
+
+	ours.sa_sigaction = handle;
+	sigemptyset(&ours.sa_mask);
+	sigaction(SIGTSTP, &ours, NULL);
+}
+
+/* The action that was there may be the program's, which calls ours. While it goes on again the
+ * program may have set another one, in a handler of SIGCONT, which is left as it is. One that
+ * was usual is another thread's that stops, and that puts back what was before. */
+static void put_back(const struct sigaction *before)
+{
+	struct sigaction now;
+
+	if (!is_default(before) && !sigaction(SIGTSTP, NULL, &now) && is_default(&now))
+		sigaction(SIGTSTP, before, NULL);
 }
 
 /* The signal is blocked in its handler: it takes its usual action when it is let through. */
 static void stop_as_usual(void)
 {
-	sigset_t signal, before;
+	struct sigaction usual = {.sa_handler = SIG_DFL}, before;
+	sigset_t signal, blocked;
 
-	set_action(false);
+	sigemptyset(&usual.sa_mask);
+	sigaction(SIGTSTP, &usual, &before);
 	syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGTSTP);
 	sigemptyset(&signal);
 	sigaddset(&signal, SIGTSTP);
-	pthread_sigmask(SIG_UNBLOCK, &signal, &before);
-	pthread_sigmask(SIG_SETMASK, &before, NULL); /* it goes on */
-	set_action(true);
+	pthread_sigmask(SIG_UNBLOCK, &signal, &blocked);
+	pthread_sigmask(SIG_SETMASK, &blocked, NULL); /* it goes on */
+	put_back(&before);
 }
 
 static void handle(int number, siginfo_t *info, void *context)
@@ -130,8 +143,8 @@ void suspend_watch(void)
 
 	if (sigaction(SIGTSTP, NULL, &now) || has_terminal())
 		return;
-	if (!(now.sa_flags & SA_SIGINFO) && now.sa_handler == SIG_DFL)
-		set_action(true);
+	if (is_default(&now))
+		set_ours();
 	atomic_store(&listens, getpid());
 }
 

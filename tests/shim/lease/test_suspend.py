@@ -1,0 +1,24 @@
+"""What SIGTSTP does to a program that the interposer watches: shim/lease/suspend.c."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).resolve().parents[3] / "build/meson/tests/shim/lease/suspend_cases"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("nothing", "own-before", "own-after", "chains", "takes-over", "ignores-before"),
+        *("ignores-after", "default-after", "threads", "fork"),
+        *("stepd", "stepd-threads", "stepd-chains", "stepd-own"),
+    ],
+)
+def test_a_program_is_stopped_as_often_as_without_it(case: str) -> None:
+    """Once by each signal, and by none of slurmstepd's, of which the daemon is told."""
+    done = subprocess.run([str(PROGRAM), case], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
