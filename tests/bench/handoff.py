@@ -30,16 +30,22 @@ MODEL = "emu-h200-small"
 MIB = 1 << 20
 SIZE = 220 * MIB  # of 256
 HANDOFFS = 9
+BEFORE = 8  # handoffs in which the interposer finds that nothing stays as it was
 OPTIONS = "tq:100ms,memory:swap"
 
-# Kernels that wait for each other, so that the device is busy for as long as it is held.
+# Kernels that wait for each other, so that the device is busy for as long as it is held. All
+# pieces of the memory change before, as a training's do: what is only read is not copied out.
 SWAPS = (
     SET_UP
     + f"""
 import select
 p = ok(d.cuMemAlloc({SIZE}))
 ok(d.cuMemsetD32(p, 1, {SIZE // 4})); ok(d.cuCtxSynchronize()); say("ready")
+turn = 0
 while not select.select([sys.stdin], [], [], 0)[0]:
+    turn += 1
+    for at in range(0, {SIZE}, {2 * MIB}):
+        ok(d.cuMemsetD32Async(int(p) + at, turn, 1, 0))
     for _ in range(4):
         ok(spin(2_000_000))
     ok(d.cuCtxSynchronize())
@@ -108,6 +114,9 @@ def swap(work: Path) -> tuple[float, float, float]:
         ]
         for job in jobs:
             assert line(job) == "ready"
+        begin = len(gaps(gpu)) + BEFORE
+        while len(gaps(gpu)) < begin:
+            pass
         begin, before = len(gaps(gpu)), moved(gpu)
         while len(gaps(gpu)) < begin + HANDOFFS:
             pass

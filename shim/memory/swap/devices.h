@@ -32,7 +32,7 @@ struct look {
 	unsigned long calls; /* gate_submitted() when that was so, or SWAP_DIRTY */
 	struct fingerprint of_copy;
 	bool copy_known;
-	unsigned char changes; /* 1, 2, 4, ...: looks in a row have found it changed */
+	unsigned char changes; /* 1, 2, 8, 32: looks in a row have found it changed */
 	unsigned char rest;    /* evictions until the next look */
 };
 

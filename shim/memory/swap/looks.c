@@ -65,8 +65,8 @@ static void found(struct segment *s, struct fingerprint fingerprint, unsigned lo
 		return;
 	if (!changed)
 		s->look.changes = 0;
-	else if (s->look.changes < 2 * LONGEST_REST)
-		s->look.changes = s->look.changes ? 2 * s->look.changes : 1;
+	else if (s->look.changes < LONGEST_REST / 2)
+		s->look.changes = s->look.changes < 2 ? s->look.changes + 1 : 4 * s->look.changes;
 }
 
 /* What the copy holds is known again when it is complete. */
@@ -76,7 +76,7 @@ void segment_copy_begins(struct segment *s)
 	if (s->look.rest)
 		s->look.rest--;
 	else if (looked_at(s) && s->look.copy_known)
-		s->look.rest = s->look.changes / 2;
+		s->look.rest = s->look.changes < 2 ? 0 : 2 * s->look.changes;
 	s->look.copy_known = false;
 	lock_give(&swap_lock);
 }
