@@ -93,14 +93,11 @@ def test_the_daemon_is_killed_while_a_job_is_preempted(site: Site) -> None:
 def test_jobs_that_take_slices_of_the_node_both_get_on(site: Site) -> None:
     """Each is stopped and continued several times; its data is compared in each of its turns."""
     jobs = [site.submit(name, "swap", 0, *IN_SLICES) for name in ("slice-one", "slice-two")]
-    stops = [0, 0]
     for _ in range(2):
-        for n, job in enumerate(jobs):
+        for job in jobs:
             wait_for(site, job, "SUSPENDED")
-            stops[n] += 1
             wait_for(site, job, "RUNNING")
             site.works(job)
-    assert stops == [2, 2]
     for job in jobs:
         Path(f"{job.name}.end").touch()
     for job in jobs:
