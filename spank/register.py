@@ -15,7 +15,8 @@ from typing import Any, cast
 from leased.api.step_fields import JOIN_FIELDS, Admitted, Register, Step
 from spank.allocation import Allocation, NoAnswer, ask_slurmctld
 
-ANSWER_S = 5.0
+# Longer than a daemon takes that is started again on a busy machine.
+ANSWER_S = 30.0
 AGAIN_S = 0.1
 REMEDY = "start it with: systemctl start gpu-leased"
 ENV_OPTION = "GPU_SHARE"

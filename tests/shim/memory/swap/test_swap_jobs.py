@@ -180,11 +180,12 @@ p = ok(d.cuMemAlloc(4 * n)); ok(d.cuMemsetD32(p, os.getpid(), n)); ok(d.cuCtxSyn
 say("ready")
 for how in sys.stdin:
     if how == "work\\n":
-        ok(spin(1000)); say("works")
-        ends = [ok(d.cuEventCreate(2)) for _ in range(4)]
-        while not select.select([sys.stdin], [], [], 0)[0]:  # never idle, never far ahead
-            ok(spin(20_000_000)); ok(d.cuEventRecord(ends[-1], 0))
-            ok(d.cuEventSynchronize(ends[0])); ends = ends[1:] + ends[:1]
+        # Never idle, also where this process does not get a processor for a while.
+        done, next_done = ok(d.cuEventCreate(2)), ok(d.cuEventCreate(2))
+        ok(spin(2_000_000_000)); ok(d.cuEventRecord(done, 0)); say("works")
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            ok(spin(2_000_000_000)); ok(d.cuEventRecord(next_done, 0))
+            ok(d.cuEventSynchronize(done)); done, next_done = next_done, done
     host = (ctypes.c_uint32 * 4)()
     ok(d.cuMemcpyDtoH(host, int(p) + 4 * (n - 4), 16)); assert list(host) == [os.getpid()] * 4
     say("right")
