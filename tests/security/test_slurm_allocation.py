@@ -73,13 +73,15 @@ def run_step(site: Site, kind: str, gres: list[str], say: str) -> str:
     log = site.work / f"{kind.replace(' ', '-')}.log"
     log.unlink(missing_ok=True)
     command, *rest = [word.format(log=log, say=say) for word in STEPS[kind]]
-    site.slurm.run(command, *gres, "-w", "node1", *rest, user=NOBODY, env=FORGED, cwd=site.work)
+    site.slurm.run(
+        command, *gres, "-w", site.slurm.node, *rest, user=NOBODY, env=FORGED, cwd=site.work
+    )
     return log.read_text()
 
 
 @pytest.mark.parametrize("kind", STEPS)
 def test_a_forged_environment_leases_what_slurm_gave(site: Site, kind: str) -> None:
-    with holding(site, "--gres=gpu:1", "-w", "node1"):
+    with holding(site, "--gres=gpu:1", "-w", site.slurm.node):
         environment = run_step(site, kind, ["--gres=shard:1"], "env")
     assert gpus_of(site, environment) == [1], "GPU 0 is another job's"
     assert variables(environment)["LD_PRELOAD"] == str(PRELOAD)
