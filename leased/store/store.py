@@ -36,6 +36,8 @@ KEEP_SETTLED_S = 30 * 86400
 KEEP_SETTLED = 100_000  # runs
 DROP_OLD_S = 3600.0
 SAY_AGAIN_S = 60.0
+JOBS_NAMED = 20  # of those that a line of the log is about
+
 Put = Callable[..., None]  # (connection, what...): bring it on the disk to what memory says
 
 
@@ -288,27 +290,31 @@ class Store:
         if self.registrations is None:
             return
         kept = self.registrations.jobs()
-        for job_id in sorted(kept - self._open.keys()):
-            self._take_over(job_id, self.registrations)
+        lost = sorted(kept - self._open.keys())
+        taken = [job_id for job_id in lost if self._take_over(job_id, self.registrations)]
+        if taken:
+            log.warning(
+                "%s lacks %d jobs, which go on as they were registered; their usage up to now is "
+                "lost: %s",
+                *(self.path, len(taken), _listed(taken)),
+            )
         for job_id in self._open.keys() - kept:
             self._register(job_id)
 
-    def _take_over(self, job_id: int, registrations: Registrations) -> None:
+    def _take_over(self, job_id: int, registrations: Registrations) -> bool:
+        """False: there is nothing to take over."""
         found = registrations.read(job_id)
         if found is None:
-            return
+            return False
         if any(ended.run == found.record.run for ended in self.runs(job_id)):
             registrations.remove(job_id)  # the daemon before had no time for that
-            return
-        log.warning(
-            "%s lacks job %d, which goes on as it was registered; its usage up to now is lost",
-            *(self.path, job_id),
-        )
+            return False
         self._open[job_id] = found.record
         self._mark_open(job_id)
         for process in found.stepds:
             self._stepds.setdefault(process.pid, (process, job_id))
             self._mark(self._put_stepd, process.pid)
+        return True
 
     # -- memory and disk --------------------------------------------------------
 
@@ -472,3 +478,9 @@ def _own(record: TenantRecord) -> TenantRecord:
 def _is_full(fault: Exception) -> bool:
     code = getattr(fault, "sqlite_errorcode", 0) or 0
     return code & 0xFF == sqlite3.SQLITE_FULL or getattr(fault, "errno", 0) == errno.ENOSPC
+
+
+def _listed(jobs: list[int]) -> str:
+    """Their numbers, or some of them where they are many."""
+    words = ", ".join(str(job_id) for job_id in jobs[:JOBS_NAMED])
+    return words if len(jobs) <= JOBS_NAMED else f"{words} and others"
