@@ -56,6 +56,10 @@ def rows(site: Site, job: int | str) -> list[tuple[str, str, dict[str, Any]]]:
     return [(raw, state.split()[0], parse_comment(text)) for raw, state, text in lines]
 
 
+def states(found: list[tuple[str, str, dict[str, Any]]]) -> list[str]:
+    return [state for _, state, _ in found]
+
+
 def peaks(found: list[tuple[str, str, dict[str, Any]]]) -> list[list[int]]:
     """MiB at most on each device, by row; [] where a row has no usage."""
     return [[g["peak_bytes"] // MIB for g in used.get("gpus", {}).values()] for _, _, used in found]
@@ -91,7 +95,7 @@ def test_each_run_of_a_requeued_job_has_its_own_usage(site: Site) -> None:
     def complete() -> bool:
         return all(used for _, _, used in rows(site, job))
 
-    wait_until("all three runs to have their usage", complete, timeout=60)
+    wait_until("all three runs to have their usage", complete, timeout=AGAIN_S)
     found = rows(site, job)
     assert [state for _, state, _ in found] == ["REQUEUED", "REQUEUED", "COMPLETED"]
     assert peaks(found) == [[16], [32], [48]]
@@ -128,19 +132,20 @@ def test_usage_that_comes_late_is_on_the_row_of_its_run(site: Site) -> None:
             lambda: (
                 "usage of 1 jobs is not in Slurm's accounting yet" in site.leased.log.read_text()
             ),
-            timeout=60,
+            timeout=AGAIN_S,
         )
         assert peaks(rows(site, job))[0] == []
     finally:
         site.leased.stop()
         site.leased.config.write_text(before)
         site.leased.start()
-    wait_until("the first run's usage", lambda: peaks(rows(site, job))[0] == [16], timeout=60)
-    assert [state for _, state, _ in rows(site, job)] == ["REQUEUED", "RUNNING"]
+    wait_until("the first run's usage", lambda: peaks(rows(site, job))[0] == [16])
+    # slurmdbd may hear of the second run's start later.
+    wait_until("the states of both", lambda: states(rows(site, job)) == ["REQUEUED", "RUNNING"])
     assert peaks(rows(site, job)) == [[16], []]
     site.slurm.run("scancel", str(job))
     site.slurm.wait(job)
-    wait_until("the second's", lambda: peaks(rows(site, job)) == [[16], [32]], timeout=60)
+    wait_until("the second's", lambda: peaks(rows(site, job)) == [[16], [32]], timeout=AGAIN_S)
 
 
 def test_tasks_of_an_array_have_each_their_own(site: Site) -> None:
@@ -179,7 +184,7 @@ def test_parts_of_a_heterogeneous_job_have_each_their_own(site: Site) -> None:
         found = rows(site, job)
         return len(found) == 2 and all(used for _, _, used in found)
 
-    wait_until("both parts to have their usage", complete, timeout=60)
+    wait_until("both parts to have their usage", complete, timeout=AGAIN_S)
     assert peaks(rows(site, job)) == [[16], [48]]
 
 

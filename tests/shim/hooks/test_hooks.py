@@ -16,6 +16,7 @@ from tests.slurm.leased import PRELOAD, Leased
 
 ROOT = Path(__file__).resolve().parents[3]
 SHIM = ROOT / "shim"
+MADE = ROOT / "build" / "meson" / "shim"  # of other files, by the build
 FORM = re.compile(r"_pt[ds][sz]$")
 LISTED = '#define HOOK(name) "hook" #name\n#include "driver/hooks.def"\n'
 GATED = (
@@ -100,7 +101,7 @@ def test_no_name_stands_twice_or_for_nothing() -> None:
 def test_the_interposer_compiles_with(package: str) -> None:
     sources = [str(path) for path in sorted(SHIM.rglob("*.c"))]
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-D__CUDA_API_VERSION_INTERNAL", "-Wall", "-Wextra"]
-    flags += ["-I", str(SHIM)]
+    flags += ["-I", str(SHIM), "-I", str(MADE)]
     flags.append(f'-DGPU_LEASE_VERSION="{__version__}"')
     done = subprocess.run(
         ["gcc", "-fsyntax-only", "-Werror", *flags, "-isystem", *include(package)[1:], *sources],
