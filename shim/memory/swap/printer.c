@@ -161,11 +161,6 @@ void printer_begin_batch(struct printer *p)
 	p->n = 0;
 }
 
-bool printer_takes(const struct printer *p, size_t size)
-{
-	return values_of(size) <= PRINTER_VALUES - p->n;
-}
-
 CUresult printer_print(struct printer *p, CUdeviceptr base, size_t size, size_t *first)
 {
 	uint64_t tiles = size / FINGERPRINT_TILE;

@@ -11,7 +11,7 @@
 
 #include <cuda.h>
 
-#define PRINTER_VALUES 16384 /* stretches between two printer_begin(): 4 GiB */
+#define PRINTER_VALUES 16384 /* stretches of a batch, which is the caller's to heed: 4 GiB */
 
 enum printer_state {
 	PRINTER_NEW,
@@ -33,7 +33,6 @@ struct printer {
 /* All with the context current. */
 /* True: it is ready. It may not be yet, where the device has no room for a moment. */
 bool printer_prepare(struct printer *printer);
-bool printer_takes(const struct printer *printer, size_t size); /* is there room for its values? */
 /* Begins the fingerprint of whole tiles; *first: what printer_read() needs. */
 CUresult printer_print(struct printer *printer, CUdeviceptr base, size_t size, size_t *first);
 CUresult printer_end_batch(struct printer *printer);   /* after the last of some of these */
