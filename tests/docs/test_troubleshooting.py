@@ -22,8 +22,9 @@ from leased.node.sockets import BURST
 from leased.wire import wire
 from tests.conftest import ROOT
 from tests.connections.test_limits import HELLO, REQUEST, Door, message, refusal
-from tests.monitors.test_suspended_jobs import UUID, Process, S
+from tests.monitors.test_suspended_jobs import UUID, S
 from tests.slurm.leased import PRELOAD
+from tests.support.fake_client import FakeClient
 from tests.support.given import given
 
 WORDS = ROOT / "build" / "meson" / "tests" / "shim" / "lease" / "connection_words"
@@ -92,7 +93,7 @@ def node() -> Leases:
     for job in (1, 2):
         tenant = Tenant(job, 1000, given("on", S, swaps=True), {UUID: 256 * MIB})
         leases.tenants.open(tenant)
-        process = Process(10 * job)
+        process = FakeClient(10 * job)
         leases.clients.attach(tenant, process, wire.Hello(0, False, {}))
         there = 160 * MIB if job == 1 else 0
         has = {UUID: wire.Bytes(160 * MIB, 0, there)}
@@ -161,7 +162,7 @@ def test_why_a_process_is_refused() -> None:
     door.say(sock, REQUEST)
     said.append(refusal(sock))
     door = Door()
-    door.tenant.clients += [Process(n) for n in range(256)]
+    door.tenant.clients += [FakeClient(n) for n in range(256)]
     sock = door.connect()
     door.say(sock, HELLO)
     said.append(refusal(sock))

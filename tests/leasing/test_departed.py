@@ -7,6 +7,7 @@ from leased.leasing.departed import LOOKS, Departed
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.wire import wire
+from tests.support.fake_client import FakeClient
 from tests.support.given import given
 
 MIB = 1 << 20
@@ -14,20 +15,6 @@ SIZE = 256 * MIB
 CONTEXT = 2 * MIB
 UUID = "GPU-00000000-0000-0000-0000-000000000000"
 LOOK_NS = 500_000_000
-
-
-class Process:
-    """A client as its connection shows it."""
-
-    def __init__(self, pid: int):
-        self.pid = pid
-        self.wants = self.restoring = False
-        self.held = self.passed = 0
-        self.memory: dict[str, wire.Bytes] = {}
-        self.calls: tuple[int, int] | None = None
-
-    def send(self, message: bytes) -> None:
-        """Nothing depends on what it hears."""
 
 
 class Node:
@@ -42,18 +29,18 @@ class Node:
         self.look()
         self.look()
 
-    def begins(self, job: int) -> Process:
-        process = Process(10 + job)
+    def begins(self, job: int) -> FakeClient:
+        process = FakeClient(10 + job)
         self.leases.tenants.open(Tenant(job, 1000, given(), {UUID: SIZE}))
         self.connects(job, process)
         self.shown[process.pid] = 100 * MIB + CONTEXT
         return process
 
-    def connects(self, job: int, process: Process) -> None:
+    def connects(self, job: int, process: FakeClient) -> None:
         hello = wire.Hello(0, False, {UUID: wire.Bytes(0, 100 * MIB)})
         self.leases.clients.attach(self.leases.tenants[job], process, hello)
 
-    def leaves(self, job: int, process: Process) -> None:
+    def leaves(self, job: int, process: FakeClient) -> None:
         self.leases.clients.detach(self.leases.tenants[job], process)
 
     def look(self, times: int = 1) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from _gpulease import ffi, lib
+from _gpulease import lib
 
 from leased.cli.ctl import ask
 from leased.gpus.devices import Gpu
@@ -20,26 +20,12 @@ from leased.wire import wire
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased
+from tests.support.fake_client import FakeClient
 from tests.support.given import given
 from tests.support.programs import SET_UP, line, output, tell
 
 S = 1_000_000_000
 UUID = "GPU-00000000-0000-0000-0000-000000000000"
-
-
-class Process:
-    """A client that a test speaks for."""
-
-    def __init__(self, pid: int):
-        self.pid = pid
-        self.wants = self.restoring = False
-        self.held = self.passed = 0
-        self.memory: dict[str, wire.Bytes] = {}
-        self.calls: tuple[int, int] | None = None
-        self.told: list[int] = []
-
-    def send(self, message: bytes) -> None:
-        self.told.append(ffi.from_buffer("struct gl_header *", message).type)
 
 
 class Node:
@@ -49,7 +35,7 @@ class Node:
         gpu = Gpu(0, UUID, "card", 1 << 30, 1 << 30, 0)
         self.now = 0
         self.leases = Leases([gpu], lambda: self.now)
-        self.processes: dict[int, list[Process]] = {}
+        self.processes: dict[int, list[FakeClient]] = {}
         self.still: set[int] = set()
         self.looked: list[int] = []
         self.percent: int | None = 0
@@ -64,11 +50,11 @@ class Node:
         self.looked.append(pid)
         return pid in self.still
 
-    def job(self, number: int, *pids: int, swaps: bool = False) -> list[Process]:
+    def job(self, number: int, *pids: int, swaps: bool = False) -> list[FakeClient]:
         """A job whose first process asks for the GPU."""
         tenant = Tenant(number, 1000, given("on", S, swaps=swaps), {UUID: 1 << 30})
         self.leases.tenants.open(tenant)
-        processes = self.processes[number] = [Process(pid) for pid in pids]
+        processes = self.processes[number] = [FakeClient(pid) for pid in pids]
         for n, process in enumerate(processes):
             self.leases.clients.attach(tenant, process, wire.Hello(0, n == 0, {}))
         return processes
@@ -82,7 +68,7 @@ class Node:
         return list(self.leases.loop.arbiter.devices[UUID].holders)
 
     def release(
-        self, job: int, epoch: int, process: Process | None = None, *, wants: bool = False
+        self, job: int, epoch: int, process: FakeClient | None = None, *, wants: bool = False
     ) -> None:
         process = process or self.processes[job][0]
         said = wire.Released(epoch, False, 0, 0, 0, wants)

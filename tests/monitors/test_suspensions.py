@@ -12,7 +12,8 @@ from leased.monitors.idle_jobs import IdleJobs
 from leased.monitors.suspensions import MARGIN_NS, Suspensions
 from leased.processes.identity import ProcessId
 from leased.wire import wire
-from tests.monitors.test_suspended_jobs import UUID, Node, Process, S
+from tests.monitors.test_suspended_jobs import UUID, Node, S
+from tests.support.fake_client import FakeClient
 
 GRACE_NS = 2 * S
 SHELL = ProcessId(5, 1)
@@ -103,7 +104,7 @@ def test_a_suspended_job_that_ends_is_forgotten(slurm: Slurm) -> None:
 # -- jobs that leave their GPU idle ----------------------------------------------------
 
 
-def has_memory(node: Node, process: Process) -> None:
+def has_memory(node: Node, process: FakeClient) -> None:
     said = wire.Memory({UUID: wire.Bytes(100 << 20, 0, 100 << 20)})
     node.leases.clients.memory(node.leases.tenants[1], process, said)
 

@@ -13,6 +13,7 @@ from leased.gpus.devices import CONTEXT_MOST, FIRST_CONTEXT_PART, Gpu, Overhead,
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.wire import wire
+from tests.support.fake_client import FakeClient
 from tests.support.given import given
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
@@ -21,25 +22,6 @@ SIZE = 256 * MIB
 CONTEXT = 2 * MIB
 LOOK_NS = 500_000_000
 HONEST, LIAR, OTHER = 1, 2, 3
-
-
-class Client:
-    """A process as its connection shows it."""
-
-    def __init__(self, pid: int):
-        self.process = pid
-        self.wants = self.restoring = False
-        self.held = self.passed = 0
-        self.memory: dict[str, wire.Bytes] = {}
-        self.calls: tuple[int, int] | None = None
-        self.told: list[int] = []
-
-    @property
-    def pid(self) -> int:
-        return self.process
-
-    def send(self, message: bytes) -> None:
-        self.told.append(wire.check_header(message))
 
 
 class Node:
@@ -51,20 +33,20 @@ class Node:
         self.leases = Leases([self.gpu], lambda: self.now)
         self.shown: dict[int, int] = {}
 
-    def process(self, job: int, pid: int, *, swaps: bool = False) -> Client:
+    def process(self, job: int, pid: int, *, swaps: bool = False) -> FakeClient:
         if job not in self.leases.tenants:
             totals = {UUID: SIZE}
             tenant = Tenant(job, 1000 + job, given(swaps=swaps), totals)
             self.leases.tenants.open(tenant)
-        client = Client(pid)
+        client = FakeClient(pid)
         self.leases.clients.attach(self.leases.tenants[job], client, wire.Hello(0, False, {}))
         return client
 
-    def says(self, job: int, client: Client, *amounts: int) -> None:
+    def says(self, job: int, client: FakeClient, *amounts: int) -> None:
         memory = wire.Memory({UUID: wire.Bytes(*amounts)})
         self.leases.clients.memory(self.leases.tenants[job], client, memory)
 
-    def asks(self, job: int, client: Client) -> None:
+    def asks(self, job: int, client: FakeClient) -> None:
         self.leases.clients.request(self.leases.tenants[job], client)
 
     def pass_time(self, ns: int = LOOK_NS) -> None:
@@ -92,9 +74,9 @@ def node() -> Node:
     return node
 
 
-def honest_of(node: Node) -> Client:
+def honest_of(node: Node) -> FakeClient:
     (client,) = node.leases.tenants[HONEST].clients
-    assert isinstance(client, Client)
+    assert isinstance(client, FakeClient)
     return client
 
 

@@ -53,16 +53,7 @@ FAKE(cuMemHostGetDevicePointer_v2)(CUdeviceptr *out, void *at, unsigned int flag
 
 FAKE(cuMemFreeHost)(void *at)
 {
-	struct fake_object *object;
-
-	pthread_mutex_lock(&fake_lock);
-	object = fake_find(FAKE_PINNED, (uintptr_t)at);
-	if (!object)
-		fake_dies("host memory is freed that is not there");
-	fake_driver.pinned -= object->size;
-	munmap((void *)object->base, object->size);
-	object->what = FAKE_NOTHING;
-	pthread_mutex_unlock(&fake_lock);
+	LOCKED(munmap(at, fake_unpin(at, "host memory is freed that is not there")));
 	return CUDA_SUCCESS;
 }
 

@@ -44,6 +44,17 @@ struct fake_object *fake_find(enum fake_what what, uintptr_t base)
 	return NULL;
 }
 
+size_t fake_unpin(void *at, const char *words)
+{
+	struct fake_object *object = fake_find(FAKE_PINNED, (uintptr_t)at);
+
+	if (!object)
+		fake_dies(words);
+	fake_driver.pinned -= object->size;
+	object->what = FAKE_NOTHING;
+	return object->size;
+}
+
 bool fake_within(enum fake_what what, uintptr_t base, size_t size)
 {
 	for (int i = 0; i < MAX_OBJECTS; i++)

@@ -42,6 +42,8 @@ struct fake_object *fake_add(enum fake_what what, void *base, size_t size, CUdev
 struct fake_object *fake_find(enum fake_what what, uintptr_t base);
 bool fake_within(enum fake_what what, uintptr_t base, size_t size);
 bool fake_take_room(CUdevice device, size_t size);
+/* Host memory that is pinned no more; words: of the fault where it is not. Returns its size. */
+size_t fake_unpin(void *at, const char *words);
 /* Without it: */
 void *fake_pages(size_t size, int access); /* NULL: the host has none */
 bool fake_fails(void);                     /* the test wants this call to fail */

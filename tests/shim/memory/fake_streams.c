@@ -30,15 +30,7 @@ FAKE(cuMemHostRegister_v2)(void *at, size_t size, unsigned int flags)
 
 FAKE(cuMemHostUnregister)(void *at)
 {
-	struct fake_object *object;
-
-	pthread_mutex_lock(&fake_lock);
-	object = fake_find(FAKE_PINNED, (uintptr_t)at);
-	if (!object)
-		fake_dies("what is unregistered is not registered");
-	fake_driver.pinned -= object->size;
-	object->what = FAKE_NOTHING;
-	pthread_mutex_unlock(&fake_lock);
+	LOCKED(fake_unpin(at, "what is unregistered is not registered"));
 	return CUDA_SUCCESS;
 }
 

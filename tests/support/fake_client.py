@@ -1,0 +1,20 @@
+"""A process of a job as its connection shows it to the daemon, for tests that speak for it."""
+
+from __future__ import annotations
+
+from leased.wire import wire
+
+
+class FakeClient:
+    """told: the types of the messages that it was sent."""
+
+    def __init__(self, pid: int):
+        self.pid = pid
+        self.wants = self.restoring = False
+        self.held = self.passed = 0
+        self.memory: dict[str, wire.Bytes] = {}
+        self.calls: tuple[int, int] | None = None
+        self.told: list[int] = []
+
+    def send(self, message: bytes) -> None:
+        self.told.append(wire.check_header(message))
