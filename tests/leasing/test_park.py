@@ -15,13 +15,14 @@ from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
-from tests.support.programs import SET_UP, line, output, tell
+from tests.support.programs import CHECK, SET_UP, line, output, tell
 
 MIB = 1 << 20
 
 # Fills so many MiB, then, so many times when it is told to, looks at it and writes it anew.
 PROGRAM = (
     SET_UP
+    + CHECK
     + """
 mib = int(sys.argv[1]); n = mib << 18
 say(os.getpid()); sys.stdin.readline()
@@ -30,9 +31,7 @@ say("filled")
 turn = 7
 for _ in range(int(sys.argv[2])):
     sys.stdin.readline()
-    host = (ctypes.c_uint32 * n)()
-    ok(d.cuMemcpyDtoH(host, p, 4 * n))
-    assert set(host) == {turn}, (turn, set(host))
+    check(p, n, turn)
     turn += 1
     ok(d.cuMemsetD32(p, turn, n)); ok(d.cuCtxSynchronize())
     say("worked", turn)
@@ -92,6 +91,7 @@ def test_a_job_that_works_gives_all_up_once_and_goes_on(
     """Its next launch waits at the gate already: it is served when all has left."""
     code = (
         SET_UP
+        + CHECK
         + """
 n = 100 << 18
 p = ok(d.cuMemAlloc(4 * n)); ok(d.cuMemsetD32(p, 7, n)); ok(d.cuCtxSynchronize())
@@ -101,8 +101,7 @@ asked = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.readline(), asked.set()), daemon=True).start()
 while not asked.is_set():
     ok(spin(1_000_000)); ok(d.cuCtxSynchronize())
-host = (ctypes.c_uint32 * n)(); ok(d.cuMemcpyDtoH(host, p, 4 * n))
-assert set(host) == {7}
+check(p, n, 7)
 """
     )
     job = tenant(1, "tq:1,memory:swap", "-c", code)
@@ -156,6 +155,7 @@ def test_parked_during_a_capture_it_gives_all_up_when_that_has_ended(
 ) -> None:
     code = (
         SET_UP
+        + CHECK
         + """
 n = 100 << 18
 p = ok(d.cuMemAlloc(4 * n)); ok(d.cuMemsetD32(p, 7, n)); ok(d.cuCtxSynchronize())
@@ -167,8 +167,7 @@ graph = ok(d.cuStreamEndCapture(stream))
 run = ok(d.cuGraphInstantiate(graph, 0))
 say("captured"); sys.stdin.readline()
 ok(d.cuGraphLaunch(run, stream)); ok(d.cuStreamSynchronize(stream))
-host = (ctypes.c_uint32 * n)(); ok(d.cuMemcpyDtoH(host, p, 4 * n))
-assert set(host) == {8}
+check(p, n, 8)
 """
     )
     job = tenant(1, "tq:1,memory:swap", "-c", code)

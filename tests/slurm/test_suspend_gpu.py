@@ -21,7 +21,7 @@ from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.slurm.test_cgroups import FREEZER
 from tests.support.priority import PREFER_OWN_SESSION, prefer_sessions, preferred_children
-from tests.support.programs import SET_UP
+from tests.support.programs import CHECK, SET_UP
 from tests.support.work_dir import work_dir
 
 MIB = 1 << 20
@@ -31,6 +31,7 @@ EACH = 16  # MiB of each rank
 PROGRAM = (
     PREFER_OWN_SESSION
     + SET_UP
+    + CHECK
     + f"""
 import pathlib, time
 name = sys.argv[1] + "." + os.environ.get("SLURM_PROCID", "0")
@@ -39,9 +40,7 @@ n = {EACH} << 18
 p = ok(d.cuMemAlloc(4 * n)); ok(d.cuMemsetD32(p, 1, n)); ok(d.cuCtxSynchronize())
 turn = 1
 while not os.path.exists(sys.argv[1] + ".end"):
-    host = (ctypes.c_uint32 * n)()
-    ok(d.cuMemcpyDtoH(host, p, 4 * n))
-    assert set(host) == {{turn}}, (turn, set(host))
+    check(p, n, turn)
     turn += 1
     ok(d.cuMemsetD32(p, turn, n)); ok(spin(2_000_000)); ok(d.cuCtxSynchronize())
     pathlib.Path(name + ".new").write_text(str(turn)); os.rename(name + ".new", name + ".turn")

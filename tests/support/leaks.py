@@ -95,10 +95,12 @@ class Watch:
 
     def end(self) -> list[str]:
         """Wait until nothing is left; what is left then, of which the programs are killed."""
+        # Every look goes through all processes of the machine, and most tests leave nothing.
+        if not self.left():
+            return []
+        # What only a circle of references holds is open until Python looks for circles.
+        gc.collect()
         end = time.monotonic() + ENDING_S
-        if self.left():
-            # What only a circle of references holds is open until Python looks for circles.
-            gc.collect()
         while (left := self.left()) and self._are_ending() and time.monotonic() < end:
             time.sleep(PAUSE_S)
         for program in self.programs():

@@ -31,7 +31,7 @@ PARTS = {
     "tests/core/test_adversary.py": 3,
     "tests/fuzz/test_fuzz.py": 2,
     "tests/shim/memory/swap/test_swap_moves.py": 2,
-    "tests/monitors/test_trial.py": 2,
+    "tests/monitors/test_trial_gpu.py": 2,
 }
 # Groups by how long they take, the longest first; those that are not here come after them.
 LONG = (
