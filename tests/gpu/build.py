@@ -38,6 +38,7 @@ PROGRAMS = {
     "launch": Program("launch", driver=True),
     "waiter": Program("waiter", driver=True),
     "duty": Program("duty", driver=True),
+    "resident": Program("resident", driver=True),
     "small_calls": Program("small_calls", driver=True),
     "call_cost": Program("call_cost", driver=True),
     # A library: a program loads it, and it loads CUPTI.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,13 +14,17 @@ Result = dict[str, Any]
 
 
 def run_check(name: str, check: Callable[[], Result]) -> Result:
-    """One check; a program that fails is what it found."""
+    """One check; a program or whatever else that fails is what it found."""
     started = time.monotonic()
     try:
         result = check()
     except JobFailed as fault:
         print(f"FAILED: {fault}", flush=True)
         result = {"good": False, "summary": "a program failed", "error": str(fault)}
+    except Exception as fault:
+        text = traceback.format_exc()
+        print(f"FAILED:\n{text}", flush=True)
+        result = {"good": False, "summary": f"failed: {fault!r}"[:200], "error": text}
     result["took_s"] = round(time.monotonic() - started, 1)
     show(name, result["summary"])
     return result

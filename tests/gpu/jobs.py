@@ -14,12 +14,13 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from leased.cli.ctl import ask
+from tests.copies.keeper import Keeper
 from tests.slurm.leased import Leased
 from tests.support.work_dir import work_dir
 
@@ -208,15 +209,19 @@ class Sharing:
 
 
 @contextmanager
-def sharing(memory: str, limits: str = "", device: str = "") -> Iterator[Sharing]:
+def sharing(
+    memory: str, limits: str = "", device: str = "", *, copies: bool = False
+) -> Iterator[Sharing]:
     """The daemon in a directory of its own. memory: cap of the device, as the config takes it.
 
-    limits, device: lines of the configuration's tables of that name.
+    limits, device: lines of the configuration's tables of that name. copies: with
+    gpu-leased-copies, as a site has it, so that jobs swap without asking for it.
     """
     work = work_dir()
     extra = f'[device]\nmemory = "{memory}"\n{device}[limits]\n{limits}'
+    keeper = Keeper(work / "run") if copies else nullcontext()
     try:
-        with Leased(work, work / "run", os.environ, extra) as leased:
+        with keeper, Leased(work, work / "run", os.environ, extra) as leased:
             try:
                 yield Sharing(leased)
             finally:
