@@ -13,7 +13,7 @@ from rich.text import Text
 from leased.api.answers import Status
 from leased.base.requests import shown
 from leased.base.words import jobs, size
-from leased.core.usage import BYTES, COUNT, FIGURES, NS
+from leased.core.usage import BYTES, COUNT, ENERGY, FIGURES, MEAN, NS
 
 WIDE = 160  # columns where there is no terminal to ask
 FIRST = {"holds": 0, "waits": 1}  # of the tenants; who is idle comes last
@@ -29,7 +29,13 @@ def seconds(value: float | None) -> str:
 
 
 # How a figure of usage is shown, by its unit.
-AS_TEXT: dict[str, Callable[[Any], str]] = {NS: seconds, BYTES: size, COUNT: str}
+AS_TEXT: dict[str, Callable[[Any], str]] = {
+    NS: seconds,
+    BYTES: size,
+    COUNT: str,
+    MEAN: size,
+    ENERGY: lambda joules: f"{joules:.0f} J",
+}
 
 
 def devices(answer: Status, busy: Mapping[str, int | None] | None = None) -> Table:
@@ -170,12 +176,13 @@ def status(
 
 
 def usage(answer: Mapping[str, Any]) -> Table:
-    """What a job had of each of its devices."""
-    table = Table("GPU")
+    """What a job had of each of its devices: a row a figure, a column a device."""
     by_device = answer["usage"]
-    shown = [f for f in FIGURES if any(f.key in used for used in by_device.values())]
-    for figure in shown:
-        table.add_column(figure.label, justify="right")
-    for uuid, used in by_device.items():
-        table.add_row(uuid, *(AS_TEXT[f.unit](used.get(f.key, 0)) for f in shown))
+    table = Table("", *by_device)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for figure in FIGURES:
+        if any(figure.key in used for used in by_device.values()):
+            words = [AS_TEXT[figure.unit](used.get(figure.key, 0)) for used in by_device.values()]
+            table.add_row(figure.label, *words)
     return table

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from leased.core import work
 from leased.core.deciding import Deciding
 from leased.core.departures import Departures
 from leased.core.device_settings import DeviceSettings, OfDevice
@@ -77,6 +78,7 @@ from leased.core.events import (
     Unparked,
     UsageRestored,
     Widened,
+    WorkMeasured,
 )
 from leased.core.leasing import Leasing
 from leased.core.memory import Memory
@@ -97,7 +99,7 @@ __all__ = [
     "Preload", "QuantumSet", "Rejoined", "Released", "Requested", "Restore", "Restored", "Revoke",
     "RoomChanged", "SpeedKnown", "SpeedMeasured", "StraySeen", "Tenant", "Thawed", "Tick",
     "Unparked", "Usage",
-    "UsageRestored", "Widened",
+    "UsageRestored", "Widened", "WorkMeasured",
 ]  # fmt: skip
 
 DRAIN_NS = 10_000_000_000
@@ -154,7 +156,7 @@ class Arbiter:
 
     def handle(self, event: Event, now: int) -> list[Action]:
         """Take one event; returns what to do, in order. A clock that steps back stands still."""
-        self.rules.now = max(now, self.now)
+        self.rules.clock.now = max(now, self.now)
         self.effects.begin()
         self.deciding.pass_grace()
         self._apply(event)
@@ -201,6 +203,8 @@ class Arbiter:
             self.deciding.rejoin()
         elif isinstance(event, DrainLimitSet):
             self.rules.drain_ns = event.drain_ns
+        elif isinstance(event, WorkMeasured):
+            work.measured(event, self.rules)
         elif isinstance(event, OfDevice):
             self.settings.apply(event)
         elif not isinstance(event, Tick) and event.tenant in self.tenants:
@@ -268,6 +272,7 @@ class Arbiter:
             raise ValueError(f"tenant {event.tenant}: known already, or devices {unknown} are not")
         tenant = _tenant(event)
         tenant.usage = {uuid: Usage() for uuid in event.gang}
+        tenant.seen_at = self.now
         self.tenants[event.tenant] = tenant
         policy = self.rules.policies.of(tenant)
         policy.opened(tenant)
@@ -278,6 +283,8 @@ class Arbiter:
         if tenant.lease is not None:
             self.leasing.end(tenant)
         self.rules.charges.forget(tenant, self.now)
+        for uuid in tenant.gang:
+            self.devices[uuid].gauge.forget(tenant.id)
         del self.tenants[tenant.id]
         self.rules.policies.of(tenant).closed(tenant.id)
         self.rules.cohorts.leave(tenant)

@@ -141,6 +141,17 @@ class SpeedMeasured:
 
 
 @dataclass(frozen=True)
+class WorkMeasured:
+    """What the driver says of the last `ns` of the device: in how many percent of it work was
+    under way, and how many mJ it took. None: it does not say."""
+
+    device: str
+    ns: int
+    busy_percent: int | None
+    energy_mj: int | None
+
+
+@dataclass(frozen=True)
 class UsageRestored:
     """After a restart: what the tenant had of the device before, by the names in Usage."""
 
@@ -252,6 +263,7 @@ Event = (
     | RoomChanged
     | SpeedKnown
     | SpeedMeasured
+    | WorkMeasured
     | UsageRestored
     | PolicyRestored
     | StraySeen

@@ -62,6 +62,7 @@ class Leasing:
             device.meter.advance(now, len(device.holders))
             device.holders[tenant.id] = tenant
             tenant.read[uuid] = device.meter.each, device.meter.shared
+            device.gauge.begin(tenant.id, device.meter.each, now)
             device.last_holder = tenant.id
         if cohort.heeds != FREE:
             rules.charges.begin(tenant, True, now)
@@ -77,6 +78,7 @@ class Leasing:
         for uuid in tenant.gang:
             device = rules.devices[uuid]
             device.meter.advance(now, len(device.holders))
+            device.gauge.end(tenant.id, device.meter.each, now)
             del device.holders[tenant.id]
             device.restoring.discard(tenant.id)
             device.last_holder = tenant.id
@@ -122,6 +124,7 @@ class Leasing:
             return
         rules = self.rules
         before = rules.policies.of(tenant)
+        tenant.settle(rules.now, rules.devices)
         rules.cohorts.leave(tenant)
         tenant.gang, tenant.wider = tenant.wider, ()
         after = rules.policies.of(tenant)

@@ -18,9 +18,11 @@ known).
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from leased.core.clock import Clock
 from leased.core.line import Line, Place
+from leased.core.memory_time import MemoryTime
 from leased.core.speed import Speed
 from leased.core.staying import Staying
 
@@ -51,6 +53,18 @@ class Share:
     frozen: bool = False
     stalled: bool = False
     stuck: int = 0  # of what is said to be there, what nobody can move for the time being
+    time: MemoryTime = field(default_factory=MemoryTime)
+
+    @property
+    def on_device(self) -> int:
+        """Bytes that are on the device now, as far as is known; those that cannot move too."""
+        leaves = self.leaving if self.parked else 0
+        return self.fixed + (self.stuck or leaves + max(0, self.resident - self.coming))
+
+    def pass_time(self, now: int) -> None:
+        """Until now all has been as it stands here; call it before anything of that changes."""
+        idle = not self.works and self.place is None
+        self.time.advance(now, self.bytes + self.fixed, self.on_device, idle)
 
     @property
     def there(self) -> int:
@@ -102,6 +116,7 @@ class Residency:
     # Bytes that they have to give up, since last asked for.
     lost: dict[int, int] = field(default_factory=dict)
     staying: Staying = field(default_factory=Staying)
+    clock: Clock = field(default_factory=Clock)
 
     @property
     def capacity(self) -> int:
@@ -127,6 +142,7 @@ class Residency:
         """
         self.version += 1
         share = self._share(tenant)
+        share.pass_time(self.clock.now)
         if said is not None and share.said is None:
             self._begin_swapping(tenant, share)
         self.fixed += fixed - share.fixed
@@ -192,8 +208,29 @@ class Residency:
     def there(self, tenant: int) -> int:
         """Bytes of the tenant that are on the device now, as far as is known."""
         share = self.shares.get(tenant, Share())
-        leaves = share.leaving if share.parked else 0
-        return share.stuck or leaves + max(0, share.resident - share.coming)
+        return share.on_device - share.fixed
+
+    def on_device(self, tenant: int) -> int:
+        """Bytes of it that are on the device, those that cannot move too."""
+        share = self.shares.get(tenant)
+        return share.on_device if share else 0
+
+    def memory_time(self, tenant: int, now: int) -> MemoryTime:
+        """What it has had over time up to then, since it was last taken over. This changes
+        nothing."""
+        share = self.shares.get(tenant)
+        if share is None:
+            return MemoryTime(now)
+        found = replace(share, time=replace(share.time))
+        found.pass_time(now)
+        return found.time
+
+    def take_memory_time(self, tenant: int) -> None:
+        """That was taken over up to now."""
+        share = self.shares.get(tenant)
+        if share is not None:
+            share.pass_time(self.clock.now)
+            share.time.taken()
 
     def missing(self, tenant: int) -> int:
         """Bytes that must come over the link before all of the tenant is resident."""
@@ -244,6 +281,7 @@ class Residency:
     def touch(self, tenant: int) -> tuple[int, int]:
         """The tenant works: it becomes resident. Returns (bytes in, bytes of others out)."""
         share = self._share(tenant)
+        share.pass_time(self.clock.now)
         # What it was told to give up and has not, it keeps now.
         share.leaving = share.coming = 0
         share.stalled = False
@@ -278,6 +316,7 @@ class Residency:
         share = self._share(tenant)
         if share.said is None or share.leaving or share.coming:
             return 0, 0
+        share.pass_time(self.clock.now)
         free = max(0, self.capacity - self.resident)
         if displace:
             free += self.idle - share.resident
@@ -292,6 +331,7 @@ class Residency:
     def leave(self, tenant: int) -> int:
         """All that it has there leaves, for nobody in particular. Returns the bytes."""
         share = self._share(tenant)
+        share.pass_time(self.clock.now)
         share.parked, share.stalled, share.coming = True, False, 0
         self._set_stuck(tenant, share)
         left = 0
@@ -305,6 +345,7 @@ class Residency:
     def count(self, tenant: int) -> None:
         """It is not parked any more."""
         share = self._share(tenant)
+        share.pass_time(self.clock.now)
         share.parked = False
         self._count(share)
 
@@ -354,6 +395,7 @@ class Residency:
         self.squeeze()
 
     def _set_stuck(self, tenant: int, share: Share) -> None:
+        share.pass_time(self.clock.now)
         stuck = (share.said or 0) if share.frozen or share.stalled else 0
         self.stuck += stuck - share.stuck
         share.stuck = stuck
@@ -401,7 +443,7 @@ class Residency:
     def _share(self, tenant: int) -> Share:
         share = self.shares.get(tenant)
         if share is None:
-            share = self.shares[tenant] = Share()
+            share = self.shares[tenant] = Share(time=MemoryTime(self.clock.now))
         return share
 
     def _place(
@@ -409,6 +451,7 @@ class Residency:
     ) -> None:
         """It is the last in the order that it belongs to now."""
         size = share.resident
+        share.pass_time(self.clock.now)
         self._set_resident(tenant, share, 0)
         if share.place:
             self.line.remove(share.place, tenant)
@@ -420,6 +463,7 @@ class Residency:
     def _set_resident(self, tenant: int, share: Share, size: int) -> None:
         if size == share.resident:
             return
+        share.pass_time(self.clock.now)
         self.version += 1
         self.resident += size - share.resident
         if not share.works:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from leased.core.charges import Charges
+from leased.core.clock import Clock
 from leased.core.cohort import ALONE, compatible
 from leased.core.cohorts import Cohorts
 from leased.core.policy import MakePolicy, Policies, Spec
@@ -26,8 +27,10 @@ class Rules:
     def __init__(
         self, devices: Mapping[str, int], make_policy: MakePolicy, now: int, drain_ns: int
     ):
+        self.clock = Clock(now)
         self.devices = {
-            uuid: Device(uuid, Residency(size), Meter(now)) for uuid, size in devices.items()
+            uuid: Device(uuid, Residency(size, clock=self.clock), Meter(now))
+            for uuid, size in devices.items()
         }
         self.tenants: dict[int, Tenant] = {}
         self.cohorts = Cohorts(self.devices)
@@ -35,8 +38,11 @@ class Rules:
         self.charges = Charges(self.devices, now, self.policies)
         self.drained_mask = 0
         self.mixed_mask = 0  # devices on which orders of several policies would meet
-        self.now = now
         self.drain_ns = drain_ns
+
+    @property
+    def now(self) -> int:
+        return self.clock.now
 
     @property
     def queue(self) -> list[int]:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from leased.core.gauge import Gauge
 from leased.core.line import Place
 from leased.core.residency import Residency
 from leased.core.usage import Usage
@@ -80,6 +81,7 @@ class Tenant:
     debt_ns: int = 0  # by how much it overran; taken off its next quanta
     waits_since: int = 0  # or since its usage was settled
     asked_at: int = 0  # when it began to wait
+    seen_at: int = 0  # until when its time is in its usage
     usage: dict[str, Usage] = field(default_factory=dict)
     # What the device's meter stood at when last taken over into the usage.
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -87,6 +89,9 @@ class Tenant:
     def settle(self, now: int, devices: Mapping[str, Device]) -> None:
         """Take over into its usage what the meters and its waiting have run up."""
         self._run_up(self.usage, now, devices)
+        self.seen_at = now
+        for uuid in self.gang:
+            devices[uuid].residency.take_memory_time(self.id)
         if self.waiting:
             self.waits_since = now
         if self.lease is not None:
@@ -102,6 +107,8 @@ class Tenant:
     def _run_up(self, usage: Mapping[str, Usage], now: int, devices: Mapping[str, Device]) -> None:
         """Add what has not been taken over yet."""
         for uuid in self.gang:
+            usage[uuid].time_ns += now - self.seen_at
+            devices[uuid].residency.memory_time(self.id, now).add_to(usage[uuid])
             if self.waiting:
                 usage[uuid].wait_ns += now - self.waits_since
             if self.lease is not None:
@@ -136,6 +143,7 @@ class Device:
     uuid: str
     residency: Residency
     meter: Meter
+    gauge: Gauge = field(default_factory=Gauge)
     lock: str | None = None
     quantum_ns: int | None = None
     drained: bool = False

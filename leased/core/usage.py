@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-NS, BYTES, COUNT = "ns", "bytes", "count"
+NS, BYTES, COUNT, MEAN, ENERGY = "ns", "bytes", "count", "mean", "energy"
+KIB_MS = 1024 * 1_000_000  # bytes times ns in a KiB times a ms
 
 
 @dataclass(frozen=True)
 class Figure:
     """How one figure is shown and added up.
 
-    name: of the field of Usage. label: the head of its column. unit: NS, BYTES or COUNT.
+    name: of the field of Usage. label: the head of its column. unit: NS, BYTES, COUNT, MEAN (KiB
+    times ms, shown as bytes on average over the job's time) or ENERGY (mJ).
     largest: of several runs the largest counts, and not their sum. rare: it is left out where
-    it is 0. meaning: for people who read sacct.
+    it is 0. meaning: for people who read sacct; docs/accounting.md says how it is measured.
     """
 
     name: str
@@ -29,13 +31,21 @@ class Figure:
 
     @property
     def key(self) -> str:
-        """Its name in Slurm's accounting and in answers, where times are seconds."""
-        return self.name.removesuffix("_ns") + "_s" if self.unit == NS else self.name
+        """Its name in Slurm's accounting and in answers: times are seconds, energy joules."""
+        if self.unit == NS:
+            return self.name.removesuffix("_ns") + "_s"
+        if self.unit == MEAN:
+            return f"mean_{self.name.removesuffix('_kib_ms')}_bytes"
+        return self.name.removesuffix("_mj") + "_j" if self.unit == ENERGY else self.name
 
     def value(self, usage: Usage) -> float | int:
         """As it stands behind its key."""
         amount: int = getattr(usage, self.name)
-        return round(amount / 1e9, 3) if self.unit == NS else amount
+        if self.unit == NS:
+            return round(amount / 1e9, 3)
+        if self.unit == MEAN:
+            return amount * KIB_MS // usage.time_ns if usage.time_ns else 0
+        return round(amount / 1e3, 1) if self.unit == ENERGY else amount
 
     def together(self, one: int, other: int) -> int:
         """What two runs had together."""
@@ -54,6 +64,7 @@ def figure(
 class Usage:
     """Of one tenant on one device."""
 
+    time_ns: int = figure("time", NS, "seconds the job was on the node with this GPU")
     lease_ns: int = figure(
         "lease",
         NS,
@@ -62,6 +73,15 @@ class Usage:
     )
     shared_ns: int = figure("side by side", NS, "seconds it ran side by side with other jobs")
     wait_ns: int = figure("wait", NS, "seconds it waited for the GPU")
+    measured_ns: int = figure(
+        "measured", NS, "seconds of its lease in which NVML said how busy the GPU was"
+    )
+    busy_ns: int = figure("busy", NS, "seconds of those in which work was under way")
+    idle_resident_ns: int = figure(
+        "idle",
+        NS,
+        "seconds some of its memory was on the GPU while it neither waited nor had work under way",
+    )
     handoffs: int = figure("handoffs", COUNT, "how often it got the GPU after another job")
     moved_bytes: int = figure(
         "moved",
@@ -70,11 +90,24 @@ class Usage:
         "own while jobs run side by side, as with `lock:off`, no interface tells",
     )
     peak_bytes: int = figure("peak", BYTES, "the most memory that it had at once", largest=True)
+    peak_resident_bytes: int = figure(
+        "peak resident", BYTES, "the most of it that was on the GPU at once", largest=True
+    )
+    wanted_kib_ms: int = figure("mean", MEAN, "the memory that it had, on average over its time")
+    resident_kib_ms: int = figure(
+        "mean resident", MEAN, "what of it was on the GPU, on average over its time"
+    )
     overruns: int = figure("overruns", COUNT, "how often it did not give the GPU back in time")
     strays: int = figure(
         "strays",
         COUNT,
         "processes of it that used the GPU without a lease; left out where there were none",
+        rare=True,
+    )
+    energy_mj: int = figure(
+        "energy",
+        ENERGY,
+        "joules that the GPU took meanwhile, its part of them; left out where NVML does not say",
         rare=True,
     )
 

@@ -19,6 +19,7 @@ MOST_MINOR = 4096
 MOST_MEMORY = 1 << 50
 MOST_PID = 1 << 31
 MOST_NAME = 96
+MOST_ENERGY = 1 << 62
 SILENT = "it does not answer NVML"
 OF_NONE = "NVML answers of no GPU"
 
@@ -42,11 +43,13 @@ class Described:
 
 @dataclass(frozen=True)
 class Seen:
-    """A device now. processes: bytes by pid, without managed memory."""
+    """A device now. processes: bytes by pid, without managed memory. energy_mj: since the driver
+    was loaded. None: NVML does not say."""
 
     processes: Mapping[int, int]
     busy: int | None = None  # percent
     mode: str | None = None
+    energy_mj: int | None = None
 
 
 def _number(said: Mapping[str, Any], name: str, low: int, high: int) -> int:
@@ -133,4 +136,6 @@ def seen(answer: Mapping[str, Any], uuid: str, memory: int) -> Seen:
         processes[pid] = min(size, memory)
     busy = said.get("busy")
     percent = busy if isinstance(busy, int) and 0 <= busy <= 100 else None
-    return Seen(processes, percent, _mode(said, uuid))
+    energy = said.get("energy")
+    sound = isinstance(energy, int) and not isinstance(energy, bool) and 0 <= energy < MOST_ENERGY
+    return Seen(processes, percent, _mode(said, uuid), energy if sound else None)

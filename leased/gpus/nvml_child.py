@@ -121,7 +121,8 @@ def describe(number: int) -> Answer:
 
 
 def look(uuid: str) -> Answer:
-    """Who is on a device now: bytes by pid without managed memory, and how busy it is."""
+    """Who is on a device now: bytes by pid without managed memory, how busy it is, and
+    what energy it has taken in mJ."""
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
     with contextlib.suppress(pynvml.NVMLError):  # a display server, say; some are of both kinds
@@ -130,6 +131,8 @@ def look(uuid: str) -> Answer:
     found: Answer = {"processes": [[*entry] for entry in list(sizes.items())[:MOST_PROCESSES]]}
     with contextlib.suppress(pynvml.NVMLError):
         found["busy"] = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
+    with contextlib.suppress(pynvml.NVMLError):  # since the driver was loaded; Volta and later
+        found["energy"] = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
     return found | _modes(handle)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from leased.core.arbiter import PolicySet, RoomChanged, SpeedKnown
+from leased.core.arbiter import PolicySet, RoomChanged, SpeedKnown, WorkMeasured
 from leased.gpus.devices import NOT_SLURMS, Gpu, Overhead, room
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.memory_reports import MemoryReports
@@ -69,6 +69,12 @@ class NodeGpus:
         """NVML shows so many bytes of each process, by pid."""
         self.reports.check(gpu.uuid, processes, self.registry.sharing(gpu.uuid))
         self._say_room(gpu)
+
+    def measured(self, work: WorkMeasured) -> None:
+        """NVML has said what a device did since the look before. Nothing is to be divided where
+        nobody shares it."""
+        if self.registry.sharing(work.device):
+            self.loop.run(work)
 
     def _say_speeds(self, gpu: Gpu) -> None:
         for speed, swaps in ((gpu.link, True), (gpu.paging, False)):

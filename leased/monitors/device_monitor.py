@@ -20,6 +20,7 @@ from leased.gpus.nvml import Nvml, Silent
 from leased.gpus.nvml_answers import OF_NONE, SILENT, Seen, Unsound
 from leased.leasing.leases import Leases
 from leased.monitors.process_monitor import ProcessMonitor
+from leased.monitors.work_meter import WorkMeter
 
 log = logging.getLogger("gpu-leased")
 
@@ -41,6 +42,7 @@ class DeviceMonitor:
     all_at: float = 0.0
     again_at: float = 0.0
     strangers: set[str] = field(default_factory=set)  # named already
+    meter: WorkMeter = field(default_factory=WorkMeter)
 
     async def run(self) -> None:
         while True:
@@ -64,6 +66,9 @@ class DeviceMonitor:
             seen = found.get(gpu.uuid)
             if seen is not None:
                 self.busy[gpu.uuid] = seen.busy
+                work = self.meter.read(gpu.uuid, seen.busy, seen.energy_mj, time.monotonic_ns())
+                if work is not None:
+                    self.leases.gpus.measured(work)
             if not self.leases.tenants.sharing(gpu.uuid):
                 await self.watch.look(gpu, {})
             elif seen is not None:

@@ -20,8 +20,16 @@ EACH = Usage(**{line.name: 10**9 * n for n, line in enumerate(fields(Usage), 1)}
 def test_every_figure_is_in_slurms_accounting() -> None:
     said = accounting.summary(EACH)
     assert list(said) == [figure.key for figure in FIGURES]
-    assert said["lease_s"] == 1.0
-    assert said["handoffs"] == 4 * 10**9
+    assert said["lease_s"] == EACH.lease_ns / 10**9
+    assert said["handoffs"] == EACH.handoffs
+    assert said["energy_j"] == EACH.energy_mj / 10**3
+
+
+def test_means_are_over_the_jobs_time() -> None:
+    """2 MiB for 3 s of 4 s."""
+    used = Usage(time_ns=4 * 10**9, wanted_kib_ms=2 * 1024 * 3000)
+    assert accounting.summary(used)["mean_wanted_bytes"] == (2 << 20) * 3 // 4
+    assert accounting.summary(Usage(wanted_kib_ms=7))["mean_wanted_bytes"] == 0
 
 
 def test_what_never_happened_is_left_out_where_that_is_rare() -> None:
@@ -41,3 +49,8 @@ def test_readme_has_every_figure() -> None:
     first = lines.index("| figure | meaning |") + 2
     rows = [f"| `{figure.key}` | {figure.meaning} |" for figure in FIGURES]
     assert lines[first : first + len(FIGURES) + 1] == [*rows, ""]
+
+
+def test_the_document_defines_every_figure() -> None:
+    text = (ROOT / "docs" / "accounting.md").read_text()
+    assert [figure.key for figure in FIGURES if f"`{figure.key}`" not in text] == []

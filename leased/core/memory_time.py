@@ -1,0 +1,47 @@
+"""How much memory a tenant has had on a device for how long: pure sums over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leased.core.usage import KIB_MS, Usage
+
+
+@dataclass
+class MemoryTime:
+    """What has run up since it was last taken over into a usage.
+
+    at: until when, in ns. wanted, resident: bytes times ns. idle_ns: for how long some of it was
+    resident while the tenant neither held a lease nor stood in the line. peak: the most resident
+    bytes at once.
+    """
+
+    at: int = 0
+    wanted: int = 0
+    resident: int = 0
+    idle_ns: int = 0
+    peak: int = 0
+
+    def advance(self, now: int, wanted: int, resident: int, idle: bool) -> None:
+        """Until now it has been so many bytes. What was for no time at all does not count."""
+        passed = now - self.at
+        if passed <= 0:
+            return
+        self.at = now
+        self.wanted += wanted * passed
+        if resident:
+            self.resident += resident * passed
+            self.peak = max(self.peak, resident)
+            self.idle_ns += passed if idle else 0
+
+    def add_to(self, usage: Usage) -> None:
+        usage.wanted_kib_ms += self.wanted // KIB_MS
+        usage.resident_kib_ms += self.resident // KIB_MS
+        usage.idle_resident_ns += self.idle_ns
+        usage.peak_resident_bytes = max(usage.peak_resident_bytes, self.peak)
+
+    def taken(self) -> None:
+        """It was added to the tenant's usage; what is less than a unit stays for the next time."""
+        self.wanted %= KIB_MS
+        self.resident %= KIB_MS
+        self.idle_ns = 0

@@ -1,0 +1,119 @@
+"""What becomes of NVML's word on a device's work: divided among those who had it, or left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leased import policy
+from leased.core.arbiter import (
+    Arbiter,
+    Closed,
+    MemoryChanged,
+    Opened,
+    Released,
+    Requested,
+    Tick,
+    WorkMeasured,
+)
+from leased.gpus import nvml_answers
+from leased.monitors.work_meter import WorkMeter
+
+S = 1_000_000_000
+GPU = "GPU-00000000-0000-0000-0000-000000000000"
+
+
+def arbiter(*locks: str) -> Arbiter:
+    """Tenants 1, 2, ... with these locks; each has 10 bytes of the 100 and wants the device."""
+    made = Arbiter({GPU: 100}, policy.make)
+    for job, lock in enumerate(locks, 1):
+        made.handle(Opened(job, (GPU,), lock, 10 * S), 0)
+        made.handle(MemoryChanged(job, GPU, 10), 0)
+        made.handle(Requested(job), 0)
+    return made
+
+
+def test_the_one_holder_has_all() -> None:
+    a = arbiter("on")
+    a.handle(WorkMeasured(GPU, 2 * S, 25, 1000), 2 * S)
+    used = a.usage(1, 2 * S)[GPU]
+    assert (used.measured_ns, used.busy_ns, used.idle_resident_ns) == (2 * S, S // 2, 3 * S // 2)
+    assert used.energy_mj == 1000
+
+
+def test_one_after_the_other_share_by_their_lease_time() -> None:
+    a = arbiter("on", "on")
+    a.handle(Released(1, 1), S)
+    a.handle(WorkMeasured(GPU, 4 * S, 50, 4000), 4 * S)
+    first, second = (a.usage(job, 4 * S)[GPU] for job in (1, 2))
+    assert (first.busy_ns, second.busy_ns) == (S // 2, 3 * S // 2)
+    assert (first.energy_mj, second.energy_mj) == (1000, 3000)
+    # The first neither holds nor waits, and its memory stays; the second holds.
+    assert first.idle_resident_ns == 3 * S + S // 2
+    assert second.idle_resident_ns == 3 * S // 2
+
+
+def test_side_by_side_they_share_evenly_and_the_memory_of_each_idles() -> None:
+    a = arbiter("auto", "auto")
+    a.handle(WorkMeasured(GPU, 4 * S, 75, 800), 4 * S)
+    for job in (1, 2):
+        used = a.usage(job, 4 * S)[GPU]
+        assert (used.lease_ns, used.shared_ns) == (2 * S, 4 * S)
+        assert (used.measured_ns, used.busy_ns, used.energy_mj) == (2 * S, 3 * S // 2, 400)
+        assert used.idle_resident_ns == S
+
+
+def test_what_was_nobodys_is_lost() -> None:
+    a = arbiter("on")
+    a.handle(Released(1, 1), S)
+    a.handle(WorkMeasured(GPU, 4 * S, None, 400), 4 * S)
+    assert a.usage(1, 4 * S)[GPU].energy_mj == 100
+    a.handle(Requested(1), 5 * S)
+    a.handle(Closed(1), 6 * S)
+    a.handle(WorkMeasured(GPU, 4 * S, 100, 400), 8 * S)
+    assert not a.devices[GPU].gauge.had
+    a.handle(WorkMeasured("GPU-lost", S, 100, 400), 8 * S)
+
+
+def test_memory_over_time() -> None:
+    """10 bytes for 2 s, then 1 GiB for 2 s of which 100 bytes fit."""
+    a = arbiter("on")
+    a.handle(MemoryChanged(1, GPU, 1 << 30), 2 * S)
+    a.handle(Tick(), 3 * S)
+    used = a.usage(1, 4 * S)[GPU]
+    assert used.time_ns == 4 * S
+    assert used.wanted_kib_ms == (10 * 2 * S + (1 << 30) * 2 * S) // (1024 * 10**6)
+    assert used.peak_resident_bytes == 100
+    assert used.idle_resident_ns == 0
+
+
+# -- reading NVML ------------------------------------------------------------------------
+
+
+def test_the_first_look_says_nothing() -> None:
+    meter = WorkMeter()
+    assert meter.read(GPU, 50, 1000, 5 * S) is None
+    assert meter.read(GPU, 60, 1300, 6 * S) == WorkMeasured(GPU, S, 60, 300)
+    assert meter.read(GPU, 60, 1300, 6 * S) is None, "no time has passed"
+
+
+def test_what_is_busy_now_is_not_said_of_long_before() -> None:
+    meter = WorkMeter()
+    meter.read(GPU, 50, 1000, 0)
+    assert meter.read(GPU, 60, 2000, 5 * S) == WorkMeasured(GPU, 5 * S, None, 1000)
+    assert meter.read(GPU, None, None, 6 * S) is None
+
+
+def test_a_counter_that_began_anew_or_says_what_cannot_be_is_not_believed() -> None:
+    meter = WorkMeter()
+    meter.read(GPU, None, 1000, 0)
+    assert meter.read(GPU, 1, 0, S) == WorkMeasured(GPU, S, 1, None)
+    assert meter.read(GPU, 1, 10**12, 2 * S) == WorkMeasured(GPU, S, 1, None)
+    assert meter.read(GPU, 1, None, 3 * S) == WorkMeasured(GPU, S, 1, None)
+    assert meter.read(GPU, 1, 7, 4 * S) == WorkMeasured(GPU, S, 1, None), "the first again"
+
+
+def test_energy_in_a_look() -> None:
+    said: Any
+    for said, known in ((12, 12), (True, None), (-1, None), ("12", None), (1 << 70, None)):
+        answer: dict[str, Any] = {"devices": {GPU: {"processes": [], "energy": said}}}
+        assert nvml_answers.seen(answer, GPU, 1).energy_mj == known
