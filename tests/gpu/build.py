@@ -39,6 +39,8 @@ PROGRAMS = {
     "waiter": Program("waiter", driver=True),
     "duty": Program("duty", driver=True),
     "resident": Program("resident", driver=True),
+    "clean": Program("clean", driver=True),
+    "fingerprint": Program("fingerprint", driver=True),
     "small_calls": Program("small_calls", driver=True),
     "call_cost": Program("call_cost", driver=True),
     # A library: a program loads it, and it loads CUPTI.

@@ -14,10 +14,20 @@ from functools import partial
 
 from tests.gpu.build import build_all
 from tests.gpu.checks import run_checks
+from tests.gpu.idle.clean import check_clean
+from tests.gpu.idle.notebooks import check_notebooks
 from tests.gpu.idle.parking import check_park, check_suspend
+from tests.gpu.idle.saver import check_saver
 from tests.gpu.idle.servers import check_servers
 
-CHECKS = {"servers": check_servers, "park": check_park, "suspend": check_suspend}
+CHECKS = {
+    "servers": check_servers,
+    "park": check_park,
+    "suspend": check_suspend,
+    "notebooks": check_notebooks,
+    "clean": check_clean,
+    "saver": check_saver,
+}
 
 
 def main() -> int:
@@ -32,6 +42,12 @@ def main() -> int:
     parser.add_argument("--park-gib", type=float, default=80.0, help="of the large job")
     parser.add_argument("--cycles", type=int, default=5, help="of parking and suspending")
     parser.add_argument("--grace", type=float, default=2.0, help="seconds, Slurm's own: 2")
+    parser.add_argument("--notebooks", type=int, default=12)
+    parser.add_argument("--notebook-gib", type=float, default=10.0, help="of each")
+    parser.add_argument("--notebooks-cap", type=float, default=40.0, help="GiB of the device")
+    parser.add_argument("--cell-seconds", type=float, default=3.0, help="of each notebook's turn")
+    parser.add_argument("--clean-gib", type=float, default=4.0, help="of the job that changes")
+    parser.add_argument("--clean-rounds", type=int, default=32, help="of changes and moves")
     parser.add_argument("--link", default="", help="GiB/s in,out,both, if known")
     chosen = parser.parse_args()
     programs = ["resident"] if chosen.link else ["resident", "link"]
