@@ -6,6 +6,7 @@ tables of gpu-leasectl are made from it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 NS, BYTES, COUNT, MEAN, ENERGY = "ns", "bytes", "count", "mean", "energy"
@@ -113,3 +114,14 @@ class Usage:
 
 
 FIGURES = tuple(Figure(line.name, **line.metadata) for line in fields(Usage))
+
+
+def together(one: Mapping[str, Usage], other: Mapping[str, Usage]) -> dict[str, Usage]:
+    """By device, what a tenant had in two stretches of time."""
+    devices = {**one, **other}
+    return {uuid: _sum(one.get(uuid, Usage()), other.get(uuid, Usage())) for uuid in devices}
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    values = {f.name: f.together(getattr(one, f.name), getattr(other, f.name)) for f in FIGURES}
+    return Usage(**values)

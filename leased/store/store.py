@@ -22,7 +22,7 @@ from pathlib import Path
 
 from leased.base.errors import Refused
 from leased.core.policy import PolicyState
-from leased.core.usage import Usage
+from leased.core.usage import Usage, together
 from leased.processes.identity import ProcessId
 from leased.store import database, tables
 from leased.store.registrations import Registration, Registrations
@@ -56,6 +56,8 @@ class Store:
         self._said = 0.0
         self._open: dict[int, TenantRecord] = {}  # by job
         self._ended: dict[Run, TenantRecord] = {}  # those not in Slurm's accounting
+        # Of open runs that memory had before it could read the disk: what the disk had of them.
+        self._before: dict[Run, Mapping[str, Usage]] = {}
         self._stepds: dict[int, tuple[ProcessId, int]] = {}
         self._settings: dict[tuple[str, str], str] = {}
         self._epoch: int | None = None
@@ -177,6 +179,7 @@ class Store:
     def _end(self, record: TenantRecord) -> None:
         closed = max(time.time(), record.opened) if record.closed is None else record.closed
         self._ended[record.run] = replace(record, closed=closed, remembered=None, parked_by=None)
+        self._before.pop(record.run, None)
         self._mark_open(record.job_id)
         self._mark(self._put_ended, record.run)
         self._durable = True
@@ -207,8 +210,12 @@ class Store:
 
     def _set_usage(self, job_id: int, usage: Mapping[str, Usage]) -> None:
         record = self._open.get(job_id)
+        if record is None:
+            return
+        before = self._before.get(record.run)
+        usage = together(before, usage) if before else usage
         # A copy: what the arbiter goes on counting is not what the disk has.
-        if record is not None and record.usage != usage:
+        if record.usage != usage:
             self._open[job_id] = _own(replace(record, usage=usage))
             self._mark(self._put_usage, job_id)
 
@@ -409,6 +416,8 @@ class Store:
         for record in reader.tenants():
             # An older release leaves those there that it has closed.
             is_open = record.closed is None
+            if self._add_before(record):
+                continue
             if not is_open or self._open.setdefault(record.job_id, record).run != record.run:
                 self._end(record)
         for record in reader.ended("written IS NULL"):
@@ -423,6 +432,19 @@ class Store:
             self._epoch = max(self._epoch or 0, epoch)
         self._set_aside(reader.bad)
         self._loaded = True
+
+    def _add_before(self, found: TenantRecord) -> bool:
+        """A run that memory has of its registration alone had this usage until then."""
+        open_still = self._open.get(found.job_id)
+        if open_still is not None and open_still.run == found.run:
+            self._before[found.run] = found.usage
+            self._set_usage(found.job_id, open_still.usage)
+        elif found.run in self._ended:
+            ended = self._ended[found.run]
+            self._ended[found.run] = replace(ended, usage=together(found.usage, ended.usage))
+        else:
+            return False
+        return True
 
     def _set_aside(self, rows: list[Bad]) -> None:
         for bad in rows:

@@ -5,7 +5,12 @@
  * once, with its lease and its memory. So where the program has left the signal alone, we tell
  * the daemon, which takes back both, and leave the stopping to slurmstepd: whatever stops
  * itself here could do so after the resume has come. A SIGTSTP of anybody else does what it
- * always does. A process with a terminal is left alone: there it is Ctrl-Z.
+ * always does. A process with a terminal is left alone, since there it is Ctrl-Z, unless it leads
+ * its session as the task of `srun --pty` does: the kernel stops no such process by SIGTSTP.
+ *
+ * A signal that stops as usual does so when its handler gets to it. Whoever sends SIGCONT without
+ * having seen the stop (waitpid, as shells do) may be too early, by as long as that takes. It
+ * cannot be otherwise: the kernel drops a SIGTSTP for a later SIGCONT only until a handler has it.
  */
 #include "lease/suspend.h"
 
@@ -137,11 +142,16 @@ static bool has_terminal(void)
 	return fd >= 0;
 }
 
+static bool leads_session(void)
+{
+	return getsid(0) == getpid();
+}
+
 void suspend_watch(void)
 {
 	struct sigaction now;
 
-	if (sigaction(SIGTSTP, NULL, &now) || has_terminal())
+	if (sigaction(SIGTSTP, NULL, &now) || (has_terminal() && !leads_session()))
 		return;
 	if (is_default(&now))
 		set_ours();

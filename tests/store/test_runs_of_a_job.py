@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from leased.core.arbiter import Usage
 from leased.store import database, store
+from leased.store.registrations import Registrations
 from leased.store.store import Store, TenantRecord
 from tests.conftest import OpenStore
 from tests.store.test_store import UUID, tenant, used
@@ -217,6 +219,19 @@ def test_going_back_to_0_1_0_and_forth_loses_nothing(path: Path) -> None:
     db.close()
 
 
+@contextlib.contextmanager
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The database can neither be written nor read."""
+
+    def refuse(*_: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "connect", refuse)
+        patch.setattr(database, "connect_to_read", refuse)
+        yield
+
+
 def test_a_disk_that_can_be_read_later_adds_what_it_has(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,12 +241,7 @@ def test_a_disk_that_can_be_read_later_adds_what_it_has(
     db.save({1: used(3), 2: used(4)}, 50)
     db.close()
 
-    def unreadable(*_: object) -> None:
-        raise sqlite3.OperationalError("disk I/O error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(database, "connect", unreadable)
-        patch.setattr(database, "connect_to_read", unreadable)
+    with unreadable(monkeypatch):
         db = Store(path)
         assert db.open_tenants() == []
         db.open_tenant(tenant(2))  # its next step registers
@@ -240,6 +250,37 @@ def test_a_disk_that_can_be_read_later_adds_what_it_has(
     assert db.fault is None
     assert {r.job_id: dict(r.usage) for r in db.open_tenants()} == {1: used(3), 2: {}}
     assert lease_ns(db.unsettled()) == [4]
+    db.close()
+
+
+def test_usage_on_a_disk_that_can_be_read_later_is_not_lost(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile jobs go on as they were registered, and one of them ends."""
+    files = Registrations(path.parent / "jobs")
+    db = Store(path, files)
+    for job in (1, 2):
+        db.open_tenant(tenant(job))
+    before = {UUID: Usage(lease_ns=30, handoffs=4, peak_bytes=90)}
+    db.save({1: before, 2: before}, 50)
+    db.close()
+    with unreadable(monkeypatch):
+        db = Store(path, files)
+        assert [record.job_id for record in db.open_tenants()] == [1, 2]
+        since = {UUID: Usage(lease_ns=7, handoffs=1, peak_bytes=60)}
+        db.save({1: since}, 60)
+        db.close_tenant(2, since)
+    db.flush()
+    both = {UUID: Usage(lease_ns=37, handoffs=5, peak_bytes=90)}
+    assert {r.job_id: dict(r.usage) for r in db.open_tenants()} == {1: both}
+    assert [(r.job_id, dict(r.usage)) for r in db.unsettled()] == [(2, both)]
+    more = {UUID: Usage(lease_ns=9, handoffs=1, peak_bytes=99)}
+    db.save({1: more}, 61)
+    db.close()
+    db = Store(path, files)
+    last = {UUID: Usage(lease_ns=39, handoffs=5, peak_bytes=99)}
+    assert {r.job_id: dict(r.usage) for r in db.open_tenants()} == {1: last}
+    assert [(r.job_id, dict(r.usage)) for r in db.unsettled()] == [(2, both)]
     db.close()
 
 

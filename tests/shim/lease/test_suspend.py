@@ -16,6 +16,9 @@ PROGRAM = Path(__file__).resolve().parents[3] / "build/meson/tests/shim/lease/su
         *("nothing", "own-before", "own-after", "chains", "takes-over", "ignores-before"),
         *("ignores-after", "default-after", "threads", "fork"),
         *("stepd", "stepd-threads", "stepd-chains", "stepd-own"),
+        *("own-once", "chains-once", "stepd-default-after", "stepd-ignores"),
+        *("stepd-blocks", "stepd-unblocks", "stepd-unblocks-late"),
+        *("terminal", "stepd-terminal"),
     ],
 )
 def test_a_program_is_stopped_as_often_as_without_it(case: str) -> None:
