@@ -19,12 +19,14 @@ from tests.gpu.idle.notebooks import check_notebooks
 from tests.gpu.idle.parking import check_park, check_suspend
 from tests.gpu.idle.saver import check_saver
 from tests.gpu.idle.servers import check_servers
+from tests.gpu.idle.table2 import check_table2
 
 CHECKS = {
     "servers": check_servers,
     "park": check_park,
     "suspend": check_suspend,
     "notebooks": check_notebooks,
+    "table2": check_table2,
     "clean": check_clean,
     "saver": check_saver,
 }
@@ -46,6 +48,10 @@ def main() -> int:
     parser.add_argument("--notebook-gib", type=float, default=10.0, help="of each")
     parser.add_argument("--notebooks-cap", type=float, default=40.0, help="GiB of the device")
     parser.add_argument("--cell-seconds", type=float, default=3.0, help="of each notebook's turn")
+    parser.add_argument("--mixes", default="heavy", help="heavy, light, with a comma between")
+    parser.add_argument("--training-cap", type=float, default=16.0, help="GiB of the device")
+    parser.add_argument("--training-cycle", type=float, default=4.0, help="seconds, alone")
+    parser.add_argument("--training-cycles", type=int, default=4)
     parser.add_argument("--clean-gib", type=float, default=4.0, help="of the job that changes")
     parser.add_argument("--clean-rounds", type=int, default=32, help="of changes and moves")
     parser.add_argument("--link", default="", help="GiB/s in,out,both, if known")

@@ -32,10 +32,15 @@ PROGRAM = ("-m", "tests.gpu.training")
 TIMEOUT_S = 400.0
 
 
+def parts_of(measured: dict[str, Any], share_of_gpu: float, cycle_s: float) -> tuple[int, int]:
+    """Steps and rounds of a cycle that takes so long alone, by what was measured of them."""
+    steps = max(1, round(cycle_s * share_of_gpu / measured["step_s"]))
+    return steps, max(1, round(cycle_s * (1 - share_of_gpu) / measured["round_s"]))
+
+
 def command(measured: dict[str, Any], share_of_gpu: float, chosen: argparse.Namespace) -> list[str]:
-    """A training whose cycles take so long alone, by what was measured of its parts."""
-    steps = max(1, round(chosen.cycle * share_of_gpu / measured["step_s"]))
-    rounds = max(1, round(chosen.cycle * (1 - share_of_gpu) / measured["round_s"]))
+    """A training whose cycles take so long alone."""
+    steps, rounds = parts_of(measured, share_of_gpu, chosen.cycle)
     arguments = ["--batch", str(measured["batch"]), "--cycles", str(chosen.cycles)]
     return python(*PROGRAM, *arguments, "--steps", str(steps), "--rounds", str(rounds))
 

@@ -1,7 +1,7 @@
 """A program with torch_memory_saver that pauses and resumes its memory: how fast that is.
 
-`python -m tests.gpu.saver_program --gib 13.5 --cycles 4`. Prints a line of JSON; seconds of each
-pause and resume, and whether every word was right behind the last of them.
+`python -m tests.gpu.saver_program --gib 13.5 --cycles 4 [--retain]`. Prints a line of JSON;
+seconds of each pause and resume, and whether every word was right behind the last of them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ PIECE = 1 << 30
 TAG = "weights"
 
 
-def load() -> tuple[Any, Any]:
+def load(retain: bool) -> tuple[Any, Any]:
     """PyTorch, and the saver in the mode that needs no library preloaded."""
     import torch
     from torch_memory_saver import torch_memory_saver  # type: ignore[import-not-found]
 
     torch_memory_saver.hook_mode = "torch"
+    if retain:
+        torch_memory_saver.retain_cpu_backup = True
     return torch, torch_memory_saver
 
 
@@ -29,8 +31,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gib", type=float, default=13.5)
     parser.add_argument("--cycles", type=int, default=4)
+    parser.add_argument("--retain", action="store_true", help="it keeps its host memory")
     chosen = parser.parse_args()
-    torch, saver = load()
+    torch, saver = load(chosen.retain)
     size = int(chosen.gib * (1 << 30))
     sizes = [min(PIECE, size - at) // 4 for at in range(0, size, PIECE)]
     with saver.region(tag=TAG, enable_cpu_backup=True):

@@ -4,13 +4,15 @@
 much memory (or takes that of --batch), how long a step and its CPU part take.
 `--batch B --steps S --rounds R --cycles C` runs C cycles of S steps and R rounds
 of preparing images on one core, from the line that it reads after `ready` on.
-Prints a line of JSON; the digest is of all parameters at the end.
+`--batch B --parts` does so for each line `S R C` that it reads, until its input ends.
+Prints a line of JSON each time; the digest is of all parameters at the end.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from typing import Any
 
@@ -79,19 +81,24 @@ def calibrate(batch: int) -> dict[str, Any]:
     return {"batch": batch, "bytes": used, "step_s": step_s, "round_s": round_s}
 
 
-def train(chosen: argparse.Namespace) -> dict[str, Any]:
-    torch, work = make(chosen.batch)
+def prepare(batch: int) -> tuple[Any, Workload]:
+    """PyTorch, and a training that has taken all of its memory."""
+    torch, work = make(batch)
     torch.set_num_threads(1)
     for _ in range(WARM_UP):
         work.step()
     work.wait()
-    wait_for_go()
+    return torch, work
+
+
+def train(torch: Any, work: Workload, steps: int, rounds: int, cycles: int) -> dict[str, Any]:
+    """So many cycles, and what came of them."""
     began = time.time()
-    for _ in range(chosen.cycles):
-        for _ in range(chosen.steps):
+    for _ in range(cycles):
+        for _ in range(steps):
             work.step()
         work.wait()
-        prepare_images(chosen.rounds)
+        prepare_images(rounds)
     ended = time.time()
     return {
         "name": "training",
@@ -103,6 +110,21 @@ def train(chosen: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def train_once(chosen: argparse.Namespace) -> dict[str, Any]:
+    torch, work = prepare(chosen.batch)
+    wait_for_go()
+    return train(torch, work, chosen.steps, chosen.rounds, chosen.cycles)
+
+
+def train_parts(batch: int) -> None:
+    """One after the other, with what the one before has learnt."""
+    torch, work = prepare(batch)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        steps, rounds, cycles = map(int, line.split())
+        print(json.dumps(train(torch, work, steps, rounds, cycles)), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gib", type=float, help="of memory to fill, for --calibrate")
@@ -111,9 +133,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="of a cycle")
     parser.add_argument("--rounds", type=int, help="of a cycle, on the CPU")
     parser.add_argument("--cycles", type=int)
+    parser.add_argument("--parts", action="store_true", help="a line of input each")
     chosen = parser.parse_args()
-    report = calibrate(chosen.batch or batch_for(chosen.gib)) if chosen.calibrate else train(chosen)
-    print(json.dumps(report), flush=True)
+    if chosen.parts:
+        train_parts(chosen.batch)
+    elif chosen.calibrate:
+        print(json.dumps(calibrate(chosen.batch or batch_for(chosen.gib))), flush=True)
+    else:
+        print(json.dumps(train_once(chosen)), flush=True)
 
 
 if __name__ == "__main__":

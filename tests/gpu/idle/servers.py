@@ -107,7 +107,7 @@ def check_servers(chosen: argparse.Namespace) -> Result:
     """By turns with clean memory and without."""
     link = measure_link(chosen)
     lacks = 2 * (chosen.server_gib + chosen.kv_mib / 1024) - chosen.cap + 1
-    touch_host_memory(int(2 * lacks * GIB))
+    touch_host_memory(max(0, int(2 * lacks * GIB)))
     runs = []
     for clean in (True, False) * chosen.rounds:
         runs.append(run_switches(chosen, link, clean))
