@@ -262,7 +262,7 @@ class Arbiter:
             tenant.usage[event.device] = Usage(**event.amounts)
         elif isinstance(event, SpeedMeasured):
             residency = self.devices[event.device].residency
-            residency.measured(tenant.id, event.bytes, event.ns)
+            residency.learn_speed(tenant.id, event.bytes, event.ns)
         elif event.device in tenant.usage:
             tenant.usage[event.device].strays += 1
 

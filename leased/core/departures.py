@@ -57,5 +57,5 @@ class Departures:
 
     def _end(self, tenant: Tenant) -> None:
         tenant.parked = None
-        self.memory.count(tenant)
+        self.memory.unpark(tenant)
         self.waiters.sort(tenant)

@@ -40,16 +40,17 @@ class Memory:
         usage, device = tenant.usage.get(event.device), self.rules.devices[event.device]
         if usage is None:
             return False
-        leaving, said = device.residency.leaving(tenant.id), device.residency.said_of(tenant.id)
-        usage.moved_bytes += device.residency.set_bytes(
+        residency = device.residency
+        leaving, reported = residency.leaving(tenant.id), residency.reported_by(tenant.id)
+        usage.moved_bytes += residency.set_bytes(
             tenant.id, event.bytes, tenant.lease is not None, event.fixed, event.resident
         )
         usage.peak_bytes = max(usage.peak_bytes, event.bytes + event.fixed)
-        if device.residency.leaving(tenant.id) < leaving:
+        if residency.leaving(tenant.id) < leaving:
             self._watch(tenant.id, device)
         self.refit(device)
         self._see_off(tenant)
-        return (event.resident or 0) > said
+        return (event.resident or 0) > reported
 
     def set_room(self, device: Device, size: int) -> None:
         device.residency.set_room(size)
@@ -119,10 +120,10 @@ class Memory:
             tenant.departs = False
             self.affected.add(tenant.id)
 
-    def count(self, tenant: Tenant) -> None:
+    def unpark(self, tenant: Tenant) -> None:
         """What it has counts again."""
         for device in self._devices(tenant):
-            device.residency.count(tenant.id)
+            device.residency.unpark(tenant.id)
             self.refit(device)
 
     def come_back(self, tenant: Tenant) -> None:
@@ -225,7 +226,7 @@ class Memory:
         stirred, self._stirred = self._stirred, {}
         for uuid in stirred:
             device = self.rules.devices[uuid]
-            if device.holders and device.residency.line and not device.fits:
+            if device.holders and device.residency.order.waiting and not device.fits:
                 self._preload(device)
             if device.residency.lost:
                 self._evict(uuid, device)
@@ -237,7 +238,7 @@ class Memory:
             return  # the link is busy
         cohorts = self.rules.cohorts
         first = next(cohorts.in_line(cohorts.bit[device.uuid])).first
-        for tenant in islice(residency.line, LOOK_AHEAD):
+        for tenant in islice(residency.order.waiting, LOOK_AHEAD):
             comes_next = first is not None and tenant == first.id
             if not comes_next and residency.resident >= residency.capacity:
                 break

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from leased.core.arbiter import Arbiter
 from leased.core.policy import PolicyState
-from leased.core.residency import Share
+from leased.core.share import Share
 from leased.core.speed import Speed
 from leased.core.state import Device, Lease, Parking, Tenant
 from leased.core.usage import Usage
@@ -228,7 +228,7 @@ class DeviceView:
         return {job: TenantMemory.of(share) for job, share in shares.items()}
 
     def resident_of(self, job_id: int) -> int:
-        return self._device.residency.there(job_id)
+        return self._device.residency.evictable(job_id)
 
     def crowded_out(self, job_id: int) -> bool:
         """What others have and cannot be moved leaves no room for all that the job has."""

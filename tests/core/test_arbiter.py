@@ -577,9 +577,10 @@ def assert_sums_add_up(a: Arbiter, now: int) -> None:
         assert device.residency.total == sum(s.bytes for s in shares.values())
         assert device.residency.resident == sum(s.resident for s in shares.values())
         residency = device.residency
-        orders = [*residency.recent, *residency.awaited, *residency.working]
+        order = residency.order
+        orders = [*order.resting, *order.waiting_with_bytes, *order.holding]
         assert sorted(orders) == sorted(t for t, s in shares.items() if s.resident), "each in one"
-        assert set(residency.working) <= set(device.holders)
+        assert set(order.holding) <= set(device.holders)
 
 
 @dataclass

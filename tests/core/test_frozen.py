@@ -158,7 +158,7 @@ def test_a_job_that_is_known_not_to_act_is_not_asked_for_its_memory() -> None:
     assert a.handle(Requested(2), S) == []
     assert of(Grant, a.handle(Requested(3), S)) == [3]
     restore(a, 3, 30, S)
-    assert a.devices["d0"].residency.there(1) == 60
+    assert a.devices["d0"].residency.evictable(1) == 60
     assert of(Revoke, a.handle(Thawed(1), 2 * S)) == [3], "now the second can use the device"
     actions = until(a, 3 * S, Released(3, 2))
     assert (of(Grant, actions), of(Evict, actions)) == ([2], [1])

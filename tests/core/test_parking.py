@@ -59,9 +59,9 @@ def test_a_holder_is_revoked_and_then_all_leaves() -> None:
     assert (of(Revoke, actions), of(Leave, actions)) == ([1], [])
     assert of(Leave, a.handle(Released(1, 1), 2 * S)) == [1]
     residency = a.devices["d0"].residency
-    assert residency.there(1) == 60
+    assert residency.evictable(1) == 60
     says(a, 1, 0, 3 * S)
-    assert (residency.there(1), residency.total) == (0, 0)
+    assert (residency.evictable(1), residency.total) == (0, 0)
     parked = a.tenants[1].parked
     assert parked
     assert (parked.by, parked.since) == ("user 7", S)
@@ -150,7 +150,7 @@ def test_one_that_froze_before_all_had_left_gives_up_the_rest_when_it_goes_on() 
     a.handle(Released(1, 1), 0)
     says(a, 1, 40)
     a.handle(Frozen(1), S)
-    assert a.devices["d0"].residency.there(1) == 40
+    assert a.devices["d0"].residency.evictable(1) == 40
     assert of(Leave, a.handle(Thawed(1), 2 * S)) == [1]
 
 
@@ -158,7 +158,7 @@ def test_frozen_with_its_lease_it_is_passed_over() -> None:
     a = working(2)
     a.handle(Parked(1, "Slurm", suspended=True), 0)
     assert of(PassedOver, a.handle(Frozen(1), S)) == [1]
-    assert a.devices["d0"].residency.there(1) == 60, "it could not leave"
+    assert a.devices["d0"].residency.evictable(1) == 60, "it could not leave"
     assert of(Grant, a.handle(Requested(2), 2 * S)) == [], "60 more have no room"
 
 

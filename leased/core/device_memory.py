@@ -1,0 +1,180 @@
+"""What all tenants have of one device's memory, and what follows from it.
+
+Sums are kept up to date, not computed: no question and no change looks at tenants that it is
+not about. residency.py has what happens to the memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from leased.core.clock import Clock
+from leased.core.eviction_order import EvictionOrder
+from leased.core.memory_time import MemoryTime
+from leased.core.share import Share
+from leased.core.speed import Speed
+from leased.core.staying import Staying
+
+
+@dataclass
+class DeviceMemory:
+    """Amounts are bytes.
+
+    room: what tenants can have resident together, fixed memory included. link: how fast swapped
+    memory moves; paging: how fast managed memory does. total: all that can be moved, resident or
+    not, but nothing of tenants that are parked and whose memory has left. fixed: what cannot be
+    moved. stuck: of what can, what is there and cannot leave for now (see Share). resident: of
+    the rest, what is there. idle: of that, what tenants have that do not hold. version: grows
+    whenever something costs more or less to bring in than before.
+    """
+
+    room: int
+    link: Speed = field(default_factory=Speed)
+    paging: Speed = field(default_factory=Speed)
+    shares: dict[int, Share] = field(default_factory=dict)
+    order: EvictionOrder = field(default_factory=EvictionOrder)
+    staying: Staying = field(default_factory=Staying)
+    clock: Clock = field(default_factory=Clock)
+    total: int = 0
+    fixed: int = 0
+    stuck: int = 0
+    resident: int = 0
+    idle: int = 0
+    version: int = 0
+
+    @property
+    def capacity(self) -> int:
+        """Bytes that tenants can have resident together, beside what cannot be moved."""
+        return max(0, self.room - self.fixed - self.stuck)
+
+    @property
+    def swappers(self) -> int:
+        """How many tenants swap."""
+        return len(self.staying)
+
+    def fits(self) -> bool:
+        """The memory of all tenants can be on the device at once."""
+        return self.total <= max(0, self.room - self.fixed)
+
+    # -- of one tenant ---------------------------------------------------------------
+
+    def resident_of(self, tenant: int) -> int:
+        share = self.shares.get(tenant)
+        return share.resident if share else 0
+
+    def reported_by(self, tenant: int) -> int:
+        """Bytes that it has said are on the device."""
+        share = self.shares.get(tenant)
+        return share.reported or 0 if share else 0
+
+    def evictable(self, tenant: int) -> int:
+        """Bytes of the tenant that are on the device now, but for those that are fixed."""
+        share = self.shares.get(tenant)
+        return share.evictable if share else 0
+
+    def on_device(self, tenant: int) -> int:
+        """Bytes of the tenant that are on the device now, those that are fixed too."""
+        share = self.shares.get(tenant)
+        return share.fixed + share.evictable if share else 0
+
+    def leaving(self, tenant: int) -> int:
+        """Bytes that it has been told to give up, and could give up now."""
+        share = self.shares.get(tenant)
+        return 0 if share is None or share.holds or share.stuck else share.leaving
+
+    def crowded_out(self, tenant: int) -> bool:
+        """What others have and cannot be moved leaves no room for all that it has."""
+        return self.staying.keeps_out(tenant, self.room)
+
+    def keep_out(self, tenant: int) -> dict[int, int]:
+        """Who keeps it out, and with how many bytes: the most first; empty where nobody does."""
+        if not self.crowded_out(tenant):
+            return {}
+        others = [(other, size) for other, size in self.staying.of.items() if other != tenant]
+        return dict(sorted(others, key=lambda other: -other[1]))
+
+    # -- over time -----------------------------------------------------------------------
+
+    def memory_time(self, tenant: int, now: int) -> MemoryTime:
+        """What it has had over time up to then, since it was last taken over. This changes
+        nothing."""
+        share = self.shares.get(tenant)
+        return share.time_until(now) if share else MemoryTime(now)
+
+    def take_memory_time(self, tenant: int) -> None:
+        """That was taken over up to now."""
+        share = self.shares.get(tenant)
+        if share is not None:
+            share.pass_time(self.clock.now)
+            share.time.taken()
+
+    # -- what a handoff moves, and costs -----------------------------------------------
+
+    def missing(self, tenant: int) -> int:
+        """Bytes that must come over the link before all of the tenant is resident."""
+        share = self.shares.get(tenant)
+        if share is None:
+            return 0
+        return max(0, min(share.bytes, self.capacity) - share.resident - share.untouched)
+
+    def displaced(self, tenant: int) -> int:
+        """Bytes that other tenants would lose if this one came in whole."""
+        share = self.shares.get(tenant)
+        if share is None:
+            return min(self.resident, max(0, self.resident - self.capacity))
+        others, capacity = self.resident - share.resident, self.capacity
+        return min(others, max(0, others + min(share.bytes, capacity) - capacity))
+
+    def handoff_ns(self, tenant: int) -> int:
+        """What it costs to bring this tenant in: the slower of both directions, in ns."""
+        share = self.shares.get(tenant)
+        if share is None:
+            return self.paging.ns(self.displaced(tenant))
+        capacity = max(0, self.room - self.fixed - self.stuck)
+        size, others = min(share.bytes, capacity), self.resident - share.resident
+        missing, displaced = size - share.resident - share.untouched, others + size - capacity
+        moved = max(missing, min(others, displaced))
+        if moved <= 0:
+            return 0
+        return (self.paging if share.reported is None else self.link).ns(moved)
+
+    # -- changes of one share, and of the sums it is in -------------------------------
+
+    def _share(self, tenant: int) -> Share:
+        share = self.shares.get(tenant)
+        if share is None:
+            share = self.shares[tenant] = Share(time=MemoryTime(self.clock.now))
+        return share
+
+    def _set_resident(self, tenant: int, share: Share, size: int) -> None:
+        before = share.resident
+        if size == before:
+            return
+        share.pass_time(self.clock.now)
+        share.resident = size
+        self.version += 1
+        self.resident += size - before
+        if not share.holds:
+            self.idle += size - before
+        if not before:
+            self.order.add(tenant, share)
+        elif not size:
+            self.order.remove(tenant, share)
+
+    def _set_counted(self, share: Share) -> None:
+        """What it has is in the total, unless it is parked and all has left."""
+        away = share.parked and not (share.resident or share.leaving or share.stuck)
+        counted = 0 if away else share.bytes
+        self.total += counted - share.counted
+        share.counted = counted
+        self.version += 1
+
+    def _set_stuck(self, tenant: int, share: Share) -> None:
+        share.pass_time(self.clock.now)
+        stuck = (share.reported or 0) if share.frozen or share.stalled else 0
+        self.stuck += stuck - share.stuck
+        share.stuck = stuck
+        self.staying.keep(tenant, share.fixed + stuck)
+        if share.swaps:
+            self.staying.need(tenant, share.bytes - stuck)
+        self.staying.note(self.room)
