@@ -25,7 +25,7 @@ MIB = 1 << 20
 LIMIT_S = 180.0
 LINK_GIB, MANAGED_GIB = 8, 2
 HOST_PART = 0.8  # of the host's free memory that a check takes at most
-CARD_PART = 0.95  # of the card's free memory: the rest is for contexts
+CARD_PART = 0.9  # of the card's free memory: the rest is for contexts
 
 
 def measure_link(chosen: argparse.Namespace) -> Link:
