@@ -12,17 +12,22 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import hashlib
+import itertools
 import json
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from cuda.bindings import driver
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 KERNELS = Path(__file__).resolve().parents[1] / "emugpu" / "kernels.ptx"
 WORD = 4
@@ -62,10 +67,17 @@ class Check:
 
     def ok(self) -> bool:
         """Whether the CPU gets the same: sum of word[i] * (i % 65521 + 1), mod 2**64."""
-        index = np.arange(self.words, dtype=np.uint64)
-        value = (index * np.uint64(2654435761) + np.uint64(self.base)) & np.uint64(0xFFFFFFFF)
-        weighted = value * (index % np.uint64(65521) + np.uint64(1))
+        pattern, weights = pattern_and_weights(self.words)
+        value = pattern + np.uint32(self.base & 0xFFFFFFFF)
+        weighted = np.multiply(value, weights, dtype=np.uint64)
         return int(weighted.sum(dtype=np.uint64)) == self.got
+
+
+@functools.cache
+def pattern_and_weights(words: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """By index: what `fill` writes with a seed of 0, and what `checksum` multiplies it by."""
+    index = np.arange(words, dtype=np.uint32)
+    return index * np.uint32(2654435761), index % np.uint32(65521) + np.uint32(1)
 
 
 @dataclass
@@ -144,7 +156,9 @@ def run(gpu: Gpu, options: argparse.Namespace) -> list[Check]:
     checks: list[Check] = []
     every = max(1, options.steps // 8)
     width = options.pieces or len(gpu.pieces)
-    for step in range(options.steps):
+    for step in itertools.count():
+        if step >= options.steps and (options.until is None or options.until.exists()):
+            break
         for _ in range(options.sweeps):
             for offset in range(width):
                 gpu.add(gpu.pieces[(step * width + offset) % len(gpu.pieces)], 3, options.rounds)
@@ -173,6 +187,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--bytes", type=int, required=True, help="size of the buffer")
     parser.add_argument("--piece", type=int, default=16 << 20, help="bytes of one allocation")
     parser.add_argument("--steps", type=int, default=1)
+    parser.add_argument("--until", type=Path, help="more steps, until this file is there")
     parser.add_argument("--sweeps", type=int, default=1, help="kernels on each piece in a step")
     parser.add_argument("--pieces", type=int, default=0, help="pieces in a step, 0 for all")
     parser.add_argument("--rounds", type=int, default=1, help="arithmetic intensity of a kernel")

@@ -1,9 +1,10 @@
-"""A parked job whose time limit ends."""
+"""Parked jobs whose time limits end."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -33,8 +34,8 @@ def site() -> Iterator[Site]:
         yield made
 
 
-@pytest.mark.parametrize("memory", ["swap", "managed"])
-def test_it_ends_as_any_job_and_leaves_nothing(site: Site, memory: str) -> None:
+def parked(site: Site, memory: str) -> int:
+    """A job with memory of that kind, all of which has left the device by park."""
     program, ready, log = (site.work / f"{memory}.{end}" for end in ("py", "ready", "log"))
     program.write_text(HOLDER)
     job = site.slurm.sbatch(
@@ -42,14 +43,27 @@ def test_it_ends_as_any_job_and_leaves_nothing(site: Site, memory: str) -> None:
         *("--wrap", f"cd {ROOT} && exec {sys.executable} {program} {ready}"),
         cwd=site.work,
     )
+
+    def tenant() -> dict[str, Any]:
+        return next(one for one in site.status() if one["job_id"] == job)
+
     wait_until("its memory to be filled", ready.exists)
     ask(site.leased.admin_socket.with_name("tenant.sock"), {"op": "park", "job_id": job})
-    wait_until("it to be parked", lambda: site.status()[0]["state"] == "parked")
-    wait_until("its memory to leave", lambda: sum(site.status()[0]["resident_bytes"].values()) == 0)
-    # Its limit ends now, whatever it asked for; slurmctld looks every half minute.
-    site.slurm.run("scontrol", "update", f"jobid={job}", "endtime=now+1")
-    assert site.slurm.wait(job) == "TIMEOUT", log.read_text()
-    wait_until("its tenant to be gone", lambda: job not in site.tenants())
-    (figures,) = site.slurm.accounting(job, usage=True).usage["gpus"].values()
-    assert figures["peak_bytes"] >= SIZE
+    wait_until("it to be parked", lambda: tenant()["state"] == "parked")
+    wait_until("its memory to leave", lambda: sum(tenant()["resident_bytes"].values()) == 0)
+    return job
+
+
+def test_they_end_as_any_job_and_leave_nothing(site: Site) -> None:
+    """Both at once, since slurmctld looks for limits that have ended every half minute."""
+    jobs = {memory: parked(site, memory) for memory in ("swap", "managed")}
+    # Their limits end now, whatever they asked for.
+    for job in jobs.values():
+        site.slurm.run("scontrol", "update", f"jobid={job}", "endtime=now+1")
+    for memory, job in jobs.items():
+        assert site.slurm.wait(job) == "TIMEOUT", (site.work / f"{memory}.log").read_text()
+    wait_until("their tenants to be gone", lambda: site.tenants() == [])
+    for job in jobs.values():
+        (figures,) = site.slurm.accounting(job, usage=True).usage["gpus"].values()
+        assert figures["peak_bytes"] >= SIZE
     site.node_works()

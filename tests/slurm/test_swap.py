@@ -35,6 +35,7 @@ DEFAULT_MIB = 150
 SLURM_CONF = ["SelectTypeParameters=CR_CPU_Memory", f"DefMemPerNode={DEFAULT_MIB}"]
 CONFIG = '[limits]\nquantum_min = "50ms"\n'
 JOB_S = 120.0
+STEPS = 16  # of a job; with 200 MiB each takes a tenth of a second
 CONTEXTS_BYTES = 8 * MIB  # of a few processes; each takes 1 MiB
 REFUSED = (
     "gpu-share: memory:swap may need 0.2 GiB of host memory beside the programs' own, and the "
@@ -70,14 +71,25 @@ class Site:
         return job, log
 
     def compute(
-        self, name: str, mib: int, *, steps: int, tasks: int = 1, piece_mib: int = 16
+        self,
+        name: str,
+        mib: int,
+        *,
+        steps: int = STEPS,
+        tasks: int = 1,
+        piece_mib: int = 16,
+        until: str = "",
     ) -> Job:
-        """A job that computes on so many MiB in each task, by turns; tasks are one step."""
+        """A job that computes on so many MiB in each task, by turns; tasks are one step.
+
+        until: the name of another one, before whose result is there it does not end.
+        """
         words = f"{sys.executable} {JOB} --bytes {mib * MIB} --steps {steps} --sweeps 2"
         words += f" --piece {piece_mib * MIB}"
-        words += f" --cpu-ms 50 --result {self.work}/{name}.${{SLURM_PROCID:-0}}"
+        words += f" --until {self.work}/{until}.0" if until else ""
+        words += f" --cpu-ms 20 --result {self.work}/{name}.${{SLURM_PROCID:-0}}"
         step = f"exec srun -n{tasks} sh -c 'exec {words}'" if tasks > 1 else f"exec {words}"
-        job, log = self.sbatch(name, step, f"-n{tasks}", ENOUGH, SWAP)
+        job, log = self.sbatch(name, step, f"-n{tasks}", ENOUGH, SWAP, "--time=5")
         return Job(job, log, [self.work / f"{name}.{task}" for task in range(tasks)])
 
     def used(self, job: Job) -> dict[str, dict[str, Any]]:
@@ -148,9 +160,9 @@ def site() -> Iterator[Site]:
 
 
 def test_two_jobs_of_which_one_fits_take_turns(site: Site) -> None:
-    first = site.compute("first", 200, steps=60)
+    first = site.compute("first", 200, until="second")
     site.settled(first, 200)
-    used = [site.used(job) for job in (first, site.compute("second", 200, steps=30))]
+    used = [site.used(job) for job in (first, site.compute("second", 200))]
     assert len({uuid for one in used for uuid in one}) == 1
     figures = [one for by_device in used for one in by_device.values()]
     assert sum(one["handoffs"] for one in figures) >= 2
@@ -159,9 +171,9 @@ def test_two_jobs_of_which_one_fits_take_turns(site: Site) -> None:
 
 
 def test_processes_of_one_step_swap_together(site: Site) -> None:
-    tasks = site.compute("tasks", 100, steps=60, tasks=2)
+    tasks = site.compute("tasks", 100, tasks=2, until="alone")
     site.settled(tasks, 200)
-    used = [site.used(job) for job in (tasks, site.compute("alone", 200, steps=30))]
+    used = [site.used(job) for job in (tasks, site.compute("alone", 200))]
     for (figures,) in (by_device.values() for by_device in used):
         assert figures["moved_bytes"] >= 100 * MIB
         assert figures["peak_bytes"] >= 200 * MIB, "of all its processes"
@@ -230,14 +242,15 @@ def stop_in_mid_swap(site: Site, pid: int) -> None:
 
 
 def test_a_job_that_is_killed_in_mid_swap_leaves_the_device_to_the_other(site: Site) -> None:
-    killed = site.compute("killed", 200, steps=200)
+    killed = site.compute("killed", 200, until="nobody")
     (pid,) = site.settled(killed, 200)
-    other = site.compute("other", 200, steps=60)
+    other = site.compute("other", 200, until="was-killed")
     wait_until("both processes", lambda: len(site.pids(other)) == 1)
     stop_in_mid_swap(site, pid)
     assert site.pids(killed) == [pid]
     site.slurm.run("scancel", "--signal=KILL", str(killed.job_id))
     assert site.slurm.wait(killed.job_id) in {"CANCELLED", "FAILED"}
+    (site.work / "was-killed.0").touch()
     site.used(other)
     site.all_is_free()
 
@@ -318,11 +331,12 @@ def limited_address_space(pid: int, mib: int) -> Iterator[None]:
 
 
 def test_memory_for_which_the_host_has_no_room_stays_and_others_use_the_rest(site: Site) -> None:
-    limited = site.compute("limited", 150, steps=80)
+    limited = site.compute("limited", 150, until="free-has-ended")
     (pid,) = site.settled(limited, 150)
     with limited_address_space(pid, 40):
-        used = [site.used(site.compute("free", 110, steps=30))]
+        used = [site.used(site.compute("free", 110))]
         assert not limited.results[0].exists(), "it did not end before"
+    (site.work / "free-has-ended.0").touch()
     used.append(site.used(limited))
     figures = [one for by_device in used for one in by_device.values()]
     assert sum(one["handoffs"] for one in figures) >= 2
@@ -356,10 +370,10 @@ def test_copies_take_no_more_of_the_host_than_they_have(site: Site) -> None:
     it allocates."""
     # Copies, a piece more, an eighth that is left free, and what the program takes.
     with memory_cgroup(200 + 80) as group:
-        tight = site.compute("tight", 200, steps=60, piece_mib=8)
+        tight = site.compute("tight", 200, piece_mib=8, until="beside")
         (pid,) = site.settled(tight, 200)
         (group / "cgroup.procs").write_text(str(pid))
-        used = [site.used(site.compute("beside", 200, steps=30)), site.used(tight)]
+        used = [site.used(site.compute("beside", 200)), site.used(tight)]
     assert all(f["moved_bytes"] >= 100 * MIB for by_device in used for f in by_device.values())
     site.all_is_free()
 
@@ -425,7 +439,7 @@ def test_a_job_swaps_more_than_its_mem_and_lives(site: Site) -> None:
 
 def test_many_processes_start_beside_memory_that_is_swapped(site: Site) -> None:
     """Their contexts need memory that another job has taken up to the brim."""
-    full = site.compute("full", 240, steps=60)
+    full = site.compute("full", 240, until="many")
     site.settled(full, 240)
     many = site.compute("many", 8, steps=10, tasks=6, piece_mib=2)
     for job in (many, full):
