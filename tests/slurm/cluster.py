@@ -29,6 +29,7 @@ PLUGIN = ROOT / "build" / "meson" / "spank" / "gpu_share.so"
 LONGEST_RUN_DIR = 85
 NODE_S = 180.0  # a slurmd that does not reach its slurmctld at once takes its time
 EMULATED_MAJOR = 240  # of the "local or experimental" range: no driver answers
+KEEP_STATE = ("slurmctld", "mariadbd")  # they save it when they are told to stop
 FINISHED = {
     *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"),
     *("OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED"),
@@ -146,6 +147,7 @@ class PrivateSlurm:
         self.version = f"{version[0]}.{version[1]:02}"
         self._write_files(version)
         self._start_munged()
+        self._put_database()
         self._start_mariadbd()
         self._start_slurmdbd()
         self.start_slurmctld()
@@ -161,6 +163,8 @@ class PrivateSlurm:
         if any(daemon.name == "slurmctld" for daemon in self.daemons):
             self._cancel_all()
         for daemon in reversed(self.daemons):
+            if daemon.name in KEEP_STATE:  # for two seconds, and nobody needs it any more
+                daemon.process.kill()
             daemon.stop()
         self.daemons.clear()
         if self.short:
@@ -228,12 +232,27 @@ class PrivateSlurm:
         )
         munged.wait_ready(layout.munge_socket.exists)
 
+    def _put_database(self) -> None:
+        """slurmdbd takes two seconds to make its tables: the first of a checkout does it."""
+        data = self.layout.prefix / "mariadb"
+        if (data / "mysql").exists():
+            return
+        with database.prepared(self.version) as place:
+            if not place.exists():
+                self.progress("making the database")
+                database.make(data)
+                self._start_mariadbd()
+                self._start_slurmdbd()
+                self.run("sacctmgr", "-i", "add", "cluster", "gpulease")
+                self.stop_daemon("slurmdbd")
+                self.stop_daemon("mariadbd")
+                database.keep(data, place)
+                return
+        shutil.copytree(place, data, dirs_exist_ok=True)
+
     def _start_mariadbd(self) -> None:
         layout = self.layout
         data = layout.prefix / "mariadb"
-        if not (data / "mysql").exists():
-            self.progress("making the database")
-            database.put(data)
         # It runs as root, so no other user of the machine may reach it: no network, a socket
         # behind a directory of root's, and no files but those below its own.
         mariadbd = self._start(
@@ -251,7 +270,6 @@ class PrivateSlurm:
         database = {"MYSQL_UNIX_PORT": str(self.layout.database_socket)}
         slurmdbd = self._start("slurmdbd", "/usr/sbin/slurmdbd", "-D", env=database)
         slurmdbd.wait_ready(lambda: answers(self.layout.ports["slurmdbd"]))
-        self.run("sacctmgr", "-i", "add", "cluster", "gpulease")
 
     def start_slurmctld(self) -> None:
         """Start slurmctld, with what one before it has left."""
