@@ -34,8 +34,8 @@ from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.processes.identity import Peer
 from leased.processes.stepds import Stepds
-from leased.slurm.accounting import summary
 from leased.slurm.clusters import Cluster
+from leased.slurm.usage_record import figures
 from leased.store.store import Store
 from leased.store.tables import LAST_JOB
 
@@ -142,7 +142,7 @@ class Admin:
                     f"look for it with sacct -j {job_id}",
                 )
             current = dict(record.usage)
-        return {"usage": {uuid: summary(used) for uuid, used in current.items()}}
+        return {"usage": {uuid: figures(used) for uuid, used in current.items()}}
 
     def set(self, request: Request, _: Peer) -> dict[str, Any]:
         """Force something on one device or all, or change what users may choose."""

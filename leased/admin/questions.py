@@ -23,7 +23,7 @@ from leased.leasing.arbiter_view import DeviceView, HeldLease
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.processes.identity import Peer
-from leased.slurm.accounting import summary
+from leased.slurm.usage_record import figures
 from leased.store.store import Store
 
 ANSWER_BYTES = 65_536  # of jobs in one answer, which is one packet
@@ -89,7 +89,7 @@ class Questions:
         record = self.store.find(job_id)
         if record is None or record.uid != peer.uid:
             raise Refused(f"job {job_id} is no job of yours that shared a GPU of this node")
-        usage = {uuid: summary(used) for uuid, used in record.usage.items()}
+        usage = {uuid: figures(used) for uuid, used in record.usage.items()}
         return {"job_id": job_id, "usage": usage}
 
     def _env(self, _: Request, peer: Peer) -> answers.Env:
@@ -127,7 +127,7 @@ class Questions:
             "clients": len(tenant.clients),
             "reason": self._reason(tenant) if state.waiting else None,
             "gpus": [
-                cast(answers.OwnGpu, self._gpu(tenant, uuid) | summary(usage[uuid]))
+                cast(answers.OwnGpu, self._gpu(tenant, uuid) | figures(usage[uuid]))
                 for uuid in tenant.gang
                 if self.leases.view.has_device(uuid)
             ],

@@ -26,7 +26,7 @@ from leased.leasing import sharing_mode
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.monitors.device_monitor import DeviceMonitor
-from leased.slurm.accounting import summary
+from leased.slurm.usage_record import figures
 from leased.store.store import Store
 
 FAULTY = "faulty"
@@ -142,7 +142,7 @@ class Status:
             "epoch": state.epoch or None,
             "resident_bytes": {u: device(u).resident_of(tenant.job_id) for u in tenant.gang},
             "kept_out": self._kept_out(tenant) if state.waiting else {},
-            "gpus": {uuid: summary(used) for uuid, used in usage.items()},
+            "gpus": {uuid: figures(used) for uuid, used in usage.items()},
         }
 
     def _kept_out(self, tenant: Tenant) -> dict[str, answers.KeptOut]:

@@ -176,7 +176,11 @@ class Daemon:
         self.ended_jobs = EndedJobs(
             *(self.leases, self.store, self.slurm, self.admin.lives_here, self.job_ended)
         )
-        self.writer = UsageWriter(self.store, lambda: self.slurm.env)
+        self.writer = UsageWriter(
+            self.store,
+            lambda: self.slurm.env,
+            lambda: {gpu.uuid: gpu.index for gpu in self.leases.gpus.slurms()},
+        )
         self.admin.shows.strays = self.processes.strays.status
         self.admin.shows.cluster = self.admin.cluster.status
         self.admin.shows.devices = self.devices

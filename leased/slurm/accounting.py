@@ -1,4 +1,4 @@
-"""Usage as it stands in Slurm's accounting: our part of a job's SystemComment, and on which row.
+"""Which usage belongs on which row of Slurm's accounting, in the row's SystemComment.
 
 SystemComment, because AdminComment is the site's: tools such as jobstats write their own
 text there when a job has ended, over whatever was there, and decode all that follows.
@@ -6,17 +6,13 @@ text there when a job has ended, over whatever was there, and decode all that fo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from leased.base.errors import Refused
-from leased.core.usage import FIGURES, Usage
+from leased.core.usage import Usage
+from leased.slurm import usage_record
 from leased.store.tables import TenantRecord
 
-MARK = "gpu-lease: "
-LONGEST = 65_535  # Slurm keeps so many bytes and cuts the rest without a word
 NO_VAL = 2**32 - 2  # Slurm's "not said"
 CLOCKS_S = 60.0  # by how much the clocks of the node and of slurmctld may differ
 
@@ -40,44 +36,28 @@ class JobRow:
         return self.start not in (0, NO_VAL)
 
 
-def summary(usage: Usage) -> dict[str, float | int]:
-    """One device's usage as it stands in the comment: seconds, bytes and counts."""
-    values = {figure.key: (figure, figure.value(usage)) for figure in FIGURES}
-    return {key: value for key, (figure, value) in values.items() if value or not figure.rare}
-
-
 def added(usages: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:
     """By device, what several runs had together."""
-    total: dict[str, Usage] = {}
+    of: dict[str, list[Usage]] = {}
     for by_device in usages:
         for uuid, used in by_device.items():
-            sums = total.setdefault(uuid, Usage())
-            for figure in FIGURES:
-                so_far, more = getattr(sums, figure.name), getattr(used, figure.name)
-                setattr(sums, figure.name, figure.together(so_far, more))
-    return total
+            of.setdefault(uuid, []).append(used)
+    return {uuid: usage_record.together(used) for uuid, used in of.items()}
 
 
-def comment(runs: Sequence[TenantRecord]) -> str:
-    """Our part of the comment for one row: one line of JSON behind a mark."""
-    gpus = {uuid: summary(usage) for uuid, usage in added(run.usage for run in runs).items()}
-    return MARK + json.dumps({"v": 1, "lock": runs[-1].lock, "gpus": gpus}, separators=(",", ":"))
-
-
-def merged(existing: str, ours: str) -> str:
-    """What is to be stored: Slurm's own text first, ours (again) behind it."""
-    theirs = existing.partition(MARK)[0].rstrip().removesuffix(";").rstrip()
-    text = f"{theirs}; {ours}" if theirs else ours
-    size = len(text.encode(errors="surrogateescape"))
-    if size > LONGEST:
-        raise Refused(f"the comment has {size} bytes, Slurm keeps {LONGEST}")
-    return text
-
-
-def parse_comment(text: str) -> dict[str, Any]:
-    """Our part of a SystemComment; {} when there is none."""
-    _, mark, ours = text.partition(MARK)
-    return dict(json.loads(ours)) if mark else {}
+def comment(
+    runs: Sequence[TenantRecord], indices: Mapping[str, int] | None = None, existing: str = ""
+) -> str:
+    """Our part of the comment for one row. indices: Slurm's of the devices, by UUID. existing:
+    what the row has now, so far."""
+    return usage_record.record(
+        added(run.usage for run in runs),
+        runs[-1].lock,
+        min(run.opened for run in runs),
+        max(run.closed or run.opened for run in runs),
+        indices or {},
+        room=usage_record.room(existing),
+    )
 
 
 def row_of(run: TenantRecord, rows: Iterable[JobRow]) -> JobRow | None:

@@ -1,9 +1,9 @@
 """Writes usage into Slurm's accounting through libslurm, which may end the process it runs in.
 
 So main() runs in a child of its own. On standard input is one line of JSON a job:
-{"runs": [RUN, ...]}, all that the store has of it. On standard output, as soon as it
-is known, is one line a run: {"run": [JOB_ID, OPENED], "done": true, "why": ""};
-why says what is missing where it is not done.
+{"runs": [RUN, ...], "indices": {UUID: INDEX}}, all that the store has of it. On standard
+output, as soon as it is known, is one line a run: {"run": [JOB_ID, OPENED], "done": true,
+"why": ""}; why says what is missing where it is not done.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from leased.base.errors import Refused
 from leased.core.usage import Usage
-from leased.slurm.accounting import LONGEST, JobRow, by_row, comment, merged
+from leased.slurm.accounting import JobRow, by_row, comment
+from leased.slurm.usage_record import LONGEST, merged
 from leased.store.tables import TenantRecord
 
 ROWS_MOST = 4096  # runs of one job
@@ -25,17 +26,20 @@ AROUND_S = 300  # the rows that are looked at begin and end so far around the ru
 NOT_YET = "Slurm's accounting does not have the end of the job yet"
 
 
-def encode(runs: list[TenantRecord]) -> str:
-    """A job's line on standard input."""
-    return json.dumps({"runs": [asdict(run) for run in runs]})
+def encode(runs: list[TenantRecord], indices: Mapping[str, int]) -> str:
+    """A job's line on standard input. indices: Slurm's of the devices, by UUID."""
+    used = {uuid: indices[uuid] for run in runs for uuid in run.usage if uuid in indices}
+    return json.dumps({"runs": [asdict(run) for run in runs], "indices": used})
 
 
-def decode(line: str) -> list[TenantRecord]:
+def decode(line: str) -> tuple[list[TenantRecord], dict[str, int]]:
     """The reverse of encode()."""
-    return [
+    said = json.loads(line)
+    runs = [
         TenantRecord(**{**run, "usage": {u: Usage(**used) for u, used in run["usage"].items()}})
-        for run in json.loads(line)["runs"]
+        for run in said["runs"]
     ]
+    return runs, said["indices"]
 
 
 class Slurmdb:
@@ -89,7 +93,7 @@ def tell(run: TenantRecord, why: str = "") -> None:
     print(json.dumps(answer), flush=True)
 
 
-def write_job(slurmdb: Slurmdb, runs: list[TenantRecord]) -> None:
+def write_job(slurmdb: Slurmdb, runs: list[TenantRecord], indices: Mapping[str, int]) -> None:
     """One job's runs, each on its row; what one row has of several runs is their sum."""
     since = min(run.opened for run in runs) - AROUND_S
     until = max(run.closed or run.opened for run in runs) + AROUND_S
@@ -102,8 +106,8 @@ def write_job(slurmdb: Slurmdb, runs: list[TenantRecord]) -> None:
         if not waiting:
             continue
         try:
-            wanted = merged(slurmdb.comment(row), comment(on_it))
-            slurmdb.set_comment(row, wanted)
+            there = slurmdb.comment(row)
+            slurmdb.set_comment(row, merged(there, comment(on_it, indices, there)))
         except Refused as fault:
             why = str(fault)
         else:
@@ -117,7 +121,7 @@ def main() -> int:
         slurmdb = Slurmdb()
         try:
             for line in sys.stdin:
-                write_job(slurmdb, decode(line))
+                write_job(slurmdb, *decode(line))
         finally:
             slurmdb.close()
     except Refused as fault:

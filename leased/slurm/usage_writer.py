@@ -41,13 +41,16 @@ class Answers:
     fault: str = ""
 
 
-async def write(jobs: list[list[TenantRecord]], env: Mapping[str, str]) -> Answers:
-    """Have a child write the runs of some jobs. Raises nothing."""
+async def write(
+    jobs: list[list[TenantRecord]], env: Mapping[str, str], indices: Mapping[str, int]
+) -> Answers:
+    """Have a child write the runs of some jobs. indices: Slurm's of the devices, by UUID.
+    Raises nothing."""
     try:
         done = await children.run(
             *children.python(CHILD),
             env=env,
-            stdin="".join(encode(runs) + "\n" for runs in jobs).encode(),
+            stdin="".join(encode(runs, indices) + "\n" for runs in jobs).encode(),
             patience_s=PATIENCE_S + PATIENCE_EACH_S * len(jobs),
         )
     except OSError as fault:
@@ -66,6 +69,11 @@ async def write(jobs: list[list[TenantRecord]], env: Mapping[str, str]) -> Answe
     return answers
 
 
+Write = Callable[
+    [list[list[TenantRecord]], Mapping[str, str], Mapping[str, int]], Awaitable[Answers]
+]
+
+
 @dataclass
 class Pause:
     """When something is tried again, and how long it is waited after that."""
@@ -80,19 +88,23 @@ class Pause:
 class UsageWriter:
     """Carries what the store has of ended jobs to Slurm's accounting.
 
-    env: what Slurm's programs get besides. clock: seconds, growing. today: seconds since 1970.
+    env: what Slurm's programs get besides. indices: Slurm's of the devices, by UUID. clock:
+    seconds, growing. today: seconds since 1970.
     """
 
     def __init__(
         self,
         store: Store,
         env: Callable[[], Mapping[str, str]],
+        indices: Callable[[], Mapping[str, int]],
         clock: Callable[[], float] = time.monotonic,
         today: Callable[[], float] = time.time,
-        write: Callable[[list[list[TenantRecord]], Mapping[str, str]], Awaitable[Answers]] = write,
+        *,
+        write: Write = write,
     ):
         self.store = store
         self.env = env
+        self.indices = indices
         self.clock = clock
         self.today = today
         self.write = write
@@ -143,7 +155,8 @@ class UsageWriter:
     async def _write(self, due: list[TenantRecord]) -> None:
         jobs = self._chosen(list(dict.fromkeys(record.job_id for record in due)))
         asked = [record for record in due if record.job_id in jobs]
-        answers = await self.write([self.store.runs(job_id) for job_id in jobs], self.env())
+        runs = [self.store.runs(job_id) for job_id in jobs]
+        answers = await self.write(runs, self.env(), self.indices())
         now = self.clock()
         written = [record for record in asked if answers.done.get(record.run) == ""]
         if written:
@@ -210,7 +223,7 @@ class UsageWriter:
         for record in waiting[:first]:
             log.error(
                 "usage of job %d is given up, Slurm's accounting did not take it: %s",
-                *(record.job_id, comment([record])),
+                *(record.job_id, comment([record], self.indices())),
             )
         if first:
             self.store.settle([record.run for record in waiting[:first]])

@@ -25,7 +25,7 @@ from leased.core.arbiter import Usage
 from leased.core.residency import Residency
 from leased.core.speed import GIB, Speed
 from leased.processes.identity import ProcessId
-from leased.slurm import accounting
+from leased.slurm import accounting, usage_record
 from leased.store.store import TenantRecord
 from leased.wire import wire
 from tests.conftest import ROOT, OpenStore
@@ -100,13 +100,13 @@ def test_store_keeps_tenants_usage_and_epochs(tmp_path: Path, open_store: OpenSt
 def test_comment_keeps_the_sites_own_words_and_replaces_ours() -> None:
     record = TenantRecord(7, 0, (UUID,), "", "on", {UUID: Usage(lease_ns=1_500_000_000)})
     ours = accounting.comment([record])
-    assert accounting.parse_comment(ours)["gpus"][UUID]["lease_s"] == 1.5
-    once = accounting.merged("checked by ops", ours)
+    assert usage_record.json_of(ours)["gpus"][UUID]["lease_s"] == 1.5
+    once = usage_record.merged("checked by ops", ours)
     assert once == f"checked by ops; {ours}"
-    assert accounting.merged(once, ours) == once
-    assert accounting.merged("", ours) == ours
+    assert usage_record.merged(once, ours) == once
+    assert usage_record.merged("", ours) == ours
     with pytest.raises(Refused, match="Slurm keeps 65535"):
-        accounting.merged("x" * 65_500, ours)
+        usage_record.merged("x" * 65_500, ours)
 
 
 def message(kind: str, number: int) -> bytearray:

@@ -12,7 +12,7 @@ from typing import Any
 
 from leased.base.errors import Refused
 from leased.cli.ctl import ask
-from leased.slurm.accounting import MARK, parse_comment
+from leased.slurm.usage_record import MARK, json_of
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.chaos import Storm, processes
 from tests.slurm.chaos_jobs import Run
@@ -66,7 +66,7 @@ def comments(slurm: PrivateSlurm, runs: list[Run]) -> dict[int, str]:
 
 
 def usage_of(text: str) -> dict[str, dict[str, Any]]:
-    return dict(parse_comment(text).get("gpus", {})) if MARK in text else {}
+    return dict(json_of(text).get("gpus", {})) if MARK in text else {}
 
 
 def excuse(run: Run, used: dict[str, Any], failed: dict[str, float]) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leased.slurm.accounting import MARK, parse_comment
+from leased.slurm.usage_record import MARK, json_of
 from tests.slurm import conf, database
 from tests.slurm.processes import Daemon, StartError, wait_until
 
@@ -367,7 +367,7 @@ class PrivateSlurm:
             return ended and (not usage or MARK in row["SystemComment"])
 
         wait_until(f"sacct to show job {job_id}", complete, timeout=120, step=0.1)
-        found = parse_comment(row["SystemComment"]) if usage else {}
+        found = json_of(row["SystemComment"]) if usage else {}
         return Accounting(row["State"].split(" ")[0], row["ExitCode"], found)
 
 

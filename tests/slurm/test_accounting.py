@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from leased.slurm.accounting import MARK, parse_comment
+from leased.slurm.usage_record import MARK, json_of
 from tests.slurm.cluster import FINISHED
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
@@ -53,7 +53,7 @@ def rows(site: Site, job: int | str) -> list[tuple[str, str, dict[str, Any]]]:
         *("sacct", "-D", "-X", "-n", "-P", "-j", str(job), "-o", "JobID,State,SystemComment")
     ).stdout
     lines = [line.split("|", 2) for line in said.splitlines()]
-    return [(raw, state.split()[0], parse_comment(text)) for raw, state, text in lines]
+    return [(raw, state.split()[0], json_of(text)) for raw, state, text in lines]
 
 
 def states(found: list[tuple[str, str, dict[str, Any]]]) -> list[str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.slurm.accounting import MARK
+from leased.slurm.usage_record import MARK
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm import chaos_checks as checks
 from tests.slurm.chaos import Storm

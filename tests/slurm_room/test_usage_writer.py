@@ -7,7 +7,7 @@ import json
 import logging
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 
 from leased.base.errors import Refused
 from leased.core.arbiter import Usage
-from leased.slurm import accounting, accounting_child, usage_writer
+from leased.slurm import accounting, accounting_child, usage_record, usage_writer
 from leased.slurm.accounting import JobRow, by_row, row_of
 from leased.slurm.accounting_child import NOT_YET, decode, encode
 from leased.slurm.usage_writer import LAST_S, Answers, UsageWriter
@@ -81,14 +81,14 @@ def test_runs_on_one_row_add_up() -> None:
     assert (placed, later) == ({row(100, 200): parts}, [])
     total = accounting.added(part.usage for part in parts)
     assert total == {UUID: usage(6, 7, 8, 9, 10, 20, 1, 2), "GPU-y": Usage(lease_ns=3)}
-    said = accounting.parse_comment(accounting.comment(parts))
+    said = usage_record.json_of(accounting.comment(parts))
     assert said["gpus"][UUID]["peak_bytes"] == 20
     assert parts[0].usage[UUID] == usage(5, 6, 7, 8, 9, 10, 1, 0), "the records are as they were"
 
 
 def test_bytes_of_others_are_given_back_as_they_were() -> None:
     theirs = b"burst buffer: \xff\xfe".decode(errors="surrogateescape")
-    text = accounting.merged(theirs, accounting.comment([run(1, 2)]))
+    text = usage_record.merged(theirs, accounting.comment([run(1, 2)]))
     assert text.encode(errors="surrogateescape").startswith(b"burst buffer: \xff\xfe; gpu-lease: ")
 
 
@@ -97,10 +97,11 @@ def test_bytes_of_others_are_given_back_as_they_were() -> None:
 
 def test_records_reach_the_child_as_they_are() -> None:
     runs = [run(1.25, 2.5, usage=used(5), totals={UUID: 3}), run(3, 4, settled=5.0)]
-    again = decode(encode(runs))
+    again, indices = decode(encode(runs, {UUID: 3, "GPU-y": 4}))
     assert [(r.run, r.closed, r.settled, r.usage) for r in again] == [
         (r.run, r.closed, r.settled, r.usage) for r in runs
     ]
+    assert indices == {UUID: 3}, "of its own devices"
 
 
 class FakeSlurmdb:
@@ -134,11 +135,11 @@ def test_child_writes_each_run_once_whatever_came_before(
     slurmdb = FakeSlurmdb(row(100, 200), row(330, 400))
     first, second = run(100, 200, usage=used(5)), run(330, 400, usage=used(8))
     for _ in range(3):  # the daemon may end before it has noted the answer
-        accounting_child.write_job(slurmdb, [first])  # type: ignore[arg-type]
-    accounting_child.write_job(slurmdb, [replace(first, settled=1.0), second])  # type: ignore[arg-type]
-    said = {r.start: accounting.parse_comment(text) for r, text in slurmdb.comments.items()}
-    assert said[100]["gpus"] == {UUID: accounting.summary(Usage(lease_ns=5))}
-    assert said[330]["gpus"] == {UUID: accounting.summary(Usage(lease_ns=8))}
+        accounting_child.write_job(slurmdb, [first], {})  # type: ignore[arg-type]
+    accounting_child.write_job(slurmdb, [replace(first, settled=1.0), second], {})  # type: ignore[arg-type]
+    said = {r.start: usage_record.json_of(text) for r, text in slurmdb.comments.items()}
+    assert said[100]["gpus"] == {UUID: usage_record.figures(Usage(lease_ns=5))}
+    assert said[330]["gpus"] == {UUID: usage_record.figures(Usage(lease_ns=8))}
     assert answers(capsys) == {100: "", 330: ""}
 
 
@@ -149,18 +150,18 @@ def test_child_adds_what_the_row_has_already(capsys: pytest.CaptureFixture[str])
         run(130, 190, usage=used(8_000_000)),
     ]
     for _ in range(2):
-        accounting_child.write_job(slurmdb, parts)  # type: ignore[arg-type]
+        accounting_child.write_job(slurmdb, parts, {})  # type: ignore[arg-type]
     (text,) = slurmdb.comments.values()
-    assert accounting.parse_comment(text)["gpus"][UUID]["lease_s"] == 0.013
+    assert usage_record.json_of(text)["gpus"][UUID]["lease_s"] == 0.013
     assert answers(capsys) == {130: ""}
 
 
 def test_child_says_of_each_run_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     slurmdb = FakeSlurmdb(row(100, 200), row(330, 0), row(10, 20, job_id=8))
     slurmdb.refuses = {8}
-    accounting_child.write_job(slurmdb, [run(100, 200), run(330, 400)])  # type: ignore[arg-type]
-    accounting_child.write_job(slurmdb, [run(10.5, 20, job_id=8)])  # type: ignore[arg-type]
-    accounting_child.write_job(slurmdb, [run(10.25, 20, job_id=9)])  # type: ignore[arg-type]
+    accounting_child.write_job(slurmdb, [run(100, 200), run(330, 400)], {})  # type: ignore[arg-type]
+    accounting_child.write_job(slurmdb, [run(10.5, 20, job_id=8)], {})  # type: ignore[arg-type]
+    accounting_child.write_job(slurmdb, [run(10.25, 20, job_id=9)], {})  # type: ignore[arg-type]
     assert answers(capsys) == {
         100: "",
         330: NOT_YET,
@@ -180,7 +181,7 @@ class Slurm:
         self.answer: Callable[[TenantRecord], str | None] = lambda _: ""  # None: none
         self.fault = ""
 
-    async def write(self, jobs: list[list[TenantRecord]], _: Mapping[str, str]) -> Answers:
+    async def write(self, jobs: list[list[TenantRecord]], *_: object) -> Answers:
         self.asked.append([runs[0].job_id for runs in jobs])
         if self.fault:
             return Answers(fault=self.fault)
@@ -204,7 +205,7 @@ class Site:
         self.now = 1000.0
         self.today = 1e9
         self.writer = UsageWriter(
-            self.store, dict, lambda: self.now, lambda: self.today, self.slurm.write
+            self.store, dict, dict, lambda: self.now, lambda: self.today, write=self.slurm.write
         )
 
     def end(self, *jobs: int) -> None:
@@ -334,7 +335,7 @@ def test_the_backlog_is_bounded_and_nothing_goes_in_silence(
         line = f"usage of job {job} is given up, Slurm's accounting did not take it: "
         assert caplog.text.count(line) == 1
         (said,) = (r.getMessage() for r in caplog.records if r.getMessage().startswith(line))
-        assert accounting.parse_comment(said)["gpus"][UUID]["lease_s"] == 0
+        assert usage_record.json_of(said)["gpus"][UUID]["lease_s"] == 0
         found = site.store.find(job)
         assert found is not None, "gpu-leasectl usage has it still"
         assert found.usage == used(job)
@@ -379,7 +380,7 @@ def test_nothing_is_forgotten_of_who_waits_no_more(site: Site) -> None:
 )
 def test_whatever_the_child_does_is_an_answer(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage_writer, "CHILD", code)
-    found = asyncio.run(usage_writer.write([[run(1, 2)]], {}))
+    found = asyncio.run(usage_writer.write([[run(1, 2)]], {}, {}))
     assert found.done == {}
 
 
@@ -390,12 +391,12 @@ def test_a_child_that_hangs_is_ended_and_its_answers_count(
     code = f"import time; print({line!r}, flush=True); time.sleep(600)"
     monkeypatch.setattr(usage_writer, "CHILD", code)
     monkeypatch.setattr(usage_writer, "PATIENCE_S", 1.0)
-    found = asyncio.run(usage_writer.write([[run(1, 2)], [run(1, 2, 8)]], {}))
+    found = asyncio.run(usage_writer.write([[run(1, 2)], [run(1, 2, 8)]], {}, {}))
     assert found.done == {(7, 1.0): ""}
     assert "took longer" in found.fault
 
 
 def test_a_python_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-    found = asyncio.run(usage_writer.write([[run(1, 2)]], {}))
+    found = asyncio.run(usage_writer.write([[run(1, 2)]], {}, {}))
     assert "cannot be started" in found.fault

@@ -1,0 +1,232 @@
+"""A job's usage as text in Slurm's accounting: a sentence for people, then JSON for programs.
+
+    gpu-lease: GPU 0: 41 s of 62 s, waited 19 s, 12 handoffs {"v":2,...}
+
+It stands in SystemComment, beside what others have written there, which stays as it is.
+docs/accounting.md describes the JSON; a reader of any release tells its own versions from others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from leased.base.errors import Refused
+from leased.base.requests import shown
+from leased.core.usage import FIGURES, Usage
+
+MARK = "gpu-lease: "
+VERSION = 2
+KNOWN = (1, 2)
+LONGEST = 65_535  # Slurm keeps so many bytes and cuts the rest without a word
+GPUS_NAMED = 4  # in the sentence
+INDEX = "gpu"  # beside the figures of a device: its index
+BETWEEN = "; "  # our part and others'
+OURS = re.compile(r'gpu-lease: (?:(?!gpu-lease: )[^{}])*(?=\{"v":)')  # what precedes the JSON
+
+
+class Damaged(ValueError):
+    """It is no record, or one of a version that this release does not know; a sentence."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a row's record says of it. usage: by device UUID; indices: Slurm's, by UUID.
+
+    since, until: seconds since 1970, None in old records. cut: how many devices have no figures
+    of their own, as there was no room for them: then total has what all had together.
+    """
+
+    version: int
+    lock: str
+    gpus: Mapping[str, Mapping[str, float]]
+    indices: Mapping[str, int] = field(default_factory=dict)
+    since: float | None = None
+    until: float | None = None
+    total: Mapping[str, float] = field(default_factory=dict)
+    cut: int = 0
+
+    @property
+    def sums(self) -> list[Mapping[str, float]]:
+        """Figures whose sum is the job's."""
+        return [self.total] if self.cut else list(self.gpus.values())
+
+
+class Parts(NamedTuple):
+    """A comment: others' text before ours, ours (its JSON), and others' text behind it."""
+
+    before: str
+    ours: str
+    behind: str
+
+
+def figures(usage: Usage) -> dict[str, float | int]:
+    """One device's usage as it stands in the record: seconds, bytes and counts."""
+    values = {figure.key: (figure, figure.value(usage)) for figure in FIGURES}
+    return {key: value for key, (figure, value) in values.items() if value or not figure.rare}
+
+
+def together(usages: Sequence[Usage]) -> Usage:
+    """What several runs had of one device, or one job of several devices."""
+    sums = Usage()
+    for used in usages:
+        for figure in FIGURES:
+            both = figure.together(getattr(sums, figure.name), getattr(used, figure.name))
+            setattr(sums, figure.name, both)
+    return sums
+
+
+# -- writing ---------------------------------------------------------------------------
+
+
+def sentence(usage: Mapping[str, Usage], indices: Mapping[str, int]) -> str:
+    """For people who read sacct."""
+    words = [
+        f"{_name(uuid, indices)}: {_time(used.lease_ns)} of {_time(used.time_ns)}, "
+        f"waited {_time(used.wait_ns)}, {_count(used.handoffs, 'handoff')}"
+        for uuid, used in list(usage.items())[:GPUS_NAMED]
+    ]
+    more = len(usage) - GPUS_NAMED
+    return BETWEEN.join(words) + (f"; and {_count(more, 'GPU')} more" if more > 0 else "")
+
+
+def record(
+    usage: Mapping[str, Usage],
+    lock: str,
+    since: float,
+    until: float,
+    indices: Mapping[str, int],
+    *,
+    room: int = LONGEST,
+) -> str:
+    """Our part of a comment, in at most so many bytes where that can be: of many devices the
+    figures of each are left out, and their sums stay.
+
+    usage: by device UUID. since, until: seconds since 1970.
+    """
+    head = {"v": VERSION, "lock": lock, "from": round(since, 1), "to": round(until, 1)}
+    place = {uuid: {INDEX: indices[uuid]} if uuid in indices else {} for uuid in usage}
+    whole = head | {"gpus": {uuid: place[uuid] | figures(used) for uuid, used in usage.items()}}
+    text = _line(usage, indices, whole)
+    if len(text.encode()) <= room:
+        return text
+    total = figures(together(list(usage.values())))
+    return _line(usage, indices, head | {"cut": len(usage), "total": total})
+
+
+def _line(usage: Mapping[str, Usage], indices: Mapping[str, int], said: Mapping[str, Any]) -> str:
+    return f"{MARK}{sentence(usage, indices)} {json.dumps(said, separators=(',', ':'))}"
+
+
+def _name(uuid: str, indices: Mapping[str, int]) -> str:
+    return f"GPU {indices[uuid]}" if uuid in indices else uuid[:12]
+
+
+def _time(ns: int) -> str:
+    seconds = ns / 1e9
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("s" if number != 1 else "")
+
+
+# -- beside others ---------------------------------------------------------------------
+
+
+def split(comment: str) -> Parts:
+    """Ours is "" where there is none. What is behind a record that is damaged is taken for its."""
+    found = OURS.search(comment)
+    if found is None:
+        return Parts(comment, "", "")
+    try:
+        _, end = json.JSONDecoder().raw_decode(comment, found.end())
+    except (ValueError, RecursionError):
+        end = len(comment)
+    return Parts(comment[: found.start()], comment[found.end() : end], comment[end:])
+
+
+def others(comment: str) -> str:
+    """What of a comment is not ours."""
+    parts = split(comment)
+    theirs = (parts.before.rstrip().removesuffix(";"), parts.behind.lstrip().removeprefix(";"))
+    return BETWEEN.join(text for part in theirs if (text := part.strip()))
+
+
+def merged(comment: str, ours: str) -> str:
+    """What is to be stored: others' text first, ours (again) behind it. Refused: too long."""
+    theirs = others(comment)
+    text = f"{theirs}{BETWEEN}{ours}" if theirs else ours
+    size = _size(text)
+    if size > LONGEST:
+        raise Refused(f"the comment has {size} bytes, Slurm keeps {LONGEST}")
+    return text
+
+
+def room(comment: str) -> int:
+    """Bytes that others leave for ours."""
+    theirs = others(comment)
+    return LONGEST - (_size(theirs + BETWEEN) if theirs else 0)
+
+
+def _size(text: str) -> int:
+    return len(text.encode(errors="surrogateescape"))
+
+
+# -- reading ---------------------------------------------------------------------------
+
+
+def json_of(comment: str) -> dict[str, Any]:
+    """The JSON of a comment; {} where there is none of ours. Damaged: it is no JSON."""
+    ours = split(comment).ours
+    try:
+        return dict(json.loads(ours)) if ours else {}
+    except (ValueError, RecursionError):
+        raise Damaged(f"its record is damaged: {shown(ours[:60])} is no JSON") from None
+
+
+def read(comment: str) -> Run | None:
+    """The record of a comment; None where there is none. Damaged: it cannot be read."""
+    found = json_of(comment)
+    if not found:
+        return None
+    version = found.get("v")
+    if version not in KNOWN or isinstance(version, bool):
+        raise Damaged(
+            f"its record is of version {shown(version)}, and this release knows "
+            f"{' and '.join(map(str, KNOWN))}; update gpu-lease here"
+        )
+    try:
+        return _run(found)
+    except (ValueError, TypeError, KeyError, AttributeError) as fault:
+        raise Damaged(f"its record is damaged: {fault!r:.100}") from None
+
+
+def _run(found: Mapping[str, Any]) -> Run:
+    gpus = {str(uuid): _figures(each) for uuid, each in found.get("gpus", {}).items()}
+    indices = {
+        uuid: int(each[INDEX]) for uuid, each in found.get("gpus", {}).items() if INDEX in each
+    }
+    since, until = (
+        None if found.get(name) is None else _amount(found[name]) for name in ("from", "to")
+    )
+    cut = int(found.get("cut", 0))
+    total = _figures(found["total"]) if cut else {}
+    lock = str(found.get("lock", ""))
+    return Run(int(found["v"]), lock, gpus, indices, since, until, total, cut)
+
+
+def _figures(found: Mapping[str, Any]) -> dict[str, float]:
+    """Those that this release knows; a newer one of the same version may have added some."""
+    return {figure.key: _amount(found[figure.key]) for figure in FIGURES if figure.key in found}
+
+
+def _amount(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e21:
+        raise ValueError(f"{shown(value)} is no amount")
+    return value

@@ -1,0 +1,126 @@
+"""The text of a job's usage in Slurm's accounting: for people, for programs, beside others'."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leased.base.errors import Refused
+from leased.core.usage import Usage
+from leased.slurm import usage_record
+from leased.slurm.usage_record import LONGEST, MARK, Damaged, figures, merged, read, record
+
+S = 1_000_000_000
+GPU, OTHER = "GPU-e0e7eef5-fc03-0a11-181f-262d343b4200", "GPU-11111111-0000-0000-0000-000000000000"
+USED = Usage(time_ns=62 * S, lease_ns=41 * S, wait_ns=19 * S, handoffs=12, peak_bytes=1 << 30)
+# As releases before wrote it.
+OLD = '{"v":1,"lock":"auto","gpus":{"GPU-x":{"lease_s":41.2,"shared_s":0.0,"wait_s":38.0}}}'
+
+
+def ours(count: int = 1, room: int = LONGEST) -> str:
+    uuids = [f"GPU-{n:08x}-fc03-0a11-181f-262d343b4200" for n in range(count)]
+    usage = dict.fromkeys(uuids, USED)
+    return record(usage, "auto", 100.0, 162.0, {uuid: n for n, uuid in enumerate(uuids)}, room=room)
+
+
+def test_people_read_it_first() -> None:
+    text = record({GPU: USED, OTHER: Usage()}, "on", 100, 162, {GPU: 0})
+    words, _, said = text.partition(" {")
+    assert words == (
+        "gpu-lease: GPU 0: 41 s of 62 s, waited 19 s, 12 handoffs; "
+        "GPU-11111111: 0.0 s of 0.0 s, waited 0.0 s, 0 handoffs"
+    )
+    found = json.loads("{" + said)
+    assert found["gpus"][GPU] == {"gpu": 0} | figures(USED)
+    assert (found["v"], found["lock"], found["from"], found["to"]) == (2, "on", 100, 162)
+
+
+def test_long_times_are_hours_and_one_handoff_is_one() -> None:
+    text = record({GPU: Usage(time_ns=9000 * S, lease_ns=S, handoffs=1)}, "on", 0, 1, {GPU: 3})
+    assert text.startswith("gpu-lease: GPU 3: 1.0 s of 2.5 h, waited 0.0 s, 1 handoff {")
+
+
+def test_it_is_read_as_it_was_written() -> None:
+    run = read(record({GPU: USED}, "on", 100.04, 162.0, {GPU: 0}))
+    assert run is not None
+    assert (run.version, run.lock, run.since, run.until) == (2, "on", 100.0, 162.0)
+    assert run.gpus == {GPU: figures(USED)}
+    assert (run.indices, run.cut, run.sums) == ({GPU: 0}, 0, [figures(USED)])
+
+
+def test_records_of_older_releases_are_read() -> None:
+    run = read(f"checked by ops; {MARK}{OLD}")
+    assert run is not None
+    assert (run.version, run.since, run.indices) == (1, None, {})
+    assert run.gpus == {"GPU-x": {"lease_s": 41.2, "shared_s": 0.0, "wait_s": 38.0}}
+
+
+def test_of_many_devices_the_totals_stay() -> None:
+    room = 900
+    text = ours(16, room)
+    assert len(text.encode()) <= room
+    assert "GPU 3: 41 s of 62 s, waited 19 s, 12 handoffs; and 12 GPUs more {" in text
+    run = read(text)
+    assert run is not None
+    assert (run.cut, run.gpus) == (16, {})
+    (total,) = run.sums
+    assert total["lease_s"] == 16 * 41
+    assert total["peak_bytes"] == 1 << 30, "the most of any"
+
+
+def test_a_node_full_of_devices_fits() -> None:
+    assert read(ours(64)) is not None
+    assert '"cut"' not in ours(64)
+
+
+@pytest.mark.parametrize("there", ["", "checked by ops", "JS1:H4sIAAAA==", "see gpu-lease: docs"])
+def test_others_text_stays_wherever_it_stands(there: str) -> None:
+    once = merged(there, ours())
+    assert once == (f"{there}; {ours()}" if there else ours())
+    assert merged(once, ours()) == once
+    behind = merged(once + "; added later", ours())
+    assert behind == "; ".join(part for part in (there, "added later", ours()) if part)
+
+
+def test_what_others_leave_is_what_there_is_room_for() -> None:
+    theirs = "x" * (LONGEST - 1000)
+    text = merged(theirs, ours(16, usage_record.room(theirs)))
+    assert len(text) <= LONGEST
+    assert text.startswith(theirs)
+    assert '"cut":16' in text
+    with pytest.raises(Refused, match="Slurm keeps 65535"):
+        merged("x" * LONGEST, ours())
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"v":3,"gpus":{}}', "is of version 3, and this release knows 1 and 2"),
+        ('{"v":true,"gpus":{}}', "is of version"),
+        ('{"v":"2"}', "is of version"),
+        ('{"v":2,"gpus":{"GPU-x":{"lease_s":1', "is no JSON"),
+        ('{"v":2,"gpus":[]}', "damaged"),
+        ('{"v":2,"gpus":{"GPU-x":7}}', "damaged"),
+        ('{"v":2,"gpus":{"GPU-x":{"lease_s":-1}}}', "damaged"),
+        ('{"v":2,"gpus":{"GPU-x":{"lease_s":"1"}}}', "damaged"),
+        ('{"v":2,"gpus":{"GPU-x":{"lease_s":NaN}}}', "damaged"),
+        ('{"v":2,"gpus":{},"cut":3}', "damaged"),
+        ('{"v":2,"gpus":{},"from":"now"}', "damaged"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_a_sentence(text: str, why: str) -> None:
+    with pytest.raises(Damaged, match=why) as fault:
+        read(f"{MARK}words {text}")
+    assert "\n" not in str(fault.value)
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_whatever_stands_there_is_read_or_refused(before: str, behind: str) -> None:
+    for text in (before, before + MARK + behind, before + MARK + '{"v":2,' + behind):
+        with contextlib.suppress(Damaged):
+            read(text)
+    assert read(f"{before.replace('{', '')}; {ours()}; {behind}") is not None
