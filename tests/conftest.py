@@ -55,8 +55,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long ones first: workers take groups in the order of their first tests."""
-    items.sort(key=lambda item: parallel.place(parallel.file_of(item.nodeid)))
+    """The longest first: workers take groups in the order of their first tests."""
+    files = parallel.longest_first(item.nodeid for item in items)
+    places = {file: place for place, file in enumerate(files)}
+    items.sort(key=lambda item: places[parallel.file_of(item.nodeid)])
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -7,7 +7,9 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from tests.support import parallel
+import pytest
+
+from tests.support import durations, parallel
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFTEST = """
@@ -58,3 +60,47 @@ def test_files_that_share_a_thing_are_one_group() -> None:
 def test_a_file_in_parts_is_as_many_groups() -> None:
     for file, parts in parallel.PARTS.items():
         assert len({parallel.group(file, number) for number in range(20)}) == parts
+
+
+def test_the_longest_groups_begin_first_and_their_files_stay_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (together, *others) = ("tests/security/test_slurm_a.py", "tests/b.py", "tests/c.py")
+    seconds = {"tests/b.py": 9, "tests/security/test_slurm_z.py": 8, together: 2, "tests/d.py": 3}
+    monkeypatch.setattr(parallel, "SECONDS", seconds)
+    files = [*others, together, *seconds]
+    assert parallel.longest_first(f"{file}::test_{n}" for n in (1, 2) for file in files) == [
+        *(together, "tests/security/test_slurm_z.py"),
+        *("tests/b.py", "tests/d.py", "tests/c.py"),
+    ]
+
+
+def test_a_file_in_parts_begins_as_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    (file, parts) = next(iter(parallel.PARTS.items()))
+    monkeypatch.setattr(parallel, "SECONDS", {file: 10 * parts, "tests/b.py": 9, "tests/c.py": 11})
+    assert parallel.longest_first([file, "tests/b.py", "tests/c.py"]) == [
+        *("tests/c.py", file, "tests/b.py")
+    ]
+
+
+def test_files_that_are_grouped_or_divided_are_there() -> None:
+    """A file that is renamed takes its place in these tables along."""
+    named = [*parallel.PARTS, *parallel.CGROUPS_OF_SLURM]
+    assert [file for file in named if not (ROOT / file).exists()] == []
+
+
+def test_how_long_files_took_is_read_from_a_report() -> None:
+    case = '<testcase classname="{}" name="x" time="{}"/>'
+    cases = [
+        ("tests.support.test_leaks", 4.0),
+        ("tests.fuzz.test_stateful.TestAnything", 5.4),
+        ("tests.support.test_leaks", 4.0),
+        ("tests.base.test_version", 1.0),
+    ]
+    report = "<testsuites>" + "".join(case.format(*one) for one in cases) + "</testsuites>"
+    assert durations.by_file(report) == {
+        "tests/support/test_leaks.py": 8,
+        "tests/fuzz/test_stateful.py": 5,
+    }
+    with pytest.raises(ValueError, match="is in no file of the tests"):
+        durations.by_file(case.format("tests.gone.test_gone", 1.0).join(["<a>", "</a>"]))
