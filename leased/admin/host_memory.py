@@ -35,6 +35,11 @@ def budget(config: Config) -> int:
     return parse_amount(config.swap_host, host_bytes()) if config.swap else 0
 
 
+def ahead_most(config: Config) -> int:
+    """Bytes of the host that may be made for copies before a handoff needs them."""
+    return min(budget(config), parse_amount(config.swap_ahead, host_bytes()))
+
+
 def check(config: Config, tenant: Tenant) -> None:
     """Refused: the tenant may not swap here, wherever its copies are."""
     if not config.swap:

@@ -25,6 +25,7 @@ from leased.gpus.devices import Gpu
 from leased.leasing import sharing_mode
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
+from leased.monitors.copies_ahead import CopiesAhead
 from leased.monitors.device_monitor import DeviceMonitor
 from leased.slurm.usage_record import figures
 from leased.store.store import Store
@@ -45,6 +46,7 @@ class Status:
     strays: Callable[[], answers.UnleasedProcesses] = answers.UnleasedProcesses
     cluster: Callable[[], answers.SlurmCluster] = answers.SlurmCluster
     devices: DeviceMonitor | None = None  # what NVML says of them
+    ahead: CopiesAhead | None = None  # host memory that is made before it is needed
 
     def first(self) -> answers.Status:
         """Everything but the tenants that do not fit on the first page."""
@@ -74,7 +76,12 @@ class Status:
         memory, claims = self.leases.copies, self.leases.claims
         if memory is None or claims is None:
             return None
-        return {**memory.status(), "waiting": sorted({one.job_id for one in claims.waiters})}
+        return {
+            **memory.status(),
+            "ahead_bytes": self.ahead.line.total if self.ahead else 0,
+            "ahead_most_bytes": self.ahead.most() if self.ahead else 0,
+            "waiting": sorted({one.job_id for one in claims.waiters}),
+        }
 
     def page(self, after: int) -> answers.TenantPage:
         """Tenants of higher job ids than `after`, as many as one packet holds."""
@@ -135,6 +142,7 @@ class Status:
             "memory_why": tenant.memory_why or None,
             "quantum_s": tenant.given.quantum_ns / 1e9,
             "copies_bytes": self.leases.copies.of_job(job) if self.leases.copies else 0,
+            "ahead_bytes": self.ahead.line.of_job(job) if self.ahead else 0,
             "clients": len(tenant.clients),
             "state": state.state,
             "stopped": state.frozen,

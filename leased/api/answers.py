@@ -66,9 +66,12 @@ class NodeMemory(TypedDict):
 
 
 class Copies(NodeMemory):
-    """waiting: jobs that wait for some of it."""
+    """waiting: jobs that wait for some of it. ahead_bytes: what is to be there before a handoff
+    needs it, at most ahead_most_bytes; older daemons do not say."""
 
     waiting: list[int]
+    ahead_bytes: NotRequired[int]
+    ahead_most_bytes: NotRequired[int]
 
 
 class SlurmCluster(TypedDict, total=False):
@@ -132,6 +135,7 @@ class Tenant(TypedDict):
     memory_why: str | None
     quantum_s: float
     copies_bytes: int
+    ahead_bytes: NotRequired[int]  # 0 of older daemons
     clients: int
     state: str
     stopped: bool

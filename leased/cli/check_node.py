@@ -172,7 +172,18 @@ def _copies(site: Site, said: Mapping[str, Any] | None) -> Iterator[Finding]:
     else:
         words = f"{size(left)} of {budget} of host memory for swapped GPU memory are left"
         yield Finding("copies", OK, words)
+    if "ahead_most_bytes" in said:
+        yield _ahead(said["ahead_bytes"], said["ahead_most_bytes"])
     yield _room_beside_jobs(site, said["budget_bytes"])
+
+
+def _ahead(now: int, most: int) -> Finding:
+    """Host memory that is made before a handoff needs it."""
+    if not most:
+        words = "no host memory is made ahead of handoffs: the first ones take longer"
+        return Finding("copies-ahead", WARNING, words, "raise limits.swap_ahead")
+    words = f"{size(now)} of host memory are ready ahead of handoffs, {size(most)} at most"
+    return Finding("copies-ahead", OK, words)
 
 
 def _room_beside_jobs(site: Site, budget: int) -> Finding:

@@ -122,7 +122,9 @@ def _copies(answer: Status) -> list[str]:
         return []
     waiting = f"; jobs {jobs(found['waiting'])} wait for it" if found["waiting"] else ""
     used, left = size(found["taken_bytes"]), size(max(0, found["left_bytes"]))
-    words = f"{used} in use of {size(found['budget_bytes'])}, {left} not claimed{waiting}"
+    ahead = found.get("ahead_bytes", 0)
+    early = f", {size(ahead)} made ahead of handoffs" if ahead else ""
+    words = f"{used} in use of {size(found['budget_bytes'])}{early}, {left} not claimed{waiting}"
     return [f"host memory for swapped GPU memory: {words}"]
 
 

@@ -62,6 +62,7 @@ class Config:
     holder_shown: str = keys.default("limits.holder_shown")
     swap: bool = keys.default("limits.swap")
     swap_host: str = keys.default("limits.swap_host")
+    swap_ahead: str = keys.default("limits.swap_ahead")
     swap_full: str = keys.default("limits.swap_full")
     swap_huge_pages: bool = keys.default("limits.swap_huge_pages")
     swap_clean: bool = keys.default("limits.swap_clean")

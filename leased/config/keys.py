@@ -151,6 +151,13 @@ KEYS = (
         "gives jobs, by MemSpecLimit in slurm.conf.",
     ),
     key(
+        "limits.swap_ahead",
+        kinds.AMOUNT,
+        "50%",
+        "How much of the host's memory may be made for what jobs swap before a handoff needs it; "
+        '"0%": none.',
+    ),
+    key(
         "limits.swap_huge_pages",
         kinds.SWITCH,
         False,

@@ -45,14 +45,21 @@ class Claims:
 
     def needs(self) -> Counter[int]:
         """By job: bytes that may have to leave its devices together."""
+        needs: Counter[int] = Counter()
+        for of_device in self.by_device().values():
+            needs += of_device
+        return needs
+
+    def by_device(self) -> dict[str, Counter[int]]:
+        """By device and job: bytes that may have to leave it."""
         claimed: dict[str, Counter[int]] = {}
         for job_id, sizes in self.granted.values():
             for uuid, size in sizes.items():
                 claimed.setdefault(uuid, Counter())[job_id] += size
-        needs: Counter[int] = Counter()
-        for uuid, use in self.devices().items():
-            needs += self._of_device(use, claimed.get(uuid, Counter()))
-        return needs
+        return {
+            uuid: self._of_device(use, claimed.get(uuid, Counter()))
+            for uuid, use in self.devices().items()
+        }
 
     def _of_device(self, use: DeviceUse, claimed: Counter[int]) -> Counter[int]:
         has = {job: max(use.movable.get(job, 0), claimed[job]) for job in {*use.movable, *claimed}}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from leased.leasing.tenant import Tenant
+from leased.leasing.tenant import Client, Tenant
 from leased.wire import wire
 
 NOTHING = wire.Bytes()
@@ -18,6 +18,11 @@ def preload(tenant: Tenant, device: str, size: int) -> None:
 def expect(tenant: Tenant, device: str, size: int) -> None:
     """Be ready to give up so many bytes of the device."""
     _divide(tenant, {device: size}, _resident, wire.expect)
+
+
+def ahead(tenant: Tenant, amounts: Mapping[str, int]) -> list[tuple[Client, dict[str, int]]]:
+    """What each of its processes may have to give up of these bytes, by device."""
+    return list(_parts(tenant, amounts, _movable))
 
 
 def evict(tenant: Tenant, device: str, size: int) -> None:
@@ -54,6 +59,10 @@ def _resident(has: wire.Bytes) -> int:
     return has.resident
 
 
+def _movable(has: wire.Bytes) -> int:
+    return has.evictable
+
+
 def _absent(has: wire.Bytes) -> int:
     return max(0, has.evictable - has.resident)
 
@@ -65,10 +74,17 @@ def _divide(
     message: Callable[[Mapping[str, int]], bytes],
 ) -> None:
     """Each process takes as much of the tenant's amounts, by device, as its part allows."""
+    for client, own in _parts(tenant, amounts, part):
+        if any(own.values()):
+            client.send(message(own))
+
+
+def _parts(
+    tenant: Tenant, amounts: Mapping[str, int], part: Callable[[wire.Bytes], int]
+) -> Iterator[tuple[Client, dict[str, int]]]:
     left = dict(amounts)
     for client in list(tenant.clients):
         own = {uuid: min(left[uuid], part(client.memory.get(uuid, NOTHING))) for uuid in left}
         for uuid in left:
             left[uuid] -= own[uuid]
-        if any(own.values()):
-            client.send(message(own))
+        yield client, own

@@ -30,6 +30,8 @@ from leased.gpus.health import Health
 from leased.gpus.nvml import Nvml
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
+from leased.monitors.copies_ahead import LOOK_S as AHEAD_S
+from leased.monitors.copies_ahead import CopiesAhead
 from leased.monitors.device_monitor import DeviceMonitor
 from leased.monitors.ended_jobs import EndedJobs
 from leased.monitors.idle_jobs import LOOK_S as IDLE_S
@@ -137,6 +139,8 @@ class Daemon:
             huge=lambda: self.admin.config.swap_huge_pages,
         )
         self.leases.keep_copies(self.copies, lambda: self.admin.config.swap_full)
+        self.ahead = CopiesAhead(self.leases, lambda: host_memory.ahead_most(self.admin.config))
+        self.admin.shows.ahead = self.ahead
         link.connect()
 
     def _make_admin(self) -> None:
@@ -219,6 +223,7 @@ class Daemon:
         self.tasks.every(LOOK_S, self.suspended.beat)
         self.tasks.every(LOOK_S, self.suspensions.beat)
         self.tasks.every(IDLE_S, self.idle_jobs.beat)
+        self.tasks.every(AHEAD_S, self.ahead.beat)
 
     async def _learn_cluster(self) -> None:
         """Whose jobs are ours; also when the configuration names another Slurm."""

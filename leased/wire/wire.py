@@ -429,3 +429,9 @@ def preload(amounts: Mapping[str, int]) -> bytes:
 def expect(amounts: Mapping[str, int]) -> bytes:
     """amounts: bytes that may have to leave each device at the end of the lease."""
     return _amounts(lib.GL_EXPECT, amounts)
+
+
+def ahead(amounts: Mapping[str, int]) -> bytes:
+    """amounts: bytes that may have to leave each device some time, for which host memory is to
+    be there; absolute: what is there for more is given back."""
+    return _amounts(lib.GL_AHEAD, amounts)

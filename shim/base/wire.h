@@ -31,6 +31,8 @@
  *   D PRELOAD     (memory:swap) to one that waits: so much of its memory may come to
  *                 the device before its turn
  *   D EXPECT      (memory:swap) to one that holds: so much may have to leave soon
+ *   D AHEAD       (memory:swap) so much may have to leave some time: host memory of the node for
+ *                 that is to be there before, and for no more. Absolute
  *   C RESTORED    (memory:swap) all is back and the gate opens: the quantum begins
  *   D MEASURE     how far are you?
  *   C PROGRESS    so many calls submitted

@@ -223,6 +223,9 @@ void lease_take(struct lease *lease, const void *message)
 	case GL_EXPECT:
 		mover->expect(&m->amounts);
 		break;
+	case GL_AHEAD:
+		mover->ahead(&m->amounts);
+		break;
 	default:
 		break;
 	}
@@ -248,6 +251,15 @@ static void release_if_idle(struct lease *lease)
 		closing_begin(lease, GL_RELEASE_IDLE);
 }
 
+/* What takes time for memory that moves is not done beside it. */
+static void prepare(struct lease *lease)
+{
+	bool calm = lease->phase == LEASE_OPEN || (lease->phase == LEASE_NONE && !lease->moving);
+	int64_t ns = calm ? lease->port->mover->prepare() : -1;
+
+	lease->prepare_ns = ns > 0 ? ns : 0;
+}
+
 void lease_advance(struct lease *lease)
 {
 	if (lease->phase == LEASE_ENDED)
@@ -263,12 +275,13 @@ void lease_advance(struct lease *lease)
 		closing_advance(lease);
 	else if (lease->phase == LEASE_OPEN)
 		release_if_idle(lease);
-	if (lease->phase == LEASE_OPEN)
-		lease->port->mover->prepare();
+	prepare(lease);
 }
 
 int64_t lease_pause_ns(const struct lease *lease)
 {
+	int64_t ns;
+
 	switch (lease->phase) {
 	case LEASE_ENDED:
 		return -1;
@@ -284,5 +297,6 @@ int64_t lease_pause_ns(const struct lease *lease)
 		return 0; /* tasks came while memory did */
 	if (lease->moving)
 		return lease->port->mover->pause_ns();
-	return lease->phase == LEASE_OPEN ? waiters_pause_ns(lease) : -1;
+	ns = lease->phase == LEASE_OPEN ? waiters_pause_ns(lease) : -1;
+	return lease->prepare_ns && (ns < 0 || ns > lease->prepare_ns) ? lease->prepare_ns : ns;
 }

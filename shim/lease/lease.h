@@ -47,7 +47,8 @@ struct lease {
 	struct gl_grant grant; /* what the daemon said of the lease last */
 	bool for_step;         /* RESTORING: for one call */
 	struct lease_closing closing;
-	bool moving; /* memory was on its way at the last step */
+	bool moving;        /* memory was on its way at the last step */
+	int64_t prepare_ns; /* until more host memory can be got ready; 0: there is none to */
 	/* Somebody waits for the device: */
 	uint64_t idle_ns;    /* release after so much idleness; GL_IDLE_NEVER: nobody waits */
 	uint64_t paced_ns;   /* the pace keeps so much work in flight; 0: it does not */

@@ -117,6 +117,7 @@ static void take_known(const void *data, enum gl_type type)
 	case GL_LEAVE:
 	case GL_PRELOAD:
 	case GL_EXPECT:
+	case GL_AHEAD:
 		lease_take(&process_lease, data);
 		break;
 	case GL_REFUSED: /* message_take() */

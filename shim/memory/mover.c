@@ -139,9 +139,22 @@ static void expect(const struct gl_memory *amounts)
 	EACH(expect)(amounts);
 }
 
-static void prepare(void)
+static void ahead(const struct gl_memory *amounts)
 {
-	EACH(prepare)();
+	EACH(ahead)(amounts);
+}
+
+static int64_t prepare(void)
+{
+	int64_t least = -1;
+
+	for (size_t i = 0; i < N_MEMORY_KINDS; i++) {
+		int64_t ns = mover_of(i) && mover_of(i)->prepare ? mover_of(i)->prepare() : -1;
+
+		if (ns >= 0 && (least < 0 || ns < least))
+			least = ns;
+	}
+	return least;
 }
 
 static bool step(void)
@@ -188,6 +201,7 @@ const struct mover memory_mover = {
     .leave = leave,
     .preload = preload,
     .expect = expect,
+    .ahead = ahead,
     .prepare = prepare,
     .step = step,
     .pause_ns = pause_ns,

@@ -34,7 +34,10 @@ struct mover {
 	void (*leave)(void); /* all that can leaves, for nobody in particular */
 	void (*preload)(const struct gl_memory *amounts);
 	void (*expect)(const struct gl_memory *amounts);
-	void (*prepare)(void);         /* one step of preparing for `expect` */
+	/* So much may have to leave some time: the host has memory for it, and for no more. */
+	void (*ahead)(const struct gl_memory *amounts);
+	/* One step of getting ready for both. Ns until the next one; below 0: there is none. */
+	int64_t (*prepare)(void);
 	bool (*step)(void);            /* is anything under way? */
 	int64_t (*pause_ns)(void);     /* until the next step can do something */
 	void (*stop)(void);            /* begins nothing more; copies under way finish */

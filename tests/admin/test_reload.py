@@ -167,6 +167,7 @@ CHANGED = {
     "limits.swap": "false",
     "limits.swap_host": '"10%"',
     "limits.swap_full": '"wait"',
+    "limits.swap_ahead": '"10%"',
     "limits.swap_huge_pages": "true",
     "limits.swap_clean": "false",
     "limits.lock_off": "false",

@@ -6,105 +6,19 @@ import os
 import resource
 import signal
 import socket
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from leased.cli.ctl import ask
 from tests.conftest import Start
 from tests.copies.keeper import Keeper
-from tests.emugpu.server import EmulatedGpu
+from tests.copies.node import JOB, MIB, SWAP, copies_of, end, kept, started, status, taken, turn
 from tests.shim.memory.swap.test_swap_jobs import registration
-from tests.shim.memory.swap.test_swap_moves import PROGRAM
-from tests.slurm.leased import CHECKED, Leased
+from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.slurm.test_swap import memory_cgroup
-from tests.support.programs import line, output, tell
-
-MIB = 1 << 20
-SIZE = 160 * MIB
-SWAP = "tq:100ms,memory:swap"
-
-# It has more than half of the device; each line that it reads is a turn.
-JOB = (
-    PROGRAM
-    + """
-SIZE = 160 * MIB
-p = ok(d.cuMemAlloc(SIZE)); fill(p, SIZE, 0); ok(d.cuCtxSynchronize())
-say("has it")
-for turn in range(1, 100):
-    if not sys.stdin.readline(): break
-    check(p, SIZE, turn - 1); fill(p, SIZE, turn); ok(d.cuCtxSynchronize())
-    say(turn)
-"""
-)
-
-
-@pytest.fixture
-def keeper(short_dir: Path) -> Iterator[Keeper]:
-    with Keeper(short_dir / "run") as keeper:
-        yield keeper
-
-
-@pytest.fixture
-def leased(
-    short_dir: Path, emulated_gpu: EmulatedGpu, keeper: Keeper, request: pytest.FixtureRequest
-) -> Iterator[Leased]:
-    """gpu-leased with a keeper. Parameter: its [limits]."""
-    env = os.environ | emulated_gpu.env
-    limits = getattr(request, "param", "")
-    extra = f"[device]\ntry_turns = false\n[limits]\n{limits}\n"
-    with Leased(short_dir / "leased", keeper.path.parent, env, extra, preload=CHECKED) as daemon:
-        yield daemon
-
-
-def status(leased: Leased) -> dict[str, Any]:
-    return ask(leased.admin_socket, {"op": "status"})
-
-
-def copies_of(leased: Leased, job: int) -> int:
-    found = {one["job_id"]: one["copies_bytes"] for one in status(leased)["tenants"]}
-    return int(found.get(job, 0))
-
-
-def taken(leased: Leased) -> int:
-    return int(status(leased)["copies"]["taken_bytes"])
-
-
-def kept(keeper: Keeper) -> int:
-    """Bytes that the keeper has pages for."""
-    files = [fd for fd in Path(f"/proc/{keeper.pid}/fd").iterdir() if is_memory(fd)]
-    return sum(fd.stat().st_blocks * 512 for fd in files)
-
-
-def is_memory(fd: Path) -> bool:
-    try:
-        return str(fd.readlink()).startswith("/memfd:gpu-lease")
-    except OSError:
-        return False
-
-
-def started(tenant: Start, job: int, options: str = SWAP) -> tuple[subprocess.Popen[str], int]:
-    process = tenant(job, options, "-c", JOB)
-    pid = int(line(process))
-    assert line(process) == "has it"
-    return process, pid
-
-
-def turn(job: subprocess.Popen[str]) -> int:
-    """It looks at its memory, and writes."""
-    tell(job)
-    return int(line(job))
-
-
-def end(job: subprocess.Popen[str]) -> str:
-    assert job.stdin is not None
-    job.stdin.close()
-    job.stdin = None
-    return output(job)
+from tests.support.programs import line, tell
 
 
 def test_copies_are_charged_to_nobody_of_the_job(

@@ -81,6 +81,7 @@ def test_python_writes_every_message_of_the_daemon_so() -> None:
         "evict": wire.evict({ZERO: 31}),
         "preload": wire.preload({ZERO: 32}),
         "expect": wire.expect({ZERO: 33}),
+        "ahead": wire.ahead({ZERO: 39}),
         "restore": wire.grant(27, 28, False, {ZERO: 29}, restore=True),
         "waits": wire.waits(3, "no room"),
         "named": wire.NAMED,

@@ -85,6 +85,7 @@ static void show_the_daemons(void)
 	SHOW(evict, gl_memory, GL_EVICT, {.n_devices = 1, .devices = {{.bytes = 31}}});
 	SHOW(preload, gl_memory, GL_PRELOAD, {.n_devices = 1, .devices = {{.bytes = 32}}});
 	SHOW(expect, gl_memory, GL_EXPECT, {.n_devices = 1, .devices = {{.bytes = 33}}});
+	SHOW(ahead, gl_memory, GL_AHEAD, {.n_devices = 1, .devices = {{.bytes = 39}}});
 	SHOW(restore, gl_grant, GL_RESTORE,
 	     {.epoch = 27,
 	      .quantum_ns = 28,

@@ -1,110 +1,20 @@
-/* chunks.c: host memory in chunks, touched by several threads at once and then registered
- * with the driver. That costs, so they are kept for the next time. */
+/* chunks.c: host memory in chunks: made and mapped, found and ended. Their pages are touched
+ * (touching.c) and registered with the driver (pins.c). That costs, so they are kept for the next
+ * time. */
 #include "memory/swap/chunks.h"
 
 #include "base/fork.h"
-#include "base/process.h"
 #include "base/runs.h"
-#include "driver/lookup.h"
 #include "memory/swap/hostroom.h"
+#include "memory/swap/pins.h"
 
-#include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define HELPERS 8
-#define HELPER_STACK (64 * 1024)
-#define PAGE 4096
 #define SPARE (UINT64_C(16) << 20)
-#define ALONE_BYTES (UINT64_C(32) << 20) /* no helpers for so little */
 
 struct chunk *chunks;
 struct lock chunks_lock = LOCK(LOCK_CHUNKS);
-static size_t n_undone; /* chunks whose registration ended with its context */
-static atomic_int helpers;
-
-/* -- touching ------------------------------------------------------------------ */
-
-void chunk_touch(struct chunk *chunk)
-{
-	size_t slices = chunk->size / CHUNK_UNIT, i;
-
-	while ((i = atomic_fetch_add(&chunk->next_touch, 1)) < slices) {
-		volatile char *slice = chunk->base + i * CHUNK_UNIT;
-
-		for (size_t at = 0; at < CHUNK_UNIT; at += PAGE)
-			slice[at] = 0;
-		atomic_fetch_sub(&chunk->untouched, 1);
-	}
-}
-
-static struct chunk *first_untouched(void)
-{
-	struct chunk *chunk;
-
-	lock_take(&chunks_lock);
-	for (chunk = chunks; chunk; chunk = chunk->next)
-		if (atomic_load(&chunk->next_touch) < chunk->size / CHUNK_UNIT)
-			break;
-	lock_give(&chunks_lock);
-	return chunk;
-}
-
-/* No chunk ends while a helper runs. */
-static void *help(void *argument)
-{
-	struct chunk *chunk;
-
-	(void)argument;
-	while (!atomic_load(&process_ends) && (chunk = first_untouched()))
-		chunk_touch(chunk);
-	atomic_fetch_sub(&helpers, 1);
-	return NULL;
-}
-
-static int cpus(void)
-{
-	cpu_set_t set;
-
-	return sched_getaffinity(0, sizeof(set), &set) ? 1 : CPU_COUNT(&set);
-}
-
-void chunks_start_helpers(void)
-{
-	int most = cpus() < HELPERS ? cpus() : HELPERS;
-	pthread_attr_t attributes;
-	sigset_t all, old;
-	pthread_t thread;
-
-	pthread_attr_init(&attributes);
-	pthread_attr_setstacksize(&attributes, HELPER_STACK);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	while (atomic_load(&helpers) < most) {
-		atomic_fetch_add(&helpers, 1);
-		if (pthread_create(&thread, &attributes, help, NULL)) {
-			atomic_fetch_sub(&helpers, 1);
-			break;
-		}
-	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attributes);
-}
-
-void chunks_touch_much(void)
-{
-	if (chunks_untouched() >= ALONE_BYTES)
-		chunks_start_helpers();
-}
-
-bool chunks_helped(void)
-{
-	return atomic_load(&helpers) > 0;
-}
-
-/* -- making and ending ---------------------------------------------------------------- */
 
 /* Whole huge pages of nothing, or of a file; a forked child shall not have them. */
 static char *map(int file, size_t size)
@@ -199,20 +109,14 @@ uint64_t chunks_free(void)
 	return bytes;
 }
 
-/* Without a current context there is nothing to register with. */
-bool chunk_register(struct chunk *chunk)
+/* Caller holds chunks_lock. */
+uint64_t chunks_bytes(void)
 {
-	CUcontext context = NULL;
+	uint64_t bytes = 0;
 
-	if (chunk->context)
-		return true;
-	if (!REAL(cuMemHostRegister_v2) || REAL(cuCtxGetCurrent)(&context) || !context ||
-	    REAL(cuMemHostRegister_v2)(chunk->base, chunk->size, CU_MEMHOSTREGISTER_PORTABLE))
-		return false;
-	chunk->context = context;
-	n_undone -= chunk->undone;
-	chunk->undone = false;
-	return true;
+	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next)
+		bytes += chunk->size;
+	return bytes;
 }
 
 struct chunk *chunk_of(const void *at)
@@ -233,9 +137,7 @@ void chunk_end(struct chunk *chunk)
 			break;
 		}
 	}
-	if (chunk->context)
-		REAL(cuMemHostUnregister)(chunk->base);
-	n_undone -= chunk->undone;
+	chunk_unpin(chunk);
 	munmap(chunk->base, chunk->size);
 	if (chunk->unmapped)
 		chunk->unmapped(chunk);
@@ -245,28 +147,14 @@ void chunk_end(struct chunk *chunk)
 void chunks_context_ends(CUcontext context)
 {
 	lock_take(&chunks_lock);
-	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next) {
-		if (chunk->context == context) {
-			REAL(cuMemHostUnregister)(chunk->base);
-			chunk->context = NULL;
-			chunk->undone = true;
-			n_undone++;
-		}
-	}
+	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next)
+		chunk_context_ends(chunk, context);
 	lock_give(&chunks_lock);
-}
-
-/* Caller holds chunks_lock. */
-bool chunks_undone(void)
-{
-	return n_undone > 0;
 }
 
 static void in_child(void)
 {
 	lock_after_fork(&chunks_lock);
-	n_undone = 0;
 	chunks = NULL; /* the parent's; they are not mapped here */
-	atomic_store(&helpers, 0);
 }
 FORK_WATCH(in_child);

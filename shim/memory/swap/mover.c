@@ -20,10 +20,15 @@
 #include "work/contexts.h"
 
 #define LONGEST_PAUSE_NS 1000000
-#define LAZY_PAUSE_NS 10000000 /* for a preload, which nobody waits for */
+#define LAZY_PAUSE_NS 10000000            /* for a preload, which nobody waits for */
+#define PREPARE_PAUSE_NS INT64_C(2000000) /* between two slices, so that messages are heard */
+#define OTHERS_PAUSE_NS INT64_C(20000000) /* while threads, or the daemon, are at it */
 
 static struct gl_memory later; /* what to preload when the eviction has ended */
-static bool preparing;         /* host memory for `expect`; of the client thread alone */
+/* Of the client thread alone: host memory is got ready, for `expect` or `ahead`; what is there
+ * beside what `ahead` wants is given back. */
+static bool preparing, spares;
+static uint64_t wanted; /* by `ahead` */
 
 static bool anything_for(CUdevice device)
 {
@@ -42,7 +47,8 @@ static bool anything_for(CUdevice device)
 static void trim(CUcontext context, void *keep)
 {
 	(void)context;
-	swap_store->trim(*(uint64_t *)keep);
+	while (swap_store->excess(*(uint64_t *)keep))
+		swap_store->trim(*(uint64_t *)keep);
 }
 
 /* Gives up host memory for more than there is on all devices. */
@@ -290,23 +296,51 @@ static void expect(const struct gl_memory *amounts)
 	}
 	swap_store->expect(bytes);
 	preparing = bytes > 0;
+	spares = false;
 }
 
-static void prepare_one(CUcontext context, void *more)
+/* Nobody waits for it: it is got ready, or given back, a slice at a time. */
+static void ahead(const struct gl_memory *amounts)
 {
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < amounts->n_devices && i < GL_MAX_DEVICES; i++)
+		if (device_of(amounts->devices[i].uuid) >= 0)
+			bytes += amounts->devices[i].bytes;
+	debug("host memory: %llu KiB ahead", (unsigned long long)bytes >> 10);
+	spares = bytes < wanted;
+	wanted = bytes;
+	swap_store->ahead(bytes);
+	preparing = true;
+}
+
+static void prepare_one(CUcontext context, void *out)
+{
+	enum store_answer *answer = out;
+
 	(void)context;
-	*(bool *)more = swap_store->prepare();
+	*answer = swap_store->prepare();
+	if (*answer != STORE_NONE || !spares)
+		return;
+	spares = swap_store->excess(wanted);
+	if (spares) {
+		swap_store->trim(wanted);
+		*answer = STORE_READY;
+	}
 }
 
 /* Threads of the store touch the pages; pinning them takes a context. */
-static void prepare(void)
+static int64_t prepare(void)
 {
-	bool more = false;
+	enum store_answer answer = STORE_NONE;
 
-	for (int d = 0; preparing && d < MAX_DEVICES && !more; d++)
+	for (int d = 0; preparing && d < MAX_DEVICES && answer == STORE_NONE; d++)
 		if (swap_devices[d].asked)
-			contexts_with(d, NULL, prepare_one, &more);
-	preparing = more;
+			contexts_with(d, NULL, prepare_one, &answer);
+	preparing = answer != STORE_NONE;
+	if (!preparing)
+		return -1;
+	return answer == STORE_READY ? PREPARE_PAUSE_NS : OTHERS_PAUSE_NS;
 }
 
 /* Copies in flight finish. */
@@ -328,6 +362,7 @@ const struct mover swap_mover = {
     .leave = leave,
     .preload = preload,
     .expect = expect,
+    .ahead = ahead,
     .prepare = prepare,
     .step = step,
     .pause_ns = pause_ns,

@@ -13,6 +13,7 @@
 #include "gate/waiting.h"
 #include "memory/host.h"
 #include "memory/swap/chunks.h"
+#include "memory/swap/touching.h"
 
 #include <stdlib.h>
 #include <sys/random.h>
@@ -190,7 +191,7 @@ void host_answer(const struct gl_host_answer *answer, int descriptor)
 		close(descriptor);
 	debug("host memory: answer %u", answer->code);
 	if (touch)
-		chunks_touch_much();
+		chunks_touch();
 }
 
 /* The child is another process, and asks for its own. */

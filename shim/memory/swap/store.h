@@ -32,9 +32,12 @@ struct store {
 	uint64_t (*grow)(
 	    uint64_t bytes); /* until so much is free, if possible; returns how much is */
 	void (*expect)(uint64_t bytes); /* so much will be asked for soon: prepare it */
-	bool (*prepare)(void); /* one step of that, with a context current; false: it is done */
+	/* There shall be so much in all, as far as the node has it, some time: nobody waits. */
+	void (*ahead)(uint64_t bytes);
+	/* One step of both, with a context current. LATER: others are at it; NONE: it is done. */
+	enum store_answer (*prepare)(void);
 	bool (*excess)(uint64_t keep);           /* is more than so much kept without need? */
-	void (*trim)(uint64_t keep);             /* gives that up, with a context current */
+	void (*trim)(uint64_t keep);             /* gives some of that up, with a context current */
 	void (*shape)(size_t piece);             /* the size of the largest segment */
 	void (*context_ends)(CUcontext context); /* the context is current */
 };

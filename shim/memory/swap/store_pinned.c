@@ -9,7 +9,9 @@
 #include "base/runs.h"
 #include "memory/swap/chunks.h"
 #include "memory/swap/node_chunks.h"
+#include "memory/swap/pins.h"
 #include "memory/swap/store.h"
+#include "memory/swap/touching.h"
 
 #include <stdlib.h>
 
@@ -22,14 +24,21 @@ static void shape(size_t largest)
 	lock_give(&chunks_lock);
 }
 
-/* One more chunk, now or soon. */
-static enum store_answer more(void)
+static size_t chunk_size(void)
 {
 	size_t size;
 
 	lock_take(&chunks_lock);
 	size = (piece + CHUNK_UNIT - 1) / CHUNK_UNIT * CHUNK_UNIT;
 	lock_give(&chunks_lock);
+	return size;
+}
+
+/* One more chunk, now or soon. */
+static enum store_answer more(void)
+{
+	size_t size = chunk_size();
+
 	if (node_chunk_ask(size))
 		return STORE_LATER;
 	return chunk_add(size) ? STORE_READY : STORE_NONE;
@@ -49,15 +58,32 @@ static uint64_t grow(uint64_t bytes)
 
 static void expect(uint64_t bytes)
 {
+	chunks_hurry(true);
 	grow(bytes);
-	chunks_touch_much();
+	chunks_touch();
+}
+
+/* Of the node's memory alone: the job's own is not taken without need. */
+static void ahead(uint64_t bytes)
+{
+	size_t size = chunk_size();
+	uint64_t have, coming;
+
+	do {
+		lock_take(&chunks_lock);
+		coming = node_chunks_coming();
+		have = chunks_bytes() + coming;
+		lock_give(&chunks_lock);
+		if (!coming && !chunks_untouched())
+			chunks_hurry(false); /* nobody waits for any */
+	} while (size && have < bytes && node_chunk_ask(size));
 }
 
 /* -- taking; callers hold chunks_lock ---------------------------------------------------- */
 
 static bool ready(const struct chunk *chunk)
 {
-	return chunk->context && !atomic_load(&chunk->untouched);
+	return chunk_pinned(chunk) && !atomic_load(&chunk->untouched);
 }
 
 static size_t n_ready(void)
@@ -85,21 +111,29 @@ static enum store_answer make_ready(struct chunk *chunk)
 		chunk_touch(chunk);
 	if (atomic_load(&chunk->untouched))
 		return STORE_LATER;
-	if (chunk_register(chunk))
+	if (chunk_pin(chunk))
 		return STORE_READY;
 	if (chunk->n_free == chunk->n && !chunks_helped())
 		chunk_end(chunk); /* memory that cannot be pinned is of more use to others */
 	return STORE_NONE;
 }
 
-static void add_part(struct copy *copy, struct chunk *chunk, size_t first, size_t n)
+/* Units in a row, as a part for each slice that they lie in. */
+static void add_parts(struct copy *copy, struct chunk *chunk, size_t first, size_t n)
 {
+	size_t slice = chunk_slice(chunk);
+
 	run_set(chunk->used, first, n, true);
 	chunk->n_free -= n;
-	copy->parts[copy->n++] = (struct part){chunk->base + first * CHUNK_UNIT, n * CHUNK_UNIT};
+	for (size_t end = first + n, to; first < end; first = to) {
+		to = (first / slice + 1) * slice;
+		to = to < end ? to : end;
+		copy->parts[copy->n++] =
+		    (struct part){chunk->base + first * CHUNK_UNIT, (to - first) * CHUNK_UNIT};
+	}
 }
 
-/* Takes free units of the chunk, one part a gap, and at most so many. Returns how many. */
+/* Takes free units of the chunk, and at most so many. Returns how many. */
 static size_t take_from(struct copy *copy, struct chunk *chunk, size_t most)
 {
 	size_t taken = 0;
@@ -109,7 +143,7 @@ static size_t take_from(struct copy *copy, struct chunk *chunk, size_t most)
 			if (run_bit(chunk->used, first + n))
 				break;
 		if (n)
-			add_part(copy, chunk, first, n);
+			add_parts(copy, chunk, first, n);
 		taken += n;
 	}
 	return taken;
@@ -129,7 +163,7 @@ static struct copy *gather(size_t n)
 		size_t first = ready(chunk) ? run_find(chunk->used, chunk->n, n) : chunk->n;
 
 		if (first < chunk->n) {
-			add_part(copy, chunk, first, n);
+			add_parts(copy, chunk, first, n);
 			return copy;
 		}
 	}
@@ -141,20 +175,30 @@ static struct copy *gather(size_t n)
 
 /* -- for segments ------------------------------------------------------------------ */
 
-static bool prepare(void)
+/* Caller holds chunks_lock. */
+static struct chunk *first_unpinned(void)
 {
-	struct chunk *chunk;
-	bool goes_on = chunks_helped();
+	struct chunk *chunk = chunks;
 
+	while (chunk && (chunk_pinned(chunk) || chunk->undone || atomic_load(&chunk->untouched)))
+		chunk = chunk->next;
+	return chunk;
+}
+
+static enum store_answer prepare(void)
+{
+	enum store_answer answer;
+	struct chunk *chunk;
+
+	if (!chunks_hurried())
+		chunks_touch();
 	lock_take(&chunks_lock);
-	goes_on |= node_chunks_coming() > 0;
-	for (chunk = chunks; chunk; chunk = chunk->next)
-		if (!chunk->context && !chunk->undone && !atomic_load(&chunk->untouched))
-			break;
-	if (chunk)
-		goes_on = chunk_register(chunk);
+	answer = chunks_helped() || node_chunks_coming() ? STORE_LATER : STORE_NONE;
+	chunk = first_unpinned();
+	if (chunk && (chunks_hurried() ? chunk_pin(chunk) : chunk_pin_slice(chunk)))
+		answer = STORE_READY;
 	lock_give(&chunks_lock);
-	return goes_on;
+	return answer;
 }
 
 /* Caller holds chunks_lock. Towards so many units that can be used at once. */
@@ -217,7 +261,7 @@ static void pin(const struct copy *copy)
 {
 	lock_take(&chunks_lock);
 	for (unsigned int i = 0; chunks_undone() && i < copy->n; i++)
-		chunk_register(chunk_of(copy->parts[i].at));
+		chunk_pin(chunk_of(copy->parts[i].at));
 	lock_give(&chunks_lock);
 }
 
@@ -246,12 +290,14 @@ static bool excess(uint64_t keep)
 	return excess;
 }
 
+/* One chunk: that takes long enough. */
 static void trim(uint64_t keep)
 {
 	struct chunk *chunk;
 
 	lock_take(&chunks_lock);
-	while ((chunk = superfluous(keep)))
+	chunk = superfluous(keep);
+	if (chunk)
 		chunk_end(chunk);
 	lock_give(&chunks_lock);
 }
@@ -262,6 +308,7 @@ const struct store pinned_store = {
     .pin = pin,
     .grow = grow,
     .expect = expect,
+    .ahead = ahead,
     .prepare = prepare,
     .excess = excess,
     .trim = trim,

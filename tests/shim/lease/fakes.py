@@ -152,6 +152,7 @@ class Process:
     def __init__(self, swaps: bool = True):
         self.now = 10**12
         self.swaps = swaps
+        self.prepare_ns = -1  # as the mover says
         self.gate = Gate(self)
         self.memory = Memory(self)
         self.busy: set[int] = set()  # contexts with work under way
@@ -233,7 +234,8 @@ class Process:
             leave=act(memory.leave),
             preload=act(memory.preload),
             expect=act(lambda _: None),
-            prepare=lambda: None,
+            ahead=act(lambda _: None),
+            prepare=lambda: self.prepare_ns,
             step=memory.step,
             pause_ns=lambda: MS,
             stop=act(memory.stop),

@@ -66,7 +66,7 @@ class Anything(RuleBasedStateMachine):
     def step(self, of: int | None) -> None:
         self.hear("STEP", epoch=self.epoch(of))
 
-    @rule(name=st.sampled_from(["EVICT", "LEAVE", "PRELOAD", "EXPECT"]))
+    @rule(name=st.sampled_from(["EVICT", "LEAVE", "PRELOAD", "EXPECT", "AHEAD"]))
     def move(self, name: str) -> None:
         self.hear(name)
 
@@ -318,7 +318,7 @@ def test_nothing_follows_from_what_is_said_after_a_refusal(
     for name in ("GRANT", "RESTORE", "REVOKE", "CONTENDED", "STEP"):
         for epoch in (20, 21):
             process.hear(name, epoch=epoch)
-    for name in ("EVICT", "LEAVE", "PRELOAD", "EXPECT"):
+    for name in ("EVICT", "LEAVE", "PRELOAD", "EXPECT", "AHEAD"):
         process.hear(name)
     process.gate.come(0)
     process.run(S)

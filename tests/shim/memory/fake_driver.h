@@ -38,6 +38,7 @@ extern struct fake_driver {
 CUcontext fake_context(CUdevice device);
 CUcontext fake_second_context(CUdevice device);
 void fake_end_context(CUcontext context); /* with the memory that the driver gave in it */
+void *fake_pinned(void);                  /* the first of the host's memory that is registered */
 uint8_t fake_uuid_byte(CUdevice device);  /* the first byte of its UUID */
 
 #endif

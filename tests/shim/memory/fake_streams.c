@@ -4,9 +4,29 @@
 
 #include <string.h>
 
+void *fake_pinned(void)
+{
+	for (int i = 0; i < MAX_OBJECTS; i++)
+		if (fake_objects[i].what == FAKE_PINNED)
+			return (void *)fake_objects[i].base;
+	return NULL;
+}
+
+/* Of host memory that is registered: a copy of it lies in one registration. */
+static void stays_within(const void *host, size_t size)
+{
+	uintptr_t at = (uintptr_t)host;
+	bool begins, all;
+
+	LOCKED(begins = fake_within(FAKE_PINNED, at, 1); all = fake_within(FAKE_PINNED, at, size));
+	if (begins && !all)
+		fake_dies("a copy leaves what is registered together");
+}
+
 FAKE(cuMemcpyDtoHAsync_v2)(void *to, CUdeviceptr from, size_t size, CUstream stream)
 {
 	(void)stream;
+	stays_within(to, size);
 	memcpy(to, (void *)(uintptr_t)from, size);
 	fake_driver.copied_out += size;
 	return CUDA_SUCCESS;
@@ -15,6 +35,7 @@ FAKE(cuMemcpyDtoHAsync_v2)(void *to, CUdeviceptr from, size_t size, CUstream str
 FAKE(cuMemcpyHtoDAsync_v2)(CUdeviceptr to, const void *from, size_t size, CUstream stream)
 {
 	(void)stream;
+	stays_within(from, size);
 	memcpy((void *)(uintptr_t)to, from, size);
 	return CUDA_SUCCESS;
 }

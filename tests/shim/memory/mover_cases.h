@@ -34,6 +34,21 @@
 	CASE(copies_go_back_to_their_store)                                                        \
 	CASE(what_cannot_be_pinned_stays)
 
+/* ahead_cases.c */
+#define AHEAD_CASES(CASE)                                                                          \
+	CASE(nothing_is_made_at_a_handoff_that_was_made_ahead)                                     \
+	CASE(it_grows_by_what_is_lacking)                                                          \
+	CASE(what_cannot_have_to_leave_any_more_goes_back)                                         \
+	CASE(what_is_away_stays_on_the_host)                                                       \
+	CASE(it_is_pinned_in_slices_and_copies_stay_within_them)                                   \
+	CASE(a_handoff_may_come_in_between)                                                        \
+	CASE(a_context_may_end_in_between)                                                         \
+	CASE(a_node_that_has_none_is_not_asked_again_and_again)                                    \
+	CASE(a_file_that_cannot_be_used_goes_back)                                                 \
+	CASE(a_driver_may_refuse_to_pin_it)                                                        \
+	CASE(the_daemon_may_be_another_one_meanwhile)                                              \
+	CASE(an_old_kernel_has_its_pages_touched_by_hand)
+
 /* clean_cases.c */
 #define CLEAN_CASES(CASE)                                                                          \
 	CASE(what_is_only_read_is_copied_once)                                                     \
@@ -55,6 +70,7 @@
 MANAGED_CASES(CASE)
 SWAPPED_CASES(CASE)
 STORE_CASES(CASE)
+AHEAD_CASES(CASE)
 CLEAN_CASES(CASE)
 #undef CASE
 

@@ -1,0 +1,65 @@
+"""How much host memory is made ahead of the handoffs that may need it, and for whom next: pure.
+
+It grows a slice at a time, within a limit, where least of what is wanted is there; it shrinks when
+less has been wanted for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+SLICE = 64 << 20  # bytes
+KEPT_NS = 5_000_000_000  # what is not wanted any more is kept so long
+
+Place = tuple[int, str]  # a job and one of its devices, by UUID
+
+
+@dataclass
+class Line:
+    """told: bytes that are to be there, by place. low: since when less is wanted there, in ns."""
+
+    told: dict[Place, int] = field(default_factory=dict)
+    low: dict[Place, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """Bytes of all places."""
+        return sum(self.told.values())
+
+    def of_job(self, job_id: int) -> int:
+        """Bytes on all of its devices."""
+        return sum(size for (job, _), size in self.told.items() if job == job_id)
+
+    def enter(self, wanted: Mapping[Place, int], held: Mapping[int, int]) -> None:
+        """wanted: bytes by place, of all places that there are. held: bytes that jobs have, also
+        of a daemon before this one."""
+        for gone in self.told.keys() - wanted.keys():
+            del self.told[gone]
+            self.low.pop(gone, None)
+        for place in sorted(wanted.keys() - self.told.keys(), key=lambda p: (-wanted[p], p)):
+            left = max(0, held.get(place[0], 0) - self.of_job(place[0]))
+            self.told[place] = min(left, wanted[place]) if wanted[place] else left
+
+    def advance(self, wanted: Mapping[Place, int], most: int, allowance: int, now: int) -> None:
+        """wanted: as in enter(). most: bytes of all places together. allowance: bytes by which
+        they may grow together now. now: in ns."""
+        self._shrink(wanted, now)
+        left = min(allowance, most - self.total)
+        while left > 0:
+            lacking = {p: size for p, size in wanted.items() if self.told[p] < size}
+            if not lacking:
+                return
+            first = min(lacking, key=lambda p: (self.told[p] / lacking[p], p))
+            more = min(SLICE, left, lacking[first] - self.told[first])
+            self.told[first] += more
+            left -= more
+
+    def _shrink(self, wanted: Mapping[Place, int], now: int) -> None:
+        for place, size in self.told.items():
+            want = wanted[place]
+            if size <= want:
+                self.low.pop(place, None)
+            elif now - self.low.setdefault(place, now) >= KEPT_NS:
+                self.told[place] = want
+                del self.low[place]
