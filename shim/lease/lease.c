@@ -52,7 +52,7 @@ void lease_forget_daemon(struct lease *lease)
 	lease->requested = false;
 	lease->grant.idle_ns = GL_IDLE_NEVER;
 	waiters_gone(lease);
-	lease->idle_since = 0;
+	waiters_end_rest(lease);
 	if (lease->phase == LEASE_CLOSING)
 		closing_withdraw_step(lease); /* nor is anybody stuck whom one call could help */
 	if (lease->phase != LEASE_RESTORING)
@@ -111,7 +111,7 @@ static void bring_back(struct lease *lease, const struct gl_grant *grant)
 {
 	if (gives_up(lease))
 		return;
-	lease->idle_since = 0;
+	waiters_end_rest(lease);
 	lease->grant = *grant;
 	lease->port->mover->refill(grant);
 	if (lease->phase == LEASE_OPEN)
@@ -142,7 +142,7 @@ static void take_grant(struct lease *lease, const struct gl_grant *grant)
 	}
 	lease->requested = false;
 	lease->epoch = grant->epoch;
-	lease->idle_since = 0;
+	waiters_end_rest(lease);
 	lease->grant = *grant;
 	begin_restoring(lease, false);
 }
@@ -247,6 +247,7 @@ static void begin_quiet(struct lease *lease)
 static void release_if_idle(struct lease *lease)
 {
 	waiters_note_work(lease);
+	waiters_note_rest(lease);
 	if (waiters_idle_long_enough(lease))
 		closing_begin(lease, GL_RELEASE_IDLE);
 }

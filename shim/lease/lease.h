@@ -55,6 +55,10 @@ struct lease {
 	uint64_t idle_since; /* when a pause began that has not ended, as far as known; else 0 */
 	uint64_t handoff_ns; /* what a release during that pause would have cost */
 	unsigned long calls; /* submissions when looked at last */
+	/* Nobody waits for the device: */
+	uint64_t
+	    rests_since;  /* when the program was first seen idle; 0: it works, as far as known */
+	uint64_t look_at; /* when it is looked at next */
 	struct idle_history pauses;
 };
 

@@ -5,6 +5,7 @@
 
 #define POLL_MIN_NS INT64_C(1000000)
 #define POLL_MAX_NS INT64_C(5000000)
+#define REST_LOOK_NS INT64_C(125000000) /* between looks at a program for which nobody waits */
 
 void waiters_end_pause(struct lease *lease)
 {
@@ -32,10 +33,19 @@ void waiters_gone(struct lease *lease)
 	lease->idle_ns = GL_IDLE_NEVER;
 }
 
+/* A pause goes on when somebody comes to wait, and when all who waited have gone. */
+static void carry_pause_over(struct lease *lease)
+{
+	unsigned long calls = lease->port->gate->calls();
+	uint64_t since = lease->idle_since ? lease->idle_since : lease->rests_since;
+
+	lease->rests_since = lease->idle_since = calls == lease->calls ? since : 0;
+	lease->calls = calls;
+}
+
 void waiters_update(struct lease *lease)
 {
-	lease->idle_since = 0;
-	lease->calls = lease->port->gate->calls();
+	carry_pause_over(lease);
 	if (lease->grant.idle_ns == GL_IDLE_NEVER) {
 		waiters_gone(lease);
 		return;
@@ -44,9 +54,15 @@ void waiters_update(struct lease *lease)
 	lease->idle_ns = lease->handoff_ns = lease->grant.idle_ns;
 }
 
+void waiters_end_rest(struct lease *lease)
+{
+	lease->idle_since = lease->rests_since = 0;
+}
+
 void waiters_open(struct lease *lease)
 {
 	lease->phase = LEASE_OPEN;
+	waiters_end_rest(lease);
 	lease->port->gate->open();
 	lease->port->wake();
 	waiters_update(lease);
@@ -70,6 +86,22 @@ void waiters_note_work(struct lease *lease)
 	}
 }
 
+void waiters_note_rest(struct lease *lease)
+{
+	const struct lease_gate *gate = lease->port->gate;
+	unsigned long calls = gate->calls();
+	uint64_t now = lease->port->now();
+
+	if (lease->idle_ns != GL_IDLE_NEVER || now < lease->look_at)
+		return;
+	lease->look_at = now + REST_LOOK_NS;
+	if (calls != lease->calls)
+		lease->rests_since = 0;
+	else if (!lease->rests_since && gate->empty() && lease->port->work->idle())
+		lease->rests_since = now;
+	lease->calls = calls;
+}
+
 bool waiters_idle_long_enough(const struct lease *lease)
 {
 	return lease->idle_ns != GL_IDLE_NEVER && lease->idle_since &&
@@ -81,7 +113,7 @@ int64_t waiters_pause_ns(const struct lease *lease)
 	int64_t quarter = (int64_t)(lease->idle_ns / 4);
 
 	if (lease->idle_ns == GL_IDLE_NEVER)
-		return -1;
+		return REST_LOOK_NS;
 	if (quarter < POLL_MIN_NS)
 		return POLL_MIN_NS;
 	return quarter > POLL_MAX_NS ? POLL_MAX_NS : quarter;

@@ -335,3 +335,66 @@ def test_a_step_ends_with_the_daemon_that_asked_for_it() -> None:
     assert process.gate.step_allowed
     process.do(lib.lease_forget_daemon)
     assert process.run(100 * MS, lambda: not process.holds)
+
+
+# -- a pause that began before anybody waited ------------------------------------------------------
+
+HANDOFF = 40 * MS
+
+
+def contend(process: Process) -> None:
+    process.hear("CONTENDED", epoch=20, idle_ns=HANDOFF, in_flight_ns=0)
+
+
+def test_who_has_long_been_idle_gives_up_at_once() -> None:
+    process = Process()
+    in_open(process)
+    process.run(S)
+    contend(process)
+    assert process.run(MS, lambda: not process.holds)
+
+
+def test_who_comes_later_does_not_make_a_pause_begin_again() -> None:
+    process = Process()
+    in_open(process)
+    process.busy.add(0)
+    contend(process)
+    process.run(10 * MS)
+    process.settle()
+    for _ in range(3):
+        process.run(HANDOFF // 3)
+        contend(process)
+    assert process.run(HANDOFF // 3, lambda: not process.holds)
+
+
+def test_who_worked_until_now_is_not_taken_for_idle() -> None:
+    process = Process()
+    in_open(process)
+    process.run(S)
+    process.gate.come(0)
+    process.gate.leave(submits=False)
+    contend(process)
+    assert not process.run(HANDOFF - 2 * MS, lambda: not process.holds)
+    assert process.run(HANDOFF, lambda: not process.holds)
+
+
+def test_long_work_is_no_pause_while_nobody_waits() -> None:
+    process = Process()
+    in_open(process)
+    process.gate.come(0)
+    process.gate.leave(submits=True)
+    process.run(S)
+    process.settle()
+    contend(process)
+    assert not process.run(HANDOFF - 2 * MS, lambda: not process.holds)
+
+
+def test_a_pause_goes_on_when_those_who_waited_have_gone() -> None:
+    process = Process()
+    in_open(process)
+    contend(process)
+    process.run(HANDOFF // 2)
+    process.hear("CONTENDED", epoch=20, idle_ns=IDLE_NEVER, in_flight_ns=0)
+    process.run(HANDOFF)
+    contend(process)
+    assert process.run(MS, lambda: not process.holds)
