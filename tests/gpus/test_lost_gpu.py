@@ -12,7 +12,7 @@ import pytest
 from leased.base.errors import Refused
 from leased.cli.ctl import ask
 from tests.emugpu.server import EmulatedGpu
-from tests.slurm.leased import Leased
+from tests.slurm.leased import LOOKS_OFTEN, Leased
 from tests.slurm.processes import wait_until
 from tests.support.tenant import register
 
@@ -27,7 +27,8 @@ def gpus(short_dir: Path) -> Iterator[EmulatedGpu]:
 @pytest.fixture
 def leased(short_dir: Path, gpus: EmulatedGpu) -> Iterator[Leased]:
     """gpu-leased on them."""
-    with Leased(short_dir / "leased", short_dir / "run", os.environ | gpus.env) as daemon:
+    env = os.environ | gpus.env
+    with Leased(short_dir / "leased", short_dir / "run", env, hurried=LOOKS_OFTEN) as daemon:
         yield daemon
 
 

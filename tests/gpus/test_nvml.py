@@ -23,7 +23,7 @@ from leased.gpus.nvml import Nvml, Silent
 from leased.gpus.nvml_answers import Described, Unsound
 from leased.processes import procfs
 from tests.emugpu.server import EmulatedGpu
-from tests.slurm.leased import Leased
+from tests.slurm.leased import LOOKS_OFTEN, Leased
 from tests.slurm.processes import wait_until
 from tests.support.tenant import register
 
@@ -42,7 +42,8 @@ def gpus(short_dir: Path) -> Iterator[EmulatedGpu]:
 @pytest.fixture
 def leased(short_dir: Path, gpus: EmulatedGpu) -> Iterator[Leased]:
     """gpu-leased on them, with a job that shares one."""
-    with Leased(short_dir / "leased", short_dir / "run", os.environ | gpus.env) as daemon:
+    env = os.environ | gpus.env
+    with Leased(short_dir / "leased", short_dir / "run", env, hurried=LOOKS_OFTEN) as daemon:
         register(daemon.admin_socket, 7, gpus=[0])
         yield daemon
 

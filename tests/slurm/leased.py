@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.slurm.processes import Daemon, StartError
@@ -19,6 +19,10 @@ PRELOAD = of_root(ROOT / "build" / "meson" / "shim" / "libgpulease.so")
 # The same with one thing more: it ends a program whose threads take locks out of order.
 CHECKED = of_root(ROOT / "build" / "meson" / "shim" / "libgpulease-checked.so")
 START_S = 60.0
+# Devices are looked at ten times as often: twenty looks that agree take a second.
+LOOKS_OFTEN = tuple(
+    f"leased.monitors.device_monitor.{pause}" for pause in ("LOOK_S=0.05", "ALL_S=0.5", "AGAIN_S=1")
+)
 
 
 def config_text(run_dir: Path, state_dir: Path, extra: str = "", preload: Path = PRELOAD) -> str:
@@ -45,7 +49,7 @@ class Leased:
 
     activated: the sockets are ours, as they are systemd's where its units are used:
     whoever comes while the daemon is down waits in their backlogs.
-    preload: the interposer that its jobs get.
+    preload: the interposer that its jobs get. hurried: pauses to be shorter, see hurried.py.
     """
 
     def __init__(
@@ -57,7 +61,9 @@ class Leased:
         *,
         activated: bool = False,
         preload: Path = PRELOAD,
+        hurried: Sequence[str] = (),
     ):
+        self.hurried = list(hurried)
         self.prefix = prefix
         self.run_dir = run_dir
         self.env = dict(env)
@@ -103,7 +109,10 @@ class Leased:
         path.unlink(missing_ok=True)
 
     def _command(self) -> list[str]:
-        command = [sys.executable, "-m", "leased.node.daemon", "--config", str(self.config)]
+        command = ["leased.node.daemon", "--config", str(self.config)]
+        if self.hurried:
+            command = ["tests.slurm.hurried", *self.hurried, "--", *command]
+        command = [sys.executable, "-m", *command]
         if not self.sockets and not self.kept:
             return command
         given = [f"{held.fileno()}={name}" for name, held in self.sockets.items()]

@@ -1,0 +1,35 @@
+"""Run a program with shorter pauses than its own: `hurried MODULE.NAME=SECONDS... -- MODULE ...`.
+
+For what the daemon looks at again and again: it sees the same, sooner. What it waits for, and how
+long it is patient with others, stays as it is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import runpy
+import sys
+
+
+def put(word: str) -> None:
+    """Set what MODULE.NAME=SECONDS says. ValueError: there is no such pause, or it is shorter."""
+    name, _, seconds = word.partition("=")
+    module, _, constant = name.rpartition(".")
+    found = importlib.import_module(module)
+    usual = getattr(found, constant, None)
+    if not isinstance(usual, float) or float(seconds) > usual:
+        raise ValueError(f"{name} is {usual}: no pause that {seconds} would shorten")
+    setattr(found, constant, float(seconds))
+
+
+def main() -> None:
+    at = sys.argv.index("--")
+    for word in sys.argv[1:at]:
+        put(word)
+    module, *arguments = sys.argv[at + 1 :]
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
