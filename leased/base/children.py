@@ -114,6 +114,11 @@ async def run(
     return Done(-1 if status is None else status, child.text(1), child.text(2), fault)
 
 
-def run_and_wait(*command: str, env: Mapping[str, str] | None = None, patience_s: float) -> Done:
+def run_and_wait(
+    *command: str,
+    env: Mapping[str, str] | None = None,
+    patience_s: float,
+    most: int = OUTPUT_MOST,
+) -> Done:
     """run() for a program without an event loop."""
-    return asyncio.run(run(*command, env=env, patience_s=patience_s))
+    return asyncio.run(run(*command, env=env, patience_s=patience_s, most=most))

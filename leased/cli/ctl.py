@@ -27,7 +27,7 @@ exit status:
   0  done
   1  refused, or (check) a fault was found
   2  wrong usage
-  3  the daemon does not answer
+  3  the daemon does not answer (report: slurmdbd)
   4  the time of drain --wait is over and somebody still holds the device
 
 Faults are sentences on standard error that name the remedy; with --json they are also an
@@ -85,6 +85,22 @@ def usage(chosen: argparse.Namespace) -> int:
     answer = ask(admin_socket(chosen), {"op": "usage", "job_id": chosen.job_id})
     put(chosen, answer, lambda: show.usage(answer))
     return DONE
+
+
+def report(chosen: argparse.Namespace) -> int:
+    from leased.cli import report
+    from leased.slurm import sacct
+
+    asked = sacct.Asked(chosen.jobs, chosen.user, chosen.account, chosen.since, chosen.until)
+    try:
+        rows = sacct.ask(asked, report.environment(chosen.config))
+    except sacct.WrongUsage as fault:
+        return fail(chosen, str(fault), fault.hint, USAGE)
+    made = report.make(rows, chosen.by, asked)
+    words = report.as_csv if chosen.csv else report.as_text
+    put(chosen, report.as_dict(made), lambda: words(made))
+    report.say_problems(made)
+    return REFUSED if made.problems else DONE
 
 
 def mine_(chosen: argparse.Namespace) -> int:
@@ -216,6 +232,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     live.add_argument("--once", action="store_true", help="show it once")
     live.add_argument("--interval", type=positive, default=1.0, metavar="SECONDS")
     add("usage", usage, "what a job had, also after its end").add_argument("job_id", type=int)
+    _add_report(add)
     own = add(
         "mine", mine_, "your own jobs here: what they have, and why they wait; for every user"
     )
@@ -230,6 +247,25 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     finder = add("check", check, "find what would keep this node from sharing its GPUs")
     finder.add_argument("--node", help="its name in slurm.conf, if not found by its host's")
     return parser.parse_args(arguments)
+
+
+def _add_report(add: Callable[..., argparse.ArgumentParser]) -> None:
+    made = add("report", report, "who used the GPUs, from the records in Slurm's accounting")
+    made.description = (
+        "Who used the GPUs, from the records in Slurm's accounting: of jobs that have ended. "
+        "Without -j and -S since midnight, as sacct does; times are sacct's."
+    )
+    for short, name, metavar, words in (
+        ("-j", "--jobs", "JOBS", "only these, with commas between them"),
+        ("-u", "--user", "USER", "only these users' jobs"),
+        ("-A", "--account", "ACCOUNT", "only these accounts' jobs"),
+        ("-S", "--since", "TIME", "jobs that ran after this time, such as now-7days"),
+        ("-E", "--until", "TIME", "and before this one"),
+    ):
+        made.add_argument(short, name, default="", metavar=metavar, help=words)
+    groups = ("user", "account", "job", "device", "node")
+    made.add_argument("--by", choices=groups, default="user", help="what is added up (user)")
+    made.add_argument("--csv", action="store_true", help="as CSV, times in seconds")
 
 
 def _add_setting(add: Callable[..., argparse.ArgumentParser]) -> None:

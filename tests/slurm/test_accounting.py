@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from leased.cli import ctl
 from leased.slurm.usage_record import MARK, json_of
 from tests.slurm.cluster import FINISHED
 from tests.slurm.processes import wait_until
@@ -223,3 +225,39 @@ def test_usage_of_many_jobs_is_written_by_few_children(site: Site) -> None:
 
     wait_until("the daemon to have written all of it", lambda: all(times(job) for job in jobs))
     assert [times(job) for job in jobs] == [1] * len(jobs)
+
+
+def test_a_report_reads_back_what_was_written(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = script(site, "reported", gpu_work(16 * MIB)).as_posix()
+    job = site.slurm.sbatch("--gres=shard:1", "-o", "/dev/null", path, cwd=site.work)
+    site.slurm.wait(job)
+    site.slurm.accounting(job, usage=True)
+    [(_, _, said)] = rows(site, job)
+    [(uuid, figures)] = said["gpus"].items()
+    index = site.devices().index(uuid)
+    text = site.slurm.sacct(job, "SystemComment")["SystemComment"]
+    assert re.match(rf"gpu-lease: GPU {index}: [0-9.]+ s of [0-9.]+ s, waited ", text)
+
+    monkeypatch.setenv("SLURM_CONF", site.slurm.env["SLURM_CONF"])
+    assert ctl.main(["report", "-j", str(job), "--by", "device", "--json"]) == ctl.DONE
+    report = json.loads(capsys.readouterr().out)
+    (group,) = report["groups"]
+    assert re.fullmatch(rf"\S+:{index}", group["name"])
+    assert {key: group[key] for key in ("time_s", "lease_s", "wait_s", "handoffs")} == {
+        key: figures[key] for key in ("time_s", "lease_s", "wait_s", "handoffs")
+    }
+    assert ctl.main(["report", "-j", str(job), "-u", "root", "-S", "now-1hour"]) == ctl.DONE
+    assert "\nroot " in capsys.readouterr().out
+
+    unknown = str(job + 100_000)
+    assert ctl.main(["report", "-j", unknown]) == ctl.REFUSED
+    assert f"job {unknown} is unknown" in capsys.readouterr().err
+    assert ctl.main(["report", "-S", "garbage"]) == ctl.USAGE
+    conf = Path(site.slurm.env["SLURM_CONF"]).read_text()
+    silent = site.work / "silent.conf"
+    silent.write_text(re.sub("AccountingStoragePort=[0-9]+", "AccountingStoragePort=1", conf))
+    monkeypatch.setenv("SLURM_CONF", str(silent))
+    assert ctl.main(["report", "-j", str(job)]) == ctl.NO_ANSWER
+    assert "slurmdbd does not answer" in capsys.readouterr().err

@@ -1,0 +1,167 @@
+"""gpu-leasectl report: who used the GPUs, from the records in Slurm's accounting."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from leased.base.errors import Refused
+from leased.cli.report_sums import Sums, Use, summed, total, uses
+from leased.config import config
+from leased.slurm import sacct
+from leased.slurm.sacct import Asked, Row
+
+ZONE = re.compile(r"[A-Za-z0-9_/+-]{1,64}")
+NAME = 22  # columns of a name
+HEAD = ("jobs", "leased", "waited", "idle", "busy", "exclusive")
+# The unit of times: the largest in which the report has a whole one.
+UNITS = ((3600.0, "GPU hours"), (60.0, "GPU minutes"), (1.0, "GPU seconds"))
+NOTES = """\
+leased: a job held the GPU; side by side each has its part. waited: for a GPU
+that another job held. idle: memory on the GPU and nothing to do. busy: of the
+lease, as NVML says. exclusive: what the jobs would have needed with GPUs of
+their own."""
+
+
+class Report(NamedTuple):
+    """What is shown. problems: sentences about jobs that are not in it and should be."""
+
+    by: str
+    groups: list[Sums]
+    total: Sums
+    problems: list[str]
+
+
+def environment(path: Path) -> dict[str, str]:
+    """What sacct gets: the daemon's Slurm, where the configuration names one; the time zone."""
+    env = {}
+    if "SLURM_CONF" not in os.environ:
+        try:
+            slurm_conf = config.load(path).slurm_conf
+        except Refused:  # what is at fault there is no matter of this
+            slurm_conf = None
+        if slurm_conf:
+            env["SLURM_CONF"] = str(slurm_conf)
+    zone = os.environ.get("TZ", "")
+    return env | {"TZ": zone} if ZONE.fullmatch(zone) else env
+
+
+def make(rows: Iterable[Row], by: str, asked: Asked) -> Report:
+    """Refused: nothing of what was asked for by number is there."""
+    rows = list(rows)
+    problems = [f"job {row.label}: {row.fault}" for row in rows if row.fault]
+    problems += _lacking(rows, asked)
+    found: list[Use] = [use for row in rows for use in uses(row)]
+    if asked.jobs and not found and problems:
+        raise Refused("; ".join(problems))
+    return Report(by, summed(found, by), total(found), problems)
+
+
+def _lacking(rows: list[Row], asked: Asked) -> Iterator[str]:
+    """Jobs that are not there, or have no record."""
+    known = {str(row.job_id) for row in rows}
+    known |= {re.split(r"[_+]", row.label)[0] for row in rows}
+    for job in filter(None, re.split(r"[, ]+", asked.jobs)):
+        if re.split(r"[_+.]", job)[0] not in known:
+            yield f"job {sacct.shown_words(job)} is unknown to Slurm's accounting"
+    without = [row for row in rows if row.usage is None and not row.fault]
+    for row in without:
+        if row.shares or asked.jobs:
+            why = (
+                "it has not ended, or did not begin"
+                if not row.end or not row.start
+                else "it is written soon after the end"
+                if row.shares
+                else "it shared no GPU"
+            )
+            yield f"job {row.label} has no record of its use: {why}"
+
+
+# -- how it is shown -------------------------------------------------------------------
+
+
+def as_dict(report: Report) -> dict[str, Any]:
+    """For --json."""
+    return {
+        "by": report.by,
+        "groups": [sums.as_dict() for sums in report.groups],
+        "total": report.total.as_dict(),
+        "problems": report.problems,
+    }
+
+
+def as_csv(report: Report) -> str:
+    """A line for each group behind a head; the names are the figures'."""
+    text = io.StringIO()
+    columns = list(report.total.as_dict())
+    columns[0] = report.by
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for sums in report.groups:
+        writer.writerow(["" if v is None else v for v in sums.as_dict().values()])
+    return text.getvalue().rstrip("\n")
+
+
+def as_text(report: Report) -> str:
+    """For people: at most 80 columns."""
+    if not report.groups:
+        return "No job here that shared a GPU and has ended."
+    of, unit = next(
+        (each for each in UNITS if report.total.exclusive_s >= each[0]), (1.0, "GPU seconds")
+    )
+    spans = [span for each in report.total.spans.values() for span in each]
+    head = (
+        f"{unit} of {_count(len(report.total.jobs), 'job')} on "
+        f"{_count(len(report.total.spans), 'shared GPU')}, "
+        f"{_date(min(s for s, _ in spans))} to {_date(max(u for _, u in spans))}"
+    )
+    lines = [head, "", _line(report.by, HEAD)]
+    lines += [_line(sums.name, _cells(sums, of)) for sums in report.groups]
+    if len(report.groups) > 1:
+        lines.append(_line("total", _cells(report.total, of)))
+    return "\n".join([*lines, "", *_gain(report.total, of, unit), "", NOTES])
+
+
+def _line(name: str, cells: Iterable[str]) -> str:
+    jobs, *amounts = cells
+    shortened = name if len(name) <= NAME else name[: NAME - 1] + "~"
+    return f"{shortened:<{NAME}}{jobs:>6}" + "".join(f"{amount:>10}" for amount in amounts)
+
+
+def _cells(sums: Sums, of: float) -> list[str]:
+    amounts = [sums.amounts[name] for name in ("lease_s", "wait_s", "idle_resident_s")]
+    busy = "-" if sums.efficiency is None else f"{sums.efficiency:.0%}"
+    shown = [f"{amount / of:.2f}" for amount in amounts]
+    return [str(len(sums.jobs)), *shown, busy, f"{sums.exclusive_s / of:.2f}"]
+
+
+def _gain(sums: Sums, of: float, unit: str) -> list[str]:
+    """What the sharing saved, in sentences."""
+    needed, had = sums.exclusive_s / of, sums.occupied_s / of
+    first = f"With a GPU of their own each these jobs would have needed {needed:.2f} {unit}."
+    if had < needed:
+        part = 1 - had / needed
+        second = f"They had {had:.2f} of shared GPUs: {needed - had:.2f} saved, {part:.0%}."
+    else:
+        second = f"They were on shared GPUs for {had:.2f}: nothing saved."
+    return [first, second]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("s" if number != 1 else "")
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def say_problems(report: Report) -> None:
+    for problem in report.problems:
+        print(f"gpu-leasectl: {problem}", file=sys.stderr)

@@ -1,0 +1,184 @@
+"""What gpu-leasectl report adds up and prints; sacct is a script that says what was recorded."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from leased.base.errors import Refused
+from leased.cli import ctl
+from leased.cli.report import as_text, make
+from leased.cli.report_sums import Use, summed, total, uses
+from leased.slurm.sacct import Asked, Row
+from leased.slurm.usage_record import Run
+
+HOUR = 3600.0
+
+
+def row(
+    job: int, since: float, until: float, user: str = "ann", gpu: int = 0, **figures: float
+) -> Row:
+    """A job on a GPU from then until then, in hours; its other figures in hours too."""
+    said = {f"{name}_s": hours * HOUR for name, hours in figures.items()}
+    gpus = {f"GPU-{gpu}": {"time_s": (until - since) * HOUR, **said}}
+    run = Run(2, "auto", gpus, {f"GPU-{gpu}": gpu}, since * HOUR, until * HOUR)
+    times = int(since * HOUR), int(until * HOUR)
+    return Row(job, str(job), user, f"{user}s", "node1", "COMPLETED", *times, True, run)
+
+
+# Two jobs by turns on one GPU, one beside them on another.
+ROWS = [
+    row(1, 0, 4, lease=3, wait=1, measured=2, busy=1, idle_resident=0.5),
+    row(2, 1, 5, "bob", lease=2, wait=2),
+    row(3, 2, 3, "bob", 1, lease=1, measured=1, busy=0.5),
+]
+
+
+def found(rows: list[Row]) -> list[Use]:
+    return [use for each in rows for use in uses(each)]
+
+
+def test_sums_by_user() -> None:
+    ann, bob = summed(found(ROWS), "user")
+    assert (ann.name, ann.jobs, ann.amounts["lease_s"], ann.efficiency) == (
+        *("ann", {"1"}, 3 * HOUR),
+        0.5,
+    )
+    assert (bob.jobs, bob.amounts["wait_s"]) == ({"2", "3"}, 2 * HOUR)
+
+
+@pytest.mark.parametrize(
+    ("by", "names"),
+    [
+        ("account", ["anns", "bobs"]),
+        ("job", ["1", "2", "3"]),
+        ("device", ["node1:0", "node1:1"]),
+        ("node", ["node1"]),
+    ],
+)
+def test_who_had_most_is_first(by: str, names: list[str]) -> None:
+    assert [sums.name for sums in summed(found(ROWS), by)] == names
+
+
+def test_what_exclusive_gpus_would_have_taken() -> None:
+    """Each its time without its waiting; shared are the hours in which anybody was there."""
+    sums = total(found(ROWS))
+    assert sums.exclusive_s == (3 + 2 + 1) * HOUR
+    assert sums.occupied_s == (5 + 1) * HOUR
+    apart = total(found([row(1, 0, 1, lease=1), row(2, 5, 7, lease=1), row(3, 5.5, 6, lease=0)]))
+    assert apart.occupied_s == 3 * HOUR
+
+
+def test_records_of_older_releases_have_the_time_of_their_row() -> None:
+    old = Run(1, "auto", {"GPU-0": {"lease_s": 10.0, "wait_s": 5.0}})
+    sums = total(uses(Row(7, "7", "ann", "a", "n", "COMPLETED", 100, 160, True, old)))
+    assert (sums.amounts["time_s"], sums.exclusive_s, sums.occupied_s) == (60, 55, 60)
+
+
+def test_where_only_totals_are_known_nothing_is_said_to_be_shared() -> None:
+    whole = {"time_s": 8 * HOUR, "lease_s": 4 * HOUR, "wait_s": HOUR}
+    cut = Run(2, "auto", {}, {}, 0, 2 * HOUR, whole, 4)
+    sums = total(uses(Row(7, "7", "ann", "a", "n", "COMPLETED", 0, 7200, True, cut)))
+    assert (sums.amounts["lease_s"], sums.exclusive_s) == (4 * HOUR, 7 * HOUR)
+    assert sums.occupied_s == 8 * HOUR
+
+
+# -- what is printed -----------------------------------------------------------------------
+
+
+def test_the_report_fits_a_mail() -> None:
+    rows = [*ROWS, row(4, 0, 9000, "a-user-with-a-very-long-name-indeed", lease=8999.5)]
+    text = as_text(make(rows, "user", Asked()))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "a-user-with-a-very-lo~" in text
+    lines = as_text(make(ROWS, "user", Asked())).splitlines()
+    assert lines[0].startswith("GPU hours of 3 jobs on 2 shared GPUs, 1970-01-01 ")
+    assert [line.split() for line in lines[2:6]] == [
+        ["user", "jobs", "leased", "waited", "idle", "busy", "exclusive"],
+        ["ann", "1", "3.00", "1.00", "0.50", "50%", "3.00"],
+        ["bob", "2", "3.00", "2.00", "0.00", "50%", "3.00"],
+        ["total", "3", "6.00", "3.00", "0.50", "50%", "6.00"],
+    ]
+    assert lines[7].endswith("would have needed 6.00 GPU hours.")
+    assert lines[8] == "They were on shared GPUs for 6.00: nothing saved."
+
+
+def test_what_was_saved_is_said() -> None:
+    beside = [row(1, 0, 4, lease=2), row(2, 0, 4, lease=2)]
+    text = as_text(make(beside, "job", Asked()))
+    assert "They had 4.00 of shared GPUs: 4.00 saved, 50%." in text
+    assert "  -  " in text, "nobody measured how busy it was"
+
+
+def test_no_job() -> None:
+    assert as_text(make([], "user", Asked())) == "No job here that shared a GPU and has ended."
+
+
+def test_jobs_that_are_lacking_are_named() -> None:
+    runs = Row(8, "8", "ann", "a", "n", "RUNNING", 5, 0, True)
+    late = Row(9, "9", "ann", "a", "n", "COMPLETED", 5, 6, True)
+    plain = Row(10, "10", "ann", "a", "n", "COMPLETED", 5, 6, False)
+    damaged = Row(11, "11_2", "ann", "a", "n", "COMPLETED", 5, 6, True, None, "it is damaged")
+    rows = [*ROWS, runs, late, plain, damaged]
+    assert make(rows, "user", Asked()).problems == [
+        "job 11_2: it is damaged",
+        "job 8 has no record of its use: it has not ended, or did not begin",
+        "job 9 has no record of its use: it is written soon after the end",
+    ]
+    asked = make(rows, "user", Asked(jobs="1,10,11,99_7")).problems
+    assert "job 99_7 is unknown to Slurm's accounting" in asked
+    assert "job 10 has no record of its use: it shared no GPU" in asked
+    with pytest.raises(Refused, match="job 99 is unknown"):
+        make([], "user", Asked(jobs="99"))
+
+
+# -- the command ---------------------------------------------------------------------------
+
+RECORDED = Path(__file__).parents[1] / "slurm_room" / "data" / "sacct_22_05.json"
+
+
+@pytest.fixture
+def sacct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A sacct that says what the file says; a test may write another script there."""
+    program = tmp_path / "sacct"
+    program.write_text(f"#!/bin/sh\ncat {RECORDED}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return program
+
+
+@pytest.mark.usefixtures("sacct")
+def test_as_json_and_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ctl.main(["report", "--by", "job", "--json"]) == ctl.DONE
+    said = json.loads(capsys.readouterr().out)
+    assert sorted(group["name"] for group in said["groups"]) == ["1", "2", "3_1", "3_2"]
+    assert (said["by"], said["problems"], said["total"]["jobs"]) == ("job", [], 4)
+    assert ctl.main(["report", "--by", "job", "--csv"]) == ctl.DONE
+    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    of_one = next(line for line in lines if line["job"] == "1")
+    group = next(group for group in said["groups"] if group["name"] == "1")
+    assert float(of_one["lease_s"]) == group["lease_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "words"),
+    [
+        ("echo 'Invalid time specification (pos=0): x' >&2; exit 1", ctl.USAGE, "Invalid time"),
+        ("echo 'Problem talking to the database' >&2; exit 1", ctl.NO_ANSWER, "slurmdbd"),
+        ("echo 'accounting storage is disabled' >&2; exit 1", ctl.REFUSED, "no accounting"),
+        ("echo '{\"jobs\": []}'", ctl.REFUSED, "job 7 is unknown"),
+    ],
+)
+def test_what_goes_wrong_is_a_line_and_a_status(
+    sacct: Path, capsys: pytest.CaptureFixture[str], script: str, status: int, words: str
+) -> None:
+    sacct.write_text(f"#!/bin/sh\n{script}\n")
+    assert ctl.main(["report", "-j", "7"]) == status
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert words in said.err
+    assert said.err.count("\n") == 1
