@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 from tests.emugpu.programs import finish, go_on, line, program, run
 from tests.emugpu.server import EmulatedGpu
 
@@ -27,6 +30,28 @@ ok(launch("spin", 1000))
 ok(d.cuCtxSynchronize())
 """,
     )
+
+
+def test_a_process_that_is_stopped_in_a_copy_keeps_nobody_waiting(
+    emulated_gpu: EmulatedGpu,
+) -> None:
+    code = """
+import threading, time
+setup()
+n = 4 * MIB
+p = ok(d.cuMemAlloc(n)); ok(d.cuMemsetD8(p, 7, n)); ok(d.cuCtxSynchronize())
+out = bytearray(n)
+threading.Thread(target=lambda: (time.sleep(0.1), say("copies"))).start()
+ok(launch("spin", 300_000_000))
+ok(d.cuMemcpyDtoH(out, p, n))  # what it is told of that does not fit into a socket
+assert out.count(7) == n
+"""
+    with program(emulated_gpu, code) as stopped:
+        assert line(stopped) == "copies"
+        os.kill(stopped.pid, signal.SIGSTOP)
+        run(emulated_gpu, code)
+        os.kill(stopped.pid, signal.SIGCONT)
+        finish(stopped)
 
 
 def test_two_processes_evict_each_other_and_lose_nothing(emulated_gpu: EmulatedGpu) -> None:

@@ -329,7 +329,10 @@ static bool serve_read(struct connection *c, const struct emu_request *q)
 		wait_change(c->process);
 	context = context_find(c->process, id);
 	status = context ? context_status(context) : EMU_INVALID;
+	/* A process that is stopped takes its bytes when it goes on: nobody else waits for that. */
+	pthread_mutex_unlock(&emulator.lock);
 	sent = send_reply(c->fd, status, NULL, data, status ? 0 : q->arg[2]);
+	pthread_mutex_lock(&emulator.lock);
 	free(data);
 	return sent;
 }
