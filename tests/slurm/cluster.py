@@ -67,7 +67,8 @@ class PrivateSlurm:
 
     plugin: the SPANK plugin's file, None for none. gpu_files: device files of
     gres.conf; None makes nodes that stand for GPUs. slurm_conf, cgroup_conf: further lines.
-    env: what the daemons and all commands get besides. progress: called with words.
+    env: what the daemons and all commands get besides, slurmd_env: slurmd alone.
+    progress: called with words.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class PrivateSlurm:
         slurm_conf: Sequence[str] = (),
         cgroup_conf: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        slurmd_env: Mapping[str, str] | None = None,
         progress: Callable[[str], None] = lambda _: None,
     ):
         self.prefix = prefix.resolve()
@@ -95,6 +97,7 @@ class PrivateSlurm:
         self.extra_conf = list(slurm_conf)
         self.cgroup_conf = list(cgroup_conf)
         self.extra_env = dict(env or {})
+        self.slurmd_env = dict(slurmd_env or {})
         self.progress = progress
         self.daemons: list[Daemon] = []
         self.version = "?"
@@ -278,7 +281,8 @@ class PrivateSlurm:
 
     def start_slurmd(self, node: str) -> Daemon:
         """Start the slurmd of one node."""
-        return self._start(f"slurmd-{node}", "/usr/sbin/slurmd", "-D", "-N", node)
+        command = ("/usr/sbin/slurmd", "-D", "-N", node)
+        return self._start(f"slurmd-{node}", *command, env=self.slurmd_env)
 
     def stop_daemon(self, name: str) -> None:
         """Stop one of the daemons, by its name: slurmctld, slurmd-NODE."""

@@ -10,7 +10,7 @@ import pytest
 
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.cluster import PrivateSlurm
-from tests.slurm.leased import Leased
+from tests.slurm.grace import Grace, PatientLeased
 from tests.slurm.processes import wait_until
 from tests.slurm.test_suspend_gpu import EACH, MIB, Job, Site
 from tests.support.work_dir import work_dir
@@ -38,12 +38,16 @@ def site() -> Iterator[Site]:
                 f"PartitionName=urgent {SHARED} PriorityTier=2",
                 "PartitionName=slices Nodes=ALL MaxTime=INFINITE State=UP OverSubscribe=FORCE:2",
             ]
-            slurm = PrivateSlurm(work / "slurm", env=gpu.env, slurm_conf=conf)
+            grace = Grace(work / "grace-over")
+            slurm = PrivateSlurm(
+                work / "slurm", env=gpu.env, slurm_conf=conf, slurmd_env=grace.slurmd_env
+            )
             slurm.plugin_args += [f"admin_socket={work}/run/admin.sock"]
-            with slurm, Leased(work / "leased", work / "run", slurm.env, LIMITS) as leased:
+            with slurm, PatientLeased(work / "leased", work / "run", slurm.env, LIMITS) as leased:
                 slurm.run("sacctmgr", "-i", "add", "qos", "low")
                 slurm.run("sacctmgr", "-i", "add", "qos", "high", "preempt=low")
-                yield Site(slurm, leased, gpu, work)
+                yield Site(slurm, leased, gpu, work, grace)
+                grace.end()
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -63,11 +67,14 @@ def test_a_job_that_is_preempted_frees_its_gpu_and_goes_on_afterwards(
     low = site.submit(f"low-{memory}", memory, 0, *LOW)
     site.works(low)
     alone = site.free()
+    site.grace.begin()
     high = site.submit(f"high-{memory}", memory, 0, *HIGH)
     site.works(high)
-    assert state(site, low) == "SUSPENDED"
     # The other has as much there; a context is far smaller than that.
     wait_until("its memory to leave", lambda: site.free() > alone - EACH * MIB // 2)
+    site.grace.end()
+    assert state(site, low) == "SUSPENDED"
+    wait_until("it to be stopped", low.is_stopped)
     turns = low.turns()
     site.works(high)
     assert low.turns() == turns

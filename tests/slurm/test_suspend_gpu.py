@@ -17,10 +17,10 @@ from leased.processes.stopped_processes import stands_still
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.cluster import PrivateSlurm
+from tests.slurm.grace import Grace, PatientLeased
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.slurm.test_cgroups import FREEZER
-from tests.support.priority import PREFER_OWN_SESSION, prefer_sessions, preferred_children
 from tests.support.programs import CHECK, SET_UP
 from tests.support.work_dir import work_dir
 
@@ -29,8 +29,7 @@ EACH = 16  # MiB of each rank
 
 # Counts turns in memory: each reads all of it, then writes all of it, and says how far it is.
 PROGRAM = (
-    PREFER_OWN_SESSION
-    + SET_UP
+    SET_UP
     + CHECK
     + f"""
 import pathlib, time
@@ -78,6 +77,7 @@ class Site:
     leased: Leased
     gpu: EmulatedGpu
     work: Path
+    grace: Grace
 
     def submit(self, name: str, memory: str, ranks: int = 0, *more: str) -> Job:
         """ranks: of an srun step; 0: the batch script itself runs the program."""
@@ -116,6 +116,8 @@ class Site:
         return found
 
     def suspend(self, job: Job) -> None:
+        """Slurm announces it, and stops the job when the grace ends."""
+        self.grace.begin()
         self.slurm.run("scontrol", "suspend", str(job.number))
 
     def resume(self, job: Job) -> None:
@@ -128,24 +130,22 @@ class Site:
 
 
 def started(work: Path, proctrack: str, stack: contextlib.ExitStack) -> Site:
-    """The cluster, its daemon and the GPU, before others in their sessions too."""
+    """The cluster, its daemon and the GPU."""
     gpu = stack.enter_context(EmulatedGpu(work / "gpu"))
+    grace = Grace(work / "grace-over")
     conf = [
         "SelectTypeParameters=CR_CPU_Memory",
         f"ProctrackType=proctrack/{proctrack}",
         "PreemptType=preempt/qos",
         "PreemptMode=SUSPEND,GANG",
     ]
-    slurm = PrivateSlurm(work / "slurm", env=gpu.env, slurm_conf=conf)
+    slurm = PrivateSlurm(work / "slurm", env=gpu.env, slurm_conf=conf, slurmd_env=grace.slurmd_env)
     slurm.plugin_args += [f"admin_socket={work}/run/admin.sock"]
     extra = '[limits]\nquantum_min = "50ms"\ndrain = "10m"\n'
     stack.enter_context(slurm)
-    leased = stack.enter_context(Leased(work / "leased", work / "run", slurm.env, extra))
-    assert gpu.process is not None
-    assert leased.daemon is not None
-    prefer_sessions([gpu.process.pid, leased.daemon.process.pid])
-    prefer_sessions(daemon.process.pid for daemon in slurm.daemons)
-    return Site(slurm, leased, gpu, work)
+    leased = stack.enter_context(PatientLeased(work / "leased", work / "run", slurm.env, extra))
+    stack.callback(grace.end)
+    return Site(slurm, leased, gpu, work, grace)
 
 
 @pytest.fixture(scope="module", params=["linuxproc", "cgroup"])
@@ -155,9 +155,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     work = work_dir()
     try:
         with contextlib.ExitStack() as stack:
-            with preferred_children():
-                site = started(work, request.param, stack)
-            yield site
+            yield started(work, request.param, stack)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -167,7 +165,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
 def test_a_suspended_job_frees_its_gpu_within_the_grace(
     site: Site, memory: str, ranks: int
 ) -> None:
-    """Slurm stops it after two seconds, from then on nothing of it can leave."""
+    """Slurm stops it when that is over, from then on nothing of it can leave."""
     job = site.submit(f"one-{memory}-{ranks}", memory, ranks)
     site.works(job)
     full = site.free()
@@ -176,6 +174,7 @@ def test_a_suspended_job_frees_its_gpu_within_the_grace(
     wait_until("its lease to end", lambda: site.tenant(job)["state"] == "parked")
     data = max(1, ranks) * EACH * MIB
     wait_until("its memory to leave", lambda: site.free() - full >= data - data // 100)
+    site.grace.end()
     wait_until("it to be stopped", job.is_stopped)
     turns = job.turns()  # a rank may have been about to say how far it is
     other = site.submit(f"two-{memory}-{ranks}", memory)
