@@ -320,11 +320,14 @@ class Arbiter:
             self.effects.changed |= self.rules.cohorts.of[tenant.id].mask
 
     def _freeze(self, tenant: Tenant, frozen: bool) -> None:
-        """It cannot act, or can again. Until then the time is not its debt."""
+        """It cannot act, or can again. Until then the time is not its debt. Whom its memory kept
+        out comes before it: nobody has a turn more for having stood still."""
         tenant.frozen = frozen
         for epoch in tenant.forfeited:
             tenant.forfeited[epoch] = None if frozen else self.now
         self.memory.freeze(tenant, frozen)
+        if not frozen:
+            self.waiters.let_in(tenant)
         self.waiters.sort(tenant)
         lease = tenant.lease
         if frozen and lease is not None and (lease.revoked or lease.contended):

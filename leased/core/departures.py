@@ -34,8 +34,8 @@ class Departures:
         """A suspended tenant stays so, whoever else parks it."""
         if tenant.parked is not None and tenant.parked.suspended:
             return
-        lease = tenant.lease
-        tenant.parked = Parking(self.rules.now, event.by, event.suspended)
+        lease, before = tenant.lease, tenant.parked if event.suspended else None
+        tenant.parked = Parking(self.rules.now, event.by, event.suspended, before)
         if lease is None:
             self.memory.leave(tenant)
         elif not lease.revoked:
@@ -45,8 +45,11 @@ class Departures:
             self.requested(tenant)
 
     def unpark(self, tenant: Tenant) -> None:
-        """It counts again, and brings back before its next lease what there is free room for."""
-        if tenant.parked is not None:
+        """It counts again, and brings back before its next lease what there is free room for. One
+        that was parked when it was suspended, and has asked for nothing since, is parked still."""
+        if tenant.parked is not None and tenant.parked.before is not None and not tenant.waiting:
+            tenant.parked = tenant.parked.before
+        elif tenant.parked is not None:
             self._end(tenant)
             self.memory.come_back(tenant)
 

@@ -50,11 +50,13 @@ class Lease:
 
 @dataclass(frozen=True)
 class Parking:
-    """Why a tenant has nothing on its devices; see the event Parked."""
+    """Why a tenant has nothing on its devices; see the event Parked. before: of one that is
+    suspended, who had parked it; it is parked by that one again when it goes on."""
 
     since: int
     by: str
     suspended: bool
+    before: Parking | None = None
 
 
 @dataclass

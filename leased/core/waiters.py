@@ -50,6 +50,14 @@ class Waiters:
         else:
             self.leave_line(tenant)
 
+    def let_in(self, before: Tenant) -> None:
+        """Those who wait for devices of this one and could not run may be able to now. They come
+        before it, in the order in which they came."""
+        for uuid in before.gang:
+            for tenant in list(self.rules.devices[uuid].queue.values()):
+                if tenant is not before:
+                    self.sort(tenant)
+
     def place_again(self, tenant: Tenant) -> None:
         """Its policy may give it another place than it has."""
         if tenant.place is not None:

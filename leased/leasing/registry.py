@@ -105,13 +105,11 @@ class Registry(Mapping[int, Tenant]):
         return {job_id: self.loop.view.policy_state(job_id) for job_id in self._chosen(jobs)}
 
     def parked_by(self, jobs: Collection[int] | None = None) -> dict[int, str | None]:
-        """Who parked each of all tenants, or of these. None: nobody has, or it is suspended: of
-        that the next daemon sees more than this one could say."""
+        """Who parked each of all tenants, or of these. None: nobody has. Of one that is suspended
+        the next daemon sees more than this one could say: whoever parked it before counts."""
         found = {job: self.loop.view.tenant(job).parked for job in self._chosen(jobs)}
-        return {
-            job: parked.by if parked is not None and not parked.suspended else None
-            for job, parked in found.items()
-        }
+        told = {job: p.before if p and p.suspended else p for job, p in found.items()}
+        return {job: parked.by if parked else None for job, parked in told.items()}
 
     def _chosen(self, jobs: Collection[int] | None) -> Collection[int]:
         return self.by_job if jobs is None else [job for job in jobs if job in self.by_job]

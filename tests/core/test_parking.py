@@ -201,3 +201,66 @@ def test_one_that_ends_while_its_memory_leaves_leaves_nothing_behind() -> None:
     residency = a.devices["d0"].residency
     assert (residency.total, residency.resident, residency.shares) == (0, 0, {})
     assert a.next_deadline() is None
+
+
+def test_who_stood_still_comes_behind_those_whom_its_memory_kept_out() -> None:
+    """Else a job that is stopped whenever another one is granted has all the turns."""
+    a = working(2)
+    a.handle(Requested(2), 0)
+    assert of(PassedOver, a.handle(Frozen(1), S)) == [1]
+    assert of(Grant, a.handle(Released(1, 1), 2 * S)) == []
+    assert of(Grant, a.handle(Requested(1), 2 * S)) == []
+    actions = a.handle(Thawed(1), 3 * S)
+    assert (of(Grant, actions), of(Evict, actions)) == ([2], [1])
+
+
+def test_parked_and_then_suspended_it_is_parked_when_it_goes_on() -> None:
+    a = working()
+    a.handle(Parked(1, "user 7"), S)
+    a.handle(Released(1, 1), S)
+    says(a, 1, 0, S)
+    a.handle(Parked(1, "Slurm", suspended=True), 2 * S)
+    assert of(Preload, a.handle(Unparked(1), 3 * S)) == []
+    parked = a.tenants[1].parked
+    assert parked
+    assert (parked.by, parked.since, parked.suspended) == ("user 7", S, False)
+    assert of(Grant, a.handle(Requested(1), 4 * S)) == [1]
+    assert a.tenants[1].parked is None
+
+
+def test_parked_suspended_and_asked_for_it_is_served_when_it_goes_on() -> None:
+    a = working()
+    a.handle(Parked(1, "user 7"), S)
+    a.handle(Released(1, 1), S)
+    says(a, 1, 0, S)
+    a.handle(Parked(1, "Slurm", suspended=True), 2 * S)
+    assert of(Grant, a.handle(Requested(1), 2 * S)) == []
+    assert of(Grant, a.handle(Unparked(1), 3 * S)) == [1]
+    assert a.tenants[1].parked is None
+
+
+def test_parked_while_its_memory_comes_back_all_leaves() -> None:
+    a = working()
+    a.handle(Parked(1, "user 7"), S)
+    a.handle(Released(1, 1), S)
+    says(a, 1, 0, S)
+    assert of(Grant, a.handle(Requested(1), 2 * S)) == [1]
+    says(a, 1, 30, 2 * S)
+    assert of(Revoke, a.handle(Parked(1, "user 7"), 2 * S)) == [1]
+    assert of(Leave, a.handle(Released(1, 2), 2 * S)) == [1]
+    says(a, 1, 0, 2 * S)
+    assert a.devices["d0"].residency.total == 0
+
+
+def test_a_gang_is_parked_on_all_its_devices() -> None:
+    a = Arbiter({"d0": 100, "d1": 100}, policy.make)
+    a.handle(Opened(1, ("d0", "d1"), "auto", S, swaps=True), 0)
+    for uuid in ("d0", "d1"):
+        a.handle(MemoryChanged(1, uuid, 60, 0, 60), 0)
+    assert of(Grant, a.handle(Requested(1), 0)) == [1]
+    a.handle(Restored(1, 1), 0)
+    assert of(Revoke, a.handle(Parked(1, "user 7"), S)) == [1]
+    assert of(Leave, a.handle(Released(1, 1), S)) == [1]
+    a.handle(MemoryChanged(1, "d0", 60, 0, 0), S)
+    assert of(Grant, a.handle(Requested(1), S)) == [], "some of it is still leaving"
+    assert of(Grant, a.handle(MemoryChanged(1, "d1", 60, 0, 0), S)) == [1]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from leased.base.errors import Refused
+from leased.cli import ctl
 from leased.cli.ctl import ask
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
@@ -119,11 +120,16 @@ check(p, n, 7)
     output(job)
 
 
-def test_only_its_user_and_root_park_a_job(leased: Leased, tenant: Start) -> None:
+def test_only_its_user_and_root_park_a_job(
+    leased: Leased, tenant: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
     job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, "10", "0")
     assert int(line(job))
     with pytest.raises(Refused, match="job 2 is no job of yours that shares a GPU"):
         park(leased, 2)
+    socket = str(leased.admin_socket.with_name("tenant.sock"))
+    assert ctl.main(["--socket", socket, "park", "2"]) == ctl.REFUSED
+    assert "job 2 is no job of yours that shares a GPU" in capsys.readouterr().err
     with as_user(65534), pytest.raises(Refused, match="job 1 is no job of yours that shares"):
         park(leased, 1)
     assert park(leased, 1)["state"] == "parked"
