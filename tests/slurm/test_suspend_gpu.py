@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -184,3 +186,52 @@ def test_a_suspended_job_frees_its_gpu_within_the_grace(
     site.resume(job)
     site.works(job)
     site.finish(job)
+
+
+@contextlib.contextmanager
+def step_with_a_terminal(site: Site, name: str) -> Iterator[tuple[Job, IO[bytes]]]:
+    """A job that runs PROGRAM by `srun --pty`, and where to type."""
+    (site.work / "program.py").write_text(PROGRAM)
+    options = ("-J", name, "--gres=shard:1", "--mem=900M", "--gpu-share=memory:swap", "--pty")
+    program = (sys.executable, f"{site.work}/program.py", f"{site.work}/{name}")
+    said = site.work / f"{name}.log"
+    process = subprocess.Popen(  # script has a terminal for it
+        ["script", "-qefc", shlex.join(["srun", *options, *program]), str(said)],
+        cwd=ROOT,
+        env=site.slurm.env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+
+    def found() -> list[str]:
+        return site.slurm.run("squeue", "-h", "-n", name, "-o", "%A").stdout.split()
+
+    try:
+        wait_until("the job", lambda: bool(found()))
+        yield Job(int(found()[0]), str(site.work / name), 1), process.stdin
+        assert process.wait(120) == 0, said.read_text()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_step_with_a_terminal_frees_its_gpu_too(site: Site) -> None:
+    """Its process leads a session, so that Ctrl-Z stops it no more than without the interposer."""
+    with step_with_a_terminal(site, "terminal") as (job, terminal):
+        site.works(job)
+        terminal.write(b"\x1a")
+        terminal.flush()
+        site.works(job)
+        full = site.free()
+        site.suspend(job)
+        wait_until("its memory to leave", lambda: site.free() - full >= EACH * MIB * 99 // 100)
+        site.grace.end()
+        wait_until("it to be stopped", job.is_stopped)
+        other = site.submit("beside", "swap")
+        site.works(other)
+        site.finish(other)
+        site.resume(job)
+        site.works(job)
+        site.finish(job)
