@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from _gpulease import lib
 
 from leased import __version__
-from leased.admin import parking
+from leased.admin import memory_details, parking
 from leased.admin.settings import Settings
 from leased.api import answers
 from leased.core import arbiter
@@ -149,6 +149,12 @@ class Status:
             "parked": parking.shown(self.leases, tenant),
             "epoch": state.epoch or None,
             "resident_bytes": {u: device(u).resident_of(tenant.job_id) for u in tenant.gang},
+            "fixed": memory_details.fixed(tenant),
+            "clean": memory_details.clean(
+                tenant,
+                self.leases.tenants.cleans,
+                sum(used.clean_bytes for used in usage.values()),
+            ),
             "kept_out": self._kept_out(tenant) if state.waiting else {},
             "gpus": {uuid: figures(used) for uuid, used in usage.items()},
         }

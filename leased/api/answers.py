@@ -125,8 +125,18 @@ class KeptOut(TypedDict):
     by: dict[int, int]
 
 
+class Clean(TypedDict):
+    """Whether memory that is as its copy is leaves without another one. state: on, off (why:
+    for what reason), or unknown, while nothing has left that could. left_bytes: what left so."""
+
+    state: str
+    why: str | None
+    left_bytes: int
+
+
 class Tenant(TypedDict):
-    """One job. The rest is by device (UUID): resident_bytes, kept_out, gpus (usage)."""
+    """One job. The rest is by device (UUID): resident_bytes, fixed (bytes that cannot leave, by
+    reason), kept_out, gpus (usage). Older daemons do not say fixed and clean."""
 
     job_id: int
     uid: int
@@ -142,6 +152,8 @@ class Tenant(TypedDict):
     parked: Parked | None
     epoch: int | None
     resident_bytes: dict[str, int]
+    fixed: NotRequired[dict[str, dict[str, int]]]
+    clean: NotRequired[Clean | None]  # None: its memory is managed
     kept_out: dict[str, KeptOut]
     gpus: dict[str, Figures]
     lease_share: NotRequired[float | None]  # gpu-leasectl top adds it

@@ -13,6 +13,7 @@ from rich.text import Text
 from leased.api.answers import Status
 from leased.base.requests import shown
 from leased.base.words import jobs, size
+from leased.cli import show_memory
 from leased.core.usage import BYTES, COUNT, ENERGY, FIGURES, MEAN, NS
 
 WIDE = 160  # columns where there is no terminal to ask
@@ -128,15 +129,6 @@ def _copies(answer: Status) -> list[str]:
     return [f"host memory for swapped GPU memory: {words}"]
 
 
-def _managed(answer: Status) -> list[str]:
-    """Jobs whose memory is not swapped though nobody has asked for that."""
-    return [
-        f"job {t['job_id']} has managed memory: {t['memory_why']}"
-        for t in answer["tenants"]
-        if t.get("memory") == "managed" and t.get("memory_why")
-    ]
-
-
 def kept_out(answer: Status) -> list[str]:
     """Jobs with memory:swap for which others' memory that cannot be moved leaves no room."""
     devices = {d["uuid"]: d for d in answer["devices"]}
@@ -172,7 +164,8 @@ def status(
         for d in answer["devices"]
     ]
     parts += [Text(line, style="yellow") for line in kept_out(answer)]
-    parts += [Text(line) for line in _managed(answer)]
+    words = [*show_memory.kinds(answer), *show_memory.fixed(answer), *show_memory.clean(answer)]
+    parts += [Text(line) for line in words]
     parts.append(tenants(answer, shares))
     return Group(*parts)
 

@@ -52,6 +52,7 @@ from leased.core.events import (
     Frozen,
     Grant,
     Leave,
+    LeftUncopied,
     LockSet,
     MemoryChanged,
     ModeSet,
@@ -225,6 +226,7 @@ class Arbiter:
         | Released
         | MemoryChanged
         | SpeedMeasured
+        | LeftUncopied
         | UsageRestored
         | PolicyRestored
         | StraySeen
@@ -248,7 +250,7 @@ class Arbiter:
             self._widen(tenant, event.gang)
         elif isinstance(event, Closed):
             self._close(tenant)
-        elif isinstance(event, SpeedMeasured | UsageRestored | StraySeen):
+        elif isinstance(event, SpeedMeasured | LeftUncopied | UsageRestored | StraySeen):
             self._count(tenant, event)
         elif isinstance(event, PolicyRestored):
             self.policy_states.restore(tenant, event)
@@ -256,13 +258,17 @@ class Arbiter:
         else:
             self.leasing.adopt(tenant, event.epoch, self.deciding.grace_until != 0)
 
-    def _count(self, tenant: Tenant, event: SpeedMeasured | UsageRestored | StraySeen) -> None:
+    def _count(
+        self, tenant: Tenant, event: SpeedMeasured | LeftUncopied | UsageRestored | StraySeen
+    ) -> None:
         """What was measured or counted elsewhere."""
         if isinstance(event, UsageRestored):
             tenant.usage[event.device] = Usage(**event.amounts)
         elif isinstance(event, SpeedMeasured):
             residency = self.devices[event.device].residency
             residency.learn_speed(tenant.id, event.bytes, event.ns)
+        elif isinstance(event, LeftUncopied):
+            self.memory.left_uncopied(tenant, event)
         elif event.device in tenant.usage:
             tenant.usage[event.device].strays += 1
 

@@ -141,6 +141,15 @@ class SpeedMeasured:
 
 
 @dataclass(frozen=True)
+class LeftUncopied:
+    """So many bytes of the tenant left the device without being copied: they had not changed."""
+
+    tenant: int
+    device: str
+    bytes: int
+
+
+@dataclass(frozen=True)
 class WorkMeasured:
     """What the driver says of the last `ns` of the device: in how many percent of it work was
     under way, and how many mJ it took. None: it does not say."""
@@ -263,6 +272,7 @@ Event = (
     | RoomChanged
     | SpeedKnown
     | SpeedMeasured
+    | LeftUncopied
     | WorkMeasured
     | UsageRestored
     | PolicyRestored

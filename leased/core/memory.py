@@ -11,7 +11,7 @@ from itertools import islice
 from leased.core.cohort import ALONE
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
-from leased.core.events import Evict, Leave, MemoryChanged, Preload, Restore
+from leased.core.events import Evict, Leave, LeftUncopied, MemoryChanged, Preload, Restore
 from leased.core.line import Place
 from leased.core.rules import MOVE_PATIENCE_NS, Rules
 from leased.core.state import Device, Tenant
@@ -51,6 +51,18 @@ class Memory:
         self.refit(device)
         self._see_off(tenant)
         return (event.resident or 0) > reported
+
+    def left_uncopied(self, tenant: Tenant, event: LeftUncopied) -> None:
+        """What it lost was counted as moved, for whoever needed the room: this was not."""
+        usage, device = tenant.usage.get(event.device), self.rules.devices.get(event.device)
+        if usage is None or device is None:
+            return
+        usage.clean_bytes += event.bytes
+        taker, counted = device.residency.uncount(tenant.id, event.bytes)
+        charged = self.rules.tenants.get(taker) if taker is not None else None
+        if charged is not None and event.device in charged.usage:
+            figures = charged.usage[event.device]
+            figures.moved_bytes = max(0, figures.moved_bytes - counted)
 
     def set_room(self, device: Device, size: int) -> None:
         device.residency.set_room(size)

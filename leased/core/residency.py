@@ -54,7 +54,7 @@ class Residency(DeviceMemory):
         resident = share.resident if reported is None else share.movable
         self._set_resident(tenant, share, min(resident, size - share.untouched))
         self._set_counted(share)
-        return self.touch(tenant)[1] if holds else self.squeeze()
+        return self.touch(tenant)[1] if holds else self.squeeze(tenant)
 
     def set_room(self, room: int) -> None:
         """Tenants can have so many bytes together now."""
@@ -109,7 +109,7 @@ class Residency(DeviceMemory):
         bytes_in, bytes_out = self.missing(tenant), self.displaced(tenant)
         self._set_role(tenant, share, holds=True)
         self._set_resident(tenant, share, min(share.bytes - share.stuck, self.capacity))
-        self._take(bytes_out)
+        self._take(bytes_out, tenant)
         share.untouched = max(0, share.bytes - share.resident - share.stuck)
         return bytes_in, bytes_out
 
@@ -142,7 +142,7 @@ class Residency(DeviceMemory):
         share.coming = bytes_in = min(self.missing(tenant), free)
         self._set_resident(tenant, share, share.resident + bytes_in)
         bytes_out = max(0, self.resident - self.capacity) if bytes_in else 0
-        self._take(bytes_out)
+        self._take(bytes_out, tenant)
         return bytes_in, bytes_out
 
     # -- who is parked, frozen or stalled ----------------------------------------------
@@ -156,6 +156,7 @@ class Residency(DeviceMemory):
         left = 0
         if not share.stuck:
             left, share.leaving = share.resident, share.reported or 0
+            share.taker, share.taken = tenant, left
             self.lost.pop(tenant, None)
             self._set_resident(tenant, share, 0)
         self._set_counted(share)
@@ -183,21 +184,29 @@ class Residency(DeviceMemory):
 
     # -- who gives up what -------------------------------------------------------------
 
-    def squeeze(self) -> int:
+    def squeeze(self, taker: int | None = None) -> int:
         """There may be less room than is resident: tenants that do not hold lose what is too
-        much. Returns the bytes lost."""
+        much. taker: for which tenant that counts as moved. Returns the bytes lost."""
         lost = min(self.resident - self.capacity, self.idle)
         if lost <= 0:
             return 0
-        self._take(lost)
+        self._take(lost, taker)
         return lost
+
+    def uncount(self, tenant: int, size: int) -> tuple[int | None, int]:
+        """So many bytes of it left without being copied. Returns for which tenant how many of
+        them were counted as moved."""
+        share = self._share(tenant)
+        counted = min(size, share.taken)
+        share.taken -= counted
+        return share.taker, counted
 
     def take_lost(self) -> dict[int, int]:
         """What tenants that swap have to give up, by tenant, and were not yet told."""
         lost, self.lost = self.lost, {}
         return lost
 
-    def _take(self, size: int) -> None:
+    def _take(self, size: int, taker: int | None) -> None:
         """Others lose so many bytes, which is at most what they have."""
         while size > 0:
             loser = self.order.first()
@@ -208,6 +217,8 @@ class Residency(DeviceMemory):
             if share.place:
                 self.shrunk.add(loser)
             if share.swaps:
+                share.taken = lost + (share.taken if share.leaving else 0)
+                share.taker = taker
                 share.leaving += lost
                 self.lost[loser] = self.lost.get(loser, 0) + lost
 

@@ -22,7 +22,9 @@ class Share:
 
     place: the tenant's place among the waiters. holds: it has a lease. parked: its memory is sent
     away. frozen: its processes cannot act. stalled: it was told to give memory up and makes no
-    progress. time: what all this has run up to, for the tenant's usage.
+    progress. taker, taken: for which tenant what this one lost counts as moved, and how much
+    since nothing was leaving; what turns out not to have been copied does not count. time: what
+    all this has run up to, for the tenant's usage.
     """
 
     bytes: int = 0
@@ -39,6 +41,8 @@ class Share:
     parked: bool = False
     frozen: bool = False
     stalled: bool = False
+    taker: int | None = None
+    taken: int = 0
     time: MemoryTime = field(default_factory=MemoryTime)
 
     @property

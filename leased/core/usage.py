@@ -87,8 +87,16 @@ class Usage:
     moved_bytes: int = figure(
         "moved",
         BYTES,
-        "what had to move at its handoffs, as the daemon reckons it; what the driver pages on its "
-        "own while jobs run side by side, as with `lock:off`, no interface tells",
+        "what had to move at its handoffs, as the daemon reckons it, without what left unchanged "
+        "(`clean_bytes`); what the driver pages on its own while jobs run side by side, as with "
+        "`lock:off`, no interface tells",
+    )
+    clean_bytes: int = figure(
+        "left clean",
+        BYTES,
+        "what of its memory left the GPU without being copied, as nothing had changed it since it "
+        "was last copied; left out where there was none",
+        rare=True,
     )
     peak_bytes: int = figure("peak", BYTES, "the most memory that it had at once", largest=True)
     peak_resident_bytes: int = figure(

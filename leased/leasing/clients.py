@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from leased.connections.limits import credible
 from leased.core.arbiter import Adopted, Released, Requested, Restored, SpeedMeasured
-from leased.core.events import Parked
+from leased.core.events import LeftUncopied, Parked
 from leased.leasing import memory_orders
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.grants import Grants
@@ -142,6 +142,14 @@ class Clients:
         if client.memory != message.memory:
             client.memory = message.memory
             self.reports.changed(tenant)
+
+    def details(self, tenant: Tenant, client: Client, message: wire.Details) -> None:
+        """Why memory of the process stays, and what has left without being copied."""
+        if message.uuid not in tenant.gang:
+            return
+        client.details[message.uuid] = message
+        if message.left and tenant.swaps:
+            self.loop.run(LeftUncopied(tenant.job_id, message.uuid, message.left))
 
     def detach(self, tenant: Tenant, client: Client) -> None:
         """The connection ended: what the process held and had is free."""

@@ -22,6 +22,7 @@ class Client(Protocol):
     passed: int  # of one that its job has lost meanwhile, and that it has not given back, else 0
     restoring: bool  # its memory is on the way back
     memory: dict[str, wire.Bytes]
+    details: dict[str, wire.Details]  # what it has said of its devices besides
     calls: tuple[int, int] | None  # gated calls that it has made, and when it said so (ns)
 
     @property

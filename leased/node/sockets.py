@@ -90,6 +90,7 @@ class ClientConnection(Connection):
         self.stale = self.restored = False
         self.on_heard: Callable[[ClientConnection], None] = lambda _: None
         self.memory: dict[str, wire.Bytes] = {}
+        self.details: dict[str, wire.Details] = {}
         self.name = b""  # by which processes of its job ask for it
         self.credit = float(BURST)
         self.credited = loop.time()
@@ -173,6 +174,11 @@ class ClientConnection(Connection):
             most = tenant.totals[message.uuid]
             bounded = replace(bounded, bytes=min(size, most), least=min(bounded.least, most))
             desk.claim(self, tenant.job_id, bounded)
+
+    def hear_details(self, tenant: Tenant, message: wire.Details) -> None:
+        fixed = {why: min(size, limits.BYTES_MOST) for why, size in message.fixed.items()}
+        left = min(message.left, tenant.totals.get(message.uuid, 0))
+        self.leases.clients.details(tenant, self, replace(message, left=left, fixed=fixed))
 
     def _answer(self, data: bytes) -> None:
         """No client, but a user with a question in JSON: see questions.py."""
@@ -275,4 +281,5 @@ HEARD: dict[type[wire.Message], Callable[[ClientConnection, Tenant, Any], None]]
     wire.HostTake: ClientConnection.hear_copies,
     wire.HostGive: ClientConnection.hear_copies,
     wire.Claim: ClientConnection.hear_claim,
+    wire.Details: ClientConnection.hear_details,
 }

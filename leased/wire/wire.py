@@ -138,6 +138,21 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Details:
+    """Of one device, by UUID. left: bytes that left it without being copied, since the last one.
+    clean: enum gl_clean. fixed: bytes that stay, by reason (FIXED)."""
+
+    uuid: str
+    left: int
+    clean: int
+    fixed: Mapping[str, int]
+
+
+# Why memory is fixed: the fields of gl_details.
+FIXED = ("shared", "unhosted", "mapped", "other")
+
+
+@dataclass(frozen=True)
 class Unknown:
     """Of a type that only later releases know: it is ignored."""
 
@@ -157,6 +172,7 @@ Message = (
     | HostGive
     | Suspends
     | Claim
+    | Details
     | Unknown
 )
 
@@ -171,6 +187,7 @@ class Gang:
     swaps: bool = False
     host: bool = False  # the node has host memory for its copies
     cleans: bool = True  # memory that is as its copy is need not be copied again
+    details: bool = False  # Details are heard
 
 
 def uuid_text(raw: bytes) -> str:
@@ -245,6 +262,11 @@ def _meet(m: Any) -> Message:
     return Meet(bytes(ffi.buffer(m.name)), int(m.number), (int(m.what[0]), int(m.what[1])))
 
 
+def _details(m: Any) -> Message:
+    uuid = uuid_text(bytes(ffi.buffer(m.uuid)))
+    return Details(uuid, int(m.left), int(m.clean), {why: int(getattr(m, why)) for why in FIXED})
+
+
 # By type: what a client's message says.
 PARSERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_HELLO: _hello,
@@ -263,6 +285,7 @@ PARSERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_CLAIM: lambda m: Claim(
         int(m.number), uuid_text(bytes(ffi.buffer(m.uuid))), int(m.bytes), int(m.least)
     ),
+    lib.GL_DETAILS: _details,
 }
 
 
@@ -304,6 +327,7 @@ def welcome(gang: Gang) -> bytes:
     message.flags |= lib.GL_WELCOME_HOST if gang.host else 0
     message.flags |= lib.GL_WELCOME_PARKS
     message.flags |= lib.GL_WELCOME_CLEAN if gang.cleans else 0
+    message.flags |= lib.GL_WELCOME_DETAILS if gang.details else 0
     _fill(message, {uuid: Bytes(total) for uuid, total in gang.totals.items()})
     return _bytes(message)
 

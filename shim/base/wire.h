@@ -51,6 +51,8 @@
  *                 have to leave must find host memory (only of a daemon that has said
  *                 GL_WELCOME_HOST)
  *   D CLAIMED     you may have so much; or it waits, or is refused, for this reason
+ *   C DETAILS     for people: why memory stays on this device, and how much left it without a
+ *                 copy (only of a daemon that has said GL_WELCOME_DETAILS)
  *   D HOST        here it is, as a descriptor; or there is none; or it has been taken back
  *   D LEAVE       to those without a lease: all memory must leave all devices, whether
  *                 or not somebody needs the room. What comes back comes with a GRANT
@@ -132,7 +134,8 @@ enum gl_welcome_flags {
 	GL_WELCOME_INTRODUCES = 8, /* ... and GL_NAME and GL_MEET */
 	GL_WELCOME_HOST = 16,      /* ... and GL_HOST_TAKE and GL_HOST_GIVE */
 	GL_WELCOME_PARKS = 32,     /* ... and hears GL_SUSPENDS */
-	GL_WELCOME_CLEAN = 64      /* what is as its copy is need not be copied again */
+	GL_WELCOME_CLEAN = 64,     /* what is as its copy is need not be copied again */
+	GL_WELCOME_DETAILS = 128   /* this daemon hears GL_DETAILS */
 };
 
 enum gl_grant_flags {
@@ -354,6 +357,32 @@ struct gl_claim {
 	uint64_t least;
 };
 
+/* Is memory that is what its copy is known for that (GL_WELCOME_CLEAN)? If not: why. */
+enum gl_clean {
+	GL_CLEAN_UNKNOWN = 0,  /* nothing has left that could be */
+	GL_CLEAN_ON = 1,       /* the device has computed a fingerprint of known bytes rightly */
+	GL_CLEAN_SITE = 2,     /* the site does not want it */
+	GL_CLEAN_DRIVER = 3,   /* the driver lacks functions, or refuses the module or the kernel */
+	GL_CLEAN_WRONG = 4,    /* the device's fingerprint of known bytes was wrong */
+	GL_CLEAN_NO_RANDOM = 5 /* the kernel has no random keys */
+};
+
+/* GL_DETAILS, of one device. left: bytes of swapped memory that have left the device without being
+ * copied, since the last message. The others are what of gl_device.fixed is fixed for which reason:
+ * shared with other processes; no host memory for it; mapped by the program and known to others, or
+ * in a way that cannot be moved; all else (arrays, memory of graphs). */
+struct gl_details {
+	struct gl_header header;
+	uint8_t uuid[16]; /* GL_UUID_BYTES */
+	uint64_t left;
+	uint64_t shared;
+	uint64_t unhosted;
+	uint64_t mapped;
+	uint64_t other;
+	uint32_t clean; /* enum gl_clean, also of later releases */
+	uint32_t zero;
+};
+
 enum gl_claim_code {
 	GL_CLAIM_GRANTED = 0, /* the process may have `bytes` on the device */
 	GL_CLAIM_REFUSED = 1, /* it may not have more than `bytes` */
@@ -388,6 +417,7 @@ _Static_assert(sizeof(struct gl_name) == 32, "wire layout");
 _Static_assert(sizeof(struct gl_meet) == 56, "wire layout");
 _Static_assert(sizeof(struct gl_met) == 48, "wire layout");
 _Static_assert(sizeof(struct gl_host) == 32, "wire layout");
+_Static_assert(sizeof(struct gl_details) == 80, "wire layout");
 _Static_assert(sizeof(struct gl_claim) == 56, "wire layout");
 _Static_assert(sizeof(struct gl_claimed) == 288, "wire layout");
 _Static_assert(sizeof(struct gl_host_answer) == 40, "wire layout");

@@ -61,7 +61,7 @@ static CUresult create_piece(struct physical *physical, size_t size, size_t rest
 	if (result)
 		return result;
 	physical->n++;
-	memory_count(physical->device, MEMORY_fixed, (int64_t)size);
+	memory_count_mapped(physical->device, (int64_t)size);
 	return CUDA_SUCCESS;
 }
 
@@ -79,7 +79,7 @@ static CUresult create_pieces(struct physical *physical)
 	}
 	if (result) {
 		vmm_release_pieces(physical);
-		memory_count(physical->device, MEMORY_fixed, -(int64_t)(physical->size - rest));
+		memory_count_mapped(physical->device, -(int64_t)(physical->size - rest));
 	}
 	return result;
 }
@@ -114,7 +114,7 @@ static CUresult create_ours(CUmemGenericAllocationHandle *handle, size_t size,
 	}
 	if (!enter(physical)) { /* the host is out of memory */
 		vmm_release_pieces(physical);
-		memory_count(physical->device, MEMORY_fixed, -(int64_t)size);
+		memory_count_mapped(physical->device, -(int64_t)size);
 		free(physical);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -131,7 +131,7 @@ static void note_created(CUmemGenericAllocationHandle handle, size_t size, CUdev
 		*physical =
 		    (struct physical){.handle = handle, .size = size, .device = device, .refs = 1};
 	if (physical && enter(physical)) {
-		memory_count(device, MEMORY_fixed, (int64_t)size);
+		memory_count_mapped(device, (int64_t)size);
 		return;
 	}
 	free(physical);

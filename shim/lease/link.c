@@ -12,6 +12,8 @@
 
 #include <stdatomic.h>
 
+#include <string.h>
+
 #define MEMORY_EVERY_NS INT64_C(4000000)
 
 static atomic_bool memory_is_news; /* the daemon has not heard of a change */
@@ -19,6 +21,8 @@ static atomic_bool memory_is_news; /* the daemon has not heard of a change */
 /* Of the client thread alone. */
 static uint64_t reported_at;
 static bool served, lost;
+static struct gl_details said[GL_MAX_DEVICES]; /* on this connection */
+static bool details_are_news;                  /* after what the daemon was told of the memory */
 
 /* Of any thread. */
 static void note_memory(void)
@@ -46,7 +50,8 @@ bool link_take_loss(void)
 
 void link_serves(void)
 {
-	served = true;
+	served = details_are_news = true;
+	memset(said, 0, sizeof(said));
 	connection_serves();
 }
 
@@ -69,7 +74,27 @@ void link_send_memory(void)
 		return;
 	memory.n_devices = memory_report(memory.devices);
 	link_send(&memory, sizeof(memory));
+	details_are_news = true;
 	reported_at = now_ns();
+}
+
+/* What has changed of them, to a daemon that hears them. */
+void link_send_details(bool heard)
+{
+	struct gl_details details[GL_MAX_DEVICES];
+	uint32_t n;
+
+	if (!heard || !details_are_news || connection_fd() < 0)
+		return;
+	details_are_news = false;
+	n = memory_details(details);
+	for (uint32_t d = 0; d < n; d++) {
+		if (!memcmp(&said[d], &details[d], sizeof(said[d])))
+			continue;
+		link_send(&details[d], sizeof(details[d]));
+		said[d] = details[d];
+		said[d].left = 0;
+	}
 }
 
 void link_send_memory_when_due(void)
@@ -86,6 +111,6 @@ int64_t link_pause_ns(void)
 static void in_child(void)
 {
 	atomic_store(&memory_is_news, false);
-	served = lost = false;
+	served = lost = details_are_news = false;
 }
 FORK_WATCH(in_child);

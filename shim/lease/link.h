@@ -10,7 +10,8 @@
 void link_send(const void *message, size_t size); /* nothing happens without a connection */
 void link_send_memory(void);                      /* if it has changed since */
 void link_send_memory_when_due(void);
-int64_t link_pause_ns(void); /* until that makes sense; below 0: nothing is due */
+void link_send_details(bool heard); /* if the memory has been said since */
+int64_t link_pause_ns(void);        /* until that makes sense; below 0: nothing is due */
 
 void link_serves(void); /* the daemon has welcomed the process on this connection */
 bool link_is_served(void);

@@ -21,7 +21,7 @@
 
 #include <unistd.h>
 
-static bool explains, introduces, parks;
+static bool explains, introduces, parks, details;
 
 bool messages_explain(void)
 {
@@ -36,6 +36,11 @@ bool messages_introduce(void)
 bool messages_park(void)
 {
 	return parks;
+}
+
+bool messages_details(void)
+{
+	return details;
 }
 
 void message_hello(void)
@@ -59,6 +64,7 @@ static void take_welcome(const struct gl_welcome *message)
 	explains = message->flags & GL_WELCOME_EXPLAINS;
 	introduces = message->flags & GL_WELCOME_INTRODUCES;
 	parks = message->flags & GL_WELCOME_PARKS;
+	details = message->flags & GL_WELCOME_DETAILS;
 	host_memory_offered(message->flags & GL_WELCOME_HOST);
 	tenant_welcome(message);
 	link_serves();
@@ -75,7 +81,7 @@ static void take_refusal(const struct gl_refused *message)
 /* What this daemon can, its WELCOME will say. */
 static void take_resync(void)
 {
-	explains = introduces = parks = false;
+	explains = introduces = parks = details = false;
 	meeting_forget_daemon();
 	host_memory_forget_daemon();
 	suspend_forget_daemon();
@@ -135,6 +141,7 @@ static void take_known(const void *data, enum gl_type type)
 	case GL_HOST_TAKE:
 	case GL_HOST_GIVE:
 	case GL_CLAIM:
+	case GL_DETAILS:
 	case GL_HOST: /* host_memory_take() */
 	case GL_MET:  /* take_met() */
 		break;
@@ -186,6 +193,6 @@ void message_take(const void *data, size_t size, int descriptor)
 
 static void in_child(void)
 {
-	explains = introduces = parks = false;
+	explains = introduces = parks = details = false;
 }
 FORK_WATCH(in_child);

@@ -11,5 +11,6 @@ void message_take(const void *data, size_t size, int descriptor);
 bool messages_introduce(void); /* the daemon introduces processes to each other */
 bool messages_explain(void);   /* the daemon answers GL_WHY */
 bool messages_park(void);      /* the daemon hears that Slurm suspends this process */
+bool messages_details(void);   /* the daemon hears GL_DETAILS */
 
 #endif

@@ -96,6 +96,8 @@ static void speak(void)
 	host_memory_speak();
 	lease_ask(&process_lease);
 	link_send_memory_when_due();
+	if (link_is_served())
+		link_send_details(messages_details());
 }
 
 static void notice_loss(void)

@@ -47,6 +47,14 @@ static void report(CUdevice device, struct gl_device *out)
 	out->fixed += memory_counted(MEMORY_fixed, device) + graph_memory(device);
 }
 
+static void explain(CUdevice device, struct gl_details *out)
+{
+	uint64_t mapped = memory_mapped(device), all = memory_counted(MEMORY_fixed, device);
+
+	out->mapped += mapped;
+	out->other += (all > mapped ? all - mapped : 0) + graph_memory(device);
+}
+
 const struct memory_kind fixed_memory = {
     .name = "fixed",
     .row = MEMORY_fixed,
@@ -55,4 +63,5 @@ const struct memory_kind fixed_memory = {
     .allocate = allocate,
     .free = free_plain,
     .report = report,
+    .explain = explain,
 };

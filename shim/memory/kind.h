@@ -73,6 +73,8 @@ struct memory_kind {
 	bool (*find)(CUdeviceptr pointer, struct memory_place *out);
 	/* Adds to `out` what there is on the device. */
 	void (*report)(CUdevice device, struct gl_device *out);
+	/* Adds to `out` why what is fixed is so, and what has left since it was asked before. */
+	void (*explain)(CUdevice device, struct gl_details *out);
 	/* Gives up memory that is kept without need. */
 	void (*reclaim)(bool wait);
 	/* The context is about to end. Caller holds the lock of contexts.c. */

@@ -77,6 +77,23 @@ uint32_t memory_report(struct gl_device out[GL_MAX_DEVICES])
 	return n;
 }
 
+uint32_t memory_details(struct gl_details out[GL_MAX_DEVICES])
+{
+	uint32_t n = 0;
+
+	for (int d = 0; d < MAX_DEVICES && n < GL_MAX_DEVICES; d++) {
+		if (!device_known(d))
+			continue;
+		out[n] = (struct gl_details){.header = message_header(GL_DETAILS, sizeof(out[n]))};
+		memcpy(out[n].uuid, device_uuid(d), GL_UUID_BYTES);
+		for (size_t i = 0; i < N_MEMORY_KINDS; i++)
+			if (memory_kinds[i]->explain)
+				memory_kinds[i]->explain(d, &out[n]);
+		n++;
+	}
+	return n;
+}
+
 static void reclaim(bool wait)
 {
 	for (size_t i = 0; i < N_MEMORY_KINDS; i++)

@@ -18,5 +18,7 @@ CUresult memory_note(CUresult result, CUdeviceptr base, size_t size, CUdevice de
 bool memory_locate(CUdeviceptr pointer, struct memory_place *out);
 /* What there is on each device, for the daemon. Returns the number of entries. */
 uint32_t memory_report(struct gl_device out[GL_MAX_DEVICES]);
+/* Why it stays, and what has left, as whole messages. Returns their number. */
+uint32_t memory_details(struct gl_details out[GL_MAX_DEVICES]);
 
 #endif

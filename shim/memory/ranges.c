@@ -22,6 +22,7 @@ struct range {
 
 static struct range *buckets[BUCKETS];
 static uint64_t bytes[MAX_DEVICES][N_MEMORY_KINDS];
+static uint64_t mapped[MAX_DEVICES]; /* of the fixed ones */
 static unsigned long allocations;
 static struct lock lock = LOCK(LOCK_MEMORY);
 
@@ -43,6 +44,26 @@ void memory_count(CUdevice device, enum memory_row row, int64_t n)
 	bytes[device][row] += (uint64_t)n;
 	lock_give(&lock);
 	memory_changed();
+}
+
+void memory_count_mapped(CUdevice device, int64_t n)
+{
+	if (!known(device))
+		return;
+	lock_take(&lock);
+	mapped[device] += (uint64_t)n;
+	lock_give(&lock);
+	memory_count(device, MEMORY_fixed, n);
+}
+
+uint64_t memory_mapped(CUdevice device)
+{
+	uint64_t n;
+
+	lock_take(&lock);
+	n = mapped[device];
+	lock_give(&lock);
+	return n;
 }
 
 uint64_t memory_counted(enum memory_row row, CUdevice device)
@@ -226,5 +247,6 @@ static void in_child(void)
 	lock_after_fork(&lock);
 	memset(buckets, 0, sizeof(buckets)); /* the parent's; nothing of it is ours */
 	memset(bytes, 0, sizeof(bytes));
+	memset(mapped, 0, sizeof(mapped));
 }
 FORK_WATCH(in_child);

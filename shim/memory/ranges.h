@@ -19,6 +19,9 @@ void memory_forget(CUcontext context);      /* the context has ended, with its r
 
 /* Bytes of each kind on a device. */
 void memory_count(CUdevice device, enum memory_row row, int64_t bytes);
+/* Fixed memory that the program maps itself. */
+void memory_count_mapped(CUdevice device, int64_t bytes);
+uint64_t memory_mapped(CUdevice device);
 uint64_t memory_counted(enum memory_row row, CUdevice device);
 
 struct memory_span {

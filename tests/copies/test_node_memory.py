@@ -15,6 +15,7 @@ from tests.conftest import Start
 from tests.copies.keeper import Keeper
 from tests.copies.node import JOB, MIB, SWAP, copies_of, end, kept, started, status, taken, turn
 from tests.shim.memory.swap.test_swap_jobs import registration
+from tests.shim.memory.swap.test_swap_moves import PROGRAM
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.slurm.test_swap import memory_cgroup
@@ -292,3 +293,34 @@ def test_where_no_huge_pages_are_left_others_serve(
     for job in (first, second):
         end(job)
     wait_until("all of it to be given back", lambda: kept(keeper) == 0)
+
+
+# An array cannot be moved; what is beside it can.
+ARRAY = (
+    PROGRAM
+    + """
+shape = d.CUDA_ARRAY_DESCRIPTOR()
+shape.Width = shape.Height = 1024
+shape.Format, shape.NumChannels = d.CUarray_format.CU_AD_FORMAT_FLOAT, 1
+array = ok(d.cuArrayCreate(shape)); p = ok(d.cuMemAlloc(8 * MIB)); say("has it")
+sys.stdin.readline()
+ok(d.cuArrayDestroy(array)); say("has none")
+sys.stdin.readline()
+"""
+)
+
+
+def test_status_says_what_stays_and_why(tenant: Start, leased: Leased) -> None:
+    def stays() -> dict[str, int]:
+        ((found,),) = [one["fixed"].values() or ({},) for one in status(leased)["tenants"]]
+        return dict(found)
+
+    job = tenant(1, SWAP, "-c", ARRAY)
+    line(job)
+    assert line(job) == "has it"
+    wait_until("word of the array", lambda: stays() == {"other": 4 * MIB})
+    assert status(leased)["tenants"][0]["clean"]["state"] == "unknown"
+    tell(job)
+    assert line(job) == "has none"
+    wait_until("word of its end", lambda: stays() == {})
+    end(job)

@@ -13,6 +13,7 @@ class FakeClient:
         self.wants = self.restoring = False
         self.held = self.passed = 0
         self.memory: dict[str, wire.Bytes] = {}
+        self.details: dict[str, wire.Details] = {}
         self.calls: tuple[int, int] | None = None
         self.told: list[int] = []
 

@@ -64,6 +64,9 @@ def test_python_reads_every_message_of_a_client_so() -> None:
         "host_give": wire.HostGive(38),
         "suspends": wire.Suspends(),
         "claim": wire.Claim(42, "GPU-01020300-0000-0000-0000-000000000000", 43, 44),
+        "details": wire.Details(
+            ZERO, 47, 3, {"shared": 48, "unhosted": 49, "mapped": 50, "other": 51}
+        ),
     }
 
 

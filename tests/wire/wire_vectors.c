@@ -54,6 +54,13 @@ static void show_clients(void)
 	SHOW(host_take, gl_host, GL_HOST_TAKE, {.number = 36, .bytes = 37});
 	SHOW(host_give, gl_host, GL_HOST_GIVE, {.number = 38, .bytes = 39});
 	SHOW(suspends, gl_header, GL_SUSPENDS, {0});
+	SHOW(details, gl_details, GL_DETAILS,
+	     {.left = 47,
+	      .shared = 48,
+	      .unhosted = 49,
+	      .mapped = 50,
+	      .other = 51,
+	      .clean = GL_CLEAN_DRIVER});
 	SHOW(claim, gl_claim, GL_CLAIM,
 	     {.number = 42, .uuid = {1, 2, 3}, .bytes = 43, .least = 44});
 }

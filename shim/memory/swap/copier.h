@@ -29,9 +29,10 @@ struct copier {
 	/* Of the client thread alone: */
 	size_t room; /* free on the device when that last changed, and the time of that change */
 	uint64_t room_at;
-	uint64_t came_at; /* when something was brought back last, or that began */
-	uint64_t left;    /* bytes to evict, or to preload */
-	bool busy;        /* after the last step */
+	uint64_t came_at;            /* when something was brought back last, or that began */
+	uint64_t left;               /* bytes to evict, or to preload */
+	bool busy;                   /* after the last step */
+	_Atomic uint64_t left_clean; /* bytes that left and were not copied, since last said */
 };
 
 enum swap_mode { REST, RESTORE, PRELOAD, EVICT };

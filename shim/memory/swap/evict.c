@@ -151,6 +151,7 @@ bool evict_one(struct copier *c)
 		return false;
 	if (unchanged) {
 		c->left -= segment->size < c->left ? segment->size : c->left;
+		c->left_clean += segment->size;
 		segment_evicted(segment, segment->copy ? SEGMENT_AWAY : SEGMENT_ABSENT);
 		return true;
 	}

@@ -26,7 +26,8 @@ static struct looks {
 	unsigned long calls; /* gate_submitted() when it began */
 } looks[MAX_DEVICES];
 
-static bool given_up; /* in this process fingerprints are wrong, or not to be had */
+/* In this process; from GL_CLEAN_DRIVER on fingerprints are wrong, or not to be had. */
+static _Atomic(enum gl_clean) state;
 
 /* -- one segment; callers hold swap_lock, or the segment moves -------------------------------- */
 
@@ -90,12 +91,22 @@ void segment_copy_ended(struct segment *s)
 	lock_give(&swap_lock);
 }
 
+enum gl_clean looks_clean(void)
+{
+	return tenant_cleans() ? atomic_load(&state) : GL_CLEAN_SITE;
+}
+
+static bool given_up(void)
+{
+	return atomic_load(&state) >= GL_CLEAN_DRIVER;
+}
+
 /* -- several at once -------------------------------------------------------------------------- */
 
 static void give_up(const struct copier *c, CUresult result)
 {
 	debug("error %d: no more fingerprints on device %d", (int)result, c->device);
-	given_up = true;
+	atomic_store(&state, GL_CLEAN_DRIVER);
 }
 
 static void look_over(struct segment *segment, struct fingerprint fingerprint, bool good,
@@ -209,15 +220,17 @@ bool looks_go_on(struct copier *c)
 
 	if (!looks_settle(c))
 		return true;
-	if (given_up || !tenant_cleans())
+	if (given_up() || !tenant_cleans())
 		return false;
 	lock_take(&swap_lock);
 	is_due = next_is_due(c);
 	lock_give(&swap_lock);
 	if (!is_due || !printer_prepare(&l->printer)) {
-		given_up |= l->printer.state == PRINTER_WRONG;
+		if (l->printer.state == PRINTER_WRONG)
+			atomic_store(&state, l->printer.fault);
 		return false;
 	}
+	atomic_store(&state, GL_CLEAN_ON);
 	begin(c, l);
 	return l->n;
 }
@@ -236,6 +249,6 @@ static void in_child(void)
 {
 	for (int d = 0; d < MAX_DEVICES; d++)
 		looks[d] = (struct looks){0};
-	given_up = false;
+	atomic_store(&state, GL_CLEAN_UNKNOWN);
 }
 FORK_WATCH(in_child);

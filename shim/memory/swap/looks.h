@@ -19,6 +19,7 @@ bool looks_settle(struct copier *copier); /* takes in what has arrived; false: s
 void looks_end(struct copier *copier);    /* its context is about to end */
 
 /* Caller holds swap_lock. Is the segment known to be what its copy is? */
+enum gl_clean looks_clean(void); /* in this process; of any thread */
 bool segment_clean(const struct segment *segment);
 /* A copy of the segment is being made, and has been made. */
 void segment_copy_begins(struct segment *segment);

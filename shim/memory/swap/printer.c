@@ -110,6 +110,7 @@ static enum printer_state tried(struct printer *p, CUdeviceptr at)
 static enum printer_state made(struct printer *p)
 {
 	enum printer_state state = PRINTER_WRONG;
+	enum gl_clean fault = drawn ? GL_CLEAN_DRIVER : GL_CLEAN_NO_RANDOM;
 	CUdeviceptr at;
 	CUresult result;
 
@@ -121,10 +122,11 @@ static enum printer_state made(struct printer *p)
 	else if (result)
 		debug("error %d: no fingerprints, so clean memory is copied as well", (int)result);
 	else
-		state = tried(p, at);
+		state = tried(p, at), fault = GL_CLEAN_WRONG;
 	DRIVER(cuMemFree_v2)(at);
 	if (state != PRINTER_READY)
 		printer_end(p);
+	p->fault = fault;
 	return state;
 }
 
@@ -145,6 +147,7 @@ bool printer_prepare(struct printer *p)
 		return false;
 	if (!drawn)
 		drawn = fingerprint_draw(&secret);
+	p->fault = GL_CLEAN_DRIVER;
 	p->state = driver_can() ? made(p) : PRINTER_WRONG;
 	return p->state == PRINTER_READY;
 }

@@ -7,6 +7,7 @@
 #ifndef GPU_LEASE_PRINTER_H
 #define GPU_LEASE_PRINTER_H
 
+#include "base/wire.h"
 #include "memory/swap/fingerprint.h"
 
 #include <cuda.h>
@@ -21,6 +22,7 @@ enum printer_state {
 
 struct printer {
 	enum printer_state state;
+	enum gl_clean fault; /* where it is wrong: why */
 	CUmodule module;
 	CUfunction function;
 	CUstream stream;

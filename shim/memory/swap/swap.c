@@ -43,6 +43,7 @@
 #include "memory/swap/blocks.h"
 #include "memory/swap/deferred_free.h"
 #include "memory/swap/devices.h"
+#include "memory/swap/looks.h"
 #include "memory/swap/mover.h"
 #include "memory/swap/slabs.h"
 #include "memory/swap/step.h"
@@ -133,6 +134,19 @@ static bool find(CUdeviceptr pointer, struct memory_place *out)
 	return pointer - out->base < range.size;
 }
 
+static void explain(CUdevice device, struct gl_details *out)
+{
+	struct swap_device *d = &swap_devices[device];
+
+	lock_take(&swap_lock);
+	for (struct segment *s = d->fixed ? d->oldest : NULL; s; s = s->newer)
+		if (s->fixed)
+			*(s->block->shared ? &out->shared : &out->unhosted) += s->size;
+	lock_give(&swap_lock);
+	out->left += atomic_exchange(&copiers[device].left_clean, 0);
+	out->clean = looks_clean();
+}
+
 const struct memory_kind swapped_memory = {
     .name = "swapped",
     .row = MEMORY_swapped,
@@ -143,6 +157,7 @@ const struct memory_kind swapped_memory = {
     .free = swap_free,
     .find = find,
     .report = report,
+    .explain = explain,
     .reclaim = swap_catch_up,
     .context_ends = steps_context_ends,
     .context_gone = swap_free_of_context,

@@ -82,7 +82,7 @@ static void drop_if_unused(struct physical *physical)
 	if (physical->refs || physical->maps)
 		return;
 	vmm_release_pieces(physical);
-	memory_count(physical->device, MEMORY_fixed, -(int64_t)physical->size);
+	memory_count_mapped(physical->device, -(int64_t)physical->size);
 	limit_give(physical->device, physical->size);
 	free(physical);
 }
@@ -198,11 +198,11 @@ void vmm_lend(struct mapping *mapping)
 	if (!may_move(mapping))
 		return;
 	/* The daemon may see less for a moment, but never more than there is. */
-	memory_count(physical->device, MEMORY_fixed, -(int64_t)physical->size);
+	memory_count_mapped(physical->device, -(int64_t)physical->size);
 	mapping->block = block_adopt(mapping->base, mapping->size, physical->device,
 	                             &physical->prop, physical->pieces, mapping->writers);
 	if (!mapping->block)
-		memory_count(physical->device, MEMORY_fixed, (int64_t)physical->size);
+		memory_count_mapped(physical->device, (int64_t)physical->size);
 	else
 		physical->swapped = mapping;
 }
@@ -215,7 +215,7 @@ static bool take_back_mapping(struct mapping *mapping)
 		return false;
 	mapping->block = NULL;
 	physical->swapped = NULL;
-	memory_count(physical->device, MEMORY_fixed, (int64_t)physical->size);
+	memory_count_mapped(physical->device, (int64_t)physical->size);
 	return true;
 }
 

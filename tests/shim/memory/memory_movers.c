@@ -10,7 +10,8 @@ static const struct {
 	void (*run)(void);
 } cases[] = {
 #define CASE(name) {#name, name},
-    MANAGED_CASES(CASE) SWAPPED_CASES(CASE) STORE_CASES(CASE) AHEAD_CASES(CASE) CLEAN_CASES(CASE)
+    MANAGED_CASES(CASE) SWAPPED_CASES(CASE) STORE_CASES(CASE) AHEAD_CASES(CASE) DETAILS_CASES(CASE)
+        CLEAN_CASES(CASE)
 #undef CASE
 };
 

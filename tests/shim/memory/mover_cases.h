@@ -49,6 +49,18 @@
 	CASE(the_daemon_may_be_another_one_meanwhile)                                              \
 	CASE(an_old_kernel_has_its_pages_touched_by_hand)
 
+/* details_cases.c */
+#define DETAILS_CASES(CASE)                                                                        \
+	CASE(what_left_without_a_copy_is_said_once)                                                \
+	CASE(what_was_copied_is_not_said_to_have_left_without)                                     \
+	CASE(nobody_knows_before_something_has_left)                                               \
+	CASE(it_is_said_why_a_driver_has_no_fingerprints)                                          \
+	CASE(it_is_said_that_a_kernel_is_refused)                                                  \
+	CASE(it_is_said_that_fingerprints_are_wrong)                                               \
+	CASE(what_stays_is_said_by_its_reason)                                                     \
+	CASE(each_of_two_devices_knows_its_own_memory)                                             \
+	CASE(the_other_device_goes_on_when_the_context_of_one_ends)
+
 /* clean_cases.c */
 #define CLEAN_CASES(CASE)                                                                          \
 	CASE(what_is_only_read_is_copied_once)                                                     \
@@ -71,6 +83,7 @@ MANAGED_CASES(CASE)
 SWAPPED_CASES(CASE)
 STORE_CASES(CASE)
 AHEAD_CASES(CASE)
+DETAILS_CASES(CASE)
 CLEAN_CASES(CASE)
 #undef CASE
 

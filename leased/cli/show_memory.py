@@ -1,0 +1,60 @@
+"""What status says in words of the jobs' memory: its kind, what stays, and what is clean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leased.api.answers import Status, Tenant
+from leased.base.words import jobs, size
+
+KINDS = {"swap": "swapped", "managed": "managed"}
+# Why memory is fixed (leased/wire/wire.py).
+FIXED = {
+    "shared": "shared with other processes",
+    "unhosted": "without host memory for a copy",
+    "mapped": "mapped by the program in a way that cannot be moved",
+    "other": "arrays and the like",
+}
+
+
+def kinds(answer: Status) -> list[str]:
+    """Which memory jobs have, and why, as far as that is known since a restart."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for tenant in answer["tenants"]:
+        if why := tenant.get("memory_why"):
+            found.setdefault((tenant["memory"], why), []).append(tenant["job_id"])
+    return [
+        f"{_jobs(numbers)} {KINDS.get(kind, kind)} memory: {why}"
+        for (kind, why), numbers in found.items()
+    ]
+
+
+def _jobs(numbers: list[int]) -> str:
+    return f"job {numbers[0]} has" if len(numbers) == 1 else f"jobs {jobs(numbers)} have"
+
+
+def fixed(answer: Status) -> list[str]:
+    """What stays on the devices while its job has no lease."""
+    index = {d["uuid"]: d["index"] for d in answer["devices"]}
+    return [
+        f"job {tenant['job_id']}: of GPU {index.get(uuid, '?')} "
+        + ", ".join(f"{size(n)} {FIXED.get(why, why)}" for why, n in sizes.items())
+        + " cannot leave"
+        for tenant in answer["tenants"]
+        for uuid, sizes in tenant.get("fixed", {}).items()
+    ]
+
+
+def clean(answer: Status) -> list[str]:
+    """Whether clean memory leaves without a copy, where there is something to say of it."""
+    return [line for tenant in answer["tenants"] for line in _clean(tenant)]
+
+
+def _clean(tenant: Tenant) -> Iterator[str]:
+    found = tenant.get("clean")
+    if found is None:
+        return
+    if found["left_bytes"]:
+        yield f"job {tenant['job_id']}: {size(found['left_bytes'])} left without being copied"
+    if found["state"] == "off":
+        yield f"job {tenant['job_id']}: clean memory is copied as well: {found['why']}"
