@@ -15,7 +15,7 @@ from leased import __version__
 from leased.api.client import Answer, ask, ask_status
 from leased.base.errors import NoAnswer, Refused
 from leased.base.requests import GIVEN_BACK, OF_DEVICE, OF_NODE
-from leased.cli import mine
+from leased.cli import mine, simulate
 from leased.config import config
 
 __all__ = ["ask", "ask_status", "main"]
@@ -165,6 +165,12 @@ def check(chosen: argparse.Namespace) -> int:
     return REFUSED if any(finding.level == "fault" for finding in findings) else DONE
 
 
+def simulate_(chosen: argparse.Namespace) -> int:
+    answer, text = simulate.simulate(chosen)
+    put(chosen, answer, text)
+    return DONE
+
+
 def _named(answer: Answer) -> str:
     return "GPU " + ", ".join(map(str, answer["devices"]))
 
@@ -246,6 +252,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     _add_setting(add)
     finder = add("check", check, "find what would keep this node from sharing its GPUs")
     finder.add_argument("--node", help="its name in slurm.conf, if not found by its host's")
+    simulate.add_arguments(add("simulate", simulate_, simulate.WORDS))
     return parser.parse_args(arguments)
 
 

@@ -1,0 +1,260 @@
+"""A job's process: it computes and pauses, waits at its gate, yields and releases.
+
+It does what the interposer does when it hears the daemon's messages, which take no time here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from leased.core.events import Closed, Event, MemoryChanged, Released, Requested, Restored
+from leased.sim.jobs import Job
+from leased.sim.memory import GpuMemory
+from leased.sim.pauses import Pauses
+from leased.sim.processors import Processors
+from leased.sim.swapping import Swapping
+from leased.sim.timeline import Timeline
+
+SHUT, RESTORING, OPEN, CLOSING = "shut", "restoring", "open", "closing"
+
+
+class Node(Protocol):
+    """What a process uses of the node that it runs on. memory: of each GPU."""
+
+    timeline: Timeline
+    processors: Processors
+    memory: list[GpuMemory]
+
+    def tell(self, event: Event) -> None:
+        """Something that the arbiter must know."""
+        ...
+
+    def room_freed(self, gpu: int) -> None:
+        """Somebody who waits for room may go on."""
+        ...
+
+    def ended(self, who: int) -> None:
+        """The job is over; its figures are final."""
+        ...
+
+
+class Client:
+    """waited_ns: from wanting to compute until doing so, of which moved_ns for its memory."""
+
+    def __init__(self, node: Node, who: int, job: Job):
+        self.node = node
+        self.who = who
+        self.job = job
+        self.gate = SHUT
+        self.epoch = 0
+        self.wants = False  # it waits at its gate
+        self.computes = False  # its burst goes on, or its memory comes for it
+        self.loads = False
+        self.burst = -1
+        self.left = 0.0  # of the burst
+        self.asked_at = self.granted_at = 0
+        self.idle_since = 0
+        self.idle_ns: int | None = None  # told by the daemon: somebody waits
+        self.handoff_ns = 0  # what it was told last
+        self.watched = False  # somebody has waited in this pause
+        self.turn = 0  # grows whenever what was planned for later is off
+        self.waited_ns = self.moving_ns = 0
+        self.gone = False
+        self.pauses = Pauses()
+        self.swapping = Swapping(self) if job.swaps else None
+
+    def later(self, ns: int, act: Callable[[], None]) -> None:
+        """Do it then, unless something else has happened meanwhile."""
+        turn = self.turn
+
+        def do() -> None:
+            if self.turn == turn:
+                act()
+
+        self.node.timeline.after(ns, do)
+
+    # -- the program ------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.tell_memory()
+        self.next_burst()
+
+    def next_burst(self) -> None:
+        self.burst += 1
+        if self.burst == len(self.job.bursts):
+            self.finish()
+            return
+        self.left = self.job.bursts[self.burst][0]
+        if self.left:
+            self.need()
+        else:
+            self.pause()
+
+    def need(self) -> None:
+        """It wants to compute."""
+        now = self.node.timeline.now
+        if self.watched:
+            self.pauses.note(now - self.idle_since, self.handoff_ns)
+            self.watched = False
+        self.turn += 1
+        self.wants, self.asked_at = True, now
+        if self.gate == OPEN:
+            self.granted_at = now
+            self.begin()
+        elif self.gate == SHUT:
+            self.node.tell(Requested(self.who))
+
+    def begin(self) -> None:
+        self.wants, self.computes = False, True
+        self.turn += 1
+        load = self.load()
+        if load:
+            self.loads = True
+            self.later(load, self.compute)
+        else:
+            self.compute()
+
+    def load(self) -> int:
+        """Managed memory comes to the GPU. While others compute there too it comes and goes all
+        the time, which the processors reckon with. Returns ns."""
+        if self.swapping or any(self.node.processors.others_on(gpu) for gpu in self.job.gpus):
+            return 0
+        memory, size = self.node.memory, self.job.memory
+        return max(memory[gpu].page_in(self.who, size) for gpu in self.job.gpus)
+
+    def compute(self) -> None:
+        self.loads = False
+        now = self.node.timeline.now
+        self.waited_ns += now - self.asked_at
+        self.moving_ns += now - self.granted_at
+        self.node.processors.begin(self.who, self.job, self.left, self.end)
+
+    def end(self) -> None:
+        """The burst is over."""
+        self.computes = False
+        self.left = 0.0
+        self.turn += 1
+        self.pause()
+
+    def pause(self) -> None:
+        now = self.node.timeline.now
+        self.idle_since = now
+        burst = self.burst
+
+        def over() -> None:
+            if self.burst == burst:
+                self.next_burst()
+
+        self.node.timeline.after(self.job.bursts[burst][1], over)
+        if self.gate == CLOSING:
+            self.release()
+        else:
+            self.look_idle()
+
+    def finish(self) -> None:
+        self.turn += 1
+        self.gate, self.gone = SHUT, True
+        self.node.ended(self.who)
+        for gpu in self.job.gpus:
+            self.node.memory[gpu].forget(self.who)
+        self.node.tell(Closed(self.who))
+        for gpu in self.job.gpus:
+            self.node.room_freed(gpu)
+
+    # -- the lease --------------------------------------------------------------------
+
+    def granted(self, epoch: int, idle_ns: int | None) -> None:
+        self.epoch, self.idle_ns = epoch, idle_ns
+        self.granted_at = self.node.timeline.now
+        self.gate = RESTORING
+        if self.job.idle_check:
+            self.check_later(epoch)
+        if self.swapping:
+            self.swapping.restore()
+        else:
+            self.restored()
+
+    def restored(self) -> None:
+        """All that it needs is on the GPU."""
+        self.gate = OPEN
+        if self.swapping:
+            self.node.tell(Restored(self.who, self.epoch))
+        if self.gate == OPEN and self.wants:
+            self.begin()
+        else:
+            self.look_idle()
+
+    def contended(self, epoch: int, idle_ns: int | None) -> None:
+        if epoch == self.epoch:
+            self.idle_ns = idle_ns
+            self.look_idle()
+
+    def look_idle(self) -> None:
+        """If it pauses while somebody waits, it yields after a while."""
+        if self.gate != OPEN or self.computes or self.wants or self.idle_ns is None:
+            return
+        self.watched, self.handoff_ns = True, self.idle_ns
+        if self.job.idle_check is None:
+            self.turn += 1
+            end = self.idle_since + self.pauses.enough_ns(self.idle_ns)
+            self.later(max(0, end - self.node.timeline.now), self.release)
+
+    def check_later(self, epoch: int) -> None:
+        """As nvshare's client: was it idle all the time since it last looked?"""
+        every = self.job.idle_check or 0
+
+        def check() -> None:
+            if self.epoch != epoch:
+                return
+            idle = self.gate == OPEN and not self.computes and not self.wants
+            idle_for = self.node.timeline.now - self.idle_since
+            if idle and self.idle_ns is not None and idle_for >= every:
+                self.release()
+            else:
+                self.node.timeline.after(every, check)
+
+        self.node.timeline.after(every, check)
+
+    def revoked(self, epoch: int) -> None:
+        """It finishes what it has submitted, and no more."""
+        if epoch != self.epoch or self.gate == CLOSING:
+            return
+        self.gate = CLOSING
+        self.turn += 1
+        if self.computes and not self.loads:
+            self.later(self.job.drain, self.drained)
+        else:
+            self.drained()
+
+    def drained(self) -> None:
+        if self.computes:
+            self.left = self.left if self.loads else self.node.processors.stop(self.who)
+            self.computes = self.loads = False
+            if self.left > 0:
+                self.wants, self.asked_at = True, self.node.timeline.now
+            else:
+                self.end()
+                return
+        self.release()
+
+    def release(self) -> None:
+        epoch, self.epoch, self.idle_ns = self.epoch, 0, None
+        self.gate = SHUT
+        self.turn += 1
+        if self.swapping:
+            self.tell_memory()
+        self.node.tell(Released(self.who, epoch))
+        if self.wants and self.gate == SHUT:
+            self.node.tell(Requested(self.who))
+
+    def tell_memory(self) -> None:
+        """What it has, and what of that is on the GPU where it knows."""
+        for gpu in self.job.gpus:
+            there = self.node.memory[gpu].resident.get(self.who, 0) if self.swapping else None
+            self.node.tell(MemoryChanged(self.who, name_of(gpu), self.job.memory, 0, there))
+
+
+def name_of(gpu: int) -> str:
+    """As the arbiter calls it."""
+    return f"GPU-{gpu}"

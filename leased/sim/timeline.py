@@ -1,0 +1,35 @@
+"""Simulated time: what happens next happens at once, and nothing sleeps."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+
+class Timeline:
+    """now: ns since the beginning. happened: how many things have."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.happened = 0
+        self._coming: list[tuple[int, int, Callable[[], None]]] = []
+        self._made = 0
+
+    def at(self, when: int, act: Callable[[], None]) -> None:
+        """Of what happens at the same time, what was planned first comes first."""
+        self._made += 1
+        heapq.heappush(self._coming, (max(when, self.now), self._made, act))
+
+    def after(self, ns: int, act: Callable[[], None]) -> None:
+        self.at(self.now + ns, act)
+
+    def first(self) -> int | None:
+        """When the next thing happens; None: nothing is planned."""
+        return self._coming[0][0] if self._coming else None
+
+    def step(self) -> None:
+        """Let the next thing happen."""
+        when, _, act = heapq.heappop(self._coming)
+        self.now = when
+        self.happened += 1
+        act()
