@@ -15,6 +15,10 @@ from leased.base.words import size
 from leased.config import config
 
 PRELOAD = "LD_PRELOAD"
+NO_JOB = (
+    "You have no job on this node that shares a GPU. "
+    "With its number, mine also shows one that has ended."
+)
 
 
 def tenant_socket(given: Path | None, conf: Path) -> Path:
@@ -79,7 +83,7 @@ def text(answer: answers.Mine) -> str:
     parts += [_ended(job) for job in answer.get("ended", [])]
     if answer.get("more"):
         parts.append(f"and {answer['more']} more jobs")
-    return "\n\n".join(parts) or "You have no job on this node that shares a GPU."
+    return "\n\n".join(parts) or NO_JOB
 
 
 def _job(job: answers.OwnJob) -> str:
@@ -146,7 +150,8 @@ def _ended(job: answers.EndedJob) -> str:
     lines = [f"job {job['job_id']} has ended"]
     for uuid, used in job["usage"].items():
         lines.append(
-            f"  {uuid}: {_time(used['lease_s'])} of lease, {_time(used['wait_s'])} of waiting, "
+            f"  {uuid}: {_time(used['lease_s'])} of lease and {_time(used['wait_s'])} of waiting "
+            f"in {_time(used.get('time_s', 0.0))}, "
             f"{used['handoffs']} handoffs, {size(used['peak_bytes'])} at most"
         )
     return "\n".join(lines)

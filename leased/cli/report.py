@@ -20,6 +20,7 @@ from leased.slurm.sacct import Asked, Row
 
 ZONE = re.compile(r"[A-Za-z0-9_/+-]{1,64}")
 NAME = 22  # columns of a name
+JOBS_NAMED = 6
 HEAD = ("jobs", "leased", "waited", "idle", "busy", "exclusive")
 # The unit of times: the largest in which the report has a whole one.
 UNITS = ((3600.0, "GPU hours"), (60.0, "GPU minutes"), (1.0, "GPU seconds"))
@@ -31,12 +32,14 @@ their own."""
 
 
 class Report(NamedTuple):
-    """What is shown. problems: sentences about jobs that are not in it and should be."""
+    """What is shown. problems: sentences about jobs that are not in it and should be. notes:
+    about others that are not."""
 
     by: str
     groups: list[Sums]
     total: Sums
     problems: list[str]
+    notes: list[str]
 
 
 def environment(path: Path) -> dict[str, str]:
@@ -61,27 +64,37 @@ def make(rows: Iterable[Row], by: str, asked: Asked) -> Report:
     found: list[Use] = [use for row in rows for use in uses(row)]
     if asked.jobs and not found and problems:
         raise Refused("; ".join(problems))
-    return Report(by, summed(found, by), total(found), problems)
+    notes = [] if asked.jobs else _unwritten(rows)
+    return Report(by, summed(found, by), total(found), problems, notes)
 
 
 def _lacking(rows: list[Row], asked: Asked) -> Iterator[str]:
-    """Jobs that are not there, or have no record."""
+    """Jobs that were asked for by number, and are not there or have no record."""
     known = {str(row.job_id) for row in rows}
     known |= {re.split(r"[_+]", row.label)[0] for row in rows}
     for job in filter(None, re.split(r"[, ]+", asked.jobs)):
         if re.split(r"[_+.]", job)[0] not in known:
             yield f"job {sacct.shown_words(job)} is unknown to Slurm's accounting"
-    without = [row for row in rows if row.usage is None and not row.fault]
-    for row in without:
-        if row.shares or asked.jobs:
-            why = (
-                "it has not ended, or did not begin"
-                if not row.end or not row.start
-                else "it is written soon after the end"
-                if row.shares
-                else "it shared no GPU"
-            )
-            yield f"job {row.label} has no record of its use: {why}"
+    for row in rows if asked.jobs else []:
+        if row.usage is None and not row.fault:
+            yield f"job {row.label} has no record of its use: {_why(row)}"
+
+
+def _why(row: Row) -> str:
+    if not row.end or not row.start:
+        return "it has not ended, or did not begin"
+    return "it is written soon after the end" if row.shares else "it shared no GPU"
+
+
+def _unwritten(rows: list[Row]) -> list[str]:
+    """Jobs that have shared a GPU, as far as Slurm knows, and have no record."""
+    found = [r for r in rows if r.usage is None and not r.fault and r.shares and r.start and r.end]
+    if not found:
+        return []
+    named = ", ".join(row.label for row in found[:JOBS_NAMED])
+    more = len(found) - JOBS_NAMED
+    listed = f"{named} and {more} more" if more > 0 else named
+    return [f"no record (yet) of {_count(len(found), 'run')} with a shard: {listed}"]
 
 
 # -- how it is shown -------------------------------------------------------------------
@@ -94,6 +107,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "groups": [sums.as_dict() for sums in report.groups],
         "total": report.total.as_dict(),
         "problems": report.problems,
+        "notes": report.notes,
     }
 
 
@@ -163,5 +177,5 @@ def _date(seconds: float) -> str:
 
 
 def say_problems(report: Report) -> None:
-    for problem in report.problems:
+    for problem in report.problems + report.notes:
         print(f"gpu-leasectl: {problem}", file=sys.stderr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
@@ -159,7 +160,9 @@ def test_a_job_that_has_ended_is_still_known_to_its_user(
     assert output(job) == "ran\n"
     ask(leased.admin_socket, {"op": "job_end", "job_id": 7})
     assert ctl.main(["--socket", str(tenant_sock(leased)), "mine", "7"]) == 0
-    assert "job 7 has ended" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert said.startswith("job 7 has ended\n")
+    assert re.search(r"[0-9.]+ s of lease and [0-9.]+ s of waiting in [0-9.]+ s, ", said)
     assert ctl.main(["--socket", str(tenant_sock(leased)), "mine"]) == 0
     assert "You have no job on this node that shares a GPU." in capsys.readouterr().out
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -124,14 +125,20 @@ def test_jobs_that_are_lacking_are_named() -> None:
     plain = Row(10, "10", "ann", "a", "n", "COMPLETED", 5, 6, False)
     damaged = Row(11, "11_2", "ann", "a", "n", "COMPLETED", 5, 6, True, None, "it is damaged")
     rows = [*ROWS, runs, late, plain, damaged]
-    assert make(rows, "user", Asked()).problems == [
-        "job 11_2: it is damaged",
-        "job 8 has no record of its use: it has not ended, or did not begin",
-        "job 9 has no record of its use: it is written soon after the end",
+    made = make(rows, "user", Asked())
+    assert made.problems == ["job 11_2: it is damaged"]
+    assert made.notes == ["no record (yet) of 1 run with a shard: 9"]
+    many = [replace(late, label=str(n)) for n in range(20, 30)]
+    assert make(many, "user", Asked()).notes == [
+        "no record (yet) of 10 runs with a shard: 20, 21, 22, 23, 24, 25 and 4 more"
     ]
+    made = make([*rows, replace(late, label="12")], "user", Asked(jobs="1,8,9,12"))
+    assert made.notes == []
     asked = make(rows, "user", Asked(jobs="1,10,11,99_7")).problems
     assert "job 99_7 is unknown to Slurm's accounting" in asked
     assert "job 10 has no record of its use: it shared no GPU" in asked
+    assert "job 8 has no record of its use: it has not ended, or did not begin" in asked
+    assert "job 9 has no record of its use: it is written soon after the end" in asked
     with pytest.raises(Refused, match="job 99 is unknown"):
         make([], "user", Asked(jobs="99"))
 
