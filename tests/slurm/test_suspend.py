@@ -14,6 +14,7 @@ from leased.cli.ctl import ask
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.cluster import PrivateSlurm
+from tests.slurm.grace import Grace, PatientLeased
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP
@@ -42,6 +43,7 @@ class Site:
 
     slurm: PrivateSlurm
     work: Path
+    grace: Grace
 
     def submit(self, name: str, memory: str, mib: int, ms: int = 1) -> int:
         """A job that runs PROGRAM; returns when it has its first work behind it."""
@@ -76,34 +78,64 @@ class Site:
 def site() -> Iterator[Site]:
     work = work_dir()
     with EmulatedGpu(work / "gpu") as gpu:
+        grace = Grace(work / "grace-over")
         slurm = PrivateSlurm(
-            work / "slurm", env=gpu.env, slurm_conf=["SelectTypeParameters=CR_CPU_Memory"]
+            work / "slurm",
+            env=gpu.env,
+            slurm_conf=["SelectTypeParameters=CR_CPU_Memory"],
+            slurmd_env=grace.slurmd_env,
         )
         slurm.plugin_args += [f"admin_socket={work}/run/admin.sock"]
         with slurm:
-            yield Site(slurm, work)
+            yield Site(slurm, work, grace)
+            grace.end()
     shutil.rmtree(work, ignore_errors=True)
 
 
-def daemon(site: Site, limits: str) -> Leased:
+def daemon(site: Site, limits: str, kind: type[Leased] = Leased) -> Leased:
     extra = f'[limits]\nquantum_min = "50ms"\n{limits}\n'
-    return Leased(site.work / "leased", site.work / "run", site.slurm.env, extra)
+    return kind(site.work / "leased", site.work / "run", site.slurm.env, extra)
+
+
+def jobs(leased: Leased) -> list[int]:
+    """Those that the daemon knows."""
+    return [t["job_id"] for t in ask(leased.admin_socket, {"op": "status"})["tenants"]]
+
+
+def has_left(leased: Leased, job: int) -> bool:
+    """It is parked, and nothing of it is on a GPU."""
+    tenants = ask(leased.admin_socket, {"op": "status"})["tenants"]
+    found = next(t for t in tenants if t["job_id"] == job)
+    return found["state"] == "parked" and not any(found["resident_bytes"].values())
 
 
 @pytest.mark.parametrize("memory", ["managed", "swap"])
 def test_the_next_job_runs_beside_a_suspended_one(site: Site, memory: str) -> None:
-    with daemon(site, 'drain = "10m"') as leased:
+    with daemon(site, 'drain = "10m"', PatientLeased) as leased:
         first = site.submit(f"first-{memory}", memory, 160)
         site.until(f"first-{memory}.began")
+        site.grace.begin()
         site.suspend(first)
+        wait_until("its memory to leave", lambda: has_left(leased, first))
+        site.grace.end()
         second = site.submit(f"second-{memory}", memory, 40)
         site.finish(f"second-{memory}", second)
-        tenants = ask(leased.admin_socket, {"op": "status"})["tenants"]
-        found = next(t for t in tenants if t["job_id"] == first)
-        assert found["state"] == "parked"
-        assert not any(found["resident_bytes"].values())
+        assert has_left(leased, first)
         site.slurm.run("scontrol", "resume", str(first))
         site.finish(f"first-{memory}", first)
+
+
+def test_a_suspended_job_that_is_cancelled_leaves_nothing_behind(site: Site) -> None:
+    """It is stopped before its memory could leave, which is free when it has ended."""
+    with daemon(site, 'drain = "10m"') as leased:
+        first = site.submit("cancelled", "swap", 160)
+        site.until("cancelled.began")
+        site.suspend(first)
+        second = site.submit("large", "swap", 160)
+        site.slurm.run("scancel", str(first))
+        assert site.slurm.wait(first) == "CANCELLED"
+        site.finish("large", second)
+        wait_until("its tenant to be gone", lambda: first not in jobs(leased))
 
 
 def test_a_suspended_job_that_overruns_is_left_alone(site: Site) -> None:
