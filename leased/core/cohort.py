@@ -17,19 +17,18 @@ FREE, SHARE, ALONE = range(3)
 
 
 class Cohort:
-    """waiting: those who could run, by their places. holding: those with a lease. Of these,
-    `calm` have not been told that somebody waits for them, `told` have, the others are revoked.
-
-    most_cost: no handoff costs more for which one of them was told. waiter: the first for whom
-    they were told, and watched: its devices; settled: nobody holds or was told since that was
-    looked at. priced: what was found out about those who wait,
-    see Turns; None: others wait now. links: its devices as a chain of pairs. kept_at: the device
-    by which it is found.
+    """waiting: those who could run, by their places. first: of these, and `place`, the first
+    one's. priced: what was found out about them, see Turns; None: others wait now. holding: those
+    with a lease. Of these, `calm` have not been told that somebody waits for them, `told` have,
+    the others are revoked. begun: a number that grows, since they hold. most_cost: no handoff
+    costs more for which one of them was told. waiter: the first for whom they were told; watched:
+    its devices. links: its devices as a chain of pairs. indexed_at: the device by which it is
+    found.
     """
 
     __slots__ = (
-        "beside", "bits", "calm", "first", "gang", "heeds", "holding", "kept_at", "links",
-        "lock", "mask", "members", "most_cost", "number", "place", "priced", "settled", "swaps",
+        "begun", "beside", "bits", "calm", "first", "gang", "heeds", "holding", "indexed_at",
+        "links", "lock", "mask", "members", "most_cost", "number", "place", "priced", "swaps",
         "told", "waiter", "waiting", "watched",
     )  # fmt: skip
 
@@ -39,7 +38,7 @@ class Cohort:
         self.mask = mask
         self.bits = tuple(1 << n for n in range(mask.bit_length()) if mask >> n & 1)
         self.links = tuple(pairwise(self.bits))
-        self.kept_at = self.bits[number % len(self.bits)]
+        self.indexed_at = self.bits[number % len(self.bits)]
         self.heeds = FREE
         self.members = 0
         self.waiting: Line[Place, Tenant] = Line()
@@ -49,7 +48,7 @@ class Cohort:
         self.holding: dict[int, Tenant] = {}
         self.calm: dict[int, Tenant] = {}
         self.told: dict[int, Tenant] = {}
-        self.settled = False
+        self.begun = 0
         self.most_cost = 0
         self.waiter: Tenant | None = None
         self.watched = 0

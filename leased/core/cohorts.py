@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from leased.core.cohort import ALONE, FREE, SHARE, Cohort
 from leased.core.components import Components
-from leased.core.ends import Ends
+from leased.core.holders import Holders
 from leased.core.line import Line, Place
+from leased.core.openings import Openings
 from leased.core.queued import Queued
 from leased.core.state import Device, Tenant
-from leased.core.taken import Taken
 
 PRICED = 32  # waiters of a cohort that are asked whether a short lease is worth it for them
 
@@ -26,15 +26,13 @@ class Cohorts:
     def __init__(self, devices: Mapping[str, Device]):
         self.devices = devices
         self.bit = {uuid: 1 << n for n, uuid in enumerate(devices)}
+        self.uuids = {bit: uuid for uuid, bit in self.bit.items()}
         self.of: dict[int, Cohort] = {}  # by tenant
         self._known: dict[tuple[tuple[str, ...], str, bool, bool], Cohort] = {}
-        self._holding: dict[int, Cohort] = {}
-        self._locked: dict[int, Cohort] = {}  # of them those that are not FREE
-        self.held, self.alone = Taken(), Taken()  # by those, and by those that are ALONE
-        self.overdue: dict[int, Tenant] = {}  # who should have released before now
+        self.openings = Openings()
+        self.holders = Holders(self.bit.values(), self.openings)
         self._line: Line[Place, Cohort] = Line()  # by the first who waits
         self.queued = Queued(self.bit.values())  # the same by device
-        self.ends = Ends(self.bit.values())
         # Those in the line, by what they heed and by one of their devices.
         self._waiting: dict[int, dict[int, dict[int, Cohort]]] = {FREE: {}, SHARE: {}, ALONE: {}}
         self._gangs = Components()  # of cohorts that hold or wait
@@ -84,7 +82,7 @@ class Cohorts:
         cohort.waiting.add(tenant.place, tenant)
         if cohort.first is None:
             self._gangs.add(cohort.links)
-            self._keep(cohort)
+            self._index(cohort)
         self._set_first(cohort)
 
     def leave_line(self, tenant: Tenant) -> None:
@@ -98,7 +96,7 @@ class Cohorts:
             self._set_first(cohort)
             if cohort.first is None:
                 self._gangs.remove(cohort.links)
-                self._unkeep(cohort)
+                self._unindex(cohort)
 
     def _set_first(self, cohort: Cohort) -> None:
         first, before = cohort.waiting.first(), cohort.first
@@ -111,20 +109,22 @@ class Cohorts:
             cohort.place = first.place
             self._line.add(first.place, cohort)
             self.queued.add(first.place, cohort)
+            self.openings.come(cohort)
 
     def _out_of_line(self, place: Place, cohort: Cohort) -> None:
         self._line.remove(place, cohort)
         self.queued.remove(place, cohort)
+        self.openings.leave(place, cohort)
 
-    def _keep(self, cohort: Cohort) -> None:
-        kept = self._waiting[cohort.heeds].setdefault(cohort.kept_at, {})
-        kept[cohort.number] = cohort
+    def _index(self, cohort: Cohort) -> None:
+        waiting = self._waiting[cohort.heeds].setdefault(cohort.indexed_at, {})
+        waiting[cohort.number] = cohort
 
-    def _unkeep(self, cohort: Cohort) -> None:
+    def _unindex(self, cohort: Cohort) -> None:
         by_device = self._waiting[cohort.heeds]
-        del by_device[cohort.kept_at][cohort.number]
-        if not by_device[cohort.kept_at]:
-            del by_device[cohort.kept_at]
+        del by_device[cohort.indexed_at][cohort.number]
+        if not by_device[cohort.indexed_at]:
+            del by_device[cohort.indexed_at]
 
     def in_line(self, mask: int) -> Iterator[Cohort]:
         """Those with somebody who waits for one of the devices, in the order of the first who
@@ -139,98 +139,35 @@ class Cohorts:
         first = next(self.queued.leading(mask), None)
         if first is None:
             return None
-        taken = self.held.mask if first.heeds == ALONE else self.alone.mask
-        return None if first.mask & taken else first
+        return None if first.mask & self.holders.taken(first.heeds) else first
 
-    def able(self, mask: int) -> dict[int, Cohort]:
-        """Those in the line for these devices whom no holder is in the way of, by number."""
-        found: dict[int, Cohort] = {}
-        for heeds, taken in ((FREE, 0), (SHARE, self.alone.mask), (ALONE, self.held.mask)):
-            left = mask & ~taken
-            for device, kept in self._waiting[heeds].items() if left else ():
+    def able(self, mask: int) -> list[Cohort]:
+        """Those in the line for these devices whom no holder is in the way of, in no order."""
+        found: list[Cohort] = []
+        for heeds in (FREE, SHARE, ALONE):
+            taken = self.holders.taken(heeds)
+            left = mask & ~taken if heeds != FREE else mask
+            for device, waiting in self._waiting[heeds].items() if left else ():
                 if device & left:
-                    found |= {n: cohort for n, cohort in kept.items() if not cohort.mask & taken}
+                    found += [cohort for cohort in waiting.values() if not cohort.mask & taken]
         return found
 
     # -- who holds ----------------------------------------------------------------
 
     def hold(self, tenant: Tenant) -> None:
         cohort = self.of[tenant.id]
-        if not cohort.holding:
-            self._holding[cohort.number] = cohort
-            self._lock(cohort)
+        if self.holders.add(tenant, cohort):
             self._gangs.add(cohort.links)
-        cohort.holding[tenant.id] = cohort.calm[tenant.id] = tenant
-        cohort.settled = False
-
-    def tell(self, tenant: Tenant, told: bool) -> None:
-        """It knows, or not any more, that somebody waits."""
-        cohort = self.of[tenant.id]
-        cohort.calm.pop(tenant.id, None)
-        cohort.told.pop(tenant.id, None)
-        (cohort.told if told else cohort.calm)[tenant.id] = tenant
-        cohort.settled = False
-
-    def revoke(self, tenant: Tenant) -> None:
-        cohort = self.of[tenant.id]
-        cohort.calm.pop(tenant.id, None)
-        cohort.told.pop(tenant.id, None)
-        self.ends.put(tenant.id, cohort, None)
 
     def end(self, tenant: Tenant) -> None:
-        self.revoke(tenant)
         cohort = self.of[tenant.id]
-        self.overdue.pop(tenant.id, None)
-        del cohort.holding[tenant.id]
-        if not cohort.holding:
-            del self._holding[cohort.number]
-            if self._locked.pop(cohort.number, None):
-                self.held.remove(cohort.bits)
-                if cohort.heeds == ALONE:
-                    self.alone.remove(cohort.bits)
+        if self.holders.remove(tenant, cohort):
             self._gangs.remove(cohort.links)
 
-    def _lock(self, cohort: Cohort) -> None:
-        """It has holders now, or heeds something else."""
-        if cohort.heeds != FREE:
-            self._locked[cohort.number] = cohort
-            self.held.add(cohort.bits)
-        if cohort.heeds == ALONE:
-            self.alone.add(cohort.bits)
-
-    def overran(self, tenant: Tenant) -> None:
-        """It holds, and should have released."""
-        self.overdue[tenant.id] = tenant
-
-    def holders(self, mask: int) -> list[Cohort]:
-        """Those with somebody who holds one of the devices."""
-        return [cohort for cohort in self._holding.values() if cohort.mask & mask]
-
-    def locked(self, mask: int) -> list[Cohort]:
-        """Of these, those that are not FREE."""
-        return [cohort for cohort in self._locked.values() if cohort.mask & mask]
-
     def to_tell(self, changed: int, every: bool) -> list[Cohort]:
-        """Holders for whom somebody else may wait now than before, as something has changed on
-        these devices. every: those that are FREE too, who only go where the site wants it. Where
-        nobody else leads the lines it is no news, unless it may cost less."""
-        moved, self.queued.moved = self.queued.moved, 0
-        if not changed:
-            return []
-        return [
-            cohort
-            for cohort in (self._holding if every else self._locked).values()
-            if (cohort.mask | cohort.watched) & changed
-            and (cohort.calm or cohort.told)
-            and (every or cohort.mask & moved or cohort.most_cost or not cohort.settled)
-        ]
-
-    def against(self, cohort: Cohort) -> list[Cohort]:
-        """Those with holders that must release before one of the cohort can have its gang."""
-        if cohort.heeds == FREE:
-            return []
-        other = SHARE if cohort.heeds == ALONE else ALONE
-        return [c for c in self._locked.values() if c.mask & cohort.mask and c.heeds >= other]
+        """See Holders.to_tell."""
+        moved = self.queued.take_moved()
+        return self.holders.to_tell(changed, moved, every) if changed else []
 
     # -- what they heed -----------------------------------------------------------
 
@@ -241,15 +178,12 @@ class Cohorts:
             self._classify(cohort)
             if cohort.heeds != before and cohort.first is not None:
                 after, cohort.heeds = cohort.heeds, before
-                self._unkeep(cohort)
+                self._unindex(cohort)
                 self.queued.remove(cohort.place, cohort)
                 cohort.heeds = after
-                self._keep(cohort)
+                self._index(cohort)
                 self.queued.add(cohort.place, cohort)
-        self.ends.sort_again()
-        self._locked, self.held, self.alone = {}, Taken(), Taken()
-        for cohort in self._holding.values():
-            self._lock(cohort)
+        self.holders.sort_again(self.mask(self.devices))
 
     def lock_of(self, cohort: Cohort) -> str:
         """The lock mode that counts: the site's for one of its devices, else its own."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+MOST_ANSWERS = 64  # that are remembered
+
 Link = tuple[int, int]  # two devices
 
 
@@ -14,6 +16,7 @@ class Components:
     def __init__(self) -> None:
         self._counts: dict[Link, int] = {}
         self._beside: dict[int, int] = {}  # by device: those that a link connects it with
+        self._found: dict[int, int] = {}  # answers, until a link comes or goes
 
     def add(self, links: Iterable[Link]) -> None:
         for link in links:
@@ -34,6 +37,7 @@ class Components:
 
     def _flip(self, link: Link) -> None:
         """The two are connected by it now and were not, or the other way round."""
+        self._found.clear()
         one, other = link
         for device, with_it in ((one, other), (other, one)):
             beside = self._beside.get(device, 0) ^ with_it
@@ -44,7 +48,18 @@ class Components:
 
     def reached(self, mask: int) -> int:
         """These devices and all that links connect them with."""
-        new = mask if self._beside else 0
+        if not self._beside:
+            return mask
+        found = self._found.get(mask)
+        if found is None:
+            found = self._spread(mask)
+            if len(self._found) >= MOST_ANSWERS:
+                self._found.clear()
+            self._found[mask] = found
+        return found
+
+    def _spread(self, mask: int) -> int:
+        new = mask
         while new:
             device = new & -new
             more = self._beside.get(device, 0) & ~mask

@@ -19,14 +19,13 @@ class Deadlines(Generic[Key]):
     """
 
     def __init__(self) -> None:
-        self._due: dict[Key, tuple[int, int]] = {}  # when, and the number of its entry
+        self._due: dict[Key, tuple[int, int, Key]] = {}  # the entry that counts
         self._heap: list[tuple[int, int, Key]] = []
         self._entries = 0  # made so far: of two at one time the older entry is first
 
     def __getstate__(self) -> dict[str, Any]:
         """Its fields without outdated entries, of which there are more or less by who has asked."""
-        heap = sorted((*due, key) for key, due in self._due.items())
-        return {**vars(self), "_heap": heap}
+        return {**vars(self), "_heap": sorted(self._due.values())}
 
     def __len__(self) -> int:
         return len(self._due)
@@ -44,10 +43,10 @@ class Deadlines(Generic[Key]):
                 self._heap.clear()
             return
         self._entries += 1
-        self._due[key] = when, self._entries
-        heapq.heappush(self._heap, (when, self._entries, key))
+        entry = self._due[key] = when, self._entries, key
+        heapq.heappush(self._heap, entry)
         if len(self._heap) > 2 * len(self._due) + FEW:
-            self._heap = [(*due, key) for key, due in self._due.items()]
+            self._heap = list(self._due.values())
             heapq.heapify(self._heap)
 
     def clear(self) -> None:
@@ -57,9 +56,13 @@ class Deadlines(Generic[Key]):
 
     def first(self) -> int | None:
         """The earliest time at which a key is due."""
-        while self._heap and self._outdated(self._heap[0]):
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        heap = self._heap
+        while heap:
+            entry = heap[0]
+            if self._due.get(entry[2]) == entry:
+                return entry[0]
+            heapq.heappop(heap)
+        return None
 
     def pop(self, now: int) -> Key | None:
         """Take out the key that is due first, if that is by now."""
@@ -71,6 +74,3 @@ class Deadlines(Generic[Key]):
         key = heapq.heappop(self._heap)[2]
         del self._due[key]
         return key
-
-    def _outdated(self, entry: tuple[int, int, Key]) -> bool:
-        return self._due.get(entry[2]) != entry[:2]

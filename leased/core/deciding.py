@@ -33,6 +33,7 @@ class Deciding:
         self.turns = turns
         self.grace_until = grace_until
         self.wakes: dict[str, int] = {}  # when the policy of a device wants to be asked again
+        self.decided = 0  # devices that were decided about in this event, as bits
 
     def next_deadline(self) -> int | None:
         times = [*self.wakes.values(), self.grace_until]
@@ -55,12 +56,13 @@ class Deciding:
             self.waiters.mix()
         for tenant in self.memory.take_shrunk():
             self.waiters.place_again(tenant)
-        again = 0  # devices where there may be more to grant
+        self.decided = again = 0  # devices where there may be more to grant
         while effects.changed or again or self.memory.affected:
             for tenant in self.memory.take_affected() if self.memory.affected else ():
                 self._make_way(tenant)
             changed, effects.changed = effects.changed, 0
             mask, again = cohorts.reached(changed | again), 0
+            self.decided |= mask
             unsettled, effects.unsettled = effects.unsettled, False
             if unsettled:
                 changed = mask
@@ -91,10 +93,15 @@ class Deciding:
             self.effects.changed |= self.rules.cohorts.bit[uuid]
 
     def plan_wakes(self) -> None:
-        """Where somebody waits: while nobody does, there is no deadline."""
-        self.wakes = {}
-        policies, devices = self.rules.policies, self.rules.devices
-        for uuid in [uuid for uuid, device in devices.items() if device.queue]:
-            when = policies.on(uuid).wake_at(self.rules, uuid)
-            if when is not None and when > self.rules.now:
-                self.wakes[uuid] = when
+        """Where something has changed and somebody waits: while nobody does, there is no
+        deadline."""
+        rules, left = self.rules, self.decided
+        while left:
+            bit = left & -left
+            left ^= bit
+            uuid = rules.cohorts.uuids[bit]
+            self.wakes.pop(uuid, None)
+            if rules.devices[uuid].queue:
+                when = rules.policies.on(uuid).wake_at(rules, uuid)
+                if when is not None and when > rules.now:
+                    self.wakes[uuid] = when

@@ -14,6 +14,7 @@ from leased.core.memory_time import MemoryTime
 from leased.core.share import Share
 from leased.core.speed import Speed
 from leased.core.staying import Staying
+from leased.core.usage import Usage
 
 
 @dataclass
@@ -101,11 +102,12 @@ class DeviceMemory:
         share = self.shares.get(tenant)
         return share.time_until(now) if share else MemoryTime(now)
 
-    def take_memory_time(self, tenant: int) -> None:
-        """That was taken over up to now."""
+    def settle_memory_time(self, tenant: int, usage: Usage) -> None:
+        """Take that over into its usage up to now."""
         share = self.shares.get(tenant)
         if share is not None:
             share.pass_time(self.clock.now)
+            share.time.add_to(usage)
             share.time.taken()
 
     # -- what a handoff moves, and costs -----------------------------------------------

@@ -111,4 +111,4 @@ class DeviceSettings:
         if lease is not None:
             cohorts.hold(tenant)
             if lease.revoked:
-                cohorts.revoke(tenant)
+                cohorts.holders.revoke(tenant, cohorts.of[tenant.id])

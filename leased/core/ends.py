@@ -18,6 +18,7 @@ class Ends:
             heeds: {bit: Deadlines() for bit in bits} for heeds in (SHARE, ALONE)
         }
         self._of: dict[int, tuple[int, Cohort]] = {}  # by tenant
+        self._moved = [0, 0, 0]
 
     def put(self, tenant: int, cohort: Cohort, end: int | None) -> None:
         """The tenant, which is of that cohort, ends then; None: nobody knows, or it has ended."""
@@ -26,10 +27,16 @@ class Ends:
                 return
         else:
             self._of[tenant] = end, cohort
+        self._moved[cohort.heeds] |= cohort.mask
         if cohort.heeds != FREE:
             last = self._last[cohort.heeds]
             for bit in cohort.bits:
                 last[bit].put(tenant, None if end is None else -end)
+
+    def take_moved(self) -> list[int]:
+        """Devices of those whose ends have changed since this was last asked, by what they heed."""
+        moved, self._moved = self._moved, [0, 0, 0]
+        return moved
 
     def last(self, cohort: Cohort) -> int | None:
         """When the last of those will have ended that one of this cohort, which is not FREE,

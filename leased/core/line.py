@@ -50,3 +50,8 @@ class Line(Generic[At, Item]):
         start = bisect_right(self.entries, low, key=lambda entry: entry[0])
         end = bisect_right(self.entries, high, key=lambda entry: entry[0])
         return [item for _, item in self.entries[start:end]]
+
+    def from_place(self, place: At) -> list[tuple[At, Item]]:
+        """What stands beyond that place, with the places."""
+        start = bisect_right(self.entries, place, key=lambda entry: entry[0])
+        return self.entries[start:] if start else self.entries

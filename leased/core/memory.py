@@ -215,7 +215,7 @@ class Memory:
     def bring_back(self, gone: Tenant) -> None:
         """Who stays when others had to go gets back at the link's speed what they displaced."""
         cohorts = self.rules.cohorts
-        for cohort in cohorts.locked(cohorts.mask(gone.gang)):
+        for cohort in cohorts.holders.locked(cohorts.mask(gone.gang)):
             if cohort.heeds == ALONE:
                 for tenant in (*cohort.calm.values(), *cohort.told.values()):
                     if tenant.id not in self.effects.granted:

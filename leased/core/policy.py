@@ -105,7 +105,8 @@ class Policy(Protocol):
         ...
 
     def wake_at(self, view: View, device: str) -> int | None:
-        """When, later than now, the order of the device's waiters changes by itself."""
+        """When, later than now, the order of the device's waiters changes by itself. Asked when
+        something has changed on the device, and at that time."""
         ...
 
     def dump(self, tenants: Collection[int] | None = None) -> bytes:

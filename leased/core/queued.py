@@ -7,21 +7,21 @@ count. Devices are bits of a number.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator
 
 from leased.core.cohort import ALONE, FREE, SHARE, Cohort
 from leased.core.line import Line, Place
 
-FAR: Place = (1 << 100, 0)
+NEAR: Place = (-1 << 100, 0)  # before all others
 
 
 class Queued:
-    """Cohorts in the line, by the first of theirs who waits. moved: devices whose heads have
-    changed since that was last cleared."""
+    """Cohorts in the line, by the first of theirs who waits. moved: devices on which
+    others are first than when that was last taken, by what they heed: those that are SHARE count
+    only where none that is ALONE comes before them."""
 
     def __init__(self, bits: Iterable[int]):
-        self.moved = 0
+        self.moved = {SHARE: 0, ALONE: 0}
         bits = list(bits)
         self._lines: dict[int, dict[int, Line[Place, Cohort]]] = {
             heeds: {bit: Line() for bit in bits} for heeds in (SHARE, ALONE)
@@ -53,13 +53,18 @@ class Queued:
             lines[bit].remove(place, cohort)
         self._changed(place, cohort)
 
+    def take_moved(self) -> dict[int, int]:
+        """Devices whose heads have changed since this was last asked, by what those heed."""
+        moved, self.moved = self.moved, {SHARE: 0, ALONE: 0}
+        return moved
+
     def _changed(self, place: Place, cohort: Cohort) -> None:
         """At this place it has come, or gone: where it is a head others lead or do not now."""
         for bit in cohort.bits:
             alone = self._lines[ALONE][bit].entries
             if alone and alone[0][0] < place:
                 continue
-            self.moved |= bit
+            self.moved[cohort.heeds] |= bit
             for at, other in alone[:2]:
                 if other is not cohort and self.is_behind(at, other):
                     self._leading.pop(other.number, None)
@@ -81,33 +86,38 @@ class Queued:
                     return True
         return False
 
-    def leading(self, mask: int) -> Iterator[Cohort]:
+    def leading(self, mask: int, after: Place = NEAR) -> Iterator[Cohort]:
         """Those in the line for these devices that stand behind nobody, in their order, but for
-        those that are FREE."""
-        alone = [cohort for cohort in self._leading.values() if cohort.mask & mask]
+        those that are FREE. Only those at places beyond `after`."""
+        alone = [c for c in self._leading.values() if c.mask & mask and c.place > after]
         alone.sort(key=_place)
-        if not self._sharing:
-            return iter(alone)
-        return heapq.merge(alone, self._leading_sharers(mask), key=_place)
+        sharing = self._sharing.from_place(after)
+        return self._merged(alone, sharing, mask) if sharing else iter(alone)
 
-    def _leading_sharers(self, mask: int) -> Iterator[Cohort]:
-        """Those of them that are SHARE."""
-        last = self._all_wanted_alone(mask)
-        for place, cohort in self._sharing.entries:
-            if place > last:
+    def _merged(
+        self, alone: list[Cohort], sharing: Iterable[tuple[Place, Cohort]], mask: int
+    ) -> Iterator[Cohort]:
+        """Those of `alone`, and between them those of `sharing` that stand behind nobody."""
+        heads = self._heads(mask)
+        wanted = 0  # devices for which somebody who is ALONE has come already
+        next_alone = next_head = 0
+        for place, cohort in sharing:
+            while next_alone < len(alone) and alone[next_alone].place < place:
+                yield alone[next_alone]
+                next_alone += 1
+            while next_head < len(heads) and heads[next_head][0] < place:
+                wanted |= heads[next_head][1]
+                next_head += 1
+            if wanted & mask == mask:
                 break
-            if cohort.mask & mask and not self.is_behind(place, cohort):
+            if cohort.mask & mask and not cohort.mask & wanted:
                 yield cohort
+        yield from alone[next_alone:]
 
-    def _all_wanted_alone(self, mask: int) -> Place:
-        """From this place on somebody who is ALONE comes before on each of these devices."""
-        heads = []
-        for bit, line in self._lines[ALONE].items():
-            if bit & mask:
-                if not line.entries:
-                    return FAR
-                heads.append(line.entries[0][0])
-        return max(heads, default=FAR)
+    def _heads(self, mask: int) -> list[tuple[Place, int]]:
+        """The first places of those that are ALONE, with the devices that they are for."""
+        lines = self._lines[ALONE].items()
+        return sorted((line.entries[0][0], bit) for bit, line in lines if bit & mask and line)
 
     def first_against(self, cohort: Cohort) -> Cohort | None:
         """The first in the line that holders of this cohort are in the way of."""

@@ -238,11 +238,13 @@ class Residency(DeviceMemory):
         """It holds, waits at this place, or neither. Of those like it, it is evicted last."""
         share.pass_time(self.clock.now)
         resident = share.resident
-        self._set_resident(tenant, share, 0)
+        if resident:
+            self._set_resident(tenant, share, 0)
         self.order.leave_line(tenant, share)
         share.holds, share.place = holds, place
         self.order.line_up(tenant, share)
-        self._set_resident(tenant, share, resident)
+        if resident:
+            self._set_resident(tenant, share, resident)
 
     def _follow_stuck(self, tenant: int, share: Share) -> None:
         """What of it can be moved has changed, and so what is resident and may be evicted."""

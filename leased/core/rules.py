@@ -80,7 +80,7 @@ class Rules:
 
     def in_the_way(self, tenant: Tenant) -> Iterator[Tenant]:
         """Holders that must release before this tenant can have its gang."""
-        for cohort in self.cohorts.against(self.cohorts.of[tenant.id]):
+        for cohort in self.cohorts.holders.against(self.cohorts.of[tenant.id]):
             for other in cohort.holding.values():
                 if other is not tenant:
                     yield other

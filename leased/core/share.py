@@ -58,7 +58,8 @@ class Share:
 
     def pass_time(self, now: int) -> None:
         """Until now all has been as it stands here: call it before anything of that changes."""
-        self._advance(self.time, now)
+        if now > self.time.at:
+            self._advance(self.time, now)
 
     def time_until(self, now: int) -> MemoryTime:
         """What its time has run up to by then. This changes nothing."""

@@ -45,7 +45,7 @@ class Stages:
             else:
                 for holder in list(cohort.told.values()):
                     self.end_contention(holder)
-            cohort.settled = True
+            self.rules.cohorts.holders.settle(cohort)
 
     def _tell_cohort(self, cohort: Cohort, waiter: Tenant | None) -> None:
         """waiter: the first that it is in the way of; None: the site has drained its device."""
@@ -72,7 +72,7 @@ class Stages:
 
     def _contend_again(self, cohort: Cohort, waiter: Tenant, cost: int) -> None:
         """Another waiter is the first now, for whom the quantum may not need to be as long."""
-        cohort.most_cost = 2 * cost
+        self.rules.cohorts.holders.set_cost(cohort, 2 * cost)
         for holder in list(cohort.told.values()):
             lease = holder.lease
             assert lease is not None
@@ -90,8 +90,9 @@ class Stages:
         if waiter:
             policy = self.rules.policies.of(holder)
             patience = policy.patience(self.rules, holder, waiter, cost)
-        self.rules.cohorts.tell(holder, True)
-        cohort.most_cost = max(cohort.most_cost, cost)
+        holders = self.rules.cohorts.holders
+        holders.tell(holder, cohort, True)
+        holders.set_cost(cohort, max(cohort.most_cost, cost))
         lease.contended, lease.cost_ns, lease.until = True, cost, until
         lease.waiter = waiter.id if waiter else None
         lease.paid_ns = 0
@@ -107,7 +108,8 @@ class Stages:
         """Nobody waits for it any more. What it would have paid it still owes."""
         lease = holder.lease
         assert lease is not None
-        self.rules.cohorts.tell(holder, False)
+        cohorts = self.rules.cohorts
+        cohorts.holders.tell(holder, cohorts.of[holder.id], False)
         holder.debt_ns += lease.paid_ns
         lease.contended, lease.paid_ns, lease.until = False, 0, FOREVER
         self._set_due(holder, None)
@@ -168,7 +170,7 @@ class Stages:
         self.dues.put(tenant.id, when)
         if not lease.revoked and lease.until == FOREVER:
             cohorts = self.rules.cohorts
-            cohorts.ends.put(tenant.id, cohorts.of[tenant.id], when)
+            cohorts.holders.ends.put(tenant.id, cohorts.of[tenant.id], when)
 
     # -- its end -------------------------------------------------------------------
 
@@ -177,7 +179,8 @@ class Stages:
         assert lease is not None
         drain_ns = self.rules.drain_ns
         lease.revoked, lease.revoked_at = True, self.rules.now
-        self.rules.cohorts.revoke(tenant)
+        cohorts = self.rules.cohorts
+        cohorts.holders.revoke(tenant, cohorts.of[tenant.id])
         self._set_due(tenant, self.rules.now + drain_ns)
         self.effects.do(Revoke(tenant.id, lease.epoch, drain_ns))
 
@@ -203,8 +206,9 @@ class Stages:
         elif tenant.parked and not self._is_awaited(tenant):
             self._set_due(tenant, self.rules.now + self.rules.drain_ns)
         elif lease.overrun_at is None:
-            self.effects.changed |= self.rules.cohorts.of[tenant.id].mask
-            self.rules.cohorts.overran(tenant)
+            cohort = self.rules.cohorts.of[tenant.id]
+            self.effects.changed |= cohort.mask
+            self.rules.cohorts.holders.overrun(tenant, cohort)
             lease.overrun_at = lease.due
             self._set_due(tenant, self.rules.now + self.rules.drain_ns)
             for uuid in tenant.gang:
@@ -227,7 +231,7 @@ class Stages:
     def separate(self, device: Device) -> None:
         """Holders that may no longer run side by side: the first stays, the others go."""
         cohorts = self.rules.cohorts
-        of = [c for c in cohorts.holders(cohorts.bit[device.uuid]) if c.heeds != FREE]
+        of = [c for c in cohorts.holders.on(cohorts.bit[device.uuid]) if c.heeds != FREE]
         if all(cohort.heeds != ALONE for cohort in of):
             return
         there = [t for cohort in of for t in (*cohort.calm.values(), *cohort.told.values())]

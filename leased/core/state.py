@@ -93,7 +93,7 @@ class Tenant:
         self._run_up(self.usage, now, devices)
         self.seen_at = now
         for uuid in self.gang:
-            devices[uuid].residency.take_memory_time(self.id)
+            devices[uuid].residency.settle_memory_time(self.id, self.usage[uuid])
         if self.waiting:
             self.waits_since = now
         if self.lease is not None:
@@ -104,13 +104,14 @@ class Tenant:
         """Its usage up to now, which stays as it is."""
         usage = {uuid: replace(used) for uuid, used in self.usage.items()}
         self._run_up(usage, now, devices)
+        for uuid in self.gang:
+            devices[uuid].residency.memory_time(self.id, now).add_to(usage[uuid])
         return usage
 
     def _run_up(self, usage: Mapping[str, Usage], now: int, devices: Mapping[str, Device]) -> None:
-        """Add what has not been taken over yet."""
+        """Add what has not been taken over yet, memory aside."""
         for uuid in self.gang:
             usage[uuid].time_ns += now - self.seen_at
-            devices[uuid].residency.memory_time(self.id, now).add_to(usage[uuid])
             if self.waiting:
                 usage[uuid].wait_ns += now - self.waits_since
             if self.lease is not None:

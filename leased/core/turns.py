@@ -17,105 +17,127 @@ the same for who was let in meanwhile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from leased.core.cohort import ALONE, FREE, SHARE, Cohort, in_the_way
 from leased.core.cohorts import PRICED
-from leased.core.line import Place
+from leased.core.look import Front, Look
 from leased.core.rules import BACKFILL_NS, Rules
 from leased.core.state import FOREVER, Tenant
 
 
-@dataclass
-class Front:
-    """A waiter at the front, and what is known of the gap before its turn, which ends at
-    `until`."""
-
-    tenant: Tenant
-    late: int | None = None
-    until: int = 0
-
-
-@dataclass
-class Look:
-    """One look along the line. fronts: those that have been passed by. shut: as bits the devices
-    whose gap is too short, by what they heed for whom it is."""
-
-    shut: list[int] = field(default_factory=lambda: [0, 0, 0])
-    fronts: list[Front] = field(default_factory=list)
-
-
 class Turns:
-    """Asked after every change, until there is nobody to grant."""
+    """Asked after every change, until there is nobody to grant.
+
+    A look along the line goes on after a grant where it stopped, and its outcome stands, for as
+    long as nothing has happened that may let in somebody whom it has passed.
+    """
 
     def __init__(self, rules: Rules):
         self.rules = rules
         self.fronts: dict[int, Front] = {}  # by tenant
+        self.look: Look | None = None
 
     def next(self, mask: int) -> tuple[Tenant, int] | None:
         """Who of those who wait for these devices is granted next, and until when it may hold
         them without holding up those before it; None: nobody is."""
-        first = self.rules.cohorts.next_at_once(mask)
-        if first is not None and first.first is not None:
-            return first.first, FOREVER
-        able = self.rules.cohorts.able(mask)
-        if not able:
-            return None
-        look = Look()
-        found = self._walk(able, mask, look)
+        cohorts = self.rules.cohorts
+        look, self.look = self.look, None
+        if look is None or not self._goes_on(look, mask):
+            first = cohorts.next_at_once(mask)
+            if first is not None and first.first is not None:
+                cohorts.openings.watch(0)
+                return first.first, FOREVER
+            look = self.begin(mask)
+        found = None
+        if look.place < look.last:
+            found = self._walk(look)
+            if found is None:
+                self._forget_others(mask, look.fronts)
         if found is None:
-            self._forget_others(mask, look.fronts)
+            look.finish()
+        if not look.refused:
+            self.look = look
+        cohorts.openings.watch(0 if look.refused else mask)
+        cohorts.holders.ends.take_moved()
         return found
 
-    def _walk(self, able: dict[int, Cohort], mask: int, look: Look) -> tuple[Tenant, int] | None:
-        """Along the line for these devices, as far as the last of those in it whose devices are
-        free for them, which `able` has, or the first of these whose turn it is."""
-        fronts, its_turn = self._leaders(able, mask)
-        before = iter(fronts)
-        if fronts:  # whoever is first in the line is behind nobody
-            self._add_front(next(before), look)
-        left = [cohort for cohort in able.values() if not cohort.mask & look.shut[cohort.heeds]]
-        front = next(before, None)
-        for cohort in sorted(left, key=_place):
-            if its_turn is not None and cohort.place >= its_turn.place:
-                break
-            while front is not None and front.place < cohort.place:
-                self._add_front(front, look)
-                front = next(before, None)
+    def begin(self, mask: int) -> Look:
+        """A new look along the line for these devices."""
+        look = Look(mask)
+        able = self.rules.cohorts.able(mask)
+        if able:
+            first = next(self.rules.cohorts.queued.leading(mask), None)
+            free = [cohort.place for cohort in able if cohort.heeds == FREE]
+            last = min(free) if free else max(cohort.place for cohort in able)
+            if first is not None and first.place < last and self._is_blocked(first):
+                self._add_front(first, look)
+            look.add_able(able)
+        return look
+
+    def _goes_on(self, look: Look, mask: int) -> bool:
+        """Nothing has happened since then that the look would have to begin again for. Who has
+        lined up in the part that is still to be looked at is put there."""
+        cohorts = self.rules.cohorts
+        openings, holders, queued = cohorts.openings, cohorts.holders, cohorts.queued
+        if look.mask != mask or openings.wide:
+            return False
+        if openings.left is not None and openings.left < look.place:
+            return False
+        moved, waited_for = holders.ends.take_moved(), look.waited_for
+        by_any = moved[SHARE] | moved[ALONE]
+        if moved[ALONE] & waited_for[SHARE] or by_any & waited_for[ALONE]:
+            return False
+        for cohort in openings.came.values():
+            blocked = self._is_blocked(cohort)
+            if cohort.place > look.place:
+                if not blocked:
+                    look.insert(cohort)
+            elif not look.is_no_news(cohort, blocked, queued.is_behind(cohort.place, cohort)):
+                return False
+        return True
+
+    def _walk(self, look: Look) -> tuple[Tenant, int] | None:
+        """Along the line from where the look has come to, to the first who is let in."""
+        leaders = self.rules.cohorts.queued.leading(look.mask, look.place)
+        leader = next(leaders, None)
+        while look.at < len(look.able):
+            place, _, cohort = look.able[look.at]
+            look.at += 1
+            has_left = cohort.first is None or cohort.place != place
+            if has_left or cohort.mask & look.shut[cohort.heeds] or self._is_blocked(cohort):
+                continue
+            while leader is not None and leader.place < place:
+                self._pass_leader(leader, look)
+                leader = next(leaders, None)
+            look.place = place
             found = self._judge(cohort, look)
             if found is not None:
                 return found
-        while front is not None:
-            self._add_front(front, look)
-            front = next(before, None)
-        if its_turn is None or its_turn.first is None:
-            return None
-        return its_turn.first, FOREVER
+        while leader is not None and leader.place <= look.last:
+            self._pass_leader(leader, look)
+            leader = next(leaders, None)
+        return None
 
-    def _leaders(self, able: dict[int, Cohort], mask: int) -> tuple[list[Cohort], Cohort | None]:
-        """Those behind nobody that wait for somebody, and the first behind nobody that does not,
-        before whom they stand; None: each that does not is behind somebody."""
-        fronts: list[Cohort] = []
-        free = min((c for c in able.values() if c.heeds == FREE), key=_place, default=None)
-        last = max([c.place for c in able.values()]) if free is None else free.place
-        for cohort in self.rules.cohorts.queued.leading(mask):
-            if cohort.place > last:
-                break
-            if cohort.number in able:
-                return fronts, cohort
-            fronts.append(cohort)
-        return fronts, free
+    def _is_blocked(self, cohort: Cohort) -> bool:
+        """Some of its devices are not free for it."""
+        return cohort.mask & self.rules.cohorts.holders.taken(cohort.heeds) != 0
+
+    def _pass_leader(self, cohort: Cohort, look: Look) -> None:
+        """It stands behind nobody; where it has to wait, it is at the front."""
+        if self._is_blocked(cohort):
+            self._add_front(cohort, look)
 
     def _judge(self, cohort: Cohort, look: Look) -> tuple[Tenant, int] | None:
-        """Its devices are free for it, and it is behind somebody. Who of it is granted for as
-        long as the gap is, if anybody?"""
+        """Its devices are free for it. Who of it is granted, for as long as the gap is?"""
         if cohort.mask & look.shut[cohort.heeds]:
             return None
-        until = self.gap(cohort, look.fronts)
+        assert cohort.first is not None
+        until = look.gap(cohort)
         if until == FOREVER:
-            assert cohort.first is not None
             return cohort.first, until
-        return self._worth(cohort, until)
+        found = self._worth(cohort, until)
+        if found is None and until - self.rules.now >= BACKFILL_NS:
+            look.refused = True
+        return found
 
     def _worth(self, cohort: Cohort, until: int) -> tuple[Tenant, int] | None:
         """The first of the cohort for whom a lease for so long is worth the handoff."""
@@ -135,15 +157,13 @@ class Turns:
         assert cohort.first is not None
         front = self.fronts.setdefault(cohort.first.id, Front(cohort.first))
         front.until = self._begins(front, cohort)
-        look.fronts.append(front)
-        if front.until - self.rules.now < BACKFILL_NS:
-            look.shut[ALONE] |= cohort.mask
-            look.shut[SHARE] |= cohort.mask if cohort.heeds == ALONE else 0
+        look.pass_front(front, cohort, self.rules.now)
+        look.place = cohort.place
 
     def _begins(self, front: Front, cohort: Cohort) -> int:
         """When those in its way will have ended, drains aside."""
         now = self.rules.now
-        last = self.rules.cohorts.ends.last(cohort)
+        last = self.rules.cohorts.holders.ends.last(cohort)
         if last is not None:  # also again: the site's lock or its policy has put one in its way
             front.late = None
             return max(now, last)
@@ -156,7 +176,7 @@ class Turns:
         of = self.rules.cohorts.of
         dues = [
             holder.lease.due
-            for holder in self.rules.cohorts.overdue.values()
+            for holder in self.rules.cohorts.holders.overdue.values()
             if holder.lease and holder.lease.due and in_the_way(of[holder.id], cohort)
         ]
         return max(dues, default=None)
@@ -175,19 +195,11 @@ class Turns:
 
     def free_until(self, tenant: Tenant) -> int:
         """How long it may hold its gang without holding up those who came before it."""
-        place = tenant.place or ()
-        fronts = [f for f in self.fronts.values() if f.tenant.place and f.tenant.place < place]
-        return self.gap(self.rules.cohorts.of[tenant.id], fronts)
-
-    def gap(self, cohort: Cohort, fronts: list[Front]) -> int:
-        """When the first of these begins whom one of the cohort would be in the way of."""
-        until = FOREVER
-        for front in fronts:
-            other = self.rules.cohorts.of[front.tenant.id]
-            if in_the_way(other, cohort):
-                until = min(until, front.until)
-        return until
-
-
-def _place(cohort: Cohort) -> Place:
-    return cohort.place
+        of, place = self.rules.cohorts.of, tenant.place or ()
+        ends = [
+            front.until
+            for front in self.fronts.values()
+            if front.tenant.place and front.tenant.place < place
+            if in_the_way(of[front.tenant.id], of[tenant.id])
+        ]
+        return min(ends, default=FOREVER)

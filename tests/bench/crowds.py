@@ -127,6 +127,13 @@ MIXES: dict[str, Callable[[], list[Member]]] = {
         Member(m.gang, ("on", "auto", "auto", "auto")[n % 4], 0)
         for n, m in enumerate(_any_gangs(16, 16))
     ],
+    "all_fit_few_locked": lambda: [
+        Member(m.gang, "auto" if n % 100 else "on", 0) for n, m in enumerate(_any_gangs(16, 16))
+    ],
+    "all_fit_small_of_64": lambda: [
+        Member(m.gang, ("on", "auto", "auto", "auto")[n % 4], 0)
+        for n, m in enumerate(_any_gangs(64, 3))
+    ],
     "few_locked": lambda: [
         Member(m.gang, "off" if n % 16 else "on") for n, m in enumerate(_any_gangs(16, 16))
     ],

@@ -58,7 +58,7 @@ def never_ripe(self: Turns, front: Front, cohort: Cohort) -> int:
     front.late = None
     leases = [
         holder.lease
-        for other in self.rules.cohorts.against(cohort)
+        for other in self.rules.cohorts.holders.against(cohort)
         for holder in other.holding.values()
     ]
     last = self.rules.now

@@ -66,7 +66,7 @@ def check(a: Arbiter) -> None:
     for n, cohort in enumerate(queue):
         assert cohorts.queued.is_behind(cohort.place, cohort) == behind(cohort, queue[:n])
         if cohort.heeds != FREE:
-            assert cohorts.ends.last(cohort) == last_end(a, cohort)
+            assert cohorts.holders.ends.last(cohort) == last_end(a, cohort)
     for cohort in {cohorts.of[t.id] for t in a.tenants.values() if t.lease}:
         first = first_against(cohort, queue)
         assert cohorts.queued.first_against(cohort) is first

@@ -1,0 +1,175 @@
+"""An index of the cohorts with somebody who holds: what is taken, and who is still to be told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from leased.core.cohort import ALONE, FREE, SHARE, Cohort
+from leased.core.ends import Ends
+from leased.core.openings import Openings
+from leased.core.state import Tenant
+from leased.core.taken import Taken
+
+
+class Holders:
+    """Devices are bits of a number. overdue: those who should have released before now."""
+
+    def __init__(self, bits: Iterable[int], openings: Openings):
+        self.ends = Ends(bits)
+        self.overdue: dict[int, Tenant] = {}
+        self._openings = openings
+        self._all: dict[int, Cohort] = {}  # in the order in which they began to hold
+        self._locked: dict[int, Cohort] = {}  # of them those that are not FREE,
+        self._alone: dict[int, Cohort] = {}  # and those that are ALONE
+        self._held, self._held_alone = Taken(), Taken()  # by the one and by the other
+        # Of those that are locked: some may not have been told what they should know, and some
+        # were told of a handoff that costs something, which may cost less by now.
+        self._unsettled: dict[int, Cohort] = {}
+        self._costly: dict[int, Cohort] = {}
+        self._begun = 0
+
+    # -- what changes -----------------------------------------------------------------
+
+    def add(self, tenant: Tenant, cohort: Cohort) -> bool:
+        """It holds from now on. Is it the first of its cohort?"""
+        first = not cohort.holding
+        if first:
+            self._begun += 1
+            cohort.begun = self._begun
+            self._all[cohort.number] = cohort
+            self._lock(cohort)
+        cohort.holding[tenant.id] = cohort.calm[tenant.id] = tenant
+        self._unsettle(cohort)
+        return first
+
+    def tell(self, tenant: Tenant, cohort: Cohort, told: bool) -> None:
+        """It knows, or not any more, that somebody waits."""
+        cohort.calm.pop(tenant.id, None)
+        cohort.told.pop(tenant.id, None)
+        (cohort.told if told else cohort.calm)[tenant.id] = tenant
+        self._unsettle(cohort)
+
+    def settle(self, cohort: Cohort) -> None:
+        """All of it know what they should."""
+        self._unsettled.pop(cohort.number, None)
+
+    def set_cost(self, cohort: Cohort, cost_ns: int) -> None:
+        """No handoff for which one of it was told costs more."""
+        cohort.most_cost = cost_ns
+        self._note_cost(cohort)
+
+    def revoke(self, tenant: Tenant, cohort: Cohort) -> None:
+        """It knows that it must release."""
+        cohort.calm.pop(tenant.id, None)
+        cohort.told.pop(tenant.id, None)
+        self.ends.put(tenant.id, cohort, None)
+
+    def overrun(self, tenant: Tenant, cohort: Cohort) -> None:
+        """It holds, and should have released."""
+        self.overdue[tenant.id] = tenant
+        self._openings.open(cohort.mask)
+
+    def remove(self, tenant: Tenant, cohort: Cohort) -> bool:
+        """It does not hold any more. Was it the last of its cohort?"""
+        self.revoke(tenant, cohort)
+        if self.overdue.pop(tenant.id, None):
+            self._openings.open(cohort.mask)
+        del cohort.holding[tenant.id]
+        if cohort.holding:
+            return False
+        del self._all[cohort.number]
+        if self._locked.pop(cohort.number, None):
+            self._unlock(cohort)
+        return True
+
+    def sort_again(self, everywhere: int) -> None:
+        """Cohorts heed something else than before, on any of these devices."""
+        self.ends.sort_again()
+        for index in (self._locked, self._alone, self._unsettled, self._costly):
+            index.clear()
+        self._held, self._held_alone = Taken(), Taken()
+        for cohort in self._all.values():
+            self._lock(cohort)
+            self._unsettle(cohort)
+        self._openings.open(everywhere)
+
+    def _lock(self, cohort: Cohort) -> None:
+        """It has holders now, or heeds something else."""
+        if cohort.heeds != FREE:
+            self._locked[cohort.number] = cohort
+            self._held.add(cohort.bits)
+            self._note_cost(cohort)
+        if cohort.heeds == ALONE:
+            self._alone[cohort.number] = cohort
+            self._held_alone.add(cohort.bits)
+
+    def _unlock(self, cohort: Cohort) -> None:
+        self._unsettled.pop(cohort.number, None)
+        self._costly.pop(cohort.number, None)
+        before = self._held.mask, self._held_alone.mask
+        self._held.remove(cohort.bits)
+        if self._alone.pop(cohort.number, None):
+            self._held_alone.remove(cohort.bits)
+        if before != (self._held.mask, self._held_alone.mask):
+            self._openings.open(cohort.mask)
+
+    def _unsettle(self, cohort: Cohort) -> None:
+        if cohort.heeds != FREE:
+            self._unsettled[cohort.number] = cohort
+
+    def _note_cost(self, cohort: Cohort) -> None:
+        if cohort.most_cost and cohort.number in self._locked:
+            self._costly[cohort.number] = cohort
+        else:
+            self._costly.pop(cohort.number, None)
+
+    # -- questions --------------------------------------------------------------------
+
+    def taken(self, heeds: int) -> int:
+        """Devices that are not free for cohorts that heed this."""
+        if heeds == FREE:
+            return 0
+        return self._held.mask if heeds == ALONE else self._held_alone.mask
+
+    def on(self, mask: int) -> list[Cohort]:
+        """Those with somebody who holds one of the devices."""
+        return [cohort for cohort in self._all.values() if cohort.mask & mask]
+
+    def locked(self, mask: int) -> list[Cohort]:
+        """Of these, those that are not FREE."""
+        return [cohort for cohort in self._locked.values() if cohort.mask & mask]
+
+    def against(self, cohort: Cohort) -> list[Cohort]:
+        """Those with holders that must release before one of the cohort can have its gang."""
+        if cohort.heeds == FREE:
+            return []
+        holding = self._locked if cohort.heeds == ALONE else self._alone
+        return [other for other in holding.values() if other.mask & cohort.mask]
+
+    def to_tell(self, changed: int, moved: dict[int, int], every: bool) -> list[Cohort]:
+        """Holders for whom somebody else may wait now than before, as something has changed on
+        these devices. moved: where others lead the lines, by what those heed. every: those that
+        are FREE too, who only go where the site wants it. To others it is no news, unless it may
+        cost less."""
+        if every:
+            found: Iterable[Cohort] = self._all.values()
+        else:
+            found = sorted(self._concerned(moved), key=_begun)
+        return [
+            cohort
+            for cohort in found
+            if (cohort.mask | cohort.watched) & changed and (cohort.calm or cohort.told)
+        ]
+
+    def _concerned(self, moved: dict[int, int]) -> Iterable[Cohort]:
+        """A cohort that is SHARE is in the way of none that is SHARE too."""
+        found = self._unsettled | self._costly
+        by_any = moved[SHARE] | moved[ALONE]
+        for holding, heads in ((self._alone, by_any), (self._locked, moved[ALONE])):
+            if heads:
+                found |= {n: cohort for n, cohort in holding.items() if cohort.mask & heads}
+        return found.values()
+
+
+def _begun(cohort: Cohort) -> int:
+    return cohort.begun

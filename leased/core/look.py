@@ -1,0 +1,113 @@
+"""One look along the line: who could be let in, and who is at the front before them."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from leased.core.cohort import ALONE, FREE, SHARE, Cohort
+from leased.core.line import Place
+from leased.core.rules import BACKFILL_NS
+from leased.core.state import FOREVER, Tenant
+
+BEGIN: Place = (-1 << 100, 0)
+
+
+@dataclass
+class Front:
+    """A waiter at the front, and what is known of the gap before its turn, which ends at
+    `until`. late: until when it is open once more, because a holder does not go in time."""
+
+    tenant: Tenant
+    late: int | None = None
+    until: int = 0
+
+
+def _by_heeds() -> list[int]:
+    return [0, 0, 0]
+
+
+@dataclass
+class Look:
+    """Devices are bits of a number; lists of three have one entry for each way to heed a lock.
+
+    able: cohorts whose devices are free, with their places, in order; those before `at` are
+    judged. last: the place of the last of them. place: as far as the look has come. fronts:
+    waiters at the front that it has passed. first, last_front: the places of the first and the
+    last of these. waited_for: their devices, by what they heed. shut: devices whose gap is too
+    short, by what those heed for whom it is; shut_first: by the first front alone. ends: when the
+    gap before the fronts ends on a device, by what those heed for whom it does. refused: somebody
+    was, for what its handoff costs.
+    """
+
+    mask: int
+    able: list[tuple[Place, int, Cohort]] = field(default_factory=list)
+    at: int = 0
+    last: Place = BEGIN
+    place: Place = BEGIN
+    fronts: list[Front] = field(default_factory=list)
+    first: Place | None = None
+    last_front: Place = BEGIN
+    waited_for: list[int] = field(default_factory=_by_heeds)
+    shut: list[int] = field(default_factory=_by_heeds)
+    shut_first: list[int] = field(default_factory=_by_heeds)
+    ends: list[dict[int, int]] = field(default_factory=lambda: [{}, {}, {}])
+    refused: bool = False
+
+    def add_able(self, cohorts: Iterable[Cohort]) -> None:
+        """These are free; those for whom the gap is too short need not be judged."""
+        for cohort in cohorts:
+            self.last = max(self.last, cohort.place)
+            if not cohort.mask & self.shut[cohort.heeds]:
+                self.able.append((cohort.place, cohort.number, cohort))
+        self.able.sort()
+
+    def insert(self, cohort: Cohort) -> None:
+        """It stands in the part of the line that is still to be looked at."""
+        self.last = max(self.last, cohort.place)
+        insort(self.able, (cohort.place, cohort.number, cohort), self.at)
+
+    def pass_front(self, front: Front, cohort: Cohort, now: int) -> None:
+        """Those that come after this one must be gone when it begins."""
+        self.fronts.append(front)
+        self.waited_for[cohort.heeds] |= cohort.mask
+        self.last_front = max(self.last_front, cohort.place)
+        short = front.until - now < BACKFILL_NS
+        for heeds in (SHARE, ALONE) if cohort.heeds == ALONE else (ALONE,):
+            ends = self.ends[heeds]
+            for bit in cohort.bits:
+                ends[bit] = min(front.until, ends.get(bit, FOREVER))
+            if short:
+                self.shut[heeds] |= cohort.mask
+        if self.first is None:
+            self.first, self.shut_first = cohort.place, list(self.shut)
+
+    def gap(self, cohort: Cohort) -> int:
+        """When the first front begins whom one of the cohort would be in the way of."""
+        ends = self.ends[cohort.heeds]
+        if not ends or cohort.heeds == FREE:
+            return FOREVER
+        return min(ends.get(bit, FOREVER) for bit in cohort.bits)
+
+    def finish(self) -> None:
+        """It has come to the last of those whose devices are free."""
+        self.able, self.at, self.place = [], 0, max(self.place, self.last)
+
+    def is_no_news(self, cohort: Cohort, blocked: bool, behind: bool) -> bool:
+        """Where the look has passed already this cohort has lined up, and nobody can be let in for
+        that. It competes with no front behind it, which then would not be one any more. And its
+        devices are not free and it is no front itself, or the gap is too short for it."""
+        if cohort.place < self.last_front and self._competes_with_fronts(cohort):
+            return False
+        if blocked:
+            return behind
+        behind_first = self.first is not None and cohort.place > self.first
+        return behind_first and cohort.mask & self.shut_first[cohort.heeds] != 0
+
+    def _competes_with_fronts(self, cohort: Cohort) -> bool:
+        """They compete for a device, wherever they stand."""
+        sharing, alone = self.waited_for[SHARE], self.waited_for[ALONE]
+        if cohort.heeds == FREE:
+            return False
+        return cohort.mask & (sharing | alone if cohort.heeds == ALONE else alone) != 0
