@@ -108,7 +108,8 @@ class Residency(DeviceMemory):
         self.lost.pop(tenant, None)
         bytes_in, bytes_out = self.missing(tenant), self.displaced(tenant)
         self._set_role(tenant, share, holds=True)
-        self._set_resident(tenant, share, min(share.bytes - share.stuck, self.capacity))
+        movable = max(0, share.bytes - share.stuck)  # it may report more than it has
+        self._set_resident(tenant, share, min(movable, self.capacity))
         self._take(bytes_out, tenant)
         share.untouched = max(0, share.bytes - share.resident - share.stuck)
         return bytes_in, bytes_out

@@ -12,10 +12,11 @@ import pytest
 
 from leased import policy
 from leased.core.cohort import Cohort
+from leased.core.look import Front
 from leased.core.memory import Memory
 from leased.core.stages import Stages
 from leased.core.state import FOREVER, Device
-from leased.core.turns import Front, Turns
+from leased.core.turns import Turns
 from tests.core.adversary import counterexample, run
 from tests.core.draws import random_scenario
 from tests.core.mixes import any_scenario
