@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Of the monotonic clock. */
+/* The monotonic clock's time in nanoseconds. */
 static inline uint64_t now_ns(void)
 {
 	struct timespec t;
@@ -17,7 +17,8 @@ static inline uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
-/* usleep() would be a moment at which a thread may be cancelled, with half of its work done. */
+/* Sleeps for `us` microseconds. It makes the system call itself, because usleep() is a
+ * cancellation point: a thread cancelled there would leave its work half done. */
 static inline void pause_us(long us)
 {
 	struct timespec t = {us / 1000000, us % 1000000 * 1000};

@@ -1,7 +1,8 @@
 /* compiler.h: what a declaration tells the compiler and the linker.
  *
- * Everything in this library runs inside a stranger's program: no exit, no output but on a
- * real fault or with GPU_LEASE_DEBUG, errno kept, signals left alone.
+ * All code of this library runs inside a program that knows nothing of it. So it never exits the
+ * process, writes to stderr only for a real fault or with GPU_LEASE_DEBUG, preserves errno, and
+ * leaves the program's signals alone.
  */
 #ifndef GPU_LEASE_COMPILER_H
 #define GPU_LEASE_COMPILER_H

@@ -1,7 +1,7 @@
-/* debug.c: the only two ways to say anything, both without stdio's locks.
+/* debug.c: writes the interposer's messages to stderr, without stdio's locks.
  *
- * What is said for debugging starts with the monotonic clock's seconds. A thread that
- * says something is not cancelled for it: system calls by syscall() are no such moments.
+ * A line of debug() starts with the monotonic clock's seconds. System calls are made with
+ * syscall(), which is no cancellation point, so writing a line never cancels the thread.
  */
 #include "base/debug.h"
 
@@ -15,8 +15,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* A reader who has stopped reading must not stop the lease. */
-static bool can_be_told(void)
+/* Would a write to stderr succeed at once? If the reader of a pipe has stopped reading, the line is
+ * dropped, because a blocked write would hold up the lease. */
+static bool stderr_accepts_output(void)
 {
 	struct pollfd out = {STDERR_FILENO, POLLOUT, 0};
 	struct timespec now = {0, 0};
@@ -24,26 +25,27 @@ static bool can_be_told(void)
 	return syscall(SYS_ppoll, &out, 1, &now, NULL, 0) == 1 && out.revents == POLLOUT;
 }
 
-static void say(bool when, const char *format, va_list args)
+static void write_line(bool with_time, const char *format, va_list args)
 {
 	char text[512];
 	int saved_errno = errno, n = snprintf(text, sizeof(text), "gpu-lease[%d]: ", (int)getpid()),
 	    m;
 
-	if (when)
+	if (with_time)
 		n += snprintf(text + n, sizeof(text) - (size_t)n, "%.3f ", (double)now_ns() / 1e9);
 	m = vsnprintf(text + n, sizeof(text) - (size_t)n - 1, format, args);
 
 	n += m < (int)sizeof(text) - n - 1 ? m : (int)sizeof(text) - n - 2;
 	text[n++] = '\n';
-	if (can_be_told())
+	if (stderr_accepts_output())
 		syscall(SYS_write, STDERR_FILENO, text, (size_t)n);
 	errno = saved_errno;
 }
 
 static bool enabled;
 
-/* Before the program runs: later it may change its environment in another thread. */
+/* The environment is read before main(), because the program may later change it in another thread.
+ */
 __attribute__((constructor)) static void read_environment(void)
 {
 	enabled = getenv("GPU_LEASE_DEBUG") != NULL;
@@ -56,7 +58,7 @@ void debug(const char *format, ...)
 	if (!enabled)
 		return;
 	va_start(args, format);
-	say(true, format, args);
+	write_line(true, format, args);
 	va_end(args);
 }
 
@@ -65,6 +67,6 @@ void complain(const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	say(false, format, args);
+	write_line(false, format, args);
 	va_end(args);
 }

@@ -1,4 +1,4 @@
-/* fork.c: calls in a forked child what files have asked for. */
+/* fork.c: calls the functions of FORK_WATCH() in a forked child. */
 #include "base/fork.h"
 
 #include <pthread.h>

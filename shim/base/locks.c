@@ -1,4 +1,4 @@
-/* locks.c: taking and giving locks; see locks.h for the order. */
+/* locks.c: takes and releases locks; locks.h has their order. */
 #include "base/locks.h"
 
 #include "base/debug.h"
@@ -7,34 +7,32 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* How many this thread has, and whether it could be cancelled before. */
+/* The locks that this thread holds. */
 static __thread struct {
 	unsigned int n;
-	int cancel;
-	enum lock_rank ranks[N_LOCKS]; /* of the checked library alone */
+	int cancel;                    /* its cancel state before it took the first of them */
+	enum lock_rank ranks[N_LOCKS]; /* in the order of taking; libgpulease-checked.so only */
 } thread_locks __attribute__((tls_model("initial-exec")));
 
 #ifdef GPU_LEASE_CHECK_LOCKS
 
 static const char *const names[N_LOCKS] = {
-    [LOCK_PRIMARY] = "primary", [LOCK_CONTEXTS] = "contexts", [LOCK_CAPTURES] = "captures",
-    [LOCK_FLIGHTS] = "flights", [LOCK_MAPPED] = "mapped",     [LOCK_ORDERED] = "ordered",
-    [LOCK_SWAP] = "swap",       [LOCK_CHUNKS] = "chunks",     [LOCK_POOLS] = "pools",
-    [LOCK_DEVICES] = "devices", [LOCK_MEMORY] = "memory",     [LOCK_LIMIT] = "limit",
-    [LOCK_QUIET] = "quiet",     [LOCK_WAITING] = "waiting",   [LOCK_TENANT] = "tenant",
+#define LOCK_NAME(rank, name) [rank] = (name),
+    LOCK_RANKS(LOCK_NAME)
+#undef LOCK_NAME
 };
 
 static void check_take(enum lock_rank rank)
 {
 	if (thread_locks.n && thread_locks.ranks[thread_locks.n - 1] >= rank) {
-		complain("lock '%s' is taken by a thread that has '%s'", names[rank],
+		complain("lock '%s' is taken by a thread that holds '%s'", names[rank],
 		         names[thread_locks.ranks[thread_locks.n - 1]]);
 		abort();
 	}
 	thread_locks.ranks[thread_locks.n] = rank;
 }
 
-/* They need not be given in the order in which they were taken. */
+/* Locks may be released in any order. */
 static void check_give(enum lock_rank rank)
 {
 	unsigned int i = thread_locks.n;
@@ -42,19 +40,20 @@ static void check_give(enum lock_rank rank)
 	while (i && thread_locks.ranks[i - 1] != rank)
 		i--;
 	if (!i) {
-		complain("lock '%s' is given by a thread that has not got it", names[rank]);
+		complain("lock '%s' is released by a thread that does not hold it", names[rank]);
 		abort();
 	}
 	for (; i < thread_locks.n; i++)
 		thread_locks.ranks[i - 1] = thread_locks.ranks[i];
 }
 
-/* Who waits for others may keep nothing from them. */
+/* A thread that waits for a condition may hold no lock besides that of the condition: whoever is to
+ * fulfil the condition might need it. */
 static void check_wait(enum lock_rank rank)
 {
 	if (thread_locks.n == 1)
 		return;
-	complain("a thread waits with lock '%s' and has '%s'", names[rank],
+	complain("a thread waits with lock '%s' and also holds '%s'", names[rank],
 	         names[thread_locks.ranks[0]]);
 	abort();
 }
@@ -114,7 +113,7 @@ void lock_after_fork(struct lock *lock)
 	pthread_mutex_init(&lock->mutex, NULL);
 }
 
-/* This thread has none. */
+/* The forking thread held none of the child's locks. */
 static void in_child(void)
 {
 	thread_locks.n = 0;

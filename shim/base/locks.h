@@ -1,14 +1,14 @@
 /* locks.h: the locks of the interposer, and the one order in which a thread may take them.
  *
- * A thread that has a lock takes only such as stand below it here. Programs' calls come
- * into several of these files one through another, from many threads, and beside them
- * the client thread; this order is why none waits for another in a circle.
+ * A thread that holds a lock takes only locks that stand below it in LOCK_RANKS. Many threads
+ * of the program and the client thread take locks of several files, one inside another; because of
+ * this order they never wait for each other in a circle.
  *
- * A thread that has one of them is not cancelled (pthread_cancel): it would leave it
- * locked. So calls under a lock may be cancellation points, the driver's own too.
+ * A thread that holds a lock is not cancelled (pthread_cancel), since it would leave the lock
+ * taken. So functions called under a lock may be cancellation points, the driver's too.
  *
- * In libgpulease-checked.so, which the tests load as well, whoever takes a lock out of
- * order or twice is ended with a message (GPU_LEASE_CHECK_LOCKS).
+ * libgpulease-checked.so, which the tests load instead, ends the process with a message when a
+ * thread takes a lock out of order or twice (GPU_LEASE_CHECK_LOCKS).
  */
 #ifndef GPU_LEASE_LOCKS_H
 #define GPU_LEASE_LOCKS_H
@@ -17,27 +17,50 @@
 #include <stdbool.h>
 #include <time.h>
 
+/* Every lock, by its rank: RANK(enum constant, name in messages). */
+#define LOCK_RANKS(RANK)                                                                           \
+	/* hooks/contexts.c: primary contexts are retained and released under it */                \
+	RANK(LOCK_PRIMARY, "primary")                                                              \
+	/* contexts.c: the list of contexts; none ends while it is held */                         \
+	RANK(LOCK_CONTEXTS, "contexts")                                                            \
+	/* captures.c: the list of captures; none begins while it is held */                       \
+	RANK(LOCK_CAPTURES, "captures")                                                            \
+	/* pace_flight.c: work in flight */                                                        \
+	RANK(LOCK_FLIGHTS, "flights")                                                              \
+	/* vmm.c: memory that the program maps itself */                                           \
+	RANK(LOCK_MAPPED, "mapped")                                                                \
+	/* shared_import.c: memory of other processes */                                           \
+	RANK(LOCK_IMPORTS, "imports")                                                              \
+	/* free_blocks.c: freed memory that pools keep */                                          \
+	RANK(LOCK_ORDERED, "ordered")                                                              \
+	/* swap/devices.c: blocks, segments, devices */                                            \
+	RANK(LOCK_SWAP, "swap")                                                                    \
+	/* chunks.c: pinned host memory */                                                         \
+	RANK(LOCK_CHUNKS, "chunks")                                                                \
+	/* pools.c: the program's pools */                                                         \
+	RANK(LOCK_POOLS, "pools")                                                                  \
+	/* driver/devices.c: the UUIDs of devices */                                               \
+	RANK(LOCK_DEVICES, "devices")                                                              \
+	/* ranges.c: ranges, and the bytes of each device */                                       \
+	RANK(LOCK_MEMORY, "memory")                                                                \
+	/* limit.c: bytes that count towards the limit */                                          \
+	RANK(LOCK_LIMIT, "limit")                                                                  \
+	/* claims.c: claimed host memory */                                                        \
+	RANK(LOCK_CLAIMS, "claims")                                                                \
+	/* meeting.c: requests to be introduced to other processes */                              \
+	RANK(LOCK_MEETING, "meeting")                                                              \
+	/* quiet.c: tasks that need a quiet device */                                              \
+	RANK(LOCK_QUIET, "quiet")                                                                  \
+	/* waiting.c: threads that wait for the client thread */                                   \
+	RANK(LOCK_WAITING, "waiting")                                                              \
+	/* tenant.c: what the daemon has said of the job */                                        \
+	RANK(LOCK_TENANT, "tenant")
+
 enum lock_rank {
-	LOCK_PRIMARY,  /* hooks/contexts.c: retaining and releasing primary contexts, one at a time
-	                */
-	LOCK_CONTEXTS, /* contexts.c: the list; no context of it ends meanwhile */
-	LOCK_CAPTURES, /* captures.c: the list; no capture begins meanwhile */
-	LOCK_FLIGHTS,  /* pace_flight.c: work in flight */
-	LOCK_MAPPED,   /* vmm.c: what the program maps by itself */
-	LOCK_IMPORTS,  /* shared_import.c: memory of other processes */
-	LOCK_ORDERED,  /* free_blocks.c: memory that pools keep */
-	LOCK_SWAP,     /* devices.c: blocks, segments, devices */
-	LOCK_CHUNKS,   /* chunks.c: pinned host memory */
-	LOCK_POOLS,    /* pools.c: what is known of pools */
-	LOCK_DEVICES,  /* devices.c: what they are called */
-	LOCK_MEMORY,   /* ranges.c: ranges, and how many bytes there are */
-	LOCK_LIMIT,    /* limit.c: bytes of the limit */
-	LOCK_CLAIMS,   /* claims.c: host memory that was claimed */
-	LOCK_MEETING,  /* meeting.c: who wants to meet whom */
-	LOCK_QUIET,    /* quiet.c: what is to be done quietly */
-	LOCK_WAITING,  /* waiting.c: who waits for the client thread */
-	LOCK_TENANT,   /* tenant.c: what the daemon has said */
-	N_LOCKS
+#define LOCK_NUMBER(rank, name) rank,
+	LOCK_RANKS(LOCK_NUMBER)
+#undef LOCK_NUMBER
+	    N_LOCKS
 };
 
 struct lock {
@@ -47,11 +70,15 @@ struct lock {
 
 #define LOCK(rank) {PTHREAD_MUTEX_INITIALIZER, rank}
 
+/* Waits until the lock is free, takes it, and defers the thread's cancellation. */
 void lock_take(struct lock *lock);
+/* Releases a lock that the calling thread holds. */
 void lock_give(struct lock *lock);
+/* As pthread_cond_wait(). The caller holds this lock and no other. */
 void lock_wait(struct lock *lock, pthread_cond_t *condition);
-/* False: it is that late (of the wall clock). */
+/* The same, until `when` of the wall clock at the latest. Returns false if that time has come. */
 bool lock_wait_until(struct lock *lock, pthread_cond_t *condition, const struct timespec *when);
-void lock_after_fork(struct lock *lock); /* in the child: nobody has it */
+/* Called in a forked child by the file that owns the lock: afterwards nobody holds it. */
+void lock_after_fork(struct lock *lock);
 
 #endif

@@ -1,4 +1,4 @@
-/* messages.c: the table of messages, for both sides. */
+/* messages.c: messages.def as a table, for the interposer and (through cffi) for the daemon. */
 #include "base/wire.h"
 
 static const struct gl_message messages[] = {

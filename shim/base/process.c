@@ -17,7 +17,8 @@ static void guard_exit(void)
 	atexit(process_exits);
 }
 
-/* What is registered later runs earlier: before whatever the driver has registered. */
+/* atexit() handlers run in reverse order. This is called after the driver has registered its own,
+ * so ours runs before them. */
 void process_guard_exit(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;

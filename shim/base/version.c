@@ -1,4 +1,5 @@
-/* version.c: which release this file is of, for `gpu-leasectl check`, which reads the file. */
+/* version.c: names the release in the library; `gpu-leasectl check` looks for this text in the
+ * file. */
 #include "base/wire.h"
 
 #define TEXT_OF(x) #x

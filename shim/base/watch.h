@@ -1,10 +1,10 @@
 /* watch.h: how a room calls the rooms above it without knowing them.
  *
- * The room below declares a list with WATCH_LIST(). A file above puts an item into it with
- * WATCH(), and the room below goes through all items with for_each_watch(). The linker puts
- * the list together, so it is complete before anything runs: constructors of other libraries
- * may call the driver before ours have run. The items have the order of the files in
- * shim/meson.build, that of the rooms.
+ * The lower room declares a list with WATCH_LIST(). A file of a higher room adds an item with
+ * WATCH(), and the lower room iterates over the items with for_each_watch(). The linker assembles
+ * the list, so it is complete before any code runs. That matters because constructors of other
+ * libraries may call the driver before ours have run. The items are in the order of the files in
+ * shim/meson.build, which is that of the rooms.
  */
 #ifndef GPU_LEASE_WATCH_H
 #define GPU_LEASE_WATCH_H
@@ -17,7 +17,7 @@
 #define WATCH(list, item)                                                                          \
 	static list##_item *const list##_of_this_file __attribute__((used, section(#list))) = (item)
 
-#define for_each_watch(list, at)                                                                   \
-	for (list##_item *const *at = __start_##list; at < __stop_##list; at++)
+#define for_each_watch(list, item)                                                                 \
+	for (list##_item *const *item = __start_##list; item < __stop_##list; item++)
 
 #endif

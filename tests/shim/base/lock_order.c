@@ -1,17 +1,19 @@
-/* lock_order.c: take locks of the interposer in order, or not, with the check of their order on. */
+/* lock_order.c: takes locks of the interposer in their order, or against it as the argument says.
+ * It is built with the check of the order (GPU_LEASE_CHECK_LOCKS). */
 #include "base/locks.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static struct lock outer = LOCK(LOCK_CONTEXTS), inner = LOCK(LOCK_SWAP);
+static struct lock imports = LOCK(LOCK_IMPORTS);
 static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
 
 static void in_order(void)
 {
 	lock_take(&outer);
 	lock_take(&inner);
-	lock_give(&outer); /* given in whatever order */
+	lock_give(&outer); /* any order of releasing is right */
 	lock_give(&inner);
 	lock_take(&inner);
 	lock_give(&inner);
@@ -31,6 +33,12 @@ static void twice(void)
 	lock_take(&inner);
 }
 
+static void twice_imports(void)
+{
+	lock_take(&imports);
+	lock_take(&imports);
+}
+
 static void waits_with_another(void)
 {
 	lock_take(&outer);
@@ -38,7 +46,7 @@ static void waits_with_another(void)
 	lock_wait(&inner, &condition);
 }
 
-static void gives_what_it_has_not(void)
+static void releases_what_it_does_not_hold(void)
 {
 	lock_take(&outer);
 	pthread_mutex_lock(&inner.mutex);
@@ -54,8 +62,9 @@ int main(int n, char **arguments)
 	    {"in order", in_order},
 	    {"inverted", inverted},
 	    {"twice", twice},
+	    {"twice, imports", twice_imports},
 	    {"waits with another", waits_with_another},
-	    {"gives what it has not", gives_what_it_has_not},
+	    {"releases what it does not hold", releases_what_it_does_not_hold},
 	};
 
 	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {

@@ -1,4 +1,4 @@
-"""Locks are taken in the order of shim/base/locks.h, and who does not is found out."""
+"""Locks are taken in the order of shim/base/locks.h, and a thread that does not is found."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(how: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_who_takes_them_in_order_goes_on() -> None:
+def test_a_thread_that_takes_them_in_order_goes_on() -> None:
     done = run("in order")
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
@@ -28,21 +28,22 @@ def test_who_takes_them_in_order_goes_on() -> None:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("inverted", "lock 'contexts' is taken by a thread that has 'swap'"),
-        ("twice", "lock 'swap' is taken by a thread that has 'swap'"),
-        ("waits with another", "a thread waits with lock 'swap' and has 'contexts'"),
-        ("gives what it has not", "lock 'swap' is given by a thread that has not got it"),
+        ("inverted", "lock 'contexts' is taken by a thread that holds 'swap'"),
+        ("twice", "lock 'swap' is taken by a thread that holds 'swap'"),
+        ("twice, imports", "lock 'imports' is taken by a thread that holds 'imports'"),
+        ("waits with another", "a thread waits with lock 'swap' and also holds 'contexts'"),
+        ("releases what it does not hold", "lock 'swap' is released by a thread that does not hold it"),
     ],
 )
-def test_who_does_not_is_ended_with_a_message(how: str, said: str) -> None:
+def test_a_thread_that_does_not_is_ended_with_a_message(how: str, said: str) -> None:
     done = run(how)
     assert done.returncode == -signal.SIGABRT
     assert said in done.stderr
 
 
-def test_the_library_of_the_tests_watches_and_the_released_one_does_not() -> None:
-    """The fixtures of the tests give their programs this library, so that all is watched."""
-    words = b"is taken by a thread that has"
+def test_the_library_of_the_tests_checks_and_the_released_one_does_not() -> None:
+    """The fixtures give their programs this library, so that every test checks the order."""
+    words = b"is taken by a thread that holds"
     assert words in CHECKED.read_bytes()
     assert words not in PRELOAD.read_bytes()
 
