@@ -23,7 +23,8 @@ bool device_known(CUdevice device)
 	return device >= 0 && device < MAX_DEVICES && atomic_load(&known[device]);
 }
 
-/* The driver is asked without the lock: to find its functions may take the loader's. */
+/* The driver is asked without our lock held, because looking up its function may take the dynamic
+ * loader's lock. */
 const uint8_t *device_uuid(CUdevice device)
 {
 	CUuuid uuid;
@@ -49,7 +50,7 @@ CUdevice device_of(const uint8_t uuid[16])
 	return -1;
 }
 
-/* The child's devices are the parent's. */
+/* The UUIDs stay true in the child. */
 static void in_child(void)
 {
 	lock_after_fork(&lock);

@@ -1,4 +1,7 @@
-/* devices.h: the devices that the process has used, and their UUIDs. */
+/* devices.h: the devices that the process has used, and their UUIDs.
+ *
+ * Any thread may call these functions.
+ */
 #ifndef GPU_LEASE_DEVICES_H
 #define GPU_LEASE_DEVICES_H
 
@@ -6,10 +9,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MAX_DEVICES 64
+#define MAX_DEVICES 64 /* device numbers are below this */
 
-const uint8_t *device_uuid(CUdevice device); /* NULL: the driver does not say */
-CUdevice device_of(const uint8_t uuid[16]);  /* -1: not seen yet */
-bool device_known(CUdevice device);          /* somebody has asked for its UUID */
+/* The 16 bytes of the device's UUID, valid for ever; NULL if the driver does not tell it. The first
+ * call asks the driver, so the caller holds no lock below LOCK_DEVICES. */
+const uint8_t *device_uuid(CUdevice device);
+/* The device that has this UUID, or -1 if device_uuid() has not found it so far. */
+CUdevice device_of(const uint8_t uuid[16]);
+/* Has device_uuid() found this device's UUID? */
+bool device_known(CUdevice device);
 
 #endif

@@ -1,6 +1,6 @@
-/* lookup.c: the driver's own functions, and NVML's, behind the ones that stand in their place.
+/* lookup.c: finds the functions of the driver and of NVML that ours replace.
  *
- * They are found with glibc's own dlsym, which hooks/dlsym.c stands in for as well.
+ * They are looked up with glibc's own dlsym, since hooks/dlsym.c replaces that one too.
  */
 #include "driver/lookup.h"
 
@@ -19,7 +19,7 @@ struct hooked hooks[N_HOOKS] = {
 dlsym_function *real_dlsym;
 dlvsym_function *real_dlvsym;
 
-/* What of a loaded library's dynamic section a lookup needs. */
+/* The tables of a loaded library's dynamic section that a lookup needs. */
 struct symbols {
 	const ElfW(Sym) * table;
 	const char *strings;
@@ -52,8 +52,8 @@ static struct symbols symbols_of(const struct dl_phdr_info *info)
 	return s;
 }
 
-/* The default version of a function in a library, by its GNU hash table (the
- * generic ABI's layout: buckets after a Bloom filter, then chains). */
+/* The default version of a function in a library, found by the library's GNU hash table (a Bloom
+ * filter, then buckets, then chains). */
 static void *find_symbol(const struct dl_phdr_info *info, const char *name)
 {
 	struct symbols s = symbols_of(info);
@@ -79,8 +79,9 @@ static void *find_symbol(const struct dl_phdr_info *info, const char *name)
 	return NULL;
 }
 
-/* Up to 2.33 both live in libdl, since then in libc. */
-static int look_into(struct dl_phdr_info *info, size_t size, void *data)
+/* Called for each loaded library. Up to glibc 2.33 both functions are in libdl, since then in libc.
+ */
+static int look_for_dlsym(struct dl_phdr_info *info, size_t size, void *data)
 {
 	const char *slash = strrchr(info->dlpi_name, '/');
 	const char *name = slash ? slash + 1 : info->dlpi_name;
@@ -96,14 +97,15 @@ static int look_into(struct dl_phdr_info *info, size_t size, void *data)
 	return real_dlsym && real_dlvsym;
 }
 
-/* No dlopen here: it allocates, and who allocates may be asking for dlsym. */
+/* It does not use dlopen, which allocates memory: a program's own malloc may be what calls dlsym.
+ */
 __attribute__((constructor)) void find_dlsym(void)
 {
 	if (!real_dlsym || !real_dlvsym)
-		dl_iterate_phdr(look_into, NULL);
+		dl_iterate_phdr(look_for_dlsym, NULL);
 }
 
-/* -- the libraries we stand before ------------------------------------------- */
+/* -- the libraries whose functions we replace -------------------------------- */
 
 static struct library {
 	const char *name, *prefix;
@@ -115,7 +117,8 @@ static struct library *library_of(const char *name)
 	return strncmp(name, nvml.prefix, strlen(nvml.prefix)) ? &driver : &nvml;
 }
 
-/* The program's library if it has loaded one, whatever the scope it chose. */
+/* The handle of the library, of the copy that the program has loaded if there is one, in whatever
+ * scope. With `load` it is loaded otherwise; else the result is NULL. */
 static void *library_handle(struct library *library, bool load)
 {
 	void *handle = atomic_load(&library->handle);

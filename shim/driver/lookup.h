@@ -1,4 +1,7 @@
-/* lookup.h: the driver's own functions, behind the ones that this library puts in their place. */
+/* lookup.h: the functions of the driver and of NVML that this library replaces.
+ *
+ * Any thread may call these functions. A first lookup may take the dynamic loader's lock.
+ */
 #ifndef GPU_LEASE_LOOKUP_H
 #define GPU_LEASE_LOOKUP_H
 
@@ -9,13 +12,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The stream that a function of the _ptds and _ptsz kind means. */
+/* The stream that a function of the _ptds or _ptsz form means by `stream`: in these the default
+ * stream is the calling thread's own. */
 #define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
 
-/* The driver's function behind one of ours; NULL: the driver has none. */
+/* The driver's function that our function `name` replaces; NULL if the driver has none. */
 #define DRIVER(name) ((__typeof__(&name))real_hook(HOOK_##name))
 
-/* One number for every hooked function. */
+/* A number for every function of hooks.def. */
 enum hook {
 #define HOOK(name) HOOK_##name,
 #include "driver/hooks.def"
@@ -26,12 +30,16 @@ struct hooked {
 	const char *name;
 	_Atomic(void *) real;
 };
-extern struct hooked hooks[N_HOOKS];
+extern struct hooked hooks[N_HOOKS]; /* real: NULL until it is looked up */
+/* Looks the real function of a hook up and remembers it; NULL if the library has none. */
 void *find_hook(enum hook hook);
+/* Looks up a function of the driver or of NVML, whose names begin with "nvml". Loads the library if
+ * the program has not; NULL if there is no library or no such function. */
 void *real_symbol(const char *name);
-bool hook_is_of_driver(enum hook hook); /* else it is NVML's */
+/* Is it a function of the driver? Otherwise it is one of NVML. */
+bool hook_is_of_driver(enum hook hook);
 
-/* The function behind a hook, NULL if the driver has none. */
+/* As find_hook(), but only the first call looks the function up. */
 static inline void *real_hook(enum hook hook)
 {
 	void *real = atomic_load_explicit(&hooks[hook].real, memory_order_acquire);
@@ -39,8 +47,8 @@ static inline void *real_hook(enum hook hook)
 	return likely(real != NULL) ? real : find_hook(hook);
 }
 
-/* The driver's function of a name in cuda.h, looked up once. cuda.h is read
- * with __CUDA_API_VERSION_INTERNAL: every name means itself, no macro renames it. */
+/* The driver's function of this name in cuda.h, looked up once; NULL if the driver has none. cuda.h
+ * is read with __CUDA_API_VERSION_INTERNAL, so that no macro renames a function. */
 #define REAL(name)                                                                                 \
 	({                                                                                         \
 		static _Atomic(void *) found;                                                      \
@@ -49,10 +57,11 @@ static inline void *real_hook(enum hook hook)
 		(__typeof__(&name))atomic_load_explicit(&found, memory_order_acquire);             \
 	})
 
-/* The library that a name is of, if the program has loaded it; else NULL. */
+/* The handle of the library that has functions of such a name, if the program has loaded it; else
+ * NULL. */
 void *library_loaded(const char *name);
 
-/* glibc's own dlsym and dlvsym, there after find_dlsym(). */
+/* glibc's own dlsym and dlvsym, which find_dlsym() finds. */
 typedef void *dlsym_function(void *handle, const char *name);
 typedef void *dlvsym_function(void *handle, const char *name, const char *version);
 extern dlsym_function *real_dlsym;

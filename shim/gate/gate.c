@@ -1,4 +1,4 @@
-/* gate.c: the slow side of the gate: slots of threads, opening, closing, waiting. */
+/* gate.c: the gate's slow path: the slots of threads, opening, shutting and waiting. */
 #include "gate/gate.h"
 
 #include "base/clock.h"
@@ -20,7 +20,7 @@ __thread struct thread_slot *my_slot __attribute__((tls_model("initial-exec")));
 bool gate_needs_fence;
 atomic_int gate_memory;
 static atomic_bool step;                      /* one call may pass the shut gate */
-static _Atomic(const struct pace *) pace_now; /* of a bounded gate */
+static _Atomic(const struct pace *) pace_now; /* decides who passes a bounded gate */
 
 static _Atomic(struct thread_slot *) slots;
 static pthread_key_t slot_key;
@@ -43,8 +43,8 @@ static void set_up(void)
 	    syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0;
 }
 
-/* A slot that an ended thread has left, or a new one. Slots are never freed, so
- * the closer can walk the list without a lock. */
+/* Gives the calling thread a slot that an ended thread has left, or a new one. Slots are never
+ * freed, so the client thread can walk the list without a lock. */
 static struct thread_slot *new_slot(void)
 {
 	struct thread_slot *slot;
@@ -78,8 +78,8 @@ static struct thread_slot *slot_of_thread(void)
 	return my_slot ? my_slot : new_slot();
 }
 
-/* A call inside a call of the driver passes; gate_leave() undoes it. False: it is not inside one.
- */
+/* If the thread is already inside a call of the driver (which may call exported functions itself,
+ * or callbacks), the call passes: counts it, until gate_leave(), and returns true. */
 static bool enter_nested(struct thread_slot *slot)
 {
 	if (atomic_load_explicit(&slot->place, memory_order_relaxed) == GATE_OUTSIDE)
@@ -88,7 +88,8 @@ static bool enter_nested(struct thread_slot *slot)
 	return true;
 }
 
-/* Then the gate may be looked at (see gate_pass()), or where memory is. */
+/* Publishes that the thread is inside. Only after this may it read the gate's state (gate.h says
+ * why), or whether memory is away. */
 static void go_inside(struct thread_slot *slot)
 {
 	atomic_store_explicit(&slot->place, GATE_INSIDE, memory_order_relaxed);
@@ -113,7 +114,7 @@ void gate_leave(void)
 		gate_return(slot);
 }
 
-/* Inside, an open gate is passed; a bounded one while the thread has credit. */
+/* May a thread that is inside submit? At an open gate it may, at a bounded one if it has credit. */
 static bool may_pass(struct thread_slot *slot)
 {
 	int state = gate_now();
@@ -126,8 +127,8 @@ bool gate_step_pending(void)
 	return atomic_load(&step);
 }
 
-/* A drain may hang on a call that waits here: its kernel is to end one that
- * spins on another device. A call for a context that is busy itself cannot help. */
+/* A drain may depend on a call that waits here: a collective's kernel on one device spins until its
+ * counterpart on another device starts. A call for a context that is busy itself cannot help. */
 bool gate_may_step(void)
 {
 	CUcontext context;
@@ -154,11 +155,12 @@ CUresult gate_wait(bool memory)
 {
 	if (!contexts_lost_in_fork())
 		return wait_until(WAIT_GATE, memory ? memory_is_back : has_opened);
-	gate_open(); /* the driver refuses what comes */
+	gate_open(); /* the driver itself refuses all calls of such a process */
 	return CUDA_SUCCESS;
 }
 
-/* Goes inside, so that no swapped memory leaves before the thread has. False: some is away. */
+/* Goes inside, so that no swapped memory is evicted before the thread has left. Returns false if
+ * some is away; then the thread is not inside. */
 static bool enter_if_memory_here(struct thread_slot *slot)
 {
 	if (atomic_load(&gate_memory) == GATE_MEMORY_STAYS)
@@ -170,7 +172,7 @@ static bool enter_if_memory_here(struct thread_slot *slot)
 	return false;
 }
 
-/* What waits here must not be cancelled: it would leave with a lock. */
+/* The thread is not cancelled while it waits. */
 static CUresult wait_for_memory(struct thread_slot *slot)
 {
 	int saved_errno = errno, cancel;
@@ -202,7 +204,7 @@ static void count_pass(struct thread_slot *slot)
 	gate_count(slot);
 }
 
-/* How many calls the thread may make now; 0: look at the gate again. */
+/* How many calls the thread may make at the bounded gate; 0 if the gate is not bounded any more. */
 static int draw_credit(void)
 {
 	long us = 0;
@@ -217,7 +219,9 @@ static int draw_credit(void)
 	return drawn;
 }
 
-/* The thread is inside; what is captured does not execute, so it passes beside. */
+/* Waits until the thread may submit. It is inside when this is called and when it succeeds. A call
+ * whose stream captures submits nothing that executes, so it needs no lease: it passes beside the
+ * gate once no swapped memory is away. */
 static CUresult try_to_pass(struct thread_slot *slot, CUstream stream)
 {
 	CUresult result;
@@ -273,7 +277,7 @@ static int with_fence(int state)
 	return gate_needs_fence ? state | GATE_FENCED : state;
 }
 
-/* Before anybody passes, it is known how the gate will be closed. */
+/* set_up() decides whether threads need fences, which must be known before any thread passes. */
 void gate_open(void)
 {
 	pthread_once(&once, set_up);
@@ -292,10 +296,10 @@ void gate_bound(const struct pace *pace)
 
 void gate_step(bool allowed)
 {
-	atomic_exchange(&step, allowed); /* sees that who took it is inside */
+	/* An exchange, not a store: if a thread has taken the step, it is seen to be inside. */
+	atomic_exchange(&step, allowed);
 }
 
-/* Every running thread of the process passes a full barrier. */
 void gate_barrier(void)
 {
 	if (gate_needs_fence)
@@ -330,7 +334,7 @@ unsigned long gate_calls(void)
 
 	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next) {
 		calls += atomic_load_explicit(&slot->calls, memory_order_relaxed);
-		/* A thread inside counts as a call that goes on. */
+		/* A thread that is inside counts as one more call. */
 		calls += is_inside(slot);
 	}
 	return calls;
@@ -345,7 +349,7 @@ unsigned long gate_submitted(void)
 	return calls;
 }
 
-/* In the child only the forking thread lives; it holds nothing. */
+/* In the child only the forking thread exists, and it has no lease. */
 static void in_child(void)
 {
 	atomic_store(&gate_state, GATE_CLOSED);

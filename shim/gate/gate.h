@@ -1,4 +1,7 @@
-/* gate.h: where calls wait that submit work while the process has no lease. */
+/* gate.h: the gate, where calls that submit work wait while the process has no lease.
+ *
+ * Threads of the program enter and leave. Only the client thread opens, bounds and shuts it.
+ */
 #ifndef GPU_LEASE_GATE_H
 #define GPU_LEASE_GATE_H
 
@@ -13,57 +16,83 @@
 enum gate_state {
 	GATE_CLOSED,
 	GATE_OPEN,
-	GATE_BOUNDED,   /* open, but somebody waits: only so much work may be in flight */
-	GATE_FENCED = 4 /* with either, on a kernel without membarrier: who enters needs a fence */
+	GATE_BOUNDED,   /* open, but another job waits: the pace limits the work in flight */
+	GATE_FENCED = 4 /* added to the two above on a kernel without membarrier: a thread that
+	                 * enters needs a fence */
 };
 
-#define CACHE_LINE 64 /* no two threads write to one */
+#define CACHE_LINE 64 /* bytes; each slot has its own, so that threads do not share one */
 
 /* Where a thread is. */
 enum gate_place {
 	GATE_OUTSIDE,
-	GATE_INSIDE, /* between the check of the gate and the driver's return */
-	GATE_BESIDE  /* in a call that waits, or that need not be waited for */
+	GATE_INSIDE, /* between its check of the gate and the return of the driver's function */
+	GATE_BESIDE  /* in a call that waits, or that a drain need not wait for */
 };
 
+/* Where the program's swapped memory is. */
 enum gate_memory {
-	GATE_MEMORY_STAYS, /* there is none */
-	GATE_MEMORY_HERE,
-	GATE_MEMORY_AWAY
+	GATE_MEMORY_STAYS, /* the process has no swapped memory */
+	GATE_MEMORY_HERE,  /* all of it is on its device */
+	GATE_MEMORY_AWAY   /* some of it is evicted */
 };
 
 struct thread_slot {
 	_Alignas(CACHE_LINE) atomic_int place; /* only its thread writes it, and `calls` */
-	int depth;          /* driver calls inside the driver's call: they pass */
+	int depth;          /* calls made inside a call of the driver: they pass the gate */
 	atomic_ulong calls; /* submissions so far */
 	int credit;         /* calls that may still pass a bounded gate */
 	atomic_bool used;   /* a thread has this slot */
 	struct thread_slot *next;
 };
 
-extern atomic_int gate_state;
-/* Where the program's swapped memory is; calls that use its addresses wait while it is away. */
-extern atomic_int gate_memory;
+extern atomic_int gate_state;  /* enum gate_state; gate_now() reads it */
+extern atomic_int gate_memory; /* enum gate_memory; memory/swap sets it */
+extern bool gate_needs_fence;  /* the kernel has no membarrier */
+/* The calling thread's slot, or NULL until its first call. */
 extern __thread struct thread_slot *my_slot __attribute__((tls_model("initial-exec")));
-CUresult gate_enter(CUstream stream); /* to submit; may wait */
-CUresult gate_enter_for_memory(void); /* uses addresses, submits nothing; may wait */
-void gate_leave(void);                /* after either */
-CUresult
-gate_wait(bool memory); /* until it is open or lets a call in; memory: until that is not away */
-void gate_open(void);
-/* An open gate: the pace says who passes, or NULL: all do. A closed one stays closed. */
-void gate_bound(const struct pace *pace);
-void gate_shut(void);         /* nobody enters any more */
-bool gate_empty(void);        /* a shut gate: nobody is inside any more */
-void gate_step(bool allowed); /* one call may pass a shut gate; or not, if it has not yet */
-bool gate_step_pending(void);
-bool gate_may_step(void); /* this thread */
-unsigned long gate_calls(void);
-unsigned long gate_submitted(void); /* exact while the gate is shut and empty */
-void gate_barrier(void);
-extern bool gate_needs_fence; /* the kernel has no membarrier */
 
-/* Less GATE_FENCED. */
+/* -- threads of the program; they hold no lock --------------------------------- */
+
+/* Enters to submit work to the stream. Waits until the gate lets the call in. An error if the
+ * process will have no lease. */
+CUresult gate_enter(CUstream stream);
+/* Enters to use addresses of device memory without submitting work. Waits while swapped memory is
+ * away. */
+CUresult gate_enter_for_memory(void);
+/* Leaves after either has succeeded. */
+void gate_leave(void);
+/* Waits until the gate is not shut or lets this thread's call in; with `memory`, until no swapped
+ * memory is away. */
+CUresult gate_wait(bool memory);
+/* May this thread take the step that gate_step() has allowed? */
+bool gate_may_step(void);
+
+/* -- the client thread ----------------------------------------------------------- */
+
+void gate_open(void);
+/* Lets the pace decide who passes an open gate; with NULL all calls pass again. A shut gate stays
+ * shut. */
+void gate_bound(const struct pace *pace);
+/* From its return on no call enters. Those that are inside go on (gate_empty()). */
+void gate_shut(void);
+/* Is no thread inside? Meaningful while the gate is shut. */
+bool gate_empty(void);
+/* Allows one call to pass the shut gate, or takes that back unless a call has passed. */
+void gate_step(bool allowed);
+/* Is a step allowed that no call has taken so far? */
+bool gate_step_pending(void);
+/* How many calls have submitted work, including those that are inside now. */
+unsigned long gate_calls(void);
+/* The same without those that are inside; exact while the gate is shut and empty. */
+unsigned long gate_submitted(void);
+/* Makes every running thread of the process pass a full memory barrier; without membarrier, the
+ * calling thread only. */
+void gate_barrier(void);
+
+/* -- the fast path ----------------------------------------------------------------- */
+
+/* The gate's state without GATE_FENCED. */
 static inline int gate_now(void)
 {
 	return atomic_load_explicit(&gate_state, memory_order_acquire) & ~GATE_FENCED;
@@ -76,18 +105,17 @@ static inline void gate_count(struct thread_slot *slot)
 	atomic_store_explicit(&slot->calls, calls + 1, memory_order_relaxed);
 }
 
-/*
- * Why no submission slips through a close. A thread stores GATE_INSIDE, then
- * loads gate_state; the closer stores GATE_CLOSED, then loads every place.
- * Were both loads to miss the other's store, each store would have to be
- * delayed past the other side's load. The closer's membarrier puts a full
- * barrier into every running thread of the process between these two moments:
- * a thread whose store of its place came before it is seen by the closer, which
- * waits for it; a thread whose load of the gate comes after it sees it closed.
- * Without membarrier a fence stands on both sides: the open gate says so with
- * GATE_FENCED, and every thread takes the slow way, gate_enter().
+/* Enters without waiting. Returns the thread's slot, for gate_return(), or NULL if the caller has
+ * to use gate_enter().
  *
- * The fast way in: a slot for gate_return(), or NULL (call gate_enter()).
+ * Why no call passes unnoticed while the gate is being shut: a thread stores GATE_INSIDE and then
+ * loads gate_state; the client thread stores GATE_CLOSED and then loads every slot's place. Both
+ * loads could miss the other side's store only if both stores were delayed past the other side's
+ * load. The client thread's membarrier puts a full barrier into every running thread of the process
+ * between its own store and its loads. If a thread's store came before that barrier, the client
+ * thread sees the thread inside and waits for it; if a thread's load comes after the barrier, the
+ * thread sees the gate shut. Without membarrier both sides need a fence: the open gate then has
+ * GATE_FENCED, so that every thread takes the slow path, gate_enter(), which has one.
  */
 static inline struct thread_slot *gate_pass(void)
 {
@@ -109,6 +137,7 @@ static inline struct thread_slot *gate_pass(void)
 	return NULL;
 }
 
+/* Leaves after gate_pass(). */
 static inline void gate_return(struct thread_slot *slot)
 {
 	atomic_store_explicit(&slot->place, GATE_OUTSIDE, memory_order_release);

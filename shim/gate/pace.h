@@ -1,8 +1,8 @@
-/* pace.h: how fast the gate lets work in while somebody waits for the device.
+/* pace.h: how fast the gate lets work in while another job waits for the device.
  *
- * A pace is one file. It hands out credit: a thread draws some for several calls at once, and
- * then a call costs it no lock. The gate asks only while it is bounded (gate_bound()). What a pace
- * knows of a context it forgets with a CONTEXT_WATCH().
+ * Each pace is one file. It gives out credit: a thread draws credit for several calls at once, so
+ * that most calls take no lock. The gate asks the pace only while it is bounded (gate_bound()). A
+ * pace that keeps something of a context forgets it in a CONTEXT_WATCH().
  */
 #ifndef GPU_LEASE_PACE_H
 #define GPU_LEASE_PACE_H
@@ -11,15 +11,18 @@
 
 /* cffi:begin */
 struct pace {
-	void (*begin)(uint64_t ns); /* somebody waits: so much work may be in flight */
-	/* Of a thread of the program: how many calls may pass now; 0: none, try again after so
-	 * many microseconds. */
+	/* The client thread: from now on another job waits, and at most `ns` of work may be in
+	 * flight. Also called when that amount changes. */
+	void (*begin)(uint64_t ns);
+	/* A thread of the program, without locks: returns how many calls it may make now. 0: none;
+	 * it should draw again after *pause_us microseconds. */
 	int (*draw)(long *pause_us);
-	void (*end)(void); /* nobody waits any more */
+	/* The client thread: no other job waits any more. */
+	void (*end)(void);
 };
 /* cffi:end */
 
-/* pace_flight.c: by what is in flight. */
+/* pace_flight.c: limits the work in flight, by measuring how long calls take. */
 extern const struct pace pace_flight;
 
 #endif

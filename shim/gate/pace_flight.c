@@ -1,13 +1,11 @@
-/* pace_flight.c: only so much work is in flight while somebody waits.
+/* pace_flight.c: limits the work in flight while another job waits.
  *
- * A drain takes as long as what was submitted before it. So while somebody
- * waits, no more than so many ms of work are let into a context's queues: as
- * many calls as finished in that time, by Little's law. The rate is measured
- * with events of the whole context, one for every few calls, and the number of
- * calls at most doubles from one finished event to the next, so the first guess
- * may be small. Threads draw credit for several calls at once; then a call
- * costs them no lock. Two calls are always let in, however long they are: one
- * runs, one follows it without a gap.
+ * A drain takes as long as the work that is in flight when it begins. So while another job waits, a
+ * context's queues are given at most in_flight_ns of work: as many calls as finish in that time, by
+ * Little's law. This number, the window, follows from the rate of calls, which is measured with
+ * events of the whole context, one for every few calls. The window at most doubles from one
+ * finished event to the next, so the first guess may be small. Two calls may always be in flight,
+ * however long they take: one runs, and the other follows it without a gap.
  */
 #include "base/clock.h"
 #include "base/fork.h"
@@ -18,35 +16,40 @@
 #include "work/contexts.h"
 
 #define MAX_FLIGHTS 16
-#define MARKS 16
-#define FIRST_WINDOW 16
-#define LAST_WINDOW (1 << 20)
-#define MAX_DRAW 512
-#define PAUSE_US 50
-#define LONG_PAUSE_US 1000
+#define MARKS 16              /* events of one context that can be pending */
+#define FIRST_WINDOW 16       /* calls in flight before the rate is known */
+#define LAST_WINDOW (1 << 20) /* never more calls in flight */
+#define MAX_DRAW 512          /* calls that a thread draws credit for at once */
+#define PAUSE_US 50           /* between draws while the rate is unknown */
+#define LONG_PAUSE_US 1000    /* between draws once it is known */
 
-/* An event behind `calls` calls in all; the first of those since the mark before was at `begun`. */
+/* An event that is recorded behind calls. */
 struct mark {
 	CUevent event;
-	unsigned long calls;
-	uint64_t begun;
+	unsigned long calls; /* `submitted` when it was recorded */
+	uint64_t begun;      /* when the first call after the previous mark was let in */
 };
 
-/* One context. submitted: calls let in; finished: those behind the last event that has happened.
- * fresh: no event has happened yet since somebody waits; what was in the queues is not known. */
+/* The work of one context. Under the lock. */
 static struct flight {
 	CUcontext context;
-	unsigned int spell;
+	unsigned int spell; /* in which these figures were begun */
+	/* No mark has completed in this spell. The first one tells no rate, since nobody knows what
+	 * was in the queues before. */
 	bool fresh;
-	unsigned long submitted, marked, finished, window;
-	uint64_t begun, finished_at;
-	double ns_per_call;
-	struct mark marks[MARKS];
+	unsigned long submitted; /* calls that were let in */
+	unsigned long marked;    /* of them: those before the last mark */
+	unsigned long finished;  /* of them: those before the last mark that has completed */
+	unsigned long window;    /* calls that may be in flight */
+	uint64_t begun;       /* when the first call since the last mark was let in; 0: none was */
+	uint64_t finished_at; /* when a mark was last seen to complete */
+	double ns_per_call;   /* 0: unknown */
+	struct mark marks[MARKS]; /* a ring of n pending ones, from `first` on */
 	unsigned int first, n;
 } flights[MAX_FLIGHTS];
 
-static atomic_ulong in_flight_ns; /* 0: nobody waits */
-static atomic_uint spell;         /* grows each time that somebody begins to wait */
+static atomic_ulong in_flight_ns; /* the limit; 0: no other job waits */
+static atomic_uint spell;         /* counts the times that the limit was set */
 static struct lock lock = LOCK(LOCK_FLIGHTS);
 
 static void begin(uint64_t ns)
@@ -60,6 +63,7 @@ static void end(void)
 	atomic_store(&in_flight_ns, 0);
 }
 
+/* The entry of the context, a new one if need be; NULL if there are too many contexts. */
 static struct flight *find_flight(CUcontext context)
 {
 	struct flight *unused = NULL;
@@ -77,7 +81,7 @@ static struct flight *find_flight(CUcontext context)
 	return unused;
 }
 
-/* Of an earlier spell the rate stays, and nothing else. */
+/* The same, made ready for this spell: of an earlier one only the rate and the window are kept. */
 static struct flight *flight_of(CUcontext context)
 {
 	struct flight *f = find_flight(context);
@@ -92,7 +96,7 @@ static struct flight *flight_of(CUcontext context)
 	return f;
 }
 
-/* The events go with the context. */
+/* The driver destroys the events together with the context. */
 static void forget(CUcontext context)
 {
 	lock_take(&lock);
@@ -111,6 +115,8 @@ static void in_child(void)
 FORK_WATCH(in_child);
 CONTEXT_WATCH(forget, NULL);
 
+/* So many calls have finished by now, of which the first was let in at `begun`: updates the rate
+ * and the window. */
 static void learn(struct flight *f, unsigned long calls, uint64_t begun, uint64_t now)
 {
 	uint64_t start = begun > f->finished_at ? begun : f->finished_at;
@@ -123,8 +129,8 @@ static void learn(struct flight *f, unsigned long calls, uint64_t begun, uint64_
 	f->window = window < 2 ? 2 : window > LAST_WINDOW ? LAST_WINDOW : (unsigned long)window;
 }
 
-/* Take note of the events that have happened. */
-static void settle(struct flight *f)
+/* Takes note of the marks that have completed. */
+static void note_finished(struct flight *f)
 {
 	unsigned long before = f->finished;
 	uint64_t begun = 0;
@@ -147,6 +153,7 @@ static void settle(struct flight *f)
 	}
 }
 
+/* Records a mark behind the calls that were let in since the last one. */
 static void put_mark(struct flight *f)
 {
 	struct mark *mark = &f->marks[(f->first + f->n) % MARKS];
@@ -163,19 +170,20 @@ static void put_mark(struct flight *f)
 	f->n++;
 }
 
-/* How many calls may pass now; 0: the window is full. */
-static int take(struct flight *f)
+/* How many calls may pass now; 0: the window is full. Marks stand every eighth of a window. */
+static int draw_from(struct flight *f)
 {
 	unsigned long each = f->window / 8 ? f->window / 8 : 1, free;
 
-	settle(f);
+	note_finished(f);
 	if (f->submitted - f->marked >= each)
 		put_mark(f);
 	if (f->submitted - f->finished >= f->window) {
 		if (!f->n)
 			put_mark(f);
 		if (f->n)
-			return 0; /* else nobody could say when there is room */
+			return 0; /* without any mark nothing would tell when the window has space
+			           */
 	}
 	if (!f->begun)
 		f->begun = now_ns();
@@ -193,13 +201,13 @@ static int draw(long *pause_us)
 	int drawn;
 
 	if (REAL(cuCtxGetCurrent)(&context) || !context)
-		return 1; /* the driver will say what is wrong */
-	/* Neither an event nor a query may fall into a capture. */
+		return 1; /* the driver's function will return the error */
+	/* Recording or querying an event would invalidate a capture. */
 	if (!atomic_load(&in_flight_ns) || !captures_hold_off())
 		return 1;
 	lock_take(&lock);
 	f = flight_of(context);
-	drawn = f ? take(f) : 1;
+	drawn = f ? draw_from(f) : 1;
 	*pause_us = f && f->ns_per_call > 0 ? LONG_PAUSE_US : PAUSE_US;
 	lock_give(&lock);
 	captures_let();

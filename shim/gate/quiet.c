@@ -1,7 +1,8 @@
-/* quiet.c: something to be done while the gate is shut and no work is under way.
+/* quiet.c: tasks that are done while the gate is shut and no work is in flight.
  *
- * The client thread shuts the gate for it as for a revoke, and opens it again (lease.c).
- * Who asks waits: for what others have submitted, and for captures to end.
+ * The client thread shuts the gate for them as it does for a revoke, and opens it again (lease.c).
+ * The thread that asks for a task waits until all submitted work has finished and all captures have
+ * ended.
  */
 #include "gate/quiet.h"
 
@@ -17,7 +18,7 @@ struct task {
 };
 
 static struct task *tasks;
-static bool over; /* the client thread has ended */
+static bool client_ended; /* no task will be done any more */
 static struct lock lock = LOCK(LOCK_QUIET);
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
@@ -47,7 +48,7 @@ CUresult quiet_do(void (*work)(void *argument), void *argument)
 	lock_take(&lock);
 	enter(&task);
 	client_wake();
-	while (!task.done && (task.begun || !over))
+	while (!task.done && (task.begun || !client_ended))
 		lock_wait(&lock, &changed);
 	leave(&task);
 	lock_give(&lock);
@@ -64,7 +65,7 @@ bool quiet_wanted(void)
 	return wanted;
 }
 
-/* Caller holds the lock; it is not held during the work. */
+/* The caller holds the lock, which is released during the work. */
 static void do_one(struct task *task)
 {
 	task->begun = true;
@@ -87,7 +88,7 @@ void quiet_now(void)
 void quiet_end(void)
 {
 	lock_take(&lock);
-	over = true;
+	client_ended = true;
 	pthread_cond_broadcast(&changed);
 	lock_give(&lock);
 }
@@ -97,6 +98,6 @@ static void in_child(void)
 	lock_after_fork(&lock);
 	pthread_cond_init(&changed, NULL);
 	tasks = NULL;
-	over = false;
+	client_ended = false;
 }
 FORK_WATCH(in_child);

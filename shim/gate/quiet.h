@@ -1,16 +1,20 @@
-/* quiet.h: something to be done while the gate is shut and no work is under way. */
+/* quiet.h: tasks that are done while the gate is shut and no work is in flight. */
 #ifndef GPU_LEASE_QUIET_H
 #define GPU_LEASE_QUIET_H
 
 #include <cuda.h>
 #include <stdbool.h>
 
-/* Of a thread of the program: have the client thread do it, and wait until it is done. */
+/* A thread of the program that holds no lock: has the client thread call `work`, and waits for its
+ * return. CUDA_ERROR_NOT_PERMITTED if the client thread has ended before. */
 CUresult quiet_do(void (*work)(void *argument), void *argument);
 
-/* Of the client thread: */
+/* The client thread: */
+/* Are there tasks that have not begun? */
 bool quiet_wanted(void);
-void quiet_now(void); /* it is quiet: do all that there is */
-void quiet_end(void); /* nothing will be done any more */
+/* Does all tasks. The gate is shut, and no work is in flight. */
+void quiet_now(void);
+/* The client thread ends: refuses all tasks that have not begun. */
+void quiet_end(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* waiting.c: threads of the program that wait for something that the client thread brings. */
+/* waiting.c: threads of the program that wait for the client thread. */
 #include "gate/waiting.h"
 
 #include "base/fork.h"
@@ -42,7 +42,7 @@ void client_wake(void)
 	for_each_watch(client_threads, thread)(*thread)->wake();
 }
 
-/* Caller holds the lock. What is called by exit handlers cannot have a lease any more. */
+/* Caller holds the lock. While the process exits there are no leases any more. */
 static CUresult wait_for_change(void)
 {
 	if (waiting_is_refused())
@@ -53,7 +53,7 @@ static CUresult wait_for_change(void)
 	return CUDA_SUCCESS;
 }
 
-CUresult wait_until(enum wait_reason reason, bool (*over)(void))
+CUresult wait_until(enum wait_reason reason, bool (*fulfilled)(void))
 {
 	CUresult result = CUDA_SUCCESS;
 	int saved_errno = errno;
@@ -62,9 +62,9 @@ CUresult wait_until(enum wait_reason reason, bool (*over)(void))
 	if (!start_client())
 		result = CUDA_ERROR_OPERATING_SYSTEM;
 	waiting[reason]++;
-	if (!over())
+	if (!fulfilled())
 		client_wake();
-	while (!result && !over())
+	while (!result && !fulfilled())
 		result = wait_for_change();
 	waiting[reason]--;
 	lock_give(&lock);
@@ -72,21 +72,21 @@ CUresult wait_until(enum wait_reason reason, bool (*over)(void))
 	return result;
 }
 
-bool wait_for_ms(int ms, bool (*over)(void))
+bool wait_for_ms(int ms, bool (*fulfilled)(void))
 {
 	struct timespec until;
-	bool is_over, in_time = true;
+	bool is_fulfilled, in_time = true;
 	int saved_errno = errno;
 
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += ms / 1000;
 	lock_take(&lock);
-	while (start_client() && !over() && !waiting_is_refused() && in_time)
+	while (start_client() && !fulfilled() && !waiting_is_refused() && in_time)
 		in_time = lock_wait_until(&lock, &changed, &until);
-	is_over = over();
+	is_fulfilled = fulfilled();
 	lock_give(&lock);
 	errno = saved_errno;
-	return is_over;
+	return is_fulfilled;
 }
 
 int threads_waiting(enum wait_reason reason)

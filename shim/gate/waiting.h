@@ -1,4 +1,4 @@
-/* waiting.h: threads of the program that wait for something that the client thread brings. */
+/* waiting.h: threads of the program that wait for the client thread. */
 #ifndef GPU_LEASE_WAITING_H
 #define GPU_LEASE_WAITING_H
 
@@ -8,31 +8,40 @@
 #include <stdbool.h>
 
 enum wait_reason {
-	WAIT_GATE,  /* for the lease, or for the memory that comes with it */
-	WAIT_TERMS, /* for what the job may have */
+	WAIT_GATE,  /* for the lease, or for memory that is restored with it */
+	WAIT_TERMS, /* for the daemon's WELCOME, which says what the job may have */
 	N_WAIT_REASONS
 };
 
-/* Wait until it is over, as `over` says whenever something has changed; or until nothing is to
- * be hoped for. It is called with the lock. */
-CUresult wait_until(enum wait_reason reason, bool (*over)(void));
-/* The same for who can do without: was it over within so many ms? */
-bool wait_for_ms(int ms, bool (*over)(void));
+/* A thread of the program that holds no lock: starts the client thread if need be, and waits until
+ * `fulfilled` returns true. `fulfilled` is called with LOCK_WAITING held, at first and after each
+ * waiting_wake_all(). Errors: CUDA_ERROR_OPERATING_SYSTEM if there is no client thread,
+ * CUDA_ERROR_NOT_PERMITTED after waiting_refuse(), CUDA_ERROR_DEINITIALIZED while the process
+ * exits. */
+CUresult wait_until(enum wait_reason reason, bool (*fulfilled)(void));
+/* The same for `ms` milliseconds at most. Returns what `fulfilled` said last. */
+bool wait_for_ms(int ms, bool (*fulfilled)(void));
 
-/* The client thread, of which this room knows no more. start() is called with the lock, and
- * says whether the thread is there. */
+/* The client thread, as far as this room knows it. start() is called with LOCK_WAITING held, and
+ * returns whether the thread runs. wake() may be called by any thread, in signal handlers too. */
 struct client_thread {
 	bool (*start)(void);
 	void (*wake)(void);
 };
 WATCH_LIST(client_threads, const struct client_thread);
+/* Starts the client thread unless it runs. CUDA_ERROR_OPERATING_SYSTEM if it cannot be started. */
 CUresult client_start(void);
-void client_wake(void); /* there is something for the client thread to do */
+/* There is something for the client thread to do. */
+void client_wake(void);
 
-/* Of the client thread: */
+/* The client thread: */
+/* How many threads wait in wait_until() for this reason. */
 int threads_waiting(enum wait_reason reason);
-void waiting_wake_all(void); /* something has changed: all check again */
-void waiting_refuse(void);   /* there will be no lease for this process */
+/* Something has changed: all waiting threads check again. */
+void waiting_wake_all(void);
+/* This process will get no lease: all waits end with CUDA_ERROR_NOT_PERMITTED, for ever. */
+void waiting_refuse(void);
+/* Has waiting_refuse() been called? Any thread may ask. */
 bool waiting_is_refused(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* tenant.c: what the daemon has said of this process' job, as plain data. */
+/* tenant.c: what the daemon has told about this process's job, as plain data. */
 #include "tenant/tenant.h"
 
 #include "base/fork.h"
@@ -12,21 +12,21 @@
 static struct lock lock = LOCK(LOCK_TENANT);
 static struct gl_welcome terms; /* under the lock */
 static struct gl_memory others; /* under the lock */
-static atomic_bool known;       /* the terms are */
+static atomic_bool known;       /* `terms` is the daemon's WELCOME to this process */
 
-static bool is_known(void)
+static bool terms_known(void)
 {
 	return atomic_load(&known);
 }
 
 CUresult tenant_wait(void)
 {
-	return is_known() ? CUDA_SUCCESS : wait_until(WAIT_TERMS, is_known);
+	return terms_known() ? CUDA_SUCCESS : wait_until(WAIT_TERMS, terms_known);
 }
 
 bool tenant_wait_ms(int ms)
 {
-	return is_known() || wait_for_ms(ms, is_known);
+	return terms_known() || wait_for_ms(ms, terms_known);
 }
 
 static const struct gl_device *find(const struct gl_device *devices, uint32_t n,
@@ -103,7 +103,7 @@ void tenant_has_others(const struct gl_memory *message)
 	lock_give(&lock);
 }
 
-/* The parent's terms hold until the child hears its own. */
+/* `terms` stays the parent's until the daemon welcomes the child. */
 static void in_child(void)
 {
 	lock_after_fork(&lock);

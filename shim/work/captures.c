@@ -1,8 +1,9 @@
-/* captures.c: which streams capture now.
+/* captures.c: the list of stream captures that exist now.
  *
- * A synchronise or an event of the whole context, from any thread, destroys a
- * capture in that context. So captures are known from before they begin, and
- * whoever wants to touch a context makes sure that there is none until done.
+ * A synchronise, or an event of the whole context, from any thread, invalidates a capture in that
+ * context. So a capture enters the list before the driver begins it, and code that is about to
+ * synchronise or record such an event first makes sure that there is no capture and that none
+ * begins (captures_hold_off()).
  */
 #include "work/captures.h"
 
@@ -13,12 +14,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* CU_STREAM_PER_THREAD is another stream in each thread. */
 struct capture {
 	struct capture *next;
 	CUstream stream;
 	CUcontext context; /* of the stream: the capture ends with it */
-	pthread_t thread;
+	pthread_t thread;  /* CU_STREAM_PER_THREAD is a different stream in each thread */
 };
 
 static struct capture *captures;
@@ -30,7 +30,7 @@ bool captures_exist(void)
 	return atomic_load(&n_captures) > 0;
 }
 
-/* Also while there is no capture: one may begin, or end, before the mode is given back. */
+/* The mode is set even if there is no capture now: one may begin before the caller resets it. */
 CUstreamCaptureMode captures_mode(CUstreamCaptureMode mode)
 {
 	if (REAL(cuThreadExchangeStreamCaptureMode))
@@ -80,7 +80,7 @@ CUresult capture_begins(CUstream stream)
 	return CUDA_SUCCESS;
 }
 
-static bool is_it(const struct capture *capture, CUstream stream)
+static bool is_capture_of(const struct capture *capture, CUstream stream)
 {
 	return capture->stream == stream &&
 	       (stream != CU_STREAM_PER_THREAD || pthread_equal(capture->thread, pthread_self()));
@@ -94,7 +94,7 @@ void capture_ended(CUstream stream)
 		return;
 	lock_take(&lock);
 	for (struct capture **at = &captures; *at && !found; at = &(*at)->next) {
-		if (!is_it(*at, stream))
+		if (!is_capture_of(*at, stream))
 			continue;
 		found = *at;
 		*at = found->next;
@@ -131,7 +131,7 @@ bool capture_goes_on(CUstream stream)
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Also of streams that joined a capture by an event, which only the driver knows. */
+/* It asks the driver, which alone knows the streams that have joined a capture by an event. */
 bool stream_captures(CUstream stream)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -1,23 +1,33 @@
-/* captures.h: which streams capture now. */
+/* captures.h: the stream captures that exist now.
+ *
+ * Any thread may call these functions, unless they say otherwise.
+ */
 #ifndef GPU_LEASE_CAPTURES_H
 #define GPU_LEASE_CAPTURES_H
 
 #include <cuda.h>
 #include <stdbool.h>
 
+/* Is work that is submitted to this stream captured instead of executed? */
 bool stream_captures(CUstream stream);
 bool captures_exist(void);
-/* This thread's capture mode: what the driver's own calls may do beside another thread's
- * capture, ours may too. Returns what it was. */
+/* Sets the calling thread's capture mode, and returns the one before. In the relaxed mode our own
+ * calls are allowed while another thread captures. */
 CUstreamCaptureMode captures_mode(CUstreamCaptureMode mode);
-bool captures_hold_off(void); /* true: there is none, and none begins until captures_let() */
+/* If there is no capture, takes LOCK_CAPTURES, so that none begins until captures_let(), and
+ * returns true. Otherwise returns false. */
+bool captures_hold_off(void);
+/* Releases LOCK_CAPTURES after captures_hold_off() has returned true. */
 void captures_let(void);
-void captures_forget(CUcontext context); /* it is gone, with its streams */
+/* The driver has destroyed the context and its streams: their captures leave the list. */
+void captures_forget(CUcontext context);
 
-/* A capture is known from before the driver begins it, */
+/* Puts a capture on the list, before the driver begins it. CUDA_ERROR_OUT_OF_MEMORY if the host has
+ * no memory for that. */
 CUresult capture_begins(CUstream stream);
-/* and until it has ended; nothing happens if the stream does not capture. */
+/* Takes the stream's capture off the list, if there is one. */
 void capture_ended(CUstream stream);
-bool capture_goes_on(CUstream stream); /* as the driver says */
+/* Does the stream still capture, or have an invalidated capture, according to the driver? */
+bool capture_goes_on(CUstream stream);
 
 #endif

@@ -1,4 +1,4 @@
-/* contexts.c: the contexts of the process, each of which a drain must wait for. */
+/* contexts.c: the list of the process's contexts. A drain waits for the work of each. */
 #include "work/contexts.h"
 
 #include "base/debug.h"
@@ -11,10 +11,12 @@
 
 #define MAX_CONTEXTS 128
 
-/* The waypoints are of the client thread alone, and go with their contexts. */
+/* Under the lock. Only the client thread uses the waypoints; the driver destroys their events
+ * together with the context. */
 static struct context_entry contexts[MAX_CONTEXTS];
 
-/* What the last drain saw of each; read without the lock by threads that wait at the gate. */
+/* By entry of `contexts`: the context if the last contexts_poll() found it busy, else NULL. Threads
+ * that wait at the gate read it without the lock. */
 static _Atomic(CUcontext) busy_contexts[MAX_CONTEXTS];
 
 static atomic_int n_contexts;
@@ -24,7 +26,7 @@ void context_add(CUcontext context, CUdevice device)
 {
 	bool known = false;
 
-	device_uuid(device); /* from now on its memory is reported */
+	device_uuid(device); /* from now on memory_report() includes this device */
 	process_guard_exit();
 	lock_take(&lock);
 	for (int i = 0; i < n_contexts; i++)
@@ -33,13 +35,15 @@ void context_add(CUcontext context, CUdevice device)
 		contexts[n_contexts++] =
 		    (struct context_entry){.context = context, .device = device};
 	else if (!known)
-		complain("more than %d contexts: work of this one is not waited for", MAX_CONTEXTS);
+		complain("this process has more than %d CUDA contexts; a handoff does not wait "
+		         "for the work of further ones",
+		         MAX_CONTEXTS);
 	lock_give(&lock);
 }
 
 bool contexts_exist(void)
 {
-	return atomic_load(&n_contexts) > 0; /* no lock: a forked child asks too */
+	return atomic_load(&n_contexts) > 0; /* without the lock, since in_child() calls it too */
 }
 
 bool context_busy(CUcontext context)
@@ -111,7 +115,7 @@ void context_run_in(CUcontext context, void (*work)(CUcontext context))
 	REAL(cuCtxPopCurrent_v2)(&old);
 }
 
-/* The last entry takes the place of one that goes; so does what is known of it. */
+/* Removes entry i and fills the gap with the last one. The caller holds the lock. */
 static struct context_entry take_entry(int i)
 {
 	struct context_entry entry = contexts[i];
@@ -124,7 +128,7 @@ static struct context_entry take_entry(int i)
 	return entry;
 }
 
-/* What the child's parent had, the driver keeps from the child. */
+/* The parent had contexts when this process was forked. They cannot be used in the child. */
 static bool lost_in_fork;
 
 bool contexts_lost_in_fork(void)
@@ -144,8 +148,8 @@ struct context_entry context_remove_begin(CUcontext context)
 	return entry;
 }
 
-/* The lock is held until all that was known of it is forgotten: the handle of the next
- * context may be the same. */
+/* The lock is held until everything known of the context is forgotten, because the driver may give
+ * the next context the same handle. */
 void context_remove_end(CUcontext context, const struct context_entry *entry, bool gone)
 {
 	if (gone && context) {

@@ -1,4 +1,7 @@
-/* contexts.h: the contexts of the process. */
+/* contexts.h: the process's contexts.
+ *
+ * Any thread may call these functions, unless they say otherwise.
+ */
 #ifndef GPU_LEASE_CONTEXTS_H
 #define GPU_LEASE_CONTEXTS_H
 
@@ -7,31 +10,38 @@
 #include <cuda.h>
 #include <stdbool.h>
 
+/* The program has made or retained this context. Nothing happens if it is in the list already. */
 void context_add(CUcontext context, CUdevice device);
 bool contexts_exist(void);
-bool contexts_lost_in_fork(void);     /* the driver refuses every call of this child by itself */
-bool context_busy(CUcontext context); /* at the last contexts_poll() */
+/* Is this a forked child whose parent had contexts? Then the driver itself refuses its calls. */
+bool contexts_lost_in_fork(void);
+/* Was the context busy at the last contexts_poll()? */
+bool context_busy(CUcontext context);
+/* Did the last contexts_poll() find a context that was not busy? */
 bool contexts_some_idle(void);
-/* Call `work` with a context of the device current, `preferred` if it is still
- * there; no context is destroyed meanwhile. False: there is none. */
+/* Calls `work` while a context of the device is current: `preferred`, if that still exists. No
+ * context is destroyed during the call, since LOCK_CONTEXTS is held. Returns false if the device
+ * has no context. */
 bool contexts_with(CUdevice device, CUcontext preferred,
                    void (*work)(CUcontext context, void *argument), void *argument);
 
-/* While the context ends: do it with the context current, whatever captures go on. */
+/* Calls `work` while the context is current, with the relaxed capture mode. For watches of a
+ * context that ends; the caller holds LOCK_CONTEXTS. */
 void context_run_in(CUcontext context, void (*work)(CUcontext context));
 
-/* Where the work of a context stood: an event, and whether it has been recorded and not passed. */
+/* An event behind the work that a context had at some time. */
 struct waypoint {
 	CUevent event;
-	bool pending;
+	bool pending; /* it has been recorded, and has not been seen to complete */
 };
-/* Asks `idle` of the contexts and notes which are busy. True: none is. No context is destroyed
- * meanwhile, and each is current for its call. all: ask every one, after a busy one too. */
+/* Calls `idle` for the contexts, each of them current during its call, and remembers which are
+ * busy. Returns true if none is. With `all` every context is asked; otherwise it stops at the first
+ * busy one. LOCK_CONTEXTS is held, so no context is destroyed meanwhile. Of the client thread. */
 bool contexts_poll(bool (*idle)(CUcontext context, struct waypoint *waypoint), bool all);
 
-/* Who keeps something of a context. Both are called with the contexts' lock, from a thread of
- * the program: `ends` while it is still there, `gone` when the driver has ended it. Either
- * may be NULL. */
+/* For a file that keeps something of a context. A thread of the program calls both functions with
+ * LOCK_CONTEXTS held: `ends` while the context still exists, `gone` when the driver has destroyed
+ * it. Either may be NULL. */
 struct context_watch {
 	void (*ends)(CUcontext context);
 	void (*gone)(CUcontext context);
@@ -41,9 +51,11 @@ WATCH_LIST(context_watches, const struct context_watch);
 	static const struct context_watch context_watch = {ends, gone};                            \
 	WATCH(context_watches, &context_watch)
 
-/* Between begin and end the driver destroys the context; nobody uses it then. */
+/* The caller destroys the context between these two calls. LOCK_CONTEXTS is held from the first to
+ * the second, so no other thread uses the context. `gone`: the driver has destroyed it; otherwise
+ * `entry`, as the first call has returned it, goes back into the list. */
 struct context_entry {
-	CUcontext context; /* NULL: it was not known */
+	CUcontext context; /* NULL if the context was not in the list */
 	CUdevice device;
 	struct waypoint waypoint;
 };

@@ -1,7 +1,7 @@
-/* drain.c: see when submitted work has finished, and leave stream captures alone.
+/* drain.c: finds out whether submitted work has finished, without disturbing stream captures.
  *
- * An event of a whole context (cuCtxRecordEvent) covers all its streams, those
- * that do not block and graph launches too.
+ * An event of a whole context (cuCtxRecordEvent) covers all streams of the context, also
+ * non-blocking ones and graph launches.
  */
 #include "work/drain.h"
 
@@ -9,7 +9,7 @@
 #include "work/captures.h"
 #include "work/contexts.h"
 
-/* The client thread's own calls must not count as unsafe during a capture. */
+/* In the relaxed mode the client thread's calls do not invalidate captures of other threads. */
 void drain_thread_starts(void)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -25,16 +25,17 @@ static bool make_event(CUevent *event)
 	return *event || !REAL(cuEventCreate)(event, flags);
 }
 
-/* Where an event cannot tell (the context is broken, and nothing executes in it
- * any more; or the driver is older than 12.5 and has none for a whole context). */
+/* For contexts where an event does not help: the context is broken, so that nothing executes in it
+ * any more, or the driver is older than 12.5 and has no event for a whole context. */
 static bool synchronize(void)
 {
 	REAL(cuCtxSynchronize)();
 	return true;
 }
 
-/* Has the context come to a waypoint that is set now? Where it has not come to the last one, no
- * other is set: waypoints are work too, and a driver's queue is soon full. */
+/* CUDA_SUCCESS: all work that the context was given before this call has finished. Each call
+ * records an event, except while the previous one is pending: events take space in the driver's
+ * queue, which would soon be full. */
 static CUresult query_waypoint(CUcontext context, struct waypoint *waypoint)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -50,8 +51,8 @@ static CUresult query_waypoint(CUcontext context, struct waypoint *waypoint)
 	return result;
 }
 
-/* Has everything finished that the context was given before? While a capture
- * goes on nobody may ask; nothing of it executes, and its end is waited for. */
+/* Has all work finished that the context was given before? The answer is no while a capture exists,
+ * since nothing can be asked then; captured work does not execute, and the capture will end. */
 static bool poll_context(CUcontext context, struct waypoint *waypoint)
 {
 	CUresult result = CUDA_ERROR_NOT_FOUND;
@@ -66,7 +67,7 @@ static bool poll_context(CUcontext context, struct waypoint *waypoint)
 	return done;
 }
 
-/* As long as nobody asks for a drain, an old driver is not made to wait. */
+/* With a driver that could only synchronise, the answer is no. */
 static bool poll_without_waiting(CUcontext context, struct waypoint *waypoint)
 {
 	return REAL(cuCtxRecordEvent) && poll_context(context, waypoint);

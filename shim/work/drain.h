@@ -1,14 +1,16 @@
-/* drain.h: has submitted work finished? Asked by the client thread alone. */
+/* drain.h: has submitted work finished? Only the client thread calls these functions. */
 #ifndef GPU_LEASE_DRAIN_H
 #define GPU_LEASE_DRAIN_H
 
 #include <stdbool.h>
 
-/* Has everything finished that was submitted before? Answered without waiting, where the driver
- * can: else no. */
+/* Has all work finished that was submitted before this call? Never waits: false if a driver could
+ * tell only by waiting. */
 bool poll_idle(void);
-/* The same, by whatever means the driver has; notes which contexts are busy. */
+/* The same, but with an older driver it waits until the work has finished. Afterwards
+ * context_busy() tells which contexts are busy. */
 bool poll_drained(void);
+/* Prepares the client thread; called once, before all others. */
 void drain_thread_starts(void);
 
 #endif
