@@ -1,90 +1,89 @@
 /* wire.h: the protocol between a client (libgpulease.so) and gpu-leased.
  *
- * Fixed structs over SOCK_SEQPACKET, native byte order (both ends are one
- * machine), one message per packet, every message starts with gl_header.
- * Python reads this same text, after the C preprocessor: what stands between the two cffi
- * marks must be plain C declarations and constants. A message is a row of messages.def and a
- * struct here. Sizes are asserted below, and tests/wire/data/wire_vectors.json holds golden bytes
- * that both sides check.
+ * Messages are fixed structs in native byte order (both ends are on one machine) over
+ * SOCK_SEQPACKET. A packet is one message, and every message begins with gl_header. Python reads
+ * this same text after the C preprocessor, so there are only plain C declarations and constants
+ * between the two cffi marks. A message is a row of messages.def and a struct here. Sizes are
+ * asserted below, and tests/wire/data/wire_vectors.json holds golden bytes that both sides check.
  *
  * Sequence of one client (C) and the daemon (D):
  *   C HELLO    -> D WELCOME or REFUSED (then the daemon closes)
- *   C MEMORY      whenever its memory on a device changed; absolute values
- *   C REQUEST     a thread waits at the gate; idempotent
- *   D GRANT       the gate may open, until a REVOKE with the same epoch. It says as
- *                 CONTENDED does whether somebody waits
- *   D RESTORE     of the lease it has: bring back what others displaced. Who has
- *                 released that lease ignores it, though the daemon may not have
- *                 heard of the release yet
- *   D CONTENDED   somebody waits: release after so much idleness (or: nobody
- *                 waits any more, GL_IDLE_NEVER)
- *   D REVOKE      close the gate, drain, release
- *   C RELEASED    the gate is closed and everything submitted has finished;
- *                 with GL_RELEASED_WANTS it is a REQUEST as well
- *   C STUCK       what was submitted does not finish: it may wait for work of
- *                 another process of the tenant (a collective's kernels do)
- *   D STEP        to those that have released: hold it again for one call, so
- *                 that the stuck one can finish; then RELEASED (or STUCK) again
- *   D OTHERS      memory that the other clients of the tenant have
- *   D EVICT       (memory:swap) to those without a lease: so much must leave the
- *                 device, oldest allocations first; MEMORY tells how far it is
- *   D PRELOAD     (memory:swap) to one that waits: so much of its memory may come to
- *                 the device before its turn
- *   D EXPECT      (memory:swap) to one that holds: so much may have to leave soon
- *   D AHEAD       (memory:swap) so much may have to leave some time: host memory of the node for
- *                 that is to be there before, and for no more. Absolute
- *   C RESTORED    (memory:swap) all is back and the gate opens: the quantum begins
- *   D MEASURE     how far are you?
- *   C PROGRESS    so many calls submitted
- *   C WHY         I have waited for a while: for what? (only of a daemon that has
- *                 said GL_WELCOME_EXPLAINS)
- *   D WAITS       for your turn, or for this
- *   C NAME        (once it shares memory) this is my name. D NAMED: it is known
- *   C MEET        introduce me to the process of my job that has this name
- *   D MET         to both, each with one end of a pair of sockets; or to the asker
- *                 alone: there is nobody of that name
- *   C HOST_TAKE   (memory:swap) I need so much host memory for copies (only of a daemon that
- *                 has said GL_WELCOME_HOST). Asked again with the same number it is the same
- *                 memory, so what a daemon has not answered the next one is asked
- *   C HOST_GIVE   that of this number is not mapped any more
- *   C CLAIM       (memory:swap) I am about to have so much on this device, and what of it may
- *                 have to leave must find host memory (only of a daemon that has said
- *                 GL_WELCOME_HOST)
- *   D CLAIMED     you may have so much; or it waits, or is refused, for this reason
- *   C DETAILS     for people: why memory stays on this device, and how much left it without a
- *                 copy (only of a daemon that has said GL_WELCOME_DETAILS)
- *   D HOST        here it is, as a descriptor; or there is none; or it has been taken back
- *   D LEAVE       to those without a lease: all memory must leave all devices, whether
- *                 or not somebody needs the room. What comes back comes with a GRANT
- *   C SUSPENDS    Slurm is about to stop this process: the job is to give up its lease
- *                 and memory now (only to a daemon that has said GL_WELCOME_PARKS)
- *   D RESYNC      a new daemon has this connection of the one before: say HELLO
- *                 again. What it hears before that HELLO it ignores
- * A message with an old epoch is ignored by both sides. Ended connection =
- * the client is gone, and with it what it held.
+ *   C MEMORY      Its memory on a device has changed. The values are absolute.
+ *   C REQUEST     A thread waits at the gate. Repeating it has no effect.
+ *   D GRANT       The gate may open, until a REVOKE with the same epoch. Like CONTENDED it
+ *                 tells whether another job waits.
+ *   D RESTORE     For the lease that the client holds: restore what others have displaced. A
+ *                 client that has released that lease ignores it; the daemon may not have
+ *                 received the release when it sent this.
+ *   D CONTENDED   Another job waits: release after this much idleness. GL_IDLE_NEVER: no job
+ *                 waits any more.
+ *   D REVOKE      Shut the gate, drain, release.
+ *   C RELEASED    The gate is shut and everything submitted has finished. With
+ *                 GL_RELEASED_WANTS it is a REQUEST as well.
+ *   C STUCK       The submitted work does not finish. It may wait for work of another process
+ *                 of the tenant, as the kernels of a collective do.
+ *   D STEP        To clients that have released: hold the lease again for one call, so that
+ *                 the stuck one can finish. They answer RELEASED or STUCK.
+ *   D OTHERS      The memory that the other clients of the tenant have.
+ *   D EVICT       (memory:swap) To clients without a lease: evict this much, the oldest
+ *                 allocations first. MEMORY tells the progress.
+ *   D PRELOAD     (memory:swap) To a client that waits: it may restore this much before its
+ *                 turn.
+ *   D EXPECT      (memory:swap) To a holder: it may have to evict this much soon.
+ *   D AHEAD       (memory:swap) This much may have to be evicted some day. The node keeps as
+ *                 much host memory ready for it, and no more. The value is absolute.
+ *   C RESTORED    (memory:swap) All memory is restored and the gate opens: the quantum begins.
+ *   D MEASURE     Asks for PROGRESS.
+ *   C PROGRESS    The number of calls submitted so far.
+ *   C WHY         A thread has waited for a while and wants to know the reason. Sent only to a
+ *                 daemon with GL_WELCOME_EXPLAINS.
+ *   D WAITS       The answer: the client waits for its turn, or for another reason.
+ *   C NAME        The client shares memory and has this name. D NAMED: the daemon knows it.
+ *   C MEET        Asks to be introduced to the process of its job that has this name.
+ *   D MET         To both processes, each with one end of a pair of sockets; or to the asker
+ *                 alone: no process has that name.
+ *   C HOST_TAKE   (memory:swap) Asks for host memory for copies. Sent only to a daemon with
+ *                 GL_WELCOME_HOST. A second request with the same number means the same memory,
+ *                 so a client repeats unanswered requests to the next daemon.
+ *   D HOST        The answer, with a descriptor of the memory; or that there is none; or that
+ *                 it has been taken back.
+ *   C HOST_GIVE   The client has unmapped the memory of this number.
+ *   C CLAIM       (memory:swap) The client is about to have this much on a device. Host memory
+ *                 must exist for as much of it as may have to be evicted. Sent only to a daemon
+ *                 with GL_WELCOME_HOST.
+ *   D CLAIMED     The client may have this much; or it must wait, or is refused, for a reason.
+ *   C DETAILS     For people: why memory stays on a device, and how much has left it without a
+ *                 copy. Sent only to a daemon with GL_WELCOME_DETAILS.
+ *   D LEAVE       To clients without a lease: evict all memory from all devices, even if nobody
+ *                 needs the space. A GRANT restores it.
+ *   C SUSPENDS    Slurm is about to stop this process: the job must give up its lease and its
+ *                 memory now. Sent only to a daemon with GL_WELCOME_PARKS.
+ *   D RESYNC      A new daemon has taken over this connection: send HELLO again. It ignores
+ *                 everything before that HELLO.
+ * Both sides ignore a message with an old epoch. When the connection ends, the client is gone, and
+ * so are its lease and its memory.
  *
- * Releases meet: a job keeps the interposer that it began with, while the node's
- * daemon is replaced, by a newer release or an older one.
+ * Different releases meet: a job keeps the interposer that it began with, while the node's daemon
+ * may be replaced by a newer release or an older one.
  * Within one GL_VERSION
- *   - no struct changes, and no number gets another meaning. What is new is a new
- *     type of message or a new bit of some flags. A known type with another length
- *     or an impossible value is a fault, and is refused.
- *   - both sides ignore types and bits that they do not know.
- *   - the daemon sends a new type only where a client that ignores it loses no more
- *     than what is new. A client sends a new type only to a daemon that has said in
- *     a bit of its WELCOME that it knows it, for that of 0.1.0 refuses what it does
- *     not know.
+ *   - No struct changes, and no number changes its meaning. New things are new types of messages
+ *     or new bits of flags. A known type with a wrong length or an impossible value is a fault, and
+ *     is refused.
+ *   - Both sides ignore types and bits that they do not know.
+ *   - The daemon sends a new type only if a client that ignores it loses nothing but the new
+ *     feature. A client sends a new type only to a daemon that has announced it by a bit of its
+ *     WELCOME, because the daemon of 0.1.0 refuses types that it does not know.
  * Between versions
- *   - gl_header, GL_REFUSED and gl_refused are the same for ever.
- *   - the daemon serves GL_OLDEST_VERSION to GL_VERSION: each version for one release
- *     more than it is the newest of. It speaks to each client in the version of its
- *     HELLO, and says RESYNC in all.
- *   - other versions are refused with GL_REFUSED_VERSION, in the lower of the two,
- *     which both sides can read.
- *   - an interposer reads refusals of every version. One of a lower version than its
- *     own comes from a daemon that has not been updated yet: it waits for that. Any
- *     other is final.
- * For people are gl_refused.reason and gl_waits.reason: one sentence with the remedy.
+ *   - gl_header, GL_REFUSED and gl_refused never change.
+ *   - The daemon serves the versions GL_OLDEST_VERSION to GL_VERSION. A version is served for one
+ *     release after the last one in which it was the newest. The daemon speaks to each client in
+ *     the version of that client's HELLO, and sends RESYNC in every version.
+ *   - Clients of other versions are refused with GL_REFUSED_VERSION, in the lower of the two
+ *     versions, which both sides can read.
+ *   - An interposer reads refusals of every version. A refusal of a version below its own comes
+ *     from a daemon that has not been updated yet, and the interposer waits for the update. Every
+ *     other refusal is final.
+ * gl_refused.reason and gl_waits.reason are read by people: one sentence, with the remedy.
  */
 #ifndef GPU_LEASE_WIRE_H
 #define GPU_LEASE_WIRE_H
@@ -95,10 +94,10 @@
 /* cffi:begin */
 #define GL_MAGIC 0x534C5047 /* "GPLS" in memory */
 #define GL_VERSION 1
-#define GL_OLDEST_VERSION 1 /* that the daemon serves as well */
+#define GL_OLDEST_VERSION 1 /* the oldest one that the daemon serves */
 #define GL_MAX_DEVICES 16   /* devices in one gang */
-#define GL_UUID_BYTES 16    /* as cuDeviceGetUuid gives them; NVML's text less its prefix */
-#define GL_NAME_BYTES 16    /* of a process that shares memory */
+#define GL_UUID_BYTES 16    /* as cuDeviceGetUuid returns them; NVML's text without its prefix */
+#define GL_NAME_BYTES 16    /* the name of a process that shares memory */
 #define GL_REASON_BYTES 240 /* a sentence, NUL-terminated UTF-8 */
 #define GL_MAX_MESSAGE 1024 /* no message is longer */
 
@@ -112,16 +111,16 @@ enum gl_type {
 
 /* One row of messages.def. */
 struct gl_message {
-	const char *name;  /* less GL_ */
-	const char *body;  /* its struct */
-	const char *since; /* release */
-	uint32_t size;
-	uint16_t type;   /* enum gl_type */
-	uint16_t sender; /* enum gl_sender */
+	const char *name;  /* without GL_ */
+	const char *body;  /* the name of its struct */
+	const char *since; /* the first release that has it */
+	uint32_t size;     /* bytes */
+	uint16_t type;     /* enum gl_type */
+	uint16_t sender;   /* enum gl_sender */
 };
 
-const struct gl_message *gl_message_at(uint32_t index); /* the rows in order; NULL: no more */
-const struct gl_message *gl_message_of(uint32_t type);  /* NULL: not in this release */
+const struct gl_message *gl_message_at(uint32_t index); /* NULL after the last row */
+const struct gl_message *gl_message_of(uint32_t type);  /* NULL if this release has no such type */
 
 enum gl_hello_flags {
 	GL_HELLO_WANTS = 1 /* threads wait at the gate */
@@ -130,21 +129,21 @@ enum gl_hello_flags {
 enum gl_welcome_flags {
 	GL_WELCOME_OVERSUB = 1,    /* the job may allocate more than the device holds */
 	GL_WELCOME_SWAP = 2,       /* allocations are swapped, not managed */
-	GL_WELCOME_EXPLAINS = 4,   /* this daemon answers GL_WHY */
-	GL_WELCOME_INTRODUCES = 8, /* ... and GL_NAME and GL_MEET */
-	GL_WELCOME_HOST = 16,      /* ... and GL_HOST_TAKE and GL_HOST_GIVE */
-	GL_WELCOME_PARKS = 32,     /* ... and hears GL_SUSPENDS */
-	GL_WELCOME_CLEAN = 64,     /* what is as its copy is need not be copied again */
-	GL_WELCOME_DETAILS = 128   /* this daemon hears GL_DETAILS */
+	GL_WELCOME_EXPLAINS = 4,   /* this daemon understands GL_WHY */
+	GL_WELCOME_INTRODUCES = 8, /* ... GL_NAME and GL_MEET */
+	GL_WELCOME_HOST = 16,      /* ... GL_HOST_TAKE, GL_HOST_GIVE and GL_CLAIM */
+	GL_WELCOME_PARKS = 32,     /* ... GL_SUSPENDS */
+	GL_WELCOME_CLEAN = 64,     /* memory that still equals its copy need not be copied again */
+	GL_WELCOME_DETAILS = 128   /* this daemon understands GL_DETAILS */
 };
 
 enum gl_grant_flags {
-	GL_GRANT_SHARED = 1 /* others run beside this tenant; unset: exclusive */
+	GL_GRANT_SHARED = 1 /* other tenants run beside this one; unset: the lease is exclusive */
 };
 
 enum gl_release_reason {
 	GL_RELEASE_REVOKED = 1, /* answer to a REVOKE */
-	GL_RELEASE_IDLE = 2     /* idle while contended: the client yields */
+	GL_RELEASE_IDLE = 2     /* the client was idle while another job waited */
 };
 
 enum gl_released_flags {
@@ -166,7 +165,7 @@ struct gl_header {
 	uint32_t zero;
 };
 
-/* One device and amounts. Their meaning is the message's; 0 where it has none. */
+/* A device and amounts of memory. Each message defines what they mean; unused ones are 0. */
 struct gl_device {
 	uint8_t uuid[16]; /* GL_UUID_BYTES */
 	uint64_t bytes;
@@ -174,11 +173,12 @@ struct gl_device {
 	uint64_t resident;
 };
 
-/* GL_MEMORY: bytes = evictable memory this client has on the device, fixed =
- * plain memory that cannot be evicted, resident = of the evictable what is
- * known to be on the device now (memory:swap; managed memory is the driver's
- * to know). Absolute, one entry for each device that the client has used.
- * GL_OTHERS: the same of all the other clients of the tenant together. */
+/* GL_MEMORY: bytes = the evictable memory that this client has, fixed = its memory that cannot be
+ * evicted, resident = the part of its evictable memory that is known to be on the device now
+ * (memory:swap; of managed memory only the driver knows). The values are absolute, and there is one
+ * entry for each device that the client has used.
+ * GL_OTHERS: the same for all other clients of the tenant together.
+ * GL_EVICT, GL_PRELOAD, GL_EXPECT, GL_AHEAD: bytes = how much. */
 struct gl_memory {
 	struct gl_header header;
 	uint32_t n_devices;
@@ -186,18 +186,18 @@ struct gl_memory {
 	struct gl_device devices[16]; /* GL_MAX_DEVICES */
 };
 
-/* GL_HELLO: first message of every connection, also of a renewed one, so a
- * restarted daemon can rebuild what it knew. */
+/* GL_HELLO: the first message of every connection, also of a renewed one, so that a restarted
+ * daemon can rebuild its state. */
 struct gl_hello {
 	struct gl_header header;
-	uint64_t held_epoch; /* of the lease this client holds, else 0 */
+	uint64_t held_epoch; /* the epoch of the lease that this client holds, or 0 */
 	uint32_t flags;      /* enum gl_hello_flags */
 	uint32_t n_devices;
 	struct gl_device devices[16]; /* as in GL_MEMORY */
 };
 
-/* GL_WELCOME: the gang. bytes = what the job sees as the device's total
- * memory (the device less the reserve, or the job's mem: cap), fixed = 0. */
+/* GL_WELCOME: the gang. bytes = what the job sees as the device's total memory (that of the device
+ * without the reserve, or the job's mem: limit), fixed = 0. */
 struct gl_welcome {
 	struct gl_header header;
 	uint32_t flags; /* enum gl_welcome_flags */
@@ -206,13 +206,13 @@ struct gl_welcome {
 	struct gl_device devices[16];
 };
 
-/* GL_GRANT: devices[].bytes = how much may be prefetched to that device now,
- * 0 for none. With memory:swap all comes back before the gate opens, as room
- * appears. GL_RESTORE: the same, for a gate that is open already. */
+/* GL_GRANT: devices[].bytes = how much may be prefetched to that device now. With memory:swap
+ * everything is restored before the gate opens, as space becomes free. GL_RESTORE: the same for a
+ * gate that is open already. */
 struct gl_grant {
 	struct gl_header header;
 	uint64_t epoch;
-	uint64_t quantum_ns;   /* how long the lease lasts while somebody waits */
+	uint64_t quantum_ns;   /* how long the lease lasts while another job waits */
 	uint64_t idle_ns;      /* as in GL_CONTENDED */
 	uint64_t in_flight_ns; /* as in GL_CONTENDED */
 	uint32_t flags;        /* enum gl_grant_flags */
@@ -220,7 +220,7 @@ struct gl_grant {
 	struct gl_device devices[16];
 };
 
-/* GL_REVOKE: deadline_ns = time to drain before it counts as an overrun. */
+/* GL_REVOKE: deadline_ns = how long the drain may take before it is an overrun. */
 struct gl_revoke {
 	struct gl_header header;
 	uint64_t epoch;
@@ -229,8 +229,8 @@ struct gl_revoke {
 
 #define GL_IDLE_NEVER 0xFFFFFFFFFFFFFFFF
 
-/* GL_CONTENDED: while this holds, release after idle_ns of idleness, and keep
- * at most in_flight_ns of work submitted (0: no bound). */
+/* GL_CONTENDED: from now on, release after idle_ns of idleness, and keep at most in_flight_ns of
+ * work in flight (0: any amount). */
 struct gl_contended {
 	struct gl_header header;
 	uint64_t epoch;
@@ -238,14 +238,13 @@ struct gl_contended {
 	uint64_t in_flight_ns;
 };
 
-/* GL_STUCK, GL_STEP: of a revoked lease. */
+/* GL_STUCK, GL_STEP: the epoch of a revoked lease. */
 struct gl_epoch {
 	struct gl_header header;
 	uint64_t epoch;
 };
 
-/* GL_RELEASED: what the prefetch of this lease moved and how long it took
- * lets the daemon measure the link. */
+/* GL_RELEASED: from the bytes and the time of the prefetch the daemon measures the link. */
 struct gl_released {
 	struct gl_header header;
 	uint64_t epoch;
@@ -256,13 +255,13 @@ struct gl_released {
 	uint64_t prefetch_ns;
 };
 
-/* GL_PROGRESS: gated calls that the process has made since it started. */
+/* GL_PROGRESS: how many calls the process has submitted since it started. */
 struct gl_progress {
 	struct gl_header header;
 	uint64_t calls;
 };
 
-/* GL_RESTORED: what came over the link for this lease, and how long it took. */
+/* GL_RESTORED: how many bytes were restored for this lease, and how long that took. */
 struct gl_restored {
 	struct gl_header header;
 	uint64_t epoch;
@@ -277,23 +276,24 @@ struct gl_refused {
 	char reason[240]; /* GL_REASON_BYTES */
 };
 
-/* GL_WAITS: what keeps the lease from a client that asks for it. Codes tell
- * reasons apart; to the client only the first has a meaning. */
+/* GL_WAITS: why a client that asks for a lease has none. The client understands the first code
+ * only; of the others it knows that different codes are different reasons. */
 enum gl_waits_code {
-	GL_WAITS_TURN = 0,    /* others are before it; there is no reason */
+	GL_WAITS_TURN = 0,    /* other jobs come first; `reason` is empty */
 	GL_WAITS_DRAINED = 1, /* the site has drained a device of the gang */
 	GL_WAITS_LOST = 2,    /* a device of the gang is lost, or has another fault */
-	GL_WAITS_CROWDED = 3, /* others' memory that cannot be moved leaves no room */
-	GL_WAITS_STOPPED = 4  /* memory of a stopped job leaves no room */
+	GL_WAITS_CROWDED = 3, /* fixed memory of other jobs leaves no space */
+	GL_WAITS_STOPPED = 4  /* memory of a stopped job leaves no space */
 };
 
 struct gl_waits {
 	struct gl_header header;
-	uint32_t code; /* enum gl_waits_code, also of later releases */
+	uint32_t code; /* enum gl_waits_code, perhaps of a later release */
 	uint32_t zero;
 	char reason[240]; /* GL_REASON_BYTES */
 };
-/* GL_NAME: chosen by the process, at random. */
+
+/* GL_NAME: the name that the process has chosen at random. */
 struct gl_name {
 	struct gl_header header;
 	uint8_t name[16]; /* GL_NAME_BYTES */
@@ -302,16 +302,16 @@ struct gl_name {
 struct gl_meet {
 	struct gl_header header;
 	uint8_t name[16]; /* of the other process */
-	uint64_t number;  /* the asker's own, for the answer */
-	uint64_t what[2]; /* to be told to the other process: which memory */
+	uint64_t number;  /* chosen by the asker; the answer repeats it */
+	uint64_t what[2]; /* passed on to the other process: which memory is meant */
 };
 
-/* GL_MET: the descriptor is an end of a pair of sockets (SOCK_SEQPACKET). */
+/* GL_MET: the descriptor is one end of a pair of sockets (SOCK_SEQPACKET). */
 enum gl_met_code {
 	GL_MET_INTRODUCED = 0, /* to the asker, with its end */
 	GL_MET_ASKED = 1,      /* to the other process, with its end */
 	GL_MET_NOBODY = 2,     /* to the asker: no process of its job has that name */
-	GL_MET_LATER = 3       /* the same, but one may come: ask again */
+	GL_MET_LATER = 3       /* to the asker: no process has that name yet; ask again */
 };
 
 struct gl_met {
@@ -322,9 +322,9 @@ struct gl_met {
 	uint64_t what[2];
 };
 
-/* GL_HOST_TAKE, GL_HOST_GIVE. number: the process' own, of no other memory that it asks for;
- * its upper half is the same for all, and chosen at random: it tells programs apart that one
- * process runs one after the other. bytes: whole units of GL_HOST_UNIT. */
+/* GL_HOST_TAKE, GL_HOST_GIVE. number: chosen by the process, a different one for each piece of
+ * memory. Its upper half is random and the same for all numbers of a program: it tells the programs
+ * apart that one process executes one after the other. bytes: a multiple of GL_HOST_UNIT. */
 #define GL_HOST_UNIT 2097152
 struct gl_host {
 	struct gl_header header;
@@ -333,10 +333,10 @@ struct gl_host {
 };
 
 enum gl_host_code {
-	GL_HOST_TAKEN = 0,  /* with a descriptor: a file of these bytes, whose pages are there */
-	GL_HOST_GIVEN = 1,  /* it is the node's again */
+	GL_HOST_TAKEN = 0,  /* with a descriptor: a file of that size whose pages are allocated */
+	GL_HOST_GIVEN = 1,  /* the node has taken the memory back */
 	GL_HOST_FULL = 2,   /* the node's memory for copies is used up, or the job's part of it */
-	GL_HOST_FAILED = 3, /* the node cannot make any now */
+	GL_HOST_FAILED = 3, /* the node cannot allocate any now */
 };
 
 struct gl_host_answer {
@@ -347,8 +347,9 @@ struct gl_host_answer {
 	uint64_t bytes;
 };
 
-/* GL_CLAIM. number: for the answer. bytes: what the process would like to have on the device in
- * all, least: what it needs now. Less than before is given back at once. */
+/* GL_CLAIM. number: the answer repeats it. bytes: how much the process would like to have on the
+ * device in total; least: how much it needs now. A smaller claim than before takes effect at once.
+ */
 struct gl_claim {
 	struct gl_header header;
 	uint64_t number;
@@ -386,7 +387,7 @@ struct gl_details {
 enum gl_claim_code {
 	GL_CLAIM_GRANTED = 0, /* the process may have `bytes` on the device */
 	GL_CLAIM_REFUSED = 1, /* it may not have more than `bytes` */
-	GL_CLAIM_WAITS = 2    /* the answer comes when there is room */
+	GL_CLAIM_WAITS = 2    /* the final answer will come when host memory is free */
 };
 
 struct gl_claimed {
@@ -396,7 +397,7 @@ struct gl_claimed {
 	uint64_t number;
 	uint64_t bytes;
 	uint8_t uuid[16];
-	char reason[232]; /* a sentence, NUL-terminated UTF-8; empty for the first code */
+	char reason[232]; /* a sentence, NUL-terminated UTF-8; empty for GL_CLAIM_GRANTED */
 };
 /* cffi:end */
 

@@ -1,4 +1,4 @@
-/* alloc.c: allocations that can be moved, and those that stay plain and are counted. */
+/* alloc.c: allocations of memory that can be moved, and of fixed memory, which is counted. */
 #include "base/compiler.h"
 #include "driver/lookup.h"
 #include "memory/kinds.h"
@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-/* Of the kind that serves the device. */
+/* Allocates memory of the kind that serves the current device. */
 static CUresult allocate(CUdeviceptr *pointer, size_t size)
 {
 	CUdevice device;
@@ -32,7 +32,7 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size)
 	if (!real)
 		return CUDA_ERROR_NOT_FOUND;
 	if (!pointer || !size)
-		return real(pointer, size); /* the driver's own words for it */
+		return real(pointer, size); /* which returns the right error */
 	return allocate(pointer, size);
 }
 
@@ -40,7 +40,8 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t w
                                    unsigned int element)
 {
 	__typeof__(&cuMemAllocPitch_v2) real = DRIVER(cuMemAllocPitch_v2);
-	const size_t unit = 512; /* what the driver aligns rows to on every card so far */
+	const size_t unit =
+	    512; /* bytes to which the driver has aligned rows on every device so far */
 
 	if (!real)
 		return CUDA_ERROR_NOT_FOUND;
@@ -78,7 +79,8 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 
 	if (!real)
 		return CUDA_ERROR_NOT_FOUND;
-	/* First forget it: the address may be given out again at once. */
+	/* The range is removed before the memory is freed, since another thread may be given the
+	 * same address at once. */
 	if (memory_find(pointer, &range) && range.freed)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!memory_remove(pointer, &range))
@@ -88,7 +90,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 	return range.kind->free(pointer, &range, true);
 }
 
-/* -- the 32-bit forms of CUDA 3: their addresses are the driver's choice ------ */
+/* -- the 32-bit forms of CUDA 3: the driver allocates, as it must choose the address ---- */
 
 EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int size)
 {
@@ -127,7 +129,7 @@ EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitch, un
 	result = real(pointer, pitch, width, height, element);
 	if (!result)
 		size = (size_t)*pitch * height;
-	limit_add(device, size - asked); /* rows are longer than what was asked for */
+	limit_add(device, size - asked); /* the driver has made the rows longer */
 	return memory_note(result, result ? 0 : *pointer, size, device, &fixed_memory);
 }
 
@@ -141,7 +143,7 @@ EXPORT CUresult cuMemFree(CUdeviceptr_v1 pointer)
 	return real(pointer);
 }
 
-/* -- arrays: known by their handles, sized by their descriptors --------------- */
+/* -- arrays: entered by their handles, with the size of their descriptors ----- */
 
 static size_t element_bytes(CUarray_format format)
 {
@@ -163,7 +165,7 @@ static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 	size_t height = d->Height ? d->Height : 1, depth = d->Depth ? d->Depth : 1;
 
 	if (d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
-		return 0; /* what is mapped into them is counted where it is made */
+		return 0; /* cuMemCreate counts the memory that will be mapped into them */
 	return d->Width * height * depth * d->NumChannels * element_bytes(d->Format);
 }
 
@@ -205,7 +207,8 @@ static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 		.Format = (d)->Format, .NumChannels = (d)->NumChannels, .Flags = (d)->Flags        \
 	}
 
-/* Each level of a mipmap has at most half of the bytes of the one before. */
+/* All levels together have at most twice the bytes of the first, since each level has at most half
+ * of the one before. */
 #define WITH_LEVELS(bytes, levels) ((levels) > 1 ? 2 * (bytes) : (bytes))
 
 CREATE(cuArrayCreate, CUarray, array_bytes(AS_3D(d)),

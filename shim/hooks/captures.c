@@ -1,4 +1,4 @@
-/* captures.c: where captures of streams begin and end. */
+/* captures.c: the functions that begin and end stream captures. */
 #include "work/captures.h"
 #include "base/compiler.h"
 #include "driver/lookup.h"
@@ -23,7 +23,8 @@
 	BEGIN(name, stream, parameters, arguments)                                                 \
 	BEGIN(name##_ptsz, PER_THREAD(stream), parameters, arguments)
 
-/* Also an end that fails may end it: one that is broken, or one of another thread. */
+/* An end that returns an error may have ended the capture all the same, for instance one that was
+ * invalidated. So the driver is asked whether it goes on. */
 #define END(name, stream_now, parameters, arguments)                                               \
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
@@ -60,7 +61,7 @@ BEGIN2(cuStreamBeginRecaptureToGraph,
        (stream, mode, graph, callback, data))
 #endif
 
-/* A stream that is destroyed takes its capture with it. */
+/* Destroying a stream ends its capture. */
 #define DESTROY(name)                                                                              \
 	EXPORT CUresult name(CUstream stream)                                                      \
 	{                                                                                          \

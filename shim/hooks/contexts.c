@@ -1,4 +1,4 @@
-/* contexts.c: where contexts begin and end. */
+/* contexts.c: the functions that create and destroy contexts. */
 #include "work/contexts.h"
 #include "base/compiler.h"
 #include "base/fork.h"
@@ -8,17 +8,17 @@
 #include "memory/room.h"
 #include "memory/swap/peers.h"
 
-#define CONTEXT_PART 32 /* of a device, at most, that a context takes */
+#define CONTEXT_PART 32 /* a context takes at most this part (1/32) of its device's memory */
 
-/* By device: its primary context, and how often the program has retained it. */
+/* By device: its primary context, and how often the program has retained it. Under primary_lock. */
 static struct {
 	CUcontext context;
 	unsigned int retained;
 } primaries[MAX_DEVICES];
 static struct lock primary_lock = LOCK(LOCK_PRIMARY);
 
-/* A context takes memory of the device, half a GiB on a large one: how much is not known
- * before. */
+/* How much device memory a context may need, which is not known before: half a GiB on a large
+ * device. */
 static uint64_t context_bytes(CUdevice device)
 {
 	size_t total = 0;
@@ -64,7 +64,8 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-/* The last hold on it is let go, or it is reset: it is gone until it is retained again. */
+/* The program releases the primary context for the last time, or resets it: it is destroyed, until
+ * it is retained again. Caller holds primary_lock. */
 static CUresult end_primary(CUresult (*real)(CUdevice), CUdevice device)
 {
 	CUcontext context = primaries[device].context;
@@ -80,7 +81,7 @@ static CUresult end_primary(CUresult (*real)(CUdevice), CUdevice device)
 	return result;
 }
 
-static CUresult let_primary_go(CUresult (*real)(CUdevice), CUdevice device, bool reset)
+static CUresult release_primary(CUresult (*real)(CUdevice), CUdevice device, bool reset)
 {
 	CUresult result;
 
@@ -102,7 +103,7 @@ static CUresult let_primary_go(CUresult (*real)(CUdevice), CUdevice device, bool
 		if (!real)                                                                         \
 			return CUDA_ERROR_NOT_FOUND;                                               \
 		lock_take(&primary_lock);                                                          \
-		result = let_primary_go(real, device, reset);                                      \
+		result = release_primary(real, device, reset);                                     \
 		lock_give(&primary_lock);                                                          \
 		return result;                                                                     \
 	}
@@ -173,8 +174,8 @@ static CUdevice device_of_context(CUcontext context)
 	return device;
 }
 
-/* What is mapped has to be told device by device. To disable it again says nothing of
- * mappings: cuCtxDisablePeerAccess is the driver's alone. */
+/* Memory that we map has to be made accessible to each device. cuCtxDisablePeerAccess does not
+ * concern mappings, so that function is not replaced. */
 EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 {
 	__typeof__(&cuCtxEnablePeerAccess) real = DRIVER(cuCtxEnablePeerAccess);
@@ -191,7 +192,8 @@ EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 	return CUDA_SUCCESS;
 }
 
-/* Attached contexts live until they are detached as often. */
+/* How often the program has attached a context and not detached it since. Beyond that cuCtxDetach
+ * destroys the context. */
 static atomic_int attached;
 
 EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
@@ -221,7 +223,8 @@ EXPORT CUresult cuCtxDetach(CUcontext context)
 	return end_context(real, context);
 }
 
-/* Work on a green context is not part of its primary context's. */
+/* An event of the primary context does not cover work on its green contexts, so these are entered
+ * as contexts of their own. */
 EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc description, CUdevice device,
                                  unsigned int flags)
 {

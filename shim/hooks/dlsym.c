@@ -1,10 +1,11 @@
-/* dlsym.c: how a program reaches the driver, and how we stand in its way.
+/* dlsym.c: the ways in which a program finds functions of the driver, and how it finds ours
+ * instead.
  *
- * Routes: direct binding (our symbols are found first), dlsym and dlvsym in
- * every version that glibc has of them (an unversioned symbol of ours serves
- * all) and cuGetProcAddress. The driver is always asked first; what it returns
- * is replaced by its pointer, so versions and per-thread-stream forms are right
- * by construction. NVML goes the same way.
+ * The ways are direct binding (our symbols are found first), dlsym and dlvsym in every version that
+ * glibc has of them (our symbol has no version, so it serves all), and cuGetProcAddress. The driver
+ * is always asked first, and if the pointer that it returns is of a function that we replace, the
+ * program gets ours. So versions and forms for per-thread streams need no further care. It is the
+ * same with NVML.
  */
 #include "base/compiler.h"
 #include "driver/lookup.h"
@@ -20,7 +21,7 @@ static void *const wrappers[N_HOOKS] = {
 #include "driver/hooks.def"
 };
 
-/* Our function in place of the driver's, or the same pointer. */
+/* Our function, if this is a function of the driver that we replace; else the same pointer. */
 static void *wrapper_of(void *real)
 {
 	for (int i = 0; real && i < N_HOOKS; i++)
@@ -29,8 +30,8 @@ static void *wrapper_of(void *real)
 	return real;
 }
 
-/* A wrapper if what the handle has under this name is the driver's. `wrong`:
- * only we have it, the driver does not. */
+/* Our function, if the handle's symbol of this name is one of the driver that we replace; else
+ * NULL. *wrong: the lookup would find our function, but the driver has none of this name. */
 __attribute__((noinline)) static void *replacement(void *handle, const char *name,
                                                    const char *version, bool *wrong)
 {
@@ -55,8 +56,8 @@ static bool may_be_ours(void *handle, const char *name)
 	       ((name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'v'));
 }
 
-/* The last call is a jump: with RTLD_NEXT glibc looks at who calls, which must
- * stay the program. */
+/* The last call must be compiled to a jump: for RTLD_NEXT glibc looks at the return address, which
+ * must be in the program. */
 EXPORT void *dlsym(void *restrict handle, const char *restrict name)
 {
 	bool wrong = false;
@@ -67,7 +68,7 @@ EXPORT void *dlsym(void *restrict handle, const char *restrict name)
 		ours = replacement(handle, name, NULL, &wrong);
 		if (ours)
 			return ours;
-		if (wrong) /* say what a program without us would hear */
+		if (wrong) /* return what the program would get without this library */
 			handle = library_loaded(name);
 	}
 	return real_dlsym(handle, name);

@@ -1,7 +1,7 @@
 /* ipc.c: device memory that processes of one job share (CUDA IPC).
  *
- * What cuMemAlloc gave is swapped, and mapped memory has no handle of the driver's for other
- * processes; so the handles are ours. A handle that is not goes to the driver.
+ * Swapped memory is mapped by us, and the driver makes no IPC handles of mapped memory. So its
+ * handles are made here. Any other handle is passed to the driver.
  */
 #include "base/compiler.h"
 #include "base/debug.h"
@@ -17,8 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The driver has no handle of managed memory. That it is managed is the job's choice. */
-static CUresult refused(CUresult result, CUdeviceptr base)
+/* Returns the driver's result. If the driver has refused to make a handle because the memory is
+ * managed, tells the user once, since the job can choose swapped memory instead. */
+static CUresult explain_refusal(CUresult result, CUdeviceptr base)
 {
 	static atomic_flag said = ATOMIC_FLAG_INIT;
 	struct memory_range range;
@@ -40,11 +41,12 @@ EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr pointer)
 	if (!real)
 		return CUDA_ERROR_NOT_FOUND;
 	if (!out || !memory_locate(pointer, &place) || !shared_can(place.base))
-		return refused(real(out, pointer), pointer);
+		return explain_refusal(real(out, pointer), pointer);
 	result = meeting_own_name(handle.name);
 	if (result == CUDA_ERROR_NOT_SUPPORTED) {
-		complain("gpu-leased is of an older release, and memory cannot be shared between "
-		         "processes; ask the administrator to restart it after its update");
+		complain("memory of this job cannot be shared between processes (CUDA IPC), since "
+		         "gpu-leased is of an older release; ask the administrator to restart it "
+		         "after its update");
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	if (!result)
@@ -80,8 +82,9 @@ static CUresult open_shared(CUdeviceptr *out, const struct shared_handle *handle
 	return result;
 }
 
-/* A thread that is cancelled half-way would leave mappings and descriptors. */
-static CUresult open_whole(CUdeviceptr *out, const struct shared_handle *handle, unsigned int flags)
+/* The thread is not cancelled meanwhile, since it would leave mappings and descriptors behind. */
+static CUresult open_uncancelled(CUdeviceptr *out, const struct shared_handle *handle,
+                                 unsigned int flags)
 {
 	CUresult result;
 	int state;
@@ -102,7 +105,7 @@ static CUresult open_whole(CUdeviceptr *out, const struct shared_handle *handle,
 		memcpy(&ours, &handle, sizeof(ours));                                              \
 		if (!out || !shared_is(&ours))                                                     \
 			return real(out, handle, flags);                                           \
-		return open_whole(out, &ours, flags);                                              \
+		return open_uncancelled(out, &ours, flags);                                        \
 	}
 
 OPEN(cuIpcOpenMemHandle)

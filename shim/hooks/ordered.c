@@ -1,8 +1,8 @@
 /* ordered.c: stream-ordered memory.
  *
- * It becomes of the kind that serves the device, and exists from the call on. What is
- * freed is kept for the next allocation (free_blocks.c). Inside a capture ordered
- * memory is the driver's own.
+ * It is allocated as memory of the kind that serves the device, at once and not in stream order.
+ * Freed memory is kept for later allocations (free_blocks.c). During a capture the driver's own
+ * stream-ordered memory is used.
  */
 #include "base/compiler.h"
 #include "driver/lookup.h"
@@ -14,7 +14,7 @@
 #include "tenant/tenant.h"
 #include "work/captures.h"
 
-#define ALWAYS_KEPT (UINT64_C(32) << 20) /* of a pool, whatever its threshold */
+#define ALWAYS_KEPT (UINT64_C(32) << 20) /* free bytes that every pool keeps */
 
 /* -- allocating ------------------------------------------------------------------ */
 
@@ -24,7 +24,7 @@ static CUresult allocate_new(const struct memory_kind *kind, CUdeviceptr *pointe
 	CUstreamCaptureMode old = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
 	CUresult result;
 
-	size = free_block_size(size); /* which another one may take again */
+	size = free_block_size(size); /* rounded, so that more allocations can reuse it */
 	result = memory_allocate(kind, pointer, size, device, pool);
 	captures_mode(old);
 	if (!result)
@@ -32,7 +32,7 @@ static CUresult allocate_new(const struct memory_kind *kind, CUdeviceptr *pointe
 	return result;
 }
 
-/* False: what is allocated on this device comes from the driver's own pools. */
+/* Returns false if this device's memory is allocated from the driver's own pools. */
 static bool allocate_ours(CUdeviceptr *pointer, size_t size, CUdevice device, CUmemoryPool pool,
                           CUstream stream, CUresult *result)
 {
@@ -50,8 +50,9 @@ static bool allocate_ours(CUdeviceptr *pointer, size_t size, CUdevice device, CU
 	return !kind->in_driver_pools;
 }
 
-/* pool NULL: the device's current one. False: the driver shall do it, and if
- * `counted` says so, its memory is the device's. */
+/* pool: NULL means the device's current pool. Returns true if the call is done, with *result.
+ * False: the driver has to allocate; if *counted is a device, `size` bytes have been taken from its
+ * limit. */
 static bool allocate(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstream stream,
                      CUresult *result, CUdevice *counted)
 {
@@ -74,7 +75,8 @@ static bool allocate(CUdeviceptr *pointer, size_t size, CUmemoryPool pool, CUstr
 	return *result != CUDA_SUCCESS;
 }
 
-/* What the driver's own pool gave, or did not give. */
+/* Enters memory that the driver's own pool has allocated, or gives its bytes back to the limit if
+ * that has failed. device below 0: the memory is not counted. */
 static CUresult count(CUresult result, CUdeviceptr base, size_t size, CUdevice device)
 {
 	if (device < 0)
@@ -119,11 +121,11 @@ static CUresult free_ordered(CUdeviceptr pointer, CUstream stream)
 	CUresult result;
 	uint64_t most;
 
-	/* A graph cannot free managed memory. */
+	/* A graph cannot free memory that was not allocated in one. */
 	if (stream_captures(stream))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (!memory_set_freed(pointer, true, &range))
-		return CUDA_ERROR_INVALID_VALUE; /* it has been freed before */
+		return CUDA_ERROR_INVALID_VALUE; /* the program has freed it before */
 	result = free_block_keep(pointer, &range, stream);
 	if (result) {
 		memory_set_freed(pointer, false, &range);
@@ -136,7 +138,7 @@ static CUresult free_ordered(CUdeviceptr pointer, CUstream stream)
 	return CUDA_SUCCESS;
 }
 
-/* Plain memory of a pool is the driver's to free. */
+/* Memory that the driver's own pools have allocated is freed by the driver. */
 #define FREE(name, stream_now)                                                                     \
 	EXPORT CUresult name(CUdeviceptr pointer, CUstream stream)                                 \
 	{                                                                                          \

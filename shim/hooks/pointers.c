@@ -1,8 +1,8 @@
-/* pointers.c: what is said of pointers into swapped memory.
+/* pointers.c: the attributes of pointers into swapped memory.
  *
- * It is what the driver says of memory from cuMemAlloc, wherever the bytes are
- * now; the driver itself knows one mapping for each segment, or none. Of what the
- * program has mapped itself the driver is asked, when it is there.
+ * They are those that the driver reports for memory of cuMemAlloc, wherever the bytes are now. The
+ * driver itself knows a mapping for each segment, or none while that is evicted. For memory that
+ * the program maps itself the driver is asked, once that memory is resident.
  */
 #include "base/compiler.h"
 #include "driver/lookup.h"
@@ -12,9 +12,9 @@
 #include "memory/swap/blocks.h"
 #include "memory/swap/vmm_keep.h"
 
-#define ID_OF_OURS (UINT64_C(1) << 62) /* no number that the driver has come to */
+#define ID_OF_OURS (UINT64_C(1) << 62) /* far above the numbers that the driver gives */
 
-/* Around a question to the driver: what the program has mapped itself is there meanwhile. */
+/* Around a question to the driver: memory that the program maps itself is resident meanwhile. */
 static CUresult question_begins(CUdeviceptr pointer, bool *mapped)
 {
 	*mapped = block_of_program(pointer);
@@ -51,7 +51,7 @@ EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevic
 	return CUDA_SUCCESS;
 }
 
-/* A handle would keep bytes, or be shown them, that we move. */
+/* A handle would refer to physical memory, which changes when we move the bytes. */
 EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t size,
                                               CUmemRangeHandleType type, unsigned long long flags)
 {
@@ -71,7 +71,7 @@ EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer,
 
 #define ANSWER(type, value) (*(type *)data = (value))
 
-/* The numbers of attributes that older headers do not have stand for themselves. */
+/* Attributes that older headers lack are given by their numbers. */
 static CUresult attribute_of(const struct memory_place *place, int attribute, CUdeviceptr pointer,
                              void *data)
 {
@@ -154,7 +154,7 @@ EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 	return attribute_of(&place, (int)attribute, pointer, data);
 }
 
-/* Unlike the above it fails for no attribute that a pointer lacks. */
+/* Unlike cuPointerGetAttribute it does not fail for an attribute that the pointer does not have. */
 EXPORT CUresult cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes, void **data,
                                        CUdeviceptr pointer)
 {

@@ -1,4 +1,4 @@
-/* pools.c: calls that make, end and describe memory pools. */
+/* pools.c: the functions that create, destroy and describe memory pools. */
 #include "memory/pools.h"
 #include "base/compiler.h"
 #include "driver/lookup.h"
@@ -80,7 +80,8 @@ GET_POOL(cuMemGetDefaultMemPool)
 GET_POOL(cuMemGetMemPool)
 #endif
 
-/* What the pool's memory allows, swapped memory of its device allows. */
+/* Access that the program grants to the pool's memory is granted to all swapped memory of its
+ * device. */
 EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
 {
 	__typeof__(&cuMemPoolSetAccess) real = DRIVER(cuMemPoolSetAccess);

@@ -1,7 +1,7 @@
-/* reported_memory.c: one consistent story of memory, whoever asks.
+/* reported_memory.c: how much memory a device has, and how much is free, as the program sees it.
  *
- * total = what the job may have on the device; free = that less what all
- * processes of the job have. NVML tells the same inside the job.
+ * The total is what the job may have on the device; free is the total without what all processes of
+ * the job have. The driver and NVML report the same.
  */
 #include "base/compiler.h"
 #include "base/wire.h"
@@ -14,8 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Replaces what the driver said, where the device is the job's. */
-static void tell(const uint8_t *uuid, uint64_t *free_bytes, uint64_t *total)
+/* Replaces the driver's figures, if the device is one of the job's. */
+static void apply_limit(const uint8_t *uuid, uint64_t *free_bytes, uint64_t *total)
 {
 	CUdevice device = uuid ? device_of(uuid) : -1;
 	uint64_t limit = uuid ? tenant_limit(uuid) : NO_LIMIT, used;
@@ -47,13 +47,13 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 		return result;
 	left = *free_bytes;
 	all = *total;
-	tell(device_uuid(device), &left, &all);
+	apply_limit(device_uuid(device), &left, &all);
 	*free_bytes = left;
 	*total = all;
 	return CUDA_SUCCESS;
 }
 
-/* The 32-bit form: as much as it can say. */
+/* For the 32-bit forms: the bytes, or the largest number that fits. */
 static unsigned int narrow(size_t bytes)
 {
 	return bytes < UINT_MAX ? (unsigned int)bytes : UINT_MAX;
@@ -92,7 +92,7 @@ EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 	if (tenant_wait())
 		return CUDA_SUCCESS;
 	total = *bytes;
-	tell(device_uuid(device), &left, &total);
+	apply_limit(device_uuid(device), &left, &total);
 	*bytes = total;
 	return CUDA_SUCCESS;
 }
@@ -120,7 +120,7 @@ EXPORT CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
 #define NVML_SUCCESS 0
 #define NVML_ERROR_FUNCTION_NOT_FOUND 13
 #define UUID_TEXT 96
-#define WELCOME_MS 1000
+#define WELCOME_MS 1000 /* how long NVML's functions wait for the daemon */
 
 typedef struct nvml_device *nvmlDevice_t;
 
@@ -136,7 +136,7 @@ struct nvml_memory_v2 {
 int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, struct nvml_memory *memory);
 int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, struct nvml_memory_v2 *memory);
 
-/* "GPU-" and 16 bytes in hexadecimal with dashes. */
+/* Parses "GPU-" and 16 bytes in hexadecimal with dashes. */
 static bool parse_uuid(const char *text, uint8_t uuid[GL_UUID_BYTES])
 {
 	int n = 0;
@@ -154,7 +154,8 @@ static bool parse_uuid(const char *text, uint8_t uuid[GL_UUID_BYTES])
 	return n == GL_UUID_BYTES && !*text;
 }
 
-/* A monitor may run where the daemon does not: it waits for it once, not for ever. */
+/* The UUID of one of the job's devices. A monitoring program may run while the daemon does not, so
+ * the first call waits for the daemon for WELCOME_MS at most, and later ones do not wait. */
 static bool uuid_of(nvmlDevice_t device, uint8_t uuid[GL_UUID_BYTES])
 {
 	int (*get)(nvmlDevice_t, char *, unsigned int) =
@@ -179,7 +180,7 @@ EXPORT int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, struct nvml_memory *memo
 		return result;
 	left = memory->free;
 	total = memory->total;
-	tell(uuid, &left, &total);
+	apply_limit(uuid, &left, &total);
 	*memory = (struct nvml_memory){total, left, total - left};
 	return result;
 }
@@ -194,7 +195,7 @@ EXPORT int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, struct nvml_memory_v2
 
 	if (result || !uuid_of(device, uuid) || tenant_limit(uuid) == NO_LIMIT)
 		return result;
-	tell(uuid, &left, &total);
+	apply_limit(uuid, &left, &total);
 	*memory = (struct nvml_memory_v2){memory->version, total, 0, left, total - left};
 	return result;
 }

@@ -1,4 +1,4 @@
-/* vmm_calls.c: creating, mapping and releasing physical memory as the program does it. */
+/* vmm_calls.c: the functions with which a program creates, maps and releases physical memory. */
 #include "base/compiler.h"
 #include "base/locks.h"
 #include "driver/devices.h"
@@ -17,8 +17,9 @@
 
 /* -- handles ------------------------------------------------------------------------- */
 
-/* These modules let others reach device memory by its address, without a call that we see. */
-static bool reached_unseen(void)
+/* Is a kernel module loaded that lets other devices reach device memory by its address, without a
+ * call that we see? */
+static bool memory_reached_unseen(void)
 {
 	static const char *const modules[] = {"/sys/module/nvidia_peermem",
 	                                      "/sys/module/nv_peer_mem", "/sys/module/gdrdrv",
@@ -30,8 +31,8 @@ static bool reached_unseen(void)
 	return false;
 }
 
-/* Memory that could be exported moves until it is exported. */
-static bool shall_move(size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+/* Is memory with these properties swapped? Memory that can be exported is, until it is exported. */
+static bool is_swappable(size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	CUdevice device = prop->location.id;
 
@@ -40,12 +41,13 @@ static bool shall_move(size_t size, const CUmemAllocationProp *prop, unsigned lo
 		return false;
 	if (prop->allocFlags.compressionType || prop->allocFlags.usage || prop->win32HandleMetaData)
 		return false;
-	if (prop->allocFlags.gpuDirectRDMACapable && reached_unseen())
+	if (prop->allocFlags.gpuDirectRDMACapable && memory_reached_unseen())
 		return false;
 	return size && size % swap_devices[device].unit == 0;
 }
 
-/* `rest` bytes are still to come. Where there is no room, others are asked for so much. */
+/* Creates the next piece, of `size` bytes. `rest`: the bytes of it and of all later pieces, which
+ * others are asked to free if the device is full. */
 static CUresult create_piece(struct physical *physical, size_t size, size_t rest)
 {
 	__typeof__(&cuMemCreate) real = DRIVER(cuMemCreate);
@@ -112,7 +114,7 @@ static CUresult create_ours(CUmemGenericAllocationHandle *handle, size_t size,
 		free(physical);
 		return result;
 	}
-	if (!enter(physical)) { /* the host is out of memory */
+	if (!enter(physical)) { /* the host has no memory for the entry */
 		vmm_release_pieces(physical);
 		memory_count_mapped(physical->device, -(int64_t)size);
 		free(physical);
@@ -122,7 +124,8 @@ static CUresult create_ours(CUmemGenericAllocationHandle *handle, size_t size,
 	return CUDA_SUCCESS;
 }
 
-/* The driver's own, which is counted; without host memory for that it is not. */
+/* Counts memory that the driver has created for the program. If the host has no memory for the
+ * entry, it is not counted. */
 static void note_created(CUmemGenericAllocationHandle handle, size_t size, CUdevice device)
 {
 	struct physical *physical = calloc(1, sizeof(*physical));
@@ -166,7 +169,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 	result = limit_take(device, size);
 	if (result)
 		return result;
-	moves = shall_move(size, prop, flags);
+	moves = is_swappable(size, prop, flags);
 	result = moves ? create_ours(handle, size, prop) : create_plain(handle, size, prop, flags);
 	if (result)
 		limit_give(device, size);
@@ -203,7 +206,8 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle
 	return result;
 }
 
-/* vmm_lock is held over the driver's call, since the handle's number may come again at once. */
+/* vmm_lock is held during the driver's call, since the driver may use the handle's number again at
+ * once. */
 EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
 	__typeof__(&cuMemRelease) real = DRIVER(cuMemRelease);
@@ -251,7 +255,7 @@ EXPORT CUresult cuMemMap(CUdeviceptr base, size_t size, size_t offset,
 
 	if (!real)
 		return CUDA_ERROR_NOT_FOUND;
-	result = vmm_take_back_handle(handle); /* it is mapped twice from then on */
+	result = vmm_take_back_handle(handle); /* a block cannot hold memory that is mapped twice */
 	if (result)
 		return result;
 	lock_take(&vmm_lock);
@@ -331,7 +335,7 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr base, size_t size)
 	return result;
 }
 
-/* Sparse arrays: what they are given they keep. */
+/* Maps memory into sparse arrays, from where it cannot be evicted any more. */
 static CUresult map_array(__typeof__(&cuMemMapArrayAsync) real, const CUarrayMapInfo *list,
                           unsigned int n, CUstream stream)
 {

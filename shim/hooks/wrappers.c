@@ -1,4 +1,4 @@
-/* wrappers.c: a gated function for every row of hooks.def, checked against cuda.h. */
+/* wrappers.c: the functions that rows of hooks.def generate, checked against cuda.h. */
 #include "base/compiler.h"
 #include "driver/lookup.h"
 #include "gate/gate.h"
@@ -9,14 +9,15 @@
 #define SEEN(name)                                                                                 \
 	((__typeof__(&name))atomic_load_explicit(&hooks[HOOK_##name].real, memory_order_acquire))
 
-/* The driver may refuse a copy because it does not find memory of another device that
- * we have mapped (peers.c). Kernels and graphs find out later; they pay nothing for this. */
+/* Can the result mean that the driver has refused a copy because memory of another device, which we
+ * have mapped, is not accessible from this one (peers.c)? Kernels and graphs fail later, on the
+ * device, so for them this check is left out at compile time. */
 #define MAY_LACK_PEER(name, result)                                                                \
 	(!__builtin_strncmp(#name, "cuMem", 5) && !likely((result) != CUDA_ERROR_INVALID_VALUE))
 
-/* The slow way stands apart, so that the fast one keeps no registers for it. One
- * call serves both, and the empty assembly hides from gcc which it is: with two
- * calls every argument on the stack goes through a register of its own. */
+/* The slow path is a function of its own, so that the fast path saves no registers for it. One
+ * indirect call serves both paths, and the empty assembly hides from gcc which function is called:
+ * with two calls gcc would copy every argument on the stack through a register of its own. */
 #define WRAPPER(name, stream, parameters, arguments)                                               \
 	static SLOW CUresult slow_##name parameters                                                \
 	{                                                                                          \
@@ -47,7 +48,7 @@
 		return result;                                                                     \
 	}
 
-/* The declaration in cuda.h and our definition conflict when they differ. */
+/* If a row's parameters differ from the declaration in cuda.h, the definition does not compile. */
 #define GATED(name, stream, parameters, arguments) WRAPPER(name, stream, parameters, arguments)
 #define GATED2(name, suffix, stream, parameters, arguments)                                        \
 	WRAPPER(name, stream, parameters, arguments)                                               \

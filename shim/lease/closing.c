@@ -1,8 +1,8 @@
-/* closing.c: the end of a lease: the gate is shut, and what was submitted finishes.
+/* closing.c: the phase CLOSING: the gate is shut, and submitted work finishes.
  *
- * Work that does not finish may wait for a call that waits at this gate, for another device
- * of this process or for another process of the job (a collective's kernels do). Then one
- * call is let in, and all of its work is waited for again.
+ * Work that does not finish may depend on a call that waits at a gate: one for another device of
+ * this process, or one of another process of the job, as the kernels of a collective do. Then one
+ * call is let in, and all work has to finish again.
  */
 #include "lease/closing.h"
 
@@ -12,15 +12,14 @@
 #define MS INT64_C(1000000)
 #define DRAIN_POLL_NS (MS / 20)
 #define LONG_DRAIN_POLL_NS (MS / 2)
-#define STUCK_NS (20 * MS)  /* a drain that takes longer may wait for others of the job */
-#define STEP_NS (1000 * MS) /* so long one call may let itself be waited for */
+#define STUCK_NS (20 * MS)  /* a drain that takes longer may depend on other calls of the job */
+#define STEP_NS (1000 * MS) /* how long the lease waits for the one call */
 
 static uint64_t passed_ns(const struct lease *lease, uint64_t since)
 {
 	return lease->port->now() - since;
 }
 
-/* From now on nobody enters; closing_advance() does the rest, step by step. */
 void closing_begin(struct lease *lease, enum gl_release_reason reason)
 {
 	lease->port->gate->shut();
@@ -45,20 +44,20 @@ void closing_begin_step(struct lease *lease)
 	allow_step(lease);
 }
 
-/* It may just have come: then it is inside, and its work is waited for. */
+/* If the call has just passed it is inside, and its work has to finish too. */
 void closing_withdraw_step(struct lease *lease)
 {
 	lease->port->gate->step(false);
 }
 
-/* The daemon has asked for one call, which has not come yet. */
+/* Has the daemon asked for one call that has not come yet? */
 static bool step_expected(const struct lease *lease)
 {
 	return lease->port->gate->step_pending() && !lease->closing.told_stuck;
 }
 
-/* Until then there is nothing to finish; but the lease is not kept for a call that does not
- * come, nor from a thread that needs quiet before it can make it. */
+/* Before the one call comes there is no work to wait for. It is given up after STEP_NS, or if a
+ * thread waits for quiet, since that thread may be the one that would make the call. */
 static bool keep_waiting_for_step(struct lease *lease)
 {
 	struct lease_closing *closing = &lease->closing;
@@ -72,7 +71,9 @@ static bool keep_waiting_for_step(struct lease *lease)
 	return false;
 }
 
-/* Who is still inside has not been seen by the events; they tell then which contexts are busy. */
+/* Has all work finished? The gate is checked first, since a thread that is still inside may submit
+ * work behind the events of drained(). drained() is called in any case, because it also notes which
+ * contexts are busy. */
 static bool poll_finished(const struct lease *lease)
 {
 	bool empty = lease->port->gate->empty(), drained = lease->port->work->drained();
@@ -80,7 +81,8 @@ static bool poll_finished(const struct lease *lease)
 	return empty && drained;
 }
 
-/* What was submitted does not finish. It may wait for a call that waits here. */
+/* The work does not finish: tells the daemon, and lets one of the waiting calls in, if there are
+ * any and a context is idle. */
 static void help_stuck(struct lease *lease)
 {
 	struct gl_epoch stuck = {message_header(GL_STUCK, sizeof(stuck)), lease->epoch};
@@ -115,7 +117,7 @@ static void release(struct lease *lease, uint64_t drain_ns)
 	lease->port->send(&released, sizeof(released));
 }
 
-/* Nobody is inside and nothing is under way. */
+/* Nobody is inside and no work is in flight. */
 static void finish(struct lease *lease, uint64_t drain_ns)
 {
 	if (!lease->closing.drained)
@@ -138,12 +140,12 @@ void closing_advance(struct lease *lease)
 	if (keep_waiting_for_step(lease))
 		return;
 	passed = passed_ns(lease, closing->since);
-	if (closing->drained && lease->moving) /* what is on its way arrives */
+	if (closing->drained && lease->moving) /* a copy that has begun is finished first */
 		return;
 	if (!closing->drained && !poll_finished(lease)) {
 		if (passed > STUCK_NS)
 			help_stuck(lease);
-	} else if (closing->step) { /* the call may have come after the look at the work */
+	} else if (closing->step) { /* the call may have come after poll_finished(): check again */
 		closing_withdraw_step(lease);
 		closing->step = false;
 	} else {

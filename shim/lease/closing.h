@@ -1,13 +1,18 @@
-/* closing.h: the gate is shut, and stays so until all work has finished. */
+/* closing.h: the phase CLOSING: the gate is shut until all submitted work has finished. */
 #ifndef GPU_LEASE_CLOSING_H
 #define GPU_LEASE_CLOSING_H
 
 #include "lease/lease.h"
 
+/* Shuts the gate and enters CLOSING. */
 void closing_begin(struct lease *lease, enum gl_release_reason reason);
-void closing_begin_step(struct lease *lease); /* for one call that may enter */
+/* The same, but one call may enter. */
+void closing_begin_step(struct lease *lease);
+/* Checks the work, and releases the lease once all has finished. */
 void closing_advance(struct lease *lease);
-void closing_withdraw_step(struct lease *lease); /* the one call need not come any more */
+/* The one call may not enter any more. */
+void closing_withdraw_step(struct lease *lease);
+/* ns until closing_advance() is due. */
 int64_t closing_pause_ns(const struct lease *lease);
 
 #endif

@@ -1,9 +1,9 @@
-/* connection.c: the connection with gpu-leased: whole messages, and a new one when it has ended.
+/* connection.c: the connection with gpu-leased, and a new one when it has ended.
  *
- * After a daemon that served this process another is looked for at once, for it has
- * only been restarted. Where none can be reached the tries come at growing pauses, half a
- * second at most, so that nobody waits long for a daemon that is back. A daemon that
- * lets the process in and serves it not is not pressed: the pauses grow on.
+ * When a daemon that served this process is gone, the next try is due at once, since the daemon has
+ * probably just been restarted. While no daemon can be reached, the pauses between tries grow to
+ * half a second, so that nobody waits long after it is back. While a daemon accepts connections but
+ * does not serve this process, they grow to 10 s, so as not to burden it.
  */
 #include "lease/connection.h"
 
@@ -21,27 +21,28 @@
 #include <unistd.h>
 
 #define DEFAULT_SOCKET "/run/gpu-leased/tenant.sock"
-#define SHOWN 120 /* of the socket's name */
+#define SHOWN 120 /* bytes of the socket's name in a message, at most */
 #define MS INT64_C(1000000)
 #define FIRST_PAUSE_NS (50 * MS)
-#define LAST_PAUSE_NS (500 * MS) /* while nobody is there */
-#define IN_LINE_MS 100
-#define LAST_UNSERVED_NS (10000 * MS) /* while the connections that are made end again */
+#define LAST_PAUSE_NS (500 * MS)      /* while no daemon can be reached */
+#define CONNECT_MS 100                /* how long connect() may wait */
+#define LAST_UNSERVED_NS (10000 * MS) /* while a daemon ends each connection without serving */
 
 static struct sockaddr_un address = {.sun_family = AF_UNIX};
 static const char *path = DEFAULT_SOCKET;
 
 static int fd = -1;
-static int fault;
-static uint64_t due;     /* when to try next */
-static int64_t pause_ns; /* after the next failure */
-static bool served, older;
+static int fault;          /* errno of the last try; 0: it has connected */
+static uint64_t due;       /* when to try next */
+static int64_t pause_ns;   /* the last pause between tries */
+static bool served, older; /* connection_serves(), connection_is_older() */
 
 int connection_fd(void)
 {
 	return fd;
 }
 
+/* Schedules the next try after twice the last pause, but not more than `longest` ns. */
 static void put_off(int64_t longest)
 {
 	pause_ns = pause_ns ? 2 * pause_ns : FIRST_PAUSE_NS;
@@ -76,6 +77,7 @@ void connection_is_older(void)
 	older = true;
 }
 
+/* Limits how long connect() and send() wait; 0: for ever. */
 static void wait_at_most(long ms)
 {
 	struct timeval most = {ms / 1000, ms % 1000 * 1000};
@@ -83,8 +85,9 @@ static void wait_at_most(long ms)
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
 }
 
-/* errno, 0: there is a connection. Where many others want to be let in this one lines up with
- * them, or they would all come before it; but not for long (EAGAIN): the daemon may be stopped. */
+/* Returns 0 if it has connected, else errno. While the daemon's queue of connections is full,
+ * connect() waits in line with other processes; a try without waiting might never succeed. But it
+ * waits for CONNECT_MS only (EAGAIN), since the daemon may be stopped. */
 static int try_to_connect(void)
 {
 	int result;
@@ -94,7 +97,7 @@ static int try_to_connect(void)
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return errno;
-	wait_at_most(IN_LINE_MS);
+	wait_at_most(CONNECT_MS);
 	if (!connect(fd, (struct sockaddr *)&address, sizeof(address))) {
 		wait_at_most(0);
 		return 0;
@@ -190,7 +193,7 @@ ssize_t connection_receive(void *message, size_t size, int *descriptor)
 	return n < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
 }
 
-/* The child's connection is its own. */
+/* The child makes a connection of its own. */
 static void in_child(void)
 {
 	if (fd >= 0)
@@ -203,7 +206,8 @@ static void in_child(void)
 }
 FORK_WATCH(in_child);
 
-/* Before the program runs: later it may change its environment in another thread. */
+/* The environment is read before main(), because the program may later change it in another thread.
+ */
 __attribute__((constructor)) static void read_path(void)
 {
 	const char *given = getenv("GPU_LEASE_SOCKET");

@@ -1,4 +1,4 @@
-/* connection.h: the connection with gpu-leased (connection.c); the client thread alone. */
+/* connection.h: the connection with gpu-leased. Only the client thread calls these functions. */
 #ifndef GPU_LEASE_CONNECTION_H
 #define GPU_LEASE_CONNECTION_H
 
@@ -7,24 +7,27 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-int connection_fd(void); /* below 0 while there is none */
+int connection_fd(void); /* below 0 while there is no connection */
 
-/* Connect, if that is due. True: there is a new connection. */
+/* Connects, if there is no connection and a try is due. Returns whether there is a new one. */
 bool connection_try(void);
-/* Until connection_try() makes sense; below 0: there is a connection. */
+/* ns until connection_try() is due; below 0: there is a connection. */
 int64_t connection_due_ns(void);
 
-bool connection_send(const void *message, size_t size); /* false: there is no connection any more */
-/* Bytes of the next message; 0: there is none now; below 0: the connection has ended.
- * *descriptor: what came with it, the caller's from then on; below 0: nothing did. */
+/* Returns false if the connection has ended. */
+bool connection_send(const void *message, size_t size);
+/* Reads the next message without waiting. Returns its bytes; 0 if there is none now; below 0 if the
+ * connection has ended. *descriptor is the file descriptor that came with it, which the caller
+ * closes; below 0 if none came. */
 ssize_t connection_receive(void *message, size_t size, int *descriptor);
 
-/* The daemon serves this process: should the connection end, another is tried at once. */
+/* The daemon serves this process: if the connection ends, the next try is due at once. */
 void connection_serves(void);
-/* It is of an older release, and does not: another one is waited for. */
+/* The daemon is of an older release and does not serve this process. */
 void connection_is_older(void);
 void connection_close(void);
 
-void connection_complain(void); /* tell the user why there is no daemon that serves this process */
+/* Tells the user why no daemon serves this process. */
+void connection_complain(void);
 
 #endif

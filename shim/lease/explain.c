@@ -1,9 +1,9 @@
-/* explain.c: who waits for anything but its turn hears why, once for each reason.
+/* explain.c: tells a user why a process waits, once for each reason other than its turn.
  *
- * What can be known here (there is no daemon, or it is silent) is said after it has been
- * so for PATIENCE_NS. The rest the daemon knows: it is asked every ASK_NS while somebody
- * waits, and what two answers in succession say is said. So a line comes 5 s after the
- * wait began, and none for what passes by itself in a moment.
+ * That there is no daemon, or that it is silent, is known here and is told after PATIENCE_NS. Other
+ * reasons only the daemon knows: it is asked every ASK_NS while a thread waits, and a reason is
+ * told when two answers in a row have had it. So a message comes 5 s after the wait began, and none
+ * about a trouble that passes in a moment.
  */
 #include "lease/explain.h"
 
@@ -16,19 +16,19 @@
 #define PATIENCE_NS (5000 * MS)
 #define ASK_NS (2500 * MS)
 
-/* Reasons of our own; those of the daemon are their codes. */
+/* A reason is a code of the daemon (enum gl_waits_code, below 62) or one of these. */
 #define UNSERVED 62
 #define SILENCE 63
 #define TURN GL_WAITS_TURN
 
 static struct {
-	int reason;     /* why it waits, as far as is known now */
-	uint64_t since; /* that it does so for this reason */
-	bool waits, can_ask;
-	uint64_t asked_at; /* or the wait began; the daemon is asked again after ASK_NS */
-	bool unanswered;
-	uint64_t said; /* a bit for each reason */
-	char words[GL_REASON_BYTES];
+	int reason;          /* why the process waits, as far as is known */
+	uint64_t since;      /* when that became the reason, ns */
+	bool waits, can_ask; /* as in explain_view; can_ask: and the daemon serves the process */
+	uint64_t asked_at;   /* when GL_WHY was last sent, or the wait began */
+	bool unanswered;     /* no answer to that has come */
+	uint64_t said;       /* a bit for each reason that the user has been told */
+	char words[GL_REASON_BYTES]; /* the daemon's last answer */
 } wait_state;
 
 static void set_reason(int reason, uint64_t now)
@@ -39,6 +39,7 @@ static void set_reason(int reason, uint64_t now)
 	wait_state.since = now;
 }
 
+/* Is the reason one that is known without the daemon? */
 static bool our_own(void)
 {
 	return wait_state.reason == UNSERVED || wait_state.reason == SILENCE;
@@ -49,7 +50,7 @@ static int64_t patience_ns(void)
 	return our_own() ? PATIENCE_NS : ASK_NS;
 }
 
-/* Is the reason, whatever it is, one that is still to be said? */
+/* Has the user still to be told of the present reason? */
 static bool to_be_said(void)
 {
 	if (!wait_state.waits || wait_state.reason == TURN ||
@@ -68,7 +69,7 @@ static enum explain_step say(uint64_t now)
 	return wait_state.reason == SILENCE ? EXPLAIN_SILENCE : EXPLAIN_THE_ANSWER;
 }
 
-/* Everything begins anew with a wait, and with a connection. */
+/* A wait begins, or a connection during a wait: nothing is known but this reason. */
 static void begin(uint64_t now, int reason)
 {
 	wait_state.reason = reason;
@@ -108,7 +109,7 @@ enum explain_step explain_advance(const struct explain_view *view, uint64_t now)
 	return step ? step : say(now);
 }
 
-/* Its words count from the first answer of this kind on; a late answer is one as well. */
+/* The reason is as old as the first answer in a row that had its code. A late answer counts too. */
 void explain_answer(const struct gl_waits *waits, uint64_t now)
 {
 	if (!wait_state.waits || wait_state.reason == UNSERVED)

@@ -1,4 +1,5 @@
-/* host_memory.c: host memory for copies, asked of the daemon. */
+/* host_memory.c: carries requests for host memory and claims to the daemon, and its answers back.
+ */
 #include "lease/host_memory.h"
 
 #include "base/wire.h"

@@ -1,26 +1,27 @@
-/* idle.c: when to give up the device because the program pauses.
+/* idle.c: decides when to give the device up because the program pauses.
  *
- * A pause costs its length, giving up costs a handoff. Who knows nothing of what
- * comes waits for as long as a handoff takes: never more than twice the best in
- * hindsight (Karlin et al. 1988, ski rental). But a program's pauses are much
- * alike: where those that had lasted so long went on for longer than a handoff
- * takes, the device is given up at once (Karlin et al. 1994, by the distribution
- * seen; here its mean, over about the last eight).
+ * Waiting for the end of a pause costs the pause's length; giving the device up costs a handoff.
+ * Without knowledge of the future it is best to wait for as long as a handoff takes: the cost is
+ * then at most twice the least possible (ski rental, Karlin et al. 1988). But the pauses of a
+ * program are alike. If earlier pauses that had lasted as long as the present one mostly went on
+ * for longer than a handoff takes, the device is given up at once (Karlin et al. 1994, by the
+ * observed distribution; here by its mean over about the last eight pauses).
  */
 #include "lease/idle.h"
 
-#define MEMORY 8 /* pauses; older ones count less and less */
+#define REMEMBERED 8 /* pauses; older ones count less and less */
 
 void idle_note(struct idle_history *history, uint64_t pause_ns, uint64_t handoff_ns)
 {
 	for (int i = 0; i < IDLE_STEPS && pause_ns > IDLE_FIRST_NS << i; i++) {
 		uint64_t rest = pause_ns - (IDLE_FIRST_NS << i);
-		/* Waiting as long as a handoff takes, and then giving up all the same. */
+		/* A pause that went on for longer than a handoff takes costs two handoffs: one for
+		 * waiting in vain, and the handoff itself. */
 		float regret = rest < handoff_ns ? (float)rest / (float)handoff_ns : 2;
 		unsigned int n = ++history->seen[i];
 
 		history->regret[i] +=
-		    (regret - history->regret[i]) / (float)(n < MEMORY ? n : MEMORY);
+		    (regret - history->regret[i]) / (float)(n < REMEMBERED ? n : REMEMBERED);
 	}
 }
 

@@ -28,7 +28,8 @@ void lease_hello(struct lease *lease, struct gl_hello *hello)
 	hello->flags = lease->requested ? GL_HELLO_WANTS : 0;
 }
 
-/* Before it asks for the device the daemon knows what it will bring there. */
+/* MEMORY goes before REQUEST, so that the daemon knows how much a grant would bring to the device.
+ */
 void lease_ask(struct lease *lease)
 {
 	struct gl_header request = message_header(GL_REQUEST, sizeof(request));
@@ -46,7 +47,8 @@ bool lease_awaited(const struct lease *lease)
 	return lease->phase == LEASE_NONE || lease->phase == LEASE_RESTORING;
 }
 
-/* The holder runs on: nobody waits of whom it could hear. */
+/* The process keeps its lease. Without a daemon it cannot learn of other jobs that wait, so it acts
+ * as if there were none. */
 void lease_forget_daemon(struct lease *lease)
 {
 	lease->requested = false;
@@ -54,14 +56,14 @@ void lease_forget_daemon(struct lease *lease)
 	waiters_gone(lease);
 	waiters_end_rest(lease);
 	if (lease->phase == LEASE_CLOSING)
-		closing_withdraw_step(lease); /* nor is anybody stuck whom one call could help */
+		closing_withdraw_step(lease);
 	if (lease->phase != LEASE_RESTORING)
-		lease->port->mover->stop(); /* nor is room made for anybody */
+		lease->port->mover->stop(); /* evictions are for jobs that wait */
 }
 
 /* -- restoring ----------------------------------------------------------------- */
 
-/* What came is said once. */
+/* RESTORED reports the bytes that were restored since the last report. */
 static void send_restored(struct lease *lease)
 {
 	struct moved moved = lease->port->mover->brought();
@@ -73,7 +75,7 @@ static void send_restored(struct lease *lease)
 	lease->port->send(&restored, sizeof(restored));
 }
 
-/* The gate opens when everything is back. */
+/* Opens the gate once all memory is restored. */
 static void advance_restoring(struct lease *lease)
 {
 	if (!lease->port->mover->restored())
@@ -100,16 +102,17 @@ static void begin_restoring(struct lease *lease, bool for_step)
 
 /* -- messages ------------------------------------------------------------------ */
 
-static bool gives_up(const struct lease *lease)
+/* Is the lease about to be released? */
+static bool releases(const struct lease *lease)
 {
 	return lease->phase == LEASE_CLOSING && !lease->closing.reopens;
 }
 
-/* What others had displaced comes back. A lease that is being given up, as the daemon will
- * hear, is none any more. */
-static void bring_back(struct lease *lease, const struct gl_grant *grant)
+/* Restores memory that others have displaced, unless the lease is about to be released: the daemon
+ * will receive RELEASED, and sends another GRANT later. */
+static void restore_displaced(struct lease *lease, const struct gl_grant *grant)
 {
-	if (gives_up(lease))
+	if (releases(lease))
 		return;
 	waiters_end_rest(lease);
 	lease->grant = *grant;
@@ -118,24 +121,24 @@ static void bring_back(struct lease *lease, const struct gl_grant *grant)
 		waiters_update(lease);
 }
 
-/* The daemon knows the lease that there is by another number from now on. */
+/* The lease goes on under another epoch. */
 static void renumber(struct lease *lease, const struct gl_grant *grant)
 {
 	lease->epoch = grant->epoch;
 	lease->for_step = false;
-	bring_back(lease, grant);
-	if (lease->phase != LEASE_RESTORING && !gives_up(lease) && lease->port->swaps())
+	restore_displaced(lease, grant);
+	if (lease->phase != LEASE_RESTORING && !releases(lease) && lease->port->swaps())
 		send_restored(lease);
 }
 
-/* A daemon of 0.1.0 says with GRANT, too, what RESTORE says now. */
+/* A daemon of 0.1.0 sends GRANT with the epoch of the lease where a newer one sends RESTORE. */
 static void take_grant(struct lease *lease, const struct gl_grant *grant)
 {
 	if (!grant->epoch || grant->epoch < lease->epoch)
 		return;
 	if (lease->phase != LEASE_NONE) {
 		if (grant->epoch == lease->epoch)
-			bring_back(lease, grant);
+			restore_displaced(lease, grant);
 		else
 			renumber(lease, grant);
 		return;
@@ -147,8 +150,8 @@ static void take_grant(struct lease *lease, const struct gl_grant *grant)
 	begin_restoring(lease, false);
 }
 
-/* What is not back yet stays away: until then nobody has been let in, so there is nothing to
- * wait for. It may be revoked again while it closes. */
+/* While memory was being restored no call was let in, so there is no work to wait for; memory that
+ * is not restored yet stays evicted. A second REVOKE may come during CLOSING. */
 static void take_revoke(struct lease *lease)
 {
 	bool restoring = lease->phase == LEASE_RESTORING;
@@ -195,7 +198,7 @@ void lease_take(struct lease *lease, const void *message)
 		break;
 	case GL_RESTORE:
 		if (lease->epoch && m->grant.epoch == lease->epoch)
-			bring_back(lease, &m->grant);
+			restore_displaced(lease, &m->grant);
 		break;
 	case GL_REVOKE:
 		if (lease->epoch && m->revoke.epoch == lease->epoch)
@@ -233,7 +236,8 @@ void lease_take(struct lease *lease, const void *message)
 
 /* -- time passes --------------------------------------------------------------- */
 
-/* A lease that closes already does so for the tasks as well; without one it is quiet. */
+/* Without a lease the device is quiet already, as far as this process goes. An open lease is shut
+ * for the tasks, and reopened; one in CLOSING does them when its work has finished. */
 static void begin_quiet(struct lease *lease)
 {
 	if (lease->phase == LEASE_NONE) {
@@ -252,7 +256,8 @@ static void release_if_idle(struct lease *lease)
 		closing_begin(lease, GL_RELEASE_IDLE);
 }
 
-/* What takes time for memory that moves is not done beside it. */
+/* Prepares host memory for later evictions, but not while memory is moved, which it would slow
+ * down. */
 static void prepare(struct lease *lease)
 {
 	bool calm = lease->phase == LEASE_OPEN || (lease->phase == LEASE_NONE && !lease->moving);
@@ -295,7 +300,7 @@ int64_t lease_pause_ns(const struct lease *lease)
 		break;
 	}
 	if (lease->port->quiet->wanted())
-		return 0; /* tasks came while memory did */
+		return 0; /* the tasks came while memory was being restored */
 	if (lease->moving)
 		return lease->port->mover->pause_ns();
 	ns = lease->phase == LEASE_OPEN ? waiters_pause_ns(lease) : -1;

@@ -2,12 +2,12 @@
  *
  *   NONE -> RESTORING -> OPEN -> CLOSING -> NONE
  *
- * A step of GL_STEP goes from RESTORING straight to CLOSING, and lets one call in there.
- * A refusal ends everything, from any phase.
+ * A lease for one call (GL_STEP) goes from RESTORING straight to CLOSING, where the call is let in.
+ * A refusal leads from any phase to ENDED.
  *
- * It is a state machine: messages come in, and what follows from them and from the time goes
- * out through the doors of port.h. It makes no system call and knows no thread; the client
- * thread alone calls it.
+ * The lease is a pure state machine. It is given messages and told that time has passed, and acts
+ * through the functions of port.h. It makes no system call and starts no thread. Only the client
+ * thread calls it.
  */
 #ifndef GPU_LEASE_LEASE_H
 #define GPU_LEASE_LEASE_H
@@ -23,58 +23,64 @@ struct lease_port; /* port.h */
 
 enum lease_phase {
 	LEASE_NONE,
-	LEASE_RESTORING, /* memory comes back; the gate is shut */
+	LEASE_RESTORING, /* memory is being restored; the gate is shut */
 	LEASE_OPEN,
-	LEASE_CLOSING, /* the gate is shut, and what was submitted finishes */
-	LEASE_ENDED    /* this process will have no lease any more */
+	LEASE_CLOSING, /* the gate is shut, and submitted work is finishing */
+	LEASE_ENDED    /* this process will get no lease any more */
 };
 
+/* Times are of the monotonic clock, in ns. */
 struct lease_closing {
 	enum gl_release_reason reason;
-	uint64_t since;     /* when it began, or when the one call could last still come */
+	uint64_t since;     /* when it began, or when the one call was still expected */
 	uint64_t step_from; /* when the one call was allowed */
-	bool told_stuck;    /* the daemon knows that the work does not finish */
+	bool told_stuck;    /* STUCK has been sent */
 	bool step;          /* one call may enter, or has entered */
-	bool drained;       /* the work has finished: memory may leave when nobody is inside */
-	bool reopens;       /* it is shut for quiet tasks only */
+	bool drained;       /* the work has finished: memory may be evicted once nobody is inside */
+	bool reopens;       /* the gate is shut for quiet tasks only */
 };
 
 struct lease {
 	const struct lease_port *port;
 	enum lease_phase phase;
-	uint64_t epoch;        /* of the lease, 0 in NONE */
-	bool requested;        /* and not yet granted */
-	struct gl_grant grant; /* what the daemon said of the lease last */
-	bool for_step;         /* RESTORING: for one call */
+	uint64_t epoch;        /* of the lease; 0 in NONE */
+	bool requested;        /* REQUEST has been sent, and no GRANT has come */
+	struct gl_grant grant; /* the last GRANT or RESTORE, with what CONTENDED has changed */
+	bool for_step;         /* in RESTORING: the lease is for one call */
 	struct lease_closing closing;
-	bool moving;        /* memory was on its way at the last step */
-	int64_t prepare_ns; /* until more host memory can be got ready; 0: there is none to */
-	/* Somebody waits for the device: */
-	uint64_t idle_ns;    /* release after so much idleness; GL_IDLE_NEVER: nobody waits */
-	uint64_t paced_ns;   /* the pace keeps so much work in flight; 0: it does not */
-	uint64_t idle_since; /* when a pause began that has not ended, as far as known; else 0 */
-	uint64_t handoff_ns; /* what a release during that pause would have cost */
-	unsigned long calls; /* submissions when looked at last */
-	/* Nobody waits for the device: */
-	uint64_t
-	    rests_since;  /* when the program was first seen idle; 0: it works, as far as known */
-	uint64_t look_at; /* when it is looked at next */
+	bool moving;        /* memory was being moved at the last step */
+	int64_t prepare_ns; /* until more host memory can be prepared; 0: no more is needed */
+	/* While another job waits: */
+	uint64_t idle_ns;    /* release after this much idleness; GL_IDLE_NEVER: no job waits */
+	uint64_t paced_ns;   /* the pace keeps this much work in flight; 0: there is no pace */
+	uint64_t idle_since; /* when the program's present pause began; 0: it works */
+	uint64_t handoff_ns; /* the cost of a handoff during that pause */
+	unsigned long calls; /* submissions at the last check */
+	/* While no other job waits: */
+	uint64_t rests_since; /* when the program's present pause began; 0: it works */
+	uint64_t look_at;     /* when to check next whether the program pauses */
 	struct idle_history pauses;
 };
 
-/* No lease, and nothing known: also in a forked child. */
+/* Initialises a lease in NONE, also in a forked child. */
 void lease_begin(struct lease *lease, const struct lease_port *port);
-/* Nothing of a daemon opens the gate any more, and the daemon hears nothing more. */
+/* Goes to ENDED: the gate is shut for ever, and nothing more is sent. */
 void lease_end(struct lease *lease);
-void lease_hello(struct lease *lease, struct gl_hello *hello); /* fill in its part */
-void lease_ask(struct lease *lease); /* for a lease, where threads wait for it */
-/* A message with a sound header, of its type's length. */
+/* Fills in held_epoch and flags of a HELLO. */
+void lease_hello(struct lease *lease, struct gl_hello *hello);
+/* Sends REQUEST, if threads wait at the gate and none has been sent. */
+void lease_ask(struct lease *lease);
+/* Handles a message of the daemon. The caller has checked its header and its length. */
 void lease_take(struct lease *lease, const void *message);
-void lease_advance(struct lease *lease);           /* time has passed */
-int64_t lease_pause_ns(const struct lease *lease); /* until it should; below 0: nothing is due */
-/* Does a thread at the gate wait for the daemon, or for memory? Else for this process itself. */
+/* Does what is due by now. */
+void lease_advance(struct lease *lease);
+/* ns until lease_advance() has something to do; below 0: nothing until a message or a wake. */
+int64_t lease_pause_ns(const struct lease *lease);
+/* Do threads at the gate wait for the daemon or for memory? Otherwise the gate is open, or shut
+ * only until work of this process has finished. */
 bool lease_awaited(const struct lease *lease);
-void lease_forget_daemon(struct lease *lease); /* the one that knew of the lease is gone */
+/* The daemon that knew of the lease is gone. A holder keeps its lease. */
+void lease_forget_daemon(struct lease *lease);
 /* cffi:end */
 
 #define LEASE_INITIAL(doors) {.port = (doors), .idle_ns = GL_IDLE_NEVER}

@@ -1,4 +1,4 @@
-/* link.c: what the client thread says to gpu-leased while there is a connection. */
+/* link.c: sends to gpu-leased while there is a connection. */
 #include "lease/link.h"
 
 #include "base/clock.h"
@@ -16,15 +16,15 @@
 
 #define MEMORY_EVERY_NS INT64_C(4000000)
 
-static atomic_bool memory_is_news; /* the daemon has not heard of a change */
+static atomic_bool memory_is_news; /* memory has changed since MEMORY was last sent */
 
-/* Of the client thread alone. */
+/* Only the client thread uses these. */
 static uint64_t reported_at;
 static bool served, lost;
 static struct gl_details said[GL_MAX_DEVICES]; /* on this connection */
 static bool details_are_news;                  /* after what the daemon was told of the memory */
 
-/* Of any thread. */
+/* Called by any thread, perhaps with locks held. */
 static void note_memory(void)
 {
 	if (!atomic_exchange(&memory_is_news, true))

@@ -1,4 +1,5 @@
-/* link.h: what the client thread says to gpu-leased while there is a connection. */
+/* link.h: sends to gpu-leased while there is a connection. Only the client thread calls these
+ * functions. */
 #ifndef GPU_LEASE_LINK_H
 #define GPU_LEASE_LINK_H
 
@@ -7,17 +8,25 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-void link_send(const void *message, size_t size); /* nothing happens without a connection */
-void link_send_memory(void);                      /* if it has changed since */
+/* Sends a message. Without a connection the message is dropped. */
+void link_send(const void *message, size_t size);
+/* Sends MEMORY, if the process's memory has changed since it was last sent. */
+void link_send_memory(void);
+/* The same, but not more often than every 4 ms. */
 void link_send_memory_when_due(void);
-void link_send_details(bool heard); /* if the memory has been said since */
-int64_t link_pause_ns(void);        /* until that makes sense; below 0: nothing is due */
+/* Sends DETAILS for people after MEMORY has been sent; `heard`: the daemon understands it. */
+void link_send_details(bool heard);
+/* ns until link_send_memory_when_due() has something to send; below 0: nothing has changed. */
+int64_t link_pause_ns(void);
 
-void link_serves(void); /* the daemon has welcomed the process on this connection */
+/* The daemon has welcomed the process on this connection. */
+void link_serves(void);
+/* Has it done so? */
 bool link_is_served(void);
 
-/* The connection has ended. Whoever told the daemon something hears of it once. */
+/* Closes the connection, which has ended. */
 void link_lose(void);
+/* Has a connection ended since the last call? */
 bool link_take_loss(void);
 
 #endif

@@ -1,8 +1,8 @@
-/* meeting.c: the daemon introduces processes of the job to each other.
+/* meeting.c: gets the process introduced to other processes of its job, by the daemon.
  *
- * Each that shares memory has a name, which it chose at random. Who asks for a name gets
- * one end of a pair of sockets, and the process of that name, if it is of the same job, the
- * other. What a daemon has not answered when it goes away the next one is asked again.
+ * Each process that shares memory has a name, which it chose at random. A process that asks for a
+ * name gets one end of a pair of sockets; the process of that name, if it is of the same job, gets
+ * the other. Requests that a daemon has not answered are repeated to the next daemon.
  */
 #include "lease/meeting.h"
 
@@ -20,8 +20,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define LATER_US 20000                           /* until the same is asked again */
-#define LATER_SAID_NS (UINT64_C(5000) * 1000000) /* so long it is silent about that */
+#define LATER_US 20000                           /* before a request is repeated, after LATER */
+#define LATER_SAID_NS (UINT64_C(5000) * 1000000) /* before the user is told about that */
 
 enum progress { QUEUED, SENT, ANSWERED };
 
@@ -34,21 +34,22 @@ struct ask {
 };
 
 static struct ask *asks;
-static uint64_t n_asks;
+static uint64_t n_asks; /* so far, for their numbers */
 static uint8_t own_name[GL_NAME_BYTES];
 static bool has_name;
-static enum progress naming; /* ANSWERED: the daemon of now knows the name */
-static bool has_been_named;  /* by some daemon; the one after it will be told */
-static bool lacking;         /* the daemon of now introduces nobody */
-static bool over;            /* the client thread has ended */
+static enum progress naming; /* of NAME; ANSWERED: the present daemon knows the name */
+static bool has_been_named;  /* some daemon has known the name; a later one will be told */
+static bool unsupported;     /* the present daemon introduces nobody */
+static bool client_ended;    /* nobody will be introduced any more */
 static struct lock lock = LOCK(LOCK_MEETING);
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 /* -- threads of the program ---------------------------------------------------------- */
 
+/* Why a wait has ended without an answer. */
 static CUresult ended(void)
 {
-	if (lacking)
+	if (unsupported)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	return atomic_load(&process_ends) ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_PERMITTED;
 }
@@ -62,7 +63,7 @@ static void choose_name(void)
 
 CUresult meeting_own_name(uint8_t name[GL_NAME_BYTES])
 {
-	CUresult result = tenant_wait(); /* so there is a client thread */
+	CUresult result = tenant_wait(); /* which also starts the client thread */
 
 	if (result)
 		return result;
@@ -70,11 +71,11 @@ CUresult meeting_own_name(uint8_t name[GL_NAME_BYTES])
 	if (!has_name)
 		choose_name();
 	client_wake();
-	while (has_name && !has_been_named && !lacking && !over)
+	while (has_name && !has_been_named && !unsupported && !client_ended)
 		lock_wait(&lock, &changed);
 	if (!has_name)
 		result = CUDA_ERROR_OPERATING_SYSTEM;
-	else if (!has_been_named || over)
+	else if (!has_been_named || client_ended)
 		result = ended();
 	memcpy(name, own_name, GL_NAME_BYTES);
 	lock_give(&lock);
@@ -116,7 +117,7 @@ static CUresult ask_once(struct ask *ask)
 	lock_take(&lock);
 	enter(ask);
 	client_wake();
-	while (ask->progress != ANSWERED && !lacking && !over)
+	while (ask->progress != ANSWERED && !unsupported && !client_ended)
 		lock_wait(&lock, &changed);
 	leave(ask);
 	result = ask->progress == ANSWERED ? CUDA_SUCCESS : ended();
@@ -191,22 +192,22 @@ static bool next_ask(struct gl_meet *message)
 	return ask;
 }
 
-/* To send may end the connection: then what was sent is queued again, for the next one. */
+/* If sending ends the connection, meeting_forget_daemon() queues the requests again. */
 void meeting_speak(bool introduces)
 {
 	struct gl_meet message;
 
 	lock_take(&lock);
-	if (lacking != !introduces)
+	if (unsupported != !introduces)
 		pthread_cond_broadcast(&changed);
-	lacking = !introduces;
+	unsupported = !introduces;
 	lock_give(&lock);
 	if (!introduces)
 		return;
 	send_name();
 	if (next_ask(&message)) {
 		link_send(&message, sizeof(message));
-		client_wake(); /* there may be another */
+		client_wake(); /* there may be another request */
 	}
 }
 
@@ -243,7 +244,7 @@ void meeting_forget_daemon(void)
 {
 	lock_take(&lock);
 	naming = QUEUED;
-	lacking = false;
+	unsupported = false;
 	for (struct ask *ask = asks; ask; ask = ask->next)
 		if (ask->progress == SENT)
 			ask->progress = QUEUED;
@@ -263,18 +264,18 @@ bool meeting_awaited(void)
 void meeting_end(void)
 {
 	lock_take(&lock);
-	over = true;
+	client_ended = true;
 	pthread_cond_broadcast(&changed);
 	lock_give(&lock);
 }
 
-/* The child is another process, with a name of its own. */
+/* The child will choose a name of its own. */
 static void in_child(void)
 {
 	lock_after_fork(&lock);
 	pthread_cond_init(&changed, NULL);
 	asks = NULL;
-	has_name = has_been_named = lacking = over = false;
+	has_name = has_been_named = unsupported = client_ended = false;
 	naming = QUEUED;
 }
 FORK_WATCH(in_child);

@@ -1,4 +1,4 @@
-/* messages.c: messages from gpu-leased, and the first one to it. The client thread alone. */
+/* messages.c: handles messages from gpu-leased, and sends the first one to it. */
 #include "lease/messages.h"
 
 #include "base/clock.h"
@@ -21,7 +21,7 @@
 
 #include <unistd.h>
 
-static bool explains, introduces, parks, details;
+static bool explains, introduces, parks, details; /* what the daemon's WELCOME has announced */
 
 bool messages_explain(void)
 {
@@ -70,7 +70,7 @@ static void take_welcome(const struct gl_welcome *message)
 	link_serves();
 }
 
-/* Who held a lease holds none any more: its job has ended. */
+/* A refusal also ends a lease that the process holds: its job has ended. */
 static void take_refusal(const struct gl_refused *message)
 {
 	lease_end(&process_lease);
@@ -78,7 +78,7 @@ static void take_refusal(const struct gl_refused *message)
 	complain("no lease for this process: %.*s", (int)sizeof(message->reason), message->reason);
 }
 
-/* What this daemon can, its WELCOME will say. */
+/* The new daemon's WELCOME will announce what it understands. */
 static void take_resync(void)
 {
 	explains = introduces = parks = details = false;
@@ -89,7 +89,7 @@ static void take_resync(void)
 	message_hello();
 }
 
-/* From a daemon of our version. What only clients say is no message from one. */
+/* Handles a message of a daemon of our version. Messages that only clients send are ignored. */
 static void take_known(const void *data, enum gl_type type)
 {
 	switch (type) {
@@ -148,8 +148,8 @@ static void take_known(const void *data, enum gl_type type)
 	}
 }
 
-/* A refusal is read in every version of the protocol. One of a lower version is from a daemon
- * that does not know ours yet. */
+/* Refusals are read in every version of the protocol. One of a lower version comes from a daemon
+ * that has not been updated yet. */
 static void take(const void *data, size_t size)
 {
 	const struct gl_header *h = data;
@@ -169,8 +169,8 @@ static void take(const void *data, size_t size)
 		take_known(data, known->type);
 }
 
-/* Somebody of the job asks for memory of this process, or this is what it asked for. The
- * descriptor of any other message is nobody's. False: it is another one. */
+/* Handles GL_MET: another process of the job wants to open memory of this one, or a request of this
+ * process is answered. The descriptor of any other message is closed, and the result is false. */
 static bool take_met(const struct gl_met *message, size_t size, int descriptor)
 {
 	bool is = size == sizeof(*message) && message->header.magic == GL_MAGIC &&

@@ -1,8 +1,8 @@
-/* port.h: the doors through which the lease acts on the rest of the process.
+/* port.h: the functions through which the lease acts on the rest of the process.
  *
- * The lease (lease.h) calls nothing by name and reads no clock. What it needs stands here, as
- * structs of functions: process_lease.c fills them with the gate, the contexts, the memory and the
- * client thread of this process, and a test fills them with fakes.
+ * The lease (lease.h) calls no other room by name and reads no clock. It uses these structs of
+ * functions. process_lease.c fills them with the gate, the contexts, the memory and the client
+ * thread of this process; a test fills them with fakes.
  */
 #ifndef GPU_LEASE_PORT_H
 #define GPU_LEASE_PORT_H
@@ -18,33 +18,33 @@
 struct lease_gate {
 	void (*open)(void);
 	void (*shut)(void);
-	void (*bound)(const struct pace *pace); /* an open gate: it says who passes; NULL: all do */
-	void (*step)(bool allowed); /* one call may pass a shut gate; or not, if it has not yet */
-	bool (*step_pending)(void);
-	bool (*empty)(void);          /* a shut gate: nobody is inside any more */
-	unsigned long (*calls)(void); /* submissions so far, those that go on included */
+	void (*bound)(const struct pace *pace); /* it decides who passes an open gate; NULL: all */
+	void (*step)(bool allowed);   /* allows one call to pass a shut gate, or forbids it again */
+	bool (*step_pending)(void);   /* is one call allowed that has not come? */
+	bool (*empty)(void);          /* is nobody inside a shut gate any more? */
+	unsigned long (*calls)(void); /* submissions so far, including those that are inside */
 };
 
-/* What the program has submitted. */
+/* The work that the program has submitted (work/drain.h, work/contexts.h). */
 struct lease_work {
-	bool (*drained)(void);   /* it has all finished; sees which contexts are busy, too */
-	bool (*idle)(void);      /* the same, where it can be known without waiting */
-	bool (*some_idle)(void); /* the last drained() has seen a context that is not busy */
+	bool (*drained)(void);   /* has all of it finished? Also notes which contexts are busy */
+	bool (*idle)(void);      /* the same without waiting; false if that cannot be known */
+	bool (*some_idle)(void); /* did the last drained() find a context that is not busy? */
 };
 
-/* Tasks of the program's threads that need a shut gate and no work under way (quiet.h). */
+/* Tasks of the program's threads that need a shut gate and no work in flight (gate/quiet.h). */
 struct lease_quiet {
 	bool (*wanted)(void);
-	void (*now)(void); /* it is quiet: do all that there are */
+	void (*now)(void); /* does them all */
 };
 
 struct lease_port {
-	uint64_t (*now)(void); /* ns */
-	int (*waiting)(void);  /* threads at the gate */
-	void (*wake)(void);    /* they check the gate again */
+	uint64_t (*now)(void); /* the monotonic clock, in ns */
+	int (*waiting)(void);  /* how many threads wait at the gate */
+	void (*wake)(void);    /* makes them check the gate again */
 	void (*send)(const void *message, size_t size);
-	void (*send_memory)(void); /* what the daemon does not know of it yet */
-	bool (*swaps)(void);       /* the daemon wants to hear when all memory is back */
+	void (*send_memory)(void); /* sends MEMORY, if the daemon does not know the latest */
+	bool (*swaps)(void);       /* is memory swapped, so that the daemon expects RESTORED? */
 	const struct lease_gate *gate;
 	const struct pace *pace;
 	const struct lease_work *work;

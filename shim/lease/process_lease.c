@@ -1,4 +1,4 @@
-/* process_lease.c: the one lease of this process: its doors are the real ones. */
+/* process_lease.c: the one lease of this process, with the real functions behind port.h. */
 #include "lease/process_lease.h"
 
 #include "base/clock.h"

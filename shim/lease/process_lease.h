@@ -4,6 +4,6 @@
 
 #include "lease/lease.h"
 
-extern struct lease process_lease; /* of the client thread alone */
+extern struct lease process_lease; /* only the client thread uses it */
 
 #endif

@@ -1,16 +1,18 @@
 /* suspend.c: Slurm announces that it will stop this process.
  *
- * To suspend a job slurmstepd sends SIGTSTP, waits (suspend_grace_time, 2 s), and then freezes or
- * stops all processes of its step. The usual action of the signal would stop this process at
- * once, with its lease and its memory. So where the program has left the signal alone, we tell
- * the daemon, which takes back both, and leave the stopping to slurmstepd: whatever stops
- * itself here could do so after the resume has come. A SIGTSTP of anybody else does what it
- * always does. A process with a terminal is left alone, since there it is Ctrl-Z, unless it leads
- * its session as the task of `srun --pty` does: the kernel stops no such process by SIGTSTP.
+ * To suspend a job, slurmstepd sends SIGTSTP, waits (suspend_grace_time, 2 s), and then freezes or
+ * stops all processes of its step. By default the signal would stop this process at once, with its
+ * lease and its memory. So if the program has not set an action for the signal, we handle it: we
+ * tell the daemon, which takes lease and memory back, and leave the stopping to slurmstepd. (A
+ * process that stopped itself might do so after the resume.) A SIGTSTP of any other sender stops
+ * the process as usual. A process with a terminal is left alone, since there SIGTSTP is Ctrl-Z,
+ * unless it leads its session, as the task of `srun --pty` does: the kernel never stops a session
+ * leader by SIGTSTP.
  *
- * A signal that stops as usual does so when its handler gets to it. Whoever sends SIGCONT without
- * having seen the stop (waitpid, as shells do) may be too early, by as long as that takes. It
- * cannot be otherwise: the kernel drops a SIGTSTP for a later SIGCONT only until a handler has it.
+ * A SIGTSTP of another sender stops the process only when our handler runs. A SIGCONT that is sent
+ * in between, by a sender that has not waited for the stop (waitpid, as shells do), comes too early
+ * and the process stays stopped. This cannot be avoided: the kernel discards a SIGTSTP for a later
+ * SIGCONT only until a handler has it.
  */
 #include "lease/suspend.h"
 
@@ -28,14 +30,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define TELL_NS UINT64_C(3000000000) /* later it may have been resumed */
+#define TELL_NS UINT64_C(3000000000) /* an older announcement may be out of date */
 #define STEPD "slurmstepd\n"
 
-static _Atomic(uint64_t) announced_at; /* by the last signal; 0: there was none */
+static _Atomic(uint64_t) announced_at; /* when the last signal came, ns; 0: none has */
 static _Atomic(pid_t) listens;         /* the process that has a client thread to tell */
-static uint64_t told;                  /* of the client thread: the announcement it has told of */
+static uint64_t told; /* announced_at of the last SUSPENDS; only the client thread uses it */
 
-/* -- in the signal's handler: what is safe there, and no more ---------------------------- */
+/* -- the signal's handler: only async-signal-safe functions ------------------------------- */
 
 /* "/proc/PID/comm" */
 static void comm_path(char *out, pid_t pid)
@@ -54,8 +56,8 @@ static void comm_path(char *out, pid_t pid)
 	memcpy(out, "/comm", 6);
 }
 
-/* Only root's processes are believed by their name. One that is hidden is slurmstepd if it is
- * our parent. */
+/* Is the sender slurmstepd: a process of root with that name? If /proc hides its name, it is if it
+ * is our parent. */
 static bool is_slurmstepd(const siginfo_t *info)
 {
 	char path[32], name[sizeof(STEPD)] = "";
@@ -89,9 +91,10 @@ static void set_ours(void)
 	sigaction(SIGTSTP, &ours, NULL);
 }
 
-/* The action that was there may be the program's, which calls ours. While it goes on again the
- * program may have set another one, in a handler of SIGCONT, which is left as it is. One that
- * was usual is another thread's that stops, and that puts back what was before. */
+/* Restores the action that was set before the stop: ours, or one of the program's that calls ours.
+ * If the program has set another one meanwhile (in a handler of SIGCONT), that one stays. If the
+ * action before was the default one, another thread is stopping the process too, and that thread
+ * restores it. */
 static void put_back(const struct sigaction *before)
 {
 	struct sigaction now;
@@ -100,7 +103,8 @@ static void put_back(const struct sigaction *before)
 		sigaction(SIGTSTP, before, NULL);
 }
 
-/* The signal is blocked in its handler: it takes its usual action when it is let through. */
+/* The signal is blocked while its handler runs, so the default action takes place when it is
+ * unblocked. */
 static void stop_as_usual(void)
 {
 	struct sigaction usual = {.sa_handler = SIG_DFL}, before;
@@ -112,7 +116,7 @@ static void stop_as_usual(void)
 	sigemptyset(&signal);
 	sigaddset(&signal, SIGTSTP);
 	pthread_sigmask(SIG_UNBLOCK, &signal, &blocked);
-	pthread_sigmask(SIG_SETMASK, &blocked, NULL); /* it goes on */
+	pthread_sigmask(SIG_SETMASK, &blocked, NULL); /* the process has been continued */
 	put_back(&before);
 }
 

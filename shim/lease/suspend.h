@@ -2,11 +2,12 @@
 #ifndef GPU_LEASE_SUSPEND_H
 #define GPU_LEASE_SUSPEND_H
 
-/* Listen for slurmstepd's SIGTSTP, where nobody else does. A thread of the program calls it. */
+/* Installs a handler for slurmstepd's SIGTSTP, unless the program has one of its own. A thread of
+ * the program calls it, when the client thread starts. */
 void suspend_watch(void);
-/* Of the client thread: gpu-leased, which can be told so, hears of it once. */
+/* The client thread: sends SUSPENDS once for each announcement, to a daemon that understands it. */
 void suspend_speak(void);
-/* Who has heard of it is gone. */
+/* The client thread: the daemon is gone, and the next one has to be told. */
 void suspend_forget_daemon(void);
 
 #endif

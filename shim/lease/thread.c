@@ -1,7 +1,7 @@
-/* thread.c: the client thread, which speaks with gpu-leased for this process.
+/* thread.c: the client thread, which talks with gpu-leased for this process.
  *
- * It starts with the first call that needs it and is the only one that opens
- * and closes the gate (lease.c). What threads of the program wait for it brings.
+ * The first call that needs it starts it. It alone opens and shuts the gate (lease.c), and it
+ * brings whatever threads of the program wait for (gate/waiting.h).
  */
 #include "base/clock.h"
 #include "base/debug.h"
@@ -27,10 +27,10 @@
 
 #define MS INT64_C(1000000)
 #define STACK_BYTES (256 * 1024)
-#define EXIT_NS (2000 * MS)
+#define EXIT_NS (2000 * MS) /* how long exit() waits for the client thread */
 #define EXIT_PAUSE_US 100
 
-static bool started; /* under the lock of those who wait */
+static bool started; /* under LOCK_WAITING */
 static int wake_fd = -1;
 static atomic_bool thread_runs;
 
@@ -38,19 +38,20 @@ static void wake(void)
 {
 	uint64_t one = 1;
 
-	if (wake_fd >= 0) /* and should it be full, it wakes anyway */
+	if (wake_fd >=
+	    0) /* if the counter is full the write fails, but the thread is woken anyway */
 		syscall(SYS_write, wake_fd, &one, sizeof(one));
 }
 
 /* -- a round of the loop ------------------------------------------------------- */
 
-/* Of two pauses in ns, below 0: for ever. */
+/* The shorter of two pauses in ns; below 0 means for ever. */
 static int64_t sooner(int64_t one, int64_t other)
 {
 	return one < 0 || (other >= 0 && other < one) ? other : one;
 }
 
-/* How long to wait for something to happen, in ns; below 0: for ever. */
+/* How long the loop may wait for an event, in ns; below 0: for ever. */
 static int64_t wait_ns(void)
 {
 	int64_t ns = sooner(lease_pause_ns(&process_lease), connection_due_ns());
@@ -59,7 +60,8 @@ static int64_t wait_ns(void)
 	return sooner(ns, explain_pause_ns(now_ns()));
 }
 
-/* True: the daemon has said something, or is gone. */
+/* Waits for a wake or for the daemon. Returns true if a message has come or the connection has
+ * ended. */
 static bool wait_for(int64_t ns)
 {
 	struct timespec time = {ns / 1000000000, ns % 1000000000};
@@ -68,7 +70,7 @@ static bool wait_for(int64_t ns)
 
 	ppoll(fds, 2, ns < 0 ? NULL : &time, NULL);
 	if (fds[0].revents && read(wake_fd, &drop, sizeof(drop)) < 0) {
-		/* somebody else's wake was enough */
+		/* The counter is read already. */
 	}
 	return fds[1].revents;
 }
@@ -109,8 +111,8 @@ static void notice_loss(void)
 	lease_forget_daemon(&process_lease);
 }
 
-/* Does a thread of the program wait, and for nothing that this process does itself? */
-static bool held_up(void)
+/* Does a thread of the program wait for something that this process cannot do by itself? */
+static bool waits_for_others(void)
 {
 	return threads_waiting(WAIT_TERMS) > 0 || meeting_awaited() ||
 	       (threads_waiting(WAIT_GATE) > 0 && lease_awaited(&process_lease));
@@ -119,7 +121,7 @@ static bool held_up(void)
 static void explain(void)
 {
 	struct gl_header why = message_header(GL_WHY, sizeof(why));
-	struct explain_view view = {held_up(), link_is_served(), messages_explain()};
+	struct explain_view view = {waits_for_others(), link_is_served(), messages_explain()};
 
 	switch (explain_advance(&view, now_ns())) {
 	case EXPLAIN_NOTHING:
@@ -186,7 +188,7 @@ static bool create_thread(void)
 	pthread_attr_init(&attributes);
 	pthread_attr_setstacksize(&attributes, STACK_BYTES);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	/* Signals are the program's. */
+	/* Signals are handled by the program's threads. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	created = !pthread_create(&thread, &attributes, client_main, NULL);
@@ -211,8 +213,8 @@ static bool start(void)
 static const struct client_thread client_thread = {start, wake};
 WATCH(client_threads, &client_thread);
 
-/* From here on the client thread must not call the driver, nor be in it. But exit() may be
- * called where the driver waits for its caller, so there is an end to our waiting. */
+/* Waits until the client thread has left the driver. The wait is limited, because exit() may be
+ * called from within the driver, which may hold what the client thread waits for. */
 static void leave_driver(void)
 {
 	uint64_t begun = now_ns();

@@ -1,11 +1,11 @@
-/* waiters.c: an open lease, and what it owes to those who wait for the device. */
+/* waiters.c: an open lease: its pace and its release when idle, while other jobs wait. */
 #include "lease/waiters.h"
 
 #include "lease/port.h"
 
 #define POLL_MIN_NS INT64_C(1000000)
 #define POLL_MAX_NS INT64_C(5000000)
-#define REST_LOOK_NS INT64_C(125000000) /* between looks at a program for which nobody waits */
+#define REST_LOOK_NS INT64_C(125000000) /* between checks while no other job waits */
 
 void waiters_end_pause(struct lease *lease)
 {
@@ -33,7 +33,7 @@ void waiters_gone(struct lease *lease)
 	lease->idle_ns = GL_IDLE_NEVER;
 }
 
-/* A pause goes on when somebody comes to wait, and when all who waited have gone. */
+/* A pause continues when the first job begins to wait, and when the last one has gone. */
 static void carry_pause_over(struct lease *lease)
 {
 	unsigned long calls = lease->port->gate->calls();
@@ -76,8 +76,7 @@ void waiters_note_work(struct lease *lease)
 
 	if (lease->idle_ns == GL_IDLE_NEVER)
 		return;
-	/* A call that goes on for long is no pause: the lease could not be released before its end.
-	 */
+	/* A call that takes long is no pause, since the lease cannot be released before it ends. */
 	if (calls != lease->calls || !gate->empty() || !lease->port->work->idle()) {
 		lease->calls = calls;
 		waiters_end_pause(lease);

@@ -48,8 +48,8 @@ bool swap_peer(CUdevice memory_of, CUdevice from)
 	}
 	lock_give(&swap_lock);
 	if (result)
-		complain("error %d: device %d does not reach all memory of device %d", (int)result,
-		         from, memory_of);
+		complain("device %d cannot access all memory of device %d (CUDA error %d)", from,
+		         memory_of, (int)result);
 	return news;
 }
 

@@ -167,9 +167,8 @@ static CUresult map_all(const struct physical *physical)
 			result = allow_again(m);
 	}
 	if (result)
-		complain(
-		    "error %d: memory of device %d that is shown to others is not mapped again",
-		    (int)result, physical->device);
+		complain("exported memory of device %d could not be mapped again (CUDA error %d)",
+		         physical->device, (int)result);
 	return result;
 }
 
@@ -208,8 +207,8 @@ static CUresult create_in_its_room(struct physical *physical)
 			pause_us(AGAIN_US);
 	} while (result == CUDA_ERROR_OUT_OF_MEMORY && now_ns() - start < ROOM_NS);
 	if (result)
-		complain("error %d: memory of device %d that is shown to others is lost",
-		         (int)result, physical->device);
+		complain("exported memory of device %d is lost (CUDA error %d)", physical->device,
+		         (int)result);
 	return result;
 }
 

@@ -32,7 +32,10 @@ def test_a_thread_that_takes_them_in_order_goes_on() -> None:
         ("twice", "lock 'swap' is taken by a thread that holds 'swap'"),
         ("twice, imports", "lock 'imports' is taken by a thread that holds 'imports'"),
         ("waits with another", "a thread waits with lock 'swap' and also holds 'contexts'"),
-        ("releases what it does not hold", "lock 'swap' is released by a thread that does not hold it"),
+        (
+            "releases what it does not hold",
+            "lock 'swap' is released by a thread that does not hold it",
+        ),
     ],
 )
 def test_a_thread_that_does_not_is_ended_with_a_message(how: str, said: str) -> None:
