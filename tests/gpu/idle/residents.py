@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -153,6 +154,14 @@ class DeviceMemory:
         """Bytes."""
         return int(pynvml.nvmlDeviceGetMemoryInfo(self.handle).free)
 
+    def settled_free(self) -> int:
+        """Bytes, once the driver has wiped what ended processes had."""
+        last, now = -1, self.free()
+        while now != last:
+            time.sleep(1)
+            last, now = now, self.free()
+        return now
+
 
 def host_free() -> int:
     """Bytes that programs can still have, by the kernel's word and by this cgroup's limit."""
@@ -172,7 +181,7 @@ def host_free() -> int:
 
 def most_gib(gpu: int, wanted: float) -> float:
     """So much, or what card and host have room for; says so where it is less."""
-    card = DeviceMemory(gpu).free() / GIB * CARD_PART
+    card = DeviceMemory(gpu).settled_free() / GIB * CARD_PART
     host = host_free() / GIB * HOST_PART
     size = min(wanted, card, host)
     if size < wanted:
