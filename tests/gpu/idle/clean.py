@@ -121,13 +121,13 @@ def check_clean(chosen: argparse.Namespace) -> Result:
 
 def judge(found: dict[str, Any], speed: dict[str, Any], pieces: int, piece: int) -> Result:
     rows = found["rows"]
-    steady = rows[1:]  # at the first one all is copied
+    steady = rows[1:]  # at the first one all is copied, or it has left already
     wrong = sum(row["wrong"] for row in rows)
-    moves = sum(row["out"] > 0 for row in rows)
+    moves = sum(row["out"] > 0 for row in steady)
     needless = [row["copied"] - row["changed"] for row in steady]
     clean = [1 - row["copied"] / row["out"] for row in steady if row["out"]]
     quiet = [row["out"] / GIB / row["out_s"] for row in steady if not row["made"] and row["out_s"]]
-    good = not wrong and found["right"] and moves == len(rows)
+    good = not wrong and found["right"] and moves == len(steady)
     good = good and bool(clean) and statistics.median(clean) > 0.5
     return {
         "good": good,
