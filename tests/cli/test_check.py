@@ -597,3 +597,22 @@ def test_by_a_user_who_is_not_root(short_dir: Path) -> None:
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@pytest.mark.parametrize(("most", "level"), [(64 << 30, check.OK), (0, check.WARNING)])
+def test_host_memory_made_ahead_is_named_with_its_limit(node: Node, most: int, level: str) -> None:
+    copies = {"kept": True, "budget_bytes": 99 << 30, "taken_bytes": 0, "left_bytes": 9 << 30}
+    node.answer = {"copies": copies | {"ahead_bytes": 3 << 30, "ahead_most_bytes": most}}
+    node.look()
+    found = node.found["copies-ahead"]
+    assert found.level == level
+    assert (found.remedy == "raise limits.swap_ahead") == (not most)
+    assert not most or ("3.0 GiB" in found.text and "64.0 GiB" in found.text)
+
+
+def test_an_older_daemon_makes_none_ahead(node: Node) -> None:
+    copies = {"kept": True, "budget_bytes": 99 << 30, "taken_bytes": 0, "left_bytes": 9 << 30}
+    node.answer = {"copies": copies}
+    node.look()
+    assert "copies" in node.found
+    assert "copies-ahead" not in node.found

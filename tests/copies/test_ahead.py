@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -9,7 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from rich.console import Console
 
+from leased.api.client import ask_status
+from leased.cli import show
 from tests.conftest import Start
 from tests.copies.keeper import Keeper
 from tests.copies.node import MIB, SIZE, SWAP, copies_of, end, kept, started, status, taken, turn
@@ -71,6 +75,9 @@ def test_it_is_there_before_anybody_waits_and_goes_when_nobody_could(
     all_is_there(leased, keeper)
     used = [figures for t in status(leased)["tenants"] for figures in t["gpus"].values()]
     assert not any(figures["handoffs"] for figures in used)
+    text = io.StringIO()
+    Console(file=text, width=200).print(show.status(ask_status(leased.admin_socket)))
+    assert "made ahead of handoffs" in text.getvalue()
     end(second)
     wait_until("what nobody needs to be given back", lambda: kept(keeper) == taken(leased) == 0)
     assert turn(first) == 1

@@ -17,6 +17,7 @@
 #include "memory/swap/segments.h"
 #include "memory/swap/step.h"
 #include "memory/swap/store.h"
+#include "work/captures.h"
 #include "work/contexts.h"
 
 #define LONGEST_PAUSE_NS 1000000
@@ -330,14 +331,20 @@ static void prepare_one(CUcontext context, void *out)
 	}
 }
 
-/* Threads of the store touch the pages; pinning them takes a context. */
+/* Threads of the store touch the pages; pinning them takes a context, and may not break a capture
+ * that the program makes meanwhile. */
 static int64_t prepare(void)
 {
 	enum store_answer answer = STORE_NONE;
+	CUstreamCaptureMode mode;
 
-	for (int d = 0; preparing && d < MAX_DEVICES && answer == STORE_NONE; d++)
+	if (!preparing)
+		return -1;
+	mode = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+	for (int d = 0; d < MAX_DEVICES && answer == STORE_NONE; d++)
 		if (swap_devices[d].asked)
 			contexts_with(d, NULL, prepare_one, &answer);
+	captures_mode(mode);
 	preparing = answer != STORE_NONE;
 	if (!preparing)
 		return -1;

@@ -185,7 +185,7 @@ static struct chunk *first_unpinned(void)
 	return chunk;
 }
 
-static enum store_answer prepare(void)
+static enum store_answer pin_some(void)
 {
 	enum store_answer answer;
 	struct chunk *chunk;
@@ -199,6 +199,17 @@ static enum store_answer prepare(void)
 		answer = STORE_READY;
 	lock_give(&chunks_lock);
 	return answer;
+}
+
+/* What is too little to hurry for is touched by one thread. */
+static enum store_answer prepare(void)
+{
+	enum store_answer answer = pin_some();
+
+	if (answer != STORE_NONE || !chunks_hurried())
+		return answer;
+	chunks_hurry(false);
+	return pin_some();
 }
 
 /* Caller holds chunks_lock. Towards so many units that can be used at once. */

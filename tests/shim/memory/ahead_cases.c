@@ -255,6 +255,47 @@ void the_daemon_may_be_another_one_meanwhile(void)
 	CHECK(node.bytes == 4 * MIB && fake_driver.pinned == 4 * MIB);
 }
 
+void what_somebody_waits_for_is_got_ready_however_little_it_is(void)
+{
+	struct gl_memory some = amount_of(8 * MIB);
+
+	begin();
+	memory_mover.expect(&some);
+	get_ready();
+	CHECK(node.bytes == 8 * MIB && fake_driver.pinned == 8 * MIB);
+}
+
+/* What it does not get any more lies in memory of the job's own. */
+void the_node_may_have_no_more_in_mid_handoff(void)
+{
+	struct gl_memory all = amount_of(fake_rooms.limit);
+	CUdeviceptr pointer = begin();
+
+	say(8 * MIB);
+	get_ready();
+	node.refuses = true;
+	memory_mover.let_go();
+	memory_mover.evict(&all);
+	while (memory_mover.step())
+		serve();
+	CHECK(node.bytes == 8 * MIB && node.takes > 2);
+	CHECK(fake_driver.used[0] == 0 && fake_driver.pinned == 24 * MIB);
+	hold();
+	CHECK(filled(pointer, 24 * MIB, 1));
+}
+
+/* Which the program may make with a thread that forbids others such calls. */
+void it_breaks_no_capture(void)
+{
+	begin();
+	fake_driver.pinned_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+	say(4 * MIB);
+	get_ready();
+	CHECK(fake_driver.pinned == 4 * MIB);
+	CHECK(fake_driver.pinned_mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+	CHECK(fake_driver.mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
 /* -- a kernel before 5.14 -------------------------------------------------------------------- */
 
 static bool old_kernel;

@@ -32,6 +32,7 @@ extern struct fake_driver {
 	bool hold_events;            /* no event happens; who waits for one ends the program */
 	unsigned int fail_after;     /* 1: the next call that makes or maps memory fails, once */
 	CUcontext current;           /* of every thread */
+	CUstreamCaptureMode mode, pinned_mode; /* now, and when host memory was pinned last */
 } fake_driver;
 
 /* The context of a device that it has at the beginning, and another one. */

@@ -136,7 +136,10 @@ bool captures_exist(void)
 
 CUstreamCaptureMode captures_mode(CUstreamCaptureMode mode)
 {
-	return mode;
+	CUstreamCaptureMode before = fake_driver.mode;
+
+	fake_driver.mode = mode;
+	return before;
 }
 
 bool captures_hold_off(void)

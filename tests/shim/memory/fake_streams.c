@@ -46,6 +46,7 @@ FAKE(cuMemHostRegister_v2)(void *at, size_t size, unsigned int flags)
 	if (fake_driver.refuse_pinning)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	LOCKED(fake_add(FAKE_PINNED, at, size, -1); fake_driver.pinned += size);
+	fake_driver.pinned_mode = fake_driver.mode;
 	return CUDA_SUCCESS;
 }
 

@@ -47,6 +47,9 @@
 	CASE(a_file_that_cannot_be_used_goes_back)                                                 \
 	CASE(a_driver_may_refuse_to_pin_it)                                                        \
 	CASE(the_daemon_may_be_another_one_meanwhile)                                              \
+	CASE(what_somebody_waits_for_is_got_ready_however_little_it_is)                            \
+	CASE(the_node_may_have_no_more_in_mid_handoff)                                             \
+	CASE(it_breaks_no_capture)                                                                 \
 	CASE(an_old_kernel_has_its_pages_touched_by_hand)
 
 /* details_cases.c */

@@ -132,3 +132,45 @@ say("same"); wait()
     client.grant()
     tell(job)
     swap.finish(job)
+
+
+# The same bytes on two devices; each line says on which of them a byte changes.
+TWO_DEVICES = """
+other = ok(d.cuDevicePrimaryCtxRetain(1))
+on = []
+for context in (ctx, other):
+    ok(d.cuCtxSetCurrent(context)); p = ok(d.cuMemAlloc(30 * MIB))
+    ok(d.cuMemsetD8(p, 9, 30 * MIB)); ok(d.cuCtxSynchronize()); on.append((context, p))
+say("ready")
+for changed in sys.stdin:
+    for n, (context, p) in enumerate(on):
+        ok(d.cuCtxSetCurrent(context))
+        ok(d.cuMemsetD8(p, 8 if str(n) in changed else 9, 1)); ok(d.cuCtxSynchronize())
+    say("did")
+"""
+
+
+def test_each_of_two_devices_knows_its_own_memory(short_dir: Path, program: swap.Program) -> None:
+    with EmulatedGpu(short_dir / "two", devices=2) as gpu:
+        uuids = [str(device["uuid"]) for device in gpu.stats()["devices"]]
+        with FakeDaemon(short_dir / "tenant.sock", dict.fromkeys(uuids, swap.TOTAL)) as daemon:
+            job = program(TWO_DEVICES, env=gpu.env)
+            client = swap.client_of(daemon, job)
+            assert line(job) == "ready"
+            daemon.auto = False
+
+            def leave_both() -> list[int]:
+                before = [swap.out_bytes(gpu, n) for n in (0, 1)]
+                client.revoke()
+                client.evict(dict.fromkeys(uuids, 1 << 40))
+                assert [client.resident(uuid) for uuid in uuids] == [0, 0]
+                return [swap.out_bytes(gpu, n) - before[n] for n in (0, 1)]
+
+            assert leave_both() == [30 * MIB, 30 * MIB]
+            copied = []
+            for changed in ("none", "1", "1", "0 1", "0"):
+                do(job, client, changed)
+                copied.append(leave_both())
+            assert copied == [[0, 0], [0, PIECE], [0, 0], [PIECE, 0], [0, PIECE]]
+            client.grant()
+            swap.finish(job)
