@@ -36,8 +36,8 @@ from leased.processes.identity import Peer
 from leased.processes.stepds import Stepds
 from leased.slurm.clusters import Cluster
 from leased.slurm.usage_record import figures
+from leased.store.records import LAST_JOB
 from leased.store.store import Store
-from leased.store.tables import LAST_JOB
 
 log = logging.getLogger("gpu-leased")
 

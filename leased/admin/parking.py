@@ -9,7 +9,7 @@ from leased.core.events import Parked, Unparked
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.processes.identity import Peer
-from leased.store.tables import LAST_JOB
+from leased.store.records import LAST_JOB
 
 USER = "user "  # the number of the user who parked a job comes behind it
 

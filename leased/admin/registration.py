@@ -22,8 +22,8 @@ from leased.leasing.tenant import Tenant
 from leased.processes.identity import Peer
 from leased.processes.stepds import Stepds
 from leased.slurm.clusters import Cluster
-from leased.store.store import Store, TenantRecord
-from leased.store.tables import LAST_JOB, LAST_UID
+from leased.store.records import LAST_JOB, LAST_UID, TenantRecord
+from leased.store.store import Store
 
 log = logging.getLogger("gpu-leased")
 

@@ -14,7 +14,8 @@ from leased.core.policy import PolicyState
 from leased.core.usage import Usage
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.store.store import Store, TenantRecord
+from leased.store.records import TenantRecord
+from leased.store.store import Store
 
 log = logging.getLogger("gpu-leased")
 

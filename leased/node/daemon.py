@@ -52,8 +52,9 @@ from leased.record.recorder import Recorder
 from leased.slurm.commands import Slurm
 from leased.slurm.suspend_grace import suspend_grace_ns
 from leased.slurm.usage_writer import UsageWriter
+from leased.store.records import TenantRecord
 from leased.store.registrations import Registrations
-from leased.store.store import Store, TenantRecord
+from leased.store.store import Store
 
 log = logging.getLogger("gpu-leased")
 

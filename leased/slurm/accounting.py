@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from leased.core.usage import Usage
 from leased.slurm import usage_record
-from leased.store.tables import TenantRecord
+from leased.store.records import TenantRecord
 
 NO_VAL = 2**32 - 2  # Slurm's "not said"
 CLOCKS_S = 60.0  # by how much the clocks of the node and of slurmctld may differ

@@ -19,7 +19,7 @@ from leased.base.errors import Refused
 from leased.core.usage import Usage
 from leased.slurm.accounting import JobRow, by_row, comment
 from leased.slurm.usage_record import LONGEST, merged
-from leased.store.tables import TenantRecord
+from leased.store.records import TenantRecord
 
 ROWS_MOST = 4096  # runs of one job
 AROUND_S = 300  # the rows that are looked at begin and end so far around the runs

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from leased.base import children
 from leased.slurm.accounting import comment
 from leased.slurm.accounting_child import NOT_YET, encode
-from leased.store.store import Run, Store, TenantRecord
+from leased.store.records import Run, TenantRecord
+from leased.store.store import Store
 
 log = logging.getLogger("gpu-leased")
 

@@ -23,102 +23,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from leased.base.errors import Refused
+from leased.store import owners
+from leased.store.schema import APPLICATION_ID, MAJOR_STEP, MIGRATIONS, TABLES, VERSION
 
 log = logging.getLogger("gpu-leased")
 
-APPLICATION_ID = 0x6770756C  # "gpul"
-MAJOR_STEP = 1000  # PRAGMA user_version is major * 1000 + minor
 LACKING = re.compile("no such (table|column)|has no column")  # somebody changed the schema
 DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 # Somebody else's lock (an administrator's sqlite3) must not hold up the leases.
 LOCKED_S = 0.05
 
-# By the version each leads to, oldest first. The first also takes the unversioned
-# files of before, which have its tables already. Within one major: only add.
-MIGRATIONS = {
-    1000: """
-CREATE TABLE IF NOT EXISTS tenants (
-    job_id INTEGER PRIMARY KEY,
-    uid INTEGER NOT NULL,
-    gang TEXT NOT NULL,      -- JSON list of UUIDs
-    options TEXT NOT NULL,   -- as given, the grammar of --gpu-share
-    lock TEXT NOT NULL,
-    opened REAL NOT NULL,    -- seconds since the epoch
-    closed REAL,
-    written REAL             -- when Slurm's accounting had it
-);
-CREATE TABLE IF NOT EXISTS usage (
-    job_id INTEGER NOT NULL,
-    uuid TEXT NOT NULL,
-    usage TEXT NOT NULL,     -- JSON of arbiter.Usage
-    PRIMARY KEY (job_id, uuid)
-);
-CREATE TABLE IF NOT EXISTS stepds (
-    pid INTEGER PRIMARY KEY, -- a slurmstepd that registered
-    start INTEGER NOT NULL,  -- its start, in clock ticks after boot
-    job_id INTEGER NOT NULL
-);
-CREATE TABLE IF NOT EXISTS epochs (one INTEGER PRIMARY KEY CHECK (one = 1), epoch INTEGER NOT NULL);
-""",
-    1001: """
-CREATE TABLE settings (
-    device TEXT NOT NULL,    -- UUID, or * for the node
-    key TEXT NOT NULL,
-    value TEXT NOT NULL,
-    PRIMARY KEY (device, key)
-);
-""",
-    # `tenants` and `usage` have the open ones from here on. An older release closes
-    # its tenants there; they are taken over when this one reads them.
-    1002: """
-ALTER TABLE tenants ADD COLUMN totals TEXT; -- JSON: by UUID, bytes that the job sees
-CREATE TABLE ended (
-    job_id INTEGER NOT NULL,
-    opened REAL NOT NULL,    -- with job_id it names one run of a job
-    uid INTEGER NOT NULL,
-    gang TEXT NOT NULL,
-    options TEXT NOT NULL,
-    lock TEXT NOT NULL,
-    closed REAL NOT NULL,
-    written REAL,            -- when Slurm's accounting had it, or it was given up
-    usage TEXT NOT NULL,     -- JSON: by UUID, arbiter.Usage
-    PRIMARY KEY (job_id, opened)
-);
-CREATE INDEX ended_written ON ended (written);
-CREATE TABLE aside (         -- rows that made no sense
-    at INTEGER NOT NULL, place TEXT NOT NULL, why TEXT NOT NULL, content TEXT NOT NULL
-);
-""",
-    1003: """
-CREATE TABLE remembered (    -- of open tenants
-    job_id INTEGER PRIMARY KEY,
-    policy TEXT NOT NULL,    -- its name
-    state TEXT NOT NULL      -- what it alone understands
-);
-""",
-    1004: """
-CREATE TABLE IF NOT EXISTS parked ( -- open tenants that are, by park or limits.park_after
-    job_id INTEGER PRIMARY KEY,
-    who TEXT NOT NULL        -- wanted that
-);
-""",
-}
-TABLES = {
-    "tenants": "job_id, uid, gang, options, lock, opened, closed, written, totals",
-    "usage": "job_id, uuid, usage",
-    "stepds": "pid, start, job_id",
-    "epochs": "one, epoch",
-    "settings": "device, key, value",
-    "ended": "job_id, opened, uid, gang, options, lock, closed, written, usage",
-    "remembered": "job_id, policy, state",
-    "parked": "job_id, who",
-    "aside": "at, place, why, content",
-}
 PARTS = ("", "-wal", "-shm")  # what SQLite keeps beside the file has the same content
-OTHERS = stat.S_IWGRP | stat.S_IWOTH
-HEAD = b"SQLite format 3\0"
-LOG_HEADS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
-VERSION = max(MIGRATIONS)
 
 
 class Foreign(sqlite3.DatabaseError):
@@ -158,60 +73,26 @@ def set_aside(path: Path, why: object, in_memory: bool = False) -> None:
             path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
 
 
-class OpenFile:
-    """The file as it was when it was opened. SQLite does not notice that it is removed, replaced
-    or cut under it, and goes on writing what nobody will ever read."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.log_path = path.with_name(path.name + "-wal")
-        self.has_log = False
-        # Kept open: closing it would give up SQLite's own locks on the file.
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def spoilt(self) -> str:
-        """What has happened to it; "" where it is as it should be. OSError: nobody can tell."""
-        try:
-            if not os.path.samestat(self.path.stat(), os.fstat(self.fd)):
-                return "it was replaced while it was open"
-        except FileNotFoundError:
-            return "it was removed while it was open"
-        if os.pread(self.fd, len(HEAD), 0) != HEAD:
-            return "it was overwritten while it was open"
-        try:
-            with self.log_path.open("rb") as file:
-                begun = file.read(4) in LOG_HEADS
-        except FileNotFoundError:
-            begun = False
-        if self.has_log and not begun:
-            return "its log was removed or cut while it was open"
-        self.has_log = begun
-        return ""
-
-    def close(self) -> None:
-        os.close(self.fd)
-
-
 def guard(path: Path) -> None:
     """Nobody but us may write or read the file, or put another in its place.
 
     Refused: the directory is open to others. OSError: the disk's fault.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = path.parent.stat()
-    if folder.st_uid not in (0, os.geteuid()) or folder.st_mode & OTHERS:
+    whose = owners.others(path.parent.stat(), owners.TO_WRITE)
+    if whose:
         raise Refused(
-            f"{path.parent} can be written by others (uid {folder.st_uid}, mode "
-            f"{stat.S_IMODE(folder.st_mode):04o}), who could make us believe in any job",
+            f"{path.parent} can be written by others (it is {whose}), who could make us believe "
+            "in any job",
             f"chown root {path.parent} && chmod 0700 {path.parent}",
         )
     for suffix in PARTS:
         part = path.with_name(path.name + suffix)
         with contextlib.suppress(FileNotFoundError):
             found = part.stat()
-            if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.geteuid()):
+            if not stat.S_ISREG(found.st_mode) or owners.others(found, 0):
                 set_aside(path, f"{part} is no file, or uid {found.st_uid}'s")
-            elif found.st_mode & 0o077:
+            elif owners.others(found):
                 _close_to_others(part, found.st_mode)
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))

@@ -24,15 +24,14 @@ from typing import Any
 
 from leased.processes import procfs
 from leased.processes.identity import ProcessId
-from leased.store import columns, tables
-from leased.store.tables import TenantRecord
+from leased.store import columns, owners, reading
+from leased.store.records import TenantRecord
 
 log = logging.getLogger("gpu-leased")
 
 VERSION = 1
 LONGEST = 1 << 20  # bytes of a file
 SUFFIX = ".json"
-OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 @dataclass(frozen=True)
@@ -123,9 +122,8 @@ def _check_owner(found: os.stat_result, name: str, kind: Any) -> None:
     """ValueError: it is of another kind, or others may change or read it."""
     if not kind(found.st_mode):
         raise ValueError(f"{name} is of another kind")
-    if found.st_uid not in (0, os.geteuid()) or found.st_mode & OTHERS:
-        mode = stat.S_IMODE(found.st_mode)
-        raise ValueError(f"{name} is uid {found.st_uid}'s with mode {mode:04o}; remove it")
+    if whose := owners.others(found):
+        raise ValueError(f"{name} is {whose}; remove it")
 
 
 def _content(path: Path) -> str:
@@ -171,10 +169,10 @@ def _said(registration: Registration) -> Mapping[str, object]:
 
 def _parsed(said: Mapping[str, Any]) -> Registration:
     """ValueError, TypeError, KeyError: it makes no sense. What a later release adds is ignored."""
-    if columns.whole(said, "gpu_lease_job", 0, tables.MOST) != VERSION:
+    if columns.whole(said, "gpu_lease_job", 0, reading.MOST) != VERSION:
         raise ValueError(f"its version is {said['gpu_lease_job']}, not {VERSION}")
     row = {**said, "gang": json.dumps(said["gang"]), "closed": None, "written": None}
-    record = tables.record_of(row, {}, tables.totals_of(said["totals"]))
+    record = reading.record_of(row, {}, reading.totals_of(said["totals"]))
     stepds: Iterable[Any] = said["stepds"]
     job = {"job_id": record.job_id}
-    return Registration(record, tuple(tables.stepd_of({**stepd, **job})[0] for stepd in stepds))
+    return Registration(record, tuple(reading.stepd_of({**stepd, **job})[0] for stepd in stepds))

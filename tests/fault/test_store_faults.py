@@ -17,7 +17,7 @@ import pytest
 from leased.cli.ctl import ask
 from leased.core.arbiter import Usage
 from leased.processes.identity import ProcessId
-from leased.store import database
+from leased.store import schema
 from tests.admin.test_given_options import UUIDS, Node
 from tests.fault.harness import JOBS, FaultyNode, faulty_node
 from tests.store.test_store import Disk
@@ -283,7 +283,7 @@ VALUES: dict[str, Any] = {
     "control characters": "\x00\x1b[0m\r\n\u2028",
 }
 COLUMNS = [
-    (table, column) for table, columns in database.TABLES.items() for column in columns.split(", ")
+    (table, column) for table, columns in schema.TABLES.items() for column in columns.split(", ")
 ]
 
 

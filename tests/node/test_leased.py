@@ -26,7 +26,7 @@ from leased.core.residency import Residency
 from leased.core.speed import GIB, Speed
 from leased.processes.identity import ProcessId
 from leased.slurm import accounting, usage_record
-from leased.store.store import TenantRecord
+from leased.store.records import TenantRecord
 from leased.wire import wire
 from tests.conftest import ROOT, OpenStore
 from tests.emugpu.server import EmulatedGpu

@@ -19,7 +19,8 @@ from leased.slurm import accounting, accounting_child, usage_record, usage_write
 from leased.slurm.accounting import JobRow, by_row, row_of
 from leased.slurm.accounting_child import NOT_YET, decode, encode
 from leased.slurm.usage_writer import LAST_S, Answers, UsageWriter
-from leased.store.store import Store, TenantRecord
+from leased.store.records import TenantRecord
+from leased.store.store import Store
 from tests.store.test_store import UUID, tenant, used
 
 COMPLETED, REQUEUED = 3, 1024

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from leased.core.arbiter import Usage
-from leased.store import database, store
+from leased.store import database, schema, store
+from leased.store.records import TenantRecord
 from leased.store.registrations import Registrations
-from leased.store.store import Store, TenantRecord
+from leased.store.store import Store
 from tests.conftest import OpenStore
 from tests.store.test_store import UUID, tenant, used
 
@@ -160,7 +161,7 @@ def of_0_1_0(path: Path) -> None:
     """A file as 0.1.0 leaves it: one tenant runs, one has ended, one is in the accounting."""
     with sqlite3.connect(path) as db:
         for version in (1000, 1001):
-            db.executescript(database.MIGRATIONS[version])
+            db.executescript(schema.MIGRATIONS[version])
         for row in (
             (7, 1000, '["GPU-x"]', "tq:5", "auto", 10.0, None, None),
             (8, 1000, '["GPU-x"]', "", "on", 11.0, 12.0, None),
@@ -170,7 +171,7 @@ def of_0_1_0(path: Path) -> None:
             db.execute(OLD_PUT_USAGE, (row[0], "GPU-x", f'{{"lease_ns": {row[0]}}}'))
         db.execute("INSERT INTO epochs VALUES (1, 99)")
         db.execute("INSERT INTO settings VALUES ('*', 'lock', 'on')")
-        db.execute(f"PRAGMA application_id={database.APPLICATION_ID}")
+        db.execute(f"PRAGMA application_id={schema.APPLICATION_ID}")
         db.execute("PRAGMA user_version=1001")
     db.close()
 
@@ -191,12 +192,12 @@ def test_a_file_of_0_1_0_is_taken_over(path: Path) -> None:
         db.save({}, 99)
         db.close()
     with sqlite3.connect(path) as raw:
-        assert raw.execute("PRAGMA user_version").fetchone() == (database.VERSION,)
+        assert raw.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
     raw.close()
 
 
 def test_going_back_to_0_1_0_and_forth_loses_nothing(path: Path) -> None:
-    assert database.VERSION // database.MAJOR_STEP == 1, "0.1.0 opens what is of major 1"
+    assert schema.VERSION // schema.MAJOR_STEP == 1, "0.1.0 opens what is of major 1"
     db = Store(path)
     db.open_tenant(tenant(7))
     db.close_tenant(7, used(5))
@@ -287,5 +288,5 @@ def test_usage_on_a_disk_that_can_be_read_later_is_not_lost(
 def test_fields_of_a_record_are_those_of_the_tables() -> None:
     names = {field.name for field in dataclasses.fields(TenantRecord)}
     for table, also in (("tenants", {"totals"}), ("ended", {"usage"})):
-        columns = {c.replace("written", "settled") for c in database.TABLES[table].split(", ")}
+        columns = {c.replace("written", "settled") for c in schema.TABLES[table].split(", ")}
         assert columns | {"usage", "totals", "remembered", "parked_by"} == names | also

@@ -16,8 +16,9 @@ from leased.base.errors import Refused
 from leased.cli.ctl import ask
 from leased.core.arbiter import Usage
 from leased.processes.identity import ProcessId
-from leased.store import database
-from leased.store.store import Store, TenantRecord
+from leased.store import database, schema
+from leased.store.records import TenantRecord
+from leased.store.store import Store
 from tests.conftest import ROOT, OpenStore
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
@@ -301,7 +302,7 @@ def test_file_of_before_versions_is_taken_over(tmp_path: Path, open_store: OpenS
     store.put_setting("*", "lock", "on")
     store.close()
     with sqlite3.connect(path) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (database.VERSION,)
+        assert db.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
         assert db.execute("SELECT job_id FROM tenants").fetchall() == [(7,)]
         assert db.execute("SELECT job_id FROM ended").fetchall() == [(8,)]
     db.close()
@@ -319,7 +320,7 @@ def test_file_of_a_later_minor_release_is_used(tmp_path: Path, open_store: OpenS
     path = tmp_path / "usage.db"
     of_version(
         path,
-        database.VERSION + 1,
+        schema.VERSION + 1,
         "CREATE TABLE later (x); ALTER TABLE tenants ADD COLUMN class TEXT NOT NULL DEFAULT 'x';",
     )
     store = open_store(path)
@@ -327,7 +328,7 @@ def test_file_of_a_later_minor_release_is_used(tmp_path: Path, open_store: OpenS
     assert store.fault is None
     store.close()
     with sqlite3.connect(path) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (database.VERSION + 1,)
+        assert db.execute("PRAGMA user_version").fetchone() == (schema.VERSION + 1,)
         assert db.execute("SELECT class FROM tenants").fetchone() == ("x",)
     db.close()
 
@@ -335,7 +336,7 @@ def test_file_of_a_later_minor_release_is_used(tmp_path: Path, open_store: OpenS
 def test_file_of_a_later_major_release_is_refused_and_kept(leased: Leased) -> None:
     leased.stop()
     path = leased.prefix / "state" / "usage.db"
-    of_version(path, database.VERSION + database.MAJOR_STEP)
+    of_version(path, schema.VERSION + schema.MAJOR_STEP)
     before = path.read_bytes()
     with pytest.raises(Refused, match="is of a newer gpu-leased"):
         Store(path)

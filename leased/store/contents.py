@@ -1,0 +1,229 @@
+"""What the store keeps, in memory. Each change of it waits in `changes` for the disk."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from leased.core.policy import PolicyState
+from leased.core.usage import Usage, together
+from leased.processes.identity import ProcessId
+from leased.store import writing
+from leased.store.changes import Changes
+from leased.store.reading import Bad, Reader
+from leased.store.records import Run, TenantRecord, own
+
+log = logging.getLogger("gpu-leased")
+
+
+class Contents:
+    """open: tenants by job. ended: runs that are not in Slurm's accounting. stepds: by pid, with
+    their jobs. settings: by device and key. epoch: None where nobody knows of one.
+    loaded: all that the disk had is here.
+    """
+
+    def __init__(self) -> None:
+        self.changes = Changes()
+        self.open: dict[int, TenantRecord] = {}
+        self.ended: dict[Run, TenantRecord] = {}
+        # Of open runs that memory had before it could read the disk: what the disk had of them.
+        self._before: dict[Run, Mapping[str, Usage]] = {}
+        self.stepds: dict[int, tuple[ProcessId, int]] = {}
+        self.settings: dict[tuple[str, str], str] = {}
+        self.epoch: int | None = None
+        self.loaded = False
+
+    # -- open tenants -----------------------------------------------------------
+
+    def begin(self, record: TenantRecord) -> None:
+        """A run of a job is open; the disk has nothing of it."""
+        self.open[record.job_id] = record
+        self._mark_open(record.job_id)
+
+    def change(self, record: TenantRecord) -> None:
+        """What an open tenant was given is something else now."""
+        self.open[record.job_id] = record
+        self.changes.mark(self._put_open, record.job_id)
+
+    def set_usage(self, job_id: int, usage: Mapping[str, Usage]) -> None:
+        record = self.open.get(job_id)
+        if record is None:
+            return
+        before = self._before.get(record.run)
+        usage = together(before, usage) if before else usage
+        # A copy: what the arbiter goes on counting is not what the disk has.
+        if record.usage != usage:
+            self.open[job_id] = own(replace(record, usage=usage))
+            self.changes.mark(self._put_usage, job_id)
+
+    def set_remembered(self, job_id: int, remembered: PolicyState | None) -> None:
+        record = self.open.get(job_id)
+        if record is not None and record.remembered != remembered:
+            self.open[job_id] = replace(record, remembered=remembered)
+            self.changes.mark(self._put_remembered, job_id)
+
+    def set_parked(self, job_id: int, who: str | None) -> None:
+        record = self.open.get(job_id)
+        if record is not None and record.parked_by != who:
+            self.open[job_id] = replace(record, parked_by=who)
+            self.changes.mark(self._put_parked, job_id)
+
+    def end(self, record: TenantRecord) -> None:
+        """A run is over, and is to be on the disk as such for certain."""
+        closed = max(time.time(), record.opened) if record.closed is None else record.closed
+        self.ended[record.run] = replace(record, closed=closed, remembered=None, parked_by=None)
+        self._before.pop(record.run, None)
+        self._mark_open(record.job_id)
+        self.changes.mark(self._put_ended, record.run)
+        self.changes.durable = True
+
+    # -- ended runs ---------------------------------------------------------------
+
+    def settle(self, run: Run) -> None:
+        """It waits for Slurm's accounting no more."""
+        if run in self.ended:
+            self.ended[run] = replace(self.ended[run], settled=time.time())
+            self.changes.mark(self._put_ended, run)
+
+    def runs(self, job_id: int) -> list[TenantRecord]:
+        """Those of a job, oldest first."""
+        return [self.ended[run] for run in sorted(self.ended) if run[0] == job_id]
+
+    # -- the rest -------------------------------------------------------------------
+
+    def set_stepd(self, process: ProcessId, job_id: int) -> None:
+        self.stepds[process.pid] = (process, job_id)
+        self.changes.mark(self._put_stepd, process.pid)
+
+    def keep_stepd(self, process: ProcessId, job_id: int) -> None:
+        """The same of one that is known from before, where another is not known by its number."""
+        self.stepds.setdefault(process.pid, (process, job_id))
+        self.changes.mark(self._put_stepd, process.pid)
+
+    def forget_stepd(self, pid: int) -> None:
+        if self.stepds.pop(pid, None) is not None:
+            self.changes.mark(self._put_stepd, pid)
+
+    def set_setting(self, device: str, key: str, value: str | None) -> None:
+        if value is None:
+            self.settings.pop((device, key), None)
+        else:
+            self.settings[device, key] = value
+        self.changes.mark(self._put_setting, device, key)
+        self.changes.durable = True
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.changes.mark(self._put_epoch)
+
+    # -- memory and disk ------------------------------------------------------------
+
+    def written(self) -> None:
+        """The disk has all of it: what nobody waits for need not be in memory too."""
+        self.changes.written()
+        for run in [run for run, record in self.ended.items() if record.settled is not None]:
+            del self.ended[run]
+
+    def mark_all(self) -> None:
+        """Nothing of what memory has is on the disk."""
+        before = [change for change in self.changes.take() if change[0] is not writing.put_aside]
+        for job_id in self.open:
+            self._mark_open(job_id)
+        for run in self.ended:
+            self.changes.mark(self._put_ended, run)
+        for pid in self.stepds:
+            self.changes.mark(self._put_stepd, pid)
+        for device, key in self.settings:
+            self.changes.mark(self._put_setting, device, key)
+        self.changes.mark(self._put_epoch)
+        for put, what in before:
+            self.changes.mark(put, *what)
+
+    def take_in(self, db: sqlite3.Connection) -> None:
+        """Once: what the disk has and memory has not."""
+        if self.loaded:
+            return
+        reader = Reader(db)
+        for record in reader.tenants():
+            # An older release leaves those there that it has closed.
+            is_open = record.closed is None
+            if self._add_before(record):
+                continue
+            if not is_open or self.open.setdefault(record.job_id, record).run != record.run:
+                self.end(record)
+        for record in reader.ended("written IS NULL"):
+            self.ended.setdefault(record.run, record)
+        for process, job_id in reader.stepds():
+            self.stepds.setdefault(process.pid, (process, job_id))
+        for name, value in reader.settings().items():
+            if (self._put_setting, name) not in self.changes:
+                self.settings.setdefault(name, value)
+        epoch = reader.epoch()
+        if epoch is not None:
+            self.epoch = max(self.epoch or 0, epoch)
+        self._set_aside(reader.bad)
+        self.loaded = True
+
+    def _add_before(self, found: TenantRecord) -> bool:
+        """A run that memory has of its registration alone had this usage until then."""
+        open_still = self.open.get(found.job_id)
+        if open_still is not None and open_still.run == found.run:
+            self._before[found.run] = found.usage
+            self.set_usage(found.job_id, open_still.usage)
+        elif found.run in self.ended:
+            ended = self.ended[found.run]
+            self.ended[found.run] = replace(ended, usage=together(found.usage, ended.usage))
+        else:
+            return False
+        return True
+
+    def _set_aside(self, rows: list[Bad]) -> None:
+        for bad in rows:
+            if bad.table != "remembered":
+                log.error("a row of %s makes no sense and is set aside: %s", bad.table, bad.why)
+        remembered = [bad for bad in rows if bad.table == "remembered"]
+        if remembered:
+            log.warning(
+                "what policies have stored of %d jobs makes no sense (%s) and is set aside: "
+                "they start without it",
+                *(len(remembered), remembered[0].why),
+            )
+        # Before anything else is written, while their numbers are still theirs.
+        self.changes.mark_first((writing.put_aside, (bad,)) for bad in rows)
+
+    def _mark_open(self, job_id: int) -> None:
+        """All that the disk has of an open tenant."""
+        for put in (self._put_open, self._put_usage, self._put_remembered, self._put_parked):
+            self.changes.mark(put, job_id)
+
+    def _put_open(self, db: sqlite3.Connection, job_id: int) -> None:
+        writing.put_open(db, job_id, self.open.get(job_id))
+
+    def _put_usage(self, db: sqlite3.Connection, job_id: int) -> None:
+        record = self.open.get(job_id)
+        writing.put_usage(db, job_id, record.usage if record else {})
+
+    def _put_remembered(self, db: sqlite3.Connection, job_id: int) -> None:
+        record = self.open.get(job_id)
+        writing.put_remembered(db, job_id, record.remembered if record else None)
+
+    def _put_parked(self, db: sqlite3.Connection, job_id: int) -> None:
+        record = self.open.get(job_id)
+        writing.put_parked(db, job_id, record.parked_by if record else None)
+
+    def _put_ended(self, db: sqlite3.Connection, run: Run) -> None:
+        if run in self.ended:
+            writing.put_ended(db, self.ended[run])
+
+    def _put_stepd(self, db: sqlite3.Connection, pid: int) -> None:
+        writing.put_stepd(db, pid, self.stepds.get(pid))
+
+    def _put_setting(self, db: sqlite3.Connection, device: str, key: str) -> None:
+        writing.put_setting(db, device, key, self.settings.get((device, key)))
+
+    def _put_epoch(self, db: sqlite3.Connection) -> None:
+        writing.put_epoch(db, self.epoch or 0)

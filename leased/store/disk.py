@@ -1,0 +1,77 @@
+"""The store's file while it is open to be written, and what is to be said where it cannot be."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import sqlite3
+import time
+from pathlib import Path
+
+from leased.store import database
+from leased.store.open_file import OpenFile
+
+log = logging.getLogger("gpu-leased")
+
+SAY_AGAIN_S = 60.0
+
+
+class Disk:
+    """db: None while the file is not open. fault: why it lacks what memory has; None: it does not.
+
+    Every method may raise sqlite3.Error or OSError, the disk's fault, unless it says otherwise.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.db: sqlite3.Connection | None = None
+        self.fault: str | None = None
+        self._file: OpenFile | None = None
+        self._said = 0.0
+
+    def open(self) -> sqlite3.Connection:
+        """Open or open still. Refused: a newer release's, or others may write there."""
+        if self.db is None:
+            self.db = database.connect(self.path)
+            self._file = OpenFile(self.path)
+        return self.db
+
+    def close(self) -> None:
+        if self.db is not None:
+            self.db.close()
+        if self._file is not None:
+            self._file.close()
+        self.db = self._file = None
+
+    def spoilt(self) -> str:
+        """What has happened to the file since it was opened; "" where it is as it should be."""
+        return self._file.spoilt() if self._file is not None else ""
+
+    def let_go(self, why: object, *, in_memory: bool) -> None:
+        """The file is no good any more; the next open() begins a new one."""
+        database.set_aside(self.path, why, in_memory=in_memory)
+        self.close()
+
+    def failed(self, fault: Exception) -> None:
+        """Say why it cannot be written, but not every second. Raises nothing."""
+        hint = "make room on its disk" if _is_full(fault) else "see its disk and who may write"
+        words = (
+            f"{self.path} cannot be written ({fault}): leases go on, and usage and settings "
+            f"are kept in memory until it can; {hint}"
+        )
+        now = time.monotonic()
+        if words != self.fault or now - self._said > SAY_AGAIN_S:
+            log.error("%s", words)
+            self._said = now
+        self.fault = words
+
+    def works(self) -> None:
+        """It was written. Raises nothing."""
+        if self.fault is not None:
+            log.warning("%s can be written again; nothing is missing there now", self.path)
+            self.fault = None
+
+
+def _is_full(fault: Exception) -> bool:
+    code = getattr(fault, "sqlite_errorcode", 0) or 0
+    return code & 0xFF == sqlite3.SQLITE_FULL or getattr(fault, "errno", 0) == errno.ENOSPC

@@ -1,0 +1,46 @@
+"""One run of a job on this node, as the store keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from leased.core.policy import PolicyState
+from leased.core.usage import Usage
+
+LAST_JOB = LAST_UID = 2**32 - 1
+
+Run = tuple[int, float]  # the job's id, and when the run began here
+
+
+@dataclass(frozen=True)
+class TenantRecord:
+    """One run of a job on this node: a job that is requeued begins another, with the same id.
+
+    usage, totals: by device UUID; totals: bytes that the job sees as the device's.
+    remembered: what its policy remembers of it while it is open; None: nothing.
+    parked_by: who parked it, while it is open; None: it is not parked, or it is suspended.
+    Times in seconds since the epoch. settled: it waits for Slurm's accounting no more.
+    """
+
+    job_id: int
+    uid: int
+    gang: tuple[str, ...]
+    options: str  # as resolved when it began: --gpu-share's grammar, every key
+    lock: str
+    usage: Mapping[str, Usage]
+    totals: Mapping[str, int] = field(default_factory=dict)
+    opened: float = 0.0
+    closed: float | None = None
+    settled: float | None = None
+    remembered: PolicyState | None = None
+    parked_by: str | None = None
+
+    @property
+    def run(self) -> Run:
+        return self.job_id, self.opened
+
+
+def own(record: TenantRecord) -> TenantRecord:
+    """The record with counters of its own."""
+    return replace(record, usage={uuid: replace(used) for uuid, used in record.usage.items()})
