@@ -4,13 +4,14 @@
 
 #include "grammar.h"
 #include "registration.h"
+#include "runtime_dir.h"
 
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-#define DEFAULT_ADMIN_SOCKET "/run/gpu-leased/admin.sock"
+#define DEFAULT_ADMIN_SOCKET GPU_LEASE_RUNTIME_DIR "/admin.sock"
 #define ENV_OPTION "GPU_SHARE"
 #define ENV_SOCKET "GPU_LEASE_SOCKET"
 /* How Slurm carries the option of a SPANK plugin; the second one is in the environment of the

@@ -20,7 +20,7 @@ MOST_BYTES = 64 << 20  # of a plugin
 RELEASE = re.compile(rb"gpu-lease plugin ([!-~]+)\0")  # spank/version.c
 # As Slurm's own plugins expect: symbols of libslurm are global.
 IMPORT = "import os; sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL); import _gpulease_slurmdb"
-DEFAULT_SOCKET = config.Config().admin_socket  # as spank/share.h has it
+DEFAULT_SOCKET = config.Config().admin_socket  # the plugin is built with it
 
 
 def findings(site: Site) -> list[Finding]:

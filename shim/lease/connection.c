@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/debug.h"
 #include "base/fork.h"
+#include "runtime_dir.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define DEFAULT_SOCKET "/run/gpu-leased/tenant.sock"
+#define DEFAULT_SOCKET GPU_LEASE_RUNTIME_DIR "/tenant.sock"
 #define SHOWN 120 /* bytes of the socket's name in a message, at most */
 #define MS INT64_C(1000000)
 #define FIRST_PAUSE_NS (50 * MS)

@@ -68,3 +68,14 @@ def test_the_plugin_s_example_line_has_the_default_limits() -> None:
     given = dict(word.split("=") for word in line.split()[2:])
     assert options.parse_time(given["tq_min"]) == config.Config().quantum_min_ns
     assert options.parse_time(given["tq_max"]) == config.Config().quantum_max_ns
+
+
+@pytest.mark.parametrize(
+    ("built", "name"),
+    [("shim/libgpulease.so", "tenant.sock"), ("spank/gpu_share.so", "admin.sock")],
+)
+def test_the_built_parts_look_for_sockets_where_the_default_puts_them(
+    built: str, name: str
+) -> None:
+    path = f"{keys.default('daemon.runtime_dir')}/{name}"
+    assert f"{path}\0".encode() in (ROOT / "build" / "meson" / built).read_bytes()
