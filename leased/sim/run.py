@@ -32,7 +32,11 @@ from leased.sim.memory import GpuMemory
 from leased.sim.processors import Processors
 from leased.sim.timeline import Timeline
 
-MOST_EVENTS = 20_000_000
+MOST_EVENTS = 5_000_000
+STUCK_HINT = (
+    "give the jobs less to do, more memory to the GPU, or a quantum in which a job's memory "
+    "can come in"
+)
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class Simulation:
         while len(self.done) < len(self.jobs):
             due, first = self.arbiter.next_deadline(), self.timeline.first()
             if (due is None and first is None) or self.events > MOST_EVENTS:
-                raise Refused(self._stuck(), "give the jobs less to do, or more memory to the GPU")
+                raise Refused(self._stuck(), STUCK_HINT)
             if first is None or (due is not None and due < first):
                 assert due is not None
                 self.timeline.now = max(self.timeline.now, due)

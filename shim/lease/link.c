@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define MEMORY_EVERY_NS INT64_C(4000000)
+#define DETAILS_EVERY_NS INT64_C(20000000) /* of up to 16 devices: well below what is allowed */
 
 static atomic_bool memory_is_news; /* memory has changed since MEMORY was last sent */
 
@@ -23,6 +24,8 @@ static uint64_t reported_at;
 static bool served, lost;
 static struct gl_details said[GL_MAX_DEVICES]; /* on this connection */
 static bool details_are_news;                  /* after what the daemon was told of the memory */
+static bool details_wait;                      /* they are to be sent, and not yet */
+static uint64_t details_at;                    /* when they were sent last */
 
 /* Called by any thread, perhaps with locks held. */
 static void note_memory(void)
@@ -84,9 +87,11 @@ void link_send_details(bool heard)
 	struct gl_details details[GL_MAX_DEVICES];
 	uint32_t n;
 
-	if (!heard || !details_are_news || connection_fd() < 0)
+	details_wait = heard && details_are_news && connection_fd() >= 0;
+	if (!details_wait || (int64_t)(now_ns() - details_at) < DETAILS_EVERY_NS)
 		return;
-	details_are_news = false;
+	details_are_news = details_wait = false;
+	details_at = now_ns();
 	n = memory_details(details);
 	for (uint32_t d = 0; d < n; d++) {
 		if (!memcmp(&said[d], &details[d], sizeof(said[d])))
@@ -105,12 +110,16 @@ void link_send_memory_when_due(void)
 
 int64_t link_pause_ns(void)
 {
-	return atomic_load(&memory_is_news) && connection_fd() >= 0 ? MEMORY_EVERY_NS : -1;
+	if (connection_fd() < 0)
+		return -1;
+	if (atomic_load(&memory_is_news))
+		return MEMORY_EVERY_NS;
+	return details_wait ? DETAILS_EVERY_NS : -1;
 }
 
 static void in_child(void)
 {
 	atomic_store(&memory_is_news, false);
-	served = lost = details_are_news = false;
+	served = lost = details_are_news = details_wait = false;
 }
 FORK_WATCH(in_child);
