@@ -94,8 +94,9 @@ class Anything(RuleBasedStateMachine):
 
     @rule(context=contexts)
     def finish(self, context: int) -> None:
-        self.process.busy.discard(context)
-        self.process.active()
+        if context in self.process.busy:
+            self.process.busy.remove(context)
+            self.process.active()
 
     @rule()
     def want_quiet(self) -> None:
