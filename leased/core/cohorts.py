@@ -126,6 +126,10 @@ class Cohorts:
         if not by_device[cohort.indexed_at]:
             del by_device[cohort.indexed_at]
 
+    def anybody_waits(self) -> bool:
+        """For any device."""
+        return any(self._waiting.values())
+
     def in_line(self, mask: int) -> Iterator[Cohort]:
         """Those with somebody who waits for one of the devices, in the order of the first who
         waits."""

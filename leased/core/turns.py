@@ -54,9 +54,10 @@ class Turns:
                 self._forget_others(mask, look.fronts)
         if found is None:
             look.finish()
-        if not look.refused:
+        stands = not look.refused and cohorts.anybody_waits()
+        if stands:
             self.look = look
-        cohorts.openings.watch(0 if look.refused else mask)
+        cohorts.openings.watch(mask if stands else 0)
         cohorts.holders.ends.take_moved()
         return found
 

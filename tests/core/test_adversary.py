@@ -12,7 +12,7 @@ import pytest
 
 from leased import policy
 from leased.core.cohort import Cohort
-from leased.core.look import Front
+from leased.core.look import Front, Look
 from leased.core.memory import Memory
 from leased.core.stages import Stages
 from leased.core.state import FOREVER, Device
@@ -77,7 +77,7 @@ def forget_the_room(self: Memory, device: Device) -> None:
     self.affected.clear()
 
 
-def fill_every_gap(_: Turns, __: Cohort, ___: list[Front]) -> int:
+def fill_every_gap(_: Look, __: Cohort) -> int:
     """Who stands behind somebody is let in for as long as it likes."""
     return FOREVER
 
@@ -90,7 +90,7 @@ ORIGINAL: dict[str, Any] = {"tell": Stages.tell, "refit": Memory.refit}
     [
         (Stages, "tell", tell_nobody, 0),
         (Turns, "_begins", never_ripe, 50),
-        (Turns, "gap", fill_every_gap, 10),
+        (Look, "gap", fill_every_gap, 10),
         (Memory, "refit", forget_the_room, 0),
     ],
 )

@@ -37,4 +37,4 @@ def test_quick_demo_writes_its_result() -> None:
             assert job["lease_s"] > 0
     heavy = {run["mode"]: run["jobs"] for run in result["scenarios"] if run["name"] == "heavy"}
     assert all(job["moved_bytes"] > 0 for job in heavy["tq"]), "memory was paged out and back"
-    assert sum("gpu-lease: {" in line for line in result["sacct"]) == 12
+    assert sum("gpu-lease: GPU 0: " in line for line in result["sacct"]) == 12

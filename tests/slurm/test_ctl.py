@@ -73,4 +73,5 @@ def test_drained_device_holds_up_a_job_until_it_is_resumed(site: Site) -> None:
     code, answer = gpu_leasectl(site, "usage", str(job))
     (used,) = answer["usage"].values()
     assert (code, used["wait_s"] > 0, used["lease_s"] > 0) == (0, True, True)
-    assert site.slurm.accounting(job, usage=True).usage["gpus"] == answer["usage"]
+    (recorded,) = site.slurm.accounting(job, usage=True).usage["gpus"].values()
+    assert recorded == {"gpu": 0} | used

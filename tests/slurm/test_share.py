@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -264,8 +265,8 @@ def test_usage_is_in_plain_sacct(site: Site) -> None:
     assert found.usage["lock"] == "on"
     assert used["lease_s"] > 0
     assert used["peak_bytes"] >= 64 << 20
-    line = site.slurm.run("sacct", "-X", "-n", "-j", str(job), "-o", "SystemComment%400").stdout
-    assert line.strip().startswith("gpu-lease: {")
+    line = site.slurm.run("sacct", "-X", "-n", "-j", str(job), "-o", "SystemComment%2000").stdout
+    assert re.fullmatch(r"gpu-lease: GPU 0: .* handoffs? \{\"v\":2,.*\}", line.strip()), line
     theirs = site.slurm.sacct(job, "AdminComment")
     assert theirs == {"AdminComment": "the site's own"}, "what is the site's is left alone"
     assert json.loads((site.work / "usage.json").read_text())["checksum_ok"]
