@@ -14,6 +14,8 @@
 #include "memory/swap/devices.h"
 #include "work/contexts.h"
 
+#define SLICE (UINT64_C(4) << 20) /* of a copy to the host */
+
 struct copier copiers[MAX_DEVICES];
 struct swap_now swap_now;
 
@@ -47,7 +49,8 @@ CUresult copier_push(struct copier *c, struct segment *segment, bool out)
 	return CUDA_SUCCESS;
 }
 
-/* Between the device and the store. */
+/* Between the device and the store. To the host in slices, because a call that gives access to a
+ * mapping waits for the copy under way. */
 CUresult copier_copy(struct copier *c, struct segment *segment, bool out)
 {
 	CUdeviceptr at = segment->base;
@@ -58,7 +61,7 @@ CUresult copier_copy(struct copier *c, struct segment *segment, bool out)
 		struct part part = segment->copy->parts[i];
 
 		for (size_t done = 0, n; done < part.size; done += n) {
-			n = out && part.size - done > c->slice ? c->slice : part.size - done;
+			n = out && part.size - done > SLICE ? SLICE : part.size - done;
 			result =
 			    out ? DRIVER(cuMemcpyDtoHAsync_v2)(part.at + done, at, n, c->stream)
 			        : DRIVER(cuMemcpyHtoDAsync_v2)(at, part.at + done, n, c->stream);

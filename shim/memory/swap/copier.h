@@ -12,14 +12,6 @@
 #define SWAP_AT_ONCE 64 /* segments that one step begins to copy */
 #define SWAP_PAUSE_NS 50000
 
-/* Memory goes to the host in slices, because a call that gives access to a mapping waits for the
- * copy under way. Between two slices the link is free for the other direction: where another
- * process brings its memory in meanwhile, small ones have both end at the same time (0.857 of what
- * the link can do both ways with slices of 4 MiB, 0.885 with 1 MiB, on an H200), and where nobody
- * does, large ones are faster. */
-#define SLICE_FOR_OTHERS (UINT64_C(1) << 20)
-#define SLICE_ALONE (UINT64_C(4) << 20)
-
 struct transfer {
 	struct segment *segment;
 	CUevent event;
@@ -39,7 +31,6 @@ struct copier {
 	uint64_t room_at;
 	uint64_t came_at;            /* when something was brought back last, or that began */
 	uint64_t left;               /* bytes to evict, or to preload */
-	uint64_t slice;              /* bytes of one copy to the host */
 	bool busy;                   /* after the last step */
 	_Atomic uint64_t left_clean; /* bytes that left and were not copied, since last said */
 };

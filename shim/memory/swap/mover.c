@@ -242,12 +242,11 @@ static void begin_evict(void)
 }
 
 /* Returns the bytes for which there is no copy yet. */
-static uint64_t evict_from(CUdevice device, uint64_t bytes, uint64_t slice)
+static uint64_t evict_from(CUdevice device, uint64_t bytes)
 {
 	struct copier *c = &copiers[device];
 	uint64_t copies = first_copies(device, bytes);
 
-	c->slice = slice;
 	lock_take(&swap_lock);
 	unfix(device);
 	swap_devices[device].next_out = swap_devices[device].oldest;
@@ -268,7 +267,7 @@ static void evict(const struct gl_memory *amounts)
 		CUdevice device = device_of(amounts->devices[i].uuid);
 
 		if (device >= 0)
-			copies += evict_from(device, amounts->devices[i].bytes, SLICE_FOR_OTHERS);
+			copies += evict_from(device, amounts->devices[i].bytes);
 	}
 	swap_store->expect(copies);
 }
@@ -282,7 +281,7 @@ static void leave(void)
 	begin_evict();
 	for (int d = 0; d < MAX_DEVICES; d++)
 		if (swap_devices[d].asked)
-			copies += evict_from(d, UINT64_MAX, SLICE_ALONE);
+			copies += evict_from(d, UINT64_MAX);
 	swap_store->expect(copies);
 }
 
