@@ -101,8 +101,10 @@ class Watch:
         # What only a circle of references holds is open until Python looks for circles.
         gc.collect()
         end = time.monotonic() + ENDING_S
-        while (left := self.left()) and self._are_ending() and time.monotonic() < end:
+        while self._are_ending() and time.monotonic() < end:
             time.sleep(PAUSE_S)
+        # Only now: what is seen before the last of them has ended may be of one that ends.
+        left = self.left()
         for program in self.programs():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(program.pid, signal.SIGKILL)

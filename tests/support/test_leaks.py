@@ -49,6 +49,22 @@ def test_a_thread(watch: leaks.Watch) -> None:
     thread.join()
 
 
+def test_a_thread_that_ends_between_two_looks(
+    watch: leaks.Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+
+    def it_has_ended() -> bool:
+        done.set()
+        thread.join()
+        return False
+
+    monkeypatch.setattr(watch, "_are_ending", it_has_ended)
+    assert watch.end() == []
+
+
 def command_of(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text().strip()
 
