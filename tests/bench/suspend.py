@@ -28,7 +28,7 @@ from typing import Any
 
 from leased.cli.ctl import ask
 from tests.bench import write
-from tests.bench.suspend_site import EACH, HIGH, LOW, RANKS, Job, Site, suspending_site
+from tests.bench.suspend_site import EACH, HIGH, LOW, RANKS, PausingJob, Site, suspending_site
 from tests.slurm.processes import wait_until
 
 CYCLES = 25  # of each kind
@@ -61,7 +61,7 @@ class Bench:
         """All cycles of a kind; its job is compared in each turn and must end well."""
         place = LOW if kind == "preempted" else ()
         job = self.site.submit(kind, KINDS[kind], *place)
-        self.site.works(job)
+        job.gets_on()
         for _ in range(CYCLES):
             self.cycles += 1
             if kind == "preempted":
@@ -80,7 +80,7 @@ class Bench:
             self.site.leased.kill()
             self.site.leased.start()
 
-    def suspend(self, job: Job) -> None:
+    def suspend(self, job: PausingJob) -> None:
         self.restart(before=True)
         begin = time.monotonic()
         self.site.slurm.run("scontrol", "suspend", str(job.number))
@@ -93,10 +93,10 @@ class Bench:
         assert job.turns() == turns, "a suspended job has worked"
         begin = time.monotonic()
         self.site.slurm.run("scontrol", "resume", str(job.number))
-        self.site.works(job)
+        job.gets_on()
         self.into()["back_s"].append(time.monotonic() - begin)
 
-    def preempt(self, job: Job) -> None:
+    def preempt(self, job: PausingJob) -> None:
         self.restart(before=True)
         high = self.site.submit(f"high-{self.cycles}", 0, *HIGH)
         wait_until("it to be preempted", lambda: self.site.is_suspended(job), step=STEP_S)
@@ -104,18 +104,18 @@ class Bench:
         begin = time.monotonic()
         self.restart(before=False)
         if left:
-            self.site.works(high)
+            high.gets_on()
             self.into()["preemptor_s"].append(time.monotonic() - begin)
         else:
             self.site.slurm.run("scancel", str(high.number))
-            self.site.works(job)
+            job.gets_on()
             return
         begin = time.monotonic()
         self.site.finish(high)
-        self.site.works(job)
+        job.gets_on()
         self.into()["back_s"].append(time.monotonic() - begin)
 
-    def watch_leave(self, job: Job, begin: float) -> bool:
+    def watch_leave(self, job: PausingJob, begin: float) -> bool:
         """Until its memory has left, or it can leave no more (False)."""
         stopped = 0
         while self.site.share_on_gpu(job) > 0.01 and stopped < 2:
@@ -133,7 +133,7 @@ def other_alone(site: Site) -> list[float]:
     job = site.submit("parked", 0)
     found = []
     for _ in range(7):
-        site.works(job)
+        job.gets_on()
         job.pause(True)
         site.until_idle(job)
         ask(site.leased.run_dir / "tenant.sock", {"op": "park", "job_id": job.number})

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from leased.cli.ctl import ask
-from leased.processes.stopped_processes import stands_still
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.slurm.turns import Job
 from tests.support.programs import SET_UP
 
 MODEL = "emu-h200-small"
@@ -60,22 +60,8 @@ pathlib.Path(mine + ".done").touch()
 
 
 @dataclass
-class Job:
-    """A job that runs PROGRAM in so many ranks. number: Slurm's."""
-
-    number: int
-    name: str
-    ranks: int
-
-    def turns(self) -> list[int]:
-        """How far each of its ranks is."""
-        files = [Path(f"{self.name}.{rank}.turn") for rank in range(self.ranks)]
-        return [int(file.read_text()) if file.exists() else 0 for file in files]
-
-    def is_stopped(self) -> bool:
-        """None of its ranks does anything any more."""
-        files = [Path(f"{self.name}.{rank}.pid") for rank in range(self.ranks)]
-        return all(stands_still(int(file.read_text())) for file in files)
+class PausingJob(Job):
+    """A job that runs PROGRAM; a file pauses it."""
 
     def pause(self, wanted: bool) -> None:
         file = Path(f"{self.name}.pause")
@@ -92,9 +78,9 @@ class Site:
     slurm: PrivateSlurm
     leased: Leased
     work: Path
-    other: Job = field(init=False)
+    other: PausingJob = field(init=False)
 
-    def submit(self, name: str, ranks: int, *place: str, more: str = "") -> Job:
+    def submit(self, name: str, ranks: int, *place: str, more: str = "") -> PausingJob:
         """ranks: of an srun step; 0: the batch script itself runs the program."""
         mib = EACH if ranks == RANKS else EACH * RANKS
         program = f"{sys.executable} {self.work}/program.py {self.work}/{name} {mib} {more}"
@@ -107,19 +93,7 @@ class Site:
             str(script),
             cwd=self.work,
         )
-        return Job(number, str(self.work / name), max(1, ranks))
-
-    def works(self, job: Job) -> None:
-        """Wait until all its ranks have got on."""
-        before = job.turns()
-
-        def on() -> bool:
-            return all(now > then for now, then in zip(job.turns(), before, strict=True))
-
-        try:
-            wait_until(f"{job.name} to get on", on, step=0.01)
-        except TimeoutError as fault:
-            raise RuntimeError(f"{fault}: {Path(job.name + '.log').read_text()}") from None
+        return PausingJob(number, str(self.work / name), max(1, ranks))
 
     def until_idle(self, job: Job) -> None:
         """Wait until it has done its last turn before a pause."""

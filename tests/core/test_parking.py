@@ -53,6 +53,15 @@ def working(tenants: int = 1, lock: str = "auto") -> Arbiter:
     return a
 
 
+def with_parked() -> Arbiter:
+    """A job that was parked at 1 s, and all of whose memory has left."""
+    a = working()
+    a.handle(Parked(1, "user 7"), S)
+    a.handle(Released(1, 1), S)
+    says(a, 1, 0, S)
+    return a
+
+
 def test_a_holder_is_revoked_and_then_all_leaves() -> None:
     a = working()
     actions = a.handle(Parked(1, "user 7"), S)
@@ -115,10 +124,7 @@ def test_a_suspended_tenant_asks_for_nothing_until_it_goes_on() -> None:
 
 
 def test_suspended_while_its_memory_comes_back() -> None:
-    a = working()
-    a.handle(Parked(1, "user 7"), S)
-    a.handle(Released(1, 1), S)
-    says(a, 1, 0, S)
+    a = with_parked()
     assert of(Grant, a.handle(Requested(1), 2 * S)) == [1]
     says(a, 1, 30, 2 * S)
     assert of(Revoke, a.handle(Parked(1, "Slurm", suspended=True), 2 * S)) == [1]
@@ -215,10 +221,7 @@ def test_who_stood_still_comes_behind_those_whom_its_memory_kept_out() -> None:
 
 
 def test_parked_and_then_suspended_it_is_parked_when_it_goes_on() -> None:
-    a = working()
-    a.handle(Parked(1, "user 7"), S)
-    a.handle(Released(1, 1), S)
-    says(a, 1, 0, S)
+    a = with_parked()
     a.handle(Parked(1, "Slurm", suspended=True), 2 * S)
     assert of(Preload, a.handle(Unparked(1), 3 * S)) == []
     parked = a.tenants[1].parked
@@ -229,10 +232,7 @@ def test_parked_and_then_suspended_it_is_parked_when_it_goes_on() -> None:
 
 
 def test_parked_suspended_and_asked_for_it_is_served_when_it_goes_on() -> None:
-    a = working()
-    a.handle(Parked(1, "user 7"), S)
-    a.handle(Released(1, 1), S)
-    says(a, 1, 0, S)
+    a = with_parked()
     a.handle(Parked(1, "Slurm", suspended=True), 2 * S)
     assert of(Grant, a.handle(Requested(1), 2 * S)) == []
     assert of(Grant, a.handle(Unparked(1), 3 * S)) == [1]
@@ -240,10 +240,7 @@ def test_parked_suspended_and_asked_for_it_is_served_when_it_goes_on() -> None:
 
 
 def test_parked_while_its_memory_comes_back_all_leaves() -> None:
-    a = working()
-    a.handle(Parked(1, "user 7"), S)
-    a.handle(Released(1, 1), S)
-    says(a, 1, 0, S)
+    a = with_parked()
     assert of(Grant, a.handle(Requested(1), 2 * S)) == [1]
     says(a, 1, 30, 2 * S)
     assert of(Revoke, a.handle(Parked(1, "user 7"), 2 * S)) == [1]

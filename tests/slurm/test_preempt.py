@@ -12,7 +12,8 @@ from tests.emugpu.server import EmulatedGpu
 from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.grace import Grace, PatientLeased
 from tests.slurm.processes import wait_until
-from tests.slurm.test_suspend_gpu import EACH, MIB, Job, Site
+from tests.slurm.test_suspend_gpu import EACH, MIB, Site
+from tests.slurm.turns import Job
 from tests.support.work_dir import work_dir
 
 LOW = ("--cpus-per-task=64", "--partition=usual", "--qos=low")
@@ -65,35 +66,35 @@ def test_a_job_that_is_preempted_frees_its_gpu_and_goes_on_afterwards(
     site: Site, memory: str
 ) -> None:
     low = site.submit(f"low-{memory}", memory, 0, *LOW)
-    site.works(low)
+    low.gets_on()
     alone = site.free()
     site.grace.begin()
     high = site.submit(f"high-{memory}", memory, 0, *HIGH)
-    site.works(high)
+    high.gets_on()
     # The other has as much there; a context is far smaller than that.
     wait_until("its memory to leave", lambda: site.free() > alone - EACH * MIB // 2)
     site.grace.end()
     assert state(site, low) == "SUSPENDED"
     wait_until("it to be stopped", low.is_stopped)
     turns = low.turns()
-    site.works(high)
+    high.gets_on()
     assert low.turns() == turns
     site.finish(high)
-    site.works(low)
+    low.gets_on()
     site.finish(low)
 
 
 def test_the_daemon_is_killed_while_a_job_is_preempted(site: Site) -> None:
     low = site.submit("low-killed", "swap", 0, *LOW)
-    site.works(low)
+    low.gets_on()
     high = site.submit("high-killed", "swap", 0, *HIGH)
-    site.works(high)
+    high.gets_on()
     site.leased.kill()
     site.leased.start()
-    site.works(high)
+    high.gets_on()
     assert state(site, low) == "SUSPENDED"
     site.finish(high)
-    site.works(low)
+    low.gets_on()
     site.finish(low)
 
 
@@ -104,7 +105,7 @@ def test_jobs_that_take_slices_of_the_node_both_get_on(site: Site) -> None:
         for job in jobs:
             wait_for(site, job, "SUSPENDED")
             wait_for(site, job, "RUNNING")
-            site.works(job)
+            job.gets_on()
     for job in jobs:
         Path(f"{job.name}.end").touch()
     for job in jobs:

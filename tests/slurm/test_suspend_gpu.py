@@ -15,7 +15,6 @@ from typing import IO, Any
 import pytest
 
 from leased.cli.ctl import ask
-from leased.processes.stopped_processes import stands_still
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.cluster import PrivateSlurm
@@ -23,6 +22,7 @@ from tests.slurm.grace import Grace, PatientLeased
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.slurm.test_cgroups import FREEZER
+from tests.slurm.turns import Job
 from tests.support.programs import CHECK, SET_UP
 from tests.support.work_dir import work_dir
 
@@ -53,25 +53,6 @@ STEP = "#!/bin/sh\ncd {root} || exit 9\nsrun --overlap -n{ranks} {program}\n"
 
 
 @dataclass
-class Job:
-    """A job that runs PROGRAM in so many ranks."""
-
-    number: int
-    name: str
-    ranks: int
-
-    def turns(self) -> list[int]:
-        """How far each of its ranks is."""
-        files = [Path(f"{self.name}.{rank}.turn") for rank in range(self.ranks)]
-        return [int(file.read_text()) if file.exists() else 0 for file in files]
-
-    def is_stopped(self) -> bool:
-        """None of its ranks does anything any more."""
-        files = [Path(f"{self.name}.{rank}.pid") for rank in range(self.ranks)]
-        return all(stands_still(int(file.read_text())) for file in files)
-
-
-@dataclass
 class Site:
     """A cluster of one node and its daemon."""
 
@@ -96,18 +77,6 @@ class Site:
             cwd=self.work,
         )
         return Job(number, str(self.work / name), max(1, ranks))
-
-    def works(self, job: Job) -> None:
-        """It gets on, in all its ranks."""
-        before = job.turns()
-
-        def on() -> bool:
-            return all(now > then for now, then in zip(job.turns(), before, strict=True))
-
-        try:
-            wait_until(f"job {job.number} to get on", on, timeout=60)
-        except TimeoutError as fault:
-            raise AssertionError(f"{fault}: {Path(job.name + '.log').read_text()}") from None
 
     def free(self) -> int:
         return int(self.gpu.stats()["devices"][0]["free"])
@@ -169,7 +138,7 @@ def test_a_suspended_job_frees_its_gpu_within_the_grace(
 ) -> None:
     """Slurm stops it when that is over, from then on nothing of it can leave."""
     job = site.submit(f"one-{memory}-{ranks}", memory, ranks)
-    site.works(job)
+    job.gets_on()
     full = site.free()
     site.suspend(job)
     wait_until("it to be parked", lambda: site.tenant(job)["parked"] is not None)
@@ -180,11 +149,11 @@ def test_a_suspended_job_frees_its_gpu_within_the_grace(
     wait_until("it to be stopped", job.is_stopped)
     turns = job.turns()  # a rank may have been about to say how far it is
     other = site.submit(f"two-{memory}-{ranks}", memory)
-    site.works(other)
+    other.gets_on()
     assert job.turns() == turns
     site.finish(other)
     site.resume(job)
-    site.works(job)
+    job.gets_on()
     site.finish(job)
 
 
@@ -220,18 +189,18 @@ def step_with_a_terminal(site: Site, name: str) -> Iterator[tuple[Job, IO[bytes]
 def test_a_step_with_a_terminal_frees_its_gpu_too(site: Site) -> None:
     """Its process leads a session, so that Ctrl-Z stops it no more than without the interposer."""
     with step_with_a_terminal(site, "terminal") as (job, terminal):
-        site.works(job)
+        job.gets_on()
         terminal.write(b"\x1a")
         terminal.flush()
-        site.works(job)
+        job.gets_on()
         full = site.free()
         site.suspend(job)
         wait_until("its memory to leave", lambda: site.free() - full >= EACH * MIB * 99 // 100)
         site.grace.end()
         wait_until("it to be stopped", job.is_stopped)
         other = site.submit("beside", "swap")
-        site.works(other)
+        other.gets_on()
         site.finish(other)
         site.resume(job)
-        site.works(job)
+        job.gets_on()
         site.finish(job)
