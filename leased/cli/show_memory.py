@@ -8,7 +8,7 @@ from leased.api.answers import Status, Tenant
 from leased.base.words import jobs, size
 
 KINDS = {"swap": "swapped", "managed": "managed"}
-# Why memory is fixed (leased/wire/wire.py).
+# Why memory is fixed (leased/wire/client_messages.py).
 FIXED = {
     "shared": "shared with other processes",
     "unhosted": "without host memory for a copy",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from leased.wire.wire import Bytes
+from leased.wire.device_bytes import DeviceBytes
 
 CONNECTIONS = 65_536  # on one socket; further ones wait in its backlog
 KEPT_FILES = 256  # descriptors that are never given to connections
@@ -44,10 +44,10 @@ def most_connections() -> int:
     return max(16, min(CONNECTIONS, files - KEPT_FILES))
 
 
-def clamped(memory: Mapping[str, Bytes]) -> dict[str, Bytes]:
+def clamped(memory: Mapping[str, DeviceBytes]) -> dict[str, DeviceBytes]:
     """What a process says of its memory, within what can be."""
     return {
-        uuid: Bytes(*(min(amount, BYTES_MOST) for amount in amounts))
+        uuid: DeviceBytes(*(min(amount, BYTES_MOST) for amount in amounts))
         for uuid, amounts in memory.items()
     }
 

@@ -14,7 +14,7 @@ from _gpulease import lib
 
 from leased.copies.claims import Claims
 from leased.copies.node_memory import Asker, NodeMemory
-from leased.wire import wire
+from leased.wire import client_messages, daemon_messages
 
 LOOK_S = 0.2  # while somebody waits
 WAIT = "wait"  # as limits.swap_full names it
@@ -25,7 +25,7 @@ GIB = 1 << 30
 class Waiter:
     asker: Asker
     job_id: int
-    claim: wire.Claim
+    claim: client_messages.Claim
 
 
 def words(what: str, budget: int) -> str:
@@ -55,7 +55,7 @@ class ClaimDesk:
         self.timer: asyncio.TimerHandle | None = None
         memory.needs = claims.needs
 
-    def claim(self, asker: Asker, job_id: int, message: wire.Claim) -> None:
+    def claim(self, asker: Asker, job_id: int, message: client_messages.Claim) -> None:
         """The process is about to have so much on a device."""
         granted = self._grant(asker, job_id, message)
         if granted is not None:
@@ -69,7 +69,7 @@ class ClaimDesk:
             words = self._words("out of memory")
             self._answer(asker, message, lib.GL_CLAIM_REFUSED, has, words)
 
-    def _grant(self, asker: Asker, job_id: int, message: wire.Claim) -> int | None:
+    def _grant(self, asker: Asker, job_id: int, message: client_messages.Claim) -> int | None:
         """As much as it would like, or as it needs; None: not even that."""
         before = self.claims.of(asker, message.uuid)
         for size in (message.bytes, message.least):
@@ -83,8 +83,10 @@ class ClaimDesk:
         return words(what, self.memory.budget())
 
     @staticmethod
-    def _answer(asker: Asker, claim: wire.Claim, code: int, size: int, words: str = "") -> None:
-        asker.send(wire.claimed(code, claim.number, claim.uuid, size, words))
+    def _answer(
+        asker: Asker, claim: client_messages.Claim, code: int, size: int, words: str = ""
+    ) -> None:
+        asker.send(daemon_messages.claimed(code, claim.number, claim.uuid, size, words))
 
     # -- who waits -------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from leased.base.errors import Refused
 from leased.copies.keeper_link import KeeperLink
 from leased.copies.pool import LARGEST, Key, Pool
 from leased.processes.identity import ProcessId, process_id, still_there
-from leased.wire import wire
+from leased.wire import client_messages, daemon_messages
 
 log = logging.getLogger("gpu-leased")
 
@@ -89,11 +89,11 @@ class NodeMemory:
 
     # -- what processes say --------------------------------------------------------------
 
-    def take(self, asker: Asker, job_id: int, most: int, message: wire.HostTake) -> None:
+    def take(self, asker: Asker, job_id: int, most: int, message: client_messages.HostTake) -> None:
         """It asks for some. most: bytes that its whole job may have."""
         number, size = message.number, message.bytes
         if asker.process is None or not 0 < size <= LARGEST or size % UNIT:
-            asker.send(wire.host(lib.GL_HOST_FAILED, number, size))
+            asker.send(daemon_messages.host(lib.GL_HOST_FAILED, number, size))
             return
         key = Key(job_id, asker.process, number)
         if key not in self.pool.bytes:
@@ -104,7 +104,7 @@ class NodeMemory:
                 self._watch(asker)
             except Refused as why:
                 asker.say(f"gets no host memory for copies: {why}")
-                asker.send(wire.host(lib.GL_HOST_FULL, number, size))
+                asker.send(daemon_messages.host(lib.GL_HOST_FULL, number, size))
                 return
             self.pool.add(key, size)
         self.link.make(key.name, size, self.huge(), lambda fd, why: self._made(asker, key, fd, why))
@@ -114,18 +114,18 @@ class NodeMemory:
         if descriptor is None:
             self._forget(key)
             asker.say(f"gets no host memory for copies: {why}")
-            asker.send(wire.host(lib.GL_HOST_FAILED, key.number, size))
+            asker.send(daemon_messages.host(lib.GL_HOST_FAILED, key.number, size))
             return
         try:
-            asker.send(wire.host(lib.GL_HOST_TAKEN, key.number, size), descriptor)
+            asker.send(daemon_messages.host(lib.GL_HOST_TAKEN, key.number, size), descriptor)
         finally:
             os.close(descriptor)
 
-    def give(self, asker: Asker, job_id: int, message: wire.HostGive) -> None:
+    def give(self, asker: Asker, job_id: int, message: client_messages.HostGive) -> None:
         """It has no mapping of this any more."""
         if asker.process is not None:
             self._end(Key(job_id, asker.process, message.number))
-        asker.send(wire.host(lib.GL_HOST_GIVEN, message.number, 0))
+        asker.send(daemon_messages.host(lib.GL_HOST_GIVEN, message.number, 0))
 
     # -- the end -------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from leased.leasing.memory_reports import MemoryReports
 from leased.leasing.registry import Registry
 from leased.leasing.stuck_clients import StuckClients
 from leased.leasing.tenant import Client, Tenant
-from leased.wire import wire
+from leased.wire import client_messages, daemon_messages
 
 
 class Clients:
@@ -40,7 +40,7 @@ class Clients:
         """Slurm is about to stop the process."""
         self.on_suspend(tenant)
 
-    def attach(self, tenant: Tenant, client: Client, hello: wire.Hello) -> None:
+    def attach(self, tenant: Tenant, client: Client, hello: client_messages.Hello) -> None:
         """A process said HELLO: greet it, take over what it says of itself."""
         tenant.clients.append(client)
         client.send(self.registry.welcome(tenant))
@@ -72,7 +72,7 @@ class Clients:
                 for other in tenant.wanting():
                     self.request(tenant, other)
         if state.lease is None or state.lease.epoch != epoch or state.lease.revoked:
-            client.send(wire.revoke(epoch, self.loop.view.drain_ns))
+            client.send(daemon_messages.revoke(epoch, self.loop.view.drain_ns))
 
     def request(self, tenant: Tenant, client: Client) -> None:
         """A thread of the process waits at its gate."""
@@ -85,7 +85,7 @@ class Clients:
         else:  # that ends soon, unless another process waits for this one's work
             self.stuck.let_on(tenant)
 
-    def released(self, tenant: Tenant, client: Client, message: wire.Released) -> None:
+    def released(self, tenant: Tenant, client: Client, message: client_messages.Released) -> None:
         """The process has closed its gate and drained."""
         if message.epoch and message.epoch == client.passed:
             self._released_late(tenant, client, message)
@@ -98,14 +98,16 @@ class Clients:
         client.wants |= message.wants
         self._check_released(tenant, message.epoch)
 
-    def _released_late(self, tenant: Tenant, client: Client, message: wire.Released) -> None:
+    def _released_late(
+        self, tenant: Tenant, client: Client, message: client_messages.Released
+    ) -> None:
         """It can act again, and gives back what others have had since."""
         client.passed = 0
         memory_orders.send_evictions(tenant)
         if message.wants:
             self.request(tenant, client)
 
-    def restored(self, tenant: Tenant, client: Client, message: wire.Restored) -> None:
+    def restored(self, tenant: Tenant, client: Client, message: client_messages.Restored) -> None:
         """All of the process' memory is back."""
         if message.epoch != client.held:
             return
@@ -121,12 +123,14 @@ class Clients:
         part = size // len(tenant.gang)
         self.loop.run(*(SpeedMeasured(tenant.job_id, uuid, part, ns) for uuid in tenant.gang))
 
-    def stuck_in_drain(self, tenant: Tenant, client: Client, message: wire.Stuck) -> None:
+    def stuck_in_drain(
+        self, tenant: Tenant, client: Client, message: client_messages.Stuck
+    ) -> None:
         """What the process submitted may wait for work of another one of its job."""
         if message.epoch == client.held:
             self.stuck.tell_stuck(tenant, client)
 
-    def progress(self, _: Tenant, client: Client, message: wire.Progress) -> None:
+    def progress(self, _: Tenant, client: Client, message: client_messages.Progress) -> None:
         """An answer to ask_progress()."""
         client.calls = message.calls, self.loop.clock()
 
@@ -135,15 +139,15 @@ class Clients:
         for tenant in self.registry.sharing(uuid):
             for client in tenant.clients:
                 client.calls = None
-                client.send(wire.MEASURE)
+                client.send(daemon_messages.MEASURE)
 
-    def memory(self, tenant: Tenant, client: Client, message: wire.Memory) -> None:
+    def memory(self, tenant: Tenant, client: Client, message: client_messages.Memory) -> None:
         """The process has other memory than it said before."""
         if client.memory != message.memory:
             client.memory = message.memory
             self.reports.changed(tenant)
 
-    def details(self, tenant: Tenant, client: Client, message: wire.Details) -> None:
+    def details(self, tenant: Tenant, client: Client, message: client_messages.Details) -> None:
         """Why memory of the process stays, and what has left without being copied."""
         if message.uuid not in tenant.gang:
             return

@@ -12,7 +12,7 @@ from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.registry import Registry
 from leased.leasing.stuck_clients import StuckClients
 from leased.leasing.tenant import Client, Tenant
-from leased.wire import wire
+from leased.wire import daemon_messages
 
 log = logging.getLogger("gpu-leased")
 
@@ -93,10 +93,10 @@ class Grants:
     def _contend(self, tenant: Tenant, action: arbiter.Contend) -> None:
         tenant.idle_ns = action.idle_ns
         ahead = self._in_flight(action.tenant)
-        tenant.tell_holders(wire.contended(action.epoch, action.idle_ns, ahead))
+        tenant.tell_holders(daemon_messages.contended(action.epoch, action.idle_ns, ahead))
 
     def _revoke(self, tenant: Tenant, revoke: arbiter.Revoke) -> None:
-        tenant.tell_holders(wire.revoke(revoke.epoch, revoke.drain_ns))
+        tenant.tell_holders(daemon_messages.revoke(revoke.epoch, revoke.drain_ns))
         self.stuck.revoked(tenant, revoke.epoch)
         if not tenant.holders(revoke.epoch):
             self.loop.run(arbiter.Released(revoke.tenant, revoke.epoch))
@@ -134,7 +134,7 @@ class Grants:
         self.on_overrun(tenant, forfeit)
 
     def _message(self, grant: arbiter.Grant, *, restore: bool = False) -> bytes:
-        return wire.grant(
+        return daemon_messages.grant(
             *(grant.epoch, grant.quantum_ns, grant.shared, grant.prefetch),
             idle_ns=grant.idle_ns,
             in_flight_ns=self._in_flight(grant.tenant) if grant.idle_ns is not None else 0,

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from _gpulease import lib
 
-from leased.wire import wire
+from leased.wire import client_messages, daemon_messages
 
 log = logging.getLogger("gpu-leased")
 
@@ -37,12 +37,12 @@ class Introductions:
         self.clock = clock
         self.settled_at = clock() + SETTLING_NS
 
-    def named(self, client: Named, message: wire.Name) -> None:
+    def named(self, client: Named, message: client_messages.Name) -> None:
         """From now on the processes of its job find it by this name."""
         client.name = message.name
-        client.send(wire.NAMED)
+        client.send(daemon_messages.NAMED)
 
-    def meet(self, clients: Iterable[Named], asker: Named, message: wire.Meet) -> None:
+    def meet(self, clients: Iterable[Named], asker: Named, message: client_messages.Meet) -> None:
         """Introduce the asker to the process of that name, which must be one of its job's."""
         other = next((c for c in clients if c.name and c.name == message.name), None)
         if other is None:
@@ -56,10 +56,10 @@ class Introductions:
             asker.send(self._refusal(message, lib.GL_MET_LATER))
             return
         with ends[0], ends[1]:
-            other.send(wire.met(lib.GL_MET_ASKED, 0, message.what), ends[0].fileno())
-            asked = wire.met(lib.GL_MET_INTRODUCED, message.number, message.what)
+            other.send(daemon_messages.met(lib.GL_MET_ASKED, 0, message.what), ends[0].fileno())
+            asked = daemon_messages.met(lib.GL_MET_INTRODUCED, message.number, message.what)
             asker.send(asked, ends[1].fileno())
 
     @staticmethod
-    def _refusal(message: wire.Meet, code: int) -> bytes:
-        return wire.met(code, message.number, message.what)
+    def _refusal(message: client_messages.Meet, code: int) -> bytes:
+        return daemon_messages.met(code, message.number, message.what)

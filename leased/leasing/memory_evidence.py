@@ -14,21 +14,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from leased.wire.wire import Bytes
+from leased.wire.device_bytes import DeviceBytes
 
 FRESH_NS = 2_000_000_000  # what NVML said longer ago is no witness
 AGAINST = 3  # contradictions in succession
-NOTHING = Bytes()
+NOTHING = DeviceBytes()
 
 
-def sum_of(amounts: Iterable[Bytes]) -> Bytes:
-    return Bytes(*map(sum, zip(NOTHING, *amounts, strict=True)))
+def sum_of(amounts: Iterable[DeviceBytes]) -> DeviceBytes:
+    return DeviceBytes(*map(sum, zip(NOTHING, *amounts, strict=True)))
 
 
 class Says(Protocol):
     """A client."""
 
-    memory: dict[str, Bytes]
+    memory: dict[str, DeviceBytes]
 
     @property
     def pid(self) -> int: ...
@@ -60,7 +60,7 @@ class MemoryEvidence:
     ) -> dict[int, int | None]:
         """NVML shows so many bytes by pid. By pid of the clients: what it says that it has of
         them; None: that changes, so the two are not of one moment."""
-        said: dict[int, Bytes] = {}
+        said: dict[int, DeviceBytes] = {}
         for client in clients:
             has = client.memory.get(self.uuid, NOTHING)
             said[client.pid] = sum_of([said.get(client.pid, NOTHING), has])
@@ -91,7 +91,7 @@ class MemoryEvidence:
         look = self.looks.get(pid)
         return look is not None and look.against >= AGAINST
 
-    def total(self, now: int, clients: Iterable[Says], doubted: bool) -> Bytes:
+    def total(self, now: int, clients: Iterable[Says], doubted: bool) -> DeviceBytes:
         """What a job's processes have together, as far as it is believed."""
         knows = self.sees and self.at is not None and now - self.at < FRESH_NS
         left: dict[int, int] = {}
@@ -106,11 +106,11 @@ class MemoryEvidence:
             evictable += real.evictable
             fixed += real.fixed
             resident += real.resident
-        return Bytes(evictable, fixed, resident)
+        return DeviceBytes(evictable, fixed, resident)
 
     @staticmethod
-    def _real(has: Bytes, most: int, doubted: bool) -> Bytes:
+    def _real(has: DeviceBytes, most: int, doubted: bool) -> DeviceBytes:
         """Of a process that has at most so many bytes on the device."""
         fixed = min(has.fixed, most)
         there = min(has.resident, most - fixed) if doubted else has.resident
-        return Bytes(has.evictable + has.fixed - fixed, fixed, there)
+        return DeviceBytes(has.evictable + has.fixed - fixed, fixed, there)

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from leased.leasing.tenant import Client, Tenant
-from leased.wire import wire
+from leased.wire import daemon_messages
+from leased.wire.device_bytes import DeviceBytes
 
-NOTHING = wire.Bytes()
+NOTHING = DeviceBytes()
 
 
 def preload(tenant: Tenant, device: str, size: int) -> None:
     """Bring so many bytes to the device before its turn."""
-    _divide(tenant, {device: size}, _absent, wire.preload)
+    _divide(tenant, {device: size}, _absent, daemon_messages.preload)
 
 
 def expect(tenant: Tenant, device: str, size: int) -> None:
     """Be ready to give up so many bytes of the device."""
-    _divide(tenant, {device: size}, _resident, wire.expect)
+    _divide(tenant, {device: size}, _resident, daemon_messages.expect)
 
 
 def ahead(tenant: Tenant, amounts: Mapping[str, int]) -> list[tuple[Client, dict[str, int]]]:
@@ -49,28 +50,28 @@ def send_evictions(tenant: Tenant) -> None:
     if any(client.held or client.passed for client in tenant.clients):
         return
     if tenant.leaves:
-        tenant.tell_all(wire.LEAVE)
+        tenant.tell_all(daemon_messages.LEAVE)
         tenant.leaves = False
     evictions, tenant.evictions = tenant.evictions, {}
-    _divide(tenant, evictions, _resident, wire.evict)
+    _divide(tenant, evictions, _resident, daemon_messages.evict)
 
 
-def _resident(has: wire.Bytes) -> int:
+def _resident(has: DeviceBytes) -> int:
     return has.resident
 
 
-def _movable(has: wire.Bytes) -> int:
+def _movable(has: DeviceBytes) -> int:
     return has.evictable
 
 
-def _absent(has: wire.Bytes) -> int:
+def _absent(has: DeviceBytes) -> int:
     return max(0, has.evictable - has.resident)
 
 
 def _divide(
     tenant: Tenant,
     amounts: Mapping[str, int],
-    part: Callable[[wire.Bytes], int],
+    part: Callable[[DeviceBytes], int],
     message: Callable[[Mapping[str, int]], bytes],
 ) -> None:
     """Each process takes as much of the tenant's amounts, by device, as its part allows."""
@@ -80,7 +81,7 @@ def _divide(
 
 
 def _parts(
-    tenant: Tenant, amounts: Mapping[str, int], part: Callable[[wire.Bytes], int]
+    tenant: Tenant, amounts: Mapping[str, int], part: Callable[[DeviceBytes], int]
 ) -> Iterator[tuple[Client, dict[str, int]]]:
     left = dict(amounts)
     for client in list(tenant.clients):

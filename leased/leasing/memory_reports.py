@@ -13,7 +13,8 @@ from leased.gpus.devices import Overhead
 from leased.leasing.departed import Departed
 from leased.leasing.memory_evidence import NOTHING, MemoryEvidence, sum_of
 from leased.leasing.tenant import Client, Tenant
-from leased.wire import wire
+from leased.wire import daemon_messages
+from leased.wire.device_bytes import DeviceBytes
 
 log = logging.getLogger("gpu-leased")
 
@@ -59,7 +60,7 @@ class MemoryReports:
             if self._total(tenant, uuid) != tenant.weighed.get(uuid, NOTHING):
                 self._weigh(tenant, uuid)
 
-    def _total(self, tenant: Tenant, uuid: str) -> wire.Bytes:
+    def _total(self, tenant: Tenant, uuid: str) -> DeviceBytes:
         return self.evidence[uuid].total(self.clock(), tenant.clients, tenant.doubted)
 
     def _weigh(self, tenant: Tenant, uuid: str) -> None:
@@ -74,10 +75,10 @@ class MemoryReports:
         total = {uuid: sum_of(amounts) for uuid, amounts in said.items()}
         for n, client in enumerate(clients):
             beside = {
-                uuid: wire.Bytes(*(a - b for a, b in zip(total[uuid], own[n], strict=True)))
+                uuid: DeviceBytes(*(a - b for a, b in zip(total[uuid], own[n], strict=True)))
                 for uuid, own in said.items()
             }
-            client.send(wire.others(beside))
+            client.send(daemon_messages.others(beside))
 
     def _doubt(self, tenant: Tenant, evidence: MemoryEvidence) -> None:
         liar = next((c for c in tenant.clients if evidence.doubts(c.pid)), None)

@@ -13,7 +13,7 @@ from leased.core.policy import PolicyState
 from leased.core.usage import Usage
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.tenant import Tenant
-from leased.wire import wire
+from leased.wire import daemon_messages
 
 ENDED = "the job of this process has ended"
 
@@ -43,8 +43,8 @@ class Registry(Mapping[int, Tenant]):
     def welcome(self, tenant: Tenant) -> bytes:
         """What each of its processes is told of the job."""
         given = tenant.given
-        return wire.welcome(
-            wire.Gang(
+        return daemon_messages.welcome(
+            daemon_messages.Gang(
                 *(tenant.job_id, given.oversub, tenant.totals, tenant.swaps),
                 host=tenant.swaps and self.offers_host(),
                 cleans=self.cleans,
@@ -93,7 +93,7 @@ class Registry(Mapping[int, Tenant]):
         """The tenant is over: its usage. Processes that are left have no lease any more."""
         usage = dict(self.loop.view.usage(job_id))
         tenant = self.by_job.pop(job_id)
-        tenant.tell_all(wire.refused(lib.GL_REFUSED_NO_TENANT, ENDED))
+        tenant.tell_all(daemon_messages.refused(lib.GL_REFUSED_NO_TENANT, ENDED))
         self.loop.run(Closed(job_id))
         return usage
 

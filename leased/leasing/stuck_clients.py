@@ -14,7 +14,7 @@ from leased.leasing.arbiter_view import ArbiterView
 from leased.leasing.drain import Drain
 from leased.leasing.registry import Registry
 from leased.leasing.tenant import Client, Tenant
-from leased.wire import wire
+from leased.wire import daemon_messages
 
 SILENCE_S = 0.1  # after a revoke, before a process is taken for stuck
 
@@ -69,9 +69,9 @@ class StuckClients:
         orders = drain.orders([c for c in tenant.clients if not c.held and not c.passed], now)
         for client in orders.let_on:
             client.held = drain.epoch
-            client.send(wire.step(drain.epoch))
+            client.send(daemon_messages.step(drain.epoch))
         for client in orders.call_back:
-            client.send(wire.revoke(drain.epoch, self.view.drain_ns))
+            client.send(daemon_messages.revoke(drain.epoch, self.view.drain_ns))
         if orders.again is not None:
             again = functools.partial(self._look_again, tenant, drain)
             self.later(max(0, orders.again - now) / 1e9, again)

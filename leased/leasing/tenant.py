@@ -8,7 +8,8 @@ from typing import Protocol
 
 from leased.config.options import Resolved
 from leased.leasing.drain import Drain
-from leased.wire import wire
+from leased.wire import client_messages
+from leased.wire.device_bytes import DeviceBytes
 
 # shim/memory/swap moves so much at once: a part of what a job may have, of these sizes.
 PARTS, UNIT, PIECE = 32, 2 << 20, 256 << 20
@@ -21,8 +22,8 @@ class Client(Protocol):
     held: int  # epoch of the lease it holds, else 0
     passed: int  # of one that its job has lost meanwhile, and that it has not given back, else 0
     restoring: bool  # its memory is on the way back
-    memory: dict[str, wire.Bytes]
-    details: dict[str, wire.Details]  # what it has said of its devices besides
+    memory: dict[str, DeviceBytes]
+    details: dict[str, client_messages.Details]  # what it has said of its devices besides
     calls: tuple[int, int] | None  # gated calls that it has made, and when it said so (ns)
 
     @property
@@ -47,7 +48,7 @@ class Tenant:
     leaves: bool = False  # to be told then that all of it must leave
     idle_ns: int | None = None  # what the holder was told while contended, else None
     doubted: bool = False  # NVML has contradicted what its processes say of their memory
-    weighed: dict[str, wire.Bytes] = field(default_factory=dict)  # of it, as last believed
+    weighed: dict[str, DeviceBytes] = field(default_factory=dict)  # of it, as last believed
     memory_why: str = ""  # a sentence: why it is of its kind; "": a daemon before this one knew
     drain: Drain[Client] | None = None  # of its lease, once that is revoked
 

@@ -15,7 +15,7 @@ from leased.copies.line import Line, Place
 from leased.leasing import memory_orders
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Client
-from leased.wire import wire
+from leased.wire import daemon_messages
 
 LOOK_S = 0.25
 RATE = 1 << 30  # bytes a second, of the whole node
@@ -55,4 +55,4 @@ class CopiesAhead:
             for client, own in memory_orders.ahead(tenant, amounts):
                 self.said[client] = own
                 if own != before.get(client, dict.fromkeys(own, 0)):
-                    client.send(wire.ahead(own))
+                    client.send(daemon_messages.ahead(own))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from leased.core.events import Parked
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.wire import wire
+from leased.wire import daemon_messages
 
 log = logging.getLogger("gpu-leased")
 
@@ -44,7 +44,7 @@ class IdleJobs:
             self._look(tenant, any(percents.get(uuid, 0) != 0 for uuid in tenant.gang))
         for tenant in holders:  # what they answer is looked at in the next beat
             if tenant.job_id in self.seen:
-                tenant.tell_holders(wire.MEASURE)
+                tenant.tell_holders(daemon_messages.MEASURE)
 
     def _may_be_parked(self, tenant: Tenant) -> bool:
         """It has memory there that it can give up."""

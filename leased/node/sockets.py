@@ -29,7 +29,8 @@ from leased.leasing.leases import Leases
 from leased.leasing.registry import ENDED
 from leased.leasing.tenant import Tenant
 from leased.processes.identity import Peer, ProcessId, process_id, still_there
-from leased.wire import wire
+from leased.wire import client_messages, daemon_messages, header, parser
+from leased.wire.device_bytes import DeviceBytes
 
 log = logging.getLogger("gpu-leased")
 
@@ -66,7 +67,7 @@ def no_questions(_: dict[str, Any], __: Peer) -> dict[str, Any]:
 class ClientConnection(Connection):
     """A process with the interposer; the client of leases.Client."""
 
-    LONGEST = wire.MAX_MESSAGE
+    LONGEST = header.MAX_MESSAGE
     IDLE_MOST = limits.UNHEARD_PER_UID
     PATIENCE_S = limits.HELLO_S
 
@@ -89,13 +90,13 @@ class ClientConnection(Connection):
         # Taken over from a daemon before this one, and not yet heard of.
         self.stale = self.restored = False
         self.on_heard: Callable[[ClientConnection], None] = lambda _: None
-        self.memory: dict[str, wire.Bytes] = {}
-        self.details: dict[str, wire.Details] = {}
+        self.memory: dict[str, DeviceBytes] = {}
+        self.details: dict[str, client_messages.Details] = {}
         self.name = b""  # by which processes of its job ask for it
         self.credit = float(BURST)
         self.credited = loop.time()
         self.process: ProcessId | None = None
-        self.version = wire.VERSION  # of the protocol, as its HELLO has it
+        self.version = header.VERSION  # of the protocol, as its HELLO has it
         super().__init__(sock, loop)
 
     def accepted(self) -> None:
@@ -106,7 +107,7 @@ class ClientConnection(Connection):
         return self.peer.pid
 
     def send(self, message: bytes, descriptor: int | None = None) -> None:
-        super().send(wire.in_version(message, self.version), descriptor)
+        super().send(header.in_version(message, self.version), descriptor)
 
     def received(self, data: bytes) -> None:
         if not self._within_rate():
@@ -116,66 +117,70 @@ class ClientConnection(Connection):
             self._answer(data)
             return
         try:
-            message = wire.parse(data)
-        except wire.WrongVersion as fault:
+            message = parser.parse(data)
+        except header.WrongVersion as fault:
             self.version = fault.answer
             self.refuse(lib.GL_REFUSED_VERSION, str(fault))
             return
-        except wire.WireError as fault:
+        except header.WireError as fault:
             self.refuse(lib.GL_REFUSED_PROTOCOL, str(fault))
             return
-        if isinstance(message, wire.Hello):
-            self.version = wire.version_of(data)
+        if isinstance(message, client_messages.Hello):
+            self.version = header.version_of(data)
             self._hello(message)
-        elif self.stale or isinstance(message, wire.Unknown):
+        elif self.stale or isinstance(message, client_messages.Unknown):
             pass  # meant for the daemon before this one, or for one of a later release
         else:
             self._heard(message)
 
-    def _heard(self, message: wire.Message) -> None:
+    def _heard(self, message: client_messages.Message) -> None:
         """What a process may say after its HELLO."""
         if self.tenant is None or self.leases.tenants.get(self.tenant.job_id) is not self.tenant:
             self.refuse(lib.GL_REFUSED_NO_TENANT, ENDED)
         else:
             HEARD[type(message)](self, self.tenant, message)
 
-    def hear_memory(self, tenant: Tenant, message: wire.Memory) -> None:
+    def hear_memory(self, tenant: Tenant, message: client_messages.Memory) -> None:
         bounded = replace(message, memory=limits.clamped(message.memory))
         self.leases.clients.memory(tenant, self, bounded)
 
-    def hear_why(self, tenant: Tenant, _: wire.Why) -> None:
+    def hear_why(self, tenant: Tenant, _: client_messages.Why) -> None:
         why = waiting_reason.reason(self.leases, tenant)
-        self.send(wire.waits(why.code, why.text))
+        self.send(daemon_messages.waits(why.code, why.text))
 
-    def hear_meet(self, tenant: Tenant, message: wire.Meet) -> None:
+    def hear_meet(self, tenant: Tenant, message: client_messages.Meet) -> None:
         if self.account is not None:
             self.account.budget.spend(limits.MEETING_COST_S)
         clients = (c for c in tenant.clients if isinstance(c, ClientConnection))
         self.leases.introductions.meet(clients, self, message)
 
-    def hear_copies(self, tenant: Tenant, message: wire.HostTake | wire.HostGive) -> None:
+    def hear_copies(
+        self, tenant: Tenant, message: client_messages.HostTake | client_messages.HostGive
+    ) -> None:
         """Host memory for copies of its memory."""
         memory = self.leases.copies
         if memory is None or not tenant.swaps:
-            self.send(wire.host(lib.GL_HOST_FAILED, message.number, 0))
-        elif isinstance(message, wire.HostTake):
+            self.send(daemon_messages.host(lib.GL_HOST_FAILED, message.number, 0))
+        elif isinstance(message, client_messages.HostTake):
             memory.take(self, tenant.job_id, tenant.host_most, message)
         else:
             memory.give(self, tenant.job_id, message)
 
-    def hear_claim(self, tenant: Tenant, message: wire.Claim) -> None:
+    def hear_claim(self, tenant: Tenant, message: client_messages.Claim) -> None:
         """It is about to allocate. What is no device of its job is nobody's concern."""
         desk, size = self.leases.claims, min(message.bytes, limits.BYTES_MOST)
         bounded = replace(message, bytes=size, least=min(message.least, size))
         if desk is None or not tenant.swaps or message.uuid not in tenant.gang:
-            granted = wire.claimed(lib.GL_CLAIM_GRANTED, message.number, message.uuid, size)
+            granted = daemon_messages.claimed(
+                lib.GL_CLAIM_GRANTED, message.number, message.uuid, size
+            )
             self.send(granted)
         else:
             most = tenant.totals[message.uuid]
             bounded = replace(bounded, bytes=min(size, most), least=min(bounded.least, most))
             desk.claim(self, tenant.job_id, bounded)
 
-    def hear_details(self, tenant: Tenant, message: wire.Details) -> None:
+    def hear_details(self, tenant: Tenant, message: client_messages.Details) -> None:
         fixed = {why: min(size, limits.BYTES_MOST) for why, size in message.fixed.items()}
         left = min(message.left, tenant.totals.get(message.uuid, 0))
         self.leases.clients.details(tenant, self, replace(message, left=left, fixed=fixed))
@@ -186,7 +191,7 @@ class ClientConnection(Connection):
         super().send(json.dumps(answer).encode())  # it has no version
         self.close()
 
-    def _hello(self, message: wire.Hello) -> None:
+    def _hello(self, message: client_messages.Hello) -> None:
         tenant = self.find(self.peer)
         if self.tenant is not None and self.restored:
             # An answer to the daemon before this one came first.
@@ -227,8 +232,8 @@ class ClientConnection(Connection):
             for _ in range(STALE_PACKETS):  # who sends more is not waited for
                 if not self.sock.recv(self.LONGEST, socket.MSG_DONTWAIT):
                     break
-        for self.version in range(wire.OLDEST_VERSION, wire.VERSION + 1):
-            self.send(wire.RESYNC)  # it ignores those that are not its own
+        for self.version in range(header.OLDEST_VERSION, header.VERSION + 1):
+            self.send(daemon_messages.RESYNC)  # it ignores those that are not its own
 
     def _within_rate(self) -> bool:
         now = self.loop.time()
@@ -239,7 +244,7 @@ class ClientConnection(Connection):
     def refuse(self, code: int, reason: str) -> None:
         """Say why, then end the connection."""
         self.say(f"refused: {reason}")
-        self.send(wire.refused(code, reason))
+        self.send(daemon_messages.refused(code, reason))
         self.close()
 
     def closed(self) -> None:
@@ -267,19 +272,29 @@ class AdminConnection(Connection):
 
 
 # What a process may say after its HELLO, and who hears it.
-HEARD: dict[type[wire.Message], Callable[[ClientConnection, Tenant, Any], None]] = {
-    wire.Memory: ClientConnection.hear_memory,
-    wire.Request: lambda client, tenant, _: client.leases.clients.request(tenant, client),
-    wire.Stuck: lambda client, tenant, m: client.leases.clients.stuck_in_drain(tenant, client, m),
-    wire.Restored: lambda client, tenant, m: client.leases.clients.restored(tenant, client, m),
-    wire.Progress: lambda client, tenant, m: client.leases.clients.progress(tenant, client, m),
-    wire.Released: lambda client, tenant, m: client.leases.clients.released(tenant, client, m),
-    wire.Suspends: lambda client, tenant, _: client.leases.clients.suspends(tenant),
-    wire.Name: lambda client, _, m: client.leases.introductions.named(client, m),
-    wire.Why: ClientConnection.hear_why,
-    wire.Meet: ClientConnection.hear_meet,
-    wire.HostTake: ClientConnection.hear_copies,
-    wire.HostGive: ClientConnection.hear_copies,
-    wire.Claim: ClientConnection.hear_claim,
-    wire.Details: ClientConnection.hear_details,
+HEARD: dict[type[client_messages.Message], Callable[[ClientConnection, Tenant, Any], None]] = {
+    client_messages.Memory: ClientConnection.hear_memory,
+    client_messages.Request: lambda client, tenant, _: client.leases.clients.request(
+        tenant, client
+    ),
+    client_messages.Stuck: lambda client, tenant, m: client.leases.clients.stuck_in_drain(
+        tenant, client, m
+    ),
+    client_messages.Restored: lambda client, tenant, m: client.leases.clients.restored(
+        tenant, client, m
+    ),
+    client_messages.Progress: lambda client, tenant, m: client.leases.clients.progress(
+        tenant, client, m
+    ),
+    client_messages.Released: lambda client, tenant, m: client.leases.clients.released(
+        tenant, client, m
+    ),
+    client_messages.Suspends: lambda client, tenant, _: client.leases.clients.suspends(tenant),
+    client_messages.Name: lambda client, _, m: client.leases.introductions.named(client, m),
+    client_messages.Why: ClientConnection.hear_why,
+    client_messages.Meet: ClientConnection.hear_meet,
+    client_messages.HostTake: ClientConnection.hear_copies,
+    client_messages.HostGive: ClientConnection.hear_copies,
+    client_messages.Claim: ClientConnection.hear_claim,
+    client_messages.Details: ClientConnection.hear_details,
 }

@@ -12,7 +12,7 @@ from leased.admin import memory_details
 from leased.api.answers import Status
 from leased.cli import show_memory
 from leased.leasing.tenant import Tenant
-from leased.wire import wire
+from leased.wire import client_messages
 from tests.support.fake_client import FakeClient
 from tests.support.given import given
 
@@ -23,15 +23,15 @@ MIB = 1 << 20
 def tenant(*clean: int, swaps: bool = True, fixed: Mapping[str, int] | None = None) -> Tenant:
     """A process for each of these; what stays is the first one's and as much the last one's."""
     made = Tenant(7, 1000, given("auto", 1, swaps=swaps), {UUID: 1 << 30, "GPU-1": 1 << 30})
-    sizes = dict.fromkeys(wire.FIXED, 0) | dict(fixed or {})
+    sizes = dict.fromkeys(client_messages.FIXED, 0) | dict(fixed or {})
     for pid, code in enumerate(clean):
         client = FakeClient(pid)
-        client.details[UUID] = wire.Details(UUID, 0, code, sizes)
+        client.details[UUID] = client_messages.Details(UUID, 0, code, sizes)
         made.clients.append(client)
     return made
 
 
-@pytest.mark.parametrize("why", wire.FIXED)
+@pytest.mark.parametrize("why", client_messages.FIXED)
 def test_each_reason_is_said_with_its_bytes(why: str) -> None:
     found = memory_details.fixed(tenant(1, 1, fixed={why: 4 * MIB}))
     assert found == {UUID: {why: 8 * MIB}}

@@ -20,7 +20,7 @@ from leased.leasing.tenant import Tenant
 from leased.node import sockets
 from leased.node.sockets import ClientConnection
 from leased.processes.identity import Peer
-from leased.wire import wire
+from leased.wire import header
 from tests.fuzz.fakes import FakeHandle, FakeListening, FakeLoop, FakeSocket
 from tests.support.given import given
 
@@ -30,8 +30,8 @@ US = 1e-6
 # What asyncio's loop was measured to take on a machine of 2026, and more.
 TURN, EVENT, CHANGE_READER, SET_TIMER = 10 * US, 3 * US, 13 * US, 4 * US
 MESSAGE, ACCEPT, CONNECT = 50 * US, 20 * US, 80 * US
-HELLO = bytes(ffi.buffer(wire.new(lib.GL_HELLO)))
-REQUEST = bytes(ffi.buffer(wire.new(lib.GL_REQUEST)))
+HELLO = bytes(ffi.buffer(header.new(lib.GL_HELLO)))
+REQUEST = bytes(ffi.buffer(header.new(lib.GL_REQUEST)))
 
 
 class Processor(FakeLoop):

@@ -22,7 +22,8 @@ from leased.leasing.tenant import Tenant
 from leased.node import sockets
 from leased.node.sockets import AdminConnection, ClientConnection
 from leased.processes.identity import Peer, process_id
-from leased.wire import wire
+from leased.wire import header
+from leased.wire.device_bytes import uuid_bytes
 from tests.fuzz.fakes import FakeListening, FakeLoop, FakeSocket
 from tests.slurm.leased import Leased
 from tests.support.given import given
@@ -260,7 +261,7 @@ def test_what_processes_say_of_their_memory_cannot_overflow(tmp_path: Path) -> N
         sock = door.connect()
         door.say(sock, HELLO)
         memory = message("gl_memory", lib.GL_MEMORY, n_devices=1)
-        ffi.buffer(memory.devices[0].uuid)[:] = wire.uuid_bytes(UUID)
+        ffi.buffer(memory.devices[0].uuid)[:] = uuid_bytes(UUID)
         memory.devices[0].bytes = memory.devices[0].fixed = 2**64 - 1
         door.say(sock, bytes(ffi.buffer(memory)))
         assert sock.open
@@ -290,7 +291,7 @@ def hello(epoch: int) -> bytes:
 
 def kinds(sock: FakeSocket) -> list[int]:
     """What it was told, and its queue is empty then."""
-    told = [wire.check_header(data) for data in sock.outbox]
+    told = [header.check_header(data) for data in sock.outbox]
     sock.outbox.clear()
     return told
 

@@ -132,9 +132,9 @@ def test_where_no_file_can_be_made_the_jobs_own_memory_serves(
 ESCAPE = """
 import socket, sys, os, mmap
 from _gpulease import ffi, lib
-from leased.wire import wire
+from leased.wire import header
 def message(kind, **fields):
-    made = wire.new(kind)
+    made = header.new(kind)
     for name, value in fields.items(): setattr(made, name, value)
     return bytes(ffi.buffer(made))
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

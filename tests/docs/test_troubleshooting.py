@@ -19,7 +19,8 @@ from leased.leasing import waiting_reason
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.node.sockets import BURST
-from leased.wire import wire
+from leased.wire import client_messages, daemon_messages
+from leased.wire.device_bytes import DeviceBytes
 from tests.conftest import ROOT
 from tests.connections.test_limits import HELLO, REQUEST, Door, message, refusal
 from tests.monitors.test_suspended_jobs import UUID, S
@@ -94,10 +95,10 @@ def node() -> Leases:
         tenant = Tenant(job, 1000, given("on", S, swaps=True), {UUID: 256 * MIB})
         leases.tenants.open(tenant)
         process = FakeClient(10 * job)
-        leases.clients.attach(tenant, process, wire.Hello(0, False, {}))
+        leases.clients.attach(tenant, process, client_messages.Hello(0, False, {}))
         there = 160 * MIB if job == 1 else 0
-        has = {UUID: wire.Bytes(160 * MIB, 0, there)}
-        leases.clients.memory(tenant, process, wire.Memory(has))
+        has = {UUID: DeviceBytes(160 * MIB, 0, there)}
+        leases.clients.memory(tenant, process, client_messages.Memory(has))
     return leases
 
 
@@ -111,7 +112,9 @@ def lost(leases: Leases) -> None:
 
 def crowded(leases: Leases) -> None:
     tenant = leases.tenants[1]
-    leases.clients.memory(tenant, tenant.clients[0], wire.Memory({UUID: wire.Bytes(0, 160 * MIB)}))
+    leases.clients.memory(
+        tenant, tenant.clients[0], client_messages.Memory({UUID: DeviceBytes(0, 160 * MIB)})
+    )
 
 
 def stopped(leases: Leases) -> None:
@@ -133,7 +136,7 @@ def reason(code: int) -> str:
     REASONS[code](leases)
     found = waiting_reason.reason(leases, leases.tenants[2])
     assert found.code == code
-    sent = ffi.from_buffer("struct gl_waits *", wire.waits(found.code, found.text))
+    sent = ffi.from_buffer("struct gl_waits *", daemon_messages.waits(found.code, found.text))
     assert ffi.string(sent.reason).decode() == found.text
     return found.text
 

@@ -24,7 +24,8 @@ from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.node.sockets import ClientConnection
 from leased.processes.identity import Peer
-from leased.wire import wire
+from leased.wire import client_messages, header, parser
+from leased.wire.device_bytes import uuid_text
 from tests.core.items import items
 from tests.fuzz.fakes import FakeListening, FakeLoop, FakeSocket
 from tests.support.given import given
@@ -170,9 +171,9 @@ class Node:
         """One packet from a client; b"" is the end of its connection."""
         self.messages += 1
         peer.asked = data[:1] == b"{"
-        with suppress(wire.WireError):
-            said = wire.parse(data)
-            if isinstance(said, wire.Hello) and said.held_epoch:
+        with suppress(header.WireError):
+            said = parser.parse(data)
+            if isinstance(said, client_messages.Hello) and said.held_epoch:
                 self.claimed.add((peer.job, said.held_epoch))
         if peer.sock.open:
             peer.sock.inbox.append(data)
@@ -212,7 +213,7 @@ class Node:
 
     def _sent(self, job: int, data: bytes) -> None:
         """At the moment of a new lease nobody else has it, not even who is still to release it."""
-        if data[:1] == b"{" or wire.check_header(data) != lib.GL_GRANT:
+        if data[:1] == b"{" or header.check_header(data) != lib.GL_GRANT:
             return
         epoch = int(ffi.from_buffer("struct gl_grant *", data).epoch)
         if epoch in self.owners or (job, epoch) in self.claimed:
@@ -243,7 +244,7 @@ class Node:
         if data[:1] == b"{":
             self._answered(peer, json.loads(data))
             return
-        kind = wire.check_header(data)
+        kind = header.check_header(data)
         if kind == lib.GL_GRANT:
             grant = ffi.from_buffer("struct gl_grant *", data)
             epoch = peer.epoch = int(grant.epoch)
@@ -272,7 +273,7 @@ class Node:
     def _check_devices(self, peer: Peers, message: Any) -> None:
         tenant = self.leases.tenants.get(peer.job)
         for n in range(message.n_devices if tenant else 0):
-            uuid = wire.uuid_text(bytes(ffi.buffer(message.devices[n].uuid)))
+            uuid = uuid_text(bytes(ffi.buffer(message.devices[n].uuid)))
             if tenant and uuid not in tenant.gang:
                 raise Broken(f"job {peer.job} is told of {uuid}")
 

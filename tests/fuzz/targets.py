@@ -18,7 +18,8 @@ from leased.config.config import Config
 from leased.core import arbiter
 from leased.node.sockets import AdminConnection
 from leased.store.store import Store
-from leased.wire import wire
+from leased.wire import header
+from leased.wire.device_bytes import uuid_bytes
 from leased.wire.table import OF_CLIENTS
 from tests.fuzz.fakes import FakeSocket
 from tests.fuzz.node import GB, JOBS, STRANGER, UIDS, UUIDS, Broken, Node, Peers
@@ -52,7 +53,7 @@ def fill_devices(r: Reader, made: Any) -> None:
     made.n_devices = n % 4 if n < 240 else n % 20 if n < 250 else r.number() & 0xFFFFFFFF
     for entry in (made.devices[i] for i in range(min(made.n_devices, 4))):
         choice = r.byte()
-        raw = wire.uuid_bytes(UUIDS[choice % 3]) if choice < 240 else r.bytes(16)
+        raw = uuid_bytes(UUIDS[choice % 3]) if choice < 240 else r.bytes(16)
         ffi.buffer(entry.uuid)[:] = raw
         entry.bytes, entry.fixed = amount(r), amount(r) if choice & 1 else 0
         entry.resident = amount(r) if choice & 2 else entry.bytes
@@ -103,14 +104,14 @@ def built(r: Reader, node: Node, peer: Peers) -> bytes:
     if n > 240:
         return unknown(r)
     kind = KINDS[n % len(KINDS)]
-    made = wire.new(kind)
+    made = header.new(kind)
     fill_any(r, node, peer, made)
     return bytes(ffi.buffer(made))
 
 
 def unknown(r: Reader) -> bytes:
     """Of a later release: a sound header, and anything behind it."""
-    made = wire.new(lib.GL_REQUEST)
+    made = header.new(lib.GL_REQUEST)
     made.type = r.number() & 0xFFFF
     more = r.bytes(r.byte())
     made.length += len(more)
@@ -145,12 +146,12 @@ def damaged(r: Reader, node: Node, peer: Peers) -> bytes:
 def answer(peer: Peers) -> bytes:
     """What a client that behaves would say now."""
     if not peer.welcomed:
-        hello = wire.new(lib.GL_HELLO)
+        hello = header.new(lib.GL_HELLO)
         hello.held_epoch = 0 if peer.revoked else peer.epoch
         return bytes(ffi.buffer(hello))
     if not peer.revoked:
-        return bytes(ffi.buffer(wire.new(lib.GL_REQUEST)))
-    made = wire.new(lib.GL_RELEASED)
+        return bytes(ffi.buffer(header.new(lib.GL_REQUEST)))
+    made = header.new(lib.GL_RELEASED)
     made.epoch, made.reason, made.flags = peer.epoch, lib.GL_RELEASE_REVOKED, 1
     peer.revoked = False
     return bytes(ffi.buffer(made))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from _gpulease import ffi
 
-from leased.wire import wire
+from leased.wire import header
 from leased.wire.table import OF_CLIENTS
 from tests.fuzz.node import Node, quiet
 from tests.fuzz.proc import proc_target
@@ -45,7 +45,7 @@ def test_every_field_of_every_message_is_fuzzed() -> None:
     for row in OF_CLIENTS:
         never = set(dict(ffi.typeof(f"struct {row.body}").fields)) - FRAME
         for _ in range(200):
-            made = wire.new(row.number)
+            made = header.new(row.number)
             fill_any(Reader(source.randbytes(200)), node, peer, made)
             never -= {name for name in never if getattr(made, name)}
         assert not never, f"{row.name}: {never}"

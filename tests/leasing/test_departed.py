@@ -6,7 +6,8 @@ from leased.gpus.devices import Gpu
 from leased.leasing.departed import LOOKS, Departed
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.wire import wire
+from leased.wire import client_messages
+from leased.wire.device_bytes import DeviceBytes
 from tests.support.fake_client import FakeClient
 from tests.support.given import given
 
@@ -37,7 +38,7 @@ class Node:
         return process
 
     def connects(self, job: int, process: FakeClient) -> None:
-        hello = wire.Hello(0, False, {UUID: wire.Bytes(0, 100 * MIB)})
+        hello = client_messages.Hello(0, False, {UUID: DeviceBytes(0, 100 * MIB)})
         self.leases.clients.attach(self.leases.tenants[job], process, hello)
 
     def leaves(self, job: int, process: FakeClient) -> None:

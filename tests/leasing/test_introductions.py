@@ -13,7 +13,7 @@ from _gpulease import ffi, lib
 from leased.leasing import introductions
 from leased.leasing.introductions import Introductions
 from leased.leasing.tenant import Tenant
-from leased.wire import wire
+from leased.wire import client_messages, daemon_messages, header
 from tests.connections.test_limits import GB, HELLO, UUID, Door, refusal
 from tests.support.given import given
 
@@ -22,7 +22,7 @@ SETTLED_S = introductions.SETTLING_NS / 1e9
 
 
 def said(kind: int, **fields: Any) -> bytes:
-    made = wire.new(kind)
+    made = header.new(kind)
     for name, value in fields.items():
         setattr(made, name, value)
     return bytes(ffi.buffer(made))
@@ -34,7 +34,7 @@ def meet(name: bytes, number: int = 1) -> bytes:
 
 def answer(data: bytes) -> tuple[int, int, tuple[int, int]]:
     """Code, number and what of a MET."""
-    assert wire.check_header(data) == lib.GL_MET
+    assert header.check_header(data) == lib.GL_MET
     met = ffi.from_buffer("struct gl_met *", data)
     return int(met.code), int(met.number), (int(met.what[0]), int(met.what[1]))
 
@@ -56,7 +56,7 @@ class Process:
 def asks(asker: Process, clients: list[Process], name: bytes, now: int = 10**18) -> None:
     node = Introductions(lambda: 0)
     node.clock = lambda: now
-    node.meet(clients, asker, wire.Meet(name, 1, (3, 4)))
+    node.meet(clients, asker, client_messages.Meet(name, 1, (3, 4)))
 
 
 def test_two_of_a_job_get_two_ends_of_one_connection() -> None:
@@ -107,7 +107,7 @@ def test_the_name_of_another_jobs_process_is_nobodys() -> None:
     for sock in (owner, fellow, attacker):
         door.say(sock, HELLO)
     door.say(owner, said(lib.GL_NAME, name=NAME))
-    assert list(owner.outbox) == [wire.NAMED]
+    assert list(owner.outbox) == [daemon_messages.NAMED]
     door.loop.advance(SETTLED_S)
     owner.outbox.clear()
     door.say(attacker, meet(NAME))
@@ -117,7 +117,7 @@ def test_the_name_of_another_jobs_process_is_nobodys() -> None:
     door.say(fellow, meet(NAME, 7))
     assert answer(fellow.outbox[0])[:2] == (lib.GL_MET_INTRODUCED, 7)
     assert answer(owner.outbox[0])[0] == lib.GL_MET_ASKED
-    assert list(attacker.outbox) == [wire.NAMED]
+    assert list(attacker.outbox) == [daemon_messages.NAMED]
 
 
 def test_who_has_ended_is_nobody_and_a_stranger_is_refused() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from _gpulease import ffi, lib
 
-from leased.wire import wire
+from leased.wire import header
+from leased.wire.device_bytes import uuid_bytes
 from tests.fuzz.node import GB, UUIDS, Node, Peers, quiet
 
 AUTO = 1  # of the fuzzer's locks
@@ -24,31 +25,31 @@ def client(node: Node, job: int, size: int) -> Peers:
     node.open(job, 0, AUTO, 10**9)
     peer = node.connect(job)
     assert peer
-    hello = wire.new(lib.GL_HELLO)
+    hello = header.new(lib.GL_HELLO)
     hello.flags, hello.n_devices = lib.GL_HELLO_WANTS, 1
-    ffi.buffer(hello.devices[0].uuid)[:] = wire.uuid_bytes(UUIDS[0])
+    ffi.buffer(hello.devices[0].uuid)[:] = uuid_bytes(UUIDS[0])
     hello.devices[0].bytes = size
     node.send(peer, bytes(ffi.buffer(hello)))
     return peer
 
 
 def grow(node: Node, peer: Peers, size: int) -> None:
-    memory = wire.new(lib.GL_MEMORY)
+    memory = header.new(lib.GL_MEMORY)
     memory.n_devices = 1
-    ffi.buffer(memory.devices[0].uuid)[:] = wire.uuid_bytes(UUIDS[0])
+    ffi.buffer(memory.devices[0].uuid)[:] = uuid_bytes(UUIDS[0])
     memory.devices[0].bytes = size
     node.send(peer, bytes(ffi.buffer(memory)))
 
 
 def release(node: Node, peer: Peers, reason: int) -> None:
-    released = wire.new(lib.GL_RELEASED)
+    released = header.new(lib.GL_RELEASED)
     released.epoch, released.reason, released.flags = peer.epoch, reason, lib.GL_RELEASED_WANTS
     node.send(peer, bytes(ffi.buffer(released)))
 
 
 def heard(peer: Peers, node: Node) -> list[int]:
     """The types of what it is told now."""
-    kinds = [wire.check_header(data) for data in peer.sock.outbox]
+    kinds = [header.check_header(data) for data in peer.sock.outbox]
     peer.deaf = False
     node.listen_to()
     return kinds

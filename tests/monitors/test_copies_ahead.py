@@ -15,7 +15,8 @@ from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.monitors.copies_ahead import LOOK_S, RATE, CopiesAhead
-from leased.wire import wire
+from leased.wire import client_messages, daemon_messages, header
+from leased.wire.device_bytes import DeviceBytes
 from tests.support.fake_client import FakeClient
 from tests.support.given import given
 
@@ -34,7 +35,7 @@ class Process(FakeClient):
 
     def send(self, message: bytes) -> None:
         super().send(message)
-        if wire.check_header(message) == wire.check_header(wire.ahead({UUID: 0})):
+        if header.check_header(message) == header.check_header(daemon_messages.ahead({UUID: 0})):
             self.ahead.append(ffi.from_buffer("struct gl_memory *", message).devices[0].bytes)
 
 
@@ -66,8 +67,8 @@ class Node:
         self.leases.tenants.open(tenant)
         processes = [Process(pid) for pid in range(10 * number, 10 * number + len(sizes))]
         for process, size in zip(processes, sizes, strict=True):
-            has = {UUID: wire.Bytes(size, 0, size if swaps else 0)}
-            self.leases.clients.attach(tenant, process, wire.Hello(0, False, has))
+            has = {UUID: DeviceBytes(size, 0, size if swaps else 0)}
+            self.leases.clients.attach(tenant, process, client_messages.Hello(0, False, has))
         return processes
 
     def beat(self, times: int = 1) -> None:
@@ -149,7 +150,7 @@ def test_a_process_that_comes_back_is_told_anew(node: Node) -> None:
     tenant, again = node.leases.tenants[1], Process(11)
     node.leases.clients.detach(tenant, first)
     node.leases.clients.attach(
-        tenant, again, wire.Hello(0, False, {UUID: wire.Bytes(2 * GIB, 0, 0)})
+        tenant, again, client_messages.Hello(0, False, {UUID: DeviceBytes(2 * GIB, 0, 0)})
     )
     node.beat()
     assert again.ahead == [GIB + PIECE]

@@ -16,7 +16,8 @@ from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.monitors.suspended_jobs import SuspendedJobs
-from leased.wire import wire
+from leased.wire import client_messages
+from leased.wire.device_bytes import DeviceBytes
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased
@@ -56,7 +57,7 @@ class Node:
         self.leases.tenants.open(tenant)
         processes = self.processes[number] = [FakeClient(pid) for pid in pids]
         for n, process in enumerate(processes):
-            self.leases.clients.attach(tenant, process, wire.Hello(0, n == 0, {}))
+            self.leases.clients.attach(tenant, process, client_messages.Hello(0, n == 0, {}))
         return processes
 
     def beats(self, n: int) -> None:
@@ -71,7 +72,7 @@ class Node:
         self, job: int, epoch: int, process: FakeClient | None = None, *, wants: bool = False
     ) -> None:
         process = process or self.processes[job][0]
-        said = wire.Released(epoch, False, 0, 0, 0, wants)
+        said = client_messages.Released(epoch, False, 0, 0, 0, wants)
         self.leases.clients.released(self.leases.tenants[job], process, said)
 
 
@@ -163,8 +164,8 @@ def test_a_waiter_that_is_stopped_gets_no_turn_before_it_goes_on(node: Node) -> 
 def test_what_must_leave_is_told_when_it_can_be_heard(node: Node) -> None:
     """Told while the process still gives back its lease, it would not be done."""
     (holder,) = node.job(1, 10, swaps=True)
-    has = {UUID: wire.Bytes(700 << 20, 0, 700 << 20)}
-    node.leases.clients.memory(node.leases.tenants[1], holder, wire.Memory(has))
+    has = {UUID: DeviceBytes(700 << 20, 0, 700 << 20)}
+    node.leases.clients.memory(node.leases.tenants[1], holder, client_messages.Memory(has))
     node.job(2, 20)
     node.still = {10}
     node.beats(3)
@@ -172,7 +173,7 @@ def test_what_must_leave_is_told_when_it_can_be_heard(node: Node) -> None:
     (third,) = node.job(3, 30, swaps=True)
     assert not third.held
     node.leases.clients.memory(
-        node.leases.tenants[3], third, wire.Memory({UUID: wire.Bytes(700 << 20)})
+        node.leases.tenants[3], third, client_messages.Memory({UUID: DeviceBytes(700 << 20)})
     )
     node.release(2, 2)
     assert node.holders() == [], "there is no room for it"

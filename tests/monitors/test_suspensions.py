@@ -11,7 +11,8 @@ from leased.leasing.arbiter_view import TenantView
 from leased.monitors.idle_jobs import IdleJobs
 from leased.monitors.suspensions import MARGIN_NS, Suspensions
 from leased.processes.identity import ProcessId
-from leased.wire import wire
+from leased.wire import client_messages
+from leased.wire.device_bytes import DeviceBytes
 from tests.monitors.test_suspended_jobs import UUID, Node, S
 from tests.support.fake_client import FakeClient
 
@@ -105,7 +106,7 @@ def test_a_suspended_job_that_ends_is_forgotten(slurm: Slurm) -> None:
 
 
 def has_memory(node: Node, process: FakeClient) -> None:
-    said = wire.Memory({UUID: wire.Bytes(100 << 20, 0, 100 << 20)})
+    said = client_messages.Memory({UUID: DeviceBytes(100 << 20, 0, 100 << 20)})
     node.leases.clients.memory(node.leases.tenants[1], process, said)
 
 

@@ -14,7 +14,7 @@ from _gpulease import ffi, lib
 
 from leased.cli.ctl import ask
 from leased.connections import limits
-from leased.wire import wire
+from leased.wire import header
 from tests.connections.test_limits import HELLO, sockets_to
 from tests.emugpu.programs import line
 from tests.emugpu.server import EmulatedGpu
@@ -118,8 +118,8 @@ def test_a_daemon_starts_whatever_it_has_kept(short_dir: Path, emulated_gpu: Emu
             leased.kept = [file.fileno() for file in given]
             leased.start()  # raises unless it becomes ready
         leased.kept = []
-        assert wire.check_header(bytes.fromhex(line(client))) == lib.GL_RESYNC
-        assert wire.check_header(bytes.fromhex(line(client))) == lib.GL_WELCOME
+        assert header.check_header(bytes.fromhex(line(client))) == lib.GL_RESYNC
+        assert header.check_header(bytes.fromhex(line(client))) == lib.GL_WELCOME
         (tenant,) = ask(leased.admin_socket, {"op": "status"})["tenants"]
         assert (tenant["job_id"], tenant["clients"]) == (7, 1)
     finally:

@@ -13,7 +13,7 @@ import pytest
 from _gpulease import ffi, lib
 
 from leased.cli.ctl import ask
-from leased.wire import wire
+from leased.wire import header
 from tests.conftest import ROOT
 from tests.connections.test_limits import HELLO
 from tests.emugpu.programs import line
@@ -92,7 +92,7 @@ class Site:
         socket = str(self.leased.run_dir / "tenant.sock")
         words = ("/usr/bin/python3", "-c", SAY_HELLO, socket, HELLO.hex(), *first)
         reply = bytes.fromhex(line(self.start(cgroup, *words, user=user)))
-        kind = wire.check_header(reply)
+        kind = header.check_header(reply)
         if kind == lib.GL_WELCOME:
             return kind, int(ffi.from_buffer("struct gl_welcome *", reply).job_id)
         return kind, int(ffi.from_buffer("struct gl_refused *", reply).code)

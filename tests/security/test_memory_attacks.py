@@ -9,7 +9,7 @@ import pytest
 from _gpulease import ffi, lib
 
 from leased.cli.ctl import ask
-from leased.wire import wire
+from leased.wire.device_bytes import uuid_bytes
 from tests.conftest import Start
 from tests.connections.test_limits import HELLO, message
 from tests.slurm.leased import Leased
@@ -33,7 +33,7 @@ RUNS = HAS + "ok(spin(1000)); ok(d.cuCtxSynchronize()); say('ran')"
 
 def memory(uuid: str, *amounts: int) -> bytes:
     made = message("gl_memory", lib.GL_MEMORY, n_devices=1)
-    ffi.buffer(made.devices[0].uuid)[:] = wire.uuid_bytes(uuid)
+    ffi.buffer(made.devices[0].uuid)[:] = uuid_bytes(uuid)
     made.devices[0].bytes, made.devices[0].fixed, made.devices[0].resident = amounts
     return bytes(ffi.buffer(made))
 

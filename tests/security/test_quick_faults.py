@@ -14,7 +14,7 @@ from _gpulease import lib
 from leased.connections import limits
 from leased.node import sockets
 from leased.node.sockets import ClientConnection
-from leased.wire import wire
+from leased.wire import header
 from tests.connections.test_limits import HELLO, REQUEST, Door
 from tests.fuzz.fakes import FakeSocket
 
@@ -88,7 +88,7 @@ def test_a_fault_while_a_client_is_served(
     monkeypatch.undo()
     door.say(other, REQUEST)
     assert other.open
-    assert wire.check_header(other.outbox[-1]) == lib.GL_GRANT
+    assert header.check_header(other.outbox[-1]) == lib.GL_GRANT
 
 
 def test_a_fault_in_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,4 +160,4 @@ def test_a_kept_connection_that_cannot_be_taken_is_the_only_one_lost(
             assert isinstance(connection, ClientConnection)
             connection.isolated(connection.resync)
     assert [sock.open for sock in taken] == [False, True]
-    assert wire.check_header(taken[1].outbox[0]) == lib.GL_RESYNC
+    assert header.check_header(taken[1].outbox[0]) == lib.GL_RESYNC

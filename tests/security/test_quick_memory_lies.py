@@ -12,7 +12,8 @@ from leased.core.arbiter import Tick
 from leased.gpus.devices import CONTEXT_MOST, FIRST_CONTEXT_PART, Gpu, Overhead, visible
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.wire import wire
+from leased.wire import client_messages
+from leased.wire.device_bytes import DeviceBytes
 from tests.support.fake_client import FakeClient
 from tests.support.given import given
 
@@ -39,11 +40,13 @@ class Node:
             tenant = Tenant(job, 1000 + job, given(swaps=swaps), totals)
             self.leases.tenants.open(tenant)
         client = FakeClient(pid)
-        self.leases.clients.attach(self.leases.tenants[job], client, wire.Hello(0, False, {}))
+        self.leases.clients.attach(
+            self.leases.tenants[job], client, client_messages.Hello(0, False, {})
+        )
         return client
 
     def says(self, job: int, client: FakeClient, *amounts: int) -> None:
-        memory = wire.Memory({UUID: wire.Bytes(*amounts)})
+        memory = client_messages.Memory({UUID: DeviceBytes(*amounts)})
         self.leases.clients.memory(self.leases.tenants[job], client, memory)
 
     def asks(self, job: int, client: FakeClient) -> None:
@@ -101,7 +104,7 @@ def test_it_keeps_nobody_away_again_and_again(node: Node) -> None:
     """What is said anew by another process each time is not believed meanwhile."""
     node.asks(HONEST, honest_of(node))
     node.leases.clients.released(
-        node.leases.tenants[HONEST], honest_of(node), wire.Released(1, True, 0, 0, 0)
+        node.leases.tenants[HONEST], honest_of(node), client_messages.Released(1, True, 0, 0, 0)
     )
     for pid in range(100, 120):
         liar = node.process(LIAR, pid)
@@ -110,7 +113,9 @@ def test_it_keeps_nobody_away_again_and_again(node: Node) -> None:
         assert honest_of(node).held
         epoch = honest_of(node).held
         node.leases.clients.released(
-            node.leases.tenants[HONEST], honest_of(node), wire.Released(epoch, True, 0, 0, 0)
+            node.leases.tenants[HONEST],
+            honest_of(node),
+            client_messages.Released(epoch, True, 0, 0, 0),
         )
         node.pass_time()
         node.leases.clients.detach(node.leases.tenants[LIAR], liar)
@@ -144,12 +149,12 @@ def test_what_an_honest_process_asks_room_for_is_made_for_it(node: Node) -> None
     """It says that it has fixed memory for which it only wants room, see room_appears()."""
     node.asks(HONEST, honest_of(node))
     node.leases.clients.restored(
-        node.leases.tenants[HONEST], honest_of(node), wire.Restored(1, 0, 0)
+        node.leases.tenants[HONEST], honest_of(node), client_messages.Restored(1, 0, 0)
     )
     node.says(HONEST, honest_of(node), 200 * MIB, 0, 200 * MIB)
     node.shown[11] = 200 * MIB + CONTEXT
     node.leases.clients.released(
-        node.leases.tenants[HONEST], honest_of(node), wire.Released(1, True, 0, 0, 0)
+        node.leases.tenants[HONEST], honest_of(node), client_messages.Released(1, True, 0, 0, 0)
     )
     other = node.process(OTHER, 13, swaps=True)
     node.says(OTHER, other, 20 * MIB, 0, 0)
@@ -178,7 +183,7 @@ def test_swapped_memory_that_is_not_there_keeps_nobody_away(
             node.leases.clients.restored(
                 node.leases.tenants[HONEST],
                 honest_of(node),
-                wire.Restored(honest_of(node).held, 0, 0),
+                client_messages.Restored(honest_of(node).held, 0, 0),
             )
     assert honest_of(node).held
     residency = node.leases.loop.arbiter.devices[UUID].residency

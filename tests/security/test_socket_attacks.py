@@ -12,7 +12,7 @@ from _gpulease import ffi, lib
 
 from leased.cli.ctl import ask
 from leased.connections import limits
-from leased.wire import wire
+from leased.wire import header
 from tests.conftest import Start
 from tests.connections.test_limits import HELLO, REQUEST, message
 from tests.emugpu.programs import line
@@ -158,7 +158,7 @@ sock.send(bytes.fromhex("{claim.hex()}"))
 for _ in range(2):
     say(sock.recv(1024).hex())
 """)
-    told = [wire.check_header(bytes.fromhex(line(job))) for _ in range(2)]
+    told = [header.check_header(bytes.fromhex(line(job))) for _ in range(2)]
     assert told == [lib.GL_WELCOME, lib.GL_REVOKE]
     job.communicate(timeout=60)
     ground.still_served()

@@ -14,7 +14,7 @@ from _gpulease import ffi, lib
 
 from leased.cli.ctl import ask
 from leased.processes import procfs
-from leased.wire import wire
+from leased.wire import header
 from tests.connections.test_limits import HELLO
 from tests.emugpu.server import EmulatedGpu
 from tests.security.cgroups import delegate, private
@@ -89,7 +89,7 @@ def test_a_detached_process_is_its_jobs_and_no_other_is(
     )
     job = slurm.sbatch("--gres=shard:1", "-o", f"{out}/log", str(script), cwd=out, user="nobody")
     answer = told(out / "detached")
-    assert wire.check_header(answer) == lib.GL_WELCOME
+    assert header.check_header(answer) == lib.GL_WELCOME
     assert ffi.from_buffer("struct gl_welcome *", answer).job_id == job
     where = (out / "log").read_bytes().split(b"\n")
     (own,) = [line.split(b":", 2)[2] for line in where if b":freezer:" in line]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from leased.wire import wire
+from leased.wire import client_messages, header
+from leased.wire.device_bytes import DeviceBytes
 
 
 class FakeClient:
@@ -12,10 +13,10 @@ class FakeClient:
         self.pid = pid
         self.wants = self.restoring = False
         self.held = self.passed = 0
-        self.memory: dict[str, wire.Bytes] = {}
-        self.details: dict[str, wire.Details] = {}
+        self.memory: dict[str, DeviceBytes] = {}
+        self.details: dict[str, client_messages.Details] = {}
         self.calls: tuple[int, int] | None = None
         self.told: list[int] = []
 
     def send(self, message: bytes) -> None:
-        self.told.append(wire.check_header(message))
+        self.told.append(header.check_header(message))

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from _gpulease import ffi, lib
 
-from leased.wire import wire
+from leased.wire import client_messages, daemon_messages, header, parser
+from leased.wire.device_bytes import DeviceBytes
 
 WAIT_S = 60.0
 
@@ -23,9 +24,9 @@ class Client:
 
     def __init__(self, connection: socket.socket, pid: int, epochs: itertools.count[int]):
         self.pid = pid
-        self.memory: dict[str, wire.Bytes] = {}
+        self.memory: dict[str, DeviceBytes] = {}
         self.wants = 0
-        self.released: list[wire.Released] = []
+        self.released: list[client_messages.Released] = []
         self.progress: list[int] = []
         self.stuck: list[int] = []
         self.epoch = 0
@@ -43,25 +44,27 @@ class Client:
     def listen(self, auto: Callable[[], bool]) -> None:
         """Until it ends; every message wakes who waits."""
         while data := self._receive():
-            message = wire.parse(data)
-            if isinstance(message, wire.Why):
+            message = parser.parse(data)
+            if isinstance(message, client_messages.Why):
                 self.asked += 1
                 if self.why is not None:
-                    self.send(wire.waits(*self.why))
-            if isinstance(message, wire.Name):
-                self.send(wire.NAMED)
+                    self.send(daemon_messages.waits(*self.why))
+            if isinstance(message, client_messages.Name):
+                self.send(daemon_messages.NAMED)
             with self._changed:
-                if isinstance(message, wire.Hello | wire.Memory):
+                if isinstance(message, client_messages.Hello | client_messages.Memory):
                     self.memory = message.memory
-                if isinstance(message, wire.Hello):
+                if isinstance(message, client_messages.Hello):
                     self.held = message.held_epoch
-                if isinstance(message, wire.Released):
+                if isinstance(message, client_messages.Released):
                     self.released.append(message)
-                if isinstance(message, wire.Progress):
+                if isinstance(message, client_messages.Progress):
                     self.progress.append(message.calls)
-                if isinstance(message, wire.Stuck):
+                if isinstance(message, client_messages.Stuck):
                     self.stuck.append(message.epoch)
-                wants = isinstance(message, wire.Request) or getattr(message, "wants", False)
+                wants = isinstance(message, client_messages.Request) or getattr(
+                    message, "wants", False
+                )
                 self.wants += wants
                 self._changed.notify_all()
             if wants and auto():
@@ -72,7 +75,7 @@ class Client:
 
     def _receive(self) -> bytes:
         with contextlib.suppress(OSError):
-            return self._connection.recv(wire.MAX_MESSAGE)
+            return self._connection.recv(header.MAX_MESSAGE)
         return b""
 
     def until(self, what: str, condition: Callable[[], object]) -> None:
@@ -86,37 +89,37 @@ class Client:
     def calls(self) -> int:
         """Submissions so far."""
         answers = len(self.progress)
-        self.send(wire.MEASURE)
+        self.send(daemon_messages.MEASURE)
         self.until("progress", lambda: len(self.progress) > answers)
         return self.progress[-1]
 
     def grant(self, idle_ns: int | None = None) -> None:
         self.epoch = next(self._epochs)
-        self.send(wire.grant(self.epoch, 10**9, False, {}, idle_ns=idle_ns))
+        self.send(daemon_messages.grant(self.epoch, 10**9, False, {}, idle_ns=idle_ns))
 
     def restore(self, amounts: Mapping[str, int] | None = None) -> None:
         """Of the lease that it has: so much may come back to each device."""
-        self.send(wire.grant(self.epoch, 10**9, False, amounts or {}, restore=True))
+        self.send(daemon_messages.grant(self.epoch, 10**9, False, amounts or {}, restore=True))
 
-    def revoke(self) -> wire.Released:
+    def revoke(self) -> client_messages.Released:
         """Take the lease and wait for its release."""
         epoch = self.epoch
-        self.send(wire.revoke(epoch, 10**10))
+        self.send(daemon_messages.revoke(epoch, 10**10))
         self.until("release", lambda: self.released and self.released[-1].epoch == epoch)
         return self.released[-1]
 
     def resident(self, uuid: str) -> int:
-        return self.memory.get(uuid, wire.Bytes()).resident
+        return self.memory.get(uuid, DeviceBytes()).resident
 
     def step(self) -> None:
         """Hold it for one call."""
         self.epoch = next(self._epochs)
-        self.send(wire.step(self.epoch))
+        self.send(daemon_messages.step(self.epoch))
 
     def evict(self, amounts: Mapping[str, int]) -> None:
         """So much must leave each device; returns when it has, or stays for good."""
         before = {uuid: self.resident(uuid) for uuid in amounts}
-        self.send(wire.evict(amounts))
+        self.send(daemon_messages.evict(amounts))
         self.until(
             "eviction",
             lambda: all(self.resident(u) <= max(before[u] - n, 0) for u, n in amounts.items()),
@@ -149,8 +152,8 @@ class FakeDaemon:
         self.auto = auto
         self.clients: dict[int, Client] = {}
         self.welcome = ffi.new("struct gl_welcome *")
-        gang = wire.Gang(1, oversub, totals, swaps, cleans=cleans)
-        ffi.buffer(self.welcome)[:] = wire.welcome(gang)
+        gang = daemon_messages.Gang(1, oversub, totals, swaps, cleans=cleans)
+        ffi.buffer(self.welcome)[:] = daemon_messages.welcome(gang)
         self._changed = threading.Condition()
         self._epochs = itertools.count(1)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -9,7 +9,7 @@ import pytest
 from _gpulease import ffi, lib
 
 from leased.connections import limits
-from leased.wire import wire
+from leased.wire import daemon_messages, header, parser
 from tests.connections.test_limits import HELLO, REQUEST, UUID, Door, kinds, message, refusal
 from tests.shim.lease import test_waiting
 from tests.shim.lease.test_waiting import complaint
@@ -22,33 +22,33 @@ program, swapping = test_waiting.program, swap.program
 LATER = 200  # a type of message that no release has yet
 
 
-def header(kind: int, version: int = wire.VERSION, more: bytes = b"") -> bytes:
+def header_of(kind: int, version: int = header.VERSION, more: bytes = b"") -> bytes:
     made = bytearray(ffi.buffer(message("gl_header", kind))) + more
     made[8:12] = len(made).to_bytes(4, "little")
-    return wire.in_version(bytes(made), version)
+    return header.in_version(bytes(made), version)
 
 
 def versions(sock: object) -> set[int]:
-    return {wire.version_of(data) for data in sock.outbox}  # type: ignore[attr-defined]
+    return {header.version_of(data) for data in sock.outbox}  # type: ignore[attr-defined]
 
 
 # -- the daemon ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [0, max(wire.PARSERS) + 1, 64, lib.GL_GRANT, LATER, 65535])
+@pytest.mark.parametrize("kind", [0, max(parser.PARSERS) + 1, 64, lib.GL_GRANT, LATER, 65535])
 @pytest.mark.parametrize("more", [b"", bytes(40), bytes(900)])
 def test_the_daemon_ignores_what_it_does_not_know(kind: int, more: bytes) -> None:
     door = Door()
     sock = door.connect()
-    door.say(sock, header(kind, more=more))
+    door.say(sock, header_of(kind, more=more))
     assert kinds(sock) == []
     door.say(sock, HELLO)
     assert kinds(sock) == [lib.GL_WELCOME]
-    door.say(sock, header(kind, more=more))
+    door.say(sock, header_of(kind, more=more))
     assert kinds(sock) == []
     door.say(sock, REQUEST)
     assert kinds(sock) == [lib.GL_GRANT]
-    door.say(sock, header(kind, more=more))
+    door.say(sock, header_of(kind, more=more))
     assert kinds(sock) == []
     assert [client.held for client in door.tenant.clients] == [1]
 
@@ -57,7 +57,7 @@ def test_who_says_nothing_else_is_silent() -> None:
     door = Door()
     sock = door.connect()
     for _ in range(int(limits.HELLO_S) + 2):
-        door.say(sock, header(LATER))
+        door.say(sock, header_of(LATER))
         door.loop.advance(1)
     assert not sock.open
 
@@ -67,7 +67,7 @@ def test_what_it_ignores_counts_as_its_users_time() -> None:
     sock = door.connect()
     before = door.listener.accounts.of(1000).budget.credit_at(door.loop.now)
     for _ in range(100):
-        door.say(sock, header(LATER))
+        door.say(sock, header_of(LATER))
     assert door.listener.accounts.of(1000).budget.credit < before - 100 * limits.EVENT_COST_S
 
 
@@ -81,28 +81,28 @@ def test_the_daemon_ignores_bits_that_it_does_not_know() -> None:
     assert kinds(sock) == [lib.GL_GRANT]
 
 
-@pytest.mark.parametrize("kind", sorted(wire.PARSERS))
+@pytest.mark.parametrize("kind", sorted(parser.PARSERS))
 def test_a_known_type_of_another_length_is_refused(kind: int) -> None:
     door = Door()
     sock = door.connect()
     if kind != lib.GL_HELLO:
         door.say(sock, HELLO)
-    door.say(sock, header(kind, more=bytes(7)))
+    door.say(sock, header_of(kind, more=bytes(7)))
     assert "bytes" in refusal(sock)
 
 
-@pytest.mark.parametrize("version", [0, wire.VERSION + 1, 65535])
+@pytest.mark.parametrize("version", [0, header.VERSION + 1, 65535])
 def test_a_version_that_is_not_served_is_refused_so_that_both_can_read_it(version: int) -> None:
     door = Door()
     sock = door.connect()
-    door.say(sock, wire.in_version(HELLO, version))
+    door.say(sock, header.in_version(HELLO, version))
     reply = ffi.from_buffer("struct gl_refused *", sock.outbox[-1])
-    assert reply.header.version == min(version, wire.VERSION)
+    assert reply.header.version == min(version, header.VERSION)
     assert reply.header.type == lib.GL_REFUSED
     assert reply.code == lib.GL_REFUSED_VERSION
     reason = ffi.string(reply.reason).decode()
     assert f"its library speaks version {version} of the protocol" in reason
-    remedy = "submit the job again" if version < wire.VERSION else "restart gpu-leased"
+    remedy = "submit the job again" if version < header.VERSION else "restart gpu-leased"
     assert remedy in reason
     assert not sock.open
 
@@ -110,21 +110,21 @@ def test_a_version_that_is_not_served_is_refused_so_that_both_can_read_it(versio
 @pytest.fixture
 def next_release(monkeypatch: pytest.MonkeyPatch) -> int:
     """This daemon is the first of the next version and serves the one before; the old one."""
-    old = wire.VERSION
-    monkeypatch.setattr(wire, "VERSION", old + 1)
+    old = header.VERSION
+    monkeypatch.setattr(header, "VERSION", old + 1)
     return old
 
 
 def test_the_version_before_is_served_in_its_own_words(next_release: int) -> None:
     door = Door()
     old, new = door.connect(), door.connect()
-    door.say(old, wire.in_version(HELLO, next_release))
-    door.say(new, wire.in_version(HELLO, next_release + 1))
+    door.say(old, header.in_version(HELLO, next_release))
+    door.say(new, header.in_version(HELLO, next_release + 1))
     assert versions(old) == {next_release}
     assert versions(new) == {next_release + 1}
     for sock, version in ((old, next_release), (new, next_release + 1)):
-        door.say(sock, wire.in_version(REQUEST, version))
-        assert wire.check_header(sock.outbox[-1]) == lib.GL_GRANT
+        door.say(sock, header.in_version(REQUEST, version))
+        assert header.check_header(sock.outbox[-1]) == lib.GL_GRANT
         assert versions(sock) == {version}
     door.leases.tenants.close(7)
     assert versions(old) == {next_release}
@@ -135,10 +135,10 @@ def test_kept_connections_are_asked_anew_in_every_version(next_release: int) -> 
     sock = door.connect()
     (connection,) = door.listener.connections
     connection.resync()  # type: ignore[attr-defined]
-    asked = [(wire.version_of(data), wire.check_header(data)) for data in sock.outbox]
+    asked = [(header.version_of(data), header.check_header(data)) for data in sock.outbox]
     assert asked == [(next_release, lib.GL_RESYNC), (next_release + 1, lib.GL_RESYNC)]
     sock.outbox.clear()
-    door.say(sock, wire.in_version(HELLO, next_release))
+    door.say(sock, header.in_version(HELLO, next_release))
     assert versions(sock) == {next_release}
 
 
@@ -160,13 +160,13 @@ def test_the_interposer_ignores_what_it_does_not_know(
     client = swap.client_of(daemon, job)
     client.until("a request", lambda: client.wants)
     odd = [
-        header(LATER),
-        header(LATER, more=bytes(900)),
-        header(0),
-        header(lib.GL_HELLO),
-        header(lib.GL_GRANT, more=bytes(7)),
-        header(lib.GL_REFUSED, more=bytes(7)),
-        header(lib.GL_GRANT, wire.VERSION + 1, bytes(ffi.sizeof("struct gl_grant") - 16)),
+        header_of(LATER),
+        header_of(LATER, more=bytes(900)),
+        header_of(0),
+        header_of(lib.GL_HELLO),
+        header_of(lib.GL_GRANT, more=bytes(7)),
+        header_of(lib.GL_REFUSED, more=bytes(7)),
+        header_of(lib.GL_GRANT, header.VERSION + 1, bytes(ffi.sizeof("struct gl_grant") - 16)),
         b"",
         b"x",
         bytes(1024),
@@ -198,7 +198,7 @@ def test_the_interposer_ignores_bits_that_it_does_not_know(
     again.flags |= 0xFFFFFFF0
     client.send(bytes(ffi.buffer(again)))
     grant = ffi.new("struct gl_grant *")
-    ffi.buffer(grant)[:] = wire.grant(1, 10**9, False, {})
+    ffi.buffer(grant)[:] = daemon_messages.grant(1, 10**9, False, {})
     grant.flags |= 0xFFFFFFF0
     client.epoch = 1
     client.send(bytes(ffi.buffer(grant)))
@@ -216,13 +216,13 @@ def test_a_daemon_that_is_not_updated_yet_is_waited_for(
     updated: list[bool] = []
 
     def serve(connection: socket.socket) -> None:
-        connection.recv(wire.MAX_MESSAGE)
+        connection.recv(header.MAX_MESSAGE)
         if not updated:
-            connection.send(wire.in_version(wire.refused(4, "of another release"), 0))
+            connection.send(header.in_version(daemon_messages.refused(4, "of another release"), 0))
             connection.close()
             return
-        connection.send(wire.welcome(wire.Gang(1, False, {UUID: 64 << 20})))
-        connection.send(wire.grant(1, 10**9, False, {}))
+        connection.send(daemon_messages.welcome(daemon_messages.Gang(1, False, {UUID: 64 << 20})))
+        connection.send(daemon_messages.grant(1, 10**9, False, {}))
         kept.append(connection)
 
     kept: list[socket.socket] = []

@@ -7,7 +7,8 @@ import subprocess
 
 from _gpulease import ffi, lib
 
-from leased.wire import wire
+from leased.wire import client_messages, daemon_messages, header, parser
+from leased.wire.device_bytes import DeviceBytes
 from leased.wire.table import MESSAGES, OF_CLIENTS, OF_THE_DAEMON
 from tests.conftest import ROOT
 
@@ -34,7 +35,7 @@ def test_every_message_has_a_vector() -> None:
 def test_a_vector_says_what_its_row_says() -> None:
     for row in MESSAGES.values():
         data = bytes.fromhex(golden()[row.name.lower()])
-        assert wire.check_header(data) == row.number
+        assert header.check_header(data) == row.number
         assert len(data) == row.size == ffi.sizeof(f"struct {row.body}")
 
 
@@ -47,24 +48,24 @@ def test_clients_and_the_daemon_have_numbers_of_their_own() -> None:
 
 def test_python_reads_every_message_of_a_client_so() -> None:
     assert {
-        row.name.lower(): wire.parse(bytes.fromhex(golden()[row.name.lower()]))
+        row.name.lower(): parser.parse(bytes.fromhex(golden()[row.name.lower()]))
         for row in OF_CLIENTS
     } == {
-        "hello": wire.Hello(5, True, {UUID: wire.Bytes(3, 4, 23)}),
-        "memory": wire.Memory({UUID: wire.Bytes(3, 4, 23)}),
-        "request": wire.Request(),
-        "released": wire.Released(6, True, 7, 8, 9, wants=True),
-        "stuck": wire.Stuck(19),
-        "progress": wire.Progress(20),
-        "restored": wire.Restored(24, 25, 26),
-        "why": wire.Why(),
-        "name": wire.Name(b"a name".ljust(16, b"\0")),
-        "meet": wire.Meet(b"a name".ljust(16, b"\0"), 30, (31, 32)),
-        "host_take": wire.HostTake(36, 37),
-        "host_give": wire.HostGive(38),
-        "suspends": wire.Suspends(),
-        "claim": wire.Claim(42, "GPU-01020300-0000-0000-0000-000000000000", 43, 44),
-        "details": wire.Details(
+        "hello": client_messages.Hello(5, True, {UUID: DeviceBytes(3, 4, 23)}),
+        "memory": client_messages.Memory({UUID: DeviceBytes(3, 4, 23)}),
+        "request": client_messages.Request(),
+        "released": client_messages.Released(6, True, 7, 8, 9, wants=True),
+        "stuck": client_messages.Stuck(19),
+        "progress": client_messages.Progress(20),
+        "restored": client_messages.Restored(24, 25, 26),
+        "why": client_messages.Why(),
+        "name": client_messages.Name(b"a name".ljust(16, b"\0")),
+        "meet": client_messages.Meet(b"a name".ljust(16, b"\0"), 30, (31, 32)),
+        "host_take": client_messages.HostTake(36, 37),
+        "host_give": client_messages.HostGive(38),
+        "suspends": client_messages.Suspends(),
+        "claim": client_messages.Claim(42, "GPU-01020300-0000-0000-0000-000000000000", 43, 44),
+        "details": client_messages.Details(
             ZERO, 47, 3, {"shared": 48, "unhosted": 49, "mapped": 50, "other": 51}
         ),
     }
@@ -72,26 +73,26 @@ def test_python_reads_every_message_of_a_client_so() -> None:
 
 def test_python_writes_every_message_of_the_daemon_so() -> None:
     written = {
-        "welcome": wire.welcome(wire.Gang(10, True, {ZERO: 11})),
-        "refused": wire.refused(3, "no"),
-        "grant": wire.grant(12, 13, True, {ZERO: 14}, idle_ns=21, in_flight_ns=22),
-        "revoke": wire.revoke(15, 16),
-        "contended": wire.contended(17, None, 18),
-        "others": wire.others({UUID: wire.Bytes(3, 4, 23)}),
-        "step": wire.step(30),
-        "resync": wire.RESYNC,
-        "measure": wire.MEASURE,
-        "evict": wire.evict({ZERO: 31}),
-        "preload": wire.preload({ZERO: 32}),
-        "expect": wire.expect({ZERO: 33}),
-        "ahead": wire.ahead({ZERO: 39}),
-        "restore": wire.grant(27, 28, False, {ZERO: 29}, restore=True),
-        "waits": wire.waits(3, "no room"),
-        "named": wire.NAMED,
-        "met": wire.met(lib.GL_MET_ASKED, 33, (34, 35)),
-        "host": wire.host(lib.GL_HOST_FULL, 40, 41),
-        "leave": wire.LEAVE,
-        "claimed": wire.claimed(lib.GL_CLAIM_REFUSED, 45, ZERO, 46, "full"),
+        "welcome": daemon_messages.welcome(daemon_messages.Gang(10, True, {ZERO: 11})),
+        "refused": daemon_messages.refused(3, "no"),
+        "grant": daemon_messages.grant(12, 13, True, {ZERO: 14}, idle_ns=21, in_flight_ns=22),
+        "revoke": daemon_messages.revoke(15, 16),
+        "contended": daemon_messages.contended(17, None, 18),
+        "others": daemon_messages.others({UUID: DeviceBytes(3, 4, 23)}),
+        "step": daemon_messages.step(30),
+        "resync": daemon_messages.RESYNC,
+        "measure": daemon_messages.MEASURE,
+        "evict": daemon_messages.evict({ZERO: 31}),
+        "preload": daemon_messages.preload({ZERO: 32}),
+        "expect": daemon_messages.expect({ZERO: 33}),
+        "ahead": daemon_messages.ahead({ZERO: 39}),
+        "restore": daemon_messages.grant(27, 28, False, {ZERO: 29}, restore=True),
+        "waits": daemon_messages.waits(3, "no room"),
+        "named": daemon_messages.NAMED,
+        "met": daemon_messages.met(lib.GL_MET_ASKED, 33, (34, 35)),
+        "host": daemon_messages.host(lib.GL_HOST_FULL, 40, 41),
+        "leave": daemon_messages.LEAVE,
+        "claimed": daemon_messages.claimed(lib.GL_CLAIM_REFUSED, 45, ZERO, 46, "full"),
     }
     of_the_daemon = [row.name.lower() for row in OF_THE_DAEMON]
     assert {name: data.hex() for name, data in written.items()} == {
@@ -101,6 +102,6 @@ def test_python_writes_every_message_of_the_daemon_so() -> None:
 
 def test_a_reason_is_cut_between_characters() -> None:
     for text in ("x" * 300, "x" * 238 + "\u00e9\u00e9"):
-        said = wire.waits(1, text)[24:].rstrip(b"\0").decode()
+        said = daemon_messages.waits(1, text)[24:].rstrip(b"\0").decode()
         assert text.startswith(said)
         assert len(said.encode()) in (238, 239)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.wire import wire
+from leased.wire import daemon_messages
 from tests.emugpu.server import BUILD, EmulatedGpu
 from tests.shim.memory.swap import test_swap_moves as swap
 from tests.support.fake_daemon import FakeDaemon
@@ -91,7 +91,7 @@ def test_the_process_ends_after_its_client_thread_has_left_the_driver(
     job = race("exits while it drains")
     assert line(job) == "ready"
     client = daemon.client(job.pid)
-    client.send(wire.revoke(client.epoch, 10**10))
+    client.send(daemon_messages.revoke(client.epoch, 10**10))
     assert output(job) == "done\n"
 
 
@@ -126,7 +126,7 @@ def test_nobody_steps_into_a_context_that_is_busy(race: Race, daemon: FakeDaemon
     client = daemon.client(job.pid)
     assert line(job) == "busy"
     daemon.auto = False
-    client.send(wire.revoke(client.epoch, 10**12))
+    client.send(daemon_messages.revoke(client.epoch, 10**12))
     client.until("a word that it is stuck", lambda: client.stuck)
     calls = client.calls()
     tell(job)

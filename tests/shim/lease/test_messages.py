@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leased.wire import wire
+from leased.wire import daemon_messages
 from tests.shim.memory.swap import test_swap_moves as swap
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import line, tell
@@ -43,7 +43,7 @@ def test_a_restore_that_crosses_a_release_opens_nothing(
     client = swap.client_of(daemon, job)
     assert line(job) == "ready"
     daemon.auto = False
-    client.send(wire.contended(client.epoch, 10 * MS, 0))
+    client.send(daemon_messages.contended(client.epoch, 10 * MS, 0))
     client.until("a release", lambda: client.released)
     assert client.released[-1].idle
     client.restore()
@@ -64,12 +64,12 @@ def test_its_job_may_get_the_same_lease_again(
     client = swap.client_of(daemon, job)
     assert line(job) == "ready"
     daemon.auto = False
-    client.send(wire.contended(client.epoch, 10 * MS, 0))
+    client.send(daemon_messages.contended(client.epoch, 10 * MS, 0))
     client.until("a release", lambda: client.released)
     tell(job)
     if between != "nothing":
         client.until("a request", lambda: client.wants > 1)
-    client.send(wire.grant(client.epoch, 10**9, False, {}))
+    client.send(daemon_messages.grant(client.epoch, 10**9, False, {}))
     assert line(job) == "again"
     tell(job)
     swap.finish(job)

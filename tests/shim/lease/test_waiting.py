@@ -17,7 +17,7 @@ import pytest
 from _gpulease import lib
 
 from leased.cli.ctl import ask
-from leased.wire import wire
+from leased.wire import daemon_messages, header
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
@@ -137,14 +137,14 @@ say("hangs"); sys.stdin.readline()
             connection.close()
             return
         first.append(connection)
-        connection.send(wire.welcome(wire.Gang(1, False, {uuid: 64 << 20})))
-        connection.send(wire.grant(1, 10**9, False, {}))
+        connection.send(daemon_messages.welcome(daemon_messages.Gang(1, False, {uuid: 64 << 20})))
+        connection.send(daemon_messages.grant(1, 10**9, False, {}))
 
     with Door(short_dir / "door", serve) as door:
         process = program(door.path, hangs)
         assert line(process) == "hangs"
-        first[0].send(wire.revoke(1, 10**10))
-        while wire.check_header(first[0].recv(wire.MAX_MESSAGE)) != lib.GL_STUCK:
+        first[0].send(daemon_messages.revoke(1, 10**10))
+        while header.check_header(first[0].recv(header.MAX_MESSAGE)) != lib.GL_STUCK:
             pass
         first[0].close()
         assert "waits for gpu-leased" in complaint(program(short_dir / "nowhere"))  # a while later
@@ -240,7 +240,7 @@ def test_a_daemon_that_stops_while_a_job_waits_is_said(tenant: Start, leased: Le
 def test_a_refusal_is_read_in_any_version_of_the_protocol(
     program: Program, short_dir: Path
 ) -> None:
-    refusal = bytearray(wire.refused(1, "this gpu-leased is of another release"))
+    refusal = bytearray(daemon_messages.refused(1, "this gpu-leased is of another release"))
     refusal[4:6] = (77).to_bytes(2, "little")  # the header's version
 
     def serve(connection: socket.socket) -> None:

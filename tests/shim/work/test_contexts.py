@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leased.wire import wire
+from leased.wire import daemon_messages
 from tests.emugpu.server import KERNELS
 from tests.shim.memory.swap import test_swap_moves as swap
 from tests.support.fake_daemon import FakeDaemon
@@ -71,7 +71,7 @@ os.write(write, b"x")
     )
     client = swap.client_of(daemon, job)
     assert line(job) == "busy"
-    client.send(wire.revoke(client.epoch, EVER_NS))
+    client.send(daemon_messages.revoke(client.epoch, EVER_NS))
     client.until("a word that it is stuck", lambda: client.stuck)
     tell(job)
     swap.finish(job)
@@ -137,7 +137,7 @@ say("stepped"); wait()
     client = swap.client_of(daemon, job)
     assert line(job) == "busy"
     daemon.auto = False
-    client.send(wire.revoke(client.epoch, EVER_NS))
+    client.send(daemon_messages.revoke(client.epoch, EVER_NS))
     client.until("a word that it is stuck", lambda: client.stuck)
     tell(job)
     assert line(job) == "alone"

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from leased.wire import wire
+from leased.wire import daemon_messages
+from leased.wire.device_bytes import DeviceBytes
 from tests.emugpu.server import BUILD, ROOT, EmulatedGpu
 from tests.slurm.leased import CHECKED
 from tests.slurm.processes import wait_until
@@ -235,7 +236,7 @@ def leaves(client: Client, uuid: str, amount: int) -> None:
     had = client.resident(uuid)
 
     def less() -> bool:
-        client.send(wire.evict({uuid: amount}))
+        client.send(daemon_messages.evict({uuid: amount}))
         return client.resident(uuid) < max(1, had)
 
     wait_until("an eviction", less)
@@ -268,17 +269,17 @@ assert ok(d.cuMemGetInfo())[0] == ok(d.cuMemGetInfo())[1]
     for turn in range(25):
         client.revoke()
         amount = chance.choice((1, client.resident(uuid) // 2, 1 << 40))
-        client.send(wire.evict({uuid: amount}))
+        client.send(daemon_messages.evict({uuid: amount}))
         if turn % 2:
             leaves(client, uuid, max(1, amount))
         for _ in range(chance.randrange(3)):  # some of it comes early, and may have to go again
-            client.send(wire.preload({uuid: chance.choice((1, 30 * MIB, 1 << 40))}))
+            client.send(daemon_messages.preload({uuid: chance.choice((1, 30 * MIB, 1 << 40))}))
             if chance.random() < 0.5:
-                client.send(wire.evict({uuid: chance.choice((1, 20 * MIB, 1 << 40))}))
+                client.send(daemon_messages.evict({uuid: chance.choice((1, 20 * MIB, 1 << 40))}))
         calls = client.calls()
         client.grant()
         if chance.random() < 0.5:
-            client.send(wire.expect({uuid: chance.choice((1, 1 << 40))}))
+            client.send(daemon_messages.expect({uuid: chance.choice((1, 1 << 40))}))
         if turn % 3:  # else it is taken back while memory is on its way
             wait_until("calls", lambda calls=calls: client.calls() > calls + 20)  # type: ignore[misc]
     daemon.auto = True
@@ -302,9 +303,9 @@ say("checked")
     client.evict({uuid: 140 * MIB})
     tell(job)
     calls, before = client.calls(), in_bytes(emulated_gpu)
-    client.send(wire.preload({uuid: 60 * MIB}))
+    client.send(daemon_messages.preload({uuid: 60 * MIB}))
     client.until("a part", lambda: client.resident(uuid) >= 40 * MIB)
-    client.send(wire.preload({uuid: 140 * MIB}))
+    client.send(daemon_messages.preload({uuid: 140 * MIB}))
     client.until("all of it", lambda: client.resident(uuid) == 140 * MIB)
     # It is there as soon as it has room; its bytes follow.
     wait_until("its bytes", lambda: in_bytes(emulated_gpu) - before >= 140 * MIB)
@@ -313,7 +314,7 @@ say("checked")
     moved = out_bytes(emulated_gpu)
     client.evict({uuid: 100 * MIB})
     assert out_bytes(emulated_gpu) == moved
-    client.send(wire.preload({uuid: 140 * MIB}))
+    client.send(daemon_messages.preload({uuid: 140 * MIB}))
     wait_until("its bytes", lambda: in_bytes(emulated_gpu) - before >= 240 * MIB)
     before = in_bytes(emulated_gpu)
     client.grant()
@@ -334,11 +335,11 @@ say("checked")
 """
     )
     client = revoked(daemon, job)
-    client.send(wire.evict({uuid: 140 * MIB}))
-    client.send(wire.preload({uuid: 140 * MIB}))
+    client.send(daemon_messages.evict({uuid: 140 * MIB}))
+    client.send(daemon_messages.preload({uuid: 140 * MIB}))
     client.until("what has left", lambda: client.resident(uuid) < 70 * MIB)
     client.until("its return", lambda: client.resident(uuid) == 140 * MIB)
-    client.send(wire.preload({uuid: 140 * MIB}))
+    client.send(daemon_messages.preload({uuid: 140 * MIB}))
     client.evict({uuid: 140 * MIB})
     tell(job)
     client.grant()
@@ -401,7 +402,7 @@ check(p, 60 * MIB, 1); say("checked"); wait()
     client = client_of(daemon, job)
     daemon.auto = False
     assert line(job) == "has"
-    client.until("report", lambda: client.memory.get(uuid, wire.Bytes()).evictable == 30 * MIB)
+    client.until("report", lambda: client.memory.get(uuid, DeviceBytes()).evictable == 30 * MIB)
     assert client.resident(uuid) == 0
     client.grant()
     client.until("memory", lambda: client.resident(uuid) == 30 * MIB)
@@ -482,10 +483,10 @@ def test_one_comes_as_the_other_leaves(program: Program, daemon: FakeDaemon, uui
     a.revoke()
     tell(two)
     b.grant()
-    a.send(wire.evict({uuid: 1 << 40}))
+    a.send(daemon_messages.evict({uuid: 1 << 40}))
     assert line(two) == "checked"
     b.revoke()
-    b.send(wire.evict({uuid: 1 << 40}))
+    b.send(daemon_messages.evict({uuid: 1 << 40}))
     for job, client in ((one, a), (two, b)):
         client.grant()
         end(job)
@@ -538,7 +539,7 @@ say(ok(d.cuMemGetInfo())[0] // MIB)
     )
     b = client_of(daemon, two)
     b.grant()
-    b.until("a report", lambda: b.memory.get(uuid, wire.Bytes()).evictable == 160 * MIB)
+    b.until("a report", lambda: b.memory.get(uuid, DeviceBytes()).evictable == 160 * MIB)
     b.until("what fits", lambda: b.resident(uuid) >= 84 * MIB)
     assert b.resident(uuid) < 160 * MIB
     a.evict({uuid: 80 * MIB})
@@ -558,7 +559,7 @@ def test_a_kill_while_memory_moves_frees_the_device(
 ) -> None:
     all_of_it = free_bytes(emulated_gpu)
     (_, two), (a, b) = two_full(program, daemon, uuid)
-    b.send(wire.evict({uuid: 1 << 40}))
+    b.send(daemon_messages.evict({uuid: 1 << 40}))
     b.until("the first to leave", lambda: b.resident(uuid) < 160 * MIB)
     os.kill(b.pid, signal.SIGKILL)
     two.wait()
@@ -586,7 +587,7 @@ check_all(p, 100 * MIB, 7)
 """
     )
     client = revoked(daemon, job)
-    client.send(wire.evict({uuid: 100 * MIB}))
+    client.send(daemon_messages.evict({uuid: 100 * MIB}))
     client.until("that it stays", lambda: client.memory[uuid].resident == 0)
     has = client.memory[uuid]
     assert has.evictable + has.fixed == 100 * MIB
@@ -795,7 +796,7 @@ c = ok(d.cuMemAlloc(30 * MIB)); ok(d.cuMemsetD32(c, 7, 4)); ok(d.cuCtxSynchroniz
 """
     )
     client = revoked(daemon, job)
-    client.send(wire.evict({uuid: 1 << 40}))
+    client.send(daemon_messages.evict({uuid: 1 << 40}))
     tell(job)  # the context ends while its memory is on its way
     assert line(job) == "destroyed"
     client.until("the rest", lambda: client.memory[uuid] == (30 * MIB, 0, 0))
@@ -823,11 +824,11 @@ say("forked"); wait()
     client = client_of(daemon, job)
     assert line(job) == "ready"
     client.revoke()
-    client.send(wire.evict({uuid: 50 * MIB}))
+    client.send(daemon_messages.evict({uuid: 50 * MIB}))
     tell(job)
     assert line(job) == "forked"
     client.until("half to be away", lambda: client.resident(uuid) <= 50 * MIB)
-    client.send(wire.evict({uuid: 50 * MIB}))
+    client.send(daemon_messages.evict({uuid: 50 * MIB}))
     tell(job)
     finish(job)
 
@@ -882,7 +883,7 @@ def test_who_waits_survives_its_daemon(program: Program, short_dir: Path, uuid: 
         tell(job)
         assert line(job) == "filled"
         client.revoke()
-        client.send(wire.evict({uuid: 1 << 40}))
+        client.send(daemon_messages.evict({uuid: 1 << 40}))
         client.until("the first to leave", lambda: client.resident(uuid) < 160 * MIB)
         pid = client.pid
     path.unlink()
@@ -941,7 +942,7 @@ say(d.cuMemsetD8(p, 0, 1)[0].name)
     assert line(job) == "broken"
     daemon.auto = False
     client.revoke()
-    client.send(wire.evict({uuid: 1 << 40}))
+    client.send(daemon_messages.evict({uuid: 1 << 40}))
     client.until("that it stays", lambda: client.memory[uuid] == (0, 30 * MIB, 0))
     client.grant()
     tell(job)

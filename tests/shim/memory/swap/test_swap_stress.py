@@ -7,7 +7,7 @@ import random
 import subprocess
 from pathlib import Path
 
-from leased.wire import wire
+from leased.wire import daemon_messages
 from tests.emugpu.server import BUILD, EmulatedGpu
 from tests.shim.memory.swap import test_swap_moves as swap
 from tests.slurm.leased import CHECKED
@@ -45,13 +45,13 @@ def released(client: Client) -> bool:
 def turn(client: Client, uuid: str, chance: random.Random) -> None:
     """A lease, or one call; then memory leaves, all or some."""
     client.grant(chance.choice([None, 10**7]))
-    client.send(wire.contended(client.epoch, 10**7, chance.choice([0, 10**6, 10**8])))
+    client.send(daemon_messages.contended(client.epoch, 10**7, chance.choice([0, 10**6, 10**8])))
     if chance.random() < 0.5:
         client.calls()
-    client.send(wire.revoke(client.epoch, 10**10))
+    client.send(daemon_messages.revoke(client.epoch, 10**10))
     client.until("release", lambda: released(client))
     if chance.random() < 0.7:
-        client.send(wire.evict({uuid: chance.choice([MIB, 1 << 40])}))
+        client.send(daemon_messages.evict({uuid: chance.choice([MIB, 1 << 40])}))
     if chance.random() < 0.2:
         client.step()
         client.until("release after a step", lambda: released(client))

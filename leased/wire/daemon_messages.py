@@ -1,0 +1,185 @@
+"""What the daemon says to a client: each function makes the bytes of one message.
+
+shim/base/wire.h explains the fields. Times are in ns, amounts in bytes; devices are named by their
+UUIDs, as NVML writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from _gpulease import ffi, lib
+
+from leased.wire.device_bytes import DeviceBytes, uuid_bytes
+from leased.wire.header import new
+
+IDLE_NEVER: int = lib.GL_IDLE_NEVER
+
+
+@dataclass(frozen=True)
+class Gang:
+    """What WELCOME says: the devices and how much memory the job sees on each."""
+
+    job_id: int
+    oversub: bool
+    totals: Mapping[str, int] = field(default_factory=dict)
+    swaps: bool = False
+    host: bool = False  # the node has host memory for its copies
+    cleans: bool = True  # memory that is as its copy is need not be copied again
+    details: bool = False  # Details are heard
+
+
+def _fill(message: Any, amounts: Mapping[str, DeviceBytes]) -> None:
+    message.n_devices = len(amounts)
+    for entry, (uuid, amount) in zip(message.devices, amounts.items(), strict=False):
+        ffi.buffer(entry.uuid)[:] = uuid_bytes(uuid)
+        entry.bytes, entry.fixed, entry.resident = amount
+
+
+def _bytes(message: Any) -> bytes:
+    return bytes(ffi.buffer(message))
+
+
+def welcome(gang: Gang) -> bytes:
+    message = new(lib.GL_WELCOME)
+    message.job_id = gang.job_id
+    message.flags = lib.GL_WELCOME_OVERSUB if gang.oversub else 0
+    message.flags |= lib.GL_WELCOME_SWAP if gang.swaps else 0
+    message.flags |= lib.GL_WELCOME_EXPLAINS | lib.GL_WELCOME_INTRODUCES
+    message.flags |= lib.GL_WELCOME_HOST if gang.host else 0
+    message.flags |= lib.GL_WELCOME_PARKS
+    message.flags |= lib.GL_WELCOME_CLEAN if gang.cleans else 0
+    message.flags |= lib.GL_WELCOME_DETAILS if gang.details else 0
+    _fill(message, {uuid: DeviceBytes(total) for uuid, total in gang.totals.items()})
+    return _bytes(message)
+
+
+def refused(code: int, reason: str) -> bytes:
+    """The reason is cut to what fits."""
+    return _reasoned(lib.GL_REFUSED, code, reason)
+
+
+def waits(code: int, reason: str) -> bytes:
+    """Why a client waits: enum gl_waits_code, and a sentence, cut to what fits."""
+    return _reasoned(lib.GL_WAITS, code, reason)
+
+
+def _reasoned(kind: int, code: int, reason: str) -> bytes:
+    message = new(kind)
+    message.code = code
+    _fill_reason(message, reason)
+    return _bytes(message)
+
+
+def _fill_reason(message: Any, reason: str) -> None:
+    """As much of it as there is room for."""
+    text = reason.encode()[: len(message.reason) - 1]
+    text = text.decode(errors="ignore").encode()  # no half character at the end
+    ffi.buffer(message.reason)[: len(text)] = text
+
+
+def grant(
+    epoch: int,
+    quantum_ns: int,
+    shared: bool,
+    prefetch: Mapping[str, int],
+    *,
+    idle_ns: int | None = None,
+    in_flight_ns: int = 0,
+    restore: bool = False,
+) -> bytes:
+    """idle_ns: as in contended(). restore: of the lease that it has; ignored if it has not."""
+    message = new(lib.GL_RESTORE if restore else lib.GL_GRANT)
+    message.epoch = epoch
+    message.quantum_ns = quantum_ns
+    message.idle_ns = IDLE_NEVER if idle_ns is None else idle_ns
+    message.in_flight_ns = in_flight_ns
+    message.flags = lib.GL_GRANT_SHARED if shared else 0
+    _fill(message, {uuid: DeviceBytes(size) for uuid, size in prefetch.items()})
+    return _bytes(message)
+
+
+def revoke(epoch: int, drain_ns: int) -> bytes:
+    message = new(lib.GL_REVOKE)
+    message.epoch = epoch
+    message.deadline_ns = drain_ns
+    return _bytes(message)
+
+
+def step(epoch: int) -> bytes:
+    message = new(lib.GL_STEP)
+    message.epoch = epoch
+    return _bytes(message)
+
+
+def contended(epoch: int, idle_ns: int | None, in_flight_ns: int) -> bytes:
+    """idle_ns: of idleness after which to yield; None: nobody waits any more."""
+    message = new(lib.GL_CONTENDED)
+    message.epoch = epoch
+    message.idle_ns = IDLE_NEVER if idle_ns is None else idle_ns
+    message.in_flight_ns = in_flight_ns
+    return _bytes(message)
+
+
+RESYNC = _bytes(new(lib.GL_RESYNC))
+MEASURE = _bytes(new(lib.GL_MEASURE))
+NAMED = _bytes(new(lib.GL_NAMED))
+LEAVE = _bytes(new(lib.GL_LEAVE))
+
+
+def met(code: int, number: int, what: tuple[int, int]) -> bytes:
+    """The answer to a Meet, or its announcement to the other one; see enum gl_met_code."""
+    message = new(lib.GL_MET)
+    message.code, message.number, message.what = code, number, what
+    return _bytes(message)
+
+
+def host(code: int, number: int, size: int) -> bytes:
+    """The answer to a HostTake or a HostGive; see enum gl_host_code."""
+    message = new(lib.GL_HOST)
+    message.code, message.number, message.bytes = code, number, size
+    return _bytes(message)
+
+
+def claimed(code: int, number: int, uuid: str, size: int, reason: str = "") -> bytes:
+    """The answer to a Claim; see enum gl_claim_code."""
+    message = new(lib.GL_CLAIMED)
+    message.code, message.number, message.bytes = code, number, size
+    ffi.buffer(message.uuid)[:] = uuid_bytes(uuid)
+    _fill_reason(message, reason)
+    return _bytes(message)
+
+
+def others(memory: Mapping[str, DeviceBytes]) -> bytes:
+    message = new(lib.GL_OTHERS)
+    _fill(message, memory)
+    return _bytes(message)
+
+
+def _amounts(kind: int, amounts: Mapping[str, int]) -> bytes:
+    message = new(kind)
+    _fill(message, {uuid: DeviceBytes(size) for uuid, size in amounts.items()})
+    return _bytes(message)
+
+
+def evict(amounts: Mapping[str, int]) -> bytes:
+    """amounts: bytes that must leave each device."""
+    return _amounts(lib.GL_EVICT, amounts)
+
+
+def preload(amounts: Mapping[str, int]) -> bytes:
+    """amounts: bytes that may come to each device before the next lease."""
+    return _amounts(lib.GL_PRELOAD, amounts)
+
+
+def expect(amounts: Mapping[str, int]) -> bytes:
+    """amounts: bytes that may have to leave each device at the end of the lease."""
+    return _amounts(lib.GL_EXPECT, amounts)
+
+
+def ahead(amounts: Mapping[str, int]) -> bytes:
+    """amounts: bytes that may have to leave each device some time, for which host memory is to
+    be there; absolute: what is there for more is given back."""
+    return _amounts(lib.GL_AHEAD, amounts)
