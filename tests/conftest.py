@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 from leased.store.store import Store
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased
-from tests.support import leaks, leftovers, parallel
+from tests.support import daemon_logs, leaks, leftovers, parallel
 from tests.support.scheduling import GroupScheduling
 from tests.support.work_dir import work_dir
 
@@ -65,6 +65,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
     """Whole groups of tests for each worker, whatever `--dist` says."""
     return GroupScheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure shows what the daemons that run wrote last."""
+    report = yield
+    if report.failed:
+        report.sections += daemon_logs.sections()
+    return report
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 FIRST_PORT = 10_000
 FIRST_STEP_S = 0.01
@@ -59,6 +60,13 @@ class Daemon:
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    _started: ClassVar[list[Daemon]] = []
+
+    @classmethod
+    def with_logs(cls) -> list[Daemon]:
+        """Those that this process has started and whose logs exist, in the order of the starts."""
+        cls._started[:] = [daemon for daemon in cls._started if daemon.log.exists()]
+        return list(cls._started)
 
     @classmethod
     def start(
@@ -80,7 +88,9 @@ class Daemon:
                 start_new_session=True,
                 pass_fds=pass_fds,
             )
-        return cls(name, process, log)
+        daemon = cls(name, process, log)
+        cls._started.append(daemon)
+        return daemon
 
     def running(self) -> bool:
         return self.process.poll() is None
