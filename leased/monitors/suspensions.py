@@ -5,14 +5,19 @@ grace later. A process with the interposer that hears the signal says so. Others
 below a batch script or a launcher, which stops at once, they run on until the grace is over.
 So who stands right below a slurmstepd and above such a process is looked at.
 
-The job is parked until it has been stopped and goes on. Where it is not stopped, it was no
-suspension: it goes on after a while, and the same stop is not taken for one again.
+The job is parked until it has been stopped and runs again. A stop may be too short to be seen:
+`scontrol suspend`, and `scontrol resume` at once. So an announced job is looked at often, and
+Slurm is asked about it now and then: slurmctld shows a job as SUSPENDED before it has it
+announced, and as RUNNING before it has it continued. Where the job has not been stopped when it
+should have been, it was no suspension: it is unparked, and the same stop is not taken for one
+again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,11 +26,17 @@ from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.processes.identity import ProcessId
 from leased.processes.stopped_processes import is_stopped, stands_still
+from leased.slurm.commands import RUNNING, JobState
 
 log = logging.getLogger("gpu-leased")
 
 SLURM = "Slurm"  # who parks a job that is suspended
 MARGIN_NS = 3_000_000_000  # beyond the grace, for the processes to be stopped
+WATCH_S = 0.02  # between looks whether an announced job has been stopped
+ASK_S = 0.5
+# Until Slurm is asked about an announced job, longer than the grace mostly is; then twice as long.
+ASK_FIRST_NS = 3_000_000_000
+ASK_MOST_NS = 60_000_000_000
 SOME = 8  # processes of a suspended job that are looked at in every beat
 
 
@@ -35,20 +46,35 @@ class Above(Protocol):
     def below_stepd(self, pid: int) -> ProcessId | None: ...
 
 
+class Controller(Protocol):
+    """Who knows the states of jobs."""
+
+    async def jobs(self, job_ids: Collection[int]) -> Mapping[int, JobState]: ...
+
+
 @dataclass
 class Suspension:
-    """until: when the job's processes should have been stopped. stopped: they have been."""
+    """until: when the job's processes should have been stopped. stopped: they have been.
+
+    pause: until Slurm is asked about it again, at ask_at. Times in ns of the daemon's clock.
+    """
 
     until: int
+    ask_at: int
+    pause: int
     stopped: bool = False
 
 
 @dataclass
 class Suspensions:
-    """Call beat() every LOOK_S. grace_ns: of Slurm, between the signal and the stop."""
+    """Call beat() every LOOK_S and ask() every ASK_S, and run watch().
+
+    grace_ns: of Slurm, between the signal and the stop.
+    """
 
     leases: Leases
     above: Above
+    slurm: Controller
     grace_ns: Callable[[], int]
     still: Callable[[int], bool] = stands_still
     halted: Callable[[ProcessId], bool] = is_stopped
@@ -56,10 +82,12 @@ class Suspensions:
     tops: dict[int, dict[int, ProcessId | None]] = field(default_factory=dict)  # by job and pid
     ignored: set[ProcessId] = field(default_factory=set)
     looks: int = 0
+    announced: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def beat(self) -> None:
         """One look at all jobs with processes on a GPU."""
         self.looks += 1
+        self.ignored = {top for top in self.ignored if self.halted(top)}
         tenants = self.leases.tenants
         for job in [job for job in self.of if job not in tenants]:
             del self.of[job]
@@ -70,26 +98,71 @@ class Suspensions:
             elif tenant.clients and self._stopped_above(tenant) - self.ignored:
                 self.begin(tenant)
 
+    async def watch(self) -> None:
+        """Look at the announced jobs until each has been stopped; it does not return."""
+        while True:
+            self.announced.clear()
+            while announced := self._announced():
+                for tenant in announced:
+                    self._look_for_stop(tenant, self.of[tenant.job_id])
+                await asyncio.sleep(WATCH_S)
+            await self.announced.wait()
+
+    async def ask(self) -> None:
+        """Ask Slurm about the announced jobs that have not been seen to be stopped."""
+        now, asked = self.leases.clock(), {}
+        for tenant in self._announced():
+            suspension = self.of[tenant.job_id]
+            if now >= suspension.ask_at:
+                suspension.pause = min(2 * suspension.pause, ASK_MOST_NS)
+                suspension.ask_at = now + suspension.pause
+                asked[tenant.job_id] = suspension
+        if not asked:
+            return
+        try:
+            states = await self.slurm.jobs(asked)
+        except OSError as fault:
+            log.info("Slurm does not say which jobs are suspended: %s", fault)
+            return
+        for tenant in self._announced():
+            state = states.get(tenant.job_id)
+            same = self.of[tenant.job_id] is asked.get(tenant.job_id)
+            if same and state is not None and state.state == RUNNING:
+                self._was_not_stopped(tenant)
+
     def begin(self, tenant: Tenant) -> None:
         """Slurm is about to stop the job."""
         if tenant.job_id in self.of or self.leases.tenants.get(tenant.job_id) is not tenant:
             return
         log.info("job %d (uid %d) is being suspended", tenant.job_id, tenant.uid)
-        until = self.leases.clock() + self.grace_ns() + MARGIN_NS
-        self.of[tenant.job_id] = Suspension(until)
+        now = self.leases.clock()
+        until = now + self.grace_ns() + MARGIN_NS
+        self.of[tenant.job_id] = Suspension(until, now + ASK_FIRST_NS, ASK_FIRST_NS)
         self.leases.run(Parked(tenant.job_id, SLURM, suspended=True))
+        self.announced.set()
+
+    def _announced(self) -> list[Tenant]:
+        """The jobs that Slurm has announced to stop, and that have not been seen to be stopped."""
+        tenants = self.leases.tenants
+        return [tenants[job] for job, of in self.of.items() if job in tenants and not of.stopped]
+
+    def _look_for_stop(self, tenant: Tenant, suspension: Suspension) -> None:
+        clients = tenant.clients
+        suspension.stopped = bool(clients) and all(self.still(client.pid) for client in clients)
+        if suspension.stopped:
+            log.info("job %d (uid %d) is suspended", tenant.job_id, tenant.uid)
 
     def _follow(self, tenant: Tenant, suspension: Suspension) -> None:
         if not suspension.stopped:
-            suspension.stopped = bool(tenant.clients) and all(
-                self.still(client.pid) for client in tenant.clients
-            )
+            self._look_for_stop(tenant, suspension)
             if not suspension.stopped and self.leases.clock() > suspension.until:
-                self.ignored = {top for top in self.ignored if self.halted(top)}
-                self.ignored |= self._stopped_above(tenant)
-                self._end(tenant)
+                self._was_not_stopped(tenant)
         elif self._goes_on(tenant):
             self._end(tenant)
+
+    def _was_not_stopped(self, tenant: Tenant) -> None:
+        self.ignored |= self._stopped_above(tenant)
+        self._end(tenant)
 
     def _goes_on(self, tenant: Tenant) -> bool:
         """Of many processes some are looked at in every beat: jobs are suspended for days."""

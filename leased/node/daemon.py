@@ -38,7 +38,7 @@ from leased.monitors.idle_jobs import LOOK_S as IDLE_S
 from leased.monitors.idle_jobs import IdleJobs
 from leased.monitors.process_monitor import ProcessMonitor
 from leased.monitors.suspended_jobs import LOOK_S, SuspendedJobs
-from leased.monitors.suspensions import Suspensions
+from leased.monitors.suspensions import ASK_S, Suspensions
 from leased.monitors.trial_runner import TrialRunner
 from leased.node.boot import booted_since
 from leased.node.checkpoint import Checkpoint
@@ -171,7 +171,8 @@ class Daemon:
         self._say_what_is_wrong(found)
         self.suspended = SuspendedJobs(self.leases, self.devices.percents)
         self.suspensions = Suspensions(
-            self.leases, self.admin.stepds, lambda: suspend_grace_ns(self.slurm.env)
+            *(self.leases, self.admin.stepds, self.slurm),
+            lambda: suspend_grace_ns(self.slurm.env),
         )
         self.leases.clients.on_suspend = self.suspensions.begin
         self.idle_jobs = IdleJobs(
@@ -223,6 +224,8 @@ class Daemon:
         self.tasks.every(TRIAL_S, self.trials.beat)
         self.tasks.every(LOOK_S, self.suspended.beat)
         self.tasks.every(LOOK_S, self.suspensions.beat)
+        self.tasks.every(ASK_S, self.suspensions.ask)
+        self.tasks.start(self.suspensions.watch)
         self.tasks.every(IDLE_S, self.idle_jobs.beat)
         self.tasks.every(AHEAD_S, self.ahead.beat)
 

@@ -14,6 +14,7 @@ log = logging.getLogger("gpu-leased")
 LONGEST_WORDS = 200  # of a command's errors in the journal
 # What squeue is asked for each job, and the line that it begins with then.
 COLUMNS, HEADER = "%A %T %S", ["JOBID", "STATE", "START_TIME"]
+RUNNING = "RUNNING"
 # States in which a job has no process on any node.
 ABSENT = {
     *("PENDING", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"),

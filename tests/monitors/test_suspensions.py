@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 import pytest
 from _gpulease import lib
 
 from leased.leasing.arbiter_view import TenantView
 from leased.monitors.idle_jobs import IdleJobs
-from leased.monitors.suspensions import MARGIN_NS, Suspensions
+from leased.monitors.suspensions import ASK_FIRST_NS, MARGIN_NS, Suspensions
 from leased.processes.identity import ProcessId
+from leased.slurm.commands import JobState
 from leased.wire import client_messages
 from leased.wire.device_bytes import DeviceBytes
 from tests.monitors.test_suspended_jobs import UUID, Node, S
@@ -26,16 +28,35 @@ class Slurm(Node):
     def __init__(self) -> None:
         super().__init__()
         self.stopped: set[ProcessId] = set()
+        self.says: dict[int, str] | OSError = {}  # slurmctld, of jobs
+        self.questions: list[list[int]] = []
+        self.grace_ns = GRACE_NS
         self.suspensions = Suspensions(
-            *(self.leases, self, lambda: GRACE_NS, self._still), halted=self.stopped.__contains__
+            *(self.leases, self, self, lambda: self.grace_ns, self._still),
+            halted=lambda top: top in self.stopped,
         )
 
     def below_stepd(self, pid: int) -> ProcessId | None:
         return SHELL if pid >= 10 else ProcessId(pid, 1)
 
+    async def jobs(self, job_ids: Collection[int]) -> dict[int, JobState]:
+        self.questions.append(sorted(job_ids))
+        if isinstance(self.says, OSError):
+            raise self.says
+        return {job: JobState(self.says[job]) for job in job_ids if job in self.says}
+
     def look(self) -> None:
         self.now += S // 4
         asyncio.run(self.suspensions.beat())
+
+    def ask(self) -> None:
+        self.now += ASK_FIRST_NS
+        asyncio.run(self.suspensions.ask())
+
+    def ask_until_answered(self) -> None:
+        asked = len(self.questions)
+        while len(self.questions) == asked:
+            self.ask()
 
     def view(self, job: int) -> TenantView:
         return self.leases.view.tenant(job)
@@ -65,7 +86,6 @@ def test_a_job_below_a_stopped_shell_gives_all_up_until_it_goes_on(slurm: Slurm)
     slurm.look()
     assert slurm.is_suspended(1)
     slurm.still, slurm.stopped = set(), set()
-    slurm.suspensions.halted = slurm.stopped.__contains__
     slurm.look()
     assert not slurm.is_suspended(1)
     assert slurm.holders() == [1]
@@ -81,6 +101,75 @@ def test_a_stop_that_is_no_suspension_is_believed_once(slurm: Slurm) -> None:
     assert not slurm.is_suspended(1)
     slurm.look()
     assert not slurm.is_suspended(1)
+
+
+def test_the_next_stop_of_a_job_that_was_not_suspended_is_believed(slurm: Slurm) -> None:
+    slurm.job(1, 10)
+    slurm.stopped.add(SHELL)
+    slurm.look()
+    slurm.now += GRACE_NS + MARGIN_NS
+    slurm.look()
+    slurm.stopped.clear()
+    slurm.look()
+    slurm.stopped.add(SHELL)
+    slurm.look()
+    assert slurm.is_suspended(1)
+
+
+def test_a_short_stop_is_seen_between_two_looks_at_all_jobs(slurm: Slurm) -> None:
+    looks = 0
+    seen = asyncio.Event()
+
+    def stopped_at_the_third_look(_pid: int) -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            seen.set()
+        return looks == 3
+
+    async def watch() -> None:
+        watching = asyncio.create_task(slurm.suspensions.watch())
+        await seen.wait()
+        watching.cancel()
+
+    slurm.job(1, 10)
+    slurm.stopped.add(SHELL)
+    slurm.look()
+    slurm.suspensions.still = stopped_at_the_third_look
+    asyncio.run(watch())
+    slurm.stopped.clear()
+    slurm.look()
+    assert not slurm.is_suspended(1)
+
+
+def test_slurm_is_asked_about_a_job_whose_stop_nobody_has_seen(slurm: Slurm) -> None:
+    slurm.grace_ns = 1000 * S
+    slurm.job(1, 10)
+    slurm.job(2, 7)
+    slurm.stopped.add(SHELL)
+    slurm.look()
+    answers: list[dict[int, str] | OSError] = [{}, {1: "SUSPENDED", 2: "RUNNING"}, OSError("no")]
+    for said in answers:
+        slurm.says = said
+        slurm.ask_until_answered()
+        assert slurm.is_suspended(1)
+    slurm.says = {1: "RUNNING"}
+    slurm.ask_until_answered()
+    assert not slurm.is_suspended(1)
+    assert slurm.now == S // 4 + (1 + 2 + 4 + 8) * ASK_FIRST_NS, "twice as long each time"
+    assert slurm.questions == [[1]] * 4
+
+
+def test_slurm_is_not_asked_about_a_job_that_has_been_stopped(slurm: Slurm) -> None:
+    slurm.says = {1: "RUNNING"}
+    slurm.job(1, 10)
+    slurm.stopped.add(SHELL)
+    slurm.look()
+    slurm.still = {10}
+    slurm.look()
+    slurm.ask()
+    assert slurm.is_suspended(1)
+    assert slurm.questions == []
 
 
 def test_a_process_that_stands_below_slurmstepd_says_so_itself(slurm: Slurm) -> None:

@@ -157,6 +157,20 @@ def test_a_suspended_job_frees_its_gpu_within_the_grace(
     site.finish(job)
 
 
+@pytest.mark.parametrize("ranks", [0, 1], ids=["batch", "step"])
+def test_a_job_that_is_resumed_at_once_gets_on(site: Site, ranks: int) -> None:
+    """Its processes are stopped for a moment only, shorter than between two looks at all jobs."""
+    job = site.submit(f"briefly-{ranks}", "swap", ranks)
+    job.gets_on()
+    for _ in range(3):
+        site.suspend(job)
+        wait_until("it to be parked", lambda: site.tenant(job)["parked"] is not None)
+        site.grace.end()
+        site.resume(job)
+        job.gets_on()
+    site.finish(job)
+
+
 @contextlib.contextmanager
 def step_with_a_terminal(site: Site, name: str) -> Iterator[tuple[Job, IO[bytes]]]:
     """A job that runs PROGRAM by `srun --pty`, and where to type."""
