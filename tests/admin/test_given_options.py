@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from leased.admin.admin import Admin
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from leased.config import options
 from leased.config.config import Config
 from leased.config.options import Options

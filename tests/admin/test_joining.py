@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from leased.api.client import ask
 from leased.base.errors import Refused
-from leased.cli.ctl import ask
 from tests.conftest import ROOT
 from tests.slurm.leased import Leased
 

@@ -17,7 +17,7 @@ from _gpulease import ffi, lib
 
 from leased.admin.admin import Admin
 from leased.admin.reload import AdminSocket, Reload
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from leased.config import config
 from leased.config.keys import KEYS
 from leased.core.events import MemoryChanged, SpeedMeasured

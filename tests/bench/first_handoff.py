@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.bench import write
 from tests.bench.handoff import HANDOFFS, LOOK_S, MODEL, OPTIONS, SIZE, SWAPS, gaps, python
 from tests.copies.keeper import Keeper

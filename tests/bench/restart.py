@@ -20,7 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.bench import write
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased

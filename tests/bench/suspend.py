@@ -26,7 +26,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.bench import write
 from tests.bench.suspend_site import EACH, HIGH, LOW, RANKS, PausingJob, Site, suspending_site
 from tests.slurm.processes import wait_until

@@ -22,6 +22,7 @@ from leased.base import elf
 from leased.base.errors import NoAnswer, Refused
 from leased.cli import check, check_node, check_slurm, ctl
 from leased.cli.check import Finding
+from leased.cli.exit_status import ExitStatus
 from leased.gpus.nvml import Silent
 from leased.slurm import hostlists, slurmconf
 from tests.slurm.cluster import PLUGIN
@@ -419,7 +420,7 @@ def test_faults_are_found(node: Node, case: str, capsys: pytest.CaptureFixture[s
     assert words in finding.text
     assert finding.remedy
     code = ctl.main(["--config", str(node.root / "etc" / "gpu-leased.toml"), "check", "--json"])
-    assert code == ctl.REFUSED
+    assert code == ExitStatus.REFUSED
     assert finding.as_dict() in json.loads(capsys.readouterr().out)
 
 
@@ -504,7 +505,7 @@ def test_warnings_are_no_faults(node: Node, case: str, capsys: pytest.CaptureFix
     assert words in found.text
     assert found.remedy
     path = node.root / "etc" / "gpu-leased.toml"
-    assert ctl.main(["--config", str(path), "check"]) == ctl.DONE
+    assert ctl.main(["--config", str(path), "check"]) == ExitStatus.DONE
     assert words.split()[0] in capsys.readouterr().out
 
 

@@ -21,10 +21,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from leased.api.client import ask
 from leased.base.errors import NoAnswer, Refused
 from leased.base.requests import OF_DEVICE, OF_NODE
 from leased.base.words import jobs, size
 from leased.cli import ctl, top
+from leased.cli.exit_status import ExitStatus
 from tests.conftest import ROOT, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
@@ -94,7 +96,7 @@ def wide(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Ctl]:
 
 def register(leased: Leased, job_id: int, options: str = "", **fields: object) -> dict[str, Any]:
     request = REGISTER | {"job_id": job_id, "options": options} | fields
-    return ctl.ask(leased.admin_socket, request)
+    return ask(leased.admin_socket, request)
 
 
 # -- set -------------------------------------------------------------------------
@@ -152,7 +154,7 @@ def test_site_says_at_run_time_what_users_may_choose(gpuctl: Ctl) -> None:
             register(leased, 1, options)
         assert words in caught.value.sentence()
     # What the site set stays when the file is read again; the rest follows the file.
-    ctl.ask(leased.admin_socket, {"op": "reload"})
+    ask(leased.admin_socket, {"op": "reload"})
     with pytest.raises(Refused):
         register(leased, 1, "lock:off")
     gpuctl("set", "user-lock-off=config", "quantum-min=user", "quantum-max=config")
@@ -200,13 +202,13 @@ def test_settings_that_are_refused_change_nothing(gpuctl: Ctl, words: str, sente
 def test_drain_lets_the_holder_go_on_and_keeps_others_waiting(gpuctl: Ctl, tenant: Start) -> None:
     leased = gpuctl.leased
     leased.config.write_text(leased.config.read_text() + '[limits]\nin_flight = "5s"\n')
-    ctl.ask(leased.admin_socket, {"op": "reload"})
+    ask(leased.admin_socket, {"op": "reload"})
     holder = tenant(1, "lock:on,tq:600", "-c", BUSY)
     assert line(holder) == "has it"
     gpuctl("drain", "0")
     assert gpuctl.device()["drain"] == "draining"
     assert gpuctl.device()["mode"] == "draining"
-    answer = gpuctl.json("drain", "0", "--wait", "--timeout", "0.3", code=ctl.TOO_LATE)
+    answer = gpuctl.json("drain", "0", "--wait", "--timeout", "0.3", code=ExitStatus.TOO_LATE)
     assert "jobs 1 still hold it" in answer["error"]
     waiter = tenant(2, "lock:on", "-c", SET_UP + "ok(spin(1000)); say('at last')\n")
     wait_until("the waiter to wait", lambda: gpuctl.state(2) == "waits")
@@ -313,7 +315,7 @@ def test_admin_group_counts_as_a_supplementary_group(
 )
 def test_fields_at_fault_are_named(leased: Leased, request_: dict[str, object], words: str) -> None:
     with pytest.raises(Refused, match=words):
-        ctl.ask(leased.admin_socket, request_)
+        ask(leased.admin_socket, request_)
 
 
 OPS = ["register", "job_end", "status", "usage", "set", "drain", "resume"]
@@ -338,7 +340,7 @@ def test_no_request_is_more_than_refused(
     # An answer at all: a fault inside would end the connection without one.
     with contextlib.suppress(Refused):
         try:
-            ctl.ask(leased.admin_socket, fields | {"op": op})
+            ask(leased.admin_socket, fields | {"op": op})
         except NoAnswer:
             pytest.fail(f"no answer to {op} {fields}")
 
@@ -353,7 +355,7 @@ def test_256_tenants_on_8_devices(wide: Ctl) -> None:
     assert [t["job_id"] for t in answer["tenants"]] == list(range(1, 257))
     assert all(len(t["gpus"]) == 8 for t in answer["tenants"])
     assert "next" not in answer
-    first = ctl.ask(leased.admin_socket, {"op": "status"})
+    first = ask(leased.admin_socket, {"op": "status"})
     assert 0 < len(json.dumps(first)) < PACKET * 3 / 4
     assert "256" in wide("status")
     assert len(json.dumps(answer)) > PACKET, "one packet would have done"
@@ -363,14 +365,16 @@ def test_256_tenants_on_8_devices(wide: Ctl) -> None:
 
 
 def test_exit_statuses(gpuctl: Ctl) -> None:
-    assert gpuctl.json("usage", "5", code=ctl.REFUSED)["error"].startswith("job 5 never shared")
+    assert gpuctl.json("usage", "5", code=ExitStatus.REFUSED)["error"].startswith(
+        "job 5 never shared"
+    )
     for words in (["set"], ["set", "color=red"], ["set", "lock"], ["usage", "x"], ["dance"]):
         with pytest.raises(SystemExit) as caught:
             gpuctl(*words)
-        assert caught.value.code == ctl.USAGE
+        assert caught.value.code == ExitStatus.USAGE
     with pytest.raises(SystemExit) as caught:
         gpuctl("top", "--interval", "0")
-    assert caught.value.code == ctl.USAGE
+    assert caught.value.code == ExitStatus.USAGE
     gpuctl.leased.stop()
     for words in (
         ["status"],
@@ -379,10 +383,10 @@ def test_exit_statuses(gpuctl: Ctl) -> None:
         ["usage", "1"],
         ["set", "lock=on"],
     ):
-        answer = gpuctl.json(*words, code=ctl.NO_ANSWER)
+        answer = gpuctl.json(*words, code=ExitStatus.NO_ANSWER)
         assert answer["hint"] == "run systemctl start gpu-leased"
     gpuctl.leased.config.write_text("[demon]\n")
-    gpuctl("status", code=ctl.REFUSED)
+    gpuctl("status", code=ExitStatus.REFUSED)
     assert "[demon] is not known" in gpuctl.error
     with pytest.raises(SystemExit):
         gpuctl("--help")
@@ -395,7 +399,7 @@ def test_usage_of_a_job_that_runs_and_that_has_ended(gpuctl: Ctl) -> None:
         (used,) = gpuctl.json("usage", "5")["usage"].values()
         assert used["lease_s"] == 0
         assert "GPU-" in gpuctl("usage", "5")
-        ctl.ask(gpuctl.leased.admin_socket, {"op": "job_end", "job_id": 5})
+        ask(gpuctl.leased.admin_socket, {"op": "job_end", "job_id": 5})
     assert gpuctl.json("status")["tenants"] == []
 
 
@@ -504,7 +508,7 @@ def test_top_redraws_a_terminal_until_interrupted(leased: Leased) -> None:
         assert b"\x1b[?1049h" in read_until(ours, b"gpu-leased 0", 3)
         process.send_signal(signal.SIGINT)
         read_until(ours, b"\x1b[?1049l", 1)  # the terminal is as it was
-        assert process.wait(60) == ctl.DONE
+        assert process.wait(60) == ExitStatus.DONE
     finally:
         process.kill()
         process.wait()
@@ -525,5 +529,5 @@ def test_output_that_nobody_reads_any_more(leased: Leased) -> None:
         for _ in range(2):
             assert json.loads(process.stdout.readline())["devices"]
         process.stdout.close()
-        assert process.wait(60) == ctl.DONE
+        assert process.wait(60) == ExitStatus.DONE
         assert process.stderr.read() == b""

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from leased.api.answers import Env
+from leased.api.client import ask
 from leased.cli import ctl, mine
-from leased.cli.ctl import ask
+from leased.cli.exit_status import ExitStatus
 from leased.processes.stopped_processes import CGROUPS
 from tests.conftest import ROOT, Start
 from tests.emugpu.server import EmulatedGpu
@@ -282,5 +283,5 @@ def test_where_the_socket_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_no_daemon_is_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert ctl.main(["--socket", str(tmp_path / "nowhere"), "mine"]) == ctl.NO_ANSWER
+    assert ctl.main(["--socket", str(tmp_path / "nowhere"), "mine"]) == ExitStatus.NO_ANSWER
     assert "gpu-leased does not answer at" in capsys.readouterr().err

@@ -12,6 +12,7 @@ import pytest
 
 from leased.base.errors import Refused
 from leased.cli import ctl
+from leased.cli.exit_status import ExitStatus
 from leased.cli.report import as_text, make
 from leased.cli.report_sums import Use, summed, total, uses
 from leased.slurm.sacct import Asked, Row
@@ -160,11 +161,11 @@ def sacct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("sacct")
 def test_as_json_and_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ctl.main(["report", "--by", "job", "--json"]) == ctl.DONE
+    assert ctl.main(["report", "--by", "job", "--json"]) == ExitStatus.DONE
     said = json.loads(capsys.readouterr().out)
     assert sorted(group["name"] for group in said["groups"]) == ["1", "2", "3_1", "3_2"]
     assert (said["by"], said["problems"], said["total"]["jobs"]) == ("job", [], 4)
-    assert ctl.main(["report", "--by", "job", "--csv"]) == ctl.DONE
+    assert ctl.main(["report", "--by", "job", "--csv"]) == ExitStatus.DONE
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     of_one = next(line for line in lines if line["job"] == "1")
     group = next(group for group in said["groups"] if group["name"] == "1")
@@ -174,10 +175,14 @@ def test_as_json_and_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("script", "status", "words"),
     [
-        ("echo 'Invalid time specification (pos=0): x' >&2; exit 1", ctl.USAGE, "Invalid time"),
-        ("echo 'Problem talking to the database' >&2; exit 1", ctl.NO_ANSWER, "slurmdbd"),
-        ("echo 'accounting storage is disabled' >&2; exit 1", ctl.REFUSED, "no accounting"),
-        ("echo '{\"jobs\": []}'", ctl.REFUSED, "job 7 is unknown"),
+        (
+            "echo 'Invalid time specification (pos=0): x' >&2; exit 1",
+            ExitStatus.USAGE,
+            "Invalid time",
+        ),
+        ("echo 'Problem talking to the database' >&2; exit 1", ExitStatus.NO_ANSWER, "slurmdbd"),
+        ("echo 'accounting storage is disabled' >&2; exit 1", ExitStatus.REFUSED, "no accounting"),
+        ("echo '{\"jobs\": []}'", ExitStatus.REFUSED, "job 7 is unknown"),
     ],
 )
 def test_what_goes_wrong_is_a_line_and_a_status(

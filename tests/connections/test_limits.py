@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from _gpulease import ffi, lib
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from leased.connections import limits
 from leased.connections.listener import Listener
 from leased.gpus.devices import Gpu

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.conftest import Start
 from tests.copies.keeper import Keeper
 from tests.shim.memory.swap.test_swap_moves import PROGRAM

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.conftest import Start
 from tests.copies.keeper import Keeper
 from tests.copies.node import JOB, MIB, SWAP, copies_of, end, kept, started, status, taken, turn

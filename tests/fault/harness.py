@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
 from tests.fault.askers import ENTRY

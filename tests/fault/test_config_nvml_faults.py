@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.fault.harness import FaultyNode
 from tests.support.spoilt import KINDS, spoil
 

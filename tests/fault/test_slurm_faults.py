@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.fault.harness import JOBS, FaultyNode, faulty_node
 from tests.monitors.test_ended_jobs import GARBAGE, HEADER
 from tests.slurm.processes import free_port

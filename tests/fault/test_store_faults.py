@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from leased.core.arbiter import Usage
 from leased.processes.identity import ProcessId
 from leased.store import schema

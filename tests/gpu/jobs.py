@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.copies.keeper import Keeper
 from tests.slurm.leased import Leased
 from tests.support.work_dir import work_dir

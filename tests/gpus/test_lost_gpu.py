@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from leased.api.client import ask
 from leased.base.errors import Refused
-from leased.cli.ctl import ask
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import LOOKS_OFTEN, Leased
 from tests.slurm.processes import wait_until

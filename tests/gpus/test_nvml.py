@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from leased.core.speed import Speed
 from leased.gpus import known_gpus, nvml, nvml_answers
 from leased.gpus.devices import Gpu

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from leased.api.client import ask
 from leased.base.errors import Refused
 from leased.cli import ctl
-from leased.cli.ctl import ask
+from leased.cli.exit_status import ExitStatus
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
@@ -128,7 +129,7 @@ def test_only_its_user_and_root_park_a_job(
     with pytest.raises(Refused, match="job 2 is no job of yours that shares a GPU"):
         park(leased, 2)
     socket = str(leased.admin_socket.with_name("tenant.sock"))
-    assert ctl.main(["--socket", socket, "park", "2"]) == ctl.REFUSED
+    assert ctl.main(["--socket", socket, "park", "2"]) == ExitStatus.REFUSED
     assert "job 2 is no job of yours that shares a GPU" in capsys.readouterr().err
     with as_user(65534), pytest.raises(Refused, match="job 1 is no job of yours that shares"):
         park(leased, 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from _gpulease import lib
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from leased.monitors.trial import MARGIN, PHASE_NS
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leased.api.client import ask, ask_status
 from leased.base.errors import Refused
-from leased.cli.ctl import ask, ask_status
 from leased.config import config
 from leased.monitors.process_monitor import target, uids
 from leased.processes import process_inspector, procfs

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from leased.api import client
+from leased.api.client import ask
 from leased.base.errors import Refused
-from leased.cli.ctl import ask
 from leased.config import config
 from leased.core.arbiter import Usage
 from leased.core.residency import Residency

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from leased.core.arbiter import Closed, Opened
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases

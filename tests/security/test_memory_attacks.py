@@ -8,7 +8,7 @@ import os
 import pytest
 from _gpulease import ffi, lib
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from leased.wire.device_bytes import uuid_bytes
 from tests.conftest import Start
 from tests.connections.test_limits import HELLO, message

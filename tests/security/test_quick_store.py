@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from leased.api.client import ask
 from leased.base.errors import Refused
-from leased.cli.ctl import ask
 from leased.store.store import Store
 from tests.slurm.leased import Leased
 from tests.slurm.processes import StartError

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from leased.api.client import ask
 from leased.base.errors import Refused
 from leased.cli import check
-from leased.cli.ctl import ask
 from leased.config import trusted_files
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import PRELOAD, Leased

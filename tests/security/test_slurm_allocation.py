@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from leased.api.client import ask
 from leased.base.errors import Refused
-from leased.cli.ctl import ask
 from tests.security.conftest import NOBODY
 from tests.slurm.leased import PRELOAD
 from tests.slurm.processes import wait_until

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from leased.api.client import ask
 from leased.base.errors import Refused
-from leased.cli.ctl import ask
 from tests.security.conftest import NOBODY
 from tests.slurm.leased import PRELOAD, listening
 from tests.slurm.site import Site

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.security.conftest import NOBODY
 from tests.slurm.leased import PRELOAD
 from tests.slurm.processes import wait_until

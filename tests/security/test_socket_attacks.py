@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from _gpulease import ffi, lib
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from leased.connections import limits
 from leased.wire import header
 from tests.conftest import Start

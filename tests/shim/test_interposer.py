@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.conftest import JOB, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.chaos_jobs import MARK, STEPS, Run
 from tests.slurm.cluster import FINISHED, PrivateSlurm

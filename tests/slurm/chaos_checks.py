@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from leased.api.client import ask
 from leased.base.errors import Refused
-from leased.cli.ctl import ask
 from leased.slurm.usage_record import MARK, json_of
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.chaos import Storm, processes

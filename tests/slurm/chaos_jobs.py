@@ -24,7 +24,7 @@ GPUS = 8  # of the node
 REGISTER = """
 import sys
 from pathlib import Path
-from leased.cli.ctl import ask
+from leased.api.client import ask
 path, job, options, gpus = sys.argv[1:]
 step = {"job_id": int(job), "uid": 0, "nodes": 1, "shards": 1, "options": options}
 ask(Path(path), {"op": "register", **step, "gpus": [int(gpu) for gpu in gpus.split(",")]})

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.cluster import PLUGIN, PrivateSlurm
 from tests.slurm.leased import Leased

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from leased.cli import ctl
+from leased.cli.exit_status import ExitStatus
 from leased.slurm.usage_record import MARK, json_of
 from tests.slurm.cluster import FINISHED
 from tests.slurm.processes import wait_until
@@ -241,23 +242,23 @@ def test_a_report_reads_back_what_was_written(
     assert re.match(rf"gpu-lease: GPU {index}: [0-9.]+ s of [0-9.]+ s, waited ", text)
 
     monkeypatch.setenv("SLURM_CONF", site.slurm.env["SLURM_CONF"])
-    assert ctl.main(["report", "-j", str(job), "--by", "device", "--json"]) == ctl.DONE
+    assert ctl.main(["report", "-j", str(job), "--by", "device", "--json"]) == ExitStatus.DONE
     report = json.loads(capsys.readouterr().out)
     (group,) = report["groups"]
     assert re.fullmatch(rf"\S+:{index}", group["name"])
     assert {key: group[key] for key in ("time_s", "lease_s", "wait_s", "handoffs")} == {
         key: figures[key] for key in ("time_s", "lease_s", "wait_s", "handoffs")
     }
-    assert ctl.main(["report", "-j", str(job), "-u", "root", "-S", "now-1hour"]) == ctl.DONE
+    assert ctl.main(["report", "-j", str(job), "-u", "root", "-S", "now-1hour"]) == ExitStatus.DONE
     assert "\nroot " in capsys.readouterr().out
 
     unknown = str(job + 100_000)
-    assert ctl.main(["report", "-j", unknown]) == ctl.REFUSED
+    assert ctl.main(["report", "-j", unknown]) == ExitStatus.REFUSED
     assert f"job {unknown} is unknown" in capsys.readouterr().err
-    assert ctl.main(["report", "-S", "garbage"]) == ctl.USAGE
+    assert ctl.main(["report", "-S", "garbage"]) == ExitStatus.USAGE
     conf = Path(site.slurm.env["SLURM_CONF"]).read_text()
     silent = site.work / "silent.conf"
     silent.write_text(re.sub("AccountingStoragePort=[0-9]+", "AccountingStoragePort=1", conf))
     monkeypatch.setenv("SLURM_CONF", str(silent))
-    assert ctl.main(["report", "-j", str(job)]) == ctl.NO_ANSWER
+    assert ctl.main(["report", "-j", str(job)]) == ExitStatus.NO_ANSWER
     assert "slurmdbd does not answer" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from _gpulease import ffi, lib
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from leased.processes import procfs
 from leased.wire import header
 from tests.connections.test_limits import HELLO

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.conftest import ROOT
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from leased.config.options import KEYS
 from tests.slurm.cluster import Accounting, PrivateSlurm
 from tests.slurm.leased import PRELOAD

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.cluster import PrivateSlurm

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.conftest import JOB, ROOT
 from tests.copies.keeper import Keeper
 from tests.emugpu.server import KERNELS, EmulatedGpu

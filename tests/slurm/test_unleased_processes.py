@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.emugpu.server import EmulatedGpu
 from tests.monitors.test_unleased_processes import WITHOUT
 from tests.slurm.cluster import PrivateSlurm

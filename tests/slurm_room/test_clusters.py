@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from leased.api.client import ask
 from leased.base.errors import Refused
-from leased.cli.ctl import ask
 from leased.slurm.clusters import OTHERS, Cluster
 from leased.slurm.commands import Slurm
 from tests.slurm.leased import Leased

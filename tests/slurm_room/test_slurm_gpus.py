@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from leased.api.client import ask
 from leased.base.errors import Refused
-from leased.cli.ctl import ask
 from leased.gpus.devices import Gpu
 from leased.slurm import slurm_gpus
 from tests.emugpu.server import EmulatedGpu

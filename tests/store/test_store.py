@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from leased.api.client import ask
 from leased.base.errors import Refused
-from leased.cli.ctl import ask
 from leased.core.arbiter import Usage
 from leased.processes.identity import ProcessId
 from leased.store import database, schema

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.emugpu.programs import next_line
 from tests.emugpu.server import KERNELS, EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased

@@ -13,8 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from leased.api.client import ask
 from leased.base.errors import Refused
-from leased.cli.ctl import ask
 
 
 def register(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pynvml
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.emugpu import server
 from tests.slurm.processes import wait_until
 from tests.systemd.container import ROOT, Container

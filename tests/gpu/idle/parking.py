@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.gpu.checks import Result
 from tests.gpu.idle.moves import Link, moved
 from tests.gpu.idle.residents import (

@@ -15,7 +15,7 @@ from typing import Any
 
 import pynvml
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.gpu.build import KERNELS, build
 from tests.gpu.idle.moves import Event, Link, read_events
 from tests.gpu.jobs import Job, Sharing, on_gpu, sharing

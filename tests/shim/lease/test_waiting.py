@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from _gpulease import lib
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from leased.wire import daemon_messages, header
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.conftest import Start
 from tests.shim.memory.swap.test_swap_moves import VMM
 from tests.slurm.leased import Leased

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.conftest import Start
 from tests.emugpu.server import BUILD, EmulatedGpu
 from tests.shim.memory.swap import test_swap_jobs as whole

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from leased.api.client import ask
 from leased.base.errors import Refused
-from leased.cli.ctl import ask
 from tests.conftest import JOB, Start
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.memory.swap.test_swap_moves import VMM

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.cli.ctl import ask
+from leased.api.client import ask
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.memory.swap.test_swap_moves import VMM

@@ -1,0 +1,78 @@
+"""What a subcommand of gpu-leasectl is, and what several of them need."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from leased.api.client import Answer
+from leased.base.errors import Refused
+from leased.cli.exit_status import ExitStatus
+from leased.config import config
+
+
+def no_arguments(_: argparse.ArgumentParser) -> None:
+    """For a subcommand that has no arguments of its own."""
+
+
+@dataclass(frozen=True)
+class Subcommand:
+    """One subcommand: a file in leased/cli/subcommands names it `subcommand`.
+
+    summary: one line for --help. run: carries it out with the parsed arguments; the errors that
+    it may raise are those that ctl.main() turns into exit statuses. add_arguments: declares the
+    arguments of its own; every subcommand has --json.
+    """
+
+    name: str
+    summary: str
+    run: Callable[[argparse.Namespace], ExitStatus]
+    add_arguments: Callable[[argparse.ArgumentParser], None] = no_arguments
+
+
+class WrongUsage(Refused):
+    """The arguments make no sense together."""
+
+
+def admin_socket(chosen: argparse.Namespace) -> Path:
+    """Where the daemon listens. Refused: the configuration is at fault."""
+    given: Path | None = chosen.socket
+    return given or config.load(chosen.config).admin_socket
+
+
+def print_answer(chosen: argparse.Namespace, answer: Any, text: Callable[[], object]) -> None:
+    """The answer as JSON where asked for, else as text: printed, if it is no string, by rich."""
+    if chosen.json:
+        print(json.dumps(answer))
+        return
+    shown = text()
+    if isinstance(shown, str):
+        print(shown)
+    else:
+        from leased.cli import show
+
+        show.console().print(shown)
+
+
+def warn_unless_stored(answer: Answer) -> None:
+    """Say so if a restart of the daemon would forget what has been set."""
+    if answer["store_fault"]:
+        print(f"gpu-leasectl: set, but not stored yet: {answer['store_fault']}", file=sys.stderr)
+
+
+def gpus_of(answer: Answer) -> str:
+    """The devices that an answer is about, for people."""
+    return "GPU " + ", ".join(map(str, answer["devices"]))
+
+
+def positive(text: str) -> float:
+    """A number above 0, as the type of an argument. ValueError: it is none."""
+    value = float(text)
+    if not 0 < value < 1e9:
+        raise ValueError(text)
+    return value

@@ -1,0 +1,26 @@
+"""gpu-leasectl check: what keeps this node from sharing its GPUs."""
+
+from __future__ import annotations
+
+import argparse
+
+from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import Subcommand, print_answer
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--node", help="its name in slurm.conf, if not found by its host's")
+
+
+def run(chosen: argparse.Namespace) -> ExitStatus:
+    from leased.cli import check
+
+    findings = check.run(chosen.config, chosen.socket, chosen.node)
+    print_answer(chosen, [finding.as_dict() for finding in findings], lambda: check.table(findings))
+    faulty = any(finding.level == check.FAULT for finding in findings)
+    return ExitStatus.REFUSED if faulty else ExitStatus.DONE
+
+
+subcommand = Subcommand(
+    "check", "find what would keep this node from sharing its GPUs", run, add_arguments
+)

@@ -1,0 +1,66 @@
+"""gpu-leasectl drain: take a GPU out of use."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from leased.api.client import ask, ask_status
+from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import (
+    Subcommand,
+    admin_socket,
+    gpus_of,
+    positive,
+    print_answer,
+    warn_unless_stored,
+)
+
+POLL_S = 0.2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--wait", action="store_true", help="return when nobody holds it")
+    parser.add_argument(
+        "--timeout", type=positive, default=600.0, metavar="SECONDS", help="of --wait (600)"
+    )
+    parser.add_argument("device", help="index or UUID, or all")
+
+
+def run(chosen: argparse.Namespace) -> ExitStatus:
+    """TimeoutError: with --wait a job still holds it."""
+    path = admin_socket(chosen)
+    answer = ask(path, {"op": "drain", "device": chosen.device})
+    warn_unless_stored(answer)
+    holders = _await_drained(path, answer["devices"], chosen.timeout if chosen.wait else 0.0)
+    answer["holders"] = holders
+    if holders and chosen.wait:
+        jobs = ", ".join(map(str, holders))
+        raise TimeoutError(
+            f"{gpus_of(answer)}: jobs {jobs} still hold it after {chosen.timeout:g} s; "
+            "it stays draining: wait longer, or cancel them"
+        )
+    state = "draining" if holders else "drained"
+    print_answer(chosen, answer, lambda: f"{gpus_of(answer)}: {state}")
+    return ExitStatus.DONE
+
+
+def _await_drained(path: Path, indices: list[int], timeout_s: float) -> list[int]:
+    """Jobs that still hold one of these devices, after at most so many seconds."""
+    end = time.monotonic() + timeout_s
+    while True:
+        devices = ask_status(path)["devices"]
+        holders = {job for d in devices if d["index"] in indices for job in d["holders"]}
+        left = end - time.monotonic()
+        if not holders or left <= 0:
+            return sorted(holders)
+        time.sleep(min(POLL_S, left))
+
+
+subcommand = Subcommand(
+    "drain",
+    "no new lease on a device; its holder goes on to its quantum's end",
+    run,
+    add_arguments,
+)

@@ -1,0 +1,22 @@
+"""gpu-leasectl env: shell commands that make an ssh session's programs clients of its job."""
+
+from __future__ import annotations
+
+import argparse
+
+from leased.cli import mine
+from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import Subcommand, print_answer
+
+
+def run(chosen: argparse.Namespace) -> ExitStatus:
+    answer = mine.ask_env(mine.tenant_socket(chosen.socket, chosen.config))
+    commands = mine.env_text(answer)
+    if commands or chosen.json:
+        print_answer(chosen, answer, lambda: commands)
+    return ExitStatus.DONE
+
+
+subcommand = Subcommand(
+    "env", "print shell commands that let programs of an ssh session use their job's GPU", run
+)

@@ -1,0 +1,28 @@
+"""gpu-leasectl mine: the user's own jobs on this node."""
+
+from __future__ import annotations
+
+import argparse
+
+from leased.cli import mine
+from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import Subcommand, print_answer
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job_id", type=int, nargs="?", help="one of them, also after its end")
+
+
+def run(chosen: argparse.Namespace) -> ExitStatus:
+    path = mine.tenant_socket(chosen.socket, chosen.config)
+    answer = mine.ask_mine(path, chosen.job_id)
+    print_answer(chosen, answer, lambda: mine.text(answer))
+    return ExitStatus.DONE
+
+
+subcommand = Subcommand(
+    "mine",
+    "your own jobs here: what they have, and why they wait; for every user",
+    run,
+    add_arguments,
+)

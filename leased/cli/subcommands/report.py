@@ -1,0 +1,53 @@
+"""gpu-leasectl report: who used the GPUs, from Slurm's accounting."""
+
+from __future__ import annotations
+
+import argparse
+
+from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import Subcommand, WrongUsage, print_answer
+
+GROUPS = ("user", "account", "job", "device", "node")
+# As sacct has them.
+SELECTORS = (
+    ("-j", "--jobs", "JOBS", "only these, with commas between them"),
+    ("-u", "--user", "USER", "only these users' jobs"),
+    ("-A", "--account", "ACCOUNT", "only these accounts' jobs"),
+    ("-S", "--since", "TIME", "jobs that ran after this time, such as now-7days"),
+    ("-E", "--until", "TIME", "and before this one"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Who used the GPUs, from the records in Slurm's accounting: of jobs that have ended. "
+        "Without -j and -S since midnight, as sacct does; times are sacct's."
+    )
+    for short, name, metavar, words in SELECTORS:
+        parser.add_argument(short, name, default="", metavar=metavar, help=words)
+    parser.add_argument("--by", choices=GROUPS, default="user", help="what is added up (user)")
+    parser.add_argument("--csv", action="store_true", help="as CSV, times in seconds")
+
+
+def run(chosen: argparse.Namespace) -> ExitStatus:
+    from leased.cli import report
+    from leased.slurm import sacct
+
+    asked = sacct.Asked(chosen.jobs, chosen.user, chosen.account, chosen.since, chosen.until)
+    try:
+        rows = sacct.ask(asked, report.environment(chosen.config))
+    except sacct.WrongUsage as fault:
+        raise WrongUsage(str(fault), fault.hint) from None
+    made = report.make(rows, chosen.by, asked)
+    words = report.as_csv if chosen.csv else report.as_text
+    print_answer(chosen, report.as_dict(made), lambda: words(made))
+    report.say_problems(made)
+    return ExitStatus.REFUSED if made.problems else ExitStatus.DONE
+
+
+subcommand = Subcommand(
+    "report",
+    "who used the GPUs, from the records in Slurm's accounting",
+    run,
+    add_arguments,
+)

@@ -1,0 +1,29 @@
+"""gpu-leasectl resume: a drained GPU takes jobs again."""
+
+from __future__ import annotations
+
+import argparse
+
+from leased.api.client import ask
+from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import (
+    Subcommand,
+    admin_socket,
+    gpus_of,
+    print_answer,
+    warn_unless_stored,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("device", help="index or UUID, or all")
+
+
+def run(chosen: argparse.Namespace) -> ExitStatus:
+    answer = ask(admin_socket(chosen), {"op": "resume", "device": chosen.device})
+    print_answer(chosen, answer, lambda: f"{gpus_of(answer)}: resumed")
+    warn_unless_stored(answer)
+    return ExitStatus.DONE
+
+
+subcommand = Subcommand("resume", "undo a drain", run, add_arguments)

@@ -1,0 +1,22 @@
+"""gpu-leasectl status: what the daemon knows, once."""
+
+from __future__ import annotations
+
+import argparse
+
+from leased.api.client import ask_status
+from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import Subcommand, admin_socket, print_answer
+
+
+def run(chosen: argparse.Namespace) -> ExitStatus:
+    from leased.cli import show
+
+    answer = ask_status(admin_socket(chosen))
+    print_answer(chosen, answer, lambda: show.status(answer))
+    return ExitStatus.DONE
+
+
+subcommand = Subcommand(
+    "status", "devices, who holds them and who waits, what the site has set", run
+)

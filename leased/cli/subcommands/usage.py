@@ -1,0 +1,24 @@
+"""gpu-leasectl usage: what one job had of its GPUs."""
+
+from __future__ import annotations
+
+import argparse
+
+from leased.api.client import ask
+from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import Subcommand, admin_socket, print_answer
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job_id", type=int)
+
+
+def run(chosen: argparse.Namespace) -> ExitStatus:
+    from leased.cli import show
+
+    answer = ask(admin_socket(chosen), {"op": "usage", "job_id": chosen.job_id})
+    print_answer(chosen, answer, lambda: show.usage(answer))
+    return ExitStatus.DONE
+
+
+subcommand = Subcommand("usage", "what a job had, also after its end", run, add_arguments)

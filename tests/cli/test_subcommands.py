@@ -1,0 +1,56 @@
+"""Subcommands of gpu-leasectl: a file in leased/cli/subcommands is all that a new one needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from leased.cli import ctl, registry, subcommands
+from leased.cli.exit_status import ExitStatus
+from tests.conftest import ROOT
+
+MODULE = """
+from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import Subcommand, WrongUsage
+
+
+def run(chosen):
+    print("count", chosen.count)
+    if chosen.count < 0:
+        raise WrongUsage("less than nothing", "count from 0")
+    return ExitStatus.DONE
+
+
+subcommand = Subcommand(
+    "added", "it counts", run, lambda parser: parser.add_argument("--count", type=int)
+)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One more folder of subcommands."""
+    monkeypatch.setattr(subcommands, "__path__", [*subcommands.__path__, str(tmp_path)])
+    return tmp_path
+
+
+def test_a_file_is_enough(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "added_by_a_test.py").write_text(MODULE)
+    assert ctl.main(["added", "--count", "3"]) == ExitStatus.DONE
+    assert capsys.readouterr().out == "count 3\n"
+    assert ctl.main(["added", "--count", "-3"]) == ExitStatus.USAGE
+    assert capsys.readouterr().err == "gpu-leasectl: less than nothing; count from 0\n"
+
+
+def test_a_file_without_a_subcommand_is_named(folder: Path) -> None:
+    (folder / "empty_by_a_test.py").write_text("subcommand = None\n")
+    with pytest.raises(TypeError, match="empty_by_a_test"):
+        registry.all_subcommands()
+
+
+def test_every_subcommand_is_documented() -> None:
+    text = (ROOT / "docs" / "gpu-leasectl.md").read_text()
+    titles = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
+    documented = {name.strip() for title in titles for name in title.split(",")}
+    assert {subcommand.name for subcommand in registry.all_subcommands()} <= documented
