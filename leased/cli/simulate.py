@@ -1,16 +1,20 @@
-"""gpu-leasectl simulate: what quanta, locks and policies would make of described jobs."""
+"""gpu-leasectl simulate: what quanta, locks and policies would make of jobs."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from leased import policy
 from leased.base.errors import Refused
-from leased.sim import sweep, trace, values
-from leased.sim.jobs import LOCKS, Trace
+from leased.record.codec import Damaged
+from leased.sim import history, observed, sweep, trace, trace_text, values
+from leased.sim.jobs import LOCKS
+from leased.sim.observed import Observed
 
 WORDS = "what quanta, locks and policies would make of jobs: simulated, without a daemon or a GPU"
 
@@ -18,6 +22,12 @@ WORDS = "what quanta, locks and policies would make of jobs: simulated, without 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("trace", type=Path, nargs="?", help="jobs as a TOML file describes them")
+    source.add_argument(
+        "--from-record", type=Path, metavar="FILE", help="jobs as a record of gpu-leased saw them"
+    )
+    parser.add_argument(
+        "--print-trace", action="store_true", help="simulate nothing: print the jobs as a trace"
+    )
     parser.add_argument("--tq", metavar="LIST", help="quanta to try, for example 2,5,30,2m")
     parser.add_argument("--lock", metavar="LIST", help="locks to try, for example on,auto")
     parser.add_argument("--policy", metavar="LIST", help="policies to try, for example fcfs,fair")
@@ -31,8 +41,16 @@ def simulate(chosen: argparse.Namespace) -> tuple[Any, Callable[[], str]]:
     locks = _list(chosen.lock, lambda text: values.one_of(*LOCKS)(text, "--lock"))
     names = values.one_of(*policy.names())
     policies = _list(chosen.policy, lambda text: names(text, "--policy"))
-    settings = sweep.settings(quanta or [None], locks or [None], policies or [policy.DEFAULT])
-    results = sweep.sweep(_trace(chosen), settings)
+    found = _source(chosen)
+    if chosen.print_trace:
+        words = trace_text.text(found.trace, found.notes)
+        return {"trace": words}, lambda: words
+    for note in found.notes:
+        print(f"gpu-leasectl: {note}", file=sys.stderr)
+    settings = sweep.settings(quanta or [None], locks or [None], policies or [found.policy])
+    results = sweep.sweep(found.trace, settings)
+    if found.real is not None:
+        results.insert(0, found.real)
 
     def text() -> str:
         tables = [sweep.table(results)]
@@ -43,8 +61,30 @@ def simulate(chosen: argparse.Namespace) -> tuple[Any, Callable[[], str]]:
     return sweep.as_json(results), text
 
 
-def _trace(chosen: argparse.Namespace) -> Trace:
-    return trace.load(chosen.trace)
+def _source(chosen: argparse.Namespace) -> Observed:
+    """What is to be simulated."""
+    if chosen.from_record is not None:
+        return _recorded(chosen.from_record)
+    return Observed(trace.load(chosen.trace), policy.DEFAULT, None, ())
+
+
+def _recorded(path: Path) -> Observed:
+    """Refused: the file cannot be read, is no record, or no job in it has used a GPU."""
+    said: list[str] = []
+    try:
+        with path.open("rb") as record:
+            found = observed.of(history.of(record, said))
+            return replace(found, notes=(*said, *found.notes))
+    except Damaged as fault:
+        raise Refused(
+            f"{path}: {fault}", "name a file that daemon.record has named, or FILE.1 beside it"
+        ) from None
+    except OSError as fault:
+        raise Refused(
+            f"the record {path} cannot be read ({fault.strerror})", "see docs/daemon.md, A record"
+        ) from None
+    except Refused as fault:
+        raise Refused(f"{path}: {fault}", fault.hint) from None
 
 
 def _list(text: str | None, read: Callable[[str], Any]) -> list[Any]:

@@ -49,19 +49,31 @@ def handle(arbiter: Arbiter, event: Event, now: int) -> Outcome:
         return Outcome(fault=type(fault).__name__)
 
 
-def replay(record: Iterable[bytes], notes: list[str]) -> Iterator[Step]:
-    """All steps of a record. Damaged: it is none. notes: what else is to be said of it."""
+def begin(record: Iterable[bytes], notes: list[str]) -> tuple[Header, Arbiter, Iterator[Step]]:
+    """How a record begins, the arbiter of then, and the steps that it takes as they are read.
+    Damaged: it is no record; later ones say so when they are read. notes: see replay()."""
     found = lines.read(record)
     header = next(found)
     assert isinstance(header, Header)
     if header.release != __version__:
         notes.append(f"recorded by release {header.release}, replayed by {__version__}")
     arbiter = header.arbiter()
+    return header, arbiter, _steps(found, arbiter, notes)
+
+
+def _steps(
+    found: Iterator[Header | Entry | End], arbiter: Arbiter, notes: list[str]
+) -> Iterator[Step]:
     for entry in found:
         if isinstance(entry, Entry):
             yield Step(entry, handle(arbiter, entry.event, entry.now), arbiter)
         elif isinstance(entry, End):
             notes.append(f"the recorder stopped here: {entry.why}")
+
+
+def replay(record: Iterable[bytes], notes: list[str]) -> Iterator[Step]:
+    """All steps of a record. Damaged: it is none. notes: what else is to be said of it."""
+    yield from begin(record, notes)[2]
 
 
 def printed(steps: Iterable[Step]) -> int:

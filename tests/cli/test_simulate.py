@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from leased.cli import ctl
+from tests.conftest import ROOT
 
 TRACE = """
 [gpu]
@@ -77,3 +78,61 @@ def test_a_missing_trace_is_refused_as_json_too(capsys: pytest.CaptureFixture[st
     told = capsys.readouterr()
     assert json.loads(told.out)["error"] == "there is no trace /nowhere/trace.toml"
     assert told.err == "gpu-leasectl: there is no trace /nowhere/trace.toml; docs/simulate.md shows one\n"  # fmt: skip  # noqa: E501
+
+
+# -- of a record ---------------------------------------------------------------------------
+
+RECORD = str(ROOT / "tests" / "sim" / "data" / "turns-2s.record")
+
+
+def test_a_record_is_simulated_beside_what_really_happened(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert ctl.main(["simulate", "--from-record", RECORD, "--tq", "2", "--lock", "on"]) == 0
+    told = capsys.readouterr()
+    names = [line.split()[0] for line in told.out.splitlines()[1:4]]
+    assert names == ["recorded", "one", "fcfs"]
+    assert max(map(len, told.out.splitlines())) <= 80
+    assert "the recorder stopped here: gpu-leased ended" in told.err
+
+
+def test_the_trace_of_a_record_is_printed_and_simulates_alike(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ctl.main(["simulate", "--from-record", RECORD, "--print-trace"]) == 0
+    path = tmp_path / "printed.toml"
+    path.write_text(capsys.readouterr().out)
+    assert ctl.main(["simulate", str(path), "--json"]) == 0
+    of_trace = json.loads(capsys.readouterr().out)
+    assert ctl.main(["simulate", "--from-record", RECORD, "--json"]) == 0
+    recorded, *of_record = json.loads(capsys.readouterr().out)
+    assert of_trace == of_record
+    assert (recorded["policy"], recorded["exclusive"]) == ("recorded", False)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "cannot be read (No such file or directory); see docs/daemon.md, A record"),
+        (TRACE, "line 1: this is no line of a record; name a file that daemon.record has named"),
+        ("", "there is no record in it; name a file"),
+    ],
+)
+def test_what_is_no_record_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, said: str
+) -> None:
+    path = tmp_path / "record"
+    if content is not None:
+        path.write_text(content)
+    assert ctl.main(["simulate", "--from-record", str(path)]) == 1
+    error = capsys.readouterr().err
+    assert said in error
+    assert str(path) in error
+
+
+def test_one_source_is_needed(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], [trace, "--from-record", RECORD]):
+        with pytest.raises(SystemExit) as ended:
+            ctl.main(["simulate", *words])
+        assert ended.value.code == 2
+    assert "not allowed with argument" in capsys.readouterr().err

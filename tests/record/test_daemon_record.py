@@ -20,7 +20,9 @@ from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.record import place
 from leased.record.recorder import Recorder
-from leased.sim import replay
+from leased.sim import history, observed, replay
+from leased.sim.jobs import MS, Setting
+from leased.sim.run import run
 from tests.conftest import Start
 from tests.emugpu.server import KERNELS, EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased
@@ -100,6 +102,20 @@ def test_two_jobs_are_replayed_after_the_daemon_has_ended(
     assert checked(path) == (
         f"{events} events lead to the {len(named(path, 'actions'))} actions that were recorded\n"
     )
+    can_be_simulated(path)
+
+
+def can_be_simulated(path: Path) -> None:
+    """The same jobs, with no more work than they had time, and all of them end."""
+    with path.open("rb") as record:
+        found = observed.of(history.of(record, []))
+    assert found.real is not None
+    assert {job.name for job in found.trace.jobs} == {"job 1", "job 2"}
+    for job, came in zip(found.trace.jobs, found.real.jobs, strict=True):
+        assert (job.lock, job.quantum) == ("on", 100 * MS)
+        assert 0 < job.gpu_ns <= came.end - came.start
+    again = run(found.trace, Setting(found.policy))
+    assert [job.name for job in again.jobs] == [job.name for job in found.real.jobs]
 
 
 def test_what_a_killed_daemon_has_recorded_is_kept_beside_its_successors(
