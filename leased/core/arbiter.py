@@ -34,53 +34,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from leased.core import work
-from leased.core.deciding import Deciding
-from leased.core.departures import Departures
-from leased.core.device_settings import DeviceSettings, OfDevice
-from leased.core.effects import Effects
-from leased.core.events import (
+from leased.core.actions import (
     Action,
-    Adopted,
-    Closed,
     Contend,
-    DrainLimitSet,
-    DrainSet,
-    Event,
     Evict,
     Expect,
     Forfeit,
-    Frozen,
     Grant,
     Leave,
-    LeftUncopied,
-    LockSet,
-    MemoryChanged,
-    ModeSet,
-    Opened,
     Overrun,
-    Parked,
     PassedOver,
-    PolicyRestored,
-    PolicySet,
     Preload,
-    QuantumSet,
-    Rejoined,
-    Released,
-    Requested,
     Restore,
-    Restored,
     Revoke,
+)
+from leased.core.deciding import Deciding
+from leased.core.departures import Departures
+from leased.core.device_events import (
+    DrainSet,
+    LockSet,
+    ModeSet,
+    PolicySet,
+    QuantumSet,
     RoomChanged,
     SpeedKnown,
-    SpeedMeasured,
-    StraySeen,
-    Thawed,
-    Tick,
-    Unparked,
-    UsageRestored,
-    Widened,
     WorkMeasured,
 )
+from leased.core.device_settings import DeviceSettings, OfDevice
+from leased.core.effects import Effects
+from leased.core.events import DrainLimitSet, Event, Rejoined, Tick
 from leased.core.leasing import Leasing
 from leased.core.memory import Memory
 from leased.core.policy import MakePolicy, PolicyState
@@ -88,6 +70,25 @@ from leased.core.policy_states import PolicyStates
 from leased.core.rules import Rules
 from leased.core.stages import IDLE_FLOOR_NS, RESTORE_NS
 from leased.core.state import Device, Tenant
+from leased.core.tenant_events import (
+    Adopted,
+    Closed,
+    Frozen,
+    LeftUncopied,
+    MemoryChanged,
+    Opened,
+    Parked,
+    PolicyRestored,
+    Released,
+    Requested,
+    Restored,
+    SpeedMeasured,
+    StraySeen,
+    Thawed,
+    Unparked,
+    UsageRestored,
+    Widened,
+)
 from leased.core.turns import Turns
 from leased.core.usage import Usage
 from leased.core.waiters import Waiters

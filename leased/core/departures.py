@@ -7,11 +7,11 @@ goes both ways at once. A suspended tenant asks for nothing until it is unparked
 
 from __future__ import annotations
 
-from leased.core.events import Parked, Unparked
 from leased.core.memory import Memory
 from leased.core.rules import Rules
 from leased.core.stages import Stages
 from leased.core.state import Parking, Tenant
+from leased.core.tenant_events import Parked, Unparked
 from leased.core.waiters import Waiters
 
 

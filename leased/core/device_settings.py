@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from leased.core.effects import Effects
-from leased.core.events import (
+from leased.core.device_events import (
     DrainSet,
     LockSet,
     ModeSet,
@@ -12,6 +11,7 @@ from leased.core.events import (
     RoomChanged,
     SpeedKnown,
 )
+from leased.core.effects import Effects
 from leased.core.memory import Memory
 from leased.core.policy import Policy
 from leased.core.rules import Rules

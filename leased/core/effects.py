@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from leased.core.events import Action, Contend, Grant
+from leased.core.actions import Action, Contend, Grant
 
 
 class Effects:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from leased.core.actions import Grant
 from leased.core.cohort import FREE
 from leased.core.effects import Effects
-from leased.core.events import Grant
 from leased.core.memory import Memory
 from leased.core.rules import Rules
 from leased.core.stages import Stages

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from itertools import islice
 
+from leased.core.actions import Evict, Leave, Preload, Restore
 from leased.core.cohort import ALONE
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
-from leased.core.events import Evict, Leave, LeftUncopied, MemoryChanged, Preload, Restore
 from leased.core.line import Place
 from leased.core.rules import MOVE_PATIENCE_NS, Rules
 from leased.core.state import Device, Tenant
+from leased.core.tenant_events import LeftUncopied, MemoryChanged
 
 LOOK_AHEAD = 32  # who wait that may bring in what there is room for
 

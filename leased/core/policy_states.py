@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from leased.core.events import PolicyRestored
 from leased.core.policy import Policy, PolicyState
 from leased.core.rules import Rules
 from leased.core.state import Tenant
+from leased.core.tenant_events import PolicyRestored
 
 
 class PolicyStates:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from leased.core.actions import Contend, Expect, Forfeit, Overrun, PassedOver, Revoke
 from leased.core.cohort import ALONE, FREE, Cohort
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
-from leased.core.events import Contend, Expect, Forfeit, Overrun, PassedOver, Revoke
 from leased.core.rules import MOVE_PATIENCE_NS, Rules
 from leased.core.state import FOREVER, Device, Lease, Tenant
 

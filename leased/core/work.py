@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leased.core.events import WorkMeasured
+from leased.core.device_events import WorkMeasured
 from leased.core.rules import Rules
 
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from leased.core.arbiter import Action, Arbiter, Event
-from leased.core.events import Parked, Unparked
+from leased.core.tenant_events import Parked, Unparked
 from leased.leasing.arbiter_view import ArbiterView
 from leased.record.lines import Outcome
 from leased.record.recorder import Recorder

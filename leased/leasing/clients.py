@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from leased.connections.limits import credible
 from leased.core.arbiter import Adopted, Released, Requested, Restored, SpeedMeasured
-from leased.core.events import LeftUncopied, Parked
+from leased.core.tenant_events import LeftUncopied, Parked
 from leased.leasing import memory_orders
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.grants import Grants

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from leased.core.events import Event, MemoryChanged
+from leased.core.events import Event
+from leased.core.tenant_events import MemoryChanged
 from leased.gpus.devices import Overhead
 from leased.leasing.departed import Departed
 from leased.leasing.memory_evidence import NOTHING, MemoryEvidence, sum_of

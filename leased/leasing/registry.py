@@ -8,8 +8,8 @@ from dataclasses import asdict
 from _gpulease import lib
 
 from leased.core.arbiter import Closed, Opened, PolicyRestored, UsageRestored, Widened
-from leased.core.events import Parked
 from leased.core.policy import PolicyState
+from leased.core.tenant_events import Parked
 from leased.core.usage import Usage
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.tenant import Tenant

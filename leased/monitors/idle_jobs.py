@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from leased.core.events import Parked
+from leased.core.tenant_events import Parked
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.wire import daemon_messages

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from leased.config.config import Config
-from leased.core.events import StraySeen
+from leased.core.tenant_events import StraySeen
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.processes.identity import Step

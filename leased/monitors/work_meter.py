@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from leased.core.events import WorkMeasured
+from leased.core.device_events import WorkMeasured
 
 OLD_NS = 2_000_000_000  # after which what NVML says of now is not what was since the last look
 MOST_W = 10_000  # no GPU takes more

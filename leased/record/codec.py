@@ -7,7 +7,8 @@ from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
-from leased.core.events import Action, Event
+from leased.core.actions import Action
+from leased.core.events import Event
 
 TYPE = "type"  # the key of the class's name, beside the fields
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from leased import policy
+from leased.core.actions import Action
 from leased.core.arbiter import Arbiter
-from leased.core.events import Action, Event, PolicySet
+from leased.core.device_events import PolicySet
+from leased.core.events import Event
 from leased.record import codec, snapshot
 from leased.record.codec import Damaged
 

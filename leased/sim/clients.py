@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from leased.core.events import Closed, Event, MemoryChanged, Released, Requested, Restored
+from leased.core.events import Event
+from leased.core.tenant_events import Closed, MemoryChanged, Released, Requested, Restored
 from leased.sim.jobs import Job
 from leased.sim.memory import GpuMemory
 from leased.sim.pauses import Pauses

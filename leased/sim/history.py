@@ -10,19 +10,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from leased.core.actions import Contend, Forfeit, Grant
 from leased.core.arbiter import Arbiter
-from leased.core.events import (
-    Contend,
-    Event,
-    Forfeit,
-    Frozen,
-    Grant,
-    Opened,
-    Parked,
-    SpeedMeasured,
-    WorkMeasured,
-)
+from leased.core.device_events import WorkMeasured
+from leased.core.events import Event
 from leased.core.state import Tenant
+from leased.core.tenant_events import Frozen, Opened, Parked, SpeedMeasured
 from leased.core.usage import Usage
 from leased.sim.replay import Step, begin
 

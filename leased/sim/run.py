@@ -12,20 +12,11 @@ from dataclasses import dataclass
 
 from leased import policy
 from leased.base.errors import Refused
+from leased.core.actions import Action, Contend, Evict, Grant, Preload, Revoke
 from leased.core.arbiter import Arbiter
-from leased.core.events import (
-    Action,
-    Contend,
-    Event,
-    Evict,
-    Grant,
-    Opened,
-    PolicySet,
-    Preload,
-    Revoke,
-    SpeedKnown,
-    Tick,
-)
+from leased.core.device_events import PolicySet, SpeedKnown
+from leased.core.events import Event, Tick
+from leased.core.tenant_events import Opened
 from leased.sim.clients import Client, name_of
 from leased.sim.jobs import Job, Setting, Trace
 from leased.sim.memory import GpuMemory

@@ -20,8 +20,8 @@ from leased.admin.reload import AdminSocket, Reload
 from leased.api.client import ask
 from leased.config import config
 from leased.config.keys import KEYS
-from leased.core.events import MemoryChanged, SpeedMeasured
 from leased.core.speed import Speed
+from leased.core.tenant_events import MemoryChanged, SpeedMeasured
 from leased.gpus import devices
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases

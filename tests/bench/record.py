@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from leased import policy
+from leased.core.actions import Action
 from leased.core.arbiter import Arbiter, MemoryChanged, Opened, Requested
-from leased.core.events import Action, Event
+from leased.core.events import Event
 from leased.record import lines, snapshot
 from leased.record.lines import Header, Outcome, Start
 from leased.record.recorder import Recorder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leased import policy
 from leased.core.arbiter import Arbiter, MemoryChanged, Opened, Released, Requested
-from leased.core.events import LeftUncopied, Parked
+from leased.core.tenant_events import LeftUncopied, Parked
 
 ROOM, HAS = 100, 80
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from leased import policy
+from leased.core.actions import Action
 from leased.core.arbiter import Arbiter
-from leased.core.events import Action, Event
+from leased.core.events import Event
 from leased.record import lines, snapshot
 from leased.record.lines import Header, Outcome, Start
 from tests.core.draws import random_scenario

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leased.core import events
+from leased.core import actions, device_events, events, tenant_events
 from leased.record import codec
 from leased.record.codec import ACTIONS, EVENTS, Damaged
 
@@ -20,11 +20,12 @@ st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False
 EVERY = EVENTS | ACTIONS
 
 
-def test_every_class_of_the_module_is_in_a_table() -> None:
+def test_every_class_of_the_modules_is_in_a_table() -> None:
     there = {
         cls
-        for _, cls in inspect.getmembers(events, inspect.isclass)
-        if is_dataclass(cls) and cls.__module__ == events.__name__
+        for module in (actions, device_events, events, tenant_events)
+        for _, cls in inspect.getmembers(module, inspect.isclass)
+        if is_dataclass(cls) and cls.__module__ == module.__name__
     }
     assert there == {*EVENTS.values(), *ACTIONS.values()}
     assert not EVENTS.keys() & ACTIONS.keys()

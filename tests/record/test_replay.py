@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from leased import policy
+from leased.core.actions import Action
 from leased.core.arbiter import Arbiter
-from leased.core.events import Action, Event
+from leased.core.events import Event
 from leased.record import lines, snapshot
 from leased.record.codec import Damaged
 from leased.sim import replay
