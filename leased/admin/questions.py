@@ -19,9 +19,10 @@ from leased.base.errors import Refused
 from leased.base.requests import Request, check_fields, get_int, shown
 from leased.config.config import Config
 from leased.leasing import sharing_mode, waiting_reason
-from leased.leasing.arbiter_view import DeviceView, HeldLease
+from leased.leasing.device_view import DeviceView
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
+from leased.leasing.tenant_view import HeldLease
 from leased.processes.identity import Peer
 from leased.slurm.usage_record import figures
 from leased.store.store import Store

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
 from leased.core import arbiter
-from leased.leasing.arbiter_view import DeviceView
+from leased.leasing.device_view import DeviceView
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Client, Tenant
 from leased.processes import stopped_processes

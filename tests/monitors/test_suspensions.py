@@ -8,7 +8,7 @@ from collections.abc import Collection
 import pytest
 from _gpulease import lib
 
-from leased.leasing.arbiter_view import TenantView
+from leased.leasing.tenant_view import TenantView
 from leased.monitors.idle_jobs import IdleJobs
 from leased.monitors.suspensions import ASK_FIRST_NS, MARGIN_NS, Suspensions
 from leased.processes.identity import ProcessId

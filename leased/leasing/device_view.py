@@ -1,0 +1,148 @@
+"""What the arbiter knows of one device, to be read only. See arbiter_view.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from leased.core.arbiter import Arbiter
+from leased.core.share import Share
+from leased.core.speed import Speed
+from leased.core.state import Device
+from leased.leasing.tenant_view import HeldLease
+
+
+@dataclass(frozen=True)
+class TenantMemory:
+    """What one tenant has on one device, in bytes. fixed: more, which cannot be moved.
+
+    stuck: what could be moved, were its processes able to act.
+    """
+
+    bytes: int = 0
+    fixed: int = 0
+    stuck: int = 0
+
+    @classmethod
+    def of(cls, share: Share | None) -> TenantMemory:
+        return cls(share.bytes, share.fixed, share.stuck) if share else cls()
+
+
+class DeviceView:
+    """One device."""
+
+    def __init__(self, arbiter: Arbiter, device: Device):
+        self._arbiter = arbiter
+        self._device = device
+
+    # -- who uses it --------------------------------------------------------------
+
+    @property
+    def holders(self) -> Iterator[HeldLease]:
+        """The leases on it, the longest held first."""
+        for tenant in self._arbiter.rules.holders(self._device.uuid):
+            if tenant.lease:
+                yield HeldLease.of(tenant.id, tenant.lease)
+
+    @property
+    def n_holders(self) -> int:
+        return len(self._device.holders)
+
+    @property
+    def queue(self) -> list[int]:
+        """The jobs that wait for it, first come first."""
+        return list(self._device.queue)
+
+    @property
+    def first_waiting(self) -> int | None:
+        return next(iter(self._device.queue), None)
+
+    def locks(self) -> dict[int, str]:
+        """By job, the lock mode that counts for each that holds it or waits for it."""
+        present = {**self._device.holders, **self._device.queue}
+        return {job: self._arbiter.rules.lock_of(tenant) for job, tenant in present.items()}
+
+    # -- how it is used -----------------------------------------------------------
+
+    @property
+    def lock(self) -> str | None:
+        """The lock mode that the site forces; None: each job's own."""
+        return self._device.lock
+
+    @property
+    def quantum_ns(self) -> int | None:
+        """The quantum that the site forces; None: each job's own."""
+        return self._device.quantum_ns
+
+    @property
+    def drained(self) -> bool:
+        return self._device.drained
+
+    @property
+    def mode(self) -> str:
+        """In one word how its tenants with lock auto use it now; `why` has the reason."""
+        return self._device.mode
+
+    @property
+    def why(self) -> str:
+        return self._device.why
+
+    # -- its memory ---------------------------------------------------------------
+
+    @property
+    def fits(self) -> bool:
+        """All tenants' memory fits together, as decided: what fits anew is waited for."""
+        return self._device.fits
+
+    @property
+    def fits_now(self) -> bool:
+        return self._device.residency.fits()
+
+    @property
+    def room(self) -> int:
+        """Bytes that tenants' allocations can have together."""
+        return self._device.residency.room
+
+    @property
+    def tenant_bytes(self) -> int:
+        """What all tenants have, on it or not."""
+        return self._device.residency.total + self._device.residency.fixed
+
+    @property
+    def resident_bytes(self) -> int:
+        return self._device.residency.resident
+
+    @property
+    def link(self) -> Speed:
+        """How fast swapped memory moves."""
+        return self._device.residency.link
+
+    @property
+    def paging(self) -> Speed:
+        """How fast managed memory moves."""
+        return self._device.residency.paging
+
+    def memory_of(self, job_id: int) -> TenantMemory:
+        return TenantMemory.of(self._device.residency.shares.get(job_id))
+
+    def memory(self) -> dict[int, TenantMemory]:
+        """Of all tenants that have any, by job."""
+        shares = self._device.residency.shares
+        return {job: TenantMemory.of(share) for job, share in shares.items()}
+
+    def resident_of(self, job_id: int) -> int:
+        return self._device.residency.evictable(job_id)
+
+    def crowded_out(self, job_id: int) -> bool:
+        """What others have and cannot be moved leaves no room for all that the job has."""
+        return self._device.residency.crowded_out(job_id)
+
+    def kept_out_by(self, job_id: int) -> dict[int, int]:
+        """The jobs that crowd it out, and their bytes: the most first."""
+        return self._device.residency.keep_out(job_id)
+
+    def leaving(self) -> Iterator[int]:
+        """The jobs that were told to give up memory and now could."""
+        residency = self._device.residency
+        if residency.swappers:
+            yield from (job for job in residency.shares if residency.leaving(job))

@@ -1,0 +1,101 @@
+"""What the arbiter knows of one tenant, to be read only. See arbiter_view.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leased.core.arbiter import Arbiter
+from leased.core.state import Lease, Parking, Tenant
+
+
+@dataclass(frozen=True)
+class HeldLease:
+    """A lease that a tenant holds. Times in ns of the daemon's clock.
+
+    since: when its quantum began. ends: when it will be revoked; None: nobody waits for it, or
+    it has been revoked.
+    """
+
+    job_id: int
+    epoch: int
+    since: int
+    revoked: bool
+    ends: int | None
+
+    @classmethod
+    def of(cls, job_id: int, lease: Lease) -> HeldLease:
+        return cls(job_id, lease.epoch, lease.since, lease.revoked, lease.revoke_at)
+
+
+class TenantView:
+    """One tenant."""
+
+    def __init__(self, arbiter: Arbiter, tenant: Tenant):
+        self._arbiter = arbiter
+        self._tenant = tenant
+
+    @property
+    def lease(self) -> HeldLease | None:
+        lease = self._tenant.lease
+        return HeldLease.of(self._tenant.id, lease) if lease else None
+
+    @property
+    def epoch(self) -> int:
+        """Of the lease that it holds, else 0."""
+        return self._tenant.lease.epoch if self._tenant.lease else 0
+
+    @property
+    def waiting(self) -> bool:
+        return self._tenant.waiting
+
+    @property
+    def frozen(self) -> bool:
+        """Its processes cannot act."""
+        return self._tenant.frozen
+
+    @property
+    def parked(self) -> Parking | None:
+        """Since when it has nothing on its devices, and why."""
+        return self._tenant.parked
+
+    @property
+    def state(self) -> str:
+        """In one word: holds, parked, waits or idle."""
+        if self._tenant.lease:
+            return "holds"
+        if self._tenant.parked:
+            return "parked"
+        return "waits" if self._tenant.waiting else "idle"
+
+    @property
+    def since(self) -> int | None:
+        """When its quantum, its parking or its wait began, in ns; None: it is idle."""
+        if self._tenant.lease:
+            return self._tenant.lease.since
+        if self._tenant.parked:
+            return self._tenant.parked.since
+        return self._tenant.asked_at if self._tenant.waiting else None
+
+    @property
+    def last_epoch(self) -> int:
+        """Of the last lease that it was granted; 0: it never was."""
+        return self._tenant.granted
+
+    @property
+    def lock(self) -> str:
+        """The lock mode that counts: the site's for one of its devices, else its own."""
+        return self._arbiter.rules.lock_of(self._tenant)
+
+    @property
+    def can_share(self) -> bool:
+        return self._arbiter.rules.can_share(self._tenant)
+
+    @property
+    def quantum_ns(self) -> int:
+        """How long it may hold its gang while somebody waits, where nothing has to move."""
+        return self._arbiter.rules.quantum(self._tenant, 0)
+
+    @property
+    def turn_ns(self) -> int | None:
+        """How long its turns are if it takes some though all memory fits; None: it does not."""
+        return self._arbiter.rules.turn_ns(self._tenant)
