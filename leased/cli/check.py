@@ -1,57 +1,47 @@
 """gpu-leasectl check: what keeps this node from sharing its GPUs, found one by one.
 
 Every finding has an id that stays the same from release to release, so that a
-site's monitoring can name it. ok: it was looked at and is in order. warning:
-sharing works, or it could not be looked at. fault: jobs fail, or are not
-protected. Runs with and without the daemon, and changes nothing.
+site's monitoring can name it. Runs with and without the daemon, and changes nothing. A check is a
+file in leased/cli/checks and a row here.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from leased.admin.user_limits import UserLimits
-from leased.api.answers import Status
 from leased.base.errors import Refused
+from leased.cli.checks import (
+    accounting,
+    daemon,
+    driver,
+    gres,
+    interposer,
+    libslurm,
+    plugin,
+    slurm_conf,
+    tenant_socket,
+    trusted,
+)
+from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, as_list
 from leased.config import config
-from leased.gpus.nvml_answers import Described
 from leased.slurm import slurmconf
 from leased.slurm.slurmconf import SlurmConf
 
-OK, WARNING, FAULT = "ok", "warning", "fault"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing looked at. level: ok, warning or fault."""
-
-    id: str
-    level: str
-    text: str
-    remedy: str = ""
-
-    def as_dict(self) -> dict[str, str]:
-        return asdict(self)
-
-
-@dataclass
-class Site:
-    """What there is to look at. status: the daemon's, None while it does not answer."""
-
-    config: config.Config
-    path: Path  # of gpu-leased.toml
-    admin_socket: Path
-    slurm: SlurmConf
-    env: Mapping[str, str]
-    version: tuple[int, int] | None = None
-    node: str | None = None
-    status: Status | None = None
-    gpus: list[Described] = field(default_factory=list)  # that NVML shows; [] unknown
+# In this order: what driver and daemon find is used by later ones.
+CHECKS = (
+    trusted.findings,
+    driver.findings,
+    daemon.findings,
+    tenant_socket.findings,
+    interposer.findings,
+    libslurm.findings,
+)
+# These need slurm.conf.
+CHECKS_OF_SLURM = (slurm_conf.findings, plugin.findings, gres.findings, accounting.findings)
 
 
 def check_config(path: Path) -> tuple[config.Config, list[Finding]]:
@@ -94,14 +84,17 @@ def look_for_slurm(given: str, node: str | None) -> Site:
 
 def run(path: Path, socket_path: Path | None, node: str | None = None) -> list[Finding]:
     """Look at everything. path: gpu-leased.toml; node: this one's name in slurm.conf."""
-    from leased.cli import check_node, check_slurm
-
     read, found = check_config(path)
     site = look_for_slurm(read.slurm_conf, node)
     site.config, site.path = read, path
     site.admin_socket = socket_path or read.admin_socket
-    found += check_node.findings(site)
-    found += check_slurm.findings(site)
+    for check in CHECKS:
+        found += as_list(check(site))
+    if site.slurm.path is None and not site.slurm.values:
+        words = "no slurm.conf is found, and slurmctld does not answer"
+        return [*found, Finding("slurm-conf", FAULT, words, "set SLURM_CONF, or run it on a node")]
+    for check in CHECKS_OF_SLURM:
+        found += as_list(check(site))
     return found
 
 
@@ -120,18 +113,4 @@ def table(findings: list[Finding]) -> Any:
     faults = sum(f.level == FAULT for f in findings)
     warnings = sum(f.level == WARNING for f in findings)
     made.add_row("", "", Text(f"{len(findings)} looked at: {faults} faults, {warnings} warnings"))
-    return made
-
-
-def as_list(found: Iterator[Finding]) -> list[Finding]:
-    """All findings of a check; what it could not read is a finding too."""
-    made: list[Finding] = []
-    try:
-        made.extend(found)
-    except OSError as fault:
-        remedy = "run it as root" if isinstance(fault, PermissionError) else "correct the file"
-        made.append(Finding("files", WARNING, f"{fault.filename}: {fault.strerror}", remedy))
-    except Exception as fault:  # of ours: it must not hide what the others find
-        words = f"a part of this check failed: {type(fault).__name__}: {fault}"
-        made.append(Finding("check", WARNING, words, "report it"))
     return made

@@ -20,8 +20,9 @@ from _gpulease import lib
 from leased import __version__
 from leased.base import elf
 from leased.base.errors import NoAnswer, Refused
-from leased.cli import check, check_node, check_slurm, ctl
-from leased.cli.check import Finding
+from leased.cli import check, ctl
+from leased.cli.checks import daemon, driver, interposer, libslurm
+from leased.cli.checks.finding import OK, WARNING, Finding
 from leased.cli.exit_status import ExitStatus
 from leased.gpus.nvml import Silent
 from leased.slurm import hostlists, slurmconf
@@ -145,11 +146,11 @@ def node(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
             raise made.nvml
         return {"driver": "580.1", "devices": made.gpus}
 
-    monkeypatch.setattr(check_node, "describe", describe)
-    monkeypatch.setattr(check_node, "ask_status", ask_status)
+    monkeypatch.setattr(driver, "describe", describe)
+    monkeypatch.setattr(daemon, "ask_status", ask_status)
     monkeypatch.setattr(slurmconf, "ask_config", lambda env: made.asked)  # noqa: ARG005
     monkeypatch.setattr(slurmconf, "version", lambda env: made.version)  # noqa: ARG005
-    monkeypatch.setattr(check_slurm, "IMPORT", "pass")
+    monkeypatch.setattr(libslurm, "IMPORT", "pass")
     monkeypatch.delenv("SLURM_CONF", raising=False)
     monkeypatch.delenv("SLURMD_NODENAME", raising=False)
     yield made
@@ -510,14 +511,14 @@ def test_warnings_are_no_faults(node: Node, case: str, capsys: pytest.CaptureFix
 
 
 def test_binding_that_cannot_be_loaded(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_slurm, "IMPORT", "import no_such_module")
+    monkeypatch.setattr(libslurm, "IMPORT", "import no_such_module")
     node.look()
     assert node.found["libslurm"].level == "warning"
     assert "No module named 'no_such_module'" in node.found["libslurm"].text
 
 
 def test_an_interposer_that_hangs(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_node, "START_S", 0.5)
+    monkeypatch.setattr(interposer, "START_S", 0.5)
     make_library(
         node.preload,
         "int pause(void); __attribute__((constructor)) static void hang(void) { pause(); }",
@@ -600,7 +601,7 @@ def test_by_a_user_who_is_not_root(short_dir: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-@pytest.mark.parametrize(("most", "level"), [(64 << 30, check.OK), (0, check.WARNING)])
+@pytest.mark.parametrize(("most", "level"), [(64 << 30, OK), (0, WARNING)])
 def test_host_memory_made_ahead_is_named_with_its_limit(node: Node, most: int, level: str) -> None:
     copies = {"kept": True, "budget_bytes": 99 << 30, "taken_bytes": 0, "left_bytes": 9 << 30}
     node.answer = {"copies": copies | {"ahead_bytes": 3 << 30, "ahead_most_bytes": most}}

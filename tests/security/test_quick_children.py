@@ -12,7 +12,7 @@ from pathlib import Path
 import _gpulease
 import pytest
 
-from leased.cli import check
+from leased.cli.checks.finding import OK
 from tests.conftest import ROOT
 
 TRAP = """
@@ -93,7 +93,7 @@ def test_launcher_runs_nothing_of_its_caller(bait: Bait, launcher: Path) -> None
 def test_check_runs_nothing_of_the_directory_it_is_called_in(bait: Bait, launcher: Path) -> None:
     done = bait.run([str(launcher), "check", "--json"], PYTHONPATH=str(bait.folder))
     findings = {finding["id"]: finding for finding in json.loads(done.stdout)}
-    assert findings["libslurm"]["level"] == check.OK, findings["libslurm"]
+    assert findings["libslurm"]["level"] == OK, findings["libslurm"]
     assert bait.taken == []
 
 

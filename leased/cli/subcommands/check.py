@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from leased.cli.checks.finding import FAULT
 from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import Subcommand, print_answer
 
@@ -17,7 +18,7 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
 
     findings = check.run(chosen.config, chosen.socket, chosen.node)
     print_answer(chosen, [finding.as_dict() for finding in findings], lambda: check.table(findings))
-    faulty = any(finding.level == check.FAULT for finding in findings)
+    faulty = any(finding.level == FAULT for finding in findings)
     return ExitStatus.REFUSED if faulty else ExitStatus.DONE
 
 

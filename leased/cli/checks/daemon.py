@@ -1,0 +1,89 @@
+"""check: whether the daemon answers, and what it says of the node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from _gpulease import lib
+
+from leased import __version__
+from leased.api.answers import Status
+from leased.api.client import ask_status
+from leased.base.errors import NoAnswer, Refused
+from leased.cli.checks import host_memory
+from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site
+
+
+def findings(site: Site) -> Iterator[Finding]:
+    try:
+        site.status = status = ask_status(site.admin_socket)
+    except NoAnswer as fault:
+        yield Finding("daemon", FAULT, str(fault), fault.hint)
+        return
+    except Refused as fault:
+        yield Finding("daemon", WARNING, f"not asked: {fault}", fault.hint)
+        return
+    version = status.get("version")
+    yield Finding("daemon", OK, f"gpu-leased {version} answers")
+    if version != __version__ or status.get("wire_version") != lib.GL_VERSION:
+        yield Finding(
+            *("daemon-version", FAULT, f"gpu-leased is {version}, this is {__version__}"),
+            "run systemctl restart gpu-leased; leases stay where they are",
+        )
+    else:
+        yield Finding("daemon-version", OK, "daemon and gpu-leasectl are of one release")
+    store_fault = status.get("store_fault")
+    if store_fault:
+        yield Finding("store", FAULT, store_fault, "see df and the daemon's log")
+    else:
+        yield Finding("store", OK, "usage and settings are on the disk")
+    yield from _devices(status)
+    if status.get("strays", {}).get("now"):
+        words = f"{len(status['strays']['now'])} processes use a leased GPU without a lease"
+        yield Finding("strays", WARNING, words, "see gpu-leasectl status, and [strays]")
+    else:
+        yield Finding("strays", OK, "no process uses a leased GPU without a lease")
+    yield from _cluster(site, status.get("cluster", {}))
+    yield from host_memory.findings(site, status.get("copies"))
+    drained = [str(d["index"]) for d in status.get("devices", []) if d.get("drain")]
+    if drained:
+        yield Finding(
+            *("drained", WARNING, f"GPU {', '.join(drained)} is drained: jobs wait there"),
+            "run gpu-leasectl resume when the maintenance is over",
+        )
+    else:
+        yield Finding("drained", OK, "no device is drained")
+
+
+def _devices(status: Status) -> Iterator[Finding]:
+    """What the daemon has found of the devices."""
+    faulty = [d for d in status.get("devices", []) if d.get("fault")]
+    for device in faulty:
+        words = f"GPU {device.get('index')} takes no new jobs: {device['fault']}"
+        yield Finding("devices", FAULT, words, "see nvidia-smi and dmesg; reset it, or the node")
+    if not faulty:
+        yield Finding("devices", OK, "the daemon finds no device faulty")
+    if status.get("nvml_fault"):
+        words = f"NVML does not answer the daemon: {status['nvml_fault']}"
+        yield Finding("nvml", FAULT, words, "see nvidia-smi and dmesg")
+    else:
+        yield Finding("nvml", OK, "NVML answers the daemon")
+
+
+def _cluster(site: Site, said: Mapping[str, Any]) -> Iterator[Finding]:
+    """Jobs of two Slurm clusters have the same numbers: the daemon serves one."""
+    ours, others = said.get("name"), ", ".join(said.get("refused", {}))
+    named = site.slurm.values.get("clustername", "").lower()
+    remedy = "let the jobs of one cluster share GPUs of a node; see daemon.slurm_conf"
+    if others:
+        words = f"jobs of {others} come here and are refused: gpu-leased serves {ours}"
+        yield Finding("cluster", FAULT, words, remedy)
+    elif ours and named and ours != named:
+        words = f"gpu-leased serves the Slurm cluster {ours}, {site.slurm.path} is of {named}"
+        yield Finding("cluster", FAULT, words, remedy)
+    elif ours:
+        yield Finding("cluster", OK, f"gpu-leased serves the jobs of the Slurm cluster {ours}")
+    else:
+        words = "gpu-leased does not know yet which Slurm cluster it serves"
+        yield Finding("cluster", WARNING, words, "see whether scontrol ping finds slurmctld")

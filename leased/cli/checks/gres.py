@@ -1,0 +1,94 @@
+"""check: GPUs and shards of this node in slurm.conf and gres.conf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from leased.cli.checks import gres_order
+from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, unreadable_lines
+from leased.slurm import slurmconf
+from leased.slurm.slurmconf import Gres
+
+
+def findings(site: Site) -> Iterator[Finding]:
+    yield from _types(site)
+    yield from _node(site)
+
+
+def _types(site: Site) -> Iterator[Finding]:
+    types = site.slurm.values.get("grestypes", "").replace(" ", "").split(",")
+    missing = [name for name in ("gpu", "shard") if name not in types]
+    if missing:
+        words = f"GresTypes of slurm.conf lacks {' and '.join(missing)}"
+        yield Finding("gres-types", FAULT, words, "write GresTypes=gpu,shard")
+    else:
+        yield Finding("gres-types", OK, "GresTypes has gpu and shard")
+
+
+def _node(site: Site) -> Iterator[Finding]:
+    if site.slurm.path is None:
+        words = "slurm.conf is not on this host, so gres.conf is not checked"
+        yield Finding("node", WARNING, words, "run it on the node")
+        return
+    node = site.node
+    if node is None or node not in site.slurm.nodes:
+        words = f"{node or 'this host'} is in no NodeName line of {site.slurm.path}"
+        yield Finding("node", WARNING, words, "give its name: --node NAME")
+        return
+    yield Finding("node", OK, f"this is node {node}")
+    counts = slurmconf.gres_counts(site.slurm.nodes[node].get("gres", ""))
+    missing = [name for name in ("gpu", "shard") if not counts.get(name)]
+    if missing:
+        words = f"node {node} has no Gres {' and no '.join(missing)} in slurm.conf"
+        yield Finding("node-gres", FAULT, words, "write for example Gres=gpu:4,shard:32")
+        return
+    yield Finding("node-gres", OK, f"{counts['gpu']} gpu and {counts['shard']} shard")
+    path = site.slurm.path.parent / "gres.conf"
+    if not path.is_file():
+        yield Finding("gres-conf", FAULT, f"there is no {path}", "see slurm-conf/gres.conf")
+        return
+    said = slurmconf.gres_of(path, node)
+    yield from unreadable_lines("gres-conf", said.faults)
+    yield from _gres_lines(site, said, counts, path)
+    yield from gres_order.findings(site)
+
+
+def _gres_lines(site: Site, said: Gres, counts: dict[str, int], path: Path) -> Iterator[Finding]:
+    example = "see slurm-conf/gres.conf"
+    missing = [] if said.gpu_lines or said.autodetect else ["gpu"]
+    missing += [] if said.shard_lines else ["shard"]
+    if missing:
+        words = f"{path} has no line for {' and '.join(missing)} of node {site.node}"
+        yield Finding("gres-conf", FAULT, words, example)
+        return
+    yield Finding("gres-conf", OK, f"{path} has gpu and shard")
+    absent = [name for name in said.files if not Path(name).exists()]
+    if absent:
+        words = f"{path} names {absent[0]}, which is not there"
+        yield Finding("gres-files", FAULT, words, "correct File=, or load the driver")
+    elif said.files:
+        yield Finding("gres-files", OK, f"the device files of {path} are there")
+    yield from _counts(site, said, counts, path)
+
+
+def _counts(site: Site, said: Gres, counts: dict[str, int], path: Path) -> Iterator[Finding]:
+    gpus, shards = counts["gpu"], counts["shard"]
+    wrong = []
+    there = len(site.gpus)
+    # Fewer may be meant so, where gres.conf says which.
+    if there and (gpus > there or (gpus < there and len(said.files) != gpus)):
+        wrong.append(f"slurm.conf has {gpus} gpu, NVML shows {there}")
+    if said.files and len(said.files) != gpus:
+        wrong.append(f"{path} has {len(said.files)} device files, slurm.conf {gpus} gpu")
+    if said.shards != shards:
+        wrong.append(f"{path} has {said.shards} shard, slurm.conf {shards}")
+    if wrong:
+        words = "; ".join(wrong)
+        yield Finding("gres-count", FAULT, words, "make slurm.conf, gres.conf and the GPUs agree")
+    elif shards % gpus:
+        words = f"{shards} shard do not divide evenly among {gpus} gpu"
+        yield Finding("gres-count", FAULT, words, f"make it a multiple of {gpus}")
+    else:
+        words = f"{shards} shard on {gpus} gpu: at most {shards // gpus} jobs share one"
+        yield Finding("gres-count", OK, words)

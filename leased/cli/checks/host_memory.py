@@ -1,0 +1,54 @@
+"""check: host memory for what leaves the GPUs, as the daemon says."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from leased.base.words import size
+from leased.cli.checks.finding import OK, WARNING, Finding, Site
+from leased.processes import procfs
+
+
+def findings(site: Site, said: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """Host memory for what jobs swap: the node's, or else each job's own."""
+    if said is None or not site.config.swap:
+        return
+    budget, left = size(said["budget_bytes"]), said["left_bytes"]
+    if not said["kept"]:
+        words = "gpu-leased-copies does not run: what jobs swap takes of their own --mem"
+        yield Finding("copies", WARNING, words, "run systemctl start gpu-leased-copies.socket")
+    elif left <= 0:
+        words = f"all of the {budget} of host memory for swapped GPU memory is claimed"
+        yield Finding("copies", WARNING, words, "raise limits.swap_host, or let fewer jobs share")
+    else:
+        words = f"{size(left)} of {budget} of host memory for swapped GPU memory are left"
+        yield Finding("copies", OK, words)
+    if "ahead_most_bytes" in said:
+        yield _ahead(said["ahead_bytes"], said["ahead_most_bytes"])
+    yield _room_beside_jobs(site, said["budget_bytes"])
+
+
+def _ahead(now: int, most: int) -> Finding:
+    """Host memory that is made before a handoff needs it."""
+    if not most:
+        words = "no host memory is made ahead of handoffs: the first ones take longer"
+        return Finding("copies-ahead", WARNING, words, "raise limits.swap_ahead")
+    words = f"{size(now)} of host memory are ready ahead of handoffs, {size(most)} at most"
+    return Finding("copies-ahead", OK, words)
+
+
+def _room_beside_jobs(site: Site, budget: int) -> Finding:
+    """Slurm gives jobs RealMemory less MemSpecLimit: copies need what is beside that."""
+    total = procfs.host_memory()[0]
+    name = site.slurm.node_of(socket.gethostname())
+    node = site.slurm.nodes.get(name, {}) if name else {}
+    fields = [node.get(field, "") for field in ("realmemory", "memspeclimit")]
+    mib = [int(text) if text.isascii() and text.isdigit() else 0 for text in fields]
+    jobs = (mib[0] - mib[1]) << 20
+    if not mib[0] or jobs + budget <= total:
+        return Finding("copies-slurm", OK, "Slurm gives jobs no memory that copies may need")
+    words = f"Slurm gives jobs {size(jobs)} and copies may take {size(budget)} of {size(total)}"
+    remedy = f"MemSpecLimit={budget >> 20} for this node in slurm.conf, or a lower limits.swap_host"
+    return Finding("copies-slurm", WARNING, words, remedy)

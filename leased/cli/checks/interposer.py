@@ -1,0 +1,85 @@
+"""check: whether users' programs can load the interposer, and its release."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from _gpulease import lib
+
+from leased import __version__
+from leased.base import text_file
+from leased.cli.checks.closed_folders import closed_to_others
+from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site
+
+NOBODY = 65534
+START_S = 10.0
+MOST_BYTES = 64 << 20  # of a library
+# Stands in libgpulease.so (shim/base/version.c).
+INTERPOSER = re.compile(rb"gpu-lease interposer ([!-~]+) wire ([0-9]{1,9})\0")
+
+
+def findings(site: Site) -> Iterator[Finding]:
+    path = Path(site.config.preload)
+    remedy = "install gpu-lease on this node, or set daemon.preload in the configuration"
+    if not path.is_file():
+        yield Finding("interposer", FAULT, f"there is no interposer at {path}", remedy)
+        return
+    folder = closed_to_others(path)
+    if folder is not None or not path.stat().st_mode & stat.S_IROTH:
+        at = folder or path
+        words = f"users may not read {at}, so their jobs run without a lease"
+        yield Finding("interposer", FAULT, words, f"run chmod o+{'x' if folder else 'r'} {at}")
+        return
+    said = _load(path)
+    if said:
+        words = f"{path} cannot be loaded into a process: {said}"
+        yield Finding("interposer", FAULT, words, "install what is missing, or build it here")
+    else:
+        yield Finding("interposer", OK, f"{path} can be loaded by everybody")
+    yield _interposer_version(path)
+
+
+def _load(path: Path) -> str:
+    """What the dynamic linker says against loading it into a program; "": nothing."""
+    identity: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        identity = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    try:
+        done = subprocess.run(
+            ["/bin/true"],
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=START_S,
+            cwd="/",
+            env={"LD_PRELOAD": str(path), "LD_BIND_NOW": "1"},
+            **identity,
+        )
+    except subprocess.TimeoutExpired:
+        return f"a program with it takes longer than {START_S:g} s"
+    said = done.stderr.strip().splitlines()
+    return said[0] if said else f"exit status {done.returncode}" if done.returncode else ""
+
+
+def _interposer_version(path: Path) -> Finding:
+    name = "interposer-version"
+    found = INTERPOSER.search(text_file.read(path, MOST_BYTES))
+    if not found:
+        return Finding(name, WARNING, f"{path} does not say its version", "install gpu-lease again")
+    release, wire = found[1].decode(errors="replace"), int(found[2])
+    if wire != lib.GL_VERSION:
+        words = (
+            f"the interposer speaks version {wire} of the protocol, this release {lib.GL_VERSION}"
+        )
+        return Finding(name, FAULT, words, "install the same release of both")
+    if release != __version__:
+        words = f"the interposer is of release {release}, this is {__version__}"
+        return Finding(name, WARNING, words, "install the same release of both")
+    return Finding(name, OK, "the interposer is of this release")

@@ -1,0 +1,121 @@
+"""check: the plugin's line in plugstack.conf, its file and its arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from leased import __version__
+from leased.base import elf, text_file
+from leased.base.errors import Refused
+from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, unreadable_lines
+from leased.config import config, options
+from leased.slurm import slurmconf
+from leased.slurm.slurmconf import PluginLine
+
+PLUGIN = "gpu_share.so"
+MOST_BYTES = 64 << 20  # of a plugin
+RELEASE = re.compile(rb"gpu-lease plugin ([!-~]+)\0")  # spank/version.c
+DEFAULT_SOCKET = config.Config().admin_socket  # the plugin is built with it
+
+
+def findings(site: Site) -> Iterator[Finding]:
+    folder = site.slurm.folder or Path("/etc/slurm")
+    path = Path(site.slurm.values.get("plugstackconfig", folder / "plugstack.conf"))
+    line = f"add the line: optional {PLUGIN}"
+    if not path.is_file():
+        yield Finding("plugstack", FAULT, f"there is no {path}", f"make it and {line}")
+        return
+    plugins, faults = slurmconf.plugin_lines(path)
+    yield from unreadable_lines("plugstack", faults)
+    ours = [p for p in plugins if Path(p.path).name == PLUGIN]
+    if not ours:
+        yield Finding("plugstack", FAULT, f"{path} has no line for {PLUGIN}", line)
+        return
+    if len(ours) > 1:
+        words = f"{path} has {len(ours)} lines for {PLUGIN}"
+        yield Finding("plugstack", FAULT, words, "leave one of them")
+    elif ours[0].required:
+        words = (
+            f"{PLUGIN} is required in {ours[0].file}: without its file, or with that of another "
+            "Slurm, sbatch and slurmd stop and nodes drain"
+        )
+        yield Finding("plugstack", WARNING, words, "write optional instead")
+    else:
+        yield Finding("plugstack", OK, f"{ours[0].file} has {PLUGIN}")
+    yield from _plugin_file(site, ours[0])
+    yield from _plugin_arguments(site, ours[0])
+
+
+def _plugin_file(site: Site, line: PluginLine) -> Iterator[Finding]:
+    file = slurmconf.plugin_file(line.path, site.slurm.values.get("plugindir", ""))
+    if file is None:
+        end = "sbatch and slurmd stop at it" if line.required else "jobs share without a lease"
+        yield Finding(
+            *("plugin-file", FAULT, f"the plugin {line.path} of {line.file} is not there: {end}"),
+            "install gpu-lease on this host",
+        )
+        return
+    yield Finding("plugin-file", OK, f"the plugin is {file}")
+    yield _plugin_release(file)
+    number = elf.number(file, "plugin_version")
+    if number is None or site.version is None:
+        words = f"whether {file} was built for this Slurm cannot be told"
+        yield Finding("plugin-version", WARNING, words, "compare slurmd -V with its package")
+        return
+    built = (number >> 16 & 255, number >> 8 & 255)
+    words = f"{file} is built for Slurm {built[0]}.{built[1]:02}"
+    if built != site.version:
+        here = f"{site.version[0]}.{site.version[1]:02}"
+        yield Finding(
+            "plugin-version", FAULT, f"{words}, here is {here}", f"install the one for {here}"
+        )
+    else:
+        yield Finding("plugin-version", OK, words)
+
+
+def _plugin_release(file: Path) -> Finding:
+    name, remedy = "plugin-release", "install the same release of both"
+    found = RELEASE.search(text_file.read(file, MOST_BYTES))
+    if not found:
+        return Finding(name, WARNING, f"{file} does not say its release", remedy)
+    release = found[1].decode(errors="replace")
+    if release != __version__:
+        # An unknown field of a registration is refused, and with it the job.
+        words = f"the plugin is of release {release}, this is {__version__}: jobs may be refused"
+        return Finding(name, FAULT, words, remedy)
+    return Finding(name, OK, "the plugin is of this release")
+
+
+def _plugin_arguments(site: Site, line: PluginLine) -> Iterator[Finding]:
+    given = dict(argument.partition("=")[::2] for argument in line.arguments)
+    at = Path(given.get("admin_socket", DEFAULT_SOCKET))
+    if at != site.admin_socket:
+        yield Finding(
+            *(
+                "plugin-arguments",
+                FAULT,
+                f"the plugin connects to {at}, the daemon listens at {site.admin_socket}",
+            ),
+            f"write admin_socket={site.admin_socket} in {line.file}, or change runtime_dir",
+        )
+        return
+    limits = {"tq_min": site.config.quantum_min_ns, "tq_max": site.config.quantum_max_ns}
+    wrong = [name for name, ns in limits.items() if name in given and _ns(given[name]) != ns]
+    if "lock_off" in given and (given["lock_off"] == "yes") != site.config.lock_off:
+        wrong.append("lock_off")
+    if wrong:
+        words = f"{', '.join(wrong)} of the plugin's line differ from [limits] of this node"
+        yield Finding(
+            "plugin-arguments", WARNING, words, "make them equal: the node decides in any case"
+        )
+    else:
+        yield Finding("plugin-arguments", OK, "the plugin's arguments fit this node")
+
+
+def _ns(text: str) -> int | None:
+    try:
+        return options.parse_time(text)
+    except Refused:
+        return None
