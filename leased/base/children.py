@@ -87,13 +87,14 @@ async def run(
     *command: str,
     env: Mapping[str, str] | None = None,
     stdin: bytes = b"",
-    patience_s: float = PATIENCE_S,
+    patience_s: float | None = None,
     most: int = OUTPUT_MOST,
 ) -> Done:
     """Run a program to its end, or for so long. OSError: it cannot be started.
 
-    env: what it gets besides environment().
+    env: what it gets besides environment(). patience_s: None is PATIENCE_S.
     """
+    patience_s = PATIENCE_S if patience_s is None else patience_s
     transport, child = await asyncio.get_running_loop().subprocess_exec(
         lambda: _Child(most), *command, cwd="/", env=environment(env), start_new_session=True
     )

@@ -29,24 +29,30 @@ DOES_NOT_SAY = "Slurm does not say which jobs have ended"
 NOT_WRITTEN = "is not in Slurm's accounting yet"
 
 
+# For how long a daemon waits for a squeue that never answers, however long it waits.
+PATIENCE = "leased.base.children.PATIENCE_S=5"
+
+
+def put_squeue(commands: Path, script: str | None) -> None:
+    """What squeue does from now on; None: it is not there."""
+    path = commands / "squeue"
+    path.unlink(missing_ok=True)
+    if script is not None:
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+
 class BrokenSlurm:
-    """A node whose Slurm a test breaks: its commands, and the server that they would ask."""
+    """A node whose Slurm a test breaks: its squeue, and the server that it would ask."""
 
-    def __init__(self, node: FaultyNode, folder: Path):
+    def __init__(self, node: FaultyNode, commands: Path):
         self.node = node
-        self.commands = folder / "bin"
+        self.commands = commands
 
-    def command(self, name: str, script: str | None) -> None:
-        """What a command does from now on; None: it is not there."""
-        path = self.commands / name
-        path.unlink(missing_ok=True)
-        if script is not None:
-            path.write_text(f"#!/bin/sh\n{script}\n")
-            path.chmod(0o755)
-
-    def ask_squeue(self) -> None:
-        """The daemon asks it when it starts."""
+    def squeue(self, script: str | None) -> None:
+        """The daemon asks it when it starts; see put_squeue."""
         self.node.leased.stop()
+        put_squeue(self.commands, script)
         self.node.leased.start()
 
 
@@ -85,25 +91,23 @@ def port() -> int:
 @pytest.fixture
 def broken(short_dir: Path, port: int) -> Iterator[BrokenSlurm]:
     """Eight jobs on a node with a squeue that knows them, and nobody on slurmctld's port."""
-    (short_dir / "bin").mkdir()
+    commands = short_dir / "bin"
+    commands.mkdir()
+    known = "\n".join(f"{job} RUNNING 0" for job in JOBS)
+    put_squeue(commands, f"cat <<'END'\n{HEADER}\n{known}\nEND")
     conf = short_dir / "slurm.conf"
     conf.write_text(SLURM_CONF.format(port=port, folder=short_dir))
-    env = {"PATH": f"{short_dir}/bin:/usr/bin:/bin", "SLURM_CONF": str(conf)}
+    env = {"PATH": f"{commands}:/usr/bin:/bin", "SLURM_CONF": str(conf)}
     with faulty_node(short_dir, env) as node:
-        made = BrokenSlurm(node, short_dir)
-        known = "\n".join(f"{job} RUNNING 0" for job in JOBS)
-        made.command("squeue", f"cat <<'END'\n{HEADER}\n{known}\nEND")
-        made.ask_squeue()
         node.begin()
-        yield made
+        yield BrokenSlurm(node, commands)
 
 
 @pytest.mark.parametrize("kind", GARBAGE)
 def test_squeue_that_does_not_answer_as_squeue_does(broken: BrokenSlurm, kind: str) -> None:
-    broken.command("squeue", GARBAGE[kind])
     node = broken.node
     with node.everybody_goes_on():
-        broken.ask_squeue()
+        broken.squeue(GARBAGE[kind])
         node.wait_said(DOES_NOT_SAY)
     assert node.tenants() == list(JOBS)
     assert node.said(DOES_NOT_SAY) == 1
@@ -111,22 +115,20 @@ def test_squeue_that_does_not_answer_as_squeue_does(broken: BrokenSlurm, kind: s
 
 def test_squeue_that_is_not_there_or_hangs(broken: BrokenSlurm) -> None:
     node = broken.node
-    broken.command("squeue", None)
     with node.everybody_goes_on():
-        broken.ask_squeue()
+        broken.squeue(None)
         node.wait_said(DOES_NOT_SAY)
-    broken.command("squeue", "sleep 600 & sleep 600")
+    node.leased.hurried.append(PATIENCE)
     with node.everybody_goes_on():
-        broken.ask_squeue()
+        broken.squeue("sleep 600 & sleep 600")
     with node.everybody_goes_on():
-        node.wait_said("it took longer than 30 s")
+        node.wait_said("it took longer than 5 s")
     assert node.tenants() == list(JOBS)
 
 
 def test_jobs_that_squeue_does_not_know_live_on_while_they_do(broken: BrokenSlurm) -> None:
-    broken.command("squeue", f"echo {HEADER}; echo 8 CANCELLED 0")
     with broken.node.everybody_goes_on(but=[8]):
-        broken.ask_squeue()
+        broken.squeue(f"echo {HEADER}; echo 8 CANCELLED 0")
         broken.node.wait_said("job 8 has ended, and its plugin has not reported it")
     assert broken.node.tenants() == list(JOBS[:-1])
 

@@ -122,3 +122,18 @@ def test_a_program_of_others_that_is_restarted_is_theirs() -> None:
         assert watch.left() == []
     shared.kill()
     shared.wait()
+
+
+def test_no_process_is_looked_at_where_none_was_started(
+    watch: leaks.Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    monkeypatch.setattr(leaks.leftovers, "find", lambda *what: looks.append(what[0]) or [])
+    assert watch.end() == []
+    assert not looks
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert watch.end() == []
+    assert looks == [leaks.MARK]
