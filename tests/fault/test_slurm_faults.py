@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -31,6 +32,17 @@ NOT_WRITTEN = "is not in Slurm's accounting yet"
 
 # For how long a daemon waits for a squeue that never answers, however long it waits.
 PATIENCE = "leased.base.children.PATIENCE_S=5"
+
+
+# Programs that a daemon of these tests finds besides its squeue, if the machine has them.
+OTHERS = ("cat", "head", "sleep", "yes", "scontrol", "scancel")
+
+
+def link_others(commands: Path) -> None:
+    """Their own directory, since the machine's may have a squeue that works."""
+    for name in OTHERS:
+        if found := shutil.which(name):
+            (commands / name).symlink_to(found)
 
 
 def put_squeue(commands: Path, script: str | None) -> None:
@@ -93,11 +105,12 @@ def broken(short_dir: Path, port: int) -> Iterator[BrokenSlurm]:
     """Eight jobs on a node with a squeue that knows them, and nobody on slurmctld's port."""
     commands = short_dir / "bin"
     commands.mkdir()
+    link_others(commands)
     known = "\n".join(f"{job} RUNNING 0" for job in JOBS)
     put_squeue(commands, f"cat <<'END'\n{HEADER}\n{known}\nEND")
     conf = short_dir / "slurm.conf"
     conf.write_text(SLURM_CONF.format(port=port, folder=short_dir))
-    env = {"PATH": f"{commands}:/usr/bin:/bin", "SLURM_CONF": str(conf)}
+    env = {"PATH": str(commands), "SLURM_CONF": str(conf)}
     with faulty_node(short_dir, env) as node:
         node.begin()
         yield BrokenSlurm(node, commands)
@@ -117,7 +130,7 @@ def test_squeue_that_is_not_there_or_hangs(broken: BrokenSlurm) -> None:
     node = broken.node
     with node.everybody_goes_on():
         broken.squeue(None)
-        node.wait_said(DOES_NOT_SAY)
+        node.wait_said(f"{DOES_NOT_SAY}: [Errno 2] No such file or directory: 'squeue'")
     node.leased.hurried.append(PATIENCE)
     with node.everybody_goes_on():
         broken.squeue("sleep 600 & sleep 600")
