@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import leaks
+from tests.support import leaks, leftovers
 
 WAITING = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
@@ -128,7 +128,12 @@ def test_no_process_is_looked_at_where_none_was_started(
     watch: leaks.Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[str] = []
-    monkeypatch.setattr(leaks.leftovers, "find", lambda *what: looks.append(what[0]) or [])
+
+    def find(name: str, _: str) -> list[leftovers.Leftover]:
+        looks.append(name)
+        return []
+
+    monkeypatch.setattr(leftovers, "find", find)
     assert watch.end() == []
     assert not looks
     pid = os.fork()
