@@ -40,12 +40,14 @@ from leased.monitors.process_monitor import ProcessMonitor
 from leased.monitors.suspended_jobs import LOOK_S, SuspendedJobs
 from leased.monitors.suspensions import ASK_S, Suspensions
 from leased.monitors.trial_runner import TrialRunner
+from leased.node.admin_connection import AdminConnection
 from leased.node.boot import booted_since
 from leased.node.checkpoint import Checkpoint
+from leased.node.client_connection import ClientConnection
 from leased.node.deadline_timer import DeadlineTimer
 from leased.node.kept_clients import KeptClients
+from leased.node.listening_socket import listen
 from leased.node.service_manager import inherited_sockets, notify
-from leased.node.sockets import AdminConnection, ClientConnection, listen
 from leased.node.tasks import Tasks
 from leased.record import place as record_place
 from leased.record.recorder import Recorder

@@ -8,8 +8,8 @@ import socket
 from leased.connections.listener import Listener
 from leased.core.arbiter import Rejoined
 from leased.leasing.leases import Leases
+from leased.node.client_connection import ClientConnection
 from leased.node.service_manager import connections_kept, keep_connection
-from leased.node.sockets import ClientConnection
 
 log = logging.getLogger("gpu-leased")
 

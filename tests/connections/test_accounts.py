@@ -17,8 +17,8 @@ from leased.connections.listener import Listener
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.node import sockets
-from leased.node.sockets import ClientConnection
+from leased.node import listening_socket, message_rate
+from leased.node.client_connection import ClientConnection
 from leased.processes.identity import Peer
 from leased.wire import header
 from tests.fuzz.fakes import FakeHandle, FakeListening, FakeLoop, FakeSocket
@@ -124,7 +124,7 @@ class Door:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.loop = Processor()
         monkeypatch.setattr(time, "thread_time", lambda: self.loop.spent)
-        monkeypatch.setattr(sockets, "RATE_PER_S", 1e9)  # the users' time, not the messages
+        monkeypatch.setattr(message_rate, "RATE_PER_S", 1e9)  # the users' time, not the messages
         gpu = Gpu(0, UUID, "fake", 100 * GB, 100 * GB, 0)
         self.leases = Leases([gpu], self.loop.ns)
         self.job_of: Callable[[int], int] = lambda uid: uid
@@ -216,7 +216,7 @@ def test_who_connects_again_and_again_does_not_take_more(
     door = Door(monkeypatch)
 
     def hammer() -> None:
-        while len(door.listening.waiting) < sockets.BACKLOG:
+        while len(door.listening.waiting) < listening_socket.BACKLOG:
             sock = door.connect(1000)
             sock.inbox = deque(said)
             sock.idle = True

@@ -19,8 +19,9 @@ from leased.connections.listener import Listener
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.node import sockets
-from leased.node.sockets import AdminConnection, ClientConnection
+from leased.node import client_connection, message_rate
+from leased.node.admin_connection import AdminConnection
+from leased.node.client_connection import ClientConnection
 from leased.processes.identity import Peer, process_id
 from leased.wire import header
 from leased.wire.device_bytes import uuid_bytes
@@ -167,19 +168,19 @@ def test_a_process_that_has_ended_is_nobody() -> None:
 def test_processes_of_one_job() -> None:
     door = Door()
     socks = []
-    for _ in range(sockets.CLIENTS_PER_TENANT + 1):
+    for _ in range(client_connection.CLIENTS_PER_TENANT + 1):
         socks.append(door.connect())
         door.say(socks[-1], HELLO)
         door.loop.advance(0.01)
     assert refusal(socks[-1]) == "job 7 has 256 processes on the GPU already"
-    assert len(door.tenant.clients) == sockets.CLIENTS_PER_TENANT
+    assert len(door.tenant.clients) == client_connection.CLIENTS_PER_TENANT
 
 
 def test_messages_of_one_process() -> None:
     door = Door()
     sock = door.connect(uid=0)  # root's time is not counted, so that this is its rate
     door.say(sock, HELLO)
-    for _ in range(sockets.BURST - 1):
+    for _ in range(message_rate.BURST - 1):
         door.say(sock, REQUEST)
     assert sock.open
     door.say(sock, REQUEST)
@@ -267,7 +268,7 @@ def test_what_processes_say_of_their_memory_cannot_overflow(tmp_path: Path) -> N
         assert sock.open
         usage = door.leases.tenants.usage()[7][UUID]
         assert usage.peak_bytes == 2 * (number + 1) * limits.BYTES_MOST
-    assert sockets.CLIENTS_PER_TENANT * 2 * limits.BYTES_MOST < 2**63
+    assert client_connection.CLIENTS_PER_TENANT * 2 * limits.BYTES_MOST < 2**63
 
 
 def test_who_lies_about_the_link_cannot_make_its_lease_last() -> None:

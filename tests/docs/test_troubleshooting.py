@@ -18,7 +18,7 @@ from leased.gpus.devices import Gpu
 from leased.leasing import waiting_reason
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.node.sockets import BURST
+from leased.node.message_rate import BURST
 from leased.wire import client_messages, daemon_messages
 from leased.wire.device_bytes import DeviceBytes
 from tests.conftest import ROOT

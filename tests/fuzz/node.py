@@ -22,7 +22,7 @@ from leased.core import arbiter
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.node.sockets import ClientConnection
+from leased.node.client_connection import ClientConnection
 from leased.processes.identity import Peer
 from leased.wire import client_messages, header, parser
 from leased.wire.device_bytes import uuid_text

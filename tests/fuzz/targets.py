@@ -16,7 +16,7 @@ from _gpulease import ffi, lib
 from leased.admin.admin import Admin
 from leased.config.config import Config
 from leased.core import arbiter
-from leased.node.sockets import AdminConnection
+from leased.node.admin_connection import AdminConnection
 from leased.store.store import Store
 from leased.wire import header
 from leased.wire.device_bytes import uuid_bytes

@@ -1,0 +1,30 @@
+"""The sockets that the daemon makes itself where no service manager gives it any."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+
+BACKLOG = 512
+
+
+def listen(path: Path, mode: int) -> socket.socket:
+    """A listening SEQPACKET socket at `path`, in place of what a daemon before left there.
+
+    SOCK_SEQPACKET keeps messages whole. mode: of the file, which says who may connect.
+    OSError: the folder of `path` cannot be written.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    made.setblocking(False)
+    old = os.umask(0o177)
+    try:
+        made.bind(str(path))
+    finally:
+        os.umask(old)
+    path.chmod(mode)
+    made.listen(BACKLOG)
+    return made

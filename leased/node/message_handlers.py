@@ -1,0 +1,127 @@
+"""What a client may say after its HELLO, and which part of the daemon hears it.
+
+Amounts are bounded here: what a client says is of an unprivileged process and may be anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from _gpulease import lib
+
+from leased.connections import limits
+from leased.leasing import waiting_reason
+from leased.leasing.leases import Leases
+from leased.leasing.tenant import Tenant
+from leased.wire import client_messages, daemon_messages
+
+if TYPE_CHECKING:
+    from leased.node.client_connection import ClientConnection
+
+Handler = Callable[[Leases, "ClientConnection", Tenant, Any], None]
+
+
+def handle(
+    leases: Leases, client: ClientConnection, tenant: Tenant, message: client_messages.Message
+) -> None:
+    """Do what the message asks for. KeyError: it is a HELLO, or Unknown."""
+    HANDLERS[type(message)](leases, client, tenant, message)
+
+
+def client_gone(leases: Leases, client: ClientConnection, tenant: Tenant) -> None:
+    """The connection has ended: nothing of what its client wanted or held is left."""
+    leases.clients.detach(tenant, client)
+    if leases.claims is not None:
+        leases.claims.forget(client)
+
+
+def _memory(
+    leases: Leases, client: ClientConnection, tenant: Tenant, message: client_messages.Memory
+) -> None:
+    bounded = replace(message, memory=limits.clamped(message.memory))
+    leases.clients.memory(tenant, client, bounded)
+
+
+def _why(leases: Leases, client: ClientConnection, tenant: Tenant, _: client_messages.Why) -> None:
+    why = waiting_reason.reason(leases, tenant)
+    client.send(daemon_messages.waits(why.code, why.text))
+
+
+def _meet(
+    leases: Leases, client: ClientConnection, tenant: Tenant, message: client_messages.Meet
+) -> None:
+    if client.account is not None:
+        client.account.budget.spend(limits.MEETING_COST_S)
+    clients = (c for c in tenant.clients if isinstance(c, type(client)))
+    leases.introductions.meet(clients, client, message)
+
+
+def _copies(
+    leases: Leases,
+    client: ClientConnection,
+    tenant: Tenant,
+    message: client_messages.HostTake | client_messages.HostGive,
+) -> None:
+    """It asks for host memory for copies, or gives some back."""
+    memory = leases.copies
+    if memory is None or not tenant.swaps:
+        client.send(daemon_messages.host(lib.GL_HOST_FAILED, message.number, 0))
+    elif isinstance(message, client_messages.HostTake):
+        memory.take(client, tenant.job_id, tenant.host_most, message)
+    else:
+        memory.give(client, tenant.job_id, message)
+
+
+def _claim(
+    leases: Leases, client: ClientConnection, tenant: Tenant, message: client_messages.Claim
+) -> None:
+    """It is about to allocate. On a device that is not of its job's gang it always may."""
+    desk, size = leases.claims, min(message.bytes, limits.BYTES_MOST)
+    bounded = replace(message, bytes=size, least=min(message.least, size))
+    if desk is None or not tenant.swaps or message.uuid not in tenant.gang:
+        granted = daemon_messages.claimed(lib.GL_CLAIM_GRANTED, message.number, message.uuid, size)
+        client.send(granted)
+    else:
+        most = tenant.totals[message.uuid]
+        bounded = replace(bounded, bytes=min(size, most), least=min(bounded.least, most))
+        desk.claim(client, tenant.job_id, bounded)
+
+
+def _details(
+    leases: Leases, client: ClientConnection, tenant: Tenant, message: client_messages.Details
+) -> None:
+    fixed = {why: min(size, limits.BYTES_MOST) for why, size in message.fixed.items()}
+    left = min(message.left, tenant.totals.get(message.uuid, 0))
+    leases.clients.details(tenant, client, replace(message, left=left, fixed=fixed))
+
+
+HANDLERS: dict[type[client_messages.Message], Handler] = {
+    client_messages.Memory: _memory,
+    client_messages.Request: lambda leases, client, tenant, _: leases.clients.request(
+        tenant, client
+    ),
+    client_messages.Stuck: lambda leases, client, tenant, message: leases.clients.stuck_in_drain(
+        tenant, client, message
+    ),
+    client_messages.Restored: lambda leases, client, tenant, message: leases.clients.restored(
+        tenant, client, message
+    ),
+    client_messages.Progress: lambda leases, client, tenant, message: leases.clients.progress(
+        tenant, client, message
+    ),
+    client_messages.Released: lambda leases, client, tenant, message: leases.clients.released(
+        tenant, client, message
+    ),
+    client_messages.Suspends: lambda leases, _, tenant, __: leases.clients.suspends(tenant),
+    client_messages.Name: lambda leases, client, _, message: leases.introductions.named(
+        client, message
+    ),
+    client_messages.Why: _why,
+    client_messages.Meet: _meet,
+    client_messages.HostTake: _copies,
+    client_messages.HostGive: _copies,
+    client_messages.Claim: _claim,
+    client_messages.Details: _details,
+}
