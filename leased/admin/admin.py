@@ -6,7 +6,7 @@ Every operation has its fields here; who may ask is in the same table.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from leased.admin.registration import NO_LONGER_READ, Registration
 from leased.admin.settings import Settings
 from leased.admin.status import Status
 from leased.admin.takeover import Takeover
-from leased.api.answers import TenantPage
+from leased.api.answers import TenantPage, UnleasedProcesses
 from leased.api.step_fields import JOIN_FIELDS, REGISTER_FIELDS
 from leased.base.errors import Refused
 from leased.base.requests import (
@@ -32,11 +32,14 @@ from leased.config.config import Config
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
+from leased.monitors.copies_ahead import CopiesAhead
+from leased.monitors.device_monitor import DeviceMonitor
 from leased.processes.identity import Peer
 from leased.processes.stepds import Stepds
 from leased.slurm.clusters import Cluster
+from leased.slurm.commands import Slurm
 from leased.slurm.usage_record import figures
-from leased.store.records import LAST_JOB
+from leased.store.records import LAST_JOB, TenantRecord
 from leased.store.store import Store
 
 log = logging.getLogger("gpu-leased")
@@ -68,6 +71,7 @@ class Admin:
         self.settings = Settings(self.leases, self.store, lambda: self.config)
         self.renumber = GpuNumbers(self.leases, self.settings, lambda: self.config)
         self.shows = Status(self.leases, self.settings, self.store)
+        self.shows.cluster = self.cluster.status
         self.stepds = Stepds(self.store)
         gangs = Gangs(self.leases, self.renumber)
         self.registration = Registration(
@@ -87,6 +91,29 @@ class Admin:
             "drain": (ADMINS, ("device",), self.drain),
             "resume": (ADMINS, ("device",), self.resume),
         }
+
+    def show(
+        self,
+        devices: DeviceMonitor,
+        strays: Callable[[], UnleasedProcesses],
+        ahead: CopiesAhead,
+    ) -> None:
+        """From now on status has what these monitors have seen."""
+        self.shows.devices = devices
+        self.shows.strays = strays
+        self.shows.ahead = ahead
+
+    def take_over(self, records: Iterable[TenantRecord], *, rebooted: bool) -> None:
+        """The tenants of the daemon before this one go on, or end if the node has rebooted."""
+        if not rebooted:
+            self.takeover.restore_all(records)
+            return
+        for record in records:  # no job of before is left, whatever Slurm does with it
+            self.takeover.give_up(record)
+
+    async def learn_cluster(self, slurm: Slurm) -> None:
+        """Ask Slurm which cluster's jobs this daemon serves."""
+        await self.cluster.learn(slurm)
 
     def handle(self, request: Request, peer: Peer) -> dict[str, Any]:
         """Serve one request. Refused: what is wrong with it."""

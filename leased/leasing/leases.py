@@ -20,6 +20,7 @@ from leased.leasing.memory_reports import MemoryReports
 from leased.leasing.node_gpus import NodeGpus
 from leased.leasing.registry import Registry
 from leased.leasing.stuck_clients import StuckClients
+from leased.leasing.tenant import Tenant
 from leased.record.recorder import Recorder
 
 
@@ -67,6 +68,33 @@ class Leases:
         self.claims: ClaimDesk | None = None
         self.names_jobs = True  # may users see the numbers of others' jobs?
 
+    def set_callbacks(
+        self,
+        *,
+        deadline: Callable[[], None],
+        parked: Callable[[int], None],
+        overrun: Callable[[Tenant, bool], None],
+        suspend: Callable[[Tenant], None],
+        later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        """What the node does when something happens here.
+
+        deadline: the arbiter's next deadline may be another one. parked: a job has been parked or
+        let back. overrun: a tenant has not released in time; True: it has lost its GPUs.
+        suspend: Slurm is about to stop a tenant's processes. later: call something after so many
+        seconds.
+        """
+        self.loop.on_deadline = deadline
+        self.loop.on_parked = parked
+        self.grants.on_overrun = overrun
+        self.clients.on_suspend = suspend
+        self.stuck.later = later
+
+    def use_limits(self, settings: Config) -> None:
+        """What users see, and which memory is copied, from now on."""
+        self.names_jobs = settings.holder_shown != "nothing"
+        self.tenants.cleans = settings.swap_clean
+
     def keep_copies(self, memory: NodeMemory, full: Callable[[], str]) -> None:
         """From now on processes are told of it. full: what is done with who claims too much."""
         self.copies = memory
@@ -92,7 +120,6 @@ class Leases:
     def configure(self, settings: Config) -> None:
         """Take the site's settings, also later ones."""
         self.grants.in_flight_ns = settings.in_flight_ns
-        self.names_jobs = settings.holder_shown != "nothing"
-        self.tenants.cleans = settings.swap_clean
+        self.use_limits(settings)
         self.run(DrainLimitSet(settings.drain_ns))
         self.recorder.configure(settings.record, settings.record_most)

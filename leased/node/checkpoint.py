@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import deque
 
 from leased.leasing.leases import Leases
@@ -13,6 +14,18 @@ from leased.store.store import Store
 
 CHECKPOINT_S = 1.0
 SAVE_AT_ONCE = 16  # tenants
+EPOCH_MARGIN = 1_000_000  # more grants than can happen between two checkpoints
+
+
+def first_epoch(store: Store) -> int:
+    """An epoch above all that former daemons have granted; it is on the disk when this returns.
+
+    A daemon after this one believes only lower ones of clients that hold a lease.
+    """
+    # By the clock too: where the disk was full the store may know of too low ones.
+    epoch = max(store.epoch() + EPOCH_MARGIN, int(time.time() * 1e6))
+    store.save({}, epoch)
+    return epoch
 
 
 class Checkpoint:

@@ -6,9 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import logging
-import os
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
@@ -17,256 +15,148 @@ from leased import __version__
 from leased.admin import host_memory
 from leased.admin.admin import Admin
 from leased.admin.questions import Questions
-from leased.admin.reload import AdminSocket, Reload, group_id, slurm_env, tried, warn_of_defaults
+from leased.admin.reload import Reload, group_id, slurm_env, warn_of_defaults
 from leased.base.errors import Refused
 from leased.config import config, trusted_files
-from leased.connections.listener import Listener
 from leased.copies.keeper_link import SOCKET as KEEPER_SOCKET
 from leased.copies.keeper_link import KeeperLink
 from leased.copies.node_memory import NodeMemory
 from leased.gpus import discovery
 from leased.gpus.discovery import Found
-from leased.gpus.health import Health
 from leased.gpus.nvml import Nvml
 from leased.leasing.leases import Leases
-from leased.leasing.tenant import Tenant
-from leased.monitors.copies_ahead import LOOK_S as AHEAD_S
-from leased.monitors.copies_ahead import CopiesAhead
-from leased.monitors.device_monitor import DeviceMonitor
-from leased.monitors.ended_jobs import EndedJobs
-from leased.monitors.idle_jobs import LOOK_S as IDLE_S
-from leased.monitors.idle_jobs import IdleJobs
-from leased.monitors.process_monitor import ProcessMonitor
-from leased.monitors.suspended_jobs import LOOK_S, SuspendedJobs
-from leased.monitors.suspensions import ASK_S, Suspensions
-from leased.monitors.trial_runner import TrialRunner
-from leased.node.admin_connection import AdminConnection
 from leased.node.boot import booted_since
-from leased.node.checkpoint import Checkpoint
-from leased.node.client_connection import ClientConnection
+from leased.node.checkpoint import Checkpoint, first_epoch
 from leased.node.deadline_timer import DeadlineTimer
-from leased.node.kept_clients import KeptClients
-from leased.node.listening_socket import listen
-from leased.node.service_manager import inherited_sockets, notify
+from leased.node.listeners import Listeners
+from leased.node.logs import set_up_logging
+from leased.node.monitors import Monitors
+from leased.node.overruns import Overruns
+from leased.node.service_manager import notify
 from leased.node.tasks import Tasks
 from leased.record import place as record_place
 from leased.record.recorder import Recorder
 from leased.slurm.commands import Slurm
-from leased.slurm.suspend_grace import suspend_grace_ns
 from leased.slurm.usage_writer import UsageWriter
-from leased.store.records import TenantRecord
 from leased.store.registrations import Registrations
 from leased.store.store import Store
 
 log = logging.getLogger("gpu-leased")
 
 GRACE_NS = 1_000_000_000  # after a restart: holders come back before anybody is granted
-TRIAL_S = 0.25
-CLUSTER_S = 60.0
-EPOCH_MARGIN = 1_000_000  # more grants than can happen between two checkpoints
-
-
-def set_up_logging(debug: bool) -> None:
-    """The journal when systemd started us, standard error otherwise."""
-    handler: logging.Handler
-    if os.environ.get("JOURNAL_STREAM"):
-        from systemd.journal import JournalHandler
-
-        handler = JournalHandler(SYSLOG_IDENTIFIER="gpu-leased")
-    else:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    log.addHandler(handler)
-    log.setLevel(logging.DEBUG if debug else logging.INFO)
 
 
 class Daemon:
-    """Everything of one running daemon."""
+    """One running daemon: makes its parts, starts them, and stops them."""
 
     def __init__(self, path: Path, settings: config.Config, nvml: Nvml, found: Found):
-        self.path = path
-        self.config = settings
+        self.config = settings  # as it was at the start; admin.config is the one in force
         self.nvml = nvml
         self.loop = asyncio.get_running_loop()
         self.stopping = asyncio.Event()
         self.tasks = Tasks(self.loop)
-        self.listeners: list[Listener] = []
         self.slurm = Slurm(slurm_env(settings))
         self.store = Store(
             settings.state_dir / "usage.db", Registrations(settings.runtime_dir / "jobs")
         )
-        open_before = self.store.open_tenants()
-        self._make_leases(found, restarted=bool(open_before))
-        self._make_admin()
-        self._find_copies()
-        self._take_over(open_before)
-        self._make_monitors(found)
-        self.reloading = Reload(path, self.admin, self.processes, self.slurm, self.trials)
+        records = self.store.open_tenants()
+        self.recorder = Recorder(self.loop.call_soon)
+        self.recorder.configure(settings.record, settings.record_most)
+        self.leases = self._make_leases(found, restarted=bool(records))
+        self.timer = DeadlineTimer(self.loop, self.leases)
+        self.checkpoint = Checkpoint(self.leases, self.store)
+        self.admin = self._make_admin()
+        self.copies = self._make_copies()
+        self.monitors = Monitors(
+            *(self.leases, self.admin, self.store, self.slurm),
+            nvml=nvml,
+            job_ended=self.job_ended,
+        )
+        self._connect_parts()
+        self.admin.take_over(records, rebooted=booted_since(settings.state_dir / "boot_id"))
+        self.monitors.report(found)
+        self.writer = UsageWriter(self.store, lambda: self.slurm.env, self._indices)
+        questions = Questions(self.leases, self.store, self.admin.find, lambda: self.admin.config)
+        self.listeners = Listeners(self.loop, self.leases, self.admin, questions)
+        self.reloading = Reload(
+            path, self.admin, self.monitors.processes, self.slurm, self.monitors.trials
+        )
 
     # -- its parts --------------------------------------------------------------
 
-    def _make_leases(self, found: Found, *, restarted: bool) -> None:
-        settings = self.config
-        # By the clock too: where the disk was full the store may know of too low ones.
-        first_epoch = max(self.store.epoch() + EPOCH_MARGIN, int(time.time() * 1e6))
-        # On the disk before the first grant: a daemon after this one believes only lower ones.
-        self.store.save({}, first_epoch)
-        self.recorder = Recorder(self.loop.call_soon)
-        self.recorder.configure(settings.record, settings.record_most)
-        self.leases = Leases(
+    def _make_leases(self, found: Found, *, restarted: bool) -> Leases:
+        leases = Leases(
             found.gpus,
             time.monotonic_ns,
-            first_epoch=first_epoch,
+            first_epoch=first_epoch(self.store),
             grace_ns=GRACE_NS if restarted else 0,
-            in_flight_ns=settings.in_flight_ns,
-            drain_ns=settings.drain_ns,
+            in_flight_ns=self.config.in_flight_ns,
+            drain_ns=self.config.drain_ns,
             recorder=self.recorder,
         )
-        self.leases.names_jobs = settings.holder_shown != "nothing"
-        self.leases.tenants.cleans = settings.swap_clean
-        self.timer = DeadlineTimer(self.loop, self.leases)
-        self.leases.loop.on_deadline = self.timer.arm
-        self.leases.stuck.later = self.loop.call_later
-        self.leases.grants.on_overrun = self._overrun
-        self.checkpoint = Checkpoint(self.leases, self.store)
-        self.leases.loop.on_parked = self.checkpoint.save_parked
-        self.kept_clients = KeptClients(self.leases)
+        leases.use_limits(self.config)
+        return leases
 
-    def _find_copies(self) -> None:
+    def _make_admin(self) -> Admin:
+        """The part that answers root's requests."""
+        admin = Admin(
+            *(self.config, self.leases, self.store, self.reload, self.job_ended),
+            group_id(self.config),
+        )
+        with contextlib.suppress(Refused):  # it has said so; jobs hear it when they register
+            admin.renumber()
+        return admin
+
+    def _make_copies(self) -> NodeMemory:
         """Host memory for what jobs swap, where its keeper runs."""
         link = KeeperLink(self.config.runtime_dir / KEEPER_SOCKET, self.loop)
-        self.copies = NodeMemory(
+        copies = NodeMemory(
             link,
             self.loop,
             lambda: host_memory.budget(self.admin.config),
             huge=lambda: self.admin.config.swap_huge_pages,
         )
-        self.leases.keep_copies(self.copies, lambda: self.admin.config.swap_full)
-        self.ahead = CopiesAhead(self.leases, lambda: host_memory.ahead_most(self.admin.config))
-        self.admin.shows.ahead = self.ahead
+        self.leases.keep_copies(copies, lambda: self.admin.config.swap_full)
         link.connect()
+        return copies
 
-    def _make_admin(self) -> None:
-        """Who answers requests and questions."""
-        gid = group_id(self.config)
-        self.admin = Admin(self.config, self.leases, self.store, self.reload, self.job_ended, gid)
-        with contextlib.suppress(Refused):  # it has said so; jobs hear it when they register
-            self.admin.renumber()
-        self.questions = Questions(
-            self.leases, self.store, self.admin.find, lambda: self.admin.config
+    def _connect_parts(self) -> None:
+        """What the leases do to the node, and what the monitors show."""
+        monitors = self.monitors
+        overruns = Overruns(self.slurm, lambda: self.admin.config, monitors.suspended.stands_still)
+        self.leases.set_callbacks(
+            deadline=self.timer.arm,
+            parked=self.checkpoint.save_parked,
+            overrun=overruns.handle,
+            suspend=monitors.suspensions.begin,
+            later=self.loop.call_later,
         )
+        self.timer.arm()  # for events that came before
+        self.admin.show(monitors.devices, monitors.processes.strays.status, monitors.copies_ahead)
 
-    def _take_over(self, records: list[TenantRecord]) -> None:
-        """The tenants of the daemon before this one go on."""
-        rebooted = booted_since(self.config.state_dir / "boot_id")
-        if not rebooted:
-            self.admin.takeover.restore_all(records)
-            return
-        for record in records:  # no job of before is left, whatever Slurm does with it
-            self.admin.takeover.give_up(record)
-
-    def _make_monitors(self, found: Found) -> None:
-        """Who looks at processes, devices and jobs again and again."""
-        self.processes = ProcessMonitor(self.leases, self.admin.stepds, self.slurm, self.config)
-        self.health = Health(self.leases.gpus.faults)
-        self.devices = DeviceMonitor(self.nvml, self.leases, self.processes, self.health)
-        self._say_what_is_wrong(found)
-        self.suspended = SuspendedJobs(self.leases, self.devices.percents)
-        self.suspensions = Suspensions(
-            *(self.leases, self.admin.stepds, self.slurm),
-            lambda: suspend_grace_ns(self.slurm.env),
-        )
-        self.leases.clients.on_suspend = self.suspensions.begin
-        self.idle_jobs = IdleJobs(
-            self.leases, self.devices.percents, lambda: self.admin.config.park_after_ns
-        )
-        self.trials = TrialRunner(self.leases, tried(self.config, self.leases.gpus))
-        self.ended_jobs = EndedJobs(
-            *(self.leases, self.store, self.slurm, self.admin.lives_here, self.job_ended)
-        )
-        self.writer = UsageWriter(
-            self.store,
-            lambda: self.slurm.env,
-            lambda: {gpu.uuid: gpu.index for gpu in self.leases.gpus.slurms()},
-        )
-        self.admin.shows.strays = self.processes.strays.status
-        self.admin.shows.cluster = self.admin.cluster.status
-        self.admin.shows.devices = self.devices
+    def _indices(self) -> dict[str, int]:
+        """By UUID, the GPUs' indices as Slurm counts them."""
+        return {gpu.uuid: gpu.index for gpu in self.leases.gpus.slurms()}
 
     # -- life -------------------------------------------------------------------
 
     async def run(self) -> None:
         """Serve until SIGTERM. Leases stay where they are: the clients come back."""
-        self._listen()
+        self.reloading.admin_socket = self.listeners.open(self.config)
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGHUP, self.reload)
-        self._start_tasks()
-        notify(
-            f"READY=1\nSTATUS={len(self.leases.gpus.slurms())} GPUs, "
-            f"{len(self.leases.tenants)} tenants"
-        )
-        log.info(
-            "gpu-leased %s: %s",
-            __version__,
-            ", ".join(f"{g.index}: {g.name}" for g in self.leases.gpus.slurms()),
-        )
+        self.tasks.start(self.checkpoint.keep_saving)
+        self.tasks.start(self.writer.write_usage)
+        self.monitors.start(self.tasks)
+        gpus = self.leases.gpus.slurms()
+        notify(f"READY=1\nSTATUS={len(gpus)} GPUs, {len(self.leases.tenants)} tenants")
+        named = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in gpus)
+        log.info("gpu-leased %s: %s", __version__, named)
         warn_of_defaults(self.config)
         await self.stopping.wait()
         notify("STOPPING=1")
         self._stop()
-
-    def _start_tasks(self) -> None:
-        """The work that goes on as long as the daemon does."""
-        self.tasks.start(self.checkpoint.keep_saving)
-        self.tasks.start(self.writer.write_usage)
-        self.tasks.start(self.ended_jobs.find)
-        self.tasks.start(self._learn_cluster)
-        self.tasks.start(self.devices.run)
-        self.tasks.every(TRIAL_S, self.trials.beat)
-        self.tasks.every(LOOK_S, self.suspended.beat)
-        self.tasks.every(LOOK_S, self.suspensions.beat)
-        self.tasks.every(ASK_S, self.suspensions.ask)
-        self.tasks.start(self.suspensions.watch)
-        self.tasks.every(IDLE_S, self.idle_jobs.beat)
-        self.tasks.every(AHEAD_S, self.ahead.beat)
-
-    async def _learn_cluster(self) -> None:
-        """Whose jobs are ours; also when the configuration names another Slurm."""
-        while True:
-            await self.admin.cluster.learn(self.slurm)
-            await asyncio.sleep(CLUSTER_S)
-
-    def _listen(self) -> None:
-        self.config.runtime_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-        given = inherited_sockets()
-        clients = given.pop("client", [])
-        sockets = {name: found[0] for name, found in given.items()}
-        tenant = sockets.get("tenant") or listen(self.config.tenant_socket, 0o666)
-        path = self.config.admin_socket
-        admin = sockets.get("admin") or listen(path, 0o600)
-        self.reloading.admin_socket = AdminSocket(path, ours="admin" not in sockets)
-        self.reloading.admin_socket.open_to(self.admin.admin_gid)
-        self.listeners = [
-            Listener(tenant, self.loop, self._client),
-            Listener(admin, self.loop, lambda s: AdminConnection(s, self.loop, self.admin.handle)),
-        ]
-        self.kept_clients.take_back(self.listeners[0], clients)
-
-    def _client(self, sock: socket.socket) -> ClientConnection:
-        made = ClientConnection(
-            sock, self.loop, self.leases, self.admin.find, self.questions.handle
-        )
-        made.on_heard = self.kept_clients.heard
-        return made
-
-    def _say_what_is_wrong(self, found: Found) -> None:
-        """What was found at the start; DeviceMonitor says the rest."""
-        if found.silent is not None:
-            self.health.silent(found.silent)
-        for gpu in self.leases.gpus.slurms():
-            if gpu.uuid in found.faults:
-                self.health.seen(gpu, found.faults[gpu.uuid], sure=True)
 
     def _stop(self) -> None:
         self.checkpoint.save_all()
@@ -275,8 +165,7 @@ class Daemon:
         self.copies.close()
         self.timer.cancel()
         self.tasks.cancel()
-        for listener in self.listeners:
-            listener.close()
+        self.listeners.close()
         self.store.close()
 
     def reload(self) -> str | None:
@@ -290,27 +179,11 @@ class Daemon:
         finally:
             notify("READY=1")
 
-    def _overrun(self, tenant: Tenant, again: bool) -> None:
-        """What this site does about a job that does not give back its GPU."""
-        if self.suspended.stands_still(tenant):
-            log.info(
-                "job %d has overrun while it is stopped or suspended: it is not ended for that",
-                tenant.job_id,
-            )
-            return
-        rules = self.admin.config
-        if not again and rules.overrun in ("signal", "cancel"):
-            self.slurm.signal(tenant.job_id, rules.overrun_signal)
-        elif again and rules.overrun == "cancel":
-            self.slurm.cancel(tenant.job_id)
-
-    # -- the end of jobs ----------------------------------------------------------
-
     def job_ended(self, job_id: int) -> None:
         """Close the tenant; its usage goes to the store, then to Slurm."""
         usage = self.leases.tenants.close(job_id)
         self.store.close_tenant(job_id, usage)
-        self.writer.more.set()
+        self.writer.usage_added()
 
 
 async def serve(path: Path, settings: config.Config) -> None:

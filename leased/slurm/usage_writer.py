@@ -117,6 +117,10 @@ class UsageWriter:
         self.said: tuple[str, float] = ("", 0.0)  # why, and when that was said
         self.warned = False
 
+    def usage_added(self) -> None:
+        """A job has ended, and its usage is in the store."""
+        self.more.set()
+
     async def write_usage(self) -> None:
         """Write what waits, again and again until it is there. For ever."""
         while True:

@@ -1,0 +1,68 @@
+"""tenant.sock and admin.sock: where clients, users and root reach the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from leased.admin.admin import Admin
+from leased.admin.questions import Questions
+from leased.admin.reload import AdminSocket
+from leased.config.config import Config
+from leased.connections.listener import Listener
+from leased.leasing.leases import Leases
+from leased.node.admin_connection import AdminConnection
+from leased.node.client_connection import ClientConnection
+from leased.node.kept_clients import KeptClients
+from leased.node.listening_socket import listen
+from leased.node.service_manager import inherited_sockets
+
+
+class Listeners:
+    """Both sockets, and the clients' connections that a former daemon has left."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, leases: Leases, admin: Admin, questions: Questions
+    ):
+        self.loop = loop
+        self.leases = leases
+        self.admin = admin
+        self.questions = questions
+        self.kept_clients = KeptClients(leases)
+        self.listeners: list[Listener] = []
+
+    def open(self, config: Config) -> AdminSocket:
+        """Listen on the service manager's sockets, else on ones of our own.
+
+        Returns admin.sock, which the admin group can open from now on. OSError: a socket cannot
+        be made.
+        """
+        config.runtime_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+        given = inherited_sockets()
+        clients = given.pop("client", [])
+        sockets = {name: found[0] for name, found in given.items()}
+        tenant = sockets.get("tenant") or listen(config.tenant_socket, 0o666)
+        path = config.admin_socket
+        admin = sockets.get("admin") or listen(path, 0o600)
+        admin_socket = AdminSocket(path, ours="admin" not in sockets)
+        admin_socket.open_to(self.admin.admin_gid)
+        self.listeners = [
+            Listener(tenant, self.loop, self._connect_client),
+            Listener(admin, self.loop, self._connect_admin),
+        ]
+        self.kept_clients.take_back(self.listeners[0], clients)
+        return admin_socket
+
+    def close(self) -> None:
+        for listener in self.listeners:
+            listener.close()
+
+    def _connect_client(self, sock: socket.socket) -> ClientConnection:
+        made = ClientConnection(
+            sock, self.loop, self.leases, self.admin.find, self.questions.handle
+        )
+        made.on_heard = self.kept_clients.heard
+        return made
+
+    def _connect_admin(self, sock: socket.socket) -> AdminConnection:
+        return AdminConnection(sock, self.loop, self.admin.handle)

@@ -1,0 +1,90 @@
+"""All that looks at processes, devices and jobs again and again, put together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from leased.admin import host_memory
+from leased.admin.admin import Admin
+from leased.admin.reload import tried
+from leased.gpus.discovery import Found
+from leased.gpus.health import Health
+from leased.gpus.nvml import Nvml
+from leased.leasing.leases import Leases
+from leased.monitors.copies_ahead import LOOK_S as AHEAD_S
+from leased.monitors.copies_ahead import CopiesAhead
+from leased.monitors.device_monitor import DeviceMonitor
+from leased.monitors.ended_jobs import EndedJobs
+from leased.monitors.idle_jobs import LOOK_S as IDLE_S
+from leased.monitors.idle_jobs import IdleJobs
+from leased.monitors.process_monitor import ProcessMonitor
+from leased.monitors.suspended_jobs import LOOK_S, SuspendedJobs
+from leased.monitors.suspensions import ASK_S, Suspensions
+from leased.monitors.trial_runner import TrialRunner
+from leased.node.tasks import Tasks
+from leased.slurm.commands import Slurm
+from leased.slurm.suspend_grace import suspend_grace_ns
+from leased.store.store import Store
+
+TRIAL_S = 0.25
+CLUSTER_S = 60.0
+
+
+class Monitors:
+    """start() begins their work.
+
+    job_ended: called with a job whose end nobody has told the daemon.
+    """
+
+    def __init__(
+        self,
+        leases: Leases,
+        admin: Admin,
+        store: Store,
+        slurm: Slurm,
+        *,
+        nvml: Nvml,
+        job_ended: Callable[[int], None],
+    ):
+        self.leases = leases
+        self.admin = admin
+        self.slurm = slurm
+        self.processes = ProcessMonitor(leases, admin.stepds, slurm, admin.config)
+        self.health = Health(leases.gpus.faults)
+        self.devices = DeviceMonitor(nvml, leases, self.processes, self.health)
+        self.suspended = SuspendedJobs(leases, self.devices.percents)
+        self.suspensions = Suspensions(
+            *(leases, admin.stepds, slurm), lambda: suspend_grace_ns(slurm.env)
+        )
+        self.idle_jobs = IdleJobs(leases, self.devices.percents, lambda: admin.config.park_after_ns)
+        self.copies_ahead = CopiesAhead(leases, lambda: host_memory.ahead_most(admin.config))
+        self.trials = TrialRunner(leases, tried(admin.config, leases.gpus))
+        self.ended_jobs = EndedJobs(*(leases, store, slurm, admin.lives_here, job_ended))
+
+    def report(self, found: Found) -> None:
+        """Say what was found wrong at the start; DeviceMonitor says the rest."""
+        if found.silent is not None:
+            self.health.silent(found.silent)
+        for gpu in self.leases.gpus.slurms():
+            if gpu.uuid in found.faults:
+                self.health.seen(gpu, found.faults[gpu.uuid], sure=True)
+
+    def start(self, tasks: Tasks) -> None:
+        """Look from now on, for as long as the daemon runs."""
+        tasks.start(self.ended_jobs.find)
+        tasks.start(self._learn_cluster)
+        tasks.start(self.devices.run)
+        tasks.every(TRIAL_S, self.trials.beat)
+        tasks.every(LOOK_S, self.suspended.beat)
+        tasks.every(LOOK_S, self.suspensions.beat)
+        tasks.every(ASK_S, self.suspensions.ask)
+        tasks.start(self.suspensions.watch)
+        tasks.every(IDLE_S, self.idle_jobs.beat)
+        tasks.every(AHEAD_S, self.copies_ahead.beat)
+
+    async def _learn_cluster(self) -> None:
+        """Which Slurm cluster's jobs are served; also when the configuration names another one."""
+        while True:
+            await self.admin.learn_cluster(self.slurm)
+            await asyncio.sleep(CLUSTER_S)
