@@ -17,7 +17,7 @@ from leased.leasing.tenant import Tenant
 
 GIB = 1 << 30
 MIB = 1 << 20
-# What copies leave of a job's memory to its programs: see shim/memory/swap/hostroom.c.
+# What copies leave of a job's memory to its programs: see shim/memory/swap/cgroup_memory.c.
 OWN_PART, OWN_BYTES = 8, GIB
 
 

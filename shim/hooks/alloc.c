@@ -5,7 +5,7 @@
 #include "memory/limit.h"
 #include "memory/pools.h"
 #include "memory/ranges.h"
-#include "memory/room.h"
+#include "memory/shortage.h"
 #include "tenant/tenant.h"
 
 #include <stdlib.h>
@@ -174,7 +174,7 @@ static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 	{                                                                                          \
 		__typeof__(&name) real = DRIVER(name);                                             \
 		CUdevice device;                                                                   \
-		struct wanted_room wanted = {0};                                                   \
+		struct shortage shortage = {0};                                                    \
 		CUresult result;                                                                   \
 		size_t bytes;                                                                      \
 		if (!real)                                                                         \
@@ -188,7 +188,7 @@ static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 			return result;                                                             \
 		do                                                                                 \
 			result = real arguments;                                                   \
-		while (wait_for_room(&wanted, result, device, bytes));                             \
+		while (shortage_wait(&shortage, result, device, bytes));                           \
 		return memory_note(result, result ? 0 : (CUdeviceptr) * handle, bytes, device,     \
 		                   &fixed_memory);                                                 \
 	}

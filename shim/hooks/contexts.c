@@ -5,7 +5,7 @@
 #include "base/locks.h"
 #include "driver/devices.h"
 #include "driver/lookup.h"
-#include "memory/room.h"
+#include "memory/shortage.h"
 #include "memory/swap/peers.h"
 
 #define CONTEXT_PART 32 /* a context takes at most this part (1/32) of its device's memory */
@@ -26,11 +26,11 @@ static uint64_t context_bytes(CUdevice device)
 	return REAL(cuDeviceTotalMem_v2)(&total, device) ? 0 : total / CONTEXT_PART;
 }
 
-static bool wait_for_context(struct wanted_room *wanted, CUresult result, CUdevice device)
+static bool wait_for_context(struct shortage *shortage, CUresult result, CUdevice device)
 {
 	bool full = result == CUDA_ERROR_OUT_OF_MEMORY;
 
-	return wait_for_room(wanted, result, device, full ? context_bytes(device) : 0);
+	return shortage_wait(shortage, result, device, full ? context_bytes(device) : 0);
 }
 
 static CUresult retain(CUcontext *context, CUdevice device)
@@ -52,12 +52,12 @@ static CUresult retain(CUcontext *context, CUdevice device)
 
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-	struct wanted_room wanted = {0};
+	struct shortage shortage = {0};
 	CUresult result;
 
 	do
 		result = retain(context, device);
-	while (wait_for_context(&wanted, result, device));
+	while (wait_for_context(&shortage, result, device));
 	if (result)
 		return result;
 	context_add(*context, device);
@@ -117,13 +117,13 @@ END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
 	EXPORT CUresult name parameters                                                            \
 	{                                                                                          \
 		__typeof__(&name) real = DRIVER(name);                                             \
-		struct wanted_room wanted = {0};                                                   \
+		struct shortage shortage = {0};                                                    \
 		CUresult result;                                                                   \
 		if (!real)                                                                         \
 			return CUDA_ERROR_NOT_FOUND;                                               \
 		do                                                                                 \
 			result = real arguments;                                                   \
-		while (wait_for_context(&wanted, result, device));                                 \
+		while (wait_for_context(&shortage, result, device));                               \
 		if (!result)                                                                       \
 			context_add(*context, device);                                             \
 		return result;                                                                     \

@@ -7,7 +7,7 @@
 #include "memory/kinds.h"
 #include "memory/limit.h"
 #include "memory/ranges.h"
-#include "memory/room.h"
+#include "memory/shortage.h"
 #include "memory/swap/devices.h"
 #include "memory/swap/vmm.h"
 #include "memory/swap/vmm_keep.h"
@@ -52,14 +52,14 @@ static CUresult create_piece(struct physical *physical, size_t size, size_t rest
 {
 	__typeof__(&cuMemCreate) real = DRIVER(cuMemCreate);
 	CUmemGenericAllocationHandle *handle = &physical->pieces[physical->n];
-	struct wanted_room wanted = {0};
+	struct shortage shortage = {0};
 	CUresult result;
 
 	if (!real)
 		return CUDA_ERROR_NOT_FOUND;
 	do
 		result = real(handle, size, &physical->prop, 0);
-	while (wait_for_room(&wanted, result, physical->device, rest));
+	while (shortage_wait(&shortage, result, physical->device, rest));
 	if (result)
 		return result;
 	physical->n++;
@@ -144,12 +144,12 @@ static void note_created(CUmemGenericAllocationHandle handle, size_t size, CUdev
 static CUresult create_plain(CUmemGenericAllocationHandle *handle, size_t size,
                              const CUmemAllocationProp *prop, unsigned long long flags)
 {
-	struct wanted_room wanted = {0};
+	struct shortage shortage = {0};
 	CUresult result;
 
 	do
 		result = DRIVER(cuMemCreate)(handle, size, prop, flags);
-	while (wait_for_room(&wanted, result, prop->location.id, size));
+	while (shortage_wait(&shortage, result, prop->location.id, size));
 	return result;
 }
 
@@ -194,7 +194,7 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle
 	lock_take(&vmm_lock);
 	mapping = vmm_at((CUdeviceptr)address);
 	physical = mapping && vmm_ours(mapping->physical) ? mapping->physical : NULL;
-	if (physical && !vmm_hold(physical))
+	if (physical && !vmm_retain(physical))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	else if (physical)
 		*handle = physical->handle;
@@ -308,7 +308,7 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr base, size_t size, const CUmemAccessD
 	for (CUdeviceptr at = base; !result && at - base < size && (mapping = vmm_at(at));
 	     at = mapping->base + mapping->size) {
 		note_access(mapping, desc, n);
-		vmm_lend(mapping);
+		vmm_make_block(mapping);
 	}
 	lock_give(&vmm_lock);
 	return result;

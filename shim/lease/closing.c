@@ -96,7 +96,7 @@ static void help_stuck(struct lease *lease)
 
 static void release(struct lease *lease, uint64_t drain_ns)
 {
-	struct moved moved = lease->port->mover->brought();
+	struct link_sample moved = lease->port->mover->link_sample();
 	struct gl_released released = {
 	    .header = message_header(GL_RELEASED, sizeof(released)),
 	    .epoch = lease->epoch,
@@ -127,7 +127,7 @@ static void finish(struct lease *lease, uint64_t drain_ns)
 		waiters_open(lease);
 		return;
 	}
-	if (lease->port->mover->let_go() && !lease->port->gate->empty())
+	if (lease->port->mover->allow_eviction() && !lease->port->gate->empty())
 		return;
 	release(lease, drain_ns);
 }

@@ -66,7 +66,7 @@ void lease_forget_daemon(struct lease *lease)
 /* RESTORED reports the bytes that were restored since the last report. */
 static void send_restored(struct lease *lease)
 {
-	struct moved moved = lease->port->mover->brought();
+	struct link_sample moved = lease->port->mover->link_sample();
 	struct gl_restored restored = {.header = message_header(GL_RESTORED, sizeof(restored)),
 	                               .epoch = lease->epoch,
 	                               .bytes = moved.bytes,
@@ -78,7 +78,7 @@ static void send_restored(struct lease *lease)
 /* Opens the gate once all memory is restored. */
 static void advance_restoring(struct lease *lease)
 {
-	if (!lease->port->mover->restored())
+	if (!lease->port->mover->restore_finished())
 		return;
 	if (lease->for_step) {
 		closing_begin_step(lease);
@@ -217,7 +217,7 @@ void lease_take(struct lease *lease, const void *message)
 		break;
 	case GL_LEAVE:
 		if (lease->phase == LEASE_NONE)
-			mover->leave();
+			mover->evict_all();
 		break;
 	case GL_PRELOAD:
 		if (lease->phase == LEASE_NONE)
@@ -227,7 +227,7 @@ void lease_take(struct lease *lease, const void *message)
 		mover->expect(&m->amounts);
 		break;
 	case GL_AHEAD:
-		mover->ahead(&m->amounts);
+		mover->keep_host_memory(&m->amounts);
 		break;
 	default:
 		break;

@@ -7,6 +7,7 @@
 #include "base/debug.h"
 #include "base/fork.h"
 #include "base/process.h"
+#include "base/threads.h"
 #include "base/wire.h"
 #include "gate/quiet.h"
 #include "gate/waiting.h"
@@ -21,8 +22,6 @@
 #include "work/drain.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 
 #define MS INT64_C(1000000)
@@ -178,25 +177,6 @@ static void *client_main(void *argument)
 
 /* -- its beginning and end ----------------------------------------------------- */
 
-static bool create_thread(void)
-{
-	pthread_attr_t attributes;
-	pthread_t thread;
-	sigset_t all, old;
-	bool created;
-
-	pthread_attr_init(&attributes);
-	pthread_attr_setstacksize(&attributes, STACK_BYTES);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	/* Signals are handled by the program's threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	created = !pthread_create(&thread, &attributes, client_main, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attributes);
-	return created;
-}
-
 static bool start(void)
 {
 	if (started)
@@ -204,7 +184,7 @@ static bool start(void)
 	wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	atomic_store(&thread_runs, true);
 	suspend_watch();
-	started = wake_fd >= 0 && create_thread();
+	started = wake_fd >= 0 && thread_start(client_main, STACK_BYTES);
 	if (!started)
 		atomic_store(&thread_runs, false);
 	return started;

@@ -1,4 +1,4 @@
-/* changes.h: what the process has of device memory has changed. */
+/* changes.h: a list of functions to call when the amounts of the process's device memory change. */
 #ifndef GPU_LEASE_CHANGES_H
 #define GPU_LEASE_CHANGES_H
 
@@ -7,6 +7,7 @@
 WATCH_LIST(memory_watches, void(void));
 #define MEMORY_WATCH(changed) WATCH(memory_watches, changed)
 
+/* The amounts have changed. Any thread may call this, with or without locks. */
 static inline void memory_changed(void)
 {
 	for_each_watch(memory_watches, changed) (*changed)();

@@ -1,9 +1,9 @@
-/* claims.c: this process' part in the node's host memory for copies.
+/* claims.c: claims host memory for copies of this process's device memory.
  *
- * The daemon says how much the process may have on a device: as much as it claims, unless the node
- * could not hold the copies of what might then have to leave. Claims are made in steps, so that
- * few allocations ask. While no daemon takes claims nothing is asked: what there is on the device
- * the next daemon is told anyway.
+ * The process may have as much on a device as the daemon grants: all that it claims, unless the
+ * node has too little host memory for what might then have to be evicted. Claims are rounded up to
+ * steps, so that few allocations have to wait for the daemon. While no daemon takes claims nothing
+ * is claimed; the next daemon is told anyway how much memory the process has.
  */
 #include "memory/claims.h"
 
@@ -15,9 +15,9 @@
 
 #include <string.h>
 
-#define STEPS 64 /* of what the job may have on the device */
-#define STEP_MOST (UINT64_C(256) << 20)
-#define STEPS_KEPT 4 /* more than that is given back */
+#define STEPS 64 /* a step is this fraction of what the job may have on the device, */
+#define LARGEST_STEP (UINT64_C(256) << 20) /* but no more bytes than this */
+#define STEPS_KEPT 4 /* steps that are granted and not used; more are given back */
 
 struct claim {
 	struct claim *next;
@@ -27,15 +27,16 @@ struct claim {
 
 static struct lock lock = LOCK(LOCK_CLAIMS);
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-/* All under the lock. */
-static struct claim *claims; /* whose threads wait */
+/* The lock guards all of these. */
+static struct claim *claims; /* those for whose answers threads wait */
 static struct {
-	uint64_t granted, step;
+	uint64_t granted, step; /* bytes */
 	uint8_t uuid[GL_UUID_BYTES];
-	bool has_less; /* it has freed much: the daemon is to be told */
+	bool has_less; /* the process has freed much, and the daemon has to be told */
 } devices[MAX_DEVICES];
 static uint64_t last_number;
-static bool offered, complained;
+static bool offered;    /* the connected daemon understands claims */
+static bool complained; /* the user has been told why a claim is refused or waits */
 
 static uint64_t rounded(uint64_t bytes, uint64_t step, uint64_t most)
 {
@@ -55,8 +56,9 @@ static struct gl_claim claim_of(const uint8_t uuid[16], uint64_t bytes, uint64_t
 	return message;
 }
 
-/* Caller holds the lock. */
-static void ask(CUdevice device, struct claim *claim)
+/* Sends the claim and waits for the answer, or for the loss of the daemon. The caller holds the
+ * lock, which is given up meanwhile. */
+static void send_and_wait(CUdevice device, struct claim *claim)
 {
 	struct claim **at = &claims;
 
@@ -79,12 +81,12 @@ CUresult claim_cover(CUdevice device, const uint8_t uuid[16], uint64_t bytes, ui
 	uint64_t step = limit / STEPS;
 
 	lock_take(&lock);
-	step = step > STEP_MOST ? STEP_MOST : step ? step : 1;
+	step = step > LARGEST_STEP ? LARGEST_STEP : step ? step : 1;
 	devices[device].step = step;
 	memcpy(devices[device].uuid, uuid, GL_UUID_BYTES);
 	if (offered && bytes > devices[device].granted) {
 		claim.message = claim_of(uuid, rounded(bytes, step, limit), bytes);
-		ask(device, &claim);
+		send_and_wait(device, &claim);
 		if (claim.answered && claim.message.bytes < bytes)
 			result = CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -111,7 +113,7 @@ void claim_freed(CUdevice device, uint64_t bytes)
 
 /* -- the client thread ------------------------------------------------------------------ */
 
-/* Who waits for an answer of a daemon that is gone goes on without one. */
+/* A thread that waits for an answer of a daemon that is gone goes on without one. */
 void claims_offered(bool now)
 {
 	lock_take(&lock);

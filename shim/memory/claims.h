@@ -1,5 +1,5 @@
-/* claims.h: how much of the node's host memory for copies must be there for this process' device
- * memory: taken when that is allocated (claims.c). */
+/* claims.h: the host memory that must exist for copies of this process's device memory. It is
+ * claimed from the daemon when device memory is allocated. */
 #ifndef GPU_LEASE_CLAIMS_H
 #define GPU_LEASE_CLAIMS_H
 
@@ -8,15 +8,22 @@
 #include <cuda.h>
 #include <stdbool.h>
 
-/* The process is about to have so much on the device in all. CUDA_ERROR_OUT_OF_MEMORY: the node
- * could not hold what might have to leave. It may wait for the daemon. limit: what the job may have
- * there. */
-CUresult claim_cover(CUdevice device, const uint8_t uuid[16], uint64_t bytes, uint64_t limit);
-void claim_freed(CUdevice device, uint64_t bytes); /* it has so much left */
+/* -- threads that allocate or free device memory; they hold no lock ------------------- */
 
-/* Of the client thread: */
-void claims_offered(bool offered); /* whether this daemon takes claims */
+/* The process is about to have `bytes` on the device in total, of the `limit` that its job may have
+ * there. May wait for the daemon. CUDA_ERROR_OUT_OF_MEMORY: the node has too little host memory for
+ * what might then have to be evicted. */
+CUresult claim_cover(CUdevice device, const uint8_t uuid[16], uint64_t bytes, uint64_t limit);
+/* The process has freed memory, and has `bytes` left on the device. */
+void claim_freed(CUdevice device, uint64_t bytes);
+
+/* -- the client thread ----------------------------------------------------------------- */
+
+/* Says whether the connected daemon understands claims; false also after the loss of a daemon. */
+void claims_offered(bool offered);
+/* Stores the next message to the daemon in *next. Returns false if there is none. */
 bool claims_next_message(struct gl_claim *next);
+/* The daemon has answered a claim. */
 void claims_answer(const struct gl_claimed *answer);
 
 #endif

@@ -1,8 +1,8 @@
-/* fixed.c: plain memory of the driver's: it stays where it is, and is counted. */
+/* fixed.c: the kind of memory that the driver allocates and that stays on the device. */
 #include "base/wire.h"
 #include "driver/lookup.h"
 #include "memory/ranges.h"
-#include "memory/room.h"
+#include "memory/shortage.h"
 #include "work/contexts.h"
 
 static bool serves(CUdevice device)
@@ -11,26 +11,26 @@ static bool serves(CUdevice device)
 	return true;
 }
 
-/* Where the driver has no managed memory either. */
+/* Called only if the driver has no managed memory. */
 static CUresult allocate(CUdeviceptr *out, size_t size, CUdevice device)
 {
-	struct wanted_room wanted = {0};
+	struct shortage shortage = {0};
 	CUresult result;
 
 	do
 		result = DRIVER(cuMemAlloc_v2)(out, size);
-	while (wait_for_room(&wanted, result, device, size));
+	while (shortage_wait(&shortage, result, device, size));
 	return result;
 }
 
 static CUresult free_plain(CUdeviceptr base, const struct memory_range *range, bool wait)
 {
 	(void)range;
-	(void)wait; /* the driver does */
+	(void)wait; /* the driver waits */
 	return DRIVER(cuMemFree_v2)(base);
 }
 
-/* Memory nodes of graphs: the driver's, plain, and only it knows how much. */
+/* Bytes of memory nodes in graphs. The driver allocates them, and only the driver counts them. */
 static uint64_t graph_memory(CUdevice device)
 {
 	cuuint64_t reserved = 0;

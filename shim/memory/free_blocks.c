@@ -1,7 +1,8 @@
-/* free_blocks.c: blocks that were freed in stream order, for the next allocation of their size.
+/* free_blocks.c: memory that was freed in stream order is kept for the next allocation of its size.
  *
- * As the driver's own pools do: for the same stream at once, for another one when the
- * event behind the free has happened. A pool keeps as much as its release threshold says.
+ * As with the driver's own pools, a block is reused in the same stream at once, and in another
+ * stream when the event behind the free has happened. A pool keeps as many bytes as its release
+ * threshold says.
  */
 #include "memory/free_blocks.h"
 
@@ -16,28 +17,29 @@
 
 #include <stdlib.h>
 
-#define STEPS 8      /* sizes between two powers of two */
+#define STEPS 8      /* sizes from one power of two to the next */
 #define SMALLEST 512 /* bytes */
 #define CLASSES (64 * STEPS)
 
-/* A block that was freed: its stream has not got there before `event`. */
+/* A block that was freed. Work may use it until `event` has happened. */
 struct free_block {
 	struct free_block *next;
 	CUdeviceptr pointer;
 	size_t size;
 	CUdevice device;
 	CUmemoryPool pool;
-	uint64_t stream;   /* the driver's number of it, 0: not known */
+	uint64_t stream; /* the driver's number of the stream that it was freed in; 0: not known */
 	CUcontext context; /* that it was freed in */
 	CUevent event;     /* of that context */
-	CUcontext owner;   /* that its memory ends with */
+	CUcontext owner;   /* the context that its memory ends with */
 };
 
-static struct free_block *free_blocks[CLASSES],
-    *spare; /* entries without a block, but with an event */
+static struct free_block *free_blocks[CLASSES];
+static struct free_block *spare; /* entries without a block, whose events can be used again */
 static struct lock lock = LOCK(LOCK_ORDERED);
 
-/* Sizes grow by an eighth of a power of two, so a block serves whatever is a little smaller. */
+/* Rounds the size up to the next eighth of a power of two, so that a block also serves allocations
+ * that are a little smaller. Returns the number of that size. */
 static unsigned int class_of(size_t *size)
 {
 	size_t bytes = *size < SMALLEST ? SMALLEST : *size;
@@ -83,7 +85,7 @@ static struct free_block *take(size_t size, unsigned int class, CUdevice device,
 	return found;
 }
 
-static void give_event_back(struct free_block *block)
+static void keep_event(struct free_block *block)
 {
 	block->pointer = 0;
 	block->owner = NULL;
@@ -93,7 +95,7 @@ static void give_event_back(struct free_block *block)
 	lock_give(&lock);
 }
 
-/* No work uses the block any more. */
+/* Frees a block that no work uses any more. */
 static void free_now(const struct free_block *block)
 {
 	struct memory_range range;
@@ -105,8 +107,8 @@ static void free_now(const struct free_block *block)
 		DRIVER(cuMemFree_v2)(block->pointer);
 }
 
-/* Takes blocks out of a pool (NULL: of all) until it keeps no more than `most` bytes, the biggest
- * first. Without `wait` only blocks whose events have happened. */
+/* Takes blocks out of a pool (NULL: out of all pools), the largest first, until it keeps no more
+ * than `most` bytes. Without `wait` only blocks are taken whose events have happened. */
 static struct free_block *take_excess(CUmemoryPool pool, uint64_t most, bool wait)
 {
 	struct free_block *out = NULL;
@@ -144,12 +146,12 @@ void free_blocks_trim(CUmemoryPool pool, uint64_t most, bool wait)
 		if (wait)
 			REAL(cuEventSynchronize)(block->event);
 		free_now(block);
-		give_event_back(block);
+		keep_event(block);
 	}
 	captures_mode(old);
 }
 
-/* Takes out blocks whose event or memory is of the context. */
+/* Takes blocks out whose event or memory belongs to the context, and adds them to `out`. */
 static struct free_block *take_context(struct free_block **list, CUcontext context,
                                        struct free_block *out)
 {
@@ -167,7 +169,7 @@ static struct free_block *take_context(struct free_block **list, CUcontext conte
 	return out;
 }
 
-/* A context has ended, with its memory and its events. No work of it uses blocks any more. */
+/* A context has ended, and with it its memory, its events and its work. */
 static void context_gone(CUcontext context)
 {
 	struct free_block *out = NULL;
@@ -188,7 +190,7 @@ static void context_gone(CUcontext context)
 		if (block->context == context)
 			free(block);
 		else
-			give_event_back(block);
+			keep_event(block);
 	}
 }
 CONTEXT_WATCH(NULL, context_gone);
@@ -203,7 +205,7 @@ static void in_child(void)
 {
 	lock_after_fork(&lock);
 	for (int class = 0; class < CLASSES; class ++)
-		free_blocks[class] = NULL; /* the parent's */
+		free_blocks[class] = NULL; /* they are the parent's */
 	spare = NULL;
 }
 FORK_WATCH(in_child);
@@ -222,11 +224,11 @@ bool free_block_reuse(CUdeviceptr *pointer, size_t size, CUdevice device, CUmemo
 	*pointer = block->pointer;
 	memory_set_freed(*pointer, false, &range);
 	pool_change(pool, (int64_t)size, -(int64_t)size);
-	give_event_back(block);
+	keep_event(block);
 	return true;
 }
 
-/* An entry with an event of the context. */
+/* An entry with an event of the context, or NULL. */
 static struct free_block *new_block(CUcontext context)
 {
 	unsigned int flags = CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC;
@@ -269,7 +271,7 @@ CUresult free_block_keep(CUdeviceptr pointer, const struct memory_range *range, 
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = REAL(cuEventRecord)(block->event, stream);
 	if (result) {
-		give_event_back(block);
+		keep_event(block);
 		return result;
 	}
 	block->pointer = pointer;
@@ -278,7 +280,7 @@ CUresult free_block_keep(CUdeviceptr pointer, const struct memory_range *range, 
 	block->device = range->device;
 	block->pool = range->pool;
 	block->stream = number_of(stream);
-	/* Without a pool: memory of an ordinary allocation, which no pool has used. */
+	/* Memory without a pool comes from an ordinary allocation and is used in no pool. */
 	pool_change(range->pool, range->pool ? -(int64_t)range->size : 0, (int64_t)range->size);
 	lock_take(&lock);
 	block->next = free_blocks[class];

@@ -1,5 +1,8 @@
-/* host.h: host memory for copies that is the node's, as the client thread asks the daemon for it
- * (memory/swap/node_chunks.c). */
+/* host.h: the messages by which the client thread gets host memory for copies from the daemon
+ * (memory/swap/node_chunks.c).
+ *
+ * The client thread calls these functions, without any lock.
+ */
 #ifndef GPU_LEASE_HOST_H
 #define GPU_LEASE_HOST_H
 
@@ -7,10 +10,14 @@
 
 #include <stdbool.h>
 
-/* Of the client thread: */
-void host_offered(bool offered);              /* whether this daemon has any */
-bool host_next_message(struct gl_host *next); /* false: nothing is to be said now */
-void host_answer(const struct gl_host_answer *answer, int descriptor); /* below 0: none came */
-void host_forget_daemon(void); /* what it has not answered the next one is asked */
+/* Says whether the connected daemon has host memory to give. */
+void host_offered(bool offered);
+/* Stores the next message to the daemon in *next. Returns false if there is none now. */
+bool host_next_message(struct gl_host *next);
+/* The daemon has answered a request. descriptor: of the memory; below 0: none came. It is closed
+ * here. */
+void host_answer(const struct gl_host_answer *answer, int descriptor);
+/* The connection is lost. Requests that were not answered are repeated to the next daemon. */
+void host_forget_daemon(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* kinds.c: the table of the kinds of memory, and what concerns all of them. */
+/* kinds.c: the table of all kinds of memory, and functions that call all of them. */
 #include "memory/kinds.h"
 
 #include "base/wire.h"

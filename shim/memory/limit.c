@@ -1,8 +1,8 @@
-/* limit.c: how much of what its job may have on each device this process has.
+/* limit.c: the bytes of each device that this process counts against its job's limit.
  *
- * Who is about to allocate takes the bytes first and gives back what it did not get, so
- * threads that allocate at the same moment do not pass the limit together. What an
- * allocation has taken stays taken until it is freed, wherever its bytes are meanwhile.
+ * A thread counts the bytes before it allocates, and gives them back if the allocation fails. So
+ * several threads that allocate at once cannot exceed the limit together. An allocation is counted
+ * until it is freed, wherever its bytes are meanwhile.
  */
 #include "memory/limit.h"
 #include "memory/claims.h"
@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-static uint64_t taken[MAX_DEVICES];
+static uint64_t taken[MAX_DEVICES]; /* bytes; under the lock */
 static struct lock lock = LOCK(LOCK_LIMIT);
 
 static bool known(CUdevice device)
@@ -52,7 +52,7 @@ void limit_give(CUdevice device, uint64_t size)
 		claim_freed(device, memory_used(device));
 }
 
-/* others: bytes of the job's other processes. */
+/* Counts the bytes if they fit. limit: of the job; others: bytes of the job's other processes. */
 static bool take(CUdevice device, uint64_t size, uint64_t limit, uint64_t others)
 {
 	bool fits;
@@ -65,7 +65,7 @@ static bool take(CUdevice device, uint64_t size, uint64_t limit, uint64_t others
 	return fits;
 }
 
-/* Memory that is kept for later allocations, or could not be freed yet, is given up first. */
+/* Before it fails it frees memory that is kept for later allocations or could not be freed yet. */
 CUresult limit_take(CUdevice device, uint64_t size)
 {
 	const uint8_t *uuid = device_uuid(device);
@@ -94,6 +94,6 @@ CUresult limit_take(CUdevice device, uint64_t size)
 static void in_child(void)
 {
 	lock_after_fork(&lock);
-	memset(taken, 0, sizeof(taken)); /* the parent's */
+	memset(taken, 0, sizeof(taken)); /* it is the parent's */
 }
 FORK_WATCH(in_child);

@@ -1,8 +1,8 @@
-/* managed.c: memory that the driver moves, page by page as it is touched.
+/* managed.c: the kind of memory that the driver moves, page by page when it is used.
  *
- * At a grant it is brought back in bulk, which is several times as fast. On a stream of
- * our own, which captures and the program's streams do not touch, and in slices, so
- * that the client thread never waits for more than it takes to submit one.
+ * At a grant we prefetch it in bulk, which is several times as fast. We use a stream of our own, so
+ * that neither captures nor the program's streams are concerned, and prefetch in slices, so that
+ * the client thread never waits longer than it takes to submit one.
  */
 #include "base/fork.h"
 #include "base/wire.h"
@@ -15,34 +15,36 @@
 #include <stdlib.h>
 
 #define SLICE (UINT64_C(256) << 20)
-#define PARTS 32 /* of what a job may have: no slice is larger */
+#define PARTS 32 /* no slice is larger than this fraction of what the job may have */
 #define SMALLEST_SLICE (UINT64_C(2) << 20)
-#define CALLS 64    /* of a batch; */
-#define IN_FLIGHT 2 /* batches, so that the link is not idle between two */
+#define CALLS 64    /* the most calls of a batch, which together prefetch one slice */
+#define IN_FLIGHT 2 /* batches in flight, so that the link is not idle between two */
 #define PAUSE_NS 50000
 #define LONGEST_PAUSE_NS 1000000
 
-/* One device's memory on its way back, or to the host. The client thread touches it within
- * contexts_with() only, where no context ends; a thread whose context ends has the same lock. */
-struct refill {
+/* The migration of a device's managed memory to the device, or to the host. The client thread uses
+ * the fields that are not atomic within contexts_with() only, a thread whose context ends with
+ * LOCK_CONTEXTS held, so never both at once. */
+struct migration {
 	CUdevice device;
-	atomic_bool wanted;         /* there is something to do, */
-	atomic_bool again;          /* from the beginning; */
-	atomic_bool stopped;        /* nothing more of it */
+	atomic_bool wanted;         /* it has begun and not ended */
+	atomic_bool again;          /* it has to begin from the first span */
+	atomic_bool stopped;        /* it begins no more batches */
 	atomic_bool out;            /* to the host */
 	_Atomic(CUcontext) context; /* of the stream and the events */
 	CUstream stream;
 	CUevent events[IN_FLIGHT];
 	unsigned int first, n_in_flight; /* batches */
 	struct memory_span *spans;
-	size_t n, next; /* of the spans */
-	uint64_t done;  /* bytes of the next one */
-	uint64_t slice, fits;
+	size_t n, next; /* spans in total, and the number of the next one */
+	uint64_t done;  /* bytes of the next span that are submitted */
+	uint64_t slice; /* bytes of a batch */
+	uint64_t fits;  /* bytes for which the device has space left */
 };
 
-static struct refill refills[MAX_DEVICES];
-static uint64_t asked;   /* bytes that the last grant named */
-static uint64_t fetched; /* bytes since then */
+static struct migration migrations[MAX_DEVICES];
+static uint64_t asked;   /* bytes that the last grant told to restore */
+static uint64_t fetched; /* bytes prefetched to devices since then */
 static int64_t pause_ns;
 
 /* -- allocating ------------------------------------------------------------------------ */
@@ -62,7 +64,7 @@ static CUresult allocate(CUdeviceptr *out, size_t size, CUdevice device)
 static CUresult free_managed(CUdeviceptr base, const struct memory_range *range, bool wait)
 {
 	(void)range;
-	(void)wait; /* the driver does */
+	(void)wait; /* the driver waits */
 	return DRIVER(cuMemFree_v2)(base);
 }
 
@@ -71,180 +73,179 @@ static void report(CUdevice device, struct gl_device *out)
 	out->bytes += memory_counted(MEMORY_managed, device);
 }
 
-/* -- bringing it back -------------------------------------------------------------------- */
+/* -- migrations; the client thread calls these within contexts_with() --------------------- */
 
-static void prefetch(const struct refill *r, CUdeviceptr base, size_t size)
+static void prefetch(const struct migration *m, CUdeviceptr base, size_t size)
 {
-	bool out = atomic_load(&r->out);
+	bool out = atomic_load(&m->out);
 	CUmemLocation location = {.type =
 	                              out ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE,
-	                          .id = out ? 0 : r->device};
+	                          .id = out ? 0 : m->device};
 
-	/* What the program has freed meanwhile is an error of that call alone. */
+	/* If the program has freed the memory meanwhile this call fails, and nothing else. */
 	if (REAL(cuMemPrefetchAsync_v2))
-		REAL(cuMemPrefetchAsync_v2)(base, size, location, 0, r->stream);
+		REAL(cuMemPrefetchAsync_v2)(base, size, location, 0, m->stream);
 	else if (REAL(cuMemPrefetchAsync))
-		REAL(cuMemPrefetchAsync)(base, size, out ? CU_DEVICE_CPU : r->device, r->stream);
+		REAL(cuMemPrefetchAsync)(base, size, out ? CU_DEVICE_CPU : m->device, m->stream);
 }
 
-static bool more(const struct refill *r)
+static bool more(const struct migration *m)
 {
-	return !atomic_load(&r->stopped) && r->next < r->n && r->spans[r->next].size <= r->fits;
+	return !atomic_load(&m->stopped) && m->next < m->n && m->spans[m->next].size <= m->fits;
 }
 
-/* Bytes of the next span, no more than `most`. */
-static uint64_t prefetch_part(struct refill *r, uint64_t most)
+/* Prefetches a part of the next span, no more than `most` bytes. Returns how many. */
+static uint64_t prefetch_part(struct migration *m, uint64_t most)
 {
-	const struct memory_span *span = &r->spans[r->next];
-	uint64_t left = span->size - r->done, n = left < most ? left : most;
+	const struct memory_span *span = &m->spans[m->next];
+	uint64_t left = span->size - m->done, n = left < most ? left : most;
 
-	prefetch(r, span->base + r->done, n);
-	fetched += atomic_load(&r->out) ? 0 : n;
-	r->done += n;
-	if (r->done == span->size) {
-		r->fits -= span->size;
-		r->done = 0;
-		r->next++;
+	prefetch(m, span->base + m->done, n);
+	fetched += atomic_load(&m->out) ? 0 : n;
+	m->done += n;
+	if (m->done == span->size) {
+		m->fits -= span->size;
+		m->done = 0;
+		m->next++;
 	}
 	return n;
 }
 
-static void submit_batch(struct refill *r)
+static void submit_batch(struct migration *m)
 {
-	uint64_t left = r->slice;
+	uint64_t left = m->slice;
 
-	for (int i = 0; i < CALLS && left && more(r); i++)
-		left -= prefetch_part(r, left);
-	/* Without an event nobody would know when it is over. */
-	if (REAL(cuEventRecord)(r->events[(r->first + r->n_in_flight) % IN_FLIGHT], r->stream))
-		atomic_store(&r->stopped, true);
+	for (int i = 0; i < CALLS && left && more(m); i++)
+		left -= prefetch_part(m, left);
+	/* Without an event we could not know when the batch has ended. */
+	if (REAL(cuEventRecord)(m->events[(m->first + m->n_in_flight) % IN_FLIGHT], m->stream))
+		atomic_store(&m->stopped, true);
 	else
-		r->n_in_flight++;
+		m->n_in_flight++;
 	pause_ns = PAUSE_NS;
 }
 
-static void end(struct refill *r)
+static void end(struct migration *m)
 {
 	for (int i = 0; i < IN_FLIGHT; i++)
-		if (r->events[i])
-			REAL(cuEventDestroy_v2)(r->events[i]);
-	if (r->stream)
-		REAL(cuStreamDestroy_v2)(r->stream);
-	free(r->spans);
-	*r = (struct refill){.device = r->device};
+		if (m->events[i])
+			REAL(cuEventDestroy_v2)(m->events[i]);
+	if (m->stream)
+		REAL(cuStreamDestroy_v2)(m->stream);
+	free(m->spans);
+	*m = (struct migration){.device = m->device};
 }
 
-static bool begin(struct refill *r, CUcontext context)
+static bool begin(struct migration *m, CUcontext context)
 {
-	const uint8_t *uuid = device_uuid(r->device);
+	const uint8_t *uuid = device_uuid(m->device);
 	uint64_t limit = uuid ? tenant_limit(uuid) : NO_LIMIT;
 
-	if (limit == NO_LIMIT || REAL(cuStreamCreate)(&r->stream, CU_STREAM_NON_BLOCKING))
+	if (limit == NO_LIMIT || REAL(cuStreamCreate)(&m->stream, CU_STREAM_NON_BLOCKING))
 		return false;
-	r->context = context;
+	m->context = context;
 	for (int i = 0; i < IN_FLIGHT; i++)
-		if (REAL(cuEventCreate)(&r->events[i], CU_EVENT_DISABLE_TIMING))
+		if (REAL(cuEventCreate)(&m->events[i], CU_EVENT_DISABLE_TIMING))
 			return false;
-	r->slice = SLICE < limit / PARTS ? SLICE : limit / PARTS;
-	r->slice = r->slice < SMALLEST_SLICE ? SMALLEST_SLICE : r->slice;
+	m->slice = SLICE < limit / PARTS ? SLICE : limit / PARTS;
+	m->slice = m->slice < SMALLEST_SLICE ? SMALLEST_SLICE : m->slice;
 	return true;
 }
 
-static void list(struct refill *r)
+static void list(struct migration *m)
 {
-	free(r->spans);
-	r->spans = memory_spans(MEMORY_managed, r->device, &r->n);
-	r->next = 0;
-	r->done = 0;
-	r->fits = atomic_load(&r->out) ? NO_LIMIT : tenant_limit(device_uuid(r->device));
+	free(m->spans);
+	m->spans = memory_spans(MEMORY_managed, m->device, &m->n);
+	m->next = 0;
+	m->done = 0;
+	m->fits = atomic_load(&m->out) ? NO_LIMIT : tenant_limit(device_uuid(m->device));
 }
 
 static void step_in(CUcontext context, void *argument)
 {
-	struct refill *r = argument;
+	struct migration *m = argument;
 
-	if (!r->context && (atomic_load(&r->stopped) || !begin(r, context))) {
-		end(r);
+	if (!m->context && (atomic_load(&m->stopped) || !begin(m, context))) {
+		end(m);
 		return;
 	}
-	if (atomic_exchange(&r->again, false))
-		list(r);
-	while (r->n_in_flight && REAL(cuEventQuery)(r->events[r->first]) != CUDA_ERROR_NOT_READY) {
-		r->first = (r->first + 1) % IN_FLIGHT;
-		r->n_in_flight--;
+	if (atomic_exchange(&m->again, false))
+		list(m);
+	while (m->n_in_flight && REAL(cuEventQuery)(m->events[m->first]) != CUDA_ERROR_NOT_READY) {
+		m->first = (m->first + 1) % IN_FLIGHT;
+		m->n_in_flight--;
 	}
-	while (r->n_in_flight < IN_FLIGHT && more(r))
-		submit_batch(r);
-	if (!r->n_in_flight && !more(r))
-		end(r);
+	while (m->n_in_flight < IN_FLIGHT && more(m))
+		submit_batch(m);
+	if (!m->n_in_flight && !more(m))
+		end(m);
 }
 
 static void end_in(CUcontext context)
 {
 	for (int d = 0; d < MAX_DEVICES; d++) {
-		if (refills[d].context != context)
+		if (migrations[d].context != context)
 			continue;
-		REAL(cuStreamSynchronize)(refills[d].stream);
-		end(&refills[d]);
+		REAL(cuStreamSynchronize)(migrations[d].stream);
+		end(&migrations[d]);
 	}
 }
 
 static void context_ends(CUcontext context)
 {
 	for (int d = 0; d < MAX_DEVICES; d++) {
-		if (refills[d].context == context) {
+		if (migrations[d].context == context) {
 			context_run_in(context, end_in);
 			return;
 		}
 	}
 }
 
-/* -- as the lease asks ---------------------------------------------------------------------- */
+/* -- the mover -------------------------------------------------------------------------------- */
 
-static void begin_moving(CUdevice device, bool out)
+static void begin_migration(CUdevice device, bool out)
 {
-	refills[device].device = device;
-	atomic_store(&refills[device].out, out);
-	atomic_store(&refills[device].stopped, false);
-	atomic_store(&refills[device].again, true);
-	atomic_store(&refills[device].wanted, true);
+	migrations[device].device = device;
+	atomic_store(&migrations[device].out, out);
+	atomic_store(&migrations[device].stopped, false);
+	atomic_store(&migrations[device].again, true);
+	atomic_store(&migrations[device].wanted, true);
 }
 
-/* What was leaving stays where it is. */
-static void end_leaving(void)
+static void stop_evicting(void)
 {
 	for (int d = 0; d < MAX_DEVICES; d++)
-		if (atomic_load(&refills[d].out))
-			atomic_store(&refills[d].stopped, true);
+		if (atomic_load(&migrations[d].out))
+			atomic_store(&migrations[d].stopped, true);
 }
 
 static void refill(const struct gl_grant *grant)
 {
 	asked = fetched = 0;
 	pause_ns = PAUSE_NS;
-	end_leaving();
+	stop_evicting();
 	for (uint32_t i = 0; grant && i < grant->n_devices && i < GL_MAX_DEVICES; i++) {
 		CUdevice device = device_of(grant->devices[i].uuid);
 
 		if (!grant->devices[i].bytes || device < 0)
 			continue;
 		asked += grant->devices[i].bytes;
-		begin_moving(device, false);
+		begin_migration(device, false);
 	}
 }
 
-static void leave(void)
+static void evict_all(void)
 {
 	pause_ns = PAUSE_NS;
 	for (int d = 0; d < MAX_DEVICES; d++)
 		if (memory_counted(MEMORY_managed, d))
-			begin_moving(d, true);
+			begin_migration(d, true);
 }
 
-static bool restored(void)
+static bool restore_finished(void)
 {
 	for (int d = 0; d < MAX_DEVICES; d++)
-		if (atomic_load(&refills[d].wanted))
+		if (atomic_load(&migrations[d].wanted))
 			return false;
 	return true;
 }
@@ -252,12 +253,12 @@ static bool restored(void)
 static bool step(void)
 {
 	for (int d = 0; d < MAX_DEVICES; d++)
-		if (atomic_load(&refills[d].wanted) &&
-		    !contexts_with(d, refills[d].context, step_in, &refills[d]))
-			atomic_store(&refills[d].wanted, false);
+		if (atomic_load(&migrations[d].wanted) &&
+		    !contexts_with(d, migrations[d].context, step_in, &migrations[d]))
+			atomic_store(&migrations[d].wanted, false);
 	if (pause_ns < LONGEST_PAUSE_NS)
 		pause_ns *= 2;
-	return !restored();
+	return !restore_finished();
 }
 
 static int64_t pause_for(void)
@@ -268,29 +269,29 @@ static int64_t pause_for(void)
 static void stop(void)
 {
 	for (int d = 0; d < MAX_DEVICES; d++)
-		atomic_store(&refills[d].stopped, true);
+		atomic_store(&migrations[d].stopped, true);
 }
 
-static struct moved brought(void)
+static struct link_sample link_sample(void)
 {
-	return (struct moved){fetched < asked ? fetched : asked, 0};
+	return (struct link_sample){fetched < asked ? fetched : asked, 0};
 }
 
 static const struct mover mover = {
     .restore = refill,
-    .restored = restored,
+    .restore_finished = restore_finished,
     .refill = refill,
-    .leave = leave,
+    .evict_all = evict_all,
     .step = step,
     .pause_ns = pause_for,
     .stop = stop,
-    .brought = brought,
+    .link_sample = link_sample,
 };
 
 static void in_child(void)
 {
 	for (int d = 0; d < MAX_DEVICES; d++)
-		refills[d] = (struct refill){0}; /* the parent's */
+		migrations[d] = (struct migration){0}; /* it is the parent's */
 }
 FORK_WATCH(in_child);
 

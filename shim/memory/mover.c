@@ -1,86 +1,87 @@
-/* mover.c: what the lease asks of memory, asked of each kind (kind.h). */
+/* mover.c: the movers of all kinds of memory (kind.h) together, for the lease. */
 #include "memory/mover.h"
 
 #include "base/clock.h"
 #include "base/wire.h"
 #include "memory/kinds.h"
 
-/* Of the client thread alone. */
+/* Used by the client thread only. */
 static struct {
-	bool restores, refills;
-	bool busy[N_MEMORY_KINDS]; /* after the last step */
-	size_t row;                /* of the kind that is being restored */
-	bool granted;              /* else only one call is to be made */
+	bool restores, refills;    /* a restore, or a refill, has begun and not ended */
+	bool busy[N_MEMORY_KINDS]; /* the kinds that need more steps */
+	size_t row;                /* the kind that is being restored; later ones wait */
+	bool granted;              /* false: the lease is for one call only */
 	struct gl_grant grant;
-	uint64_t since;
-	struct moved moved;
-} now;
+	uint64_t began_ns; /* now_ns() when the restore or refill began */
+	struct link_sample sample;
+} state;
 
 static const struct mover *mover_of(size_t row)
 {
 	return memory_kinds[row]->mover;
 }
 
-/* Of all kinds, or of those that came beside the program's work. */
-static void measure(bool refill)
+/* A restore of all kinds, or a refill of those that can be refilled, has ended. */
+static void take_sample(bool refill)
 {
-	now.moved = (struct moved){0};
+	state.sample = (struct link_sample){0};
 	for (size_t i = 0; i < N_MEMORY_KINDS; i++)
 		if (mover_of(i) && (!refill || mover_of(i)->refill))
-			now.moved.bytes += mover_of(i)->brought().bytes;
-	now.moved.ns = now.moved.bytes ? now_ns() - now.since : 0;
+			state.sample.bytes += mover_of(i)->link_sample().bytes;
+	state.sample.ns = state.sample.bytes ? now_ns() - state.began_ns : 0;
 }
 
 /* -- restoring: one kind after the other, in the order of the table -------------------- */
 
 static void restore_kind(void)
 {
-	if (now.row < N_MEMORY_KINDS && mover_of(now.row))
-		mover_of(now.row)->restore(now.granted ? &now.grant : NULL);
+	if (state.row < N_MEMORY_KINDS && mover_of(state.row))
+		mover_of(state.row)->restore(state.granted ? &state.grant : NULL);
 }
 
 static void restore(const struct gl_grant *grant)
 {
-	now.restores = true;
-	now.refills = false;
-	now.granted = grant;
-	now.grant = grant ? *grant : (struct gl_grant){0};
-	now.since = now_ns();
-	now.row = 0;
+	state.restores = true;
+	state.refills = false;
+	state.granted = grant;
+	state.grant = grant ? *grant : (struct gl_grant){0};
+	state.began_ns = now_ns();
+	state.row = 0;
 	restore_kind();
 }
 
-static bool restored(void)
+static bool restore_finished(void)
 {
-	while (now.row < N_MEMORY_KINDS) {
-		if (mover_of(now.row) && !mover_of(now.row)->restored())
+	while (state.row < N_MEMORY_KINDS) {
+		if (mover_of(state.row) && !mover_of(state.row)->restore_finished())
 			return false;
-		now.row++;
+		state.row++;
 		restore_kind();
 	}
-	if (now.restores && now.granted)
-		measure(false);
-	now.restores = false;
+	if (state.restores && state.granted)
+		take_sample(false);
+	state.restores = false;
 	return true;
 }
 
-/* While memory is still being restored: of a kind whose turn has not come, so much then. */
+/* A refill during a restore concerns the kinds whose restore has begun. Later kinds are restored
+ * with the new grant. */
 static void refill_begun(void)
 {
-	for (size_t i = 0; i <= now.row && i < N_MEMORY_KINDS; i++)
+	for (size_t i = 0; i <= state.row && i < N_MEMORY_KINDS; i++)
 		if (mover_of(i) && mover_of(i)->refill)
-			mover_of(i)->refill(&now.grant);
+			mover_of(i)->refill(&state.grant);
 }
 
 static void refill(const struct gl_grant *grant)
 {
-	now.grant = *grant;
-	if (now.restores) {
+	state.grant = *grant;
+	if (state.restores) {
 		refill_begun();
 		return;
 	}
-	now.refills = true;
-	now.since = now_ns();
+	state.refills = true;
+	state.began_ns = now_ns();
 	for (size_t i = 0; i < N_MEMORY_KINDS; i++)
 		if (mover_of(i) && mover_of(i)->refill)
 			mover_of(i)->refill(grant);
@@ -89,33 +90,33 @@ static void refill(const struct gl_grant *grant)
 static bool refilled(void)
 {
 	for (size_t i = 0; i < N_MEMORY_KINDS; i++)
-		if (mover_of(i) && mover_of(i)->refill && !mover_of(i)->restored())
+		if (mover_of(i) && mover_of(i)->refill && !mover_of(i)->restore_finished())
 			return false;
 	return true;
 }
 
-static struct moved brought(void)
+static struct link_sample link_sample(void)
 {
-	struct moved moved = now.moved;
+	struct link_sample sample = state.sample;
 
-	now.moved = (struct moved){0};
-	return moved;
+	state.sample = (struct link_sample){0};
+	return sample;
 }
 
-/* -- every kind at once ------------------------------------------------------------------ */
+/* -- all kinds at once ------------------------------------------------------------------- */
 
 #define EACH(call)                                                                                 \
 	for (size_t i = 0; i < N_MEMORY_KINDS; i++)                                                \
 		if (mover_of(i) && mover_of(i)->call)                                              \
 	mover_of(i)->call
 
-static bool let_go(void)
+static bool allow_eviction(void)
 {
 	bool any = false;
 
 	for (size_t i = 0; i < N_MEMORY_KINDS; i++)
-		if (mover_of(i) && mover_of(i)->let_go)
-			any |= mover_of(i)->let_go();
+		if (mover_of(i) && mover_of(i)->allow_eviction)
+			any |= mover_of(i)->allow_eviction();
 	return any;
 }
 
@@ -124,9 +125,9 @@ static void evict(const struct gl_memory *amounts)
 	EACH(evict)(amounts);
 }
 
-static void leave(void)
+static void evict_all(void)
 {
-	EACH(leave)();
+	EACH(evict_all)();
 }
 
 static void preload(const struct gl_memory *amounts)
@@ -139,9 +140,9 @@ static void expect(const struct gl_memory *amounts)
 	EACH(expect)(amounts);
 }
 
-static void ahead(const struct gl_memory *amounts)
+static void keep_host_memory(const struct gl_memory *amounts)
 {
-	EACH(ahead)(amounts);
+	EACH(keep_host_memory)(amounts);
 }
 
 static int64_t prepare(void)
@@ -162,12 +163,12 @@ static bool step(void)
 	bool busy = false;
 
 	for (size_t i = 0; i < N_MEMORY_KINDS; i++) {
-		now.busy[i] = mover_of(i) && mover_of(i)->step();
-		busy |= now.busy[i];
+		state.busy[i] = mover_of(i) && mover_of(i)->step();
+		busy |= state.busy[i];
 	}
-	if (now.refills && refilled()) {
-		measure(true);
-		now.refills = false;
+	if (state.refills && refilled()) {
+		take_sample(true);
+		state.refills = false;
 	}
 	return busy;
 }
@@ -177,7 +178,7 @@ static int64_t pause_ns(void)
 	int64_t least = INT64_MAX;
 
 	for (size_t i = 0; i < N_MEMORY_KINDS; i++) {
-		bool concerned = now.busy[i] || (now.restores && i == now.row);
+		bool concerned = state.busy[i] || (state.restores && i == state.row);
 		int64_t ns = concerned && mover_of(i) ? mover_of(i)->pause_ns() : INT64_MAX;
 
 		least = ns < least ? ns : least;
@@ -187,24 +188,24 @@ static int64_t pause_ns(void)
 
 static void stop(void)
 {
-	now.restores = now.refills = false;
-	now.row = N_MEMORY_KINDS;
+	state.restores = state.refills = false;
+	state.row = N_MEMORY_KINDS;
 	EACH(stop)();
 }
 
 const struct mover memory_mover = {
     .restore = restore,
-    .restored = restored,
+    .restore_finished = restore_finished,
     .refill = refill,
-    .let_go = let_go,
+    .allow_eviction = allow_eviction,
     .evict = evict,
-    .leave = leave,
+    .evict_all = evict_all,
     .preload = preload,
     .expect = expect,
-    .ahead = ahead,
+    .keep_host_memory = keep_host_memory,
     .prepare = prepare,
     .step = step,
     .pause_ns = pause_ns,
     .stop = stop,
-    .brought = brought,
+    .link_sample = link_sample,
 };

@@ -1,7 +1,7 @@
-/* mover.h: memory that leaves the devices for others and comes back, as the lease asks for it.
+/* mover.h: memory that is evicted from the devices and restored to them, as the lease asks for it.
  *
- * The client thread alone calls these, and none of them waits: what takes time goes on
- * in steps, between which the client thread hears the daemon.
+ * The client thread alone calls these functions, without any lock. None of them waits: what takes
+ * time is done in steps, and the client thread hears the daemon between two steps.
  */
 #ifndef GPU_LEASE_MOVER_H
 #define GPU_LEASE_MOVER_H
@@ -12,40 +12,49 @@
 #include <stdint.h>
 
 /* cffi:begin */
-/* Bytes that came back and how long that took, which tells the link's speed. Bytes 0: unknown. */
-struct moved {
+/* How many bytes were copied to the devices, and in how many ns. From it the daemon estimates the
+ * speed of the link. bytes 0: nothing was copied. */
+struct link_sample {
 	uint64_t bytes, ns;
 };
 
 struct mover {
-	/* The lease is granted: memory that is away comes back, and of the memory that others
-	 * have displaced as much as the grant says. NULL: the lease is for one call only, so only
-	 * memory that the call cannot do without. */
+	/* The lease is granted: restores evicted memory. Of managed memory, which other jobs may
+	 * have displaced, it restores as much as the grant says. NULL: the lease is for one call
+	 * only, so only memory is restored that the call needs. */
 	void (*restore)(const struct gl_grant *grant);
-	/* Is all of that on the device? Then the restore is over, and the gate may open. */
-	bool (*restored)(void);
-	/* While the program works: so much of the memory that others have displaced comes back. */
+	/* Is the restore over, so that the gate may open? */
+	bool (*restore_finished)(void);
+	/* Restores so much displaced memory while the program works. */
 	void (*refill)(const struct gl_grant *grant);
-	/* The gate is shut and all work has finished: memory may leave from now on, once
-	 * nobody is inside the gate. False: this memory never leaves. */
-	bool (*let_go)(void);
-	/* So much leaves; so much comes back before the lease; so much may have to leave soon. */
+	/* The gate is shut and all work has finished: from now on memory may be evicted, once no
+	 * thread is inside the gate. Returns false if this memory is never evicted. */
+	bool (*allow_eviction)(void);
+	/* Evicts so many bytes. */
 	void (*evict)(const struct gl_memory *amounts);
-	void (*leave)(void); /* all that can leaves, for nobody in particular */
+	/* Evicts all memory that can be evicted, even if no job needs the space. */
+	void (*evict_all)(void);
+	/* Restores so many bytes before the lease is granted. */
 	void (*preload)(const struct gl_memory *amounts);
+	/* So many bytes may have to be evicted soon: gets host memory ready for them. */
 	void (*expect)(const struct gl_memory *amounts);
-	/* So much may have to leave some time: the host has memory for it, and for no more. */
-	void (*ahead)(const struct gl_memory *amounts);
-	/* One step of getting ready for both. Ns until the next one; below 0: there is none. */
+	/* Keeps host memory ready for so many bytes, and for no more. */
+	void (*keep_host_memory)(const struct gl_memory *amounts);
+	/* Takes one step of getting it ready. Returns how many ns may pass until the next step;
+	 * below 0: no step is needed. */
 	int64_t (*prepare)(void);
-	bool (*step)(void);            /* is anything under way? */
-	int64_t (*pause_ns)(void);     /* until the next step can do something */
-	void (*stop)(void);            /* begins nothing more; copies under way finish */
-	struct moved (*brought)(void); /* by the last restore or refill; returned once */
+	/* Takes one step of evicting or restoring. Returns true if more steps are needed. */
+	bool (*step)(void);
+	/* How many ns may pass until the next step. */
+	int64_t (*pause_ns)(void);
+	/* Begins nothing more. Copies that have begun finish. */
+	void (*stop)(void);
+	/* What the last restore or refill has copied. Returns it once; then bytes is 0. */
+	struct link_sample (*link_sample)(void);
 };
 /* cffi:end */
 
-/* mover.c: all kinds of memory together (kind.h), for the lease. */
+/* The movers of all kinds of memory together (mover.c). */
 extern const struct mover memory_mover;
 
 #endif

@@ -1,8 +1,8 @@
 /* pools.c: what is known of the program's memory pools.
  *
- * What comes from a pool becomes managed and is not the pool's any more; its
- * attributes count it all the same. A pool that other processes may import
- * stays plain: managed memory cannot be exported.
+ * Allocations from a pool get the device's kind of memory, so the driver's pool does not have them.
+ * We add them to the pool's attributes all the same. A pool that other processes may import keeps
+ * the driver's memory, since managed memory cannot be exported.
  */
 #include "memory/pools.h"
 
@@ -17,15 +17,17 @@ struct pool {
 	CUmemoryPool handle;
 	enum pool_kind kind;
 	CUdevice device; /* -1: not known */
+	/* Bytes. `kept` are those for later allocations; reserved are the used and the kept ones.
+	 */
 	uint64_t used, used_high;
-	uint64_t kept, reserved_high; /* reserved: used or kept for the next allocation */
+	uint64_t kept, reserved_high;
 	uint64_t threshold;
 };
 
 static struct pool *pools;
 static struct lock lock = LOCK(LOCK_POOLS);
 
-/* Caller holds the lock. */
+/* The caller holds the lock. */
 static struct pool *find(CUmemoryPool handle)
 {
 	struct pool *pool = pools;
@@ -35,7 +37,7 @@ static struct pool *find(CUmemoryPool handle)
 	return pool;
 }
 
-/* Caller holds the lock. NULL: the host has no memory for it. */
+/* The caller holds the lock. Returns NULL if the host is out of memory. */
 static struct pool *find_or_make(CUmemoryPool handle)
 {
 	struct pool *pool = find(handle);
@@ -84,7 +86,7 @@ void pool_change(CUmemoryPool handle, int64_t used, int64_t kept)
 	lock_take(&lock);
 	pool = find_or_make(handle);
 	if (pool) {
-		/* A free beside the pool's end may come when nothing is known of it any more. */
+		/* After the pool was forgotten an allocation of it may still be freed. */
 		if (used < 0 && pool->used < (uint64_t)-used)
 			used = -(int64_t)pool->used;
 		pool->used += (uint64_t)used;
@@ -171,7 +173,7 @@ uint64_t pool_attribute(CUmemoryPool handle, CUmemPool_attribute attribute)
 	return bytes;
 }
 
-/* Setting a high-water mark, which the driver allows to zero only, starts it anew. */
+/* The driver allows to set a high-water mark to zero only, which resets it to the current value. */
 void pool_set_attribute(CUmemoryPool handle, CUmemPool_attribute attribute, const void *value)
 {
 	struct pool *pool;
@@ -190,6 +192,6 @@ void pool_set_attribute(CUmemoryPool handle, CUmemPool_attribute attribute, cons
 static void in_child(void)
 {
 	lock_after_fork(&lock);
-	pools = NULL; /* the parent's */
+	pools = NULL; /* they are the parent's */
 }
 FORK_WATCH(in_child);

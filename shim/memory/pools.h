@@ -1,4 +1,7 @@
-/* pools.h: what is known of the program's memory pools. */
+/* pools.h: what is known of the program's memory pools.
+ *
+ * Any thread may call these functions. Amounts are bytes.
+ */
 #ifndef GPU_LEASE_POOLS_H
 #define GPU_LEASE_POOLS_H
 
@@ -6,19 +9,25 @@
 #include <stdint.h>
 
 enum pool_kind {
-	POOL_IS_OURS,     /* its allocations get the kind that serves the device */
-	POOL_STAYS_PLAIN, /* other processes may import it: plain memory, counted */
+	POOL_IS_OURS,     /* its allocations get the kind of memory that serves the device */
+	POOL_STAYS_PLAIN, /* other processes may import it, so its memory stays fixed */
 	POOL_NOT_OURS     /* its memory is not on a device */
 };
 enum pool_kind pool_kind(CUmemoryPool pool);
+/* The pool's device, or `otherwise` if that is not known. */
 CUdevice pool_device(CUmemoryPool pool, CUdevice otherwise);
-void pool_classify(CUmemoryPool pool, CUdevice device, enum pool_kind kind); /* device -1: none */
-void pool_forget(CUmemoryPool pool);                                         /* it has ended */
+/* device -1: the pool has none. */
+void pool_classify(CUmemoryPool pool, CUdevice device, enum pool_kind kind);
+/* The pool was destroyed. */
+void pool_forget(CUmemoryPool pool);
 
-void pool_change(CUmemoryPool pool, int64_t used, int64_t kept); /* adds so many bytes */
-uint64_t pool_kept(CUmemoryPool pool);                           /* NULL: of all */
+/* Adds to the pool's used bytes, and to those it keeps for later allocations. */
+void pool_change(CUmemoryPool pool, int64_t used, int64_t kept);
+/* Bytes that the pool keeps; NULL: all pools. */
+uint64_t pool_kept(CUmemoryPool pool);
+/* How many bytes it may keep (CU_MEMPOOL_ATTR_RELEASE_THRESHOLD). */
 uint64_t pool_threshold(CUmemoryPool pool);
-/* What our bytes add to an attribute that the driver reports. */
+/* How many bytes of ours to add to the attribute that the driver reports. */
 uint64_t pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute);
 void pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, const void *value);
 

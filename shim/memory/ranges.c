@@ -1,4 +1,4 @@
-/* ranges.c: the allocations of this process, and how many bytes of each kind there are. */
+/* ranges.c: the allocations of this process, and the bytes of each kind of memory. */
 #include "memory/ranges.h"
 
 #include "base/fork.h"
@@ -17,12 +17,12 @@ struct range {
 	struct range *next;
 	CUdeviceptr base;
 	struct memory_range is;
-	unsigned long number; /* allocations are counted */
+	unsigned long number; /* later allocations have higher numbers */
 };
 
 static struct range *buckets[BUCKETS];
 static uint64_t bytes[MAX_DEVICES][N_MEMORY_KINDS];
-static uint64_t mapped[MAX_DEVICES]; /* of the fixed ones */
+static uint64_t mapped[MAX_DEVICES]; /* bytes of fixed memory that the program maps itself */
 static unsigned long allocations;
 static struct lock lock = LOCK(LOCK_MEMORY);
 
@@ -204,17 +204,18 @@ static int newest_first(const void *a, const void *b)
 	return (x->number < y->number) - (x->number > y->number);
 }
 
-/* Room for one more; false: the host has none, and the rest comes by faults. */
-static bool make_room(struct memory_span **list, size_t n, size_t *room)
+/* Makes the list longer if all `capacity` entries are used. Returns false if the host is out of
+ * memory; then the list stays incomplete, and the driver moves the rest when it is used. */
+static bool make_longer(struct memory_span **list, size_t n, size_t *capacity)
 {
 	struct memory_span *more;
 
-	if (n < *room)
+	if (n < *capacity)
 		return true;
-	more = realloc(*list, (*room ? 2 * *room : 256) * sizeof(**list));
+	more = realloc(*list, (*capacity ? 2 * *capacity : 256) * sizeof(**list));
 	if (!more)
 		return false;
-	*room = *room ? 2 * *room : 256;
+	*capacity = *capacity ? 2 * *capacity : 256;
 	*list = more;
 	return true;
 }
@@ -223,7 +224,7 @@ struct memory_span *memory_spans(enum memory_row row, CUdevice device, size_t *n
 {
 	struct memory_span *list = NULL;
 	bool fits = true;
-	size_t room = 0;
+	size_t capacity = 0;
 
 	*n = 0;
 	lock_take(&lock);
@@ -231,7 +232,7 @@ struct memory_span *memory_spans(enum memory_row row, CUdevice device, size_t *n
 		for (struct range *r = buckets[b]; r && fits; r = r->next) {
 			if (r->is.kind->row != row || r->is.device != device)
 				continue;
-			fits = make_room(&list, *n, &room);
+			fits = make_longer(&list, *n, &capacity);
 			if (fits)
 				list[(*n)++] = (struct memory_span){r->base, r->is.size, r->number};
 		}
@@ -245,7 +246,7 @@ struct memory_span *memory_spans(enum memory_row row, CUdevice device, size_t *n
 static void in_child(void)
 {
 	lock_after_fork(&lock);
-	memset(buckets, 0, sizeof(buckets)); /* the parent's; nothing of it is ours */
+	memset(buckets, 0, sizeof(buckets)); /* they are the parent's */
 	memset(bytes, 0, sizeof(bytes));
 	memset(mapped, 0, sizeof(mapped));
 }

@@ -1,4 +1,4 @@
-/* shared_export.c: memory of this process that others of its job open. */
+/* shared_export.c: memory of this process that other processes of its job open. */
 #include "memory/shared.h"
 
 #include "base/clock.h"
@@ -8,8 +8,8 @@
 #include "gate/gate.h"
 #include "memory/changes.h"
 #include "memory/ranges.h"
-#include "memory/room.h"
 #include "memory/shared_parts.h"
+#include "memory/shortage.h"
 #include "memory/swap/blocks.h"
 #include "memory/swap/segments.h"
 
@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What comes from a pool has no handle for other processes, with a driver alone either. */
+/* Memory from a pool cannot be shared by a handle, as with the driver alone. */
 bool shared_can(CUdeviceptr base)
 {
 	struct memory_range range;
@@ -26,8 +26,8 @@ bool shared_can(CUdeviceptr base)
 	       swap_devices[range.device].exportable;
 }
 
-/* Caller holds swap_lock. */
-static bool all_there(const struct block *block)
+/* The caller holds swap_lock. */
+static bool is_resident(const struct block *block)
 {
 	bool all = !block->n_moving;
 
@@ -36,7 +36,8 @@ static bool all_there(const struct block *block)
 	return all;
 }
 
-/* From now on nothing of it leaves. False: some of it is away. Caller is inside the gate. */
+/* Makes the block stay on the device. Returns false if it is not resident, or if there is none
+ * (*found is false). The caller is inside the gate. */
 static bool fix_block(CUdeviceptr base, struct shared_handle *out, bool *found)
 {
 	struct block *block;
@@ -45,10 +46,10 @@ static bool fix_block(CUdeviceptr base, struct shared_handle *out, bool *found)
 	lock_take(&swap_lock);
 	block = block_find(base);
 	*found = block && !block->prop;
-	if (*found && (block->shared || all_there(block))) {
+	if (*found && (block->shared || is_resident(block))) {
 		fixed = block->shared = true;
 		for (unsigned int i = 0; i < block->n; i++)
-			segment_fix(&block->segments[i], true);
+			segment_set_fixed(&block->segments[i], true);
 		out->block = block->number;
 		out->offset = base - block->base;
 	}
@@ -70,7 +71,8 @@ CUresult shared_fix(CUdeviceptr base, struct shared_handle *out)
 	memcpy(out->mark, SHARED_MARK, sizeof(out->mark));
 	out->size = range.size;
 	while (!fixed && found) {
-		if (now_ns() - start > ROOM_NS) /* a call in a call may not wait for its memory */
+		if (now_ns() - start >
+		    EVICTION_WAIT_NS) /* a call in a call may not wait for its memory */
 			return CUDA_ERROR_NOT_READY;
 		result = gate_enter_for_memory();
 		if (result)
@@ -78,14 +80,15 @@ CUresult shared_fix(CUdeviceptr base, struct shared_handle *out)
 		fixed = fix_block(base, out, &found);
 		gate_leave();
 		if (!fixed)
-			pause_us(ROOM_PAUSE_US);
+			pause_us(EVICTION_PAUSE_US);
 	}
 	return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* -- for who asks ------------------------------------------------------------------------- */
+/* -- answering another process ------------------------------------------------------------ */
 
-/* Caller holds swap_lock. Numbers are given once, so a freed block's is nobody's. */
+/* The caller holds swap_lock. Returns NULL if no shared block has that number. The number of a
+ * freed block is not used again. */
 static const struct block *shared_block(uint64_t number)
 {
 	for (int d = 0; d < MAX_DEVICES; d++)
@@ -95,7 +98,7 @@ static const struct block *shared_block(uint64_t number)
 	return NULL;
 }
 
-/* Caller holds swap_lock. Descriptors of as many segments as fit, from part->first on. */
+/* The caller holds swap_lock. Sends descriptors of segments from part->first on, as many as fit. */
 static bool send_segments(int end, const struct block *block, struct shared_part *part)
 {
 	int files[SHARED_AT_ONCE];
@@ -116,7 +119,7 @@ static bool send_segments(int end, const struct block *block, struct shared_part
 	return sent;
 }
 
-/* Caller holds swap_lock. */
+/* The caller holds swap_lock. Returns false if no allocation begins at that offset. */
 static bool describe(const struct block *block, uint64_t offset, struct shared_part *part)
 {
 	const uint8_t *uuid = block ? device_uuid(block->device) : NULL;
@@ -134,7 +137,7 @@ static bool describe(const struct block *block, uint64_t offset, struct shared_p
 	return true;
 }
 
-/* Should it end early the other one sees the end of the connection. */
+/* If this fails the other process sees the end of the connection. */
 void shared_serve(const uint64_t what[2], int end)
 {
 	struct shared_part part = {.mark = SHARED_PART_MARK, .status = CUDA_ERROR_INVALID_VALUE};
@@ -150,5 +153,5 @@ void shared_serve(const uint64_t what[2], int end)
 				break;
 	lock_give(&swap_lock);
 	close(end);
-	debug("memory is shared with another process of the job");
+	debug("this process shares memory with another process of its job");
 }

@@ -1,7 +1,7 @@
-/* shared_import.c: memory of other processes of the job that this one has opened.
+/* shared_import.c: memory of other processes of the job that this process has opened.
  *
- * It is mapped once a context and a block, however often it is opened there, and counts
- * for the process that has it. The mappings keep it alive should that process end.
+ * A block is mapped once in each context, however often it is opened there. It counts against the
+ * limit only in the process that allocated it. The mappings keep its memory if that process ends.
  */
 #include "memory/shared.h"
 
@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ID_BIT 60 /* in numbers of allocations: one of another process */
+#define ID_BIT 60 /* set in memory_place.id of opened allocations only */
 
 static struct import *imports;
-static atomic_ulong n_imports; /* so far */
+static atomic_ulong n_imports; /* made so far */
 static struct lock lock = LOCK(LOCK_IMPORTS);
 
 bool shared_is(const struct shared_handle *handle)
@@ -27,7 +27,7 @@ bool shared_is(const struct shared_handle *handle)
 	return !memcmp(handle->mark, SHARED_MARK, sizeof(handle->mark));
 }
 
-/* -- what is open; callers hold the lock ------------------------------------------------- */
+/* -- opened allocations; the caller holds the lock --------------------------------------- */
 
 static struct import *find(const struct shared_handle *handle, CUcontext context)
 {
@@ -48,8 +48,8 @@ static struct opened *opened_at(CUdeviceptr pointer, struct import **import)
 	return NULL;
 }
 
-/* Once more, or for the first time. */
-static CUresult count(struct import *import, uint64_t offset, size_t size, CUdeviceptr *out)
+/* Opens an allocation of the import once more, or for the first time. */
+static CUresult open_once(struct import *import, uint64_t offset, size_t size, CUdeviceptr *out)
 {
 	CUdeviceptr at = import->base + offset;
 	struct opened *o = import->opened;
@@ -79,8 +79,9 @@ static void unlink_import(struct import *import)
 	*at = import->next;
 }
 
-/* Once less. True: that was the last of the whole import, which nobody finds any more. */
-static bool uncount(struct import *import, struct opened *opened)
+/* Closes an allocation once. Returns true if nothing of the import is open any more; it is then
+ * removed from the list. */
+static bool close_once(struct import *import, struct opened *opened)
 {
 	struct opened **at = &import->opened;
 
@@ -107,12 +108,13 @@ bool shared_open_again(const struct shared_handle *handle, CUdeviceptr *out)
 	REAL(cuCtxGetCurrent)(&context);
 	lock_take(&lock);
 	import = find(handle, context);
-	opened = import && !count(import, handle->offset, handle->size, out);
+	opened = import && !open_once(import, handle->offset, handle->size, out);
 	lock_give(&lock);
 	return opened;
 }
 
-/* Another thread may have opened it meanwhile: then its mapping is the one. */
+/* Adds a new import, unless another thread has opened the block meanwhile. Then its mapping is
+ * used, and `made` is dropped. */
 static CUresult enter(struct import *made, const struct shared_handle *handle, size_t allocation,
                       CUdeviceptr *out)
 {
@@ -126,7 +128,7 @@ static CUresult enter(struct import *made, const struct shared_handle *handle, s
 		made->next = imports;
 		imports = import = made;
 	}
-	result = count(import, handle->offset, allocation, out);
+	result = open_once(import, handle->offset, allocation, out);
 	if (!import->opened)
 		unlink_import(import);
 	lock_give(&lock);
@@ -148,7 +150,8 @@ CUresult shared_open(const struct shared_handle *handle, int end, CUdeviceptr *o
 	return result;
 }
 
-/* The driver waits for nobody who unmaps, but cuIpcCloseMemHandle for the context's work. */
+/* Waits for the context's work before it unmaps, as cuIpcCloseMemHandle does; cuMemUnmap does not.
+ */
 bool shared_close(CUdeviceptr pointer, CUresult *result)
 {
 	struct import *import, *last = NULL;
@@ -165,12 +168,12 @@ bool shared_close(CUdeviceptr pointer, CUresult *result)
 	if (!found)
 		return false;
 	*result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	if (!swap_wait_for(context, result))
+	if (!swap_wait_for_work(context, result))
 		return true;
 	lock_take(&lock);
 	opened = opened_at(pointer, &import);
 	*result = opened && opened->at == pointer ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-	if (!*result && uncount(import, opened))
+	if (!*result && close_once(import, opened))
 		last = import;
 	lock_give(&lock);
 	if (last)
@@ -198,7 +201,7 @@ bool shared_find(CUdeviceptr pointer, struct memory_place *out)
 	return opened;
 }
 
-/* A context takes what it has opened along. */
+/* A context has ended, and with it what was opened in it. */
 static void context_gone(CUcontext context)
 {
 	struct import *gone = NULL;
@@ -228,6 +231,6 @@ CONTEXT_WATCH(NULL, context_gone);
 static void in_child(void)
 {
 	lock_after_fork(&lock);
-	imports = NULL; /* the parent's */
+	imports = NULL; /* they are the parent's */
 }
 FORK_WATCH(in_child);

@@ -1,7 +1,7 @@
-/* shared_map.c: a block of another process is mapped in this one.
+/* shared_map.c: maps a block of another process in this one.
  *
- * Its segments are imported and mapped side by side, as they come, and a mapping keeps the
- * memory alive should the other process end.
+ * Its segments are imported as they come, and mapped at adjacent addresses. The mappings keep the
+ * memory if the other process ends.
  */
 #include "memory/shared_map.h"
 
@@ -63,8 +63,8 @@ static CUresult map_part(struct import *import, const struct shared_part *part, 
 	return result;
 }
 
-/* All of the block, in as many parts as it comes. *first: what was said of it. */
-static CUresult map_all(struct import *import, int end, struct shared_part *first)
+/* Maps the whole block, part by part. *last: the last part, which describes the block as all do. */
+static CUresult map_all(struct import *import, int end, struct shared_part *last)
 {
 	struct shared_part part = {0}, before = {0};
 	int files[SHARED_AT_ONCE];
@@ -81,11 +81,11 @@ static CUresult map_all(struct import *import, int end, struct shared_part *firs
 			close(files[--n]);
 		before = part;
 	} while (!result && part.first + part.n < part.total);
-	*first = part;
+	*last = part;
 	return result;
 }
 
-/* The memory's device as this process counts them; below 0: it does not see it. */
+/* This process's number of the memory's device; below 0: the process does not see it. */
 static CUdevice device_with(const uint8_t uuid[GL_UUID_BYTES])
 {
 	int n = 0;
@@ -98,7 +98,7 @@ static CUdevice device_with(const uint8_t uuid[GL_UUID_BYTES])
 	return -1;
 }
 
-/* For the device of the context, and for the memory's own. */
+/* Gives access to the current context's device and to the memory's own device. */
 static CUresult allow(struct import *import, const uint8_t uuid[GL_UUID_BYTES])
 {
 	CUdevice current, own = device_with(uuid);
@@ -110,8 +110,8 @@ static CUresult allow(struct import *import, const uint8_t uuid[GL_UUID_BYTES])
 		return result;
 	import->device = own >= 0 ? own : current;
 	devices = UINT64_C(1) << current | UINT64_C(1) << import->device;
-	return segments_allow(import->base, import->size, devices) ? CUDA_ERROR_MAP_FAILED
-	                                                           : CUDA_SUCCESS;
+	return segments_set_access(import->base, import->size, devices) ? CUDA_ERROR_MAP_FAILED
+	                                                                : CUDA_SUCCESS;
 }
 
 CUresult import_map(const struct shared_handle *handle, int end, struct import **out,

@@ -4,30 +4,34 @@
 
 #include "memory/shared.h"
 
-/* An allocation, and how often it is open. */
+/* An allocation of the block that the program has opened. */
 struct opened {
 	struct opened *next;
 	CUdeviceptr at;
-	size_t size;
-	unsigned long times;
+	size_t size;         /* bytes */
+	unsigned long times; /* how often it is open */
 };
 
 struct import {
 	struct import *next;
-	uint8_t name[GL_NAME_BYTES];
-	uint64_t block;
-	CUcontext context;
-	CUdevice device;
+	uint8_t name[GL_NAME_BYTES]; /* of the process that has the block */
+	uint64_t block;              /* its number there */
+	CUcontext context;           /* that it was opened in */
+	CUdevice device;             /* that the memory is on */
 	CUdeviceptr base;
-	size_t size, mapped;
-	unsigned long number;
+	size_t size, mapped;  /* bytes of the block, and those that are mapped so far */
+	unsigned long number; /* unique among the imports of the process */
 	struct opened *opened;
 };
 
-/* What the process at the other end of the connection sends of the block, mapped for the current
- * context. *allocation: bytes of the one that was asked for. */
+/* Maps a block in the current context, as the process at the other end of the socket sends it.
+ * *allocation: bytes of the allocation that was asked for. A thread of the program calls it,
+ * without locks, and waits for the other process. Errors: CUDA_ERROR_INVALID_VALUE if that process
+ * has ended, refuses or sends nonsense; CUDA_ERROR_MAP_FAILED if it does not answer, or mapping
+ * fails; CUDA_ERROR_OUT_OF_MEMORY if the host has no memory. */
 CUresult import_map(const struct shared_handle *handle, int end, struct import **out,
                     size_t *allocation);
-void import_drop(struct import *import); /* unmapped and freed; nobody finds it any more */
+/* Unmaps and frees an import that is in no list any more. */
+void import_drop(struct import *import);
 
 #endif

@@ -1,4 +1,4 @@
-/* shared_parts.c: what goes between two processes that share memory. */
+/* shared_parts.c: the messages between two processes that share memory. */
 #include "memory/shared_parts.h"
 
 #include "base/clock.h"
@@ -8,12 +8,13 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* The client thread of the other process answers, which waits for nobody but the driver. Its
- * end is seen at once; so only one that is stopped, or hangs in the driver, is silent. */
-#define LOOK_MS 1000
-#define SAID_AFTER_MS 5000
-#define ANSWER_MS 60000
-#define SIZE_MOST (UINT64_C(1) << 46)
+/* The client thread of the other process answers, and it waits for nothing but the driver. If that
+ * process ends, the connection ends. So it does not answer only if it is stopped, or hangs in the
+ * driver. */
+#define POLL_MS 1000                     /* one poll takes so long at most */
+#define COMPLAIN_AFTER_MS 5000           /* when the user is told */
+#define ANSWER_MS 60000                  /* when the wait fails */
+#define LARGEST_SIZE (UINT64_C(1) << 46) /* bytes of a block */
 
 bool part_send(int end, const struct shared_part *part, const int *files)
 {
@@ -36,7 +37,7 @@ bool part_send(int end, const struct shared_part *part, const int *files)
 	return sendmsg(end, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(*part);
 }
 
-/* The descriptors that came with a message, at most as many as fit. */
+/* Stores the descriptors that came with a message. Returns how many; more do not fit. */
 static uint32_t files_of(struct msghdr *message, int files[SHARED_AT_ONCE])
 {
 	struct cmsghdr *c = CMSG_FIRSTHDR(message);
@@ -49,16 +50,16 @@ static uint32_t files_of(struct msghdr *message, int files[SHARED_AT_ONCE])
 	return (uint32_t)n;
 }
 
-/* What a look adds to the wait. While this process is stopped as well, as in a suspended job,
- * no more than one look passes. */
-static int64_t part_of_wait(uint64_t since)
+/* How many ms one poll adds to the wait: POLL_MS at most, so that the time during which this
+ * process is itself stopped, as in a suspended job, does not count. */
+static int64_t waited_ms(uint64_t since)
 {
 	int64_t ms = (int64_t)((now_ns() - since) / 1000000);
 
-	return ms < LOOK_MS ? ms : LOOK_MS;
+	return ms < POLL_MS ? ms : POLL_MS;
 }
 
-/* CUDA_ERROR_MAP_FAILED: the other one is silent. Signals of the program do not end it. */
+/* CUDA_ERROR_MAP_FAILED: the other process does not answer. A signal does not end the wait. */
 static CUresult wait_for_part(int end)
 {
 	struct pollfd readable = {end, POLLIN, 0};
@@ -67,15 +68,17 @@ static CUresult wait_for_part(int end)
 	for (int64_t waited = 0; waited < ANSWER_MS;) {
 		uint64_t since = now_ns();
 
-		if (poll(&readable, 1, LOOK_MS) > 0)
+		if (poll(&readable, 1, POLL_MS) > 0)
 			return CUDA_SUCCESS;
-		waited += part_of_wait(since);
-		if (waited < SAID_AFTER_MS || said)
+		waited += waited_ms(since);
+		if (waited < COMPLAIN_AFTER_MS || said)
 			continue;
 		said = true;
-		complain("this process waits to open memory of another process of its job (CUDA "
-		         "IPC), which does not answer: is that one stopped? It fails after %d s",
-		         ANSWER_MS / 1000);
+		complain(
+		    "this process waits to open memory of another process of its job (CUDA "
+		    "IPC), which does not answer: is that process stopped? The open fails after "
+		    "%d s",
+		    ANSWER_MS / 1000);
 	}
 	complain(
 	    "memory of another process of the job could not be opened (CUDA IPC): that process "
@@ -111,8 +114,8 @@ CUresult part_receive(int end, struct shared_part *part, int files[SHARED_AT_ONC
 bool part_follows(const struct shared_part *part, const struct shared_part *before)
 {
 	return !memcmp(part->mark, SHARED_PART_MARK, sizeof(part->mark)) && !part->status &&
-	       part->size && part->size <= SIZE_MOST && part->piece && part->piece <= part->size &&
-	       part->n && part->n <= SHARED_AT_ONCE &&
+	       part->size && part->size <= LARGEST_SIZE && part->piece &&
+	       part->piece <= part->size && part->n && part->n <= SHARED_AT_ONCE &&
 	       part->total == (part->size - 1) / part->piece + 1 &&
 	       part->first == before->first + before->n && part->n <= part->total - part->first &&
 	       (!before->total || (part->total == before->total && part->size == before->size &&

@@ -1,7 +1,7 @@
-/* shared_parts.h: what goes between two processes that share memory.
+/* shared_parts.h: the messages between two processes that share memory.
  *
- * The one that has a block sends it as parts: a message with the descriptors of some of
- * its segments. Nothing in a part is believed before part_follows() has agreed.
+ * The process that has a block sends it as parts: each is a message with the descriptors of some of
+ * its segments. The receiver trusts nothing in a part before part_follows() has returned true.
  */
 #ifndef GPU_LEASE_SHARED_PARTS_H
 #define GPU_LEASE_SHARED_PARTS_H
@@ -13,25 +13,26 @@
 #include <stdint.h>
 
 #define SHARED_PART_MARK "GPLSPRT"
-#define SHARED_AT_ONCE 64
+#define SHARED_AT_ONCE 64 /* the most segments of one part */
 
 struct shared_part {
-	char mark[8];      /* SHARED_PART_MARK */
-	uint32_t status;   /* CUresult; the rest holds with CUDA_SUCCESS alone */
-	uint32_t first, n; /* of the segments in order: which come with this part */
-	uint32_t total;    /* of the block */
-	uint64_t size;     /* of the block; all segments but the last have `piece` bytes */
-	uint64_t piece;
-	uint64_t allocation;         /* bytes of the one that was asked for */
+	char mark[8];        /* SHARED_PART_MARK */
+	uint32_t status;     /* a CUresult; unless it is CUDA_SUCCESS the rest means nothing */
+	uint32_t first, n;   /* the segments of this part: how many, and the number of the first */
+	uint32_t total;      /* segments of the block */
+	uint64_t size;       /* bytes of the block */
+	uint64_t piece;      /* bytes of each segment but the last */
+	uint64_t allocation; /* bytes of the allocation that was asked for */
 	uint8_t uuid[GL_UUID_BYTES]; /* of the device */
 };
 
-/* files: a descriptor for each segment of the part. */
+/* Sends a part with a descriptor for each of its segments. Returns false if that fails. */
 bool part_send(int end, const struct shared_part *part, const int *files);
-/* CUDA_ERROR_INVALID_VALUE: the other one has ended or refuses; CUDA_ERROR_MAP_FAILED: it has been
- * silent for too long, which has been said. *n descriptors have come in any case. */
+/* Waits for a part. *n descriptors were received, even after an error; the caller closes them.
+ * CUDA_ERROR_INVALID_VALUE: the other process has ended or refuses; CUDA_ERROR_MAP_FAILED: it has
+ * not answered for a minute, and the user has been told. */
 CUresult part_receive(int end, struct shared_part *part, int files[SHARED_AT_ONCE], uint32_t *n);
-/* Is it a part that may come after `before`? That one is all zero at the beginning. */
+/* Is `part` sound, and may it follow `before`, which is all zero for the first part? */
 bool part_follows(const struct shared_part *part, const struct shared_part *before);
 
 #endif

@@ -255,7 +255,7 @@ def check_swapping(runs: list[Run], used: dict[int, dict[str, dict[str, Any]]]) 
     print(f"{len(swapping)} jobs swapped, and with those beside them moved {moved >> 20} MiB")
     said = [] if moved else ["no memory was swapped"]
     for run in (run for run in swapping if not run.hurt):
-        words = ("memory stays on device", "while memory is brought back", "it is managed")
+        words = ("memory stays on device", "cannot be restored to the GPU", "it is managed")
         said += [f"{run.spec.name}: {w}: {run.log()}" for w in words if w in run.log()]
     return said
 

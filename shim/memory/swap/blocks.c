@@ -1,4 +1,4 @@
-/* blocks.c: blocks of addresses, which consist of segments. */
+/* blocks.c: blocks, which are ranges of reserved addresses divided into segments. */
 #include "memory/swap/blocks.h"
 
 #include "base/clock.h"
@@ -10,17 +10,17 @@
 #include "memory/changes.h"
 #include "memory/limit.h"
 #include "memory/reclaim.h"
-#include "memory/room.h"
+#include "memory/shortage.h"
 #include "memory/swap/devices.h"
 #include "memory/swap/segments.h"
 
 #include <search.h>
 #include <stdlib.h>
 
-static void *blocks; /* a tree of search.h, by address */
-static unsigned long n_blocks;
+static void *blocks;           /* a tree of search.h, by address */
+static unsigned long n_blocks; /* made so far */
 
-/* Blocks do not overlap; a key that lies in one is equal to it. */
+/* Blocks do not overlap. A key that lies in a block is equal to it. */
 static int compare(const void *a, const void *b)
 {
 	const struct block *x = a, *y = b;
@@ -28,7 +28,6 @@ static int compare(const void *a, const void *b)
 	return x->base + x->size <= y->base ? -1 : x->base >= y->base + y->size;
 }
 
-/* Caller holds swap_lock. */
 struct block *block_find(CUdeviceptr pointer)
 {
 	struct block key = {.base = pointer, .size = 1};
@@ -54,12 +53,12 @@ static struct block *new_block(CUdeviceptr base, size_t size, CUdevice device)
 		segment->block = block;
 		segment->base = base + i * piece;
 		segment->size = size - i * piece < piece ? size - i * piece : piece;
-		segment->calls = segment->look.calls = SWAP_DIRTY;
+		segment->unchanged_at = segment->clean.checked_at = SWAP_CHANGED;
 	}
 	return block;
 }
 
-/* Caller holds swap_lock. */
+/* The caller holds swap_lock. */
 static void enter(struct block *block)
 {
 	struct swap_device *d = &swap_devices[block->device];
@@ -69,11 +68,11 @@ static void enter(struct block *block)
 		segment_link(&block->segments[i]);
 	d->bytes += block->size;
 	swap_set_used();
-	atomic_store(&gate_memory, swap_held ? GATE_MEMORY_HERE : GATE_MEMORY_AWAY);
+	atomic_store(&gate_memory, all_resident ? GATE_MEMORY_HERE : GATE_MEMORY_AWAY);
 }
 
-/* Reserves addresses, with nothing behind them yet. size: whole units. */
-static CUresult make_block(size_t size, CUdevice device, struct block **out)
+/* Reserves addresses, without physical memory. */
+static CUresult reserve_block(size_t size, CUdevice device, struct block **out)
 {
 	CUdeviceptr base;
 	struct block *block;
@@ -97,7 +96,6 @@ static CUresult make_block(size_t size, CUdevice device, struct block **out)
 	return CUDA_SUCCESS;
 }
 
-/* Caller holds swap_lock; block_end() follows without it. */
 void block_forget(struct block *block)
 {
 	tdelete(block, &blocks, compare);
@@ -106,8 +104,6 @@ void block_forget(struct block *block)
 	block->doomed = true;
 }
 
-/* Nobody knows the block any more, and nothing of it moves: who moves a segment of a forgotten
- * block ends the block afterwards. */
 void block_end(struct block *block)
 {
 	struct swap_device *d = &swap_devices[block->device];
@@ -117,7 +113,7 @@ void block_end(struct block *block)
 		struct segment *segment = &block->segments[i];
 
 		if (segment->state == SEGMENT_RESIDENT) {
-			segment_leave(segment);
+			segment_unmap(segment);
 			resident += segment->size;
 		}
 		if (segment->copy)
@@ -145,24 +141,25 @@ void block_drop(struct block *block)
 		block_end(block);
 }
 
-/* Makes physical memory for a new segment, if the process holds. */
+/* Makes physical memory for a new segment, if all swapped memory is resident. */
 static CUresult back_segment(struct segment *segment)
 {
 	CUresult result = CUDA_SUCCESS;
 
 	lock_take(&swap_lock);
-	if (swap_held && segment->state != SEGMENT_RESIDENT && !segment->moving) {
-		if (segments_bring(segment, 1, &result)) {
-			segment_landed(segment);
-			segment->calls = SWAP_DIRTY; /* the gate is open */
+	if (all_resident && segment->state != SEGMENT_RESIDENT && !segment->moving) {
+		if (segments_map(segment, 1, &result)) {
+			segment_set_resident(segment);
+			segment->unchanged_at = SWAP_CHANGED; /* since the gate is open */
 		}
 	}
 	lock_give(&swap_lock);
 	return result;
 }
 
-/* Within the limit there is room as soon as other processes have left. The daemon knows from
- * what we report that we need it. */
+/* Makes physical memory for all segments. If the device is full this waits for other jobs to evict
+ * memory, up to EVICTION_WAIT_NS: the job is within its limit, and the daemon sees from the report
+ * of this process's memory how much is needed. */
 static CUresult back_block(struct block *block)
 {
 	uint64_t start = now_ns();
@@ -172,9 +169,9 @@ static CUresult back_block(struct block *block)
 		result = back_segment(&block->segments[i]);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY)
 			memory_reclaim(false);
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && now_ns() - start < ROOM_NS) {
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && now_ns() - start < EVICTION_WAIT_NS) {
 			memory_changed();
-			pause_us(ROOM_PAUSE_US);
+			pause_us(EVICTION_PAUSE_US);
 			result = back_segment(&block->segments[i]);
 		}
 	}
@@ -189,7 +186,7 @@ CUresult block_make(size_t size, CUdevice device, struct block **out)
 	result = limit_take(device, size);
 	if (result)
 		return result;
-	result = make_block(size, device, out);
+	result = reserve_block(size, device, out);
 	if (result) {
 		limit_give(device, size);
 		return result;
@@ -217,8 +214,8 @@ struct block *block_adopt(CUdeviceptr base, size_t size, CUdevice device,
 		enter(block);
 	for (unsigned int i = 0; entered && i < block->n; i++) {
 		block->segments[i].handle = handles[i];
-		segment_landed(&block->segments[i]);
-		block->segments[i].calls = SWAP_DIRTY;
+		segment_set_resident(&block->segments[i]);
+		block->segments[i].unchanged_at = SWAP_CHANGED;
 	}
 	swap_devices[device].resident += entered ? size : 0;
 	lock_give(&swap_lock);
@@ -271,6 +268,6 @@ bool block_of_program(CUdeviceptr pointer)
 
 static void in_child(void)
 {
-	blocks = NULL; /* the parent's */
+	blocks = NULL; /* they are the parent's */
 }
 FORK_WATCH(in_child);

@@ -1,23 +1,42 @@
-/* blocks.h: blocks of addresses, which consist of segments. */
+/* blocks.h: blocks, which are ranges of reserved addresses divided into segments.
+ *
+ * Any thread may call these functions.
+ */
 #ifndef GPU_LEASE_BLOCKS_H
 #define GPU_LEASE_BLOCKS_H
 
 #include "memory/swap/devices.h"
 
-/* Caller holds swap_lock: */
+/* -- the caller holds swap_lock ----------------------------------------------- */
+
+/* The block that the address lies in, or NULL. */
 struct block *block_find(CUdeviceptr pointer);
-void block_forget(struct block *block); /* block_end() follows when nothing of it moves */
-/* Caller does not hold swap_lock: */
-CUresult block_make(size_t size, CUdevice device, struct block **out); /* size: whole units */
+/* From now on block_find() does not return the block. The caller calls block_end() once no segment
+ * of the block is being moved (block->n_moving is 0). */
+void block_forget(struct block *block);
+
+/* -- the caller does not hold swap_lock ---------------------------------------- */
+
+/* Reserves `size` bytes, a multiple of the device's unit, and counts them against the limit. They
+ * get physical memory at once if all swapped memory is resident (residency.h). Errors:
+ * CUDA_ERROR_OUT_OF_MEMORY if the limit, the device or the host has no memory, or what the driver
+ * returns. */
+CUresult block_make(size_t size, CUdevice device, struct block **out);
+/* Forgets the block, and ends it unless a segment is being moved; else whoever moves the last one
+ * ends it. */
 void block_drop(struct block *block);
-/* A block of memory that the program has mapped, with a handle for each piece. NULL: the host is
- * out of memory. */
+/* Makes a block of memory that the program has mapped. `handles` has one handle for each segment.
+ * `access`: a bit for each device that may reach the memory. Returns NULL if the host is out of
+ * memory. */
 struct block *block_adopt(CUdeviceptr base, size_t size, CUdevice device,
                           const CUmemAllocationProp *prop,
                           const CUmemGenericAllocationHandle *handles, uint64_t access);
-/* Ends the block and returns its handles. False: some of it is away, or moves. */
+/* Ends such a block, but not its memory, whose handles it stores in `handles`. Returns false, and
+ * changes nothing, if a segment is evicted or is being moved. */
 bool block_return(struct block *block, CUmemGenericAllocationHandle *handles);
+/* Frees a forgotten block with its memory and its copies. */
 void block_end(struct block *block);
-bool block_of_program(CUdeviceptr pointer); /* in memory that the program has mapped itself? */
+/* Does the address lie in memory that the program has mapped itself? */
+bool block_of_program(CUdeviceptr pointer);
 
 #endif

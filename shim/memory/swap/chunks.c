@@ -1,22 +1,26 @@
-/* chunks.c: host memory in chunks: made and mapped, found and ended. Their pages are touched
- * (touching.c) and registered with the driver (pins.c). That costs, so they are kept for the next
- * time. */
+/* chunks.c: host memory for copies, in chunks.
+ *
+ * Chunks are mapped here. Then their pages are touched (touching.c), and registered with the driver
+ * (pins.c). All this takes long, so chunks are kept for the next eviction.
+ */
 #include "memory/swap/chunks.h"
 
 #include "base/fork.h"
 #include "base/runs.h"
-#include "memory/swap/hostroom.h"
+#include "memory/swap/cgroup_memory.h"
 #include "memory/swap/pins.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
 
+/* A mapping is made so much larger at first that it contains an aligned one. */
 #define SPARE (UINT64_C(16) << 20)
 
 struct chunk *chunks;
 struct lock chunks_lock = LOCK(LOCK_CHUNKS);
 
-/* Whole huge pages of nothing, or of a file; a forked child shall not have them. */
+/* Maps anonymous memory (file -1) or a file, aligned to huge pages. A forked child does not get the
+ * mapping. Returns NULL if that fails. */
 static char *map(int file, size_t size)
 {
 	char *at = mmap(NULL, size + SPARE, PROT_READ | PROT_WRITE,
@@ -51,7 +55,7 @@ uint64_t chunks_untouched(void)
 	return bytes;
 }
 
-/* The mapping of a new chunk; NULL: there is no memory for it. */
+/* Returns NULL if the host has no memory for the chunk. */
 static struct chunk *new_chunk(int file, size_t size)
 {
 	size_t n = size / CHUNK_UNIT;
@@ -69,19 +73,20 @@ static struct chunk *new_chunk(int file, size_t size)
 	return chunk;
 }
 
-/* Caller holds chunks_lock. */
+/* The caller holds chunks_lock. */
 static void enter(struct chunk *chunk)
 {
 	chunk->next = chunks;
 	chunks = chunk;
 }
 
-/* Where the process may not have much more, some is left to the program and the driver. */
-bool chunk_add(size_t piece)
+bool chunk_add(size_t size)
 {
-	size_t size = (piece + CHUNK_UNIT - 1) / CHUNK_UNIT * CHUNK_UNIT;
-	struct chunk *chunk = host_has_room(chunks_untouched() + size) ? new_chunk(-1, size) : NULL;
+	struct chunk *chunk = NULL;
 
+	size = (size + CHUNK_UNIT - 1) / CHUNK_UNIT * CHUNK_UNIT;
+	if (cgroup_has_memory(chunks_untouched() + size))
+		chunk = new_chunk(-1, size);
 	if (!chunk)
 		return false;
 	lock_take(&chunks_lock);
@@ -99,7 +104,6 @@ struct chunk *chunk_map(int descriptor, size_t size)
 	return chunk;
 }
 
-/* Caller holds chunks_lock. */
 uint64_t chunks_free(void)
 {
 	uint64_t bytes = 0;
@@ -109,7 +113,6 @@ uint64_t chunks_free(void)
 	return bytes;
 }
 
-/* Caller holds chunks_lock. */
 uint64_t chunks_bytes(void)
 {
 	uint64_t bytes = 0;
@@ -155,6 +158,6 @@ void chunks_context_ends(CUcontext context)
 static void in_child(void)
 {
 	lock_after_fork(&chunks_lock);
-	chunks = NULL; /* the parent's; they are not mapped here */
+	chunks = NULL; /* they are the parent's, and not mapped here */
 }
 FORK_WATCH(in_child);

@@ -1,4 +1,4 @@
-/* chunks.h: host memory in chunks, of the first store. */
+/* chunks.h: host memory for copies, in chunks of equal size. */
 #ifndef GPU_LEASE_CHUNKS_H
 #define GPU_LEASE_CHUNKS_H
 
@@ -10,34 +10,49 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CHUNK_UNIT (UINT64_C(2) << 20) /* a huge page */
-#define CHUNK_SLICES 8                 /* of a chunk at most, each registered by itself */
+#define CHUNK_UNIT (UINT64_C(2) << 20) /* bytes: a huge page */
+#define CHUNK_SLICES 8                 /* the most slices of a chunk (pins.h) */
 
 struct chunk {
 	struct chunk *next;
 	char *base;
-	size_t size;
-	uint64_t number; /* of memory that is not the process' own, */
-	/* and who is told of its end, with chunks_lock; NULL: it is its own */
+	size_t size; /* bytes, a multiple of CHUNK_UNIT */
+	/* For memory of the node: its number with the daemon, and the function to call, with
+	 * chunks_lock held, once it is unmapped. NULL: memory of the process itself. */
+	uint64_t number;
 	void (*unmapped)(const struct chunk *chunk);
-	CUcontext contexts[CHUNK_SLICES];    /* that a slice was registered in; NULL: it is not */
-	bool undone;                         /* some slice was, in a context that has ended */
-	atomic_size_t next_touch, untouched; /* units */
-	size_t n, n_free;                    /* units */
-	uint64_t used[];
+	/* The context in which each slice is registered with the driver; NULL: it is not. */
+	CUcontext contexts[CHUNK_SLICES];
+	bool lost_pins; /* a context has ended in which a slice was registered */
+	/* Units: the next one that a thread shall touch, and how many are not touched yet. */
+	atomic_size_t next_touch, untouched;
+	size_t n, n_free; /* units in total, and those without bytes of a copy */
+	uint64_t used[];  /* a bit for each unit */
 };
 
-extern struct chunk *chunks; /* the newest first */
-extern struct lock chunks_lock;
+extern struct chunk *chunks;    /* the newest comes first */
+extern struct lock chunks_lock; /* guards the list and all chunks but their atomic fields */
 
-bool chunk_add(size_t piece);    /* of that size; false: the host has no memory */
-uint64_t chunks_untouched(void); /* bytes that have no pages yet */
+/* -- any thread, without chunks_lock -------------------------------------------- */
+
+/* Adds a chunk of the process's own memory, at least `size` bytes. Returns false if the host has
+ * no memory for it. */
+bool chunk_add(size_t size);
+/* Bytes of all chunks whose pages do not exist yet. */
+uint64_t chunks_untouched(void);
+/* The context, which is current, is about to end. */
 void chunks_context_ends(CUcontext context);
-/* Caller holds chunks_lock: */
-struct chunk *chunk_map(int descriptor, size_t size); /* of a file; NULL: it cannot be */
+
+/* -- any thread, with chunks_lock ------------------------------------------------ */
+
+/* Adds a chunk that maps `size` bytes of a file. Returns NULL if mapping fails. */
+struct chunk *chunk_map(int descriptor, size_t size);
+/* Bytes of all chunks: those without bytes of a copy, and the total. */
 uint64_t chunks_free(void);
 uint64_t chunks_bytes(void);
+/* The chunk that the address lies in, or NULL. */
 struct chunk *chunk_of(const void *at);
+/* Unpins, unmaps and frees a chunk without bytes of a copy. Its pins' contexts exist. */
 void chunk_end(struct chunk *chunk);
 
 #endif

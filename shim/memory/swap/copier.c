@@ -1,8 +1,8 @@
-/* copier.c: copying the segments of a device to the host and back.
+/* copier.c: copies the segments of a device to the host and back.
  *
- * A stream of our own has a few copies in flight, so that the next segment is
- * mapped, or the one before unmapped, while bytes move; where one process evicts
- * and another restores, each piece that leaves makes room for one that comes.
+ * Each device has a stream of our own with a few copies in flight, so that segments are mapped or
+ * unmapped while the bytes of others are being copied. Where one process evicts and another
+ * restores, each evicted piece makes space for a restored one.
  */
 #include "memory/swap/copier.h"
 
@@ -14,10 +14,10 @@
 #include "memory/swap/devices.h"
 #include "work/contexts.h"
 
-#define SLICE (UINT64_C(4) << 20) /* of a copy to the host */
+#define SLICE (UINT64_C(4) << 20) /* bytes: the most that one call copies to the host */
 
 struct copier copiers[MAX_DEVICES];
-struct swap_now swap_now;
+struct swap_progress swap_progress;
 
 bool copier_prepare(struct copier *c, CUcontext context)
 {
@@ -29,7 +29,7 @@ bool copier_prepare(struct copier *c, CUcontext context)
 	return true;
 }
 
-CUresult copier_push(struct copier *c, struct segment *segment, bool out)
+CUresult copier_record(struct copier *c, struct segment *segment, bool out)
 {
 	struct transfer *transfer = &c->ring[(c->first + c->n) % SWAP_DEPTH];
 	CUresult result;
@@ -49,8 +49,8 @@ CUresult copier_push(struct copier *c, struct segment *segment, bool out)
 	return CUDA_SUCCESS;
 }
 
-/* Between the device and the store. To the host in slices, because a call that gives access to a
- * mapping waits for the copy under way. */
+/* Copies to the host go in slices, because a call of the driver's that gives access to a mapping
+ * waits until the copy that runs has ended. */
 CUresult copier_copy(struct copier *c, struct segment *segment, bool out)
 {
 	CUdeviceptr at = segment->base;
@@ -73,12 +73,13 @@ CUresult copier_copy(struct copier *c, struct segment *segment, bool out)
 	return CUDA_SUCCESS;
 }
 
-/* The program hears from its next call what is wrong with its context. */
-void swap_give_up(CUresult error)
+/* The gate opens all the same: the program's next call returns what is wrong with its context. */
+void swap_restore_failed(CUresult error)
 {
-	if (!swap_now.gave_up)
-		complain("error %d while memory is brought back", (int)error);
-	swap_now.gave_up = true;
+	if (!swap_progress.restore_failed)
+		complain("swapped memory cannot be restored to the GPU (CUDA error %d)",
+		         (int)error);
+	swap_progress.restore_failed = true;
 }
 
 void copier_end(struct copier *c)
@@ -96,6 +97,6 @@ static void in_child(void)
 {
 	for (int d = 0; d < MAX_DEVICES; d++)
 		copiers[d] = (struct copier){0};
-	swap_now = (struct swap_now){0};
+	swap_progress = (struct swap_progress){0};
 }
 FORK_WATCH(in_child);

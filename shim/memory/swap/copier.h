@@ -1,21 +1,23 @@
-/* copier.h: what moves on each device.
+/* copier.h: the copies between each device and the host, and what the mover is doing.
  *
- * A copier is touched with contexts_with() or in steps_context_ends() only, so no
- * context ends meanwhile.
+ * Copiers are used only while a context of their device is current and cannot end: by the client
+ * thread within contexts_with(), and by a thread of the program whose context ends
+ * (steps_context_ends()). Both hold LOCK_CONTEXTS.
  */
 #ifndef GPU_LEASE_COPIER_H
 #define GPU_LEASE_COPIER_H
 
 #include "memory/swap/devices.h"
 
-#define SWAP_DEPTH 128  /* segments that are copied on a device at once */
-#define SWAP_AT_ONCE 64 /* segments that one step begins to copy */
+#define SWAP_DEPTH 128  /* the most segments that are being copied on a device */
+#define SWAP_AT_ONCE 64 /* the most segments whose copies one step begins */
 #define SWAP_PAUSE_NS 50000
 
+/* The copy of one segment's bytes, out (to the host) or in (to the device). */
 struct transfer {
 	struct segment *segment;
-	CUevent event;
-	CUresult result; /* set once it has been copied */
+	CUevent event;   /* recorded behind the copy */
+	CUresult result; /* set when the copy has ended */
 	bool out;
 };
 
@@ -23,41 +25,47 @@ struct copier {
 	CUdevice device;
 	_Atomic(CUcontext) context; /* of the stream and the events */
 	CUstream stream;
+	/* Transfers, from `first` on: n of them have begun, of which the first `copied` have ended.
+	 * `in_flight` and `copied_bytes` are the bytes of the n and of the `copied`. */
 	struct transfer ring[SWAP_DEPTH];
-	unsigned int first, n, copied; /* how many of the n have been copied, from the first on */
-	uint64_t in_flight, arrived;   /* bytes of all of them, and of those that are copied */
-	/* Of the client thread alone: */
-	size_t room; /* free on the device when that last changed, and the time of that change */
-	uint64_t room_at;
-	uint64_t came_at;            /* when something was brought back last, or that began */
-	uint64_t left;               /* bytes to evict, or to preload */
-	bool busy;                   /* after the last step */
-	_Atomic uint64_t left_clean; /* bytes that left and were not copied, since last said */
+	unsigned int first, n, copied;
+	uint64_t in_flight, copied_bytes;
+	/* The rest belongs to the client thread. */
+	size_t free_bytes;    /* free memory of the device when it was last asked for, */
+	uint64_t free_since;  /* and when, in ns, that number last changed */
+	uint64_t restored_at; /* when, in ns, a segment was last mapped, or restoring began */
+	uint64_t bytes_left;  /* bytes still to be evicted, or to be preloaded */
+	bool busy;            /* the last step left something to do */
+	_Atomic uint64_t
+	    evicted_clean; /* bytes evicted without a copy since they were last reported */
 };
 
-enum swap_mode { REST, RESTORE, PRELOAD, EVICT };
+enum swap_mode { SWAP_IDLE, SWAP_RESTORING, SWAP_PRELOADING, SWAP_EVICTING };
 
-/* Written by the client thread. A thread whose context ends reads it, and counts what arrives. */
-struct swap_now {
+/* The client thread writes it. A thread whose context ends reads it, and counts bytes. */
+struct swap_progress {
 	_Atomic(enum swap_mode) mode;
-	atomic_bool gave_up; /* memory that is away cannot be brought back */
-	int64_t pause_ns;
+	atomic_bool restore_failed; /* evicted memory cannot be restored */
+	int64_t pause_ns;           /* until the next step */
+	/* Bytes since the mode was set: all, and those that had to be copied. */
 	struct {
-		/* Bytes, since the mode was chosen. */
-		_Atomic uint64_t out, copied_out, in, copied_in;
+		_Atomic uint64_t evicted, copied_to_host, restored, copied_to_device;
 	} moved;
 };
 
 extern struct copier copiers[MAX_DEVICES];
-extern struct swap_now swap_now;
+extern struct swap_progress swap_progress;
 
-bool copier_prepare(struct copier *copier,
-                    CUcontext context); /* false: its stream is in another context */
-void copier_end(struct copier *copier); /* ends its stream, which is idle */
-/* Puts the copies of a segment's bytes on the stream; the segment has room in a store. */
+/* Makes the copier's stream in the current context. Returns false if that fails, or if the copier
+ * has a stream in another context. */
+bool copier_prepare(struct copier *copier, CUcontext context);
+/* Destroys the stream, which is idle, and the events. */
+void copier_end(struct copier *copier);
+/* Submits the copies of a segment's bytes. The segment has a copy in a store. */
 CUresult copier_copy(struct copier *copier, struct segment *segment, bool out);
-/* Puts an event behind them: the bytes have been copied when it has happened. */
-CUresult copier_push(struct copier *copier, struct segment *segment, bool out);
-void swap_give_up(CUresult error); /* memory that is away cannot be brought back */
+/* Records an event behind them: once it has happened the bytes are copied. */
+CUresult copier_record(struct copier *copier, struct segment *segment, bool out);
+/* Evicted memory cannot be restored: says so once, and ends the restore. */
+void swap_restore_failed(CUresult error);
 
 #endif

@@ -1,4 +1,4 @@
-/* deferred_free.c: freeing swapped memory, at once or after a capture. */
+/* deferred_free.c: frees swapped memory, at once or after a capture. */
 #include "memory/swap/deferred_free.h"
 
 #include "base/fork.h"
@@ -7,23 +7,24 @@
 #include "memory/kind.h"
 #include "memory/swap/blocks.h"
 #include "memory/swap/devices.h"
-#include "memory/swap/hold.h"
+#include "memory/swap/residency.h"
 #include "memory/swap/slabs.h"
 #include "work/captures.h"
 
 #include <stdlib.h>
 
-/* What was freed while a capture went on, during which nobody may wait. */
-struct put_off {
-	struct put_off *next;
+/* An allocation that the program has freed during a capture, in which no thread may wait for
+ * work. */
+struct deferred {
+	struct deferred *next;
 	CUdeviceptr pointer;
 	size_t size;
 	CUcontext context;
 };
-static _Atomic(struct put_off *) put_offs; /* changed under swap_lock */
+static _Atomic(struct deferred *) all_deferred; /* changed under swap_lock */
 
-/* No work uses the memory any more. */
-static void give(CUdeviceptr pointer, size_t size)
+/* Frees an allocation that no work uses any more. */
+static void free_now(CUdeviceptr pointer, size_t size)
 {
 	struct block *block;
 	bool moves = false;
@@ -43,8 +44,8 @@ static void give(CUdeviceptr pointer, size_t size)
 		block_end(block);
 }
 
-/* Waits for the work of the context. False: a capture forbids it. */
-static bool quiesce(CUcontext context, CUresult *result)
+/* Waits for the work of the context. Returns false if a capture forbids that. */
+static bool wait_for_work(CUcontext context, CUresult *result)
 {
 	CUevent event = NULL;
 	CUcontext old;
@@ -75,50 +76,50 @@ static bool quiesce(CUcontext context, CUresult *result)
 	return true;
 }
 
-static CUresult put_off(CUdeviceptr pointer, size_t size, CUcontext context)
+static CUresult defer(CUdeviceptr pointer, size_t size, CUcontext context)
 {
-	struct put_off *p = malloc(sizeof(*p));
+	struct deferred *d = malloc(sizeof(*d));
 
-	if (!p)
+	if (!d)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	lock_take(&swap_lock);
-	*p = (struct put_off){put_offs, pointer, size, context};
-	put_offs = p;
+	*d = (struct deferred){all_deferred, pointer, size, context};
+	all_deferred = d;
 	lock_give(&swap_lock);
 	return CUDA_SUCCESS;
 }
 
-/* Frees what was put off and can be freed now. context: only of that one, which has ended; NULL:
- * of all. */
-static void catch_up(CUcontext context, bool wait)
+/* Frees what was deferred and can be freed now. context: one that has ended, whose allocations
+ * alone are freed; NULL: those of all contexts. */
+static void free_deferred(CUcontext context, bool wait)
 {
-	struct put_off *list, *p;
+	struct deferred *list, *d;
 	CUresult ignored;
 
 	lock_take(&swap_lock);
-	list = put_offs;
-	put_offs = NULL;
+	list = all_deferred;
+	all_deferred = NULL;
 	lock_give(&swap_lock);
-	while ((p = list)) {
-		list = p->next;
-		if (context ? p->context == context
-		            : !swap_holds() || (wait && quiesce(p->context, &ignored)))
-			give(p->pointer, p->size);
+	while ((d = list)) {
+		list = d->next;
+		if (context ? d->context == context
+		            : !residency_lasts() || (wait && wait_for_work(d->context, &ignored)))
+			free_now(d->pointer, d->size);
 		else
-			put_off(p->pointer, p->size, p->context);
-		free(p);
+			defer(d->pointer, d->size, d->context);
+		free(d);
 	}
 }
 
-void swap_catch_up(bool wait)
+void swap_free_deferred(bool wait)
 {
-	if (swap_used() && put_offs)
-		catch_up(NULL, wait);
+	if (swap_used() && all_deferred)
+		free_deferred(NULL, wait);
 }
 
-bool swap_wait_for(CUcontext context, CUresult *result)
+bool swap_wait_for_work(CUcontext context, CUresult *result)
 {
-	return !swap_holds() || quiesce(context, result);
+	return !residency_lasts() || wait_for_work(context, result);
 }
 
 CUresult swap_free(CUdeviceptr pointer, const struct memory_range *range, bool wait)
@@ -126,23 +127,23 @@ CUresult swap_free(CUdeviceptr pointer, const struct memory_range *range, bool w
 	CUresult result = CUDA_SUCCESS;
 	CUstreamCaptureMode mode;
 
-	if (wait && swap_holds() && !quiesce(range->context, &result))
-		return put_off(pointer, range->size, range->context);
+	if (wait && residency_lasts() && !wait_for_work(range->context, &result))
+		return defer(pointer, range->size, range->context);
 	mode = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-	give(pointer, range->size);
-	swap_catch_up(wait);
+	free_now(pointer, range->size);
+	swap_free_deferred(wait);
 	captures_mode(mode);
 	return result;
 }
 
-void swap_free_of_context(CUcontext context)
+void swap_free_deferred_of(CUcontext context)
 {
 	if (swap_used())
-		catch_up(context, false);
+		free_deferred(context, false);
 }
 
 static void in_child(void)
 {
-	put_offs = NULL; /* the parent's */
+	all_deferred = NULL; /* they are the parent's */
 }
 FORK_WATCH(in_child);

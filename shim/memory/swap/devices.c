@@ -1,4 +1,4 @@
-/* devices.c: what is known of swapped memory on each device, and its lock. */
+/* devices.c: swapped memory as data, and its lock. */
 #include "memory/swap/devices.h"
 
 #include "base/fork.h"
@@ -6,9 +6,9 @@
 
 struct lock swap_lock = LOCK(LOCK_SWAP);
 struct swap_device swap_devices[MAX_DEVICES];
-bool swap_held;
+bool all_resident;
 
-static atomic_bool used; /* there has been a block */
+static atomic_bool used; /* the process has had a block */
 
 bool swap_used(void)
 {
@@ -35,7 +35,7 @@ static void in_child(void)
 	lock_after_fork(&swap_lock);
 	for (int d = 0; d < MAX_DEVICES; d++)
 		swap_devices[d] = (struct swap_device){0};
-	swap_held = false;
+	all_resident = false;
 	atomic_store(&used, false);
 }
 FORK_WATCH(in_child);

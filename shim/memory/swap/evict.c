@@ -1,4 +1,4 @@
-/* evict.c: segments that leave a device, the oldest first. */
+/* evict.c: evicts segments from a device, the oldest first. */
 #include "memory/swap/evict.h"
 
 #include "base/debug.h"
@@ -7,82 +7,98 @@
 #include "gate/gate.h"
 #include "memory/changes.h"
 #include "memory/swap/blocks.h"
+#include "memory/swap/clean_check.h"
 #include "memory/swap/copier.h"
 #include "memory/swap/devices.h"
-#include "memory/swap/looks.h"
 #include "memory/swap/segments.h"
 #include "memory/swap/store.h"
 #include "memory/swap/transfers.h"
 
-#define OUT_PIECES 3 /* that leave a device at once */
+#define PIECES_AT_ONCE 3 /* the most bytes that are being copied from a device, in pieces */
 
-static bool full(const struct copier *c, size_t size)
+/* -- what shall be evicted ----------------------------------------------------------- */
+
+void evict_unfix(CUdevice device)
 {
-	return c->n == SWAP_DEPTH ||
-	       (c->n && c->in_flight + size > OUT_PIECES * swap_devices[c->device].piece);
+	struct swap_device *d = &swap_devices[device];
+	uint64_t available = d->fixed ? swap_store->grow(d->fixed) : 0;
+
+	for (struct segment *s = d->fixed ? d->oldest : NULL; s; s = s->newer) {
+		if (!s->fixed || s->block->shared || s->size > available)
+			continue;
+		available -= s->size;
+		segment_set_fixed(s, false);
+	}
 }
 
-/* Gives up the copies of segments that may have changed on the device since; first only those of
- * which nobody knows what they hold. */
+uint64_t evict_copies_needed(CUdevice device, uint64_t bytes)
+{
+	uint64_t needed = 0;
+
+	lock_take(&swap_lock);
+	for (struct segment *s = swap_devices[device].oldest; s && bytes; s = s->newer) {
+		if (s->state != SEGMENT_RESIDENT)
+			continue;
+		if (!s->copy && s->unchanged_at != gate_submitted())
+			needed += s->size;
+		bytes -= s->size < bytes ? s->size : bytes;
+	}
+	lock_give(&swap_lock);
+	return needed;
+}
+
+uint64_t evict_add(CUdevice device, uint64_t bytes)
+{
+	struct copier *c = &copiers[device];
+	uint64_t copies = evict_copies_needed(device, bytes);
+
+	lock_take(&swap_lock);
+	evict_unfix(device);
+	swap_devices[device].evict_cursor = swap_devices[device].oldest;
+	lock_give(&swap_lock);
+	c->bytes_left = bytes > UINT64_MAX - c->bytes_left ? UINT64_MAX : c->bytes_left + bytes;
+	c->busy = true;
+	return copies;
+}
+
+void evict_impossible(struct copier *c)
+{
+	complain("memory stays on device %d, so other jobs may have to wait: the driver makes no "
+	         "stream for copies",
+	         c->device);
+	c->bytes_left = 0;
+	lock_take(&swap_lock);
+	for (struct segment *s = swap_devices[c->device].oldest; s; s = s->newer)
+		if (s->state == SEGMENT_RESIDENT && !s->moving)
+			segment_set_fixed(s, true);
+	lock_give(&swap_lock);
+	memory_changed();
+}
+
+/* -- host memory for a copy ------------------------------------------------------------ */
+
+/* Gives up copies of resident segments that are not known to be current. known_ones: those whose
+ * fingerprint is known, which may turn out to be current; else the others. */
 static void drop_copies(bool known_ones)
 {
 	lock_take(&swap_lock);
 	for (int d = 0; d < MAX_DEVICES; d++) {
 		for (struct segment *s = swap_devices[d].oldest; s; s = s->newer) {
 			if (!s->copy || s->state != SEGMENT_RESIDENT || s->moving ||
-			    s->calls == gate_submitted() || segment_clean(s) ||
-			    s->look.copy_known != known_ones)
+			    s->unchanged_at == gate_submitted() || segment_is_clean(s) ||
+			    s->clean.copy_known != known_ones)
 				continue;
 			s->copy->store->give(s->copy);
 			s->copy = NULL;
-			s->look.copy_known = false;
+			s->clean.copy_known = false;
 		}
 	}
 	lock_give(&swap_lock);
 }
 
-/* Caller holds swap_lock. The oldest segment that can leave. */
-static struct segment *next_out(struct swap_device *d)
-{
-	struct segment *s = d->next_out;
-
-	while (s && (s->state != SEGMENT_RESIDENT || s->moving || s->fixed))
-		s = s->newer;
-	d->next_out = s ? s->newer : NULL;
-	return s;
-}
-
-static void put_back(struct segment *segment, struct segment **cursor)
-{
-	struct block *ended;
-
-	lock_take(&swap_lock);
-	if (!segment->block->doomed)
-		*cursor = segment;
-	ended = segment_moved(segment);
-	lock_give(&swap_lock);
-	if (ended)
-		block_end(ended);
-}
-
-static void copy_out(struct copier *c, struct segment *segment)
-{
-	CUresult result;
-
-	segment_copy_begins(segment);
-	result = copier_copy(c, segment, true);
-	if (!result)
-		result = copier_push(c, segment, true);
-	if (result) {
-		REAL(cuStreamSynchronize)(c->stream);
-		segment_stays(segment, "it cannot be copied");
-		return;
-	}
-	swap_now.moved.copied_out += segment->size;
-	c->left -= segment->size < c->left ? segment->size : c->left;
-}
-
-static enum store_answer room_for(struct segment *segment)
+/* Sets segment->copy, unless it has one. If there is no host memory, copies that may be outdated
+ * are given up for it. */
+static enum store_answer take_copy(struct segment *segment)
 {
 	enum store_answer answer = segment->copy ? STORE_READY : STORE_NONE;
 
@@ -95,7 +111,7 @@ static enum store_answer room_for(struct segment *segment)
 	return answer;
 }
 
-static const char *no_copy(const struct copier *c)
+static const char *why_no_copy(const struct copier *c)
 {
 	CUresult status = REAL(cuStreamQuery)(c->stream);
 
@@ -104,20 +120,63 @@ static const char *no_copy(const struct copier *c)
 	                                                  "(a larger --mem gives more)";
 }
 
-void evict_nothing(struct copier *c)
+/* -- one segment ------------------------------------------------------------------------- */
+
+static bool ring_is_full(const struct copier *c, size_t size)
 {
-	complain("no stream for copies: memory stays on device %d", c->device);
-	c->left = 0;
-	lock_take(&swap_lock);
-	for (struct segment *s = swap_devices[c->device].oldest; s; s = s->newer)
-		if (s->state == SEGMENT_RESIDENT && !s->moving)
-			segment_fix(s, true);
-	lock_give(&swap_lock);
-	memory_changed();
+	return c->n == SWAP_DEPTH ||
+	       (c->n && c->in_flight + size > PIECES_AT_ONCE * swap_devices[c->device].piece);
 }
 
-/* Is a segment still on its way to the device? */
-static bool some_arrive(const struct copier *c)
+/* The caller holds swap_lock. Moves the cursor past the segment that it returns. */
+static struct segment *next_evictable(struct swap_device *d)
+{
+	struct segment *s = d->evict_cursor;
+
+	while (s && (s->state != SEGMENT_RESIDENT || s->moving || s->fixed))
+		s = s->newer;
+	d->evict_cursor = s ? s->newer : NULL;
+	return s;
+}
+
+/* Nothing can be begun now; the segment is the next one again. */
+static void put_back(struct segment *segment)
+{
+	struct block *ended;
+
+	lock_take(&swap_lock);
+	if (!segment->block->doomed)
+		swap_devices[segment->block->device].evict_cursor = segment;
+	ended = segment_end_move(segment);
+	lock_give(&swap_lock);
+	if (ended)
+		block_end(ended);
+}
+
+static void subtract_evicted(struct copier *c, const struct segment *segment)
+{
+	c->bytes_left -= segment->size < c->bytes_left ? segment->size : c->bytes_left;
+}
+
+static void copy_out(struct copier *c, struct segment *segment)
+{
+	CUresult result;
+
+	segment_copy_begins(segment);
+	result = copier_copy(c, segment, true);
+	if (!result)
+		result = copier_record(c, segment, true);
+	if (result) {
+		REAL(cuStreamSynchronize)(c->stream);
+		transfer_impossible(segment, "the driver cannot copy it");
+		return;
+	}
+	swap_progress.moved.copied_to_host += segment->size;
+	subtract_evicted(c, segment);
+}
+
+/* Is a segment still being restored, so that it may have to be evicted again? */
+static bool some_being_restored(const struct copier *c)
 {
 	for (unsigned int i = 0; i < c->n; i++)
 		if (!c->ring[(c->first + i) % SWAP_DEPTH].out)
@@ -125,43 +184,52 @@ static bool some_arrive(const struct copier *c)
 	return false;
 }
 
-/* A segment that has not changed since it came back needs no new copy: the gate is shut and
- * empty, so it is known exactly what has been submitted; or the device itself finds that it is
- * what its copy is. */
-bool evict_one(struct copier *c)
+/* Returns NULL if no segment can be evicted now. Else its move has begun; *unchanged: it needs no
+ * new copy. That is so if nothing has been submitted since it became resident (the gate is shut and
+ * empty, so the number is exact), or if its fingerprint equals its copy's. */
+static struct segment *choose_segment(struct copier *c, bool *unchanged)
 {
 	struct swap_device *d = &swap_devices[c->device];
+	struct segment *segment;
+
+	lock_take(&swap_lock);
+	segment = next_evictable(d);
+	if (segment)
+		segment_begin_move(segment);
+	else if (some_being_restored(c))
+		d->evict_cursor = d->oldest;
+	else
+		c->bytes_left = 0;
+	*unchanged =
+	    segment && (segment->unchanged_at == gate_submitted() || segment_is_clean(segment));
+	lock_give(&swap_lock);
+	return segment;
+}
+
+bool evict_one(struct copier *c)
+{
 	enum store_answer answer;
 	struct segment *segment;
 	bool unchanged;
 
-	if (looks_go_on(c))
+	if (clean_check_before_evicting(c))
 		return false;
-	lock_take(&swap_lock);
-	segment = next_out(d);
-	if (segment)
-		segment_moves(segment);
-	else if (some_arrive(c)) /* and may have to leave again */
-		d->next_out = d->oldest;
-	else
-		c->left = 0;
-	unchanged = segment && (segment->calls == gate_submitted() || segment_clean(segment));
-	lock_give(&swap_lock);
+	segment = choose_segment(c, &unchanged);
 	if (!segment)
 		return false;
 	if (unchanged) {
-		c->left -= segment->size < c->left ? segment->size : c->left;
-		c->left_clean += segment->size;
-		segment_evicted(segment, segment->copy ? SEGMENT_AWAY : SEGMENT_ABSENT);
+		subtract_evicted(c, segment);
+		c->evicted_clean += segment->size;
+		transfer_evicted(segment, segment->copy ? SEGMENT_AWAY : SEGMENT_ABSENT);
 		return true;
 	}
-	answer = full(c, segment->size) ? STORE_LATER : room_for(segment);
+	answer = ring_is_full(c, segment->size) ? STORE_LATER : take_copy(segment);
 	if (answer == STORE_LATER) {
-		put_back(segment, &d->next_out);
+		put_back(segment);
 		return false;
 	}
 	if (answer == STORE_NONE)
-		segment_stays(segment, no_copy(c));
+		transfer_impossible(segment, why_no_copy(c));
 	else
 		copy_out(c, segment);
 	return true;

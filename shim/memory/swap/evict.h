@@ -1,10 +1,25 @@
-/* evict.h: segments that leave a device. */
+/* evict.h: which segments are evicted from a device, and how.
+ *
+ * The client thread calls these functions, without swap_lock. The gate is shut and empty and all
+ * work has finished.
+ */
 #ifndef GPU_LEASE_EVICT_H
 #define GPU_LEASE_EVICT_H
 
 #include "memory/swap/copier.h"
 
-bool evict_one(struct copier *copier);     /* false: no more can be begun now */
-void evict_nothing(struct copier *copier); /* no copies are possible */
+/* Adds `bytes` to what shall be evicted from the device, the oldest segments first. Returns the
+ * bytes of those segments that have no copy yet. */
+uint64_t evict_add(CUdevice device, uint64_t bytes);
+/* Bytes of the segments without a copy among the oldest ones of `bytes` together. */
+uint64_t evict_copies_needed(CUdevice device, uint64_t bytes);
+/* Segments that are fixed for lack of host memory may be evicted again, as far as there is host
+ * memory now. The caller holds swap_lock. */
+void evict_unfix(CUdevice device);
+/* Begins to evict one segment, with a context of the device current. Returns false if no more can
+ * be begun in this step. */
+bool evict_one(struct copier *copier);
+/* The device has no stream for copies: its memory becomes fixed, and the user is told. */
+void evict_impossible(struct copier *copier);
 
 #endif

@@ -1,4 +1,4 @@
-/* fingerprint.c: the fingerprint's function on the host, and its keys. */
+/* fingerprint.c: computes fingerprints on the host, and draws their keys. */
 #include "memory/swap/fingerprint.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 
 _Static_assert(sizeof(struct fingerprint_keys) == 248, "fingerprint.ptx reads them so");
 
-/* The same modulo PRIME, and at most PRIME + 7. */
+/* A number that is equal to `value` modulo PRIME, and at most PRIME + 7. */
 static uint64_t fold_once(uint64_t value)
 {
 	return (value & PRIME) + (value >> 61);
@@ -45,7 +45,8 @@ static uint64_t pass_over(const uint32_t *key, const char *lane)
 	return sum;
 }
 
-/* The value of one lane over the tiles: which: 0 or 1. */
+/* The value of one lane over all tiles, for the first or the second half of the fingerprint
+ * (which: 0 or 1). */
 static uint64_t lane_value(const struct fingerprint_keys *keys, const char *lane, size_t tiles,
                            size_t which)
 {
@@ -98,7 +99,7 @@ static bool random_bytes(void *at, size_t size)
 	return getrandom(at, size, GRND_NONBLOCK) == (ssize_t)size;
 }
 
-/* Uniform below PRIME. */
+/* Draws a number uniformly from those below PRIME. */
 static bool draw_below_prime(uint64_t *out)
 {
 	do {

@@ -1,9 +1,11 @@
-/* fingerprint.h: 128 bits that say whether bytes are what they were.
+/* fingerprint.h: a fingerprint tells, by two values of 61 bits, whether bytes have changed.
  *
- * A keyed universal hash; docs/swap.md ("Clean memory") has the argument. Bytes are taken in
- * tiles of 4 KiB, and of each tile 32 lanes take 128 bytes each: as a warp of a device does,
- * and as fingerprint.ptx does it. So many tiles as one warp takes are a stretch. Each of two
- * values modulo 2^61 - 1 is the join of the values of the stretches.
+ * It is a keyed universal hash; docs/swap.md ("Clean memory") says why it is sufficient. Bytes are
+ * divided into tiles of 4 KiB. Each of 32 lanes hashes 128 bytes of a tile, as the threads of a
+ * warp do in fingerprint.ptx, which computes the same on a device. The tiles that one warp hashes
+ * are a stretch, and a fingerprint is computed from the values of its stretches, modulo 2^61 - 1.
+ *
+ * The functions use no lock and no global state.
  */
 #ifndef GPU_LEASE_FINGERPRINT_H
 #define GPU_LEASE_FINGERPRINT_H
@@ -12,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FINGERPRINT_TILE 4096 /* bytes; what is not whole tiles has no fingerprint */
+#define FINGERPRINT_TILE 4096 /* bytes; only whole tiles have a fingerprint */
 #define FINGERPRINT_LANES 32
 #define FINGERPRINT_STRETCH 64 /* tiles */
 #define FINGERPRINT_PASSES 4
@@ -23,7 +25,7 @@ struct fingerprint {
 	uint64_t a, b; /* below 2^61 - 1 */
 };
 
-/* What the kernel gets, as fingerprint.ptx reads it. */
+/* The argument of the kernel; fingerprint.ptx has the same layout. */
 struct fingerprint_keys {
 	uint32_t words[FINGERPRINT_WORDS + 2 * (FINGERPRINT_PASSES - 1)];
 	uint64_t step[2];                    /* from one value of a lane to the next */
@@ -35,12 +37,13 @@ struct fingerprint_secret {
 	uint64_t join[2]; /* from one stretch to the next */
 };
 
-/* Random keys. False: there are none to be had. */
+/* Draws random keys. Returns false if the kernel has no random bytes yet. */
 bool fingerprint_draw(struct fingerprint_secret *out);
-/* Of at most FINGERPRINT_STRETCH tiles; as a kernel may leave it: not fully reduced. */
+/* The value of a stretch of at most FINGERPRINT_STRETCH tiles. Like the device's it is not fully
+ * reduced modulo 2^61 - 1. */
 struct fingerprint fingerprint_stretch(const struct fingerprint_keys *keys, const void *bytes,
                                        size_t tiles);
-/* Of the values of n stretches in a row. */
+/* The fingerprint of n consecutive stretches with these values. */
 struct fingerprint fingerprint_join(const struct fingerprint_secret *secret,
                                     const struct fingerprint *stretches, size_t n);
 

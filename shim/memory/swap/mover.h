@@ -1,4 +1,4 @@
-/* mover.h: the mover of swapped memory. */
+/* mover.h: the mover of swapped memory (memory/mover.h says what a mover does). */
 #ifndef GPU_LEASE_SWAP_MOVER_H
 #define GPU_LEASE_SWAP_MOVER_H
 

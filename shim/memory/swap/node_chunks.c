@@ -1,9 +1,10 @@
-/* node_chunks.c: host memory for copies that gpu-leased has made, as files without a name.
+/* node_chunks.c: requests host memory for copies from gpu-leased, and gives it back.
  *
- * It is charged to the node's service and not to the job, and its pages are there already. What
- * has been asked for comes later, beside the program's work. Every question keeps its number
- * until it has been answered, so that the next daemon can be asked the same: it gives the same
- * memory. What is given back is a question as well.
+ * The daemon has made it, as files without a name. The memory is charged to the daemon's service
+ * and not to the job, and its pages exist already. Answers come later, while the program goes on. A
+ * request keeps its number until it is answered. If the daemon is replaced by another one the
+ * request is repeated, and the new daemon gives the same memory for the same number. To give memory
+ * back is a request as well.
  */
 #include "memory/swap/node_chunks.h"
 
@@ -20,52 +21,57 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define UNANSWERED 16                         /* questions that are with the daemon at once */
-#define REFUSED_NS (UINT64_C(1) * 1000000000) /* after a refusal nothing is asked for so long */
+#define MOST_UNANSWERED 16 /* requests that the daemon has and has not answered */
+/* After a refusal no memory is requested for so long. */
+#define REFUSED_NS (UINT64_C(1) * 1000000000)
 
-struct ask {
-	struct ask *next;
+struct request {
+	struct request *next;
 	struct gl_host message; /* GL_HOST_TAKE or GL_HOST_GIVE */
-	bool sent;
+	bool sent;              /* to this daemon */
 };
 
-/* All under chunks_lock. The oldest question comes first. */
-static struct ask *asks;
-static uint64_t last_number, coming, refused_at;
-static unsigned int n_sent;
-static bool offered;
+/* chunks_lock guards all of these. */
+static struct request *requests; /* those without an answer; the oldest comes first */
+static uint64_t last_number;
+static uint64_t requested;  /* bytes of all GL_HOST_TAKE in the list */
+static uint64_t refused_at; /* now_ns() at the last refusal, or 0 */
+static unsigned int n_sent; /* requests of the list that are sent */
+static bool offered;        /* the daemon understands these messages */
 
-static bool takes(const struct ask *ask)
+static bool is_take(const struct request *request)
 {
-	return ask->message.header.type == GL_HOST_TAKE;
+	return request->message.header.type == GL_HOST_TAKE;
 }
 
+/* Returns false if the host is out of memory. */
 static bool enter(enum gl_type type, uint64_t number, uint64_t bytes)
 {
-	struct ask *ask = calloc(1, sizeof(*ask)), **at = &asks;
+	struct request *request = calloc(1, sizeof(*request)), **at = &requests;
 
-	if (!ask)
+	if (!request)
 		return false;
-	ask->message = (struct gl_host){message_header(type, sizeof(ask->message)), number, bytes};
+	request->message =
+	    (struct gl_host){message_header(type, sizeof(request->message)), number, bytes};
 	while (*at)
 		at = &(*at)->next;
-	*at = ask;
-	coming += takes(ask) ? bytes : 0;
+	*at = request;
+	requested += is_take(request) ? bytes : 0;
 	return true;
 }
 
-static void leave(struct ask **at)
+static void remove_request(struct request **at)
 {
-	struct ask *ask = *at;
+	struct request *request = *at;
 
-	coming -= takes(ask) ? ask->message.bytes : 0;
-	n_sent -= ask->sent;
-	*at = ask->next;
-	free(ask);
+	requested -= is_take(request) ? request->message.bytes : 0;
+	n_sent -= request->sent;
+	*at = request->next;
+	free(request);
 }
 
-/* The upper half is chosen once, so that a program which this process was before, and whose
- * memory has ended with it, is not taken for this one. */
+/* The upper half is random and chosen once. So this program's numbers differ from those of a
+ * program that the process executed before, whose memory has ended with it. */
 static uint64_t new_number(void)
 {
 	uint32_t program;
@@ -75,25 +81,25 @@ static uint64_t new_number(void)
 	return ++last_number;
 }
 
-bool node_chunk_ask(size_t size)
+bool node_chunk_request(size_t size)
 {
-	bool asked;
+	bool entered;
 
 	lock_take(&chunks_lock);
-	asked = offered && (!refused_at || now_ns() - refused_at >= REFUSED_NS) &&
-	        enter(GL_HOST_TAKE, new_number(), size);
+	entered = offered && (!refused_at || now_ns() - refused_at >= REFUSED_NS) &&
+	          enter(GL_HOST_TAKE, new_number(), size);
 	lock_give(&chunks_lock);
-	if (asked)
+	if (entered)
 		client_wake();
-	return asked;
+	return entered;
 }
 
-uint64_t node_chunks_coming(void)
+uint64_t node_chunks_requested(void)
 {
-	return coming;
+	return requested;
 }
 
-/* It can be had by others. */
+/* Other processes may have the chunk's memory now. */
 static void unmapped(const struct chunk *chunk)
 {
 	if (enter(GL_HOST_GIVE, chunk->number, chunk->size))
@@ -102,12 +108,12 @@ static void unmapped(const struct chunk *chunk)
 
 /* -- the client thread ----------------------------------------------------------------- */
 
-/* Without any what has been asked for does not come; what is to be given back may be so later. */
-static void end_questions(void)
+/* The daemon has no memory to give. What is to be given back can be so with the next daemon. */
+static void remove_takes(void)
 {
-	for (struct ask **at = &asks; *at;) {
-		if (takes(*at))
-			leave(at);
+	for (struct request **at = &requests; *at;) {
+		if (is_take(*at))
+			remove_request(at);
 		else
 			at = &(*at)->next;
 	}
@@ -118,31 +124,32 @@ void host_offered(bool now)
 	lock_take(&chunks_lock);
 	offered = now;
 	if (!offered)
-		end_questions();
+		remove_takes();
 	lock_give(&chunks_lock);
 }
 
 bool host_next_message(struct gl_host *next)
 {
-	struct ask *ask;
+	struct request *request;
 
 	lock_take(&chunks_lock);
-	for (ask = offered && n_sent < UNANSWERED ? asks : NULL; ask && ask->sent; ask = ask->next)
-		;
-	if (ask) {
-		ask->sent = true;
+	request = offered && n_sent < MOST_UNANSWERED ? requests : NULL;
+	while (request && request->sent)
+		request = request->next;
+	if (request) {
+		request->sent = true;
 		n_sent++;
-		*next = ask->message;
+		*next = request->message;
 	}
 	lock_give(&chunks_lock);
-	return ask;
+	return request;
 }
 
 void host_forget_daemon(void)
 {
 	lock_take(&chunks_lock);
-	for (struct ask *ask = asks; ask; ask = ask->next)
-		ask->sent = false;
+	for (struct request *request = requests; request; request = request->next)
+		request->sent = false;
 	n_sent = 0;
 	offered = false;
 	lock_give(&chunks_lock);
@@ -155,10 +162,10 @@ static bool has_bytes(int descriptor, uint64_t bytes)
 	return descriptor >= 0 && !fstat(descriptor, &found) && (uint64_t)found.st_size >= bytes;
 }
 
-/* Caller holds the lock. What cannot be used here goes back. */
-static void take_in(const struct ask *ask, int descriptor)
+/* The caller holds chunks_lock. Memory that cannot be mapped is given back. */
+static void add_chunk(const struct request *request, int descriptor)
 {
-	uint64_t number = ask->message.number, bytes = ask->message.bytes;
+	uint64_t number = request->message.number, bytes = request->message.bytes;
 	struct chunk *chunk = has_bytes(descriptor, bytes) ? chunk_map(descriptor, bytes) : NULL;
 
 	if (!chunk) {
@@ -172,33 +179,33 @@ static void take_in(const struct ask *ask, int descriptor)
 
 void host_answer(const struct gl_host_answer *answer, int descriptor)
 {
-	struct ask **at;
+	struct request **at;
 	bool touch;
 
 	lock_take(&chunks_lock);
-	for (at = &asks; *at; at = &(*at)->next)
+	for (at = &requests; *at; at = &(*at)->next)
 		if ((*at)->sent && (*at)->message.number == answer->number)
 			break;
-	if (*at && takes(*at) && answer->code == GL_HOST_TAKEN)
-		take_in(*at, descriptor);
-	else if (*at && takes(*at))
+	if (*at && is_take(*at) && answer->code == GL_HOST_TAKEN)
+		add_chunk(*at, descriptor);
+	else if (*at && is_take(*at))
 		refused_at = now_ns();
 	if (*at)
-		leave(at);
-	touch = !coming;
+		remove_request(at);
+	touch = !requested;
 	lock_give(&chunks_lock);
 	if (descriptor >= 0)
 		close(descriptor);
-	debug("host memory: answer %u", answer->code);
+	debug("the daemon has answered a request for host memory with code %u", answer->code);
 	if (touch)
 		chunks_touch();
 }
 
-/* The child is another process, and asks for its own. */
+/* The child is another process, with requests of its own. */
 static void in_child(void)
 {
-	asks = NULL;
-	last_number = coming = refused_at = 0;
+	requests = NULL;
+	last_number = requested = refused_at = 0;
 	n_sent = 0;
 	offered = false;
 }

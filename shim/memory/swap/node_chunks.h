@@ -1,4 +1,4 @@
-/* node_chunks.h: chunks of host memory that is the node's, and not the job's own. */
+/* node_chunks.h: chunks of host memory that the daemon has made and lends to the process. */
 #ifndef GPU_LEASE_NODE_CHUNKS_H
 #define GPU_LEASE_NODE_CHUNKS_H
 
@@ -6,7 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-bool node_chunk_ask(size_t size);  /* true: one comes, or the answer that none does */
-uint64_t node_chunks_coming(void); /* bytes; caller holds chunks_lock */
+/* Asks the daemon for a chunk of `size` bytes, a multiple of CHUNK_UNIT. Returns false if this
+ * daemon has none, or has refused one a moment ago. Any thread may call it, without
+ * chunks_lock. */
+bool node_chunk_request(size_t size);
+/* Bytes that are requested and not answered yet. The caller holds chunks_lock. */
+uint64_t node_chunks_requested(void);
 
 #endif

@@ -1,11 +1,10 @@
-/* peers.c: devices of the process that reach each other's swapped memory.
+/* peers.c: devices of the process that may reach each other's swapped memory.
  *
- * The driver lets a device reach what cuMemAlloc made on another one by context
- * (cuCtxEnablePeerAccess), mappings by mapping (cuMemSetAccess). So we tell it of
- * each segment whenever it is mapped: of all devices that have been given access,
- * whichever context or pool of theirs it was. Access stays when the program
- * takes it back: to tell the driver of a full H200 takes 0.15 s for each other
- * device, and nothing that a right program does depends on it.
+ * To memory of cuMemAlloc the driver gives other devices access by context
+ * (cuCtxEnablePeerAccess), but to mappings by mapping (cuMemSetAccess). So whenever a segment is
+ * mapped we give access to all devices that have been given access in any context or pool. Access
+ * is not taken away again when the program disables it: that would take 0.15 s for each other
+ * device of a full H200, and no correct program depends on it.
  */
 #include "memory/swap/peers.h"
 
@@ -17,15 +16,16 @@
 #include "memory/swap/segments.h"
 #include "work/captures.h"
 
-/* A segment on its way out may have no mapping any more; all others have one. */
-static CUresult tell_driver(const struct swap_device *d, CUdevice from)
+/* The caller holds swap_lock. Gives access to all mapped segments. An error for a segment that is
+ * being moved is ignored: it may be unmapped already. */
+static CUresult allow_segments(const struct swap_device *d, CUdevice from)
 {
 	CUresult result = CUDA_SUCCESS, one;
 
 	for (struct segment *s = d->oldest; s; s = s->newer) {
 		if (s->block->prop || (s->state != SEGMENT_RESIDENT && !s->moving))
-			continue; /* the program itself says who reaches its own mappings */
-		one = segments_allow(s->base, s->size, UINT64_C(1) << from);
+			continue; /* the program itself gives access to its own mappings */
+		one = segments_set_access(s->base, s->size, UINT64_C(1) << from);
 		if (one && !s->moving)
 			result = one;
 	}
@@ -44,7 +44,7 @@ bool swap_peer(CUdevice memory_of, CUdevice from)
 	news = memory_of != from && !(d->peers >> from & 1);
 	if (news) {
 		d->peers |= UINT64_C(1) << from;
-		result = tell_driver(d, from);
+		result = allow_segments(d, from);
 	}
 	lock_give(&swap_lock);
 	if (result)
@@ -53,9 +53,9 @@ bool swap_peer(CUdevice memory_of, CUdevice from)
 	return news;
 }
 
-/* The driver has refused a call. Copies find what cuMemAlloc made on any device, with
- * peer access or without, but mappings only where the device of the call has access:
- * so it gets that, the first time that it may be why. True: try once more. */
+/* The driver copies from and to memory of cuMemAlloc on any device, even without peer access, but
+ * from and to a mapping only if the device of the call has access. So that device gets access the
+ * first time that the lack of it may be why a call has failed. */
 bool swap_allow_peers(void)
 {
 	CUstreamCaptureMode mode;
@@ -72,6 +72,6 @@ bool swap_allow_peers(void)
 			news |= swap_peer(d, from);
 	captures_mode(mode);
 	if (news)
-		debug("device %d reaches its peers' memory from now on", from);
+		debug("device %d may reach the memory of its peers from now on", from);
 	return news;
 }

@@ -1,24 +1,25 @@
-/* pins.c: registering chunks with the driver, slice by slice.
+/* pins.c: registers chunks with the driver, slice by slice.
  *
- * The driver registers 10 to 20 GiB in a second, and nothing else of the thread happens
- * meanwhile: a slice of 32 MiB takes it some 3 ms. */
+ * The driver registers 10 to 20 GiB in a second. The calling thread does nothing else meanwhile: a
+ * slice of 32 MiB takes about 3 ms.
+ */
 #include "memory/swap/pins.h"
 
 #include "base/fork.h"
 #include "driver/lookup.h"
 
-#define SLICE_LEAST ((UINT64_C(32) << 20) / CHUNK_UNIT)
+#define SMALLEST_SLICE ((UINT64_C(32) << 20) / CHUNK_UNIT) /* units */
 
-static size_t n_undone; /* chunks of which slices were registered in a context that has ended */
+static size_t n_lost_pins; /* chunks with `lost_pins`; under chunks_lock */
 
 size_t chunk_slice(const struct chunk *chunk)
 {
 	size_t units = (chunk->n + CHUNK_SLICES - 1) / CHUNK_SLICES;
 
-	return units > SLICE_LEAST ? units : SLICE_LEAST;
+	return units > SMALLEST_SLICE ? units : SMALLEST_SLICE;
 }
 
-/* The first slice that is not registered; n slices: all are. */
+/* The number of the first slice that is not registered. */
 static size_t next_slice(const struct chunk *chunk)
 {
 	size_t slice = 0;
@@ -33,14 +34,13 @@ bool chunk_pinned(const struct chunk *chunk)
 	return next_slice(chunk) * chunk_slice(chunk) >= chunk->n;
 }
 
-static void set_undone(struct chunk *chunk, bool undone)
+static void set_lost_pins(struct chunk *chunk, bool lost)
 {
-	n_undone += undone;
-	n_undone -= chunk->undone;
-	chunk->undone = undone;
+	n_lost_pins += lost;
+	n_lost_pins -= chunk->lost_pins;
+	chunk->lost_pins = lost;
 }
 
-/* Without a current context there is nothing to register with. */
 bool chunk_pin_slice(struct chunk *chunk)
 {
 	size_t slice = next_slice(chunk), first = slice * chunk_slice(chunk);
@@ -56,7 +56,7 @@ bool chunk_pin_slice(struct chunk *chunk)
 		return false;
 	chunk->contexts[slice] = context;
 	if (chunk_pinned(chunk))
-		set_undone(chunk, false);
+		set_lost_pins(chunk, false);
 	return true;
 }
 
@@ -79,7 +79,7 @@ void chunk_unpin(struct chunk *chunk)
 	for (size_t slice = 0; slice < CHUNK_SLICES; slice++)
 		if (chunk->contexts[slice])
 			unpin(chunk, slice);
-	set_undone(chunk, false);
+	set_lost_pins(chunk, false);
 }
 
 void chunk_context_ends(struct chunk *chunk, CUcontext context)
@@ -87,18 +87,18 @@ void chunk_context_ends(struct chunk *chunk, CUcontext context)
 	for (size_t slice = 0; slice < CHUNK_SLICES; slice++) {
 		if (chunk->contexts[slice] == context) {
 			unpin(chunk, slice);
-			set_undone(chunk, true);
+			set_lost_pins(chunk, true);
 		}
 	}
 }
 
-bool chunks_undone(void)
+bool chunks_lost_pins(void)
 {
-	return n_undone > 0;
+	return n_lost_pins > 0;
 }
 
 static void in_child(void)
 {
-	n_undone = 0; /* the parent's */
+	n_lost_pins = 0; /* the chunks are the parent's */
 }
 FORK_WATCH(in_child);

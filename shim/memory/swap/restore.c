@@ -1,4 +1,4 @@
-/* restore.c: segments that come back to a device, the newest first. */
+/* restore.c: restores segments to a device, the newest first. */
 #include "memory/swap/restore.h"
 
 #include "base/clock.h"
@@ -10,53 +10,57 @@
 #include "memory/swap/segments.h"
 #include "memory/swap/transfers.h"
 
-#define PATIENCE_NS (UINT64_C(50) * 1000000)
-#define CLEAN_NS (UINT64_C(3) * 1000000) /* until memory that was released can be had again */
+/* After this long without progress a restore is tried even if too little memory seems free. */
+#define LONGEST_WAIT_NS (UINT64_C(50) * 1000000)
+/* How long after a release the driver may need until the memory can be allocated again. */
+#define WIPE_NS (UINT64_C(3) * 1000000)
 
 static bool is_missing(const struct segment *segment)
 {
-	return !segment->moving && (segment->state == SEGMENT_AWAY ||
-	                            (segment->state == SEGMENT_ABSENT && swap_now.mode == RESTORE));
+	return !segment->moving &&
+	       (segment->state == SEGMENT_AWAY ||
+	        (segment->state == SEGMENT_ABSENT && swap_progress.mode == SWAP_RESTORING));
 }
 
-/* Caller holds swap_lock. The newest segment that is missing, and older ones that one call can
- * map together with it. Returns how many. */
-static unsigned int next_in(struct swap_device *d, uint64_t room,
-                            struct segment *some[SWAP_AT_ONCE])
+/* The caller holds swap_lock. Finds the newest missing segment, and older ones to which one call
+ * can give access together with it; no more than `most` bytes. Returns how many. */
+static unsigned int next_missing(struct swap_device *d, uint64_t most,
+                                 struct segment *some[SWAP_AT_ONCE])
 {
-	struct segment *s = d->next_in ? d->next_in : d->newest;
+	struct segment *s = d->restore_cursor ? d->restore_cursor : d->newest;
 	unsigned int n = 0;
 
 	while (s && !is_missing(s))
 		s = s->older;
-	d->next_in = s;
-	while (s && n < SWAP_AT_ONCE && is_missing(s) && s->size <= room) {
-		room -= s->size;
+	d->restore_cursor = s;
+	while (s && n < SWAP_AT_ONCE && is_missing(s) && s->size <= most) {
+		most -= s->size;
 		some[n++] = s;
-		s = segments_join(s) ? s->older : NULL;
+		s = segment_joins_older(s) ? s->older : NULL;
 	}
 	return n;
 }
 
-/* How many bytes may be brought back now: at most a piece. The driver wipes memory that was
- * released a moment ago before another process can have it, and a process that asks too early
- * waits for much longer than that takes. So one piece of free memory is left alone. When no
- * more room appears, or it changes because of other processes, it is tried nevertheless. */
-static uint64_t room_for_more(struct copier *c)
+/* How many bytes may be restored now; at most a piece. The driver wipes released memory before
+ * another process can have it, and a process that allocates it too early waits for much longer than
+ * the wiping takes. So one piece of the free memory is left alone, unless the number of free bytes
+ * has not changed for WIPE_NS, or nothing was restored for LONGEST_WAIT_NS. */
+static uint64_t restorable_bytes(struct copier *c)
 {
 	uint64_t piece = swap_devices[c->device].piece, now = now_ns();
-	size_t room, total;
+	size_t free_bytes, total;
 
 	if (c->in_flight > piece || c->n > SWAP_DEPTH / 2)
 		return 0;
-	if (REAL(cuMemGetInfo_v2)(&room, &total))
+	if (REAL(cuMemGetInfo_v2)(&free_bytes, &total))
 		return piece;
-	if (room != c->room)
-		c->room_at = now;
-	c->room = room;
-	if (room >= 2 * piece || now - c->room_at >= CLEAN_NS || now - c->came_at >= PATIENCE_NS)
+	if (free_bytes != c->free_bytes)
+		c->free_since = now;
+	c->free_bytes = free_bytes;
+	if (free_bytes >= 2 * piece || now - c->free_since >= WIPE_NS ||
+	    now - c->restored_at >= LONGEST_WAIT_NS)
 		return piece;
-	return room > piece ? room - piece : 0;
+	return free_bytes > piece ? free_bytes - piece : 0;
 }
 
 static void copy_in(struct copier *c, struct segment *segment)
@@ -64,19 +68,20 @@ static void copy_in(struct copier *c, struct segment *segment)
 	CUresult result = copier_copy(c, segment, false);
 
 	if (!result)
-		result = copier_push(c, segment, false);
+		result = copier_record(c, segment, false);
 	if (!result) {
-		swap_now.moved.copied_in += segment->size;
+		swap_progress.moved.copied_to_device += segment->size;
 		return;
 	}
 	REAL(cuStreamSynchronize)(c->stream);
-	swap_give_up(result);
-	segment_evicted(segment, SEGMENT_AWAY);
+	swap_restore_failed(result);
+	transfer_evicted(segment, SEGMENT_AWAY);
 }
 
-/* Makes physical memory for some segments that are missing. Returns how many. */
-static unsigned int bring_some(struct copier *c, uint64_t room, struct segment *some[SWAP_AT_ONCE],
-                               CUresult *result)
+/* Makes physical memory for some missing segments, at most for so many bytes, and begins their
+ * moves. Returns how many; *result says why not more. */
+static unsigned int map_some(struct copier *c, uint64_t most, struct segment *some[SWAP_AT_ONCE],
+                             CUresult *result)
 {
 	struct swap_device *d = &swap_devices[c->device];
 	struct segment *first = NULL;
@@ -84,18 +89,18 @@ static unsigned int bring_some(struct copier *c, uint64_t room, struct segment *
 
 	lock_take(&swap_lock);
 	if (d->missing > c->n) {
-		n = next_in(d, room, some);
-		first = d->next_in;
+		n = next_missing(d, most, some);
+		first = d->restore_cursor;
 	}
-	if (!first || first->size > c->left)
-		c->left = 0; /* nothing is away, or no whole segment was meant to come */
+	if (!first || first->size > c->bytes_left)
+		c->bytes_left = 0; /* nothing is missing, or the preload ends before this segment */
 	if (n)
-		n = segments_bring(some[0], n, result);
+		n = segments_map(some[0], n, result);
 	if (n)
-		d->next_in = some[n - 1]->older;
+		d->restore_cursor = some[n - 1]->older;
 	for (unsigned int i = 0; i < n; i++) {
-		segment_moves(some[i]);
-		c->left -= some[i]->size < c->left ? some[i]->size : c->left;
+		segment_begin_move(some[i]);
+		c->bytes_left -= some[i]->size < c->bytes_left ? some[i]->size : c->bytes_left;
 	}
 	lock_give(&swap_lock);
 	return n;
@@ -105,25 +110,25 @@ bool restore_some(struct copier *c)
 {
 	struct segment *some[SWAP_AT_ONCE];
 	CUresult result = CUDA_SUCCESS;
-	uint64_t room = room_for_more(c);
+	uint64_t most = restorable_bytes(c);
 	unsigned int n;
 
-	if (!room)
+	if (!most)
 		return false;
-	if (swap_now.mode == PRELOAD && room > c->left)
-		room = c->left;
-	n = bring_some(c, room, some, &result);
+	if (swap_progress.mode == SWAP_PRELOADING && most > c->bytes_left)
+		most = c->bytes_left;
+	n = map_some(c, most, some, &result);
 	for (unsigned int i = 0; i < n; i++) {
 		if (some[i]->state == SEGMENT_AWAY)
 			copy_in(c, some[i]);
 		else
-			segment_restored(some[i]);
+			transfer_restored(some[i]);
 	}
 	if (n) {
-		c->came_at = now_ns();
-		swap_now.pause_ns = SWAP_PAUSE_NS / 2; /* doubled after each step without room */
+		c->restored_at = now_ns();
+		swap_progress.pause_ns = SWAP_PAUSE_NS / 2; /* mover.c doubles it after each step */
 	}
 	if (result && result != CUDA_ERROR_OUT_OF_MEMORY)
-		swap_give_up(result);
+		swap_restore_failed(result);
 	return n && !result;
 }

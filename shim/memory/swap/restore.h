@@ -1,9 +1,11 @@
-/* restore.h: segments that come back to a device. */
+/* restore.h: which segments are restored to a device, and how. */
 #ifndef GPU_LEASE_RESTORE_H
 #define GPU_LEASE_RESTORE_H
 
 #include "memory/swap/copier.h"
 
-bool restore_some(struct copier *copier); /* false: no more can be begun now */
+/* Of the client thread, with a context of the device current and without swap_lock. Begins to
+ * restore some segments. Returns false if no more can be begun in this step. */
+bool restore_some(struct copier *copier);
 
 #endif

@@ -1,5 +1,4 @@
-/* segments.c: the segments of blocks, and their physical memory. Callers hold swap_lock, except
- * for segment_leave(). */
+/* segments.c: the segments of blocks, and their physical memory. */
 #include "memory/swap/segments.h"
 
 #include "driver/devices.h"
@@ -18,7 +17,7 @@ CUmemAllocationProp segment_properties(CUdevice device)
 	return prop;
 }
 
-CUresult segments_allow(CUdeviceptr base, size_t size, uint64_t devices)
+CUresult segments_set_access(CUdeviceptr base, size_t size, uint64_t devices)
 {
 	CUmemAccessDesc access[MAX_DEVICES] = {0};
 	size_t n = 0;
@@ -39,7 +38,7 @@ static uint64_t access_of(const struct block *block)
 	                   : swap_devices[block->device].peers | UINT64_C(1) << block->device;
 }
 
-bool segments_join(const struct segment *segment)
+bool segment_joins_older(const struct segment *segment)
 {
 	const struct segment *older = segment->older;
 
@@ -63,20 +62,21 @@ static CUresult map_segment(struct segment *segment)
 	return result;
 }
 
-/* One call for all of them: while copies run a driver takes half a millisecond for it, however
- * much memory it is. Ranges that the program has reserved apart may need a call each. */
+/* Gives access to all n segments in one call, because a call takes half a millisecond while copies
+ * run, however much memory it is. If that fails each gets a call: the program may have reserved the
+ * addresses of its own mappings by several calls. */
 static CUresult allow(struct segment *newest, unsigned int n, CUdeviceptr base, size_t size)
 {
-	CUresult result = segments_allow(base, size, access_of(newest->block));
+	CUresult result = segments_set_access(base, size, access_of(newest->block));
 
 	for (bool apart = result && newest->block->prop; apart && n; n--, newest = newest->older) {
-		result = segments_allow(newest->base, newest->size, access_of(newest->block));
+		result = segments_set_access(newest->base, newest->size, access_of(newest->block));
 		apart = !result;
 	}
 	return result;
 }
 
-unsigned int segments_bring(struct segment *newest, unsigned int n, CUresult *result)
+unsigned int segments_map(struct segment *newest, unsigned int n, CUresult *result)
 {
 	struct swap_device *d = &swap_devices[newest->block->device];
 	struct segment *s = newest;
@@ -102,25 +102,25 @@ unsigned int segments_bring(struct segment *newest, unsigned int n, CUresult *re
 	}
 	*result = allowed;
 	for (s = newest; mapped; mapped--, s = s->older)
-		segment_leave(s);
+		segment_unmap(s);
 	return 0;
 }
 
-void segment_leave(struct segment *segment)
+void segment_unmap(struct segment *segment)
 {
 	DRIVER(cuMemUnmap)(segment->base, segment->size);
 	DRIVER(cuMemRelease)(segment->handle);
 }
 
-void segment_landed(struct segment *segment)
+void segment_set_resident(struct segment *segment)
 {
 	segment->state = SEGMENT_RESIDENT;
-	segment->calls = gate_submitted();
+	segment->unchanged_at = gate_submitted();
 	if (!segment->block->doomed)
 		swap_devices[segment->block->device].missing--;
 }
 
-void segment_left(struct segment *segment, enum segment_state state)
+void segment_set_gone(struct segment *segment, enum segment_state state)
 {
 	struct swap_device *d = &swap_devices[segment->block->device];
 
@@ -130,7 +130,7 @@ void segment_left(struct segment *segment, enum segment_state state)
 		d->missing++;
 }
 
-void segment_fix(struct segment *segment, bool fixed)
+void segment_set_fixed(struct segment *segment, bool fixed)
 {
 	struct swap_device *d = &swap_devices[segment->block->device];
 
@@ -139,14 +139,14 @@ void segment_fix(struct segment *segment, bool fixed)
 	segment->fixed = fixed;
 }
 
-void segment_moves(struct segment *segment)
+void segment_begin_move(struct segment *segment)
 {
 	segment->moving = true;
 	swap_devices[segment->block->device].moving++;
 	segment->block->n_moving++;
 }
 
-struct block *segment_moved(struct segment *segment)
+struct block *segment_end_move(struct segment *segment)
 {
 	struct block *block = segment->block;
 
@@ -174,11 +174,11 @@ void segment_unlink(struct segment *segment)
 
 	*(segment->older ? &segment->older->newer : &d->oldest) = segment->newer;
 	*(segment->newer ? &segment->newer->older : &d->newest) = segment->older;
-	if (d->next_out == segment)
-		d->next_out = segment->newer;
-	if (d->next_in == segment)
-		d->next_in = segment->older;
+	if (d->evict_cursor == segment)
+		d->evict_cursor = segment->newer;
+	if (d->restore_cursor == segment)
+		d->restore_cursor = segment->older;
 	if (segment->state != SEGMENT_RESIDENT)
 		d->missing--;
-	segment_fix(segment, false);
+	segment_set_fixed(segment, false);
 }

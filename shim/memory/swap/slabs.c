@@ -1,9 +1,9 @@
-/* slabs.c: small allocations share a block of one segment.
+/* slabs.c: small allocations share a block that has one segment.
  *
- * First fit in units of 512 bytes, the driver's alignment, with a bit for each
- * unit that is used and one for each that begins an allocation. The first slab
- * is the smallest block there can be; further ones are as large as all before.
- * Callers hold swap_lock, except for slab_next_size() and slab_add().
+ * An allocation gets the first free units that fit. A unit has 512 bytes, the driver's alignment,
+ * and two bits: whether it is used, and whether an allocation begins there. A device's first slab
+ * is the smallest possible block. Each further one is as large as all before together, up to a
+ * piece.
  */
 #include "memory/swap/slabs.h"
 

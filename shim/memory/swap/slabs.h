@@ -1,17 +1,25 @@
-/* slabs.h: small allocations share a block of one segment. */
+/* slabs.h: small allocations share a block that has one segment. */
 #ifndef GPU_LEASE_SLABS_H
 #define GPU_LEASE_SLABS_H
 
 #include "memory/swap/devices.h"
 
-/* Caller holds swap_lock: */
-bool slab_take(CUdevice device, size_t size, CUdeviceptr *out); /* from existing slabs */
-bool slab_give(struct slab *slab, CUdeviceptr pointer,
-               size_t size); /* true: the slab is empty now */
+/* -- the caller holds swap_lock -------------------------------------------------- */
+
+/* Allocates from the device's slabs. Returns false if none has so many free bytes in a row. */
+bool slab_take(CUdevice device, size_t size, CUdeviceptr *out);
+/* Frees an allocation of that size. Returns true if the slab has no allocations now. */
+bool slab_give(struct slab *slab, CUdeviceptr pointer, size_t size);
+/* Frees the slab, not its block. */
 void slab_forget(struct block *block);
-CUdeviceptr slab_start(struct slab *slab, CUdeviceptr pointer); /* 0: no allocation is there */
-/* Caller does not hold swap_lock: */
+/* Where the allocation begins that the address lies in. 0: there is none. */
+CUdeviceptr slab_start(struct slab *slab, CUdeviceptr pointer);
+
+/* -- the caller does not hold swap_lock -------------------------------------------- */
+
+/* How large, in bytes, the block of the device's next slab shall be. */
 size_t slab_next_size(CUdevice device);
+/* Makes a slab of a new block. */
 CUresult slab_add(struct block *block);
 
 #endif

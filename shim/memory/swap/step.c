@@ -1,18 +1,18 @@
-/* step.c: one step of a device's transfers: finished copies are settled, and more are begun. */
+/* step.c: one step on a device: handles copies that have ended, and begins more. */
 #include "memory/swap/step.h"
 
 #include "driver/lookup.h"
+#include "memory/swap/clean_check.h"
 #include "memory/swap/copier.h"
 #include "memory/swap/devices.h"
 #include "memory/swap/evict.h"
-#include "memory/swap/looks.h"
 #include "memory/swap/restore.h"
 #include "memory/swap/store.h"
 #include "memory/swap/transfers.h"
 #include "work/contexts.h"
 
-/* Counts how many have been copied, from the first on. */
-static void note_arrivals(struct copier *c)
+/* Counts the transfers that have ended. They end in their order. */
+static void count_copied(struct copier *c)
 {
 	while (c->copied < c->n) {
 		struct transfer *transfer = &c->ring[(c->first + c->copied) % SWAP_DEPTH];
@@ -21,93 +21,96 @@ static void note_arrivals(struct copier *c)
 		if (transfer->result == CUDA_ERROR_NOT_READY)
 			return;
 		c->copied++;
-		c->arrived += transfer->segment->size;
+		c->copied_bytes += transfer->segment->size;
 	}
 }
 
-static void settle_out(struct segment *segment)
+/* A copy to the host is complete. If memory is being restored by now, the segment stays. */
+static void finish_copy_out(struct segment *segment)
 {
 	segment_copy_ended(segment);
-	if (swap_now.mode == RESTORE)
-		segment_not_evicted(segment);
+	if (swap_progress.mode == SWAP_RESTORING)
+		transfer_cancelled(segment);
 	else
-		segment_evicted(segment, SEGMENT_AWAY);
+		transfer_evicted(segment, SEGMENT_AWAY);
 }
 
-static void settle_one(const struct transfer *transfer)
+static void finish_transfer(const struct transfer *transfer)
 {
 	if (transfer->out && transfer->result)
-		segment_stays(transfer->segment, "it cannot be copied");
+		transfer_impossible(transfer->segment, "the driver cannot copy it");
 	else if (transfer->out)
-		settle_out(transfer->segment);
+		finish_copy_out(transfer->segment);
 	else if (!transfer->result)
-		segment_restored(transfer->segment);
+		transfer_restored(transfer->segment);
 	else
-		segment_evicted(transfer->segment, SEGMENT_AWAY);
+		transfer_evicted(transfer->segment, SEGMENT_AWAY);
 	if (transfer->result && !transfer->out)
-		swap_give_up(transfer->result);
+		swap_restore_failed(transfer->result);
 }
 
-/* Memory that leaves is released by the piece: each time the driver wipes it, which slows the
- * copies of other processes for a moment, however much it is. */
-static void settle(struct copier *c)
+/* Handles the transfers that have ended. An eviction releases a whole piece together: whenever
+ * memory is released the driver wipes it, which slows other processes' copies for a moment, however
+ * much memory it is. */
+static void finish_transfers(struct copier *c)
 {
-	note_arrivals(c);
-	if (swap_now.mode == EVICT && c->copied < c->n &&
-	    c->arrived < swap_devices[c->device].piece)
+	count_copied(c);
+	if (swap_progress.mode == SWAP_EVICTING && c->copied < c->n &&
+	    c->copied_bytes < swap_devices[c->device].piece)
 		return;
 	for (; c->copied; c->copied--, c->n--) {
 		struct transfer transfer = c->ring[c->first];
 
 		c->first = (c->first + 1) % SWAP_DEPTH;
 		c->in_flight -= transfer.segment->size;
-		c->arrived -= transfer.segment->size;
-		settle_one(&transfer);
+		c->copied_bytes -= transfer.segment->size;
+		finish_transfer(&transfer);
 	}
 }
 
 static bool has_more(const struct copier *c)
 {
-	switch (swap_now.mode) {
-	case RESTORE:
-		return !swap_now.gave_up;
-	case PRELOAD:
-		return c->left && !swap_now.gave_up;
-	case EVICT:
-		return c->left;
+	switch (swap_progress.mode) {
+	case SWAP_RESTORING:
+		return !swap_progress.restore_failed;
+	case SWAP_PRELOADING:
+		return c->bytes_left && !swap_progress.restore_failed;
+	case SWAP_EVICTING:
+		return c->bytes_left;
 	default:
 		return false;
 	}
 }
 
-static void give_up_steps(struct copier *c)
+/* There is no stream for copies in this context. */
+static void give_up(struct copier *c)
 {
-	if (swap_now.mode == EVICT)
-		evict_nothing(c);
+	if (swap_progress.mode == SWAP_EVICTING)
+		evict_impossible(c);
 	else
-		swap_give_up(CUDA_ERROR_INVALID_CONTEXT);
+		swap_restore_failed(CUDA_ERROR_INVALID_CONTEXT);
 }
 
 void copier_step(CUcontext context, void *argument)
 {
 	struct copier *c = argument;
-	bool goes_on = true, all_seen;
+	bool goes_on = true, all_checked;
 
-	settle(c);
-	all_seen = looks_settle(c);
+	finish_transfers(c);
+	all_checked = clean_check_finish(c);
 	if (has_more(c) && !copier_prepare(c, context))
-		give_up_steps(c);
+		give_up(c);
 	for (int i = 0; i < SWAP_AT_ONCE && goes_on && has_more(c); i++)
-		goes_on = swap_now.mode == EVICT ? evict_one(c) : restore_some(c);
-	c->busy = c->n || !all_seen || (swap_now.mode != RESTORE && has_more(c));
+		goes_on = swap_progress.mode == SWAP_EVICTING ? evict_one(c) : restore_some(c);
+	c->busy = c->n || !all_checked || (swap_progress.mode != SWAP_RESTORING && has_more(c));
 }
 
-/* The stream and the events go with the context; the amount left to do stays. */
+/* The stream and the events end with the context. c->bytes_left stays as it is. */
 static void end_stream(struct copier *c)
 {
 	REAL(cuStreamSynchronize)(c->stream);
-	settle(c);
-	looks_end(c);
+	finish_transfers(c);
+	clean_check_end(c);
 	copier_end(c);
 }
 
@@ -119,7 +122,6 @@ static void end_in(CUcontext context)
 	swap_store->context_ends(context);
 }
 
-/* In a thread of the program, which holds the lock of contexts.c. */
 void steps_context_ends(CUcontext context)
 {
 	if (swap_used())

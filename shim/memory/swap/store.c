@@ -1,4 +1,4 @@
-/* store.c: the store that segments go to. */
+/* store.c: says which store is in use. */
 #include "memory/swap/store.h"
 
 const struct store *swap_store = &pinned_store;

@@ -7,42 +7,52 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Room in the host's memory for a segment's bytes, in order: mostly one part. */
+/* Host memory for the bytes of one segment, in their order. Mostly it is one part. */
 struct copy {
-	const struct store *store; /* which takes it back */
+	const struct store *store; /* that it belongs to */
 	unsigned int n;
 	struct part {
 		char *at;
-		size_t size;
+		size_t size; /* bytes */
 	} parts[];
 };
 
 enum store_answer {
 	STORE_READY,
-	STORE_LATER, /* room is being made ready: ask again */
-	STORE_NONE   /* there is no room */
+	STORE_LATER, /* host memory is being made ready: ask again */
+	STORE_NONE   /* there is no host memory */
 };
 
-/* Called by the client thread, and by threads that free memory or end a context. */
+/* The client thread calls these functions; threads that free memory call `give`, and a thread whose
+ * context ends calls `pin`, `give` and `context_ends`. Amounts are bytes. */
 struct store {
+	/* Takes host memory for a segment of that size; READY: *out is set. A context is current.
+	 */
 	enum store_answer (*take)(size_t size, struct copy **out);
-	void (*give)(struct copy *copy); /* takes the copy's room back */
-	void (*pin)(
-	    const struct copy *copy); /* pins it again where the end of a context has undone that */
-	uint64_t (*grow)(
-	    uint64_t bytes); /* until so much is free, if possible; returns how much is */
-	void (*expect)(uint64_t bytes); /* so much will be asked for soon: prepare it */
-	/* There shall be so much in all, as far as the node has it, some time: nobody waits. */
-	void (*ahead)(uint64_t bytes);
-	/* One step of both, with a context current. LATER: others are at it; NONE: it is done. */
+	/* Frees it. */
+	void (*give)(struct copy *copy);
+	/* Pins it again if a context has ended in which it was pinned. A context is current. */
+	void (*pin)(const struct copy *copy);
+	/* Gets host memory until so much of it is free, and returns how much is. */
+	uint64_t (*grow)(uint64_t bytes);
+	/* The same, since it will be needed soon: the pages are made by several threads. */
+	void (*expect)(uint64_t bytes);
+	/* The store shall have so much in total, free or not, as soon as the node can give it. */
+	void (*keep_total)(uint64_t bytes);
+	/* One step of making that memory ready, with a context current. READY: there was something
+	 * to do; LATER: other threads or the daemon are at work; NONE: all is ready. */
 	enum store_answer (*prepare)(void);
-	bool (*excess)(uint64_t keep);           /* is more than so much kept without need? */
-	void (*trim)(uint64_t keep);             /* gives some of that up, with a context current */
-	void (*shape)(size_t piece);             /* the size of the largest segment */
-	void (*context_ends)(CUcontext context); /* the context is current */
+	/* Can memory be given up so that the store still has so much in total? */
+	bool (*excess)(uint64_t keep);
+	/* Gives up some of it, with a context current. */
+	void (*trim)(uint64_t keep);
+	/* Sets the size of the largest segment. */
+	void (*set_piece)(size_t piece);
+	/* The context, which is current, is about to end. */
+	void (*context_ends)(CUcontext context);
 };
 
-extern const struct store *swap_store;  /* where segments go */
+extern const struct store *swap_store;  /* the one in use */
 extern const struct store pinned_store; /* store_pinned.c */
 
 #endif

@@ -1,9 +1,9 @@
-/* store_pinned.c: copies in pinned memory: the node's where it has some for them, else this
- * process' own.
+/* store_pinned.c: the store of copies in pinned host memory, which the daemon lends or, where it
+ * has none, the process allocates.
  *
- * A segment's bytes are whole units, in one run of a chunk where there is one, else
- * wherever units are free: so there is never more host memory than is needed, but
- * for a part of one chunk. A forked child has none.
+ * A copy takes whole units of chunks: in a row where so many are free in a row, else wherever units
+ * are free. So the store never has more memory than it needs, except for a part of one chunk. A
+ * forked child has no chunks.
  */
 #include "base/locks.h"
 #include "base/runs.h"
@@ -15,9 +15,9 @@
 
 #include <stdlib.h>
 
-static size_t piece; /* the size of a new chunk */
+static size_t piece; /* bytes: the size of a new chunk; under chunks_lock */
 
-static void shape(size_t largest)
+static void set_piece(size_t largest)
 {
 	lock_take(&chunks_lock);
 	piece = largest > piece ? largest : piece;
@@ -34,12 +34,12 @@ static size_t chunk_size(void)
 	return size;
 }
 
-/* One more chunk, now or soon. */
-static enum store_answer more(void)
+/* Adds a chunk, or requests one from the daemon (LATER). */
+static enum store_answer add_or_request(void)
 {
 	size_t size = chunk_size();
 
-	if (node_chunk_ask(size))
+	if (node_chunk_request(size))
 		return STORE_LATER;
 	return chunk_add(size) ? STORE_READY : STORE_NONE;
 }
@@ -50,9 +50,9 @@ static uint64_t grow(uint64_t bytes)
 
 	do {
 		lock_take(&chunks_lock);
-		have = chunks_free() + node_chunks_coming();
+		have = chunks_free() + node_chunks_requested();
 		lock_give(&chunks_lock);
-	} while (have < bytes && more() != STORE_NONE);
+	} while (have < bytes && add_or_request() != STORE_NONE);
 	return have;
 }
 
@@ -63,62 +63,63 @@ static void expect(uint64_t bytes)
 	chunks_touch();
 }
 
-/* Of the node's memory alone: the job's own is not taken without need. */
-static void ahead(uint64_t bytes)
+/* Requests memory from the daemon only: the job's own is not used before it is needed. */
+static void keep_total(uint64_t bytes)
 {
 	size_t size = chunk_size();
-	uint64_t have, coming;
+	uint64_t have, requested;
 
 	do {
 		lock_take(&chunks_lock);
-		coming = node_chunks_coming();
-		have = chunks_bytes() + coming;
+		requested = node_chunks_requested();
+		have = chunks_bytes() + requested;
 		lock_give(&chunks_lock);
-		if (!coming && !chunks_untouched())
-			chunks_hurry(false); /* nobody waits for any */
-	} while (size && have < bytes && node_chunk_ask(size));
+		if (!requested && !chunks_untouched())
+			chunks_hurry(false); /* there is nothing to hurry for */
+	} while (size && have < bytes && node_chunk_request(size));
 }
 
-/* -- taking; callers hold chunks_lock ---------------------------------------------------- */
+/* -- units; the caller holds chunks_lock -------------------------------------------------- */
 
-static bool ready(const struct chunk *chunk)
+/* Can copies be made in the chunk's units at once? */
+static bool is_ready(const struct chunk *chunk)
 {
 	return chunk_pinned(chunk) && !atomic_load(&chunk->untouched);
 }
 
-static size_t n_ready(void)
+static size_t n_ready_units(void)
 {
 	size_t n = 0;
 
 	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next)
-		n += ready(chunk) ? chunk->n_free : 0;
+		n += is_ready(chunk) ? chunk->n_free : 0;
 	return n;
 }
 
-/* A chunk with free units, which cannot be used yet. */
+/* A chunk with free units that is not ready, or NULL. */
 static struct chunk *first_unready(void)
 {
 	struct chunk *chunk = chunks;
 
-	while (chunk && (ready(chunk) || !chunk->n_free))
+	while (chunk && (is_ready(chunk) || !chunk->n_free))
 		chunk = chunk->next;
 	return chunk;
 }
 
 static enum store_answer make_ready(struct chunk *chunk)
 {
-	if (!chunks_helped())
+	if (!chunks_being_touched())
 		chunk_touch(chunk);
 	if (atomic_load(&chunk->untouched))
 		return STORE_LATER;
 	if (chunk_pin(chunk))
 		return STORE_READY;
-	if (chunk->n_free == chunk->n && !chunks_helped())
-		chunk_end(chunk); /* memory that cannot be pinned is of more use to others */
+	if (chunk->n_free == chunk->n && !chunks_being_touched())
+		chunk_end(chunk); /* the program or other processes may need its memory */
 	return STORE_NONE;
 }
 
-/* Units in a row, as a part for each slice that they lie in. */
+/* Adds units in a row to the copy, as one part for each slice that they lie in. */
 static void add_parts(struct copy *copy, struct chunk *chunk, size_t first, size_t n)
 {
 	size_t slice = chunk_slice(chunk);
@@ -133,7 +134,7 @@ static void add_parts(struct copy *copy, struct chunk *chunk, size_t first, size
 	}
 }
 
-/* Takes free units of the chunk, and at most so many. Returns how many. */
+/* Adds free units of the chunk to the copy, at most so many. Returns how many. */
 static size_t take_from(struct copy *copy, struct chunk *chunk, size_t most)
 {
 	size_t taken = 0;
@@ -149,7 +150,7 @@ static size_t take_from(struct copy *copy, struct chunk *chunk, size_t most)
 	return taken;
 }
 
-/* Takes n units that are free and ready: in a row, where there are so many in a row. */
+/* Makes a copy of n ready units, of which there are enough. Returns NULL if malloc() fails. */
 static struct copy *gather(size_t n)
 {
 	struct copy *copy = malloc(sizeof(*copy) + n * sizeof(copy->parts[0]));
@@ -160,7 +161,7 @@ static struct copy *gather(size_t n)
 	copy->store = &pinned_store;
 	copy->n = 0;
 	for (chunk = chunks; chunk; chunk = chunk->next) {
-		size_t first = ready(chunk) ? run_find(chunk->used, chunk->n, n) : chunk->n;
+		size_t first = is_ready(chunk) ? run_find(chunk->used, chunk->n, n) : chunk->n;
 
 		if (first < chunk->n) {
 			add_parts(copy, chunk, first, n);
@@ -168,19 +169,20 @@ static struct copy *gather(size_t n)
 		}
 	}
 	for (chunk = chunks; n; chunk = chunk->next)
-		if (ready(chunk))
+		if (is_ready(chunk))
 			n -= take_from(copy, chunk, n);
 	return copy;
 }
 
-/* -- for segments ------------------------------------------------------------------ */
+/* -- making chunks ready ------------------------------------------------------------------ */
 
-/* Caller holds chunks_lock. */
+/* The caller holds chunks_lock. A touched chunk that is not pinned, or NULL. A chunk that has lost
+ * its pins is pinned again when it is used. */
 static struct chunk *first_unpinned(void)
 {
 	struct chunk *chunk = chunks;
 
-	while (chunk && (chunk_pinned(chunk) || chunk->undone || atomic_load(&chunk->untouched)))
+	while (chunk && (chunk_pinned(chunk) || chunk->lost_pins || atomic_load(&chunk->untouched)))
 		chunk = chunk->next;
 	return chunk;
 }
@@ -193,7 +195,7 @@ static enum store_answer pin_some(void)
 	if (!chunks_hurried())
 		chunks_touch();
 	lock_take(&chunks_lock);
-	answer = chunks_helped() || node_chunks_coming() ? STORE_LATER : STORE_NONE;
+	answer = chunks_being_touched() || node_chunks_requested() ? STORE_LATER : STORE_NONE;
 	chunk = first_unpinned();
 	if (chunk && (chunks_hurried() ? chunk_pin(chunk) : chunk_pin_slice(chunk)))
 		answer = STORE_READY;
@@ -201,7 +203,8 @@ static enum store_answer pin_some(void)
 	return answer;
 }
 
-/* What is too little to hurry for is touched by one thread. */
+/* In a hurry chunks_touch() starts no threads for a small amount. When nothing else is left to do,
+ * that amount is touched without hurry, by one thread. */
 static enum store_answer prepare(void)
 {
 	enum store_answer answer = pin_some();
@@ -212,26 +215,28 @@ static enum store_answer prepare(void)
 	return pin_some();
 }
 
-/* Caller holds chunks_lock. Towards so many units that can be used at once. */
+/* The caller holds chunks_lock, which is given up for a moment. READY: n units are ready. */
 static enum store_answer make_units_ready(size_t n)
 {
 	enum store_answer answer = STORE_READY;
 	struct chunk *chunk;
 
-	while (answer == STORE_READY && n_ready() < n) {
+	while (answer == STORE_READY && n_ready_units() < n) {
 		chunk = first_unready();
 		if (chunk) {
 			answer = make_ready(chunk);
-		} else if (node_chunks_coming()) {
+		} else if (node_chunks_requested()) {
 			answer = STORE_LATER;
 		} else {
 			lock_give(&chunks_lock);
-			answer = more();
+			answer = add_or_request();
 			lock_take(&chunks_lock);
 		}
 	}
 	return answer;
 }
+
+/* -- the store's functions ---------------------------------------------------------------- */
 
 static enum store_answer take(size_t size, struct copy **out)
 {
@@ -244,7 +249,7 @@ static enum store_answer take(size_t size, struct copy **out)
 		*out = gather(n);
 		if (!*out)
 			answer = STORE_NONE;
-		else /* the last unit may be longer than what it has */
+		else /* the segment may need only a part of the last unit */
 			(*out)->parts[(*out)->n - 1].size -= n * CHUNK_UNIT - size;
 	}
 	lock_give(&chunks_lock);
@@ -271,13 +276,13 @@ static void give(struct copy *copy)
 static void pin(const struct copy *copy)
 {
 	lock_take(&chunks_lock);
-	for (unsigned int i = 0; chunks_undone() && i < copy->n; i++)
+	for (unsigned int i = 0; chunks_lost_pins() && i < copy->n; i++)
 		chunk_pin(chunk_of(copy->parts[i].at));
 	lock_give(&chunks_lock);
 }
 
-/* Caller holds chunks_lock. A chunk that nobody has, if there is more than so much and one chunk.
- */
+/* The caller holds chunks_lock. An unused chunk without which the store still has `keep` bytes, or
+ * NULL. */
 static struct chunk *superfluous(uint64_t keep)
 {
 	struct chunk *empty = NULL;
@@ -288,7 +293,7 @@ static struct chunk *superfluous(uint64_t keep)
 		if (chunk->n_free == chunk->n)
 			empty = chunk;
 	}
-	return empty && bytes >= keep + empty->size && !chunks_helped() ? empty : NULL;
+	return empty && bytes >= keep + empty->size && !chunks_being_touched() ? empty : NULL;
 }
 
 static bool excess(uint64_t keep)
@@ -301,7 +306,7 @@ static bool excess(uint64_t keep)
 	return excess;
 }
 
-/* One chunk: that takes long enough. */
+/* Ends one chunk only, since that takes a while. */
 static void trim(uint64_t keep)
 {
 	struct chunk *chunk;
@@ -319,10 +324,10 @@ const struct store pinned_store = {
     .pin = pin,
     .grow = grow,
     .expect = expect,
-    .ahead = ahead,
+    .keep_total = keep_total,
     .prepare = prepare,
     .excess = excess,
     .trim = trim,
-    .shape = shape,
+    .set_piece = set_piece,
     .context_ends = chunks_context_ends,
 };

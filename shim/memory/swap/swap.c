@@ -1,36 +1,35 @@
-/* swap.c: allocations that we move between the device and the host (memory:swap).
+/* swap.c: the kind of memory that the interposer moves between device and host (memory:swap).
  *
- * They are mappings at reserved addresses, cut into segments. swap_held says that
- * every segment is on its device and that new ones get memory at once: from the
- * end of a grant's restore until the gate is shut and all work has finished.
+ * Allocations are mappings at reserved addresses, divided into segments. During a residency
+ * (residency.h) every segment is on its device.
  *
- * Why nobody reaches a segment that is away:
- * - Whatever makes a device read or write memory (launches, graph launches,
- *   copies, memsets, stream operations: GATED in hooks.def) waits at the gate.
- *   It opens after everything is back (swap_hold()), and nothing leaves before
- *   it is shut, empty and drained (swap_let_go()). The drain covers every
- *   stream of every context of the process, graph launches and host functions.
- * - The one call that a stuck job may make through a shut gate (GL_STEP) is let
- *   in by a process that holds, or that has restored before.
- * - What only looks at addresses (LOOKS in hooks.def: nodes of graphs, textures;
- *   calls into a capture) executes nothing, but the driver refuses an address
- *   without memory: such calls pass while all is there, and else wait until it is
- *   back. They are counted as inside: segments leave later.
- * - A device of the same process that reaches another's memory (peer access,
- *   copies between devices) belongs to the same gang: all or none are leased.
- *   Who may reach it is told of each segment when it is mapped (peers.c).
- * - Other processes cannot reach it: only shared_export.c exports its handles, after it
- *   has fixed the block, and we refuse cuMemGetHandleForAddressRange and
- *   cuMemRetainAllocationHandle. There is no GPUDirect RDMA to it: its physical memory is not made
- *   gpuDirectRDMACapable, so the driver refuses to pin it for other devices.
- * - What the program maps itself (vmm.c) may be exportable, and open to RDMA. It is a
- *   block only while nobody else knows it: what is exported, bound to multicast, given
- *   to sparse arrays or asked for by address range (KEEPS in hooks.def) is taken back
- *   first and stays. Where a kernel module would let devices reach it by its address
- *   alone, memory that is open to that never becomes a block.
- * - cuMemHostGetDevicePointer and its like give addresses of host memory.
- *   Questions about a pointer are answered from here (pointers.c).
- * What a driver does by itself behind a submitted call ends before the drain.
+ * Why no work and no call reaches a segment that is not on its device:
+ * - Every call that makes a device read or write memory (launches, graph launches, copies, memsets,
+ *   stream operations: GATED in hooks.def) waits at the gate. The gate opens after everything is
+ *   restored (residency_begin()), and nothing is evicted before the gate is shut and empty and all
+ *   work has finished (residency_end()). The drain covers every stream of every context of the
+ *   process, graph launches and host functions.
+ * - One call may pass the shut gate of a job that is stuck (GL_STEP). It is let in only during a
+ *   residency, or after a restore for it.
+ * - Calls that only use addresses (LOOKS in hooks.def: nodes of graphs, textures; calls into a
+ *   capture) execute nothing, but the driver refuses an address without memory. Such calls pass
+ *   during a residency, and wait for the next one otherwise. While they run they are counted as
+ *   inside the gate, so no segment is evicted.
+ * - A device of the same process that reaches another device's memory (peer access, copies between
+ *   devices) belongs to the same gang: all of its devices are leased, or none. Access is given to
+ *   each segment whenever it is mapped (peers.c).
+ * - Other processes cannot reach a segment: only shared_export.c exports handles, after it has
+ *   fixed the block, and we refuse cuMemGetHandleForAddressRange and cuMemRetainAllocationHandle.
+ *   GPUDirect RDMA cannot reach it either: the physical memory is not gpuDirectRDMACapable, so the
+ *   driver refuses to pin it for other devices.
+ * - Memory that the program maps itself (vmm.c) may be exportable, and open to RDMA. It is a block
+ *   only while nothing outside this process refers to it. Before it is exported, bound to
+ * multicast, given to a sparse array, or asked for by address range (KEEPS in hooks.def), the block
+ * ends, and the memory stays on the device. Memory that a kernel module could let other devices
+ * reach by its address alone never becomes a block.
+ * - cuMemHostGetDevicePointer and similar functions return addresses of host memory. Questions
+ *   about a pointer are answered by hooks/pointers.c.
+ * Everything that a driver does by itself for a submitted call ends before the drain does.
  */
 #include "base/debug.h"
 #include "base/fork.h"
@@ -41,9 +40,9 @@
 #include "gate/gate.h"
 #include "memory/ranges.h"
 #include "memory/swap/blocks.h"
+#include "memory/swap/clean_check.h"
 #include "memory/swap/deferred_free.h"
 #include "memory/swap/devices.h"
-#include "memory/swap/looks.h"
 #include "memory/swap/mover.h"
 #include "memory/swap/slabs.h"
 #include "memory/swap/step.h"
@@ -53,7 +52,7 @@
 
 #include <stdlib.h>
 
-#define SWAP_SMALL (UINT64_C(1) << 20) /* below it allocations share slabs */
+#define SWAP_SMALL (UINT64_C(1) << 20) /* bytes: smaller allocations share slabs */
 
 /* -- allocating ---------------------------------------------------------------- */
 
@@ -70,7 +69,7 @@ static CUresult allocate_small(CUdeviceptr *out, size_t size, CUdevice device)
 		if (taken)
 			return CUDA_SUCCESS;
 		result = block_make(slab_next_size(device), device, &block);
-		if (result == CUDA_ERROR_OUT_OF_MEMORY) /* the limit may be near */
+		if (result == CUDA_ERROR_OUT_OF_MEMORY) /* a smaller slab may be within the limit */
 			result = block_make(swap_devices[device].unit, device, &block);
 		if (result)
 			return result;
@@ -99,7 +98,7 @@ static CUresult allocate(CUdeviceptr *out, size_t size, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-/* -- what is said of it ------------------------------------------------------------ */
+/* -- reports ---------------------------------------------------------------------- */
 
 static void report(CUdevice device, struct gl_device *out)
 {
@@ -143,8 +142,8 @@ static void explain(CUdevice device, struct gl_details *out)
 		if (s->fixed)
 			*(s->block->shared ? &out->shared : &out->unhosted) += s->size;
 	lock_give(&swap_lock);
-	out->left += atomic_exchange(&copiers[device].left_clean, 0);
-	out->clean = looks_clean();
+	out->left += atomic_exchange(&copiers[device].evicted_clean, 0);
+	out->clean = clean_status();
 }
 
 const struct memory_kind swapped_memory = {
@@ -158,8 +157,8 @@ const struct memory_kind swapped_memory = {
     .find = find,
     .report = report,
     .explain = explain,
-    .reclaim = swap_catch_up,
+    .reclaim = swap_free_deferred,
     .context_ends = steps_context_ends,
-    .context_gone = swap_free_of_context,
+    .context_gone = swap_free_deferred_of,
     .mover = &swap_mover,
 };

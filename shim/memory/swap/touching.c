@@ -1,42 +1,44 @@
-/* touching.c: the pages of new chunks, made by several threads at once. */
+/* touching.c: touches new chunks, so that the kernel makes their pages. */
 #include "memory/swap/touching.h"
 
 #include "base/fork.h"
 #include "base/process.h"
+#include "base/threads.h"
 
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* of Linux 5.14; glibc before 2.35 does not name it */
 #endif
-#define HELPERS 8
+#define MOST_HELPERS 8
 #define HELPER_STACK (64 * 1024)
 #define PAGE 4096
-#define ALONE_BYTES (UINT64_C(32) << 20) /* who hurries makes no threads for so little */
+/* In a hurry no threads are started for less than this: the client thread touches it. */
+#define ALONE_BYTES (UINT64_C(32) << 20)
 
-static atomic_int helpers;
-static atomic_bool by_hand; /* this kernel does not know MADV_POPULATE_WRITE */
+static atomic_int helpers;      /* threads that touch */
+static atomic_bool no_populate; /* this kernel does not know MADV_POPULATE_WRITE */
 static atomic_bool hurried;
 
-static void touch_by_hand(volatile char *unit)
+static void write_to_pages(volatile char *unit)
 {
 	for (size_t at = 0; at < CHUNK_UNIT; at += PAGE)
 		unit[at] = 0;
 }
 
-/* Where the kernel has no pages the driver will not register them either. */
+/* An error other than EINVAL is ignored: the kernel has no pages then, and registering the chunk
+ * with the driver fails. */
 static void touch_unit(char *unit)
 {
 	int saved_errno = errno;
 
-	if (!atomic_load(&by_hand) && madvise(unit, CHUNK_UNIT, MADV_POPULATE_WRITE))
-		atomic_store(&by_hand, errno == EINVAL);
-	if (atomic_load(&by_hand))
-		touch_by_hand(unit);
+	if (!atomic_load(&no_populate) && madvise(unit, CHUNK_UNIT, MADV_POPULATE_WRITE))
+		atomic_store(&no_populate, errno == EINVAL);
+	if (atomic_load(&no_populate))
+		write_to_pages(unit);
 	errno = saved_errno;
 }
 
@@ -74,6 +76,7 @@ static void *help(void *argument)
 	return NULL;
 }
 
+/* Processors that this thread may run on. */
 static int cpus(void)
 {
 	cpu_set_t set;
@@ -81,26 +84,16 @@ static int cpus(void)
 	return sched_getaffinity(0, sizeof(set), &set) ? 1 : CPU_COUNT(&set);
 }
 
-static void start_helpers(int most)
+/* Starts helpers until so many run. */
+static void start_helpers(int wanted)
 {
-	pthread_attr_t attributes;
-	sigset_t all, old;
-	pthread_t thread;
-
-	pthread_attr_init(&attributes);
-	pthread_attr_setstacksize(&attributes, HELPER_STACK);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	while (atomic_load(&helpers) < most) {
+	while (atomic_load(&helpers) < wanted) {
 		atomic_fetch_add(&helpers, 1);
-		if (pthread_create(&thread, &attributes, help, NULL)) {
+		if (!thread_start(help, HELPER_STACK)) {
 			atomic_fetch_sub(&helpers, 1);
 			break;
 		}
 	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attributes);
 }
 
 void chunks_hurry(bool hurry)
@@ -118,12 +111,12 @@ void chunks_touch(void)
 	uint64_t bytes = chunks_untouched();
 
 	if (chunks_hurried() && bytes >= ALONE_BYTES)
-		start_helpers(cpus() < HELPERS ? cpus() : HELPERS);
+		start_helpers(cpus() < MOST_HELPERS ? cpus() : MOST_HELPERS);
 	else if (!chunks_hurried() && bytes)
 		start_helpers(1);
 }
 
-bool chunks_helped(void)
+bool chunks_being_touched(void)
 {
 	return atomic_load(&helpers) > 0;
 }

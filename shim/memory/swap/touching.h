@@ -1,14 +1,21 @@
-/* touching.h: the pages of new chunks are made, by threads of our own. */
+/* touching.h: touching new chunks, so that the kernel makes their pages, in threads of our own.
+ *
+ * Any thread may call these functions.
+ */
 #ifndef GPU_LEASE_TOUCHING_H
 #define GPU_LEASE_TOUCHING_H
 
 #include "memory/swap/chunks.h"
 
-void chunk_touch(struct chunk *chunk); /* as much as no other thread does */
-/* Whether somebody will wait for what is made; or it is made beside the program's work. */
+/* Touches all units of the chunk that no other thread has begun to touch. */
+void chunk_touch(struct chunk *chunk);
+/* With `hurry` several threads touch, because the lease waits for the pages; else one thread does,
+ * beside the program's work. */
 void chunks_hurry(bool hurry);
 bool chunks_hurried(void);
-void chunks_touch(void);  /* threads touch all chunks: several in a hurry, else one */
-bool chunks_helped(void); /* some of these threads run; no chunk may end meanwhile */
+/* Starts those threads if a chunk is not touched yet. The caller does not hold chunks_lock. */
+void chunks_touch(void);
+/* Do such threads run? No chunk may end meanwhile. */
+bool chunks_being_touched(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* transfers.c: the end of a transfer of a segment, by its outcome. */
+/* transfers.c: what follows from the end of a segment's move. */
 #include "memory/swap/transfers.h"
 
 #include "base/debug.h"
@@ -17,48 +17,49 @@ static void transfer_over(struct segment *segment)
 	struct block *ended;
 
 	lock_take(&swap_lock);
-	ended = segment_moved(segment);
+	ended = segment_end_move(segment);
 	lock_give(&swap_lock);
 	if (ended)
 		block_end(ended);
 	memory_changed();
 }
 
-void segment_evicted(struct segment *segment, enum segment_state state)
+void transfer_evicted(struct segment *segment, enum segment_state state)
 {
-	segment_leave(segment);
-	swap_now.moved.out += segment->size;
+	segment_unmap(segment);
+	swap_progress.moved.evicted += segment->size;
 	lock_take(&swap_lock);
-	segment_left(segment, state);
+	segment_set_gone(segment, state);
 	lock_give(&swap_lock);
 	transfer_over(segment);
 }
 
-void segment_restored(struct segment *segment)
+void transfer_restored(struct segment *segment)
 {
-	swap_now.moved.in += segment->size;
+	swap_progress.moved.restored += segment->size;
 	lock_take(&swap_lock);
-	segment_landed(segment);
+	segment_set_resident(segment);
 	lock_give(&swap_lock);
 	transfer_over(segment);
 }
 
-void segment_not_evicted(struct segment *segment)
+void transfer_cancelled(struct segment *segment)
 {
 	lock_take(&swap_lock);
-	segment->calls = gate_submitted();
+	segment->unchanged_at = gate_submitted();
 	lock_give(&swap_lock);
 	transfer_over(segment);
 }
 
-void segment_stays(struct segment *segment, const char *why)
+void transfer_impossible(struct segment *segment, const char *why)
 {
 	if (!complained)
-		complain("%s: memory stays on device %d", why, segment->block->device);
+		complain("memory stays on device %d, so other jobs may have to wait: %s",
+		         segment->block->device, why);
 	complained = true;
 	lock_take(&swap_lock);
 	if (!segment->block->doomed)
-		segment_fix(segment, true);
+		segment_set_fixed(segment, true);
 	lock_give(&swap_lock);
 	transfer_over(segment);
 }

@@ -1,4 +1,4 @@
-/* usable.c: whether memory of a device can be swapped, and in which pieces. */
+/* usable.c: whether memory of a device can be swapped, and in segments of which size. */
 #include "memory/swap/usable.h"
 
 #include "base/debug.h"
@@ -9,10 +9,11 @@
 #include "memory/swap/store.h"
 #include "tenant/tenant.h"
 
-#define SWAP_PIECE (UINT64_C(256) << 20) /* no segment is larger */
-#define SWAP_PARTS 32                    /* of what a job may have, at least */
+/* A segment has at most so many bytes, and at most this fraction of what the job may have. */
+#define SWAP_PIECE (UINT64_C(256) << 20)
+#define SWAP_PARTS 32
 
-/* Whether its memory can be passed to other processes as descriptors. */
+/* Can memory of the device be passed to other processes as descriptors? */
 static bool driver_exports(CUdevice device)
 {
 	CUdevice_attribute attribute =
@@ -23,6 +24,7 @@ static bool driver_exports(CUdevice device)
 	       !REAL(cuDeviceGetAttribute)(&supported, attribute, device) && supported;
 }
 
+/* Has the driver all functions that swapping needs? *unit: the granularity of physical memory. */
 static bool driver_can(CUdevice device, size_t *unit)
 {
 	CUdevice_attribute attribute = CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
@@ -38,7 +40,7 @@ static bool driver_can(CUdevice device, size_t *unit)
 	       *unit;
 }
 
-/* A segment is at most a small part of what the job may have. */
+/* limit: bytes of the device that the job may have. */
 static void set_up(CUdevice device, uint64_t limit)
 {
 	struct swap_device *d = &swap_devices[device];
@@ -48,13 +50,15 @@ static void set_up(CUdevice device, uint64_t limit)
 	if (usable) {
 		piece = SWAP_PIECE < limit / SWAP_PARTS ? SWAP_PIECE : limit / SWAP_PARTS;
 		piece = piece < unit ? unit : piece / unit * unit;
-		swap_store->shape(piece);
+		swap_store->set_piece(piece);
 		debug("device %d: memory is swapped in pieces of %zu KiB", device, piece >> 10);
 	} else {
-		complain("the driver cannot swap memory of device %d: it is managed", device);
+		complain("memory:swap has no effect on device %d: its driver lacks functions that "
+		         "swapping needs, so the memory is managed",
+		         device);
 	}
 	lock_take(&swap_lock);
-	if (!d->asked) { /* its peers may be known already */
+	if (!d->asked) {
 		d->usable = usable;
 		d->exportable = exportable;
 		d->unit = unit;
@@ -64,8 +68,8 @@ static void set_up(CUdevice device, uint64_t limit)
 	lock_give(&swap_lock);
 }
 
-/* With oversubscription a job may have more than the device, which can never be
- * there at once; so it stays with the driver, page by page. */
+/* With oversubscription the job's memory may be larger than the device, so it could never all be
+ * resident. The driver has to move it page by page. */
 bool swap_serves(CUdevice device)
 {
 	const uint8_t *uuid = device_uuid(device);

@@ -1,15 +1,15 @@
-/* vmm.c: physical memory that the program creates and maps by itself.
+/* vmm.c: physical memory that the program creates and maps itself.
  *
- * It is plain, since the program chose where it lives, and is counted: from its
- * creation until its handle is released and nothing maps it any more.
+ * It counts against the limit from its creation until its handle is released and nothing maps it
+ * any more. It is fixed memory, unless it can be swapped.
  *
- * With memory:swap what can be moved gets a handle of ours, as the driver's is
- * another one whenever it comes back, and is created in pieces. It is swapped (a block,
- * see swap.h) while it is mapped once, whole, and its own device may write it; otherwise,
- * and from the moment that others may know it (KEEPS in hooks.def), it stays, as one
- * object of the driver's where others have it (vmm_whole.c). What concerns the
- * driver's mapping or handle of a block first takes the block back: it waits for its
- * memory. The calls themselves are in vmm_calls.c.
+ * With memory:swap, memory that can be swapped is created in pieces, and the program gets a handle
+ * of ours, since the driver's handles change with every restore. The memory is a block while it is
+ * mapped once and as a whole, and its own device may write to it. Otherwise it stays on the device,
+ * and it does so for good from the moment that something outside this process may refer to it
+ * (KEEPS in hooks.def); what is exported becomes one object of the driver's (vmm_whole.c). A call
+ * that needs the driver's mapping or handle first ends the block, and waits until its memory is
+ * restored (vmm_take_back()). The calls themselves are in hooks/vmm_calls.c.
  */
 #include "memory/swap/vmm.h"
 
@@ -20,18 +20,18 @@
 #include "gate/gate.h"
 #include "memory/limit.h"
 #include "memory/ranges.h"
-#include "memory/room.h"
+#include "memory/shortage.h"
 #include "memory/swap/blocks.h"
 #include "memory/swap/devices.h"
 
 #include <search.h>
 #include <stdlib.h>
 
-#define OURS (UINT64_C(1) << 63) /* no handle of the driver's */
+#define OURS (UINT64_C(1) << 63) /* set in our handles, and in none of the driver's */
 
 static void *by_handle, *by_base; /* trees of search.h */
 struct lock vmm_lock = LOCK(LOCK_MAPPED);
-static uint64_t n_ours;
+static uint64_t n_ours; /* handles of ours so far */
 
 static int compare_handles(const void *a, const void *b)
 {
@@ -40,7 +40,7 @@ static int compare_handles(const void *a, const void *b)
 	return (x->handle > y->handle) - (x->handle < y->handle);
 }
 
-/* Mappings do not overlap; a key that lies in one is equal to it. */
+/* Mappings do not overlap. A key that lies in a mapping is equal to it. */
 static int compare_bases(const void *a, const void *b)
 {
 	const struct mapping *x = a, *y = b;
@@ -48,7 +48,7 @@ static int compare_bases(const void *a, const void *b)
 	return x->base + x->size <= y->base ? -1 : x->base >= y->base + y->size;
 }
 
-/* -- physical memory and mappings; callers hold vmm_lock ------------------------- */
+/* -- physical memory and mappings; the caller holds vmm_lock --------------------- */
 
 struct physical *vmm_find(CUmemGenericAllocationHandle handle)
 {
@@ -87,7 +87,8 @@ static void drop_if_unused(struct physical *physical)
 	free(physical);
 }
 
-/* The driver may give a released handle's number again while the memory is still mapped. */
+/* A released handle is not found any more even if the memory is still mapped: the driver may give
+ * the same number to other memory. */
 void vmm_release(struct physical *physical)
 {
 	if (--physical->refs == 0)
@@ -125,7 +126,7 @@ static void unlink_mapping(struct mapping *mapping)
 	mapping->physical->maps--;
 }
 
-/* One call may end several mappings that stand side by side. */
+/* One call of the program's may unmap several adjacent mappings. */
 void vmm_unmapped(CUdeviceptr base, size_t size)
 {
 	CUdeviceptr end = base + size;
@@ -140,7 +141,7 @@ void vmm_unmapped(CUdeviceptr base, size_t size)
 	}
 }
 
-/* Memory without a handle gets one of ours. */
+/* Memory that has no handle yet gets one of ours. */
 bool vmm_enter(struct physical *physical)
 {
 	if (!physical->handle)
@@ -148,7 +149,7 @@ bool vmm_enter(struct physical *physical)
 	return tsearch(physical, &by_handle, compare_handles) != NULL;
 }
 
-bool vmm_hold(struct physical *physical)
+bool vmm_retain(struct physical *physical)
 {
 	if (!physical->refs && !vmm_enter(physical))
 		return false;
@@ -156,7 +157,7 @@ bool vmm_hold(struct physical *physical)
 	return true;
 }
 
-/* All pieces but the last are of one size. */
+/* All pieces but the last have the same size. */
 CUresult vmm_map(const struct physical *physical, CUdeviceptr base, size_t size, size_t offset,
                  unsigned long long flags)
 {
@@ -180,9 +181,9 @@ CUresult vmm_map(const struct physical *physical, CUdeviceptr base, size_t size,
 	return result;
 }
 
-/* -- to and from blocks; callers hold vmm_lock -------------------------------------- */
+/* -- making and ending blocks; the caller holds vmm_lock ------------------------------ */
 
-static bool may_move(const struct mapping *mapping)
+static bool may_be_swapped(const struct mapping *mapping)
 {
 	const struct physical *physical = mapping->physical;
 
@@ -191,13 +192,14 @@ static bool may_move(const struct mapping *mapping)
 	       mapping->writers >> physical->device & 1;
 }
 
-void vmm_lend(struct mapping *mapping)
+void vmm_make_block(struct mapping *mapping)
 {
 	struct physical *physical = mapping->physical;
 
-	if (!may_move(mapping))
+	if (!may_be_swapped(mapping))
 		return;
-	/* The daemon may see less for a moment, but never more than there is. */
+	/* In this order the daemon may hear of too little memory for a moment, never of too much.
+	 */
 	memory_count_mapped(physical->device, -(int64_t)physical->size);
 	mapping->block = block_adopt(mapping->base, mapping->size, physical->device,
 	                             &physical->prop, physical->pieces, mapping->writers);
@@ -207,7 +209,8 @@ void vmm_lend(struct mapping *mapping)
 		physical->swapped = mapping;
 }
 
-static bool take_back_mapping(struct mapping *mapping)
+/* Returns false if a segment is evicted or is being moved. */
+static bool end_block(struct mapping *mapping)
 {
 	struct physical *physical = mapping->physical;
 
@@ -219,9 +222,9 @@ static bool take_back_mapping(struct mapping *mapping)
 	return true;
 }
 
-/* -- taking memory back from blocks; callers do not hold vmm_lock -------------------- */
+/* -- taking memory back from blocks; the caller does not hold vmm_lock ---------------- */
 
-static bool take_back_range(CUdeviceptr base, size_t size)
+static bool end_blocks(CUdeviceptr base, size_t size)
 {
 	struct mapping *mapping;
 	bool all = true;
@@ -229,28 +232,30 @@ static bool take_back_range(CUdeviceptr base, size_t size)
 	lock_take(&vmm_lock);
 	for (CUdeviceptr at = base; all && at - base < size && (mapping = vmm_at(at));
 	     at = mapping->base + mapping->size)
-		all = !mapping->block || take_back_mapping(mapping);
+		all = !mapping->block || end_block(mapping);
 	lock_give(&vmm_lock);
 	return all;
 }
 
-/* Memory that is away must come back first. */
+/* The wait is limited because gate_enter_for_memory() does not wait in a call that the driver makes
+ * inside another call. */
 CUresult vmm_take_back(CUdeviceptr base, size_t size)
 {
 	uint64_t start = now_ns();
-	bool all = take_back_range(base, size);
+	bool all = end_blocks(base, size);
 	CUresult result;
 
 	while (!all) {
-		if (now_ns() - start > ROOM_NS) /* a call inside a call must not wait for memory */
+		if (now_ns() - start >
+		    EVICTION_WAIT_NS) /* a call inside a call must not wait for memory */
 			return CUDA_ERROR_NOT_READY;
 		result = gate_enter_for_memory();
 		if (result)
 			return result;
-		all = take_back_range(base, size);
+		all = end_blocks(base, size);
 		gate_leave();
 		if (!all)
-			pause_us(ROOM_PAUSE_US);
+			pause_us(EVICTION_PAUSE_US);
 	}
 	return CUDA_SUCCESS;
 }
@@ -271,6 +276,6 @@ CUresult vmm_take_back_handle(CUmemGenericAllocationHandle handle)
 static void in_child(void)
 {
 	lock_after_fork(&vmm_lock);
-	by_handle = by_base = NULL; /* the parent's */
+	by_handle = by_base = NULL; /* they are the parent's */
 }
 FORK_WATCH(in_child);

@@ -1,4 +1,5 @@
-/* vmm_keep.c: memory of the program's own that others come to know: it stays, as one object. */
+/* vmm_keep.c: memory that the program has created and that others come to know stays where it is,
+ * as one object of the driver's. */
 #include "memory/swap/vmm_keep.h"
 
 #include "base/locks.h"
@@ -6,7 +7,7 @@
 #include "memory/swap/vmm.h"
 #include "memory/swap/vmm_whole.h"
 
-/* The caller has taken a handle of the memory by vmm_hold(), which is given up here. */
+/* The caller has called vmm_retain(); this releases the handle again. */
 static CUresult make_whole(struct physical *physical)
 {
 	CUresult result = vmm_make_whole(physical);
@@ -32,7 +33,7 @@ CUresult vmm_keep(CUmemGenericAllocationHandle *handle)
 		return result;
 	lock_take(&vmm_lock);
 	physical = vmm_find(*handle);
-	if (!vmm_ours(physical) || !vmm_hold(physical))
+	if (!vmm_ours(physical) || !vmm_retain(physical))
 		physical = NULL;
 	lock_give(&vmm_lock);
 	if (!physical)
@@ -48,7 +49,7 @@ CUresult vmm_keep(CUmemGenericAllocationHandle *handle)
 	return CUDA_SUCCESS;
 }
 
-/* The first memory in the range that is in pieces. The caller gets a handle of it. */
+/* The first memory in the range that has several pieces, or NULL. It is retained for the caller. */
 static struct physical *in_pieces(CUdeviceptr base, size_t size)
 {
 	struct physical *found = NULL;
@@ -57,7 +58,7 @@ static struct physical *in_pieces(CUdeviceptr base, size_t size)
 	lock_take(&vmm_lock);
 	for (CUdeviceptr at = base; !found && at - base < size && (mapping = vmm_at(at));
 	     at = mapping->base + mapping->size)
-		if (mapping->physical->n > 1 && vmm_hold(mapping->physical))
+		if (mapping->physical->n > 1 && vmm_retain(mapping->physical))
 			found = mapping->physical;
 	lock_give(&vmm_lock);
 	return found;

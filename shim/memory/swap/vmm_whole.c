@@ -1,9 +1,8 @@
-/* vmm_whole.c: memory that is in pieces becomes one object of the driver's.
+/* vmm_whole.c: memory in several pieces becomes one object of the driver's.
  *
- * What may be moved is created in pieces (vmm_calls.c). Whoever shows it to others needs
- * the driver's one object for it. If something may be in it already, its bytes go over
- * while the gate is shut and no work is under way, and the object is mapped wherever
- * the pieces were.
+ * Memory that can be swapped is created in pieces (hooks/vmm_calls.c), but a call that exports it
+ * needs one object. If the memory may contain bytes already, they are copied while the gate is shut
+ * and no work runs, and the object is mapped wherever the pieces were.
  */
 #include "memory/swap/vmm_whole.h"
 
@@ -13,33 +12,35 @@
 #include "driver/devices.h"
 #include "driver/lookup.h"
 #include "gate/quiet.h"
-#include "memory/room.h"
-#include "memory/swap/hostroom.h"
+#include "memory/shortage.h"
+#include "memory/swap/cgroup_memory.h"
 #include "memory/swap/vmm.h"
 #include "work/captures.h"
 #include "work/contexts.h"
 
 #include <stdlib.h>
 
-#define AGAIN_US 10000
+#define RETRY_US 10000
 
-/* One object instead of the pieces; of a program's call, done by the client thread. */
+/* The replacement of pieces by one object. A thread of the program asks for it, and the client
+ * thread carries it out. */
 struct change {
 	struct physical *physical;
-	CUmemGenericAllocationHandle whole; /* 0: there is no room for it beside the pieces, */
-	char *host;                         /* and their bytes go through here */
+	CUmemGenericAllocationHandle
+	    whole;  /* 0: the device has no memory for it beside the pieces */
+	char *host; /* then the bytes are copied through this memory */
 	CUstream stream;
 	CUresult result;
 };
 
-/* -- addresses for a moment ------------------------------------------------------------ */
+/* -- copying, at addresses that are reserved for it ------------------------------------ */
 
-static CUresult open_window(const struct physical *physical, CUdeviceptr *base)
+static CUresult reserve(const struct physical *physical, CUdeviceptr *base)
 {
 	return REAL(cuMemAddressReserve)(base, physical->size, 0, 0, 0);
 }
 
-static CUresult allow_here(const struct physical *physical, CUdeviceptr base)
+static CUresult allow_own_device(const struct physical *physical, CUdeviceptr base)
 {
 	CUmemAccessDesc access = {.location = physical->prop.location,
 	                          .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -47,8 +48,9 @@ static CUresult allow_here(const struct physical *physical, CUdeviceptr base)
 	return REAL(cuMemSetAccess)(base, physical->size, &access, 1);
 }
 
-static CUresult show(const struct physical *physical, CUmemGenericAllocationHandle whole,
-                     CUdeviceptr base)
+/* Maps the object there, or with whole 0 the pieces. */
+static CUresult map_at(const struct physical *physical, CUmemGenericAllocationHandle whole,
+                       CUdeviceptr base)
 {
 	CUresult result;
 
@@ -56,14 +58,14 @@ static CUresult show(const struct physical *physical, CUmemGenericAllocationHand
 	               : vmm_map(physical, base, physical->size, 0, 0);
 	if (result)
 		return result;
-	result = allow_here(physical, base);
+	result = allow_own_device(physical, base);
 	if (result)
 		DRIVER(cuMemUnmap)(base, physical->size);
 	return result;
 }
 
-/* Copies the bytes to the host, or from it; the memory is mapped at `base`. */
-static CUresult copy_by_host(struct change *change, CUdeviceptr base, bool out)
+/* Copies the bytes to the host (out) or from it. The memory is mapped at `base`. */
+static CUresult copy_mapped(struct change *change, CUdeviceptr base, bool out)
 {
 	size_t size = change->physical->size;
 	CUresult result;
@@ -75,34 +77,35 @@ static CUresult copy_by_host(struct change *change, CUdeviceptr base, bool out)
 	return REAL(cuStreamSynchronize)(change->stream);
 }
 
-static CUresult in_window(struct change *change, bool out)
+/* Maps the memory, and copies its bytes to the host or from it. */
+static CUresult copy_by_host(struct change *change, bool out)
 {
 	const struct physical *physical = change->physical;
 	CUdeviceptr base;
 	CUresult result;
 
-	result = open_window(physical, &base);
+	result = reserve(physical, &base);
 	if (result)
 		return result;
-	result = show(physical, 0, base);
+	result = map_at(physical, 0, base);
 	if (!result) {
-		result = copy_by_host(change, base, out);
+		result = copy_mapped(change, base, out);
 		DRIVER(cuMemUnmap)(base, physical->size);
 	}
 	REAL(cuMemAddressFree)(base, physical->size);
 	return result;
 }
 
-/* Copies from the pieces to the whole, on the device. */
-static CUresult copy_over(struct change *change, CUdeviceptr from, CUdeviceptr to)
+/* Copies the bytes from the pieces to the object, at these two addresses. */
+static CUresult copy_on_device(struct change *change, CUdeviceptr from, CUdeviceptr to)
 {
 	const struct physical *physical = change->physical;
 	CUresult result;
 
-	result = show(physical, 0, from);
+	result = map_at(physical, 0, from);
 	if (result)
 		return result;
-	result = show(physical, change->whole, to);
+	result = map_at(physical, change->whole, to);
 	if (!result) {
 		result = DRIVER(cuMemcpyDtoDAsync_v2)(to, from, physical->size, change->stream);
 		if (!result)
@@ -113,25 +116,25 @@ static CUresult copy_over(struct change *change, CUdeviceptr from, CUdeviceptr t
 	return result;
 }
 
-static CUresult copy_beside(struct change *change)
+static CUresult copy_to_whole(struct change *change)
 {
 	const struct physical *physical = change->physical;
 	CUdeviceptr from, to;
 	CUresult result;
 
-	result = open_window(physical, &from);
+	result = reserve(physical, &from);
 	if (result)
 		return result;
-	result = open_window(physical, &to);
+	result = reserve(physical, &to);
 	if (!result) {
-		result = copy_over(change, from, to);
+		result = copy_on_device(change, from, to);
 		REAL(cuMemAddressFree)(to, physical->size);
 	}
 	REAL(cuMemAddressFree)(from, physical->size);
 	return result;
 }
 
-/* -- its mappings ------------------------------------------------------------------------ */
+/* -- the memory's mappings ---------------------------------------------------------------- */
 
 static void unmap_all(const struct physical *physical)
 {
@@ -179,8 +182,8 @@ static void take_whole(struct physical *physical, CUmemGenericAllocationHandle w
 	physical->n = 1;
 }
 
-/* No bytes are in it, or they have been saved. */
-static CUresult make_anew(struct physical *physical)
+/* Releases the pieces, whose bytes need not be kept or have been copied, and creates the object. */
+static CUresult replace_pieces(struct physical *physical)
 {
 	CUmemGenericAllocationHandle whole;
 	CUresult result;
@@ -195,17 +198,18 @@ static CUresult make_anew(struct physical *physical)
 
 /* -- the change --------------------------------------------------------------------------- */
 
-/* The room of the pieces is free now, unless somebody else has taken it meanwhile. */
-static CUresult create_in_its_room(struct physical *physical)
+/* The memory of the pieces is free once they are released, unless another process allocates it
+ * first. Then this waits for other jobs to evict memory. */
+static CUresult replace_or_wait(struct physical *physical)
 {
 	uint64_t start = now_ns();
 	CUresult result;
 
 	do {
-		result = make_anew(physical);
+		result = replace_pieces(physical);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY)
-			pause_us(AGAIN_US);
-	} while (result == CUDA_ERROR_OUT_OF_MEMORY && now_ns() - start < ROOM_NS);
+			pause_us(RETRY_US);
+	} while (result == CUDA_ERROR_OUT_OF_MEMORY && now_ns() - start < EVICTION_WAIT_NS);
 	if (result)
 		complain("exported memory of device %d is lost (CUDA error %d)", physical->device,
 		         (int)result);
@@ -217,17 +221,17 @@ static CUresult through_host(struct change *change)
 	struct physical *physical = change->physical;
 	CUresult result;
 
-	result = in_window(change, true);
+	result = copy_by_host(change, true);
 	if (result)
 		return result;
 	unmap_all(physical);
-	result = create_in_its_room(physical);
+	result = replace_or_wait(physical);
 	if (result)
 		return result;
 	result = map_all(physical);
 	if (result)
 		return result;
-	return in_window(change, false);
+	return copy_by_host(change, false);
 }
 
 static CUresult exchange(struct change *change)
@@ -236,7 +240,7 @@ static CUresult exchange(struct change *change)
 
 	if (!change->whole)
 		return through_host(change);
-	result = copy_beside(change);
+	result = copy_to_whole(change);
 	if (result)
 		return result;
 	unmap_all(change->physical);
@@ -245,7 +249,7 @@ static CUresult exchange(struct change *change)
 	return map_all(change->physical);
 }
 
-/* Another thread may have done it meanwhile. */
+/* Does nothing if another thread has made the change meanwhile. */
 static CUresult change_in_stream(struct change *change)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -277,8 +281,8 @@ static void change_quietly(void *argument)
 	contexts_with(change->physical->device, NULL, change_in, change);
 }
 
-/* Memory whose bytes do not count is exchanged at once. *copy: they count, so the change is still
- * to be made. */
+/* Makes the change at once if the memory was never mapped, so that it has no bytes to keep. Else
+ * *copy is true, and the change still has to be made. */
 static CUresult begin(struct physical *physical, bool *copy)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -286,15 +290,16 @@ static CUresult begin(struct physical *physical, bool *copy)
 	lock_take(&vmm_lock);
 	*copy = physical->n > 1 && physical->written;
 	if (physical->n > 1 && !physical->written)
-		result = make_anew(physical);
+		result = replace_pieces(physical);
 	for (const struct mapping *m = physical->mappings; *copy && m; m = m->next)
-		if (m->foreign_access) /* its access could not be set again */
+		if (m->foreign_access) /* we could not give the same access again */
 			result = CUDA_ERROR_NOT_SUPPORTED;
 	lock_give(&vmm_lock);
 	return result;
 }
 
-static CUresult make_room(struct change *change)
+/* Creates the object, or else allocates host memory for the bytes. */
+static CUresult prepare(struct change *change)
 {
 	const struct physical *physical = change->physical;
 	CUresult result = DRIVER(cuMemCreate)(&change->whole, physical->size, &physical->prop, 0);
@@ -302,7 +307,7 @@ static CUresult make_room(struct change *change)
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
 		return result;
 	change->whole = 0;
-	change->host = host_has_room(physical->size) ? malloc(physical->size) : NULL;
+	change->host = cgroup_has_memory(physical->size) ? malloc(physical->size) : NULL;
 	return change->host ? CUDA_SUCCESS : result;
 }
 
@@ -315,10 +320,9 @@ CUresult vmm_make_whole(struct physical *physical)
 	result = begin(physical, &copy);
 	if (result || !copy)
 		return result;
-	if (captures_exist()) /* the end of a capture would be waited for, maybe by its own thread
-	                       */
+	if (captures_exist()) /* quiet_do() would wait for their end, maybe in a capturing thread */
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	result = make_room(&change);
+	result = prepare(&change);
 	if (result)
 		return result;
 	result = quiet_do(change_quietly, &change);

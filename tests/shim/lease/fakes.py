@@ -89,7 +89,7 @@ class Memory:
         self.process = process
         self.away, self.coming, self.leaving = PIECES, 0, 0
         self.room = PIECES
-        self.there_for_program = False  # since restored(), until let_go()
+        self.there_for_program = False  # since restore_finished(), until allow_eviction()
         self.mode = "rest"
         self.to_leave = self.n_restores = self.arrives_at = 0
 
@@ -105,13 +105,13 @@ class Memory:
         self.mode = "restore"
         self.n_restores += 1
 
-    def restored(self) -> bool:
+    def restore_finished(self) -> bool:
         done = not (self.away or self.coming or self.leaving)
         if done:
             self.there_for_program, self.mode = True, "rest"
         return done
 
-    def let_go(self) -> bool:
+    def allow_eviction(self) -> bool:
         self.there_for_program = False
         return True
 
@@ -119,7 +119,7 @@ class Memory:
         self.process.check_holds_nothing("memory is evicted")
         self.mode, self.to_leave = "evict", 3
 
-    def leave(self) -> None:
+    def evict_all(self) -> None:
         self.process.check_holds_nothing("all memory leaves")
         self.mode, self.to_leave = "evict", self.there
 
@@ -227,19 +227,19 @@ class Process:
         port.mover = self._door(
             "mover",
             restore=act(memory.restore),
-            restored=memory.restored,
+            restore_finished=memory.restore_finished,
             refill=act(lambda _: None),
-            let_go=memory.let_go,
+            allow_eviction=memory.allow_eviction,
             evict=act(memory.evict),
-            leave=act(memory.leave),
+            evict_all=act(memory.evict_all),
             preload=act(memory.preload),
             expect=act(lambda _: None),
-            ahead=act(lambda _: None),
+            keep_host_memory=act(lambda _: None),
             prepare=lambda: self.prepare_ns,
             step=memory.step,
             pause_ns=lambda: MS,
             stop=act(memory.stop),
-            brought=lambda: ffi.new("struct moved *", {"bytes": 1, "ns": 2})[0],
+            link_sample=lambda: ffi.new("struct link_sample *", {"bytes": 1, "ns": 2})[0],
         )
         port.quiet = self._door("lease_quiet", wanted=lambda: self.tasks > 0, now=self._be_quiet)
         return port

@@ -58,7 +58,7 @@ static void say(uint64_t bytes)
 {
 	struct gl_memory amount = amount_of(bytes);
 
-	memory_mover.ahead(&amount);
+	memory_mover.keep_host_memory(&amount);
 }
 
 /* Until nothing is to be got ready or given back. Returns the most that one step pinned. */
@@ -150,7 +150,7 @@ void it_is_pinned_in_slices_and_copies_stay_within_them(void)
 	CUdeviceptr pointers[4];
 
 	offer();
-	swap_store->shape(160 * MIB);
+	swap_store->set_piece(160 * MIB);
 	for (int i = 0; i < 4; i++)
 		pointers[i] = swapped_block(24 * MIB, (uint8_t)i);
 	say(96 * MIB);
@@ -169,7 +169,7 @@ void a_handoff_may_come_in_between(void)
 	CUdeviceptr pointer;
 
 	offer();
-	swap_store->shape(160 * MIB);
+	swap_store->set_piece(160 * MIB);
 	pointer = swapped_block(24 * MIB, 1);
 	say(24 * MIB);
 	for (serve(); fake_driver.pinned == 0; serve())
@@ -186,7 +186,7 @@ void a_context_may_end_in_between(void)
 	CUdeviceptr pointer;
 
 	offer();
-	swap_store->shape(160 * MIB);
+	swap_store->set_piece(160 * MIB);
 	pointer = swapped_block(24 * MIB, 1);
 	say(24 * MIB);
 	for (serve(); fake_driver.pinned == 0; serve())
@@ -274,7 +274,7 @@ void the_node_may_have_no_more_in_mid_handoff(void)
 	say(8 * MIB);
 	get_ready();
 	node.refuses = true;
-	memory_mover.let_go();
+	memory_mover.allow_eviction();
 	memory_mover.evict(&all);
 	while (memory_mover.step())
 		serve();

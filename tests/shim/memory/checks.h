@@ -104,7 +104,7 @@ static inline void hold(void)
 	struct gl_grant grant = grant_of(fake_rooms.limit);
 
 	memory_mover.restore(&grant);
-	while (!memory_mover.restored())
+	while (!memory_mover.restore_finished())
 		memory_mover.step();
 	while (memory_mover.step())
 		;
@@ -115,7 +115,7 @@ static inline void hand_over(void)
 {
 	struct gl_memory all = amount_of(fake_rooms.limit);
 
-	memory_mover.let_go();
+	memory_mover.allow_eviction();
 	memory_mover.evict(&all);
 	while (memory_mover.step())
 		;

@@ -192,7 +192,7 @@ static CUdeviceptr looked_at(void)
 	hand_over();
 	hold();
 	fake_rooms.submitted++;
-	memory_mover.let_go();
+	memory_mover.allow_eviction();
 	fake_driver.hold_events = true;
 	memory_mover.evict(&all);
 	CHECK(memory_mover.step());
@@ -207,9 +207,9 @@ void a_lease_may_come_during_a_look(void)
 
 	memory_mover.restore(&grant);
 	CHECK(memory_mover.step());
-	CHECK(!memory_mover.restored());
+	CHECK(!memory_mover.restore_finished());
 	fake_driver.hold_events = false;
-	while (!memory_mover.restored())
+	while (!memory_mover.restore_finished())
 		memory_mover.step();
 	CHECK(filled(pointer, SIZE, 1));
 	change(pointer);

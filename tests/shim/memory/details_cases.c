@@ -112,7 +112,7 @@ static void hand_both_over(void)
 	memcpy(all.devices[1].uuid, device_uuid(1), GL_UUID_BYTES);
 	all.devices[1].bytes = fake_rooms.limit;
 	all.n_devices = 2;
-	memory_mover.let_go();
+	memory_mover.allow_eviction();
 	memory_mover.evict(&all);
 	step_until_idle();
 	CHECK(fake_driver.used[0] == 0 && fake_driver.used[1] == 0);

@@ -13,14 +13,14 @@ void it_comes_back_in_steps(void)
 	fake_driver.hold_events = true;
 	memory_mover.restore(&grant);
 	for (int i = 0; i < 5; i++) {
-		CHECK(!memory_mover.restored());
+		CHECK(!memory_mover.restore_finished());
 		CHECK(memory_mover.step());
 	}
 	CHECK(fake_driver.prefetched == 2 * SLICE);
 	CHECK(memory_mover.pause_ns() > 0);
 	fake_driver.hold_events = false;
 	step_until_idle();
-	CHECK(memory_mover.restored());
+	CHECK(memory_mover.restore_finished());
 	CHECK(fake_driver.prefetched == 24 * MIB);
 	CHECK(fake_driver.streams == 0 && fake_driver.events == 0);
 }
@@ -32,7 +32,7 @@ void a_revoke_ends_it(void)
 	allocate(managed, 24 * MIB);
 	fake_driver.hold_events = true;
 	memory_mover.restore(&grant);
-	CHECK(!memory_mover.restored());
+	CHECK(!memory_mover.restore_finished());
 	CHECK(memory_mover.step());
 	memory_mover.stop();
 	CHECK(memory_mover.step()); /* what is under way arrives */
@@ -64,12 +64,12 @@ void its_context_may_end_meanwhile(void)
 	allocate(managed, 24 * MIB);
 	fake_driver.hold_events = true;
 	memory_mover.restore(&grant);
-	CHECK(!memory_mover.restored());
+	CHECK(!memory_mover.restore_finished());
 	CHECK(memory_mover.step());
 	fake_driver.hold_events = false; /* who ends a context waits for what is in it */
 	fake_context_ends(fake_context(0));
 	CHECK(fake_driver.streams == 0 && fake_driver.events == 0);
-	CHECK(memory_mover.restored());
+	CHECK(memory_mover.restore_finished());
 }
 
 void freed_memory_is_passed_over(void)
@@ -79,12 +79,12 @@ void freed_memory_is_passed_over(void)
 
 	fake_driver.hold_events = true;
 	memory_mover.restore(&grant);
-	CHECK(!memory_mover.restored());
+	CHECK(!memory_mover.restore_finished());
 	CHECK(memory_mover.step());
 	OK(cuMemFree_v2(newest));
 	fake_driver.hold_events = false;
 	step_until_idle();
-	CHECK(memory_mover.restored());
+	CHECK(memory_mover.restore_finished());
 	CHECK(fake_driver.prefetched == 2 * SLICE + 12 * MIB);
 	OK(cuMemFree_v2(oldest));
 	check_empty();
@@ -93,15 +93,15 @@ void freed_memory_is_passed_over(void)
 void what_came_is_said_once(void)
 {
 	struct gl_grant grant = grant_of(6 * MIB);
-	struct moved moved;
+	struct link_sample moved;
 
 	allocate(managed, 24 * MIB);
 	memory_mover.restore(&grant);
-	while (!memory_mover.restored())
+	while (!memory_mover.restore_finished())
 		memory_mover.step();
-	moved = memory_mover.brought();
+	moved = memory_mover.link_sample();
 	CHECK(moved.bytes == 6 * MIB && moved.ns > 0); /* the rest was there */
-	CHECK(memory_mover.brought().bytes == 0);
+	CHECK(memory_mover.link_sample().bytes == 0);
 }
 
 /* Nothing is brought for a single call, nor where there is nothing. */
@@ -110,13 +110,13 @@ void nothing_is_said_of_nothing(void)
 	struct gl_grant grant = grant_of(6 * MIB);
 
 	memory_mover.restore(&grant);
-	while (!memory_mover.restored())
+	while (!memory_mover.restore_finished())
 		memory_mover.step();
-	CHECK(memory_mover.brought().bytes == 0);
+	CHECK(memory_mover.link_sample().bytes == 0);
 	allocate(managed, 24 * MIB);
 	memory_mover.restore(NULL);
-	CHECK(memory_mover.restored());
-	CHECK(memory_mover.brought().bytes == 0);
+	CHECK(memory_mover.restore_finished());
+	CHECK(memory_mover.link_sample().bytes == 0);
 	CHECK(fake_driver.prefetched == 0);
 }
 
@@ -130,7 +130,7 @@ void it_comes_beside_work(void)
 	memory_mover.refill(&grant);
 	step_until_idle();
 	CHECK(fake_driver.prefetched == 24 * MIB);
-	CHECK(memory_mover.brought().bytes == 24 * MIB);
+	CHECK(memory_mover.link_sample().bytes == 24 * MIB);
 }
 
 /* What the daemon says later comes as well, whatever has been begun. */
@@ -157,7 +157,7 @@ void devices_of_others_are_left_alone(void)
 	allocate(managed, 24 * MIB);
 	grant.devices[0].uuid[0] ^= 1;
 	memory_mover.restore(&grant);
-	CHECK(memory_mover.restored());
+	CHECK(memory_mover.restore_finished());
 	fake_rooms.limit = NO_LIMIT;
 	hold();
 	CHECK(fake_driver.prefetched == 0);

@@ -7,7 +7,7 @@ void only_what_others_lack_leaves(void)
 
 	hold();
 	swapped_block(24 * MIB, 1);
-	memory_mover.let_go();
+	memory_mover.allow_eviction();
 	memory_mover.evict(&some);
 	step_until_idle();
 	CHECK(fake_driver.used[0] == 16 * MIB); /* whole segments of 4 MiB */
@@ -54,7 +54,7 @@ void a_restore_goes_on_after_a_revoke(void)
 	fake_driver.hold_events = true;
 	memory_mover.restore(&grant);
 	CHECK(memory_mover.step());
-	CHECK(!memory_mover.restored());
+	CHECK(!memory_mover.restore_finished());
 	memory_mover.stop();
 	fake_driver.hold_events = false;
 	step_until_idle();
@@ -76,5 +76,5 @@ void all_kinds_come_with_one_lease(void)
 	hold();
 	CHECK(filled(pointer, 24 * MIB, 1));
 	CHECK(fake_driver.prefetched == 8 * MIB);
-	CHECK(memory_mover.brought().bytes == 32 * MIB);
+	CHECK(memory_mover.link_sample().bytes == 32 * MIB);
 }

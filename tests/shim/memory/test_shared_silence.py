@@ -33,7 +33,7 @@ def waited(happens: str) -> tuple[list[tuple[int, str]], int]:
 def test_it_is_said_after_5_s_and_given_up_after_60(happens: str) -> None:
     said, result = waited(happens)
     assert [ms for ms, _ in said] == [5000, 60000]
-    assert "is that one stopped?" in said[0][1]
+    assert "is that process stopped?" in said[0][1]
     assert "open the memory again" in said[1][1]
     assert result == MAP_FAILED
 
@@ -51,7 +51,7 @@ def test_who_goes_on_is_opened_late(tenant: Start) -> None:
         tell(opener, handle)
         assert opener.stderr is not None
         said = opener.stderr.readline()
-        assert "does not answer: is that one stopped?" in said
+        assert "does not answer: is that process stopped?" in said
     finally:
         os.kill(number, signal.SIGCONT)
     assert line(opener) == "open"

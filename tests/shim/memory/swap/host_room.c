@@ -1,5 +1,5 @@
-/* host_room.c: says of each size in MiB whether there is room for it in this process' cgroups. */
-#include "memory/swap/hostroom.h"
+/* host_room.c: prints for each size in MiB whether this process's cgroups allow so much. */
+#include "memory/swap/cgroup_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +7,6 @@
 int main(int argc, char **argv)
 {
 	for (int i = 1; i < argc; i++)
-		printf("%d ", host_has_room(strtoull(argv[i], NULL, 10) << 20));
+		printf("%d ", cgroup_has_memory(strtoull(argv[i], NULL, 10) << 20));
 	return 0;
 }

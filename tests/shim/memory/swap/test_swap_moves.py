@@ -22,7 +22,7 @@ from tests.support.programs import SET_UP, line, tell
 
 MIB = 1 << 20
 TOTAL = 240 * MIB
-KNOWN = 67 * 4096  # bytes by which a device's fingerprints are tried once (printer.c)
+KNOWN = 67 * 4096  # bytes by which a device's fingerprints are tried once (fingerprinter.c)
 
 # Blocks of memory with known words; each line that is read is one step.
 PROGRAM = (
@@ -966,7 +966,7 @@ assert d.cuMemsetD8(p, 0, 1)[0] != d.CUresult.CUDA_SUCCESS
     client.evict({uuid: 1 << 40})
     emulated_gpu.fail(0, "lost")
     tell(job)
-    assert "while memory is brought back" in finish(job)
+    assert "swapped memory cannot be restored to the GPU" in finish(job)
 
 
 def test_a_driver_that_cannot_map_memory_gets_managed_memory(
@@ -990,7 +990,7 @@ ok(d.cuMemFree(p)); ok(d.cuMemFreeAsync(q, s))
         env={"LD_LIBRARY_PATH": path},
     )
     client_of(daemon, job)
-    assert finish(job).count("cannot swap memory") == 1
+    assert finish(job).count("memory:swap has no effect on device") == 1
 
 
 def test_small_allocations_share_memory_and_never_bytes(

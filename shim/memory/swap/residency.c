@@ -1,21 +1,22 @@
-/* hold.c: whether all swapped memory is on its devices and stays there. */
-#include "memory/swap/hold.h"
+/* residency.c: a residency is a time in which all swapped memory is on its devices and stays there.
+ */
+#include "memory/swap/residency.h"
 
 #include "base/locks.h"
 #include "gate/gate.h"
 #include "memory/swap/devices.h"
 
-bool swap_holds(void)
+bool residency_lasts(void)
 {
 	bool now;
 
 	lock_take(&swap_lock);
-	now = swap_held;
+	now = all_resident;
 	lock_give(&swap_lock);
 	return now;
 }
 
-bool swap_hold(bool force)
+bool residency_begin(bool force)
 {
 	unsigned long missing = 0, moving = 0;
 	bool all;
@@ -27,17 +28,17 @@ bool swap_hold(bool force)
 	}
 	all = !moving && (!missing || force);
 	if (all) {
-		swap_held = true;
+		all_resident = true;
 		atomic_store(&gate_memory, swap_used() ? GATE_MEMORY_HERE : GATE_MEMORY_STAYS);
 	}
 	lock_give(&swap_lock);
 	return all;
 }
 
-bool swap_let_go(void)
+bool residency_end(void)
 {
 	lock_take(&swap_lock);
-	swap_held = false;
+	all_resident = false;
 	if (swap_used())
 		atomic_store(&gate_memory, GATE_MEMORY_AWAY);
 	lock_give(&swap_lock);

@@ -1,10 +1,10 @@
-/* hostroom.c: is there room for more memory in the cgroups of this process?
+/* cgroup_memory.c: how much more host memory the cgroups of this process allow.
  *
- * Who takes more than its cgroup has is killed, and a job may use for itself what it
- * has asked for. So copies leave some of it free. Files that the kernel can drop do
- * not count. Without a cgroup, or one that cannot be read, there is room.
+ * The kernel kills a process that takes more than its cgroup allows, and the job has asked for that
+ * memory for its own use. So copies leave a part of the limit free. Cached files that the kernel
+ * can drop do not count as used. Without a cgroup, or if it cannot be read, any amount is allowed.
  */
-#include "memory/swap/hostroom.h"
+#include "memory/swap/cgroup_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,13 +14,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#define KEEP_FREE (UINT64_C(1) << 30) /* for the program itself, */
-#define KEEP_PART 8                   /* but no more than such a part of a small cgroup */
+/* Bytes that are left to the program; of a small cgroup no more than this fraction. */
+#define KEEP_FREE (UINT64_C(1) << 30)
+#define KEEP_PART 8
 #define TEXT 8192
 
-/* Cgroups of the two versions say the same in other files. */
+/* The two versions of cgroups have the same numbers in files with different names. */
 struct version {
-	const char *controller; /* in its line of /proc/self/cgroup, NUMBER:CONTROLLER,...:PATH */
+	const char *controller; /* as in /proc/self/cgroup: NUMBER:CONTROLLER,...:PATH */
 	const char *mount, *limit, *usage, *droppable;
 };
 static const struct version versions[] = {
@@ -29,7 +30,7 @@ static const struct version versions[] = {
     {"", "/sys/fs/cgroup", "memory.max", "memory.current", "\ninactive_file "},
 };
 
-/* The beginning of a file, without stdio's locks and buffers. */
+/* Reads the beginning of a file, without stdio's locks and buffers. */
 static bool read_text(const char *directory, const char *name, char text[TEXT])
 {
 	char path[PATH_MAX];
@@ -48,7 +49,7 @@ static bool read_text(const char *directory, const char *name, char text[TEXT])
 	return got >= 0;
 }
 
-/* What is no number is "max": no limit. */
+/* A text that is no number is "max", which means that there is no limit. */
 static bool read_number(const char *directory, const char *name, uint64_t *out)
 {
 	char text[TEXT];
@@ -68,7 +69,7 @@ static uint64_t droppable(const char *directory, const struct version *v)
 	return at ? strtoull(at + strlen(v->droppable), NULL, 10) : 0;
 }
 
-static bool has_room(const char *directory, const struct version *v, uint64_t size)
+static bool allows(const char *directory, const struct version *v, uint64_t size)
 {
 	uint64_t limit, usage, files, keep;
 
@@ -81,13 +82,13 @@ static bool has_room(const char *directory, const struct version *v, uint64_t si
 	return usage <= limit && limit - usage >= keep && limit - usage - keep >= size;
 }
 
-/* In it and in all above it, up to the mount. */
-static bool all_have_room(char *directory, const struct version *v, uint64_t size)
+/* Do the cgroup and all above it, up to the mount, allow so much? */
+static bool all_allow(char *directory, const struct version *v, uint64_t size)
 {
 	size_t top = strlen(v->mount);
 
 	for (;;) {
-		if (!has_room(directory, v, size))
+		if (!allows(directory, v, size))
 			return false;
 		if (strlen(directory) <= top)
 			return true;
@@ -95,7 +96,7 @@ static bool all_have_room(char *directory, const struct version *v, uint64_t siz
 	}
 }
 
-/* Whether a controller is one of a list, and "" the only one of an empty one. */
+/* Is the controller in the list, which is separated by commas? "" is in an empty list only. */
 static bool has_controller(const char *list, size_t length, const char *controller)
 {
 	size_t n = strlen(controller);
@@ -112,8 +113,8 @@ static bool has_controller(const char *list, size_t length, const char *controll
 	}
 }
 
-/* The path in the line of a version, and its length. The names of cgroups are their users'
- * choice and may look like anything but the end of a line. */
+/* The path, and its length, in the line for that version of cgroups. Users choose the names of
+ * cgroups, which may contain every character but the end of a line. */
 static const char *path_in(const char *text, const struct version *v, size_t *length)
 {
 	for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
@@ -128,23 +129,23 @@ static const char *path_in(const char *text, const struct version *v, size_t *le
 	return NULL;
 }
 
-bool host_has_room(uint64_t size)
+bool cgroup_has_memory(uint64_t size)
 {
 	char text[TEXT], directory[PATH_MAX];
 	int saved_errno = errno;
-	bool room = true;
+	bool allowed = true;
 
 	if (!read_text("/proc/self", "cgroup", text))
 		text[0] = '\0';
-	for (size_t i = 0; room && i < sizeof(versions) / sizeof(versions[0]); i++) {
+	for (size_t i = 0; allowed && i < sizeof(versions) / sizeof(versions[0]); i++) {
 		const struct version *v = &versions[i];
 		size_t n;
 		const char *path = path_in(text, v, &n);
 
 		if (path && snprintf(directory, sizeof(directory), "%s%.*s", v->mount, (int)n,
 		                     path) < (int)sizeof(directory))
-			room = all_have_room(directory, v, size);
+			allowed = all_allow(directory, v, size);
 	}
 	errno = saved_errno;
-	return room;
+	return allowed;
 }

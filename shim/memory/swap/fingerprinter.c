@@ -1,5 +1,5 @@
-/* printer.c: fingerprints of device memory, computed by the device itself. */
-#include "memory/swap/printer.h"
+/* fingerprinter.c: fingerprints of device memory, computed by the device itself. */
+#include "memory/swap/fingerprinter.h"
 
 #include "base/debug.h"
 #include "base/fork.h"
@@ -9,21 +9,23 @@
 
 #include <stdlib.h>
 
-#define BLOCK_WARPS 4 /* as fingerprint.ptx has it */
+#define BLOCK_WARPS 4 /* warps in a block of the kernel in fingerprint.ptx */
 #define KERNEL "gpu_lease_fingerprint"
-#define KNOWN_TILES (FINGERPRINT_STRETCH + 3) /* two stretches, and not a whole number */
+/* Tiles of the known fingerprint: a whole stretch and a part of one. */
+#define KNOWN_TILES (FINGERPRINT_STRETCH + 3)
 #define KNOWN_BYTES ((size_t)KNOWN_TILES * FINGERPRINT_TILE)
-#define ROOM (UINT64_C(8) << 20) /* that the device has left for the module and known bytes */
+/* Free bytes that the device must have for the module and the known bytes. */
+#define NEEDED_BYTES (UINT64_C(8) << 20)
 
 #define LINE_END "\n"
 static const char ptx[] =
 #include "fingerprint_ptx.inc"
     ;
 
-static struct fingerprint_secret secret; /* of this process */
+static struct fingerprint_secret secret; /* of this process; valid once `drawn` is true */
 static bool drawn;
 
-static CUresult load(struct printer *p)
+static CUresult load(struct fingerprinter *p)
 {
 	CUresult result = REAL(cuModuleLoadData)(&p->module, ptx);
 
@@ -34,17 +36,17 @@ static CUresult load(struct printer *p)
 	if (!result)
 		result = REAL(cuEventCreate)(&p->event, CU_EVENT_DISABLE_TIMING);
 	if (!result)
-		result =
-		    REAL(cuMemHostAlloc)((void **)&p->values, PRINTER_VALUES * sizeof(p->values[0]),
-		                         CU_MEMHOSTALLOC_DEVICEMAP);
+		result = REAL(cuMemHostAlloc)((void **)&p->values,
+		                              FINGERPRINTER_VALUES * sizeof(p->values[0]),
+		                              CU_MEMHOSTALLOC_DEVICEMAP);
 	if (!result)
 		result = REAL(cuMemHostGetDevicePointer_v2)(&p->device_values, p->values, 0);
 	return result;
 }
 
-/* -- the known answer ------------------------------------------------------------------- */
+/* -- the known fingerprint ---------------------------------------------------------------- */
 
-/* Words of which no two in reach of each other are the same. */
+/* Fills memory with words that differ from each other (Knuth's linear congruential generator). */
 static void make_known(uint32_t *words)
 {
 	uint64_t state = 1;
@@ -55,7 +57,7 @@ static void make_known(uint32_t *words)
 	}
 }
 
-static struct fingerprint on_host(const char *bytes)
+static struct fingerprint computed_by_host(const char *bytes)
 {
 	struct fingerprint values[2];
 
@@ -66,66 +68,69 @@ static struct fingerprint on_host(const char *bytes)
 	return fingerprint_join(&secret, values, 2);
 }
 
-/* Of known bytes at an address on the device. */
-static CUresult on_device(struct printer *p, CUdeviceptr at, const void *bytes,
-                          struct fingerprint *out)
+/* Copies the known bytes to the address on the device, and computes their fingerprint there. */
+static CUresult computed_by_device(struct fingerprinter *p, CUdeviceptr at, const void *bytes,
+                                   struct fingerprint *out)
 {
 	CUresult result = DRIVER(cuMemcpyHtoDAsync_v2)(at, bytes, KNOWN_BYTES, p->stream);
 	size_t first;
 
-	printer_begin_batch(p);
+	fingerprinter_begin_batch(p);
 	if (!result)
-		result = printer_print(p, at, KNOWN_BYTES, &first);
+		result = fingerprinter_submit(p, at, KNOWN_BYTES, &first);
 	if (!result)
 		result = REAL(cuStreamSynchronize)(p->stream);
 	if (!result)
-		*out = printer_read(p, first, KNOWN_BYTES);
+		*out = fingerprinter_read(p, first, KNOWN_BYTES);
 	return result;
 }
 
-static bool knows(struct printer *p, CUdeviceptr at, void *bytes)
+static bool device_is_right(struct fingerprinter *p, CUdeviceptr at, void *bytes)
 {
 	struct fingerprint want, found = {0, 0};
 
 	make_known(bytes);
-	want = on_host(bytes);
-	return !on_device(p, at, bytes, &found) && fingerprints_equal(want, found);
+	want = computed_by_host(bytes);
+	return !computed_by_device(p, at, bytes, &found) && fingerprints_equal(want, found);
 }
 
-/* It has been seen to compute one fingerprint, of which the host says what it has to be. */
-static enum printer_state tried(struct printer *p, CUdeviceptr at)
+/* Compares one fingerprint of the device with that of the host. The state stays NEW if the host has
+ * no memory. */
+static enum fingerprinter_state try_out(struct fingerprinter *p, CUdeviceptr at)
 {
 	void *bytes = malloc(KNOWN_BYTES);
 	bool good;
 
 	if (!bytes)
-		return PRINTER_NEW;
-	good = knows(p, at, bytes);
+		return FINGERPRINTER_NEW;
+	good = device_is_right(p, at, bytes);
 	free(bytes);
 	if (!good)
-		debug("fingerprints of this device are wrong: clean memory is copied as well");
-	return good ? PRINTER_READY : PRINTER_WRONG;
+		debug("clean memory is copied as well: this device computes wrong fingerprints");
+	return good ? FINGERPRINTER_READY : FINGERPRINTER_WRONG;
 }
 
-static enum printer_state made(struct printer *p)
+static enum fingerprinter_state load_and_try(struct fingerprinter *p)
 {
-	enum printer_state state = PRINTER_WRONG;
+	enum fingerprinter_state state = FINGERPRINTER_WRONG;
 	enum gl_clean fault = drawn ? GL_CLEAN_DRIVER : GL_CLEAN_NO_RANDOM;
 	CUdeviceptr at;
 	CUresult result;
 
 	if (DRIVER(cuMemAlloc_v2)(&at, KNOWN_BYTES))
-		return PRINTER_NEW;
+		return FINGERPRINTER_NEW;
 	result = drawn ? load(p) : CUDA_ERROR_NOT_INITIALIZED;
 	if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		state = PRINTER_NEW;
+		state = FINGERPRINTER_NEW;
 	else if (result)
-		debug("error %d: no fingerprints, so clean memory is copied as well", (int)result);
+		debug("clean memory is copied as well: the driver does not load the kernel for "
+		      "fingerprints (CUDA error %d)",
+		      (int)result);
 	else
-		state = tried(p, at), fault = GL_CLEAN_WRONG;
+		state = try_out(p, at), fault = GL_CLEAN_WRONG;
 	DRIVER(cuMemFree_v2)(at);
-	if (state != PRINTER_READY)
-		printer_end(p);
+	if (state != FINGERPRINTER_READY)
+		fingerprinter_end(p);
 	p->fault = fault;
 	return state;
 }
@@ -137,34 +142,35 @@ static bool driver_can(void)
 	       DRIVER(cuLaunchKernel) && DRIVER(cuMemAlloc_v2) && DRIVER(cuMemFree_v2);
 }
 
-bool printer_prepare(struct printer *p)
+bool fingerprinter_prepare(struct fingerprinter *p)
 {
-	size_t room, total;
+	size_t free_bytes, total;
 
-	if (p->state != PRINTER_NEW)
-		return p->state == PRINTER_READY;
-	if (captures_exist() || REAL(cuMemGetInfo_v2)(&room, &total) || room < ROOM)
+	if (p->state != FINGERPRINTER_NEW)
+		return p->state == FINGERPRINTER_READY;
+	if (captures_exist() || REAL(cuMemGetInfo_v2)(&free_bytes, &total) ||
+	    free_bytes < NEEDED_BYTES)
 		return false;
 	if (!drawn)
 		drawn = fingerprint_draw(&secret);
 	p->fault = GL_CLEAN_DRIVER;
-	p->state = driver_can() ? made(p) : PRINTER_WRONG;
-	return p->state == PRINTER_READY;
+	p->state = driver_can() ? load_and_try(p) : FINGERPRINTER_WRONG;
+	return p->state == FINGERPRINTER_READY;
 }
 
-/* -- what it computes --------------------------------------------------------------------- */
+/* -- batches ------------------------------------------------------------------------------ */
 
 static size_t values_of(size_t size)
 {
 	return fingerprint_stretches(size / FINGERPRINT_TILE);
 }
 
-void printer_begin_batch(struct printer *p)
+void fingerprinter_begin_batch(struct fingerprinter *p)
 {
 	p->n = 0;
 }
 
-CUresult printer_print(struct printer *p, CUdeviceptr base, size_t size, size_t *first)
+CUresult fingerprinter_submit(struct fingerprinter *p, CUdeviceptr base, size_t size, size_t *first)
 {
 	uint64_t tiles = size / FINGERPRINT_TILE;
 	CUdeviceptr values = p->device_values + p->n * sizeof(p->values[0]);
@@ -177,22 +183,22 @@ CUresult printer_print(struct printer *p, CUdeviceptr base, size_t size, size_t 
 	                              1, 0, p->stream, parameters, NULL);
 }
 
-CUresult printer_end_batch(struct printer *p)
+CUresult fingerprinter_end_batch(struct fingerprinter *p)
 {
 	return REAL(cuEventRecord)(p->event, p->stream);
 }
 
-CUresult printer_query(const struct printer *p)
+CUresult fingerprinter_query(const struct fingerprinter *p)
 {
 	return REAL(cuEventQuery)(p->event);
 }
 
-struct fingerprint printer_read(const struct printer *p, size_t first, size_t size)
+struct fingerprint fingerprinter_read(const struct fingerprinter *p, size_t first, size_t size)
 {
 	return fingerprint_join(&secret, p->values + first, values_of(size));
 }
 
-void printer_end(struct printer *p)
+void fingerprinter_end(struct fingerprinter *p)
 {
 	if (p->stream) {
 		REAL(cuStreamSynchronize)(p->stream);
@@ -204,12 +210,11 @@ void printer_end(struct printer *p)
 		REAL(cuMemFreeHost)(p->values);
 	if (p->module)
 		REAL(cuModuleUnload)(p->module);
-	*p = (struct printer){0};
+	*p = (struct fingerprinter){0};
 }
 
-/* The child draws its own. */
 static void in_child(void)
 {
-	drawn = false;
+	drawn = false; /* the child draws keys of its own */
 }
 FORK_WATCH(in_child);

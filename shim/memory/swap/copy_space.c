@@ -1,0 +1,103 @@
+/* copy_space.c: host memory for copies, made ready before segments are evicted. */
+#include "memory/swap/copy_space.h"
+
+#include "base/debug.h"
+#include "driver/devices.h"
+#include "memory/swap/devices.h"
+#include "memory/swap/evict.h"
+#include "memory/swap/store.h"
+#include "work/captures.h"
+#include "work/contexts.h"
+
+/* Between two steps, so that the client thread hears the daemon. */
+#define PREPARE_PAUSE_NS INT64_C(2000000)
+/* While other threads, or the daemon, are at work. */
+#define OTHERS_PAUSE_NS INT64_C(20000000)
+
+/* Used by the client thread only. */
+static bool preparing;      /* copy_space_prepare() may have something to do */
+static bool gives_up;       /* the last GL_AHEAD asked for less than the one before */
+static uint64_t kept_bytes; /* what the last GL_AHEAD asked for */
+
+static void trim_to(CUcontext context, void *keep)
+{
+	(void)context;
+	while (swap_store->excess(*(uint64_t *)keep))
+		swap_store->trim(*(uint64_t *)keep);
+}
+
+void copy_space_trim(void)
+{
+	uint64_t keep = 0;
+
+	for (int d = 0; d < MAX_DEVICES; d++)
+		keep += swap_devices[d].asked ? swap_bytes(d) : 0;
+	for (int d = 0; d < MAX_DEVICES && swap_store->excess(keep); d++)
+		if (swap_devices[d].asked && contexts_with(d, NULL, trim_to, &keep))
+			break;
+}
+
+void copy_space_expect(const struct gl_memory *amounts)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < amounts->n_devices && i < GL_MAX_DEVICES; i++) {
+		CUdevice device = device_of(amounts->devices[i].uuid);
+
+		if (device >= 0)
+			bytes += evict_copies_needed(device, amounts->devices[i].bytes);
+	}
+	swap_store->expect(bytes);
+	preparing = bytes > 0;
+	gives_up = false;
+}
+
+void copy_space_keep(const struct gl_memory *amounts)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < amounts->n_devices && i < GL_MAX_DEVICES; i++)
+		if (device_of(amounts->devices[i].uuid) >= 0)
+			bytes += amounts->devices[i].bytes;
+	debug("the daemon wants %llu KiB of host memory kept ready",
+	      (unsigned long long)bytes >> 10);
+	gives_up = bytes < kept_bytes;
+	kept_bytes = bytes;
+	swap_store->keep_total(bytes);
+	preparing = true;
+}
+
+/* Makes some memory ready; or, if all is, gives some up. Nobody waits for either. */
+static void prepare_in(CUcontext context, void *out)
+{
+	enum store_answer *answer = out;
+
+	(void)context;
+	*answer = swap_store->prepare();
+	if (*answer != STORE_NONE || !gives_up)
+		return;
+	gives_up = swap_store->excess(kept_bytes);
+	if (gives_up) {
+		swap_store->trim(kept_bytes);
+		*answer = STORE_READY;
+	}
+}
+
+/* Pinning needs a context. It must not break a capture of the program, hence the relaxed mode. */
+int64_t copy_space_prepare(void)
+{
+	enum store_answer answer = STORE_NONE;
+	CUstreamCaptureMode mode;
+
+	if (!preparing)
+		return -1;
+	mode = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+	for (int d = 0; d < MAX_DEVICES && answer == STORE_NONE; d++)
+		if (swap_devices[d].asked)
+			contexts_with(d, NULL, prepare_in, &answer);
+	captures_mode(mode);
+	preparing = answer != STORE_NONE;
+	if (!preparing)
+		return -1;
+	return answer == STORE_READY ? PREPARE_PAUSE_NS : OTHERS_PAUSE_NS;
+}
