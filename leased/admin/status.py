@@ -137,6 +137,7 @@ class Status:
         return {
             "job_id": tenant.job_id,
             "uid": tenant.uid,
+            "opened": self.store.opened(job),
             "lock": state.lock,
             "memory": tenant.memory_kind,
             "memory_why": tenant.memory_why or None,

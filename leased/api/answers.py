@@ -136,10 +136,11 @@ class Clean(TypedDict):
 
 class Tenant(TypedDict):
     """One job. The rest is by device (UUID): resident_bytes, fixed (bytes that cannot leave, by
-    reason), kept_out, gpus (usage). Older daemons do not say fixed and clean."""
+    reason), kept_out, gpus (usage). Older daemons do not say fixed, clean and opened."""
 
     job_id: int
     uid: int
+    opened: NotRequired[float | None]  # seconds since 1970
     lock: str
     memory: str
     memory_why: str | None

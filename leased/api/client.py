@@ -17,10 +17,13 @@ LONGEST_ANSWER = 1 << 20
 Answer = dict[str, Any]
 
 
-def ask(path: Path, request: dict[str, Any]) -> Answer:
-    """One request to the daemon. Refused: its own words. NoAnswer: how to reach it."""
+def ask(path: Path, request: dict[str, Any], wait_s: float = ANSWER_S) -> Answer:
+    """One request to the daemon. wait_s: for its answer, seconds.
+
+    Refused: its own words. NoAnswer: how to reach it.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-        sock.settimeout(ANSWER_S)
+        sock.settimeout(wait_s)
         try:
             sock.connect(str(path))
             sock.send(json.dumps(request).encode())
@@ -43,12 +46,15 @@ def ask(path: Path, request: dict[str, Any]) -> Answer:
     return answer
 
 
-def ask_status(path: Path) -> Status:
-    """The whole status: the daemon gives its tenants in pages, see leased/admin/status.py."""
-    answer = cast(Status, ask(path, {"op": "status"}))
+def ask_status(path: Path, wait_s: float = ANSWER_S) -> Status:
+    """The whole status: the daemon gives its tenants in pages, see leased/admin/status.py.
+
+    wait_s: for each of them, seconds.
+    """
+    answer = cast(Status, ask(path, {"op": "status"}, wait_s))
     after = answer.pop("next", None)
     while after is not None:
-        page = cast(TenantPage, ask(path, {"op": "status", "after": after}))
+        page = cast(TenantPage, ask(path, {"op": "status", "after": after}, wait_s))
         answer["tenants"] += page["tenants"]
         after = page.get("next")
     for stray in answer["strays"].get("now", []):

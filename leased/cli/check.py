@@ -21,6 +21,7 @@ from leased.cli.checks import (
     gres,
     interposer,
     libslurm,
+    metrics,
     plugin,
     slurm_conf,
     tenant_socket,
@@ -39,6 +40,7 @@ CHECKS = (
     tenant_socket.findings,
     interposer.findings,
     libslurm.findings,
+    metrics.findings,
 )
 # These need slurm.conf.
 CHECKS_OF_SLURM = (slurm_conf.findings, plugin.findings, gres.findings, accounting.findings)

@@ -10,6 +10,7 @@ from leased.base import toml_file
 from leased.base.errors import Refused
 from leased.config import config_values as values
 from leased.config import keys, options
+from leased.config.listen_address import ListenAddress
 
 DEFAULT_PATH = Path("/etc/gpu-lease/gpu-leased.toml")
 _OPTIONS = keys.default("defaults.options").over(options.PLAIN)
@@ -33,6 +34,14 @@ class StraysConfig:
     action: str = keys.default("strays.action")
     grace_ns: int = keys.default("strays.grace")
     allow: tuple[str, ...] = keys.default("strays.allow")
+
+
+@dataclass(frozen=True)
+class MetricsConfig:
+    """[metrics]: of gpu-leased-metrics. listen: None: nowhere. job_devices: series of a metric."""
+
+    listen: ListenAddress | None = keys.default("metrics.listen")
+    job_devices: int = keys.default("metrics.job_devices")
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,7 @@ class Config:
     device: DeviceConfig = DeviceConfig()
     devices: dict[str, DeviceConfig] = field(default_factory=dict)
     strays: StraysConfig = StraysConfig()
+    metrics: MetricsConfig = MetricsConfig()
 
     @property
     def tenant_socket(self) -> Path:
@@ -135,7 +145,8 @@ def from_dict(raw: dict[str, Any]) -> Config:
         fields |= {"defaults": said.over(options.PLAIN), "memory_chosen": said.memory is not None}
     device, devices = _devices(raw)
     strays = StraysConfig(**_fields(_table(raw, "strays"), "strays"))
-    return Config(**fields, device=device, devices=devices, strays=strays)
+    metrics = MetricsConfig(**_fields(_table(raw, "metrics"), "metrics"))
+    return Config(**fields, device=device, devices=devices, strays=strays, metrics=metrics)
 
 
 def parse(data: bytes) -> Config:

@@ -16,10 +16,17 @@ LONGEST_SOCKET = 107  # bytes of a UNIX socket's path, as the kernel limits it
 SOCKET = "/tenant.sock"  # the longest name in runtime_dir
 SLOWEST_GIB_S, FASTEST_GIB_S = 0.01, 512.0
 SMALLEST_FILE = 1 << 20
+MOST_SERIES = 1_000_000
 LAST_UID = 2**32 - 2  # the one above stands for no user
 DEVICE_NAME = re.compile(r"(0|[1-9][0-9]{0,3}|(GPU|MIG)-[0-9A-Za-z/-]{1,64})", re.ASCII)
 
-TYPES = {str: "a text in quotes", bool: "a truth value", float: "a number", list: "a list"}
+TYPES = {
+    str: "a text in quotes",
+    bool: "a truth value",
+    float: "a number",
+    int: "a whole number",
+    list: "a list",
+}
 
 T = TypeVar("T")
 
@@ -110,6 +117,13 @@ def gib_s(value: float, where: str) -> float:
             f"write {SLOWEST_GIB_S:g} to {FASTEST_GIB_S:g}, or 0 to have it measured",
         )
     return float(value)
+
+
+def series(value: int, where: str) -> int:
+    """How many series of a metric there may be."""
+    if not 1 <= value <= MOST_SERIES:
+        raise Refused(f"{where} = {shown(value)} is out of bounds", f"write 1 to {MOST_SERIES}")
+    return value
 
 
 def absolute(text: str, where: str) -> str:

@@ -20,6 +20,8 @@ SECTIONS = {
     "limits": "What users may ask for, and what happens to jobs that do not give a GPU back.",
     "device": 'All devices. A table [device.0] or [device."GPU-..."] has the same keys for one.',
     "strays": "Processes that use a shared GPU without a lease: see SECURITY.md.",
+    "metrics": "What gpu-leased-metrics shows Prometheus (docs/metrics.md). It reads them when it "
+    "starts.",
 }
 
 
@@ -221,6 +223,20 @@ KEYS = (
         kinds.USERS,
         ["root", "dcgm"],
         "Users whose processes are named, and never held against a job.",
+    ),
+    key(
+        "metrics.listen",
+        kinds.LISTEN,
+        "",
+        "Where Prometheus finds the metrics: an address and port on loopback, or a UNIX socket; "
+        "empty: nowhere.",
+    ),
+    key(
+        "metrics.job_devices",
+        kinds.SERIES,
+        2048,
+        "How many series each metric of jobs may have, one for each job and GPU; those of later "
+        "jobs are left out.",
     ),
 )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from leased.config import config_values as values
-from leased.config import options
+from leased.config import listen_address, options
 from leased.policy import names as policy_names
 
 AUTO = "auto"
@@ -94,6 +94,12 @@ LINK_SPEED = Kind(
     float,
     f"GiB/s, {values.SLOWEST_GIB_S:g} to {values.FASTEST_GIB_S:g}, or 0",
     values.gib_s,
+)
+SERIES = Kind(int, f"a whole number, 1 to {values.MOST_SERIES}", values.series)
+LISTEN = Kind(
+    str,
+    f'"{listen_address.EXAMPLE}", another address on loopback, an absolute path, or ""',
+    listen_address.parse,
 )
 USERS = Kind(list, "a list of users, by name or number", values.users)
 POLICY = word(tuple(policy_names()))

@@ -179,6 +179,11 @@ class Store:
         """Tenants that are not over; their usage is the caller's to go on counting."""
         return [own(record) for record in self._kept.open.values()]
 
+    def opened(self, job_id: int) -> float | None:
+        """When the run of a tenant that is not over began, in seconds since 1970; None: unknown."""
+        record = self._kept.open.get(job_id)
+        return record.opened if record else None
+
     def unsettled(self) -> list[TenantRecord]:
         """Ended runs that are not in Slurm's accounting yet, oldest first."""
         waiting = (record for record in self._kept.ended.values() if record.settled is None)

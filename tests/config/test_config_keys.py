@@ -13,9 +13,13 @@ from leased.config.key import Key
 from leased.config.keys import KEYS
 from tests.conftest import ROOT
 
-CLASSES = {"device": config.DeviceConfig, "strays": config.StraysConfig}
-NO_KEYS = {"memory_chosen", "device", "devices", "strays"}  # made of several keys
-OF_NO_TYPE = {str: 5, bool: "yes", float: "1", list: "root"}
+CLASSES = {
+    "device": config.DeviceConfig,
+    "strays": config.StraysConfig,
+    "metrics": config.MetricsConfig,
+}
+NO_KEYS = {"memory_chosen", "device", "devices", "strays", "metrics"}  # made of several keys
+OF_NO_TYPE = {str: 5, bool: "yes", float: "1", int: 1.5, list: "root"}
 
 
 def path(key: Key) -> str:

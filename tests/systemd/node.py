@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import prometheus_client
 import pynvml
 
 from leased.api.client import ask
@@ -22,6 +23,7 @@ SERVICE = "gpu-leased.service"
 COPIES = "gpu-leased-copies.service"
 SOCKETS = ("gpu-leased.socket", "gpu-leased-admin.socket", "gpu-leased-copies.socket")
 UNITS = (SERVICE, COPIES, *SOCKETS)
+METRICS = "gpu-leased-metrics.service"  # off by default
 CONFIG = "/etc/gpu-lease/gpu-leased.toml"
 RUN = "/run/gpu-leased"
 PRIVATE = "/usr/lib/gpu-lease-emugpu"
@@ -55,12 +57,16 @@ class Node:
         self.systemctl("start", *UNITS)
 
     def _bring_python(self) -> None:
-        """NVML's binding for the system's Python: no package of Debian 12 has it."""
+        """For the system's Python: NVML's binding, which no package of Debian 12 has, and the
+        library of the metrics, which this machine need not have."""
         found = Path(str(pynvml.__file__))
         where = self.container.run(
             "/usr/bin/python3", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"
         ).stdout.strip()
         self.container.write(f"{where}/pynvml.py", found.read_text())
+        library = Path(prometheus_client.__file__).parent
+        there = self.container.root / f"{where}/prometheus_client".lstrip("/")
+        shutil.copytree(library, there, dirs_exist_ok=True)
 
     def _start_gpu(self) -> None:
         """The emulated GPU as a unit; not in the checkout, which ProtectHome= may hide."""
@@ -123,6 +129,7 @@ class Node:
         self.configure()
         for unit in UNITS:
             self._drop_in_file(unit).unlink(missing_ok=True)
+        self.systemctl("stop", METRICS)
         self.systemctl("daemon-reload")
         self.systemctl("reset-failed")
         # Not "restart": a socket's job is refused where its service is up again before it.

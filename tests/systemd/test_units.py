@@ -9,17 +9,29 @@ import sys
 import pytest
 
 from tests.emugpu.programs import finish, line
+from tests.metrics.test_server import scrape
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, tell
 from tests.support.tenant import register
-from tests.systemd.node import CONFIG, COPIES, NOBODY, RUN, SERVICE, SLURM, SOCKETS, UNITS, Node
+from tests.systemd.node import (
+    CONFIG,
+    COPIES,
+    METRICS,
+    NOBODY,
+    RUN,
+    SERVICE,
+    SLURM,
+    SOCKETS,
+    UNITS,
+    Node,
+)
 
 ADMIN_SOCKET = SOCKETS[1]
 LAUNCH = SET_UP + "ok(spin(1000)); ok(d.cuCtxSynchronize()); say('ran'); sys.stdin.readline()"
 
 
 def test_units_have_no_mistakes(booted: Node) -> None:
-    said = booted.container.run("systemd-analyze", "verify", *UNITS)
+    said = booted.container.run("systemd-analyze", "verify", *UNITS, METRICS)
     assert said.stdout + said.stderr == ""
 
 
@@ -115,6 +127,28 @@ def test_the_keeper_of_copies_may_do_next_to_nothing(booted: Node) -> None:
     )
     assert f"Overall exposure level for {COPIES}" in said.stdout
     assert not connects(booted, "copies")
+
+
+def test_the_metrics_are_off_until_they_are_configured(node: Node) -> None:
+    node.container.run("systemctl", "start", METRICS, check=False)
+    wait_until("its refusal", lambda: node.show(METRICS, "ActiveState") == "failed")
+    assert node.show(METRICS, "NRestarts") == "0", "only a change of the configuration mends it"
+    wait_until("its word", lambda: "metrics.listen of" in node.container.journal(METRICS))
+
+
+def test_confined_metrics_are_served_and_may_change_nothing(node: Node) -> None:
+    path = "/run/gpu-leased-metrics/metrics.sock"
+    node.configure(f'[metrics]\nlisten = "{path}"\n')
+    node.systemctl("start", METRICS)
+    register(node.socket("admin"), 9001)
+    code, text = scrape(node.container.root / path.lstrip("/"))
+    assert (code, "gpu_lease_up 1.0\n" in text) == (200, True)
+    assert 'job_id="9001"' in text
+    said = node.container.run("gpu-leasectl", "check", "--json", check=False).stdout
+    found = next(one for one in json.loads(said) if one["id"] == "metrics")
+    assert (found["level"], found["text"]) == ("ok", f"gpu-leased-metrics answers at {path}")
+    assert node.show(METRICS, "DynamicUser") == "yes"
+    node.container.run("systemd-analyze", "security", "--no-pager", "--threshold=25", METRICS)
 
 
 def test_no_device_but_the_gpus(node: Node) -> None:

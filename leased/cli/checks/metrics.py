@@ -1,0 +1,35 @@
+"""check: the metrics for Prometheus, where the site wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leased.cli.checks.finding import OK, WARNING, Finding, Site
+from leased.metrics import exporter, probe
+
+WAIT_S = 10.0
+UNIT = "gpu-leased-metrics"
+
+
+def findings(site: Site) -> Iterator[Finding]:
+    address = site.config.metrics.listen
+    if address is None:
+        yield Finding("metrics", OK, "metrics.listen is empty: Prometheus is shown nothing")
+        return
+    if not exporter.has_library():
+        words = f"{UNIT} cannot run: Python's {exporter.LIBRARY} is missing"
+        yield Finding("metrics", WARNING, words, exporter.HAVE_IT)
+        return
+    try:
+        ours = probe.is_ours(address, WAIT_S)
+    except PermissionError:
+        yield Finding("metrics", WARNING, f"{address} is not open to you", "run it as root")
+    except OSError as fault:
+        words = f"nobody listens at {address}, the metrics.listen ({fault.strerror or fault})"
+        yield Finding("metrics", WARNING, words, f"run systemctl enable --now {UNIT}")
+    else:
+        if ours:
+            yield Finding("metrics", OK, f"{UNIT} answers at {address}")
+        else:
+            words = f"what answers at {address}, the metrics.listen, is not {UNIT}"
+            yield Finding("metrics", WARNING, words, "choose another port for metrics.listen")

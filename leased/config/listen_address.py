@@ -1,0 +1,58 @@
+"""Where a server of this node listens: on loopback or on a UNIX socket, never on a network."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from leased.base.errors import Refused
+from leased.base.requests import shown
+
+EXAMPLE = "127.0.0.1:9747"
+LAST_PORT = 65_535
+LONGEST_PATH = 107  # bytes of a UNIX socket's path, as the kernel limits it
+
+
+@dataclass(frozen=True)
+class ListenAddress:
+    """A TCP address (host and port), or a UNIX socket (path)."""
+
+    host: str = ""
+    port: int = 0
+    path: Path | None = None
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return str(self.path)
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse(text: str, where: str) -> ListenAddress | None:
+    """The address of a text such as 127.0.0.1:9747, [::1]:9747 or /run/x.sock; None: "".
+
+    where: how an error names it. Refused: it is none, or others than this node could reach it.
+    """
+    if not text:
+        return None
+    if text.startswith("/"):
+        if len(text.encode()) > LONGEST_PATH:
+            raise Refused(f"{where} is too long for a socket", f"use at most {LONGEST_PATH} bytes")
+        return ListenAddress(path=Path(text))
+    host, _, port = text.rpartition(":")
+    try:
+        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        address = None
+    good_port = port.isascii() and port.isdigit() and len(port) <= 5
+    if address is None or not good_port or not 0 < int(port) <= LAST_PORT:
+        raise Refused(
+            f"{where} = {shown(text)} is no address with a port", f'write "{EXAMPLE}" or a path'
+        )
+    if not address.is_loopback:
+        raise Refused(
+            f"{where} = {shown(text)} is not on loopback",
+            f'write "{EXAMPLE}", and put a proxy before it that knows who may ask',
+        )
+    return ListenAddress(str(address), int(port))

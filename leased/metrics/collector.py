@@ -1,0 +1,148 @@
+"""Makes metrics of the daemon's status, for prometheus_client's registry."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+
+from leased.api.answers import Device, Status, Tenant
+from leased.api.client import user_of
+from leased.metrics.families import (
+    COUNTER,
+    DEVICES,
+    JOBS,
+    OF_DEVICE,
+    OF_JOB,
+    PREFIX,
+    STATES,
+    JobDevice,
+    Row,
+    T,
+)
+from leased.metrics.rising import Rising
+from leased.metrics.source import Source
+
+LONGEST_LABEL = 128  # characters
+
+
+def label(text: object) -> str:
+    """A label's value: any text that UTF-8 can have, of bounded length."""
+    return str(text)[:LONGEST_LABEL].encode("utf-8", "replace").decode()
+
+
+def _family(row: Row[T], labels: tuple[str, ...]) -> CounterMetricFamily | GaugeMetricFamily:
+    names = (*labels, row.label) if row.label else labels
+    made = CounterMetricFamily if row.type == COUNTER else GaugeMetricFamily
+    return made(row.family, row.help, labels=names, unit=row.unit)
+
+
+def _gauge(name: str, meaning: str, value: float, unit: str = "") -> Metric:
+    return GaugeMetricFamily(PREFIX + name, meaning, value=value, unit=unit)
+
+
+class Collector:
+    """job_devices: how many series each metric of jobs may have."""
+
+    def __init__(self, source: Source, job_devices: int):
+        self._source = source
+        self._most = job_devices
+        self._rising = Rising()
+        self._users: dict[int, str] = {}
+        self._lock = threading.Lock()
+
+    def collect(self) -> Iterable[Metric]:
+        """All families, each with its samples; without the daemon only that it is not there."""
+        status = self._source.status()
+        with self._lock:
+            return list(self._all(status))
+
+    def _all(self, status: Status | None) -> Iterator[Metric]:
+        yield _gauge("up", "1: gpu-leased answers; 0: it does not.", float(status is not None))
+        if status is None:
+            return
+        devices = sorted(status["devices"], key=lambda device: device["index"])
+        shown, left_out = self._chosen(status["tenants"], {d["uuid"]: d for d in devices})
+        yield from self._node(status, left_out)
+        yield from self._devices(devices)
+        yield from self._jobs(shown)
+
+    # -- the node -------------------------------------------------------------------
+
+    def _node(self, status: Status, left_out: int) -> Iterator[Metric]:
+        build = InfoMetricFamily(PREFIX + "build", "The release of gpu-leased.")
+        build.add_metric([], {"version": label(status["version"])})
+        yield build
+        yield _gauge(
+            "uptime_seconds", "Seconds since gpu-leased began.", status["uptime_s"], "seconds"
+        )
+        jobs = GaugeMetricFamily(
+            PREFIX + "jobs", "Jobs that share GPUs of the node, by state.", labels=["state"]
+        )
+        states = [tenant["state"] for tenant in status["tenants"]]
+        for state in STATES:
+            jobs.add_metric([state], states.count(state))
+        yield jobs
+        yield _gauge("jobs_left_out", "Jobs that metrics.job_devices leaves no series.", left_out)
+        faults = GaugeMetricFamily(
+            PREFIX + "fault", "1: this part of gpu-leased does not work.", labels=["part"]
+        )
+        faults.add_metric(["store"], float(status["store_fault"] is not None))
+        faults.add_metric(["nvml"], float(status["nvml_fault"] is not None))
+        yield faults
+
+    # -- devices and jobs -------------------------------------------------------------
+
+    def _devices(self, devices: list[Device]) -> Iterator[Metric]:
+        for _, rows in groupby(DEVICES, lambda row: row.family):
+            alike = list(rows)
+            family = _family(alike[0], OF_DEVICE)
+            for device in devices:
+                for row in alike:
+                    value = row.value(device)
+                    if value is not None:
+                        place = [str(device["index"]), label(device["uuid"])]
+                        family.add_metric([*place, row.what] if row.label else place, value)
+            yield family
+
+    def _chosen(
+        self, tenants: list[Tenant], devices: dict[str, Device]
+    ) -> tuple[list[tuple[JobDevice, Device]], int]:
+        """The devices of jobs that have series, and how many jobs have none: the latest."""
+        chosen: list[tuple[JobDevice, Device]] = []
+        left_out = 0
+        for tenant in sorted(tenants, key=lambda one: one["job_id"]):
+            own = [(JobDevice(tenant, u), devices[u]) for u in tenant["gpus"] if u in devices]
+            if left_out or len(chosen) + len(own) > self._most:
+                left_out += 1
+            else:
+                chosen += own
+        return chosen, left_out
+
+    def _jobs(self, shown: list[tuple[JobDevice, Device]]) -> Iterator[Metric]:
+        uids = {one.job["uid"] for one, _ in shown}
+        self._users = {
+            uid: self._users.get(uid) or label(user_of(uid) or uid) for uid in sorted(uids)
+        }
+        # A job that is requeued has its number again, and begins at 0.
+        runs = [(one.job["job_id"], one.job.get("opened"), one.uuid) for one, _ in shown]
+        self._rising.keep(runs)
+        for row in JOBS:
+            family = _family(row, OF_JOB)
+            for (one, device), run in zip(shown, runs, strict=True):
+                value = row.value(one)
+                if value is None:
+                    continue
+                if row.type == COUNTER:
+                    value = self._rising.of(run, row.name, value)
+                user = self._users[one.job["uid"]]
+                place = [str(one.job["job_id"]), user, str(device["index"]), label(one.uuid)]
+                family.add_metric(place, value)
+            yield family

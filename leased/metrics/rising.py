@@ -1,0 +1,28 @@
+"""Counters that never fall: Prometheus takes a lower value for a new beginning at 0."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+
+
+class Rising:
+    """The highest value of each counter.
+
+    A daemon that was killed goes on up to a second behind what it had said, and bytes that were
+    counted as moved are taken back when they turn out to be clean: such a counter stands still
+    until it has caught up.
+    """
+
+    def __init__(self) -> None:
+        self._highest: dict[Hashable, dict[str, float]] = {}
+
+    def of(self, whose: Hashable, name: str, value: float) -> float:
+        """The value to show."""
+        known = self._highest.setdefault(whose, {})
+        known[name] = max(value, known.get(name, value))
+        return known[name]
+
+    def keep(self, whose: Collection[Hashable]) -> None:
+        """Forget everybody else's."""
+        for gone in self._highest.keys() - set(whose):
+            del self._highest[gone]
