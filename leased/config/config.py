@@ -29,7 +29,7 @@ class DeviceConfig:
 
 @dataclass(frozen=True)
 class StraysConfig:
-    """[strays]: see unleased_processes.Policy."""
+    """[strays]: see leased/processes/stray.py, Policy."""
 
     action: str = keys.default("strays.action")
     grace_ns: int = keys.default("strays.grace")

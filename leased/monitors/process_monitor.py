@@ -15,7 +15,8 @@ from leased.leasing.leases import Leases
 from leased.processes.identity import Step
 from leased.processes.process_inspector import ProcessInspector
 from leased.processes.stepds import Stepds
-from leased.processes.unleased_processes import EXTERN, End, Found, Policy, UnleasedProcesses
+from leased.processes.stray import End, Found, Policy
+from leased.processes.unleased_processes import EXTERN, UnleasedProcesses
 from leased.slurm.commands import Slurm
 
 log = logging.getLogger("gpu-leased")
@@ -54,14 +55,14 @@ class ProcessMonitor:
     async def look(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
         """One poll of a device: bytes by pid, as NVML says."""
         if not self.leases.tenants.sharing(gpu.uuid):
-            self.strays.leave(gpu.uuid)  # nobody shares it: whoever is there may be
+            self.strays.forget(gpu.uuid)  # nobody shares it: whoever is there may be
             return
-        if not processes and not self.strays.sees(gpu.uuid):
+        if not processes and not self.strays.has_suspects(gpu.uuid):
             return
         now = time.monotonic_ns()
         clients = self._clients(gpu)
         suspects = [pid for pid in processes if not clients.get(pid)]
-        asked = [pid for pid in suspects if self.strays.asks(now, gpu.uuid, pid)]
+        asked = [pid for pid in suspects if self.strays.will_ask(now, gpu.uuid, pid)]
         known = await self.witness.describe(asked, self.stepds.known()) if asked else {}
         clients = self._clients(gpu)  # some may have said HELLO meanwhile
         for action in self.strays.look(now, gpu.uuid, processes, clients, known.get):

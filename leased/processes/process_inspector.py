@@ -14,7 +14,7 @@ from leased.processes import procfs
 from leased.processes.identity import process_id
 from leased.processes.procfs import PROC
 from leased.processes.stepds import Known
-from leased.processes.unleased_processes import Process
+from leased.processes.stray import Process
 
 log = logging.getLogger("gpu-leased")
 

@@ -25,18 +25,13 @@ from leased.processes import process_inspector, procfs
 from leased.processes.identity import ProcessId, Step, process_id
 from leased.processes.process_inspector import ProcessInspector
 from leased.processes.stepds import Known
+from leased.processes.stray import Action, End, Found, Policy, Process
+from leased.processes.stray_counts import JOBS_COUNTED, NAMED_PER_JOB
 from leased.processes.unleased_processes import (
     AGAIN_NS,
     CONFIRM_NS,
     CONFIRM_POLLS,
     GAP_NS,
-    JOBS_COUNTED,
-    NAMED_PER_JOB,
-    Action,
-    End,
-    Found,
-    Policy,
-    Process,
     UnleasedProcesses,
 )
 from tests.conftest import Start
@@ -92,7 +87,7 @@ def test_named_once_and_its_step_ended_after_the_grace() -> None:
     assert node.strays.status()["jobs"] == {"7": 1}
     node.poll()
     assert node.strays.status()["now"] == []
-    assert node.strays.total == 1
+    assert node.strays.counts.total == 1
 
 
 @pytest.mark.parametrize(("action", "named"), [("count", False), ("warn", True)])
@@ -100,7 +95,7 @@ def test_less_than_ended(action: str, named: bool) -> None:
     node = Node(action)
     node.table[10] = STRAY
     assert node.polls(60, 10) == [Found(STRAY, "d0", 1 << 20, True, named, True, False)]
-    assert node.strays.counts == {7: 1}
+    assert node.strays.counts.of_jobs == {7: 1}
 
 
 def test_a_client_that_says_hello_late_is_no_stray() -> None:
@@ -108,7 +103,7 @@ def test_a_client_that_says_hello_late_is_no_stray() -> None:
     node.table[10] = STRAY
     node.polls(1.5, 10)
     assert node.polls(60, 10, clients={10: True}) == []
-    assert node.strays.total == 0
+    assert node.strays.counts.total == 0
 
 
 def test_a_context_with_the_interposer_is_no_stray() -> None:
@@ -139,7 +134,7 @@ def test_of_no_job_or_of_an_allowed_user_is_named_and_held_against_nobody() -> N
         Found(roots, "d0", 1 << 20, False, True, True, False),
         Found(login, "d0", 1 << 20, False, True, False, False),
     ]
-    assert node.strays.total == 4
+    assert node.strays.counts.total == 4
     assert node.strays.status()["jobs"] == {}
     assert [shown["pid"] for shown in node.strays.status()["now"]] == [10, 11, 12, 13]
     assert [shown["bytes"] for shown in node.strays.status()["now"]] == [1 << 20] * 4
@@ -174,7 +169,7 @@ def test_who_goes_and_was_not_seen_to_be_a_stray_is_none(seen: Process | None) -
         node.table[10] = seen
     assert node.polls(1.5, 10) == []
     assert node.polls(5) == []
-    assert node.strays.total == 0
+    assert node.strays.counts.total == 0
 
 
 def test_who_becomes_a_client_or_is_not_looked_at_is_not_counted() -> None:
@@ -184,12 +179,12 @@ def test_who_becomes_a_client_or_is_not_looked_at_is_not_counted() -> None:
     assert node.polls(1, 10, clients={10: True}) == []
     assert node.polls(1) == []
     node.polls(1, 10)
-    node.strays.leave("d0")  # nobody shares the device any more
+    node.strays.forget("d0")  # nobody shares the device any more
     assert node.polls(1) == []
     node.polls(1, 10)
     node.now += GAP_NS
     assert node.polls(1) == []
-    assert node.strays.total == 0
+    assert node.strays.counts.total == 0
 
 
 def test_a_brief_one_on_two_devices_counts_once() -> None:
@@ -200,7 +195,7 @@ def test_a_brief_one_on_two_devices_counts_once() -> None:
             node.poll(10, device=device)
         for device in order:
             node.poll(device=device)
-        assert node.strays.total == 1
+        assert node.strays.counts.total == 1
 
 
 def test_one_that_leaves_one_of_its_devices_counts_once() -> None:
@@ -212,7 +207,7 @@ def test_one_that_leaves_one_of_its_devices_counts_once() -> None:
     for _ in range(20):
         node.poll(device="d0")
         node.poll(10, device="d1")
-    assert node.strays.total == 1
+    assert node.strays.counts.total == 1
 
 
 def test_without_a_known_step_nothing_is_ended() -> None:
@@ -236,7 +231,7 @@ def test_one_process_on_two_devices_counts_once() -> None:
     for _ in range(20):
         node.poll(10, device="d0")
         node.poll(10, device="d1")
-    assert node.strays.total == 1
+    assert node.strays.counts.total == 1
     assert len(node.strays.status()["now"]) == 2
 
 
@@ -256,10 +251,10 @@ def test_many_of_one_job_and_many_jobs_are_bounded() -> None:
     found = [a for a in node.polls(5, *node.table) if isinstance(a, Found)]
     assert [f.named for f in found] == [True] * NAMED_PER_JOB + [False] * 2 * NAMED_PER_JOB
     assert [n for n, f in enumerate(found) if f.last] == [NAMED_PER_JOB - 1]
-    assert node.strays.counts == {7: 3 * NAMED_PER_JOB}
+    assert node.strays.counts.of_jobs == {7: 3 * NAMED_PER_JOB}
     node.table = {n: replace(STRAY, pid=n, step=Step(n, "0")) for n in range(1, JOBS_COUNTED + 50)}
     node.polls(5, *node.table)
-    assert len(node.strays.counts) == JOBS_COUNTED
+    assert len(node.strays.counts.of_jobs) == JOBS_COUNTED
     node.poll()
     assert node.strays.seen == {}
 
@@ -304,7 +299,7 @@ def test_whatever_is_seen_nobody_is_accused_wrongly(
             if not clients.get(pid):
                 first, n = since.get((device, pid), (now, 0))
                 since[device, pid] = (first, n + 1)
-        asked = {pid for pid in table if not clients.get(pid) and strays.asks(now, device, pid)}
+        asked = {pid for pid in table if not clients.get(pid) and strays.will_ask(now, device, pid)}
 
         def who(pid: int, asked: set[int] = asked, here: dict[int, Process] = table) -> Process:
             assert pid in asked

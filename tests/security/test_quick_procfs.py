@@ -19,7 +19,7 @@ from leased.processes.identity import ProcessId, ancestors, process_id
 from leased.processes.process_inspector import ProcessInspector
 from leased.processes.procfs import Cgroup
 from leased.processes.stepds import Known
-from leased.processes.unleased_processes import Process
+from leased.processes.stray import Process
 from tests.support.fake_proc import process
 
 # Where str.splitlines() or text mode would see the end of a line, and the kernel does not.
