@@ -72,7 +72,7 @@ class Takeover:
         tenant = Tenant(record.job_id, record.uid, given, totals)
         if unknown:
             log.error(
-                "job %d was given %s, which this release does not know: it goes on without",
+                "job %d was given %s, which this release does not know: it runs on without",
                 *(record.job_id, shown(",".join(unknown))),
             )
         else:

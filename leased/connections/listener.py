@@ -98,7 +98,7 @@ class Listener:
             return None
         except OSError as fault:
             # Out of descriptors or memory: whoever waits is served when there are some.
-            log.error("accept: %s", fault)
+            log.error("no connection can be accepted for now: %s", fault)
             self._rest(limits.RETRY_S)
             return None
         payer = self._let_in(sock)

@@ -27,14 +27,14 @@ class ArbiterLoop:
         self.perform: Callable[[Action], None] = lambda _: None
         # Called when the time of the next deadline may have changed.
         self.on_deadline: Callable[[], None] = lambda: None
-        # Called with a job that somebody has parked or let back.
+        # Called with a job that has been parked or unparked.
         self.on_parked: Callable[[int], None] = lambda _: None
 
     def run(self, *events: Event) -> None:
         """Handle events and all that follows from them."""
         self.events.extend(events)
         if self.busy:
-            return  # the outer call goes on with them
+            return  # the outer call handles them
         self.busy = True
         try:
             while self.events:
@@ -48,7 +48,7 @@ class ArbiterLoop:
         self.on_deadline()
 
     def _handle(self, event: Event, now: int) -> list[Action]:
-        """What is to be done; the recorder is told of it, of a fault of the arbiter's too."""
+        """Give the arbiter one event. The recorder gets the actions, or the fault."""
         try:
             actions = self.arbiter.handle(event, now)
         except Exception as fault:

@@ -16,7 +16,7 @@ from leased.leasing.tenant_view import TenantView
 
 
 class ArbiterView:
-    """All of it."""
+    """What the arbiter knows. clock: monotonic ns."""
 
     def __init__(self, arbiter: Arbiter, clock: Callable[[], int]):
         self._arbiter = arbiter
@@ -24,12 +24,12 @@ class ArbiterView:
 
     @property
     def epoch(self) -> int:
-        """Of the last lease that was granted to anybody, or above it."""
+        """The epoch of the last lease that was granted to any tenant, or a higher one."""
         return self._arbiter.epoch
 
     @property
     def drain_ns(self) -> int:
-        """Within that a holder has to release a lease that is revoked."""
+        """How long a holder has to release a revoked lease."""
         return self._arbiter.rules.drain_ns
 
     def next_deadline(self) -> int | None:

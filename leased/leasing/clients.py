@@ -18,7 +18,7 @@ from leased.wire import client_messages, daemon_messages
 
 
 class Clients:
-    """A method for each message. Each connection calls them with its tenant and itself."""
+    """A method for each message of a client. A connection calls it with its tenant and itself."""
 
     def __init__(
         self,
@@ -37,37 +37,42 @@ class Clients:
         self.on_suspend: Callable[[Tenant], None] = lambda _: None
 
     def suspends(self, tenant: Tenant) -> None:
-        """Slurm is about to stop the process."""
+        """Slurm is about to stop the process, so the job must leave its GPUs now."""
         self.on_suspend(tenant)
 
     def attach(self, tenant: Tenant, client: Client, hello: client_messages.Hello) -> None:
-        """A process said HELLO: greet it, take over what it says of itself."""
+        """A process has said HELLO: answer WELCOME, and take over what it holds, has and wants."""
         tenant.clients.append(client)
         client.send(self.registry.welcome(tenant))
         client.memory = hello.memory
         if any(c.memory for c in tenant.clients):
             self.reports.changed(tenant)
         if hello.memory:
-            self._send_away_parked(tenant)
+            self._evict_if_parked(tenant)
         if hello.held_epoch:
             self._adopt(tenant, client, hello.held_epoch)
         if hello.wants:
             self.request(tenant, client)
 
-    def _send_away_parked(self, tenant: Tenant) -> None:
-        """A process comes with memory, as after a restart. Of a job that is parked it leaves: the
-        daemon before may have ended before it had."""
+    def _evict_if_parked(self, tenant: Tenant) -> None:
+        """Park a parked job again if one of its processes connects with memory on a GPU.
+
+        That happens when the daemon before this one ended before the memory had been evicted.
+        """
         parked = self.loop.view.tenant(tenant.job_id).parked
         if parked is not None and not parked.suspended:
             self.loop.run(Parked(tenant.job_id, parked.by))
 
     def _adopt(self, tenant: Tenant, client: Client, epoch: int) -> None:
-        """It says that it holds a lease of before. The device may be another's by now."""
+        """The process says that it holds a lease of the daemon before this one.
+
+        Another job may have the device by now: then the process is told to release it.
+        """
         client.held = epoch
         state = self.loop.view.tenant(tenant.job_id)
         if state.lease is None:
             self.loop.run(Adopted(tenant.job_id, epoch))
-            # What one process of the job holds, the others that wait hold with it.
+            # All processes of the job that wait get the lease which one of them holds.
             if self.loop.view.tenant(tenant.job_id).lease is not None:
                 for other in tenant.wanting():
                     self.request(tenant, other)
@@ -82,11 +87,11 @@ class Clients:
             self.loop.run(Requested(tenant.job_id))
         elif not lease.revoked:
             self.grants.join(tenant, client)
-        else:  # that ends soon, unless another process waits for this one's work
+        else:  # the lease ends soon, unless another process of the job waits for work of this one
             self.stuck.let_on(tenant)
 
     def released(self, tenant: Tenant, client: Client, message: client_messages.Released) -> None:
-        """The process has closed its gate and drained."""
+        """The process has shut its gate, and the work that it had submitted has finished."""
         if message.epoch and message.epoch == client.passed:
             self._released_late(tenant, client, message)
             return
@@ -101,14 +106,14 @@ class Clients:
     def _released_late(
         self, tenant: Tenant, client: Client, message: client_messages.Released
     ) -> None:
-        """It can act again, and gives back what others have had since."""
+        """The process can act again and releases a lease that its job had lost meanwhile."""
         client.passed = 0
         memory_orders.send_evictions(tenant)
         if message.wants:
             self.request(tenant, client)
 
     def restored(self, tenant: Tenant, client: Client, message: client_messages.Restored) -> None:
-        """All of the process' memory is back."""
+        """All memory of the process is restored."""
         if message.epoch != client.held:
             return
         client.restoring = False
@@ -117,7 +122,7 @@ class Clients:
             self.loop.run(Restored(tenant.job_id, message.epoch))
 
     def _speed_measured(self, tenant: Tenant, size: int, ns: int) -> None:
-        """A process says that so many bytes came to the devices of its gang together."""
+        """A process has restored so many bytes in so many ns, on all devices of its gang."""
         if not size or not credible(size, ns):
             return
         part = size // len(tenant.gang)
@@ -126,29 +131,29 @@ class Clients:
     def stuck_in_drain(
         self, tenant: Tenant, client: Client, message: client_messages.Stuck
     ) -> None:
-        """What the process submitted may wait for work of another one of its job."""
+        """Work of the process does not finish: it may wait for work of another one of its job."""
         if message.epoch == client.held:
             self.stuck.tell_stuck(tenant, client)
 
     def progress(self, _: Tenant, client: Client, message: client_messages.Progress) -> None:
-        """An answer to ask_progress()."""
+        """The process answers ask_progress(): how many calls it has submitted so far."""
         client.calls = message.calls, self.loop.clock()
 
     def ask_progress(self, uuid: str) -> None:
-        """Ask the processes that share the device how far they are; see Client.calls."""
+        """Ask all processes of the device how many calls they have submitted; see Client.calls."""
         for tenant in self.registry.sharing(uuid):
             for client in tenant.clients:
                 client.calls = None
                 client.send(daemon_messages.MEASURE)
 
     def memory(self, tenant: Tenant, client: Client, message: client_messages.Memory) -> None:
-        """The process has other memory than it said before."""
+        """The process says how much memory it has now."""
         if client.memory != message.memory:
             client.memory = message.memory
             self.reports.changed(tenant)
 
     def details(self, tenant: Tenant, client: Client, message: client_messages.Details) -> None:
-        """Why memory of the process stays, and what has left without being copied."""
+        """The process says why memory of it is fixed, and how much was evicted without a copy."""
         if message.uuid not in tenant.gang:
             return
         client.details[message.uuid] = message
@@ -156,11 +161,11 @@ class Clients:
             self.loop.run(LeftUncopied(tenant.job_id, message.uuid, message.left))
 
     def detach(self, tenant: Tenant, client: Client) -> None:
-        """The connection ended: what the process held and had is free."""
+        """The connection of a process has ended: its lease is released and its memory is free."""
         if client not in tenant.clients:
             return
         tenant.clients.remove(client)
-        self.reports.left(tenant, client)
+        self.reports.connection_ended(tenant, client)
         if not self.registry.has(tenant):
             return
         held, client.held = client.held, 0
@@ -172,13 +177,13 @@ class Clients:
             self._check_released(tenant, held)
 
     def _check_released(self, tenant: Tenant, epoch: int) -> None:
-        """One process has released: the tenant has where no other still holds that lease."""
+        """A process has released. The tenant has when none of its processes holds the lease."""
         self.stuck.let_on(tenant)
         if tenant.holders(epoch):
             return
         lease = self.loop.view.tenant(tenant.job_id).lease
-        if lease is None or lease.epoch == epoch:  # else it had forfeited that one
+        if lease is None or lease.epoch == epoch:  # otherwise the tenant had forfeited this lease
             tenant.idle_ns = tenant.drain = None
         memory_orders.send_evictions(tenant)
         self.loop.run(Released(tenant.job_id, epoch))
-        self.grants.ask_again(tenant)
+        self.grants.request_again(tenant)

@@ -1,30 +1,36 @@
-"""Processes of jobs whose connection has ended and that NVML still shows.
+"""Processes of jobs whose connection has ended and which NVML still shows.
 
-The kernel closes the connection of a killed process before the driver has taken its memory back,
-so NVML shows it for a look or two more. It is no stranger's memory meanwhile.
+The kernel closes the connection of a killed process before the driver frees its memory, so NVML
+shows it in one or two more polls. Until then the memory counts as the job's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-LOOKS = 8  # then it lives on without a connection, and is a process like any other
+LOOKS = 8  # polls; a process that is shown longer lives on without a connection
 
 
 class Departed:
-    """Of one device. A process has its looks once, however often it connects: else one that
-    lives could keep its memory from being counted."""
+    """The departed processes of one device.
+
+    Each process has LOOKS polls once, however often it connects. Otherwise a process could
+    reconnect again and again to keep its memory from being counted as no job's.
+    """
 
     def __init__(self) -> None:
-        self.looks: dict[int, int] = {}  # by pid: those in which it was seen without a connection
+        self.looks: dict[int, int] = {}  # by pid: polls in which it had no connection
 
-    def leave(self, pid: int) -> None:
+    def connection_ended(self, pid: int) -> None:
         """A connection of the process has ended."""
         self.looks.setdefault(pid, 0)
 
-    def among(self, shown: Collection[int], clients: Collection[int]) -> set[int]:
-        """One look: who of those that NVML shows has no connection any more, and is still its
-        job's. Who is shown no more is forgotten."""
+    def still_shown(self, shown: Collection[int], clients: Collection[int]) -> set[int]:
+        """One poll: the pids that NVML shows, that have no connection, and that still count.
+
+        shown: pids that NVML shows. clients: pids with a connection. A process that is no longer
+        shown is forgotten.
+        """
         self.looks = {pid: n for pid, n in self.looks.items() if pid in shown}
         found = set()
         for pid in self.looks.keys() - set(clients):

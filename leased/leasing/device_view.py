@@ -14,9 +14,10 @@ from leased.leasing.tenant_view import HeldLease
 
 @dataclass(frozen=True)
 class TenantMemory:
-    """What one tenant has on one device, in bytes. fixed: more, which cannot be moved.
+    """The memory of one tenant on one device, in bytes.
 
-    stuck: what could be moved, were its processes able to act.
+    bytes: what can be moved. fixed: what cannot, beside that. stuck: what could be moved if the
+    tenant's processes could act.
     """
 
     bytes: int = 0
@@ -29,7 +30,7 @@ class TenantMemory:
 
 
 class DeviceView:
-    """One device."""
+    """What the arbiter knows of one device."""
 
     def __init__(self, arbiter: Arbiter, device: Device):
         self._arbiter = arbiter
@@ -80,7 +81,7 @@ class DeviceView:
 
     @property
     def mode(self) -> str:
-        """In one word how its tenants with lock auto use it now; `why` has the reason."""
+        """How its tenants with lock auto use it now, in one word; `why` has the reason."""
         return self._device.mode
 
     @property
@@ -91,7 +92,7 @@ class DeviceView:
 
     @property
     def fits(self) -> bool:
-        """All tenants' memory fits together, as decided: what fits anew is waited for."""
+        """Whether all tenants' memory counts as fitting. It does so again only after a while."""
         return self._device.fits
 
     @property
@@ -100,12 +101,12 @@ class DeviceView:
 
     @property
     def room(self) -> int:
-        """Bytes that tenants' allocations can have together."""
+        """Bytes of the device that all tenants together can have."""
         return self._device.residency.room
 
     @property
     def tenant_bytes(self) -> int:
-        """What all tenants have, on it or not."""
+        """Bytes that all tenants have, on the device or evicted from it."""
         return self._device.residency.total + self._device.residency.fixed
 
     @property
@@ -134,15 +135,15 @@ class DeviceView:
         return self._device.residency.evictable(job_id)
 
     def crowded_out(self, job_id: int) -> bool:
-        """What others have and cannot be moved leaves no room for all that the job has."""
+        """Whether memory of others that cannot be moved leaves too little room for the job's."""
         return self._device.residency.crowded_out(job_id)
 
     def kept_out_by(self, job_id: int) -> dict[int, int]:
-        """The jobs that crowd it out, and their bytes: the most first."""
+        """The jobs that leave it too little room, with their bytes: the most first."""
         return self._device.residency.keep_out(job_id)
 
     def leaving(self) -> Iterator[int]:
-        """The jobs that were told to give up memory and now could."""
+        """The jobs that have been told to evict memory and can do so now."""
         residency = self._device.residency
         if residency.swappers:
             yield from (job for job in residency.shares if residency.leaving(job))

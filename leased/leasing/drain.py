@@ -1,14 +1,15 @@
-"""The end of one lease of a job with several processes: who lets whom on, and until when.
+"""The end of one lease of a job with several processes: which of them may submit one more call.
 
-A revoked process closes its gate and waits for what it has submitted. That may wait for work of
-another process of the job (a collective), which has closed its gate as well. So while one is
-stuck, those that have released may submit a call each, again and again, until it is through.
+A revoked process shuts its gate and waits until its work has finished. That work may wait for
+work of another process of the job (a collective), which has shut its gate as well. So while one
+process is stuck, each process that has released is let on: it may submit one call. This repeats
+until the stuck process has released.
 
-Whoever is let on may take long itself, which looks the same as being stuck. Were it helped at
-once it would keep the others busy, and these it, for ever. So a process is helped at once for
-what it had submitted before the revoke; for what it submitted when it was let on only if that
-has not finished after a while, and each time that happens the whiles are twice as long. Work
-that only takes long is outlasted so, and work that does wait for others is helped still.
+A process that was let on may submit work that takes long, which looks the same as being stuck. If
+it were helped at once, the processes could keep each other busy for ever. So a process is helped
+at once only for work from before the revoke. For work that it submitted when it was let on it is
+helped after PATIENCE_NS, and that time doubles whenever it happens. Work that only takes long
+finishes meanwhile, and work that waits for another process is still helped.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-Rank = TypeVar("Rank")  # a process, told from the others by what it is (hashable)
+Rank = TypeVar("Rank")  # a process; any hashable value that tells it from the others
 
 PATIENCE_NS = 50_000_000
-# Work of several processes that ends together is heard of one by one.
+# The releases of processes whose work ends together arrive one after the other.
 SETTLE_NS = 5_000_000
 
 
 @dataclass(frozen=True)
 class Orders(Generic[Rank]):
-    """What is to be done now. let_on: who may submit a call. call_back: whose call, which has
-    not come, is not needed any more. again: when to ask next (ns); None: when one answers."""
+    """What is to be done now.
+
+    let_on: processes that may submit one call. call_back: processes that were let on, have not
+    answered, and are no longer needed. again: when to ask again, in ns; None: when one answers.
+    """
 
     let_on: list[Rank] = field(default_factory=list)
     call_back: list[Rank] = field(default_factory=list)
@@ -35,29 +39,29 @@ class Orders(Generic[Rank]):
 
 
 class Drain(Generic[Rank]):
-    """One revocation of one job's lease. It reads no clock: times go in, in ns."""
+    """One revoke of one job's lease. It reads no clock: the caller gives times, in ns."""
 
     def __init__(self, epoch: int):
         self.epoch = epoch
-        self._stuck: dict[Rank, int] = {}  # who does not finish, and since when that is known
-        self._helped: set[Rank] = set()  # for whose sake the others are let on
+        self._stuck: dict[Rank, int] = {}  # stuck processes, and since when
+        self._helped: set[Rank] = set()  # stuck processes for which others are let on
         self._let_on: set[Rank] = set()  # at any time since the revoke
-        self._expected: set[Rank] = set()  # let on, and not heard of since
-        self._released: dict[Rank, int] = {}  # when each did last
-        self._repeats = 0  # how often others were let on for one that was let on itself
+        self._expected: set[Rank] = set()  # let on, and has not answered since
+        self._released: dict[Rank, int] = {}  # when each released last
+        self._repeats = 0  # how often a process that was let on had to be helped
 
     def tell_stuck(self, rank: Rank, now: int) -> None:
-        """It says, or is taken for it, that what it has submitted does not finish."""
+        """The process is stuck: it says so, or has been silent for too long."""
         self._expected.discard(rank)
         self._stuck.setdefault(rank, now)
 
     def tell_released(self, rank: Rank, now: int) -> None:
-        """All that it has submitted has finished."""
+        """The work of the process has finished, and it has released."""
         self._leaves(rank)
         self._released[rank] = now
 
     def tell_gone(self, rank: Rank) -> None:
-        """The process has ended, or its lease is not waited for any more."""
+        """The process has ended, or its release is no longer waited for."""
         self._leaves(rank)
         self._let_on.discard(rank)
         self._released.pop(rank, None)
@@ -67,13 +71,15 @@ class Drain(Generic[Rank]):
         self._helped.discard(rank)
         self._stuck.pop(rank, None)
 
-    def answered(self, rank: Rank) -> bool:
-        """It has released since the revoke."""
+    def has_released(self, rank: Rank) -> bool:
+        """Whether the process has released since the revoke."""
         return rank in self._released
 
     def orders(self, through: Iterable[Rank], now: int) -> Orders[Rank]:
-        """through: the processes of the job that hold nothing now. What is ordered is taken as
-        done."""
+        """What to do now; the caller does it at once.
+
+        through: the processes of the job that hold no lease now.
+        """
         self._choose_helped(now)
         if not self._helped:
             unneeded, self._expected = list(self._expected), set()
@@ -98,11 +104,14 @@ class Drain(Generic[Rank]):
         self._repeats += bool(self._helped)
 
     def _helped_from(self, rank: Rank) -> int:
-        """When others are let on for it, if it has not finished by then."""
+        """When others are let on for this process, unless it has released by then."""
         return self._stuck[rank] + (PATIENCE_NS << self._repeats)
 
     def _ready_from(self, rank: Rank) -> int:
-        """When it may be let on: the one that is helped may have been through with the same
-        work, and its word still be on the way."""
+        """When the process may be let on.
+
+        It waits for SETTLE_NS: the work of the stuck process may have finished together with its
+        own, and the message that says so may not have arrived.
+        """
         settle = SETTLE_NS << (self._repeats - 1) if self._repeats else 0
         return self._released.get(rank, -settle) + settle

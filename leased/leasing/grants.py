@@ -1,4 +1,4 @@
-"""What the arbiter's actions become on the wire."""
+"""Carries out the arbiter's actions: most of them become messages to the tenant's clients."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from leased.wire import daemon_messages
 
 log = logging.getLogger("gpu-leased")
 
-TURN_PART = 10
+TURN_PART = 10  # at most this part of a short turn may be in flight
 
 
 class Grants:
-    """Carries out the arbiter's actions. in_flight_ns: work that a holder may have submitted
-    ahead while somebody waits."""
+    """Carries out the arbiter's actions.
+
+    in_flight_ns: how much work a holder may have in flight while another job waits.
+    """
 
     def __init__(
         self, loop: ArbiterLoop, registry: Registry, stuck: StuckClients, in_flight_ns: int
@@ -30,11 +32,11 @@ class Grants:
         self.registry = registry
         self.stuck = stuck
         self.in_flight_ns = in_flight_ns
-        # Called with a tenant that has overrun; again, with True, when it is passed over for it.
+        # Called with a tenant that has overrun; again, with True, when it has forfeited its GPUs.
         self.on_overrun: Callable[[Tenant, bool], None] = lambda _, __: None
 
     def perform(self, action: arbiter.Action) -> None:
-        """Carry out one action; of a tenant that is closed there is nothing to do."""
+        """Carry out one action. A tenant that has closed needs none."""
         tenant = self.registry.get(action.tenant)
         if tenant is None:
             return
@@ -63,7 +65,7 @@ class Grants:
                 assert_never(unknown)
 
     def join(self, tenant: Tenant, client: Client) -> None:
-        """A further process of a tenant that holds a lease has it too."""
+        """Grant the tenant's lease to one more of its processes."""
         state = self.loop.view.tenant(tenant.job_id)
         grant = arbiter.Grant(
             *(tenant.job_id, state.epoch, state.can_share, state.quantum_ns, {}), tenant.idle_ns
@@ -73,17 +75,17 @@ class Grants:
 
     def _grant(self, tenant: Tenant, grant: arbiter.Grant) -> None:
         tenant.idle_ns = grant.idle_ns
-        memory_orders.forget(tenant)
+        memory_orders.cancel_evictions(tenant)
         wanting = tenant.wanting()
         message = self._message(grant)
         for client in wanting:
             client.wants, client.held, client.restoring = False, grant.epoch, tenant.swaps
             client.send(message)
-        if not wanting:  # whoever asked is gone
+        if not wanting:  # the processes that asked have ended
             self.loop.run(arbiter.Released(grant.tenant, grant.epoch))
 
     def _restore(self, tenant: Tenant, action: arbiter.Restore) -> None:
-        """A holder brings more of its memory back."""
+        """Tell a holder to restore more of its memory."""
         grant = arbiter.Grant(
             *(action.tenant, action.epoch, False, action.quantum_ns, action.prefetch),
             tenant.idle_ns,
@@ -102,8 +104,11 @@ class Grants:
             self.loop.run(arbiter.Released(revoke.tenant, revoke.epoch))
 
     def _pass_over(self, tenant: Tenant, action: arbiter.PassedOver) -> None:
-        """Those that still hold the lease cannot act. They have been told to release it, and do
-        when they can; others of the job need not wait for that."""
+        """The processes that hold the lease cannot act, so other jobs get the devices.
+
+        These processes release the lease when they can act again. Other processes of the job do
+        not wait for that: they request the next lease now.
+        """
         tenant.idle_ns = tenant.drain = None
         for client in tenant.clients:
             if client.held == action.epoch:
@@ -113,10 +118,10 @@ class Grants:
             "job %d (uid %d) is stopped or suspended while others wait: its GPUs go to them",
             *(tenant.job_id, tenant.uid),
         )
-        self.ask_again(tenant)
+        self.request_again(tenant)
 
-    def ask_again(self, tenant: Tenant) -> None:
-        """A lease of it is over. Who waited for that end waits for the next lease."""
+    def request_again(self, tenant: Tenant) -> None:
+        """A lease of the tenant has ended: its processes that wait request the next one."""
         if tenant.wanting():
             self.loop.run(arbiter.Requested(tenant.job_id))
 
@@ -130,7 +135,7 @@ class Grants:
         )
         if forfeit:
             tenant.idle_ns = tenant.drain = None
-            self.ask_again(tenant)
+            self.request_again(tenant)
         self.on_overrun(tenant, forfeit)
 
     def _message(self, grant: arbiter.Grant, *, restore: bool = False) -> bytes:
@@ -142,7 +147,9 @@ class Grants:
         )
 
     def _in_flight(self, job_id: int) -> int:
-        """Work that a holder may have submitted ahead while somebody waits: where turns are
-        short because nothing has to move, a part of one."""
+        """How much work, in ns, the holder may have in flight while another job waits.
+
+        Where turns are short, because no memory has to move, that is a part of a turn.
+        """
         turn = self.loop.view.tenant(job_id).turn_ns
         return self.in_flight_ns if turn is None else min(self.in_flight_ns, turn // TURN_PART)

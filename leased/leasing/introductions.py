@@ -1,9 +1,9 @@
-"""Processes of one job meet: one that shares memory, and one that asks for it (CUDA IPC).
+"""Introduces two processes of a job: one that shares memory, and one that opens it (CUDA IPC).
 
 The memory's descriptors go from process to process. The daemon makes a pair of connected
-sockets and gives each of the two an end, so it never has memory of anybody's, nor takes a
-descriptor from a process; and since it knows nothing but names, its restart loses no share.
-A process is found among those of the asker's own job, by a name that it chose itself.
+sockets and gives each of the two an end. So it never holds a job's memory and never takes a
+descriptor from a process, and since it knows only names, its restart loses nothing. A process is
+found among those of the asker's own job, by a name that it has chosen itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from leased.wire import client_messages, daemon_messages
 
 log = logging.getLogger("gpu-leased")
 
-SETTLING_NS = 5_000_000_000  # after a start: who is not here yet may come back
+SETTLING_NS = 5_000_000_000  # after a start, clients of the daemon before may still reconnect
 
 
 class Named(Protocol):
@@ -31,19 +31,19 @@ class Named(Protocol):
 
 
 class Introductions:
-    """Of one node. `clock` gives monotonic ns."""
+    """The introductions of one node. clock: monotonic ns."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.clock = clock
         self.settled_at = clock() + SETTLING_NS
 
     def named(self, client: Named, message: client_messages.Name) -> None:
-        """From now on the processes of its job find it by this name."""
+        """Other processes of its job can find the client by this name from now on."""
         client.name = message.name
         client.send(daemon_messages.NAMED)
 
     def meet(self, clients: Iterable[Named], asker: Named, message: client_messages.Meet) -> None:
-        """Introduce the asker to the process of that name, which must be one of its job's."""
+        """Introduce the asker to the process of that name. clients: the processes of its job."""
         other = next((c for c in clients if c.name and c.name == message.name), None)
         if other is None:
             settled = self.clock() >= self.settled_at

@@ -80,7 +80,7 @@ class Leases:
         """What the node does when something happens here.
 
         deadline: the arbiter's next deadline may be another one. parked: a job has been parked or
-        let back. overrun: a tenant has not released in time; True: it has lost its GPUs.
+        unparked. overrun: a tenant has not released in time; True: it has lost its GPUs.
         suspend: Slurm is about to stop a tenant's processes. later: call something after so many
         seconds.
         """
@@ -96,14 +96,17 @@ class Leases:
         self.tenants.cleans = settings.swap_clean
 
     def keep_copies(self, memory: NodeMemory, full: Callable[[], str]) -> None:
-        """From now on processes are told of it. full: what is done with who claims too much."""
+        """Offer the node's host memory for copies to clients from now on.
+
+        full: limits.swap_full, what is done with a job that claims more than is left.
+        """
         self.copies = memory
         claims = Claims(self._device_use, lambda job: self.tenants[job].swaps)
         self.claims = ClaimDesk(memory, claims, memory.loop, full)
         self.tenants.offers_host = lambda: memory.offered
 
     def _device_use(self) -> dict[str, DeviceUse]:
-        """What tenants have on each device."""
+        """By UUID, what the tenants have on the device."""
         found = {}
         for uuid in self.gpus.overheads:
             device = self.view.device(uuid)

@@ -1,11 +1,11 @@
-"""How much of the memory that processes report on a device counts: what NVML supports.
+"""How much of the memory that processes report on a device counts: what NVML confirms.
 
-What cannot be moved keeps others from a device, so a process may not just say that it has
-some. Fixed memory counts up to what NVML shows that the process has; what it says beyond
-that counts as memory that can be moved: honest processes ask so for room that they need.
-What a process that swaps says is there changes faster than NVML is asked, so it is believed
-until NVML has contradicted it several times in succession; from then on the job is believed
-up to what NVML shows.
+Fixed memory keeps other jobs from a device, so the word of a process is not enough for it. Fixed
+memory counts up to what NVML shows for the process. What the process reports beyond that counts
+as memory that can be moved: honest processes report so the room that they need. The resident
+memory of a process that swaps changes faster than NVML is polled, so it is believed until NVML
+has contradicted it AGAINST times in succession. From then on the job is believed only up to what
+NVML shows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol
 
 from leased.wire.device_bytes import DeviceBytes
 
-FRESH_NS = 2_000_000_000  # what NVML said longer ago is no witness
+FRESH_NS = 2_000_000_000  # what NVML said longer ago confirms nothing
 AGAINST = 3  # contradictions in succession
 NOTHING = DeviceBytes()
 
@@ -36,8 +36,11 @@ class Says(Protocol):
 
 @dataclass(frozen=True)
 class Look:
-    """One process when NVML was asked, in bytes: what NVML showed, what it said that it has
-    there, and what of that can leave. against: looks up to this one in which that was too much."""
+    """One process at one poll of NVML, in bytes.
+
+    seen: what NVML showed. said: what the process reported on the device. resident: how much of
+    that can be evicted. against: how many polls in succession, this one too, contradicted it.
+    """
 
     seen: int
     said: int
@@ -46,20 +49,23 @@ class Look:
 
 
 class MemoryEvidence:
-    """Of one device. Processes are told by pid; several clients may be of one."""
+    """The evidence on one device, by pid. Several clients may be of one process."""
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
         self.shown: Mapping[int, int] = {}
         self.at: int | None = None  # when, in ns
-        self.sees = False  # NVML has shown a client: it means the same pids as we do
+        self.sees = False  # NVML has shown a client, so its pids are those of our namespace
         self.looks: dict[int, Look] = {}
 
     def look(
         self, now: int, shown: Mapping[int, int], clients: Iterable[Says]
     ) -> dict[int, int | None]:
-        """NVML shows so many bytes by pid. By pid of the clients: what it says that it has of
-        them; None: that changes, so the two are not of one moment."""
+        """One poll. shown: bytes by pid, as NVML shows them.
+
+        Returns, by pid of the clients, the bytes that the process has reported; None: they have
+        changed since the last poll, so they may not be of the same moment as NVML's.
+        """
         said: dict[int, DeviceBytes] = {}
         for client in clients:
             has = client.memory.get(self.uuid, NOTHING)
@@ -79,20 +85,25 @@ class MemoryEvidence:
         return settled
 
     def _contradicts(self, pid: int, last: Look, look: Look) -> bool:
-        """Even the less that it said is more than the most that NVML showed. Who brings memory
-        in had at the last look no more than NVML shows now, who evicts no more than it
-        showed then; so neither is wronged, however late NVML answers."""
-        if not self.sees or self.shown.get(pid) == 0:  # there, and NVML does not say with what
+        """Whether NVML contradicts what the process has reported in this poll and the last one.
+
+        It does where the lower report is above the higher of NVML's figures. A process that
+        restores had at the last poll no more than NVML shows now, and one that evicts has now no
+        more than NVML showed then. So both are believed, however late NVML answers.
+        """
+        if (
+            not self.sees or self.shown.get(pid) == 0
+        ):  # NVML shows the process and does not know its bytes
             return False
         return min(last.resident, look.resident) > max(last.seen, look.seen)
 
     def doubts(self, pid: int) -> bool:
-        """NVML has contradicted the process for a while."""
+        """Whether NVML has contradicted the process AGAINST times in succession."""
         look = self.looks.get(pid)
         return look is not None and look.against >= AGAINST
 
     def total(self, now: int, clients: Iterable[Says], doubted: bool) -> DeviceBytes:
-        """What a job's processes have together, as far as it is believed."""
+        """What a job's processes have together on the device, as far as it is believed."""
         knows = self.sees and self.at is not None and now - self.at < FRESH_NS
         left: dict[int, int] = {}
         evictable = fixed = resident = 0
@@ -110,7 +121,7 @@ class MemoryEvidence:
 
     @staticmethod
     def _real(has: DeviceBytes, most: int, doubted: bool) -> DeviceBytes:
-        """Of a process that has at most so many bytes on the device."""
+        """What counts for a process that has, as NVML shows, `most` bytes on the device."""
         fixed = min(has.fixed, most)
         there = min(has.resident, most - fixed) if doubted else has.resident
         return DeviceBytes(has.evictable + has.fixed - fixed, fixed, there)

@@ -1,4 +1,4 @@
-"""What a tenant is told to do with its memory, divided among its processes."""
+"""Tells a tenant what to do with its memory. Amounts, in bytes, are divided among its processes."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ NOTHING = DeviceBytes()
 
 
 def preload(tenant: Tenant, device: str, size: int) -> None:
-    """Bring so many bytes to the device before its turn."""
+    """It may restore so many bytes to the device before its turn."""
     _divide(tenant, {device: size}, _absent, daemon_messages.preload)
 
 
 def expect(tenant: Tenant, device: str, size: int) -> None:
-    """Be ready to give up so many bytes of the device."""
+    """It may have to evict so many bytes from the device soon."""
     _divide(tenant, {device: size}, _resident, daemon_messages.expect)
 
 
 def ahead(tenant: Tenant, amounts: Mapping[str, int]) -> list[tuple[Client, dict[str, int]]]:
-    """What each of its processes may have to give up of these bytes, by device."""
+    """By process, how many of these bytes it may have to evict, by device."""
     return list(_parts(tenant, amounts, _movable))
 
 
 def evict(tenant: Tenant, device: str, size: int) -> None:
-    """Give up so many bytes of the device, at once or when its lease is released."""
+    """It must evict so many bytes from the device: now, or when it has released its lease."""
     tenant.evictions[device] = tenant.evictions.get(device, 0) + size
     send_evictions(tenant)
 
 
 def leave(tenant: Tenant) -> None:
-    """Give up all of every device, at once or when its lease is released."""
+    """It must evict all its memory: now, or when it has released its lease."""
     tenant.evictions.clear()
-    tenant.leaves = True
+    tenant.must_leave = True
     send_evictions(tenant)
 
 
-def forget(tenant: Tenant) -> None:
-    """What it was to give up it needs now."""
+def cancel_evictions(tenant: Tenant) -> None:
+    """The tenant has been granted its devices: it needs what it was going to evict."""
     tenant.evictions.clear()
-    tenant.leaves = False
+    tenant.must_leave = False
 
 
 def send_evictions(tenant: Tenant) -> None:
-    """Say what is due. None of its processes can evict while one still holds a lease."""
+    """Send what has to be evicted. No process can evict while one of the tenant holds a lease."""
     if any(client.held or client.passed for client in tenant.clients):
         return
-    if tenant.leaves:
+    if tenant.must_leave:
         tenant.tell_all(daemon_messages.LEAVE)
-        tenant.leaves = False
+        tenant.must_leave = False
     evictions, tenant.evictions = tenant.evictions, {}
     _divide(tenant, evictions, _resident, daemon_messages.evict)
 
@@ -74,7 +74,7 @@ def _divide(
     part: Callable[[DeviceBytes], int],
     message: Callable[[Mapping[str, int]], bytes],
 ) -> None:
-    """Each process takes as much of the tenant's amounts, by device, as its part allows."""
+    """Send each process its part of the amounts, by device; `part` says how much it can take."""
     for client, own in _parts(tenant, amounts, part):
         if any(own.values()):
             client.send(message(own))

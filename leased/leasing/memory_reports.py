@@ -1,6 +1,7 @@
-"""What processes report of their memory.
+"""What processes report of their memory, and who is told.
 
-The arbiter hears it as far as NVML supports it, the other processes of the job as it was said.
+The arbiter is told as much as NVML confirms. The other processes of the job are told what was
+reported.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ log = logging.getLogger("gpu-leased")
 
 
 class MemoryReports:
-    """Of all tenants on all devices, by UUID. run: handles events of the arbiter."""
+    """The reports of all tenants on all devices. clock: monotonic ns. run: handles an event."""
 
     def __init__(
         self,
@@ -36,41 +37,44 @@ class MemoryReports:
         self.run = run
 
     def changed(self, tenant: Tenant) -> None:
-        """One of its processes has said something else, or has ended."""
+        """A process of the tenant has reported other memory, or has ended."""
         for uuid in tenant.gang:
-            self._weigh(tenant, uuid)
+            self._report_to_arbiter(tenant, uuid)
         if len(tenant.clients) > 1:
             self._tell_others(tenant)
 
-    def left(self, tenant: Tenant, client: Client) -> None:
-        """The connection of one of its processes has ended. NVML may show it a little longer."""
+    def connection_ended(self, tenant: Tenant, client: Client) -> None:
+        """The connection of a process has ended. NVML may show the process a little longer."""
         for uuid in tenant.gang:
-            self.departed[uuid].leave(client.pid)
+            self.departed[uuid].connection_ended(client.pid)
 
     def check(self, uuid: str, processes: Mapping[int, int], tenants: list[Tenant]) -> None:
-        """NVML shows so many bytes of the device by pid; the tenants are those that share it."""
+        """Compare the reports with NVML. processes: bytes on the device by pid, as NVML shows them.
+
+        tenants: those that share the device.
+        """
         evidence = self.evidence[uuid]
         clients = [client for tenant in tenants for client in tenant.clients]
         settled = evidence.look(self.clock(), processes, clients)
         # What a killed process had is on its way; its contexts are what they were.
         pids = {client.pid for client in clients}
-        departed = self.departed[uuid].among(processes.keys(), pids)
+        departed = self.departed[uuid].still_shown(processes.keys(), pids)
         self.overheads[uuid].measure(processes, settled | dict.fromkeys(departed))
         for tenant in tenants:
             self._doubt(tenant, evidence)
-            if self._total(tenant, uuid) != tenant.weighed.get(uuid, NOTHING):
-                self._weigh(tenant, uuid)
+            if self._total(tenant, uuid) != tenant.believed.get(uuid, NOTHING):
+                self._report_to_arbiter(tenant, uuid)
 
     def _total(self, tenant: Tenant, uuid: str) -> DeviceBytes:
         return self.evidence[uuid].total(self.clock(), tenant.clients, tenant.doubted)
 
-    def _weigh(self, tenant: Tenant, uuid: str) -> None:
-        has = tenant.weighed[uuid] = self._total(tenant, uuid)
+    def _report_to_arbiter(self, tenant: Tenant, uuid: str) -> None:
+        has = tenant.believed[uuid] = self._total(tenant, uuid)
         resident = has.resident if tenant.swaps else None
         self.run(MemoryChanged(tenant.job_id, uuid, has.evictable, has.fixed, resident))
 
     def _tell_others(self, tenant: Tenant) -> None:
-        """Each of its processes hears what all the others say."""
+        """Tell each process of the tenant what all others of it have."""
         clients = list(tenant.clients)
         said = {u: [c.memory.get(u, NOTHING) for c in clients] for u in tenant.gang}
         total = {uuid: sum_of(amounts) for uuid, amounts in said.items()}

@@ -1,4 +1,4 @@
-"""The GPUs of this node, and how much of each is there for tenants' memory."""
+"""The GPUs of this node, and how much memory of each the tenants can have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leased.leasing.registry import Registry
 
 
 class NodeGpus:
-    """All GPUs by UUID. faults: what NVML says against one, so that it takes no new jobs."""
+    """All GPUs by UUID. faults: why a GPU takes no new jobs, as NVML says."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class NodeGpus:
         self.registry = registry
         self.reports = reports
         for gpu in gpus:
-            self._say_speeds(gpu)
+            self._tell_speeds(gpu)
             self.loop.run(PolicySet(gpu.uuid, gpu.policy))
 
     def __iter__(self) -> Iterator[Gpu]:
@@ -55,32 +55,34 @@ class NodeGpus:
         self.set(replace(self[uuid], reserve=reserve))
 
     def set(self, gpu: Gpu) -> None:
-        """The device has other settings from now on; what its link showed stays known."""
+        """The device has other settings from now on. Speeds that were measured are kept."""
         before, self.by_uuid[gpu.uuid] = self[gpu.uuid], gpu
         if gpu == before:
             return
         if gpu.link != before.link:
-            self._say_speeds(gpu)
+            self._tell_speeds(gpu)
         if gpu.policy != before.policy:
             self.loop.run(PolicySet(gpu.uuid, gpu.policy))
-        self._say_room(gpu)
+        self._tell_room(gpu)
 
     def update(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
-        """NVML shows so many bytes of each process, by pid."""
+        """NVML has been polled. processes: bytes on the device by pid."""
         self.reports.check(gpu.uuid, processes, self.registry.sharing(gpu.uuid))
-        self._say_room(gpu)
+        self._tell_room(gpu)
 
     def measured(self, work: WorkMeasured) -> None:
-        """NVML has said what a device did since the look before. Nothing is to be divided where
-        nobody shares it."""
+        """NVML has said how busy a device was since the last poll.
+
+        Where no tenant shares the device, there is no lease to which that would be added.
+        """
         if self.registry.sharing(work.device):
             self.loop.run(work)
 
-    def _say_speeds(self, gpu: Gpu) -> None:
+    def _tell_speeds(self, gpu: Gpu) -> None:
         for speed, swaps in ((gpu.link, True), (gpu.paging, False)):
             self.loop.run(SpeedKnown(gpu.uuid, swaps, speed.bytes_s, speed.seen, speed.said))
 
-    def _say_room(self, gpu: Gpu) -> None:
+    def _tell_room(self, gpu: Gpu) -> None:
         left = room(gpu, self.overheads[gpu.uuid].taken)
         if left != self.loop.view.device(gpu.uuid).room:
             self.loop.run(RoomChanged(gpu.uuid, left))

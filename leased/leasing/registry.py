@@ -1,4 +1,4 @@
-"""The tenants of this node: they open, get further devices, and close."""
+"""The tenants of this node: they are opened, get further devices, and are closed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ class Registry(Mapping[int, Tenant]):
     def __init__(self, loop: ArbiterLoop):
         self.loop = loop
         self.by_job: dict[int, Tenant] = {}
-        self.cleans = True  # need not memory be copied again that is as its copy is?
-        self.offers_host: Callable[[], bool] = lambda: False  # has the node memory for copies?
+        self.cleans = True  # limits.swap_clean: memory that equals its copy is not copied again
+        self.offers_host: Callable[[], bool] = lambda: (
+            False
+        )  # whether the node has host memory for copies
 
     def __getitem__(self, job_id: int) -> Tenant:
         return self.by_job[job_id]
@@ -37,11 +39,11 @@ class Registry(Mapping[int, Tenant]):
         return len(self.by_job)
 
     def has(self, tenant: Tenant) -> bool:
-        """Whether this very tenant is open: its job may have begun another run."""
+        """Whether this tenant is open, and not another one for a later run of the same job."""
         return self.by_job.get(tenant.job_id) is tenant
 
     def welcome(self, tenant: Tenant) -> bytes:
-        """What each of its processes is told of the job."""
+        """The WELCOME that each process of the tenant gets."""
         given = tenant.given
         return daemon_messages.welcome(
             daemon_messages.Gang(
@@ -53,15 +55,15 @@ class Registry(Mapping[int, Tenant]):
         )
 
     def sharing(self, uuid: str) -> list[Tenant]:
-        """Those whose gang has the device."""
+        """The tenants whose gang has the device."""
         return [tenant for tenant in self.by_job.values() if uuid in tenant.gang]
 
     def refusal(self, tenant: Tenant) -> str | None:
-        """Why the policy of its devices would not have this tenant; None: it may open."""
+        """Why the policy of its devices refuses this tenant; None: it may open."""
         return self.loop.arbiter.refusal(_opened(tenant))
 
     def understands(self, tenant: Tenant, before: PolicyState) -> bool:
-        """Whether its policy can use what one remembered of it before a restart."""
+        """Whether the tenant's policy can use what a policy remembered of it before a restart."""
         return self.loop.arbiter.understands(_opened(tenant), before)
 
     def open(
@@ -71,8 +73,11 @@ class Registry(Mapping[int, Tenant]):
         remembered: PolicyState | None = None,
         parked_by: str | None = None,
     ) -> None:
-        """A tenant begins, or goes on after a restart with the usage it had, what its policy
-        remembered of it, and parked by whoever had parked it."""
+        """Open a tenant; after a restart of the daemon, with what the store has of it.
+
+        usage: what it had before, by device. remembered: by its policy. parked_by: who had parked
+        it; None: it was not parked.
+        """
         self.by_job[tenant.job_id] = tenant
         self.loop.run(_opened(tenant))
         for uuid, used in (usage or {}).items():
@@ -83,14 +88,14 @@ class Registry(Mapping[int, Tenant]):
             self.loop.run(Parked(tenant.job_id, parked_by))
 
     def widen(self, tenant: Tenant, totals: Mapping[str, int]) -> None:
-        """Another step of the job uses further devices: they are of its gang from now on."""
+        """Another step of the job uses further devices: they join its gang."""
         tenant.totals = {**tenant.totals, **totals}
         tenant.gang = tuple(tenant.totals)
         tenant.tell_all(self.welcome(tenant))
         self.loop.run(Widened(tenant.job_id, tenant.gang))
 
     def close(self, job_id: int) -> dict[str, Usage]:
-        """The tenant is over: its usage. Processes that are left have no lease any more."""
+        """Close the tenant and return its usage by device. Processes that still run are refused."""
         usage = dict(self.loop.view.usage(job_id))
         tenant = self.by_job.pop(job_id)
         tenant.tell_all(daemon_messages.refused(lib.GL_REFUSED_NO_TENANT, ENDED))
@@ -106,8 +111,11 @@ class Registry(Mapping[int, Tenant]):
         return {job_id: self.loop.view.policy_state(job_id) for job_id in self._chosen(jobs)}
 
     def parked_by(self, jobs: Collection[int] | None = None) -> dict[int, str | None]:
-        """Who parked each of all tenants, or of these. None: nobody has. Of one that is suspended
-        the next daemon sees more than this one could say: whoever parked it before counts."""
+        """By job, who has parked each tenant, or each of these; None: it is not parked.
+
+        For a suspended job it is who had parked it before: that it is suspended, the next daemon
+        finds out itself.
+        """
         found = {job: self.loop.view.tenant(job).parked for job in self._chosen(jobs)}
         told = {job: p.before if p and p.suspended else p for job, p in found.items()}
         return {job: parked.by if parked else None for job, parked in told.items()}

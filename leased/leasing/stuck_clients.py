@@ -1,8 +1,8 @@
 """Processes of one job that wait for each other's work while their lease is revoked.
 
-What a process has submitted may wait for work of another one of its job (a collective), which
-has closed its gate already. So the others may submit one call each, until all are through;
-`drain.py` says who and when, and this carries it out.
+The work of one process may wait for work of another process of the job, as the kernels of a
+collective do, and the other process may have shut its gate already. So the others may submit one
+call each, until all work has finished. drain.py decides which and when; this file carries it out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from leased.leasing.registry import Registry
 from leased.leasing.tenant import Client, Tenant
 from leased.wire import daemon_messages
 
-SILENCE_S = 0.1  # after a revoke, before a process is taken for stuck
+SILENCE_S = 0.1  # a process that has not answered a revoke for so long counts as stuck
 
 
 class StuckClients:
@@ -29,41 +29,43 @@ class StuckClients:
         self.later: Callable[[float, Callable[[], None]], object] = lambda _, __: None
 
     def revoked(self, tenant: Tenant, epoch: int) -> None:
-        """A lease is revoked: who does not answer for SILENCE_S may be stuck in the driver."""
+        """A lease is revoked. A process that does not answer for SILENCE_S may be stuck."""
         tenant.drain = Drain(epoch)
         if len(tenant.clients) > 1:
             self.later(SILENCE_S, functools.partial(self._presume, tenant, tenant.drain))
 
     def _presume(self, tenant: Tenant, drain: Drain[Client]) -> None:
-        if not self._goes_on(tenant, drain):
+        if not self._is_draining(tenant, drain):
             return
         for client in tenant.holders(drain.epoch):
-            if not drain.answered(client):
+            if not drain.has_released(client):
                 drain.tell_stuck(client, self.clock())
         self.let_on(tenant)
 
     def tell_stuck(self, tenant: Tenant, client: Client) -> None:
-        """It says that the work which it has submitted does not finish."""
+        """The process says that the work which it has submitted does not finish."""
         drain = tenant.drain
-        if drain is not None and self._goes_on(tenant, drain):
+        if drain is not None and self._is_draining(tenant, drain):
             drain.tell_stuck(client, self.clock())
             self.let_on(tenant)
 
     def tell_released(self, tenant: Tenant, client: Client) -> None:
-        """It has released its lease."""
+        """The process has released its lease."""
         if tenant.drain is not None:
             tenant.drain.tell_released(client, self.clock())
 
     def tell_gone(self, tenant: Tenant, client: Client) -> None:
-        """Its connection has ended."""
+        """The connection of the process has ended."""
         if tenant.drain is not None:
             tenant.drain.tell_gone(client)
 
     def let_on(self, tenant: Tenant) -> None:
-        """Let those that are through submit a call each where a process of the revoked tenant is
-        stuck. Called whenever one of them has answered, come or gone."""
+        """If a process of the revoked tenant is stuck, let those that have released submit a call.
+
+        Called whenever a process of the tenant has answered, connected or ended.
+        """
         drain = tenant.drain
-        if drain is None or not self._goes_on(tenant, drain):
+        if drain is None or not self._is_draining(tenant, drain):
             return
         now = self.clock()
         orders = drain.orders([c for c in tenant.clients if not c.held and not c.passed], now)
@@ -80,8 +82,8 @@ class StuckClients:
         if tenant.drain is drain:
             self.let_on(tenant)
 
-    def _goes_on(self, tenant: Tenant, drain: Drain[Client]) -> bool:
-        """The lease that it ends is still held by somebody."""
+    def _is_draining(self, tenant: Tenant, drain: Drain[Client]) -> bool:
+        """Whether a process of the tenant still holds the lease that this drain ends."""
         if not self.registry.has(tenant) or tenant.drain is not drain:
             return False
         lease = self.view.tenant(tenant.job_id).lease

@@ -28,7 +28,7 @@ class HeldLease:
 
 
 class TenantView:
-    """One tenant."""
+    """What the arbiter knows of one tenant."""
 
     def __init__(self, arbiter: Arbiter, tenant: Tenant):
         self._arbiter = arbiter
@@ -41,7 +41,7 @@ class TenantView:
 
     @property
     def epoch(self) -> int:
-        """Of the lease that it holds, else 0."""
+        """The epoch of the lease that it holds, else 0."""
         return self._tenant.lease.epoch if self._tenant.lease else 0
 
     @property
@@ -50,7 +50,7 @@ class TenantView:
 
     @property
     def frozen(self) -> bool:
-        """Its processes cannot act."""
+        """Whether its processes cannot act: they are stopped or frozen."""
         return self._tenant.frozen
 
     @property
@@ -78,7 +78,7 @@ class TenantView:
 
     @property
     def last_epoch(self) -> int:
-        """Of the last lease that it was granted; 0: it never was."""
+        """The epoch of the last lease that it was granted; 0: it never was granted one."""
         return self._tenant.granted
 
     @property
@@ -92,10 +92,10 @@ class TenantView:
 
     @property
     def quantum_ns(self) -> int:
-        """How long it may hold its gang while somebody waits, where nothing has to move."""
+        """How long it may hold its gang while another job waits, if no memory has to move."""
         return self._arbiter.rules.quantum(self._tenant, 0)
 
     @property
     def turn_ns(self) -> int | None:
-        """How long its turns are if it takes some though all memory fits; None: it does not."""
+        """How long its turns are where jobs take turns though their memory fits, else None."""
         return self._arbiter.rules.turn_ns(self._tenant)

@@ -1,4 +1,4 @@
-"""Why a job has not got its GPUs: one reason, in a sentence that names the remedy.
+"""Why a job has no lease on its GPUs: one reason, in a sentence that names the remedy.
 
 Nothing is decided here: this reads what the arbiter and NVML know. Most jobs wait for
 their turn; that is no reason.
@@ -30,7 +30,7 @@ TURN = Reason()
 
 
 def reason(leases: Leases, tenant: Tenant) -> Reason:
-    """What keeps the tenant from its GPUs other than those who come before it."""
+    """Why the tenant waits, if not only for its turn."""
     for ask in LOOKS:
         found = ask(leases, tenant)
         if found is not None:
@@ -73,7 +73,7 @@ def _drained(leases: Leases, tenant: Tenant) -> Reason | None:
 
 
 def _crowded(leases: Leases, tenant: Tenant) -> Reason | None:
-    """Of one that swaps: memory of others stays where it needs room."""
+    """A tenant that swaps has too little room: memory of others cannot leave the device."""
     for uuid in tenant.gang:
         device = leases.view.device(uuid)
         if not tenant.swaps or not device.crowded_out(tenant.job_id):

@@ -95,7 +95,7 @@ class Registrations:
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as fault:
             log.error(
                 "%s cannot be believed (%s): job %d is not taken over from it, and its processes "
-                "are refused; other jobs are none the worse",
+                "are refused; other jobs are not affected",
                 *(path, fault, job_id),
             )
             return None
@@ -113,7 +113,7 @@ class Registrations:
     def _failed(self, words: str) -> None:
         if words != self._fault:
             log.warning(
-                "%s: should usage.db be lost while the job runs, the job will be too", words
+                "%s: if usage.db is lost while the job runs, its processes will be refused", words
             )
         self._fault = words
 

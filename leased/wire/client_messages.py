@@ -17,6 +17,11 @@ FIXED = ("shared", "unhosted", "mapped", "other")
 
 @dataclass(frozen=True)
 class Hello:
+    """The first message of a connection.
+
+    held_epoch: of the lease that the client holds, else 0. wants: threads wait at its gate.
+    """
+
     held_epoch: int
     wants: bool
     memory: dict[str, DeviceBytes]
@@ -24,18 +29,25 @@ class Hello:
 
 @dataclass(frozen=True)
 class Memory:
-    """By device UUID."""
+    """The client's memory has changed. memory: by UUID, all that it has now."""
 
     memory: dict[str, DeviceBytes]
 
 
 @dataclass(frozen=True)
 class Request:
-    pass
+    """A thread waits at the gate."""
 
 
 @dataclass(frozen=True)
 class Released:
+    """The gate is shut and all submitted work has finished.
+
+    idle: the client released by itself, as it was idle. drain_ns: how long the work took to finish.
+    prefetch_bytes, prefetch_ns: what was restored for the lease, and how long that took. wants:
+    threads wait at the gate again.
+    """
+
     epoch: int
     idle: bool
     drain_ns: int
@@ -46,16 +58,22 @@ class Released:
 
 @dataclass(frozen=True)
 class Stuck:
+    """The submitted work does not finish."""
+
     epoch: int
 
 
 @dataclass(frozen=True)
 class Progress:
+    """calls: how many have been submitted so far."""
+
     calls: int
 
 
 @dataclass(frozen=True)
 class Restored:
+    """All memory is restored: so many bytes in so many ns."""
+
     epoch: int
     bytes: int
     ns: int
@@ -63,17 +81,22 @@ class Restored:
 
 @dataclass(frozen=True)
 class Why:
-    pass
+    """A thread has waited for a while and wants to know the reason."""
 
 
 @dataclass(frozen=True)
 class Name:
+    """The client shares memory; name: GL_NAME_BYTES bytes by which others find it."""
+
     name: bytes
 
 
 @dataclass(frozen=True)
 class Meet:
-    """number: the asker's own, for the answer. what: a word between the two."""
+    """The client asks for the process of its job that has this name.
+
+    number: the asker's own, for the answer. what: two numbers that the other process gets.
+    """
 
     name: bytes
     number: int
@@ -82,7 +105,7 @@ class Meet:
 
 @dataclass(frozen=True)
 class HostTake:
-    """So many bytes of host memory for copies, under a number of the asker's own."""
+    """The client asks for so many bytes of host memory for copies, under a number of its own."""
 
     number: int
     bytes: int
@@ -90,17 +113,23 @@ class HostTake:
 
 @dataclass(frozen=True)
 class HostGive:
+    """The client has unmapped the host memory of this number."""
+
     number: int
 
 
 @dataclass(frozen=True)
 class Suspends:
-    pass
+    """Slurm is about to stop the client."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Of one device, by UUID. bytes: what the process would like to have there, least: must."""
+    """The client is about to allocate on a device.
+
+    number: its own, for the answer. bytes: what it would like to have there in all. least: what it
+    needs at least.
+    """
 
     number: int
     uuid: str
@@ -110,8 +139,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class Details:
-    """Of one device, by UUID. left: bytes that left it without being copied, since the last one.
-    clean: enum gl_clean. fixed: bytes that stay, by reason (FIXED)."""
+    """What people want to know of the memory on a device.
+
+    left: bytes evicted without a copy since the last message. clean: enum gl_clean. fixed: bytes by
+    reason (FIXED).
+    """
 
     uuid: str
     left: int
@@ -121,7 +153,7 @@ class Details:
 
 @dataclass(frozen=True)
 class Unknown:
-    """Of a type that only later releases know: it is ignored."""
+    """A message of a type that only later releases know: it is ignored."""
 
 
 Message = (

@@ -103,14 +103,14 @@ def test_connecting_again_and_again_hides_nothing() -> None:
     departed = Departed()
     found = []
     for _ in range(3 * LOOKS):
-        departed.leave(7)
-        found.append(departed.among({7}, set()))
-        departed.among({7}, {7})
+        departed.connection_ended(7)
+        found.append(departed.still_shown({7}, set()))
+        departed.still_shown({7}, {7})
     assert found == [{7}] * LOOKS + [set()] * (2 * LOOKS)
 
 
 def test_a_number_that_was_not_shown_meanwhile_is_another_process() -> None:
     departed = Departed()
-    departed.leave(7)
-    assert departed.among({8}, set()) == set()
-    assert departed.among({7}, set()) == set()
+    departed.connection_ended(7)
+    assert departed.still_shown({8}, set()) == set()
+    assert departed.still_shown({7}, set()) == set()

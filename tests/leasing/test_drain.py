@@ -219,8 +219,8 @@ def test_a_case(case: tuple[str, str, list[Happening]]) -> None:
 def test_it_knows_who_has_released_since_the_revoke() -> None:
     table = Table("a b", "")
     table.happens(1, "a released")
-    assert table.drain.answered("a")
-    assert not table.drain.answered("b")
+    assert table.drain.has_released("a")
+    assert not table.drain.has_released("b")
 
 
 # -- small worlds --------------------------------------------------------------------
