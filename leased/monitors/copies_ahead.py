@@ -1,8 +1,8 @@
 """Has host memory for copies made before the first handoff needs it (limits.swap_ahead).
 
-Making it and registering it with the driver takes longer than moving the bytes. So as soon as
-what the tenants of a device have does not fit together, what each may have to give up is made:
-a slice at a time, by the keeper and by the processes, beside their work.
+To make host memory and to register it with the driver takes longer than to move the bytes. So
+when the memory of a device's tenants no longer fits together, host memory is made for what each
+may have to evict: a slice at a time, by the keeper and by the processes, beside their work.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ RATE = 1 << 30  # bytes a second, of the whole node
 
 @dataclass
 class CopiesAhead:
-    """Call beat() every LOOK_S. most: bytes that may be made ahead on the node."""
+    """Call beat() every LOOK_S. most: how many bytes may be made ahead on the node."""
 
     leases: Leases
     most: Callable[[], int]
     line: Line = field(default_factory=Line)
-    said: dict[Client, Mapping[str, int]] = field(default_factory=dict)  # what each was told
+    said: dict[Client, Mapping[str, int]] = field(
+        default_factory=dict
+    )  # by UUID, what each client was told
 
     async def beat(self) -> None:
-        """One step of it."""
+        """Make the next slice, and tell the processes."""
         memory, desk = self.leases.copies, self.leases.claims
         if memory is None or desk is None or not memory.offered:
             return
@@ -46,7 +48,7 @@ class CopiesAhead:
         self._tell()
 
     def _tell(self) -> None:
-        """Each process its part, where that is another one than before."""
+        """Tell each process its part, if it has changed."""
         before, self.said = self.said, {}
         for tenant in self.leases.tenants.values():
             if not tenant.swaps:

@@ -1,6 +1,6 @@
-"""Asks NVML again and again which processes use the devices, and whether these are in order.
+"""Polls NVML for the processes that use the devices, and for faults of the devices.
 
-It asks for shared devices twice a second, for all every few seconds. While every device is
+Shared devices are polled twice a second, all devices every few seconds. While every device is
 drained and nobody holds one, NVML is closed, so that the driver can be unloaded.
 """
 
@@ -25,23 +25,23 @@ from leased.monitors.work_meter import WorkMeter
 log = logging.getLogger("gpu-leased")
 
 LOOK_S = 0.5
-ALL_S = 5.0  # all devices, also those that nobody shares
-AGAIN_S = 10.0  # a faulty device may need NVML to begin anew
+ALL_S = 5.0  # between polls of all devices, also of those that no job shares
+AGAIN_S = 10.0  # between attempts to see a faulty device by opening NVML again
 
 
 @dataclass
 class DeviceMonitor:
-    """Call beat() again and again, or run()."""
+    """Call run(), or beat() every LOOK_S."""
 
     nvml: Nvml
     leases: Leases
     watch: ProcessMonitor
     health: Health
     busy: dict[str, int | None] = field(default_factory=dict)  # percent, by UUID
-    closed: bool = False  # NVML, for an update of the driver
+    closed: bool = False  # whether NVML is closed, for an update of the driver
     all_at: float = 0.0
     again_at: float = 0.0
-    strangers: set[str] = field(default_factory=set)  # named already
+    strangers: set[str] = field(default_factory=set)  # new devices that the log has named
     meter: WorkMeter = field(default_factory=WorkMeter)
 
     async def run(self) -> None:
@@ -50,7 +50,7 @@ class DeviceMonitor:
             await self.beat()
 
     async def beat(self) -> None:
-        """One look at those that are due."""
+        """Poll the devices that are due."""
         hangs = self.nvml.reap()
         if self._all_drained():
             self._close()
@@ -59,7 +59,7 @@ class DeviceMonitor:
         now = time.monotonic()
         if self.health.faults and now >= self.again_at and not hangs:
             self.again_at = now + AGAIN_S
-            await self._begin_anew()
+            await self._reopen_nvml()
         gpus = self._due(now)
         found = await self._look(gpus) if gpus else {}
         for gpu in self.leases.gpus.slurms():
@@ -76,7 +76,7 @@ class DeviceMonitor:
                 await self.watch.look(gpu, seen.processes)
 
     async def percents(self, uuids: Collection[str]) -> dict[str, int | None]:
-        """How busy these are at this moment; None: NVML does not say."""
+        """How busy these devices are now, in percent; None: NVML does not say."""
         found: dict[str, int | None] = dict.fromkeys(uuids)
         try:
             answer = await self.nvml.look(list(uuids))
@@ -105,7 +105,7 @@ class DeviceMonitor:
         return [gpu for gpu in self.leases.gpus.slurms() if self.leases.tenants.sharing(gpu.uuid)]
 
     async def _look(self, gpus: list[Gpu]) -> dict[str, Seen]:
-        """What is seen of those that answer; what is wrong goes to the health."""
+        """By UUID, what NVML shows of the devices that answer. Faults go to self.health."""
         try:
             answer = await self.nvml.look([gpu.uuid for gpu in gpus])
         except Silent as why:
@@ -132,8 +132,8 @@ class DeviceMonitor:
                 self.health.seen(gpu, mode, sure=mode is not None)
         return found
 
-    async def _begin_anew(self) -> None:
-        """Open NVML again: one that was open while a device was lost may never see it again."""
+    async def _reopen_nvml(self) -> None:
+        """Open NVML again: one that was open while a device was lost may not see it again."""
         self.nvml.close()
         try:
             shown, _ = nvml_answers.each_described(await self.nvml.describe())

@@ -1,8 +1,8 @@
 """Finds tenants whose job has ended although nobody told the daemon, by asking Slurm.
 
-A job that is taken for ended although it runs loses its lease, and its processes fail. So
-Slurm's word alone counts where it names a state without processes. Where it does not know
-the job, or runs it anew, it counts only if nothing of the job is seen to live here.
+A job that is ended here although it runs loses its lease, and its processes fail. So Slurm's
+answer is enough only where it names a state in which a job has no processes. Where Slurm does not
+know the job, or has requeued it, the tenant ends only if no process of the job is seen here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLOCKS_S = 60.0  # by how much slurmctld's clock may be ahead of ours
 
 
 class EndedJobs:
-    """lives: whether a process of the job is known on this node. ended: called with a job."""
+    """lives: whether a process of a job is known here. ended: called with a job that is over."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class EndedJobs:
         self.fault = ""  # why Slurm could not be asked
 
     async def find(self) -> None:
-        """At the start and every minute. For ever."""
+        """Look at the start and every minute; it does not return."""
         while True:
             if self.leases.tenants:
                 await self.look()
             await asyncio.sleep(EVERY_S)
 
     async def look(self) -> None:
-        """Ask once, and end the tenants that are over."""
+        """Ask Slurm once, and end the tenants whose jobs are over."""
         opened = {record.job_id: record.opened for record in self.store.open_tenants()}
         asked = list(self.leases.tenants)
         try:

@@ -14,24 +14,29 @@ from leased.wire import daemon_messages
 log = logging.getLogger("gpu-leased")
 
 LOOK_S = 1.0
-SITE = "limits.park_after"  # who parks a job that is idle
+SITE = "limits.park_after"  # the name by which status says who has parked the job
 
 Busy = Callable[[Collection[str]], Awaitable[Mapping[str, int | None]]]
-Sign = tuple[object, ...]  # it changes when the job does something
+Sign = tuple[object, ...]  # a value that changes when the job uses its GPU
 
 
 @dataclass
 class IdleJobs:
-    """Call beat() every LOOK_S. busy: percent by device, as NVML says. after_ns: how long a job
-    may be idle; 0: as long as it likes."""
+    """Call beat() every LOOK_S.
+
+    busy: percent by UUID, as NVML says. after_ns: how long a job may be idle before it is parked;
+    0: jobs are not parked.
+    """
 
     leases: Leases
     busy: Busy
     after_ns: Callable[[], int]
-    seen: dict[int, tuple[Sign, int]] = field(default_factory=dict)  # by job: and since when
+    seen: dict[int, tuple[Sign, int]] = field(
+        default_factory=dict
+    )  # by job: its sign, and since when it has been that
 
     async def beat(self) -> None:
-        """One look at the jobs that hold memory."""
+        """Look once at the jobs that have memory on a GPU."""
         if not self.after_ns():
             self.seen.clear()
             return
@@ -42,21 +47,24 @@ class IdleJobs:
         percents = await self.busy(devices) if devices else {}
         for tenant in jobs:
             self._look(tenant, any(percents.get(uuid, 0) != 0 for uuid in tenant.gang))
-        for tenant in holders:  # what they answer is looked at in the next beat
+        for tenant in holders:  # the next beat looks at their answers
             if tenant.job_id in self.seen:
                 tenant.tell_holders(daemon_messages.MEASURE)
 
     def _may_be_parked(self, tenant: Tenant) -> bool:
-        """It has memory there that it can give up."""
+        """Whether the job has memory on a device that it can evict."""
         state = self.leases.view.tenant(tenant.job_id)
         if state.parked or state.frozen or state.waiting:
             return False
         return any(self.leases.view.device(u).resident_of(tenant.job_id) for u in tenant.gang)
 
     def _look(self, tenant: Tenant, device_busy: bool) -> None:
-        """device_busy: a GPU that it holds works, for whomever, or NVML does not say."""
+        """Park the job if it has been idle for long enough.
+
+        device_busy: a GPU that it holds has work, of whichever job, or NVML does not say.
+        """
         state = self.leases.view.find_tenant(tenant.job_id)
-        if state is None or state.parked:  # it has ended, or another one parked it
+        if state is None or state.parked:  # the job has ended, or has been parked by somebody else
             return
         now, holds = self.leases.clock(), state.lease is not None
         sign = self._sign(tenant)

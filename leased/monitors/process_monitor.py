@@ -21,11 +21,11 @@ from leased.slurm.commands import Slurm
 
 log = logging.getLogger("gpu-leased")
 
-COMMANDS = 8  # of Slurm's that may run at once; what does not get its turn comes again
+COMMANDS = 8  # of Slurm that may run at once; a step that is not ended for that is ended later
 
 
 def uids(names: tuple[str, ...]) -> frozenset[int]:
-    """The users by name or number; a name that this node does not know stands for nobody."""
+    """The uids of users, by name or number. Names that this node does not know are left out."""
     found = set()
     for name in names:
         try:
@@ -53,9 +53,9 @@ class ProcessMonitor:
         self.strays.policy = Policy(chosen.action, chosen.grace_ns, uids(chosen.allow))
 
     async def look(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
-        """One poll of a device: bytes by pid, as NVML says."""
+        """A device has been polled. processes: bytes by pid, as NVML shows them."""
         if not self.leases.tenants.sharing(gpu.uuid):
-            self.strays.forget(gpu.uuid)  # nobody shares it: whoever is there may be
+            self.strays.forget(gpu.uuid)  # no job shares it: every process may use it
             return
         if not processes and not self.strays.has_suspects(gpu.uuid):
             return
@@ -74,7 +74,7 @@ class ProcessMonitor:
                 self._name(gpu, action)
 
     def _clients(self, gpu: Gpu) -> dict[int, bool]:
-        """Pids of connected processes; True where their job leases the device."""
+        """By pid of the connected processes, whether their job leases the device."""
         clients: dict[int, bool] = {}
         for tenant in self.leases.tenants.values():
             leases_it = gpu.uuid in tenant.gang
@@ -83,7 +83,7 @@ class ProcessMonitor:
         return clients
 
     def _count(self, found: Found) -> None:
-        """It is in the usage of its job, where that leases the device."""
+        """Add the stray to the usage of its job, if a job answers for it."""
         step = found.process.step
         if step and found.blamed:
             self.leases.run(StraySeen(step.job, found.device))
@@ -115,13 +115,15 @@ class ProcessMonitor:
 
 
 def _guess(step: Step) -> str:
-    """Why a process of the step may be a stray, as its user can find out."""
+    """A question to the user: why a process of the step may be a stray."""
     if step.name == EXTERN:
         return "in an ssh session run 'eval \"$(gpu-leasectl env)\"' before it"
     return "is LD_PRELOAD unset, or the program static or in a container?"
 
 
 def target(step: Step) -> str:
-    """What scancel is to end: the step; the job for those steps whose end is the job's as well
-    (batch, interactive), which Slurm cannot end by name."""
+    """What scancel ends: the step, or the whole job for its batch or interactive step.
+
+    Slurm cannot end those by name, and the job ends with them.
+    """
     return f"{step.job}.{step.name}" if step.name and step.name.isdigit() else str(step.job)

@@ -1,9 +1,10 @@
-"""Jobs that cannot act (suspended, stopped, frozen) hold nobody up: finds them for the arbiter.
+"""Finds jobs that cannot act (suspended, stopped, frozen), so that they do not keep others waiting.
 
-Who holds a lease while others wait is looked at, who comes next, and who was told to give
-up memory; while nobody waits, nobody is looked at. A holder may have work under way that goes
-on without its processes: as long as NVML shows its devices busy, or does not say, the rules
-for a drain hold. Were NVML wrong, a kernel would run beside the next holder's for its rest.
+While jobs wait, it looks at the holders, at the next in the queue, and at tenants that have been
+told to evict memory; while no job waits it looks at none. Work of a holder may run on when its
+processes are stopped. As long as NVML shows the holder's devices busy, or does not say, the lease
+is drained as any other. If NVML were wrong, the rest of a kernel would run beside the next
+holder's.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from leased.processes import stopped_processes
 log = logging.getLogger("gpu-leased")
 
 LOOK_S = 0.25
-SOME = 8  # processes of a job that is known to stand still
-QUIET_LOOKS = 2  # in succession: what NVML says is of a moment that may have ended earlier
+SOME = 8  # processes of a frozen job that are looked at in every beat
+QUIET_LOOKS = 2  # in succession: what NVML says may be of an earlier moment
 
 Busy = Callable[[Collection[str]], Awaitable[Mapping[str, int | None]]]
 
 
 class SuspendedJobs:
-    """Call beat() every LOOK_S. busy: percent by device, as NVML says."""
+    """Call beat() every LOOK_S.
+
+    busy: percent by UUID, as NVML says. still: whether the process of a pid cannot act.
+    """
 
     def __init__(
         self,
@@ -39,10 +43,10 @@ class SuspendedJobs:
         self.busy = busy
         self.still = still
         self.looks = 0
-        self.quiet: dict[tuple[int, int], int] = {}  # by tenant and epoch: looks in succession
+        self.quiet: dict[tuple[int, int], int] = {}  # by job and epoch: quiet looks in succession
 
     async def beat(self) -> None:
-        """One look at those who matter now."""
+        """Look once at the jobs for which others wait, or will."""
         still = [tenant for tenant in self._candidates() if self.cannot_act(tenant)]
         holding = {(t.job_id, epoch): t for t in still if (epoch := self._epoch(t))}
         self.quiet = {key: n for key, n in self.quiet.items() if key in holding}
@@ -58,7 +62,7 @@ class SuspendedJobs:
     def _count(
         self, key: tuple[int, int], tenant: Tenant, percents: Mapping[str, int | None]
     ) -> None:
-        """A holder stands still: are its devices quiet, too, and have they been so?"""
+        """A holder cannot act: freeze it once its devices have had no work for QUIET_LOOKS."""
         quiet = all(percents.get(uuid) == 0 for uuid in tenant.gang)
         self.quiet[key] = self.quiet.get(key, 0) + 1 if quiet else 0
         if self.quiet[key] < QUIET_LOOKS or self._epoch(tenant) != key[1]:
@@ -67,13 +71,13 @@ class SuspendedJobs:
             self._freeze(tenant)
 
     def stands_still(self, tenant: Tenant) -> bool:
-        """Whether it cannot act, or Slurm is about to see to that."""
+        """Whether the job cannot act, or Slurm is about to stop it."""
         state = self.leases.view.find_tenant(tenant.job_id)
         suspended = state is not None and state.parked is not None and state.parked.suspended
         return suspended or self.cannot_act(tenant)
 
     def cannot_act(self, tenant: Tenant) -> bool:
-        """Whether all its processes on which something depends stand still."""
+        """Whether no process of the job can act of those that would have to."""
         processes = self._matter(tenant)
         return bool(processes) and all(self.still(client.pid) for client in processes)
 
@@ -83,7 +87,7 @@ class SuspendedJobs:
         return held or [c for c in tenant.clients if c.wants] or tenant.clients
 
     def _epoch(self, tenant: Tenant) -> int:
-        """Of the lease that it has, else 0."""
+        """The epoch of the lease that the job holds, else 0."""
         state = self.leases.view.find_tenant(tenant.job_id)
         return state.epoch if state else 0
 
@@ -99,25 +103,25 @@ class SuspendedJobs:
     def _thaw(self) -> None:
         self.looks += 1
         for tenant in list(self.leases.tenants.values()):
-            if self._is_frozen(tenant) and self._goes_on(tenant):
+            if self._is_frozen(tenant) and self._can_act_again(tenant):
                 log.info("job %d (uid %d) runs again", tenant.job_id, tenant.uid)
                 self.leases.run(arbiter.Thawed(tenant.job_id))
 
-    def _goes_on(self, tenant: Tenant) -> bool:
-        """Of many processes some are looked at in every beat: jobs are suspended for days."""
+    def _can_act_again(self, tenant: Tenant) -> bool:
+        """Whether the job can act again. Each beat looks at SOME of its processes only."""
         processes = self._matter(tenant)
         first = SOME * self.looks % max(1, len(processes))
         some = (processes[first:] + processes[:first])[:SOME]
         return not processes or any(not self.still(client.pid) for client in some)
 
     def _candidates(self) -> list[Tenant]:
-        """Those for whom somebody waits, or will: by their number, each once."""
+        """The jobs for which others wait, or will: each once."""
         wanted = {job for device in self.leases.view.devices() for job in _on(device)}
         return [self.leases.tenants[job] for job in sorted(wanted) if job in self.leases.tenants]
 
 
 def _on(device: DeviceView) -> Iterator[int]:
-    """The holders while somebody waits, the next in the queue, and who is to give up memory."""
+    """While a job waits: the holders, the next in the queue, and the jobs that must evict."""
     first = device.first_waiting
     if first is not None or device.drained:
         yield from (lease.job_id for lease in device.holders)

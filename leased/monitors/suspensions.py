@@ -1,9 +1,9 @@
-"""Jobs that Slurm is about to suspend give up lease and memory while they still can.
+"""Has jobs that Slurm is about to suspend release their leases and evict their memory in time.
 
-slurmstepd announces it with SIGTSTP to its own children, and stops the job's processes a
-grace later. A process with the interposer that hears the signal says so. Others do not hear it:
-below a batch script or a launcher, which stops at once, they run on until the grace is over.
-So who stands right below a slurmstepd and above such a process is looked at.
+slurmstepd announces a suspension with SIGTSTP to its own children, and stops the job's processes
+after a grace. A process with the interposer that gets the signal sends SUSPENDS. Other processes
+do not get it: below a batch script or a launcher, which stops at once, they run on until the grace
+is over. So the processes between a slurmstepd and such a process are looked at.
 
 The job is parked until it has been stopped and runs again. A stop may be too short to be seen:
 `scontrol suspend`, and `scontrol resume` at once. So an announced job is looked at often, and
@@ -30,7 +30,7 @@ from leased.slurm.commands import RUNNING, JobState
 
 log = logging.getLogger("gpu-leased")
 
-SLURM = "Slurm"  # who parks a job that is suspended
+SLURM = "Slurm"  # the name by which status says who has parked the job
 MARGIN_NS = 3_000_000_000  # beyond the grace, for the processes to be stopped
 WATCH_S = 0.02  # between looks whether an announced job has been stopped
 ASK_S = 0.5
@@ -41,13 +41,13 @@ SOME = 8  # processes of a suspended job that are looked at in every beat
 
 
 class Above(Protocol):
-    """Who knows slurmstepds."""
+    """Knows which processes are slurmstepds."""
 
     def below_stepd(self, pid: int) -> ProcessId | None: ...
 
 
 class Controller(Protocol):
-    """Who knows the states of jobs."""
+    """Knows the states of jobs: slurmctld."""
 
     async def jobs(self, job_ids: Collection[int]) -> Mapping[int, JobState]: ...
 
@@ -69,7 +69,7 @@ class Suspension:
 class Suspensions:
     """Call beat() every LOOK_S and ask() every ASK_S, and run watch().
 
-    grace_ns: of Slurm, between the signal and the stop.
+    grace_ns: the time that Slurm leaves between the signal and the stop.
     """
 
     leases: Leases
@@ -85,7 +85,7 @@ class Suspensions:
     announced: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def beat(self) -> None:
-        """One look at all jobs with processes on a GPU."""
+        """Look once at all jobs with processes on a GPU."""
         self.looks += 1
         self.ignored = {top for top in self.ignored if self.halted(top)}
         tenants = self.leases.tenants
@@ -157,15 +157,15 @@ class Suspensions:
             self._look_for_stop(tenant, suspension)
             if not suspension.stopped and self.leases.clock() > suspension.until:
                 self._was_not_stopped(tenant)
-        elif self._goes_on(tenant):
+        elif self._runs_again(tenant):
             self._end(tenant)
 
     def _was_not_stopped(self, tenant: Tenant) -> None:
         self.ignored |= self._stopped_above(tenant)
         self._end(tenant)
 
-    def _goes_on(self, tenant: Tenant) -> bool:
-        """Of many processes some are looked at in every beat: jobs are suspended for days."""
+    def _runs_again(self, tenant: Tenant) -> bool:
+        """Whether the job runs again. Each beat looks at SOME of its processes only."""
         first = SOME * self.looks % max(1, len(tenant.clients))
         some = (tenant.clients[first:] + tenant.clients[:first])[:SOME]
         return not some or any(not self.still(client.pid) for client in some)
@@ -176,7 +176,7 @@ class Suspensions:
         self.leases.run(Unparked(tenant.job_id))
 
     def _stopped_above(self, tenant: Tenant) -> set[ProcessId]:
-        """Who is stopped right below a slurmstepd of the job, with processes on a GPU below it."""
+        """The stopped children of the job's slurmstepds that have processes on a GPU below them."""
         known = self.tops.get(tenant.job_id, {})
         now = {
             client.pid: known[client.pid] if client.pid in known else self._top(client.pid)
@@ -186,6 +186,9 @@ class Suspensions:
         return {top for top in now.values() if top is not None and self.halted(top)}
 
     def _top(self, pid: int) -> ProcessId | None:
-        """A process that stands there itself hears the signal."""
+        """The process right below a slurmstepd that is above this one.
+
+        None: this process is right below it, and gets the signal itself.
+        """
         top = self.above.below_stepd(pid)
         return top if top is not None and top.pid != pid else None

@@ -1,4 +1,4 @@
-"""Side by side or by turns, where memory fits: try both, keep what makes more progress. Pure.
+"""Tries side by side and by turns where memory fits, and keeps what makes more progress. Pure.
 
 Kernels that fill a GPU run faster by turns than in the driver's time slices;
 small ones run faster side by side, since they leave room for each other.
@@ -19,20 +19,20 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 
-STABLE_NS = 8_000_000_000  # the same tenants for so long before they are measured
+STABLE_NS = 8_000_000_000  # the tenants must have been the same for so long before a trial
 SETTLE_NS = 500_000_000
 PHASE_NS = 2_000_000_000
 TURN_NS = 100_000_000
-PATIENCE_NS = 5_000_000_000  # for the answers, and for everybody's first turn
+PATIENCE_NS = 5_000_000_000  # for all answers, and for the first turn of each tenant
 REST = 50
 LONGEST_REST_NS = 1_800_000_000_000
-MOST_TENANTS = 8  # more would take too long to have a few turns each
-MARGIN = 0.03  # by so much the other way must be better
+MOST_TENANTS = 8  # with more a trial would take too long: each needs a few turns
+MARGIN = 0.03  # the other way must be better by this part
 
 
 @dataclass(frozen=True)
 class Sample:
-    """How far a tenant is: calls submitted, and when (ns) it said so."""
+    """The progress of a tenant. calls: submitted so far. at: when it said so, in ns."""
 
     at: int
     calls: int
@@ -54,12 +54,12 @@ class Beat:
 
 @dataclass(frozen=True)
 class Ask:
-    """Ask the tenants how far they are."""
+    """A command: ask the tenants how many calls they have submitted."""
 
 
 @dataclass(frozen=True)
 class Mode:
-    """Use the device so. quantum_ns: how long each turn is."""
+    """A command: use the device like this. quantum_ns: how long each turn is."""
 
     exclusive: bool
     why: str
@@ -71,20 +71,20 @@ Script = Generator[Command | None, Beat, None]
 
 
 class Trial:
-    """One device. beat() now and then; between trials it costs nothing."""
+    """The trials of one device. Call beat() a few times a second."""
 
     def __init__(self) -> None:
         self.tenants: frozenset[int] = frozenset()
-        self.since = 0  # when they became so
-        self.next_at = 0  # for whomever: what was lost is small enough by then
-        self.again_at = 0  # for the same tenants
+        self.since = 0  # when the tenants last changed
+        self.next_at = 0  # no trial before this time, whoever the tenants are
+        self.again_at = 0  # no trial of the same tenants before this time
         self.rest_ns = 0
-        self.exclusive = False  # what was found better
+        self.exclusive = False  # whether turns were found better
         self.script: Script | None = None
-        self.turns_since: int | None = None  # while turns are tried
+        self.turns_since: int | None = None  # set while turns are tried
 
     def beat(self, beat: Beat) -> Command | None:
-        """What to do now, if anything."""
+        """The command that is due now, or None."""
         if beat.tenants != self.tenants:
             return self._others(beat)
         if self.script is not None:
@@ -104,7 +104,7 @@ class Trial:
             return None
 
     def _others(self, beat: Beat) -> Command | None:
-        """What was measured was about others: side by side until more is known."""
+        """The tenants have changed: jobs run side by side until these have been measured."""
         back = self.exclusive or self.script is not None
         self.script = None
         if self.turns_since is not None:
@@ -115,11 +115,11 @@ class Trial:
         return Mode(False, "") if back else None
 
     def _least_gain(self) -> float:
-        """Of turns, where nothing is known: each of n has an n-th of what it has alone."""
+        """The gain of turns to assume before a measurement: each of n has an n-th of its speed."""
         return 1 / max(1, len(self.tenants))
 
     def _lose(self, now: int, gain: float, tried_ns: int) -> None:
-        """So long something was tried by which there was `gain` times the progress."""
+        """Add what a phase of `ns` has lost, in which there was `gain` times the progress."""
         self.next_at = max(self.next_at, now) + int(REST * tried_ns * max(0.0, 1 - gain))
 
     def _trial(self, beat: Beat) -> Script:
@@ -140,7 +140,7 @@ class Trial:
         self._account(beat.now, started, before, gain)
 
     def _account(self, now: int, started: int, before: bool, gain: float | None) -> None:
-        """The trial is over: what was lost, and when these tenants are measured again."""
+        """The trial has ended: compute when the next may begin, from what this one has lost."""
         turned = self.turns_since if self.turns_since is not None else now
         self.turns_since = None
         self._lose(now, self._least_gain() if gain is None else gain, now - turned)
@@ -156,7 +156,7 @@ class Trial:
         return beat
 
     def _rates(self, beat: Beat) -> Generator[Command | None, Beat, dict[int, float]]:
-        """Calls per second during a phase of those that made any; {} where some do not answer."""
+        """Calls per second in a phase, of the tenants that made any; {}: some did not answer."""
         first = yield from self._samples()
         yield from self._wait(beat, PHASE_NS)
         last = yield from self._samples()
@@ -174,7 +174,7 @@ class Trial:
         return beat.samples
 
     def _decide(self, gain: float | None) -> Mode:
-        """gain: how much more gets done by turns; None: that is not known."""
+        """Choose the better way. gain: progress by turns over that side by side; None: unknown."""
         before, self.exclusive = self.exclusive, False
         if gain is None:
             return Mode(False, "the tenants' memory fits together, and not two of them are busy")

@@ -1,4 +1,4 @@
-"""Runs the trials of the devices: tells each who takes part, and does what it commands."""
+"""Runs the trials of all devices: gives each its tenants, and carries out its commands."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from leased.monitors.trial import Ask, Beat, Mode, Sample, Trial
 
 
 class TrialRunner:
-    """beat() a few times a second. allowed: whether this site tries turns on a device."""
+    """Call beat() a few times a second. allowed: by UUID, whether the site allows trials."""
 
     def __init__(self, leases: Leases, allowed: dict[str, bool]):
         self.leases = leases
         self.trials = {uuid: Trial() for uuid, may in allowed.items() if may}
-        self.epochs = dict.fromkeys(self.trials, 0)  # the first of the mode in force
+        self.epochs = dict.fromkeys(
+            self.trials, 0
+        )  # the first epoch since the mode has been in force
         self.asked = dict.fromkeys(self.trials, False)
 
     def allow(self, allowed: dict[str, bool]) -> None:
-        """The site has changed its mind; where nothing is tried any more, jobs run side by side."""
+        """The configuration has changed. Where trials are not allowed, jobs run side by side."""
         for uuid, may in allowed.items():
             if may and uuid not in self.trials:
                 self.trials[uuid] = Trial()
@@ -28,7 +30,7 @@ class TrialRunner:
                 self.leases.run(arbiter.ModeSet(uuid, False, ""))
 
     async def beat(self) -> None:
-        """Carry the trials of all devices on."""
+        """Take the next step of the trials of all devices."""
         for uuid, trial in self.trials.items():
             if not trial.tenants and self.leases.view.device(uuid).n_holders < 2:
                 continue
@@ -58,7 +60,10 @@ class TrialRunner:
         )
 
     def _taking_part(self, uuid: str) -> dict[int, Tenant]:
-        """Tenants of this device alone with lock auto that have run; none beside other kinds."""
+        """By job, the tenants of a trial: all of the device, if each can take part, else none.
+
+        A tenant can if it has lock auto, this device alone, and has been granted it before.
+        """
         device = self.leases.view.device(uuid)
         if not device.fits or device.drained:
             return {}
@@ -72,7 +77,7 @@ class TrialRunner:
         return found
 
     def _sample(self, tenant: Tenant) -> Sample | None:
-        """How far all its processes are together, once each has answered."""
+        """The calls of all its processes together; None: one has not answered."""
         answers = [client.calls for client in tenant.clients]
         if not answers or any(answer is None for answer in answers):
             return None

@@ -1,4 +1,4 @@
-"""What NVML has said of a device's work since the look before: how busy it was, what it took."""
+"""How busy a device was since the last poll of NVML, and how much energy it took."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from dataclasses import dataclass, field
 
 from leased.core.device_events import WorkMeasured
 
-OLD_NS = 2_000_000_000  # after which what NVML says of now is not what was since the last look
+OLD_NS = 2_000_000_000  # after a longer pause NVML's figure does not stand for all of it
 MOST_W = 10_000  # no GPU takes more
 
 
 @dataclass
 class WorkMeter:
-    """before: by UUID, when it was read last (ns) and its energy then (mJ; None: not said)."""
+    """before: by UUID, when it was last read (ns), and its energy then (mJ; None: not said)."""
 
     before: dict[str, tuple[int, int | None]] = field(default_factory=dict)
 
     def read(
         self, uuid: str, busy: int | None, energy_mj: int | None, now: int
     ) -> WorkMeasured | None:
-        """busy: percent of the last moment. None: this is the first look, or nothing is said."""
+        """What to add since the last poll; None: this is the first one, or NVML says nothing.
+
+        busy: percent, as NVML says of the last moment.
+        """
         last, self.before[uuid] = self.before.get(uuid), (now, energy_mj)
         if last is None or now <= last[0]:
             return None
@@ -32,7 +35,7 @@ class WorkMeter:
 
 
 def _taken(before: int | None, after: int | None, ns: int) -> int | None:
-    """mJ between two looks. None: not said, or the counter began anew, or it is garbage."""
+    """mJ between two polls; None: NVML does not say, the counter restarted, or it is absurd."""
     if before is None or after is None or not 0 <= after - before <= MOST_W * ns // 1_000_000:
         return None
     return after - before

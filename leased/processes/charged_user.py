@@ -1,4 +1,4 @@
-"""Who pays for what a process sends while its job is not known.
+"""Which user's share of the daemon's time a process uses while its job is not known.
 
 By user namespaces (/etc/subuid) a user may have 65,536 numbers and more. So that they do not
 come with as many shares of the daemon, a process in a user namespace that is not the daemon's
@@ -17,7 +17,7 @@ from pathlib import Path
 from leased.processes.identity import Peer, opener_runs
 
 NOBODY = -1
-ENDED = -2  # all together whose process has ended since it connected
+ENDED = -2  # all connections together whose process has ended
 NESTED_MOST = 33  # user namespaces inside each other: the kernel's limit
 # Of <linux/nsfs.h>; Python has no names for them.
 NS_GET_PARENT = 0xB702
@@ -25,7 +25,7 @@ NS_GET_OWNER_UID = 0xB704
 
 
 def payer_of(sock: socket.socket, peer: Peer) -> int:
-    """Who pays for a connection: the user's number; below 0: ENDED, or see _owner_of()."""
+    """The user who is charged for a connection: a uid; below 0: ENDED, or see _owner_of()."""
     try:
         there = Path(f"/proc/{peer.pid}/ns/user").stat()
         same = os.path.samestat(there, _ours())
@@ -34,7 +34,7 @@ def payer_of(sock: socket.socket, peer: Peer) -> int:
         return ENDED
     except OSError:
         return peer.uid  # a daemon that is not root's may not look
-    # Its number may be another's by now, who is not to pay for it.
+    # Another process may have the pid by now, whose user must not be charged.
     return ENDED if opener_runs(sock) is False else payer
 
 
@@ -44,8 +44,10 @@ def _ours() -> os.stat_result:
 
 
 def _owner_of(peer: Peer, ours: os.stat_result) -> int:
-    """Who made the outermost of the namespaces below ours that the process is in. Where root
-    did, perhaps for many users, the namespace pays itself: its inode's number below 0."""
+    """The user who made the outermost user namespace below ours that the process is in.
+
+    If root made it, perhaps for many users, the namespace itself is charged: the negative number of
+    its inode."""
     fd = os.open(f"/proc/{peer.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     try:
         for _ in range(NESTED_MOST):

@@ -30,7 +30,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process for good: the start time tells it from a later one with its number."""
+    """One process: the start time tells it from a later one with the same pid."""
 
     pid: int
     start: int
@@ -56,8 +56,10 @@ def groups_of(connection: socket.socket) -> tuple[int, ...]:
 
 
 def opener_runs(connection: socket.socket) -> bool | None:
-    """Whether the process that opened the connection runs still; None: the kernel has no
-    SO_PEERPIDFD to tell by."""
+    """Whether the process that opened the connection still runs.
+
+    None: the kernel has no SO_PEERPIDFD, which is what tells.
+    """
     try:
         pidfd = connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
     except OSError as fault:
@@ -71,21 +73,23 @@ def opener_runs(connection: socket.socket) -> bool | None:
 
 
 def still_there(connection: socket.socket, process: ProcessId | None) -> bool:
-    """Whether the process that opened the connection runs still, so that what /proc has said of
-    its number was said of it. process: who had the number when the connection was accepted;
-    that decides where the kernel cannot tell."""
+    """Whether the process that opened the connection still runs.
+
+    Then what /proc has said of its pid was about this process. process: the process that had the
+    pid when the connection was accepted; it decides where the kernel cannot tell.
+    """
     runs = opener_runs(connection)
     return runs if runs is not None else process is not None and alive(process)
 
 
 def process_id(pid: int, proc: Path = PROC) -> ProcessId | None:
-    """The process that has this number now, or None."""
+    """The process that has this pid now, or None."""
     found = procfs.stat(pid, proc)
     return ProcessId(pid, found.start) if found else None
 
 
 def alive(process: ProcessId, proc: Path = PROC) -> bool:
-    """Whether it still runs: same number, same start, no zombie."""
+    """Whether the process still runs: same pid, same start time, no zombie."""
     found = procfs.stat(process.pid, proc)
     return found is not None and found.start == process.start and found.state != "Z"
 
@@ -93,8 +97,8 @@ def alive(process: ProcessId, proc: Path = PROC) -> bool:
 def ancestors(pid: int, proc: Path = PROC) -> list[int]:
     """The process itself and its parents up to init.
 
-    A parent may end while it is looked at and its number be another process' by then: so a
-    child is asked again whose it is after its parent has been read.
+    A parent may end while it is looked at, and another process may get its pid. So the parent of
+    a child is read again after the parent itself has been read.
     """
     chain: list[int] = []
     seen, looks = procfs.stat(pid, proc), 0

@@ -1,4 +1,4 @@
-"""Asks the kernel who processes are. A process that makes a reader wait holds up nobody."""
+"""Asks the kernel about processes. One that makes its reader wait delays no other question."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ NVIDIA = "/dev/nvidia"
 
 
 class Questions:
-    """The same question about some processes, one after the other, in a thread."""
+    """A thread that asks the same question about some processes, one after the other."""
 
     def __init__(self, pids: Iterable[int], ask: Callable[[int], bool | None]):
         self.left = list(pids)
         self.ask = ask
         self.answers: dict[int, bool | None] = {}
-        self.at = 0  # who is asked about now
+        self.at = 0  # index of the process that is asked about now
         self.abandoned = False
         self.done = asyncio.Event()
         self.loop = asyncio.get_running_loop()
@@ -46,7 +46,7 @@ class Questions:
             self.loop.call_soon_threadsafe(self.done.set)
 
     async def hangs(self) -> bool:
-        """Return when all are answered, or True when one is not within ASK_S."""
+        """Wait for all answers. True: one has not come within ASK_S."""
         while not self.done.is_set():
             before = len(self.left)
             with contextlib.suppress(TimeoutError):
@@ -67,8 +67,11 @@ class ProcessInspector:
         self.stuck: dict[int, threading.Thread] = {}  # by the process that it waits for
 
     async def describe(self, pids: Iterable[int], known: Known) -> dict[int, Process]:
-        """Those of these processes that are there. Who cannot be asked for its maps is taken for
-        one with the interposer: nobody is accused of what was not seen."""
+        """By pid, these processes if they still run.
+
+        A process whose maps cannot be read counts as one with the interposer: what was not seen is
+        held against no process.
+        """
         found = await asyncio.to_thread(self._plain, list(pids), known)
         maps = await self._interposed(list(found))
         return {
@@ -78,7 +81,7 @@ class ProcessInspector:
         }
 
     def _plain(self, pids: list[int], known: Known) -> dict[int, Process]:
-        """What the kernel itself knows: no process can keep it from saying so."""
+        """What the kernel itself knows of a process, without the process' help."""
         found: dict[int, Process] = {}
         for pid in pids:
             process = process_id(pid, self.proc)
@@ -105,8 +108,8 @@ class ProcessInspector:
             if hangs:
                 self.stuck[questions.at] = questions.thread
                 log.error(
-                    "process %d keeps the kernel from saying what it has mapped: nobody looks "
-                    "whether it needs a lease until it does",
+                    "the kernel does not say what process %d has mapped: whether the process has "
+                    "the interposer is not known until it does",
                     questions.at,
                 )
         return answers

@@ -28,7 +28,7 @@ SLUIDS = 4096  # whose jobs are known; the oldest is forgotten
 
 @dataclass(frozen=True)
 class Known:
-    """What is known at a moment. stepds: by pid, as it registered, and its job."""
+    """What is known at one moment. stepds: by pid, the slurmstepd as it registered, and its job."""
 
     stepds: Mapping[int, tuple[ProcessId, int]] = field(default_factory=dict)
     scopes: frozenset[Cgroup] = frozenset()
@@ -64,7 +64,7 @@ class Known:
 
 
 class Keeper(Protocol):
-    """Who remembers them while no daemon runs: the store."""
+    """What remembers them while no daemon runs: the store."""
 
     def stepds(self) -> dict[int, tuple[ProcessId, int]]: ...
     def add_stepd(self, process: ProcessId, job_id: int) -> None: ...
@@ -72,13 +72,13 @@ class Keeper(Protocol):
 
 
 class Stepds:
-    """All that have registered and run still. What the store knew at the start is looked at."""
+    """All slurmstepds that have registered and still run, also with a daemon before this one."""
 
     def __init__(self, store: Keeper, proc: Path = PROC):
         self.store = store
         self.proc = proc
         self.by_pid = store.stepds()
-        self.most = MORE_STEPDS  # then those that have ended are looked for
+        self.most = MORE_STEPDS  # with more, those that have ended are looked for
         self.homeless: dict[int, None] = {}  # not seen in a cgroup of Slurm's
         self.scopes: frozenset[Cgroup] = frozenset()
         self.sluids: dict[Cgroup, int] = {}
@@ -99,18 +99,18 @@ class Stepds:
         self.look(pid)
 
     def lives(self, job: int) -> bool:
-        """Whether a slurmstepd of the job has registered and runs still."""
+        """Whether a slurmstepd of the job has registered and still runs."""
         mine = [process for process, known in self.by_pid.values() if known == job]
         return any(alive(process, self.proc) for process in mine)
 
     def known(self) -> Known:
-        """What is known now, not to change any more."""
+        """What is known now; it does not change later."""
         for pid in list(self.homeless):
             self.look(pid)
         return Known(dict(self.by_pid), self.scopes, dict(self.sluids))
 
     def job_of(self, pid: int) -> int | None:
-        """The job of a process of now."""
+        """The job of the process that has this pid now."""
         if self.homeless:
             # Without proctrack/cgroup a slurmstepd comes to its cgroup after it has registered.
             hinted = slurm_cgroups.looks_like(procfs.cgroups(pid, self.proc) or ())
@@ -120,7 +120,7 @@ class Stepds:
         return step.job if step else None
 
     def below_stepd(self, pid: int) -> ProcessId | None:
-        """Who of the process and those above it is a child of a registered slurmstepd."""
+        """The child of a registered slurmstepd that is this process or above it, or None."""
         chain = ancestors(pid, self.proc)
         for child, parent in itertools.pairwise(chain):
             known = self.by_pid.get(parent)
@@ -129,7 +129,7 @@ class Stepds:
         return None
 
     def look(self, pid: int) -> None:
-        """Where Slurm has put this slurmstepd: there it puts all processes."""
+        """Find where Slurm has put this slurmstepd: it puts all processes of the step there."""
         process, job = self.by_pid[pid]
         cgroups = procfs.cgroups(pid, self.proc) or ()
         homes = slurm_cgroups.homes_of(cgroups, job) if alive(process, self.proc) else []

@@ -1,7 +1,7 @@
-"""Whether a process can run: it cannot while it is stopped, or its cgroup is frozen.
+"""Tells whether a process can run: it cannot while it is stopped, or its cgroup is frozen.
 
-Slurm suspends a job by the one or the other, batch schedulers and debuggers stop, container
-runtimes freeze. The kernel tells nobody of it, so it has to be looked for.
+Slurm suspends a job by one of the two, debuggers stop processes, container runtimes freeze them.
+The kernel does not announce it, so it has to be looked for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ THREADS_MOST = 64  # that are looked at where a debugger may have stopped one al
 
 
 def stands_still(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> bool:
-    """Whether no thread of the process can run; no where that cannot be told."""
+    """Whether no thread of the process can run; False if that cannot be told."""
     seen = procfs.stat(pid, proc)
     if seen is None or seen.state in "RZX":
         return False
@@ -32,13 +32,13 @@ def stands_still(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> bool:
 
 
 def is_stopped(process: ProcessId, proc: Path = PROC) -> bool:
-    """Whether it is stopped by a signal, and is the same process still."""
+    """Whether the process is stopped by a signal, and is still the same one."""
     seen = procfs.stat(process.pid, proc)
     return seen is not None and seen.start == process.start and seen.state == STOPPED
 
 
 def _frozen(pid: int, proc: Path, cgroups: Path) -> bool:
-    """By the freezer of cgroup v1 or v2, wherever above the process it was switched on."""
+    """Whether a cgroup of the process, or one above it, is frozen (cgroup v1 or v2)."""
     for place in procfs.cgroups(pid, proc) or ():
         if place.controllers == b"freezer":
             state = _read(cgroups / "freezer", place.path, "freezer.state")

@@ -76,7 +76,7 @@ class TestFiles:
         files.put(registered(7))
         files.put(registered(7))
         assert len(caplog.messages) == 1
-        assert "should usage.db be lost while the job runs" in caplog.messages[0]
+        assert "if usage.db is lost while the job runs" in caplog.messages[0]
         assert files.jobs() == set()
         assert files.read(7) is None
 
