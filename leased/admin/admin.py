@@ -1,6 +1,6 @@
-"""What may be asked on admin.sock: register and join a step, end a job, look, set and drain.
+"""The requests on admin.sock: register and join a step, end a job, show, set and drain.
 
-Every operation has its fields here; who may ask is in the same table.
+One table has every operation with its fields and with who may ask for it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Operation = Callable[[Request, Peer], Mapping[str, Any]]
 
 @dataclass
 class Admin:
-    """The requests. job_ended: called with a job that is over, to write its usage."""
+    """Answers the requests. job_ended: called with a job that is over, to write its usage."""
 
     config: Config
     leases: Leases
@@ -59,7 +59,7 @@ class Admin:
     reload: Callable[[], str | None]  # what is wrong with the configuration, if anything
     job_ended: Callable[[int], None]
     admin_gid: int = -1
-    renumber: Callable[[], None] = field(init=False)  # Refused: Slurm's indices cannot be told
+    renumber: Callable[[], None] = field(init=False)  # Refused: Slurm's indices are not known
     settings: Settings = field(init=False)
     shows: Status = field(init=False)
     stepds: Stepds = field(init=False)
@@ -108,7 +108,7 @@ class Admin:
         if not rebooted:
             self.takeover.restore_all(records)
             return
-        for record in records:  # no job of before is left, whatever Slurm does with it
+        for record in records:  # after a boot no job runs on, whatever Slurm does with it
             self.takeover.give_up(record)
 
     async def learn_cluster(self, slurm: Slurm) -> None:
@@ -179,7 +179,7 @@ class Admin:
         return self._change(request, wanted)
 
     def drain(self, request: Request, _: Peer) -> dict[str, Any]:
-        """No new lease on a device; whoever holds it may go on to the end of its quantum."""
+        """No new lease on a device; its holder keeps the lease to the end of its quantum."""
         return self._change(request, {"drain": "yes"})
 
     def resume(self, request: Request, _: Peer) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from leased.config.options import Resolved
 from leased.gpus.devices import Gpu, visible
 from leased.leasing.leases import Leases
 
-GPUS = 4096  # no index above is one
+GPUS = 4096  # no index is above this
 
 
 class Gangs:
-    """renumber: learns Slurm's indices of the GPUs. Refused: they cannot be told."""
+    """The gangs of steps. renumber: learns Slurm's indices of the GPUs; Refused: it cannot."""
 
     def __init__(self, leases: Leases, renumber: Callable[[], None]):
         self.leases = leases
@@ -44,7 +44,7 @@ class Gangs:
         return [by_index[index] for index in sorted(set(wanted))]
 
     def refuse_faulty(self, gpus: Iterable[Gpu]) -> None:
-        """Refused: a new job would fail on one of them, or not share it."""
+        """Refused: one of them has a fault, so a new job would fail there."""
         for gpu in gpus:
             fault = self.leases.gpus.faults.get(gpu.uuid)
             if fault is not None:

@@ -1,4 +1,4 @@
-"""Keeps the devices' indices those of Slurm, whose files may change under the daemon."""
+"""Gives devices the indices that Slurm gives them; its files may change under the daemon."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNKNOWN = "which GPU Slurm means by an index cannot be told"
 
 @dataclass
 class GpuNumbers:
-    """Call it before a device is looked up by its index. config: gives the one of now."""
+    """Call it before a device is looked up by its index. config: the configuration in force."""
 
     leases: Leases
     settings: Settings
@@ -35,7 +35,7 @@ class GpuNumbers:
         self.usual = {gpu.uuid: gpu.index for gpu in self.leases.gpus}
 
     def __call__(self) -> None:
-        """Refused: the indices cannot be told."""
+        """Learn the indices. Refused: Slurm's files do not tell them."""
         path = slurmconf.find(os.environ, self.config().slurm_conf)
         now = (path, slurm_gpus.seen(path) if path else None)
         if now != self.looked_at:

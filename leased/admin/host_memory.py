@@ -1,4 +1,4 @@
-"""memory:swap needs host memory for whatever leaves a GPU: who may have how much of it.
+"""memory:swap needs host memory for what is evicted: how much of it each job may have.
 
 Where the node keeps no memory for copies (leased/copies) it is the job's own, and counts against
 its --mem. So a job whose --mem is less than it may need is refused before it starts, not killed
@@ -17,7 +17,7 @@ from leased.leasing.tenant import Tenant
 
 GIB = 1 << 30
 MIB = 1 << 20
-# What copies leave of a job's memory to its programs: see shim/memory/swap/cgroup_memory.c.
+# This part of a job's memory, or these bytes, are left to its programs: see cgroup_memory.c.
 OWN_PART, OWN_BYTES = 8, GIB
 
 

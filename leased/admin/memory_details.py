@@ -1,4 +1,4 @@
-"""What status says of a job's memory besides how much there is: what stays, and what is clean."""
+"""What status says of a job's memory besides its size: why it is fixed, and what is clean."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LATER = ("off", "the reason is one that only a later release of gpu-leased knows
 
 
 def fixed(tenant: Tenant) -> dict[str, dict[str, int]]:
-    """Bytes that stay on each device (UUID), by reason; only what there is."""
+    """By UUID and reason, the bytes that are fixed; without those that are 0."""
     found = {uuid: Counter[str]() for uuid in tenant.gang}
     for client in tenant.clients:
         for uuid, said in client.details.items():
@@ -36,7 +36,7 @@ def clean(tenant: Tenant, cleans: bool, left: int) -> answers.Clean | None:
     if not tenant.swaps:
         return None
     said = {details.clean for client in tenant.clients for details in client.details.values()}
-    # What keeps any of its processes from it comes first.
+    # A reason why a process has no clean memory comes first.
     code = max(said, default=lib.GL_CLEAN_UNKNOWN)
     if code == lib.GL_CLEAN_UNKNOWN and not cleans:
         code = lib.GL_CLEAN_SITE

@@ -1,4 +1,4 @@
-"""What a job's user is told at its start beside a refusal: what the job asked for means little."""
+"""A note for a job's user at its start: what the job asked for has little effect here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parking a job: all that it has leaves its GPUs until its next launch. Its user may, and root."""
+"""Parks a job: all its memory is evicted until its next launch. Its user and root may do it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from leased.leasing.tenant import Tenant
 from leased.processes.identity import Peer
 from leased.store.records import LAST_JOB
 
-USER = "user "  # the number of the user who parked a job comes behind it
+USER = "user "  # followed by the uid of the user who has parked the job
 
 
 def park(leases: Leases, request: Request, peer: Peer) -> Tenant:
-    """All that the job has leaves at once."""
+    """Evict all memory of the job now."""
     tenant = _named(leases, request, peer)
     leases.run(Parked(tenant.job_id, f"{USER}{peer.uid}"))
     return tenant
 
 
 def unpark(leases: Leases, request: Request, peer: Peer) -> Tenant:
-    """The job may have back what it had before it asks for it."""
+    """Restore the memory of a parked job before its next launch, as far as there is room."""
     tenant = _named(leases, request, peer)
     parked = leases.view.tenant(tenant.job_id).parked
     if parked is not None and parked.suspended:
@@ -32,7 +32,7 @@ def unpark(leases: Leases, request: Request, peer: Peer) -> Tenant:
 
 
 def shown(leases: Leases, tenant: Tenant) -> answers.Parked | None:
-    """Since when it is parked, and who wanted it; None: it is not."""
+    """Since when the job is parked, and by whom; None: it is not."""
     parked = leases.view.tenant(tenant.job_id).parked
     if parked is None:
         return None
@@ -40,7 +40,7 @@ def shown(leases: Leases, tenant: Tenant) -> answers.Parked | None:
 
 
 def _named(leases: Leases, request: Request, peer: Peer) -> Tenant:
-    """A job of this user, or for root anybody's. Others' are unknown, as those that never were."""
+    """The job, if it is this user's or root asks. Others are refused as unknown jobs are."""
     job_id = get_int(request, "job_id", 1, LAST_JOB)
     tenant = leases.tenants.get(job_id)
     if tenant is None or peer.uid not in (0, tenant.uid):

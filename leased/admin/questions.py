@@ -1,8 +1,8 @@
-"""What every local user may ask on tenant.sock: about own jobs, and of others' no more than
-the site lets them see.
+"""What every local user may ask on tenant.sock: about the user's own jobs, and as much about
+others' as the site allows.
 
-Who asks the kernel says. One question is one JSON object in one packet, and so is the answer;
-then the connection ends.
+The kernel says which user asks. A question is one JSON object in one packet, and so is the answer;
+then the connection is closed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Question = Callable[[Request, Peer], Mapping[str, Any]]
 
 @dataclass
 class Questions:
-    """The answers. find: the tenant of a process; config: the site's, as it is now."""
+    """Answers the questions. find: the tenant of a process. config: the configuration in force."""
 
     leases: Leases
     store: Store
@@ -44,7 +44,7 @@ class Questions:
     config: Callable[[], Config]
 
     def handle(self, request: Request, peer: Peer) -> dict[str, Any]:
-        """Refused: what is wrong with the question."""
+        """Answer one question. Refused: what is wrong with it."""
         questions: dict[str, tuple[tuple[str, ...], Question]] = {
             "mine": (("job_id",), self._mine),
             "env": ((), self._env),
@@ -86,7 +86,7 @@ class Questions:
         return {"jobs": told, "more": len(own) - len(told)}
 
     def _ended(self, job_id: int, peer: Peer) -> answers.EndedJob:
-        """The last run of a job of this user. Others' are unknown, as those that never were."""
+        """The last run of a job of this user. Others' are refused like jobs that do not exist."""
         record = self.store.find(job_id)
         if record is None or record.uid != peer.uid:
             raise Refused(f"job {job_id} is no job of yours that shared a GPU of this node")
@@ -135,7 +135,7 @@ class Questions:
         }
 
     def _reason(self, tenant: Tenant) -> answers.Reason | None:
-        """Why it waits for anything but its turn."""
+        """Why the job waits, if not only for its turn."""
         why = waiting_reason.reason(self.leases, tenant)
         return answers.Reason(code=why.code, text=why.text) if why.text else None
 
@@ -155,7 +155,7 @@ class Questions:
         }
 
     def _holder(self, asks: Tenant, lease: HeldLease) -> answers.Holder:
-        """As much of who has the device as the site lets its users see."""
+        """As much about a holder as the site lets its users see (limits.holder_shown)."""
         uid = self.leases.tenants[lease.job_id].uid
         own = uid == asks.uid
         may = "user" if own else self.config().holder_shown
@@ -167,7 +167,7 @@ class Questions:
         }
 
     def _left(self, device: DeviceView) -> float | None:
-        """Until its first holder has to go; None: nobody waits for it."""
+        """Seconds until the first holder is revoked; None: no job waits for the device."""
         left = [ns for ns in map(self._left_ns, device.holders) if ns is not None]
         return round(min(left) / 1e9, 3) if left else None
 

@@ -1,4 +1,4 @@
-"""Steps of jobs announce themselves: a job's first step makes its tenant, the others join."""
+"""Registers the steps of jobs: the first step of a job opens its tenant, the others join it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from leased.store.store import Store
 log = logging.getLogger("gpu-leased")
 
 TENANTS = 256
-NO_LONGER_READ = ("step_id", "gid")  # of a step: plugins of 0.1.0 say them
+NO_LONGER_READ = ("step_id", "gid")  # fields that plugins of 0.1.0 send
 
 
 def _memory_mib(request: Request) -> int:
-    """What the step has of the host's memory; 0: no limit."""
+    """The MiB of host memory that the step may have; 0: no limit."""
     return get_int({"memory_mib": 0} | request, "memory_mib", 0, 1 << 44)
 
 
@@ -48,7 +48,7 @@ def _check_user(tenant: Tenant, request: Request) -> None:
 
 @dataclass
 class Registration:
-    """config and limits: as they are now. job_ended: called with a job that is over."""
+    """config, limits: those in force. job_ended: called with a job that is over."""
 
     leases: Leases
     store: Store
@@ -62,7 +62,7 @@ class Registration:
     def register(self, request: Request, peer: Peer) -> Admitted:
         """A slurmstepd announces a step of a job. The gang is all GPUs that its steps have."""
         job_id = get_int(request, "job_id", 1, LAST_JOB)
-        _memory_mib(request)  # sound, also where nothing depends on it
+        _memory_mib(request)  # checked even where it has no effect
         self.cluster.admit(job_id, get_text(request, "cluster"))
         tenant = self.leases.tenants.get(job_id)
         if tenant is not None and not self.stepds.lives(job_id):
@@ -90,7 +90,7 @@ class Registration:
         return self._admitted(tenant, peer)
 
     def _admitted(self, tenant: Tenant, peer: Peer) -> Admitted:
-        """Remember the slurmstepd; what the tasks of its step need."""
+        """Remember the slurmstepd, and return what the tasks of its step need."""
         self.stepds.register(peer.pid, tenant.job_id)
         config = self.config()
         return Admitted(
@@ -102,7 +102,7 @@ class Registration:
     # -- a further step -----------------------------------------------------------
 
     def _widen(self, tenant: Tenant, request: Request) -> None:
-        """A step on GPUs that no step before had. One without any changes nothing."""
+        """Add the GPUs of a further step to the gang, if no step before had them."""
         _check_user(tenant, request)
         if not request.get("gpus"):
             return
@@ -116,7 +116,7 @@ class Registration:
             self.store.widen(tenant.job_id, tenant.totals)
 
     def _check_swap(self, tenant: Tenant, more: dict[str, int], request: Request) -> None:
-        """Refused: no host memory for what a later step may have to move."""
+        """Refused: there is too little host memory for what the gang may have to evict now."""
         if self.leases.tenants.offers_host():
             return  # it is taken when device memory is
         need = host_memory.needed(tenant) + sum(more.values())

@@ -1,7 +1,7 @@
-"""Read the configuration again: what counts at once, and what waits for the next start.
+"""Reads the configuration again: most keys take effect at once, some at the next start.
 
-All of it is looked at before anything changes. So a configuration counts as a
-whole or not at all, and nobody's lease is touched by one that is at fault.
+All of it is checked before anything changes. So a configuration takes effect as a whole or not at
+all, and a wrong one changes no lease.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from leased.slurm.commands import Slurm
 
 log = logging.getLogger("gpu-leased")
 
-# The daemon lives in these: its sockets and its store.
+# These say where the daemon's sockets and its store are.
 AT_THE_NEXT_START = [key for key in keys.KEYS if key.at_start]
 
 
@@ -47,18 +47,18 @@ def group_id(settings: Config) -> int:
 
 
 def slurm_env(settings: Config) -> dict[str, str]:
-    """What Slurm's commands get besides the daemon's own environment."""
+    """The environment of Slurm's commands beside the daemon's own."""
     return {"SLURM_CONF": settings.slurm_conf} if settings.slurm_conf else {}
 
 
 def tried(settings: Config, gpus: Iterable[Gpu]) -> dict[str, bool]:
-    """By UUID: whether turns are tried where memory fits."""
+    """By UUID, whether the site allows trials of turns where memory fits."""
     return {gpu.uuid: settings.for_device(gpu.index, gpu.uuid).try_turns for gpu in gpus}
 
 
 @dataclass(frozen=True)
 class AdminSocket:
-    """The socket for requests. ours: we made it, so we say who may open it."""
+    """admin.sock. ours: the daemon has made it, so the daemon sets its mode and group."""
 
     path: Path
     ours: bool
@@ -81,7 +81,7 @@ class AdminSocket:
 
 
 def warn_of_defaults(settings: Config) -> None:
-    """Limits may be meant so: the job that asks for nothing hears why it is refused."""
+    """Warn if a job that asks for nothing would be refused. It is no fault: a site may want it."""
     try:
         UserLimits.of(settings).check_defaults(settings.defaults)
     except Refused as fault:
@@ -143,7 +143,7 @@ class Reload:
         kept = {key.field: getattr(now, key.field) for key in AT_THE_NEXT_START}
         for key in AT_THE_NEXT_START:
             if getattr(fresh, key.field) != kept[key.field]:
-                log.warning("%s counts from the next start of gpu-leased on", key.path)
+                log.warning("%s takes effect at the next start of gpu-leased", key.path)
         set_ = self.admin.settings.applied
         gpus = [set_(devices.configured(gpu, fresh)) for gpu in self.admin.leases.gpus]
         return Checked(replace(fresh, **kept), group_id(fresh), gpus)

@@ -1,8 +1,8 @@
-"""What the site sets at run time.
+"""The settings that the site makes at run time, by gpu-leasectl set.
 
-A setting counts until it is given back ("user" or "config"), also in the next
-daemon: it is kept in the store and applied at the start. One of a device goes
-before one of all ("*"); one of all replaces those of the devices.
+A setting is in force until it is given back ("user" or "config"), also after a restart of the
+daemon: it is in the store. A setting of one device overrides that of all ("*"), and a new setting
+of all replaces those of the devices.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("gpu-leased")
 ALL = "*"
 LOCKS = ("on", "off", "auto")
 ANSWERS = {"yes": True, "no": False}
-# The limit that each of the node is.
+# By key of the node: the limit that it sets.
 FIELDS = {
     "user-lock-off": "lock_off",
     "user-oversub": "oversub",
@@ -39,7 +39,7 @@ FIELDS = {
 
 
 def parse(key: str, value: str) -> str | int | bool | None:
-    """What a setting's text stands for; None: given back. Refused names key and value."""
+    """The value of a setting's text; None: it is given back. Refused names key and value."""
     known = OF_DEVICE | OF_NODE
     if key not in known:
         raise Refused(f"{shown(key)} is no setting", f"known are {', '.join(known)}")
@@ -62,7 +62,7 @@ def parse(key: str, value: str) -> str | int | bool | None:
 
 
 def _is_understood(device: str, key: str, value: str) -> bool:
-    """Whether a stored setting is one; a newer release that wrote it finds it again."""
+    """Whether this release knows a stored setting. Others are kept for the release that does."""
     try:
         parse(key, value)
     except Refused as fault:
@@ -72,7 +72,7 @@ def _is_understood(device: str, key: str, value: str) -> bool:
 
 
 class Settings:
-    """The settings of this node. config: gives the configuration of now."""
+    """The settings of this node. config: the configuration in force."""
 
     def __init__(self, leases: Leases, store: Store, config: Callable[[], Config]):
         self.leases = leases
@@ -90,7 +90,7 @@ class Settings:
                 log.error("the stored setting %s is not applied: %s", key, fault)
 
     def of(self, uuid: str, key: str) -> str | None:
-        """The text that counts for a device, or ALL; None: the jobs' or the configuration's."""
+        """The text in force for a device, or ALL; None: the jobs' or the configuration's is."""
         value = self.values.get((uuid, key), self.values.get((ALL, key)))
         return None if value in GIVEN_BACK else value
 
@@ -108,7 +108,7 @@ class Settings:
         return replace(UserLimits.of(self.config()), **changed)
 
     def change(self, chosen: list[Gpu] | None, wanted: dict[str, str]) -> None:
-        """Set these on the devices, or on all (None). Refused: nothing is changed."""
+        """Set these on the devices; None: on all. Refused: nothing has been changed."""
         for key, value in wanted.items():
             self._check(chosen, key, value)
         node = {key: value for key, value in wanted.items() if key in OF_NODE}
@@ -146,7 +146,7 @@ class Settings:
 
     def _keep(self, chosen: Iterable[Gpu], key: str, value: str) -> None:
         for gpu in chosen:
-            # Giving back what all have must be kept too.
+            # That the setting of all has been given back must be stored too.
             given_back = value in GIVEN_BACK and (ALL, key) not in self.values
             self._store(gpu.uuid, key, None if given_back else value)
 
@@ -158,7 +158,7 @@ class Settings:
         self.store.put_setting(device, key, value)
 
     def _apply(self, key: str, gpus: list[Gpu], *, at_start: bool = False) -> None:
-        """Carry a setting of devices to the leases."""
+        """Give a setting of devices to the leases."""
         for gpu in list(gpus):
             text = self.of(gpu.uuid, key)
             if text is None and at_start:
@@ -176,7 +176,7 @@ class Settings:
                 self.leases.run(arbiter.DrainSet(gpu.uuid, bool(value)))
 
     def applied(self, gpu: Gpu) -> Gpu:
-        """A device as a configuration has it, with what the site has set. Refused: not both."""
+        """A device of a configuration with the settings. Refused: they contradict each other."""
         text = self.of(gpu.uuid, "reserve")
         if text is None:
             return gpu

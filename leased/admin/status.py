@@ -1,4 +1,4 @@
-"""What status shows: devices, tenants, what the site has set. One answer is one packet.
+"""The answer to status: devices, tenants and settings. One answer is one packet.
 
 A packet of a UNIX socket is limited (net.core.wmem_default, 208 KiB as a rule);
 256 tenants on 8 devices take half a megabyte. So tenants come in pages: "next"
@@ -72,7 +72,7 @@ class Status:
         }
 
     def _copies(self) -> answers.Copies | None:
-        """Of the node's host memory for copies; None: there is none."""
+        """The node's host memory for copies; None: the node has none."""
         memory, claims = self.leases.copies, self.leases.claims
         if memory is None or claims is None:
             return None
@@ -161,7 +161,7 @@ class Status:
         }
 
     def _kept_out(self, tenant: Tenant) -> dict[str, answers.KeptOut]:
-        """Of one that waits: by device, whose memory that cannot be moved leaves no room for it."""
+        """By device, the jobs whose fixed memory leaves too little room for a waiter."""
         found: dict[str, answers.KeptOut] = {}
         for uuid in tenant.gang:
             device = self.leases.view.device(uuid)

@@ -1,4 +1,4 @@
-"""Tenants of the daemon before this one go on with what they were given."""
+"""Opens the tenants of the daemon before this one again, with the options that they had."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Takeover:
         self.store = store
         self.gangs = gangs
         self.defaults = defaults
-        self.forgotten: list[int] = []  # jobs of whom what a policy remembered makes no sense
+        self.forgotten: list[int] = []  # jobs for which the stored state of a policy cannot be used
 
     def restore_all(self, records: Iterable[TenantRecord]) -> None:
         for record in records:
@@ -45,8 +45,8 @@ class Takeover:
     def restore(self, record: TenantRecord) -> None:
         """Open the tenant again, with its usage so far.
 
-        A record that another release wrote may say what this one does not know: the job goes on
-        with the rest. One that cannot be used at all ends here: its processes are refused.
+        A record of another release may have options that this one does not know: the job runs on
+        with the others. If a record cannot be used at all, the processes of its job are refused.
         """
         try:
             self._restore(record)
@@ -66,7 +66,7 @@ class Takeover:
             return
         said, unknown = options.understood(record.options)
         given = Resolved.of(said, self.defaults())
-        if given.memory == "auto":  # of a release that stored no such key
+        if given.memory == "auto":  # the record is of a release without this key
             given = replace(given, memory="managed")
         totals = self.gangs.totals(gang, given, record.totals)
         tenant = Tenant(record.job_id, record.uid, given, totals)
@@ -81,7 +81,7 @@ class Takeover:
         self.leases.tenants.open(tenant, record.usage, remembered, record.parked_by)
 
     def _remembered(self, tenant: Tenant, record: TenantRecord) -> PolicyState | None:
-        """What its policy remembered of it, if that is of any use."""
+        """The stored state of its policy, if this release can use it."""
         before = record.remembered
         if before is not None and not self.leases.tenants.understands(tenant, before):
             self.forgotten.append(record.job_id)
@@ -89,6 +89,6 @@ class Takeover:
         return before
 
     def give_up(self, record: TenantRecord) -> None:
-        """The job does not go on here: its usage is final."""
+        """Close the tenant: its usage is final."""
         usage = {uuid: record.usage.get(uuid, Usage()) for uuid in record.gang}
         self.store.close_tenant(record.job_id, usage)

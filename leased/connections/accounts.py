@@ -1,8 +1,8 @@
-"""Each user's share of the daemon's time. What comes beyond it waits in that user's one queue.
+"""Each user's share of the daemon's time. Messages beyond it wait in one queue of that user.
 
-An account has one queue and one timer, so to make a thousand connections wait costs no more
-than to make one wait, and all that is done for a user is paid, also making it wait. In the
-queue the user's jobs take turns, and within a job its connections do.
+An account has one queue and one timer, so a thousand waiting connections cost no more than one. All
+time that is spent for a user is charged to that user, also the time to queue. In the queue the
+user's jobs take turns, and the connections of a job do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Served(Protocol):
     def account(self) -> Account | None: ...
 
     def serve(self) -> bool:
-        """Do what is to be done for it, one packet at most. Whether there may be more."""
+        """Serve at most one packet of it. Whether there may be more."""
 
     def pause(self) -> None: ...
 
@@ -36,7 +36,7 @@ class Served(Protocol):
 
 @dataclass(eq=False)
 class Account:
-    """What one user still has of the daemon's time, and who of it waits for more."""
+    """The time that one user has left, and the connections of the user that wait for more."""
 
     loop: asyncio.AbstractEventLoop
     budget: Budget
@@ -45,7 +45,7 @@ class Account:
     timer: asyncio.TimerHandle | None = None
 
     def offer(self, who: Served) -> None:
-        """There is something to do for it: it is done now, or when its turn comes."""
+        """The connection can be read: serve it now, or when its turn comes."""
         self.budget.spend(EVENT_COST_S)
         with self.charged():
             if self.queue or self.owes():
@@ -60,7 +60,7 @@ class Account:
 
     @contextmanager
     def charged(self) -> Iterator[None]:
-        """What is done meanwhile is done for this user."""
+        """A context: the time that is spent inside it is charged to this user."""
         began = time.thread_time()
         try:
             yield
@@ -83,10 +83,10 @@ class Account:
         if self.queue and self.timer is None:
             now = self.loop.time()
             wait = 0.0 if self.budget.has_credit(now) else self.budget.wait_s(now, SLICE_S)
-            self.timer = self.loop.call_later(wait, self._go_on)
+            self.timer = self.loop.call_later(wait, self._serve_waiting)
 
-    def _go_on(self) -> None:
-        """Serve who waits, for a slice of time; others have their turns between the slices."""
+    def _serve_waiting(self) -> None:
+        """Serve waiting connections for a slice of time; other users are served in between."""
         self.timer = None
         self.budget.spend(EVENT_COST_S)
         least = self.budget.credit_at(self.loop.time()) - SLICE_S

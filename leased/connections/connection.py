@@ -21,9 +21,9 @@ LONGEST_REQUEST = 65_536
 class Connection:
     """One accepted connection: reads whole packets, drops a peer that does not read.
 
-    Serving one user's connections takes its share of the daemon's time: beyond it
-    they are read when their turn comes (leased/connections/accounts.py), so what they send waits in
-    their own buffers.
+    The time to serve it is charged to its user. When that user's share is used up, the connection
+    is read when its turn comes (leased/connections/accounts.py), and what it sends waits in its own
+    buffer.
     """
 
     LONGEST = LONGEST_REQUEST
@@ -36,10 +36,10 @@ class Connection:
         self.peer: Peer = peer_of(sock)
         self.open = True
         self.reads = True
-        self.dropped = False  # it did not read what it was told; to be closed
-        self.payer = self.peer.uid  # whose share of the daemon's time it takes
-        self.came_as = NOBODY  # who paid when it was accepted
-        self.job = 0  # of which it is, once that is known
+        self.dropped = False  # its buffer was full; it is about to be closed
+        self.payer = self.peer.uid  # the user whose share of the daemon's time it uses
+        self.came_as = NOBODY  # the payer when it was accepted
+        self.job = 0  # its job, once that is known
         self.accounts: Accounts | None = None
         self.lines: limits.Lines | None = None
         self.ended: Callable[[Connection], None] = lambda _: None
@@ -51,13 +51,13 @@ class Connection:
         self.timer = loop.call_later(self.PATIENCE_S, self._expire)
 
     def accepted(self) -> None:
-        """What is to be known of the peer from the first moment on."""
+        """Called first: what has to be learned of the peer at once."""
 
     def _expire(self) -> None:
         self.isolated(self.end_if_idle)
 
     def end_if_idle(self) -> None:
-        """It has been idle for PATIENCE_S, or the timer is set anew."""
+        """Close the connection if it has been idle for PATIENCE_S; else set the timer again."""
         if self.idle_since is None or not self.open:
             return
         left = self.idle_since + self.PATIENCE_S - self.loop.time()
@@ -68,12 +68,12 @@ class Connection:
             self.close()
 
     def say(self, words: str) -> None:
-        """A line of the journal about this process; a flood of them is cut."""
+        """Log a line about this process, unless its user has caused too many."""
         if self.lines is None or self.lines.may(self.payer):
             log.info("process %d (uid %d) %s", self.peer.pid, self.peer.uid, words)
 
     def isolated(self, work: Callable[[], bool | None]) -> bool:
-        """Do it, and pass its answer on. A fault of ours ends this connection and no other."""
+        """Do the work and return its result. An exception closes this connection and no other."""
         try:
             return bool(work())
         except Exception:
@@ -98,7 +98,7 @@ class Connection:
         except OSError as fault:
             self.say(f"is dropped: {fault}")
             self.dropped = True
-            # Not from inside whatever called: its lists must not change under it.
+            # Not now: the caller may be iterating over a list that this would change.
             self.loop.call_soon(self._drop)
 
     def _drop(self) -> None:
@@ -107,7 +107,7 @@ class Connection:
 
     @property
     def account(self) -> Account | None:
-        """Whose time serving it takes; None: it is not counted."""
+        """The account that its time is charged to; None: it is not counted."""
         if self.accounts is None or self.peer.uid == 0:
             return None
         return self.accounts.of(self.payer)
@@ -120,7 +120,7 @@ class Connection:
             if self.account is not None:
                 self.account.leave(self)
             with contextlib.suppress(OSError):
-                # The service manager may keep a copy: the peer shall hear of the end.
+                # The service manager may have a copy of the socket; this tells the peer.
                 self.sock.shutdown(socket.SHUT_RDWR)
             self.sock.close()
             try:
@@ -136,7 +136,7 @@ class Connection:
             account.offer(self)
 
     def pause(self) -> None:
-        """It is not read until it is resumed."""
+        """Do not read it until it is resumed."""
         if self.reads:
             self.reads = False
             self.loop.remove_reader(self.sock)
@@ -147,7 +147,7 @@ class Connection:
             self.loop.add_reader(self.sock, self._readable)
 
     def serve(self) -> bool:
-        """Take one packet, or see to its end. Whether there may be more."""
+        """Read one packet, or close the connection if it has ended. Whether there may be more."""
         return self.isolated(self._serve)
 
     def _serve(self) -> bool:
@@ -171,4 +171,4 @@ class Connection:
         raise NotImplementedError
 
     def closed(self) -> None:
-        """What is to be done when it has ended."""
+        """Called when the connection has ended."""

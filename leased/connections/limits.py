@@ -1,4 +1,4 @@
-"""How much of the daemon one user may take: connections, and its time.
+"""How many connections, and how much of the daemon's time, one user may have.
 
 Root is not limited: it could as well stop the daemon.
 """
@@ -18,7 +18,7 @@ UNHEARD_PER_UID = 256  # connections of one user that have not said HELLO
 HELLO_S = 10.0
 ADMIN_PER_UID = 16
 ADMIN_IDLE_S = 60.0
-RETRY_S = 1.0  # out of descriptors: so long until the next try
+RETRY_S = 1.0  # until the next attempt where no descriptors were left
 
 SHARE = 0.2  # of one processor, for all processes of one user together
 BURST_S = 0.05
@@ -45,7 +45,7 @@ def most_connections() -> int:
 
 
 def clamped(memory: Mapping[str, DeviceBytes]) -> dict[str, DeviceBytes]:
-    """What a process says of its memory, within what can be."""
+    """What a process says of its memory, limited to what is possible."""
     return {
         uuid: DeviceBytes(*(min(amount, BYTES_MOST) for amount in amounts))
         for uuid, amounts in memory.items()
@@ -59,7 +59,7 @@ def credible(size: int, ns: int) -> bool:
 
 @dataclass
 class Budget:
-    """What one user may still take of something that comes back: most at once, per_s of it."""
+    """A token bucket of one user: at most `most` at once, refilled by `per_s` a second."""
 
     most: float
     per_s: float
@@ -70,7 +70,7 @@ class Budget:
         self.credit = self.most
 
     def credit_at(self, now: float) -> float:
-        """What there is now; below 0: what is owed."""
+        """The credit now; below 0: what the user owes."""
         self.credit = min(self.most, self.credit + max(0.0, now - self.at) * self.per_s)
         self.at = now
         return self.credit
@@ -82,7 +82,7 @@ class Budget:
         return self.credit_at(now) >= self.most
 
     def wait_s(self, now: float, wanted: float) -> float:
-        """Seconds until there is so much credit."""
+        """Seconds until the credit is that high."""
         return max(0.0, wanted - self.credit_at(now)) / self.per_s
 
     def spend(self, amount: float) -> None:
@@ -90,7 +90,7 @@ class Budget:
 
 
 class Lines:
-    """Which lines about a user's processes go to the journal: not more than it can take."""
+    """Limits the log lines about each user's processes."""
 
     def __init__(
         self,
@@ -117,6 +117,6 @@ class Lines:
 
 
 def forget(kept: dict[int, _What], settled: Callable[[_What], bool]) -> None:
-    """Drop those users who owe nothing: they begin anew with the same."""
+    """Forget users with full credit: a new budget of theirs would be the same."""
     for payer in [payer for payer, what in kept.items() if settled(what)]:
         del kept[payer]

@@ -1,4 +1,4 @@
-"""A listening socket: who is let in, how fast, and how many connections a user has idle."""
+"""A listening socket: how fast it accepts, and how many idle connections a user may have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("gpu-leased")
 
 
 def has_gone(sock: socket.socket) -> bool:
-    """Whether there is nothing to be read, and nobody to be answered."""
+    """Whether the peer has closed the connection and left nothing to read."""
     try:
         return not sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -59,7 +59,7 @@ class Listener:
             self.loop.add_reader(self.sock, self._accept)
 
     def _cease(self) -> None:
-        """Whoever comes waits in the backlog, and others are not disturbed by it."""
+        """Accept nothing for a while: new connections wait in the backlog."""
         if self.accepts:
             self.accepts = False
             self.loop.remove_reader(self.sock)
@@ -91,13 +91,13 @@ class Listener:
             self._rest(rest)
 
     def _accept_one(self) -> int | None:
-        """Who pays for it; None: nobody does, or nobody is there."""
+        """Accept one connection. Its payer; None: it has none, or no connection waits."""
         try:
             sock, _ = self.sock.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return None
         except OSError as fault:
-            # Out of descriptors or memory: whoever waits is served when there are some.
+            # No descriptors or memory are left: connections wait until there are.
             log.error("no connection can be accepted for now: %s", fault)
             self._rest(limits.RETRY_S)
             return None
@@ -109,12 +109,14 @@ class Listener:
         return payer
 
     def _let_in(self, sock: socket.socket) -> int | None:
-        """Make a connection of it, or end it at once where its user, who has used up its
-        share, has as many as it may. Who pays for that; None: nobody."""
+        """Make a connection of the socket, or close it if its user has too many.
+
+        Returns the payer; None: it has none.
+        """
         try:
             peer = peer_of(sock)
         except OSError:
-            sock.close()  # gone before we could ask who it was
+            sock.close()  # it ended before its peer could be asked for
             return None
         if peer.uid == 0:
             self.take(sock)
@@ -129,8 +131,10 @@ class Listener:
         return payer
 
     def _is_too_much(self, sock: socket.socket, payer: int) -> bool:
-        """Its share of time is used up, and it has as many idle connections as it may, or does
-        not even wait for an answer."""
+        """Whether the user's share is used up and one more connection is too much.
+
+        It is if the user has as many idle connections as allowed, or has closed this one already.
+        """
         if not self.accounts.of(payer).owes():
             return False
         idle = self._idle_of(payer)
@@ -163,22 +167,22 @@ class Listener:
         return connection
 
     def _unmade(self, sock: socket.socket, fault: Exception) -> None:
-        """Nothing stays of a connection that could not be made."""
+        """A connection could not be made: close its socket and say so."""
         uid = NOBODY
         with contextlib.suppress(OSError):
             uid = peer_of(sock).uid
-        gone = isinstance(fault, OSError)  # before we could ask who it was
+        gone = isinstance(fault, OSError)  # before its peer could be asked for
         if not gone and self.lines.may(uid):
             log.error("a connection of uid %d cannot be served: it is closed", uid, exc_info=fault)
         with contextlib.suppress(OSError, ValueError):
             self.loop.remove_reader(sock)
         with contextlib.suppress(OSError):
-            # The service manager may keep a copy: the peer shall hear of the end.
+            # The service manager may have a copy of the socket; this tells the peer.
             sock.shutdown(socket.SHUT_RDWR)
         sock.close()
 
     def _make_room(self, connection: Connection) -> None:
-        """One user keeps only so many idle connections: the longest idle one goes."""
+        """Close the longest idle connection of the user, if there are too many."""
         idle = self.idle.setdefault(connection.came_as, {})
         idle[connection] = None
         if len(self._idle_of(connection.came_as)) > connection.IDLE_MOST:

@@ -1,7 +1,7 @@
 """Processes claim host memory for copies when they allocate device memory.
 
-What would cross limits.swap_host is refused, and the program hears the driver's error for too
-little memory; or it waits until others have freed some, where the site has chosen that.
+A claim beyond limits.swap_host is refused, and the program gets the driver's error for too little
+memory. With limits.swap_full = "wait" it waits instead, until other jobs have freed memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from leased.copies.claims import Claims
 from leased.copies.node_memory import Asker, NodeMemory
 from leased.wire import client_messages, daemon_messages
 
-LOOK_S = 0.2  # while somebody waits
+LOOK_S = 0.2  # between looks while a claim waits
 WAIT = "wait"  # as limits.swap_full names it
 GIB = 1 << 30
 
@@ -29,7 +29,7 @@ class Waiter:
 
 
 def words(what: str, budget: int) -> str:
-    """For the process' standard error."""
+    """The sentence that the interposer prints on the standard error of the process."""
     return (
         f"{what}: this node's {budget / GIB:.1f} GiB of host memory for GPU memory that has to "
         "leave are used up; use mem:SIZE to have less of the GPU, or ask the administrator for a "
@@ -38,7 +38,7 @@ def words(what: str, budget: int) -> str:
 
 
 class ClaimDesk:
-    """full: what is done with a claim that crosses the budget, as the configuration says now."""
+    """Answers claims. full: limits.swap_full now, what is done with a claim beyond the budget."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ClaimDesk:
         memory.needs = claims.needs
 
     def claim(self, asker: Asker, job_id: int, message: client_messages.Claim) -> None:
-        """The process is about to have so much on a device."""
+        """The process is about to allocate: grant the claim, let it wait, or refuse it."""
         granted = self._grant(asker, job_id, message)
         if granted is not None:
             self._answer(asker, message, lib.GL_CLAIM_GRANTED, granted)
@@ -70,7 +70,7 @@ class ClaimDesk:
             self._answer(asker, message, lib.GL_CLAIM_REFUSED, has, words)
 
     def _grant(self, asker: Asker, job_id: int, message: client_messages.Claim) -> int | None:
-        """As much as it would like, or as it needs; None: not even that."""
+        """The bytes to grant: what it would like, else what it needs; None: too few are left."""
         before = self.claims.of(asker, message.uuid)
         for size in (message.bytes, message.least):
             self.claims.set(asker, job_id, message.uuid, size)
@@ -88,14 +88,14 @@ class ClaimDesk:
     ) -> None:
         asker.send(daemon_messages.claimed(code, claim.number, claim.uuid, size, words))
 
-    # -- who waits -------------------------------------------------------------------
+    # -- waiting claims -------------------------------------------------------------------
 
     def _look_later(self) -> None:
         if self.waiters and self.timer is None:
             self.timer = self.loop.call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
-        """First come, first served: who needs little does not pass who needs much."""
+        """Grant waiting claims, first come, first served: a small one does not pass a large one."""
         self.timer = None
         while self.waiters:
             first = self.waiters[0]
@@ -107,7 +107,7 @@ class ClaimDesk:
         self._look_later()
 
     def forget(self, asker: Asker) -> None:
-        """Its connection has ended. What it has on the devices it says on the next one."""
+        """The connection of the process has ended. On the next one it claims what it has again."""
         self.claims.forget(asker)
         self.waiters = [waiter for waiter in self.waiters if waiter.asker is not asker]
 

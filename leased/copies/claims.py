@@ -1,8 +1,9 @@
-"""How much host memory copies may need: taken when device memory is allocated.
+"""How much host memory copies may need. It is claimed when device memory is allocated.
 
-Of a device's tenants nobody's memory has to leave while all of it fits. Once it does not, so much
-of each may have to as is too much in all, and no more than it has. That is what counts against
-limits.swap_host, beside what is held already; what a job might allocate later does not count.
+While the memory of a device's tenants fits together, none of it has to be evicted. Once it does
+not, each tenant may have to evict as many bytes as do not fit, but no more than it has. These bytes
+count against limits.swap_host, beside copies that exist already. What a job might allocate later
+does not count.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-PARTS = 32  # copies lie in pieces: a part of what a job may have, 256 MiB at most
+PARTS = 32  # copies are in segments: 1/PARTS of what a job may have, at most 256 MiB
 LARGEST_PIECE = 256 << 20
 
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """One device. room: for all tenants' memory; movable, fixed: bytes of each, by job."""
+    """The use of one device, in bytes. room: for all tenants. movable, fixed: of each, by job."""
 
     room: int
     movable: Mapping[int, int]
@@ -26,7 +27,7 @@ class DeviceUse:
 
 @dataclass
 class Claims:
-    """devices: how they are used now. swaps: whether a job's memory is swapped."""
+    """The claims of all processes. devices: their use now. swaps: whether a job swaps."""
 
     devices: Callable[[], Mapping[str, DeviceUse]]
     swaps: Callable[[int], bool]
@@ -34,7 +35,7 @@ class Claims:
     granted: dict[object, tuple[int, dict[str, int]]] = field(default_factory=dict)
 
     def set(self, process: object, job_id: int, uuid: str, size: int) -> None:
-        """It may have so much on the device."""
+        """The process may have so many bytes on the device from now on."""
         self.granted.setdefault(process, (job_id, {}))[1][uuid] = size
 
     def of(self, process: object, uuid: str) -> int:
@@ -44,14 +45,14 @@ class Claims:
         self.granted.pop(process, None)
 
     def needs(self) -> Counter[int]:
-        """By job: bytes that may have to leave its devices together."""
+        """By job, the bytes that may have to be evicted from all its devices together."""
         needs: Counter[int] = Counter()
         for of_device in self.by_device().values():
             needs += of_device
         return needs
 
     def by_device(self) -> dict[str, Counter[int]]:
-        """By device and job: bytes that may have to leave it."""
+        """By UUID and job, the bytes that may have to be evicted from the device."""
         claimed: dict[str, Counter[int]] = {}
         for job_id, sizes in self.granted.values():
             for uuid, size in sizes.items():

@@ -2,7 +2,7 @@
 
 It is a process of its own, in a service of its own, so that this memory is charged to no job and
 not to gpu-leased either, and outlives both: after a restart gpu-leased asks what there is. It
-decides nothing. gpu-leased says under which name how much is to be made, and what ends.
+decides nothing: gpu-leased says how much is made under which name, and which of it is freed.
 """
 
 from __future__ import annotations
@@ -27,23 +27,25 @@ from leased.processes.identity import peer_of
 
 log = logging.getLogger("gpu-leased")
 
-MAKERS = 4  # who has a gigabyte made holds up nobody who needs a little
+MAKERS = 4  # threads, so that a large request does not delay a small one
 LONGEST = 65_536
 LISTED = 256  # names in one packet
 BACKLOG = 4
 
 
 class Keeper:
-    """All memory that there is, by name."""
+    """All memory that has been made and not been freed, by name."""
 
     def __init__(self, files: dict[str, MemoryFile]):
         self.files = files
-        self.asked: dict[str, socket.socket] = {}  # who waits for what is being made
+        self.asked: dict[
+            str, socket.socket
+        ] = {}  # by name, the connection that waits for what is being made
         self.lock = threading.Lock()
         self.makers = ThreadPoolExecutor(MAKERS)
 
     def serve(self, connection: socket.socket) -> None:
-        """Until it ends. Its other end is gpu-leased."""
+        """Serve one connection, of gpu-leased, until it ends."""
         with connection, contextlib.suppress(OSError):
             while data := connection.recv(LONGEST):
                 self._handle(connection, json.loads(data))
@@ -62,14 +64,14 @@ class Keeper:
     def _asked(self, connection: socket.socket, name: str, size: int, huge: bool) -> None:
         with self.lock:
             begun = name in self.asked
-            self.asked[name] = connection  # who asks again gets it in place of the first
+            self.asked[name] = connection  # the last connection that has asked gets it
         if not begun:
             self.makers.submit(self._make, name, size, huge)
 
     # -- of a maker ----------------------------------------------------------------
 
     def _make(self, name: str, size: int, huge: bool) -> None:
-        """Make it, unless it is there already, and send it."""
+        """Make the memory, unless it has been made before, and send its descriptor."""
         with self.lock:
             file = self.files.get(name)
         try:
@@ -89,12 +91,14 @@ class Keeper:
         self._send(name, {"bytes": made.bytes, "huge": made.huge}, made)
 
     def _send(self, name: str, answer: dict[str, Any], file: MemoryFile | None = None) -> None:
-        """To who asked last."""
+        """Send it to the connection that asked last."""
         data = json.dumps({"name": name} | answer).encode()
         descriptors = [file.descriptor] if file else []
         with self.lock:
             connection = self.asked.pop(name, None)
-            with contextlib.suppress(OSError):  # it has gone; the next one asks what there is
+            with contextlib.suppress(
+                OSError
+            ):  # the connection has ended; the next one asks what has been made
                 if connection is not None:
                     socket.send_fds(connection, [data], descriptors)
 
@@ -109,7 +113,7 @@ class Keeper:
         stored_files.forget(name)
         file.end()
 
-    # -- what there is ----------------------------------------------------------------
+    # -- what has been made ----------------------------------------------------------------
 
     def _list(self, connection: socket.socket) -> None:
         with self.lock:
@@ -121,7 +125,7 @@ class Keeper:
 
 
 def listen(path: Path) -> socket.socket:
-    """A socket for root alone, replacing what a keeper before left there."""
+    """A socket that only root can open, in place of what a keeper before left there."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -135,7 +139,7 @@ def listen(path: Path) -> socket.socket:
 
 
 def serve(listening: socket.socket, keeper: Keeper) -> None:
-    """For ever: a thread for each connection, of which there is one as a rule."""
+    """Accept connections, each served in a thread; there is mostly one. It does not return."""
     while True:
         connection, _ = listening.accept()
         if peer_of(connection).uid not in (0, os.geteuid()):

@@ -1,7 +1,7 @@
 """gpu-leased's end of the connection with the keeper of memory for copies (keeper.py).
 
-It is made again whenever it has ended. What was asked for and is not answered is asked again, and
-what has ended is said again: the keeper takes both as often as they come.
+The connection is made again whenever it has ended. Requests that have not been answered are then
+repeated, to make memory and to free it: repeating one has no effect at the keeper.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ log = logging.getLogger("gpu-leased")
 
 SOCKET = "copies.sock"
 LONGEST = 65_536
-AT_ONCE = 8  # questions that are with the keeper
+AT_ONCE = 8  # requests that the keeper has at once
 RETRY_S = 1.0
-PATIENCE_S = 3.0  # without a keeper; then who asks is refused
+PATIENCE_S = 3.0  # after so long without a keeper, requests are refused
 
-# Of made memory: its descriptor, which is the callee's; or None, and why there is none.
+# Called with a descriptor of the memory, which the callee closes; or with None and the reason.
 Made = Callable[[int | None, str], None]
 
 
 class Ask:
-    """One piece of memory that is to be made."""
+    """A request to make one piece of memory."""
 
     def __init__(self, name: str, size: int, huge: bool, made: Made):
         self.name = name
@@ -39,7 +39,7 @@ class Ask:
 
 
 class KeeperLink:
-    """found: told of all that the keeper has, whenever there is a new connection."""
+    """found: called with all that the keeper has, whenever there is a new connection."""
 
     def __init__(self, path: Path, loop: asyncio.AbstractEventLoop):
         self.path = path
@@ -60,7 +60,7 @@ class KeeperLink:
     # -- the connection -------------------------------------------------------------
 
     def connect(self) -> None:
-        """Now, and again and again until it is there."""
+        """Connect now, or as soon as the keeper runs."""
         self.retry = None
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         try:
@@ -119,22 +119,22 @@ class KeeperLink:
             return False
         return True
 
-    # -- what is asked of it ------------------------------------------------------------
+    # -- requests ------------------------------------------------------------
 
     def make(self, name: str, size: int, huge: bool, made: Made) -> None:
-        """Have it made, or given again."""
+        """Have the keeper make this memory; if it has been made before, it is sent again."""
         self.asks[name] = Ask(name, size, huge, made)
         self._send_asks()
 
     def end(self, name: str) -> None:
-        """Nobody needs it any more."""
+        """Have the keeper free this memory."""
         self.asks.pop(name, None)
         if not self._send({"op": "end", "name": name}):
             self.ends.add(name)
         self._send_asks()
 
     def _send_asks(self) -> None:
-        """The next of each job in turn: the names begin with its number."""
+        """Send the next requests. Jobs take turns: a name begins with the number of its job."""
         sent = [ask for ask in self.asks.values() if ask.sent]
         busy = {ask.name.split(".")[0] for ask in sent}
         room = AT_ONCE - len(sent)
@@ -149,7 +149,7 @@ class KeeperLink:
                 busy.add(job)
                 room -= 1
 
-    # -- what it says -------------------------------------------------------------------
+    # -- answers -------------------------------------------------------------------
 
     def _readable(self) -> None:
         assert self.sock is not None

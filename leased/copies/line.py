@@ -1,7 +1,7 @@
-"""How much host memory is made ahead of the handoffs that may need it, and for whom next: pure.
+"""How much host memory is made ahead of handoffs, and for which job next: pure.
 
-It grows a slice at a time, within a limit, where least of what is wanted is there; it shrinks when
-less has been wanted for a while.
+The memory grows a slice at a time, within a limit, for the job that has the smallest part of what
+it may need. It shrinks when a job has needed less for KEPT_NS.
 """
 
 from __future__ import annotations
@@ -10,30 +10,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 SLICE = 64 << 20  # bytes
-KEPT_NS = 5_000_000_000  # what is not wanted any more is kept so long
+KEPT_NS = 5_000_000_000  # memory that is no longer needed is kept for so long
 
 Place = tuple[int, str]  # a job and one of its devices, by UUID
 
 
 @dataclass
 class Line:
-    """told: bytes that are to be there, by place. low: since when less is wanted there, in ns."""
+    """told: by place, bytes to be made. low: by place, since when less is needed, in ns."""
 
     told: dict[Place, int] = field(default_factory=dict)
     low: dict[Place, int] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
-        """Bytes of all places."""
+        """Bytes of all places together."""
         return sum(self.told.values())
 
     def of_job(self, job_id: int) -> int:
-        """Bytes on all of its devices."""
+        """Bytes of the job for all its devices."""
         return sum(size for (job, _), size in self.told.items() if job == job_id)
 
     def enter(self, wanted: Mapping[Place, int], held: Mapping[int, int]) -> None:
-        """wanted: bytes by place, of all places that there are. held: bytes that jobs have, also
-        of a daemon before this one."""
+        """Add and remove places.
+
+        wanted: by place, the bytes that may be needed; these are all places. held: by job, the
+        bytes that it has, also from a daemon before this one.
+        """
         for gone in self.told.keys() - wanted.keys():
             del self.told[gone]
             self.low.pop(gone, None)

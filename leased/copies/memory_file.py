@@ -1,8 +1,8 @@
 """Host memory as a file without a name, which can be passed to a process of any user.
 
-Its pages are there from the beginning and are charged to whoever makes it. It is sealed: nobody
-can make it shorter under another's mapping, or longer than what was counted. The kernel clears
-each page before it is read for the first time, so nobody sees what another has left there.
+Its pages are allocated when it is made, and are charged to the process that makes it. It is sealed:
+no process can shorten it under another's mapping, or make it longer than what was counted. The
+kernel clears each page before its first use, so no process sees another's data.
 """
 
 from __future__ import annotations
@@ -21,23 +21,26 @@ log = logging.getLogger("gpu-leased")
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 UNIT = 2 << 20  # a huge page; memory is made in whole ones
-NAME = "gpu-lease"  # as it stands in /proc/PID/maps
+NAME = "gpu-lease"  # as /proc/PID/maps shows it
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 HUGE_2MB = 21 << 26  # MFD_HUGE_2MB; no name in Python's os before 3.14
 PUNCH_HOLE, KEEP_SIZE = 2, 1  # of fallocate(2)
-HOST_KEEPS_PART, HOST_KEEPS = 32, 4 << 30  # never the last of the host's memory
+HOST_KEEPS_PART, HOST_KEEPS = (
+    32,
+    4 << 30,
+)  # this part of the host's memory, or these bytes, always stay free
 
 
 @dataclass(frozen=True)
 class MemoryFile:
-    """An open one."""
+    """An open file of host memory."""
 
     descriptor: int
     bytes: int
     huge: bool = False
 
     def end(self) -> None:
-        """Its pages are free at once, whoever has it open or mapped still."""
+        """Free its pages now, even if a process still has it open or mapped."""
         nothing_else = PUNCH_HOLE | KEEP_SIZE
         if LIBC.fallocate(self.descriptor, nothing_else, ctypes.c_int64(0), self._length()):
             log.warning("memory of copies is not free yet: %s", os.strerror(ctypes.get_errno()))
@@ -48,7 +51,7 @@ class MemoryFile:
 
 
 def make(size: int, huge: bool) -> MemoryFile:
-    """One of so many bytes. Refused: the host has no memory for it.
+    """Make a file of so many bytes. Refused: the host has no memory for it.
 
     huge: of huge pages, where the site has reserved some and they suffice.
     """
@@ -56,7 +59,7 @@ def make(size: int, huge: bool) -> MemoryFile:
         try:
             return _made(size, os.MFD_HUGETLB | HUGE_2MB)
         except OSError:
-            pass  # none are left: of others, then
+            pass  # no huge pages are left: use small ones
     _check_room(size)
     try:
         return _made(size, 0)
@@ -65,7 +68,7 @@ def make(size: int, huge: bool) -> MemoryFile:
 
 
 def _check_room(size: int) -> None:
-    """Refused: the kernel would have to end somebody's process for it."""
+    """Refused: so little memory would be left that the kernel could have to kill a process."""
     total, available = procfs.host_memory()
     if available - size < min(HOST_KEEPS, total // HOST_KEEPS_PART):
         raise Refused(
@@ -88,7 +91,7 @@ def _made(size: int, flags: int) -> MemoryFile:
 
 
 def of_descriptor(descriptor: int) -> MemoryFile:
-    """One that was made before. OSError: it is none."""
+    """The file of a descriptor, made before. OSError: the descriptor is of another kind."""
     if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & SEALS != SEALS:
         raise OSError(errno.EINVAL, "not sealed")
     found = os.fstat(descriptor)

@@ -1,8 +1,8 @@
-"""Host memory for copies (memory:swap) that is the node's: asked for, made, and taken back.
+"""Host memory of the node for copies (memory:swap): requested by clients, made, and freed.
 
-A process has it until it gives it back or ends, whatever becomes of its connection: its bytes may
-be the only ones that there are. When the process has ended the pages are free at once, also where
-somebody else has kept a descriptor or a mapping of them.
+A process keeps it until it gives it back or ends, even if its connection ends: the copy may be the
+only one of its data. When the process has ended, the pages are freed at once, even if another
+process has kept a descriptor or a mapping of them.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class NodeMemory:
 
     @property
     def offered(self) -> bool:
-        """Whether processes that come now are told to ask for it."""
+        """Whether processes that connect now are told to request it."""
         return self.link.connected and self.budget() > 0
 
     def status(self) -> answers.NodeMemory:
-        """As status shows it."""
+        """The figures that status shows, in bytes."""
         return {
             "kept": self.link.connected,
             "budget_bytes": self.budget(),
@@ -76,7 +76,7 @@ class NodeMemory:
         }
 
     def left(self, job_id: int | None = None) -> int:
-        """Bytes that nobody has and nobody may need; of a job, with what it may need itself."""
+        """Bytes that no job has or may need. Of a job: with those that it may need itself."""
         needs, held = self.needs(), self.pool.of_job
         counts = Counter({job: max(needs[job], held[job]) for job in {*needs, *held}})
         if job_id is not None:
@@ -87,10 +87,10 @@ class NodeMemory:
         """Bytes that the processes of the job have."""
         return self.pool.of_job.get(job_id, 0)
 
-    # -- what processes say --------------------------------------------------------------
+    # -- requests of processes --------------------------------------------------------------
 
     def take(self, asker: Asker, job_id: int, most: int, message: client_messages.HostTake) -> None:
-        """It asks for some. most: bytes that its whole job may have."""
+        """A process requests memory. most: bytes that its whole job may have."""
         number, size = message.number, message.bytes
         if asker.process is None or not 0 < size <= LARGEST or size % UNIT:
             asker.send(daemon_messages.host(lib.GL_HOST_FAILED, number, size))
@@ -122,7 +122,7 @@ class NodeMemory:
             os.close(descriptor)
 
     def give(self, asker: Asker, job_id: int, message: client_messages.HostGive) -> None:
-        """It has no mapping of this any more."""
+        """A process has unmapped memory, which is freed."""
         if asker.process is not None:
             self._end(Key(job_id, asker.process, message.number))
         asker.send(daemon_messages.host(lib.GL_HOST_GIVEN, message.number, 0))
@@ -140,7 +140,7 @@ class NodeMemory:
             self._unwatch(key.process)
 
     def _watch(self, asker: Asker) -> None:
-        """Hear of the process' end. Refused: it cannot be watched."""
+        """Watch for the end of the process. Refused: it cannot be watched."""
         process = asker.process
         if process is None or process in self.ends:
             return
@@ -162,7 +162,7 @@ class NodeMemory:
             os.close(pidfd)
 
     def _process_ended(self, process: ProcessId) -> None:
-        """All its threads, and with them its mappings."""
+        """The process has ended with all its threads, and so have its mappings: free its memory."""
         for key in self.pool.of(process):
             self._end(key)
         self._unwatch(process)
@@ -170,7 +170,7 @@ class NodeMemory:
     # -- a new keeper, or a new daemon -----------------------------------------------------
 
     def _found(self, files: dict[str, int]) -> None:
-        """What the keeper has. Of what we do not know a daemon before this one did."""
+        """The keeper has all this. What is not known here was made for a daemon before this one."""
         for name, size in files.items():
             key = Key.of(name)
             if key is None:
@@ -194,7 +194,7 @@ class NodeMemory:
 
 
 def _pidfd(process: ProcessId) -> int | None:
-    """Of this very process; None: it is no more."""
+    """A pidfd of this process; None: it has ended."""
     pidfd = None
     with contextlib.suppress(OSError):
         pidfd = os.pidfd_open(process.pid)

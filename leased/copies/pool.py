@@ -1,4 +1,4 @@
-"""Who has how much of the node's host memory for copies."""
+"""How much of the node's host memory for copies each process has."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from leased.processes.identity import ProcessId
 LARGEST = 1 << 30  # bytes of one piece of memory
 PIECES = 16_384  # of the node: each is a descriptor of the keeper's
 PIECES_OF_A_JOB = 4096
-PROGRAM = 32  # bits of a number below those that tell a process' programs apart
+PROGRAM = 32  # a key's number has this many bits below those that tell a process' programs apart
 
 
 @dataclass(frozen=True)
 class Key:
-    """Of one piece of memory: for which process of which job, and the number that it chose."""
+    """The key of one piece of memory: its process, its job, and the number that it chose."""
 
     job_id: int
     process: ProcessId
@@ -25,12 +25,12 @@ class Key:
 
     @property
     def name(self) -> str:
-        """Of the keeper's file."""
+        """The name by which the keeper knows this memory."""
         return f"{self.job_id}.{self.process.pid}.{self.process.start}.{self.number}"
 
     @classmethod
     def of(cls, name: str) -> Key | None:
-        """None: it is no such name."""
+        """The key of a keeper's name; None: it is no such name."""
         parts = name.split(".")
         if len(parts) != 4 or not all(part.isascii() and part.isdigit() for part in parts):
             return None
@@ -39,7 +39,7 @@ class Key:
 
 
 class Pool:
-    """What there is, also what is being made."""
+    """All memory for copies, also what is being made."""
 
     def __init__(self) -> None:
         self.bytes: dict[Key, int] = {}
@@ -69,7 +69,7 @@ class Pool:
         self.total += size
 
     def remove(self, key: Key) -> bool:
-        """False: it is not there."""
+        """Remove this memory; False: the pool does not have it."""
         size = self.bytes.pop(key, None)
         if size is None:
             return False
@@ -85,10 +85,10 @@ class Pool:
         return True
 
     def of(self, process: ProcessId) -> Iterator[Key]:
-        """All that the process has."""
+        """The memory that the process has."""
         yield from tuple(self.of_process.get(process, ()))
 
     def of_other_programs(self, key: Key) -> Iterator[Key]:
-        """What a program has left that this process ran before: it is mapped no more."""
+        """Memory of a program that this process ran before an exec: it is no longer mapped."""
         program = key.number >> PROGRAM
         yield from (k for k in self.of(key.process) if k.number >> PROGRAM != program)

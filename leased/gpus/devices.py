@@ -1,4 +1,4 @@
-"""The node's GPUs as NVML sees them: what they are, and what the driver itself takes of them."""
+"""The node's GPUs as NVML shows them, and the memory that the driver itself takes of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUNDING_PART = 100  # managed memory comes in whole blocks
 RESERVE_PART = 2  # of a device, at most, is kept for what has been measured
 
 
-NOT_SLURMS = -1  # in place of an index: Slurm gives the device to nobody
+NOT_SLURMS = -1  # in place of an index: Slurm gives the device to no job
 
 
 @dataclass(frozen=True)

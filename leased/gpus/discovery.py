@@ -1,4 +1,4 @@
-"""Which devices the node has: those that NVML shows, and those that it showed since the boot."""
+"""Finds the devices of the node: those that NVML shows now, or has shown since the boot."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is wrong with each device, and with NVML as a whole. Each thing is said once.
+"""Faults of each device, and of NVML as a whole. Each is logged once.
 
-A device with a fault takes no new jobs; those that it has go on. While NVML says
-nothing at all, all is as it was: it measures, and leases do not need it.
+A device with a fault takes no new jobs; jobs that use it run on. While NVML gives no answer at all,
+nothing changes: NVML only measures, and leases do not need it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from leased.gpus.devices import Gpu
 
 log = logging.getLogger("gpu-leased")
 
-ILL, WELL = 2, 10  # looks that must agree: something is wrong, or is in order again
+ILL, WELL = 2, 10  # polls in succession that show a fault, or none any more
 
 
 @dataclass
@@ -22,7 +22,9 @@ class Health:
 
     faults: dict[str, str] = field(default_factory=dict)
     nvml: str | None = None
-    doubts: dict[str, int] = field(default_factory=dict)  # looks that contradict, by UUID
+    doubts: dict[str, int] = field(
+        default_factory=dict
+    )  # by UUID, polls in succession that contradict the present state
     heard: int = 0  # answers since NVML was silent
 
     def seen(self, gpu: Gpu, fault: str | None, *, sure: bool = False) -> None:

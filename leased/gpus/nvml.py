@@ -1,4 +1,4 @@
-"""NVML, asked with patience that ends: what it says, or that it says nothing.
+"""Asks NVML, and waits for its answers only so long.
 
 It runs in a child (nvml_child.py), which is given up when it hangs or crashes, and
 another is tried. Nothing waits for a child that the driver does not let go.
@@ -26,7 +26,7 @@ CHILD = "from leased.gpus.nvml_child import main; main()"
 
 
 class Silent(Exception):
-    """NVML gives no answer. The text says why, in a sentence."""
+    """NVML gives no answer; the text is a sentence that says why."""
 
 
 class Nvml:
@@ -47,7 +47,7 @@ class Nvml:
         return await self._ask({"op": "describe"}, DESCRIBE_S)
 
     async def look(self, uuids: list[str]) -> dict[str, Any]:
-        """By UUID who is there now; see nvml_child.look. Silent: no answer."""
+        """By UUID, processes and work of each device; see nvml_child.look. Silent: no answer."""
         return await self._ask({"op": "look", "uuids": uuids}, LOOK_S)
 
     async def _ask(self, request: dict[str, Any], patience_s: float) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class Nvml:
         return bool(self.given_up)
 
     def close(self) -> None:
-        """Let NVML go: nothing of it stays open. The next question opens it again."""
+        """Close NVML, so that the driver can be unloaded. The next question opens it again."""
         if self.sock is not None:
             self.sock.close()
             self.sock = None

@@ -1,7 +1,7 @@
-"""What NVML says of devices, made sound: it may say anything of a GPU that is breaking.
+"""Checks the answers of NVML: of a GPU that is breaking it may say anything.
 
-A device of which it says what cannot be has a fault, in a sentence, and the
-others are none the worse for it.
+A device for which an answer is impossible has a fault, in a sentence; other devices are not
+affected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OF_NONE = "NVML answers of no GPU"
 
 
 class Unsound(Exception):
-    """What NVML says cannot be. The text says what."""
+    """An answer of NVML is impossible; the text says which."""
 
 
 @dataclass(frozen=True)

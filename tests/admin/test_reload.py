@@ -217,7 +217,7 @@ def test_a_key_that_waits_for_the_next_start_is_named(
     table, _, name = key.partition(".")
     assert node.reload(f'[{table}]\n{name} = "/opt/elsewhere"\n') is None
     assert node.admin.config == usual
-    assert f"{key} counts from the next start of gpu-leased on" in caplog.text
+    assert f"{key} takes effect at the next start of gpu-leased" in caplog.text
     caplog.clear()
     node.reload("")
     assert "next start" not in caplog.text, "what has not changed is not named"
