@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Grant:
-    """The tenant has its gang. prefetch: bytes to bring in now, by device.
+    """The tenant has a lease on its gang.
 
-    idle_ns: somebody waits already: yield after so much idleness; None: nobody does.
+    prefetch: by UUID, bytes to restore now. idle_ns: another job waits already, so release after so
+    much idleness; None: no job waits.
     """
 
     tenant: int
@@ -23,7 +24,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class Restore:
-    """The tenant goes on with its lease, and may bring back what others displaced meanwhile."""
+    """The tenant keeps its lease and may restore memory that others have displaced meanwhile."""
 
     tenant: int
     epoch: int
@@ -33,7 +34,7 @@ class Restore:
 
 @dataclass(frozen=True)
 class Evict:
-    """The tenant, which swaps, must give up so many bytes of the device."""
+    """The tenant, which swaps, must evict so many bytes from the device."""
 
     tenant: int
     device: str
@@ -42,14 +43,14 @@ class Evict:
 
 @dataclass(frozen=True)
 class Leave:
-    """All that the tenant has on its devices must leave them, for nobody in particular."""
+    """The tenant must evict all its memory from its devices, even if no other needs the room."""
 
     tenant: int
 
 
 @dataclass(frozen=True)
 class Preload:
-    """The tenant, which swaps and waits, may bring so many bytes of the device in beforehand."""
+    """The tenant, which swaps and waits, may restore so many bytes to the device already."""
 
     tenant: int
     device: str
@@ -58,7 +59,7 @@ class Preload:
 
 @dataclass(frozen=True)
 class Expect:
-    """The tenant, which swaps and holds, may have to give up so many bytes of the device soon."""
+    """The tenant, which swaps and holds, may have to evict so many bytes from the device soon."""
 
     tenant: int
     device: str
@@ -67,7 +68,7 @@ class Expect:
 
 @dataclass(frozen=True)
 class Contend:
-    """Somebody waits for the holder: yield after idle_ns of idleness; None: nobody any more."""
+    """Another job waits: release after idle_ns of idleness; None: no job waits any more."""
 
     tenant: int
     epoch: int
@@ -76,7 +77,7 @@ class Contend:
 
 @dataclass(frozen=True)
 class Revoke:
-    """The holder must close its gate, drain within drain_ns, and release."""
+    """The holder must shut its gate, drain, and release within drain_ns."""
 
     tenant: int
     epoch: int
@@ -85,7 +86,7 @@ class Revoke:
 
 @dataclass(frozen=True)
 class Overrun:
-    """A revoked holder has not released in time."""
+    """A revoked holder has not released within its drain limit."""
 
     tenant: int
     epoch: int
@@ -93,7 +94,7 @@ class Overrun:
 
 @dataclass(frozen=True)
 class Forfeit:
-    """It has not for as long again: its devices go to others beside what still runs of it."""
+    """The holder has not released within twice that: others get its devices beside its work."""
 
     tenant: int
     epoch: int
@@ -101,8 +102,10 @@ class Forfeit:
 
 @dataclass(frozen=True)
 class PassedOver:
-    """A holder that cannot act has lost its devices to others. It has been told to release its
-    lease; when it does so it has been another one's for long."""
+    """A holder that cannot act has lost its devices to others.
+
+    It has been told to release its lease. When it does, others have had the devices since.
+    """
 
     tenant: int
     epoch: int

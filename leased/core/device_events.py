@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RoomChanged:
-    """Tenants' allocations can have so many bytes of the device together: the driver took some."""
+    """All tenants together can have so many bytes: what the driver itself takes has changed."""
 
     device: str
     bytes: int
@@ -17,7 +17,7 @@ class RoomChanged:
 class SpeedKnown:
     """The site or the driver says how fast memory moves between the device and the host.
 
-    swaps: memory that tenants swap themselves, or else managed memory; the rest: see Speed.
+    swaps: the speed of swapped memory; False: of managed memory. bytes_s, seen, said: see Speed.
     """
 
     device: str
@@ -29,8 +29,10 @@ class SpeedKnown:
 
 @dataclass(frozen=True)
 class WorkMeasured:
-    """What the driver says of the last `ns` of the device: in how many percent of it work was
-    under way, and how many mJ it took. None: it does not say."""
+    """What the driver says of the last `ns` of the device; None: it does not say.
+
+    busy_percent: the part of that time in which the device had work. energy_mj: mJ that it took.
+    """
 
     device: str
     ns: int
@@ -65,7 +67,7 @@ class PolicySet:
 
 @dataclass(frozen=True)
 class DrainSet:
-    """No new lease on a drained device; its holders go at the end of their quantum."""
+    """A drained device gets no new lease; its holders are revoked at the end of their quantum."""
 
     device: str
     drained: bool
@@ -73,9 +75,10 @@ class DrainSet:
 
 @dataclass(frozen=True)
 class ModeSet:
-    """How tenants with lock auto use the device while their memory fits, and why.
+    """How tenants with lock auto use the device while their memory fits.
 
-    quantum_ns: how long their turns are while nothing has to move; None: as they asked.
+    exclusive: by turns; False: side by side. why: a sentence for people. quantum_ns: how long turns
+    are while no memory has to move; None: as the tenants asked.
     """
 
     device: str

@@ -40,7 +40,7 @@ from leased.core.tenant_events import (
 
 @dataclass(frozen=True)
 class Rejoined:
-    """After a restart: all who were connected before have said what they hold."""
+    """After a restart: all clients of the daemon before have said what they hold."""
 
 
 @dataclass(frozen=True)

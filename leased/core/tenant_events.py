@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Opened:
-    """A tenant exists. gang: device UUIDs; lock: on, off or auto.
+    """A tenant has been opened. gang: UUIDs of its devices. lock: on, off or auto.
 
-    swaps: all its memory must be on the device while it works (memory:swap), so
-    it never runs beside others that leave no room: off means auto for it.
+    swaps: its memory is swapped (memory:swap). All of it must be resident while the tenant holds a
+    lease, so it never runs beside tenants that leave no room: lock off means auto for it.
     """
 
     tenant: int
@@ -23,7 +23,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Widened:
-    """The tenant needs these devices from now on, which are more than before."""
+    """The gang of the tenant is larger from now on: all these devices."""
 
     tenant: int
     gang: tuple[str, ...]
@@ -31,7 +31,7 @@ class Widened:
 
 @dataclass(frozen=True)
 class Closed:
-    """A tenant is over; whatever it held is free."""
+    """The tenant has been closed: its lease and its memory are free."""
 
     tenant: int
 
@@ -45,8 +45,10 @@ class Requested:
 
 @dataclass(frozen=True)
 class Frozen:
-    """The tenant cannot act: its processes are stopped, or their cgroup is frozen, and as far
-    as is known no work of it is under way."""
+    """The tenant cannot act: its processes are stopped, or their cgroup is frozen.
+
+    As far as is known, no work of it is in flight.
+    """
 
     tenant: int
 
@@ -60,10 +62,10 @@ class Thawed:
 
 @dataclass(frozen=True)
 class Parked:
-    """The tenant gives up its lease and all its memory, whether or not somebody needs them.
+    """The tenant must release its lease and evict all its memory, even if no other needs them.
 
-    by: who wanted that. suspended: it asks for nothing before it is Unparked, as its processes
-    are about to be stopped; otherwise its next request ends the parking.
+    by: who has parked it. suspended: its processes are about to be stopped, so it requests nothing
+    before it is Unparked; otherwise its next request ends the parking.
     """
 
     tenant: int
@@ -73,14 +75,14 @@ class Parked:
 
 @dataclass(frozen=True)
 class Unparked:
-    """The tenant may have its lease and its memory back."""
+    """The tenant is no longer parked: it may request a lease and restore its memory."""
 
     tenant: int
 
 
 @dataclass(frozen=True)
 class Restored:
-    """Of one that swaps: all its memory is back, and it works. Its quantum begins now."""
+    """A tenant that swaps has restored all its memory: its quantum begins now."""
 
     tenant: int
     epoch: int
@@ -88,7 +90,7 @@ class Restored:
 
 @dataclass(frozen=True)
 class Released:
-    """Every process of the tenant has closed its gate and drained."""
+    """Every process of the tenant has shut its gate, and all its work has finished."""
 
     tenant: int
     epoch: int
@@ -96,9 +98,10 @@ class Released:
 
 @dataclass(frozen=True)
 class MemoryChanged:
-    """The tenant now has so many bytes on the device; fixed: more of them, which cannot move.
+    """The tenant now has so much memory of the device, in bytes.
 
-    resident: of one that swaps, how many of `bytes` are there now; None: managed memory.
+    bytes: what can be evicted. fixed: what cannot, beside that. resident: of a tenant that swaps,
+    how many of `bytes` are on the device now; None: its memory is managed.
     """
 
     tenant: int
@@ -110,7 +113,7 @@ class MemoryChanged:
 
 @dataclass(frozen=True)
 class LeftUncopied:
-    """So many bytes of the tenant left the device without being copied: they had not changed."""
+    """The tenant has evicted so many bytes without copying them: they had not changed."""
 
     tenant: int
     device: str
@@ -119,7 +122,7 @@ class LeftUncopied:
 
 @dataclass(frozen=True)
 class SpeedMeasured:
-    """So many bytes of the tenant came to the device in so many ns."""
+    """The tenant has restored so many bytes to the device in so many ns."""
 
     tenant: int
     device: str
@@ -129,7 +132,7 @@ class SpeedMeasured:
 
 @dataclass(frozen=True)
 class UsageRestored:
-    """After a restart: what the tenant had of the device before, by the names in Usage."""
+    """After a restart: the tenant's usage of the device before it, by the names in Usage."""
 
     tenant: int
     device: str
@@ -155,7 +158,7 @@ class StraySeen:
 
 @dataclass(frozen=True)
 class Adopted:
-    """After a restart: a process says that it holds this lease."""
+    """After a restart: a process of the tenant says that it holds this lease."""
 
     tenant: int
     epoch: int
