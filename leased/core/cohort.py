@@ -22,12 +22,12 @@ class Cohort:
     with a lease. Of these, `calm` have not been told that somebody waits for them, `told` have,
     the others are revoked. begun: a number that grows, since they hold. most_cost: no handoff
     costs more for which one of them was told. waiter: the first for whom they were told; watched:
-    its devices. links: its devices as a chain of pairs. indexed_at: the device by which it is
-    found.
+    its devices; dear: that one of them on which the handoff to it was last found to cost too much
+    to be news. links: its devices as a chain of pairs.
     """
 
     __slots__ = (
-        "begun", "beside", "bits", "calm", "first", "gang", "heeds", "holding", "indexed_at",
+        "begun", "beside", "bits", "calm", "dear", "first", "gang", "heeds", "holding",
         "links", "lock", "mask", "members", "most_cost", "number", "place", "priced", "swaps",
         "told", "waiter", "waiting", "watched",
     )  # fmt: skip
@@ -38,7 +38,6 @@ class Cohort:
         self.mask = mask
         self.bits = tuple(1 << n for n in range(mask.bit_length()) if mask >> n & 1)
         self.links = tuple(pairwise(self.bits))
-        self.indexed_at = self.bits[number % len(self.bits)]
         self.heeds = FREE
         self.members = 0
         self.waiting: Line[Place, Tenant] = Line()
@@ -51,6 +50,7 @@ class Cohort:
         self.begun = 0
         self.most_cost = 0
         self.waiter: Tenant | None = None
+        self.dear: str | None = None
         self.watched = 0
 
 

@@ -15,6 +15,7 @@ from leased.core.holders import Holders
 from leased.core.line import Line, Place
 from leased.core.openings import Openings
 from leased.core.queued import Queued
+from leased.core.seats import Seats
 from leased.core.state import Device, Tenant
 
 PRICED = 32  # waiters of a cohort that are asked whether a short lease is worth it for them
@@ -33,8 +34,8 @@ class Cohorts:
         self.holders = Holders(self.bit.values(), self.openings)
         self._line: Line[Place, Cohort] = Line()  # by the first who waits
         self.queued = Queued(self.bit.values())  # the same by device
-        # Those in the line, by what they heed and by one of their devices.
-        self._waiting: dict[int, dict[int, dict[int, Cohort]]] = {FREE: {}, SHARE: {}, ALONE: {}}
+        # Those in the line, by what they heed.
+        self._waiting = {FREE: Seats(), SHARE: Seats(), ALONE: Seats()}
         self._gangs = Components()  # of cohorts that hold or wait
         self._all_gangs = Components()
         self.gangs_changed = False  # other devices may be connected than when this was last False
@@ -82,7 +83,7 @@ class Cohorts:
         cohort.waiting.add(tenant.place, tenant)
         if cohort.first is None:
             self._gangs.add(cohort.links)
-            self._index(cohort)
+            self._waiting[cohort.heeds].add(cohort)
         self._set_first(cohort)
 
     def leave_line(self, tenant: Tenant) -> None:
@@ -96,7 +97,7 @@ class Cohorts:
             self._set_first(cohort)
             if cohort.first is None:
                 self._gangs.remove(cohort.links)
-                self._unindex(cohort)
+                self._waiting[cohort.heeds].remove(cohort)
 
     def _set_first(self, cohort: Cohort) -> None:
         first, before = cohort.waiting.first(), cohort.first
@@ -116,16 +117,6 @@ class Cohorts:
         self.queued.remove(place, cohort)
         self.openings.leave(place, cohort)
 
-    def _index(self, cohort: Cohort) -> None:
-        waiting = self._waiting[cohort.heeds].setdefault(cohort.indexed_at, {})
-        waiting[cohort.number] = cohort
-
-    def _unindex(self, cohort: Cohort) -> None:
-        by_device = self._waiting[cohort.heeds]
-        del by_device[cohort.indexed_at][cohort.number]
-        if not by_device[cohort.indexed_at]:
-            del by_device[cohort.indexed_at]
-
     def anybody_waits(self) -> bool:
         """For any device."""
         return any(self._waiting.values())
@@ -140,7 +131,7 @@ class Cohorts:
         way; None: it is, or somebody is."""
         if self._waiting[FREE]:
             return None
-        first = next(self.queued.leading(mask), None)
+        first = self.queued.first(mask)
         if first is None:
             return None
         return None if first.mask & self.holders.taken(first.heeds) else first
@@ -148,12 +139,10 @@ class Cohorts:
     def able(self, mask: int) -> list[Cohort]:
         """Those in the line for these devices whom no holder is in the way of, in no order."""
         found: list[Cohort] = []
-        for heeds in (FREE, SHARE, ALONE):
+        for heeds, waiting in self._waiting.items():
             taken = self.holders.taken(heeds)
-            left = mask & ~taken if heeds != FREE else mask
-            for device, waiting in self._waiting[heeds].items() if left else ():
-                if device & left:
-                    found += [cohort for cohort in waiting.values() if not cohort.mask & taken]
+            if waiting and mask & ~taken:
+                found += waiting.free(mask & ~taken, taken)
         return found
 
     # -- who holds ----------------------------------------------------------------
@@ -182,10 +171,10 @@ class Cohorts:
             self._classify(cohort)
             if cohort.heeds != before and cohort.first is not None:
                 after, cohort.heeds = cohort.heeds, before
-                self._unindex(cohort)
+                self._waiting[before].remove(cohort)
                 self.queued.remove(cohort.place, cohort)
                 cohort.heeds = after
-                self._index(cohort)
+                self._waiting[after].add(cohort)
                 self.queued.add(cohort.place, cohort)
         self.holders.sort_again(self.mask(self.devices))
 

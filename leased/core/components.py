@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-MOST_ANSWERS = 64  # that are remembered
-
 Link = tuple[int, int]  # two devices
 
 
 class Components:
     """Each gang is a chain of links, and links are counted. So what a question costs depends on
-    how many devices there are, not on how many gangs."""
+    how many devices there are, not on how many gangs; and a link that comes or goes costs little
+    where others connect the same devices."""
 
     def __init__(self) -> None:
         self._counts: dict[Link, int] = {}
         self._beside: dict[int, int] = {}  # by device: those that a link connects it with
-        self._found: dict[int, int] = {}  # answers, until a link comes or goes
+        self._part: dict[int, int] = {}  # by device that has a link: all it is connected with
 
     def add(self, links: Iterable[Link]) -> None:
         for link in links:
             count = self._counts.get(link, 0)
             self._counts[link] = count + 1
             if not count:
-                self._flip(link)
+                self._connect(link)
 
     def remove(self, links: Iterable[Link]) -> None:
         """They have been added before."""
@@ -33,34 +32,56 @@ class Components:
                 self._counts[link] = count
             else:
                 del self._counts[link]
-                self._flip(link)
-
-    def _flip(self, link: Link) -> None:
-        """The two are connected by it now and were not, or the other way round."""
-        self._found.clear()
-        one, other = link
-        for device, with_it in ((one, other), (other, one)):
-            beside = self._beside.get(device, 0) ^ with_it
-            if beside:
-                self._beside[device] = beside
-            else:
-                del self._beside[device]
+                self._disconnect(link)
 
     def reached(self, mask: int) -> int:
         """These devices and all that links connect them with."""
-        if not self._beside:
+        if not self._part:
             return mask
-        found = self._found.get(mask)
-        if found is None:
-            found = self._spread(mask)
-            if len(self._found) >= MOST_ANSWERS:
-                self._found.clear()
-            self._found[mask] = found
+        found = left = mask
+        while left:
+            device = left & -left
+            part = self._part.get(device, device)
+            found |= part
+            left &= ~part
         return found
 
-    def _spread(self, mask: int) -> int:
-        new = mask
-        while new:
+    def _connect(self, link: Link) -> None:
+        """The two are connected by it now and were not."""
+        one, other = link
+        self._beside[one] = self._beside.get(one, 0) | other
+        self._beside[other] = self._beside.get(other, 0) | one
+        part = self._part.get(one, one)
+        if not part & other:
+            self._set_part(part | self._part.get(other, other))
+
+    def _disconnect(self, link: Link) -> None:
+        """They are not connected by it any more."""
+        one, other = link
+        self._beside[one] ^= other
+        self._beside[other] ^= one
+        part = self._spread(one, other)
+        if not part & other:
+            whole = self._part[one]
+            self._set_part(part)
+            self._set_part(whole & ~part)
+
+    def _set_part(self, part: int) -> None:
+        """These devices are connected with each other, and with no others."""
+        left = part
+        while left:
+            device = left & -left
+            left ^= device
+            if device != part:
+                self._part[device] = part
+            else:
+                self._part.pop(device, None)
+                self._beside.pop(device, None)
+
+    def _spread(self, start: int, other: int) -> int:
+        """What links connect the one device with, as far as is known when the other is found."""
+        mask = new = start
+        while new and not mask & other:
             device = new & -new
             more = self._beside.get(device, 0) & ~mask
             mask |= more

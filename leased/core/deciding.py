@@ -54,7 +54,7 @@ class Deciding:
         self._pass_wakes()
         if cohorts.gangs_changed:
             self.waiters.mix()
-        for tenant in self.memory.take_shrunk():
+        for tenant in self.memory.take_shrunk() if self.memory.shrunk else ():
             self.waiters.place_again(tenant)
         self.decided = again = 0  # devices where there may be more to grant
         while effects.changed or again or self.memory.affected:
@@ -62,7 +62,7 @@ class Deciding:
                 self._make_way(tenant)
             changed, effects.changed = effects.changed, 0
             mask, again = cohorts.reached(changed | again), 0
-            self.decided |= mask
+            self.decided |= changed
             unsettled, effects.unsettled = effects.unsettled, False
             if unsettled:
                 changed = mask

@@ -53,6 +53,9 @@ class Holders:
         """All of it know what they should."""
         self._unsettled.pop(cohort.number, None)
 
+    def is_settled(self, cohort: Cohort) -> bool:
+        return cohort.number not in self._unsettled
+
     def set_cost(self, cohort: Cohort, cost_ns: int) -> None:
         """No handoff for which one of it was told costs more."""
         cohort.most_cost = cost_ns
@@ -135,9 +138,9 @@ class Holders:
         """Those with somebody who holds one of the devices."""
         return [cohort for cohort in self._all.values() if cohort.mask & mask]
 
-    def locked(self, mask: int) -> list[Cohort]:
-        """Of these, those that are not FREE."""
-        return [cohort for cohort in self._locked.values() if cohort.mask & mask]
+    def alone(self, mask: int) -> list[Cohort]:
+        """Of these, those that are ALONE."""
+        return [cohort for cohort in self._alone.values() if cohort.mask & mask]
 
     def against(self, cohort: Cohort) -> list[Cohort]:
         """Those with holders that must release before one of the cohort can have its gang."""
@@ -148,27 +151,28 @@ class Holders:
 
     def to_tell(self, changed: int, moved: dict[int, int], every: bool) -> list[Cohort]:
         """Holders for whom somebody else may wait now than before, as something has changed on
-        these devices. moved: where others lead the lines, by what those heed. every: those that
-        are FREE too, who only go where the site wants it. To others it is no news, unless it may
-        cost less."""
-        if every:
-            found: Iterable[Cohort] = self._all.values()
-        else:
-            found = sorted(self._concerned(moved), key=_begun)
-        return [
-            cohort
-            for cohort in found
-            if (cohort.mask | cohort.watched) & changed and (cohort.calm or cohort.told)
-        ]
+        these devices, in the order in which they began; they are unsettled. moved: where others
+        lead the lines, by what those heed. every: those that are FREE too, who only go where the
+        site wants it. To others it is no news, unless it may cost less: these are settled."""
+        news = self._all if every else self._with_news(moved)
+        found = {n: cohort for n, cohort in news.items() if _may_hear(cohort, changed)}
+        self._unsettled |= found
+        found |= {n: cohort for n, cohort in self._costly.items() if _may_hear(cohort, changed)}
+        return sorted(found.values(), key=_begun)
 
-    def _concerned(self, moved: dict[int, int]) -> Iterable[Cohort]:
+    def _with_news(self, moved: dict[int, int]) -> dict[int, Cohort]:
         """A cohort that is SHARE is in the way of none that is SHARE too."""
-        found = self._unsettled | self._costly
+        found = dict(self._unsettled)
         by_any = moved[SHARE] | moved[ALONE]
         for holding, heads in ((self._alone, by_any), (self._locked, moved[ALONE])):
             if heads:
                 found |= {n: cohort for n, cohort in holding.items() if cohort.mask & heads}
-        return found.values()
+        return found
+
+
+def _may_hear(cohort: Cohort, changed: int) -> bool:
+    """Something has changed for it, and some of it have not been revoked."""
+    return (cohort.mask | cohort.watched) & changed != 0 and bool(cohort.calm or cohort.told)
 
 
 def _begun(cohort: Cohort) -> int:

@@ -51,6 +51,14 @@ class Line(Generic[At, Item]):
         end = bisect_right(self.entries, high, key=lambda entry: entry[0])
         return [item for _, item in self.entries[start:end]]
 
+    def foremost(self, most: int) -> list[Item]:
+        """Those with the first places, at most so many."""
+        return [item for _, item in self.entries[:most]]
+
+    def cut(self, place: At) -> None:
+        """Nothing stands beyond that place any more."""
+        del self.entries[bisect_right(self.entries, place, key=lambda entry: entry[0]) :]
+
     def from_place(self, place: At) -> list[tuple[At, Item]]:
         """What stands beyond that place, with the places."""
         start = bisect_right(self.entries, place, key=lambda entry: entry[0])

@@ -6,10 +6,7 @@ amounts. Here is when which tenant hears of it.
 
 from __future__ import annotations
 
-from itertools import islice
-
 from leased.core.actions import Evict, Leave, Preload, Restore
-from leased.core.cohort import ALONE
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
 from leased.core.line import Place
@@ -30,8 +27,10 @@ class Memory:
         self.movers: Deadlines[tuple[int, str]] = Deadlines()
         self.calms: Deadlines[str] = Deadlines()  # when what fits again will have for long enough
         self.affected: set[int] = set()  # tenants for whom other room is left than before
+        self.shrunk: set[int] = set()  # waiters that have less than before
         for device in rules.devices.values():
             device.residency.staying.affected = self.affected
+            device.residency.shrunk = self.shrunk
         self._stirred: dict[str, None] = {}  # devices where something may be brought in
 
     # -- what happens to it ----------------------------------------------------------
@@ -180,12 +179,9 @@ class Memory:
 
     def take_shrunk(self) -> list[Tenant]:
         """Waiters that have less on a device than before, as others need the room."""
-        found: set[int] = set()
-        for device in self.rules.devices.values():
-            if device.residency.shrunk:
-                found |= device.residency.shrunk
-                device.residency.shrunk.clear()
-        return [self.rules.tenants[n] for n in sorted(found)]
+        found = [self.rules.tenants[n] for n in sorted(self.shrunk)]
+        self.shrunk.clear()
+        return found
 
     def take_affected(self) -> list[Tenant]:
         """Tenants for whom there may be room now and was none, or the other way round, as they
@@ -216,11 +212,10 @@ class Memory:
     def bring_back(self, gone: Tenant) -> None:
         """Who stays when others had to go gets back at the link's speed what they displaced."""
         cohorts = self.rules.cohorts
-        for cohort in cohorts.holders.locked(cohorts.mask(gone.gang)):
-            if cohort.heeds == ALONE:
-                for tenant in (*cohort.calm.values(), *cohort.told.values()):
-                    if tenant.id not in self.effects.granted:
-                        self._restore(tenant)
+        for cohort in cohorts.holders.alone(cohorts.mask(gone.gang)):
+            for tenant in (*cohort.calm.values(), *cohort.told.values()):
+                if tenant.id not in self.effects.granted:
+                    self._restore(tenant)
 
     def _restore(self, tenant: Tenant) -> None:
         devices = self._devices(tenant)
@@ -251,7 +246,7 @@ class Memory:
             return  # the link is busy
         cohorts = self.rules.cohorts
         first = next(cohorts.in_line(cohorts.bit[device.uuid])).first
-        for tenant in islice(residency.order.waiting, LOOK_AHEAD):
+        for tenant in residency.order.waiting.foremost(LOOK_AHEAD):
             comes_next = first is not None and tenant == first.id
             if not comes_next and residency.resident >= residency.capacity:
                 break

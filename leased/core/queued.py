@@ -27,7 +27,12 @@ class Queued:
             heeds: {bit: Line() for bit in bits} for heeds in (SHARE, ALONE)
         }
         self._sharing: Line[Place, Cohort] = Line()
-        self._leading: dict[int, Cohort] = {}  # those that are ALONE and behind nobody
+        self._everywhere = sum(bits)
+        # Those behind nobody: that are ALONE, and that are SHARE. Of the latter, those at places
+        # beyond `stale` are to be found again.
+        self._leading: dict[int, Cohort] = {}
+        self._leading_sharing: Line[Place, Cohort] = Line()
+        self._stale: Place | None = None
 
     def add(self, place: Place, cohort: Cohort) -> None:
         if cohort.heeds == FREE:
@@ -38,6 +43,8 @@ class Queued:
         self._changed(place, cohort)
         if cohort.heeds == SHARE:
             self._sharing.add(place, cohort)
+            if self._is_known(place) and not self.is_behind(place, cohort):
+                self._leading_sharing.add(place, cohort)
         elif not self.is_behind(place, cohort):
             self._leading[cohort.number] = cohort
 
@@ -48,6 +55,7 @@ class Queued:
         lines = self._lines[cohort.heeds]
         if cohort.heeds == SHARE:
             self._sharing.remove(place, cohort)
+            self._leading_sharing.remove(place, cohort)
         self._leading.pop(cohort.number, None)
         for bit in cohort.bits:
             lines[bit].remove(place, cohort)
@@ -60,15 +68,22 @@ class Queued:
 
     def _changed(self, place: Place, cohort: Cohort) -> None:
         """At this place it has come, or gone: where it is a head others lead or do not now."""
+        moved, heads = 0, {}
         for bit in cohort.bits:
             alone = self._lines[ALONE][bit].entries
             if alone and alone[0][0] < place:
                 continue
-            self.moved[cohort.heeds] |= bit
+            moved |= bit
             for at, other in alone[:2]:
-                if other is not cohort and self.is_behind(at, other):
+                heads[at] = other
+        self.moved[cohort.heeds] |= moved
+        if moved and cohort.heeds == ALONE and self._is_known(place):
+            self._stale = place[0], place[1] - 1
+        for at, other in heads.items():
+            if other is not cohort:
+                if self.is_behind(at, other):
                     self._leading.pop(other.number, None)
-                elif other is not cohort:
+                else:
                     self._leading[other.number] = other
 
     def is_behind(self, place: Place, cohort: Cohort) -> bool:
@@ -86,38 +101,52 @@ class Queued:
                     return True
         return False
 
+    def first(self, mask: int) -> Cohort | None:
+        """The first in the line for these devices, but for those that are FREE."""
+        found = min((c for c in self._leading.values() if c.mask & mask), key=_place, default=None)
+        self._find_leading()
+        for place, cohort in self._leading_sharing.entries:
+            if found is not None and found.place < place:
+                break
+            if cohort.mask & mask:
+                return cohort
+        return found
+
     def leading(self, mask: int, after: Place = NEAR) -> Iterator[Cohort]:
         """Those in the line for these devices that stand behind nobody, in their order, but for
         those that are FREE. Only those at places beyond `after`."""
         alone = [c for c in self._leading.values() if c.mask & mask and c.place > after]
         alone.sort(key=_place)
-        sharing = self._sharing.from_place(after)
-        return self._merged(alone, sharing, mask) if sharing else iter(alone)
+        self._find_leading()
+        sharing = self._leading_sharing.from_place(after)
+        return _merged(alone, sharing, mask) if sharing else iter(alone)
 
-    def _merged(
-        self, alone: list[Cohort], sharing: Iterable[tuple[Place, Cohort]], mask: int
-    ) -> Iterator[Cohort]:
-        """Those of `alone`, and between them those of `sharing` that stand behind nobody."""
-        heads = self._heads(mask)
-        wanted = 0  # devices for which somebody who is ALONE has come already
-        next_alone = next_head = 0
-        for place, cohort in sharing:
-            while next_alone < len(alone) and alone[next_alone].place < place:
-                yield alone[next_alone]
-                next_alone += 1
-            while next_head < len(heads) and heads[next_head][0] < place:
-                wanted |= heads[next_head][1]
-                next_head += 1
-            if wanted & mask == mask:
+    # -- those that are SHARE and stand behind nobody ------------------------------------
+
+    def _is_known(self, place: Place) -> bool:
+        """Whether those at this place stand behind nobody need not be found again."""
+        return self._stale is None or place <= self._stale
+
+    def _find_leading(self) -> None:
+        """They stand behind nobody that is ALONE, on none of their devices."""
+        after, self._stale = self._stale, None
+        if after is None:
+            return
+        self._leading_sharing.cut(after)
+        heads, wanted, at = self._heads(), 0, 0
+        for place, cohort in self._sharing.from_place(after):
+            while at < len(heads) and heads[at][0] < place:
+                wanted |= heads[at][1]
+                at += 1
+            if wanted == self._everywhere:
                 break
-            if cohort.mask & mask and not cohort.mask & wanted:
-                yield cohort
-        yield from alone[next_alone:]
+            if not cohort.mask & wanted:
+                self._leading_sharing.add(place, cohort)
 
-    def _heads(self, mask: int) -> list[tuple[Place, int]]:
+    def _heads(self) -> list[tuple[Place, int]]:
         """The first places of those that are ALONE, with the devices that they are for."""
         lines = self._lines[ALONE].items()
-        return sorted((line.entries[0][0], bit) for bit, line in lines if bit & mask and line)
+        return sorted((line.entries[0][0], bit) for bit, line in lines if line.entries)
 
     def first_against(self, cohort: Cohort) -> Cohort | None:
         """The first in the line that holders of this cohort are in the way of."""
@@ -131,6 +160,20 @@ class Queued:
                 if entries and (found is None or entries[0][0] < found[0]):
                     found = entries[0]
         return found[1] if found else None
+
+
+def _merged(
+    alone: list[Cohort], sharing: Iterable[tuple[Place, Cohort]], mask: int
+) -> Iterator[Cohort]:
+    """All of `alone`, and those of `sharing` that are for these devices, by their places."""
+    at = 0
+    for place, cohort in sharing:
+        if cohort.mask & mask:
+            while at < len(alone) and alone[at].place < place:
+                yield alone[at]
+                at += 1
+            yield cohort
+    yield from alone[at:]
 
 
 def _place(cohort: Cohort) -> Place:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from leased.core.charges import Charges
 from leased.core.clock import Clock
-from leased.core.cohort import ALONE, compatible
+from leased.core.cohort import ALONE, Cohort, compatible
 from leased.core.cohorts import Cohorts
 from leased.core.policy import MakePolicy, Policies, Spec
 from leased.core.residency import Residency
@@ -118,8 +118,24 @@ class Rules:
 
     def costs_less(self, tenant: Tenant, ns: float) -> bool:
         """Its handoff does."""
-        devices = self.devices
-        return all(devices[uuid].residency.handoff_ns(tenant.id) < ns for uuid in tenant.gang)
+        return self.where_dear(tenant, ns) is None
+
+    def where_dear(self, tenant: Tenant, ns: float) -> str | None:
+        """A device on which its handoff costs so much; None: it costs less."""
+        for uuid in tenant.gang:
+            if self.devices[uuid].residency.handoff_ns(tenant.id) >= ns:
+                return uuid
+        return None
+
+    def cheaper(self, cohort: Cohort) -> bool:
+        """The handoff for which its holders were told costs less now, by enough to be news."""
+        waiter, ns = cohort.waiter, cohort.most_cost / 2
+        if waiter is None:
+            return False
+        dear = cohort.dear  # where it was dear it most often still is
+        if dear is None or self.devices[dear].residency.handoff_ns(waiter.id) < ns:
+            cohort.dear = self.where_dear(waiter, ns)
+        return cohort.dear is None
 
     def cost(self, tenant: Tenant) -> int:
         if len(tenant.gang) == 1:

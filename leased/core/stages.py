@@ -37,6 +37,8 @@ class Stages:
         for them, or that nobody does any more."""
         drained, queued = self.rules.drained_mask, self.rules.cohorts.queued
         for cohort in holding:
+            if self.rules.cohorts.holders.is_settled(cohort) and not self.rules.cheaper(cohort):
+                continue
             first = queued.first_against(cohort)
             waiter, cohort.watched = (first.first, first.mask) if first else (None, 0)
             if waiter is not None or cohort.mask & drained:
@@ -53,7 +55,7 @@ class Stages:
             self._contend_again(cohort, waiter, self.rules.cost(waiter))
         elif waiter and waiter is not cohort.waiter:
             self._plan_again(cohort, waiter)
-        cohort.waiter = waiter
+        cohort.waiter, cohort.dear = waiter, None
         for holder in list(cohort.calm.values()):
             if holder.frozen:
                 self.pass_over(holder)

@@ -66,7 +66,7 @@ class Turns:
         look = Look(mask)
         able = self.rules.cohorts.able(mask)
         if able:
-            first = next(self.rules.cohorts.queued.leading(mask), None)
+            first = self.rules.cohorts.queued.first(mask)
             free = [cohort.place for cohort in able if cohort.heeds == FREE]
             last = min(free) if free else max(cohort.place for cohort in able)
             if first is not None and first.place < last and self._is_blocked(first):

@@ -112,6 +112,14 @@ def _any_gangs(devices: int, most: int, **other: object) -> list[Member]:
     ]
 
 
+def _nearly_all_fit(devices: int, most: int, each: int) -> list[Member]:
+    """Gangs without memory of which three in four share, but for one in so many."""
+    return [
+        Member(m.gang, ("on", "auto", "auto", "auto")[n % 4], 0 if n % each else 60)
+        for n, m in enumerate(_any_gangs(devices, most))
+    ]
+
+
 EVERYWHERE = tuple(range(8))
 CROWDS: dict[str, Callable[[], list[Member]]] = {
     "ordinary_1000": lambda: [Member((0,), "on") for _ in range(TENANTS)],
@@ -122,6 +130,7 @@ MIXES: dict[str, Callable[[], list[Member]]] = {
     "any_gangs_and_locks": lambda: _any_gangs(8, 8),
     "small_gangs_of_8": lambda: _any_gangs(8, 2),
     "gangs_of_16": lambda: _any_gangs(16, 16),
+    "gangs_of_64": lambda: _any_gangs(64, 64),
     "small_gangs_of_64": lambda: _any_gangs(64, 3),
     "all_fit": lambda: [
         Member(m.gang, ("on", "auto", "auto", "auto")[n % 4], 0)
@@ -134,10 +143,17 @@ MIXES: dict[str, Callable[[], list[Member]]] = {
         Member(m.gang, ("on", "auto", "auto", "auto")[n % 4], 0)
         for n, m in enumerate(_any_gangs(64, 3))
     ],
+    "nearly_all_fit_of_16": lambda: _nearly_all_fit(16, 16, 50),
+    "nearly_all_fit_of_64": lambda: _nearly_all_fit(64, 64, 500),
+    "nearly_all_fit_small_of_64": lambda: _nearly_all_fit(64, 3, 500),
     "few_locked": lambda: [
         Member(m.gang, "off" if n % 16 else "on") for n, m in enumerate(_any_gangs(16, 16))
     ],
     "all_swap": lambda: _any_gangs(8, 8, swaps=True),
+    "some_swap_of_32": lambda: [
+        Member(m.gang if n % 5 == 0 else m.gang[:2], m.lock, 60 if n % 4 else 1, n % 2 == 0)
+        for n, m in enumerate(_any_gangs(32, 32))
+    ],
     "swap_on_one": lambda: [Member((0,), "auto", 60, swaps=True) for _ in range(TENANTS)],
 }
 

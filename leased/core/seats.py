@@ -1,0 +1,87 @@
+"""Which of many cohorts want none of the devices that are taken, found without asking each.
+
+Each cohort has a seat, which is a bit of a number; for each device there is a number with the
+seats of those that want it. So who wants a device that is taken goes with one operation for each
+device, however many want it. Devices are bits of a number too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from leased.core.cohort import Cohort
+
+SEATS = 512  # of one row, so that no number grows beyond what is quick to use
+FULL = (1 << SEATS) - 1
+
+
+@dataclass
+class Row:
+    """cohorts: by seat. used: the seats that they have. wanted: by device, by whom."""
+
+    cohorts: dict[int, Cohort] = field(default_factory=dict)
+    used: int = 0
+    wanted: dict[int, int] = field(default_factory=dict)
+
+    def add(self, cohort: Cohort) -> int:
+        """There is a free seat. Returns the one that it has from now on."""
+        seat = ~self.used & (self.used + 1)
+        self.used |= seat
+        self.cohorts[seat] = cohort
+        for bit in cohort.bits:
+            self.wanted[bit] = self.wanted.get(bit, 0) | seat
+        return seat
+
+    def remove(self, seat: int) -> None:
+        self.used ^= seat
+        for bit in self.cohorts.pop(seat).bits:
+            self.wanted[bit] ^= seat
+            if not self.wanted[bit]:
+                del self.wanted[bit]
+
+    def free(self, taken: int) -> list[Cohort]:
+        """Those that want none of these devices."""
+        left = self.used
+        for bit, seats in self.wanted.items():
+            if bit & taken:
+                left &= ~seats
+                if not left:
+                    return []
+        if left == self.used:
+            return list(self.cohorts.values())
+        found = []
+        while left:
+            seat = left & -left
+            left ^= seat
+            found.append(self.cohorts[seat])
+        return found
+
+
+class Seats:
+    """Rows are made as they are needed, and go when nobody is in them."""
+
+    def __init__(self) -> None:
+        self._rows: list[Row] = []
+        self._seats: dict[int, tuple[Row, int]] = {}  # by the cohort's number
+
+    def __len__(self) -> int:
+        return len(self._seats)
+
+    def add(self, cohort: Cohort) -> None:
+        row = next((row for row in self._rows if row.used != FULL), None)
+        if row is None:
+            row = Row()
+            self._rows.append(row)
+        self._seats[cohort.number] = row, row.add(cohort)
+
+    def remove(self, cohort: Cohort) -> None:
+        row, seat = self._seats.pop(cohort.number)
+        row.remove(seat)
+        if not row.used:
+            self._rows.remove(row)
+
+    def free(self, mask: int, taken: int) -> list[Cohort]:
+        """Those that want one of the devices of the mask and none of those that are taken, in no
+        order."""
+        rows = self._rows
+        return [cohort for row in rows for cohort in row.free(taken) if cohort.mask & mask]
