@@ -21,7 +21,7 @@ from leased.core.arbiter import (
 )
 from leased.core.state import FOREVER
 from leased.policy import fair
-from tests.core.client import CLOSING
+from tests.core.client import CLOSING, Client
 from tests.core.items import items
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Judge:
                 self.epoch = action.epoch
                 self.granted(action.tenant)
                 entry = self.world.entries.get(action.tenant)
-                if entry and entry.held:
+                if entry and entry.held and action.tenant not in self.world.liars:
                     self.broken(f"{action.tenant} is granted what it has")
 
     def computes(self, d: int) -> None:
@@ -211,20 +211,24 @@ class Judge:
         entries = self.world.entries.values()
         if self.a.devices[f"d{d}"].drained:
             return False
-        stays = sum(
-            e.client.fixed[d] + (e.client.resident[d] if e.client.frozen or e.client.hangs else 0)
-            for e in entries
-            if d in e.client.resident
-        )
+        stays = sum(self.stays(e.client, d) for e in entries if d in e.client.resident)
         for entry in entries:
             client = entry.client
             asks = client.wants and client.gate != CLOSING and not client.frozen
-            asks &= not client.suspended
+            asks &= not client.suspended and client.tenant not in self.world.liars
             if client.gang == (d,) and entry.heard and asks:
                 needs = client.size[d] if client.job.swaps else 0
                 if needs + stays <= self.world.room[d]:
                     return True
         return False
+
+    def stays(self, client: Client, d: int) -> int:
+        """What of its memory cannot move. Of one that lies also what it says to be there: nobody
+        can know better, and it could have so much there."""
+        stays = client.fixed[d] + (client.resident[d] if client.frozen or client.hangs else 0)
+        if client.tenant not in self.world.liars:
+            return stays
+        return max(stays, self.a.devices[f"d{d}"].residency.staying.of.get(client.tenant, 0))
 
     def state_is_small(self) -> None:
         found = items(self.a) - self.empty

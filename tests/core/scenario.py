@@ -63,5 +63,7 @@ OF_JOB = (
     *("stop", "freeze", "thaw", "die", "close", "size", "fixed", "hang", "finish", "widen"),
     *("park", "unpark", "suspend"),
 )
+LIE = "lie"  # see lying.py
+ABOUT_JOBS = (*OF_JOB, LIE)
 OF_DEVICE = ("lock", "quantum", "drain", "resume", "mode", "room", "policy")
 LOCKS = ("on", "off", "auto", "none")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tests.core.scenario import OF_JOB, Job, Scenario
+from tests.core.scenario import ABOUT_JOBS, Job, Scenario
 
 
 def simpler(scenario: Scenario) -> Iterator[Scenario]:
@@ -25,7 +25,9 @@ def simpler(scenario: Scenario) -> Iterator[Scenario]:
         if len(job.gang) > 1:
             yield with_job(scenario, n, replace(job, gang=job.gang[:-1]))
     if scenario.devices > 1 + max((d for job in scenario.jobs for d in job.gang), default=0):
-        pokes = tuple(p for p in scenario.pokes if p.what in OF_JOB or p.who < scenario.devices - 1)
+        pokes = tuple(
+            p for p in scenario.pokes if p.what in ABOUT_JOBS or p.who < scenario.devices - 1
+        )
         yield replace(scenario, devices=scenario.devices - 1, pokes=pokes)
 
 
@@ -40,9 +42,9 @@ def without_jobs(scenario: Scenario, gone: set[int]) -> Scenario:
     left = [n for n in range(len(scenario.jobs)) if n not in gone]
     place = {old: new for new, old in enumerate(left)}
     pokes = [
-        replace(poke, who=place[poke.who]) if poke.what in OF_JOB else poke
+        replace(poke, who=place[poke.who]) if poke.what in ABOUT_JOBS else poke
         for poke in scenario.pokes
-        if poke.what not in OF_JOB or poke.who in place
+        if poke.what not in ABOUT_JOBS or poke.who in place
     ]
     return replace(scenario, jobs=tuple(scenario.jobs[n] for n in left), pokes=tuple(pokes))
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from leased import policy
 from leased.core import arbiter as core
 from leased.core.arbiter import Arbiter
-from tests.core import departing
+from tests.core import departing, lying
 from tests.core.client import MS, OPEN, Client, Memory
 from tests.core.judge import Judge
-from tests.core.scenario import CAPACITY, LOCKS, OF_JOB, Poke, Scenario
+from tests.core.scenario import ABOUT_JOBS, CAPACITY, LIE, LOCKS, Poke, Scenario
 
 S = 1_000_000_000
 SEES_NS = S // 2  # after which the daemon notices that a job is frozen
@@ -53,6 +53,7 @@ class World:
         """began: is told of every new arbiter; handled: of every event that one has taken."""
         self.policies = {f"d{d}": policy_name for d in range(scenario.devices)}
         self.sees_ns = SEES_NS
+        self.liars = lying.liars(scenario)
         self.began, self.handled = began, handled
         self.scenario = scenario
         self.most_events = most_events
@@ -356,7 +357,7 @@ class World:
     def poke(self, poke: Poke) -> None:
         if poke.what == "restart":
             self.restart()
-        elif poke.what not in OF_JOB:
+        elif poke.what not in ABOUT_JOBS:
             self.set(f"d{poke.who}", poke)
         elif (entry := self.entries.get(poke.who)) is not None:
             if poke.what == "close":
@@ -371,6 +372,8 @@ class World:
                 departing.unpark(self, poke.who)
             elif poke.what == "suspend":
                 departing.suspend(self, entry, poke.amount)
+            elif poke.what == LIE:
+                lying.lie(self, entry.client, poke.amount)
             else:
                 self.change(entry.client, poke)
 
