@@ -94,18 +94,20 @@ class World:
         for poke in self.scenario.pokes:
             self.at(poke.at * MS, functools.partial(self.poke, poke))
         same = 0
+        asked: tuple[Arbiter, int] | None = None  # and nothing has happened to it since
         while self.events < self.most_events:
-            due = self.a.next_deadline()
+            if asked is None or asked[0] is not self.a or asked[1] != self.events:
+                asked, due = (self.a, self.events), self.a.next_deadline()
             first = self._todo[0][0] if self._todo else None
-            times = [time for time in (due, first) if time is not None]
-            if not times or min(times) > end:
-                self.now = max(self.now, min(end, min(times, default=end)))
+            soonest = min((time for time in (due, first) if time is not None), default=end + 1)
+            if soonest > end:
+                self.now = max(self.now, end)
                 self.judge.look()
                 break
-            same = same + 1 if min(times) <= self.now else 0
+            same = same + 1 if soonest <= self.now else 0
             if same > SAME_TIME:
-                self.judge.broken(f"no time passes: something is due at {min(times)} for ever")
-            self.now = max(self.now, min(times))
+                self.judge.broken(f"no time passes: something is due at {soonest} for ever")
+            self.now = max(self.now, soonest)
             if first is not None and first <= self.now:
                 heapq.heappop(self._todo)[2]()
             else:
