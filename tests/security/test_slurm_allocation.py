@@ -6,6 +6,7 @@ Every kind of step, as the user nobody, on a real Slurm with two nodes of two GP
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -70,7 +71,7 @@ STEPS = {
 
 def run_step(site: Site, kind: str, gres: list[str], say: str) -> str:
     """Run a shell command in a step of this kind with a forged environment; what it wrote."""
-    log = site.work / f"{kind.replace(' ', '-')}.log"
+    log = site.work / f"{kind.replace(' ', '-')}{gres[0]}.log"
     log.unlink(missing_ok=True)
     command, *rest = [word.format(log=log, say=say) for word in STEPS[kind]]
     site.slurm.run(
@@ -88,13 +89,18 @@ def test_a_forged_environment_leases_what_slurm_gave(site: Site, kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", STEPS)
-@pytest.mark.parametrize("gres", ["--gres=gpu:1", "--ntasks=1"])
-def test_a_forged_environment_makes_no_job_share(site: Site, kind: str, gres: str) -> None:
-    environment = run_step(site, kind, [gres], "env")
-    assert "LD_PRELOAD" not in variables(environment)
-    assert "GPU_LEASE_SOCKET" not in variables(environment)
-    with pytest.raises(Refused, match="never shared"):
-        gpus_of(site, environment)
+def test_a_forged_environment_makes_no_job_share(site: Site, kind: str) -> None:
+    """Neither one with a whole GPU nor one with CPUs alone; both run beside each other."""
+    with ThreadPoolExecutor() as pool:
+        steps = [
+            pool.submit(run_step, site, kind, [gres], "env")
+            for gres in ("--gres=gpu:1", "--ntasks=1")
+        ]
+        for environment in (step.result() for step in steps):
+            assert "LD_PRELOAD" not in variables(environment)
+            assert "GPU_LEASE_SOCKET" not in variables(environment)
+            with pytest.raises(Refused, match="never shared"):
+                gpus_of(site, environment)
 
 
 def test_an_interactive_step_shares(site: Site) -> None:

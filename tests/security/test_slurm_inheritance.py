@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -69,10 +70,16 @@ def test_a_job_from_within_a_sharing_job_is_not_one(site: Site, kind: str, host:
 @pytest.mark.parametrize("kind", BARE)
 def test_a_default_is_one_of_jobs_with_a_shard(site: Site, kind: str, value: str) -> None:
     env = {"GPU_SHARE": value}
-    assert "inner" in site.batch(f"echo inner; {OURS}", *BARE[kind], env=env, user=NOBODY)
-    for command in (["srun", *BARE[kind], "true"], ["salloc", *BARE[kind], "srun", "true"]):
-        done = site.slurm.run(*command, env=env, check=False, user=NOBODY)
-        assert done.returncode == 0, done.stderr
+    commands = ["srun", *BARE[kind], "true"], ["salloc", *BARE[kind], "srun", "true"]
+    with ThreadPoolExecutor() as pool:  # three jobs beside each other, or as there is room
+        steps = [
+            pool.submit(site.slurm.run, *command, env=env, check=False, user=NOBODY)
+            for command in commands
+        ]
+        assert "inner" in site.batch(f"echo inner; {OURS}", *BARE[kind], env=env, user=NOBODY)
+        for step in steps:
+            done = step.result()
+            assert done.returncode == 0, done.stderr
 
 
 def test_a_default_counts_with_a_shard(site: Site) -> None:
