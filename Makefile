@@ -7,7 +7,7 @@ PYTHON ?= build/venv/bin/python
 # Hundreds of processes of the tests import the same modules: each is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 # Most tests wait for events rather than compute, so more of them than cores run at once.
-WORKERS ?= 4
+WORKERS ?= 5
 PARALLEL := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 export PYTHON
 export PYTHONPATH := $(CURDIR):$(CURDIR)/build/meson/leased:$(PYTHONPATH)
