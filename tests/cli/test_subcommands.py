@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,13 @@ def test_every_subcommand_is_documented() -> None:
     titles = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
     documented = {name.strip() for title in titles for name in title.split(",")}
     assert {subcommand.name for subcommand in registry.all_subcommands()} <= documented
+
+
+def test_no_subcommand_brings_an_event_loop_before_it_runs() -> None:
+    """Users wait for the start of each command; asyncio alone would be a quarter of it."""
+    code = "from leased.cli import registry; registry.all_subcommands(); import sys"
+    code += "; print('asyncio' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "False\n"

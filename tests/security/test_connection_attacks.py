@@ -34,7 +34,7 @@ for _ in range(int(sys.argv[2])):
 print("connected", flush=True)
 sys.stdin.readline()
 """
-MANY = 12_000
+MANY = 4_000  # many times what is kept of them, and lines if each made one
 
 
 @contextlib.contextmanager

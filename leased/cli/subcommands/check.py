@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from leased.cli.checks.finding import FAULT
 from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import Subcommand, print_answer
 
@@ -14,7 +13,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
+    # Only here: it brings asyncio, which takes longer to import than all other subcommands.
     from leased.cli import check
+    from leased.cli.checks.finding import FAULT
 
     findings = check.run(chosen.config, chosen.socket, chosen.node)
     print_answer(chosen, [finding.as_dict() for finding in findings], lambda: check.table(findings))
