@@ -5,6 +5,9 @@
  */
 #include "slurmdb.h"
 
+#include "slurm_releases.h"
+
+#include <errno.h>
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
 #include <slurm/slurmdb.h>
@@ -19,7 +22,7 @@ static char cluster[256];
 
 static int refuse(char *error, size_t size, const char *what)
 {
-	snprintf(error, size, "%s: %s", what, slurm_strerror(slurm_get_errno()));
+	snprintf(error, size, "%s: %s", what, slurm_strerror(errno));
 	return -1;
 }
 
@@ -32,7 +35,7 @@ int gl_slurmdb_open(char *error, size_t size)
 	if (slurm_load_ctl_conf(0, &conf))
 		return refuse(error, size, "slurmctld does not answer");
 	snprintf(cluster, sizeof(cluster), "%s", conf->cluster_name);
-	slurm_free_ctl_conf(conf);
+	free_conf(conf);
 	connection = slurmdb_connection_get(&flags);
 	if (!connection)
 		return refuse(error, size, "slurmdbd does not answer");

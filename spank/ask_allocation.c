@@ -8,6 +8,9 @@
  *     gres TEXT          of the job's first node, as `scontrol show job -d` has it
  * Exit status: 0; 3: there is no such job; 1: standard error says why there is no answer.
  */
+#include "slurm_releases.h"
+
+#include <errno.h>
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
 #include <stdio.h>
@@ -34,8 +37,8 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	slurm_init(NULL);
-	if (slurm_load_job(&jobs, (uint32_t)id, SHOW_DETAIL | SHOW_ALL)) {
-		int error = slurm_get_errno();
+	if (load_job(&jobs, (uint32_t)id, SHOW_DETAIL | SHOW_ALL)) {
+		int error = errno;
 
 		fprintf(stderr, "%s\n", slurm_strerror(error));
 		return error == ESLURM_INVALID_JOB_ID ? NO_SUCH_JOB : 1;
