@@ -20,10 +20,10 @@ QUICK := $(wildcard tests/core tests/policy tests/placement tests/record tests/r
 	leasing/test_sharing_mode slurm_room/test_clusters monitors/test_ended_jobs \
 	admin/test_given_options connections/test_limits))
 
-.PHONY: help setup demo test quick lint bench install clean
+.PHONY: help setup demo test quick lint bench test-slurm-matrix install clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 setup: ## install what is missing (Debian packages, a venv in build/) and build the C parts
 	@$(SETUP)
@@ -44,6 +44,9 @@ bench: setup ## NAME=gate: run tests/bench/NAME.py, which writes build/bench/NAM
 	@test -f "tests/bench/$(NAME).py" || { echo "make bench: no benchmark '$(NAME)'; there is: $$(cd tests/bench && ls *.py 2>/dev/null | sed 's/\.py$$//' | xargs)"; exit 2; }
 	@mkdir -p build/bench
 	@$(PYTHON) -m tests.bench.$(NAME) $(ARGS)
+
+test-slurm-matrix: ## set up and test whole jobs on bare Debian 12, 13 and testing (TREES=debian-13)
+	@ARGS="$(ARGS)" tests/matrix/run.sh $(TREES)
 
 install: ## build and install on this node (DESTDIR= works): no Slurm daemons; enables nothing
 	@$(SETUP) node
