@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def write(name: str, measure: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
     """Measure in a directory of its own, with a short path for sockets; the result goes to
     build/bench/NAME.json."""
+    # Whoever ends a benchmark ends its daemons with it, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     directory = work_dir()
     try:
         measured = measure(directory)
