@@ -45,7 +45,7 @@ def _bodies(run: Run) -> list[Interval]:
         idle = _idle_ns(run, hold, pauses)
         end = max(hold.begun, hold.until - idle)
         if idle and number + 1 < len(run.holds) and hold.idle_ns:
-            pauses.note(_asked(run, run.holds[number + 1]) - end, hold.idle_ns)
+            pauses.note(run.asked(run.holds[number + 1]) - end, hold.idle_ns)
         found.append((hold.begun, end))
     return found
 
@@ -54,11 +54,6 @@ def _idle_ns(run: Run, hold: Hold, pauses: Pauses) -> int:
     """How long it had been idle when it gave the lease up by itself."""
     yielded = hold.revoked is None and hold.idle_ns is not None and hold.until < run.closed
     return pauses.enough_ns(hold.idle_ns) if yielded and hold.idle_ns is not None else 0
-
-
-def _asked(run: Run, hold: Hold) -> int:
-    """When it began to wait for that lease."""
-    return next((wait.since for wait in run.waits if wait.until == hold.since), hold.since)
 
 
 class Looks:
@@ -143,7 +138,7 @@ class Strip:
 def _bursts(run: Run, bodies: Sequence[Interval], looks: Looks) -> tuple[tuple[int, int], ...]:
     strip, at = Strip(), run.opened
     for hold, (begin, end) in zip(run.holds, bodies, strict=True):
-        asked = _asked(run, hold)
+        asked = run.asked(hold)
         if asked - at > AT_ONCE:
             strip.pause(rounded(asked - at))
         works, before = True, strip.worked  # as it has asked

@@ -79,6 +79,10 @@ class Run:
     def gang(self) -> tuple[str, ...]:
         return self.tenant.gang
 
+    def asked(self, hold: Hold) -> int:
+        """When it began to wait for that lease."""
+        return next((wait.since for wait in self.waits if wait.until == hold.since), hold.since)
+
     def look(self, now: int) -> None:
         """Take over what the tenant is now."""
         lease = self.tenant.lease

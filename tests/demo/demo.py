@@ -1,7 +1,8 @@
 """`make demo`: share one GPU between real Slurm jobs, in every mode, and show what it costs.
 
 Starts a private Slurm and gpu-leased under build/demo, submits the jobs of
-`scenarios.py` with sbatch, prints a table and writes build/demo/result.json.
+`scenarios.py` with sbatch, prints a table and writes build/demo/result.json, and what gpu-leased
+has recorded to build/demo/record.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tests.support.work_dir import work_dir
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "tests" / "demo" / "job.py"
 OUT = ROOT / "build" / "demo"
+RECORD = "record"  # of gpu-leased, for gpu-leasectl plot and simulate
 JOB_LIMIT_S = 120
 
 
@@ -171,11 +173,19 @@ def started(
         slurm = PrivateSlurm(OUT / "slurm", gpu_files=gpu.files, env=gpu.env)
         slurm.plugin_args.append(f"admin_socket={work}/run/admin.sock")
         cluster = stack.enter_context(slurm)
-        settings = (gpu.device_config or "[device]\n") + f'policy = "{policy_name}"\n'
+        stack.callback(keep_record, work)
+        settings = f'record = "{work / RECORD}"\n' + (gpu.device_config or "[device]\n")
+        settings += f'policy = "{policy_name}"\n'
         stack.enter_context(Leased(work / "leased", work / "run", slurm.env, extra=settings))
         console.print(f"Slurm {cluster.version} is up; all of it is under {OUT.relative_to(ROOT)}/")
         yield cluster, gpu
         console.print("stopping everything ...")
+
+
+def keep_record(work: Path) -> None:
+    """What gpu-leased has recorded, which must have ended."""
+    if (work / RECORD).exists():
+        shutil.copy(work / RECORD, OUT / RECORD)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -216,6 +226,18 @@ def main() -> int:
     for line in lines:
         console.print(line, soft_wrap=True, markup=False)
     console.print(f"\nwritten: {(OUT / 'result.json').relative_to(ROOT)}")
+    heavy_jobs = ",".join(
+        str(job["job_id"])
+        for run in demo.runs
+        if (run["name"], run["mode"]) == ("heavy", "tq")
+        for job in run["jobs"]
+    )
+    record = (OUT / RECORD).relative_to(ROOT)
+    console.print(
+        f"a picture of the heavy jobs under tq: gpu-leasectl plot --from-record {record} "
+        f"-j {heavy_jobs} -o demo.svg",
+        soft_wrap=True,
+    )
     return 0 if all(job["checksum_ok"] for run in demo.runs for job in run["jobs"]) else 1
 
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+from leased.sim import history, spans
 from tests.conftest import ROOT
 from tests.demo.scenarios import PLAN
 
@@ -38,3 +39,9 @@ def test_quick_demo_writes_its_result() -> None:
     heavy = {run["mode"]: run["jobs"] for run in result["scenarios"] if run["name"] == "heavy"}
     assert all(job["moved_bytes"] > 0 for job in heavy["tq"]), "memory was paged out and back"
     assert sum("gpu-lease: GPU 0: " in line for line in result["sacct"]) == 12
+    numbers = [job["job_id"] for job in heavy["tq"]]
+    with (ROOT / "build" / "demo" / "record").open("rb") as record:
+        picture = spans.picture(history.of(record, []), numbers)
+    lanes = [lane for device in picture.devices for lane in device.lanes]
+    assert sorted(lane.job for lane in lanes) == sorted(numbers)
+    assert all(any(span.kind == spans.HOLDS for span in lane.spans) for lane in lanes)

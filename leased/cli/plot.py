@@ -1,0 +1,128 @@
+"""gpu-leasectl plot: a picture of who had the GPUs, from a record of the daemon."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from leased.base.errors import Refused
+from leased.cli import plot_draw
+from leased.config import config
+from leased.record.codec import Damaged
+from leased.sim import history, spans, values
+from leased.sim.history import History
+
+WORDS = "draw who held and waited for the GPUs, and their memory, from a record of the daemon"
+SUFFIXES = (".png", ".svg", ".pdf")
+MOST_LANES = 40
+JOBS = re.compile(r"[0-9]{1,10}(,[0-9]{1,10})*")
+NO_RECORD = "no record is kept here, and usage knows sums alone"
+RECORD_HINT = (
+    'set record = "/var/lib/gpu-leased/record" under [daemon] and reload the daemon: what happens '
+    "from then on can be drawn; gpu-leasectl report shows the sums of jobs that have ended"
+)
+NO_MATPLOTLIB = "drawing needs matplotlib, which is not installed for this Python"
+MATPLOTLIB_HINT = "apt install python3-matplotlib, or in a checkout: pip install '.[plot]'"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--from-record", type=Path, metavar="FILE", help="a record; the configured one is usual"
+    )
+    parser.add_argument("-j", "--jobs", default="", metavar="JOBS", help="only these: 7,12")
+    parser.add_argument(
+        "-S", "--since", metavar="TIME", help="only after this: 10m (ago), or 2026-11-23T13:30"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FILE", help=".svg, .png or .pdf"
+    )
+    parser.add_argument("--dark", action="store_true", help="for a dark screen")
+    parser.epilog = "See docs/gpu-leasectl.md."
+
+
+def plot(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Write the picture; the answer says of what. Refused: bad input, or nothing to draw."""
+    output: Path = chosen.output
+    if output.suffix not in SUFFIXES:
+        raise Refused(
+            f"{output} is no picture", f"name a file that ends with {', '.join(SUFFIXES)}"
+        )
+    found = spans.picture(_history(_file(chosen)), _jobs(chosen.jobs), _since(chosen.since))
+    lanes = max(len(device.lanes) for device in found.devices)
+    if lanes > MOST_LANES:
+        raise Refused(
+            f"{lanes} jobs were on a GPU, and {MOST_LANES} can be told apart",
+            "name some with -j, or a later time with --since",
+        )
+    try:
+        plot_draw.draw(found, output, chosen.dark)
+    except ImportError:
+        raise Refused(NO_MATPLOTLIB, MATPLOTLIB_HINT) from None
+    except OSError as fault:
+        raise Refused(f"{output} cannot be written ({fault.strerror})", "name another") from None
+    return {
+        "file": str(output),
+        "seconds": round(found.length / 1e9, 3),
+        "devices": [
+            {
+                "index": device.index,
+                "uuid": device.uuid,
+                "jobs": sorted({lane.job for lane in device.lanes}),
+                "handoffs": len(device.handoffs),
+                "handoff_s": round(device.handoff_ns / 1e9, 3),
+            }
+            for device in found.devices
+        ],
+    }
+
+
+def text(answer: dict[str, Any]) -> str:
+    count = len(answer["devices"])
+    return f"{answer['file']}: {answer['seconds']:.1f} s of {count} GPU{'s' * (count != 1)}"
+
+
+def _file(chosen: argparse.Namespace) -> Path:
+    given: Path | None = chosen.from_record
+    found = given or config.load(chosen.config).record
+    if found is None:
+        raise Refused(NO_RECORD, RECORD_HINT)
+    return found
+
+
+def _history(path: Path) -> History:
+    try:
+        with path.open("rb") as record:
+            return history.of(record, [])
+    except Damaged as fault:
+        raise Refused(f"{path}: {fault}", "name a record, see docs/daemon.md") from None
+    except OSError as fault:
+        raise Refused(
+            f"the record {path} cannot be read ({fault.strerror})",
+            "its files are root's alone; see docs/daemon.md, A record",
+        ) from None
+
+
+def _jobs(text: str) -> list[int]:
+    if text and not JOBS.fullmatch(text):
+        raise Refused(f"-j {text!r:.40} is no list of jobs", "write for example -j 7,12")
+    return [int(number) for number in text.split(",")] if text else []
+
+
+def _since(text: str | None) -> float | None:
+    """Seconds since 1970."""
+    if text is None:
+        return None
+    for form in ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d"):
+        try:
+            return time.mktime(time.strptime(text, form))
+        except ValueError:
+            continue
+    try:
+        return time.time() - values.time_ns(text, "--since") / 1e9
+    except Refused:
+        raise Refused(
+            f"--since {text!r:.40} is no time", "write 10m, or for example 2026-11-23T13:30"
+        ) from None

@@ -1,0 +1,135 @@
+"""gpu-leasectl plot: what is in the picture, and how it says no."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from leased.cli import ctl
+from tests.conftest import ROOT
+
+RECORD = str(ROOT / "tests" / "sim" / "data" / "turns-2s.record")
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+# One process for all: what is imported to draw keeps fonts open and threads, and takes a while.
+DRAW = """
+import sys
+from leased.cli import ctl
+for words in sys.argv[2:]:
+    assert ctl.main(["plot", "--json", "--from-record", sys.argv[1], *words.split()]) == 0
+"""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A picture and what was said of it."""
+
+    path: Path
+    answer: dict[str, Any]
+
+    @property
+    def svg(self) -> ET.Element:
+        return ET.parse(self.path).getroot()
+
+    @property
+    def ids(self) -> list[str]:
+        return [found for each in self.svg.iter(f"{SVG}g") if (found := each.get("id"))]
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Drawn]:
+    """By name. matplotlib is an optional package, which `make setup` installs."""
+    if importlib.util.find_spec("matplotlib") is None:
+        pytest.skip("matplotlib is not installed; run `make setup`")
+    place = tmp_path_factory.mktemp("plot")
+    words = {"all.svg": "", "one.svg": "-j 1", "again.svg": "-j 1", "dark.svg": "-j 1 --dark"}
+    words["one.png"] = "-j 1"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", DRAW, RECORD),
+            *(f"-o {place / name} {options}" for name, options in words.items()),
+        ],
+        check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    return {name: Drawn(place / name, answer) for name, answer in zip(words, answers, strict=True)}
+
+
+def test_the_picture_has_lanes_handoffs_and_memory(drawn: dict[str, Drawn]) -> None:
+    picture = drawn["all.svg"]
+    (device,) = picture.answer["devices"]
+    assert device["jobs"] == [1, 2]
+    texts = ["".join(each.itertext()) for each in picture.svg.iter(f"{SVG}text")]
+    assert f"GPU 0: {device['handoffs']} handoffs, {device['handoff_s']:.1f} s in all" in texts
+    assert {"job 1", "job 2", "room for 253 MiB", "memory, MiB"} <= set(texts)
+    for kind in ("waits", "comes", "holds", "leaves", "memory"):
+        assert {f"{kind}-1", f"{kind}-2"} <= set(picture.ids)
+    assert {"resident", "capacity"} <= set(picture.ids)
+    assert sum(each.startswith("handoff-") for each in picture.ids) == device["handoffs"]
+
+
+def test_a_picture_of_one_job_is_the_same_each_time(drawn: dict[str, Drawn]) -> None:
+    assert "holds-1" in drawn["one.svg"].ids
+    assert "holds-2" not in drawn["one.svg"].ids
+    assert drawn["one.svg"].path.read_bytes() == drawn["again.svg"].path.read_bytes()
+
+
+def test_a_picture_is_dark_where_asked(drawn: dict[str, Drawn]) -> None:
+    dark, light = (drawn[name].path.read_text() for name in ("dark.svg", "one.svg"))
+    assert re.search(r"fill: ?#0d1117", dark)
+    assert "#0d1117" not in light
+
+
+def test_a_png_is_one(drawn: dict[str, Drawn]) -> None:
+    assert drawn["one.png"].path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-o", "a.txt"], "a.txt is no picture; name a file that ends with .png, .svg, .pdf"),
+        (["-o", "a.svg", "-j", "one"], "-j 'one' is no list of jobs; write for example -j 7,12"),
+        (["-o", "a.svg", "-j", "9"], "job 9 is not in the record; it has jobs 1, 2"),
+        (["-o", "a.svg", "--since", "noon"], "--since 'noon' is no time; write 10m"),
+    ],
+)
+def test_bad_input_is_refused(
+    capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert ctl.main(["plot", "--from-record", RECORD, *words]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_without_a_record_it_says_how_to_get_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "gpu-leased.toml"
+    config.write_text("")
+    assert ctl.main(["--config", str(config), "plot", "-o", "a.svg"]) == 1
+    said = capsys.readouterr().err
+    assert "no record is kept here, and usage knows sums alone; set record = " in said
+
+
+def test_without_matplotlib_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    path = tmp_path / "turns.svg"
+    assert ctl.main(["plot", "--from-record", RECORD, "-o", str(path)]) == 1
+    assert "apt install python3-matplotlib" in capsys.readouterr().err
+    assert not path.exists()
