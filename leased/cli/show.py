@@ -13,11 +13,12 @@ from rich.text import Text
 from leased.api.answers import Status
 from leased.base.requests import shown
 from leased.base.words import jobs, size
-from leased.cli import show_memory
+from leased.cli import screen, show_memory
+from leased.cli.screen import View, duration
 from leased.core.usage import BYTES, COUNT, ENERGY, FIGURES, MEAN, NS
 
 WIDE = 160  # columns where there is no terminal to ask
-FIRST = {"holds": 0, "waits": 1}  # of the tenants; who is idle comes last
+MORE_FROM = 110  # columns that are enough for more than the usual
 
 
 def console() -> Console:
@@ -37,43 +38,6 @@ AS_TEXT: dict[str, Callable[[Any], str]] = {
     MEAN: size,
     ENERGY: lambda joules: f"{joules:.0f} J",
 }
-
-
-def devices(answer: Status, busy: Mapping[str, int | None] | None = None) -> Table:
-    """A row a device. busy: percent by UUID, where a column for it is wanted."""
-    table = Table("GPU", "name", "mode", "lock", "held by", "waiting", "quantum left")
-    for title in ("usable", "wanted", "resident", *(["busy"] if busy is not None else [])):
-        table.add_column(title, justify="right")
-    for d in answer["devices"]:
-        row = [str(d["index"]), d["name"], d["mode"], d["lock"] or "jobs'"]
-        row += [jobs(d["holders"]), jobs(d["waiting"]), seconds(d["quantum_left_s"])]
-        row += [size(d[k]) for k in ("usable_bytes", "tenant_bytes", "resident_bytes")]
-        if busy is not None:
-            percent = busy.get(d["uuid"])
-            row.append("-" if percent is None else f"{percent} %")
-        table.add_row(*map(Text, row))
-    return table
-
-
-def tenants(answer: Status, shares: Mapping[int, float] | None = None) -> Table:
-    """A row a tenant. shares: of the last interval, by job, how much of it the lease was had."""
-    table = Table("job", "uid", "state", "lock", "memory", "GPUs")
-    titles = ["quantum", "processes", "resident", "lease", "wait", "handoffs"]
-    for title in [*titles, *(["now"] if shares is not None else [])]:
-        table.add_column(title, justify="right")
-    index = {d["uuid"]: str(d["index"]) for d in answer["devices"]}
-    for t in sorted(answer["tenants"], key=lambda t: (FIRST.get(t["state"], 2), t["job_id"])):
-        used = t["gpus"].values()
-        state = f"{t['state']}, stopped" if t.get("stopped") else t["state"]
-        row = [str(t["job_id"]), str(t["uid"]), state, t["lock"], t.get("memory", "")]
-        row += [",".join(index.get(uuid, "?") for uuid in t["gpus"]), f"{t['quantum_s']:g} s"]
-        row += [str(t["clients"]), size(sum(t["resident_bytes"].values()))]
-        row += [seconds(max(u[k] for u in used)) for k in ("lease_s", "wait_s")]
-        row.append(str(max(u["handoffs"] for u in used)))
-        if shares is not None:
-            row.append(f"{shares.get(t['job_id'], 0.0):.0%}")
-        table.add_row(*map(Text, row))
-    return table
 
 
 def _choices(answer: Status) -> str:
@@ -144,30 +108,30 @@ def kept_out(answer: Status) -> list[str]:
     ]
 
 
-def status(
-    answer: Status,
-    busy: Mapping[str, int | None] | None = None,
-    shares: Mapping[int, float] | None = None,
-) -> RenderableType:
-    """Everything of one status answer. busy, shares: see devices() and tenants()."""
-    head = f"gpu-leased {answer['version']}, up {answer['uptime_s']:.0f} s; {_choices(answer)}"
-    parts: list[RenderableType] = [Text(head)]
-    parts += [Text(line) for line in _settings(answer) + _copies(answer)]
-    if answer["store_fault"]:
-        parts.append(Text(answer["store_fault"], style="bold red"))
-    parts += [Text(line, style="red") for line in _strays(answer) + _clusters(answer)]
+def notes(answer: Status) -> list[Text]:
+    """What is to be said of the GPUs and jobs in words; what is at fault comes first."""
+    lines = [Text(answer["store_fault"], "bold red")] if answer["store_fault"] else []
     if answer.get("nvml_fault"):
-        parts.append(Text(f"NVML: {answer['nvml_fault']}", style="bold red"))
-    parts.append(devices(answer, busy))
-    parts += [
+        lines.append(Text(f"NVML: {answer['nvml_fault']}", "bold red"))
+    lines += [Text(line, "red") for line in _strays(answer) + _clusters(answer)]
+    lines += [
         Text(f"GPU {d['index']} is {d['mode']}: {d['why']}", "bold red" if d["fault"] else "")
         for d in answer["devices"]
     ]
-    parts += [Text(line, style="yellow") for line in kept_out(answer)]
+    lines += [Text(line, "yellow") for line in kept_out(answer)]
     words = [*show_memory.kinds(answer), *show_memory.fixed(answer), *show_memory.clean(answer)]
-    parts += [Text(line) for line in words]
-    parts.append(tenants(answer, shares))
-    return Group(*parts)
+    return lines + [Text(line) for line in words + _settings(answer) + _copies(answer)]
+
+
+def status(answer: Status, view: View | None = None) -> RenderableType:
+    """Everything of one status answer, in 80 columns or, of a wide view, in more."""
+    view = view or View(wide=console().width >= MORE_FROM)
+    head = f"gpu-leased {answer['version']}, up {duration(answer['uptime_s'])}; {_choices(answer)}"
+    view.names.learn(tenant["job_id"] for tenant in answer["tenants"])
+    return Group(
+        Text(head), Text(), screen.gpus(answer, view), Text(),
+        *notes(answer), Text(), screen.jobs(answer, view),
+    )  # fmt: skip
 
 
 def usage(answer: Mapping[str, Any]) -> Table:

@@ -1,20 +1,28 @@
-"""gpu-leasectl top: status again and again, with how busy NVML says the GPUs are."""
+"""gpu-leasectl top: status again and again, with what happened in the last minute."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
-from rich.console import RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from leased.api.answers import Status, Tenant
-from leased.base.errors import NoAnswer
-from leased.cli import show
+from leased.base.errors import NoAnswer, Refused
+from leased.cli import keys, screen, show
+from leased.cli.names import Names
+from leased.cli.rates import Rates
+from leased.cli.screen import View, duration
+from leased.cli.top_state import Order, TopState
+
+FEWEST_JOBS = 5  # rows that notes leave to them
+
+Act = Callable[[Order], str]
 
 
 class Sampler:
@@ -49,13 +57,21 @@ def _lease_s(tenant: Tenant) -> float:
     return float(max((used["lease_s"] for used in tenant["gpus"].values()), default=0.0))
 
 
-def samples(sampler: Sampler, interval_s: float) -> Iterator[Status | NoAnswer]:
-    """One now, then one every so many seconds. NoAnswer is raised for the first only."""
+def samples(
+    sampler: Sampler, interval_s: float, wait: Callable[[float], None] | None = None
+) -> Iterator[Status | NoAnswer]:
+    """One now, then one every so many seconds. NoAnswer is raised for the first only.
+
+    wait: returns at that time (of time.monotonic), or when it will not wait any longer.
+    """
     yield sampler.sample()
     due = time.monotonic()
     while True:
         due = max(due + interval_s, time.monotonic())
-        time.sleep(max(0.0, due - time.monotonic()))
+        if wait is not None:
+            wait(due)
+        else:
+            time.sleep(max(0.0, due - time.monotonic()))
         try:
             yield sampler.sample()
         except NoAnswer as fault:
@@ -70,31 +86,119 @@ def line(sample: Status | NoAnswer) -> str:
     return json.dumps({"time": round(time.time(), 3), **said})
 
 
-def frame(sample: Status | NoAnswer) -> RenderableType:
-    """A sample as tables."""
+def frame(sample: Status | NoAnswer, view: View, height: int, footer: str) -> RenderableType:
+    """A sample in so many lines; what there is no room for is counted."""
     if isinstance(sample, NoAnswer):
-        return Text(sample.sentence(), style="bold red")
-    percents = {d["uuid"]: d.get("busy_percent") for d in sample["devices"]}
-    shares = {t["job_id"]: t.get("lease_share") or 0.0 for t in sample["tenants"]}
-    return show.status(sample, percents, shares)
+        return Group(Text(sample.sentence(), style="bold red"), Text(footer, style="dim"))
+    view.names.learn(tenant["job_id"] for tenant in sample["tenants"])
+    gpus, jobs, notes = sample["devices"], sample["tenants"], show.notes(sample)
+    left = height - len(gpus) - 4  # the head, two heads of tables, the footer
+    told = notes[: max(0, left - min(len(jobs), FEWEST_JOBS))]
+    head = (
+        f"gpu-leased {sample['version']}, up {duration(sample['uptime_s'])}: "
+        f"{len(jobs)} jobs on {len(gpus)} GPUs, sorted by {view.sort}"
+    )
+    lines: list[RenderableType] = [
+        Text(head, style="bold"),
+        screen.gpus(sample, view),
+        *map(_one_line, told),
+    ]
+    lines.append(screen.jobs(sample, view, max(1, left - len(told))))
+    return Group(*lines, _one_line(Text(footer, style="reverse")))
 
 
-def run(ask: Callable[[], Status], *, once: bool, as_json: bool, interval_s: float) -> None:
-    """Show until interrupted. NoAnswer: no daemon at the start; one that goes later is waited for.
+def _one_line(text: Text) -> Text:
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
+
+
+class Screen:
+    """A terminal that is redrawn: after each look, and after each key."""
+
+    def __init__(self, console: Console, live: Live, act: Act, names: Names):
+        self.console, self.live, self.act = console, live, act
+        wide = console.width >= show.MORE_FROM
+        self.view = View(names, Rates(), wide=wide, ascii=console.options.ascii_only)
+        self.state = TopState()
+        self.sample: Status | NoAnswer | None = None
+
+    def show(self, sample: Status | NoAnswer) -> None:
+        self.sample = sample
+        if not isinstance(sample, NoAnswer) and self.view.rates:
+            self.view.rates.take(sample, time.monotonic())
+        self.redraw()
+
+    def redraw(self) -> None:
+        if self.sample is not None:
+            view = replace(self.view, sort=self.state.sort)
+            height = self.console.size.height
+            self.live.update(frame(self.sample, view, height, self.state.footer), refresh=True)
+
+    def press(self, key: str) -> None:
+        order = self.state.press(key)
+        if order is not None:
+            try:
+                self.state.said = self.act(order)
+            except Refused as fault:
+                self.state.said = fault.sentence()
+        self.redraw()
+
+
+def run(
+    ask: Callable[[], Status],
+    *,
+    once: bool,
+    as_json: bool,
+    interval_s: float,
+    act: Act = lambda _: "nothing can be changed here",
+    names: Names | None = None,
+) -> None:
+    """Show until interrupted or q. NoAnswer: no daemon at the start; one that goes later is
+    waited for. act: does what was asked for and says what came of it; Refused: it cannot.
 
     Where standard output is no terminal the frames follow each other.
     """
-    console = show.console()
-    live = None
-    if sys.stdout.isatty() and not once and not as_json:
-        live = Live(console=console, screen=True, auto_refresh=False)
-    with live or contextlib.nullcontext():
+    console, known = show.console(), names or Names()
+    if as_json or once or not sys.stdout.isatty():
         for sample in samples(Sampler(ask), interval_s):
             if as_json:
                 print(line(sample), flush=True)
-            elif live is not None:
-                live.update(frame(sample), refresh=True)
+            elif isinstance(sample, NoAnswer):
+                console.print(Text(sample.sentence(), style="bold red"))
             else:
-                console.print(frame(sample))
+                console.print(
+                    show.status(sample, View(known, wide=console.width >= show.MORE_FROM))
+                )
             if once:
                 return
+    else:
+        _draw(console, ask, interval_s, act, known)
+
+
+def _draw(
+    console: Console, ask: Callable[[], Status], interval_s: float, act: Act, names: Names
+) -> None:
+    shown: Screen
+    typed: keys.Keys | None
+
+    def wait(due: float) -> None:
+        if typed is None:
+            time.sleep(max(0.0, due - time.monotonic()))
+            return
+        for key in typed.before(due):
+            shown.press(key)
+            if shown.state.over:
+                return
+
+    found = samples(Sampler(ask), interval_s, wait)
+    first = next(found)  # a fault of it is said on the screen as it was
+    with (
+        keys.terminal() as typed,
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
+        shown = Screen(console, live, act, names)
+        shown.show(first)
+        for sample in found:
+            if shown.state.over:
+                return
+            shown.show(sample)

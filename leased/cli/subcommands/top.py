@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 
-from leased.api.client import ask_status
+from leased.api.client import ask, ask_status
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, admin_socket, positive
+from leased.cli.subcommand import Subcommand, admin_socket, gpus_of, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,13 +18,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> ExitStatus:
     with contextlib.suppress(KeyboardInterrupt):  # this is how its user ends it
         from leased.cli import top
+        from leased.cli.top_state import Order
 
         path = admin_socket(chosen)
+
+        def act(order: Order) -> str:
+            answer = ask(path, {"op": order.op, "device": order.device})
+            warn = f" (not stored yet: {answer['store_fault']})" if answer["store_fault"] else ""
+            return f"{gpus_of(answer)}: told to {order.op}{warn}"
+
         top.run(
             lambda: ask_status(path),
             once=chosen.once,
             as_json=chosen.json,
             interval_s=chosen.interval,
+            act=act,
         )
     return ExitStatus.DONE
 

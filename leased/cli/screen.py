@@ -1,0 +1,170 @@
+"""Tables of GPUs and jobs that fit 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from leased.api.answers import Device, Status, Tenant
+from leased.base.words import size
+from leased.cli.names import Names
+from leased.cli.rates import GpuRates, JobRates, Rates
+
+BAR = 6  # columns
+FIRST = {"holds": 0, "waits": 1}  # of the states; who is idle comes last
+MODES = {"shared": "beside", "exclusive": "by turns"}
+STYLES = {"holds": "green", "waits": "yellow", "faulty": "bold red", "drained": "red"}
+STYLES |= {"draining": "red"}
+
+Key = Callable[[Tenant, JobRates], Any]
+# By what jobs can be sorted; each is a word of the footer.
+SORTS: dict[str, Key] = {
+    "state": lambda t, _: FIRST.get(t["state"], 2),
+    "job": lambda t, _: t["job_id"],
+    "lease": lambda _, rates: -rates.lease,
+    "wait": lambda _, rates: -rates.wait,
+    "memory": lambda t, _: -sum(t["resident_bytes"].values()),
+}
+
+
+@dataclass
+class View:
+    """How it is shown. rates: None: of a single look there are none. wide: there is room for more
+    than 80 columns. ascii: the terminal has no other characters."""
+
+    names: Names = field(default_factory=Names)
+    rates: Rates | None = None
+    sort: str = "state"
+    wide: bool = False
+    ascii: bool = False
+
+    def of_job(self, job: int) -> JobRates:
+        return self.rates.jobs.get(job, JobRates()) if self.rates else JobRates()
+
+    def of_gpu(self, uuid: str) -> GpuRates:
+        return self.rates.gpus.get(uuid, GpuRates()) if self.rates else GpuRates()
+
+
+def duration(seconds: float | None) -> str:
+    """In at most 6 characters."""
+    if seconds is None:
+        return "-"
+    if seconds < 600:
+        return f"{seconds:.1f} s" if seconds < 100 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
+
+
+def bar(part: float, ascii_only: bool = False) -> str:
+    """Filled as far as that part of it."""
+    full = round(min(1.0, max(0.0, part)) * BAR)
+    on, off = ("#", ".") if ascii_only else ("█", "░")
+    return on * full + off * (BAR - full)
+
+
+def amounts(some: int, whole: int) -> str:
+    """Both in the unit of the whole: 96/141 GiB."""
+    number, unit = size(whole).split()
+    scale = whole / float(number) if float(number) else 1.0
+    part = some / scale
+    return (
+        f"{part:.0f}/{number} {unit}" if part >= 10 or not some else f"{part:.1f}/{number} {unit}"
+    )
+
+
+def queue(numbers: Sequence[int]) -> str:
+    """Two jobs, or the first one and how many more."""
+    if len(numbers) <= 2:
+        return ",".join(map(str, numbers)) or "-"
+    return f"{numbers[0]} +{len(numbers) - 1}"
+
+
+# -- GPUs --------------------------------------------------------------------------------
+
+
+def gpus(answer: Status, view: View) -> Table:
+    """A row a GPU. The bar is the part of its memory that jobs have there; behind it stands what
+    they want of what there is room for."""
+    last = "handoffs" if view.rates else "lock"
+    table = _table("GPU", "name", "mode", "held by", "waiting", "left", "memory", "busy", last)
+    for device in answer["devices"]:
+        handoffs = f"{view.of_gpu(device['uuid']).handoffs:.0f}/min"
+        row = _gpu(device, view)
+        table.add_row(*row, Text(handoffs if view.rates else device["lock"] or "jobs'"))
+    return table
+
+
+def _gpu(device: Device, view: View) -> list[Text]:
+    there, room = device["resident_bytes"], device["usable_bytes"]
+    busy = device["busy_percent"] if view.rates is None else view.of_gpu(device["uuid"]).busy
+    memory = bar(there / room if room else 0.0, view.ascii)
+    wants = device["tenant_bytes"]
+    return [
+        Text(str(device["index"])),
+        Text(device["name"].removeprefix("NVIDIA ")),
+        Text(MODES.get(device["mode"], device["mode"]), STYLES.get(device["mode"], "")),
+        Text(queue(device["holders"]), STYLES["holds"]),
+        Text(queue(device["waiting"]), STYLES["waits"]),
+        Text(duration(device["quantum_left_s"])),
+        Text(f"{memory} {amounts(wants, room)}", "" if device["fits"] else "yellow"),
+        Text("-" if busy is None else f"{busy:.0f}%"),
+    ]
+
+
+# -- jobs --------------------------------------------------------------------------------
+
+
+def jobs(answer: Status, view: View, most: int | None = None) -> Table:
+    """A row a job, sorted; at most so many, and then a row that says how many more."""
+    titles = ["job", "user", "name", "GPU", "state", "memory", "on GPU", "lease", "waited"]
+    titles += ["1 min"] if view.rates else ["handoffs"]
+    table = _table(*titles, *(("lock", "quantum", "processes") if view.wide else ()))
+    index = {device["uuid"]: str(device["index"]) for device in answer["devices"]}
+    found = sorted(
+        answer["tenants"],
+        key=lambda t: (SORTS[view.sort](t, view.of_job(t["job_id"])), t["job_id"]),
+    )
+    shown = found if most is None or len(found) <= most else found[: max(0, most - 1)]
+    for tenant in shown:
+        table.add_row(*_job(tenant, index, view))
+    if len(shown) < len(found):
+        table.add_row(Text(f"+{len(found) - len(shown)}"), Text("more"))
+    return table
+
+
+def _job(tenant: Tenant, index: Mapping[str, str], view: View) -> list[Text]:
+    used = list(tenant["gpus"].values())
+    lease, wait = (max((u[key] for u in used), default=0.0) for key in ("lease_s", "wait_s"))
+    handoffs = max((u["handoffs"] for u in used), default=0)
+    state = "stopped" if tenant.get("stopped") else tenant["state"]
+    last = f"{view.of_job(tenant['job_id']).lease:.0%}" if view.rates else str(handoffs)
+    more = [tenant["lock"], f"{tenant['quantum_s']:g} s", str(tenant["clients"])]
+    return [
+        Text(str(tenant["job_id"])),
+        Text(view.names.user(tenant["uid"])),
+        Text(view.names.job(tenant["job_id"])),
+        Text(",".join(index.get(uuid, "?") for uuid in tenant["gpus"])),
+        Text(state, STYLES.get(state, "")),
+        Text(tenant.get("memory", "")),
+        Text(size(sum(tenant["resident_bytes"].values()))),
+        Text(duration(lease)),
+        Text(duration(wait)),
+        Text(last),
+        *(map(Text, more) if view.wide else ()),
+    ]
+
+
+NUMBERS = ("left", "busy", "on GPU", "lease", "waited", "1 min", "handoffs")
+WIDEST = {"name": 14, "user": 9, "held by": 10, "waiting": 10, "GPU": 7}
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for title in titles:
+        justify: Any = "right" if title in NUMBERS else "left"
+        width = WIDEST.get(title)
+        table.add_column(title, justify=justify, no_wrap=True, overflow="ellipsis", max_width=width)
+    return table

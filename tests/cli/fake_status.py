@@ -1,0 +1,58 @@
+"""A status as the daemon gives it, made by hand."""
+
+from __future__ import annotations
+
+from leased.api.answers import Device, Status, Tenant
+
+GIB = 1 << 30
+STATES = ("holds", "waits", "waits", "idle")
+WHY = "gpu-leased-copies keeps copies of it in the node's memory"
+
+
+def device(index: int, holder: int, waiting: list[int]) -> Device:
+    return {
+        "index": index, "uuid": f"GPU-{index}", "name": "NVIDIA H200", "memory_bytes": 141 * GIB,
+        "usable_bytes": 138 * GIB, "reserve_bytes": None, "overhead_bytes": 3 * GIB,
+        "tenant_bytes": 180 * GIB, "resident_bytes": 120 * GIB, "fits": False,
+        "holders": [holder], "waiting": waiting, "quantum_left_s": 42.5 if waiting else None,
+        "lock": None, "quantum_s": None, "policy": "fcfs", "mode": "exclusive",
+        "why": f"the tenants have {180 * GIB} bytes and the device has room for {138 * GIB}",
+        "fault": None, "busy_percent": 97, "drain": None, "link_gib_s": 47.5, "paging_gib_s": 10.0,
+    }  # fmt: skip
+
+
+def tenant(job: int, state: str, gpu: int, lease_s: float, wait_s: float) -> Tenant:
+    return {
+        "job_id": job, "uid": 1000 + job % 2, "lock": "auto", "memory": "swap",
+        "memory_why": WHY, "quantum_s": 60.0, "copies_bytes": 0, "clients": 1, "state": state,
+        "stopped": False, "parked": None, "epoch": None,
+        "resident_bytes": {f"GPU-{gpu}": (job % 7 + 1) * 8 * GIB}, "kept_out": {},
+        "gpus": {f"GPU-{gpu}": {"lease_s": lease_s, "wait_s": wait_s, "handoffs": job % 5,
+                                "moved_bytes": 0}},
+    }  # fmt: skip
+
+
+def status(jobs: int = 4, gpus: int = 2, later: float = 0.0) -> Status:
+    """later: so many seconds after the same one, in which holders held and waiters waited; each
+    holder got its GPU twice."""
+    found = [
+        tenant(100 + n, STATES[n // gpus % len(STATES)], n % gpus, 40.0 + n, 500.0 * n)
+        for n in range(jobs)
+    ]
+    for each in found:
+        for used in each["gpus"].values():
+            used["lease_s"] += later if each["state"] == "holds" else 0
+            used["wait_s"] += later if each["state"] == "waits" else 0
+            used["handoffs"] += 2 if later and each["state"] == "holds" else 0
+
+    def of(state: str, gpu: int) -> list[int]:
+        return [t["job_id"] for t in found if t["state"] == state and f"GPU-{gpu}" in t["gpus"]]
+
+    return {
+        "version": "0.2.0", "wire_version": 1, "uptime_s": 7300.0 + later, "store_fault": None,
+        "nvml_fault": None, "settings": [], "strays": {}, "copies": None, "cluster": {},
+        "limits": {"quantum_min_s": 0.1, "quantum_max_s": 600.0, "user_lock_off": True,
+                   "user_oversub": False},
+        "devices": [device(n, (of("holds", n) or [0])[0], of("waits", n)) for n in range(gpus)],
+        "tenants": found,
+    }  # fmt: skip

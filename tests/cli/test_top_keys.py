@@ -1,0 +1,100 @@
+"""The keys of gpu-leasectl top, on a terminal, with a daemon that is made up."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.conftest import ROOT
+
+# It asks nobody: what it is told to do it says in the last line, as the real one does.
+PROGRAM = """
+from leased.base.errors import Refused
+from leased.cli import top
+from leased.cli.names import Names
+from tests.cli.fake_status import status
+
+def act(order):
+    if order.device == "9":
+        raise Refused("no device 9", "there are 0 and 1")
+    return f"told: {order.op} {order.device}"
+
+top.run(status, once=False, as_json=False, interval_s=3600, act=act, names=Names(lambda _: {}))
+print("and it has ended")
+"""
+
+
+@dataclass
+class Terminal:
+    """top on a terminal of 80x24."""
+
+    ours: int
+    process: subprocess.Popen[bytes]
+    seen: bytes = field(default=b"")
+
+    def until(self, wanted: str) -> str:
+        """What has come since the last time, up to these words. Colours are left out."""
+        end = time.monotonic() + 120
+        while True:
+            text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen.decode(errors="replace"))
+            if wanted in text:
+                self.seen = b""
+                return text
+            assert time.monotonic() < end, text
+            if select.select([self.ours], [], [], 1.0)[0]:
+                self.seen += os.read(self.ours, 65536)
+
+    def press(self, keys: str) -> None:
+        os.write(self.ours, keys.encode())
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    ours, theirs = pty.openpty()
+    size = {"COLUMNS": "80", "LINES": "24", "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=ROOT,
+        env=os.environ | size,
+    )
+    os.close(theirs)
+    try:
+        yield Terminal(ours, process)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def test_keys_sort_drain_and_quit_at_once(terminal: Terminal) -> None:
+    """The next look is an hour away: what is seen is drawn as the keys are pressed."""
+    terminal.until("s sort by job")
+    terminal.press("s")
+    terminal.until("s sort by lease")
+    terminal.press("d")
+    terminal.until("drain which GPU?")
+    terminal.press("0\r")
+    terminal.until("y/n")
+    terminal.press("n")
+    terminal.until("nothing is changed: drain 0 was not confirmed")
+    terminal.press("d0\r")
+    terminal.until("y/n")
+    terminal.press("y")
+    terminal.until("told: drain 0")
+    terminal.press("r9\ry")
+    terminal.until("no device 9; there are 0 and 1")
+    terminal.press("q")
+    terminal.until("and it has ended")
+    assert terminal.process.wait(120) == 0
