@@ -20,7 +20,7 @@ static int set_time(const char *name, const char *value, uint64_t *out)
 	return 0;
 }
 
-/* NAME=yes or NAME=no: 1 when it is one of them. */
+/* Reads NAME=yes or NAME=no. Returns false if the text is neither. */
 static bool set_switch(const char *text, const char *name, bool *out)
 {
 	size_t length = strlen(name);
@@ -59,6 +59,7 @@ static int set_argument(const char *text, struct arguments *out)
 	return -1;
 }
 
+/* All arguments are read even after a wrong one, so that each wrong one is named. */
 int arguments_parse(int ac, char **av, struct arguments *out)
 {
 	int result = 0;

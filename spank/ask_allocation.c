@@ -1,12 +1,12 @@
-/* ask_allocation.c: gpu-lease-allocation JOB_ID: what slurmctld says that a job has.
+/* ask_allocation.c: the program gpu-lease-allocation JOB_ID, which prints what slurmctld has
+ * allocated to a job.
  *
- * A program of its own, because libslurm takes as long as it likes over a slurmctld that
- * does not answer, and may end the process it runs in. Its words are slurmctld's own
- * fields; no text that a user chose is among them. On standard output, a line each:
- *     nodes N            how many nodes the job has
- *     component 0|1      1: of a heterogeneous job
- *     gres TEXT          of the job's first node, as `scontrol show job -d` has it
- * Exit status: 0; 3: there is no such job; 1: standard error says why there is no answer.
+ * It is a program of its own, because libslurm may wait for any time for a slurmctld that does not
+ * answer, and may end the process that it runs in. It prints fields of slurmctld's, and no text
+ * that a user has chosen, one on each line: nodes N            how many nodes the job has component
+ * 0|1      1: the job is a component of a heterogeneous job gres TEXT          the GRES on the
+ * job's first node, as `scontrol show job -d` prints it Exit status: 0; 3: there is no such job; 1:
+ * standard error says why there is no answer.
  */
 #include "slurm_releases.h"
 
@@ -43,7 +43,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s\n", slurm_strerror(error));
 		return error == ESLURM_INVALID_JOB_ID ? NO_SUCH_JOB : 1;
 	}
-	/* Of a heterogeneous job or an array slurmctld sends all parts. */
+	/* slurmctld sends all components of a heterogeneous job, and all tasks of an array. */
 	for (uint32_t i = 0; i < jobs->record_count; i++)
 		if (jobs->job_array[i].job_id == id)
 			return print(&jobs->job_array[i]);

@@ -1,4 +1,4 @@
-/* grammar.c: parse and print the value of --gpu-share; see grammar.h. */
+/* grammar.c: parses and writes the value of --gpu-share. */
 #include "grammar.h"
 
 #include <inttypes.h>
@@ -15,6 +15,7 @@
 #define MEM_MAX (UINT64_C(1) << 50)
 #define SHOWN 40 /* bytes of a user's text that an error repeats */
 
+/* Where an error is written to. */
 struct fault {
 	char *text;
 	size_t size;
@@ -31,7 +32,7 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct fault fault, cons
 	return -1;
 }
 
-/* A user's text as an error may repeat it: short and printable. */
+/* Writes a user's text so that an error may repeat it: cut, and with printable characters only. */
 static const char *shown(const char *text, size_t length, char out[SHOWN + 4])
 {
 	size_t n = length < SHOWN ? length : SHOWN;
@@ -42,8 +43,8 @@ static const char *shown(const char *text, size_t length, char out[SHOWN + 4])
 	return out;
 }
 
-/* A decimal number without sign or exponent: digits[.digits]. Locale-free,
- * because strtod reads "0,5" where the user's locale says so. */
+/* Reads a decimal number without sign or exponent, digits[.digits], in every locale; strtod() would
+ * expect "0,5" in some. Moves the cursor behind it. */
 static bool read_decimal(const char **cursor, double *out)
 {
 	const char *at = *cursor;
@@ -103,7 +104,8 @@ static int parse_lock(const char *value, struct gl_options *out, struct fault fa
 	return 0;
 }
 
-/* K, M, G or T, each also with iB behind it: powers of 1024. 0: none of them. */
+/* The bytes of a unit: K, M, G or T, or the same with iB behind it. Returns 0 for any other text.
+ */
 static uint64_t size_unit(const char *suffix)
 {
 	const char *letters = "KMGT";
@@ -187,13 +189,13 @@ static int parse_memory(const char *value, struct gl_options *out, struct fault 
 	return 0;
 }
 
-/* A text that is written piece by piece. */
+/* A text to which pieces are appended. */
 struct writer {
 	char *text;
-	size_t size, used;
+	size_t size, used; /* bytes */
 };
 
-/* Append; false when it does not fit. */
+/* Returns false if the piece does not fit. */
 __attribute__((format(printf, 2, 3))) static bool append(struct writer *to, const char *format, ...)
 {
 	va_list args;
@@ -269,7 +271,7 @@ const char *gl_option_key_name(size_t number)
 	return number < N_KEYS ? keys[number].name : NULL;
 }
 
-/* "tq, lock and mem". What does not fit is left out. */
+/* Writes the names of all keys, as in "tq, lock and mem". Those that do not fit are left out. */
 static const char *key_names(char *text, size_t size)
 {
 	struct writer to = {text, size, 0};
@@ -289,7 +291,7 @@ static const struct key *find_key(const char *name)
 	return NULL;
 }
 
-/* One KEY:VALUE, cut out of the text and NUL-terminated. */
+/* Parses one KEY:VALUE, which is changed. */
 static int parse_pair(char *pair, struct gl_options *out, struct fault fault)
 {
 	char text[SHOWN + 4], names[GL_OPTIONS_ERROR];

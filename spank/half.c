@@ -1,7 +1,8 @@
-/* half.c: start Python inside slurmstepd and call the Python half through cffi.
+/* half.c: starts Python inside slurmstepd, and calls the plugin's Python half through cffi.
  *
- * Python is started by us, isolated: a user's PYTHONHOME must not end a job,
- * signal handlers stay Slurm's, and nothing is imported but what we name.
+ * Python is started with an isolated configuration: it ignores the user's environment (a wrong
+ * PYTHONHOME would end the job), installs no signal handlers, and finds only the modules in our
+ * search path.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -32,11 +33,11 @@ static bool start_python(void)
 		status = Py_InitializeFromConfig(&config);
 	PyConfig_Clear(&config);
 	if (PyStatus_Exception(status)) {
-		slurm_error("gpu-share: Python does not start: %s",
+		slurm_error("gpu-share: Python cannot be started: %s",
 		            status.err_msg ? status.err_msg : "?");
 		return false;
 	}
-	PyEval_SaveThread(); /* cffi takes the lock itself */
+	PyEval_SaveThread(); /* cffi takes Python's global lock in each call */
 	return true;
 }
 

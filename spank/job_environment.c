@@ -1,7 +1,7 @@
-/* job_environment.c: LD_PRELOAD of a job's tasks.
+/* job_environment.c: what we add to the environment of a job's tasks, LD_PRELOAD above all.
  *
- * Environments are inherited: by the steps of a job, and by jobs that are submitted
- * from within it. So ours is added once, and taken out where a job does not share.
+ * The steps of a job inherit its environment, and so do jobs that are submitted within it. So our
+ * library is added only if it is not there, and removed from jobs that do not share.
  */
 #include "share.h"
 
@@ -19,7 +19,7 @@ static bool is_part(const char *part, size_t length, const char *library)
 	return length == strlen(library) && !strncmp(part, library, length);
 }
 
-/* Whichever directory it is in: jobs may come from machines that have it elsewhere. */
+/* The directory does not matter: a job may come from a machine that has the library elsewhere. */
 static bool is_ours(const char *part, size_t length)
 {
 	const char *slash = memrchr(part, '/', length);
@@ -28,7 +28,6 @@ static bool is_ours(const char *part, size_t length)
 	return is_part(name, length - (size_t)(name - part), LIBRARY);
 }
 
-/* Write the list without our library to out. False: it is not in it, or there is no room. */
 bool without_our_library(const char *text, char *out, size_t size)
 {
 	bool found = false;
@@ -64,7 +63,7 @@ static bool has_library(const char *text, const char *library)
 	return false;
 }
 
-/* Behind what the user has. -1: there is no room. */
+/* Our library comes behind those of the user. */
 int job_environment_add_library(spank_t sp, const char *library)
 {
 	spank_err_t got = spank_getenv(sp, "LD_PRELOAD", preload, sizeof(preload));

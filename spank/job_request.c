@@ -1,9 +1,9 @@
-/* job_request.c: what a job asks for, as sbatch, salloc or srun has read it.
+/* job_request.c: which resources a job asks for, as sbatch, salloc or srun has read its options.
  *
- * SPANK does not say it. The three programs keep it in their variable `opt`, and
- * libslurm's slurm_option_get() reads it by an option's name: what Slurm offers to
- * its cli_filter plugins, the same from 22.05 to 26.05. Where either is missing
- * nothing is known, and the node says what would have been said here.
+ * SPANK does not tell this. The three programs keep the options in their variable `opt`, and
+ * slurm_option_get() of libslurm reads an option of it by name. Slurm has this for its cli_filter
+ * plugins, and it is the same from 22.05 to 26.05. If either is missing the request is not known,
+ * and a wrong one is refused on the node instead.
  */
 #include "share.h"
 
@@ -18,7 +18,8 @@ typedef char *option_get_function(void *options, const char *name);
 static option_get_function *option_get;
 static void *options;
 
-/* A variable of the program itself, not one of a library that has the same name. */
+/* The address of a variable of the program itself. NULL: it has none, or a library has one of the
+ * same name. */
 static void *program_symbol(const char *name)
 {
 	void *symbol = dlsym(RTLD_DEFAULT, name);
@@ -41,8 +42,8 @@ static bool is_submitting_program(void)
 	return false;
 }
 
-/* The option's value as Slurm prints it; NULL: not given, or this Slurm does not know it.
- * The text is Slurm's allocation and stays: a few bytes in a program that ends soon. */
+/* The option's value as Slurm prints it. NULL: it is not given, or this Slurm does not know it. The
+ * text is allocated by Slurm and never freed: a few bytes in a program that ends soon. */
 static const char *get(const char *name)
 {
 	const char *value = option_get(options, name);
@@ -50,7 +51,8 @@ static const char *get(const char *name)
 	return value && strcmp(value, "unset") ? value : NULL;
 }
 
-/* One entry of a list of GRES, "gres:NAME[:TYPE][:COUNT]" or "gres/NAME[:TYPE][:=]COUNT". */
+/* Does one entry of a list of GRES, "gres:NAME[:TYPE][:COUNT]" or "gres/NAME[:TYPE][:=]COUNT", ask
+ * for this one? */
 static bool entry_names(const char *entry, size_t length, const char *name)
 {
 	size_t n = strlen(name);
@@ -65,7 +67,7 @@ static bool entry_names(const char *entry, size_t length, const char *name)
 		return true;
 	if (entry[n] != ':' && entry[n] != '=')
 		return false;
-	return !(length == n + 2 && entry[n + 1] == '0'); /* none of them */
+	return !(length == n + 2 && entry[n + 1] == '0'); /* a count of 0 asks for none */
 }
 
 static bool list_names(const char *list, const char *name)

@@ -1,4 +1,5 @@
-/* notify.c: one message to the daemon, in C because epilogs should not start Python. */
+/* notify.c: tells the daemon that a job has ended. In C, so that an epilog does not start Python.
+ */
 #include "share.h"
 
 #include <errno.h>
@@ -9,22 +10,26 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define WAIT_S 2
-#define AGAIN_US 100000
+#define WAIT_S 2 /* for an answer, and for a daemon that is being restarted */
+#define RETRY_US 100000
 
-enum outcome { TOLD, NOBODY, WENT_AWAY };
+enum outcome {
+	ANSWERED,
+	UNREACHABLE, /* nothing listens at the socket, or no answer has come within WAIT_S */
+	CLOSED       /* the daemon has closed the connection: it is ending */
+};
 
-static enum outcome tell(const char *socket_path, const char *text, size_t length)
+static enum outcome send_once(const char *socket_path, const char *text, size_t length)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	struct timeval limit = {.tv_sec = WAIT_S};
 	char reply[256];
-	enum outcome outcome = NOBODY;
+	enum outcome outcome = UNREACHABLE;
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	ssize_t got;
 
 	if (fd < 0)
-		return NOBODY;
+		return UNREACHABLE;
 	memcpy(address.sun_path, socket_path, strlen(socket_path) + 1);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
@@ -33,9 +38,9 @@ static enum outcome tell(const char *socket_path, const char *text, size_t lengt
 		if (got >= 0)
 			got = recv(fd, reply, sizeof(reply), 0);
 		if (got > 0)
-			outcome = TOLD;
+			outcome = ANSWERED;
 		else if (!got || errno == ECONNRESET || errno == EPIPE)
-			outcome = WENT_AWAY;
+			outcome = CLOSED;
 	}
 	close(fd);
 	return outcome;
@@ -45,15 +50,15 @@ void notify_job_end(const char *socket_path, uint32_t job_id)
 {
 	char text[128];
 	int length = snprintf(text, sizeof(text), "{\"op\":\"job_end\",\"job_id\":%u}", job_id);
-	enum outcome outcome = tell(socket_path, text, (size_t)length);
+	enum outcome outcome = send_once(socket_path, text, (size_t)length);
 
-	/* One that ends just now is restarted in a moment. */
-	for (int i = 0; outcome == WENT_AWAY && i < WAIT_S * 1000000 / AGAIN_US; i++) {
-		usleep(AGAIN_US);
-		outcome = tell(socket_path, text, (size_t)length);
+	/* A daemon that is ending is probably being restarted. */
+	for (int i = 0; outcome == CLOSED && i < WAIT_S * 1000000 / RETRY_US; i++) {
+		usleep(RETRY_US);
+		outcome = send_once(socket_path, text, (size_t)length);
 	}
-	/* A daemon that is down asks Slurm for ended jobs when it starts. */
-	if (outcome != TOLD)
+	/* A daemon that does not run asks Slurm for ended jobs when it starts. */
+	if (outcome != ANSWERED)
 		slurm_info(
 		    "gpu-share: gpu-leased does not answer; it will notice the end of job %u later",
 		    job_id);

@@ -1,11 +1,11 @@
-/* remote.c: in slurmstepd: register the job's step, set the tasks' environment, keep a refusal.
+/* remote.c: in slurmstepd, registers the job's step and sets the environment of its tasks.
  *
- * Registering happens early, in init_post_opt; a refusal is kept and delivered
- * in task_init, where it fails the job and leaves the node alone.
+ * A step is registered early, in init_post_opt. If it is refused, its tasks fail in task_init,
+ * where a failure ends the step and does not drain the node.
  *
- * Nothing here believes the job's environment. SLURM_SHARDS_ON_NODE there only says that
- * it is worth asking: slurmd sets it for every step that has shards, removes it for
- * steps without any GPU, and leaves a user's own where the job has whole GPUs.
+ * The job's environment is not trusted. SLURM_SHARDS_ON_NODE in it only says that the daemon has to
+ * be asked: slurmd sets the variable for every step that has shards and removes it for steps
+ * without a GPU, but leaves a user's own where the job has whole GPUs.
  */
 #include "share.h"
 
@@ -29,7 +29,7 @@ static void refuse(const char *text)
 	slurm_info("gpu-share: refused: %s", text);
 }
 
-/* A file of ours: beside this library, as in the build's tree, or where it is installed. */
+/* The path of a file of ours: beside this library, as in the build tree, or in PRIVATE_DIR. */
 static void path_of(const char *name, char *path, size_t size)
 {
 	const char *slash;
@@ -44,8 +44,8 @@ static void path_of(const char *name, char *path, size_t size)
 	snprintf(path, size, PRIVATE_DIR "/%s", name);
 }
 
-/* The library with Python in it. It is loaded with its symbols global: extension modules
- * of Python need those of libpython, and Slurm loads plugins with local ones. */
+/* Loads the library that contains Python. Its symbols are global because Python's extension modules
+ * need those of libpython; Slurm itself loads plugins with local symbols. */
 static half_function *load_half(void)
 {
 	char path[4096];
@@ -59,7 +59,7 @@ static half_function *load_half(void)
 	return (half_function *)function;
 }
 
-/* What follows "ok": NAME=VALUE lines, of which two are not for the environment. */
+/* A line NAME=VALUE that follows "ok". It sets a variable, unless the name is note or preload. */
 static void take_line(spank_t sp, const char *name, const char *value)
 {
 	if (!strcmp(name, "note"))
@@ -70,7 +70,8 @@ static void take_line(spank_t sp, const char *name, const char *value)
 		refuse("LD_PRELOAD is too long to add to; shorten it");
 }
 
-/* The reply: "ok" and lines, "none" for a job that does not share, or "refused" and why. */
+/* The first line of the reply is "ok", with lines behind it; "none" if the job does not share; or
+ * "refused", with the reason behind it. */
 static void take_reply(spank_t sp, const struct registration *r, char *reply)
 {
 	char *rest = reply, *line = strsep(&rest, "\n");
@@ -94,9 +95,9 @@ static void take_reply(spank_t sp, const struct registration *r, char *reply)
 	}
 }
 
-/* MiB that Slurm lets the step have on this node, as it multiplies them itself from --mem,
- * --mem-per-cpu and its defaults; 0 where memory is no resource (CR_CPU, say), which
- * nothing limits then. A step may have less than its job. */
+/* MiB of host memory that the step may have on this node, as Slurm computes it from --mem,
+ * --mem-per-cpu and its defaults. A step may have less than its job. 0: nothing limits it, because
+ * memory is no consumable resource (CR_CPU, for example). */
 static uint64_t memory_of(spank_t sp)
 {
 	uint64_t job = 0, step = 0;
@@ -134,8 +135,8 @@ void remote_register(spank_t sp, const struct arguments *arguments, struct step_
 
 	spank_get_item(sp, S_JOB_ID, &r.job_id);
 	r.known = sharing_jobs_has(arguments->admin_socket, r.job_id);
-	/* A value that is too long to be a number counts as there. A step without GPUs of a job
-	 * that shares joins. */
+	/* A value that is too long for a number counts as set. A step without GPUs registers if
+	 * its job shares. */
 	if (option.given || r.known ||
 	    spank_getenv(sp, "SLURM_SHARDS_ON_NODE", shards, sizeof(shards)) != ESPANK_ENV_NOEXIST)
 		ask(sp, arguments, &r);
@@ -143,8 +144,8 @@ void remote_register(spank_t sp, const struct arguments *arguments, struct step_
 		job_environment_remove_ours(sp);
 }
 
-/* As the user, in the task: standard error is the job's own by now. It ends here: with a
- * status that says failure Slurm would print two lines more. */
+/* Called in the task, as the user, with the job's standard error. A refused task ends here: if this
+ * returned a failure instead Slurm would print two more lines. */
 void remote_task_init(spank_t sp)
 {
 	int task = 0;

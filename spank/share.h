@@ -1,4 +1,7 @@
-/* share.h: what the files of the plugin know of each other. */
+/* share.h: the functions and types that the plugin's files use of each other.
+ *
+ * Slurm calls the plugin from one thread, and there are no locks.
+ */
 #ifndef GPU_LEASE_SHARE_H
 #define GPU_LEASE_SHARE_H
 
@@ -14,67 +17,92 @@
 #define DEFAULT_ADMIN_SOCKET GPU_LEASE_RUNTIME_DIR "/admin.sock"
 #define ENV_OPTION "GPU_SHARE"
 #define ENV_SOCKET "GPU_LEASE_SOCKET"
-/* How Slurm carries the option of a SPANK plugin; the second one is in the environment of the
- * job's tasks, from which srun takes it again. */
+/* The environment variables in which Slurm passes the option of a SPANK plugin on. The second one
+ * is in the environment of the job's tasks, where srun reads it again. */
 #define ENV_OPTION_TRAVELS "_SLURM_SPANK_OPTION_gpu_share_gpu_share"
 #define ENV_OPTION_OF_JOB "SLURM_SPANK_" ENV_OPTION_TRAVELS
 #define REPLY_BYTES 8192
 
-/* Arguments of the plugin's line in plugstack.conf. */
+/* -- arguments.c: the arguments of the plugin's line in plugstack.conf ----------------- */
+
 struct arguments {
 	char admin_socket[108];
-	uint64_t tq_min_ns, tq_max_ns; /* 0: not checked at submission */
-	bool lock_off;
-	bool check_gres; /* compare --gpu-share with what the job asks of GPUs, at submission */
+	uint64_t tq_min_ns, tq_max_ns; /* 0: tq is not checked at submission */
+	bool lock_off;                 /* lock:off is allowed */
+	bool
+	    check_gres; /* at submission, compare --gpu-share with the GPUs that the job asks for */
 };
 
-/* arguments.c: 0, or -1 after a slurm_error that names the argument. */
+/* Returns 0, or -1 after slurm_error() with the name of each wrong argument. */
 int arguments_parse(int ac, char **av, struct arguments *out);
 
-/* job_request.c: what a job asks for, as sbatch, salloc or srun has read it. */
+/* -- job_request.c: what a job asks for, in sbatch, salloc and srun --------------------- */
+
 struct job_request {
-	bool known;     /* the rest holds; without it nothing can be said before the job exists */
-	bool step;      /* srun starts a step of a job that exists */
-	bool shard;     /* shards are asked for */
-	bool gpu;       /* whole GPUs are asked for */
-	bool exclusive; /* whole nodes, and with them all their GPUs */
-	unsigned long nodes; /* at least */
+	bool known;          /* false: this Slurm does not tell, and the rest means nothing */
+	bool step;           /* srun starts a step of a job that exists */
+	bool shard;          /* the job asks for shards */
+	bool gpu;            /* it asks for whole GPUs */
+	bool exclusive;      /* it asks for whole nodes, and with them for all their GPUs */
+	unsigned long nodes; /* the least number of nodes that it asks for */
 };
 void job_request_read(struct job_request *out);
 
-/* submit.c: in sbatch, salloc and srun. */
+/* -- submit.c: the option in sbatch, salloc and srun ------------------------------------- */
+
+/* Prints the message and ends the program. */
 __attribute__((noreturn, format(printf, 1, 2))) void submit_refuse(const char *format, ...);
+/* The user has given --gpu-share with this text. Ends the program if it is wrong, or "help". */
 void submit_take_option(const char *text);
+/* Removes the option of the job in which this one is submitted from the environment. */
 void submit_forget_inherited_option(void);
+/* Called for each component of a job. Ends the program if the job would be refused on the node. */
 void submit_check(const struct arguments *arguments);
 
-/* remote.c: in slurmstepd. Nothing here fails a hook that would drain the node. */
+/* -- remote.c: a step in slurmstepd. Nothing here fails where that would drain the node --- */
+
 struct step_option {
-	const char *text; /* "" where nothing was asked for */
-	bool given;       /* by --gpu-share, not by the environment */
+	const char *text; /* "": there is none */
+	bool given;       /* it comes from --gpu-share, not from the environment */
 };
+/* Registers the step with the daemon, if its job may share. */
 void remote_register(spank_t sp, const struct arguments *arguments, struct step_option option);
+/* Called in each task. Ends the task if the step was refused, and says why. */
 void remote_task_init(spank_t sp);
 
-/* job_environment.c: what the tasks of a sharing job have, and those of others have not. */
+/* -- job_environment.c: the environment of tasks ------------------------------------------ */
+
+/* Adds the library to LD_PRELOAD. Returns -1 if that becomes too long. */
 int job_environment_add_library(spank_t sp, const char *library);
+/* Removes everything that we add for jobs that share. */
 void job_environment_remove_ours(spank_t sp);
+/* Writes the list of an LD_PRELOAD without our library to `out`. Returns false if the library is
+ * not in it, or if `size` bytes are not enough. */
 bool without_our_library(const char *preload, char *out, size_t size);
 
-/* sharing_jobs.c: which jobs share on this node, so that others need not ask the daemon. */
+/* -- sharing_jobs.c: which jobs share on this node, so that others need not ask the daemon -- */
+
 void sharing_jobs_add(const char *admin_socket, uint32_t job_id);
 bool sharing_jobs_has(const char *admin_socket, uint32_t job_id);
+/* Returns false if the job was not among them. */
 bool sharing_jobs_remove(const char *admin_socket, uint32_t job_id);
 
-/* cluster.c: the Slurm cluster's name, "" where Slurm does not say. */
+/* -- cluster.c ------------------------------------------------------------------------------- */
+
+/* The name of the Slurm cluster; "" if Slurm does not tell. */
 const char *cluster_name(void);
 
-/* notify.c: tell the daemon that a job has ended; who is not there is not waited for. */
+/* -- notify.c ---------------------------------------------------------------------------------- */
+
+/* Tells the daemon that a job has ended. Waits a few seconds at most. */
 void notify_job_end(const char *socket_path, uint32_t job_id);
 
-/* half.c, in the library that is loaded only in slurmstepd: ask the Python half. */
+/* -- half.c, in the library that is loaded only in slurmstepd --------------------------------- */
+
+/* The name of its function, which calls the Python half, and what that returns after success. Every
+ * other value is a failure. */
 #define HALF_FUNCTION "gpu_share_register"
-#define HALF_MAGIC 0x47505531 /* success; anything else, also 0, is a failure */
+#define HALF_MAGIC 0x47505531
 
 typedef int half_function(const struct registration *registration, char *reply, size_t size);
 

@@ -1,9 +1,9 @@
-/* sharing_jobs.c: which jobs share on this node: an empty file CLUSTER.JOB each, beside the
- * daemon's socket.
+/* sharing_jobs.c: which jobs share on this node: each has an empty file CLUSTER.JOB in a directory
+ * beside the daemon's socket.
  *
- * A job that has no file here has nothing to do with us: its steps and its epilog
- * look once and go on, however the daemon does. Only root writes in that directory.
- * A file that cannot be made costs a minute: the daemon then finds the job's end itself.
+ * Steps and epilogs of other jobs look for that file and do nothing else, whatever state the daemon
+ * is in. Only root writes to the directory. If a file cannot be made, the daemon hears of the job's
+ * end from Slurm, up to a minute later.
  */
 #include "share.h"
 
@@ -44,7 +44,8 @@ void sharing_jobs_add(const char *admin_socket, uint32_t job_id)
 	if (fd >= 0)
 		close(fd);
 	else
-		slurm_info("gpu-share: cannot record beside %s that job %u shares a GPU: %m",
+		slurm_info("gpu-share: cannot make the file beside %s that says that job %u shares "
+		           "a GPU: %m",
 		           admin_socket, job_id);
 }
 

@@ -1,8 +1,8 @@
-/* stub.c: every slurm_spank_* entry, dispatched by context.
+/* stub.c: every slurm_spank_* function of the plugin, for each context that Slurm calls it in.
  *
- * sbatch, salloc and srun only run C. What a failing hook does to a node decides where
- * we may refuse: never in user_init, task_post_fork or job_prolog. No refusal is left to
- * Slurm, which would heed it only where plugstack.conf says `required`.
+ * sbatch, salloc and srun run nothing but C. On a node we never refuse a job where a failing
+ * function would drain the node: in user_init, task_post_fork and job_prolog. And no refusal is
+ * returned to Slurm, which would heed it only if plugstack.conf says `required`.
  */
 #include "share.h"
 
@@ -13,19 +13,19 @@
 SPANK_PLUGIN(gpu_share, 1)
 
 static struct arguments arguments;
-static char option_text[GL_OPTIONS_TEXT + 1]; /* one that is cut is too long for the grammar */
+static char option_text[GL_OPTIONS_TEXT + 1]; /* if it is cut it is too long for the grammar */
 static bool option_given;
 
 static int on_option(int value, const char *text, int remote);
 
-/* " tq lock mem" and so on */
+/* The names of all keys: " tq lock mem" and so on. */
 #define OPTION_KEY(NAME, name, bit, example, help) " " #name
 static const char usage[] = "share a GPU (with --gres=shard:N); keys:"
 #include "keys.def"
                             "; help explains them";
 #undef OPTION_KEY
 
-/* Registered by hand: Slurm looks at a table of this name in srun only, not in sbatch. */
+/* slurm_spank_init() registers it, since Slurm itself reads such a table in srun, not in sbatch. */
 static struct spank_option options_table[] = {
     {"gpu-share", "KEY:VALUE[,KEY:VALUE...]|help", (char *)usage, 1, 0, on_option},
 };
@@ -37,7 +37,8 @@ static int on_option(int value, const char *text, int remote)
 		submit_take_option(text ? text : "");
 		return 0;
 	}
-	/* On the node the daemon checks it again and refuses, where that drains nothing. */
+	/* On the node the daemon checks the text again, and refuses it where that drains nothing.
+	 */
 	snprintf(option_text, sizeof(option_text), "%s", text ? text : "");
 	option_given = true;
 	return 0;
@@ -55,18 +56,18 @@ int slurm_spank_init(spank_t sp, int ac, char **av)
 	if (!submitting() && spank_context() != S_CTX_REMOTE)
 		return 0;
 	if (submitting() && faults)
-		exit(1); /* arguments_parse has said why; on a node it is only logged */
+		exit(1); /* arguments_parse() has said why; on a node that is only logged */
 	if (spank_context() == S_CTX_ALLOCATOR)
 		submit_forget_inherited_option();
 	if (spank_option_register(sp, &options_table[0]) != ESPANK_SUCCESS)
 		slurm_error(
-		    "gpu-share: cannot register --gpu-share; is another plugin offering it?");
+		    "gpu-share: Slurm does not register --gpu-share; does another plugin in "
+		    "plugstack.conf have an option of that name?");
 	return 0;
 }
 
 int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 {
-
 	(void)ac;
 	(void)av;
 	if (submitting())
@@ -88,7 +89,7 @@ int slurm_spank_task_init(spank_t sp, int ac, char **av)
 	return 0;
 }
 
-/* Called without slurm_spank_init; always a success, or the node would drain. */
+/* Called without slurm_spank_init(). It always succeeds, since a failure would drain the node. */
 int slurm_spank_job_epilog(spank_t sp, int ac, char **av)
 {
 	uint32_t job_id;

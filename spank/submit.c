@@ -1,7 +1,8 @@
-/* submit.c: in sbatch, salloc and srun: the option, and what can be refused before a job exists.
+/* submit.c: in sbatch, salloc and srun, reads the option and refuses what can be refused before a
+ * job exists.
  *
- * A refusal ends the program here. Slurm would end it for us only where
- * plugstack.conf says `required`, and with three lines instead of one.
+ * A refusal ends the program here. Slurm would end it only if plugstack.conf says `required`, and
+ * would print three lines instead of one.
  */
 #include "share.h"
 
@@ -12,7 +13,7 @@
 
 static char option_text[GL_OPTIONS_TEXT];
 static bool option_given;
-static unsigned components; /* of a heterogeneous job, seen so far */
+static unsigned components; /* how many of a heterogeneous job have been checked */
 
 void submit_refuse(const char *format, ...)
 {
@@ -26,8 +27,7 @@ void submit_refuse(const char *format, ...)
 	exit(1);
 }
 
-/* A job that is submitted from within another inherits its environment. Whether it shares is
- * its own affair. */
+/* A job that is submitted within another one inherits the environment, but not the option. */
 void submit_forget_inherited_option(void)
 {
 	unsetenv(ENV_OPTION_TRAVELS);
@@ -44,7 +44,7 @@ static void forget_inherited_environment(void)
 	if (!preload || !(rest = malloc(strlen(preload) + 1)))
 		return;
 	if (!without_our_library(preload, rest, strlen(preload) + 1))
-		; /* ours is not there */
+		; /* our library is not in it */
 	else if (*rest)
 		setenv("LD_PRELOAD", rest, 1);
 	else
@@ -67,8 +67,8 @@ void submit_take_option(const char *text)
 	option_given = true;
 }
 
-/* The site's limits as far as plugstack.conf tells them; the daemon has the last word.
- * where: what the value stands in, if not in the option. */
+/* Checks the site's limits that plugstack.conf has; the daemon checks all of them. where: a text
+ * for the message that says where the value comes from; "" for the option. */
 static void check_limits(const struct arguments *arguments, const char *text, const char *where)
 {
 	struct gl_options options;
@@ -98,7 +98,8 @@ static void check_request(const struct job_request *job)
 	if (job->shard && job->exclusive)
 		submit_refuse("with --exclusive a job has its GPUs for itself and shares none; "
 		              "leave out --exclusive, or --gpu-share");
-	/* An option counts for all components of a heterogeneous job; not all need share. */
+	/* The option applies to all components of a heterogeneous job, but not all have to share.
+	 */
 	if (job->shard || components > 1)
 		return;
 	if (job->gpu)
@@ -123,7 +124,7 @@ void submit_check(const struct arguments *arguments)
 	if (!arguments->check_gres)
 		return;
 	check_request(&job);
-	/* The default of jobs with a shard, and of no others. */
+	/* The environment variable is the default for jobs with a shard, and for no others. */
 	if (!option_given && job.shard && from_env && *from_env)
 		check_limits(arguments, from_env,
 		             " (that value is from the environment variable " ENV_OPTION
