@@ -1,5 +1,5 @@
-/* checks.h: what the programs of these tests share: checks, and a lease as the daemon would
- * give and take it. */
+/* checks.h: what the programs of these tests share: checks, and a lease that is given and taken as
+ * the daemon does. */
 #ifndef CHECKS_H
 #define CHECKS_H
 
@@ -18,7 +18,8 @@
 #define CHECK(condition)                                                                           \
 	do {                                                                                       \
 		if (!(condition)) {                                                                \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);    \
+			fprintf(stderr, "%s:%d: this is not true: %s\n", __FILE__, __LINE__,       \
+			        #condition);                                                       \
 			abort();                                                                   \
 		}                                                                                  \
 	} while (0)
@@ -54,7 +55,8 @@ static inline bool filled(CUdeviceptr pointer, size_t size, uint8_t seed)
 	return true;
 }
 
-static inline struct gl_device said(void)
+/* What the daemon is told of the one device in use. */
+static inline struct gl_device reported(void)
 {
 	struct gl_device devices[GL_MAX_DEVICES];
 
@@ -62,15 +64,15 @@ static inline struct gl_device said(void)
 	return devices[0];
 }
 
-/* All that the daemon hears of, whether it could be moved or not. */
+/* All bytes that the daemon is told of, fixed or not. */
 static inline uint64_t total(void)
 {
-	struct gl_device device = said();
+	struct gl_device device = reported();
 
 	return device.bytes + device.fixed;
 }
 
-/* Nothing is left, nor anything that the driver gave. */
+/* The process has no memory, and the driver has given it none. */
 static inline void check_empty(void)
 {
 	memory_reclaim(true);
@@ -80,7 +82,7 @@ static inline void check_empty(void)
 	CHECK(fake_driver.managed == 0);
 }
 
-/* As at a grant of the first device. */
+/* A grant of the first device. */
 static inline struct gl_grant grant_of(uint64_t bytes)
 {
 	struct gl_grant grant = {.n_devices = 1};
@@ -99,6 +101,7 @@ static inline struct gl_memory amount_of(uint64_t bytes)
 	return amount;
 }
 
+/* The lease is granted: all memory is restored. */
 static inline void hold(void)
 {
 	struct gl_grant grant = grant_of(fake_rooms.limit);
@@ -110,7 +113,7 @@ static inline void hold(void)
 		;
 }
 
-/* Everything that can be moved leaves. */
+/* The lease is over: all memory that can be evicted is evicted. */
 static inline void hand_over(void)
 {
 	struct gl_memory all = amount_of(fake_rooms.limit);

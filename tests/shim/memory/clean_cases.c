@@ -1,4 +1,4 @@
-/* clean_cases.c: memory that is what its copy is leaves without another copy. */
+/* clean_cases.c: memory that equals its copy is evicted without another copy. */
 #include "mover_cases.h"
 
 #include "memory/swap/copier.h"
@@ -6,7 +6,7 @@
 #define SIZE (24 * MIB)
 #define PIECE (4 * MIB) /* six of them */
 
-/* The program has made a call, which may have written anything; then it gives all up. */
+/* The program makes a call that may have written anything, and then its lease is over. */
 static void leave_again(void)
 {
 	hold();
@@ -59,7 +59,7 @@ void a_changed_byte_is_copied(void)
 	}
 }
 
-/* Back to what it was: the copy was overwritten meanwhile, and is what counts. */
+/* The bytes change and change back. The copy was made between, and is compared. */
 void what_changes_back_is_compared_with_its_last_copy(void)
 {
 	CUdeviceptr pointer;
@@ -110,14 +110,15 @@ void what_changes_is_looked_at_ever_more_seldom(void)
 		change(pointer);
 	once = (fake_driver.looked_at - before) / PIECE;
 	CHECK(once >= 8 && once <= 20);
-	for (int turn = 0; turn < 70; turn++) /* no more than this, and it is known to be clean */
+	for (int turn = 0; turn < 70;
+	     turn++) /* after at most so many it is checked again and found clean */
 		leave_again();
 	copied = fake_driver.copied_out;
 	leave_again();
 	CHECK(fake_driver.copied_out == copied);
 }
 
-/* -- without fingerprints all is copied, as ever ----------------------------------------------- */
+/* -- without fingerprints everything is copied ----------------------------------------------- */
 
 static void all_is_copied_each_time(void)
 {
@@ -154,7 +155,7 @@ void a_driver_may_refuse_the_kernel(void)
 	all_is_copied_each_time();
 }
 
-/* It is found out before anything depends on it, and not tried again. */
+/* The known fingerprint is wrong, so no other one is computed. */
 void a_device_may_compute_wrong_fingerprints(void)
 {
 	fake_driver.wrong_fingerprints = 1;
@@ -179,9 +180,10 @@ void a_full_device_has_no_fingerprints_yet(void)
 	CHECK(filled(pointer, PIECE, 1));
 }
 
-/* -- meanwhile --------------------------------------------------------------------------------- */
+/* -- during a check
+ * --------------------------------------------------------------------------------- */
 
-/* A look has begun, and does not end before fake_driver.hold_events does. */
+/* A check has begun. It does not end as long as fake_driver.hold_events is set. */
 static CUdeviceptr looked_at(void)
 {
 	struct gl_memory all = amount_of(SIZE);
@@ -243,8 +245,7 @@ void the_context_may_end_during_a_look(void)
 	CHECK(filled(pointer, SIZE, 1));
 }
 
-/* A call that a stuck job may make has passed the gate: what was found before is not so any more.
- */
+/* A stuck job has made the one call that it may make, so the fingerprints are outdated. */
 void a_call_after_a_look_makes_it_worthless(void)
 {
 	CUdeviceptr pointer = looked_at();

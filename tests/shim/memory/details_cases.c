@@ -1,5 +1,6 @@
-/* details_cases.c: what the daemon is told of memory for people: what left without a copy, why
- * clean memory is not known, why memory stays. And clean memory of two devices. */
+/* details_cases.c: the details of memory that the daemon is told for people: how much was evicted
+ * without a copy, why there are no fingerprints, why memory stays. And clean memory of two devices.
+ */
 #include "mover_cases.h"
 
 #include "memory/ranges.h"
@@ -19,7 +20,7 @@ static struct gl_details details_of(CUdevice device)
 	return found[0];
 }
 
-/* Its memory leaves, comes back and leaves again, after a call. */
+/* The program's memory is evicted, restored and, after a call, evicted again. */
 static void leave_twice(void)
 {
 	hold();
@@ -87,7 +88,7 @@ void what_stays_is_said_by_its_reason(void)
 	found = details_of(0);
 	CHECK(found.unhosted == SIZE && found.mapped == 6 * MIB && found.other == 2 * MIB);
 	CHECK(found.shared == 0);
-	CHECK(said().fixed == found.unhosted + found.mapped + found.other);
+	CHECK(reported().fixed == found.unhosted + found.mapped + found.other);
 	memory_count_mapped(0, -(int64_t)(6 * MIB));
 	CHECK(details_of(0).mapped == 0);
 }
@@ -118,7 +119,7 @@ static void hand_both_over(void)
 	CHECK(fake_driver.used[0] == 0 && fake_driver.used[1] == 0);
 }
 
-/* What is clean on one device tells nothing of the other, at whichever address. */
+/* What is clean on one device tells nothing about the other, even at the same addresses. */
 void each_of_two_devices_knows_its_own_memory(void)
 {
 	struct gl_details said_of[GL_MAX_DEVICES];
@@ -148,7 +149,7 @@ void each_of_two_devices_knows_its_own_memory(void)
 	CHECK(filled(second, SIZE, 1));
 }
 
-/* The context of one ends with what it has computed, and the other goes on. */
+/* The context of one device ends with its fingerprints, and the other device goes on. */
 void the_other_device_goes_on_when_the_context_of_one_ends(void)
 {
 	CUdeviceptr second;

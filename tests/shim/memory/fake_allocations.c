@@ -15,7 +15,7 @@ FAKE(cuMemAlloc_v2)(CUdeviceptr *pointer, size_t size)
 	if (fake_fails())
 		return CUDA_ERROR_UNKNOWN;
 	pthread_mutex_lock(&fake_lock);
-	if (size < SIZE_MAX / 2 && fake_take_room(device, size)) {
+	if (size < SIZE_MAX / 2 && fake_take_capacity(device, size)) {
 		at = fake_pages(size, PROT_READ | PROT_WRITE);
 		if (!at)
 			fake_dies("no memory");
@@ -45,7 +45,7 @@ FAKE(cuMemAllocManaged)(CUdeviceptr *pointer, size_t size, unsigned int flags)
 	return CUDA_SUCCESS;
 }
 
-/* Caller holds the lock. */
+/* The caller holds the lock. */
 static void end_allocation(struct fake_object *object)
 {
 	if (object->what == FAKE_PLAIN)

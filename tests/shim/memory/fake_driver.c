@@ -1,5 +1,4 @@
-/* fake_driver.c: a driver in this process, in the place of driver/lookup.c; its contexts and
- * devices. */
+/* fake_driver.c: the fake driver's contexts and devices, and what replaces driver/lookup.c. */
 #include "fake_driver.h"
 
 #include "driver/lookup.h"

@@ -1,8 +1,8 @@
 /* fake_driver.h: a driver in this process, for tests that link a part of the interposer alone.
  *
- * Device memory is memory of the process, at the addresses that are mapped, so a test
- * writes and reads it directly; who touches what is not mapped gets SIGSEGV. Copies are
- * made at once. An event has happened unless the test holds events back.
+ * Device memory is memory of the process, at the same addresses, so a test reads and writes it
+ * directly. An access to addresses without memory ends the test with SIGSEGV. Copies are made at
+ * once. Every event has happened, unless the test holds events back.
  */
 #ifndef FAKE_DRIVER_H
 #define FAKE_DRIVER_H
@@ -17,29 +17,33 @@
 
 extern struct fake_driver {
 	uint64_t capacity;            /* of each device */
-	uint64_t used[FAKE_DEVICES];  /* plain memory, and what was created */
+	uint64_t used[FAKE_DEVICES];  /* bytes of cuMemAlloc and cuMemCreate */
 	uint64_t managed;             /* bytes of managed memory */
 	uint64_t prefetched;          /* bytes, so far */
-	CUdeviceptr first_prefetch;   /* where the first one began */
+	CUdeviceptr first_prefetch;   /* the address of the first prefetch */
 	uint64_t copied_out;          /* bytes to the host */
 	uint64_t pinned;              /* bytes of the host that are registered */
 	unsigned int streams, events; /* that exist */
 	bool no_managed, no_mapping;  /* functions that this driver lacks */
 	bool refuse_pinning, refuse_modules, refuse_launches;
-	uint64_t wrong_fingerprints; /* bits of them that are turned */
+	uint64_t wrong_fingerprints; /* these bits of fingerprints are inverted */
 	uint64_t looked_at;          /* bytes whose fingerprints were computed */
 	unsigned int modules;        /* that are loaded */
-	bool hold_events;            /* no event happens; who waits for one ends the program */
+	bool hold_events;            /* no event happens; a wait for one ends the program */
 	unsigned int fail_after;     /* 1: the next call that makes or maps memory fails, once */
-	CUcontext current;           /* of every thread */
-	CUstreamCaptureMode mode, pinned_mode; /* now, and when host memory was pinned last */
+	CUcontext current;           /* in every thread */
+	CUstreamCaptureMode mode;    /* of every thread */
+	CUstreamCaptureMode pinned_mode; /* the mode when host memory was last pinned */
 } fake_driver;
 
-/* The context of a device that it has at the beginning, and another one. */
+/* The context that a device has at the beginning, and another one of the device. */
 CUcontext fake_context(CUdevice device);
 CUcontext fake_second_context(CUdevice device);
-void fake_end_context(CUcontext context); /* with the memory that the driver gave in it */
-void *fake_pinned(void);                  /* the first of the host's memory that is registered */
-uint8_t fake_uuid_byte(CUdevice device);  /* the first byte of its UUID */
+/* Ends a context, and with it the memory that the driver has allocated in it. */
+void fake_end_context(CUcontext context);
+/* The first host memory that is registered. */
+void *fake_pinned(void);
+/* The first byte of the device's UUID. */
+uint8_t fake_uuid_byte(CUdevice device);
 
 #endif

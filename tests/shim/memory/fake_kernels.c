@@ -1,5 +1,5 @@
-/* fake_kernels.c: the fake driver's modules and host memory, and the one kernel that it knows:
- * the fingerprint, by the function on the host. */
+/* fake_kernels.c: the fake driver's modules and host memory, and the one kernel that it has: the
+ * fingerprint, which it computes by the function for the host. */
 #include "fake_functions.h"
 #include "fake_objects.h"
 #include "memory/swap/fingerprint.h"

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Physical memory: a file of the kernel's. */
+/* Physical memory is a file in memory (memfd_create). */
 struct physical {
 	int file;
 	size_t size;
@@ -74,7 +74,7 @@ FAKE(cuMemCreate)
 	pthread_mutex_lock(&fake_lock);
 	while (i < MAX_OBJECTS && physicals[i].refs)
 		i++;
-	if (i < MAX_OBJECTS && fake_take_room(prop->location.id, size)) {
+	if (i < MAX_OBJECTS && fake_take_capacity(prop->location.id, size)) {
 		physicals[i] =
 		    (struct physical){memfd_create("fake", 0), size, prop->location.id, 1};
 		if (physicals[i].file < 0 || ftruncate(physicals[i].file, (off_t)size))
@@ -86,7 +86,7 @@ FAKE(cuMemCreate)
 	return result;
 }
 
-/* Caller holds the lock. */
+/* The caller holds the lock. */
 static void let_go(unsigned int number)
 {
 	struct physical *physical = &physicals[number - 1];

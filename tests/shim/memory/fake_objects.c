@@ -1,4 +1,4 @@
-/* fake_objects.c: what stands behind the fake driver's addresses. */
+/* fake_objects.c: the memory that the fake driver has given. */
 #include "fake_objects.h"
 
 #include <stdio.h>
@@ -64,7 +64,7 @@ bool fake_within(enum fake_what what, uintptr_t base, size_t size)
 	return false;
 }
 
-bool fake_take_room(CUdevice device, size_t size)
+bool fake_take_capacity(CUdevice device, size_t size)
 {
 	if (fake_driver.used[device] + size > fake_driver.capacity)
 		return false;
@@ -79,7 +79,7 @@ void *fake_pages(size_t size, int access)
 	return at == MAP_FAILED ? NULL : at;
 }
 
-/* The test wants this call to fail. */
+/* fail_after counts down to the call that fails. */
 bool fake_fails(void)
 {
 	bool now;

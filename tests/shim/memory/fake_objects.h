@@ -1,4 +1,4 @@
-/* fake_objects.h: what stands behind the fake driver's addresses, for its own files. */
+/* fake_objects.h: the memory that the fake driver has given, for its own files. */
 #ifndef FAKE_OBJECTS_H
 #define FAKE_OBJECTS_H
 
@@ -24,10 +24,10 @@ struct fake_object {
 	size_t size;
 	CUdevice device;
 	CUcontext context;
-	unsigned int physical; /* the handle of what is mapped here */
+	unsigned int physical; /* FAKE_MAPPED: the handle of the physical memory */
 };
 
-extern pthread_mutex_t fake_lock; /* of all of them, and of fake_driver */
+extern pthread_mutex_t fake_lock; /* guards all objects, and fake_driver */
 extern struct fake_object fake_objects[MAX_OBJECTS];
 
 #define LOCKED(code)                                                                               \
@@ -37,17 +37,25 @@ extern struct fake_object fake_objects[MAX_OBJECTS];
 		pthread_mutex_unlock(&fake_lock);                                                  \
 	} while (0)
 
-/* Callers hold the lock: */
+/* -- the caller holds the lock -------------------------------------------------------- */
+
 struct fake_object *fake_add(enum fake_what what, void *base, size_t size, CUdevice device);
 struct fake_object *fake_find(enum fake_what what, uintptr_t base);
 bool fake_within(enum fake_what what, uintptr_t base, size_t size);
-bool fake_take_room(CUdevice device, size_t size);
-/* Host memory that is pinned no more; words: of the fault where it is not. Returns its size. */
-size_t fake_unpin(void *at, const char *words);
-/* Without it: */
-void *fake_pages(size_t size, int access); /* NULL: the host has none */
-bool fake_fails(void);                     /* the test wants this call to fail */
-CUdevice fake_current_device(void);        /* below 0: no context is current */
+/* Takes so much of the device's capacity. Returns false if it has less. */
+bool fake_take_capacity(CUdevice device, size_t size);
+/* Removes pinned host memory, and returns its size. Ends the program with `fault` if it is not
+ * pinned. */
+size_t fake_unpin(void *at, const char *fault);
+
+/* -- the caller does not hold the lock ------------------------------------------------- */
+
+/* Pages of the process; NULL: the host has none. */
+void *fake_pages(size_t size, int access);
+/* Does the test want this call to fail? */
+bool fake_fails(void);
+/* Below 0: no context is current. */
+CUdevice fake_current_device(void);
 void fake_dies(const char *what);
 
 #endif

@@ -1,4 +1,4 @@
-/* fake_rooms.c: the parts around the interposer's memory, in a test. */
+/* fake_rooms.c: fakes of the rooms that shim/memory calls. */
 #include "fake_rooms.h"
 #include "base/debug.h"
 #include "base/process.h"
@@ -28,7 +28,7 @@ void client_wake(void)
 {
 }
 
-/* Nobody else has memory that could be moved. */
+/* No other job has memory that could be evicted. */
 CUresult gate_wait(bool memory)
 {
 	(void)memory;
@@ -94,7 +94,7 @@ CUresult quiet_do(void (*work)(void *argument), void *argument)
 	return CUDA_SUCCESS;
 }
 
-/* -- what is under way -------------------------------------------------------------------- */
+/* -- contexts and captures -------------------------------------------------------------------- */
 
 bool contexts_exist(void)
 {
@@ -161,7 +161,8 @@ void fake_context_gone(CUcontext context)
 	for_each_watch(context_watches, watch) if ((*watch)->gone)(*watch)->gone(context);
 }
 
-/* -- words ----------------------------------------------------------------------------------- */
+/* -- messages -----------------------------------------------------------------------------------
+ */
 
 void debug(const char *format, ...)
 {

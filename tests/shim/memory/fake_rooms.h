@@ -1,5 +1,5 @@
-/* fake_rooms.h: what the memory of the interposer asks of the parts around it, for tests that
- * link shim/memory alone: the tenant's limits, the gate, contexts and captures. */
+/* fake_rooms.h: fakes of the rooms that shim/memory calls, for tests that link shim/memory alone:
+ * the tenant's limits, the gate, contexts and captures. */
 #ifndef FAKE_ROOMS_H
 #define FAKE_ROOMS_H
 
@@ -8,17 +8,18 @@
 #include <stdatomic.h>
 
 extern struct fake_rooms {
-	uint64_t limit;  /* of each device; NO_LIMIT: it is not the job's */
+	uint64_t limit;  /* bytes of each device; NO_LIMIT: the device is not the job's */
 	uint64_t others; /* bytes of the job's other processes */
-	bool swaps;      /* what the daemon said of the job */
+	/* What the daemon has said of the job. */
+	bool swaps;
 	bool oversub;
 	bool cleans;
-	unsigned long submitted; /* calls that passed the gate */
-	atomic_uint changes;     /* of memory, that the daemon would hear of */
-	unsigned int complaints;
+	unsigned long submitted; /* calls that have passed the gate */
+	atomic_uint changes;     /* how often memory_changed() was called */
+	unsigned int complaints; /* how often complain() was called */
 } fake_rooms;
 
-/* What work/contexts.c does when one is destroyed. */
+/* What work/contexts.c does before and after a context is destroyed. */
 void fake_context_ends(CUcontext context);
 void fake_context_gone(CUcontext context);
 

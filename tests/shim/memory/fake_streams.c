@@ -12,7 +12,7 @@ void *fake_pinned(void)
 	return NULL;
 }
 
-/* Of host memory that is registered: a copy of it lies in one registration. */
+/* A copy of registered host memory must not cross from one registration to the next. */
 static void stays_within(const void *host, size_t size)
 {
 	uintptr_t at = (uintptr_t)host;

@@ -1,8 +1,8 @@
-/* kind_contract.c: what every kind of memory promises (shim/memory/kind.h), case by case.
+/* kind_contract.c: tests what every kind of memory promises (shim/memory/kind.h), case by case.
  *
- * kind_contract: the cases and kinds, a line each. kind_contract CASE KIND: runs one, in
- * shim/memory alone, on a driver in this process. A new kind is tested by its row in
- * MEMORY_KINDS.
+ * kind_contract: prints the cases and kinds, one pair on each line. kind_contract CASE KIND: runs
+ * one, in shim/memory alone, on a fake driver in this process. A new kind is tested as soon as it
+ * has a row in MEMORY_KINDS.
  */
 #include "checks.h"
 #include "memory/kinds.h"
@@ -108,7 +108,7 @@ static void *take_some(void *unused)
 	return NULL;
 }
 
-/* So many threads that want twice as much as there is. */
+/* N_THREADS threads together want twice as much as the limit. */
 static void limit_reached_by_several_threads(void)
 {
 	pthread_t threads[N_THREADS];
@@ -144,7 +144,8 @@ static void context_gone(void)
 	check_empty();
 }
 
-/* What is kept for the next allocation in stream order goes when another one needs it. */
+/* Memory that is kept for the next allocation in stream order is freed when another one needs it.
+ */
 static void reclaim_under_pressure(void)
 {
 	CUdeviceptr pointer;
@@ -167,7 +168,7 @@ static void stream_order(void)
 	check_empty();
 }
 
-/* A child has nothing, and may begin anew. */
+/* A forked child has no memory, and may allocate its own. */
 static void fork_child(void)
 {
 	CUdeviceptr pointer = allocate(kind, 4 * MIB), own;
@@ -231,7 +232,7 @@ static void few_bytes(void)
 	check_empty();
 }
 
-/* Whoever can tell where an address lies tells it of every address. */
+/* A kind that finds allocations finds them by every address in them. */
 static void addresses_inside(void)
 {
 	size_t sizes[] = {4096, 8 * MIB}, offsets[] = {0, 1, 2048, 4095};
@@ -256,7 +257,7 @@ static void addresses_inside(void)
 	check_empty();
 }
 
-/* Whatever the driver refuses nothing remains, wherever in the call that is. */
+/* Whichever call of the driver's fails, nothing remains allocated. */
 static void driver_refuses(void)
 {
 	CUdeviceptr pointer;
@@ -266,7 +267,7 @@ static void driver_refuses(void)
 
 		fake_driver.fail_after = call;
 		result = memory_allocate(kind, &pointer, 12 * MIB, 0, NULL);
-		if (fake_driver.fail_after) { /* it needs no more calls than that */
+		if (fake_driver.fail_after) { /* the allocation needs fewer calls */
 			fake_driver.fail_after = 0;
 			OK(result);
 			OK(cuMemFree_v2(pointer));
@@ -277,7 +278,7 @@ static void driver_refuses(void)
 	}
 }
 
-/* Kinds that can be moved leave room for others, and come back as they were. */
+/* Memory with a mover is evicted and restored as it was. */
 static void handoff(void)
 {
 	CUdeviceptr large = allocate(kind, 20 * MIB), small = allocate(kind, 4096);
@@ -307,7 +308,7 @@ static void free_while_others_hold(void)
 	hand_over();
 	OK(cuMemFree_v2(large));
 	OK(cuMemFree_v2(small));
-	later = allocate(kind, 8 * MIB); /* it has addresses, and memory when its turn comes */
+	later = allocate(kind, 8 * MIB); /* it gets addresses now, and memory with the lease */
 	hold();
 	fill(later, 8 * MIB, 5);
 	CHECK(filled(later, 8 * MIB, 5));
@@ -318,7 +319,7 @@ static void free_while_others_hold(void)
 static void report_adds_up(void)
 {
 	CUdeviceptr pointer = allocate(kind, 6 * MIB);
-	struct gl_device device = said();
+	struct gl_device device = reported();
 
 	CHECK(!memcmp(device.uuid, device_uuid(0), GL_UUID_BYTES));
 	CHECK(device.resident <= device.bytes);
@@ -326,7 +327,8 @@ static void report_adds_up(void)
 	OK(cuMemFree_v2(pointer));
 }
 
-/* -- which ------------------------------------------------------------------------------------- */
+/* -- choosing a case and a kind
+ * ------------------------------------------------------------------------------------- */
 
 #define CASES(CASE)                                                                                \
 	CASE(allocate_and_free)                                                                    \
@@ -366,7 +368,7 @@ static void list(void)
 			printf("%s %s\n", cases[c].name, memory_kinds[k]->name);
 }
 
-/* A job that may use this kind, which holds its lease. */
+/* The job may use this kind, and has its lease. */
 static void set_up(void)
 {
 	fake_rooms.swaps = true;

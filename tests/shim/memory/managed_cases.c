@@ -1,10 +1,10 @@
-/* managed_cases.c: managed memory leaves and comes back. */
+/* managed_cases.c: managed memory is evicted and restored. */
 #include "mover_cases.h"
 
 static const struct memory_kind *const managed = &managed_memory;
 
-/* The client thread goes on while memory comes: the driver would end this program if
- * anybody waited for an event. */
+/* The client thread does not wait while memory is restored: the fake driver ends this program if a
+ * thread waits for an event. */
 void it_comes_back_in_steps(void)
 {
 	struct gl_grant grant = grant_of(24 * MIB);
@@ -35,7 +35,7 @@ void a_revoke_ends_it(void)
 	CHECK(!memory_mover.restore_finished());
 	CHECK(memory_mover.step());
 	memory_mover.stop();
-	CHECK(memory_mover.step()); /* what is under way arrives */
+	CHECK(memory_mover.step()); /* the batches that have begun end */
 	fake_driver.hold_events = false;
 	step_until_idle();
 	CHECK(fake_driver.prefetched == 2 * SLICE);
@@ -66,7 +66,8 @@ void its_context_may_end_meanwhile(void)
 	memory_mover.restore(&grant);
 	CHECK(!memory_mover.restore_finished());
 	CHECK(memory_mover.step());
-	fake_driver.hold_events = false; /* who ends a context waits for what is in it */
+	fake_driver.hold_events =
+	    false; /* cuStreamSynchronize() waits for events when the context ends */
 	fake_context_ends(fake_context(0));
 	CHECK(fake_driver.streams == 0 && fake_driver.events == 0);
 	CHECK(memory_mover.restore_finished());
@@ -100,11 +101,11 @@ void what_came_is_said_once(void)
 	while (!memory_mover.restore_finished())
 		memory_mover.step();
 	moved = memory_mover.link_sample();
-	CHECK(moved.bytes == 6 * MIB && moved.ns > 0); /* the rest was there */
+	CHECK(moved.bytes == 6 * MIB && moved.ns > 0); /* the rest was resident */
 	CHECK(memory_mover.link_sample().bytes == 0);
 }
 
-/* Nothing is brought for a single call, nor where there is nothing. */
+/* Nothing is prefetched for a single call, nor without memory. */
 void nothing_is_said_of_nothing(void)
 {
 	struct gl_grant grant = grant_of(6 * MIB);
@@ -120,7 +121,7 @@ void nothing_is_said_of_nothing(void)
 	CHECK(fake_driver.prefetched == 0);
 }
 
-/* Others had displaced it, and the program works on. */
+/* Other jobs have displaced the memory, and the program goes on working. */
 void it_comes_beside_work(void)
 {
 	struct gl_grant grant = grant_of(24 * MIB);
@@ -133,7 +134,7 @@ void it_comes_beside_work(void)
 	CHECK(memory_mover.link_sample().bytes == 24 * MIB);
 }
 
-/* What the daemon says later comes as well, whatever has been begun. */
+/* What a later grant says is restored as well, even during a restore. */
 void a_second_refill_begins_anew(void)
 {
 	struct gl_grant grant = grant_of(24 * MIB);

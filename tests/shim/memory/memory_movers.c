@@ -1,7 +1,7 @@
-/* memory_movers.c: memory that leaves and comes back (shim/memory/mover.h), and the store of what
- * has left (shim/memory/swap/store.h), in shim/memory alone.
+/* memory_movers.c: evicting and restoring memory (shim/memory/mover.h), in shim/memory alone, with
+ * fakes of the driver and of the other rooms.
  *
- * memory_movers: the cases, a line each. memory_movers CASE: runs one.
+ * memory_movers: prints the cases, one on each line. memory_movers CASE: runs one.
  */
 #include "mover_cases.h"
 
@@ -10,8 +10,8 @@ static const struct {
 	void (*run)(void);
 } cases[] = {
 #define CASE(name) {#name, name},
-    MANAGED_CASES(CASE) SWAPPED_CASES(CASE) STORE_CASES(CASE) AHEAD_CASES(CASE) DETAILS_CASES(CASE)
-        CLEAN_CASES(CASE)
+    MANAGED_CASES(CASE) SWAPPED_CASES(CASE) STORE_CASES(CASE) HOST_MEMORY_CASES(CASE)
+        DETAILS_CASES(CASE) CLEAN_CASES(CASE)
 #undef CASE
 };
 

@@ -1,10 +1,10 @@
-/* mover_cases.h: the cases of memory_movers.c, and what they share. */
+/* mover_cases.h: the cases of memory_movers.c, and functions that several of their files use. */
 #ifndef MOVER_CASES_H
 #define MOVER_CASES_H
 
 #include "checks.h"
 
-#define SLICE (FAKE_CAPACITY / 32) /* of what a job may have */
+#define SLICE (FAKE_CAPACITY / 32) /* bytes of a slice of managed memory (managed.c) */
 
 /* managed_cases.c */
 #define MANAGED_CASES(CASE)                                                                        \
@@ -34,8 +34,8 @@
 	CASE(copies_go_back_to_their_store)                                                        \
 	CASE(what_cannot_be_pinned_stays)
 
-/* ahead_cases.c */
-#define AHEAD_CASES(CASE)                                                                          \
+/* host_memory_cases.c */
+#define HOST_MEMORY_CASES(CASE)                                                                    \
 	CASE(nothing_is_made_at_a_handoff_that_was_made_ahead)                                     \
 	CASE(it_grows_by_what_is_lacking)                                                          \
 	CASE(what_cannot_have_to_leave_any_more_goes_back)                                         \
@@ -85,7 +85,7 @@
 MANAGED_CASES(CASE)
 SWAPPED_CASES(CASE)
 STORE_CASES(CASE)
-AHEAD_CASES(CASE)
+HOST_MEMORY_CASES(CASE)
 DETAILS_CASES(CASE)
 CLEAN_CASES(CASE)
 #undef CASE
@@ -96,6 +96,7 @@ static inline void step_until_idle(void)
 		;
 }
 
+/* Allocates swapped memory and fills it, by a call of the program's. */
 static inline CUdeviceptr swapped_block(size_t size, uint8_t seed)
 {
 	CUdeviceptr pointer;

@@ -1,9 +1,9 @@
-/* part_wait.c: how long a part of shared memory is waited for (shim/memory/shared_parts.c), in
- * simulated time: poll() and the clock are the test's.
+/* part_wait.c: how long a process waits for a part of shared memory (shim/memory/shared_parts.c),
+ * in simulated time: poll() and the clock are fakes.
  *
- * part_wait silent|signals|stopped: nothing comes; nothing comes and a signal interrupts every
- * look after 10 ms; the whole job is stopped for a day and then the part is there. Prints what
- * is said and when, and the result.
+ * part_wait silent|signals|stopped: no part comes; no part comes, and a signal interrupts every
+ * poll() after 10 ms; the whole job is stopped for a day, and then the part comes. Prints each
+ * message with its time, and the result.
  */
 #include "base/debug.h"
 #include "memory/shared_parts.h"
@@ -65,7 +65,7 @@ int main(int argc, char **argv)
 	if (argc != 2)
 		return 2;
 	happens = argv[1];
-	/* There is no such descriptor: a part that is there cannot be read. */
+	/* There is no such descriptor, so the part that has come cannot be read. */
 	result = part_receive(-1, &part, files, &n);
 	printf("result %d after %lld ms and %ld looks\n", (int)result, (long long)now_ms, looks);
 	return 0;

@@ -1,4 +1,4 @@
-/* swapped_cases.c: swapped memory leaves and comes back. */
+/* swapped_cases.c: swapped memory is evicted and restored. */
 #include "mover_cases.h"
 
 void only_what_others_lack_leaves(void)
@@ -11,7 +11,7 @@ void only_what_others_lack_leaves(void)
 	memory_mover.evict(&some);
 	step_until_idle();
 	CHECK(fake_driver.used[0] == 16 * MIB); /* whole segments of 4 MiB */
-	CHECK(said().resident == 16 * MIB && said().bytes == 24 * MIB);
+	CHECK(reported().resident == 16 * MIB && reported().bytes == 24 * MIB);
 }
 
 void what_nobody_touched_is_not_copied_again(void)
@@ -37,7 +37,7 @@ void it_comes_before_its_turn(void)
 	swapped_block(24 * MIB, 1);
 	hand_over();
 	memory_mover.preload(&some);
-	while (said().resident < 8 * MIB)
+	while (reported().resident < 8 * MIB)
 		memory_mover.step();
 	memory_mover.stop();
 	CHECK(fake_driver.used[0] == 8 * MIB);

@@ -1,4 +1,4 @@
-/* ahead_cases.c: host memory of the node is there before anything has to leave. */
+/* host_memory_cases.c: host memory that the daemon lends is ready before anything is evicted. */
 #include "mover_cases.h"
 
 #include "memory/host.h"
@@ -9,12 +9,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The daemon, as far as it makes host memory. */
+/* A fake daemon that lends host memory. */
 static struct {
-	unsigned int takes, gives; /* messages */
+	unsigned int takes, gives; /* requests so far */
 	uint64_t bytes;            /* that the process has */
-	uint64_t last;             /* number of the last question for some */
-	bool refuses, too_short;   /* it has none; what it gives is shorter than it says */
+	uint64_t last;             /* the number of the last GL_HOST_TAKE */
+	bool refuses;              /* it has no memory */
+	bool too_short;            /* its files are shorter than it says */
 } node;
 
 static void answer_take(const struct gl_host *asked)
@@ -42,6 +43,7 @@ static void answer_give(const struct gl_host *given)
 	host_answer(&answer, -1);
 }
 
+/* Answers all requests. */
 static void serve(void)
 {
 	struct gl_host message;
@@ -54,14 +56,16 @@ static void serve(void)
 	}
 }
 
-static void say(uint64_t bytes)
+/* The daemon wants so much host memory kept ready. */
+static void keep(uint64_t bytes)
 {
 	struct gl_memory amount = amount_of(bytes);
 
 	memory_mover.keep_host_memory(&amount);
 }
 
-/* Until nothing is to be got ready or given back. Returns the most that one step pinned. */
+/* Takes steps until nothing has to be made ready or given back. Returns the most bytes that one
+ * step has pinned. */
 static uint64_t get_ready(void)
 {
 	uint64_t most = 0, before = fake_driver.pinned;
@@ -74,7 +78,8 @@ static uint64_t get_ready(void)
 	return most;
 }
 
-/* Without fingerprints, which lie in pinned memory too. */
+/* The process has a lease, and a daemon that lends memory. There are no fingerprints, since they
+ * lie in pinned memory too. */
 static void offer(void)
 {
 	fake_rooms.cleans = false;
@@ -82,36 +87,57 @@ static void offer(void)
 	hold();
 }
 
+/* The program has 24 MiB, filled with 1. */
 static CUdeviceptr begin(void)
 {
 	offer();
 	return swapped_block(24 * MIB, 1);
 }
 
+/* The same with pieces of 160 MiB, of whose host memory a first slice is pinned. */
+static CUdeviceptr begin_pinning(void)
+{
+	CUdeviceptr pointer;
+
+	offer();
+	swap_store->set_piece(160 * MIB);
+	pointer = swapped_block(24 * MIB, 1);
+	keep(24 * MIB);
+	for (serve(); fake_driver.pinned == 0; serve())
+		CHECK(memory_mover.prepare() > 0);
+	return pointer;
+}
+
+/* The memory of begin() is evicted, with so many bytes pinned, and restored as it was. */
+static void check_handoff(CUdeviceptr pointer, uint64_t pinned)
+{
+	hand_over();
+	CHECK(fake_driver.used[0] == 0 && fake_driver.pinned == pinned);
+	hold();
+	CHECK(filled(pointer, 24 * MIB, 1));
+}
+
 void nothing_is_made_at_a_handoff_that_was_made_ahead(void)
 {
 	CUdeviceptr pointer = begin();
 
-	say(24 * MIB);
+	keep(24 * MIB);
 	get_ready();
 	CHECK(node.bytes == 24 * MIB && node.takes == 6);
 	CHECK(fake_driver.pinned == 24 * MIB);
 	CHECK(memory_mover.prepare() < 0);
-	hand_over();
+	check_handoff(pointer, 24 * MIB);
 	serve();
-	CHECK(node.takes == 6 && fake_driver.pinned == 24 * MIB);
-	CHECK(fake_driver.used[0] == 0);
-	hold();
-	CHECK(filled(pointer, 24 * MIB, 1));
+	CHECK(node.takes == 6);
 }
 
 void it_grows_by_what_is_lacking(void)
 {
 	begin();
-	say(8 * MIB);
+	keep(8 * MIB);
 	get_ready();
 	CHECK(node.bytes == 8 * MIB);
-	say(24 * MIB);
+	keep(24 * MIB);
 	get_ready();
 	CHECK(node.bytes == 24 * MIB && !node.gives);
 }
@@ -119,12 +145,12 @@ void it_grows_by_what_is_lacking(void)
 void what_cannot_have_to_leave_any_more_goes_back(void)
 {
 	begin();
-	say(24 * MIB);
+	keep(24 * MIB);
 	get_ready();
-	say(8 * MIB);
+	keep(8 * MIB);
 	get_ready();
 	CHECK(node.bytes == 8 * MIB && fake_driver.pinned == 8 * MIB);
-	say(0);
+	keep(0);
 	get_ready();
 	CHECK(node.bytes == 0 && fake_driver.pinned == 0);
 	CHECK(node.gives == node.takes);
@@ -134,17 +160,17 @@ void what_is_away_stays_on_the_host(void)
 {
 	CUdeviceptr pointer = begin();
 
-	say(24 * MIB);
+	keep(24 * MIB);
 	get_ready();
 	hand_over();
-	say(0);
+	keep(0);
 	get_ready();
 	CHECK(node.bytes == 24 * MIB && !node.gives);
 	hold();
 	CHECK(filled(pointer, 24 * MIB, 1));
 }
 
-/* Of pieces of 160 MiB. */
+/* With pieces of 160 MiB. */
 void it_is_pinned_in_slices_and_copies_stay_within_them(void)
 {
 	CUdeviceptr pointers[4];
@@ -153,7 +179,7 @@ void it_is_pinned_in_slices_and_copies_stay_within_them(void)
 	swap_store->set_piece(160 * MIB);
 	for (int i = 0; i < 4; i++)
 		pointers[i] = swapped_block(24 * MIB, (uint8_t)i);
-	say(96 * MIB);
+	keep(96 * MIB);
 	CHECK(get_ready() == 32 * MIB);
 	CHECK(fake_driver.pinned == 160 * MIB && node.takes == 1);
 	hand_over();
@@ -163,51 +189,34 @@ void it_is_pinned_in_slices_and_copies_stay_within_them(void)
 		CHECK(filled(pointers[i], 24 * MIB, (uint8_t)i));
 }
 
-/* The gate is shut for a handoff when a part is pinned. */
+/* The handoff comes when a part of the host memory is pinned. */
 void a_handoff_may_come_in_between(void)
 {
-	CUdeviceptr pointer;
+	CUdeviceptr pointer = begin_pinning();
 
-	offer();
-	swap_store->set_piece(160 * MIB);
-	pointer = swapped_block(24 * MIB, 1);
-	say(24 * MIB);
-	for (serve(); fake_driver.pinned == 0; serve())
-		CHECK(memory_mover.prepare() > 0);
 	CHECK(fake_driver.pinned == 32 * MIB);
-	hand_over();
-	CHECK(fake_driver.used[0] == 0 && node.takes == 1);
-	hold();
-	CHECK(filled(pointer, 24 * MIB, 1));
+	check_handoff(pointer, 160 * MIB);
+	CHECK(node.takes == 1);
 }
 
 void a_context_may_end_in_between(void)
 {
-	CUdeviceptr pointer;
+	CUdeviceptr pointer = begin_pinning();
 
-	offer();
-	swap_store->set_piece(160 * MIB);
-	pointer = swapped_block(24 * MIB, 1);
-	say(24 * MIB);
-	for (serve(); fake_driver.pinned == 0; serve())
-		CHECK(memory_mover.prepare() > 0);
 	swap_store->context_ends(fake_driver.current);
 	CHECK(fake_driver.pinned == 0);
 	get_ready();
-	hand_over();
-	CHECK(fake_driver.used[0] == 0 && fake_driver.pinned == 160 * MIB);
-	hold();
-	CHECK(filled(pointer, 24 * MIB, 1));
+	check_handoff(pointer, 160 * MIB);
 }
 
-/* The job's own memory is not taken for what may never be needed. */
+/* The job's own memory is not used for what may never be needed. */
 void a_node_that_has_none_is_not_asked_again_and_again(void)
 {
 	begin();
 	node.refuses = true;
-	say(24 * MIB);
+	keep(24 * MIB);
 	get_ready();
-	say(24 * MIB);
+	keep(24 * MIB);
 	get_ready();
 	CHECK(node.takes == 6 && fake_driver.pinned == 0);
 }
@@ -216,39 +225,36 @@ void a_file_that_cannot_be_used_goes_back(void)
 {
 	begin();
 	node.too_short = true;
-	say(24 * MIB);
+	keep(24 * MIB);
 	get_ready();
 	CHECK(node.gives == node.takes && node.bytes == 0);
 	CHECK(fake_driver.pinned == 0);
 }
 
-/* Nothing is lost by it: at the handoff the memory stays on the device, as without. */
+/* Nothing is lost by that: at the handoff the memory is pinned after all. */
 void a_driver_may_refuse_to_pin_it(void)
 {
 	CUdeviceptr pointer = begin();
 
 	fake_driver.refuse_pinning = true;
-	say(24 * MIB);
+	keep(24 * MIB);
 	get_ready();
 	CHECK(node.bytes == 24 * MIB && fake_driver.pinned == 0);
 	CHECK(memory_mover.prepare() < 0);
 	fake_driver.refuse_pinning = false;
-	hand_over();
-	CHECK(fake_driver.used[0] == 0);
-	hold();
-	CHECK(filled(pointer, 24 * MIB, 1));
+	check_handoff(pointer, 24 * MIB);
 }
 
-/* What the one has not answered the other is asked, under the same number. */
+/* A request that the first daemon has not answered is repeated to the second with its number. */
 void the_daemon_may_be_another_one_meanwhile(void)
 {
 	struct gl_host lost;
 
 	begin();
-	say(4 * MIB);
+	keep(4 * MIB);
 	CHECK(host_next_message(&lost));
 	host_forget_daemon();
-	say(4 * MIB);
+	keep(4 * MIB);
 	host_offered(true);
 	get_ready();
 	CHECK(node.takes == 1 && node.last == lost.number);
@@ -265,13 +271,13 @@ void what_somebody_waits_for_is_got_ready_however_little_it_is(void)
 	CHECK(node.bytes == 8 * MIB && fake_driver.pinned == 8 * MIB);
 }
 
-/* What it does not get any more lies in memory of the job's own. */
+/* The rest of the bytes is copied to memory of the job's own. */
 void the_node_may_have_no_more_in_mid_handoff(void)
 {
 	struct gl_memory all = amount_of(fake_rooms.limit);
 	CUdeviceptr pointer = begin();
 
-	say(8 * MIB);
+	keep(8 * MIB);
 	get_ready();
 	node.refuses = true;
 	memory_mover.allow_eviction();
@@ -284,12 +290,12 @@ void the_node_may_have_no_more_in_mid_handoff(void)
 	CHECK(filled(pointer, 24 * MIB, 1));
 }
 
-/* Which the program may make with a thread that forbids others such calls. */
+/* The program captures in a mode that forbids other threads such calls. */
 void it_breaks_no_capture(void)
 {
 	begin();
 	fake_driver.pinned_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-	say(4 * MIB);
+	keep(4 * MIB);
 	get_ready();
 	CHECK(fake_driver.pinned == 4 * MIB);
 	CHECK(fake_driver.pinned_mode == CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -317,7 +323,7 @@ void an_old_kernel_has_its_pages_touched_by_hand(void)
 
 	begin();
 	old_kernel = true;
-	say(4 * MIB);
+	keep(4 * MIB);
 	get_ready();
 	CHECK(refused == 1 && fake_driver.pinned == 4 * MIB);
 	CHECK(!mincore(fake_pinned(), 4 * MIB, there));
