@@ -1,170 +1,41 @@
-"""Everything that the lease (shim/lease/lease.c) acts on, as fakes: time, the gate with the
-program's threads, their work, the memory and the daemon's ear.
+"""A process with one lease (shim/lease/lease.c), on fakes of everything that the lease acts on.
 
-`Process` has one lease and checks at each of its acts that it may do that then.
+`Process` has the time, the gate, the memory and the daemon's messages. At each act of the lease it
+checks that the lease may do that then.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
-from tests.conftest import ROOT
-
-sys.path.append(str(ROOT / "build" / "meson" / "tests" / "shim" / "lease"))
-from _lease_alone import ffi, lib
+from tests.shim.lease.fake_parts import IDLE_NEVER, MS, PIECES, Broken, Gate, Memory, ffi, lib
 
 __all__ = ["CONTEXTS", "IDLE_NEVER", "MS", "PIECES", "Broken", "Process", "ffi", "lib"]
 
-MS = 10**6
-IDLE_NEVER: int = lib.GL_IDLE_NEVER
-PIECES = 8  # of memory, when all of it is away
-FLIGHT_NS = 3 * MS  # so long one is on its way
 CONTEXTS = 2
-SHORTEST_PAUSE_NS = 16 * MS  # no shorter one is taken for a long one (idle.h)
-
-
-class Broken(AssertionError):
-    """The lease did what it may not do."""
-
-
-class Gate:
-    """The gate, and the threads of the program that are inside or wait at it."""
-
-    def __init__(self, process: Process):
-        self.process = process
-        self.open = self.bounded = self.step_allowed = False
-        self.inside: list[int] = []  # the context of each thread's call
-        self.at_gate: list[int] = []
-        self.n_calls = 0
-
-    def come(self, context: int) -> None:
-        """A thread makes a call for a context."""
-        self.at_gate.append(context)
-        self.look()
-
-    def look(self) -> None:
-        """Those who wait look whether they may pass."""
-        for context in list(self.at_gate):
-            takes_step = self.step_allowed and context not in self.process.busy_when_drained
-            if not self.open and not takes_step:
-                continue
-            if not self.open:
-                self.step_allowed = False
-            self.at_gate.remove(context)
-            self.inside.append(context)
-            self.n_calls += 1
-            self.process.active()
-            self.process.memory.check_there("a call passes")
-
-    def leave(self, submits: bool) -> None:
-        """The call of a thread returns."""
-        context = self.inside.pop(0)
-        if submits:
-            self.process.busy.add(context)
-        self.process.active()
-
-    def do_open(self) -> None:
-        self.process.check_may_open()
-        self.open, self.bounded = True, False
-
-    def do_shut(self) -> None:
-        self.open = self.bounded = False
-        self.process.gate_shut()
-
-    def do_bound(self, pace: Any) -> None:
-        self.bounded = pace != ffi.NULL and self.open
-
-    def do_step(self, allowed: bool) -> None:
-        if allowed:
-            self.process.check_may_step()
-        self.step_allowed = allowed
-
-
-class Memory:
-    """So many pieces are away or on their way; `room` are those that fit on the device."""
-
-    def __init__(self, process: Process):
-        self.process = process
-        self.away, self.coming, self.leaving = PIECES, 0, 0
-        self.room = PIECES
-        self.there_for_program = False  # since restore_finished(), until allow_eviction()
-        self.mode = "rest"
-        self.to_leave = self.n_restores = self.arrives_at = 0
-
-    @property
-    def there(self) -> int:
-        return PIECES - self.away - self.coming - self.leaving
-
-    def check_there(self, what: str) -> None:
-        if not self.there_for_program or self.away or self.coming or self.leaving:
-            raise Broken(f"{what} while memory is away")
-
-    def restore(self, _: Any) -> None:
-        self.mode = "restore"
-        self.n_restores += 1
-
-    def restore_finished(self) -> bool:
-        done = not (self.away or self.coming or self.leaving)
-        if done:
-            self.there_for_program, self.mode = True, "rest"
-        return done
-
-    def allow_eviction(self) -> bool:
-        self.there_for_program = False
-        return True
-
-    def evict(self, _: Any) -> None:
-        self.process.check_holds_nothing("memory is evicted")
-        self.mode, self.to_leave = "evict", 3
-
-    def evict_all(self) -> None:
-        self.process.check_holds_nothing("all memory leaves")
-        self.mode, self.to_leave = "evict", self.there
-
-    def preload(self, _: Any) -> None:
-        self.process.check_holds_nothing("memory is brought before its turn")
-        if self.mode == "rest":
-            self.mode = "restore"
-
-    def step(self) -> bool:
-        if self.there_for_program and (self.coming or self.leaving):
-            raise Broken("memory moves under the program")
-        if self.process.now < self.arrives_at:
-            return bool(self.coming or self.leaving)
-        self.away += self.leaving
-        self.coming = self.leaving = 0
-        self.arrives_at = self.process.now + FLIGHT_NS
-        if self.mode == "restore" and self.away and self.there < self.room:
-            self.away, self.coming = self.away - 1, 1
-        elif self.mode == "evict" and self.to_leave and self.there:
-            self.leaving, self.to_leave = 1, self.to_leave - 1
-        return bool(self.coming or self.leaving)
-
-    def stop(self) -> None:
-        self.mode, self.to_leave = "rest", 0
+SHORTEST_PAUSE_NS = 16 * MS  # a shorter pause is not taken for a long one (idle.h)
 
 
 class Process:
-    """A process with one lease, and what is known of it from its messages alone."""
+    """A process with one lease. It knows from the messages of both sides what the lease may do."""
 
     def __init__(self, swaps: bool = True):
         self.now = 10**12
         self.swaps = swaps
-        self.prepare_ns = -1  # as the mover says
+        self.prepare_ns = -1  # what the mover's prepare() returns
         self.gate = Gate(self)
         self.memory = Memory(self)
-        self.busy: set[int] = set()  # contexts with work under way
+        self.busy: set[int] = set()  # contexts with unfinished work
         self.busy_when_drained: set[int] = set()
         self.tasks = self.tasks_done = 0
         self.sent: list[tuple[str, Any]] = []
         self.memory_sent = False  # since the last change of phase
         self.paced = 0
         self.active_at = self.now
-        # What the messages of both sides say:
-        self.holds = 0  # epoch
-        self.granted = self.revoked = self.ended = False  # granted: else for one call
+        # What the messages of both sides tell:
+        self.holds = 0  # the epoch of its lease; 0: it has none
+        self.granted = self.revoked = self.ended = False  # not granted: the lease is for one call
         self.idle_ns = IDLE_NEVER
         self.shut_idle: bool | None = None  # had it been idle for long enough when it shut?
         self.acts = 0
@@ -172,7 +43,7 @@ class Process:
         self.lease = ffi.new("struct lease *")
         lib.lease_begin(self.lease, self._port())
 
-    # -- the doors --------------------------------------------------------------
+    # -- the structs of lease/port.h --------------------------------------------------------------
 
     def _door(self, struct: str, **functions: Callable[..., Any]) -> Any:
         door = ffi.new(f"struct {struct} *")
@@ -202,7 +73,7 @@ class Process:
             "lease_port",
             now=lambda: self.now,
             waiting=lambda: len(gate.at_gate),
-            wake=act(gate.look),
+            wake=act(gate.let_in),
             send=act(self._send),
             send_memory=act(self._send_memory),
             swaps=lambda: self.swaps,
@@ -271,7 +142,7 @@ class Process:
             raise Broken(f"a message of type {header.type} with {size} bytes")
         name = ffi.string(row.name).decode()
         if self.ended:
-            raise Broken(f"{name} is said after the end")
+            raise Broken(f"{name} is sent after the end")
         said = ffi.new(f"struct {ffi.string(row.body).decode()} *")
         ffi.memmove(said, message, size)
         self.sent.append((name, said))
@@ -285,19 +156,20 @@ class Process:
     def check_may_open(self) -> None:
         if self.ended or not self.holds or not self.granted or self.revoked:
             raise Broken("the gate opens without a grant")
-        self.memory.check_there("the gate opens")
+        self.memory.check_resident("the gate opens")
 
     def check_may_step(self) -> None:
-        """One call: because the daemon said so, or since the own work does not finish."""
+        """One call may pass because the daemon has said so, or because the process's own work does
+        not finish."""
         if self.ended or not self.holds:
             raise Broken("a call is let in without a lease")
-        self.memory.check_there("a call is let in")
+        self.memory.check_resident("a call is let in")
         if self.granted and not self.busy and not self.gate.inside:
             raise Broken("a call is let in, and nothing is stuck")
 
     def check_holds_nothing(self, what: str) -> None:
         if self.holds:
-            raise Broken(f"{what} while it holds a lease")
+            raise Broken(f"{what} while the process has a lease")
 
     def _check_finished(self, what: str) -> None:
         gate = self.gate
@@ -305,7 +177,7 @@ class Process:
             raise Broken(f"{what} while the program works")
 
     def gate_shut(self) -> None:
-        """Was that for a pause that had lasted long enough?"""
+        """Notes whether the process had been idle for long enough."""
         idle = self.now - self.active_at
         self.shut_idle = (
             self.idle_ns != IDLE_NEVER
@@ -316,35 +188,35 @@ class Process:
 
     def _sent_request(self, _: Any) -> None:
         if self.holds or not self.gate.at_gate:
-            raise Broken("it asks for what it has, or needs not")
+            raise Broken("a lease is requested that the process has, or that no thread waits for")
         if not self.memory_sent:
-            raise Broken("it asks before its memory is known")
+            raise Broken("a lease is requested before MEMORY is sent")
 
     def _sent_released(self, said: Any) -> None:
         if said.epoch != self.holds:
-            raise Broken(f"it releases {said.epoch} and holds {self.holds}")
-        self._check_finished("it releases")
-        if self.memory.there_for_program or self.memory.coming or self.memory.leaving:
-            raise Broken("it releases, and memory is on its way or cannot leave")
+            raise Broken(f"the lease {said.epoch} is released, and the process has {self.holds}")
+        self._check_finished("the lease is released")
+        if self.memory.in_residency or self.memory.restoring or self.memory.evicting:
+            raise Broken("the lease is released while memory is moved or must not be evicted")
         if said.reason == lib.GL_RELEASE_IDLE and not self.shut_idle:
-            raise Broken("it says that it was idle, and was not, or nobody waits")
+            raise Broken("RELEASED says that the process was idle, but it was not, or no job waits")
         if bool(said.flags & lib.GL_RELEASED_WANTS) != bool(self.gate.at_gate):
-            raise Broken("it says wrongly whether threads wait")
+            raise Broken("RELEASED does not say rightly whether threads wait")
         self.holds, self.granted, self.revoked = 0, False, False
 
     def _sent_restored(self, said: Any) -> None:
         if said.epoch != self.holds or not self.granted:
-            raise Broken("it says that the memory of another lease is back")
-        self.memory.check_there("it says that all is back")
+            raise Broken("RESTORED is sent for another lease")
+        self.memory.check_resident("RESTORED is sent")
 
     def _sent_stuck(self, said: Any) -> None:
         if said.epoch != self.holds or not (self.busy or self.gate.inside):
-            raise Broken("it says that it is stuck, and is not")
+            raise Broken("STUCK is sent, and no work is unfinished")
 
-    # -- what happens ------------------------------------------------------------
+    # -- events ------------------------------------------------------------
 
     def hear(self, name: str, **fields: Any) -> None:
-        """The daemon says something; what it means for who holds what is noted first."""
+        """A message of the daemon comes. What it means for the lease is noted first."""
         kind = getattr(lib, f"GL_{name}")
         row = lib.gl_message_of(kind)
         message = ffi.new(f"struct {ffi.string(row.body).decode()} *")
@@ -382,25 +254,27 @@ class Process:
             self.holds = epoch
 
     def do(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call the lease; a fault of a fake is raised here."""
+        """Call a function of the lease. Broken: a fake has found a fault."""
         result = function(self.lease, *arguments)
         if self.fault:
             raise self.fault
         if self.lease.epoch != self.holds and self.lease.phase != lib.LEASE_ENDED:
-            raise Broken(f"it holds {self.lease.epoch}, as the messages say {self.holds}")
+            raise Broken(f"the lease is {self.lease.epoch}; by the messages it is {self.holds}")
         return result
 
     def advance(self) -> None:
         self.memory_sent = False
         self.do(lib.lease_ask)
         self.do(lib.lease_advance)
-        self.gate.look()
+        self.gate.let_in()
 
     def run(
         self, ns: int, until: Callable[[], object] = lambda: False, *, settles: bool = False
     ) -> bool:
-        """So much time passes, as the client thread lives it; True: it has come to that.
-        settles: calls return and work finishes at once."""
+        """Runs the client thread's loop for so much time. Returns True as soon as `until` does.
+
+        settles: calls return and work finishes at once.
+        """
         end, at_once = self.now + ns, 0
         for _ in range(100_000):
             if settles:
@@ -411,17 +285,17 @@ class Process:
             pause = self.do(lib.lease_pause_ns)
             at_once = at_once + 1 if pause == 0 else 0
             if at_once > 5:
-                raise Broken("it does not pause at all")
+                raise Broken("the loop does not pause at all")
             if pause < 0 and self.lease.phase in (lib.LEASE_RESTORING, lib.LEASE_CLOSING):
-                raise Broken("it waits for ever for what only it can do")
+                raise Broken("the loop waits for ever for what only it can do")
             self.now = end if pause < 0 else min(self.now + pause, end)
             if self.now >= end:
                 return bool(until())
-        raise Broken("it works without an end")
+        raise Broken("the loop does not end")
 
     def settle(self) -> None:
-        """All that is under way in the program ends."""
+        """All calls of the program return, and all its work finishes."""
         while self.gate.inside:
             self.gate.leave(False)
         self.busy.clear()
-        self.memory.room = PIECES
+        self.memory.fits = PIECES

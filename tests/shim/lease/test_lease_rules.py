@@ -104,7 +104,7 @@ class Anything(RuleBasedStateMachine):
 
     @rule(room=st.integers(0, PIECES))
     def set_room(self, room: int) -> None:
-        self.process.memory.room = max(room, self.process.memory.there)
+        self.process.memory.fits = max(room, self.process.memory.resident)
 
     # -- time -------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ def in_none(process: Process) -> None:
 
 
 def in_restoring(process: Process) -> None:
-    process.memory.room = 1
+    process.memory.fits = 1
     process.hear("GRANT", epoch=20)
     process.run(S)
     assert process.lease.phase == lib.LEASE_RESTORING
@@ -254,7 +254,7 @@ def test_what_is_said_of_an_old_lease_changes_nothing(
 
 def test_a_refusal_opens_nothing_although_memory_was_on_its_way() -> None:
     process = Process()
-    process.memory.room = 1
+    process.memory.fits = 1
     process.hear("GRANT", epoch=20)
     process.run(10 * MS)
     process.gate.come(0)
