@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from leased.api.client import user_of
 from leased.base import children
 
-PATIENCE_S = 5.0
+PATIENCE_S = 2.0
 MOST = 1 << 20  # bytes of squeue's answer
 
 

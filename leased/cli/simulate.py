@@ -25,6 +25,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--from-record", type=Path, metavar="FILE", help="jobs as a record of gpu-leased saw them"
     )
+    source.add_argument(
+        "--from-usage",
+        metavar="TIME",
+        help="jobs since then (as sacct has it) as Slurm's accounting knows them: sums",
+    )
+    parser.add_argument("--node", help="of --from-usage, where jobs ran on several")
+    parser.add_argument(
+        "--gpu-memory", metavar="SIZE", help="of --from-usage: what jobs can have of a GPU"
+    )
     parser.add_argument(
         "--print-trace", action="store_true", help="simulate nothing: print the jobs as a trace"
     )
@@ -65,6 +74,8 @@ def _source(chosen: argparse.Namespace) -> Observed:
     """What is to be simulated."""
     if chosen.from_record is not None:
         return _recorded(chosen.from_record)
+    if chosen.from_usage is not None:
+        return _used(chosen)
     return Observed(trace.load(chosen.trace), policy.DEFAULT, None, ())
 
 
@@ -85,6 +96,21 @@ def _recorded(path: Path) -> Observed:
         ) from None
     except Refused as fault:
         raise Refused(f"{path}: {fault}", fault.hint) from None
+
+
+def _used(chosen: argparse.Namespace) -> Observed:
+    """Refused: see usage_trace.of() and sacct.ask()."""
+    from leased.cli import report, usage_trace
+    from leased.slurm import sacct
+
+    if chosen.gpu_memory is None:
+        raise Refused(
+            "Slurm's accounting does not say how much memory the GPUs have",
+            'write for example --gpu-memory "138GiB": usable_bytes of gpu-leasectl status --json',
+        )
+    memory = values.some_size(chosen.gpu_memory, "--gpu-memory")
+    rows = sacct.ask(sacct.Asked(since=chosen.from_usage), report.environment(chosen.config))
+    return usage_trace.of(rows, memory, chosen.node)
 
 
 def _list(text: str | None, read: Callable[[str], Any]) -> list[Any]:
