@@ -45,6 +45,22 @@ RELOADED = {
     ),
 }
 
+# Who says that it has more than fits, and that it cannot move, keeps out who swaps, as if it had
+# so much: a judge that counted only what is so took the device for one that idles.
+FALSE_MEMORY = Scenario(
+    *(2, 4000),
+    (
+        Job((0,), swaps=True, size=60, fixed=30),
+        Job((0,), swaps=True, size=5, busy=5000, pause=20000, drain=17622, speed=50),
+    ),
+    (Poke(at=665, what="lie", who=1, amount=1240703533),),
+)
+
+
+@pytest.mark.parametrize("policy_name", ["fcfs", "fair"])
+def test_who_lies_of_its_memory_is_taken_at_its_word(policy_name: str) -> None:
+    assert fault_of(FALSE_MEMORY, policy_name) is None
+
 
 @pytest.mark.parametrize("policy_name", ["fcfs", "fair"])
 @pytest.mark.parametrize("name", RELOADED)
