@@ -9,9 +9,9 @@ from typing import Any
 from leased.api.client import ask
 from tests.conftest import Start
 from tests.copies.keeper import Keeper
-from tests.shim.memory.swap.test_swap_moves import PROGRAM
 from tests.slurm.leased import Leased
 from tests.support.programs import line, output, tell
+from tests.support.swap_programs import PROGRAM
 
 MIB = 1 << 20
 SIZE = 160 * MIB

@@ -17,10 +17,10 @@ from leased.cli import show
 from tests.conftest import Start
 from tests.copies.keeper import Keeper
 from tests.copies.node import MIB, SIZE, SWAP, copies_of, end, kept, started, status, taken, turn
-from tests.shim.memory.swap.test_swap_moves import PROGRAM
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import line
+from tests.support.swap_programs import PROGRAM
 
 ON = pytest.mark.parametrize("leased", ['swap_ahead = "100%"'], indirect=True)
 PIECE = 8 * MIB  # of an emulated device of 256 MiB, at most

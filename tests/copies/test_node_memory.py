@@ -15,11 +15,11 @@ from tests.conftest import Start
 from tests.copies.keeper import Keeper
 from tests.copies.node import JOB, MIB, SWAP, copies_of, end, kept, started, status, taken, turn
 from tests.shim.memory.swap.test_swap_jobs import registration
-from tests.shim.memory.swap.test_swap_moves import PROGRAM
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.slurm.test_swap import memory_cgroup
 from tests.support.programs import line, tell
+from tests.support.swap_programs import PROGRAM
 
 
 def test_copies_are_charged_to_nobody_of_the_job(

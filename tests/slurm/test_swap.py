@@ -21,10 +21,10 @@ from leased.api.client import ask
 from tests.conftest import JOB, ROOT
 from tests.copies.keeper import Keeper
 from tests.emugpu.server import KERNELS, EmulatedGpu
-from tests.shim.memory.swap.test_swap_moves import PROGRAM
 from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support.swap_programs import PROGRAM
 from tests.support.work_dir import work_dir
 
 MIB = 1 << 20

@@ -35,7 +35,6 @@ PARTS = {
     "tests/gpus/test_nvml.py": 4,
     "tests/gpus/test_lost_gpu.py": 2,
     "tests/shim/lease/test_waiting.py": 3,
-    "tests/shim/memory/swap/test_swap_moves.py": 2,
     "tests/shim/memory/swap/test_swap_jobs.py": 2,
     "tests/core/test_adversary.py": 3,
     "tests/fuzz/test_fuzz.py": 2,

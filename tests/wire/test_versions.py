@@ -13,7 +13,7 @@ from leased.wire import daemon_messages, header, parser
 from tests.connections.test_limits import HELLO, REQUEST, UUID, Door, kinds, message, refusal
 from tests.shim.lease import test_waiting
 from tests.shim.lease.test_waiting import complaint
-from tests.shim.memory.swap import test_swap_moves as swap
+from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import line, tell
 

@@ -11,7 +11,7 @@ import pytest
 
 from leased.wire import daemon_messages
 from tests.emugpu.server import BUILD, EmulatedGpu
-from tests.shim.memory.swap import test_swap_moves as swap
+from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import line, output, programs, tell
 

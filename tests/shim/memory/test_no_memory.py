@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from _gpulease import lib
 
-from tests.shim.memory.swap import test_swap_moves as swap
 from tests.shim.memory.test_reported_memory import NVML
+from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import line, tell
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.memory.swap import test_swap_moves as swap
+from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 
 program, uuid = swap.program, swap.uuid

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from leased.api.client import ask
 from tests.conftest import Start
-from tests.shim.memory.swap.test_swap_moves import VMM
 from tests.slurm.leased import Leased
 from tests.support.programs import SET_UP, line, output, tell
+from tests.support.swap_programs import VMM
 
 NVML = """
 import pynvml as n

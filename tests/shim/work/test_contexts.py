@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leased.wire import daemon_messages
 from tests.emugpu.server import KERNELS
-from tests.shim.memory.swap import test_swap_moves as swap
+from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import line, tell
 

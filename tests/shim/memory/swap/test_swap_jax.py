@@ -13,8 +13,8 @@ from leased.api.client import ask
 from tests.conftest import Start
 from tests.emugpu.server import BUILD, EmulatedGpu
 from tests.shim.memory.swap import test_swap_jobs as whole
-from tests.shim.memory.swap import test_swap_moves as swap
 from tests.slurm.leased import Leased
+from tests.support import swap_programs as swap
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import line, output, programs, tell
 

@@ -13,10 +13,10 @@ from leased.api.client import ask
 from leased.base.errors import Refused
 from tests.conftest import JOB, Start
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.memory.swap.test_swap_moves import VMM
 from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, line, output, tell
+from tests.support.swap_programs import VMM
 from tests.support.tenant import register
 
 MIB = 1 << 20

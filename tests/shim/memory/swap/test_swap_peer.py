@@ -15,10 +15,10 @@ import pytest
 from leased.api.client import ask
 from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.memory.swap.test_swap_moves import VMM
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, line, output, tell
+from tests.support.swap_programs import VMM
 
 MIB = 1 << 20
 SIZE = 50 * MIB  # of 64 on each device

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from leased.wire import daemon_messages
 from tests.emugpu.server import BUILD, EmulatedGpu
-from tests.shim.memory.swap import test_swap_moves as swap
 from tests.slurm.leased import CHECKED
+from tests.support import swap_programs as swap
 from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import line, tell
 

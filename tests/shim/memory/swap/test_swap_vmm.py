@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.emugpu.server import EmulatedGpu
-from tests.shim.memory.swap import test_swap_moves as swap
+from tests.support import swap_programs as swap
 from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import line, tell
 
