@@ -2,9 +2,10 @@
  *
  * Messages are fixed structs in native byte order (both ends are on one machine) over
  * SOCK_SEQPACKET. A packet is one message, and every message begins with gl_header. Python reads
- * this same text after the C preprocessor, so there are only plain C declarations and constants
- * between the two cffi marks. A message is a row of messages.def and a struct here. Sizes are
- * asserted below, and tests/wire/data/wire_vectors.json holds golden bytes that both sides check.
+ * the same text after the C preprocessor, so there are only plain C declarations and constants
+ * between the two cffi marks of each header. A message is a row of messages.def and a struct: here,
+ * or in wire_host.h or wire_meet.h. Sizes are asserted, and tests/wire/data/wire_vectors.json holds
+ * golden bytes that both sides check.
  *
  * Sequence of one client (C) and the daemon (D):
  *   C HELLO    -> D WELCOME or REFUSED (then the daemon closes)
@@ -88,40 +89,11 @@
 #ifndef GPU_LEASE_WIRE_H
 #define GPU_LEASE_WIRE_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "base/wire_header.h"
+#include "base/wire_host.h"
+#include "base/wire_meet.h"
 
 /* cffi:begin */
-#define GL_MAGIC 0x534C5047 /* "GPLS" in memory */
-#define GL_VERSION 1
-#define GL_OLDEST_VERSION 1 /* the oldest one that the daemon serves */
-#define GL_MAX_DEVICES 16   /* devices in one gang */
-#define GL_UUID_BYTES 16    /* as cuDeviceGetUuid returns them; NVML's text without its prefix */
-#define GL_NAME_BYTES 16    /* the name of a process that shares memory */
-#define GL_REASON_BYTES 240 /* a sentence, NUL-terminated UTF-8 */
-#define GL_MAX_MESSAGE 1024 /* no message is longer */
-
-enum gl_sender { GL_CLIENT = 1, GL_DAEMON = 2 };
-
-enum gl_type {
-#define MESSAGE(name, number, body, sender, since) GL_##name = number,
-#include "base/messages.def"
-#undef MESSAGE
-};
-
-/* One row of messages.def. */
-struct gl_message {
-	const char *name;  /* without GL_ */
-	const char *body;  /* the name of its struct */
-	const char *since; /* the first release that has it */
-	uint32_t size;     /* bytes */
-	uint16_t type;     /* enum gl_type */
-	uint16_t sender;   /* enum gl_sender */
-};
-
-const struct gl_message *gl_message_at(uint32_t index); /* NULL after the last row */
-const struct gl_message *gl_message_of(uint32_t type);  /* NULL if this release has no such type */
-
 enum gl_hello_flags {
 	GL_HELLO_WANTS = 1 /* threads wait at the gate */
 };
@@ -155,14 +127,6 @@ enum gl_refusal {
 	GL_REFUSED_NO_TENANT = 2, /* the process belongs to no registered tenant */
 	GL_REFUSED_LIMIT = 3,     /* too many clients or messages */
 	GL_REFUSED_PROTOCOL = 4   /* a message that makes no sense */
-};
-
-struct gl_header {
-	uint32_t magic;   /* GL_MAGIC */
-	uint16_t version; /* GL_VERSION */
-	uint16_t type;    /* enum gl_type */
-	uint32_t length;  /* of the whole message, bytes */
-	uint32_t zero;
 };
 
 /* A device and amounts of memory. Each message defines what they mean; unused ones are 0. */
@@ -292,116 +256,8 @@ struct gl_waits {
 	uint32_t zero;
 	char reason[240]; /* GL_REASON_BYTES */
 };
-
-/* GL_NAME: the name that the process has chosen at random. */
-struct gl_name {
-	struct gl_header header;
-	uint8_t name[16]; /* GL_NAME_BYTES */
-};
-
-struct gl_meet {
-	struct gl_header header;
-	uint8_t name[16]; /* of the other process */
-	uint64_t number;  /* chosen by the asker; the answer repeats it */
-	uint64_t what[2]; /* passed on to the other process: which memory is meant */
-};
-
-/* GL_MET: the descriptor is one end of a pair of sockets (SOCK_SEQPACKET). */
-enum gl_met_code {
-	GL_MET_INTRODUCED = 0, /* to the asker, with its end */
-	GL_MET_ASKED = 1,      /* to the other process, with its end */
-	GL_MET_NOBODY = 2,     /* to the asker: no process of its job has that name */
-	GL_MET_LATER = 3       /* to the asker: no process has that name yet; ask again */
-};
-
-struct gl_met {
-	struct gl_header header;
-	uint32_t code; /* enum gl_met_code */
-	uint32_t zero;
-	uint64_t number;
-	uint64_t what[2];
-};
-
-/* GL_HOST_TAKE, GL_HOST_GIVE. number: chosen by the process, a different one for each piece of
- * memory. Its upper half is random and the same for all numbers of a program: it tells the programs
- * apart that one process executes one after the other. bytes: a multiple of GL_HOST_UNIT. */
-#define GL_HOST_UNIT 2097152
-struct gl_host {
-	struct gl_header header;
-	uint64_t number;
-	uint64_t bytes;
-};
-
-enum gl_host_code {
-	GL_HOST_TAKEN = 0,  /* with a descriptor: a file of that size whose pages are allocated */
-	GL_HOST_GIVEN = 1,  /* the node has taken the memory back */
-	GL_HOST_FULL = 2,   /* the node's memory for copies is used up, or the job's part of it */
-	GL_HOST_FAILED = 3, /* the node cannot allocate any now */
-};
-
-struct gl_host_answer {
-	struct gl_header header;
-	uint32_t code; /* enum gl_host_code */
-	uint32_t zero;
-	uint64_t number;
-	uint64_t bytes;
-};
-
-/* GL_CLAIM. number: the answer repeats it. bytes: how much the process would like to have on the
- * device in total; least: how much it needs now. A smaller claim than before takes effect at once.
- */
-struct gl_claim {
-	struct gl_header header;
-	uint64_t number;
-	uint8_t uuid[16]; /* GL_UUID_BYTES */
-	uint64_t bytes;
-	uint64_t least;
-};
-
-/* Is memory that is what its copy is known for that (GL_WELCOME_CLEAN)? If not: why. */
-enum gl_clean {
-	GL_CLEAN_UNKNOWN = 0,  /* nothing has left that could be */
-	GL_CLEAN_ON = 1,       /* the device has computed a fingerprint of known bytes rightly */
-	GL_CLEAN_SITE = 2,     /* the site does not want it */
-	GL_CLEAN_DRIVER = 3,   /* the driver lacks functions, or refuses the module or the kernel */
-	GL_CLEAN_WRONG = 4,    /* the device's fingerprint of known bytes was wrong */
-	GL_CLEAN_NO_RANDOM = 5 /* the kernel has no random keys */
-};
-
-/* GL_DETAILS, of one device. left: bytes of swapped memory that have left the device without being
- * copied, since the last message. The others are what of gl_device.fixed is fixed for which reason:
- * shared with other processes; no host memory for it; mapped by the program and known to others, or
- * in a way that cannot be moved; all else (arrays, memory of graphs). */
-struct gl_details {
-	struct gl_header header;
-	uint8_t uuid[16]; /* GL_UUID_BYTES */
-	uint64_t left;
-	uint64_t shared;
-	uint64_t unhosted;
-	uint64_t mapped;
-	uint64_t other;
-	uint32_t clean; /* enum gl_clean, also of later releases */
-	uint32_t zero;
-};
-
-enum gl_claim_code {
-	GL_CLAIM_GRANTED = 0, /* the process may have `bytes` on the device */
-	GL_CLAIM_REFUSED = 1, /* it may not have more than `bytes` */
-	GL_CLAIM_WAITS = 2    /* the final answer will come when host memory is free */
-};
-
-struct gl_claimed {
-	struct gl_header header;
-	uint32_t code; /* enum gl_claim_code */
-	uint32_t zero;
-	uint64_t number;
-	uint64_t bytes;
-	uint8_t uuid[16];
-	char reason[232]; /* a sentence, NUL-terminated UTF-8; empty for GL_CLAIM_GRANTED */
-};
 /* cffi:end */
 
-_Static_assert(sizeof(struct gl_header) == 16, "wire layout");
 _Static_assert(sizeof(struct gl_device) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_memory) == 24 + 16 * 40, "wire layout");
 _Static_assert(sizeof(struct gl_hello) == 32 + 16 * 40, "wire layout");
@@ -414,19 +270,6 @@ _Static_assert(sizeof(struct gl_epoch) == 24, "wire layout");
 _Static_assert(sizeof(struct gl_progress) == 24, "wire layout");
 _Static_assert(sizeof(struct gl_restored) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_refused) == 264, "wire layout");
-_Static_assert(sizeof(struct gl_name) == 32, "wire layout");
-_Static_assert(sizeof(struct gl_meet) == 56, "wire layout");
-_Static_assert(sizeof(struct gl_met) == 48, "wire layout");
-_Static_assert(sizeof(struct gl_host) == 32, "wire layout");
-_Static_assert(sizeof(struct gl_details) == 80, "wire layout");
-_Static_assert(sizeof(struct gl_claim) == 56, "wire layout");
-_Static_assert(sizeof(struct gl_claimed) == 288, "wire layout");
-_Static_assert(sizeof(struct gl_host_answer) == 40, "wire layout");
 _Static_assert(sizeof(struct gl_waits) == 264, "wire layout");
-
-static inline struct gl_header message_header(enum gl_type type, size_t length)
-{
-	return (struct gl_header){GL_MAGIC, GL_VERSION, (uint16_t)type, (uint32_t)length, 0};
-}
 
 #endif
