@@ -20,9 +20,12 @@ from leased.admin import memory_details, parking
 from leased.admin.settings import Settings
 from leased.api import answers
 from leased.core import arbiter
+from leased.core.handoff_times import BOUNDS_NS
 from leased.core.speed import GIB
+from leased.core.usage import Usage
 from leased.gpus.devices import Gpu
 from leased.leasing import sharing_mode
+from leased.leasing.device_totals import ADDED
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.monitors.copies_ahead import CopiesAhead
@@ -67,7 +70,7 @@ class Status:
             "strays": self.strays(),
             "copies": self._copies(),
             "cluster": self.cluster(),
-            "devices": [self._device(gpu) for gpu in self.leases.gpus.slurms()],
+            "devices": self._devices(),
             **self.page(0),
         }
 
@@ -96,7 +99,13 @@ class Status:
             page.append(entry)
         return {"tenants": page}
 
-    def _device(self, gpu: Gpu) -> answers.Device:
+    def _devices(self) -> list[answers.Device]:
+        totals = self.leases.tenants.totals()
+        return [
+            self._device(gpu, totals.get(gpu.uuid, Usage())) for gpu in self.leases.gpus.slurms()
+        ]
+
+    def _device(self, gpu: Gpu, total: Usage) -> answers.Device:
         device = self.leases.view.device(gpu.uuid)
         holders = list(device.holders)
         now = self.leases.clock()
@@ -128,6 +137,12 @@ class Status:
             "drain": drain if device.drained else None,
             "link_gib_s": round(device.link.bytes_s / GIB, 2),
             "paging_gib_s": round(device.paging.bytes_s / GIB, 2),
+            "total": {figure.key: figure.value(total) for figure in ADDED},
+            "handoff_times": {
+                "bounds_s": [bound / 1e9 for bound in BOUNDS_NS],
+                "counts": list(device.handoff_times.counts),
+                "sum_s": device.handoff_times.sum_ns / 1e9,
+            },
         }
 
     def _tenant(self, tenant: Tenant, usage: dict[str, arbiter.Usage]) -> answers.Tenant:

@@ -81,8 +81,18 @@ class SlurmCluster(TypedDict, total=False):
     refused: dict[str, int]
 
 
+class HandoffTimes(TypedDict):
+    """How long handoffs took since the daemon began. bounds_s: the upper bounds of all buckets
+    but the last. counts: handoffs by bucket, each in one only."""
+
+    bounds_s: list[float]
+    counts: list[int]
+    sum_s: float
+
+
 class Device(TypedDict):
-    """One GPU."""
+    """One GPU. total: what all jobs together have had of it since the daemon began. Older daemons
+    do not say total and handoff_times."""
 
     index: int
     uuid: str
@@ -107,6 +117,8 @@ class Device(TypedDict):
     drain: str | None
     link_gib_s: float
     paging_gib_s: float
+    total: NotRequired[Figures]
+    handoff_times: NotRequired[HandoffTimes]
 
 
 class Parked(TypedDict):

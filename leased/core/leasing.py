@@ -32,18 +32,23 @@ class Leasing:
         fits = all(rules.devices[uuid].fits for uuid in tenant.gang)
         handoffs = {uuid: rules.devices[uuid].last_holder for uuid in tenant.gang}
         self.waiters.end(tenant)
-        prefetch = {}
+        prefetch, handed = {}, {}
         for uuid, (bytes_in, bytes_out) in self.memory.work(tenant).items():
             usage = tenant.usage[uuid]
-            usage.moved_bytes += bytes_in + bytes_out
-            usage.handoffs += handoffs[uuid] not in (None, tenant.id) and not shared
+            usage.move(bytes_in, bytes_out)
+            if handoffs[uuid] not in (None, tenant.id) and not shared:
+                usage.handoffs += 1
+                handed[uuid] = max(rules.devices[uuid].given_up_at, tenant.asked_at)
             # Beside others that do not fit, a prefetch would only push them out.
             prefetch[uuid] = bytes_in if fits or not shared else 0
         lease = self.hold(tenant, self.epoch)
+        lease.handed = handed
         if tenant.swaps:
             lease.restoring = True
             for uuid in tenant.gang:
                 rules.devices[uuid].restoring.add(tenant.id)
+        else:
+            self.stages.count_handoffs(lease)
         self.epoch += 1
         quantum = rules.quantum(tenant)
         self.effects.do(Grant(tenant.id, lease.epoch, shared, quantum, prefetch))
@@ -71,6 +76,8 @@ class Leasing:
     def end(self, tenant: Tenant) -> None:
         """Its lease is over, and others may have its devices."""
         rules, now = self.rules, self.rules.now
+        assert tenant.lease is not None
+        given_up_at = tenant.lease.revoked_at if tenant.lease.revoked else now
         tenant.settle(now, rules.devices)
         rules.charges.end(tenant, now)
         self.effects.changed |= rules.cohorts.of[tenant.id].mask
@@ -81,7 +88,7 @@ class Leasing:
             device.gauge.end(tenant.id, device.meter.each, now)
             del device.holders[tenant.id]
             device.restoring.discard(tenant.id)
-            device.last_holder = tenant.id
+            device.last_holder, device.given_up_at = tenant.id, given_up_at
         self.memory.rest(tenant)
         tenant.lease = None
         self.stages.dues.put(tenant.id, None)

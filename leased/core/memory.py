@@ -42,8 +42,9 @@ class Memory:
             return False
         residency = device.residency
         leaving, reported = residency.leaving(tenant.id), residency.reported_by(tenant.id)
-        usage.moved_bytes += residency.set_bytes(
-            tenant.id, event.bytes, tenant.lease is not None, event.fixed, event.resident
+        holds = tenant.lease is not None
+        usage.move(
+            0, residency.set_bytes(tenant.id, event.bytes, holds, event.fixed, event.resident)
         )
         usage.peak_bytes = max(usage.peak_bytes, event.bytes + event.fixed)
         if residency.leaving(tenant.id) < leaving:
@@ -61,8 +62,7 @@ class Memory:
         taker, counted = device.residency.uncount(tenant.id, event.bytes)
         charged = self.rules.tenants.get(taker) if taker is not None else None
         if charged is not None and event.device in charged.usage:
-            figures = charged.usage[event.device]
-            figures.moved_bytes = max(0, figures.moved_bytes - counted)
+            charged.usage[event.device].take_back(counted)
 
     def set_room(self, device: Device, size: int) -> None:
         device.residency.set_room(size)
@@ -118,7 +118,7 @@ class Memory:
         if tenant.frozen:
             return
         for device in self._devices(tenant):
-            tenant.usage[device.uuid].moved_bytes += device.residency.leave(tenant.id)
+            tenant.usage[device.uuid].move(0, device.residency.leave(tenant.id))
             self._watch(tenant.id, device)
             self.refit(device)
         tenant.departs = True
@@ -145,7 +145,7 @@ class Memory:
         for device in self._devices(tenant):
             size, _ = device.residency.preload(tenant.id, False)
             if size:
-                tenant.usage[device.uuid].moved_bytes += size
+                tenant.usage[device.uuid].move(size, 0)
                 self.effects.do(Preload(tenant.id, device.uuid, size))
 
     def _devices(self, tenant: Tenant) -> list[Device]:
@@ -225,7 +225,7 @@ class Memory:
         for device in devices:
             prefetch[device.uuid], bytes_out = device.residency.touch(tenant.id)
             self._stirred[device.uuid] = None
-            tenant.usage[device.uuid].moved_bytes += prefetch[device.uuid] + bytes_out
+            tenant.usage[device.uuid].move(prefetch[device.uuid], bytes_out)
         quantum = self.rules.quantum(tenant)
         self.effects.do(Restore(tenant.id, tenant.lease.epoch, quantum, prefetch))
 
@@ -252,8 +252,7 @@ class Memory:
                 break
             bytes_in, bytes_out = residency.preload(tenant, comes_next)
             if bytes_in:
-                usage = self.rules.tenants[tenant].usage[device.uuid]
-                usage.moved_bytes += bytes_in + bytes_out
+                self.rules.tenants[tenant].usage[device.uuid].move(bytes_in, bytes_out)
                 self.effects.do(Preload(tenant, device.uuid, bytes_in))
 
     def _evict(self, uuid: str, device: Device) -> None:

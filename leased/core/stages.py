@@ -129,9 +129,16 @@ class Stages:
     def begin_quantum(self, tenant: Tenant, lease: Lease) -> None:
         """All its memory is back; what it took longer than it may is of its quantum."""
         lease.restoring = False
+        self.count_handoffs(lease)
         lease.since = min(self.rules.now, lease.granted_at + RESTORE_NS)
         if lease.contended and not lease.revoked:
             self._plan_end(tenant, lease)
+
+    def count_handoffs(self, lease: Lease) -> None:
+        """Its holder can begin to work: the handoffs to it are over."""
+        for uuid, since in lease.handed.items():
+            self.rules.devices[uuid].handoff_times.add(self.rules.now - since)
+        lease.handed.clear()
 
     def go_on(self, tenant: Tenant, lease: Lease) -> None:
         """Some of its memory has come back."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from leased.core.gauge import Gauge
+from leased.core.handoff_times import HandoffTimes
 from leased.core.line import Place
 from leased.core.residency import Residency
 from leased.core.usage import Usage
@@ -41,6 +42,8 @@ class Lease:
     cost_ns: int = 0
     paid_ns: int = 0
     until: int = FOREVER
+    # Since when its handoffs have lasted, by device, until its holder can begin to work.
+    handed: dict[str, int] = field(default_factory=dict)
 
     @property
     def revoke_at(self) -> int | None:
@@ -158,6 +161,8 @@ class Device:
     calm_ns: int = 0  # how long that is; 0 before holders were ever separated
     separated_at: int | None = None
     last_holder: int | None = None
+    given_up_at: int = 0  # when that was revoked, or else released the device
+    handoff_times: HandoffTimes = field(default_factory=HandoffTimes)
     holders: dict[int, Tenant] = field(default_factory=dict)
     queue: OrderedDict[int, Tenant] = field(default_factory=OrderedDict)
     restoring: set[int] = field(default_factory=set)  # of the holders those whose memory comes back

@@ -91,6 +91,12 @@ class Usage:
         "(`clean_bytes`); what the driver pages on its own while jobs run side by side, as with "
         "`lock:off`, no interface tells",
     )
+    moved_out_bytes: int = figure(
+        "moved out",
+        BYTES,
+        "what of `moved_bytes` left the GPU: its own memory, or that of others to make room for "
+        "it; the rest is what came in",
+    )
     clean_bytes: int = figure(
         "left clean",
         BYTES,
@@ -119,6 +125,16 @@ class Usage:
         "joules that the GPU took meanwhile, its part of them; left out where NVML does not say",
         rare=True,
     )
+
+    def move(self, into: int, out: int) -> None:
+        """So many bytes move to the device and from it."""
+        self.moved_bytes += into + out
+        self.moved_out_bytes += out
+
+    def take_back(self, out: int) -> None:
+        """So many that were counted as moved from the device have not moved."""
+        self.moved_bytes = max(0, self.moved_bytes - out)
+        self.moved_out_bytes = max(0, self.moved_out_bytes - out)
 
 
 FIGURES = tuple(Figure(line.name, **line.metadata) for line in fields(Usage))

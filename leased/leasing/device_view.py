@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from leased.core.arbiter import Arbiter
+from leased.core.handoff_times import HandoffTimes
 from leased.core.share import Share
 from leased.core.speed import Speed
 from leased.core.state import Device
@@ -87,6 +88,11 @@ class DeviceView:
     @property
     def why(self) -> str:
         return self._device.why
+
+    @property
+    def handoff_times(self) -> HandoffTimes:
+        """How long handoffs to those that hold it have taken."""
+        return self._device.handoff_times
 
     # -- its memory ---------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from leased.core.policy import PolicyState
 from leased.core.tenant_events import Parked
 from leased.core.usage import Usage
 from leased.leasing.arbiter_loop import ArbiterLoop
+from leased.leasing.device_totals import DeviceTotals
 from leased.leasing.tenant import Tenant
 from leased.wire import daemon_messages
 
@@ -28,6 +29,7 @@ class Registry(Mapping[int, Tenant]):
         self.offers_host: Callable[[], bool] = lambda: (
             False
         )  # whether the node has host memory for copies
+        self.device_totals = DeviceTotals()
 
     def __getitem__(self, job_id: int) -> Tenant:
         return self.by_job[job_id]
@@ -80,6 +82,7 @@ class Registry(Mapping[int, Tenant]):
         """
         self.by_job[tenant.job_id] = tenant
         self.loop.run(_opened(tenant))
+        self.device_totals.goes_on(tenant.job_id, usage or {})
         for uuid, used in (usage or {}).items():
             self.loop.run(UsageRestored(tenant.job_id, uuid, asdict(used)))
         if remembered is not None:
@@ -100,11 +103,16 @@ class Registry(Mapping[int, Tenant]):
         tenant = self.by_job.pop(job_id)
         tenant.tell_all(daemon_messages.refused(lib.GL_REFUSED_NO_TENANT, ENDED))
         self.loop.run(Closed(job_id))
+        self.device_totals.ends(job_id, usage)
         return usage
 
     def usage(self, jobs: Collection[int] | None = None) -> dict[int, dict[str, Usage]]:
         """Usage up to now of all tenants, or of these."""
         return {job_id: dict(self.loop.view.usage(job_id)) for job_id in self._chosen(jobs)}
+
+    def totals(self) -> dict[str, Usage]:
+        """By device, what all jobs together have had of it since this daemon began."""
+        return self.device_totals.now(self.usage())
 
     def remembered(self, jobs: Collection[int] | None = None) -> dict[int, PolicyState]:
         """What policies remember of all tenants, or of these, up to now."""

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import accumulate, groupby
 
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
+    HistogramMetricFamily,
     InfoMetricFamily,
     Metric,
 )
+from prometheus_client.utils import floatToGoString
 
 from leased.api.answers import Device, Status, Tenant
 from leased.api.client import user_of
 from leased.metrics.families import (
+    ABOUT_HANDOFFS,
     COUNTER,
     DEVICES,
+    HANDOFF_SECONDS,
     JOBS,
     OF_DEVICE,
     OF_JOB,
@@ -48,6 +52,26 @@ def _gauge(name: str, meaning: str, value: float, unit: str = "") -> Metric:
     return GaugeMetricFamily(PREFIX + name, meaning, value=value, unit=unit)
 
 
+def handoffs(devices: Iterable[Device]) -> Metric:
+    """A histogram for each device; none of a daemon that does not say."""
+    family = HistogramMetricFamily(
+        PREFIX + HANDOFF_SECONDS, ABOUT_HANDOFFS, labels=OF_DEVICE, unit="seconds"
+    )
+    for device in devices:
+        times = device.get("handoff_times")
+        if times is None:
+            continue
+        bounds = [*map(floatToGoString, times["bounds_s"]), "+Inf"]
+        buckets = list(zip(bounds, accumulate(times["counts"]), strict=True))
+        place = [str(device["index"]), label(device["uuid"])]
+        family.add_metric(place, buckets, times["sum_s"])
+    return family
+
+
+# Whose counters, values of labels, and of what.
+Shown = tuple[Hashable, tuple[str, ...], T]
+
+
 class Collector:
     """job_devices: how many series each metric of jobs may have."""
 
@@ -56,6 +80,7 @@ class Collector:
         self._most = job_devices
         self._rising = Rising()
         self._users: dict[int, str] = {}
+        self._began, self._uptime_s = 0, 0.0
         self._lock = threading.Lock()
 
     def collect(self) -> Iterable[Metric]:
@@ -71,8 +96,9 @@ class Collector:
         devices = sorted(status["devices"], key=lambda device: device["index"])
         shown, left_out = self._chosen(status["tenants"], {d["uuid"]: d for d in devices})
         yield from self._node(status, left_out)
-        yield from self._devices(devices)
+        yield from self._devices(status, devices)
         yield from self._jobs(shown)
+        self._rising.forget_others()
 
     # -- the node -------------------------------------------------------------------
 
@@ -100,16 +126,31 @@ class Collector:
 
     # -- devices and jobs -------------------------------------------------------------
 
-    def _devices(self, devices: list[Device]) -> Iterator[Metric]:
-        for _, rows in groupby(DEVICES, lambda row: row.family):
-            alike = list(rows)
-            family = _family(alike[0], OF_DEVICE)
-            for device in devices:
-                for row in alike:
-                    value = row.value(device)
-                    if value is not None:
-                        place = [str(device["index"]), label(device["uuid"])]
-                        family.add_metric([*place, row.what] if row.label else place, value)
+    def _devices(self, status: Status, devices: list[Device]) -> Iterator[Metric]:
+        # Totals begin anew with each daemon.
+        self._began += status["uptime_s"] < self._uptime_s
+        self._uptime_s = status["uptime_s"]
+        places = [
+            (("", self._began, d["uuid"]), (str(d["index"]), label(d["uuid"])), d) for d in devices
+        ]
+        yield from self._families(DEVICES, OF_DEVICE, places)
+        yield handoffs(devices)
+
+    def _families(
+        self, rows: Sequence[Row[T]], labels: tuple[str, ...], shown: Sequence[Shown[T]]
+    ) -> Iterator[Metric]:
+        """A family for all rows of one name, with a sample of each for all that is shown."""
+        for _, alike in groupby(rows, lambda row: row.family):
+            several = list(alike)
+            family = _family(several[0], labels)
+            for whose, place, one in shown:
+                for row in several:
+                    value = row.value(one)
+                    if value is None:
+                        continue
+                    if row.type == COUNTER:
+                        value = self._rising.of(whose, row.own, value)
+                    family.add_metric([*place, row.what] if row.label else [*place], value)
             yield family
 
     def _chosen(
@@ -126,23 +167,16 @@ class Collector:
                 chosen += own
         return chosen, left_out
 
-    def _jobs(self, shown: list[tuple[JobDevice, Device]]) -> Iterator[Metric]:
-        uids = {one.job["uid"] for one, _ in shown}
+    def _jobs(self, chosen: list[tuple[JobDevice, Device]]) -> Iterator[Metric]:
+        uids = {one.job["uid"] for one, _ in chosen}
         self._users = {
             uid: self._users.get(uid) or label(user_of(uid) or uid) for uid in sorted(uids)
         }
-        # A job that is requeued has its number again, and begins at 0.
-        runs = [(one.job["job_id"], one.job.get("opened"), one.uuid) for one, _ in shown]
-        self._rising.keep(runs)
-        for row in JOBS:
-            family = _family(row, OF_JOB)
-            for (one, device), run in zip(shown, runs, strict=True):
-                value = row.value(one)
-                if value is None:
-                    continue
-                if row.type == COUNTER:
-                    value = self._rising.of(run, row.name, value)
-                user = self._users[one.job["uid"]]
-                place = [str(one.job["job_id"]), user, str(device["index"]), label(one.uuid)]
-                family.add_metric(place, value)
-            yield family
+        shown = []
+        for one, device in chosen:
+            job = one.job
+            place = (str(job["job_id"]), self._users[job["uid"]])
+            # A job that is requeued has its number again, and begins at 0.
+            whose = (job["job_id"], job.get("opened"), one.uuid)
+            shown.append((whose, (*place, str(device["index"]), label(one.uuid)), one))
+        yield from self._families(JOBS, OF_JOB, shown)

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from leased.api.answers import Device, Tenant
+from leased.api.answers import Device, Figures, Tenant
 
 PREFIX = "gpu_lease_"
 COUNTER, GAUGE = "counter", "gauge"
 OF_DEVICE = ("gpu", "uuid")
 OF_JOB = ("job_id", "user", *OF_DEVICE)
 MODES = ("shared", "exclusive", "draining", "drained", "faulty")
+DIRECTIONS = ("in", "out")  # to the GPU and from it
 STATES = ("holds", "waits", "parked", "idle")
 
 T = TypeVar("T")
@@ -41,6 +42,11 @@ class Row(Generic[T]):
     def family(self) -> str:
         return PREFIX + self.name
 
+    @property
+    def own(self) -> tuple[str, str]:
+        """What tells it from all other rows."""
+        return self.name, self.what
+
 
 @dataclass(frozen=True)
 class JobDevice:
@@ -49,52 +55,97 @@ class JobDevice:
     job: Tenant
     uuid: str
 
-    def figure(self, key: str) -> float | None:
-        """A figure of usage; 0 of one that is left out where it is nothing."""
-        figures = self.job["gpus"].get(self.uuid)
-        return None if figures is None else float(figures.get(key, 0))
+    @property
+    def figures(self) -> Figures | None:
+        return self.job["gpus"].get(self.uuid)
 
 
-def _job(name: str, unit: str, key: str, meaning: str) -> Row[JobDevice]:
-    """A counter that is a figure of usage."""
-    return Row(name, COUNTER, unit, meaning, lambda one: one.figure(key))
+Counted = Callable[[Figures], float]
+
+
+def _figure(key: str) -> Counted:
+    """A figure of usage; one that is nothing may be left out."""
+    return lambda figures: float(figures.get(key, 0))
+
+
+def _moved(direction: str) -> Counted:
+    """Bytes to the GPU or from it."""
+    both, out = _figure("moved_bytes"), _figure("moved_out_bytes")
+    return out if direction == "out" else lambda figures: both(figures) - out(figures)
+
+
+# Name, unit, figure, and what is said of a job and of all jobs of a GPU.
+COUNTED: tuple[tuple[str, str, Counted, str, str, str], ...] = (
+    (
+        *("held_seconds", "seconds", _figure("lease_s")),
+        "Seconds the job held the GPU; time side by side is divided among those who shared it.",
+        *("Seconds in which somebody held the GPU.", ""),
+    ),
+    (
+        *("shared_seconds", "seconds", _figure("shared_s")),
+        "Seconds the job held the GPU while another job held it too, not divided.",
+        *("Seconds that jobs held the GPU beside others, the sum of what each has.", ""),
+    ),
+    (
+        *("wait_seconds", "seconds", _figure("wait_s")),
+        "Seconds the job waited for the GPU.",
+        *("Seconds that jobs waited for the GPU, the sum of what each has.", ""),
+    ),
+    (
+        *("busy_seconds", "seconds", _figure("busy_s")),
+        "Seconds of the job's lease in which work was under way, as NVML says.",
+        *("Seconds in which somebody held the GPU and work was under way, as NVML says.", ""),
+    ),
+    (
+        *("handoffs", "", _figure("handoffs")),
+        "How often the job got the GPU after another job.",
+        *("How often the GPU went from one job to the next.", ""),
+    ),
+    *(
+        (
+            *("moved_bytes", "bytes", _moved(direction)),
+            "Bytes that had to move at the job's handoffs, to the GPU (in) and from it (out).",
+            "Bytes that had to move at handoffs, to the GPU (in) and from it (out).",
+            direction,
+        )
+        for direction in DIRECTIONS
+    ),
+    (
+        *("clean_bytes", "bytes", _figure("clean_bytes")),
+        "Bytes of the job that left the GPU without being copied, as nothing had changed them.",
+        *("Bytes that left the GPU without being copied, as nothing had changed them.", ""),
+    ),
+    (
+        *("overruns", "", _figure("overruns")),
+        "How often the job did not give the GPU back in time.",
+        *("How often a job did not give the GPU back in time.", ""),
+    ),
+    (
+        *("strays", "", _figure("strays")),
+        "Processes of the job that used the GPU without a lease.",
+        *("Processes of jobs that used the GPU without a lease.", ""),
+    ),
+)
+
+
+def _of_job(counted: Counted) -> Callable[[JobDevice], float | None]:
+    return lambda one: None if one.figures is None else counted(one.figures)
+
+
+def _of_device(counted: Counted) -> Callable[[Device], float | None]:
+    """None: an older daemon does not say it."""
+    return lambda device: counted(device["total"]) if "total" in device else None
+
+
+def _label(what: str) -> tuple[str, str]:
+    return ("direction", what) if what else ("", "")
 
 
 JOBS: tuple[Row[JobDevice], ...] = (
-    _job(
-        "held_seconds",
-        "seconds",
-        "lease_s",
-        "Seconds the job held the GPU; time side by side is divided among those who shared it.",
+    *(
+        Row(name, COUNTER, unit, of_job, _of_job(counted), *_label(what))
+        for name, unit, counted, of_job, _, what in COUNTED
     ),
-    _job(
-        "shared_seconds",
-        "seconds",
-        "shared_s",
-        "Seconds the job held the GPU while another job held it too, not divided.",
-    ),
-    _job("wait_seconds", "seconds", "wait_s", "Seconds the job waited for the GPU."),
-    _job(
-        "busy_seconds",
-        "seconds",
-        "busy_s",
-        "Seconds of the job's lease in which work was under way, as NVML says.",
-    ),
-    _job("handoffs", "", "handoffs", "How often the job got the GPU after another job."),
-    _job(
-        "moved_bytes",
-        "bytes",
-        "moved_bytes",
-        "Bytes that had to move at the job's handoffs.",
-    ),
-    _job(
-        "clean_bytes",
-        "bytes",
-        "clean_bytes",
-        "Bytes of the job that left the GPU without being copied, as nothing had changed them.",
-    ),
-    _job("overruns", "", "overruns", "How often the job did not give the GPU back in time."),
-    _job("strays", "", "strays", "Processes of the job that used the GPU without a lease."),
     Row(
         "resident_bytes",
         GAUGE,
@@ -154,4 +205,14 @@ DEVICES: tuple[Row[Device], ...] = (
         lambda d: float(d["fault"] is not None),
     ),
     *map(_mode, MODES),
+    *(
+        Row(f"device_{name}", COUNTER, unit, of_device, _of_device(counted), *_label(what))
+        for name, unit, counted, _, of_device, what in COUNTED
+    ),
+)
+
+HANDOFF_SECONDS = "handoff_seconds"
+ABOUT_HANDOFFS = (
+    "From when a holder was told to give the GPU up, or did so by itself, or from the request "
+    "that came later, until the next one could begin to work."
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable
 
 
 class Rising:
@@ -14,15 +14,18 @@ class Rising:
     """
 
     def __init__(self) -> None:
-        self._highest: dict[Hashable, dict[str, float]] = {}
+        self._highest: dict[Hashable, dict[Hashable, float]] = {}
+        self._shown: set[Hashable] = set()
 
-    def of(self, whose: Hashable, name: str, value: float) -> float:
+    def of(self, whose: Hashable, name: Hashable, value: float) -> float:
         """The value to show."""
+        self._shown.add(whose)
         known = self._highest.setdefault(whose, {})
         known[name] = max(value, known.get(name, value))
         return known[name]
 
-    def keep(self, whose: Collection[Hashable]) -> None:
-        """Forget everybody else's."""
-        for gone in self._highest.keys() - set(whose):
+    def forget_others(self) -> None:
+        """Forget everybody's of whom nothing was shown since this was last called."""
+        for gone in self._highest.keys() - self._shown:
             del self._highest[gone]
+        self._shown = set()

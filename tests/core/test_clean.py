@@ -26,6 +26,10 @@ def moved(arbiter: Arbiter, job: int) -> int:
     return arbiter.usage(job, 10)["d0"].moved_bytes
 
 
+def out(arbiter: Arbiter, job: int) -> int:
+    return arbiter.usage(job, 10)["d0"].moved_out_bytes
+
+
 def clean(arbiter: Arbiter, job: int) -> int:
     return arbiter.usage(job, 10)["d0"].clean_bytes
 
@@ -37,6 +41,20 @@ def test_what_was_dropped_is_not_moved() -> None:
     arbiter.handle(LeftUncopied(1, "d0", 40), 1)
     assert (moved(arbiter, 2), clean(arbiter, 1)) == (before - 40, 40)
     assert clean(arbiter, 2) == 0
+
+
+def test_which_way_bytes_have_moved() -> None:
+    """Each brought its own in; the second had the first's moved out, of which 40 were clean."""
+    arbiter = handed_over()
+    into = [moved(arbiter, job) - out(arbiter, job) for job in (1, 2)]
+    assert [out(arbiter, job) for job in (1, 2)] == [0, HAS + HAS - ROOM]
+    assert into == [0, 0], "both said that it was there"
+    arbiter.handle(LeftUncopied(1, "d0", 40), 1)
+    assert out(arbiter, 2) == HAS + HAS - ROOM - 40
+    arbiter.handle(Parked(2, "user 1"), 2)
+    assert out(arbiter, 2) == HAS + HAS - ROOM - 40 + HAS
+    arbiter.handle(Requested(1), 3)
+    assert moved(arbiter, 1) - out(arbiter, 1) == HAS + HAS - ROOM, "what it had lost comes back"
 
 
 def test_no_more_is_taken_off_than_was_counted() -> None:

@@ -11,6 +11,7 @@ from prometheus_client.openmetrics import exposition, parser
 
 from leased.api.answers import Status
 from leased.core.usage import FIGURES
+from leased.leasing.device_totals import ADDED
 from leased.metrics.collector import Collector
 from leased.metrics.source import Source
 
@@ -33,6 +34,8 @@ def device(index: int = 0, **said: Any) -> dict[str, Any]:
         "mode": "shared",
         "fault": None,
         "busy_percent": 50,
+        "total": {figure.key: 0 for figure in ADDED},
+        "handoff_times": {"bounds_s": [0.5, 1.0], "counts": [0, 0, 0], "sum_s": 0.0},
     } | said
 
 

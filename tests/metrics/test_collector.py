@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -117,6 +117,46 @@ def test_series_of_a_job_end_with_it() -> None:
     scraper = Scraper(lambda: next(statuses))
     found = [set(scraper.values(HELD, "job_id")) for _ in range(3)]
     assert found == [{("7",), ("8",)}, {("8",)}, set()]
+
+
+def test_bytes_to_the_gpu_and_from_it_are_apart() -> None:
+    job = tenant(7, moved_bytes=100, moved_out_bytes=30)
+    said = device(total={"moved_bytes": 1000, "moved_out_bytes": 400})
+    scraper = Scraper(lambda: status([job], [said]))
+    found = scraper.values("gpu_lease_moved_bytes_total", "job_id", "direction")
+    assert found == {("7", "in"): 70.0, ("7", "out"): 30.0}
+    found = scraper.values("gpu_lease_device_moved_bytes_total", "direction")
+    assert found == {("in",): 600.0, ("out",): 400.0}
+
+
+def test_totals_of_a_gpu_do_not_fall_until_another_daemon_begins() -> None:
+    said = [(100.0, 7.0), (105.0, 6.5), (1.0, 0.25)]
+    statuses = iter(
+        [{**status(devices=[device(total={"lease_s": held})]), "uptime_s": up} for up, held in said]
+    )
+    scraper = Scraper(lambda: cast(Status, next(statuses)))
+    found = [scraper.values("gpu_lease_device_held_seconds_total") for _ in said]
+    assert found == [{(): 7.0}, {(): 7.0}, {(): 0.25}]
+
+
+def test_handoffs_are_a_histogram_for_each_gpu() -> None:
+    times = {"bounds_s": [0.001, 1.0, 60.0], "counts": [3, 0, 2, 1], "sum_s": 190.5}
+    scraper = Scraper(lambda: status(devices=[device(0, handoff_times=times), device(1)]))
+    found = scraper.values("gpu_lease_handoff_seconds_bucket", "gpu", "le")
+    assert [found["0", le] for le in ("0.001", "1.0", "60.0", "+Inf")] == [3, 3, 5, 6]
+    assert scraper.values("gpu_lease_handoff_seconds_sum", "gpu")[("0",)] == 190.5
+    assert scraper.values("gpu_lease_handoff_seconds_count", "gpu") == {("0",): 6.0, ("1",): 0.0}
+
+
+def test_a_daemon_that_is_older_says_less() -> None:
+    said = device()
+    del said["total"], said["handoff_times"]
+    job = tenant(7, lease_s=1.5)
+    del job["opened"]
+    scraper = Scraper(lambda: status([job], [said]))
+    assert scraper.values(HELD) == {(): 1.5}
+    assert scraper.values("gpu_lease_device_held_seconds_total") == {}
+    assert scraper.values("gpu_lease_handoff_seconds_count") == {}
 
 
 # -- many ------------------------------------------------------------------------------
