@@ -115,6 +115,7 @@ class Status:
         mode = sharing_mode.Mode(FAULTY, fault) if fault else sharing_mode.of(device)
         return {
             "index": gpu.index,
+            "number": gpu.number,
             "uuid": gpu.uuid,
             "name": gpu.name,
             "memory_bytes": gpu.memory,

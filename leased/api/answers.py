@@ -91,10 +91,11 @@ class HandoffTimes(TypedDict):
 
 
 class Device(TypedDict):
-    """One GPU. total: what all jobs together have had of it since the daemon began. Older daemons
-    do not say total and handoff_times."""
+    """One GPU. index: Slurm's; number: NVML's. total: what all jobs together have had of it since
+    the daemon began. Older daemons do not say number, total and handoff_times."""
 
     index: int
+    number: NotRequired[int]
     uuid: str
     name: str
     memory_bytes: int

@@ -38,10 +38,12 @@ class StraysConfig:
 
 @dataclass(frozen=True)
 class MetricsConfig:
-    """[metrics]: of gpu-leased-metrics. listen: None: nowhere. job_devices: series of a metric."""
+    """[metrics]: of gpu-leased-metrics. listen: None: nowhere. job_devices: series of a metric.
+    job_mapping_dir: None: no files are written."""
 
     listen: ListenAddress | None = keys.default("metrics.listen")
     job_devices: int = keys.default("metrics.job_devices")
+    job_mapping_dir: Path | None = keys.default("metrics.job_mapping_dir")
 
 
 @dataclass(frozen=True)

@@ -238,6 +238,14 @@ KEYS = (
         "How many series each metric of jobs may have, one for each job and GPU; those of later "
         "jobs are left out.",
     ),
+    key(
+        "metrics.job_mapping_dir",
+        kinds.PATH_OR_NONE,
+        "",
+        "The directory of files that tell dcgm-exporter which jobs have which GPU, for its "
+        "--hpc-job-mapping-dir; empty: none. The unit may write "
+        '"/run/gpu-leased-metrics/jobs".',
+    ),
 )
 
 

@@ -12,20 +12,23 @@ import logging
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from leased import __version__
-from leased.api.answers import Status
 from leased.api.client import ask_status
 from leased.base.errors import Refused
 from leased.config import config
-from leased.config.listen_address import EXAMPLE
+from leased.config.listen_address import EXAMPLE, ListenAddress
+from leased.metrics.job_mapping import JobMapping
 from leased.metrics.source import ANSWER_S, Source
 from leased.node.service_manager import notify
 
 log = logging.getLogger("gpu-leased-metrics")
 
 CANNOT_RUN, NOT_CONFIGURED = 1, 2  # the unit does not try again after the second
+MAPPING_S = 5.0  # how often files are brought up to date
 LIBRARY = "prometheus_client"
 HAVE_IT = "apt install python3-prometheus-client"
 SWITCH_ON = f'write listen = "{EXAMPLE}" below [metrics]'
@@ -46,33 +49,64 @@ def run(path: Path, stop: threading.Event) -> None:
         settings = config.load(path)
     except Refused as fault:
         raise Unusable(str(fault), fault.hint) from None
-    address = settings.metrics.listen
-    if address is None:
+    wanted = settings.metrics
+    if wanted.listen is None and wanted.job_mapping_dir is None:
         raise Unusable(f"metrics.listen of {path} is empty", SWITCH_ON)
-    if not has_library():
+    if wanted.listen is not None and not has_library():
         raise Unusable(f"Python's {LIBRARY} is missing", HAVE_IT)
+    source = Source(lambda: ask_status(settings.admin_socket, ANSWER_S))
+    with ExitStack() as parts:
+        if wanted.listen is not None:
+            parts.enter_context(serving(wanted.listen, source, wanted.job_devices))
+        if wanted.job_mapping_dir is not None:
+            parts.enter_context(mapping(JobMapping(wanted.job_mapping_dir), source, stop))
+        what = wanted.listen or wanted.job_mapping_dir
+        log.info("gpu-leased-metrics %s: %s", __version__, what)
+        notify(f"READY=1\nSTATUS={what}")
+        stop.wait()
+        notify("STOPPING=1")
+
+
+@contextmanager
+def serving(address: ListenAddress, source: Source, job_devices: int) -> Iterator[None]:
+    """The endpoint answers meanwhile. Refused: the address is taken, or cannot be had."""
     from prometheus_client import CollectorRegistry, make_wsgi_app
 
     from leased.metrics.collector import Collector
     from leased.metrics.server import POLL_S, Server
 
-    def ask() -> Status:
-        return ask_status(settings.admin_socket, ANSWER_S)
-
     registry = CollectorRegistry()
-    registry.register(Collector(Source(ask), settings.metrics.job_devices))
+    registry.register(Collector(source, job_devices))
     server = Server(address, make_wsgi_app(registry))
-    serving = threading.Thread(target=server.serve_forever, args=(POLL_S,))
-    serving.start()
+    thread = threading.Thread(target=server.serve_forever, args=(POLL_S,))
+    thread.start()
     try:
-        log.info("gpu-leased-metrics %s listens at %s", __version__, address)
-        notify(f"READY=1\nSTATUS=listens at {address}")
-        stop.wait()
-        notify("STOPPING=1")
+        yield
     finally:
         server.shutdown()
-        serving.join()
+        thread.join()
         server.server_close()
+
+
+@contextmanager
+def mapping(files: JobMapping, source: Source, stop: threading.Event) -> Iterator[None]:
+    """The files follow what the daemon says, until `stop`; while it is silent they stay."""
+
+    def follow() -> None:
+        while not stop.is_set():
+            status = source.status()
+            if status is not None:
+                files.follow(status)
+            stop.wait(MAPPING_S)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        files.clear()
 
 
 def main() -> int:

@@ -1,0 +1,110 @@
+"""Files that tell dcgm-exporter which jobs have which GPU, for its --hpc-job-mapping-dir.
+
+It reads a file for each GPU, whose name is NVML's number of it and whose lines are the jobs, and
+passes over names that are no number. A file is there as long as a job is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from pathlib import Path
+
+from leased.api.answers import Status
+
+log = logging.getLogger("gpu-leased-metrics")
+
+OURS = ".gpu-lease.json"  # what we have written, for the one after us
+MODE = 0o644
+
+
+def wanted(status: Status) -> dict[str, str]:
+    """By name, what the files of a status have."""
+    found = {}
+    for device in status["devices"]:
+        jobs = [t["job_id"] for t in status["tenants"] if device["uuid"] in t["gpus"]]
+        if jobs:
+            name = str(device.get("number", device["index"]))
+            found[name] = "".join(f"{job}\n" for job in sorted(jobs))
+    return found
+
+
+class JobMapping:
+    """Keeps the files of a directory, which others may write to as well: what is there and is
+    not what we wrote is replaced while jobs of ours are on that GPU, and else left alone."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        self._written: dict[str, str] | None = None  # None: not read yet
+        self._fault = ""
+
+    def follow(self, status: Status) -> None:
+        """Write what has changed. A fault is said once, and tried again the next time."""
+        self._set(wanted(status))
+
+    def clear(self) -> None:
+        """We end: nobody would remove the files."""
+        self._set({})
+
+    def _set(self, files: dict[str, str]) -> None:
+        try:
+            self._bring_about(files)
+        except OSError as fault:
+            words = f"metrics.job_mapping_dir: {fault.filename}: {fault.strerror}"
+            if words != self._fault:
+                log.warning("%s", words)
+            self._fault = words
+        else:
+            self._fault = ""
+
+    def _bring_about(self, files: dict[str, str]) -> None:
+        if self._written is None:
+            if not self.directory.exists():
+                self.directory.mkdir(parents=True)
+                self.directory.chmod(0o755)  # whatever our umask is: others read it
+            self._written = self._left()
+        for name, text in files.items():
+            if self._now(name) != text:
+                self._note(self._written | {name: text})
+                self._put(name, text)
+        for name in self._written.keys() - files.keys():
+            if self._now(name) == self._written[name]:
+                (self.directory / name).unlink(missing_ok=True)
+        self._note(files)
+
+    def _now(self, name: str) -> str | None:
+        """What a file has; None: there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.directory / name).read_text(errors="replace")
+        return None
+
+    def _put(self, name: str, text: str) -> None:
+        """Whoever reads it meanwhile sees what was there before, or all of this."""
+        beside = self.directory / f".{name}.new"
+        beside.unlink(missing_ok=True)
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
+            os.fchmod(file.fileno(), MODE)
+            file.write(text)
+        beside.replace(self.directory / name)
+
+    # -- what was written ---------------------------------------------------------------
+
+    def _left(self) -> dict[str, str]:
+        """What one before us has written and could not remove."""
+        try:
+            found = json.loads((self.directory / OURS).read_text())
+            return {str(name): str(text) for name, text in found.items() if name.isdecimal()}
+        except (FileNotFoundError, ValueError, AttributeError):
+            return {}
+
+    def _note(self, files: dict[str, str]) -> None:
+        """Before a file is written, and after one is removed."""
+        if files == self._written:
+            return
+        if files:
+            self._put(OURS, json.dumps(files))
+        else:
+            (self.directory / OURS).unlink(missing_ok=True)
+        self._written = dict(files)
