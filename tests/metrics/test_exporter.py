@@ -18,6 +18,7 @@ from leased.api.client import ask
 from leased.base.errors import Refused
 from leased.config.listen_address import ListenAddress
 from leased.metrics import exporter, probe
+from tests.metrics import dashboards
 from tests.metrics.test_server import scrape
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
@@ -48,6 +49,7 @@ def exporting(config: Path, path: Path) -> Iterator[None]:
             process.terminate()
             assert process.wait(60) == 0
     assert not path.exists()
+    assert not list((path.parent / "jobs").iterdir())
 
 
 def samples(path: Path) -> dict[str, list[dict[str, str]]]:
@@ -73,11 +75,13 @@ def jobs(path: Path) -> set[str]:
 def test_a_real_daemon_that_hangs_and_restarts(leased: Leased, short_dir: Path) -> None:
     path = short_dir / "m.sock"
     with leased.config.open("a") as file:
-        file.write(f'[metrics]\nlisten = "{path}"\n')
+        file.write(f'[metrics]\nlisten = "{path}"\njob_mapping_dir = "{short_dir}/jobs"\n')
     register(leased.admin_socket, JOB)
     with exporting(leased.config, path):
         wait_until("the job", lambda: jobs(path) == {str(JOB)})
-        assert samples(path)["gpu_lease_device_memory_bytes"][0]["gpu"] == "0"
+        # NVML says how busy the GPU is a little after the daemon's start.
+        wait_until("all that the dashboard shows", lambda: not dashboards.unknown(samples(path)))
+        assert (short_dir / "jobs" / "0").read_text() == f"{JOB}\n"
 
         assert leased.daemon is not None
         pid = leased.daemon.process.pid
