@@ -29,7 +29,8 @@ def test_no_metrics_are_in_order() -> None:
     assert look(None).level == OK
 
 
-def test_an_endpoint_of_ours_is_in_order(short_dir: Path) -> None:
+def test_an_endpoint_of_ours_is_in_order(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "WAIT_S", 60.0)
     address = ListenAddress(path=short_dir / "m.sock")
     with serving(address):
         assert look(address) == Finding("metrics", OK, f"gpu-leased-metrics answers at {address}")

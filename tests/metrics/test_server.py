@@ -61,6 +61,12 @@ def serving(address: ListenAddress) -> Iterator[Server]:
         made.server_close()
 
 
+@pytest.fixture(autouse=True)
+def _any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, nothing lasts too long."""
+    monkeypatch.setattr(server, "LONGEST_S", 600.0)
+
+
 @pytest.fixture
 def path(short_dir: Path) -> Iterator[Path]:
     with serving(ListenAddress(path=short_dir / "m.sock")):

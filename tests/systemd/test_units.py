@@ -129,6 +129,11 @@ def test_the_keeper_of_copies_may_do_next_to_nothing(booted: Node) -> None:
     assert not connects(booted, "copies")
 
 
+def reads(node: Node, path: str) -> str:
+    """What the user nobody reads in a file; "" where that is nothing."""
+    return node.container.run(*NOBODY, "cat", path, check=False).stdout
+
+
 def test_the_metrics_are_off_until_they_are_configured(node: Node) -> None:
     node.container.run("systemctl", "start", METRICS, check=False)
     wait_until("its refusal", lambda: node.show(METRICS, "ActiveState") == "failed")
@@ -138,16 +143,17 @@ def test_the_metrics_are_off_until_they_are_configured(node: Node) -> None:
 
 def test_confined_metrics_are_served_and_may_change_nothing(node: Node) -> None:
     path = "/run/gpu-leased-metrics/metrics.sock"
-    node.configure(f'[metrics]\nlisten = "{path}"\n')
+    jobs = "/run/gpu-leased-metrics/jobs"
+    node.configure(f'[metrics]\nlisten = "{path}"\njob_mapping_dir = "{jobs}"\n')
     node.systemctl("start", METRICS)
     register(node.socket("admin"), 9001)
-    code, text = scrape(node.container.root / path.lstrip("/"))
-    assert (code, "gpu_lease_up 1.0\n" in text) == (200, True)
-    assert 'job_id="9001"' in text
+    there = node.container.root / path.lstrip("/")
+    wait_until("the job", lambda: 'job_id="9001"' in scrape(there)[1])
     said = node.container.run("gpu-leasectl", "check", "--json", check=False).stdout
     found = next(one for one in json.loads(said) if one["id"] == "metrics")
     assert (found["level"], found["text"]) == ("ok", f"gpu-leased-metrics answers at {path}")
     assert node.show(METRICS, "DynamicUser") == "yes"
+    wait_until("dcgm-exporter's file", lambda: reads(node, f"{jobs}/0") == "9001\n")
     node.container.run("systemd-analyze", "security", "--no-pager", "--threshold=25", METRICS)
 
 
