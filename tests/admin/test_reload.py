@@ -183,7 +183,7 @@ CHANGED = {
 }
 AT_THE_NEXT_START = {"daemon.runtime_dir", "daemon.state_dir"}
 # Another process reads these when it starts: gpu-leased-metrics.
-OF_METRICS = {"metrics.listen", "metrics.job_devices"}
+OF_METRICS = {key.path for key in KEYS if key.section == "metrics"}
 
 
 @pytest.fixture
