@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from leased.core.usage import BYTES, COUNT, FIGURES, NS, Usage
 
@@ -15,8 +15,8 @@ ByDevice = Mapping[str, Usage]
 class DeviceTotals:
     """Of jobs that have ended, and of those that run without what they had had before."""
 
-    def __init__(self) -> None:
-        self._ended: dict[str, Usage] = {}
+    def __init__(self, uuids: Iterable[str] = ()) -> None:
+        self._ended: dict[str, Usage] = {uuid: Usage() for uuid in uuids}
         self._before: dict[int, ByDevice] = {}
 
     def goes_on(self, job_id: int, usage: ByDevice) -> None:

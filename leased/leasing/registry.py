@@ -29,7 +29,7 @@ class Registry(Mapping[int, Tenant]):
         self.offers_host: Callable[[], bool] = lambda: (
             False
         )  # whether the node has host memory for copies
-        self.device_totals = DeviceTotals()
+        self.device_totals = DeviceTotals(loop.arbiter.devices)
 
     def __getitem__(self, job_id: int) -> Tenant:
         return self.by_job[job_id]
