@@ -161,6 +161,7 @@ class Node:
             self.leases.tenants.open(
                 replace(tenant, clients=[], idle_ns=None), usage[tenant.job_id]
             )
+        self.peers = [peer for peer in self.peers if peer.sock.open]
         for peer in self.peers:
             connection = self.listener.take(peer.sock)  # type: ignore[arg-type]
             assert isinstance(connection, ClientConnection)

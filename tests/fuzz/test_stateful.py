@@ -116,3 +116,15 @@ TestAnything.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+
+
+def test_a_connection_that_was_dropped_is_not_kept_over_a_restart() -> None:
+    """It is only closed when the daemon comes to it, here when the next one connects."""
+    state = Anything()
+    state.connect(job=1, other=0, root=False, says=False)
+    state.listen_or_not(n=0)
+    while state.node.peers[0].sock.open:
+        state.restart()
+        state.connect(job=1, other=0, root=False, says=False)
+    state.restart()
+    state.teardown()
