@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +29,13 @@ class Records:
         if self.path.exists():  # some end before they have written anything
             place = self.path.with_name(f"{self.path.name}-of-daemon-{len(self.kept)}")
             self.kept.append(self.path.rename(place))
+
+    def around(self, moment: int, ns: int) -> Iterator[str]:
+        """What was recorded within so many ns of a moment of the monotonic clock."""
+        for path in (*self.kept, self.path):
+            for line in path.read_text().splitlines()[1:]:
+                if abs(json.loads(line).get("now", 0) - moment) <= ns:
+                    yield f"{path.name}: {line}"
 
     def check(self) -> list[str]:
         """Complaints about records that are not replayed as they were written."""

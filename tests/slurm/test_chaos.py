@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -37,6 +38,8 @@ LATE = 4  # of them: submitted when devices have failed and are well again
 CONFIG = '[limits]\nquantum_min = "50ms"\ndrain = "2s"\n'
 END_S = 180.0
 LOG_BYTES = 4000  # of the daemon's, shown when the test fails
+AROUND_NS = 1_500_000_000  # of a moment at which something was wrong: what is shown of the record
+MOMENT = re.compile(r", at (\d+)$")
 
 
 @dataclass
@@ -147,4 +150,6 @@ def test_chaos(site: Site) -> None:
     finally:
         print("\n".join(storm.said))
         print(site.leased.log.read_text()[-LOG_BYTES:])
+    for moment in [found[1] for complaint in said if (found := MOMENT.search(complaint))][:1]:
+        print(*site.records.around(int(moment), AROUND_NS), sep="\n")
     assert not said, f"seed {number}:\n" + "\n".join(said)
