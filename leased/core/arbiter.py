@@ -54,13 +54,14 @@ from leased.core.device_events import (
     DrainSet,
     LockSet,
     ModeSet,
+    OfDevice,
     PolicySet,
     QuantumSet,
     RoomChanged,
     SpeedKnown,
     WorkMeasured,
 )
-from leased.core.device_settings import DeviceSettings, OfDevice
+from leased.core.device_settings import DeviceSettings
 from leased.core.effects import Effects
 from leased.core.events import DrainLimitSet, Event, Rejoined, Tick
 from leased.core.leasing import Leasing
@@ -76,6 +77,7 @@ from leased.core.tenant_events import (
     Frozen,
     LeftUncopied,
     MemoryChanged,
+    OfTenant,
     Opened,
     Parked,
     PolicyRestored,
@@ -214,26 +216,7 @@ class Arbiter:
 
     # -- events of tenants ------------------------------------------------------------
 
-    def _apply_tenant(
-        self,
-        event: Widened
-        | Closed
-        | Requested
-        | Frozen
-        | Thawed
-        | Parked
-        | Unparked
-        | Restored
-        | Released
-        | MemoryChanged
-        | SpeedMeasured
-        | LeftUncopied
-        | UsageRestored
-        | PolicyRestored
-        | StraySeen
-        | Adopted,
-        tenant: Tenant,
-    ) -> None:
+    def _apply_tenant(self, event: OfTenant, tenant: Tenant) -> None:
         if isinstance(event, Requested):
             self._request(tenant)
         elif isinstance(event, Released):

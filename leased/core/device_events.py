@@ -85,3 +85,7 @@ class ModeSet:
     exclusive: bool
     why: str
     quantum_ns: int | None = None
+
+
+# What DeviceSettings applies.
+OfDevice = LockSet | QuantumSet | PolicySet | DrainSet | ModeSet | RoomChanged | SpeedKnown

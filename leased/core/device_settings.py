@@ -6,6 +6,7 @@ from leased.core.device_events import (
     DrainSet,
     LockSet,
     ModeSet,
+    OfDevice,
     PolicySet,
     QuantumSet,
     RoomChanged,
@@ -19,8 +20,6 @@ from leased.core.speed import Speed
 from leased.core.stages import Stages
 from leased.core.state import Device, Tenant
 from leased.core.waiters import Waiters
-
-OfDevice = LockSet | QuantumSet | PolicySet | DrainSet | ModeSet | RoomChanged | SpeedKnown
 
 
 class DeviceSettings:

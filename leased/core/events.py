@@ -7,35 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leased.core.device_events import (
-    DrainSet,
-    LockSet,
-    ModeSet,
-    PolicySet,
-    QuantumSet,
-    RoomChanged,
-    SpeedKnown,
-    WorkMeasured,
-)
-from leased.core.tenant_events import (
-    Adopted,
-    Closed,
-    Frozen,
-    LeftUncopied,
-    MemoryChanged,
-    Opened,
-    Parked,
-    PolicyRestored,
-    Released,
-    Requested,
-    Restored,
-    SpeedMeasured,
-    StraySeen,
-    Thawed,
-    Unparked,
-    UsageRestored,
-    Widened,
-)
+from leased.core.device_events import OfDevice, WorkMeasured
+from leased.core.tenant_events import OfTenant, Opened
 
 
 @dataclass(frozen=True)
@@ -55,33 +28,4 @@ class Tick:
     """Only time has passed."""
 
 
-Event = (
-    Opened
-    | Widened
-    | Closed
-    | Requested
-    | Frozen
-    | Thawed
-    | Parked
-    | Unparked
-    | Restored
-    | Released
-    | MemoryChanged
-    | RoomChanged
-    | SpeedKnown
-    | SpeedMeasured
-    | LeftUncopied
-    | WorkMeasured
-    | UsageRestored
-    | PolicyRestored
-    | StraySeen
-    | Adopted
-    | Rejoined
-    | LockSet
-    | QuantumSet
-    | PolicySet
-    | DrainSet
-    | ModeSet
-    | DrainLimitSet
-    | Tick
-)
+Event = Opened | OfTenant | OfDevice | WorkMeasured | Rejoined | DrainLimitSet | Tick

@@ -162,3 +162,24 @@ class Adopted:
 
     tenant: int
     epoch: int
+
+
+# What may happen to a tenant that has been opened.
+OfTenant = (
+    Widened
+    | Closed
+    | Requested
+    | Frozen
+    | Thawed
+    | Parked
+    | Unparked
+    | Restored
+    | Released
+    | MemoryChanged
+    | SpeedMeasured
+    | LeftUncopied
+    | UsageRestored
+    | PolicyRestored
+    | StraySeen
+    | Adopted
+)
