@@ -16,12 +16,12 @@ from leased.core import arbiter
 from leased.leasing.device_view import DeviceView
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Client, Tenant
+from leased.monitors.turn_of_looks import one_runs
 from leased.processes import stopped_processes
 
 log = logging.getLogger("gpu-leased")
 
 LOOK_S = 0.25
-SOME = 8  # processes of a frozen job that are looked at in every beat
 QUIET_LOOKS = 2  # in succession: what NVML says may be of an earlier moment
 
 Busy = Callable[[Collection[str]], Awaitable[Mapping[str, int | None]]]
@@ -103,16 +103,9 @@ class SuspendedJobs:
     def _thaw(self) -> None:
         self.looks += 1
         for tenant in list(self.leases.tenants.values()):
-            if self._is_frozen(tenant) and self._can_act_again(tenant):
+            if self._is_frozen(tenant) and one_runs(self._matter(tenant), self.looks, self.still):
                 log.info("job %d (uid %d) runs again", tenant.job_id, tenant.uid)
                 self.leases.run(arbiter.Thawed(tenant.job_id))
-
-    def _can_act_again(self, tenant: Tenant) -> bool:
-        """Whether the job can act again. Each beat looks at SOME of its processes only."""
-        processes = self._matter(tenant)
-        first = SOME * self.looks % max(1, len(processes))
-        some = (processes[first:] + processes[:first])[:SOME]
-        return not processes or any(not self.still(client.pid) for client in some)
 
     def _candidates(self) -> list[Tenant]:
         """The jobs for which others wait, or will: each once."""

@@ -24,6 +24,7 @@ from typing import Protocol
 from leased.core.tenant_events import Parked, Unparked
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
+from leased.monitors.turn_of_looks import one_runs
 from leased.processes.identity import ProcessId
 from leased.processes.stopped_processes import is_stopped, stands_still
 from leased.slurm.commands import RUNNING, JobState
@@ -37,7 +38,6 @@ ASK_S = 0.5
 # Until Slurm is asked about an announced job, longer than the grace mostly is; then twice as long.
 ASK_FIRST_NS = 3_000_000_000
 ASK_MOST_NS = 60_000_000_000
-SOME = 8  # processes of a suspended job that are looked at in every beat
 
 
 class Above(Protocol):
@@ -157,18 +157,12 @@ class Suspensions:
             self._look_for_stop(tenant, suspension)
             if not suspension.stopped and self.leases.clock() > suspension.until:
                 self._was_not_stopped(tenant)
-        elif self._runs_again(tenant):
+        elif one_runs(tenant.clients, self.looks, self.still):
             self._end(tenant)
 
     def _was_not_stopped(self, tenant: Tenant) -> None:
         self.ignored |= self._stopped_above(tenant)
         self._end(tenant)
-
-    def _runs_again(self, tenant: Tenant) -> bool:
-        """Whether the job runs again. Each beat looks at SOME of its processes only."""
-        first = SOME * self.looks % max(1, len(tenant.clients))
-        some = (tenant.clients[first:] + tenant.clients[:first])[:SOME]
-        return not some or any(not self.still(client.pid) for client in some)
 
     def _end(self, tenant: Tenant) -> None:
         log.info("job %d (uid %d) is no longer suspended", tenant.job_id, tenant.uid)

@@ -1,0 +1,27 @@
+"""What park and unpark have in common: an own job, of which a user asks the daemon."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from leased.api import answers
+from leased.cli import mine
+from leased.cli.exit_status import ExitStatus
+from leased.cli.subcommand import Subcommand, print_answer
+
+
+def subcommand(op: str, summary: str, text: Callable[[answers.OneJob], str]) -> Subcommand:
+    """op: park or unpark, also the name of the subcommand. text: the answer for people."""
+
+    def run(chosen: argparse.Namespace) -> ExitStatus:
+        path = mine.tenant_socket(chosen.socket, chosen.config)
+        answer = mine.ask_park(path, op, chosen.job_id)
+        print_answer(chosen, answer, lambda: text(answer))
+        return ExitStatus.DONE
+
+    return Subcommand(op, summary, run, _add_arguments)
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job_id", type=int, metavar="JOB")
