@@ -40,9 +40,13 @@ SMALL_MIB = 2
 class Watched:
     """A job alone on the device, and how much of its data NVML sees there."""
 
-    def __init__(self, share: Sharing, name: str, chosen: argparse.Namespace, gib: float):
+    def __init__(
+        self, share: Sharing, name: str, chosen: argparse.Namespace, gib: float, unused: int
+    ):
+        """unused: what is used of the device, in bytes, when no job is there."""
         self.share = share
         self.memory = DeviceMemory(chosen.gpu)
+        self.memory.wait_until_back_at(unused)
         mib = int(gib * 1024)
         self.resident = Resident.start(share, name, OPTIONS, chosen, mib=mib, small_mib=SMALL_MIB)
         self.empty = self.memory.used()
@@ -135,16 +139,18 @@ def check_park(chosen: argparse.Namespace) -> Result:
     link = measure_link(chosen)
     sizes = [chosen.server_gib, most_gib(chosen.gpu, chosen.park_gib)]
     touch_host_memory(int(max(sizes) * GIB))
+    unused = DeviceMemory(chosen.gpu).used()
     runs = []
     for gib in sizes:
         watched_jobs: list[Resident] = []
         with node("100%") as share, ending(watched_jobs):
-            watched = Watched(share, f"{gib:.1f} GiB", chosen, gib)
+            watched = Watched(share, f"{gib:.1f} GiB", chosen, gib, unused)
             watched_jobs.append(watched.resident)
             runs.append(park_cycles(watched, chosen.cycles, link))
         print(tell_park(runs[-1]), flush=True)
     woken = all(statistics.median(r["wake"]) <= WAKE_RATIO * r["in_limit_s"] for r in runs)
-    good = all(run["right"] and run["left"] <= LEFT for run in runs)
+    seen = all(abs(run["full"] - 1) <= LEFT for run in runs)  # all of its data, by NVML
+    good = seen and all(run["right"] and run["left"] <= LEFT for run in runs)
     return {
         "good": good and woken,
         "summary": "; ".join(map(tell_park, runs)),
@@ -193,9 +199,10 @@ def check_suspend(chosen: argparse.Namespace) -> Result:
     link = measure_link(chosen)
     gib = most_gib(chosen.gpu, chosen.park_gib)
     touch_host_memory(int(gib * GIB))
+    unused = DeviceMemory(chosen.gpu).used()
     rows, residents = [], list[Resident]()
     with node("100%") as share, ending(residents):
-        watched = Watched(share, f"{gib:.1f} GiB", chosen, gib)
+        watched = Watched(share, f"{gib:.1f} GiB", chosen, gib, unused)
         residents.append(watched.resident)
         watched.resident.do("fill")
         watched.park()  # host memory is there from now on

@@ -18,13 +18,14 @@ import pynvml
 from leased.api.client import ask
 from tests.gpu.build import KERNELS, build
 from tests.gpu.idle.moves import Event, Link, read_events
-from tests.gpu.jobs import Job, Sharing, on_gpu, sharing
+from tests.gpu.jobs import Job, JobFailed, Sharing, on_gpu, sharing
 from tests.slurm.processes import wait_until
 
 GIB = 1 << 30
 MIB = 1 << 20
 LIMIT_S = 180.0
 LINK_GIB, MANAGED_GIB = 8, 2
+SLACK = 64 * MIB  # less than a context
 HOST_PART = 0.8  # of the host's free memory that a check takes at most
 CARD_PART = 0.9  # of the card's free memory: the rest is for contexts
 
@@ -153,6 +154,15 @@ class DeviceMemory:
     def free(self) -> int:
         """Bytes."""
         return int(pynvml.nvmlDeviceGetMemoryInfo(self.handle).free)
+
+    def wait_until_back_at(self, used: int) -> None:
+        """Until as little is used as that was, for the driver may free what an ended process had
+        some seconds after it. JobFailed: it stays."""
+        end = time.monotonic() + LIMIT_S
+        while (now := self.used()) > used + SLACK:
+            if time.monotonic() > end:
+                raise JobFailed(f"{(now - used) / GIB:.2f} GiB of an ended job stay on the device")
+            time.sleep(0.05)
 
     def settled_free(self) -> int:
         """Bytes, once the driver has wiped what ended processes had."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.gpu.checks import Result
 from tests.gpu.idle.parking import Watched, park_cycles, tell_park
-from tests.gpu.idle.residents import GIB, Resident, ending, measure_link, node
+from tests.gpu.idle.residents import GIB, DeviceMemory, Resident, ending, measure_link, node
 from tests.gpu.jobs import Job, JobFailed, on_gpu, python, touch_host_memory
 
 NEEDED = ("torch", "torch_memory_saver")
@@ -45,11 +45,12 @@ def check_saver(chosen: argparse.Namespace) -> Result:
         return {"good": True, "summary": f"not run: there is no Python module {missing}"}
     link = measure_link(chosen)
     touch_host_memory(int(2 * chosen.server_gib * GIB))
+    unused = DeviceMemory(chosen.gpu).used()
     theirs = run_saver(chosen)
     kept = retained(chosen)
     residents: list[Resident] = []
     with node("100%") as share, ending(residents):
-        watched = Watched(share, "parked", chosen, chosen.server_gib)
+        watched = Watched(share, "parked", chosen, chosen.server_gib, unused)
         residents.append(watched.resident)
         ours = park_cycles(watched, chosen.cycles, link)
     print(tell_park(ours), flush=True)
