@@ -48,8 +48,8 @@ from leased.core.actions import (
     Restore,
     Revoke,
 )
+from leased.core.contention import IDLE_FLOOR_NS
 from leased.core.deciding import Deciding
-from leased.core.departures import Departures
 from leased.core.device_events import (
     DrainSet,
     LockSet,
@@ -68,16 +68,15 @@ from leased.core.leasing import Leasing
 from leased.core.memory import Memory
 from leased.core.policy import MakePolicy, PolicyState
 from leased.core.policy_states import PolicyStates
+from leased.core.quanta import RESTORE_NS
 from leased.core.rules import Rules
-from leased.core.stages import IDLE_FLOOR_NS, RESTORE_NS
 from leased.core.state import Device, Tenant
+from leased.core.tenant_changes import TenantChanges, tenant_of
 from leased.core.tenant_events import (
     Adopted,
     Closed,
     Frozen,
-    LeftUncopied,
     MemoryChanged,
-    OfTenant,
     Opened,
     Parked,
     PolicyRestored,
@@ -125,7 +124,7 @@ class Arbiter:
         grace_until: int = 0,
         drain_ns: int = DRAIN_NS,
     ):
-        self.rules = Rules(devices, make_policy, now, drain_ns)
+        self.rules = Rules(devices, make_policy, now, drain_ns, grace_until)
         self.devices, self.tenants = self.rules.devices, self.rules.tenants
         self.effects = Effects()
         self.turns = Turns(self.rules)
@@ -133,16 +132,10 @@ class Arbiter:
         self.memory = Memory(self.rules, self.effects)
         self.waiters = Waiters(self.rules, self.effects, self.memory, self.turns.forget)
         self.leasing = Leasing(self.rules, self.effects, self.memory, self.waiters, first_epoch)
-        self.stages = self.leasing.stages
-        self.departures = Departures(self.rules, self.memory, self.waiters, self.stages)
-        self.settings = DeviceSettings(
-            *(self.rules, self.effects, self.memory, self.waiters, self.stages)
-        )
-        self.deciding = Deciding(
-            *(self.rules, self.effects, self.memory, self.waiters, self.leasing),
-            turns=self.turns,
-            grace_until=grace_until,
-        )
+        parts = self.rules, self.effects, self.memory, self.waiters, self.leasing
+        self.tenant_changes = TenantChanges(*parts, policy_states=self.policy_states)
+        self.device_settings = DeviceSettings(*parts)
+        self.deciding = Deciding(*parts, turns=self.turns)
 
     @property
     def now(self) -> int:
@@ -156,7 +149,7 @@ class Arbiter:
     @property
     def grace_until(self) -> int:
         """Until when nothing is granted after a restart; 0: that is over."""
-        return self.deciding.grace_until
+        return self.rules.grace_until
 
     def handle(self, event: Event, now: int) -> list[Action]:
         """Take one event; returns what to do, in order. A clock that steps back stands still."""
@@ -165,19 +158,21 @@ class Arbiter:
         self.deciding.pass_grace()
         self._apply(event)
         self.memory.pass_deadlines()
-        self.stages.pass_deadlines()
+        self.leasing.pass_deadlines()
         self.deciding.decide()
         if isinstance(event, Released) and event.tenant in self.tenants:
-            self.memory.bring_back(self.tenants[event.tenant])
-        self.memory.move()
+            self.memory.moves.bring_back(self.tenants[event.tenant])
+        self.memory.moves.move()
         self.deciding.plan_wakes()
         return self.effects.actions
 
     def next_deadline(self) -> int | None:
         """When a Tick is due at the latest, or None."""
-        memory = self.memory
-        times = [self.stages.dues.first(), memory.movers.first(), memory.calms.first()]
-        times.append(self.deciding.next_deadline())
+        times = (
+            self.leasing.next_deadline(),
+            self.memory.next_deadline(),
+            self.deciding.next_deadline(),
+        )
         return min((time for time in times if time is not None), default=None)
 
     def usage(self, tenant_id: int, now: int) -> dict[str, Usage]:
@@ -186,7 +181,7 @@ class Arbiter:
 
     def refusal(self, event: Opened) -> str | None:
         """Why the policy would not have this tenant; None: it may open. This changes nothing."""
-        tenant = _tenant(event)
+        tenant = tenant_of(event)
         return self.rules.policies.of(tenant).admit(self.rules, tenant)
 
     def policy_state(self, tenant_id: int, now: int) -> PolicyState:
@@ -196,13 +191,11 @@ class Arbiter:
     def understands(self, event: Opened, before: PolicyState) -> bool:
         """Whether the policy of this tenant, if it opens, can use what one remembered before.
         This changes nothing."""
-        return self.policy_states.understood(_tenant(event), before)
-
-    # -- events of devices ------------------------------------------------------------
+        return self.policy_states.understood(tenant_of(event), before)
 
     def _apply(self, event: Event) -> None:
         if isinstance(event, Opened):
-            self._open(event)
+            self.tenant_changes.open(event)
         elif isinstance(event, Rejoined):
             self.deciding.rejoin()
         elif isinstance(event, DrainLimitSet):
@@ -210,119 +203,6 @@ class Arbiter:
         elif isinstance(event, WorkMeasured):
             work.measured(event, self.rules)
         elif isinstance(event, OfDevice):
-            self.settings.apply(event)
+            self.device_settings.apply(event)
         elif not isinstance(event, Tick) and event.tenant in self.tenants:
-            self._apply_tenant(event, self.tenants[event.tenant])
-
-    # -- events of tenants ------------------------------------------------------------
-
-    def _apply_tenant(self, event: OfTenant, tenant: Tenant) -> None:
-        if isinstance(event, Requested):
-            self._request(tenant)
-        elif isinstance(event, Released):
-            self.leasing.release(tenant, event.epoch)
-        elif isinstance(event, MemoryChanged):
-            if self.memory.change(tenant, event) and tenant.lease and tenant.lease.restoring:
-                self.stages.go_on(tenant, tenant.lease)
-        elif isinstance(event, Restored):
-            self._restored(tenant, event.epoch)
-        elif isinstance(event, Frozen | Thawed):
-            self._freeze(tenant, isinstance(event, Frozen))
-        elif isinstance(event, Parked | Unparked):
-            self.departures.apply(tenant, event)
-        elif isinstance(event, Widened):
-            self._widen(tenant, event.gang)
-        elif isinstance(event, Closed):
-            self._close(tenant)
-        elif isinstance(event, SpeedMeasured | LeftUncopied | UsageRestored | StraySeen):
-            self._count(tenant, event)
-        elif isinstance(event, PolicyRestored):
-            self.policy_states.restore(tenant, event)
-            self.waiters.place_again(tenant)
-        else:
-            self.leasing.adopt(tenant, event.epoch, self.deciding.grace_until != 0)
-
-    def _count(
-        self, tenant: Tenant, event: SpeedMeasured | LeftUncopied | UsageRestored | StraySeen
-    ) -> None:
-        """What was measured or counted elsewhere."""
-        if isinstance(event, UsageRestored):
-            tenant.usage[event.device] = Usage(**event.amounts)
-        elif isinstance(event, SpeedMeasured):
-            residency = self.devices[event.device].residency
-            residency.learn_speed(tenant.id, event.bytes, event.ns)
-        elif isinstance(event, LeftUncopied):
-            self.memory.left_uncopied(tenant, event)
-        elif event.device in tenant.usage:
-            tenant.usage[event.device].strays += 1
-
-    def _open(self, event: Opened) -> None:
-        unknown = [uuid for uuid in event.gang if uuid not in self.devices]
-        if unknown or not event.gang or event.tenant in self.tenants:
-            raise ValueError(f"tenant {event.tenant}: known already, or devices {unknown} are not")
-        tenant = _tenant(event)
-        tenant.usage = {uuid: Usage() for uuid in event.gang}
-        tenant.seen_at = self.now
-        self.tenants[event.tenant] = tenant
-        policy = self.rules.policies.of(tenant)
-        policy.opened(tenant)
-        self.rules.cohorts.join(tenant, policy.beside(self.rules, tenant))
-
-    def _close(self, tenant: Tenant) -> None:
-        self.waiters.end(tenant)
-        if tenant.lease is not None:
-            self.leasing.end(tenant)
-        self.rules.charges.forget(tenant, self.now)
-        for uuid in tenant.gang:
-            self.devices[uuid].gauge.forget(tenant.id)
-        del self.tenants[tenant.id]
-        self.rules.policies.of(tenant).closed(tenant.id)
-        self.rules.cohorts.leave(tenant)
-        self.memory.forget(tenant)
-
-    def _widen(self, tenant: Tenant, gang: tuple[str, ...]) -> None:
-        """It needs more devices from its next lease on; the one it has ends for that."""
-        for uuid in gang:
-            tenant.usage.setdefault(uuid, Usage())
-        waits = tenant.waiting
-        tenant.wider = gang
-        if tenant.lease is not None:
-            if not tenant.lease.revoked:
-                self.stages.revoke(tenant)
-            return
-        self.waiters.end(tenant)
-        self.leasing.take_wider(tenant)
-        if waits:  # behind those who have waited for the new devices already
-            self._request(tenant)
-
-    def _request(self, tenant: Tenant) -> None:
-        self.departures.requested(tenant)
-        if tenant.lease is None and not tenant.waiting:
-            self.waiters.begin(tenant)
-
-    def _restored(self, tenant: Tenant, epoch: int) -> None:
-        lease = tenant.lease
-        if lease is not None and lease.epoch == epoch and lease.restoring:
-            self.stages.begin_quantum(tenant, lease)
-            for uuid in tenant.gang:
-                self.devices[uuid].restoring.discard(tenant.id)
-            self.memory.restored(tenant)
-            self.effects.changed |= self.rules.cohorts.of[tenant.id].mask
-
-    def _freeze(self, tenant: Tenant, frozen: bool) -> None:
-        """It cannot act, or can again. Until then the time is not its debt. Whom its memory kept
-        out comes before it: nobody has a turn more for having stood still."""
-        tenant.frozen = frozen
-        for epoch in tenant.forfeited:
-            tenant.forfeited[epoch] = None if frozen else self.now
-        self.memory.freeze(tenant, frozen)
-        if not frozen:
-            self.waiters.let_in(tenant)
-        self.waiters.sort(tenant)
-        lease = tenant.lease
-        if frozen and lease is not None and (lease.revoked or lease.contended):
-            self.stages.pass_over(tenant)
-
-
-def _tenant(event: Opened) -> Tenant:
-    return Tenant(event.tenant, event.gang, event.lock, event.quantum_ns, event.swaps)
+            self.tenant_changes.apply(self.tenants[event.tenant], event)

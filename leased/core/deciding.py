@@ -12,7 +12,7 @@ from leased.core.waiters import Waiters
 
 
 class Deciding:
-    """grace_until: nothing is granted before; 0: that is over."""
+    """wakes: when the policy of a device wants to be asked again."""
 
     def __init__(
         self,
@@ -23,29 +23,27 @@ class Deciding:
         leasing: Leasing,
         *,
         turns: Turns,
-        grace_until: int,
     ):
         self.rules = rules
         self.effects = effects
-        self.memory = memory
+        self.fitting = memory.fitting
         self.waiters = waiters
         self.leasing = leasing
         self.turns = turns
-        self.grace_until = grace_until
-        self.wakes: dict[str, int] = {}  # when the policy of a device wants to be asked again
+        self.wakes: dict[str, int] = {}
         self.decided = 0  # devices that were decided about in this event, as bits
 
     def next_deadline(self) -> int | None:
-        times = [*self.wakes.values(), self.grace_until]
+        times = [*self.wakes.values(), self.rules.grace_until]
         return min((time for time in times if time), default=None)
 
     def pass_grace(self) -> None:
-        if self.grace_until and self.rules.now >= self.grace_until:
+        if self.rules.grace_until and self.rules.now >= self.rules.grace_until:
             self.rejoin()
 
     def rejoin(self) -> None:
         """The grace after a restart is over: from now on there are grants."""
-        self.grace_until = 0
+        self.rules.grace_until = 0
         self.effects.changed |= self.rules.cohorts.mask(self.rules.devices)
 
     def decide(self) -> None:
@@ -54,11 +52,11 @@ class Deciding:
         self._pass_wakes()
         if cohorts.gangs_changed:
             self.waiters.mix()
-        for tenant in self.memory.take_shrunk() if self.memory.shrunk else ():
+        for tenant in self.fitting.take_shrunk() if self.fitting.shrunk else ():
             self.waiters.place_again(tenant)
         self.decided = again = 0  # devices where there may be more to grant
-        while effects.changed or again or self.memory.affected:
-            for tenant in self.memory.take_affected() if self.memory.affected else ():
+        while effects.changed or again or self.fitting.affected:
+            for tenant in self.fitting.take_affected() if self.fitting.affected else ():
                 self._make_way(tenant)
             changed, effects.changed = effects.changed, 0
             mask, again = cohorts.reached(changed | again), 0
@@ -70,8 +68,8 @@ class Deciding:
                     self.leasing.stages.separate(device)
             # Before the grants: those ask when it will be free.
             every = unsettled or changed & self.rules.drained_mask != 0
-            self.leasing.stages.tell(cohorts.to_tell(changed, every))
-            if self.grace_until:
+            self.leasing.contention.tell(cohorts.to_tell(changed, every))
+            if self.rules.grace_until:
                 continue
             found = self.turns.next(mask)
             if found is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from leased.core.clock import Clock
 from leased.core.eviction_order import EvictionOrder
+from leased.core.line import Place
 from leased.core.memory_time import MemoryTime
 from leased.core.share import Share
 from leased.core.speed import Speed
@@ -162,6 +163,28 @@ class DeviceMemory:
             self.order.add(tenant, share)
         elif not size:
             self.order.remove(tenant, share)
+
+    def _begin_swapping(self, tenant: int, share: Share) -> None:
+        """It turns out that it moves its memory itself."""
+        resident = share.resident
+        self._set_resident(tenant, share, 0)
+        share.reported = 0
+        self.order.line_up(tenant, share)
+        self._set_resident(tenant, share, resident)
+
+    def _set_role(
+        self, tenant: int, share: Share, holds: bool = False, place: Place | None = None
+    ) -> None:
+        """It holds, waits at this place, or neither. Of those like it, it is evicted last."""
+        share.pass_time(self.clock.now)
+        resident = share.resident
+        if resident:
+            self._set_resident(tenant, share, 0)
+        self.order.leave_line(tenant, share)
+        share.holds, share.place = holds, place
+        self.order.line_up(tenant, share)
+        if resident:
+            self._set_resident(tenant, share, resident)
 
     def _set_counted(self, share: Share) -> None:
         """What it has is in the total, unless it is parked and all has left."""

@@ -13,11 +13,11 @@ from leased.core.device_events import (
     SpeedKnown,
 )
 from leased.core.effects import Effects
+from leased.core.leasing import Leasing
 from leased.core.memory import Memory
 from leased.core.policy import Policy
 from leased.core.rules import Rules
 from leased.core.speed import Speed
-from leased.core.stages import Stages
 from leased.core.state import Device, Tenant
 from leased.core.waiters import Waiters
 
@@ -26,13 +26,19 @@ class DeviceSettings:
     """Applies events that are of a device."""
 
     def __init__(
-        self, rules: Rules, effects: Effects, memory: Memory, waiters: Waiters, stages: Stages
+        self,
+        rules: Rules,
+        effects: Effects,
+        memory: Memory,
+        waiters: Waiters,
+        leasing: Leasing,
     ):
         self.rules = rules
         self.effects = effects
         self.memory = memory
         self.waiters = waiters
-        self.stages = stages
+        self.quanta = leasing.quanta
+        self.contention = leasing.contention
 
     def apply(self, event: OfDevice) -> None:
         device = self.rules.devices[event.device]
@@ -47,7 +53,7 @@ class DeviceSettings:
             self._set_policy(device, event.policy)
         elif isinstance(event, QuantumSet):
             device.quantum_ns = event.quantum_ns
-            self.stages.plan_ends(device)
+            self.quanta.plan_ends(device)
         else:
             self._use(device, event)
         self.effects.changed |= self.rules.cohorts.bit[device.uuid]
@@ -59,7 +65,7 @@ class DeviceSettings:
         else:
             device.exclusive, device.chosen_why = event.exclusive, event.why
             device.turn_ns = event.quantum_ns
-            self.stages.plan_ends(device)
+            self.quanta.plan_ends(device)
         self.rules.cohorts.changed()
         self.effects.unsettled = True
 
@@ -87,7 +93,7 @@ class DeviceSettings:
             self._join_again(tenant, after)
         policies.clear()
         self.waiters.mix()
-        self.stages.plan_ends(device)
+        self.quanta.plan_ends(device)
         self.effects.unsettled = True
 
     def _join_again(self, tenant: Tenant, policy: Policy) -> None:
@@ -99,7 +105,7 @@ class DeviceSettings:
         lease, in_line = tenant.lease, tenant.place is not None
         if lease is not None:
             if lease.contended and not lease.revoked:
-                self.stages.end_contention(tenant)
+                self.contention.end_contention(tenant)
             cohorts.end(tenant)
         if in_line:
             self.waiters.leave_line(tenant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from leased.core.actions import Action, Contend, Grant
@@ -9,16 +10,25 @@ from leased.core.actions import Action, Contend, Grant
 
 class Effects:
     """changed: bits of devices to decide about. unsettled: devices are used in another way, so
-    holders may have to be separated."""
+    holders may have to be separated. Devices are stirred where memory may move now."""
 
     def __init__(self) -> None:
         self.changed = 0
         self.unsettled = False
         self.actions: list[Action] = []
         self.granted: dict[int, int] = {}  # by tenant: its Grant's place in actions
+        self._stirred: dict[str, None] = {}
 
     def begin(self) -> None:
         self.actions, self.granted = [], {}
+
+    def stir(self, uuid: str) -> None:
+        self._stirred[uuid] = None
+
+    def take_stirred(self) -> Iterable[str]:
+        """Devices that were stirred since this was last asked, in that order."""
+        stirred, self._stirred = self._stirred, {}
+        return stirred
 
     def do(self, action: Action) -> None:
         if isinstance(action, Grant):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from leased.core.actions import Grant
 from leased.core.cohort import FREE
+from leased.core.contention import Contention
 from leased.core.effects import Effects
 from leased.core.memory import Memory
+from leased.core.quanta import Quanta
 from leased.core.rules import Rules
 from leased.core.stages import Stages
 from leased.core.state import FOREVER, Lease, Tenant
@@ -22,7 +24,9 @@ class Leasing:
         self.effects = effects
         self.memory = memory
         self.waiters = waiters
-        self.stages = Stages(rules, effects, self.end)
+        self.quanta = Quanta(rules)
+        self.stages = Stages(rules, effects, self.quanta, self.end)
+        self.contention = Contention(rules, effects, self.quanta, self.stages)
         self.epoch = self.first_epoch = first_epoch
 
     def grant(self, tenant: Tenant, until: int) -> None:
@@ -48,12 +52,12 @@ class Leasing:
             for uuid in tenant.gang:
                 rules.devices[uuid].restoring.add(tenant.id)
         else:
-            self.stages.count_handoffs(lease)
+            self.quanta.count_handoffs(lease)
         self.epoch += 1
         quantum = rules.quantum(tenant)
         self.effects.do(Grant(tenant.id, lease.epoch, shared, quantum, prefetch))
         if until != FOREVER:
-            self.stages.contend(tenant, None, until)
+            self.contention.contend(tenant, None, until)
 
     def hold(self, tenant: Tenant, epoch: int) -> Lease:
         rules, now = self.rules, self.rules.now
@@ -91,7 +95,7 @@ class Leasing:
             device.last_holder, device.given_up_at = tenant.id, given_up_at
         self.memory.rest(tenant)
         tenant.lease = None
-        self.stages.dues.put(tenant.id, None)
+        self.quanta.dues.put(tenant.id, None)
         self.take_wider(tenant)
 
     def release(self, tenant: Tenant, epoch: int) -> None:
@@ -107,7 +111,7 @@ class Leasing:
                 tenant.debt_ns += self.rules.now - lease.overrun_at
             self.end(tenant)
 
-    def adopt(self, tenant: Tenant, epoch: int, grace: bool) -> None:
+    def adopt(self, tenant: Tenant, epoch: int) -> None:
         """What a process held before a restart it holds, and later what nobody else has.
 
         Where two say so, the one whose lease was granted later had it by right.
@@ -115,7 +119,7 @@ class Leasing:
         known = epoch == tenant.granted or 0 < epoch < self.first_epoch
         if tenant.lease is not None or epoch in tenant.forfeited or tenant.parked or not known:
             return
-        if not grace and not self.rules.is_free(tenant):
+        if not self.rules.grace_until and not self.rules.is_free(tenant):
             return
         self.waiters.end(tenant)
         self.hold(tenant, epoch)
@@ -139,3 +143,9 @@ class Leasing:
             before.closed(tenant.id)
         after.opened(tenant)
         rules.cohorts.join(tenant, after.beside(rules, tenant))
+
+    def pass_deadlines(self) -> None:
+        self.stages.pass_deadlines()
+
+    def next_deadline(self) -> int | None:
+        return self.quanta.dues.first()

@@ -225,28 +225,6 @@ class Residency(DeviceMemory):
 
     # -- one share ---------------------------------------------------------------------
 
-    def _begin_swapping(self, tenant: int, share: Share) -> None:
-        """It turns out that it moves its memory itself."""
-        resident = share.resident
-        self._set_resident(tenant, share, 0)
-        share.reported = 0
-        self.order.line_up(tenant, share)
-        self._set_resident(tenant, share, resident)
-
-    def _set_role(
-        self, tenant: int, share: Share, holds: bool = False, place: Place | None = None
-    ) -> None:
-        """It holds, waits at this place, or neither. Of those like it, it is evicted last."""
-        share.pass_time(self.clock.now)
-        resident = share.resident
-        if resident:
-            self._set_resident(tenant, share, 0)
-        self.order.leave_line(tenant, share)
-        share.holds, share.place = holds, place
-        self.order.line_up(tenant, share)
-        if resident:
-            self._set_resident(tenant, share, resident)
-
     def _follow_stuck(self, tenant: int, share: Share) -> None:
         """What of it can be moved has changed, and so what is resident and may be evicted."""
         self._set_stuck(tenant, share)

@@ -22,10 +22,16 @@ MOVE_PATIENCE_NS = 5_000_000_000  # for memory that is to leave or to come back:
 
 
 class Rules:
-    """devices: capacity in bytes by UUID; now in ns."""
+    """devices: capacity in bytes by UUID. Times are ns. grace_until: nothing is granted before,
+    since processes may still say what they held before a restart; 0: that is over."""
 
     def __init__(
-        self, devices: Mapping[str, int], make_policy: MakePolicy, now: int, drain_ns: int
+        self,
+        devices: Mapping[str, int],
+        make_policy: MakePolicy,
+        now: int,
+        drain_ns: int,
+        grace_until: int,
     ):
         self.clock = Clock(now)
         self.devices = {
@@ -39,6 +45,7 @@ class Rules:
         self.drained_mask = 0
         self.mixed_mask = 0  # devices on which orders of several policies would meet
         self.drain_ns = drain_ns
+        self.grace_until = grace_until
 
     @property
     def now(self) -> int:
@@ -50,6 +57,9 @@ class Rules:
         waiting = [tenant for tenant in self.tenants.values() if tenant.waiting]
         waiting.sort(key=lambda t: (t.place is None, t.place or (t.arrival, 0)))
         return [tenant.id for tenant in waiting]
+
+    def devices_of(self, tenant: Tenant) -> list[Device]:
+        return [self.devices[uuid] for uuid in tenant.gang]
 
     def holders(self, device: str) -> list[Tenant]:
         """Tenants that have a lease on the device, longest first."""

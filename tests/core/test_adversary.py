@@ -12,10 +12,10 @@ import pytest
 
 from leased import policy
 from leased.core.cohort import Cohort
+from leased.core.contention import Contention
+from leased.core.fitting import Fitting
 from leased.core.leasing import Leasing
 from leased.core.look import Front, Look
-from leased.core.memory import Memory
-from leased.core.stages import Stages
 from leased.core.state import FOREVER, Device, Tenant
 from leased.core.turns import Turns
 from tests.core.adversary import counterexample, run
@@ -62,7 +62,7 @@ def test_a_seed_is_always_the_same_run() -> None:
 # -- what it must find ------------------------------------------------------------------
 
 
-def tell_nobody(self: Stages, holding: list[Cohort]) -> None:
+def tell_nobody(self: Contention, holding: list[Cohort]) -> None:
     """Holders of the first device alone do not hear of those who wait."""
     ORIGINAL["tell"](self, [cohort for cohort in holding if cohort.mask != 1])
 
@@ -82,7 +82,7 @@ def never_ripe(self: Turns, front: Front, cohort: Cohort) -> int:
     return last
 
 
-def forget_the_room(self: Memory, device: Device) -> None:
+def forget_the_room(self: Fitting, device: Device) -> None:
     """What was freed on a device is no news."""
     before = self.effects.changed
     ORIGINAL["refit"](self, device)
@@ -95,7 +95,7 @@ def fill_every_gap(_: Look, __: Cohort) -> int:
     return FOREVER
 
 
-def believe_who_says_that_it_holds(self: Leasing, tenant: Tenant, epoch: int, _: bool) -> None:
+def believe_who_says_that_it_holds(self: Leasing, tenant: Tenant, epoch: int) -> None:
     """Whatever epoch it names, and whoever holds its devices."""
     if tenant.lease is None and not tenant.parked:
         self.waiters.end(tenant)
@@ -103,16 +103,16 @@ def believe_who_says_that_it_holds(self: Leasing, tenant: Tenant, epoch: int, _:
         self.memory.work(tenant)
 
 
-ORIGINAL: dict[str, Any] = {"tell": Stages.tell, "refit": Memory.refit}
+ORIGINAL: dict[str, Any] = {"tell": Contention.tell, "refit": Fitting.refit}
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "fault", "first"),
     [
-        (Stages, "tell", tell_nobody, 0),
+        (Contention, "tell", tell_nobody, 0),
         (Turns, "_begins", never_ripe, 50),
         (Look, "gap", fill_every_gap, 10),
-        (Memory, "refit", forget_the_room, 0),
+        (Fitting, "refit", forget_the_room, 0),
     ],
 )
 def test_a_fault_that_is_put_in_is_found(

@@ -1,0 +1,115 @@
+"""A holder hears that somebody waits whom it is in the way of, and that nobody does any more."""
+
+from __future__ import annotations
+
+from leased.core.actions import Contend, Expect
+from leased.core.cohort import Cohort
+from leased.core.effects import Effects
+from leased.core.quanta import Quanta
+from leased.core.rules import Rules
+from leased.core.stages import Stages
+from leased.core.state import FOREVER, Tenant
+
+IDLE_FLOOR_NS = 2_000_000
+
+
+class Contention:
+    """Tells the holders, and plans the ends of their leases."""
+
+    def __init__(self, rules: Rules, effects: Effects, quanta: Quanta, stages: Stages):
+        self.rules = rules
+        self.effects = effects
+        self.quanta = quanta
+        self.stages = stages
+
+    def tell(self, holding: list[Cohort]) -> None:
+        """Tell the holders of these cohorts for whom it is news that somebody in the line waits
+        for them, or that nobody does any more."""
+        drained, queued = self.rules.drained_mask, self.rules.cohorts.queued
+        for cohort in holding:
+            if self.rules.cohorts.holders.is_settled(cohort) and not self.rules.cheaper(cohort):
+                continue
+            first = queued.first_against(cohort)
+            waiter, cohort.watched = (first.first, first.mask) if first else (None, 0)
+            if waiter is not None or cohort.mask & drained:
+                if cohort.calm or cohort.most_cost or cohort.waiter is not waiter:
+                    self._tell_cohort(cohort, waiter)
+            else:
+                for holder in list(cohort.told.values()):
+                    self.end_contention(holder)
+            self.rules.cohorts.holders.settle(cohort)
+
+    def _tell_cohort(self, cohort: Cohort, waiter: Tenant | None) -> None:
+        """waiter: the first that it is in the way of; None: the site has drained its device."""
+        if waiter and self.rules.costs_less(waiter, cohort.most_cost / 2):
+            self._contend_again(cohort, waiter, self.rules.cost(waiter))
+        elif waiter and waiter is not cohort.waiter:
+            self._plan_again(cohort, waiter)
+        cohort.waiter, cohort.dear = waiter, None
+        for holder in list(cohort.calm.values()):
+            if holder.frozen:
+                self.stages.pass_over(holder)
+                continue
+            self.contend(holder, waiter, FOREVER)
+            if waiter and holder.swaps:
+                self._expect(holder, waiter)
+
+    def _plan_again(self, cohort: Cohort, waiter: Tenant) -> None:
+        """Another waiter is the first now, and its policy may want another end for it."""
+        for holder in list(cohort.told.values()):
+            lease = holder.lease
+            assert lease is not None
+            lease.waiter = waiter.id
+            self.quanta.plan_end(holder, lease)
+
+    def _contend_again(self, cohort: Cohort, waiter: Tenant, cost: int) -> None:
+        """Another waiter is the first now, for whom the quantum may not need to be as long."""
+        self.rules.cohorts.holders.set_cost(cohort, 2 * cost)
+        for holder in list(cohort.told.values()):
+            lease = holder.lease
+            assert lease is not None
+            if 2 * cost < lease.cost_ns:
+                holder.debt_ns += lease.paid_ns
+                self.contend(holder, waiter, lease.until)
+
+    def contend(self, holder: Tenant, waiter: Tenant | None, until: int) -> None:
+        """This one waits for it, None: nobody whom it must make way for yet; it must be gone by
+        `until`."""
+        lease, cohort = holder.lease, self.rules.cohorts.of[holder.id]
+        assert lease is not None
+        cost = self.rules.cost(waiter) if waiter else 0
+        patience = cost
+        if waiter:
+            policy = self.rules.policies.of(holder)
+            patience = policy.patience(self.rules, holder, waiter, cost)
+        holders = self.rules.cohorts.holders
+        holders.tell(holder, cohort, True)
+        holders.set_cost(cohort, max(cohort.most_cost, cost))
+        lease.contended, lease.cost_ns, lease.until = True, cost, until
+        lease.waiter = waiter.id if waiter else None
+        lease.paid_ns = 0
+        if holder.debt_ns:
+            lease.paid_ns = min(holder.debt_ns, self.quanta.quantum(holder, lease) // 2)
+            holder.debt_ns -= lease.paid_ns
+        self.effects.contend(Contend(holder.id, lease.epoch, max(patience, IDLE_FLOOR_NS)))
+        self.quanta.plan_end(holder, lease)
+        if lease.due is not None and lease.due <= self.rules.now:
+            self.stages.revoke(holder)
+
+    def end_contention(self, holder: Tenant) -> None:
+        """Nobody waits for it any more. What it would have paid it still owes."""
+        lease = holder.lease
+        assert lease is not None
+        cohorts = self.rules.cohorts
+        cohorts.holders.tell(holder, cohorts.of[holder.id], False)
+        holder.debt_ns += lease.paid_ns
+        lease.contended, lease.paid_ns, lease.until = False, 0, FOREVER
+        self.quanta.set_due(holder, None)
+        self.effects.contend(Contend(holder.id, lease.epoch, None))
+
+    def _expect(self, holder: Tenant, waiter: Tenant) -> None:
+        for uuid in holder.gang:
+            residency = self.rules.devices[uuid].residency
+            leaves = min(residency.displaced(waiter.id), residency.resident_of(holder.id))
+            if leaves:
+                self.effects.do(Expect(holder.id, uuid, leaves))

@@ -1,0 +1,60 @@
+"""Whether the memory of all fits on each device, and for whom there is room now."""
+
+from __future__ import annotations
+
+from leased.core.deadlines import Deadlines
+from leased.core.effects import Effects
+from leased.core.rules import Rules
+from leased.core.state import Device, Tenant
+
+
+class Fitting:
+    """affected: tenants for whom there is other room than before. shrunk: waiters that have less
+    memory on a device than before."""
+
+    def __init__(self, rules: Rules, effects: Effects):
+        self.rules = rules
+        self.effects = effects
+        self.calms: Deadlines[str] = Deadlines()  # when what fits again will have for long enough
+        self.affected: set[int] = set()
+        self.shrunk: set[int] = set()
+        for device in rules.devices.values():
+            device.residency.staying.affected = self.affected
+            device.residency.shrunk = self.shrunk
+
+    def refit(self, device: Device) -> None:
+        """Its memory may fit now, or not any more; and what it costs to change hands is news."""
+        self.effects.changed |= self.rules.cohorts.bit[device.uuid]
+        self.effects.stir(device.uuid)
+        if not device.residency.fits():
+            self.calms.put(device.uuid, None)
+            if device.fits:
+                device.fits = False
+                self._use_otherwise(device)
+        elif not device.fits and self.calms.of(device.uuid) is None:
+            self.calms.put(device.uuid, self.rules.now + device.calm_ns)
+            self.pass_deadlines()
+
+    def pass_deadlines(self) -> None:
+        while (uuid := self.calms.pop(self.rules.now)) is not None:
+            device = self.rules.devices[uuid]
+            device.fits, device.fits_since = True, self.rules.now
+            self._use_otherwise(device)
+
+    def _use_otherwise(self, device: Device) -> None:
+        self.rules.cohorts.changed()
+        self.effects.changed |= self.rules.cohorts.bit[device.uuid]
+        self.effects.unsettled = True
+
+    def take_shrunk(self) -> list[Tenant]:
+        """Waiters that have less on a device than before, as others need the room."""
+        found = [self.rules.tenants[n] for n in sorted(self.shrunk)]
+        self.shrunk.clear()
+        return found
+
+    def take_affected(self) -> list[Tenant]:
+        """Tenants for whom there may be room now and was none, or the other way round, as they
+        came; those that never waited by their number."""
+        found = [self.rules.tenants[n] for n in self.affected if n in self.rules.tenants]
+        self.affected.clear()
+        return sorted(found, key=lambda tenant: (tenant.arrival, tenant.id))

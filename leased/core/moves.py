@@ -1,0 +1,92 @@
+"""Who is told to bring memory in, and who to give it up: all messages about moving memory but
+those of a grant.
+
+What has left has left, and nothing before: who gives memory up is watched, and what does not
+leave for a while counts as staying.
+"""
+
+from __future__ import annotations
+
+from leased.core.actions import Evict, Preload, Restore
+from leased.core.deadlines import Deadlines
+from leased.core.effects import Effects
+from leased.core.rules import MOVE_PATIENCE_NS, Rules
+from leased.core.state import Device, Tenant
+
+LOOK_AHEAD = 32  # waiters at the front of the line that may bring in what there is room for
+
+
+class Moves:
+    """See Residency for the amounts."""
+
+    def __init__(self, rules: Rules, effects: Effects):
+        self.rules = rules
+        self.effects = effects
+        # When those who give up memory, by device, should have given up some of it.
+        self.leavers: Deadlines[tuple[int, str]] = Deadlines()
+
+    def watch(self, tenant: int, device: Device) -> None:
+        """From now on it has so long to give up some of what it was told to, if anything."""
+        leaves = device.residency.leaving(tenant)
+        until = self.rules.now + MOVE_PATIENCE_NS if leaves else None
+        self.leavers.put((tenant, device.uuid), until)
+
+    def unwatch(self, tenant: int, uuid: str) -> None:
+        self.leavers.put((tenant, uuid), None)
+
+    def pop_late(self) -> tuple[Tenant, Device] | None:
+        """One of those that should have given up some memory by now, and where; None: no more."""
+        late = self.leavers.pop(self.rules.now)
+        return (self.rules.tenants[late[0]], self.rules.devices[late[1]]) if late else None
+
+    def bring_back(self, gone: Tenant) -> None:
+        """Who stays when others had to go gets back at the link's speed what they displaced."""
+        cohorts = self.rules.cohorts
+        for cohort in cohorts.holders.alone(cohorts.mask(gone.gang)):
+            for tenant in (*cohort.calm.values(), *cohort.told.values()):
+                if tenant.id not in self.effects.granted:
+                    self._restore(tenant)
+
+    def _restore(self, tenant: Tenant) -> None:
+        devices = self.rules.devices_of(tenant)
+        if tenant.lease is None or not any(d.residency.missing(tenant.id) for d in devices):
+            return
+        prefetch = {}
+        for device in devices:
+            prefetch[device.uuid], bytes_out = device.residency.touch(tenant.id)
+            self.effects.stir(device.uuid)
+            tenant.usage[device.uuid].move(prefetch[device.uuid], bytes_out)
+        quantum = self.rules.quantum(tenant)
+        self.effects.do(Restore(tenant.id, tenant.lease.epoch, quantum, prefetch))
+
+    def move(self) -> None:
+        """At the end of an event: tell who brings something in, and who gives something up."""
+        for uuid in self.effects.take_stirred():
+            device = self.rules.devices[uuid]
+            if device.holders and device.residency.order.waiting and not device.fits:
+                self._preload(device)
+            if device.residency.lost:
+                self._evict(uuid, device)
+
+    def _preload(self, device: Device) -> None:
+        """While somebody works, who swaps and comes next gets ready, then those behind it."""
+        residency = device.residency
+        if device.restoring:
+            return  # the link is busy
+        cohorts = self.rules.cohorts
+        first = next(cohorts.in_line(cohorts.bit[device.uuid])).first
+        for tenant in residency.order.waiting.foremost(LOOK_AHEAD):
+            comes_next = first is not None and tenant == first.id
+            if not comes_next and residency.resident >= residency.capacity:
+                break
+            bytes_in, bytes_out = residency.preload(tenant, comes_next)
+            if bytes_in:
+                self.rules.tenants[tenant].usage[device.uuid].move(bytes_in, bytes_out)
+                self.effects.do(Preload(tenant, device.uuid, bytes_in))
+
+    def _evict(self, uuid: str, device: Device) -> None:
+        """Tell those who swap what they have lost to others."""
+        for tenant, lost in device.residency.take_lost().items():
+            self.effects.do(Evict(tenant, uuid, lost))
+            if self.leavers.of((tenant, uuid)) is None:
+                self.watch(tenant, device)

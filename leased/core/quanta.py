@@ -1,0 +1,72 @@
+"""When the lease of each tenant enters its next stage, which is at first the end of its quantum."""
+
+from __future__ import annotations
+
+from leased.core.deadlines import Deadlines
+from leased.core.rules import MOVE_PATIENCE_NS, Rules
+from leased.core.state import FOREVER, Device, Lease, Tenant
+
+RESTORE_NS = 30_000_000_000  # for memory that is swapped to come back, before the quantum begins
+
+
+class Quanta:
+    """A lease that nobody waits for has no end."""
+
+    def __init__(self, rules: Rules):
+        self.rules = rules
+        self.dues: Deadlines[int] = Deadlines()  # when a tenant's lease enters its next stage
+
+    def begin(self, tenant: Tenant, lease: Lease) -> None:
+        """All its memory is back; what it took longer than it may is of its quantum."""
+        lease.restoring = False
+        self.count_handoffs(lease)
+        lease.since = min(self.rules.now, lease.granted_at + RESTORE_NS)
+        if lease.contended and not lease.revoked:
+            self.plan_end(tenant, lease)
+
+    def count_handoffs(self, lease: Lease) -> None:
+        """Its holder can begin to work: the handoffs to it are over."""
+        for uuid, since in lease.handed.items():
+            self.rules.devices[uuid].handoff_times.add(self.rules.now - since)
+        lease.handed.clear()
+
+    def go_on(self, tenant: Tenant, lease: Lease) -> None:
+        """Some of its memory has come back."""
+        lease.moved_at = self.rules.now
+        if lease.contended and not lease.revoked:
+            self.plan_end(tenant, lease)
+
+    def plan_ends(self, device: Device) -> None:
+        """Quanta are as long as they were not before."""
+        for holder in device.holders.values():
+            if holder.lease is not None and holder.lease.contended and not holder.lease.revoked:
+                self.plan_end(holder, holder.lease)
+
+    def quantum(self, holder: Tenant, lease: Lease) -> int:
+        """How long its quantum is for the waiter that it knows of."""
+        rules = self.rules
+        waiter = rules.tenants.get(lease.waiter) if lease.waiter is not None else None
+        rules.charges.charge(holder, rules.now)
+        if waiter is not None:
+            rules.charges.charge(waiter, rules.now)
+        return rules.quantum(holder, lease.cost_ns, waiter)
+
+    def plan_end(self, holder: Tenant, lease: Lease) -> None:
+        """A contended lease ends with its quantum, however much of it is over, or sooner where
+        its memory does not come back."""
+        quantum = self.quantum(holder, lease)
+        end = lease.since + quantum - lease.paid_ns
+        if self.rules.turn_ns(holder) == quantum:  # so short that the drain is a part of it
+            end -= min(holder.drained_ns, quantum // 2)
+        if lease.restoring:
+            end = min(end + RESTORE_NS, lease.moved_at + MOVE_PATIENCE_NS)
+        self.set_due(holder, min(max(end, self.rules.now), lease.until))
+
+    def set_due(self, tenant: Tenant, when: int | None) -> None:
+        lease = tenant.lease
+        assert lease is not None
+        lease.due = when
+        self.dues.put(tenant.id, when)
+        if not lease.revoked and lease.until == FOREVER:
+            cohorts = self.rules.cohorts
+            cohorts.holders.ends.put(tenant.id, cohorts.of[tenant.id], when)
