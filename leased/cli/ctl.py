@@ -11,25 +11,21 @@ from pathlib import Path
 from leased import __version__
 from leased.base.errors import NoAnswer, Refused
 from leased.cli import registry
-from leased.cli.exit_status import ExitStatus
+from leased.cli.exit_status import MEANINGS, ExitStatus
 from leased.cli.subcommand import WrongUsage
 from leased.config import config
 
 EPILOG = """\
 exit status:
-  0  done
-  1  refused, or (check) a fault was found
-  2  wrong usage
-  3  the daemon does not answer (report: slurmdbd)
-  4  the time of drain --wait is over and somebody still holds the device
+{}
 
 Faults are sentences on standard error that name the remedy; with --json they are also an
-object {"error": ..., "hint": ...} on standard output. See docs/gpu-leasectl.md.
-"""
+object {{"error": ..., "hint": ...}} on standard output. See docs/gpu-leasectl.md.
+""".format("\n".join(f"  {status.value:<4}{words}" for status, words in MEANINGS.items()))
 
 
-def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    """The arguments: `run` is the chosen subcommand's. SystemExit: they are wrong, or --help."""
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all subcommands: `run` of what it parses is the chosen one's."""
     parser = argparse.ArgumentParser(
         prog="gpu-leasectl",
         description=(__doc__ or "").partition(": ")[2],
@@ -37,9 +33,12 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
-    parser.add_argument("--config", type=Path, default=config.DEFAULT_PATH)
+    config.add_option(parser)
     parser.add_argument(
-        "--socket", type=Path, help="admin.sock (mine, env: tenant.sock), if not where configured"
+        "--socket",
+        type=Path,
+        metavar="FILE",
+        help="admin.sock (mine, env, park, unpark: tenant.sock), if not where configured",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for subcommand in registry.all_subcommands():
@@ -49,7 +48,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         made.add_argument("--json", action="store_true", help="the answer as JSON")
         made.set_defaults(run=subcommand.run)
         subcommand.add_arguments(made)
-    return parser.parse_args(arguments)
+    return parser
 
 
 def status_of(fault: Refused | TimeoutError) -> ExitStatus:
@@ -71,7 +70,7 @@ def print_fault(chosen: argparse.Namespace, fault: Refused | TimeoutError) -> No
 
 def main(arguments: list[str] | None = None) -> ExitStatus:
     """Carry out one subcommand; see EPILOG for the exit status."""
-    chosen = parse_arguments(arguments)
+    chosen = make_parser().parse_args(arguments)
     try:
         return ExitStatus(chosen.run(chosen))
     except (Refused, TimeoutError) as fault:

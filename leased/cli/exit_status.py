@@ -14,3 +14,14 @@ class ExitStatus(IntEnum):
     NO_ANSWER = 3
     TOO_LATE = 4
     INTERRUPTED = 130  # as shells have it for SIGINT
+
+
+# For people, in --help and in the manual page.
+MEANINGS = {
+    ExitStatus.DONE: "done",
+    ExitStatus.REFUSED: "refused, or (check) a fault was found",
+    ExitStatus.USAGE: "wrong usage",
+    ExitStatus.NO_ANSWER: "the daemon does not answer (report: slurmdbd)",
+    ExitStatus.TOO_LATE: "the time of drain --wait is over and somebody still holds the device",
+    ExitStatus.INTERRUPTED: "interrupted (top ends with 0)",
+}

@@ -24,4 +24,4 @@ def subcommand(op: str, summary: str, text: Callable[[answers.OneJob], str]) -> 
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job_id", type=int, metavar="JOB")
+    parser.add_argument("job_id", type=int, metavar="JOB", help="the number of an own job")

@@ -21,7 +21,9 @@ WORDS = "what quanta, locks and policies would make of jobs: simulated, without 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("trace", type=Path, nargs="?", help="jobs as a TOML file describes them")
+    source.add_argument(
+        "trace", type=Path, nargs="?", metavar="TRACE", help="jobs as a TOML file describes them"
+    )
     source.add_argument(
         "--from-record", type=Path, metavar="FILE", help="jobs as a record of gpu-leased saw them"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,17 @@ from leased.config.listen_address import ListenAddress
 
 DEFAULT_PATH = Path("/etc/gpu-lease/gpu-leased.toml")
 _OPTIONS = keys.default("defaults.options").over(options.PLAIN)
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """The option of every program that reads the file."""
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=DEFAULT_PATH,
+        metavar="FILE",
+        help=f"the configuration, if it is not {DEFAULT_PATH}",
+    )
 
 
 @dataclass(frozen=True)

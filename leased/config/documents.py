@@ -38,6 +38,12 @@ def _reload() -> str:
     return RELOAD.format(at_start=" and ".join(names))
 
 
+def introduction() -> list[str]:
+    """Paragraphs about the file as such, in Markdown."""
+    place, values, _ = PREFACE
+    return [place + _reload(), values]
+
+
 def toml(value: Any) -> str:
     """A default as it stands in the file. JSON's texts, lists and switches are TOML's too."""
     return json.dumps(value, ensure_ascii=False)
@@ -62,8 +68,7 @@ def _about(section: str) -> str:
 
 def page() -> str:
     """The text of docs/configuration.md."""
-    place, values, made = PREFACE
-    parts = ["# Configuration", place + _reload(), values, made]
+    parts = ["# Configuration", *introduction(), PREFACE[-1]]
     for section in keys.SECTIONS:
         rows = [_row(key) for key in keys.of_section(section).values()]
         head = ["| key | values | default | meaning |", "|---|---|---|---|"]

@@ -148,12 +148,18 @@ def serve(listening: socket.socket, keeper: Keeper) -> None:
         threading.Thread(target=keeper.serve, args=(connection,), daemon=True).start()
 
 
-def main() -> int:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gpu-leased-copies", description="Keeps host memory for copies, for gpu-leased."
     )
-    parser.add_argument("--socket", type=Path, help="listen here, if systemd gives no socket")
-    chosen = parser.parse_args()
+    parser.add_argument(
+        "--socket", type=Path, metavar="FILE", help="listen here, if systemd gives no socket"
+    )
+    return parser
+
+
+def main() -> int:
+    chosen = make_parser().parse_args()
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     log.addHandler(logging.StreamHandler())
     given, files = stored_files.inherited()

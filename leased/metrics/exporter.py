@@ -109,13 +109,17 @@ def mapping(files: JobMapping, source: Source, stop: threading.Event) -> Iterato
         files.clear()
 
 
-def main() -> int:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gpu-leased-metrics", description="Shows Prometheus what gpu-leased knows."
     )
-    parser.add_argument("--config", type=Path, default=config.DEFAULT_PATH)
+    config.add_option(parser)
     parser.add_argument("--version", action="version", version=__version__)
-    chosen = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    chosen = make_parser().parse_args()
     log.addHandler(logging.StreamHandler())
     log.setLevel(logging.INFO)
     stop = threading.Event()

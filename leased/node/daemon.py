@@ -200,14 +200,18 @@ async def serve(path: Path, settings: config.Config) -> None:
         nvml.close()
 
 
-def main() -> int:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gpu-leased", description="The GPU lease daemon of a node."
     )
-    parser.add_argument("--config", type=Path, default=config.DEFAULT_PATH)
+    config.add_option(parser)
     parser.add_argument("--debug", action="store_true", help="log more")
     parser.add_argument("--version", action="version", version=__version__)
-    arguments = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    arguments = make_parser().parse_args()
     set_up_logging(arguments.debug)
     try:
         trusted_files.check(arguments.config, "the configuration")

@@ -390,7 +390,7 @@ def test_exit_statuses(gpuctl: Ctl) -> None:
     assert "[demon] is not known" in gpuctl.error
     with pytest.raises(SystemExit):
         gpuctl("--help")
-    assert "3  the daemon does not answer" in gpuctl.capsys.readouterr().out
+    assert "3   the daemon does not answer" in gpuctl.capsys.readouterr().out
 
 
 def test_usage_of_a_job_that_runs_and_that_has_ended(gpuctl: Ctl) -> None:

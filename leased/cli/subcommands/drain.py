@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=positive, default=600.0, metavar="SECONDS", help="of --wait (600)"
     )
-    parser.add_argument("device", help="index or UUID, or all")
+    parser.add_argument("device", metavar="DEVICE", help="index or UUID, or all")
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:

@@ -10,7 +10,9 @@ from leased.cli.subcommand import Subcommand, print_answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job_id", type=int, nargs="?", help="one of them, also after its end")
+    parser.add_argument(
+        "job_id", type=int, nargs="?", metavar="JOB", help="one of them, also after its end"
+    )
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:

@@ -16,7 +16,7 @@ from leased.cli.subcommand import (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("device", help="index or UUID, or all")
+    parser.add_argument("device", metavar="DEVICE", help="index or UUID, or all")
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:

@@ -34,8 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"settings:\n{keys}\n\nThose of users count for jobs to come. All are kept over a restart "
         f"of the daemon; {' or '.join(GIVEN_BACK)} gives one back."
     )
-    parser.add_argument("--device", default="all", help="index or UUID; all is the default")
-    parser.add_argument("settings", nargs="+", type=setting, metavar="KEY=VALUE")
+    parser.add_argument(
+        "--device", default="all", metavar="DEVICE", help="index or UUID; all is the default"
+    )
+    parser.add_argument("settings", nargs="+", type=setting, metavar="KEY=VALUE", help="see below")
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:

@@ -12,7 +12,9 @@ from leased.cli.subcommand import Subcommand, admin_socket, gpus_of, positive
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="show it once")
-    parser.add_argument("--interval", type=positive, default=1.0, metavar="SECONDS")
+    parser.add_argument(
+        "--interval", type=positive, default=1.0, metavar="SECONDS", help="between looks (1)"
+    )
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:

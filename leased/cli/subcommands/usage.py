@@ -10,7 +10,7 @@ from leased.cli.subcommand import Subcommand, admin_socket, print_answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job_id", type=int)
+    parser.add_argument("job_id", type=int, metavar="JOB", help="also one that has ended")
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:

@@ -1,0 +1,1 @@
+"""The manual pages: one file each, whose page() makes it."""

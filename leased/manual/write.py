@@ -1,0 +1,41 @@
+"""Writes the manual pages and the completion: python -m leased.manual.write FOLDER DEPFILE FILE...
+
+The build does so (meson.build here). DEPFILE tells it which files they were made of.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from leased.manual import completion
+from leased.manual.pages import gpu_leasectl, gpu_leased, gpu_leased_toml, gpu_share
+
+COMPLETION = "gpu-leasectl"
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def files() -> dict[str, str]:
+    """The text of each file, by its name: meson.build names the same ones."""
+    pages = [module.page() for module in (gpu_leasectl, gpu_leased_toml, gpu_share, gpu_leased)]
+    return {page.file: page.text() for page in pages} | {COMPLETION: completion.script()}
+
+
+def _sources() -> list[str]:
+    """The files of ours that have been read so far."""
+    places = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return sorted({place for place in places if place and ROOT in Path(place).parents})
+
+
+def main() -> None:
+    folder, depfile, *wanted = sys.argv[1:]
+    made = files()
+    if {Path(name).name for name in wanted} != made.keys():
+        raise SystemExit(f"meson.build expects {wanted}, there are {sorted(made)}")
+    for name, text in made.items():
+        (Path(folder) / name).write_text(text)
+    Path(depfile).write_text(f"{wanted[0]}: {' '.join(_sources())}\n")
+
+
+if __name__ == "__main__":
+    main()
