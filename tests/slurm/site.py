@@ -95,8 +95,9 @@ def sharing_site(
     plugin_args: Sequence[str] = (),
     slurm_conf: Sequence[str] = (),
     plugin: Path = PLUGIN,
+    hurried: Sequence[str] = (),
 ) -> Iterator[Site]:
-    """The daemon is one for all nodes, which are one machine."""
+    """The daemon is one for all nodes, which are one machine. hurried: its pauses to be shorter."""
     work = work_dir()
     work.chmod(0o755)
     try:
@@ -110,7 +111,8 @@ def sharing_site(
                 env=gpu.env,
             )
             slurm.plugin_args += [f"admin_socket={work}/run/admin.sock", *plugin_args]
-            with slurm, Leased(work / "leased", work / "run", slurm.env) as leased:
+            daemon = Leased(work / "leased", work / "run", slurm.env, hurried=hurried)
+            with slurm, daemon as leased:
                 (work / "out").mkdir()
                 (work / "out").chmod(0o777)
                 yield Site(slurm, leased, work / "out")

@@ -6,7 +6,6 @@ import base64
 import gzip
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,13 @@ import pytest
 
 from leased.cli import ctl
 from leased.cli.exit_status import ExitStatus
-from leased.slurm.usage_record import MARK, json_of
+from leased.slurm.usage_record import MARK
+from tests.slurm.accounted import MIB, gpu_work, have_usage, peaks, runs, script, states
 from tests.slurm.cluster import FINISHED
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
-from tests.slurm.test_share import JOB
 
 AGAIN_S = 180.0  # for a requeued job to run: slurmctld looks at such jobs once a minute
-MIB = 1 << 20
 # What it says of a job, and as it stands in AdminComment: JS1: and all of the text behind it.
 STATS = {"gpus": 1, "nodes": {"node1": {"cpus": 2, "total_memory": 33554432000}}, "total_time": 77}
 
@@ -50,34 +48,6 @@ def read_jobstats(comment: str) -> dict[str, Any]:
     return dict(json.loads(gzip.decompress(base64.b64decode(comment[4:]))))
 
 
-def rows(site: Site, job: int | str) -> list[tuple[str, str, dict[str, Any]]]:
-    """Every row of a job, oldest first: its number, state, and our part of its comment."""
-    said = site.slurm.run(
-        *("sacct", "-D", "-X", "-n", "-P", "-j", str(job), "-o", "JobID,State,SystemComment")
-    ).stdout
-    lines = [line.split("|", 2) for line in said.splitlines()]
-    return [(raw, state.split()[0], json_of(text)) for raw, state, text in lines]
-
-
-def states(found: list[tuple[str, str, dict[str, Any]]]) -> list[str]:
-    return [state for _, state, _ in found]
-
-
-def peaks(found: list[tuple[str, str, dict[str, Any]]]) -> list[list[int]]:
-    """MiB at most on each device, by row; [] where a row has no usage."""
-    return [[g["peak_bytes"] // MIB for g in used.get("gpus", {}).values()] for _, _, used in found]
-
-
-def script(site: Site, name: str, *lines: str) -> Path:
-    path = site.work / f"{name}.sh"
-    path.write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
-    return path
-
-
-def gpu_work(size: int | str) -> str:
-    return f"{sys.executable} {JOB} --bytes {size} --steps 2 --result /dev/null || exit 1"
-
-
 def test_each_run_of_a_requeued_job_has_its_own_usage(site: Site) -> None:
     marks = [site.work / f"run{n}" for n in range(3)]
     job = site.slurm.sbatch(
@@ -95,14 +65,10 @@ def test_each_run_of_a_requeued_job_has_its_own_usage(site: Site) -> None:
     state = site.slurm.wait(job, timeout=AGAIN_S)
     assert state == "COMPLETED", (site.work / "requeued.log").read_text()
 
-    def complete() -> bool:
-        return all(used for _, _, used in rows(site, job))
-
-    wait_until("all three runs to have their usage", complete, timeout=AGAIN_S)
-    found = rows(site, job)
-    assert [state for _, state, _ in found] == ["REQUEUED", "REQUEUED", "COMPLETED"]
+    found = have_usage(site, job, 3)
+    assert states(found) == ["REQUEUED", "REQUEUED", "COMPLETED"]
     assert peaks(found) == [[16], [32], [48]]
-    assert all(used["lock"] == "auto" for _, _, used in found)
+    assert all(run.usage["lock"] == "auto" for run in found)
 
 
 def test_usage_that_comes_late_is_on_the_row_of_its_run(site: Site) -> None:
@@ -137,18 +103,18 @@ def test_usage_that_comes_late_is_on_the_row_of_its_run(site: Site) -> None:
             ),
             timeout=AGAIN_S,
         )
-        assert peaks(rows(site, job))[0] == []
+        assert peaks(runs(site, job))[0] == []
     finally:
         site.leased.stop()
         site.leased.config.write_text(before)
         site.leased.start()
-    wait_until("the first run's usage", lambda: peaks(rows(site, job))[0] == [16])
+    wait_until("the first run's usage", lambda: peaks(runs(site, job))[0] == [16])
     # slurmdbd may hear of the second run's start later.
-    wait_until("the states of both", lambda: states(rows(site, job)) == ["REQUEUED", "RUNNING"])
-    assert peaks(rows(site, job)) == [[16], []]
+    wait_until("the states of both", lambda: states(runs(site, job)) == ["REQUEUED", "RUNNING"])
+    assert peaks(runs(site, job)) == [[16], []]
     site.slurm.run("scancel", str(job))
     site.slurm.wait(job)
-    wait_until("the second's", lambda: peaks(rows(site, job)) == [[16], [32]], timeout=AGAIN_S)
+    wait_until("the second's", lambda: peaks(runs(site, job)) == [[16], [32]], timeout=AGAIN_S)
 
 
 def test_tasks_of_an_array_have_each_their_own(site: Site) -> None:
@@ -157,17 +123,8 @@ def test_tasks_of_an_array_have_each_their_own(site: Site) -> None:
         script(site, "array", gpu_work(f"$(( SLURM_ARRAY_TASK_ID * {16 * MIB} ))")).as_posix(),
         cwd=site.work,
     )
-
-    def complete() -> bool:
-        found = rows(site, array)
-        return len(found) == 3 and all(used for _, _, used in found)
-
-    wait_until("the tasks to have their usage", complete, timeout=90)
-    found = rows(site, array)
-    names = [job for job, _, _ in found]
-    assert dict(zip(names, peaks(found), strict=True)) == {
-        f"{array}_{n}": [16 * n] for n in (1, 2, 3)
-    }
+    found = have_usage(site, array, 3)
+    assert {run.raw: run.peaks for run in found} == {f"{array}_{n}": [16 * n] for n in (1, 2, 3)}
 
 
 def test_parts_of_a_heterogeneous_job_have_each_their_own(site: Site) -> None:
@@ -182,13 +139,7 @@ def test_parts_of_a_heterogeneous_job_have_each_their_own(site: Site) -> None:
         cwd=site.work,
     )
     assert site.slurm.wait(job) == "COMPLETED", (site.work / "het.log").read_text()
-
-    def complete() -> bool:
-        found = rows(site, job)
-        return len(found) == 2 and all(used for _, _, used in found)
-
-    wait_until("both parts to have their usage", complete, timeout=AGAIN_S)
-    assert peaks(rows(site, job)) == [[16], [48]]
+    assert peaks(have_usage(site, job, 2)) == [[16], [48]]
 
 
 @pytest.mark.parametrize("padding", [0, 1, 2])
@@ -235,8 +186,8 @@ def test_a_report_reads_back_what_was_written(
     job = site.slurm.sbatch("--gres=shard:1", "-o", "/dev/null", path, cwd=site.work)
     site.slurm.wait(job)
     site.slurm.accounting(job, usage=True)
-    [(_, _, said)] = rows(site, job)
-    [(uuid, figures)] = said["gpus"].items()
+    [run] = runs(site, job)
+    [(uuid, figures)] = run.usage["gpus"].items()
     index = site.devices().index(uuid)
     text = site.slurm.sacct(job, "SystemComment")["SystemComment"]
     assert re.match(rf"gpu-lease: GPU {index}: [0-9.]+ s of [0-9.]+ s, waited ", text)
