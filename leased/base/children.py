@@ -22,6 +22,7 @@ import _gpulease
 import leased
 
 PATIENCE_S = 30.0
+REAP_S = 1.0
 OUTPUT_MOST = 4 << 20  # bytes; squeue's line about a job has some 20
 KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER")  # where Slurm's configuration is
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -53,7 +54,8 @@ def python(code: str, *arguments: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Done:
-    """A program's end. fault: why we ended it, a sentence; "" where it ended by itself."""
+    """A program's end. status: -1 where we ended it. fault: why we did, a sentence; "" where it
+    ended by itself."""
 
     status: int
     out: str
@@ -68,11 +70,15 @@ class _Child(asyncio.SubprocessProtocol):
         self.most = most
         self.said = {1: bytearray(), 2: bytearray()}
         self.fault = asyncio.get_running_loop().create_future()  # "": it has ended
+        self.exited = asyncio.Event()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self.said[fd] += data
         if len(self.said[fd]) > self.most and not self.fault.done():
             self.fault.set_result(f"it said more than {self.most} bytes")
+
+    def process_exited(self) -> None:
+        self.exited.set()
 
     def connection_lost(self, _: Exception | None) -> None:
         # Its pipes are closed too: whoever it started and left behind may have kept them.
@@ -107,11 +113,14 @@ async def run(
         except TimeoutError:
             fault = f"it took longer than {patience_s:g} s"
     finally:
-        if transport.get_returncode() is None:  # so its number is no other group's
+        status = transport.get_returncode()
+        if status is None:  # so its number is no other group's
             with suppress(ProcessLookupError):
                 os.killpg(transport.get_pid(), signal.SIGKILL)
+            # So that whoever has ended the loop is not told of its end. In the kernel it may hang.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(child.exited.wait(), REAP_S)
         transport.close()
-    status = transport.get_returncode()
     return Done(-1 if status is None else status, child.text(1), child.text(2), fault)
 
 

@@ -1,49 +1,59 @@
-"""Names of users and jobs for tables: what cannot be found out is left empty, and nobody waits."""
+"""Names of users and jobs for tables: what cannot be found out is left empty."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from leased.api.client import user_of
-from leased.base import children
+from leased.cli.squeue import Ask, Question, asker
 
-PATIENCE_S = 2.0
-MOST = 1 << 20  # bytes of squeue's answer
-
-
-def ask_squeue(jobs: list[int]) -> dict[int, str]:
-    """Names of jobs by number, of those that Slurm still knows; {}: it does not answer."""
-    listed = ",".join(map(str, jobs))
-    command = ["squeue", "--noheader", "--format=%A|%j", f"--jobs={listed}"]
-    env = {"LC_ALL": "C.UTF-8"}
-    try:
-        done = children.run_and_wait(*command, env=env, patience_s=PATIENCE_S, most=MOST)
-    except OSError:
-        return {}
-    found = {}
-    for line in done.out.splitlines():
-        number, _, name = line.partition("|")
-        if number.isdecimal():
-            found[int(number)] = "".join(c if c.isprintable() else "?" for c in name)
-    return found
+AGAIN_S = 30.0  # after a question that nobody answered
 
 
 @dataclass
 class Names:
-    """Each is asked for once; of a job that Slurm does not know the name is empty."""
+    """Each is asked for once; of a job that Slurm does not know the name is empty.
 
-    squeue: Callable[[list[int]], dict[int, str]] = ask_squeue
-    jobs: dict[int, str] = field(default_factory=dict)
+    patient: learn() waits for the answer, since what is shown is shown once. Else names are there
+    a little later. clock: seconds, growing.
+    """
+
+    ask: Ask = field(default_factory=lambda: asker({}))
     users: dict[int, str] = field(default_factory=dict)
+    patient: bool = False
+    clock: Callable[[], float] = time.monotonic
+    jobs: dict[int, str] = field(default_factory=dict)
+    _question: Question | None = None
+    _again_at: float = 0.0
 
     def learn(self, jobs: Iterable[int]) -> None:
-        """Names of those that are new."""
+        """Ask for the names of those that are new, and take over what has been answered."""
         there = set(jobs)
+        self._take_answer()
         self.jobs = {job: name for job, name in self.jobs.items() if job in there}
         new = sorted(there - self.jobs.keys())
-        if new:
-            self.jobs |= dict.fromkeys(new, "") | self.squeue(new)
+        if new and self._question is None and self.clock() >= self._again_at:
+            self._question = Question(self.ask, new)
+            if self.patient:
+                self._question.wait()
+                self._take_answer()
+
+    def _take_answer(self) -> None:
+        if self._question is None or not self._question.over:
+            return
+        asked, self._question = self._question, None
+        if asked.names is None:
+            self._again_at = self.clock() + AGAIN_S
+        else:
+            self.jobs |= dict.fromkeys(asked.jobs, "") | asked.names
+
+    def close(self) -> None:
+        """Ask for nothing any more."""
+        if self._question is not None:
+            self._question.stop()
+            self._question = None
 
     def job(self, number: int) -> str:
         return self.jobs.get(number, "")

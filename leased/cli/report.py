@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from leased.base.errors import Refused
 from leased.cli.report_sums import Sums, Use, summed, total, uses
-from leased.config import config
 from leased.slurm import sacct
 from leased.slurm.sacct import Asked, Row
 
-ZONE = re.compile(r"[A-Za-z0-9_/+-]{1,64}")
 NAME = 22  # columns of a name
 JOBS_NAMED = 6
 HEAD = ("jobs", "leased", "waited", "idle", "busy", "exclusive")
@@ -40,20 +36,6 @@ class Report(NamedTuple):
     total: Sums
     problems: list[str]
     notes: list[str]
-
-
-def environment(path: Path) -> dict[str, str]:
-    """What sacct gets: the daemon's Slurm, where the configuration names one; the time zone."""
-    env = {}
-    if "SLURM_CONF" not in os.environ:
-        try:
-            slurm_conf = config.load(path).slurm_conf
-        except Refused:  # what is at fault there is no matter of this
-            slurm_conf = None
-        if slurm_conf:
-            env["SLURM_CONF"] = str(slurm_conf)
-    zone = os.environ.get("TZ", "")
-    return env | {"TZ": zone} if ZONE.fullmatch(zone) else env
 
 
 def make(rows: Iterable[Row], by: str, asked: Asked) -> Report:

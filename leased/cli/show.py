@@ -14,6 +14,7 @@ from leased.api.answers import Status
 from leased.base.requests import shown
 from leased.base.words import jobs, size
 from leased.cli import screen, show_memory
+from leased.cli.names import Names
 from leased.cli.screen import View, duration
 from leased.core.usage import BYTES, COUNT, ENERGY, FIGURES, MEAN, NS
 
@@ -123,9 +124,13 @@ def notes(answer: Status) -> list[Text]:
     return lines + [Text(line) for line in words + _settings(answer) + _copies(answer)]
 
 
-def status(answer: Status, view: View | None = None) -> RenderableType:
+def usual_view(names: Names) -> View:
+    """Of a single look, as wide as standard output."""
+    return View(names, wide=console().width >= MORE_FROM)
+
+
+def status(answer: Status, view: View) -> RenderableType:
     """Everything of one status answer, in 80 columns or, of a wide view, in more."""
-    view = view or View(wide=console().width >= MORE_FROM)
     head = f"gpu-leased {answer['version']}, up {duration(answer['uptime_s'])}; {_choices(answer)}"
     view.names.learn(tenant["job_id"] for tenant in answer["tenants"])
     return Group(

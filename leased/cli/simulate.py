@@ -102,7 +102,7 @@ def _recorded(path: Path) -> Observed:
 
 def _used(chosen: argparse.Namespace) -> Observed:
     """Refused: see usage_trace.of() and sacct.ask()."""
-    from leased.cli import report, usage_trace
+    from leased.cli import slurm_commands, usage_trace
     from leased.slurm import sacct
 
     if chosen.gpu_memory is None:
@@ -111,7 +111,8 @@ def _used(chosen: argparse.Namespace) -> Observed:
             'write for example --gpu-memory "138GiB": usable_bytes of gpu-leasectl status --json',
         )
     memory = values.some_size(chosen.gpu_memory, "--gpu-memory")
-    rows = sacct.ask(sacct.Asked(since=chosen.from_usage), report.environment(chosen.config))
+    env = slurm_commands.environment(chosen.config)
+    rows = sacct.ask(sacct.Asked(since=chosen.from_usage), env)
     return usage_trace.of(rows, memory, chosen.node)
 
 

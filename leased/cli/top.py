@@ -151,14 +151,29 @@ def run(
     as_json: bool,
     interval_s: float,
     act: Act = lambda _: "nothing can be changed here",
-    names: Names | None = None,
+    names: Names,
 ) -> None:
     """Show until interrupted or q. NoAnswer: no daemon at the start; one that goes later is
     waited for. act: does what was asked for and says what came of it; Refused: it cannot.
 
     Where standard output is no terminal the frames follow each other.
     """
-    console, known = show.console(), names or Names()
+    try:
+        _run(show.console(), ask, names, act, once=once, as_json=as_json, interval_s=interval_s)
+    finally:
+        names.close()
+
+
+def _run(
+    console: Console,
+    ask: Callable[[], Status],
+    names: Names,
+    act: Act,
+    *,
+    once: bool,
+    as_json: bool,
+    interval_s: float,
+) -> None:
     if as_json or once or not sys.stdout.isatty():
         for sample in samples(Sampler(ask), interval_s):
             if as_json:
@@ -166,13 +181,11 @@ def run(
             elif isinstance(sample, NoAnswer):
                 console.print(Text(sample.sentence(), style="bold red"))
             else:
-                console.print(
-                    show.status(sample, View(known, wide=console.width >= show.MORE_FROM))
-                )
+                console.print(show.status(sample, show.usual_view(names)))
             if once:
                 return
     else:
-        _draw(console, ask, interval_s, act, known)
+        _draw(console, ask, interval_s, act, names)
 
 
 def _draw(

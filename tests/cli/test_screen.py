@@ -11,18 +11,13 @@ from leased.api.answers import Status
 from leased.base.errors import NoAnswer
 from leased.base.words import size
 from leased.cli import show, top
-from leased.cli.names import Names
 from leased.cli.rates import Rates
 from leased.cli.screen import View, amounts, bar, duration, queue
 from leased.cli.top_state import Order, TopState
 from tests.cli.fake_status import GIB, WHY, status
+from tests.cli.names import names
 
 WIDTH, HEIGHT = 80, 24
-
-
-def names() -> Names:
-    """As Slurm and the node might have them."""
-    return Names(lambda jobs: {job: f"train-{job}" for job in jobs}, users={1000: "ann"})
 
 
 def lines(shown: RenderableType, width: int = WIDTH) -> list[str]:
@@ -154,22 +149,6 @@ def test_amounts_and_times_are_short() -> None:
     ]
     assert [queue(each) for each in ([], [1], [1, 2], [1, 2, 3])] == ["-", "1", "1,2", "1 +2"]
     assert size(0) == "0 B"
-
-
-def test_each_name_is_asked_for_once() -> None:
-    asked: list[list[int]] = []
-
-    def squeue(jobs: list[int]) -> dict[int, str]:
-        asked.append(jobs)
-        return {job: "one" for job in jobs if job == 1}
-
-    known = Names(squeue)
-    for jobs in ([1, 2], [1, 2], [2, 3]):
-        known.learn(jobs)
-    assert asked == [[1, 2], [3]]
-    assert (known.job(2), known.job(1)) == ("", "")
-    known.learn([1])
-    assert known.job(1) == "one"
 
 
 # -- keys --------------------------------------------------------------------------------

@@ -28,7 +28,10 @@ def act(order):
         raise Refused("no device 9", "there are 0 and 1")
     return f"told: {order.op} {order.device}"
 
-top.run(status, once=False, as_json=False, interval_s=3600, act=act, names=Names(lambda _: {}))
+async def no_names(jobs):
+    return {}
+
+top.run(status, once=False, as_json=False, interval_s=3600, act=act, names=Names(no_names))
 print("and it has ended")
 """
 

@@ -14,6 +14,8 @@ from rich.console import Console
 
 from leased.api.client import ask_status
 from leased.cli import show
+from leased.cli.screen import View
+from tests.cli.names import names
 from tests.conftest import Start
 from tests.copies.keeper import Keeper
 from tests.copies.node import MIB, SIZE, SWAP, copies_of, end, kept, started, status, taken, turn
@@ -76,7 +78,8 @@ def test_it_is_there_before_anybody_waits_and_goes_when_nobody_could(
     used = [figures for t in status(leased)["tenants"] for figures in t["gpus"].values()]
     assert not any(figures["handoffs"] for figures in used)
     text = io.StringIO()
-    Console(file=text, width=200).print(show.status(ask_status(leased.admin_socket)))
+    shown = show.status(ask_status(leased.admin_socket), View(names()))
+    Console(file=text, width=200).print(shown)
     assert "made ahead of handoffs" in text.getvalue()
     end(second)
     wait_until("what nobody needs to be given back", lambda: kept(keeper) == taken(leased) == 0)

@@ -30,12 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
-    from leased.cli import report
+    from leased.cli import report, slurm_commands
     from leased.slurm import sacct
 
     asked = sacct.Asked(chosen.jobs, chosen.user, chosen.account, chosen.since, chosen.until)
     try:
-        rows = sacct.ask(asked, report.environment(chosen.config))
+        rows = sacct.ask(asked, slurm_commands.environment(chosen.config))
     except sacct.WrongUsage as fault:
         raise WrongUsage(str(fault), fault.hint) from None
     made = report.make(rows, chosen.by, asked)

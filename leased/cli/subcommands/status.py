@@ -10,10 +10,13 @@ from leased.cli.subcommand import Subcommand, admin_socket, print_answer
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
-    from leased.cli import show
+    from leased.cli import show, slurm_commands, squeue
+    from leased.cli.names import Names
 
     answer = ask_status(admin_socket(chosen))
-    print_answer(chosen, answer, lambda: show.status(answer))
+    ask = squeue.asker(slurm_commands.environment(chosen.config))
+    names = Names(ask, patient=True)
+    print_answer(chosen, answer, lambda: show.status(answer, show.usual_view(names)))
     return ExitStatus.DONE
 
 

@@ -19,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
     with contextlib.suppress(KeyboardInterrupt):  # this is how its user ends it
-        from leased.cli import top
+        from leased.cli import slurm_commands, squeue, top
+        from leased.cli.names import Names
         from leased.cli.top_state import Order
 
         path = admin_socket(chosen)
@@ -29,12 +30,14 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
             warn = f" (not stored yet: {answer['store_fault']})" if answer["store_fault"] else ""
             return f"{gpus_of(answer)}: told to {order.op}{warn}"
 
+        ask_names = squeue.asker(slurm_commands.environment(chosen.config))
         top.run(
             lambda: ask_status(path),
             once=chosen.once,
             as_json=chosen.json,
             interval_s=chosen.interval,
             act=act,
+            names=Names(ask_names, patient=chosen.once),
         )
     return ExitStatus.DONE
 
