@@ -6,8 +6,9 @@
 #include <stddef.h>
 
 /* Starts a detached thread that runs `run` with NULL and handles no signals, since those are for
- * the program's threads. stack_bytes: the size of its stack, at least PTHREAD_STACK_MIN. Returns
- * false if the thread cannot be started. Any thread may call it. */
+ * the program's threads. stack_bytes: the size of its stack without thread-local variables, at
+ * least PTHREAD_STACK_MIN. Returns false if the thread cannot be started. Any thread may call it.
+ */
 bool thread_start(void *(*run)(void *), size_t stack_bytes);
 
 #endif

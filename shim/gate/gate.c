@@ -1,82 +1,21 @@
-/* gate.c: the gate's slow path: the slots of threads, opening, shutting and waiting. */
+/* gate.c: the gate's slow path: entering, waiting, opening and shutting. */
 #include "gate/gate.h"
 
 #include "base/clock.h"
 #include "base/fork.h"
 #include "driver/lookup.h"
+#include "gate/barrier.h"
 #include "gate/waiting.h"
 #include "work/captures.h"
 #include "work/contexts.h"
 
 #include <errno.h>
-#include <linux/membarrier.h>
 #include <pthread.h>
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 atomic_int gate_state;
-__thread struct thread_slot *my_slot __attribute__((tls_model("initial-exec")));
-bool gate_needs_fence;
 atomic_int gate_memory;
 static atomic_bool step;                      /* one call may pass the shut gate */
 static _Atomic(const struct pace *) pace_now; /* decides who passes a bounded gate */
-
-static _Atomic(struct thread_slot *) slots;
-static pthread_key_t slot_key;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void thread_ends(void *value)
-{
-	struct thread_slot *slot = value;
-
-	my_slot = NULL;
-	slot->depth = slot->credit = 0;
-	atomic_store(&slot->place, GATE_OUTSIDE);
-	atomic_store(&slot->used, false);
-}
-
-static void set_up(void)
-{
-	pthread_key_create(&slot_key, thread_ends);
-	gate_needs_fence =
-	    syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0;
-}
-
-/* Gives the calling thread a slot that an ended thread has left, or a new one. Slots are never
- * freed, so the client thread can walk the list without a lock. */
-static struct thread_slot *new_slot(void)
-{
-	struct thread_slot *slot;
-	int saved_errno = errno;
-
-	pthread_once(&once, set_up);
-	for (slot = atomic_load(&slots); slot; slot = slot->next) {
-		bool unused = false;
-
-		if (atomic_compare_exchange_strong(&slot->used, &unused, true))
-			break;
-	}
-	if (!slot) {
-		slot = aligned_alloc(CACHE_LINE, sizeof(*slot));
-		if (!slot)
-			abort(); /* the host is out of memory for a cache line */
-		*slot = (struct thread_slot){0};
-		atomic_store(&slot->used, true);
-		slot->next = atomic_load(&slots);
-		while (!atomic_compare_exchange_weak(&slots, &slot->next, slot))
-			;
-	}
-	pthread_setspecific(slot_key, slot);
-	my_slot = slot;
-	errno = saved_errno;
-	return slot;
-}
-
-static struct thread_slot *slot_of_thread(void)
-{
-	return my_slot ? my_slot : new_slot();
-}
 
 /* If the thread is already inside a call of the driver (which may call exported functions itself,
  * or callbacks), the call passes: counts it, until gate_leave(), and returns true. */
@@ -192,6 +131,8 @@ CUresult gate_enter_for_memory(void)
 {
 	struct thread_slot *slot = slot_of_thread();
 
+	if (!slot)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (enter_nested(slot))
 		return CUDA_SUCCESS;
 	go_beside(slot);
@@ -263,6 +204,8 @@ CUresult gate_enter(CUstream stream)
 {
 	struct thread_slot *slot = slot_of_thread();
 
+	if (!slot)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (enter_nested(slot))
 		return CUDA_SUCCESS;
 	go_inside(slot);
@@ -277,10 +220,9 @@ static int with_fence(int state)
 	return gate_needs_fence ? state | GATE_FENCED : state;
 }
 
-/* set_up() decides whether threads need fences, which must be known before any thread passes. */
 void gate_open(void)
 {
-	pthread_once(&once, set_up);
+	gate_barrier_prepare();
 	atomic_store_explicit(&gate_state, with_fence(GATE_OPEN), memory_order_seq_cst);
 }
 
@@ -300,66 +242,18 @@ void gate_step(bool allowed)
 	atomic_exchange(&step, allowed);
 }
 
-void gate_barrier(void)
-{
-	if (gate_needs_fence)
-		atomic_thread_fence(memory_order_seq_cst);
-	else
-		syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-}
-
 void gate_shut(void)
 {
-	pthread_once(&once, set_up);
+	gate_barrier_prepare();
 	atomic_store_explicit(&gate_state, GATE_CLOSED, memory_order_seq_cst);
 	gate_barrier();
 }
 
-static bool is_inside(struct thread_slot *slot)
-{
-	return atomic_load_explicit(&slot->place, memory_order_acquire) == GATE_INSIDE;
-}
-
-bool gate_empty(void)
-{
-	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next)
-		if (is_inside(slot))
-			return false;
-	return true;
-}
-
-unsigned long gate_calls(void)
-{
-	unsigned long calls = 0;
-
-	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next) {
-		calls += atomic_load_explicit(&slot->calls, memory_order_relaxed);
-		/* A thread that is inside counts as one more call. */
-		calls += is_inside(slot);
-	}
-	return calls;
-}
-
-unsigned long gate_submitted(void)
-{
-	unsigned long calls = 0;
-
-	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next)
-		calls += atomic_load_explicit(&slot->calls, memory_order_relaxed);
-	return calls;
-}
-
-/* In the child only the forking thread exists, and it has no lease. */
+/* The child has no lease. */
 static void in_child(void)
 {
 	atomic_store(&gate_state, GATE_CLOSED);
 	atomic_store(&step, false);
 	atomic_store(&gate_memory, GATE_MEMORY_STAYS);
-	for (struct thread_slot *slot = atomic_load(&slots); slot; slot = slot->next) {
-		atomic_store(&slot->place, GATE_OUTSIDE);
-		slot->depth = 0;
-		if (slot != my_slot)
-			atomic_store(&slot->used, false);
-	}
 }
 FORK_WATCH(in_child);

@@ -7,6 +7,7 @@
 
 #include "base/compiler.h"
 #include "gate/pace.h"
+#include "gate/slots.h"
 
 #include <cuda.h>
 #include <stdatomic.h>
@@ -21,15 +22,6 @@ enum gate_state {
 	                 * enters needs a fence */
 };
 
-#define CACHE_LINE 64 /* bytes; each slot has its own, so that threads do not share one */
-
-/* Where a thread is. */
-enum gate_place {
-	GATE_OUTSIDE,
-	GATE_INSIDE, /* between its check of the gate and the return of the driver's function */
-	GATE_BESIDE  /* in a call that waits, or that a drain need not wait for */
-};
-
 /* Where the program's swapped memory is. */
 enum gate_memory {
 	GATE_MEMORY_STAYS, /* the process has no swapped memory */
@@ -37,25 +29,13 @@ enum gate_memory {
 	GATE_MEMORY_AWAY   /* some of it is evicted */
 };
 
-struct thread_slot {
-	_Alignas(CACHE_LINE) atomic_int place; /* only its thread writes it, and `calls` */
-	int depth;          /* calls made inside a call of the driver: they pass the gate */
-	atomic_ulong calls; /* submissions so far */
-	int credit;         /* calls that may still pass a bounded gate */
-	atomic_bool used;   /* a thread has this slot */
-	struct thread_slot *next;
-};
-
 extern atomic_int gate_state;  /* enum gate_state; gate_now() reads it */
 extern atomic_int gate_memory; /* enum gate_memory; memory/swap sets it */
-extern bool gate_needs_fence;  /* the kernel has no membarrier */
-/* The calling thread's slot, or NULL until its first call. */
-extern __thread struct thread_slot *my_slot __attribute__((tls_model("initial-exec")));
 
 /* -- threads of the program; they hold no lock --------------------------------- */
 
 /* Enters to submit work to the stream. Waits until the gate lets the call in. An error if the
- * process will have no lease. */
+ * process will have no lease, or the host no memory for the thread's slot. */
 CUresult gate_enter(CUstream stream);
 /* Enters to use addresses of device memory without submitting work. Waits while swapped memory is
  * away. */
@@ -76,19 +56,10 @@ void gate_open(void);
 void gate_bound(const struct pace *pace);
 /* From its return on no call enters. Those that are inside go on (gate_empty()). */
 void gate_shut(void);
-/* Is no thread inside? Meaningful while the gate is shut. */
-bool gate_empty(void);
 /* Allows one call to pass the shut gate, or takes that back unless a call has passed. */
 void gate_step(bool allowed);
 /* Is a step allowed that no call has taken so far? */
 bool gate_step_pending(void);
-/* How many calls have submitted work, including those that are inside now. */
-unsigned long gate_calls(void);
-/* The same without those that are inside; exact while the gate is shut and empty. */
-unsigned long gate_submitted(void);
-/* Makes every running thread of the process pass a full memory barrier; without membarrier, the
- * calling thread only. */
-void gate_barrier(void);
 
 /* -- the fast path ----------------------------------------------------------------- */
 

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/debug.h"
+#include "base/descriptor.h"
 #include "base/fork.h"
 #include "runtime_dir.h"
 
@@ -32,7 +33,7 @@
 static struct sockaddr_un address = {.sun_family = AF_UNIX};
 static const char *path = DEFAULT_SOCKET;
 
-static int fd = -1;
+static struct descriptor connection = NO_DESCRIPTOR;
 static int fault;          /* errno of the last try; 0: it has connected */
 static uint64_t due;       /* when to try next */
 static int64_t pause_ns;   /* the last pause between tries */
@@ -40,7 +41,12 @@ static bool served, older; /* connection_serves(), connection_is_older() */
 
 int connection_fd(void)
 {
-	return fd;
+	return connection.number;
+}
+
+bool connection_is_lost(void)
+{
+	return connection.number >= 0 && descriptor_number(&connection) < 0;
 }
 
 /* Schedules the next try after twice the last pause, but not more than `longest` ns. */
@@ -54,10 +60,9 @@ static void put_off(int64_t longest)
 
 void connection_close(void)
 {
-	if (fd < 0)
+	if (connection.number < 0)
 		return;
-	close(fd);
-	fd = -1;
+	descriptor_close(&connection);
 	if (served)
 		pause_ns = 0;
 	if (served)
@@ -79,7 +84,7 @@ void connection_is_older(void)
 }
 
 /* Limits how long connect() and send() wait; 0: for ever. */
-static void wait_at_most(long ms)
+static void wait_at_most(int fd, long ms)
 {
 	struct timeval most = {ms / 1000, ms % 1000 * 1000};
 
@@ -91,27 +96,27 @@ static void wait_at_most(long ms)
  * waits for CONNECT_MS only (EAGAIN), since the daemon may be stopped. */
 static int try_to_connect(void)
 {
-	int result;
+	int result, fd;
 
 	if (!address.sun_path[0])
 		return ENAMETOOLONG;
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return errno;
-	wait_at_most(CONNECT_MS);
+	wait_at_most(fd, CONNECT_MS);
 	if (!connect(fd, (struct sockaddr *)&address, sizeof(address))) {
-		wait_at_most(0);
+		wait_at_most(fd, 0);
+		connection = descriptor_keep(fd);
 		return 0;
 	}
 	result = errno;
 	close(fd);
-	fd = -1;
 	return result;
 }
 
 bool connection_try(void)
 {
-	if (fd >= 0 || now_ns() < due)
+	if (connection.number >= 0 || now_ns() < due)
 		return false;
 	fault = try_to_connect();
 	if (fault)
@@ -138,6 +143,9 @@ static const char *remedy(void)
 	case EACCES:
 	case EPERM:
 		return "this process may not open it; ask the administrator for access";
+	case EMFILE:
+		return "this process has no file descriptors left; let it close some, or raise its "
+		       "limit (ulimit -n): then it goes on";
 	case ENAMETOOLONG:
 		return "the name is too long for a socket; take GPU_LEASE_SOCKET out of the "
 		       "environment";
@@ -158,13 +166,15 @@ int64_t connection_due_ns(void)
 {
 	int64_t left = (int64_t)(due - now_ns());
 
-	if (fd >= 0)
+	if (connection.number >= 0)
 		return -1;
 	return left > 0 ? left : 0;
 }
 
 bool connection_send(const void *message, size_t size)
 {
+	int fd = descriptor_number(&connection);
+
 	while (fd >= 0 && send(fd, message, size, MSG_NOSIGNAL) < 0)
 		if (errno != EINTR)
 			return false;
@@ -182,7 +192,8 @@ ssize_t connection_receive(void *message, size_t size, int *descriptor)
 	                        .msg_iovlen = 1,
 	                        .msg_control = control.space,
 	                        .msg_controllen = sizeof(control.space)};
-	ssize_t n = recvmsg(fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	int fd = descriptor_number(&connection);
+	ssize_t n = fd < 0 ? 0 : recvmsg(fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&header) : NULL;
 
 	*descriptor = -1;
@@ -197,9 +208,7 @@ ssize_t connection_receive(void *message, size_t size, int *descriptor)
 /* The child makes a connection of its own. */
 static void in_child(void)
 {
-	if (fd >= 0)
-		close(fd);
-	fd = -1;
+	descriptor_close(&connection);
 	fault = 0;
 	due = 0;
 	pause_ns = 0;

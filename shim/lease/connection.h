@@ -8,6 +8,8 @@
 #include <sys/types.h>
 
 int connection_fd(void); /* below 0 while there is no connection */
+/* Has the program closed the connection's descriptor? Then the connection has ended. */
+bool connection_is_lost(void);
 
 /* Connects, if there is no connection and a try is due. Returns whether there is a new one. */
 bool connection_try(void);

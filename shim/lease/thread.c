@@ -19,28 +19,19 @@
 #include "lease/messages.h"
 #include "lease/process_lease.h"
 #include "lease/suspend.h"
+#include "lease/wake.h"
 #include "work/drain.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
+#include <stdatomic.h>
 
 #define MS INT64_C(1000000)
 #define STACK_BYTES (256 * 1024)
 #define EXIT_NS (2000 * MS) /* how long exit() waits for the client thread */
 #define EXIT_PAUSE_US 100
 
-static bool started; /* under LOCK_WAITING */
-static int wake_fd = -1;
+static bool started;  /* under LOCK_WAITING */
+static pid_t starter; /* the process that has started it */
 static atomic_bool thread_runs;
-
-static void wake(void)
-{
-	uint64_t one = 1;
-
-	if (wake_fd >=
-	    0) /* if the counter is full the write fails, but the thread is woken anyway */
-		syscall(SYS_write, wake_fd, &one, sizeof(one));
-}
 
 /* -- a round of the loop ------------------------------------------------------- */
 
@@ -57,21 +48,6 @@ static int64_t wait_ns(void)
 
 	ns = sooner(ns, link_pause_ns());
 	return sooner(ns, explain_pause_ns(now_ns()));
-}
-
-/* Waits for a wake or for the daemon. Returns true if a message has come or the connection has
- * ended. */
-static bool wait_for(int64_t ns)
-{
-	struct timespec time = {ns / 1000000000, ns % 1000000000};
-	struct pollfd fds[2] = {{wake_fd, POLLIN, 0}, {connection_fd(), POLLIN, 0}};
-	uint64_t drop;
-
-	ppoll(fds, 2, ns < 0 ? NULL : &time, NULL);
-	if (fds[0].revents && read(wake_fd, &drop, sizeof(drop)) < 0) {
-		/* The counter is read already. */
-	}
-	return fds[1].revents;
 }
 
 static void receive(void)
@@ -154,11 +130,11 @@ static void *client_main(void *argument)
 		notice_loss();
 		if (connection_try())
 			message_hello();
-		bool heard = wait_for(wait_ns());
+		bool heard = wake_wait(wait_ns());
 
 		if (done())
 			break;
-		if (connection_fd() >= 0 && heard)
+		if (heard)
 			receive();
 		speak();
 		notice_loss();
@@ -177,28 +153,49 @@ static void *client_main(void *argument)
 
 /* -- its beginning and end ----------------------------------------------------- */
 
+/* Tells the user once why the client thread cannot start, which its calls fail with. */
+static void complain_of_start(const char *why)
+{
+	static atomic_bool said;
+
+	if (!atomic_exchange(&said, true))
+		complain("this process cannot wait for its lease, so its calls to the GPU fail: %s",
+		         why);
+}
+
 static bool start(void)
 {
 	if (started)
 		return true;
-	wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (!wake_prepare()) {
+		complain_of_start("it has no file descriptors left; let it close some, or raise "
+		                  "its limit (ulimit -n)");
+		return false;
+	}
+	starter = getpid();
 	atomic_store(&thread_runs, true);
 	suspend_watch();
-	started = wake_fd >= 0 && thread_start(client_main, STACK_BYTES);
-	if (!started)
-		atomic_store(&thread_runs, false);
-	return started;
+	started = thread_start(client_main, STACK_BYTES);
+	if (started)
+		return true;
+	atomic_store(&thread_runs, false);
+	complain_of_start("the system gives it no further thread; raise its limits of processes "
+	                  "and of memory (ulimit -u, ulimit -v)");
+	return false;
 }
 
 static const struct client_thread client_thread = {start, wake};
 WATCH(client_threads, &client_thread);
 
 /* Waits until the client thread has left the driver. The wait is limited, because exit() may be
- * called from within the driver, which may hold what the client thread waits for. */
+ * called from within the driver, which may hold what the client thread waits for. A child that was
+ * made without fork() (_Fork(), clone()) has no client thread, though it seems so. */
 static void leave_driver(void)
 {
 	uint64_t begun = now_ns();
 
+	if (starter != getpid())
+		return;
 	wake();
 	while (atomic_load(&thread_runs) && now_ns() - begun < EXIT_NS)
 		pause_us(EXIT_PAUSE_US);
@@ -207,9 +204,6 @@ EXIT_WATCH(leave_driver);
 
 static void in_child(void)
 {
-	if (started && wake_fd >= 0)
-		close(wake_fd);
-	wake_fd = -1;
 	started = false;
 	atomic_store(&thread_runs, false);
 }

@@ -59,9 +59,9 @@ def check(title: str, said: list[str]) -> None:
         assert any(matches(row, words) for row in known), f"not in the document: {words!r}"
 
 
-def connection_words(path: Path | str, uid: int = 0) -> str:
+def connection_words(path: Path | str, uid: int = 0, files: str = "64") -> str:
     done = subprocess.run(
-        [str(WORDS)],
+        [str(WORDS), files],
         env={"GPU_LEASE_SOCKET": str(path)},
         check=True,
         capture_output=True,
@@ -85,6 +85,7 @@ def of_the_connection(directory: Path) -> list[str]:
         connection_words(directory / "nowhere"),
         connection_words(directory / "open"),  # left behind by who listened
         connection_words("/" + "x" * 200),
+        connection_words(directory / "open", files="3"),
     ]
 
 

@@ -3,6 +3,7 @@
 #include "memory/swap/residency.h"
 
 #include "base/locks.h"
+#include "gate/barrier.h"
 #include "gate/gate.h"
 #include "memory/swap/devices.h"
 

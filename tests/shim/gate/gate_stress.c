@@ -8,6 +8,7 @@
  * membarrier. Prints what it saw.
  */
 #include "driver/lookup.h"
+#include "gate/barrier.h"
 #include "gate/gate.h"
 #include "gate/waiting.h"
 #include "work/captures.h"

@@ -33,3 +33,11 @@ def test_no_submission_slips_through(program: str, closes: int, mode: str) -> No
     assert seen["slipped"] == seen["refused"] == 0
     assert seen["passed"] > 100 * closes
     assert seen["lives"] > 8, "threads ended and others took their slots"
+
+
+def test_a_program_that_forbids_itself_the_barrier_is_waited_for() -> None:
+    """Its threads pass without fences: what they have stored is seen a little later."""
+    done = subprocess.run(
+        [str(BUILD / "forbidden_barrier")], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "goes on, waits\n"

@@ -1,6 +1,7 @@
 /* races.c: what the scenarios of shim_races.c share. */
 #include "races.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -12,7 +13,7 @@ static CUcontext primary;
 
 _Noreturn void fail(const char *what, int number)
 {
-	fprintf(stderr, "shim_races: %s: %d\n", what, number);
+	fprintf(stderr, "%s: %s: %d\n", program_invocation_short_name, what, number);
 	_exit(1);
 }
 

@@ -3,6 +3,7 @@
 #include "base/debug.h"
 #include "base/process.h"
 #include "fake_driver.h"
+#include "gate/barrier.h"
 #include "gate/gate.h"
 #include "gate/quiet.h"
 #include "gate/waiting.h"

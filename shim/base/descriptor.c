@@ -1,0 +1,62 @@
+/* descriptor.c: file descriptors of our own among those of the program. */
+#include "base/descriptor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HIGH 512 /* the number that is tried first; programs that use select() have 1024 */
+#define LOWEST 4 /* the last one, where the limit of open files (ulimit -n) is small */
+
+static int move_up(int number)
+{
+	for (int from = HIGH; from >= LOWEST; from /= 2) {
+		int moved = fcntl(number, F_DUPFD_CLOEXEC, from);
+
+		if (moved < 0)
+			continue;
+		close(number);
+		return moved;
+	}
+	return number;
+}
+
+struct descriptor descriptor_keep(int number)
+{
+	struct descriptor kept = NO_DESCRIPTOR;
+	struct stat found;
+
+	if (number < 0)
+		return kept;
+	kept.number = move_up(number);
+	if (!fstat(kept.number, &found)) {
+		kept.device = found.st_dev;
+		kept.inode = found.st_ino;
+	}
+	return kept;
+}
+
+int descriptor_number(const struct descriptor *descriptor)
+{
+	int saved_errno = errno;
+	struct stat found;
+	bool ours;
+
+	if (descriptor->number < 0)
+		return -1;
+	ours = !fstat(descriptor->number, &found) && found.st_dev == descriptor->device &&
+	       found.st_ino == descriptor->inode;
+	errno = saved_errno;
+	return ours ? descriptor->number : -1;
+}
+
+void descriptor_close(struct descriptor *descriptor)
+{
+	int number = descriptor_number(descriptor);
+
+	if (number >= 0)
+		close(number);
+	*descriptor = (struct descriptor)NO_DESCRIPTOR;
+}

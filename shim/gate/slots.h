@@ -1,0 +1,41 @@
+/* slots.h: where each thread of the program is: outside of the gate, inside, or beside it. */
+#ifndef GPU_LEASE_SLOTS_H
+#define GPU_LEASE_SLOTS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define CACHE_LINE 64 /* bytes; each slot has its own, so that threads do not share one */
+
+/* Where a thread is. */
+enum gate_place {
+	GATE_OUTSIDE,
+	GATE_INSIDE, /* between its check of the gate and the return of the driver's function */
+	GATE_BESIDE  /* in a call that waits, or that a drain need not wait for */
+};
+
+struct thread_slot {
+	_Alignas(CACHE_LINE) atomic_int place; /* only its thread writes it, and `calls` */
+	int depth;          /* calls made inside a call of the driver: they pass the gate */
+	atomic_ulong calls; /* submissions so far */
+	int credit;         /* calls that may still pass a bounded gate */
+	atomic_bool used;   /* a thread has this slot */
+	struct thread_slot *next;
+};
+
+/* The calling thread's slot, or NULL until its first call. */
+extern __thread struct thread_slot *my_slot __attribute__((tls_model("initial-exec")));
+
+/* The calling thread's slot; NULL if the host has no memory for one. Preserves errno. */
+struct thread_slot *slot_of_thread(void);
+
+/* -- the client thread ----------------------------------------------------------- */
+
+/* Is no thread inside? Meaningful while the gate is shut. */
+bool gate_empty(void);
+/* How many calls have submitted work, including those that are inside now. */
+unsigned long gate_calls(void);
+/* The same without those that are inside; exact while the gate is shut and empty. */
+unsigned long gate_submitted(void);
+
+#endif

@@ -1,0 +1,89 @@
+"""Programs that do what few do, with descriptors, limits and ends: nothing of theirs is hurt."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.emugpu.server import BUILD, EmulatedGpu
+from tests.support.fake_daemon import FakeDaemon
+from tests.support.programs import line, output, programs, tell
+
+ODD = BUILD.parent / "shim" / "hooks" / "odd_programs"
+THREAD_LOCALS = ODD.parent / "many_thread_locals"
+MIB = 1 << 20
+
+Odd = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def daemon(short_dir: Path) -> Iterator[FakeDaemon]:
+    with FakeDaemon(short_dir / "tenant.sock", {}) as fake:
+        yield fake
+
+
+@pytest.fixture
+def odd(emulated_gpu: EmulatedGpu, short_dir: Path) -> Iterator[Odd]:
+    """Start a scenario of odd_programs.c; killed at the end if it still runs."""
+    with programs(emulated_gpu) as all_of_them:
+
+        def start(*scenario: str, program: Path = ODD) -> subprocess.Popen[str]:
+            socket = short_dir / "tenant.sock"
+            return all_of_them.start(str(program), *scenario, socket=socket)
+
+        yield start
+
+
+@pytest.mark.usefixtures("daemon")
+@pytest.mark.parametrize("what", ["files", "sockets"])
+def test_descriptors_that_a_program_has_closed_are_its_own(odd: Odd, what: str) -> None:
+    job = odd(f"{what} in their place")
+    assert line(job) == "replaced"
+    tell(job)
+    assert output(job) == "done\n"
+
+
+@pytest.mark.usefixtures("daemon")
+def test_what_a_program_without_stdout_prints_goes_nowhere(odd: Odd) -> None:
+    assert output(odd("without standard output")) == "done\n"
+
+
+def test_a_program_that_may_open_no_more_files_hears_the_daemon(
+    odd: Odd, daemon: FakeDaemon
+) -> None:
+    job = odd("may open no more")
+    assert line(job) == "limited"
+    client = daemon.client(job.pid)
+    client.revoke()
+    tell(job)
+    assert output(job) == "done\n"
+
+
+@pytest.mark.usefixtures("daemon")
+@pytest.mark.parametrize(
+    ("scenario", "remedy"),
+    [("has no descriptor left", "(ulimit -n)"), ("gets no thread", "(ulimit -u, ulimit -v)")],
+)
+def test_what_a_process_lacks_is_said_once_and_costs_nothing(
+    odd: Odd, scenario: str, remedy: str
+) -> None:
+    job = odd(scenario)
+    out, err = job.communicate(timeout=60)
+    assert (job.returncode, out) == (0, "done\n"), err
+    assert err.count("this process cannot wait for its lease") == 1
+    assert remedy in err
+
+
+@pytest.mark.usefixtures("daemon")
+@pytest.mark.parametrize("scenario", ["has all keys", "child of clone"])
+def test_the_program_is_as_it_was(odd: Odd, scenario: str) -> None:
+    assert output(odd(scenario)) == "done\n"
+
+
+@pytest.mark.usefixtures("daemon")
+def test_a_program_with_many_thread_local_variables_runs(odd: Odd) -> None:
+    """glibc takes them from the stack of each thread, ours too."""
+    assert output(odd(program=THREAD_LOCALS)) == "done\n"
