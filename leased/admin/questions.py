@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from leased.admin import parking
-from leased.api import answers
+from leased.api import own_job_answers as answers
 from leased.base.errors import Refused
 from leased.base.requests import Request, check_fields, get_int, shown
 from leased.config.config import Config

@@ -1,4 +1,6 @@
-"""The answers of the daemon as both ends see them: `admin` writes them, `cli` reads them.
+"""What the daemon answers administrators, as both ends see it: `admin` writes it, `cli` reads it.
+
+own_job_answers.py has what it answers users of their own jobs.
 
 docs/gpu-leasectl.md says what each field means. mypy compares the names and types here with
 what is written and with what is read. An answer may come from a daemon of another release, so
@@ -11,9 +13,6 @@ from typing import Any, NotRequired, TypedDict
 
 # Of one device: by the key of a figure (leased/core/usage.py), its value.
 Figures = dict[str, Any]
-
-
-# -- status ----------------------------------------------------------------------------
 
 
 class UserLimits(TypedDict):
@@ -194,87 +193,3 @@ class Status(TenantPage):
     copies: Copies | None
     cluster: SlurmCluster
     devices: list[Device]
-
-
-# -- mine, park, unpark, env -----------------------------------------------------------
-
-
-class Holder(TypedDict):
-    """Who has a device. job_id, uid: None: the site does not let this user see it."""
-
-    job_id: int | None
-    uid: int | None
-    own: bool
-    since_s: float | None
-
-
-class Reason(TypedDict):
-    """Why a job waits for anything but its turn. code: enum gl_waits_code of shim/base/wire.h."""
-
-    code: int
-    text: str
-
-
-class GpuOfJob(TypedDict):
-    """A device of an own job. before: how many wait before it; None: it does not wait."""
-
-    index: int
-    uuid: str
-    mode: str
-    before: int | None
-    holders: list[Holder]
-    quantum_left_s: float | None
-    wanted_bytes: int
-    resident_bytes: int
-
-
-class OwnGpu(GpuOfJob):
-    """With all figures of usage; these are read."""
-
-    lease_s: float
-    wait_s: float
-
-
-class OwnJob(TypedDict):
-    """A job of the user who asks."""
-
-    job_id: int
-    state: str
-    stopped: bool
-    parked: Parked | None
-    since_s: float | None
-    lock: str
-    memory: str
-    quantum_s: float
-    clients: int
-    reason: Reason | None
-    gpus: list[OwnGpu]
-
-
-class EndedJob(TypedDict):
-    """The last run of a job that is over. usage: by device."""
-
-    job_id: int
-    usage: dict[str, Figures]
-
-
-class Mine(TypedDict):
-    """more: how many jobs did not fit into the answer."""
-
-    jobs: list[OwnJob]
-    ended: NotRequired[list[EndedJob]]
-    more: NotRequired[int]
-
-
-class OneJob(TypedDict):
-    """The job that was parked or brought back."""
-
-    job: OwnJob
-
-
-class Env(TypedDict):
-    """What a process of a sharing job needs. job_id: None: it is of none, and needs nothing."""
-
-    job_id: int | None
-    preload: NotRequired[str]
-    env: NotRequired[dict[str, str]]

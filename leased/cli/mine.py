@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from typing import cast
 
-from leased.api import answers
+from leased.api import own_job_answers as answers
 from leased.api.client import ask
 from leased.base.errors import Refused
 from leased.base.words import size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from leased.api import answers
+from leased.api import own_job_answers as answers
 from leased.cli import mine
 from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import Subcommand, print_answer

@@ -15,7 +15,6 @@ from leased.record.codec import Damaged
 from leased.sim import history, spans, values
 from leased.sim.history import History
 
-WORDS = "draw who held and waited for the GPUs, and their memory, from a record of the daemon"
 SUFFIXES = (".png", ".svg", ".pdf")
 MOST_LANES = 40
 JOBS = re.compile(r"[0-9]{1,10}(,[0-9]{1,10})*")
@@ -26,21 +25,6 @@ RECORD_HINT = (
 )
 NO_MATPLOTLIB = "drawing needs matplotlib, which is not installed for this Python"
 MATPLOTLIB_HINT = "apt install python3-matplotlib, or in a checkout: pip install '.[plot]'"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--from-record", type=Path, metavar="FILE", help="a record; the configured one is usual"
-    )
-    parser.add_argument("-j", "--jobs", default="", metavar="JOBS", help="only these: 7,12")
-    parser.add_argument(
-        "-S", "--since", metavar="TIME", help="only after this: 10m (ago), or 2026-11-23T13:30"
-    )
-    parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE", help=".svg, .png or .pdf"
-    )
-    parser.add_argument("--dark", action="store_true", help="for a dark screen")
-    parser.epilog = "See docs/gpu-leasectl.md."
 
 
 def plot(chosen: argparse.Namespace) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from leased.core.events import Event
 from leased.core.tenant_events import Closed, MemoryChanged, Released, Requested, Restored
+from leased.sim.idleness import Idleness
 from leased.sim.jobs import Job
 from leased.sim.memory import GpuMemory
-from leased.sim.pauses import Pauses
 from leased.sim.processors import Processors
 from leased.sim.swapping import Swapping
 from leased.sim.timeline import Timeline
@@ -55,15 +55,16 @@ class Client:
         self.burst = -1
         self.left = 0.0  # of the burst
         self.asked_at = self.granted_at = 0
-        self.idle_since = 0
-        self.idle_ns: int | None = None  # told by the daemon: somebody waits
-        self.handoff_ns = 0  # what it was told last
-        self.watched = False  # somebody has waited in this pause
         self.turn = 0  # grows whenever what was planned for later is off
         self.waited_ns = self.moving_ns = 0
         self.gone = False
-        self.pauses = Pauses()
+        self.idleness = Idleness(self)
         self.swapping = Swapping(self) if job.swaps else None
+
+    @property
+    def is_idle(self) -> bool:
+        """It could compute and does not want to."""
+        return self.gate == OPEN and not self.computes and not self.wants
 
     def later(self, ns: int, act: Callable[[], None]) -> None:
         """Do it then, unless something else has happened meanwhile."""
@@ -95,9 +96,7 @@ class Client:
     def need(self) -> None:
         """It wants to compute."""
         now = self.node.timeline.now
-        if self.watched:
-            self.pauses.note(now - self.idle_since, self.handoff_ns)
-            self.watched = False
+        self.idleness.end()
         self.turn += 1
         self.wants, self.asked_at = True, now
         if self.gate == OPEN:
@@ -139,8 +138,7 @@ class Client:
         self.pause()
 
     def pause(self) -> None:
-        now = self.node.timeline.now
-        self.idle_since = now
+        self.idleness.begin()
         burst = self.burst
 
         def over() -> None:
@@ -151,7 +149,7 @@ class Client:
         if self.gate == CLOSING:
             self.release()
         else:
-            self.look_idle()
+            self.idleness.look()
 
     def finish(self) -> None:
         self.turn += 1
@@ -166,11 +164,11 @@ class Client:
     # -- the lease --------------------------------------------------------------------
 
     def granted(self, epoch: int, idle_ns: int | None) -> None:
-        self.epoch, self.idle_ns = epoch, idle_ns
+        self.epoch, self.idleness.idle_ns = epoch, idle_ns
         self.granted_at = self.node.timeline.now
         self.gate = RESTORING
         if self.job.idle_check:
-            self.check_later(epoch)
+            self.idleness.check_later(epoch, self.job.idle_check)
         if self.swapping:
             self.swapping.restore()
         else:
@@ -184,38 +182,12 @@ class Client:
         if self.gate == OPEN and self.wants:
             self.begin()
         else:
-            self.look_idle()
+            self.idleness.look()
 
     def contended(self, epoch: int, idle_ns: int | None) -> None:
         if epoch == self.epoch:
-            self.idle_ns = idle_ns
-            self.look_idle()
-
-    def look_idle(self) -> None:
-        """If it pauses while somebody waits, it yields after a while."""
-        if self.gate != OPEN or self.computes or self.wants or self.idle_ns is None:
-            return
-        self.watched, self.handoff_ns = True, self.idle_ns
-        if self.job.idle_check is None:
-            self.turn += 1
-            end = self.idle_since + self.pauses.enough_ns(self.idle_ns)
-            self.later(max(0, end - self.node.timeline.now), self.release)
-
-    def check_later(self, epoch: int) -> None:
-        """As nvshare's client: was it idle all the time since it last looked?"""
-        every = self.job.idle_check or 0
-
-        def check() -> None:
-            if self.epoch != epoch:
-                return
-            idle = self.gate == OPEN and not self.computes and not self.wants
-            idle_for = self.node.timeline.now - self.idle_since
-            if idle and self.idle_ns is not None and idle_for >= every:
-                self.release()
-            else:
-                self.node.timeline.after(every, check)
-
-        self.node.timeline.after(every, check)
+            self.idleness.idle_ns = idle_ns
+            self.idleness.look()
 
     def revoked(self, epoch: int) -> None:
         """It finishes what it has submitted, and no more."""
@@ -240,7 +212,7 @@ class Client:
         self.release()
 
     def release(self) -> None:
-        epoch, self.epoch, self.idle_ns = self.epoch, 0, None
+        epoch, self.epoch, self.idleness.idle_ns = self.epoch, 0, None
         self.gate = SHUT
         self.turn += 1
         if self.swapping:

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Protocol
 
 from leased.base.errors import Refused
-from leased.slurm import slurmconf
+from leased.slurm import gres_conf, slurmconf
 from leased.slurm.conf_lines import Fields
-from leased.slurm.slurmconf import Gres, SlurmConf
+from leased.slurm.gres_conf import Gres
+from leased.slurm.slurmconf import SlurmConf
 
 FILES = ("gres.conf", "cgroup.conf")  # beside slurm.conf
 
@@ -59,7 +60,7 @@ def read(path: Path, node: str | None = None) -> Said | None:
     conf.read(path)
     name = node or os.environ.get("SLURMD_NODENAME") or conf.node_of(socket.gethostname())
     try:
-        gres = slurmconf.gres_of(path.parent / "gres.conf", name)
+        gres = gres_conf.gres_of(path.parent / "gres.conf", name)
     except FileNotFoundError:
         return None
     if not gres.gpus and not gres.autodetect:
@@ -86,7 +87,7 @@ def wanted(text: str) -> list[tuple[str, int]]:
     for part in re.sub(r"\([^)]*\)", "", text).split(","):
         name, *rest = part.strip().lower().split(":")
         if name == "gpu":
-            number = slurmconf.count(rest.pop()) if rest and rest[-1][:1].isdigit() else 1
+            number = gres_conf.count(rest.pop()) if rest and rest[-1][:1].isdigit() else 1
             found.append((rest[0] if rest else "", number))
     return found
 

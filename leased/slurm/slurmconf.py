@@ -1,20 +1,18 @@
-"""Slurm's configuration files as far as sharing needs them, read without Slurm's help.
+"""slurm.conf, as far as sharing needs it, read without Slurm's help; and what Slurm says of it.
 
-slurm.conf and gres.conf are lines of KEY=VALUE; plugstack.conf has lines of its
-own. What an answering slurmctld says goes before the files (configless nodes).
+slurm.conf and cgroup.conf are here, gres.conf in gres_conf.py, and plugstack.conf in plugstack.py.
+What an answering slurmctld says goes before the files (configless nodes).
 """
 
 from __future__ import annotations
 
 import contextlib
-import glob
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from leased.base import children
-from leased.base.requests import shown
 from leased.slurm.conf_lines import Faults, Fields, Reader, fields
 from leased.slurm.hostlists import expand
 
@@ -25,24 +23,12 @@ PLACES = (
     "/usr/local/etc/slurm.conf",
     "/run/slurm/conf/slurm.conf",
 )
-PLUGIN_DIRS = (
-    "/usr/lib/x86_64-linux-gnu/slurm-wlm",
-    "/usr/lib/aarch64-linux-gnu/slurm-wlm",
-    "/usr/lib64/slurm",
-    "/usr/lib/slurm",
-    "/usr/local/lib/slurm",
-)
 ASK_S = 10
 
 
 def beside(folder: Path, word: str) -> list[Path]:
     """The file of slurm.conf's or gres.conf's Include."""
     return [folder / word.strip()]
-
-
-def matching(folder: Path, word: str) -> list[Path]:
-    """The files of plugstack.conf's include: a relative pattern is one beside the file."""
-    return [Path(name) for name in sorted(glob.glob(str(folder / word.strip())))]  # noqa: PTH207
 
 
 @dataclass
@@ -131,72 +117,6 @@ def version(env: Mapping[str, str]) -> tuple[int, int] | None:
     return None
 
 
-# -- GRES ----------------------------------------------------------------------
-
-
-def gres_counts(text: str) -> dict[str, int]:
-    """gpu:a100:4,shard:32 -> {"gpu": 4, "shard": 32}."""
-    found: dict[str, int] = {}
-    for part in re.sub(r"\([^)]*\)", "", text).split(","):
-        name, *rest = part.strip().split(":")
-        if name:
-            last = rest[-1] if rest and rest[-1][:1].isdigit() else "1"
-            found[name] = found.get(name, 0) + count(last)
-    return found
-
-
-def count(text: str) -> int:
-    """A count as Slurm writes it: 32, 4K. 0: none."""
-    found = re.fullmatch(r"([0-9]{1,9})([KkMm]?)", text)
-    return int(found[1]) * {"": 1, "k": 1024, "m": 1024**2}[found[2].lower()] if found else 0
-
-
-@dataclass
-class Gres:
-    """What gres.conf says of one node. autodetect: its value, "" or off: none.
-
-    faults: sentences about lines that are odd, which were left out.
-    """
-
-    files: list[str] = field(default_factory=list)
-    gpus: list[tuple[str, list[str]]] = field(default_factory=list)  # a line's type and files
-    shards: int = 0
-    gpu_lines: int = 0
-    shard_lines: int = 0
-    autodetect: str = ""
-    faults: list[str] = field(default_factory=list)
-
-    def add(self, said: Fields, node: str | None) -> None:
-        """What a line says, if it is of this node. ValueError: it names nothing that can be."""
-        if "nodename" in said and node not in expand(said["nodename"]):
-            return
-        files = expand(said.get("file", ""))
-        self.autodetect = said.get("autodetect", self.autodetect).lower()
-        name = said.get("name", "").lower()
-        if name == "gpu":
-            self.gpu_lines += 1
-            self.files += files
-            self.gpus.append((said.get("type", "").lower(), files))
-        elif name == "shard":
-            self.shard_lines += 1
-            self.shards += count(said.get("count", "1")) * max(1, len(files))
-
-
-def gres_of(path: Path, node: str | None) -> Gres:
-    """gres.conf for one node (None: only lines of all nodes). OSError: unreadable."""
-    found = Gres()
-    faults = Faults()
-    for line in Reader(beside, faults).read(path):
-        try:
-            found.add(fields(line, faults), node)
-        except ValueError as fault:
-            faults.line(line, str(fault))
-    found.faults = faults.listed()
-    if found.autodetect == "off":
-        found.autodetect = ""
-    return found
-
-
 def cgroup_conf(folder: Path) -> tuple[Fields, list[str]]:
     """cgroup.conf, and what is odd in it; a missing one says nothing. OSError: unreadable."""
     faults = Faults()
@@ -213,39 +133,3 @@ def constrains_devices(conf: SlurmConf) -> bool:
         return False
     said = cgroup_conf(conf.folder)[0].get("constraindevices", "")
     return said.lower() in ("yes", "true", "up", "1", "y")
-
-
-# -- plugstack.conf ------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PluginLine:
-    """A line of plugstack.conf."""
-
-    file: Path
-    required: bool
-    path: str
-    arguments: tuple[str, ...]
-
-
-def plugin_lines(path: Path) -> tuple[list[PluginLine], list[str]]:
-    """The plugins, with those of included files; and what is odd. OSError: unreadable."""
-    found: list[PluginLine] = []
-    faults = Faults()
-    for line in Reader(matching, faults).read(path):
-        kind, *rest = line.text.split()
-        if kind.lower() in ("required", "optional") and rest:
-            plugin = PluginLine(line.file, kind.lower() == "required", rest[0], tuple(rest[1:]))
-            found.append(plugin)
-        else:
-            faults.line(line, f"{shown(line.text)} is no line of a plugin")
-    return found, faults.listed()
-
-
-def plugin_file(path: str, plugin_dirs: str) -> Path | None:
-    """The plugin's file as Slurm finds it: an absolute path, or a name in PluginDir."""
-    if path.startswith("/"):
-        return Path(path) if Path(path).is_file() else None
-    folders = plugin_dirs.split(":") if plugin_dirs else PLUGIN_DIRS
-    found = (Path(folder) / path for folder in folders)
-    return next((file for file in found if file.is_file()), None)

@@ -11,23 +11,19 @@ synced to the disk), and of tenants that still ran the last usage may be missing
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from leased.base.errors import Refused
 from leased.core.policy import PolicyState
 from leased.core.usage import Usage
 from leased.processes.identity import ProcessId
-from leased.store import database, lost_jobs, writing
-from leased.store.contents import Contents
-from leased.store.disk import Disk
-from leased.store.reading import Reader
+from leased.store import lost_jobs, writing
 from leased.store.records import Run, TenantRecord, own
 from leased.store.registrations import Registrations
+from leased.store.saved_contents import SavedContents
 
 KEEP_SETTLED_S = 30 * 86400
 KEEP_SETTLED = 100_000  # runs
@@ -44,34 +40,22 @@ class Store:
     def __init__(self, path: Path, registrations: Registrations | None = None):
         self.path = path
         self.registrations = registrations
-        self._kept = Contents()
-        self._disk = Disk(path)
+        self._saved = SavedContents(path)
+        self._kept = self._saved.contents
         self._dropped_at = 0.0
-        self._begin()
         if self._kept.epoch is None:
             # Epochs must be above those of a database that was lost: us of the clock are.
             self._kept.epoch = int(time.time() * 1e6)
         if registrations is not None:
             lost_jobs.compare(self._kept, registrations, self.runs, path)
 
-    def _begin(self) -> None:
-        try:
-            self._kept.take_in(self._disk.open())
-        except (sqlite3.Error, OSError) as fault:
-            self._failed(fault)
-            self._disk.close()
-            with contextlib.suppress(sqlite3.Error), database.connect_to_read(self.path) as db:
-                self._kept.take_in(db)
-
     @property
     def fault(self) -> str | None:
         """Why the disk lacks what memory has, a sentence; None: it lacks nothing."""
-        return self._disk.fault
+        return self._saved.fault
 
     def close(self) -> None:
-        if self._kept.changes:
-            self.flush()
-        self._disk.close()
+        self._saved.close()
 
     # -- what the daemon tells --------------------------------------------------
 
@@ -191,63 +175,15 @@ class Store:
 
     def runs(self, job_id: int) -> list[TenantRecord]:
         """The ended runs of a job, oldest first; those on the disk too where it can be read."""
-        with contextlib.suppress(sqlite3.Error):
-            return self._runs(job_id)
-        return self._kept.runs(job_id)
+        return self._saved.runs(job_id)
 
     def find(self, job_id: int) -> TenantRecord | None:
         """A job's last run, of now or of the last month. Refused: the disk cannot be read."""
-        known = self._kept.open.get(job_id) or next(reversed(self._kept.runs(job_id)), None)
-        if known is not None:
-            return known
-        if self._disk.db is None:
-            raise Refused(self.fault or "the store is closed")
-        try:
-            return next(reversed(self._runs(job_id)), None)
-        except sqlite3.Error as fault:
-            raise Refused(f"{self.path} cannot be read: {fault}", "see its disk") from None
-
-    def _runs(self, job_id: int) -> list[TenantRecord]:
-        found = {record.run: record for record in self._kept.runs(job_id)}
-        if self._disk.db is not None:
-            for record in Reader(self._disk.db).ended("job_id = ?", job_id):
-                found.setdefault(record.run, record)
-        return [found[run] for run in sorted(found)]
-
-    # -- memory and disk --------------------------------------------------------
+        return self._saved.find(job_id)
 
     def flush(self) -> None:
         """Write what the disk lacks, in one transaction. A fault is kept in `fault`."""
-        if not self._kept.changes and self.fault is None:
-            return
-        try:
-            if spoilt := self._disk.spoilt():
-                self._let_go(spoilt)
-            self._kept.take_in(self._disk.open())
-            self.write_what_waits(self._disk.open())
-        except (sqlite3.Error, OSError, Refused) as fault:
-            self._failed(fault)
-            return
-        self._kept.written()
-        self._disk.works()
-
-    def write_what_waits(self, db: sqlite3.Connection) -> None:
-        """In one transaction. sqlite3.Error: nothing of it is on the disk."""
-        self._kept.changes.write(db)
-
-    def _let_go(self, why: object) -> None:
-        """The file is no good any more: a new one gets what memory has. OSError: it is stuck."""
-        self._disk.let_go(why, in_memory=self._kept.loaded)
-        self._kept.mark_all()
-
-    def _failed(self, fault: Exception) -> None:
-        """Say it; a damaged file is set aside."""
-        self._disk.failed(fault)
-        if database.is_read_only(fault):
-            self._disk.close()  # one that was opened so stays so
-        if self._disk.db is not None and database.is_damage(fault):
-            with contextlib.suppress(OSError, sqlite3.Error):
-                self._let_go(fault)
+        self._saved.flush()
 
 
 def _drop_old(db: sqlite3.Connection) -> None:

@@ -25,7 +25,7 @@ from leased.cli.checks import daemon, driver, interposer, libslurm
 from leased.cli.checks.finding import OK, WARNING, Finding
 from leased.cli.exit_status import ExitStatus
 from leased.gpus.nvml import Silent
-from leased.slurm import hostlists, slurmconf
+from leased.slurm import gres_conf, hostlists, slurmconf
 from tests.slurm.cluster import PLUGIN
 from tests.slurm.leased import PRELOAD
 
@@ -552,10 +552,10 @@ def test_hostlists(text: str, names: list[str]) -> None:
 
 
 def test_gres_counts() -> None:
-    assert slurmconf.gres_counts("gpu:a100:4(S:0-1),shard:32,license") == {
+    assert gres_conf.gres_counts("gpu:a100:4(S:0-1),shard:32,license") == {
         **{"gpu": 4, "shard": 32, "license": 1}
     }
-    assert slurmconf.gres_counts("gpu:a100,shard:no_consume:2K") == {"gpu": 1, "shard": 2048}
+    assert gres_conf.gres_counts("gpu:a100,shard:no_consume:2K") == {"gpu": 1, "shard": 2048}
 
 
 def test_hosts_of_nodes(tmp_path: Path) -> None:

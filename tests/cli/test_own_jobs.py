@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from leased.api.answers import Env
 from leased.api.client import ask
+from leased.api.own_job_answers import Env
 from leased.cli import ctl, mine
 from leased.cli.exit_status import ExitStatus
 from leased.processes.stopped_processes import CGROUPS

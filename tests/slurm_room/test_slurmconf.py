@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from leased.slurm import slurmconf
+from leased.slurm import gres_conf, plugstack
 from leased.slurm.conf_lines import MOST_FAULTS
 from leased.slurm.slurmconf import SlurmConf
 
@@ -38,7 +38,7 @@ def test_a_line_with_an_odd_name_is_named_and_left_out(tmp_path: Path, name: str
     assert len(fault) < 300
     gres = tmp_path / "gres.conf"
     gres.write_text(f"NodeName={name} Name=gpu File=/dev/x\nName=gpu File={name}\nName=shard\n")
-    said = slurmconf.gres_of(gres, "good")
+    said = gres_conf.gres_of(gres, "good")
     assert (said.files, said.shard_lines) == ([], 1)
     assert [fault.split(": ")[0] for fault in said.faults] == [
         f"{gres}, line 1",
@@ -85,7 +85,7 @@ def test_files_that_include_each_other_end(tmp_path: Path) -> None:
     assert found.faults
     stack = tmp_path / "plugstack.conf"
     stack.write_text("include *\nrequired x.so\n" * 3)
-    lines, faults = slurmconf.plugin_lines(stack)
+    lines, faults = plugstack.plugin_lines(stack)
     assert 3 <= len(lines) < 10_000
     assert faults
 
@@ -110,13 +110,13 @@ def test_whatever_is_included(tmp_path: Path, kind: str) -> None:
     assert all(fault.isprintable() for fault in found.faults)
     stack = tmp_path / "plugstack.conf"
     stack.write_text("include other.conf\nrequired x.so\n")
-    lines, faults = slurmconf.plugin_lines(stack)
+    lines, faults = plugstack.plugin_lines(stack)
     assert lines[-1].path == "x.so"
     if kind not in ("nothing", "bytes", "loop"):  # a pattern that matches nothing is none
         assert faults
     if kind != "bytes":
         with pytest.raises(OSError, match=r"other\.conf") as caught:
-            slurmconf.gres_of(path, None)
+            gres_conf.gres_of(path, None)
         assert caught.value.filename == str(path)
 
 
@@ -133,7 +133,7 @@ def test_plugin_lines(
 ) -> None:
     path = tmp_path / "plugstack.conf"
     path.write_text(line + "\n")
-    (found,), faults = slurmconf.plugin_lines(path)
+    (found,), faults = plugstack.plugin_lines(path)
     assert (found.required, found.arguments, faults) == (required, arguments, [])
 
 
@@ -141,7 +141,7 @@ def test_plugin_lines(
 def test_odd_plugin_lines_are_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "plugstack.conf"
     path.write_text(f"{line}\nrequired x.so\n")
-    found, (fault,) = slurmconf.plugin_lines(path)
+    found, (fault,) = plugstack.plugin_lines(path)
     assert [plugin.path for plugin in found] == ["x.so"]
     assert fault.startswith(f"{path}, line 1: ")
     assert fault.isprintable()
@@ -163,11 +163,11 @@ def test_no_text_is_more_than_named(tmp_path: Path, pieces: list[str]) -> None:
     text = "".join(pieces)
     found = slurm_conf(tmp_path, text.encode(errors="replace"))
     path = tmp_path / "slurm.conf"
-    said = slurmconf.gres_of(path, "a")
-    _, faults = slurmconf.plugin_lines(path)
+    said = gres_conf.gres_of(path, "a")
+    _, faults = plugstack.plugin_lines(path)
     found.node_of("a")
-    slurmconf.gres_counts(text)
+    gres_conf.gres_counts(text)
     for node in found.nodes.values():
-        slurmconf.gres_counts(node.get("gres", ""))
+        gres_conf.gres_counts(node.get("gres", ""))
     assert all(fault.isprintable() for fault in [*found.faults, *said.faults, *faults])
     assert len(found.faults) <= MOST_FAULTS + 1

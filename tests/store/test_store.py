@@ -17,6 +17,7 @@ from leased.base.errors import Refused
 from leased.core.arbiter import Usage
 from leased.processes.identity import ProcessId
 from leased.store import database, schema
+from leased.store.changes import Changes
 from leased.store.records import TenantRecord
 from leased.store.store import Store
 from tests.conftest import ROOT, OpenStore
@@ -271,13 +272,13 @@ def test_file_that_is_damaged_meanwhile_is_replaced(
     store.open_tenant(tenant(1))
     store.put_setting("*", "lock", "on")
 
-    def damaged(_: sqlite3.Connection) -> None:
+    def damaged(_: Changes, __: sqlite3.Connection) -> None:
         fault = sqlite3.DatabaseError("database disk image is malformed")
         fault.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
         raise fault
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "write_what_waits", damaged)
+        patch.setattr(Changes, "write", damaged)
         store.open_tenant(tenant(2))
     assert store.fault is not None
     assert list(tmp_path.glob("usage.db.damaged-*"))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from leased.cli.checks import gres_order
 from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, unreadable_lines
-from leased.slurm import slurmconf
-from leased.slurm.slurmconf import Gres
+from leased.slurm import gres_conf
+from leased.slurm.gres_conf import Gres
 
 
 def findings(site: Site) -> Iterator[Finding]:
@@ -37,7 +37,7 @@ def _node(site: Site) -> Iterator[Finding]:
         yield Finding("node", WARNING, words, "give its name: --node NAME")
         return
     yield Finding("node", OK, f"this is node {node}")
-    counts = slurmconf.gres_counts(site.slurm.nodes[node].get("gres", ""))
+    counts = gres_conf.gres_counts(site.slurm.nodes[node].get("gres", ""))
     missing = [name for name in ("gpu", "shard") if not counts.get(name)]
     if missing:
         words = f"node {node} has no Gres {' and no '.join(missing)} in slurm.conf"
@@ -48,7 +48,7 @@ def _node(site: Site) -> Iterator[Finding]:
     if not path.is_file():
         yield Finding("gres-conf", FAULT, f"there is no {path}", "see slurm-conf/gres.conf")
         return
-    said = slurmconf.gres_of(path, node)
+    said = gres_conf.gres_of(path, node)
     yield from unreadable_lines("gres-conf", said.faults)
     yield from _gres_lines(site, said, counts, path)
     yield from gres_order.findings(site)

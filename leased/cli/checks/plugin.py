@@ -11,8 +11,8 @@ from leased.base import elf, text_file
 from leased.base.errors import Refused
 from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, unreadable_lines
 from leased.config import config, options
-from leased.slurm import slurmconf
-from leased.slurm.slurmconf import PluginLine
+from leased.slurm import plugstack
+from leased.slurm.plugstack import PluginLine
 
 PLUGIN = "gpu_share.so"
 MOST_BYTES = 64 << 20  # of a plugin
@@ -27,7 +27,7 @@ def findings(site: Site) -> Iterator[Finding]:
     if not path.is_file():
         yield Finding("plugstack", FAULT, f"there is no {path}", f"make it and {line}")
         return
-    plugins, faults = slurmconf.plugin_lines(path)
+    plugins, faults = plugstack.plugin_lines(path)
     yield from unreadable_lines("plugstack", faults)
     ours = [p for p in plugins if Path(p.path).name == PLUGIN]
     if not ours:
@@ -49,7 +49,7 @@ def findings(site: Site) -> Iterator[Finding]:
 
 
 def _plugin_file(site: Site, line: PluginLine) -> Iterator[Finding]:
-    file = slurmconf.plugin_file(line.path, site.slurm.values.get("plugindir", ""))
+    file = plugstack.plugin_file(line.path, site.slurm.values.get("plugindir", ""))
     if file is None:
         end = "sbatch and slurmd stop at it" if line.required else "jobs share without a lease"
         yield Finding(

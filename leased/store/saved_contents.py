@@ -1,0 +1,100 @@
+"""What the store keeps in memory, and the same in its file as soon as that can be written."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+from leased.base.errors import Refused
+from leased.store import database
+from leased.store.contents import Contents
+from leased.store.disk import Disk
+from leased.store.reading import Reader
+from leased.store.records import TenantRecord
+
+
+class SavedContents:
+    """contents: change these, then flush(). Nothing but find() raises, once it is made.
+
+    Refused: the file is a newer release's, or its directory is open to others.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.contents = Contents()
+        self._disk = Disk(path)
+        self._begin()
+
+    def _begin(self) -> None:
+        try:
+            self.contents.take_in(self._disk.open())
+        except (sqlite3.Error, OSError) as fault:
+            self._failed(fault)
+            self._disk.close()
+            with contextlib.suppress(sqlite3.Error), database.connect_to_read(self.path) as db:
+                self.contents.take_in(db)
+
+    @property
+    def fault(self) -> str | None:
+        """Why the disk lacks what memory has, a sentence; None: it lacks nothing."""
+        return self._disk.fault
+
+    def close(self) -> None:
+        if self.contents.changes:
+            self.flush()
+        self._disk.close()
+
+    def runs(self, job_id: int) -> list[TenantRecord]:
+        """The ended runs of a job, oldest first; those on the disk too where it can be read."""
+        with contextlib.suppress(sqlite3.Error):
+            return self._runs(job_id)
+        return self.contents.runs(job_id)
+
+    def find(self, job_id: int) -> TenantRecord | None:
+        """A job's last run, of now or of the last month. Refused: the disk cannot be read."""
+        known = self.contents.open.get(job_id) or next(reversed(self.contents.runs(job_id)), None)
+        if known is not None:
+            return known
+        if self._disk.db is None:
+            raise Refused(self.fault or "the store is closed")
+        try:
+            return next(reversed(self._runs(job_id)), None)
+        except sqlite3.Error as fault:
+            raise Refused(f"{self.path} cannot be read: {fault}", "see its disk") from None
+
+    def _runs(self, job_id: int) -> list[TenantRecord]:
+        found = {record.run: record for record in self.contents.runs(job_id)}
+        if self._disk.db is not None:
+            for record in Reader(self._disk.db).ended("job_id = ?", job_id):
+                found.setdefault(record.run, record)
+        return [found[run] for run in sorted(found)]
+
+    def flush(self) -> None:
+        """Write what the disk lacks, in one transaction. A fault is kept in `fault`."""
+        if not self.contents.changes and self.fault is None:
+            return
+        try:
+            if spoilt := self._disk.spoilt():
+                self._let_go(spoilt)
+            self.contents.take_in(self._disk.open())
+            self.contents.changes.write(self._disk.open())
+        except (sqlite3.Error, OSError, Refused) as fault:
+            self._failed(fault)
+            return
+        self.contents.written()
+        self._disk.works()
+
+    def _let_go(self, why: object) -> None:
+        """The file is no good any more: a new one gets what memory has. OSError: it is stuck."""
+        self._disk.let_go(why, in_memory=self.contents.loaded)
+        self.contents.mark_all()
+
+    def _failed(self, fault: Exception) -> None:
+        """Say it; a damaged file is set aside."""
+        self._disk.failed(fault)
+        if database.is_read_only(fault):
+            self._disk.close()  # one that was opened so stays so
+        if self._disk.db is not None and database.is_damage(fault):
+            with contextlib.suppress(OSError, sqlite3.Error):
+                self._let_go(fault)
