@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from leased.base.errors import Refused
 from leased.cli import plot_draw
 from leased.config import config
 from leased.record.codec import Damaged
-from leased.sim import history, spans, values
+from leased.sim import record_files, spans, values
 from leased.sim.history import History
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -34,7 +35,11 @@ def plot(chosen: argparse.Namespace) -> dict[str, Any]:
         raise Refused(
             f"{output} is no picture", f"name a file that ends with {', '.join(SUFFIXES)}"
         )
-    found = spans.picture(_history(_file(chosen)), _jobs(chosen.jobs), _since(chosen.since))
+    notes: list[str] = []
+    history = _history(_file(chosen), notes)
+    for note in notes:
+        print(f"gpu-leasectl: {note}", file=sys.stderr)
+    found = spans.picture(history, _jobs(chosen.jobs), _since(chosen.since))
     lanes = max(len(device.lanes) for device in found.devices)
     if lanes > MOST_LANES:
         raise Refused(
@@ -76,10 +81,9 @@ def _file(chosen: argparse.Namespace) -> Path:
     return found
 
 
-def _history(path: Path) -> History:
+def _history(path: Path, notes: list[str]) -> History:
     try:
-        with path.open("rb") as record:
-            return history.of(record, [])
+        return record_files.load(path, notes)
     except Damaged as fault:
         raise Refused(f"{path}: {fault}", "name a record, see docs/daemon.md") from None
     except OSError as fault:

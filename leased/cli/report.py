@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from leased.base.errors import Refused
+from leased.base.words import size
 from leased.cli.report_sums import Sums, Use, summed, total, uses
 from leased.slurm import sacct
 from leased.slurm.sacct import Asked, Row
@@ -147,7 +148,8 @@ def _gain(sums: Sums, of: float, unit: str) -> list[str]:
         second = f"They had {had:.2f} of shared GPUs: {needed - had:.2f} saved, {part:.0%}."
     else:
         second = f"They were on shared GPUs for {had:.2f}: nothing saved."
-    return [first, second]
+    into, out = size(sums.moved_in_bytes), size(sums.amounts["moved_out_bytes"])
+    return [first, second, f"Handoffs moved {into} to GPUs and {out} from them."]
 
 
 def _count(number: int, what: str) -> str:

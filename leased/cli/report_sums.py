@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from leased.core.usage import FIGURES, MEAN
 from leased.slurm.sacct import Row
 
-# Figures of a record that are added up as they are.
-ADDED = (
-    *("time_s", "lease_s", "shared_s", "wait_s", "measured_s", "busy_s", "idle_resident_s"),
-    *("handoffs", "moved_bytes", "overruns", "strays", "energy_j"),
-)
+# Figures of a record that are added up as they are: neither averages nor the most of something.
+ADDED = tuple(f.key for f in FIGURES if not f.largest and f.unit != MEAN)
 
 
 class Use(NamedTuple):
@@ -59,6 +57,10 @@ class Sums:
         return self.amounts["busy_s"] / measured if measured else None
 
     @property
+    def moved_in_bytes(self) -> float:
+        return self.amounts["moved_bytes"] - self.amounts["moved_out_bytes"]
+
+    @property
     def occupied_s(self) -> float:
         """GPU seconds in which at least one of the runs was on a device."""
         return sum(map(_covered, self.spans.values()))
@@ -70,6 +72,7 @@ class Sums:
             "name": self.name,
             "jobs": len(self.jobs),
             **rounded,
+            "moved_in_bytes": round(self.moved_in_bytes, 3),
             "efficiency": None if self.efficiency is None else round(self.efficiency, 4),
             "exclusive_s": round(self.exclusive_s, 3),
             "occupied_s": round(self.occupied_s, 3),

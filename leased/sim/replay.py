@@ -15,7 +15,7 @@ from pathlib import Path
 from leased import __version__
 from leased.core.arbiter import Arbiter
 from leased.core.events import Event
-from leased.record import lines
+from leased.record import lines, snapshot
 from leased.record.codec import Damaged
 from leased.record.lines import End, Entry, Header, Outcome
 
@@ -59,6 +59,17 @@ def begin(record: Iterable[bytes], notes: list[str]) -> tuple[Header, Arbiter, I
         notes.append(f"recorded by release {header.release}, replayed by {__version__}")
     arbiter = header.arbiter()
     return header, arbiter, _steps(found, arbiter, notes)
+
+
+def go_on(record: Iterable[bytes], arbiter: Arbiter, notes: list[str]) -> Iterator[Step] | None:
+    """The steps of a record that begins in the state in which the arbiter is; None: it begins in
+    another one. Damaged: as with begin()."""
+    found = lines.read(record)
+    header = next(found)
+    assert isinstance(header, Header)
+    if header.state != snapshot.take(arbiter):
+        return None
+    return _steps(found, arbiter, notes)
 
 
 def _steps(

@@ -13,7 +13,7 @@ import pytest
 from leased.base.errors import Refused
 from leased.cli import ctl
 from leased.cli.exit_status import ExitStatus
-from leased.cli.report import as_text, make
+from leased.cli.report import as_csv, as_text, make
 from leased.cli.report_sums import Use, summed, total, uses
 from leased.slurm.sacct import Asked, Row
 from leased.slurm.usage_record import Run
@@ -32,9 +32,17 @@ def row(
     return Row(job, str(job), user, f"{user}s", "node1", "COMPLETED", *times, True, run)
 
 
+def moved(found: Row, into: int, out: int) -> Row:
+    """With so many GiB moved on each of its devices."""
+    assert found.usage is not None
+    bytes_ = {"moved_bytes": (into + out) << 30, "moved_out_bytes": out << 30}
+    gpus = {uuid: {**figures, **bytes_} for uuid, figures in found.usage.gpus.items()}
+    return replace(found, usage=replace(found.usage, gpus=gpus))
+
+
 # Two jobs by turns on one GPU, one beside them on another.
 ROWS = [
-    row(1, 0, 4, lease=3, wait=1, measured=2, busy=1, idle_resident=0.5),
+    moved(row(1, 0, 4, lease=3, wait=1, measured=2, busy=1, idle_resident=0.5), 3, 1),
     row(2, 1, 5, "bob", lease=2, wait=2),
     row(3, 2, 3, "bob", 1, lease=1, measured=1, busy=0.5),
 ]
@@ -89,6 +97,16 @@ def test_where_only_totals_are_known_nothing_is_said_to_be_shared() -> None:
     assert sums.occupied_s == 8 * HOUR
 
 
+@pytest.mark.parametrize("by", ["user", "account", "job", "device", "node"])
+def test_what_moved_is_added_up_in_and_out(by: str) -> None:
+    made = make([*ROWS, moved(row(9, 6, 7), 2, 5)], by, Asked())
+    names = ("moved_bytes", "moved_in_bytes", "moved_out_bytes")
+    shown = [tuple(group.as_dict()[name] for name in names) for group in made.groups]
+    assert tuple(map(sum, zip(*shown, strict=True))) == (11 << 30, 5 << 30, 6 << 30)
+    first = next(csv.DictReader(io.StringIO(as_csv(make(ROWS[:1], by, Asked())))))
+    assert [float(first[name]) / 2**30 for name in names] == [4, 3, 1]
+
+
 # -- what is printed -----------------------------------------------------------------------
 
 
@@ -107,6 +125,7 @@ def test_the_report_fits_a_mail() -> None:
     ]
     assert lines[7].endswith("would have needed 6.00 GPU hours.")
     assert lines[8] == "They were on shared GPUs for 6.00: nothing saved."
+    assert lines[9] == "Handoffs moved 3.0 GiB to GPUs and 1.0 GiB from them."
 
 
 def test_what_was_saved_is_said() -> None:
