@@ -63,7 +63,7 @@ from leased.core.device_events import (
 )
 from leased.core.device_settings import DeviceSettings
 from leased.core.effects import Effects
-from leased.core.events import DrainLimitSet, Event, Rejoined, Tick
+from leased.core.events import CameBack, DrainLimitSet, Event, Rejoined, Tick
 from leased.core.leasing import Leasing
 from leased.core.memory import Memory
 from leased.core.policy import MakePolicy, PolicyState
@@ -96,7 +96,8 @@ from leased.core.waiters import Waiters
 
 __all__ = [
     "IDLE_FLOOR_NS", "RESTORE_NS",
-    "Action", "Adopted", "Arbiter", "Closed", "Contend", "Device", "DrainLimitSet", "DrainSet",
+    "Action", "Adopted", "Arbiter", "CameBack", "Closed", "Contend", "Device", "DrainLimitSet",
+    "DrainSet",
     "Event", "Evict", "Expect", "Forfeit", "Frozen", "Grant", "Leave", "LockSet", "MemoryChanged",
     "ModeSet", "Opened", "Overrun", "Parked", "PassedOver", "PolicyRestored", "PolicySet",
     "Preload", "QuantumSet", "Rejoined", "Released", "Requested", "Restore", "Restored", "Revoke",
@@ -196,6 +197,8 @@ class Arbiter:
     def _apply(self, event: Event) -> None:
         if isinstance(event, Opened):
             self.tenant_changes.open(event)
+        elif isinstance(event, CameBack):
+            self.deciding.prolong_grace()
         elif isinstance(event, Rejoined):
             self.deciding.rejoin()
         elif isinstance(event, DrainLimitSet):

@@ -10,6 +10,9 @@ from leased.core.state import Tenant
 from leased.core.turns import Turns
 from leased.core.waiters import Waiters
 
+# Somewhat longer than the interposer waits at most between two attempts to connect.
+COME_BACK_NS = 600_000_000  # ns
+
 
 class Deciding:
     """wakes: when the policy of a device wants to be asked again."""
@@ -40,6 +43,14 @@ class Deciding:
     def pass_grace(self) -> None:
         if self.rules.grace_until and self.rules.now >= self.rules.grace_until:
             self.rejoin()
+
+    def prolong_grace(self) -> None:
+        """Processes still come back after the restart: those that hold a lease may be among those
+        that are missing."""
+        rules = self.rules
+        if rules.grace_until:
+            longer = min(rules.now + COME_BACK_NS, rules.grace_most)
+            rules.grace_until = max(rules.grace_until, longer)
 
     def rejoin(self) -> None:
         """The grace after a restart is over: from now on there are grants."""

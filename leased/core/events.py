@@ -12,6 +12,12 @@ from leased.core.tenant_events import OfTenant, Opened
 
 
 @dataclass(frozen=True)
+class CameBack:
+    """After a restart: a process that had a lease or memory under the daemon before is here again,
+    so others may still be on their way."""
+
+
+@dataclass(frozen=True)
 class Rejoined:
     """After a restart: all clients of the daemon before have said what they hold."""
 
@@ -28,4 +34,4 @@ class Tick:
     """Only time has passed."""
 
 
-Event = Opened | OfTenant | OfDevice | WorkMeasured | Rejoined | DrainLimitSet | Tick
+Event = Opened | OfTenant | OfDevice | WorkMeasured | CameBack | Rejoined | DrainLimitSet | Tick

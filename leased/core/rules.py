@@ -18,6 +18,7 @@ from leased.core.state import Device, Meter, Tenant
 HANDOFF_SHARE = 20  # a handoff is at most a twentieth of the quantum
 LONGEST_STRETCH_NS = 300_000_000_000  # whatever handoffs are said to take
 BACKFILL_NS = 20_000_000  # less is not worth a grant
+GRACE_MORE_NS = 4_000_000_000  # by which the grace after a restart grows at most
 MOVE_PATIENCE_NS = 5_000_000_000  # for memory that is to leave or to come back: until some has
 
 
@@ -46,6 +47,7 @@ class Rules:
         self.mixed_mask = 0  # devices on which orders of several policies would meet
         self.drain_ns = drain_ns
         self.grace_until = grace_until
+        self.grace_most = grace_until + GRACE_MORE_NS
 
     @property
     def now(self) -> int:

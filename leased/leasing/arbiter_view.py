@@ -32,6 +32,11 @@ class ArbiterView:
         """How long a holder has to release a revoked lease."""
         return self._arbiter.rules.drain_ns
 
+    @property
+    def in_grace(self) -> bool:
+        """Whether nothing is granted yet after a restart."""
+        return self._arbiter.grace_until != 0
+
     def next_deadline(self) -> int | None:
         """When a Tick is due at the latest, or None."""
         return self._arbiter.next_deadline()

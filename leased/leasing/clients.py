@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leased.connections.limits import credible
-from leased.core.arbiter import Adopted, Released, Requested, Restored, SpeedMeasured
+from leased.core.arbiter import Adopted, CameBack, Released, Requested, Restored, SpeedMeasured
 from leased.core.tenant_events import LeftUncopied, Parked
 from leased.leasing import memory_orders
 from leased.leasing.arbiter_loop import ArbiterLoop
@@ -44,6 +44,8 @@ class Clients:
         """A process has said HELLO: answer WELCOME, and take over what it holds, has and wants."""
         tenant.clients.append(client)
         client.send(self.registry.welcome(tenant))
+        if self.loop.view.in_grace and (hello.held_epoch or hello.memory):
+            self.loop.run(CameBack())
         client.memory = hello.memory
         if any(c.memory for c in tenant.clients):
             self.reports.changed(tenant)

@@ -19,6 +19,7 @@ from leased.core.arbiter import (
     Action,
     Adopted,
     Arbiter,
+    CameBack,
     Closed,
     Contend,
     DrainSet,
@@ -383,6 +384,30 @@ def test_the_grace_ends_when_all_have_said_what_they_hold() -> None:
     opened(a, 1)
     assert a.handle(Requested(1), 0) == []
     assert of_grants(a.handle(Rejoined(), S // 10))
+
+
+def test_the_grace_goes_on_while_processes_come_back() -> None:
+    a = Arbiter({"d0": CAPACITY}, policy.make, first_epoch=100, grace_until=S)
+    for tenant in (1, 2):
+        opened(a, tenant)
+    a.handle(Requested(2), 0)
+    a.handle(CameBack(), S * 9 // 10)
+    assert not of_grants(a.handle(Tick(), S)), "half a second is left for the next one"
+    a.handle(Adopted(1, 77), S * 14 // 10)
+    assert not of_grants(a.handle(Tick(), 2 * S)), "the holder came late and has its lease"
+    assert of_grants(a.handle(Released(1, 77), 2 * S))
+
+
+def test_the_grace_has_an_end_however_many_come_back() -> None:
+    a = Arbiter({"d0": CAPACITY}, policy.make, first_epoch=100, grace_until=S)
+    opened(a, 1)
+    a.handle(Requested(1), 0)
+    now = 0
+    while not of_grants(a.handle(CameBack(), now)):
+        now += S // 10
+        assert now <= 10 * S
+    assert now == 5 * S
+    assert a.handle(CameBack(), now) == [], "it does not begin again"
 
 
 def test_late_release_of_an_old_epoch_changes_nothing() -> None:

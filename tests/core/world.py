@@ -258,6 +258,8 @@ class World:
         if entry is None or entry.client is not client:
             return
         entry.heard = True
+        if self.a.grace_until and (epoch or memory):
+            self.do(core.CameBack())
         self.hear_memory(client, memory)
         self.look_at_devices()
         if epoch:
