@@ -101,8 +101,11 @@ void job_request_read(struct job_request *out)
 	out->step = get("jobid") != NULL;
 	out->shard = list_names(gres, "shard") || list_names(per_task, "shard");
 	out->gpu = list_names(gres, "gpu") || list_names(per_task, "gpu");
-	for (size_t i = 0; i < sizeof(gpu_options) / sizeof(gpu_options[0]); i++)
-		out->gpu |= get(gpu_options[i]) != NULL;
+	for (size_t i = 0; i < sizeof(gpu_options) / sizeof(gpu_options[0]); i++) {
+		const char *count = get(gpu_options[i]);
+
+		out->gpu |= count && strcmp(count, "0");
+	}
 	out->exclusive =
 	    exclusive && (!strcmp(exclusive, "exclusive") || !strcmp(exclusive, "allocation"));
 	out->nodes = nodes ? strtoul(nodes, NULL, 10) : 1;

@@ -93,6 +93,9 @@ static void check_request(const struct job_request *job)
 	if (job->shard && job->nodes > 1)
 		submit_refuse("a job on several nodes cannot share GPUs yet; ask for one node "
 		              "(-N1), or for whole GPUs (--gres=gpu:1 instead of the shard)");
+	if (job->shard && job->gpu)
+		submit_refuse("a job has whole GPUs or shards, not both; leave out the shard, or "
+		              "the whole GPUs");
 	if (!option_given)
 		return;
 	if (job->shard && job->exclusive)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,11 +13,10 @@ import pytest
 
 from leased.api.client import ask
 from leased.config.options import KEYS
-from tests.slurm.cluster import Accounting, PrivateSlurm
+from tests.slurm.cluster import Accounting
 from tests.slurm.leased import PRELOAD
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
-from tests.support.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "tests" / "demo" / "job.py"
@@ -73,6 +71,11 @@ NEEDS_OTHER_GRES = {
         ["--gpu-share=tq:5", "--gres=shard:1", "--exclusive"],
         "with --exclusive a job has its GPUs for itself and shares none; leave out --exclusive",
     ),
+    "whole GPUs and shards": (
+        ["--gres=shard:1,gpu:1"],
+        "a job has whole GPUs or shards, not both; leave out the shard, or the whole GPUs",
+    ),
+    "shards and --gpus": (["--gres=shard:1", "--gpus=1"], "has whole GPUs or shards, not both"),
     "two nodes": (
         ["--gres=shard:1", "-N2"],
         "a job on several nodes cannot share GPUs yet; ask for one node (-N1), or for whole GPUs",
@@ -345,33 +348,3 @@ def test_a_job_that_hangs_is_cancelled_where_the_site_says_so(site: Site) -> Non
 def tenant_states(site: Site) -> list[dict[str, object]]:
     tenants = ask(site.leased.admin_socket, {"op": "status"})["tenants"]
     return [{"job_id": t["job_id"], "state": t["state"]} for t in tenants]
-
-
-def test_job_submit_lua_refuses_before_there_is_a_job() -> None:
-    work = work_dir()
-    try:
-        slurm = PrivateSlurm(
-            work / "slurm", slurm_conf=["JobSubmitPlugins=lua"], plugin_args=["check_gres=no"]
-        )
-        etc = work / "slurm" / "etc"
-        etc.mkdir(parents=True)
-        shutil.copy(ROOT / "slurm-conf" / "job_submit.lua", etc)
-        with slurm:
-            for arguments, sentence in NEEDS_OTHER_GRES.values():
-                done = slurm.run("sbatch", *arguments, "--wrap=true", check=False, cwd=work)
-                assert done.returncode != 0, arguments
-                assert sentence in done.stderr
-            done = slurm.run("srun", "--gpu-share=tq:5", "true", check=False, cwd=work)
-            assert done.returncode != 0
-            assert slurm.sbatch("--wrap=true", "-o", "/dev/null", cwd=work)
-            assert slurm.sbatch(
-                *("--gres=shard:1", "--gpu-share=tq:5", "--wrap=true", "-o", "/dev/null"), cwd=work
-            )
-            # Of a heterogeneous job only one component shares.
-            assert slurm.sbatch(
-                *("--gres=shard:1", "--gpu-share=tq:5", ":", "-n1"),
-                *("--wrap=true", "-o", "/dev/null"),
-                cwd=work,
-            )
-    finally:
-        shutil.rmtree(work, ignore_errors=True)

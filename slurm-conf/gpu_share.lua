@@ -1,0 +1,179 @@
+-- gpu_share.lua: which jobs cannot share, and why, for job_submit.lua beside it. On the host of
+-- slurmctld, in the folder of slurm.conf.
+--
+-- The plugin says the same in sbatch, salloc and srun. Only slurmctld sees jobs that come another
+-- way (slurmrestd, a submit host without the plugin), and what `sbatch --export=GPU_SHARE=...` gives
+-- to a job without being set where sbatch runs.
+--
+-- fault_of(job) returns a sentence for the user that names the remedy, or nil. job: what
+-- slurm_job_submit is called with. A heterogeneous job comes in its components, an array as one job.
+
+local M = { release = "@VERSION@" }
+
+-- Options of SPANK plugins travel in the array job.spank_job_env, which is counted from 0.
+local OPTION = "^_SLURM_SPANK_OPTION_gpu_share_gpu_share=(.*)$"
+local EXCLUSIVE = 0 -- of job.shared
+local LONGEST = 255 -- bytes of the option's value
+local SHOWN = 40 -- bytes of it that a message repeats
+
+local function option_of(job)
+	for index = 0, (job.spank_job_env_size or 0) - 1 do
+		local value = string.match(job.spank_job_env[index] or "", OPTION)
+		if value then
+			return value
+		end
+	end
+	return nil
+end
+
+-- GPU_SHARE of a batch job: the environment of salloc and srun is not sent.
+local function environment_of(job)
+	local value = job.script and job.environment and job.environment["GPU_SHARE"]
+	return value ~= "" and value or nil
+end
+
+-- One entry of a list: gres:NAME[:TYPE][:COUNT], gres/NAME[:TYPE][:=]COUNT or without "gres".
+local function entry_names(entry, name)
+	local rest = string.gsub(entry, "^gres[:/]", "")
+	local first, last = string.find(rest, name, 1, true)
+	if first ~= 1 or not string.find(string.sub(rest, last + 1), "^[:=]") and #rest ~= last then
+		return false
+	end
+	return not string.find(rest, "^[%w_]+[:=]0$") -- none of them
+end
+
+-- A GRES can stand in any of these.
+local function asks_for(job, name)
+	local fields = { job.tres_per_node, job.tres_per_job, job.tres_per_task, job.tres_per_socket, job.gres }
+	for _, text in pairs(fields) do
+		for entry in string.gmatch(type(text) == "string" and text or "", "[^,]+") do
+			if entry_names(entry, name) then
+				return true
+			end
+		end
+	end
+	return false
+end
+
+-- A number without sign and exponent, and what stands behind it; nil: there is none.
+local function number_and_unit(text)
+	local number, unit = string.match(text, "^(%d*%.?%d*)(.*)$")
+	local digits = #string.gsub(number, "%.", "")
+	if digits < 1 or digits > 15 then
+		return nil
+	end
+	return tonumber(number), unit
+end
+
+local function is_time(text)
+	local milliseconds = { [""] = 1e3, s = 1e3, ms = 1, m = 60e3 }
+	local number, unit = number_and_unit(text)
+	local length = number and milliseconds[unit] and number * milliseconds[unit]
+	return length ~= nil and length ~= false and length >= 1 and length <= 86400e3
+end
+
+local function is_amount(text)
+	local power = { K = 1, M = 2, G = 3, T = 4 }
+	local number, unit = number_and_unit(text)
+	if not number then
+		return false
+	end
+	if unit == "" or unit == "%" then
+		number = unit == "%" and number / 100 or number
+		return number > 0 and number <= 1
+	end
+	local letter = string.match(unit, "^([KMGT])i?B?$")
+	if not letter or #unit == 2 then
+		return false
+	end
+	local bytes = number * 1024 ^ power[letter]
+	return bytes >= 1024 ^ 2 and bytes <= 1024 ^ 5
+end
+
+local function one_of(...)
+	local known = {}
+	for _, word in ipairs({ ... }) do
+		known[word] = true
+	end
+	return function(text)
+		return known[text] == true
+	end
+end
+
+-- What may stand behind each key of --gpu-share.
+M.keys = {
+	tq = is_time,
+	lock = one_of("on", "off", "auto"),
+	mem = is_amount,
+	oversub = one_of("on", "off"),
+	memory = one_of("managed", "swap", "auto"),
+}
+
+-- Whether --gpu-share takes this value: KEY:VALUE, each key once, with commas between them.
+function M.is_value(text)
+	local given = {}
+	if text == "" or #text > LONGEST then
+		return false
+	end
+	for pair in string.gmatch(text .. ",", "([^,]*),") do
+		local key, value = string.match(pair, "^([^:]*):(.*)$")
+		local check = key and M.keys[key]
+		if not check or given[key] or not check(value) then
+			return false
+		end
+		given[key] = true
+	end
+	return true
+end
+
+local function fault_of_value(text, where)
+	if M.is_value(text) then
+		return nil
+	end
+	local shown = string.gsub(string.sub(text, 1, SHOWN), "[^\32-\126]", "?")
+	return string.format(
+		"'%s%s'%s is no value of --gpu-share; write for example tq:60,lock:auto (--gpu-share=help lists all keys)",
+		shown,
+		#text > SHOWN and "..." or "",
+		where
+	)
+end
+
+local function fault_of_sharing(job, option)
+	local nodes = job.min_nodes or 1
+	if nodes > 1 and nodes < slurm.NO_VAL then
+		return "a job on several nodes cannot share GPUs yet; ask for one node (-N1), or for whole GPUs (--gres=gpu:1 instead of the shard)"
+	end
+	if asks_for(job, "gpu") then
+		return "a job has whole GPUs or shards, not both; leave out the shard, or the whole GPUs"
+	end
+	if option and job.shared == EXCLUSIVE then
+		return "with --exclusive a job has its GPUs for itself and shares none; leave out --exclusive, or --gpu-share"
+	end
+	local from_environment = environment_of(job)
+	if not option and from_environment then
+		return fault_of_value(from_environment, " of the environment variable GPU_SHARE")
+	end
+	return nil
+end
+
+function M.fault_of(job)
+	local option = option_of(job)
+	local fault = option and fault_of_value(option, "")
+	if fault then
+		return fault
+	end
+	if asks_for(job, "shard") then
+		return fault_of_sharing(job, option)
+	end
+	-- Of a heterogeneous job only some components may share; each comes here by itself.
+	if not option or job.het_job_offset ~= nil and job.het_job_offset ~= slurm.NO_VAL then
+		return nil
+	end
+	if asks_for(job, "gpu") then
+		return "--gpu-share without a shard; ask for --gres=shard:1 instead of whole GPUs, or leave out --gpu-share"
+	end
+	return "--gpu-share without a shard; add --gres=shard:1"
+end
+
+return M
