@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,17 @@ from leased.admin.user_limits import UserLimits
 from leased.base.errors import Refused
 from leased.cli.checks import (
     accounting,
+    cgroups,
     daemon,
     driver,
     gres,
     interposer,
+    job_submit,
     libslurm,
     metrics,
     plugin,
+    plugin_dir,
+    select,
     slurm_conf,
     tenant_socket,
     trusted,
@@ -32,6 +37,7 @@ from leased.config import config
 from leased.slurm import slurmconf
 from leased.slurm.slurmconf import SlurmConf
 
+Check = Callable[[Site], Iterator[Finding]]
 # In this order: what driver and daemon find is used by later ones.
 CHECKS = (
     trusted.findings,
@@ -43,7 +49,26 @@ CHECKS = (
     metrics.findings,
 )
 # These need slurm.conf.
-CHECKS_OF_SLURM = (slurm_conf.findings, plugin.findings, gres.findings, accounting.findings)
+CHECKS_OF_SLURM = (
+    slurm_conf.findings,
+    plugin.findings,
+    plugin_dir.findings,
+    select.findings,
+    gres.findings,
+    cgroups.findings,
+    accounting.findings,
+)
+# On a host that runs slurmctld alone: it has no GPU, and no daemon.
+CHECKS_OF_CONTROLLER = (
+    slurm_conf.findings,
+    plugin.of_submit_host,
+    plugin_dir.findings,
+    select.findings,
+    gres.of_all_nodes,
+    cgroups.findings,
+    accounting.findings,
+    job_submit.findings,
+)
 
 
 def check_config(path: Path) -> tuple[config.Config, list[Finding]]:
@@ -75,7 +100,7 @@ def look_for_slurm(given: str, node: str | None) -> Site:
             found.path = None
             found.faults.append(f"{fault.filename}: {fault.strerror}")
     asked = slurmconf.ask_config(env)
-    found.values |= asked
+    found.add_asked(asked)
     if found.path is None and Path(asked.get("slurm_conf", "/nonexistent")).is_file():
         found.path = Path(asked["slurm_conf"])
         found.read(found.path)
@@ -84,20 +109,31 @@ def look_for_slurm(given: str, node: str | None) -> Site:
     return Site(config.Config(), unknown, unknown, found, env, slurmconf.version(env), name)
 
 
-def run(path: Path, socket_path: Path | None, node: str | None = None) -> list[Finding]:
-    """Look at everything. path: gpu-leased.toml; node: this one's name in slurm.conf."""
+def run(
+    path: Path, socket_path: Path | None, node: str | None = None, controller: bool = False
+) -> list[Finding]:
+    """Look at everything. path: gpu-leased.toml; node: this one's name in slurm.conf.
+
+    controller: this host runs slurmctld and is no node; slurm.conf may say so as well.
+    """
     read, found = check_config(path)
     site = look_for_slurm(read.slurm_conf, node)
     site.config, site.path = read, path
     site.admin_socket = socket_path or read.admin_socket
-    for check in CHECKS:
-        found += as_list(check(site))
+    runs_slurmctld = site.slurm.is_controller(socket.gethostname())
+    if controller or (runs_slurmctld and site.node is None):
+        words = "this host runs slurmctld and is no node: what nodes need is not looked at"
+        return [Finding("role", OK, words), *_of_slurm(site, CHECKS_OF_CONTROLLER)]
+    found += [finding for check in CHECKS for finding in as_list(check(site))]
+    found += _of_slurm(site, CHECKS_OF_SLURM)
+    return [*found, *as_list(job_submit.findings(site))] if runs_slurmctld else found
+
+
+def _of_slurm(site: Site, checks: Sequence[Check]) -> list[Finding]:
     if site.slurm.path is None and not site.slurm.values:
         words = "no slurm.conf is found, and slurmctld does not answer"
-        return [*found, Finding("slurm-conf", FAULT, words, "set SLURM_CONF, or run it on a node")]
-    for check in CHECKS_OF_SLURM:
-        found += as_list(check(site))
-    return found
+        return [Finding("slurm-conf", FAULT, words, "set SLURM_CONF, or run it on a node")]
+    return [finding for check in checks for finding in as_list(check(site))]
 
 
 def table(findings: list[Finding]) -> Any:

@@ -34,6 +34,7 @@ def beside(folder: Path, word: str) -> list[Path]:
 @dataclass
 class SlurmConf:
     """slurm.conf. path: None where only slurmctld was asked. nodes: fields by node name.
+    controllers: hosts of slurmctld, without their domains.
 
     faults: sentences about lines that are odd, which were left out.
     """
@@ -42,6 +43,7 @@ class SlurmConf:
     values: Fields = field(default_factory=dict)
     nodes: dict[str, Fields] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    controllers: list[str] = field(default_factory=list)
 
     @property
     def folder(self) -> Path | None:
@@ -56,6 +58,7 @@ class SlurmConf:
             found = fields(line, faults)
             if "nodename" not in found:
                 self.values |= found
+                self._add_controller(found)
             elif found["nodename"].upper() == "DEFAULT":
                 defaults = found
             else:
@@ -64,6 +67,21 @@ class SlurmConf:
                 except ValueError as fault:
                     faults.line(line, str(fault))
         self.faults += faults.listed()
+
+    def _add_controller(self, found: Fields) -> None:
+        """Of a line, or of what slurmctld says: its host, and those that stand in for it."""
+        for key, value in found.items():
+            if re.fullmatch(r"slurmctldhost(\[\d+\])?|controlmachine", key):
+                self.controllers.append(re.split(r"[.(]", value)[0])
+
+    def add_asked(self, asked: Fields) -> None:
+        """What slurmctld says goes before the files."""
+        self.values |= asked
+        self._add_controller(asked)
+
+    def is_controller(self, host: str) -> bool:
+        """Whether slurmctld is to run on this host."""
+        return host.partition(".")[0] in self.controllers
 
     def _add_nodes(self, found: Fields) -> None:
         names = expand(found["nodename"])

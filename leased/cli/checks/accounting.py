@@ -17,3 +17,12 @@ def findings(site: Site) -> Iterator[Finding]:
             *("accounting", WARNING, words),
             "run slurmdbd, and set AccountingStorageType=accounting_storage/slurmdbd",
         )
+    tres = site.slurm.values.get("accountingstoragetres", "").lower().replace(" ", "").split(",")
+    missing = [name for name in ("gres/gpu", "gres/shard") if name not in tres]
+    if missing:
+        words = f"AccountingStorageTRES lacks {' and '.join(missing)}: sacct does not show who had"
+        words += " them, and TRESBillingWeights cannot charge for them"
+        remedy = "add AccountingStorageTRES=gres/gpu,gres/shard"
+        yield Finding("accounting-tres", WARNING, words, remedy)
+    else:
+        yield Finding("accounting-tres", OK, "sacct shows GPUs and shards of jobs")

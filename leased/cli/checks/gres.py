@@ -10,10 +10,38 @@ from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, unreada
 from leased.slurm import gres_conf
 from leased.slurm.gres_conf import Gres
 
+MOST_NODES = 64  # that are compared with gres.conf, which is read for each
+
 
 def findings(site: Site) -> Iterator[Finding]:
     yield from _types(site)
     yield from _node(site)
+
+
+def of_all_nodes(site: Site) -> Iterator[Finding]:
+    """On the host of slurmctld: whether there are shards anywhere, and gres.conf has as many."""
+    yield from _types(site)
+    counts = {
+        node: gres_conf.gres_counts(fields.get("gres", ""))
+        for node, fields in site.slurm.nodes.items()
+    }
+    sharing = {node: found for node, found in counts.items() if found.get("shard")}
+    if not sharing:
+        words = "no node of slurm.conf has shards"
+        yield Finding("node-gres", FAULT, words, "write for example Gres=gpu:4,shard:32")
+        return
+    yield Finding("node-gres", OK, f"{len(sharing)} of {len(counts)} nodes have shards")
+    path = (site.slurm.folder or Path()) / "gres.conf"
+    if site.slurm.folder is None or not path.is_file():
+        return  # each node may have its own
+    for node in list(sharing)[:MOST_NODES]:
+        wanted, said = sharing[node], gres_conf.gres_of(path, node)
+        if not wanted.get("gpu") or said.shards != wanted["shard"]:
+            words = f"node {node} has {wanted['shard']} shard and {wanted.get('gpu', 0)} gpu in "
+            words += f"slurm.conf, {said.shards} shard in {path}"
+            yield Finding("gres-count", FAULT, words, "make slurm.conf and gres.conf agree")
+            return
+    yield Finding("gres-count", OK, f"slurm.conf and {path} agree")
 
 
 def _types(site: Site) -> Iterator[Finding]:

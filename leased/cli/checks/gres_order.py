@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leased.base.errors import Refused
-from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, unreadable_lines
-from leased.slurm import slurm_gpus, slurmconf
+from leased.cli.checks.finding import FAULT, OK, Finding, Site
+from leased.slurm import slurm_gpus
 
 
 def findings(site: Site) -> Iterator[Finding]:
     assert site.slurm.path is not None
-    yield from unreadable_lines("cgroup-conf", slurmconf.cgroup_conf(site.slurm.path.parent)[1])
     said = slurm_gpus.read(site.slurm.path, site.node)
     if said is None or not site.gpus:
         return
@@ -29,8 +28,4 @@ def findings(site: Site) -> Iterator[Finding]:
             words = f"GPU {index[gpu.uuid]} of Slurm is {file}, and jobs there run on"
             yield Finding(name, FAULT, f"{words} /dev/nvidia{gpu.minor}", remedy)
             return
-    if not said.constrained and len(site.gpus) > 1:
-        words = "devices are not constrained: a job can open GPUs that Slurm gave to others"
-        yield Finding(name, WARNING, words, remedy)
-    else:
-        yield Finding(name, OK, "jobs run on the GPUs that Slurm gives them")
+    yield Finding(name, OK, "jobs run on the GPUs that Slurm gives them")

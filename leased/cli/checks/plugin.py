@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from leased import __version__
@@ -21,18 +21,40 @@ DEFAULT_SOCKET = config.Config().admin_socket  # the plugin is built with it
 
 
 def findings(site: Site) -> Iterator[Finding]:
+    line = yield from _line(site)
+    if line is not None:
+        yield from _plugin_file(site, line)
+        yield from _plugin_arguments(site, line)
+
+
+def of_submit_host(site: Site) -> Iterator[Finding]:
+    """Where no job runs: it may be that none is submitted there either."""
+    line = yield from _line(site)
+    if line is None:
+        return
+    if plugstack.plugin_file(line.path, site.slurm.values.get("plugindir", "")) is None:
+        words = f"the plugin {line.path} of {line.file} is not here: jobs that are submitted on"
+        words += " this host cannot use --gpu-share"
+        remedy = "install slurm-spank-gpu-share if jobs are submitted here"
+        yield Finding("plugin-file", WARNING, words, remedy)
+    else:
+        yield from _plugin_file(site, line)
+
+
+def _line(site: Site) -> Generator[Finding, None, PluginLine | None]:
+    """The plugin's line in plugstack.conf; None: it has none."""
     folder = site.slurm.folder or Path("/etc/slurm")
     path = Path(site.slurm.values.get("plugstackconfig", folder / "plugstack.conf"))
     line = f"add the line: optional {PLUGIN}"
     if not path.is_file():
         yield Finding("plugstack", FAULT, f"there is no {path}", f"make it and {line}")
-        return
+        return None
     plugins, faults = plugstack.plugin_lines(path)
     yield from unreadable_lines("plugstack", faults)
     ours = [p for p in plugins if Path(p.path).name == PLUGIN]
     if not ours:
         yield Finding("plugstack", FAULT, f"{path} has no line for {PLUGIN}", line)
-        return
+        return None
     if len(ours) > 1:
         words = f"{path} has {len(ours)} lines for {PLUGIN}"
         yield Finding("plugstack", FAULT, words, "leave one of them")
@@ -44,8 +66,7 @@ def findings(site: Site) -> Iterator[Finding]:
         yield Finding("plugstack", WARNING, words, "write optional instead")
     else:
         yield Finding("plugstack", OK, f"{ours[0].file} has {PLUGIN}")
-    yield from _plugin_file(site, ours[0])
-    yield from _plugin_arguments(site, ours[0])
+    return ours[0]
 
 
 def _plugin_file(site: Site, line: PluginLine) -> Iterator[Finding]:

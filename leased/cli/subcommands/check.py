@@ -10,6 +10,11 @@ from leased.cli.subcommand import Subcommand, print_answer
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node", help="its name in slurm.conf, if not found by its host's")
+    parser.add_argument(
+        "--controller",
+        action="store_true",
+        help="this host runs slurmctld and is no node (found out where slurm.conf says so)",
+    )
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
@@ -17,12 +22,15 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     from leased.cli import check
     from leased.cli.checks.finding import FAULT
 
-    findings = check.run(chosen.config, chosen.socket, chosen.node)
+    findings = check.run(chosen.config, chosen.socket, chosen.node, chosen.controller)
     print_answer(chosen, [finding.as_dict() for finding in findings], lambda: check.table(findings))
     faulty = any(finding.level == FAULT for finding in findings)
     return ExitStatus.REFUSED if faulty else ExitStatus.DONE
 
 
 subcommand = Subcommand(
-    "check", "find what would keep this node from sharing its GPUs", run, add_arguments
+    "check",
+    "find what would keep this node, or on slurmctld's host the site, from sharing GPUs",
+    run,
+    add_arguments,
 )

@@ -1,0 +1,176 @@
+"""A node in order, for tests of gpu-leasectl check to spoil."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _gpulease import lib
+
+from leased import __version__
+from leased.base.errors import NoAnswer
+from leased.cli import check
+from leased.cli.checks import daemon, driver, libslurm
+from leased.cli.checks.finding import Finding
+from leased.gpus.nvml import Silent
+from leased.slurm import slurmconf
+from tests.slurm.leased import PRELOAD
+
+HOST = socket.gethostname().partition(".")[0]
+VERSION = (22, 5)
+
+
+def status() -> dict[str, Any]:
+    return {
+        "version": __version__,
+        "wire_version": lib.GL_VERSION,
+        "store_fault": None,
+        "strays": {},
+        "cluster": {"name": "alpha", "refused": {}},
+        "devices": [{"index": 0, "drain": None}],
+    }
+
+
+@dataclass
+class Node:
+    """A node in order, whose parts a test spoils before it looks."""
+
+    root: Path
+    answer: dict[str, Any] | Exception = field(default_factory=status)
+    gpus: list[Any] = field(default_factory=list)
+    nvml: Silent | None = None
+    asked: dict[str, str] = field(default_factory=dict)  # what slurmctld says
+    version: tuple[int, int] | None = VERSION
+    found: dict[str, Finding] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name in ("etc", "run", "lib"):
+            (self.root / name).mkdir()
+        self.files = [self.root / "dev0", self.root / "dev1"]
+        for file in self.files:
+            file.touch()
+        self.gpus = [
+            {"uuid": f"GPU-{n:08x}-0000-0000-0000-000000000000", "minor": n}
+            | {"name": "H200", "memory": 1 << 30}
+            for n in range(2)
+        ]
+        self.preload = self.root / "lib" / "libgpulease.so"
+        shutil.copy(PRELOAD, self.preload)
+        self.plugin = self.root / "lib" / "gpu_share.so"
+        make_library(self.plugin, plugin(VERSION), f"gpu-lease plugin {__version__}")
+        self.write("gpu-leased.toml", self.toml())
+        self.write("slurm.conf", self.slurm_conf())
+        self.write(
+            "gres.conf",
+            f"AutoDetect=off\nNodeName={HOST} Name=gpu File={self.root}/dev[0-1]\n"
+            f"NodeName={HOST},other[1-3] Name=shard Count=8\n",
+        )
+        self.write("cgroup.conf", "ConstrainDevices=yes\n")
+        self.write("plugstack.conf", f"optional {self.plugin} {self.arguments()}\n")
+        self.tenant = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.tenant.bind(str(self.root / "run" / "tenant.sock"))
+        (self.root / "run" / "tenant.sock").chmod(0o666)
+        self.tenant.listen()
+
+    def arguments(self) -> str:
+        return f"admin_socket={self.root}/run/admin.sock tq_min=100ms tq_max=10m lock_off=yes"
+
+    def toml(self) -> str:
+        return (
+            f'[daemon]\nruntime_dir = "{self.root}/run"\npreload = "{self.preload}"\n'
+            f'slurm_conf = "{self.root}/etc/slurm.conf"\n'
+        )
+
+    def slurm_conf(self) -> str:
+        return (
+            f"GresTypes=gpu,shard\nTaskPlugin=task/cgroup\nPlugStackConfig={self.root}/etc/plugstack.conf\n"
+            "AccountingStorageType=accounting_storage/slurmdbd\n"
+            "AccountingStorageTRES=gres/gpu,gres/shard\n"
+            "NodeName=DEFAULT CPUs=4 Gres=gpu:2,shard:8\n"
+            f"NodeName={HOST},other[1-3]\n"
+        )
+
+    def write(self, name: str, text: str) -> None:
+        (self.root / "etc" / name).write_text(text)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        path = self.root / "etc" / name
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+
+    def look(self) -> list[Finding]:
+        self.findings = findings = check.run(self.root / "etc" / "gpu-leased.toml", None)
+        self.found = {finding.id: finding for finding in findings}
+        return findings
+
+
+def make_library(path: Path, text: str, mark: str = "", *arguments: str) -> None:
+    """Write a shared library of this C source, with a text that stands in it."""
+    path.write_bytes(
+        compiled(f'{text}\n__attribute__((used)) static const char mark[] = "{mark}";\n', arguments)
+    )
+
+
+@functools.cache
+def compiled(text: str, arguments: tuple[str, ...]) -> bytes:
+    with tempfile.NamedTemporaryFile(prefix="gpul-", suffix=".so") as out:
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-xc", "-", "-o", out.name, *arguments],
+            check=True,
+            input=text,
+            text=True,
+        )
+        return Path(out.name).read_bytes()
+
+
+def plugin(version: tuple[int, int]) -> str:
+    return f"const unsigned plugin_version = {version[0] << 16 | version[1] << 8 | 8};"
+
+
+@pytest.fixture
+def node(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    made = Node(short_dir)
+
+    def ask_status(path: Path) -> dict[str, Any]:
+        if path != made.root / "run" / "admin.sock":
+            raise NoAnswer(f"nobody at {path}", "look elsewhere")
+        if isinstance(made.answer, Exception):
+            raise made.answer
+        return made.answer
+
+    def describe() -> dict[str, Any]:
+        if made.nvml:
+            raise made.nvml
+        return {"driver": "580.1", "devices": made.gpus}
+
+    monkeypatch.setattr(driver, "describe", describe)
+    monkeypatch.setattr(daemon, "ask_status", ask_status)
+    monkeypatch.setattr(slurmconf, "ask_config", lambda env: made.asked)  # noqa: ARG005
+    monkeypatch.setattr(slurmconf, "version", lambda env: made.version)  # noqa: ARG005
+    monkeypatch.setattr(libslurm, "IMPORT", "pass")
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    monkeypatch.delenv("SLURMD_NODENAME", raising=False)
+    yield made
+    made.tenant.close()
+
+
+Spoil = Callable[[Node], object]
+
+
+def several(*steps: Spoil) -> Spoil:
+    """One change after the other."""
+
+    def run(node: Node) -> None:
+        for step in steps:
+            step(node)
+
+    return run

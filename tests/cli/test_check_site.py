@@ -1,0 +1,227 @@
+"""gpu-leasectl check: mistakes of a site's Slurm, on a node and on the host of slurmctld."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from leased import __version__
+from leased.cli import check, ctl
+from leased.cli.checks.finding import Finding
+from leased.cli.exit_status import ExitStatus
+from tests.cli.check_node import HOST, Node, Spoil, make_library, node, plugin, several
+from tests.conftest import ROOT
+
+__all__ = ["node"]
+CONSTRAINED = "ConstrainDevices=yes\nConstrainRAMSpace=yes\n"
+SHIPPED = ROOT / "slurm-conf"
+
+
+def set_memory_limit(made: Node) -> None:
+    made.edit("slurm.conf", "CPUs=4", "CPUs=4 RealMemory=4000 MemSpecLimit=1000")
+
+
+def put_plugins_of_slurm(made: Node, version: tuple[int, int]) -> None:
+    make_library(made.root / "lib" / "select_cons_tres.so", plugin(version))
+    made.edit("slurm.conf", "GresTypes", f"PluginDir={made.root}/lib\nGresTypes")
+
+
+MISTAKES: dict[str, tuple[Spoil, str, str, str]] = {
+    "select/linear": (
+        lambda n: n.edit("slurm.conf", "GresTypes", "SelectType=select/linear\nGresTypes"),
+        *("select-type", "fault", "SelectType is select/linear, which gives out no shards"),
+    ),
+    "no memory is given out": (
+        lambda n: n.edit("slurm.conf", "GresTypes", "SelectTypeParameters=CR_Core\nGresTypes"),
+        *("select-memory", "warning", "CR_Core: each job has all memory of its node"),
+    ),
+    "no shards in accounting": (
+        lambda n: n.edit("slurm.conf", "TRES=gres/gpu,gres/shard", "TRES=gres/gpu"),
+        *("accounting-tres", "warning", "AccountingStorageTRES lacks gres/shard"),
+    ),
+    "nothing in accounting": (
+        lambda n: n.edit("slurm.conf", "AccountingStorageTRES=gres/gpu,gres/shard\n", ""),
+        *("accounting-tres", "warning", "lacks gres/gpu and gres/shard"),
+    ),
+    "tasks in no cgroup": (
+        lambda n: n.edit("slurm.conf", "task/cgroup", "task/affinity"),
+        *("task-plugin", "warning", "TaskPlugin is task/affinity, so cgroup.conf keeps no job"),
+    ),
+    "no cgroup.conf": (
+        lambda n: (n.root / "etc" / "cgroup.conf").unlink(),
+        *("cgroup-devices", "warning", "a job can open GPUs that Slurm gave to others"),
+    ),
+    "memory that jobs pass over": (
+        set_memory_limit,
+        *("cgroup-memory", "warning", "jobs may use the memory that MemSpecLimit=1000 keeps free"),
+    ),
+    "PluginDir of another Slurm": (
+        lambda n: put_plugins_of_slurm(n, (24, 11)),
+        *("plugin-dir", "fault", "a PluginDir, are of Slurm 24.11, here is 22.05"),
+    ),
+    "PluginDir that is gone": (
+        lambda n: n.edit("slurm.conf", "GresTypes", "PluginDir=/nonexistent\nGresTypes"),
+        *("plugin-dir", "fault", "PluginDir is /nonexistent, which is not there"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+@pytest.mark.parametrize("place", ["node", "controller"])
+def test_a_mistake_is_found_in_both_places(node: Node, case: str, place: str) -> None:
+    spoil, id_, level, words = MISTAKES[case]
+    spoil(node)
+    found = node.look() if place == "node" else on_controller(node)
+    if place == "controller" and case == "memory that jobs pass over":
+        return  # which node would it be?
+    (finding,) = [finding for finding in found if finding.id == id_]
+    assert finding.level == level
+    assert words in finding.text
+    assert finding.remedy
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda n: n.edit("slurm.conf", "Task", "SelectTypeParameters=CR_CPU_Memory\nTask"),
+        lambda n: put_plugins_of_slurm(n, (22, 5)),
+        several(set_memory_limit, lambda n: n.write("cgroup.conf", CONSTRAINED)),
+    ],
+)
+def test_other_ways_to_be_in_order(node: Node, change: Spoil) -> None:
+    change(node)
+    assert [finding for finding in node.look() if finding.level != "ok"] == []
+
+
+def put_scripts(made: Node) -> None:
+    """As an installation and its administrator leave them."""
+    text = (SHIPPED / "gpu_share.lua").read_text().replace("@VERSION@", __version__)
+    made.write("gpu_share.lua", text)
+    shutil.copy(SHIPPED / "job_submit.lua", made.root / "etc")
+    made.edit("slurm.conf", "GresTypes", "JobSubmitPlugins=lua\nGresTypes")
+
+
+def on_controller(made: Node) -> list[Finding]:
+    """What is found where slurmctld runs and nothing of a node is."""
+    if "JobSubmit" not in (made.root / "etc" / "slurm.conf").read_text():
+        put_scripts(made)
+    (made.root / "run" / "tenant.sock").unlink(missing_ok=True)
+    made.preload.unlink(missing_ok=True)
+    return check.run(made.root / "etc" / "gpu-leased.toml", None, controller=True)
+
+
+def test_a_controller_in_order(node: Node) -> None:
+    found = on_controller(node)
+    assert [finding for finding in found if finding.level != "ok"] == []
+    ids = {finding.id for finding in found}
+    assert {"role", "job-submit", "node-gres", "gres-count"} <= ids
+    assert not {"driver", "daemon", "tenant-socket", "interposer", "libslurm"} & ids
+
+
+CONTROLLERS: dict[str, tuple[Spoil, str, str, str]] = {
+    "job_submit is off": (
+        lambda n: n.edit("slurm.conf", "JobSubmitPlugins=lua\n", "JobSubmitPlugins=defaults\n"),
+        *("job-submit", "warning", "JobSubmitPlugins of slurm.conf lacks lua"),
+    ),
+    "no script": (
+        lambda n: (n.root / "etc" / "job_submit.lua").unlink(),
+        *("job-submit", "fault", "which JobSubmitPlugins=lua needs"),
+    ),
+    "a script of the site's": (
+        lambda n: n.write("job_submit.lua", "return slurm.SUCCESS\n"),
+        *("job-submit", "warning", "does not ask gpu_share.lua"),
+    ),
+    "no rules": (
+        lambda n: (n.root / "etc" / "gpu_share.lua").unlink(),
+        *("job-submit", "warning", "which job_submit.lua asks"),
+    ),
+    "rules of another release": (
+        lambda n: n.edit("gpu_share.lua", f'"{__version__}"', '"0.0.9"'),
+        *("job-submit", "warning", f"gpu_share.lua is of 0.0.9, this is {__version__}"),
+    ),
+    "rules of no release": (
+        lambda n: n.write("gpu_share.lua", "return {}\n"),
+        *("job-submit", "warning", "is of no release that it names"),
+    ),
+    "no type": (
+        lambda n: n.edit("slurm.conf", "GresTypes=gpu,shard", "GresTypes=gpu"),
+        *("gres-types", "fault", "GresTypes of slurm.conf lacks shard"),
+    ),
+    "no shards": (
+        lambda n: n.edit("slurm.conf", "Gres=gpu:2,shard:8", "Gres=gpu:2"),
+        *("node-gres", "fault", "no node of slurm.conf has shards"),
+    ),
+    "other shards in gres.conf": (
+        lambda n: n.write("gres.conf", f"NodeName={HOST} Name=shard Count=6\n"),
+        *("gres-count", "fault", "has 8 shard and 2 gpu in slurm.conf, 6 shard in"),
+    ),
+    "a line without its plugin": (
+        lambda n: n.plugin.unlink(),
+        *("plugin-file", "warning", "jobs that are submitted on this host cannot use --gpu-share"),
+    ),
+    "no line": (
+        lambda n: n.write("plugstack.conf", "# nothing\n"),
+        *("plugstack", "fault", "has no line for gpu_share.so"),
+    ),
+    "a plugin of another Slurm": (
+        lambda n: make_library(n.plugin, plugin((24, 11)), f"gpu-lease plugin {__version__}"),
+        *("plugin-version", "fault", "is built for Slurm 24.11, here is 22.05"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CONTROLLERS)
+def test_mistakes_on_the_controller(node: Node, case: str) -> None:
+    spoil, id_, level, words = CONTROLLERS[case]
+    put_scripts(node)
+    spoil(node)
+    (found,) = [finding for finding in on_controller(node) if finding.id == id_]
+    assert (found.level, bool(found.remedy)) == (level, True)
+    assert words in found.text
+
+
+def other_nodes(made: Node, controller: str) -> None:
+    """slurmctld is to run there, and this host is no node."""
+    made.edit("slurm.conf", f"NodeName={HOST},other[1-3]", "NodeName=other[1-3]")
+    hosts = f"SlurmctldHost=spare\nSlurmctldHost={controller}"
+    made.edit("slurm.conf", "GresTypes", f"{hosts}\nGresTypes")
+    made.write("gres.conf", "NodeName=other[1-3] Name=shard Count=8\n")
+
+
+def test_the_controller_is_found_out(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    put_scripts(node)
+    other_nodes(node, f"{HOST}.cluster.example(10.0.0.1)")
+    node.answer = OSError()  # nobody is asked
+    path = str(node.root / "etc" / "gpu-leased.toml")
+    assert ctl.main(["--config", path, "check", "--json"]) == ExitStatus.DONE
+    assert json.loads(capsys.readouterr().out)[0]["id"] == "role"
+
+
+def test_another_host_is_no_controller(node: Node) -> None:
+    other_nodes(node, "elsewhere")
+    ids = {finding.id for finding in node.look()}
+    assert "daemon" in ids
+    assert not {"role", "job-submit"} & ids
+
+
+def test_a_node_that_is_the_controller_too(node: Node) -> None:
+    put_scripts(node)
+    node.edit("slurm.conf", "GresTypes", f"SlurmctldHost={HOST}\nGresTypes")
+    assert [finding for finding in node.look() if finding.level != "ok"] == []
+    assert {"daemon", "job-submit"} <= node.found.keys()
+
+
+def test_the_controller_as_slurmctld_names_it(node: Node) -> None:
+    node.asked = {"slurmctldhost[0]": f"{HOST}(127.0.0.1)"}
+    put_scripts(node)
+    node.look()
+    assert "job-submit" in node.found
+
+
+def test_no_slurm_conf(node: Node) -> None:
+    (node.root / "etc" / "slurm.conf").unlink()
+    found = check.run(node.root / "etc" / "gpu-leased.toml", None, controller=True)
+    (fault,) = [finding for finding in found if finding.level == "fault"]
+    assert fault.id == "slurm-conf"
