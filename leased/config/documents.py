@@ -1,6 +1,7 @@
-"""docs/configuration.md and slurm-conf/gpu-leased.toml, made from the table of keys.
+"""What is made from the table of keys: docs/configuration.md, the example in slurm-conf and the
+file that packages install.
 
-In a checkout, `python -m leased.config.documents` writes both.
+In a checkout, `python -m leased.config.documents` writes them.
 """
 
 from __future__ import annotations
@@ -86,7 +87,17 @@ def _comment(text: str, indent: str = "") -> list[str]:
 
 def example() -> str:
     """The text of slurm-conf/gpu-leased.toml."""
-    lines = _comment("/etc/gpu-lease/gpu-leased.toml: what is written here are the defaults.")
+    return _file("what is written here are the defaults.")
+
+
+def commented() -> str:
+    """The text of packaging/gpu-leased.toml, which packages install: every key is a comment."""
+    text = _file("every key stands here as a comment, with its default.")
+    return re.sub(r"^(?=\w+ = )", "#", text, flags=re.MULTILINE)
+
+
+def _file(what: str) -> str:
+    lines = _comment(f"/etc/gpu-lease/gpu-leased.toml: {what}")
     lines += _comment(_reload())
     lines += _comment("Made from leased/config/keys.py; docs/configuration.md has the same.")
     for section, about in keys.SECTIONS.items():
@@ -98,7 +109,11 @@ def example() -> str:
 
 
 # What is made, by its place in a checkout.
-MADE = {"docs/configuration.md": page, "slurm-conf/gpu-leased.toml": example}
+MADE = {
+    "docs/configuration.md": page,
+    "slurm-conf/gpu-leased.toml": example,
+    "packaging/gpu-leased.toml": commented,
+}
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ KEYS = (
     key(
         "daemon.preload",
         kinds.LIBRARY,
-        "/usr/lib/x86_64-linux-gnu/gpu-lease/libgpulease.so",
+        "/usr/lib/gpu-lease/libgpulease.so",
         "The interposer, which is put into the processes of sharing jobs.",
     ),
     key(

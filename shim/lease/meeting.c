@@ -11,13 +11,13 @@
 #include "base/fork.h"
 #include "base/locks.h"
 #include "base/process.h"
+#include "base/random.h"
 #include "driver/lookup.h"
 #include "gate/waiting.h"
 #include "lease/link.h"
 #include "tenant/tenant.h"
 
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #define LATER_US 20000                           /* before a request is repeated, after LATER */
@@ -57,7 +57,7 @@ static CUresult ended(void)
 /* Caller holds the lock. */
 static void choose_name(void)
 {
-	has_name = getrandom(own_name, sizeof(own_name), 0) == (ssize_t)sizeof(own_name);
+	has_name = random_bytes(own_name, sizeof(own_name), 0);
 	naming = QUEUED;
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import fields
 
@@ -64,6 +65,14 @@ def test_the_example_has_every_key_with_its_default() -> None:
     for key in KEYS:
         assert said[key.section][key.name] == key.default
     assert config.from_dict(said) == config.Config()
+
+
+def test_the_installed_file_has_every_key_as_a_comment() -> None:
+    text = documents.commented()
+    assert config.from_dict(tomllib.loads(text)) == config.Config()
+    assert all(table == {} for table in tomllib.loads(text).values())
+    said = tomllib.loads(re.sub(r"^#(?=\w+ = )", "", text, flags=re.MULTILINE))
+    assert said == tomllib.loads(documents.example())
 
 
 def test_the_plugin_s_example_line_has_the_default_limits() -> None:

@@ -1,8 +1,9 @@
 /* fingerprint.c: computes fingerprints on the host, and draws their keys. */
 #include "memory/swap/fingerprint.h"
 
+#include "base/random.h"
+
 #include <string.h>
-#include <sys/random.h>
 
 #define PRIME ((UINT64_C(1) << 61) - 1)
 
@@ -94,16 +95,11 @@ struct fingerprint fingerprint_join(const struct fingerprint_secret *secret,
 
 /* -- keys ------------------------------------------------------------------------------- */
 
-static bool random_bytes(void *at, size_t size)
-{
-	return getrandom(at, size, GRND_NONBLOCK) == (ssize_t)size;
-}
-
 /* Draws a number uniformly from those below PRIME. */
 static bool draw_below_prime(uint64_t *out)
 {
 	do {
-		if (!random_bytes(out, sizeof(*out)))
+		if (!random_bytes(out, sizeof(*out), GRND_NONBLOCK))
 			return false;
 		*out &= PRIME;
 	} while (*out == PRIME);
@@ -112,7 +108,7 @@ static bool draw_below_prime(uint64_t *out)
 
 bool fingerprint_draw(struct fingerprint_secret *out)
 {
-	bool good = random_bytes(out->keys.words, sizeof(out->keys.words));
+	bool good = random_bytes(out->keys.words, sizeof(out->keys.words), GRND_NONBLOCK);
 
 	for (size_t which = 0; which < 2; which++) {
 		good = good && draw_below_prime(&out->keys.step[which]) &&

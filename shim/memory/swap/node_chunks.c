@@ -11,13 +11,13 @@
 #include "base/clock.h"
 #include "base/debug.h"
 #include "base/fork.h"
+#include "base/random.h"
 #include "gate/waiting.h"
 #include "memory/host.h"
 #include "memory/swap/chunks.h"
 #include "memory/swap/touching.h"
 
 #include <stdlib.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -76,7 +76,7 @@ static uint64_t new_number(void)
 {
 	uint32_t program;
 
-	if (!last_number && getrandom(&program, sizeof(program), 0) == (ssize_t)sizeof(program))
+	if (!last_number && random_bytes(&program, sizeof(program), 0))
 		last_number = (uint64_t)program << 32;
 	return ++last_number;
 }
