@@ -20,7 +20,7 @@ QUICK := $(wildcard tests/core tests/policy tests/placement tests/record tests/r
 	leasing/test_sharing_mode slurm_room/test_clusters monitors/test_ended_jobs \
 	admin/test_given_options connections/test_limits))
 
-.PHONY: help setup demo test quick lint bench test-slurm-matrix install clean
+.PHONY: help setup demo test quick lint bench test-slurm-matrix deb install clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -47,6 +47,9 @@ bench: setup ## NAME=gate: run tests/bench/NAME.py, which writes build/bench/NAM
 
 test-slurm-matrix: ## set up and test whole jobs on bare Debian 12, 13 and testing (TREES=debian-13)
 	@ARGS="$(ARGS)" tests/matrix/run.sh $(TREES)
+
+deb: ## build Debian packages for this machine's distribution and Slurm, into build/deb
+	@packaging/deb.sh
 
 install: ## build and install on this node (DESTDIR= works): no Slurm daemons; enables nothing
 	@$(SETUP) node

@@ -1,0 +1,23 @@
+# shellcheck shell=bash
+# Where the two files are that distributions have no package of, or one that is too old.
+
+# The directory of cuda.h 12 or 13: CUDA_INCLUDE, what the venv brings, or a toolkit of the machine.
+cuda_include() {
+	local dir
+	for dir in "${CUDA_INCLUDE:-}" build/venv/lib/python3*/site-packages/nvidia/cu13/include \
+		"${CUDA_HOME:-/usr/local/cuda}/include" /usr/include; do
+		[ -f "$dir/cuda.h" ] && { readlink -f "$dir"; return; }
+	done
+	echo "no cuda.h; set CUDA_INCLUDE to the directory that has it, of a CUDA toolkit 12 or 13" >&2
+	return 1
+}
+
+# NVIDIA's Python binding of NVML, nvidia-ml-py: NVML_BINDING, or what the venv brings.
+nvml_binding() {
+	local file
+	for file in "${NVML_BINDING:-}" build/venv/lib/python3*/site-packages/pynvml.py; do
+		[ -f "$file" ] && { readlink -f "$file"; return; }
+	done
+	echo "no pynvml.py; set NVML_BINDING to it, of nvidia-ml-py 12 or later" >&2
+	return 1
+}
