@@ -89,7 +89,7 @@ class Questions:
         """The last run of a job of this user. Others' are refused like jobs that do not exist."""
         record = self.store.find(job_id)
         if record is None or record.uid != peer.uid:
-            raise Refused(f"job {job_id} is no job of yours that shared a GPU of this node")
+            raise Refused(f"job {job_id} is not a job of yours that shared a GPU of this node")
         usage = {uuid: figures(used) for uuid, used in record.usage.items()}
         return {"job_id": job_id, "usage": usage}
 

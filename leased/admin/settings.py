@@ -42,7 +42,7 @@ def parse(key: str, value: str) -> str | int | bool | None:
     """The value of a setting's text; None: it is given back. Refused names key and value."""
     known = OF_DEVICE | OF_NODE
     if key not in known:
-        raise Refused(f"{shown(key)} is no setting", f"known are {', '.join(known)}")
+        raise Refused(f"{shown(key)} is not a setting", f"known are {', '.join(known)}")
     if value in GIVEN_BACK:
         return None
     try:

@@ -29,7 +29,7 @@ def ask(path: Path, request: dict[str, Any], wait_s: float = ANSWER_S) -> Answer
             sock.send(json.dumps(request).encode())
             answer = json.loads(sock.recv(LONGEST_ANSWER))
             if not isinstance(answer, dict):
-                raise ValueError("the answer is no object")
+                raise ValueError("the answer is not an object")
         except PermissionError:
             hint = "run as root, or see admin_group; gpu-leasectl mine shows your own jobs"
             raise Refused(f"{path} is not open to you", hint) from None

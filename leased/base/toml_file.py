@@ -23,7 +23,7 @@ def read(path: Path) -> bytes:
 
 
 def parse(data: bytes) -> dict[str, Any]:
-    """The tables of the text. Refused: it is no TOML, with the line where one is known."""
+    """The tables of the text. Refused: it is not TOML, with the line where one is known."""
     try:
         return tomllib.loads(data.decode())
     except UnicodeDecodeError as fault:
@@ -33,4 +33,4 @@ def parse(data: bytes) -> dict[str, Any]:
         raise Refused("it is nested too deep", "write plain tables") from None
     except ValueError as fault:  # TOMLDecodeError is one; so is a number of too many digits
         words = "".join(c if c.isprintable() else "?" for c in str(fault))[:200]
-        raise Refused(f"it is no TOML: {words}", "correct the line") from None
+        raise Refused(f"it is not TOML: {words}", "correct the line") from None

@@ -78,7 +78,15 @@ def check_config(path: Path) -> tuple[config.Config, list[Finding]]:
     except Refused as fault:
         remedy = fault.hint or "correct it; gpu-leased does not start with it"
         return config.Config(), [Finding("config", FAULT, str(fault), remedy)]
-    found = [Finding("config", OK, f"{path} is understood" if path.exists() else "all defaults")]
+    found = [
+        Finding(
+            "config",
+            OK,
+            f"{path} is understood"
+            if path.exists()
+            else f"there is no {path}: every key has its default",
+        )
+    ]
     try:
         UserLimits.of(read).check_defaults(read.defaults)
     except Refused as fault:
@@ -150,5 +158,5 @@ def table(findings: list[Finding]) -> Any:
         )
     faults = sum(f.level == FAULT for f in findings)
     warnings = sum(f.level == WARNING for f in findings)
-    made.add_row("", "", Text(f"{len(findings)} looked at: {faults} faults, {warnings} warnings"))
+    made.add_row("", "", Text(f"{len(findings)} checks: {faults} faults, {warnings} warnings"))
     return made

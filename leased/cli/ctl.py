@@ -1,4 +1,4 @@
-"""gpu-leasectl: look at the daemon of this node, set what the site may set, find faults."""
+"""gpu-leasectl: show what the daemon of this node does, change its settings, find faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EPILOG = """\
 exit status:
 {}
 
-Faults are sentences on standard error that name the remedy; with --json they are also an
+Faults are sentences on standard error, which name the remedy; with --json they are also an
 object {{"error": ..., "hint": ...}} on standard output. See docs/gpu-leasectl.md.
 """.format("\n".join(f"  {status.value:<4}{words}" for status, words in MEANINGS.items()))
 
@@ -38,14 +38,14 @@ def make_parser() -> argparse.ArgumentParser:
         "--socket",
         type=Path,
         metavar="FILE",
-        help="admin.sock (mine, env, park, unpark: tenant.sock), if not where configured",
+        help="the daemon's admin.sock (mine, env, park and unpark: its tenant.sock)",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for subcommand in registry.all_subcommands():
         made = commands.add_parser(
             subcommand.name, help=subcommand.summary, description=subcommand.summary
         )
-        made.add_argument("--json", action="store_true", help="the answer as JSON")
+        made.add_argument("--json", action="store_true", help="print the answer as JSON")
         made.set_defaults(run=subcommand.run)
         subcommand.add_arguments(made)
     return parser

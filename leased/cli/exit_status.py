@@ -19,9 +19,9 @@ class ExitStatus(IntEnum):
 # For people, in --help and in the manual page.
 MEANINGS = {
     ExitStatus.DONE: "done",
-    ExitStatus.REFUSED: "refused, or (check) a fault was found",
+    ExitStatus.REFUSED: "refused; check: a fault was found",
     ExitStatus.USAGE: "wrong usage",
-    ExitStatus.NO_ANSWER: "the daemon does not answer (report: slurmdbd)",
-    ExitStatus.TOO_LATE: "the time of drain --wait is over and somebody still holds the device",
+    ExitStatus.NO_ANSWER: "the daemon does not answer; report: slurmdbd does not",
+    ExitStatus.TOO_LATE: "drain --wait: a job still holds the device when its time is over",
     ExitStatus.INTERRUPTED: "interrupted (top ends with 0)",
 }

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from leased.api import own_job_answers as answers
 from leased.cli import mine
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, print_answer
+from leased.cli.subcommand import Subcommand, job_number, print_answer
 
 
 def subcommand(op: str, summary: str, text: Callable[[answers.OneJob], str]) -> Subcommand:
@@ -24,4 +24,6 @@ def subcommand(op: str, summary: str, text: Callable[[answers.OneJob], str]) -> 
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job_id", type=int, metavar="JOB", help="the number of an own job")
+    parser.add_argument(
+        "job_id", type=job_number, metavar="JOB", help="the number of one of your jobs"
+    )

@@ -19,7 +19,7 @@ from leased.sim.history import History
 SUFFIXES = (".png", ".svg", ".pdf")
 MOST_LANES = 40
 JOBS = re.compile(r"[0-9]{1,10}(,[0-9]{1,10})*")
-NO_RECORD = "no record is kept here, and usage knows sums alone"
+NO_RECORD = "gpu-leased keeps no record here, so nobody knows who held the GPUs when"
 RECORD_HINT = (
     'set record = "/var/lib/gpu-leased/record" under [daemon] and reload the daemon: what happens '
     "from then on can be drawn; gpu-leasectl report shows the sums of jobs that have ended"
@@ -33,7 +33,8 @@ def plot(chosen: argparse.Namespace) -> dict[str, Any]:
     output: Path = chosen.output
     if output.suffix not in SUFFIXES:
         raise Refused(
-            f"{output} is no picture", f"name a file that ends with {', '.join(SUFFIXES)}"
+            f"{output} does not tell a kind of picture",
+            f"name a file that ends with {', '.join(SUFFIXES)}",
         )
     notes: list[str] = []
     history = _history(_file(chosen), notes)
@@ -95,7 +96,7 @@ def _history(path: Path, notes: list[str]) -> History:
 
 def _jobs(text: str) -> list[int]:
     if text and not JOBS.fullmatch(text):
-        raise Refused(f"-j {text!r:.40} is no list of jobs", "write for example -j 7,12")
+        raise Refused(f"-j {text!r:.40} is not a list of jobs", "write for example -j 7,12")
     return [int(number) for number in text.split(",")] if text else []
 
 
@@ -112,5 +113,5 @@ def _since(text: str | None) -> float | None:
         return time.time() - values.time_ns(text, "--since") / 1e9
     except Refused:
         raise Refused(
-            f"--since {text!r:.40} is no time", "write 10m, or for example 2026-11-23T13:30"
+            f"--since {text!r:.40} is not a time", "write 10m, or for example 2026-11-23T13:30"
         ) from None

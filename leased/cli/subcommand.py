@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,9 +71,18 @@ def gpus_of(answer: Answer) -> str:
     return "GPU " + ", ".join(map(str, answer["devices"]))
 
 
-def positive(text: str) -> float:
-    """A number above 0, as the type of an argument. ValueError: it is none."""
-    value = float(text)
-    if not 0 < value < 1e9:
-        raise ValueError(text)
-    return value
+def seconds(text: str) -> float:
+    """A time above 0, as the type of an argument. ArgumentTypeError: it is none."""
+    with suppress(ValueError):
+        if 0 < (value := float(text)) < 1e9:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number of seconds above 0")
+
+
+def job_number(text: str) -> int:
+    """The number of a job, as the type of an argument. ArgumentTypeError: it is none."""
+    if not (text.isdecimal() and 0 < int(text[:12]) < 1 << 32):
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.40} is not the number of a job, as squeue shows it"
+        )
+    return int(text)

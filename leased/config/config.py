@@ -24,13 +24,13 @@ def add_option(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=DEFAULT_PATH,
         metavar="FILE",
-        help=f"the configuration, if it is not {DEFAULT_PATH}",
+        help=f"the configuration file ({DEFAULT_PATH})",
     )
 
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """[device]: memory and reserve are texts, as what they are a share of is known later."""
+    """[device]. memory and reserve stay text, since the device's size is only known later."""
 
     memory: str = keys.default("device.memory")
     reserve: str = keys.default("device.reserve")
@@ -50,8 +50,8 @@ class StraysConfig:
 
 @dataclass(frozen=True)
 class MetricsConfig:
-    """[metrics]: of gpu-leased-metrics. listen: None: nowhere. job_devices: series of a metric.
-    job_mapping_dir: None: no files are written."""
+    """[metrics], for gpu-leased-metrics. listen: None: it listens nowhere. job_devices: the most
+    series of a metric. job_mapping_dir: None: no files are written."""
 
     listen: ListenAddress | None = keys.default("metrics.listen")
     job_devices: int = keys.default("metrics.job_devices")
@@ -62,8 +62,8 @@ class MetricsConfig:
 class Config:
     """The whole configuration. keys.py says what each field means, and has its default.
 
-    record: None: nothing is recorded. record_most: bytes. defaults: every key has a value;
-    memory_chosen: the site has chosen that of memory. park_after_ns: 0: never.
+    record: None: nothing is recorded. record_most: bytes. defaults: every key has a value.
+    memory_chosen: the site itself has chosen the value of memory. park_after_ns: 0: never.
     """
 
     runtime_dir: Path = keys.default("daemon.runtime_dir")
@@ -122,7 +122,7 @@ def _table(raw: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _fields(table: dict[str, Any], section: str, where: str = "") -> dict[str, Any]:
-    """What a table says, by the fields of its dataclass. where: the table's name in errors."""
+    """The values of a table, by the fields of its dataclass. where: the table's name in errors."""
     known = keys.of_section(section)
     where = where or section
     values.check(table, {name: key.kind for name, key in known.items()}, where)
@@ -175,7 +175,7 @@ def load(path: Path) -> Config:
     except FileNotFoundError as fault:
         if path == DEFAULT_PATH and not path.is_symlink():
             return Config()
-        raise Refused(f"cannot read {path}: {fault.strerror}") from None
+        raise Refused(f"cannot read {path}: {fault.strerror}", "name one that exists") from None
     try:
         return parse(data)
     except Refused as fault:

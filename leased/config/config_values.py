@@ -1,4 +1,4 @@
-"""Values of the configuration: what may stand for each kind of key. Refused names key and value."""
+"""Checks of the configuration's values, by kind. Refused names the key and the value."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _check_text(text: str, where: str) -> None:
 
 
 def named(where: str, read: Callable[[], T]) -> T:
-    """What `read` gives; its refusal with the key's name in front."""
+    """What `read` returns. Refused: as it refuses, with the key's name in front."""
     try:
         return read()
     except Refused as fault:
@@ -88,7 +88,7 @@ def time_ns(text: str, where: str) -> int:
 
 
 def amount(text: str, where: str) -> str:
-    """An amount as it stands in the file; what it is of is known later."""
+    """An amount as text, since the whole that it is a share of is only known later."""
     named(where, lambda: options.parse_amount(text, 1 << 40))
     return text
 
@@ -113,7 +113,7 @@ def gib_s(value: float, where: str) -> float:
     # An integer may be too large for a float; and NaN is within no bounds.
     if value != 0 and not SLOWEST_GIB_S <= value <= FASTEST_GIB_S:
         raise Refused(
-            f"{where} = {shown(value)} is no speed of a link",
+            f"{where} = {shown(value)} is not a speed of a link",
             f"write {SLOWEST_GIB_S:g} to {FASTEST_GIB_S:g}, or 0 to have it measured",
         )
     return float(value)
@@ -128,7 +128,7 @@ def series(value: int, where: str) -> int:
 
 def absolute(text: str, where: str) -> str:
     if not text.startswith("/"):
-        raise Refused(f"{where} = {shown(text)} is no absolute path", "let it begin with /")
+        raise Refused(f"{where} = {shown(text)} is not an absolute path", "let it begin with /")
     return text
 
 
@@ -158,7 +158,7 @@ def users(names: list[Any], where: str) -> tuple[str, ...]:
         if (number and not (len(name) <= 10 and int(name) <= LAST_UID)) or (
             not number and name.isnumeric()
         ):
-            raise Refused(f"{where}: {shown(name)} is no number of a user", "write its name")
+            raise Refused(f"{where}: {shown(name)} is not a user's number", "write its name")
     return tuple(names)
 
 
@@ -166,7 +166,7 @@ def device_name(name: str, where: str) -> str:
     """Slurm's index of a device, or its UUID."""
     if not DEVICE_NAME.fullmatch(name):
         raise Refused(
-            f"{where}.{printable(name)} is no device",
+            f"{where}.{printable(name)} is not a device",
             'write [device.0] for an index of Slurm, or [device."GPU-..."] for a UUID',
         )
     return name

@@ -1,4 +1,4 @@
-"""Kinds of values that stand in gpu-leased.toml: their type, their bounds, and what they become."""
+"""Kinds of values in gpu-leased.toml: their types and bounds, and what the daemon makes of them."""
 
 from __future__ import annotations
 

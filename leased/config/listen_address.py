@@ -32,7 +32,7 @@ class ListenAddress:
 def parse(text: str, where: str) -> ListenAddress | None:
     """The address of a text such as 127.0.0.1:9747, [::1]:9747 or /run/x.sock; None: "".
 
-    where: how an error names it. Refused: it is none, or others than this node could reach it.
+    where: how an error names it. Refused: it is no address, or other hosts could reach it.
     """
     if not text:
         return None
@@ -48,7 +48,7 @@ def parse(text: str, where: str) -> ListenAddress | None:
     good_port = port.isascii() and port.isdigit() and len(port) <= 5
     if address is None or not good_port or not 0 < int(port) <= LAST_PORT:
         raise Refused(
-            f"{where} = {shown(text)} is no address with a port", f'write "{EXAMPLE}" or a path'
+            f"{where} = {shown(text)} is not an address with a port", f'write "{EXAMPLE}" or a path'
         )
     if not address.is_loopback:
         raise Refused(

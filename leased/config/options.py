@@ -19,7 +19,7 @@ MEMORY = {1: "managed", 2: "swap", 3: "auto"}
 
 @dataclass(frozen=True)
 class Key:
-    """A key of the grammar, and its fields in Options. Its name is in spank/keys.def.
+    """A key of the grammar and its fields in Options. Its name is in spank/keys.def.
 
     read: the fields' values from the grammar's struct; None: not said. write: the reverse, of
     options in which the key is said.
@@ -75,7 +75,7 @@ KEYS = {
 
 
 def bit(name: str) -> int:
-    """Of gl_options.given."""
+    """The key's bit in gl_options.given."""
     return int(getattr(lib, f"GL_KEY_{name.upper()}"))
 
 
@@ -98,7 +98,7 @@ class Options:
         return Options(**merged)
 
     def text(self) -> str:
-        """As the grammar writes what was said. ValueError: it is too long."""
+        """The options in the grammar of --gpu-share. ValueError: the text is too long."""
         asked = ffi.new("struct gl_options *")
         for name, key in KEYS.items():
             if key.said(self):
@@ -117,7 +117,7 @@ PLAIN = Options(30_000_000_000, "auto", mem_fraction=1.0, oversub=False, memory=
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a job was given: each key has a value, and keeps it as long as the job runs.
+    """What a job was given: each key has a value, which stays the same while the job runs.
 
     Of the two kinds of mem one is None. memory: managed or swap, once the job is admitted.
     """
@@ -131,7 +131,7 @@ class Resolved:
 
     @classmethod
     def of(cls, said: Options, defaults: Options) -> Resolved:
-        """What the job said, then the site's defaults, then ours."""
+        """The job's own values, then the site's defaults, then ours."""
         return cls(**asdict(said.over(defaults).over(PLAIN)))
 
     @property
@@ -139,11 +139,11 @@ class Resolved:
         return self.memory == "swap"
 
     def text(self) -> str:
-        """As it is stored: in the grammar of --gpu-share, every key."""
+        """The text that is stored: every key, in the grammar of --gpu-share."""
         return Options(**asdict(self)).text()
 
     def visible_of(self, total: int) -> int:
-        """Bytes that the job sees of a device of so many; never more, and never 0."""
+        """How many of the device's bytes the job sees: never more, and never 0."""
         if self.mem_bytes is not None:
             return min(total, self.mem_bytes)
         return max(1, int(total * (self.mem_fraction or 1.0)))
@@ -167,10 +167,10 @@ def parse(text: str) -> Options:
 
 
 def _one(key: str, text: str) -> Options:
-    """One value of a key, and nothing behind it. Refused names the value, not the key: it is no
+    """One value of a key, and nothing behind it. Refused names the value, not the key: this is no
     option of a job's."""
     if not text or not text.isprintable() or set(text) & set(",:"):
-        raise Refused(f"{shown(text)} is no single value", "write one value")
+        raise Refused(f"{shown(text)} is not a single value", "write one value")
     try:
         return parse(f"{key}:{text}")
     except Refused as fault:
@@ -178,8 +178,8 @@ def _one(key: str, text: str) -> Options:
 
 
 def understood(text: str) -> tuple[Options, list[str]]:
-    """What this release knows of a text that another may have written, and the parts that it does
-    not know."""
+    """The options in a text that another release may have written, and the parts that this release
+    does not know."""
     found, unknown = Options(), []
     for part in filter(None, text.split(",")):
         try:
@@ -203,7 +203,9 @@ def parse_amount(text: str, whole: int) -> int:
         found = SHARE.fullmatch(text)
         fraction = float(found[1]) / 100 if found else -1.0
         if not 0 <= fraction <= 1:
-            raise Refused(f"{shown(text)} is no share of the device", "write 0% to 100%, or a size")
+            raise Refused(
+                f"{shown(text)} is not a share of the device", "write 0% to 100% or a size"
+            )
         return int(whole * fraction)
     options = _one("mem", text)
     return options.mem_bytes or int(whole * (options.mem_fraction or 0))

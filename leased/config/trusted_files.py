@@ -1,11 +1,11 @@
 """Files that root's daemon believes or hands on: only root may be able to change them.
 
-As sshd decides it for its keys: the file, every directory on the way to it, and every
-link there belong to root, and nobody else may write to them. That goes for directories
-with a sticky bit too: in /tmp others cannot replace a file, but be there first.
+The rule is sshd's for its keys: the file, every directory on the way to it, and every link
+there belong to root, and nobody else may write to them. That includes directories with a
+sticky bit: in /tmp others cannot replace a file, but they can be the first to make it.
 
-A daemon that does not run as root (a test, a demo) has nothing to lose that its own user has
-not, and is not asked for this.
+A daemon that does not run as root (in a test or a demo) can lose only what its own user has,
+so it does not check this.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Part:
 
 
 def parts(path: Path) -> Iterator[Part]:
-    """All that is passed on the way to a file, links and what they lead to, the file at last.
+    """Everything on the way to a file, with links and what they lead to, and at last the file.
 
-    Ends where there is nothing. OSError: what is there cannot be looked at.
+    It ends where nothing exists. OSError: something there cannot be looked at.
     """
     left = list(reversed(path.absolute().parts[1:]))
     at, links = Path("/"), 0
@@ -62,7 +62,7 @@ def parts(path: Path) -> Iterator[Part]:
 
 
 def fault(path: Path) -> Refused | None:
-    """Why others may change what is there, or None: they cannot. OSError: it cannot be told."""
+    """Why others may change the file; None: they cannot. OSError: it cannot be found out."""
     for part in parts(path):
         mode = stat.S_IMODE(part.found.st_mode)
         own = part.path == path.absolute()
@@ -84,7 +84,7 @@ def fault(path: Path) -> Refused | None:
 
 
 def named(path: Path, settings: Config) -> list[tuple[Path, str]]:
-    """All that root's daemon believes: the configuration's file, and what that names."""
+    """All files that root's daemon believes: the configuration, and what that names."""
     return [
         (path, "the configuration"),
         (Path(settings.preload), "daemon.preload"),

@@ -1,8 +1,8 @@
-"""Tenants of whom it makes no difference which one is asked about.
+"""Groups of tenants that are alike to all who compete with them.
 
-A cohort is all tenants that have the same gang, lock and kind of memory and the same
-answer of their policy whether they may run beside others. Whoever is in the way of one
-of them is in the way of all. Devices are bits of a number.
+A cohort is all tenants with the same gang, lock and kind of memory, of which their policy also
+says the same about running beside others. Whoever is in the way of one of them is in the way of
+all, so questions are asked of cohorts and not of tenants. Devices are bits of a number.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ FREE, SHARE, ALONE = range(3)
 
 
 class Cohort:
-    """waiting: those who could run, by their places. first: of these, and `place`, the first
-    one's. priced: what was found out about them, see Turns; None: others wait now. holding: those
-    with a lease. Of these, `calm` have not been told that somebody waits for them, `told` have,
-    the others are revoked. begun: a number that grows, since they hold. most_cost: no handoff
-    costs more for which one of them was told. waiter: the first for whom they were told; watched:
-    its devices; dear: that one of them on which the handoff to it was last found to cost too much
-    to be news. links: its devices as a chain of pairs.
+    """waiting: waiters that could run, by their places. first, place: the first of these and its
+    place. priced: what Turns has found out about them; None: nothing, since others wait now.
+    holding: the holders. Of these, `calm` have not been told that a waiter needs their devices,
+    `told` have been, and the others are revoked. begun: a number that grows with each cohort that
+    begins to hold. most_cost: the highest cost of a handoff for which a holder was told. waiter:
+    the first waiter for which they were told. watched: its devices. dear: the one of them on which
+    the handoff to it last cost too much to be news. links: the devices as a chain of pairs.
     """
 
     __slots__ = (
@@ -60,5 +60,5 @@ def compatible(one: Cohort, other: Cohort) -> bool:
 
 
 def in_the_way(one: Cohort, other: Cohort) -> bool:
-    """May none of the one hold its gang while one of the other has its own?"""
+    """Must holders of the other release before a tenant of the one can hold its gang?"""
     return one.mask & other.mask != 0 and not compatible(one, other)

@@ -1,8 +1,8 @@
-"""An index of who holds and who waits, by what they are compatible with (see cohort.py).
+"""An index of holders and waiters by cohort (see cohort.py).
 
-Questions are asked of cohorts, so what a question costs does not depend on how many tenants
-there are. Those that are asked after every event are answered from indexes by what cohorts heed,
-by devices, and by places, so it hardly depends on how many cohorts there are either.
+Since questions are asked of cohorts, their cost does not depend on the number of tenants. Questions
+that are asked after every event are answered from indexes by what cohorts heed, by devices and by
+places, so their cost hardly depends on the number of cohorts either.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PRICED = 32  # waiters of a cohort that are asked whether a short lease is worth
 
 
 class Cohorts:
-    """All cohorts that have members. changed() when devices are used in another way."""
+    """All cohorts that have members. Call changed() when devices are used in another way."""
 
     def __init__(self, devices: Mapping[str, Device]):
         self.devices = devices
@@ -45,7 +45,7 @@ class Cohorts:
 
     def join(self, tenant: Tenant, beside: bool) -> None:
         """The tenant belongs to the cohort that its gang, lock and memory say, until it leaves.
-        beside: as its policy says."""
+        beside: its policy lets it run beside others."""
         key = tenant.gang, tenant.lock, tenant.swaps, beside
         cohort = self._known.get(key)
         if cohort is None:
@@ -74,7 +74,7 @@ class Cohorts:
     # -- who waits ----------------------------------------------------------------
 
     def line_up(self, tenant: Tenant) -> None:
-        """It waits from now on, at its place."""
+        """The tenant waits in the line from now on, at its place."""
         cohort = self.of[tenant.id]
         assert tenant.place is not None
         priced = cohort.waiting.entries[:PRICED]
@@ -118,7 +118,7 @@ class Cohorts:
         self.openings.leave(place, cohort)
 
     def anybody_waits(self) -> bool:
-        """For any device."""
+        """Somebody waits for any device."""
         return any(self._waiting.values())
 
     def in_line(self, mask: int) -> Iterator[Cohort]:

@@ -8,9 +8,9 @@ Link = tuple[int, int]  # two devices
 
 
 class Components:
-    """Each gang is a chain of links, and links are counted. So what a question costs depends on
-    how many devices there are, not on how many gangs; and a link that comes or goes costs little
-    where others connect the same devices."""
+    """Each gang is a chain of links, and links are counted. So the cost of a question depends on
+    the number of devices, not of gangs, and adding or removing a link costs little where other
+    links connect the same devices."""
 
     def __init__(self) -> None:
         self._counts: dict[Link, int] = {}
@@ -25,7 +25,7 @@ class Components:
                 self._connect(link)
 
     def remove(self, links: Iterable[Link]) -> None:
-        """They have been added before."""
+        """Remove links that were added before."""
         for link in links:
             count = self._counts[link] - 1
             if count:
@@ -47,7 +47,7 @@ class Components:
         return found
 
     def _connect(self, link: Link) -> None:
-        """The two are connected by it now and were not."""
+        """A new link connects two devices that were not connected directly."""
         one, other = link
         self._beside[one] = self._beside.get(one, 0) | other
         self._beside[other] = self._beside.get(other, 0) | one
@@ -56,7 +56,7 @@ class Components:
             self._set_part(part | self._part.get(other, other))
 
     def _disconnect(self, link: Link) -> None:
-        """They are not connected by it any more."""
+        """No link connects these two devices directly any more."""
         one, other = link
         self._beside[one] ^= other
         self._beside[other] ^= one

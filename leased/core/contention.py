@@ -1,4 +1,4 @@
-"""A holder hears that somebody waits whom it is in the way of, and that nobody does any more."""
+"""Tells holders that a waiter needs their devices, and when none does any more."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Contention:
         self.stages = stages
 
     def tell(self, holding: list[Cohort]) -> None:
-        """Tell the holders of these cohorts for whom it is news that somebody in the line waits
-        for them, or that nobody does any more."""
+        """Tell the holders of these cohorts that a waiter in the line needs their devices, or that
+        none does any more, where they have not been told so yet."""
         drained, queued = self.rules.drained_mask, self.rules.cohorts.queued
         for cohort in holding:
             if self.rules.cohorts.holders.is_settled(cohort) and not self.rules.cheaper(cohort):
@@ -40,7 +40,7 @@ class Contention:
             self.rules.cohorts.holders.settle(cohort)
 
     def _tell_cohort(self, cohort: Cohort, waiter: Tenant | None) -> None:
-        """waiter: the first that it is in the way of; None: the site has drained its device."""
+        """waiter: the first that needs its devices; None: the site has drained one of them."""
         if waiter and self.rules.costs_less(waiter, cohort.most_cost / 2):
             self._contend_again(cohort, waiter, self.rules.cost(waiter))
         elif waiter and waiter is not cohort.waiter:
@@ -55,7 +55,7 @@ class Contention:
                 self._expect(holder, waiter)
 
     def _plan_again(self, cohort: Cohort, waiter: Tenant) -> None:
-        """Another waiter is the first now, and its policy may want another end for it."""
+        """Another waiter is first now, and its policy may want another end of the leases."""
         for holder in list(cohort.told.values()):
             lease = holder.lease
             assert lease is not None
@@ -63,7 +63,7 @@ class Contention:
             self.quanta.plan_end(holder, lease)
 
     def _contend_again(self, cohort: Cohort, waiter: Tenant, cost: int) -> None:
-        """Another waiter is the first now, for whom the quantum may not need to be as long."""
+        """Another waiter is first now, whose handoff costs less, so quanta need not be as long."""
         self.rules.cohorts.holders.set_cost(cohort, 2 * cost)
         for holder in list(cohort.told.values()):
             lease = holder.lease
@@ -73,8 +73,8 @@ class Contention:
                 self.contend(holder, waiter, lease.until)
 
     def contend(self, holder: Tenant, waiter: Tenant | None, until: int) -> None:
-        """This one waits for it, None: nobody whom it must make way for yet; it must be gone by
-        `until`."""
+        """Tell a holder that this waiter needs its devices. None: no waiter does yet, but the
+        holder fills a gap and must be gone by `until`."""
         lease, cohort = holder.lease, self.rules.cohorts.of[holder.id]
         assert lease is not None
         cost = self.rules.cost(waiter) if waiter else 0
@@ -97,7 +97,7 @@ class Contention:
             self.stages.revoke(holder)
 
     def end_contention(self, holder: Tenant) -> None:
-        """Nobody waits for it any more. What it would have paid it still owes."""
+        """No waiter needs its devices any more. The debt that its quantum was to pay stays."""
         lease = holder.lease
         assert lease is not None
         cohorts = self.rules.cohorts

@@ -1,4 +1,4 @@
-"""What is decided after every event: who makes way, who hears of it, and who is granted."""
+"""What is decided after every event: who must release, who is told, and who is granted."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Deciding:
             rules.grace_until = max(rules.grace_until, longer)
 
     def rejoin(self) -> None:
-        """The grace after a restart is over: from now on there are grants."""
+        """The grace period after a restart is over, and leases are granted from now on."""
         self.rules.grace_until = 0
         self.effects.changed |= self.rules.cohorts.mask(self.rules.devices)
 
     def decide(self) -> None:
-        """Separate, contend and grant on every device where something has changed."""
+        """Separate holders, tell them who waits, and grant, on every device that has changed."""
         effects, cohorts = self.effects, self.rules.cohorts
         self._pass_wakes()
         if cohorts.gangs_changed:
@@ -77,7 +77,7 @@ class Deciding:
                 changed = mask
                 for device in self.rules.devices.values():
                     self.leasing.stages.separate(device)
-            # Before the grants: those ask when it will be free.
+            # This comes before the grants, which need to know when devices will be free.
             every = unsettled or changed & self.rules.drained_mask != 0
             self.leasing.contention.tell(cohorts.to_tell(changed, every))
             if self.rules.grace_until:
@@ -88,22 +88,22 @@ class Deciding:
                 again = mask
 
     def _make_way(self, tenant: Tenant) -> None:
-        """Who was granted for memory that turns out to stay can never have its own back."""
+        """Revoke a tenant that was granted in the hope of room that it cannot have after all."""
         self.waiters.sort(tenant)
         lease = tenant.lease
         if lease and lease.restoring and not lease.revoked and self.rules.crowded_out(tenant):
             self.leasing.stages.revoke(tenant)
 
     def _pass_wakes(self) -> None:
-        """Where a policy wanted to be asked again by now, waiters may have other places."""
+        """Ask policies for new places where they wanted to be asked again by now."""
         for uuid in [uuid for uuid, when in self.wakes.items() if when <= self.rules.now]:
             for tenant in list(self.rules.devices[uuid].queue.values()):
                 self.waiters.place_again(tenant)
             self.effects.changed |= self.rules.cohorts.bit[uuid]
 
     def plan_wakes(self) -> None:
-        """Where something has changed and somebody waits: while nobody does, there is no
-        deadline."""
+        """Ask policies when they want to be asked again, for devices that have changed and have
+        waiters. Where nobody waits there is no deadline."""
         rules, left = self.rules, self.decided
         while left:
             bit = left & -left

@@ -1,8 +1,8 @@
-"""Tenants that are parked: their lease and memory leave at once, though nobody needs them.
+"""Parking: a tenant's lease and memory leave its devices, though no other tenant needs them.
 
-Who is parked and has nothing under way has only to send its memory away. Who holds a lease is
-revoked first. A request ends the parking; it is served when all has left, so that memory never
-goes both ways at once. A suspended tenant asks for nothing until it is unparked.
+A parked tenant without a lease evicts its memory at once; one with a lease is revoked first. A
+request ends the parking. It is served when all memory has left, so that memory never moves both
+ways at once. A suspended tenant requests nothing until it is unparked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Departures:
             self.unpark(tenant)
 
     def park(self, tenant: Tenant, event: Parked) -> None:
-        """A suspended tenant stays so, whoever else parks it."""
+        """Park the tenant. One that is suspended stays so, whoever else parks it."""
         if tenant.parked is not None and tenant.parked.suspended:
             return
         lease, before = tenant.lease, tenant.parked if event.suspended else None
@@ -45,8 +45,8 @@ class Departures:
             self.requested(tenant)
 
     def unpark(self, tenant: Tenant) -> None:
-        """It counts again, and brings back before its next lease what there is free room for. One
-        that was parked when it was suspended, and has asked for nothing since, is parked still."""
+        """End the parking. The tenant restores what there is free room for before its next lease.
+        If it was parked when it was suspended, and has requested nothing since, it stays parked."""
         if tenant.parked is not None and tenant.parked.before is not None and not tenant.waiting:
             tenant.parked = tenant.parked.before
         elif tenant.parked is not None:
@@ -54,7 +54,7 @@ class Departures:
             self.memory.come_back(tenant)
 
     def requested(self, tenant: Tenant) -> None:
-        """It wants its lease: that ends a parking, but no suspension."""
+        """A request for a lease ends a parking, but not a suspension."""
         if tenant.parked is not None and not tenant.parked.suspended:
             self._end(tenant)
 

@@ -1,7 +1,7 @@
 """What all tenants have of one device's memory, and what follows from it.
 
-Sums are kept up to date, not computed: no question and no change looks at tenants that it is
-not about. residency.py has what happens to the memory.
+Sums are kept up to date and never computed anew, so neither a question nor a change looks at other
+tenants than its own. residency.py has the changes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from leased.core.usage import Usage
 class DeviceMemory:
     """Amounts are bytes.
 
-    room: what tenants can have resident together, fixed memory included. link: how fast swapped
-    memory moves; paging: how fast managed memory does. total: all that can be moved, resident or
-    not, but nothing of tenants that are parked and whose memory has left. fixed: what cannot be
-    moved. stuck: of what can, what is there and cannot leave for now (see Share). resident: of
-    the rest, what is there. idle: of that, what tenants have that do not hold. version: grows
-    whenever something costs more or less to bring in than before.
+    room: memory that all tenants can have resident together, with fixed memory. link, paging: the
+    speeds of swapped and of managed memory. total: all movable memory, resident or not, except of
+    parked tenants whose memory has left. fixed: memory that can never be moved. stuck: resident
+    movable memory that cannot leave for now (see Share). resident: resident memory that can leave.
+    idle: the part of `resident` whose tenants do not hold. version: grows whenever bringing
+    something in may cost more or less than before.
     """
 
     room: int
@@ -46,7 +46,7 @@ class DeviceMemory:
 
     @property
     def capacity(self) -> int:
-        """Bytes that tenants can have resident together, beside what cannot be moved."""
+        """Bytes that tenants can have resident together beside memory that cannot be moved."""
         return max(0, self.room - self.fixed - self.stuck)
 
     @property
@@ -65,31 +65,31 @@ class DeviceMemory:
         return share.resident if share else 0
 
     def reported_by(self, tenant: int) -> int:
-        """Bytes that it has said are on the device."""
+        """Bytes that the tenant has reported to be on the device."""
         share = self.shares.get(tenant)
         return share.reported or 0 if share else 0
 
     def evictable(self, tenant: int) -> int:
-        """Bytes of the tenant that are on the device now, but for those that are fixed."""
+        """Bytes of the tenant that are on the device now, without fixed memory."""
         share = self.shares.get(tenant)
         return share.evictable if share else 0
 
     def on_device(self, tenant: int) -> int:
-        """Bytes of the tenant that are on the device now, those that are fixed too."""
+        """Bytes of the tenant that are on the device now, with fixed memory."""
         share = self.shares.get(tenant)
         return share.fixed + share.evictable if share else 0
 
     def leaving(self, tenant: int) -> int:
-        """Bytes that it has been told to give up, and could give up now."""
+        """Bytes that the tenant has been told to evict, and can evict now."""
         share = self.shares.get(tenant)
         return 0 if share is None or share.holds or share.stuck else share.leaving
 
     def crowded_out(self, tenant: int) -> bool:
-        """What others have and cannot be moved leaves no room for all that it has."""
+        """Memory of others that cannot be moved leaves no room for all of the tenant's memory."""
         return self.staying.keeps_out(tenant, self.room)
 
     def keep_out(self, tenant: int) -> dict[int, int]:
-        """Who keeps it out, and with how many bytes: the most first; empty where nobody does."""
+        """Which tenants keep it out and with how many bytes, the most first; empty: none do."""
         if not self.crowded_out(tenant):
             return {}
         others = [(other, size) for other, size in self.staying.of.items() if other != tenant]
@@ -98,13 +98,13 @@ class DeviceMemory:
     # -- over time -----------------------------------------------------------------------
 
     def memory_time(self, tenant: int, now: int) -> MemoryTime:
-        """What it has had over time up to then, since it was last taken over. This changes
-        nothing."""
+        """The tenant's memory over time up to then, since that was last taken over into its usage.
+        This changes nothing."""
         share = self.shares.get(tenant)
         return share.time_until(now) if share else MemoryTime(now)
 
     def settle_memory_time(self, tenant: int, usage: Usage) -> None:
-        """Take that over into its usage up to now."""
+        """Take the tenant's memory over time into its usage, up to now."""
         share = self.shares.get(tenant)
         if share is not None:
             share.pass_time(self.clock.now)
@@ -114,14 +114,14 @@ class DeviceMemory:
     # -- what a handoff moves, and costs -----------------------------------------------
 
     def missing(self, tenant: int) -> int:
-        """Bytes that must come over the link before all of the tenant is resident."""
+        """Bytes that must be restored before all of the tenant's memory is resident."""
         share = self.shares.get(tenant)
         if share is None:
             return 0
         return max(0, min(share.bytes, self.capacity) - share.resident - share.untouched)
 
     def displaced(self, tenant: int) -> int:
-        """Bytes that other tenants would lose if this one came in whole."""
+        """Bytes that other tenants would lose if all of this one's memory became resident."""
         share = self.shares.get(tenant)
         if share is None:
             return min(self.resident, max(0, self.resident - self.capacity))
@@ -129,7 +129,7 @@ class DeviceMemory:
         return min(others, max(0, others + min(share.bytes, capacity) - capacity))
 
     def handoff_ns(self, tenant: int) -> int:
-        """What it costs to bring this tenant in: the slower of both directions, in ns."""
+        """How long a handoff to this tenant moves memory: the longer of both directions, in ns."""
         share = self.shares.get(tenant)
         if share is None:
             return self.paging.ns(self.displaced(tenant))
@@ -165,7 +165,7 @@ class DeviceMemory:
             self.order.remove(tenant, share)
 
     def _begin_swapping(self, tenant: int, share: Share) -> None:
-        """It turns out that it moves its memory itself."""
+        """The tenant's first report shows that it swaps."""
         resident = share.resident
         self._set_resident(tenant, share, 0)
         share.reported = 0
@@ -175,7 +175,7 @@ class DeviceMemory:
     def _set_role(
         self, tenant: int, share: Share, holds: bool = False, place: Place | None = None
     ) -> None:
-        """It holds, waits at this place, or neither. Of those like it, it is evicted last."""
+        """The tenant holds, waits at this place, or neither. It is the last of those like it."""
         share.pass_time(self.clock.now)
         resident = share.resident
         if resident:
@@ -187,7 +187,7 @@ class DeviceMemory:
             self._set_resident(tenant, share, resident)
 
     def _set_counted(self, share: Share) -> None:
-        """What it has is in the total, unless it is parked and all has left."""
+        """Count the tenant's memory in the total, unless it is parked and all has left."""
         away = share.parked and not (share.resident or share.leaving or share.stuck)
         counted = 0 if away else share.bytes
         self.total += counted - share.counted

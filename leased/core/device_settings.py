@@ -1,4 +1,4 @@
-"""What the site, a trial and the driver say of a device, under tenants that hold and wait."""
+"""Changes of a device by the site, a trial or the driver, while tenants hold it and wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from leased.core.waiters import Waiters
 
 
 class DeviceSettings:
-    """Applies events that are of a device."""
+    """Applies the events of devices."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class DeviceSettings:
         self.effects.changed |= self.rules.cohorts.bit[device.uuid]
 
     def _use(self, device: Device, event: LockSet | ModeSet) -> None:
-        """Tenants run side by side on it, or no longer."""
+        """From now on tenants run side by side on the device, or by turns."""
         if isinstance(event, LockSet):
             device.lock = event.lock
         else:
@@ -97,7 +97,7 @@ class DeviceSettings:
         self.effects.unsettled = True
 
     def _join_again(self, tenant: Tenant, policy: Policy) -> None:
-        """Its place is another one, and so may be whom it runs beside."""
+        """The tenant's new policy gives it another place, and perhaps another cohort."""
         beside, cohorts = policy.beside(self.rules, tenant), self.rules.cohorts
         if cohorts.of[tenant.id].beside == beside:
             self.waiters.place_again(tenant)

@@ -1,4 +1,4 @@
-"""What one event changes and wants done, gathered from all that take part in it."""
+"""What one event changes, and the actions that follow, gathered from all parts of the arbiter."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from leased.core.actions import Action, Contend, Grant
 
 
 class Effects:
-    """changed: bits of devices to decide about. unsettled: devices are used in another way, so
-    holders may have to be separated. Devices are stirred where memory may move now."""
+    """changed: the devices to decide about, as bits. unsettled: devices are used in another way, so
+    holders may have to be separated. A device is stirred where memory may have to move now."""
 
     def __init__(self) -> None:
         self.changed = 0
@@ -36,7 +36,7 @@ class Effects:
         self.actions.append(action)
 
     def contend(self, contend: Contend) -> None:
-        """A holder that is only now granted is told in the same breath."""
+        """Tell a holder that a job waits; if it is granted in this event, by its grant."""
         place = self.granted.get(contend.tenant)
         if place is None:
             self.actions.append(contend)

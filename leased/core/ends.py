@@ -1,4 +1,4 @@
-"""When those who hold, and have been told to go, will have ended, by what they heed and device."""
+"""When the leases of contended holders will have ended, by what the holders heed and by device."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from leased.core.deadlines import Deadlines
 
 
 class Ends:
-    """Of those that fill no gap and are not revoked. Times are ns; devices are bits of a number.
-    A device's latest end is found without looking at all who hold it."""
+    """Of holders that fill no gap and are not revoked. Times are ns; devices are bits of a number.
+    A device's latest end is found without looking at all of its holders."""
 
     def __init__(self, bits: Iterable[int]):
         bits = list(bits)
@@ -21,7 +21,7 @@ class Ends:
         self._moved = [0, 0, 0]
 
     def put(self, tenant: int, cohort: Cohort, end: int | None) -> None:
-        """The tenant, which is of that cohort, ends then; None: nobody knows, or it has ended."""
+        """The lease of this tenant of the cohort ends then; None: unknown, or it has ended."""
         if end is None:
             if self._of.pop(tenant, None) is None:
                 return
@@ -34,13 +34,13 @@ class Ends:
                 last[bit].put(tenant, None if end is None else -end)
 
     def take_moved(self) -> list[int]:
-        """Devices of those whose ends have changed since this was last asked, by what they heed."""
+        """Devices on which an end has changed since this was last asked, by what is heeded."""
         moved, self._moved = self._moved, [0, 0, 0]
         return moved
 
     def last(self, cohort: Cohort) -> int | None:
-        """When the last of those will have ended that one of this cohort, which is not FREE,
-        cannot run beside; None: there are none."""
+        """When the last lease will have ended of those that the cohort, which is not FREE, cannot
+        run beside; None: there are none."""
         firsts = [
             self._last[heeds][bit].first()
             for heeds in ((SHARE, ALONE) if cohort.heeds == ALONE else (ALONE,))
@@ -50,7 +50,7 @@ class Ends:
         return -min(found) if found else None
 
     def sort_again(self) -> None:
-        """Cohorts heed something else than before."""
+        """Cohorts heed other modes than before, so all ends are sorted again."""
         for last in self._last.values():
             for ends in last.values():
                 ends.clear()

@@ -9,10 +9,10 @@ from leased.core.share import Share
 
 
 class EvictionOrder:
-    """Tenants with resident bytes. First those lose some that do not hold, the least recently
-    granted before the others; but waiters that swap come after these, from the back of the line;
-    then holders. So who needs its memory latest loses it first (Belady 1966; the order of what
-    comes is known here).
+    """Tenants with resident bytes, in the order in which they lose them: tenants that neither hold
+    nor wait with swapped memory, the least recently granted first; then waiters that swap, from
+    the back of the line; then holders. So the tenant that needs its memory latest loses it first
+    (Belady 1966, as the order of the turns is known).
 
     waiting: all tenants that swap and wait, with resident bytes or without.
     """
@@ -24,7 +24,7 @@ class EvictionOrder:
         self.holding: OrderedDict[int, None] = OrderedDict()
 
     def first(self) -> int:
-        """The tenant that loses memory first. StopIteration: nobody has any."""
+        """The tenant that loses memory first. StopIteration: no tenant has any."""
         if self.resting:
             return next(iter(self.resting))
         if self.waiting_with_bytes:
@@ -32,14 +32,14 @@ class EvictionOrder:
         return next(iter(self.holding))
 
     def add(self, tenant: int, share: Share) -> None:
-        """The tenant has resident bytes from now on. Of those like it, it is the last."""
+        """The tenant has resident bytes from now on. It comes last among tenants like it."""
         if share.place and share.swaps:
             self.waiting_with_bytes.add(share.place, tenant)
         else:
             (self.holding if share.holds else self.resting)[tenant] = None
 
     def remove(self, tenant: int, share: Share) -> None:
-        """The tenant has none any more. It holds, or waits, as it did when it was added."""
+        """The tenant has none any more. It must hold or wait as it did when it was added."""
         if share.place and share.swaps:
             self.waiting_with_bytes.remove(share.place, tenant)
         else:

@@ -1,4 +1,4 @@
-"""Whether the memory of all fits on each device, and for whom there is room now."""
+"""Whether the memory of all tenants fits on each device, and which tenants have room."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from leased.core.state import Device, Tenant
 
 
 class Fitting:
-    """affected: tenants for whom there is other room than before. shrunk: waiters that have less
-    memory on a device than before."""
+    """affected: tenants that may have room now and had none, or the reverse. shrunk: waiters that
+    have less memory on a device than before."""
 
     def __init__(self, rules: Rules, effects: Effects):
         self.rules = rules
         self.effects = effects
-        self.calms: Deadlines[str] = Deadlines()  # when what fits again will have for long enough
+        self.calms: Deadlines[str] = Deadlines()  # when memory will have fitted for long enough
         self.affected: set[int] = set()
         self.shrunk: set[int] = set()
         for device in rules.devices.values():
@@ -23,7 +23,7 @@ class Fitting:
             device.residency.shrunk = self.shrunk
 
     def refit(self, device: Device) -> None:
-        """Its memory may fit now, or not any more; and what it costs to change hands is news."""
+        """The device's memory has changed: all of it may fit now, or not fit any more."""
         self.effects.changed |= self.rules.cohorts.bit[device.uuid]
         self.effects.stir(device.uuid)
         if not device.residency.fits():
@@ -47,14 +47,14 @@ class Fitting:
         self.effects.unsettled = True
 
     def take_shrunk(self) -> list[Tenant]:
-        """Waiters that have less on a device than before, as others need the room."""
+        """The waiters that have less memory on a device than when this was last asked."""
         found = [self.rules.tenants[n] for n in sorted(self.shrunk)]
         self.shrunk.clear()
         return found
 
     def take_affected(self) -> list[Tenant]:
-        """Tenants for whom there may be room now and was none, or the other way round, as they
-        came; those that never waited by their number."""
+        """The tenants for which room may have come or gone since this was last asked, in the order
+        in which they began to wait; of those that never waited, by their number."""
         found = [self.rules.tenants[n] for n in self.affected if n in self.rules.tenants]
         self.affected.clear()
         return sorted(found, key=lambda tenant: (tenant.arrival, tenant.id))

@@ -1,4 +1,4 @@
-"""Who has held a device since its work was last measured, and for how long: pure.
+"""Which tenants have held a device since its work was last measured, and for how long.
 
 The driver says for a whole device how busy it was and what energy it took. That is divided among
 those who had it meanwhile by what each has had of its lease time.
@@ -19,7 +19,7 @@ class Held:
 
 @dataclass
 class Gauge:
-    """Of one device. meter: what Meter.each stood at, at that time."""
+    """Of one device. meter: the value of Meter.each at the last measurement."""
 
     since: dict[int, tuple[int, int]] = field(default_factory=dict)  # (meter, now) of each holder
     had: dict[int, Held] = field(default_factory=dict)
@@ -36,11 +36,11 @@ class Gauge:
         held.clock_ns += now - began
 
     def forget(self, tenant: int) -> None:
-        """It is over; its part of what will be measured is nobody's."""
+        """The tenant is closed; nobody gets its part of what will be measured."""
         self.had.pop(tenant, None)
 
     def take(self, meter: int, now: int) -> dict[int, Held]:
-        """What each has had, by tenant, since this was last asked."""
+        """What each tenant has had of the device since this was last asked."""
         for tenant in list(self.since):
             self.end(tenant, meter, now)
             self.begin(tenant, meter, now)

@@ -22,6 +22,6 @@ class HandoffTimes:
     sum_ns: int = 0
 
     def add(self, ns: int) -> None:
-        """One took so long."""
+        """A handoff took so long."""
         self.counts[bisect_left(BOUNDS_NS, ns)] += 1
         self.sum_ns += ns

@@ -138,7 +138,7 @@ def remove_left_over(path: Path) -> None:
     except OSError as fault:
         raise Refused(f"metrics.listen: {path}: {fault.strerror}", "choose another path") from None
     if not stat.S_ISSOCK(mode):
-        raise Refused(f"metrics.listen: {path} is no socket", "choose another path, or remove it")
+        raise Refused(f"metrics.listen: {path} is not a socket", "choose another path or remove it")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as tried:
         try:
             tried.connect(str(path))

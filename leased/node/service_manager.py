@@ -41,6 +41,6 @@ def inherited_sockets() -> dict[str, list[socket.socket]]:
         try:
             given.setdefault(name, []).append(socket.socket(fileno=fd))
         except OSError as fault:  # of others, who do not miss it
-            log.error("what the service manager kept as %s is no socket: %s", name, fault)
+            log.error("what the service manager kept as %s is not a socket: %s", name, fault)
             os.close(fd)
     return given

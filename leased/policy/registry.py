@@ -39,7 +39,7 @@ class Registry:
         """A new policy of that name; None: the default one. ValueError: there is none."""
         chosen = name or DEFAULT
         if chosen not in known and chosen not in names():
-            raise ValueError(f"{chosen!r} is no policy; known are {', '.join(names())}")
+            raise ValueError(f"{chosen!r} is not a policy; known are {', '.join(names())}")
         return known[chosen]()
 
 

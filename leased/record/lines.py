@@ -170,9 +170,9 @@ def _object(line: bytes) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
-        raise Damaged("this is no line of a record") from None
+        raise Damaged("this is not a line of a record") from None
     if not isinstance(found, dict):
-        raise Damaged("this is no line of a record")
+        raise Damaged("this is not a line of a record")
     return found
 
 

@@ -18,11 +18,11 @@ def before(path: Path) -> Path:
 def check(path: Path, what: str) -> None:
     """Refused: there is no directory for it, or something else is there. what: the key."""
     if not path.parent.is_dir():
-        raise Refused(f"{what}: {path.parent} is no directory", "make it first")
+        raise Refused(f"{what}: {path.parent} is not a directory", "make it first")
     for file in (path, before(path)):
         if not is_free(file):
             raise Refused(
-                f"{what}: {file} is there and is no record", "name another file, or remove it"
+                f"{what}: {file} is there and is not a record", "name another file, or remove it"
             )
 
 

@@ -108,7 +108,7 @@ class RecordFile:
         self._close()
         for file in (self.path, place.before(self.path)):
             if not place.is_free(file):
-                raise OSError(errno.EEXIST, f"{file} is no record")
+                raise OSError(errno.EEXIST, f"{file} is not a record")
         with contextlib.suppress(FileNotFoundError):
             self.path.rename(place.before(self.path))
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,4 +1,4 @@
-"""Records what the arbiter is told and what it wants done, for leased/sim/replay.py.
+"""Records the arbiter's events and actions, for leased/sim/replay.py.
 
 Lines are made after the messages of an event have been sent, and written by another thread. A
 fault of the disk ends the record and nothing else.
@@ -25,7 +25,7 @@ AGAIN = "it begins again when the configuration is read again"
 
 
 class Recorder:
-    """Off until it is configured. soon: calls a function when nothing more urgent is to be done."""
+    """Off until it is configured. soon: calls a function when nothing more urgent is waiting."""
 
     def __init__(self, soon: Callable[[Callable[[], None]], object]):
         self.soon = soon
@@ -61,7 +61,7 @@ class Recorder:
             self.soon(self.flush)
 
     def flush(self) -> None:
-        """Hand over what has been taken, and begin another file where this one is full."""
+        """Hand over what has been taken to be written, and begin another file where one is full."""
         pending, self.pending = self.pending, []
         if self.file is None or not pending:
             return

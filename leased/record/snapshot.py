@@ -1,7 +1,7 @@
 """The arbiter's whole state as a JSON value from which an equal arbiter can be made.
 
-All objects that are reached from the arbiter are listed once each, so what two of them share
-they share again. Only objects of the rooms that decide have a place here, and reading makes no
+Each object that can be reached from the arbiter is listed once, so objects that were shared are
+shared again. Only objects of leased/core and leased/policy can be in it, and reading it makes no
 others and calls none of their code. The fields are those of the release that wrote it.
 """
 
@@ -19,19 +19,19 @@ from leased.record.codec import Damaged
 ROOMS = ("leased.core.", "leased.policy.")
 ATOMS = (int, float, str, bool, type(None))
 
-# What is listed of a collection, and how it is made again from that.
+# Collections of values, and of pairs: each name and the type that is made of it.
 LISTED: dict[str, type] = {"list": list, "set": set, "deque": deque}
 PAIRED: dict[str, type] = {"dict": dict, "ordered": OrderedDict}
 NAMES = {cls: name for name, cls in (LISTED | PAIRED).items()}
 
 
 def take(arbiter: Arbiter) -> list[Any]:
-    """The state now; the arbiter is the first object. TypeError: some of it has no place here."""
+    """The state now; the arbiter is the first object. TypeError: an object cannot be written."""
     return _Taking().of(arbiter)
 
 
 def restore(nodes: Any) -> Arbiter:
-    """An arbiter in that state. Damaged: it is none of a state of this release."""
+    """An arbiter in that state. Damaged: the value is not a state of this release."""
     try:
         found = _Making(nodes).all()[0]
     except Damaged:
@@ -39,7 +39,7 @@ def restore(nodes: Any) -> Arbiter:
     except (ValueError, TypeError, LookupError, AttributeError, ImportError) as fault:
         raise Damaged(f"the arbiter's state is damaged: {type(fault).__name__}: {fault}") from None
     if not isinstance(found, Arbiter):
-        raise Damaged("the arbiter's state is damaged: it is no arbiter")
+        raise Damaged("the arbiter's state is damaged: it is not an arbiter")
     return found
 
 
@@ -90,7 +90,7 @@ class _Taking:
 
 
 def _named(found: type) -> str:
-    """TypeError: it is not of the rooms that decide."""
+    """The class's name. TypeError: it is not of leased/core or leased/policy."""
     name = f"{found.__module__}.{found.__qualname__}"
     if not name.startswith(ROOMS):
         raise TypeError(f"{name} has no place in the arbiter's state")
@@ -107,7 +107,7 @@ def _by_name(name: str) -> type:
 
 
 def _fields(found: object) -> Iterator[tuple[str, Any]]:
-    """What an object holds, in slots and otherwise, by name."""
+    """The fields of an object by name, in slots and otherwise."""
     state = found.__getstate__()
     for part in state if isinstance(state, tuple) else (state,):
         yield from (part or {}).items()

@@ -45,7 +45,7 @@ def time_ns(value: Any, where: str) -> int:
     """0 or more: a number of seconds, or a text with a unit."""
     seconds = _amount(value, TIMES)
     if seconds is None or not 0 <= seconds <= LONGEST_S:
-        raise refused(value, where, "no time", 'seconds, or for example "500ms", "30s", "2m"')
+        raise refused(value, where, "not a time", 'seconds, or for example "500ms", "30s", "2m"')
     return round(seconds * S)
 
 
@@ -59,7 +59,7 @@ def some_time_ns(value: Any, where: str) -> int:
 def size(value: Any, where: str) -> int:
     found = _amount(value, SIZES)
     if found is None or not 0 <= found <= MOST_BYTES:
-        raise refused(value, where, "no size", 'bytes, or for example "15.3GB", "40GiB"')
+        raise refused(value, where, "not a size", 'bytes, or for example "15.3GB", "40GiB"')
     return round(found)
 
 
@@ -115,14 +115,14 @@ def one_of(*known: str) -> Read:
 
 def name(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= 40:
-        raise refused(value, where, "no name", "1 to 40 printable characters in quotes")
+        raise refused(value, where, "not a name", "1 to 40 printable characters in quotes")
     return value
 
 
 def gpu_list(value: Any, where: str) -> tuple[int, ...]:
     good = isinstance(value, list) and value and all(type(each) is int for each in value)
     if not good or len(set(value)) < len(value):
-        raise refused(value, where, "no list of GPUs", "each index once, for example [0, 1]")
+        raise refused(value, where, "not a list of GPUs", "each index once, for example [0, 1]")
     return tuple(sorted(value))
 
 
@@ -130,12 +130,12 @@ def bursts(value: Any, where: str) -> tuple[tuple[int, int], ...]:
     """A list of pairs: time on the GPU, then off it."""
     if not isinstance(value, list) or not 0 < len(value) <= MOST_BURSTS:
         words = 'a list of pairs, for example [["5s", "2s"], [3, 0]]'
-        raise refused(value, where, "no list of bursts", words)
+        raise refused(value, where, "not a list of bursts", words)
     found = []
     for n, pair in enumerate(value):
         if not isinstance(pair, list) or len(pair) != 2:
             words = "[time on the GPU, time off it]"
-            raise refused(pair, f"{where}[{n}]", "no burst", words)
+            raise refused(pair, f"{where}[{n}]", "not a burst", words)
         found.append((time_ns(pair[0], f"{where}[{n}]"), time_ns(pair[1], f"{where}[{n}]")))
     return tuple(found)
 
@@ -144,7 +144,7 @@ def taken(table: Any, known: Mapping[str, Read], where: str) -> dict[str, Any]:
     """The values of a table by key, each read. Refused: it is none, or has a key that is not
     known."""
     if not isinstance(table, dict):
-        raise refused(table, where, "no table", f"[{where}] with the keys {', '.join(known)}")
+        raise refused(table, where, "not a table", f"[{where}] with the keys {', '.join(known)}")
     for key in table:
         if key not in known:
             known_keys = ", ".join(known)

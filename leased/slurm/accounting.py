@@ -19,7 +19,7 @@ CLOCKS_S = 60.0  # by how much the clocks of the node and of slurmctld may diffe
 
 @dataclass(frozen=True)
 class JobRow:
-    """One run of a job in Slurm's accounting. Times in seconds since the epoch, 0: not yet."""
+    """One run of a job in Slurm's accounting. Times are seconds since 1970; 0: not yet."""
 
     job_id: int
     array_job_id: int
@@ -37,7 +37,7 @@ class JobRow:
 
 
 def added(usages: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:
-    """By device, what several runs had together."""
+    """The usage of several runs added up, by device."""
     of: dict[str, list[Usage]] = {}
     for by_device in usages:
         for uuid, used in by_device.items():
@@ -48,8 +48,8 @@ def added(usages: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:
 def comment(
     runs: Sequence[TenantRecord], indices: Mapping[str, int] | None = None, existing: str = ""
 ) -> str:
-    """Our part of the comment for one row. indices: Slurm's of the devices, by UUID. existing:
-    what the row has now, so far."""
+    """Our part of the comment of one row. indices: Slurm's indices of the devices, by UUID.
+    existing: the comment that the row has now."""
     return usage_record.record(
         added(run.usage for run in runs),
         runs[-1].lock,
@@ -61,10 +61,10 @@ def comment(
 
 
 def row_of(run: TenantRecord, rows: Iterable[JobRow]) -> JobRow | None:
-    """The row of the run: the one of that time; None: there is none (yet).
+    """The row that the run belongs on; None: accounting does not have it (yet).
 
-    A requeued job has a row for each run, and ours began and ended within one of them
-    but for what the clocks differ.
+    A requeued job has a row for each of its runs. Ours began and ended within one of them, as far
+    as the clocks of the two hosts agree.
     """
 
     def overlap(row: JobRow) -> float:
@@ -79,9 +79,9 @@ def row_of(run: TenantRecord, rows: Iterable[JobRow]) -> JobRow | None:
 def by_row(
     runs: Iterable[TenantRecord], rows: Sequence[JobRow]
 ) -> tuple[dict[JobRow, list[TenantRecord]], list[TenantRecord]]:
-    """The runs by the row that they belong on, and those whose row is not there or not complete.
+    """The runs by the row that they belong on; and those whose row is missing or not complete.
 
-    Slurm may write the comment itself until a job has ended there.
+    Until a job has ended in the accounting, Slurm may still write its comment itself.
     """
     placed: dict[JobRow, list[TenantRecord]] = {}
     later = []

@@ -1,9 +1,9 @@
-"""Writes usage into Slurm's accounting through libslurm, which may end the process it runs in.
+"""Write usage into Slurm's accounting through libslurm, which may end the process it runs in.
 
-So main() runs in a child of its own. On standard input is one line of JSON a job:
-{"runs": [RUN, ...], "indices": {UUID: INDEX}}, all that the store has of it. On standard
-output, as soon as it is known, is one line a run: {"run": [JOB_ID, OPENED], "done": true,
-"why": ""}; why says what is missing where it is not done.
+So main() runs in a child process. It reads one line of JSON for each job from standard input:
+{"runs": [RUN, ...], "indices": {UUID: INDEX}}, with all runs that the store has of the job. It
+writes one line for each run to standard output as soon as the outcome is known:
+{"run": [JOB_ID, OPENED], "done": true, "why": ""}, where `why` says what kept it from being done.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from leased.slurm.usage_record import LONGEST, merged
 from leased.store.records import TenantRecord
 
 ROWS_MOST = 4096  # runs of one job
-AROUND_S = 300  # the rows that are looked at begin and end so far around the runs
+AROUND_S = 300  # rows are asked for that begin and end at most so long before and after the runs
 NOT_YET = "Slurm's accounting does not have the end of the job yet"
 
 
 def encode(runs: list[TenantRecord], indices: Mapping[str, int]) -> str:
-    """A job's line on standard input. indices: Slurm's of the devices, by UUID."""
+    """A job's line on standard input. indices: Slurm's indices of the devices, by UUID."""
     used = {uuid: indices[uuid] for run in runs for uuid in run.usage if uuid in indices}
     return json.dumps({"runs": [asdict(run) for run in runs], "indices": used})
 
@@ -43,7 +43,7 @@ def decode(line: str) -> tuple[list[TenantRecord], dict[str, int]]:
 
 
 class Slurmdb:
-    """libslurm's connection to slurmdbd. Refused: in its words, what it says against it."""
+    """libslurm's connection to slurmdbd. Refused: it reports an error, in its own words."""
 
     def __init__(self) -> None:
         # Slurm's own plugins expect the symbols of libslurm to be global.
@@ -52,7 +52,7 @@ class Slurmdb:
             from _gpulease_slurmdb import ffi, lib
         except ImportError as fault:
             raise Refused(
-                f"no binding of libslurm ({fault}); install libslurm-dev and build"
+                f"the binding of libslurm is missing ({fault}); install libslurm-dev and build"
             ) from None
         self.ffi, self.lib = ffi, lib
         self.error = ffi.new("char[]", 512)
@@ -75,14 +75,14 @@ class Slurmdb:
     def comment(self, row: JobRow) -> str:
         raw = self.ffi.new("struct gl_job_row *", asdict(row))
         self._call(self.lib.gl_slurmdb_get_comment, raw, self.text, LONGEST + 1)
-        # What is theirs is given back byte by byte.
+        # Text of others is stored again byte by byte.
         return str(self.ffi.string(self.text).decode(errors="surrogateescape"))
 
     def set_comment(self, row: JobRow, text: str) -> None:
         raw = self.ffi.new("struct gl_job_row *", asdict(row))
         self._call(self.lib.gl_slurmdb_set_comment, raw, text.encode(errors="surrogateescape"))
         if self.comment(row) != text:
-            raise Refused("slurmdbd gives back another text than was stored")
+            raise Refused("slurmdbd returns another comment than the one that was stored")
 
     def close(self) -> None:
         self.lib.gl_slurmdb_close()
@@ -94,7 +94,7 @@ def tell(run: TenantRecord, why: str = "") -> None:
 
 
 def write_job(slurmdb: Slurmdb, runs: list[TenantRecord], indices: Mapping[str, int]) -> None:
-    """One job's runs, each on its row; what one row has of several runs is their sum."""
+    """Write one job's runs, each on its row; a row of several runs has their sum."""
     since = min(run.opened for run in runs) - AROUND_S
     until = max(run.closed or run.opened for run in runs) + AROUND_S
     placed, later = by_row(runs, slurmdb.rows(runs[0].job_id, since, until))

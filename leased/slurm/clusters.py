@@ -1,7 +1,7 @@
-"""Which Slurm cluster the daemon serves: two on one node have jobs of the same number.
+"""Which Slurm cluster the daemon serves: two clusters on a node have jobs with the same numbers.
 
-A daemon asks and tells one Slurm about its jobs: which are over, what they used. So the jobs
-of one cluster share GPUs of a node, and those of another one are refused.
+A daemon asks one Slurm which jobs have ended, and tells it what they used. So jobs of one
+cluster share the GPUs of a node, and jobs of another cluster are refused.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ OTHERS = 16  # clusters whose refusals are counted
 
 @dataclass
 class Cluster:
-    """own: as the daemon's own Slurm says. first: of the first job, as long as that is unknown.
-    refused: steps of other clusters, by name."""
+    """own: the cluster's name as the daemon's own Slurm says it. first: the first job's cluster,
+    which counts until that is known. refused: how many steps of each other cluster."""
 
     own: str | None = None
     first: str | None = None
     refused: dict[str, int] = field(default_factory=dict)
-    asked: dict[str, str] | None = None  # where its Slurm is, as it was asked
+    asked: dict[str, str] | None = None  # the environment with which Slurm was asked
 
     @property
     def name(self) -> str | None:
         return self.own or self.first
 
     def admit(self, job_id: int, name: str) -> None:
-        """A job of this cluster registers; "": its plugin does not say. Refused: of another."""
+        """A job of this cluster registers; "": its plugin names none. Refused: another cluster."""
         name = name.lower()  # as Slurm keeps it
         if not name:
             return
@@ -51,7 +51,7 @@ class Cluster:
             )
 
     async def learn(self, slurm: Slurm) -> bool:
-        """Ask the daemon's own Slurm for its name, once; False: it does not answer."""
+        """Ask the daemon's own Slurm for its cluster, once. False: it does not answer."""
         env = dict(slurm.env)
         if env == self.asked:
             return True

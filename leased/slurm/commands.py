@@ -1,4 +1,4 @@
-"""Slurm's own commands, as the daemon runs them: what a job's state is, signal it, cancel it."""
+"""Slurm's commands as the daemon runs them: ask for jobs' states, signal a job, cancel a job."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from leased.base import children
 
 log = logging.getLogger("gpu-leased")
 
-LONGEST_WORDS = 200  # of a command's errors in the journal
-# What squeue is asked for each job, and the line that it begins with then.
+LONGEST_WORDS = 200  # characters of a command's errors that the journal gets
+# The columns that squeue is asked for, and the header that it prints for them.
 COLUMNS, HEADER = "%A %T %S", ["JOBID", "STATE", "START_TIME"]
 RUNNING = "RUNNING"
 # States in which a job has no process on any node.
@@ -24,19 +24,19 @@ ABSENT = {
 
 
 class JobState(NamedTuple):
-    """What Slurm says of a job. start: of its present run, seconds since 1970; None: not said."""
+    """What Slurm says of a job. start: of its present run, in seconds since 1970; None: unknown."""
 
     state: str
     start: float | None = None
 
     @property
     def absent(self) -> bool:
-        """Whether it has no process anywhere, by Slurm's word."""
+        """Slurm says that the job has no process on any node."""
         return self.state in ABSENT
 
 
 class Slurm:
-    """env: what the commands get besides, such as SLURM_CONF. most: in the background at once."""
+    """env: variables for the commands, such as SLURM_CONF. most: commands in the background."""
 
     def __init__(self, env: Mapping[str, str], most: int | None = None):
         self.env = env
@@ -44,25 +44,25 @@ class Slurm:
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, *command: str) -> tuple[int, str, str]:
-        """A command's exit status, output and errors. OSError: nobody to ask."""
+        """A command's exit status, output and errors. OSError: it did not run to its end."""
         done = await children.run(*command, env={"SLURM_TIME_FORMAT": "%s"} | dict(self.env))
         if done.fault:
             raise OSError(done.fault)
         return done.status, done.out, done.err
 
     async def jobs(self, job_ids: Collection[int]) -> dict[int, JobState]:
-        """What Slurm says of those of the jobs that it knows. OSError: nobody answers, or not in
-        squeue's way."""
+        """The states of the jobs that Slurm still knows. OSError: squeue fails, or its answer
+        cannot be read."""
         known = ",".join(map(str, job_ids))
         status, out, err = await self.run("squeue", "-t", "all", "-j", known, "-o", COLUMNS)
-        # Of several jobs squeue leaves out those that Slurm has forgotten; one it refuses.
+        # Asked for several jobs, squeue leaves out forgotten ones; asked for one, it fails.
         if status and "Invalid job id" in err:
             return {}
         if status:
             raise OSError(_words(err) or f"squeue ended with {status}")
         header, *lines = (line.split() for line in out.splitlines() or [""])
         if header != HEADER or any(len(line) != len(HEADER) for line in lines):
-            raise OSError("squeue's answer is not what squeue says")
+            raise OSError("squeue's answer cannot be read")
         return {
             int(job): JobState(state, float(start) if start.isdecimal() else None)
             for job, state, start in lines
@@ -70,7 +70,7 @@ class Slurm:
         }
 
     def signal(self, job_id: int, name: str) -> None:
-        """Send the signal to all processes of the job, the batch script too, unless it is
+        """Send the signal to all processes of the job, with its batch script, unless the job is
         suspended; in the background."""
         what = f"signal {name} to job {job_id}"
         words = (f"--signal={name}", "--full", "--state=RUNNING", str(job_id))
@@ -81,9 +81,9 @@ class Slurm:
         self.start(f"cancel job {job_id}", "scancel", "--state=RUNNING", str(job_id), say=True)
 
     def start(self, what: str, *command: str, say: bool = False) -> None:
-        """Run the command in the background; its failure is logged, its success if `say`."""
+        """Run the command in the background. Its failure is logged, and its success if `say`."""
         if self.most is not None and len(self.tasks) >= self.most:
-            log.warning("too many Slurm commands at once, not run: %s", what)
+            log.warning("too many Slurm commands run at once, so this one is left out: %s", what)
             return
         task = asyncio.get_running_loop().create_task(self._told(what, command, say))
         self.tasks.add(task)
@@ -101,5 +101,5 @@ class Slurm:
 
 
 def _words(err: str) -> str:
-    """A command's errors in one line of the journal."""
+    """What a command wrote to standard error, as one line for the journal."""
     return " ".join(err.split())[:LONGEST_WORDS]

@@ -1,7 +1,7 @@
 """Lines of Slurm's files, with those of the files that they include.
 
-Administrators write these files, and Slurm's versions differ in what they take.
-So a line that is odd to us is named and left out, and the others count.
+Administrators write these files, and releases of Slurm differ in what they accept.
+So a line that cannot be understood is reported and left out, and the others count.
 """
 
 from __future__ import annotations

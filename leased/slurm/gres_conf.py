@@ -23,16 +23,16 @@ def gres_counts(text: str) -> dict[str, int]:
 
 
 def count(text: str) -> int:
-    """A count as Slurm writes it: 32, 4K. 0: none."""
+    """A count as Slurm writes it, such as 32 or 4K; 0: the text is no count."""
     found = re.fullmatch(r"([0-9]{1,9})([KkMm]?)", text)
     return int(found[1]) * {"": 1, "k": 1024, "m": 1024**2}[found[2].lower()] if found else 0
 
 
 @dataclass
 class Gres:
-    """What gres.conf says of one node. autodetect: its value, "" or off: none.
+    """What gres.conf says of one node. autodetect: AutoDetect's value; "": none.
 
-    faults: sentences about lines that are odd, which were left out.
+    faults: sentences about the lines that could not be understood and were left out.
     """
 
     files: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Gres:
     faults: list[str] = field(default_factory=list)
 
     def add(self, said: Fields, node: str | None) -> None:
-        """What a line says, if it is of this node. ValueError: it names nothing that can be."""
+        """Add what a line says, if it is about this node. ValueError: a list in it is wrong."""
         if "nodename" in said and node not in expand(said["nodename"]):
             return
         files = expand(said.get("file", ""))
@@ -60,7 +60,7 @@ class Gres:
 
 
 def gres_of(path: Path, node: str | None) -> Gres:
-    """gres.conf for one node (None: only lines of all nodes). OSError: unreadable."""
+    """gres.conf for one node; None: only lines about all nodes. OSError: it cannot be read."""
     found = Gres()
     faults = Faults()
     for line in Reader(beside, faults).read(path):

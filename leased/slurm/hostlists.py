@@ -1,4 +1,4 @@
-"""Lists of names as Slurm writes them: gpu[1-3,7]-ib,login. Also of device files."""
+"""Lists of names as Slurm writes them, such as gpu[1-3,7]-ib,login, for hosts and device files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PARTS = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
 
 
 def expand(names: str) -> list[str]:
-    """The names of a list: gpu[1-2]-ib,login -> gpu1-ib, gpu2-ib, login. ValueError: it is none."""
+    """The names of a list: gpu[1-2]-ib,login -> gpu1-ib, gpu2-ib, login. ValueError: no list."""
     if set(re.sub(r"\[[^\[\]]*\]", "", names)) & set("[]"):
-        raise ValueError(f"{shown(names)} has a bracket without its other")
+        raise ValueError(f"{shown(names)} has a bracket without its partner")
     found: list[str] = []
     for part in PARTS.findall(names):
         pieces = re.split(r"\[([^\[\]]*)\]", part)  # text, inside of brackets, text, ...
@@ -28,12 +28,12 @@ def expand(names: str) -> list[str]:
 
 
 def _numbers(text: str) -> list[str]:
-    """What stands for brackets: 1-3,07 -> 1, 2, 3, 07."""
+    """The numbers between two brackets: 1-3,07 -> 1, 2, 3, 07. ValueError: no numbers."""
     found: list[str] = []
     for part in text.split(","):
         bounds = RANGE.fullmatch(part)
         if bounds is None:
-            raise ValueError(f"[{shown(text)}] is no list of numbers")
+            raise ValueError(f"[{shown(text)}] is not a list of numbers")
         low, high = bounds[1], bounds[2] or bounds[1]
         if int(high) - int(low) >= MOST_NAMES:
             raise ValueError(f"[{shown(text)}] stands for more than {MOST_NAMES} names")

@@ -34,7 +34,7 @@ class PluginLine:
 
 
 def plugin_lines(path: Path) -> tuple[list[PluginLine], list[str]]:
-    """The plugins, with those of included files; and what is odd. OSError: unreadable."""
+    """The plugins, with those of included files, and faults of lines. OSError: unreadable."""
     found: list[PluginLine] = []
     faults = Faults()
     for line in Reader(matching, faults).read(path):
@@ -43,7 +43,7 @@ def plugin_lines(path: Path) -> tuple[list[PluginLine], list[str]]:
             plugin = PluginLine(line.file, kind.lower() == "required", rest[0], tuple(rest[1:]))
             found.append(plugin)
         else:
-            faults.line(line, f"{shown(line.text)} is no line of a plugin")
+            faults.line(line, f"{shown(line.text)} is not a line of a plugin")
     return found, faults.listed()
 
 

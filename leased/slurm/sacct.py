@@ -1,6 +1,6 @@
-"""Jobs as Slurm's accounting has them, with their usage: asked of sacct, in its JSON.
+"""Jobs and their usage from Slurm's accounting, by the JSON that sacct prints.
 
-Fields have moved between the releases of Slurm: states are a word or a list, numbers are plain
+Releases of Slurm differ: a state is a word or a list of words, and numbers are plain
 or objects with "set". Each row is one run of a job.
 """
 
@@ -26,12 +26,12 @@ ABSENT = "accounting storage is disabled"
 
 
 class WrongUsage(Refused):
-    """What was asked is not what sacct understands."""
+    """sacct does not understand the selection of jobs."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Which jobs, in sacct's own words; "": not said."""
+    """A selection of jobs as sacct takes it; "": left out."""
 
     jobs: str = ""
     user: str = ""
@@ -52,7 +52,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Row:
-    """One run of a job. label: as sacct writes it (7, 7_1, 7+1). shares: it was given a shard, as
+    """One run of a job. label: as sacct writes its number (7, 7_1, 7+1). shares: it had a shard, as
     far as Slurm's accounting says. fault: why its record cannot be read; "": it can, or there is
     none. start, end: seconds since 1970, 0: not yet."""
 
@@ -104,7 +104,7 @@ def _fault(err: str) -> Refused:
         )
     if any(text in err for text in WRONG):
         return WrongUsage(words, "see man sacct")
-    return Refused(f"sacct failed: {words}", "try it by hand")
+    return Refused(f"sacct failed: {words}", "run sacct by hand to find out why")
 
 
 def shown_words(text: str) -> str:
@@ -113,7 +113,7 @@ def shown_words(text: str) -> str:
 
 
 def parse(text: str) -> list[Row]:
-    """The rows of sacct's JSON. Refused: it is none."""
+    """The rows of sacct's JSON. Refused: it cannot be read."""
     try:
         said = json.loads(text)
         errors, jobs = said.get("errors") or [], said["jobs"]
@@ -121,7 +121,7 @@ def parse(text: str) -> list[Row]:
         rows = [_row(job) for job in jobs]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as fault:
         raise Refused(
-            f"sacct's answer is not what sacct says ({fault!r:.100})",
+            f"sacct's answer cannot be read ({fault!r:.100})",
             "see whether sacct --json works here (Slurm 22.05 or later, with its JSON plugin)",
         ) from None
     if faults and not jobs:
@@ -174,7 +174,7 @@ def _label(job: Mapping[str, Any]) -> str:
 
 
 def _number(value: Any) -> int | None:
-    """A number of any release; None: not set."""
+    """A number as any release of Slurm writes it; None: it is not set."""
     if isinstance(value, Mapping):
         value = value.get("number") if value.get("set") and not value.get("infinite") else None
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

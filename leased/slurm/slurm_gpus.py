@@ -1,12 +1,12 @@
 """Which GPU Slurm means by an index.
 
-Slurm counts the devices of gres.conf, in its order for the node. What a job gets
-by that depends on whether Slurm constrains devices:
-  constrained    the job can open the device files of those indices and no others
-  unconstrained  the job gets CUDA_VISIBLE_DEVICES with the indices, which CUDA
+Slurm counts the devices of gres.conf in its own order. What a job gets for an index
+depends on whether Slurm constrains devices:
+  constrained    the job can open the device files with those indices and no others
+  unconstrained  the job gets the indices in CUDA_VISIBLE_DEVICES, which CUDA
                  counts over all devices, in the order of their PCI addresses
-So the index is that of a device file in the first case, NVML's number in the second.
-Read as slurmd reads it (gres_common.c, gres_gpu.c; 22.05 to 26.05 are alike here).
+So the index counts device files in the first case, and is NVML's number in the second.
+The files are read as slurmd reads them (gres_common.c, gres_gpu.c, alike in 22.05 to 26.05).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILES = ("gres.conf", "cgroup.conf")  # beside slurm.conf
 
 
 class Device(Protocol):
-    """minor: of its device file; number: NVML's, in the order of PCI addresses."""
+    """minor: the number of its device file. number: NVML's, in the order of PCI addresses."""
 
     @property
     def uuid(self) -> str: ...
@@ -52,9 +52,9 @@ class Said:
 
 
 def read(path: Path, node: str | None = None) -> Said | None:
-    """What slurm.conf and those beside it say; None: nothing of GPUs. OSError: unreadable.
+    """What slurm.conf and gres.conf say of GPUs; None: nothing. OSError: they cannot be read.
 
-    node: its name, where it is not found by the host's.
+    node: the name of this node, where the host's name does not tell.
     """
     conf = SlurmConf(path)
     conf.read(path)
@@ -69,7 +69,7 @@ def read(path: Path, node: str | None = None) -> Said | None:
 
 
 def seen(path: Path) -> list[tuple[int, int, int] | None]:
-    """What changes when one of the files does."""
+    """A value that changes when one of the files does."""
     found: list[tuple[int, int, int] | None] = []
     for file in (path, *(path.parent / name for name in FILES)):
         try:
@@ -93,7 +93,7 @@ def wanted(text: str) -> list[tuple[str, int]]:
 
 
 def files_in_order(said: Said) -> list[str]:
-    """Device files by Slurm's index, where gres.conf lists them and nothing is detected."""
+    """Device files by Slurm's index, where gres.conf lists them and Slurm detects nothing."""
     lines = list(said.gres.gpus)
     chosen = wanted(said.node.get("gres", "")) or [("", sum(len(files) for _, files in lines))]
     found: list[str] = []
@@ -109,7 +109,7 @@ def files_in_order(said: Said) -> list[str]:
 
 
 def minor(file: str) -> int | None:
-    """The number of a device file, which need not be there now; None: its name has none."""
+    """The minor number in a device file's name; the file need not exist. None: there is none."""
     try:
         found = Path(file).stat()
     except OSError:
@@ -121,9 +121,9 @@ def minor(file: str) -> int | None:
 
 
 def indices(said: Said, gpus: Sequence[Device]) -> Mapping[str, int]:
-    """Slurm's index by UUID; a GPU that Slurm does not have is left out.
+    """Slurm's index of each GPU, by UUID. GPUs that Slurm does not have are left out.
 
-    Refused: it cannot be told.
+    Refused: the files do not tell.
     """
     by_number = sorted(gpus, key=lambda gpu: gpu.number)
     if not said.constrained:

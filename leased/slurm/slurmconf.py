@@ -1,7 +1,7 @@
-"""slurm.conf, as far as sharing needs it, read without Slurm's help; and what Slurm says of it.
+"""slurm.conf and cgroup.conf as far as sharing needs them, and what Slurm itself says of them.
 
-slurm.conf and cgroup.conf are here, gres.conf in gres_conf.py, and plugstack.conf in plugstack.py.
-What an answering slurmctld says goes before the files (configless nodes).
+gres_conf.py reads gres.conf, and plugstack.py reads plugstack.conf. Where slurmctld answers, what
+it says counts more than the files, since configless nodes have none.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ ASK_S = 10
 
 
 def beside(folder: Path, word: str) -> list[Path]:
-    """The file of slurm.conf's or gres.conf's Include."""
+    """The file that an Include in slurm.conf or gres.conf names."""
     return [folder / word.strip()]
 
 
 @dataclass
 class SlurmConf:
-    """slurm.conf. path: None where only slurmctld was asked. nodes: fields by node name.
+    """slurm.conf. path: None: slurmctld was asked instead. nodes: fields by the node's name.
     controllers: hosts of slurmctld, without their domains.
 
-    faults: sentences about lines that are odd, which were left out.
+    faults: sentences about the lines that could not be understood and were left out.
     """
 
     path: Path | None
@@ -47,7 +47,7 @@ class SlurmConf:
 
     @property
     def folder(self) -> Path | None:
-        """Where the other files are."""
+        """The directory of Slurm's other files."""
         return self.path.parent if self.path else None
 
     def read(self, path: Path) -> None:
@@ -90,7 +90,7 @@ class SlurmConf:
             self.nodes[name] = found | {"nodehostname": hosts[n % len(hosts)]}
 
     def node_of(self, host: str) -> str | None:
-        """The name of the node that this host is; of several the first."""
+        """The name that slurm.conf has for this host, the first of several; None: it has none."""
         short = host.partition(".")[0]
         for name, found in self.nodes.items():
             if {name, found["nodehostname"]} & {host, short}:
@@ -99,7 +99,7 @@ class SlurmConf:
 
 
 def find(env: Mapping[str, str], given: str = "") -> Path | None:
-    """slurm.conf: where SLURM_CONF or our configuration says, else at a usual place."""
+    """The path of slurm.conf, by our configuration, SLURM_CONF or its usual places; None: none."""
     named = given or env.get("SLURM_CONF", "")
     if named:
         return Path(named)
@@ -107,7 +107,7 @@ def find(env: Mapping[str, str], given: str = "") -> Path | None:
 
 
 def ask(*command: str, env: Mapping[str, str]) -> str:
-    """What a Slurm command prints; "" when it is not there or does not succeed in time."""
+    """What a Slurm command prints; "": it is not installed, or does not succeed in time."""
     try:
         done = children.run_and_wait(*command, env=env, patience_s=ASK_S)
     except OSError:
@@ -136,7 +136,7 @@ def version(env: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def cgroup_conf(folder: Path) -> tuple[Fields, list[str]]:
-    """cgroup.conf, and what is odd in it; a missing one says nothing. OSError: unreadable."""
+    """cgroup.conf and the faults of its lines; a missing file is empty. OSError: unreadable."""
     faults = Faults()
     found: Fields = {}
     with contextlib.suppress(FileNotFoundError):
@@ -146,7 +146,7 @@ def cgroup_conf(folder: Path) -> tuple[Fields, list[str]]:
 
 
 def constrains_devices(conf: SlurmConf) -> bool:
-    """Whether a job can open only the devices that Slurm gave it. OSError: unreadable."""
+    """A job can open only the devices that Slurm gave it. OSError: a file cannot be read."""
     if "task/cgroup" not in conf.values.get("taskplugin", "") or conf.folder is None:
         return False
     said = cgroup_conf(conf.folder)[0].get("constraindevices", "")

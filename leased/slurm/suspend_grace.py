@@ -13,7 +13,7 @@ GRACE = re.compile(r"suspend_grace_time=(\d{1,5})", re.IGNORECASE)
 
 
 def suspend_grace_ns(env: Mapping[str, str]) -> int:
-    """PreemptParameters' suspend_grace_time, as slurm.conf on this node says; else Slurm's own."""
+    """suspend_grace_time of PreemptParameters in this node's slurm.conf, or Slurm's default."""
     path = slurmconf.find(env)
     conf = slurmconf.SlurmConf(path)
     if path is not None:

@@ -1,8 +1,8 @@
-"""A job's usage as text in Slurm's accounting: a sentence for people, then JSON for programs.
+"""A job's usage as Slurm's accounting has it: a sentence for people, then JSON for programs.
 
     gpu-lease: GPU 0: 41 s of 62 s, waited 19 s, 12 handoffs {"v":2,...}
 
-It stands in SystemComment, beside what others have written there, which stays as it is.
+It is in SystemComment, beside what others have written there, which stays as it is.
 docs/accounting.md describes the JSON; a reader of any release tells its own versions from others.
 """
 
@@ -29,12 +29,12 @@ OURS = re.compile(r'gpu-lease: (?:(?!gpu-lease: )[^{}])*(?=\{"v":)')  # what pre
 
 
 class Damaged(ValueError):
-    """It is no record, or one of a version that this release does not know; a sentence."""
+    """The text is not a record, or of a version that this release does not know; in a sentence."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a row's record says of it. usage: by device UUID; indices: Slurm's, by UUID.
+    """What a record says of a run. usage: by device UUID. indices: Slurm's indices, by UUID.
 
     since, until: seconds since 1970, None in old records. cut: how many devices have no figures
     of their own, as there was no room for them: then total has what all had together.
@@ -51,7 +51,7 @@ class Run:
 
     @property
     def sums(self) -> list[Mapping[str, float]]:
-        """Figures whose sum is the job's."""
+        """The figures whose sum is the job's usage."""
         return [self.total] if self.cut else list(self.gpus.values())
 
 
@@ -70,7 +70,7 @@ def figures(usage: Usage) -> dict[str, float | int]:
 
 
 def together(usages: Sequence[Usage]) -> Usage:
-    """What several runs had of one device, or one job of several devices."""
+    """The sum of several runs' usage of one device, or of one job's usage of several."""
     sums = Usage()
     for used in usages:
         for figure in FIGURES:
@@ -83,7 +83,7 @@ def together(usages: Sequence[Usage]) -> Usage:
 
 
 def sentence(usage: Mapping[str, Usage], indices: Mapping[str, int]) -> str:
-    """For people who read sacct."""
+    """The sentence for people who read sacct."""
     words = [
         f"{_name(uuid, indices)}: {_time(used.lease_ns)} of {_time(used.time_ns)}, "
         f"waited {_time(used.wait_ns)}, {_count(used.handoffs, 'handoff')}"
@@ -140,7 +140,7 @@ def _count(number: int, what: str) -> str:
 
 
 def split(comment: str) -> Parts:
-    """Ours is "" where there is none. What is behind a record that is damaged is taken for its."""
+    """The parts of a comment. All that follows the beginning of a damaged record counts as ours."""
     found = OURS.search(comment)
     if found is None:
         return Parts(comment, "", "")
@@ -152,24 +152,24 @@ def split(comment: str) -> Parts:
 
 
 def others(comment: str) -> str:
-    """What of a comment is not ours."""
+    """The part of a comment that others have written."""
     parts = split(comment)
     theirs = (parts.before.rstrip().removesuffix(";"), parts.behind.lstrip().removeprefix(";"))
     return BETWEEN.join(text for part in theirs if (text := part.strip()))
 
 
 def merged(comment: str, ours: str) -> str:
-    """What is to be stored: others' text first, ours (again) behind it. Refused: too long."""
+    """The comment to be stored: others' text first, then ours. Refused: it is too long."""
     theirs = others(comment)
     text = f"{theirs}{BETWEEN}{ours}" if theirs else ours
     size = _size(text)
     if size > LONGEST:
-        raise Refused(f"the comment has {size} bytes, Slurm keeps {LONGEST}")
+        raise Refused(f"the comment has {size} bytes, and Slurm keeps only {LONGEST}")
     return text
 
 
 def room(comment: str) -> int:
-    """Bytes that others leave for ours."""
+    """Bytes that others' text leaves for ours."""
     theirs = others(comment)
     return LONGEST - (_size(theirs + BETWEEN) if theirs else 0)
 
@@ -182,16 +182,16 @@ def _size(text: str) -> int:
 
 
 def json_of(comment: str) -> dict[str, Any]:
-    """The JSON of a comment; {} where there is none of ours. Damaged: it is no JSON."""
+    """The JSON of our part of a comment; {}: there is no such part. Damaged: it is not JSON."""
     ours = split(comment).ours
     try:
         return dict(json.loads(ours)) if ours else {}
     except (ValueError, RecursionError):
-        raise Damaged(f"its record is damaged: {shown(ours[:60])} is no JSON") from None
+        raise Damaged(f"its record is damaged: {shown(ours[:60])} is not JSON") from None
 
 
 def read(comment: str) -> Run | None:
-    """The record of a comment; None where there is none. Damaged: it cannot be read."""
+    """The record in a comment; None: there is none. Damaged: it cannot be read."""
     found = json_of(comment)
     if not found:
         return None
@@ -228,5 +228,5 @@ def _figures(found: Mapping[str, Any]) -> dict[str, float]:
 
 def _amount(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e21:
-        raise ValueError(f"{shown(value)} is no amount")
+        raise ValueError(f"{shown(value)} is not an amount")
     return value

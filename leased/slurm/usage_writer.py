@@ -1,9 +1,9 @@
-"""Usage of ended jobs into Slurm's accounting: when, how many at once, and for how long.
+"""Bring the usage of ended jobs into Slurm's accounting: when, how many at once, for how long.
 
-One child writes many records. What Slurm does not take is tried again at growing pauses:
-a job whose end slurmdbd has not heard of yet by itself, everything while slurmdbd does
-not answer. What waits is bounded in number and time; what is given up goes to the
-journal first, word for word, and stays in usage.db like what was written.
+One child process writes many records. What Slurm does not take is tried again after pauses that
+grow: each job by itself while slurmdbd has not heard of its end, and all jobs together while
+slurmdbd does not answer. The jobs that wait are bounded in number and time. What is given up is
+logged first, word for word, and stays in usage.db like what was written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger("gpu-leased")
 
 FIRST_S, LAST_S = 0.5, 600.0  # pauses: the first, and the longest
 JOBS_AT_ONCE = 100
-PATIENCE_S, PATIENCE_EACH_S = 30.0, 1.0  # with the child, and for each job besides
+PATIENCE_S, PATIENCE_EACH_S = 30.0, 1.0  # for the child, and more for each job
 WAITING_MOST = 10_000  # runs
 WAITING_WARN = 8_000
 WAITING_S = 30 * 86400.0
@@ -35,8 +35,8 @@ CHILD = "from leased.slurm.accounting_child import main; raise SystemExit(main()
 
 @dataclass
 class Answers:
-    """What became of a batch. done: by run "", or why it is not written. fault: of the child
-    itself, "" where there is none; then some runs may lack an answer."""
+    """What became of a batch. done: for each run "", or why it is not written. fault: what the
+    child itself failed at, so that some runs may lack an answer; "": nothing."""
 
     done: dict[Run, str] = field(default_factory=dict)
     fault: str = ""
@@ -45,7 +45,7 @@ class Answers:
 async def write(
     jobs: list[list[TenantRecord]], env: Mapping[str, str], indices: Mapping[str, int]
 ) -> Answers:
-    """Have a child write the runs of some jobs. indices: Slurm's of the devices, by UUID.
+    """Have a child write the runs of some jobs. indices: Slurm's indices of the devices, by UUID.
     Raises nothing."""
     try:
         done = await children.run(
@@ -63,7 +63,7 @@ async def write(
             job_id, opened = said["run"]
             answers.done[int(job_id), float(opened)] = "" if said["done"] else str(said["why"])
         except (ValueError, TypeError, KeyError):
-            log.debug("no answer of the writer: %r", line[:200])
+            log.debug("a line of the writer cannot be read: %r", line[:200])
     if done.status and not answers.fault:
         words = done.err.strip().splitlines() or [f"the writer ended with {done.status}"]
         answers.fault = words[-1]
@@ -77,7 +77,7 @@ Write = Callable[
 
 @dataclass
 class Pause:
-    """When something is tried again, and how long it is waited after that."""
+    """at: when something is tried again. next_s: the pause after that."""
 
     at: float = 0.0
     next_s: float = FIRST_S
@@ -89,8 +89,8 @@ class Pause:
 class UsageWriter:
     """Carries what the store has of ended jobs to Slurm's accounting.
 
-    env: what Slurm's programs get besides. indices: Slurm's of the devices, by UUID. clock:
-    seconds, growing. today: seconds since 1970.
+    env: variables for Slurm's programs. indices: Slurm's indices of the devices, by UUID. clock:
+    seconds that only grow. today: seconds since 1970.
     """
 
     def __init__(
@@ -113,8 +113,8 @@ class UsageWriter:
         self.pauses: dict[Run, Pause] = {}
         self.down: Pause | None = None  # while nothing can be written at all
         self.probes = 0
-        self.suspect: TenantRecord | None = None  # was first in what a child ended with
-        self.said: tuple[str, float] = ("", 0.0)  # why, and when that was said
+        self.suspect: TenantRecord | None = None  # the first run of a batch at which a child ended
+        self.said: tuple[str, float] = ("", 0.0)  # the fault that was logged last, and when
         self.warned = False
 
     def usage_added(self) -> None:
@@ -122,7 +122,7 @@ class UsageWriter:
         self.more.set()
 
     async def write_usage(self) -> None:
-        """Write what waits, again and again until it is there. For ever."""
+        """Write what waits, and try again what fails. This never returns."""
         while True:
             self.more.clear()
             wait_s = await self.step()
@@ -132,7 +132,7 @@ class UsageWriter:
                 waiter.cancel()
 
     async def step(self) -> float | None:
-        """Try what is due. Seconds until something is due again; None: a job must end first."""
+        """Try what is due. Returns seconds until more is due; None: a job must end first."""
         waiting = self._bounded(self.store.unsettled())
         known = {record.run for record in waiting}
         self.pauses = {run: pause for run, pause in self.pauses.items() if run in known}
@@ -186,15 +186,15 @@ class UsageWriter:
         pause.grow(now)
 
     def _chosen(self, jobs: list[int]) -> list[int]:
-        """The jobs of the next child. While nobody answers it is one, and each time another: the
-        child may have ended because of the first."""
+        """The jobs of the next child. While slurmdbd does not answer it is one job, another one
+        each time, since the child may have ended because of a certain job."""
         if self.down is None:
             return jobs[:JOBS_AT_ONCE]
         self.probes += 1
         return [jobs[self.probes % len(jobs)]]
 
     def _nobody(self, why: str, now: float, first: TenantRecord) -> None:
-        """Nothing is written at all: said once, and again where it goes on for long."""
+        """Nothing can be written at all. That is logged once, and again where it lasts."""
         if self.down is None:
             self.down, self.suspect = Pause(), first
         self.down.grow(now)
@@ -211,7 +211,7 @@ class UsageWriter:
         self.down, self.suspect, self.said = None, None, ("", 0.0)
 
     def _bounded(self, waiting: list[TenantRecord]) -> list[TenantRecord]:
-        """What still waits when the oldest and those beyond the bound are given up."""
+        """The runs that still wait, when those that are too old or too many are given up."""
         if len(waiting) < WAITING_WARN:
             self.warned = False
         elif not self.warned:
@@ -227,7 +227,7 @@ class UsageWriter:
             first += 1
         for record in waiting[:first]:
             log.error(
-                "usage of job %d is given up, Slurm's accounting did not take it: %s",
+                "usage of job %d is given up, since Slurm's accounting did not take it: %s",
                 *(record.job_id, comment([record], self.indices())),
             )
         if first:

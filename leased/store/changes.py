@@ -1,18 +1,18 @@
-"""What memory has and the disk has not."""
+"""The changes that memory has and the disk lacks."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable
 
-Put = Callable[..., None]  # (connection, what...): bring it on the disk to what memory says
+Put = Callable[..., None]  # (connection, what...): writes to the disk what memory has of it
 Change = tuple[Put, tuple[object, ...]]
 
 
 class Changes:
-    """Who writes each change, and of what; the oldest first. One that is made again waits once.
+    """The changes that wait, the oldest first. A change that is made again waits once.
 
-    durable: among them is something to be synced to the disk.
+    durable: one of them must be synced to the disk.
     """
 
     def __init__(self) -> None:
@@ -29,22 +29,22 @@ class Changes:
         self._waiting[put, what] = None
 
     def mark_first(self, changes: Iterable[Change]) -> None:
-        """These come before all that waits."""
+        """Let these changes wait before all others."""
         self._waiting = dict.fromkeys(changes) | self._waiting
 
     def take(self) -> list[Change]:
-        """All that wait, which wait no more."""
+        """Take out all changes that wait."""
         taken = list(self._waiting)
         self._waiting.clear()
         return taken
 
     def written(self) -> None:
-        """The disk has it all."""
+        """The disk has all changes."""
         self._waiting.clear()
         self.durable = False
 
     def write(self, db: sqlite3.Connection) -> None:
-        """In one transaction. sqlite3.Error: nothing of it is on the disk; all of it waits."""
+        """Write all in one transaction. sqlite3.Error: none is on the disk, and all still wait."""
         # FULL syncs the log at a commit, and with it all that was committed before.
         db.execute(f"PRAGMA synchronous={'FULL' if self.durable else 'NORMAL'}")
         db.execute("BEGIN IMMEDIATE")

@@ -1,6 +1,6 @@
 """Checks the values of the store's rows: SQLite keeps anything in any column.
 
-Each function returns a value of the kind that its column should have. ValueError: it has not.
+Each function returns a value of the kind that its column should have. ValueError: it is another.
 """
 
 from __future__ import annotations
@@ -49,4 +49,4 @@ def parsed(row: Row, name: str) -> Any:
     try:
         return json.loads(said)
     except (ValueError, RecursionError) as fault:
-        raise ValueError(f"{name} is no JSON ({fault})") from None
+        raise ValueError(f"{name} is not JSON ({fault})") from None

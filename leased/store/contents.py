@@ -1,4 +1,4 @@
-"""What the store keeps, in memory. Each change of it waits in `changes` for the disk."""
+"""What the store keeps, in memory. Each change of it waits in `changes` to be written."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ log = logging.getLogger("gpu-leased")
 
 
 class Contents:
-    """open: tenants by job. ended: runs that are not in Slurm's accounting. stepds: by pid, with
-    their jobs. settings: by device and key. epoch: None where nobody knows of one.
-    loaded: all that the disk had is here.
+    """open: the tenants that are open, by job. ended: runs that Slurm's accounting does not have
+    yet. stepds: slurmstepds and their jobs, by pid. settings: by device and key. epoch: None:
+    unknown. loaded: all that the disk had has been read.
     """
 
     def __init__(self) -> None:
         self.changes = Changes()
         self.open: dict[int, TenantRecord] = {}
         self.ended: dict[Run, TenantRecord] = {}
-        # Of open runs that memory had before it could read the disk: what the disk had of them.
+        # What the disk had of open runs that memory had before it could read the disk.
         self._before: dict[Run, Mapping[str, Usage]] = {}
         self.stepds: dict[int, tuple[ProcessId, int]] = {}
         self.settings: dict[tuple[str, str], str] = {}
@@ -39,12 +39,12 @@ class Contents:
     # -- open tenants -----------------------------------------------------------
 
     def begin(self, record: TenantRecord) -> None:
-        """A run of a job is open; the disk has nothing of it."""
+        """A run of a job begins, of which the disk has nothing."""
         self.open[record.job_id] = record
         self._mark_open(record.job_id)
 
     def change(self, record: TenantRecord) -> None:
-        """What an open tenant was given is something else now."""
+        """An open tenant is given other things than before."""
         self.open[record.job_id] = record
         self.changes.mark(self._put_open, record.job_id)
 
@@ -72,7 +72,7 @@ class Contents:
             self.changes.mark(self._put_parked, job_id)
 
     def end(self, record: TenantRecord) -> None:
-        """A run is over, and is to be on the disk as such for certain."""
+        """A run ends, which is to be synced to the disk."""
         closed = max(time.time(), record.opened) if record.closed is None else record.closed
         self.ended[record.run] = replace(record, closed=closed, remembered=None, parked_by=None)
         self._before.pop(record.run, None)
@@ -83,13 +83,13 @@ class Contents:
     # -- ended runs ---------------------------------------------------------------
 
     def settle(self, run: Run) -> None:
-        """It waits for Slurm's accounting no more."""
+        """The run need not wait for Slurm's accounting any more."""
         if run in self.ended:
             self.ended[run] = replace(self.ended[run], settled=time.time())
             self.changes.mark(self._put_ended, run)
 
     def runs(self, job_id: int) -> list[TenantRecord]:
-        """Those of a job, oldest first."""
+        """The ended runs of a job, oldest first."""
         return [self.ended[run] for run in sorted(self.ended) if run[0] == job_id]
 
     # -- the rest -------------------------------------------------------------------
@@ -99,7 +99,7 @@ class Contents:
         self.changes.mark(self._put_stepd, process.pid)
 
     def keep_stepd(self, process: ProcessId, job_id: int) -> None:
-        """The same of one that is known from before, where another is not known by its number."""
+        """Keep one that an earlier daemon knew, unless another process has its number now."""
         self.stepds.setdefault(process.pid, (process, job_id))
         self.changes.mark(self._put_stepd, process.pid)
 
@@ -123,13 +123,13 @@ class Contents:
     # -- memory and disk ------------------------------------------------------------
 
     def written(self) -> None:
-        """The disk has all of it: what nobody waits for need not be in memory too."""
+        """The disk has all changes, so ended runs that are settled can leave memory."""
         self.changes.written()
         for run in [run for run, record in self.ended.items() if record.settled is not None]:
             del self.ended[run]
 
     def mark_all(self) -> None:
-        """Nothing of what memory has is on the disk."""
+        """Nothing of what memory has is on the disk, so all of it is a change."""
         before = [change for change in self.changes.take() if change[0] is not writing.put_aside]
         for job_id in self.open:
             self._mark_open(job_id)
@@ -144,7 +144,7 @@ class Contents:
             self.changes.mark(put, *what)
 
     def take_in(self, db: sqlite3.Connection) -> None:
-        """Once: what the disk has and memory has not."""
+        """Read from the disk what memory does not have. This happens once."""
         if self.loaded:
             return
         reader = Reader(db)
@@ -169,7 +169,7 @@ class Contents:
         self.loaded = True
 
     def _add_before(self, found: TenantRecord) -> bool:
-        """A run that memory has of its registration alone had this usage until then."""
+        """Add the usage that the disk has of a run which memory knows only by its registration."""
         open_still = self.open.get(found.job_id)
         if open_still is not None and open_still.run == found.run:
             self._before[found.run] = found.usage
@@ -196,7 +196,7 @@ class Contents:
         self.changes.mark_first((writing.put_aside, (bad,)) for bad in rows)
 
     def _mark_open(self, job_id: int) -> None:
-        """All that the disk has of an open tenant."""
+        """All that the disk should have of an open tenant is a change."""
         for put in (self._put_open, self._put_usage, self._put_remembered, self._put_parked):
             self.changes.mark(put, job_id)
 

@@ -1,11 +1,12 @@
-"""The file of the store: opened, checked, brought to this release's schema, or set aside.
+"""Opens the store's file, checks it, and brings it to this release's schema or sets it aside.
 
-A file that is damaged or not ours holds nothing that could be used: it is
-renamed (never deleted) and a new one begun, so that the daemon starts. One of a
-newer release is another matter: its open tenants are jobs that run now, and
-without them their processes would compute beside others without a lease. So a
-newer major schema is refused, with the remedy, while somebody is there who has
-just installed an older release. A newer minor opens: minors only add.
+A file that is damaged or not ours holds nothing that could be used. It is
+renamed (never deleted), and a new one is begun, so that the daemon starts. A file
+of a newer release is different: its open tenants are jobs that run now, and if
+they were unknown, their processes would compute without a lease. So a newer major
+version of the schema is refused with a remedy, which the administrator sees who
+has just installed an older release. A newer minor version can be used, since
+minor versions only add.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ PARTS = ("", "-wal", "-shm")  # what SQLite keeps beside the file has the same c
 
 
 class Foreign(sqlite3.DatabaseError):
-    """The file is a sound database, and none of ours."""
+    """The file is a sound database of another program."""
 
 
 def is_damage(fault: Exception) -> bool:
-    """Whether the file itself is at fault, and not its disk or who may write there."""
+    """The file itself is at fault, and not its disk or the right to write there."""
     code = getattr(fault, "sqlite_errorcode", 0) or 0
     lacking = isinstance(fault, sqlite3.OperationalError) and LACKING.search(str(fault))
     return isinstance(fault, Foreign) or bool(lacking) or code & 0xFF in DAMAGE
 
 
 def is_read_only(fault: Exception) -> bool:
-    """Whether SQLite could open the file for reading only."""
+    """SQLite could open the file only for reading."""
     code = getattr(fault, "sqlite_errorcode", 0) or 0
     return code & 0xFF == sqlite3.SQLITE_READONLY
 
@@ -56,7 +57,7 @@ def is_read_only(fault: Exception) -> bool:
 def set_aside(path: Path, why: object, in_memory: bool = False) -> None:
     """Rename the file and what SQLite keeps beside it. OSError: it cannot be renamed.
 
-    in_memory: so is all that counts; it is about to be written again.
+    in_memory: memory has all of it, and will write it into a new file.
     """
     aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
     while os.path.lexists(aside):
@@ -74,9 +75,9 @@ def set_aside(path: Path, why: object, in_memory: bool = False) -> None:
 
 
 def guard(path: Path) -> None:
-    """Nobody but us may write or read the file, or put another in its place.
+    """See to it that nobody else can read, write or replace the file.
 
-    Refused: the directory is open to others. OSError: the disk's fault.
+    Refused: others can write to its directory. OSError: the disk fails.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     whose = owners.others(path.parent.stat(), owners.TO_WRITE)
@@ -144,7 +145,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _check_tables(db: sqlite3.Connection) -> None:
-    """Foreign: something of ours is missing, so that nothing could ever be written."""
+    """Foreign: a table of ours is missing, so that nothing could be written."""
     try:
         for table, columns in TABLES.items():
             db.execute(f"SELECT {columns} FROM {table} LIMIT 0")
@@ -153,7 +154,7 @@ def _check_tables(db: sqlite3.Connection) -> None:
 
 
 def check(db: sqlite3.Connection, path: Path) -> int:
-    """The version of a sound database of ours, 0 for an empty or unversioned one."""
+    """The version of the schema; 0: it is empty or has no version."""
     found = [row[0] for row in db.execute("PRAGMA quick_check(1)")]
     if found != ["ok"]:
         fault = sqlite3.DatabaseError(f"damaged: {found[0]}")
@@ -181,7 +182,7 @@ def check(db: sqlite3.Connection, path: Path) -> int:
 
 @contextlib.contextmanager
 def connect_to_read(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database when nothing can be written beside it (disk full or read-only), or somebody
+    """The database where nothing can be written beside it (disk full or read-only), or somebody
     has locked it. sqlite3.Error: it cannot be read either.
     """
     with contextlib.ExitStack() as stack:

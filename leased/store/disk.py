@@ -1,4 +1,4 @@
-"""The store's file while it is open to be written, and what is to be said where it cannot be."""
+"""The store's file while it is open for writing, and the messages where it cannot be written."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SAY_AGAIN_S = 60.0
 
 
 class Disk:
-    """db: None while the file is not open. fault: why it lacks what memory has; None: it does not.
+    """db: None: the file is not open. fault: why it lacks what memory has; None: it lacks nothing.
 
-    Every method may raise sqlite3.Error or OSError, the disk's fault, unless it says otherwise.
+    Every method may raise sqlite3.Error or OSError where the disk fails, unless it says otherwise.
     """
 
     def __init__(self, path: Path):
@@ -30,7 +30,7 @@ class Disk:
         self._said = 0.0
 
     def open(self) -> sqlite3.Connection:
-        """Open or open still. Refused: a newer release's, or others may write there."""
+        """Open the file if it is closed. Refused: a newer release's, or others may write there."""
         if self.db is None:
             self.db = database.connect(self.path)
             self._file = OpenFile(self.path)
@@ -44,16 +44,16 @@ class Disk:
         self.db = self._file = None
 
     def spoilt(self) -> str:
-        """What has happened to the file since it was opened; "" where it is as it should be."""
+        """What has happened to the file since it was opened; "": nothing."""
         return self._file.spoilt() if self._file is not None else ""
 
     def let_go(self, why: object, *, in_memory: bool) -> None:
-        """The file is no good any more; the next open() begins a new one."""
+        """Set the file aside, as it cannot be used any more; the next open() begins a new one."""
         database.set_aside(self.path, why, in_memory=in_memory)
         self.close()
 
     def failed(self, fault: Exception) -> None:
-        """Say why it cannot be written, but not every second. Raises nothing."""
+        """Log why the file cannot be written, but not every second. Raises nothing."""
         hint = "make room on its disk" if _is_full(fault) else "see its disk and who may write"
         words = (
             f"{self.path} cannot be written ({fault}): leases go on, and usage and settings "
@@ -66,7 +66,7 @@ class Disk:
         self.fault = words
 
     def works(self) -> None:
-        """It was written. Raises nothing."""
+        """The file was written. Raises nothing."""
         if self.fault is not None:
             log.warning("%s can be written again; nothing is missing there now", self.path)
             self.fault = None

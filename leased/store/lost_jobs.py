@@ -1,4 +1,4 @@
-"""Jobs of which the database knows nothing any more go on as they were registered."""
+"""Jobs that the database has lost go on as they were registered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JOBS_NAMED = 20  # of those that a line of the log is about
 
 
 def register(contents: Contents, registrations: Registrations, job_id: int) -> None:
-    """The file of an open tenant is to say what is known now."""
+    """Bring the file of an open tenant up to date."""
     record = contents.open.get(job_id)
     if record is not None:
         stepds = tuple(process for process, job in contents.stepds.values() if job == job_id)
@@ -29,7 +29,7 @@ def compare(
     runs: Callable[[int], list[TenantRecord]],
     database: Path,
 ) -> None:
-    """Take over the jobs that only have a file, and write the files of those that have none.
+    """Take over jobs that only their files know, and write the files that are missing.
 
     runs: the ended runs of a job, as far as they are known.
     """
@@ -52,7 +52,7 @@ def _take_over(
     runs: Callable[[int], list[TenantRecord]],
     job_id: int,
 ) -> bool:
-    """False: there is nothing to take over."""
+    """Take over one job. False: there is nothing to take over."""
     found = registrations.read(job_id)
     if found is None:
         return False
@@ -66,6 +66,6 @@ def _take_over(
 
 
 def _listed(jobs: list[int]) -> str:
-    """Their numbers, or some of them where they are many."""
+    """The jobs' numbers, or the first of them where they are many."""
     words = ", ".join(str(job_id) for job_id in jobs[:JOBS_NAMED])
     return words if len(jobs) <= JOBS_NAMED else f"{words} and others"

@@ -10,18 +10,18 @@ LOG_HEADS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 
 
 class OpenFile:
-    """The file as it was when it was opened. SQLite does not notice that it is removed, replaced
-    or cut under it, and goes on writing what nobody will ever read."""
+    """The file as it was when it was opened. SQLite does not notice when its file is removed,
+    replaced or cut, and goes on writing what nobody will ever read."""
 
     def __init__(self, path: Path):
         self.path = path
         self.log_path = path.with_name(path.name + "-wal")
         self.has_log = False
-        # Kept open: closing it would give up SQLite's own locks on the file.
+        # This stays open, since closing it would give up SQLite's own locks on the file.
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def spoilt(self) -> str:
-        """What has happened to it; "" where it is as it should be. OSError: nobody can tell."""
+        """What has happened to the file; "": nothing. OSError: it cannot be found out."""
         try:
             if not os.path.samestat(self.path.stat(), os.fstat(self.fd)):
                 return "it was replaced while it was open"

@@ -1,4 +1,4 @@
-"""Who owns a file, and who else may have a hand in it."""
+"""Who owns a file, and who else may change it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ AT_ALL = stat.S_IRWXG | stat.S_IRWXO
 
 
 def others(found: os.stat_result, bits: int = AT_ALL) -> str:
-    """Whose the file is and its mode, where that is neither root nor we, or where the mode has
-    one of these bits of group and others; "" where it is as it should be."""
+    """The owner and mode of a file, in words, where the owner is neither root nor we, or the mode
+    has one of these bits for group and others; "": neither is so."""
     if found.st_uid in (0, os.geteuid()) and not found.st_mode & bits:
         return ""
     return f"uid {found.st_uid}'s with mode {stat.S_IMODE(found.st_mode):04o}"

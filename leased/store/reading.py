@@ -1,4 +1,4 @@
-"""Reads the rows of the store: those that make sense, and which do not."""
+"""Reads the rows of the store, and finds those that make no sense."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ class Bad(NamedTuple):
 
 
 class Reader:
-    """Reads what makes sense of a database; `bad` has the rows that do not."""
+    """Reads the rows of a database that make sense; `bad` has the others."""
 
     def __init__(self, db: sqlite3.Connection):
         self.db = db
         self.bad: list[Bad] = []
 
     def tenants(self) -> list[TenantRecord]:
-        """Those that are open, and those that an older release has closed."""
+        """The tenants that are open, and those that an older release has closed."""
         return list(self._good("tenants", "", (), self._tenant))
 
     def ended(self, where: str, *values: object) -> list[TenantRecord]:
-        """Ended runs of a condition."""
+        """The ended runs for which an SQL condition holds."""
         return list(self._good("ended", f"WHERE {where}", values, _ended))
 
     def stepds(self) -> list[tuple[ProcessId, int]]:
         return list(self._good("stepds", "", (), stepd_of))
 
     def settings(self) -> dict[tuple[str, str], str]:
-        """By device (UUID or "*") and key."""
+        """The settings by device (UUID or "*") and key."""
         return dict(self._good("settings", "", (), _setting))
 
     def epoch(self) -> int | None:
@@ -92,7 +92,7 @@ class Reader:
 def record_of(row: Row, usage: Mapping[str, Usage], totals: Mapping[str, int]) -> TenantRecord:
     gang = columns.parsed(row, "gang")
     if not isinstance(gang, list) or not 0 < len(gang) <= GANG_MOST or not all(map(_is_uuid, gang)):
-        raise ValueError("gang is no list of devices")
+        raise ValueError("gang is not a list of devices")
     lock = columns.text(row, "lock")
     if lock not in LOCKS:
         raise ValueError(f"lock is {lock[:40]!r}")
@@ -116,7 +116,7 @@ def record_of(row: Row, usage: Mapping[str, Usage], totals: Mapping[str, int]) -
 def _ended(row: Row) -> TenantRecord:
     said = columns.parsed(row, "usage")
     if not isinstance(said, dict) or row["closed"] is None:
-        raise ValueError("usage is no object, or it has not ended")
+        raise ValueError("usage is not an object, or it has not ended")
     return record_of(row, {uuid: _counted(used) for uuid, used in said.items()}, {})
 
 
@@ -134,7 +134,7 @@ def _parked_by(row: Row) -> str:
 
 def _counted(said: Any) -> Usage:
     if not isinstance(said, dict):
-        raise ValueError("usage is no object")
+        raise ValueError("usage is not an object")
     # A newer release may have counted more than this one knows.
     known = [name for name in said if name in USAGE_FIELDS]
     return Usage(**{name: columns.whole(said, name, 0, MOST) for name in known})
@@ -142,7 +142,7 @@ def _counted(said: Any) -> Usage:
 
 def totals_of(said: Any) -> dict[str, int]:
     if not isinstance(said, dict):
-        raise ValueError("totals is no object")
+        raise ValueError("totals is not an object")
     return {uuid: columns.whole(said, uuid, 0, MOST) for uuid in said}
 
 

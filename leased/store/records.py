@@ -15,12 +15,12 @@ Run = tuple[int, float]  # the job's id, and when the run began here
 
 @dataclass(frozen=True)
 class TenantRecord:
-    """One run of a job on this node: a job that is requeued begins another, with the same id.
+    """One run of a job on this node. A job that is requeued begins another, with the same number.
 
-    usage, totals: by device UUID; totals: bytes that the job sees as the device's.
-    remembered: what its policy remembers of it while it is open; None: nothing.
+    usage, totals: by device UUID. totals: bytes of memory that the job sees on the device.
+    remembered: what the policy remembers of it while it is open; None: nothing.
     parked_by: who parked it, while it is open; None: it is not parked, or it is suspended.
-    Times in seconds since the epoch. settled: it waits for Slurm's accounting no more.
+    Times are seconds since 1970. settled: when it ceased to wait for Slurm's accounting.
     """
 
     job_id: int
@@ -42,5 +42,5 @@ class TenantRecord:
 
 
 def own(record: TenantRecord) -> TenantRecord:
-    """The record with counters of its own."""
+    """A copy of the record, with usage of its own that can go on counting."""
     return replace(record, usage={uuid: replace(used) for uuid, used in record.usage.items()})

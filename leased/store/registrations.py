@@ -1,13 +1,13 @@
 """The registration of each open tenant, in a file of its own beside the daemon's sockets.
 
-The database may be lost or unusable while jobs run. Their processes would be refused then, and
-would fail, since nobody knew that they belong to a job that shares. So what a job was registered
-with is here as well: in the runtime directory, on another file system than the state as a rule,
-and gone with a boot as jobs are. Only a daemon whose database lacks the job reads it. Usage,
-settings and who is parked are not here.
+The database may be lost or unusable while jobs run. Then nobody would know that their processes
+belong to jobs that share, and these processes would be refused and fail. So each job's
+registration is kept here as well, in the runtime directory, which mostly lies on another file
+system than the state and, like the jobs, does not survive a boot. Only a daemon whose database
+lacks a job reads its file. Usage, settings and parking are not kept here.
 
-A file is believed as much as the database is: it and its directory belong to root or to us, and
-nobody else may open them.
+A file is believed as much as the database is: it and its directory must belong to root or to the
+daemon's user, and nobody else may open them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SUFFIX = ".json"
 
 @dataclass(frozen=True)
 class Registration:
-    """A job as it was registered. record: without usage. stepds: its slurmstepds that are known."""
+    """A job as it was registered. record: without usage. stepds: its known slurmstepds."""
 
     record: TenantRecord
     stepds: tuple[ProcessId, ...] = ()
@@ -44,14 +44,14 @@ class Registration:
 
 class Registrations:
     """The files in `folder`, which is made when it is needed. Nothing here raises: a file that
-    cannot be written or believed is named in the log, and only its job is the worse for it."""
+    cannot be written or believed is named in the log, and other jobs are not affected."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         self._fault = ""  # said last
 
     def jobs(self) -> set[int]:
-        """Those that have a file, whatever is in it."""
+        """The jobs that have a file, whatever is in it."""
         try:
             names = [path.stem for path in self.folder.iterdir() if path.suffix == SUFFIX]
         except OSError:
@@ -59,7 +59,7 @@ class Registrations:
         return {int(name) for name in names if name.isascii() and name.isdigit()}
 
     def put(self, registration: Registration) -> None:
-        """Write the file of an open tenant, in the place of what it said before."""
+        """Write the file of an open tenant, or replace it."""
         path = self._path(registration.record.job_id)
         try:
             self._make_folder()
@@ -70,7 +70,7 @@ class Registrations:
         self._fault = ""
 
     def remove(self, job_id: int) -> None:
-        """The job is over here."""
+        """The job has ended on this node."""
         try:
             self._path(job_id).unlink(missing_ok=True)
         except OSError as fault:
@@ -84,7 +84,7 @@ class Registrations:
             _check_owner(self.folder.lstat(), str(self.folder), stat.S_ISDIR)
             said = json.loads(_content(path))
             if not isinstance(said, dict):
-                raise ValueError("it is no object")
+                raise ValueError("it is not an object")
             if said.get("boot") != procfs.boot_id():
                 return None
             found = _parsed(said)
@@ -119,7 +119,7 @@ class Registrations:
 
 
 def _check_owner(found: os.stat_result, name: str, kind: Any) -> None:
-    """ValueError: it is of another kind, or others may change or read it."""
+    """ValueError: the file is of another kind, or others may change or read it."""
     if not kind(found.st_mode):
         raise ValueError(f"{name} is of another kind")
     if whose := owners.others(found):
@@ -127,7 +127,7 @@ def _check_owner(found: os.stat_result, name: str, kind: Any) -> None:
 
 
 def _content(path: Path) -> str:
-    """ValueError: it is not ours alone, or too long."""
+    """What a file says. ValueError: others may change or read it, or it is too long."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as file:
         _check_owner(os.fstat(fd), "it", stat.S_ISREG)
@@ -138,7 +138,7 @@ def _content(path: Path) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Whoever reads it finds the file of before or all of this one."""
+    """Replace the file at once: a reader finds all of the old one or all of the new one."""
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -168,7 +168,7 @@ def _said(registration: Registration) -> Mapping[str, object]:
 
 
 def _parsed(said: Mapping[str, Any]) -> Registration:
-    """ValueError, TypeError, KeyError: it makes no sense. What a later release adds is ignored."""
+    """ValueError, TypeError, KeyError: the file is damaged. What later releases add is ignored."""
     if columns.whole(said, "gpu_lease_job", 0, reading.MOST) != VERSION:
         raise ValueError(f"its version is {said['gpu_lease_job']}, not {VERSION}")
     row = {**said, "gang": json.dumps(said["gang"]), "closed": None, "written": None}

@@ -1,4 +1,4 @@
-"""What the store keeps in memory, and the same in its file as soon as that can be written."""
+"""The store's contents in memory, and in its file as soon as that can be written."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ class SavedContents:
         self._disk.works()
 
     def _let_go(self, why: object) -> None:
-        """The file is no good any more: a new one gets what memory has. OSError: it is stuck."""
+        """Set the file aside, and write all to a new one. OSError: it cannot be renamed."""
         self._disk.let_go(why, in_memory=self.contents.loaded)
         self.contents.mark_all()
 
     def _failed(self, fault: Exception) -> None:
-        """Say it; a damaged file is set aside."""
+        """Log the fault, and set a damaged file aside."""
         self._disk.failed(fault)
         if database.is_read_only(fault):
             self._disk.close()  # one that was opened so stays so

@@ -1,12 +1,12 @@
 """What must survive the daemon: tenants and their usage, what the site has set, in SQLite.
 
-What is promised. Everything is kept in memory first and then written, so a disk
-that is full or read-only stops nothing: what could not be written stays in
-memory, is said in `fault`, and is written as soon as it can be. After a crash of
-the daemon all that was written is there. After a loss of power the file is
-sound (write-ahead log), the end of a tenant and a setting are there (they are
-synced to the disk), and of tenants that still ran the last usage may be missing
-(as much as the kernel had not written back, some 30 s).
+Everything is kept in memory first and then written, so a disk that is full or
+read-only stops nothing: what could not be written stays in memory, `fault` says
+so, and it is written as soon as possible. A crash of the daemon loses nothing that
+was written. After a loss of power the file is sound (it has a write-ahead log),
+and it has the ends of tenants and the settings, which are synced to the disk. The
+last usage of tenants that still ran may be missing: what the kernel had not
+written back yet, which is some 30 s.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DROP_OLD_S = 3600.0
 class Store:
     """The database at `path`, made if missing. Writing never raises; see `fault`.
 
-    registrations: of open tenants, for a daemon that finds this database lost; None: not kept.
+    registrations: files of open tenants, in case the database is lost; None: they are not kept.
     Refused: the file is a newer release's, or its directory is open to others.
     """
 
@@ -44,7 +44,7 @@ class Store:
         self._kept = self._saved.contents
         self._dropped_at = 0.0
         if self._kept.epoch is None:
-            # Epochs must be above those of a database that was lost: us of the clock are.
+            # Epochs must be above those of a database that was lost, as us of the clock are.
             self._kept.epoch = int(time.time() * 1e6)
         if registrations is not None:
             lost_jobs.compare(self._kept, registrations, self.runs, path)
@@ -60,7 +60,7 @@ class Store:
     # -- what the daemon tells --------------------------------------------------
 
     def open_tenant(self, record: TenantRecord) -> None:
-        """A run of a job begins. One of that job that is open still has ended unnoticed."""
+        """A run of a job begins. If an earlier run is still open, it has ended unnoticed."""
         before = self._kept.open.get(record.job_id)
         if before is not None:
             self._kept.end(before)
@@ -78,20 +78,20 @@ class Store:
         self._register(job_id)
 
     def resolve(self, job_id: int, options: str, totals: Mapping[str, int]) -> None:
-        """What the tenant was given, where a release before did not say it in full."""
+        """Store what the tenant was given, where an earlier release did not store all of it."""
         record = self._kept.open[job_id]
         if (record.options, record.totals) != (options, totals):
             self._kept.change(replace(record, options=options, totals=dict(totals)))
             self._register(job_id)
 
     def add_stepd(self, process: ProcessId, job_id: int) -> None:
-        """A slurmstepd has registered; where Slurm uses no cgroups its tasks are known by it."""
+        """A slurmstepd has registered. Where Slurm uses no cgroups, it identifies its tasks."""
         self._kept.set_stepd(process, job_id)
         self.flush()
         self._register(job_id)
 
     def forget_stepd(self, pid: int) -> None:
-        """A slurmstepd has ended; the disk learns it with the next change."""
+        """A slurmstepd has ended. The disk learns that with the next change."""
         self._kept.forget_stepd(pid)
 
     def save(
@@ -125,7 +125,7 @@ class Store:
             self.registrations.remove(job_id)
 
     def settle(self, runs: Iterable[Run]) -> None:
-        """They wait for Slurm's accounting no more; old ones are forgotten."""
+        """These runs need not wait for Slurm's accounting any more. Old runs are forgotten."""
         for run in runs:
             self._kept.settle(run)
         now = time.monotonic()
@@ -135,9 +135,9 @@ class Store:
         self.flush()
 
     def put_setting(self, device: str, key: str, value: str | None) -> None:
-        """What the site has set for a device's UUID or "*"; None: nothing any more.
+        """The site sets this for a device (its UUID) or for all ("*"); None: nothing any more.
 
-        On the disk with the next flush(), so that several go together.
+        The next flush() writes it, so that several settings are written together.
         """
         self._kept.set_setting(device, key, value)
 
@@ -148,7 +148,7 @@ class Store:
     # -- what it asks -----------------------------------------------------------
 
     def stepds(self) -> dict[int, tuple[ProcessId, int]]:
-        """By pid: the slurmstepds that registered, and their jobs. They may have ended since."""
+        """The slurmstepds that registered and their jobs, by pid. They may have ended since."""
         return dict(self._kept.stepds)
 
     def settings(self) -> dict[tuple[str, str], str]:
@@ -156,15 +156,15 @@ class Store:
         return dict(self._kept.settings)
 
     def epoch(self) -> int:
-        """No lease before had a higher one, but for those since the last save."""
+        """The highest epoch of a lease at the last save."""
         return self._kept.epoch or 0
 
     def open_tenants(self) -> list[TenantRecord]:
-        """Tenants that are not over; their usage is the caller's to go on counting."""
+        """Tenants that are not over. The caller may go on counting their usage."""
         return [own(record) for record in self._kept.open.values()]
 
     def opened(self, job_id: int) -> float | None:
-        """When the run of a tenant that is not over began, in seconds since 1970; None: unknown."""
+        """When an open tenant's run began, in seconds since 1970; None: unknown."""
         record = self._kept.open.get(job_id)
         return record.opened if record else None
 

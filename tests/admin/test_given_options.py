@@ -206,7 +206,7 @@ def test_daemon_of_an_older_release_starts(leased: Leased) -> None:
     assert [(t["job_id"], t["quantum_s"]) for t in tenants] == [(7, 5.0), (8, 5.0)]
     log = leased.log.read_text()
     assert log.count("job 7 was given 'class:best'") == 1
-    assert log.count("a row of tenants makes no sense and is set aside: gang is no list") == 1
+    assert log.count("a row of tenants makes no sense and is set aside: gang is not a list") == 1
     leased.kill()
     leased.start()
     assert leased.log.read_text().count("is set aside") == 1, "it is said once"

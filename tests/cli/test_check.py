@@ -172,7 +172,7 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
     "nobody listens": (lambda n: n.tenant.close(), "tenant-socket", "nobody listens"),
     "a file for a socket": (
         several(drop_socket, lambda n: (n.root / "run" / "tenant.sock").touch()),
-        *("tenant-socket", "is no socket"),
+        *("tenant-socket", "is not a socket"),
     ),
     "odd daemon": (
         lambda n: setattr(n, "answer", {"devices": [{}], "strays": {}}),
@@ -323,11 +323,11 @@ WARNINGS: dict[str, tuple[Spoil, str, str]] = {
     ),
     "an odd line of slurm.conf": (
         lambda n: n.edit("slurm.conf", "GresTypes", "NodeName=c[1-x]\nGresTypes"),
-        *("slurm-conf", "slurm.conf, line 1: ['1-x'] is no list of numbers"),
+        *("slurm-conf", "slurm.conf, line 1: ['1-x'] is not a list of numbers"),
     ),
     "an odd line of gres.conf": (
         lambda n: n.edit("gres.conf", "AutoDetect=off", "AutoDetect=off Name=gpu File=/dev/x[1"),
-        *("gres-conf", "gres.conf, line 1: '/dev/x[1' has a bracket without its other"),
+        *("gres-conf", "gres.conf, line 1: '/dev/x[1' has a bracket without its partner"),
     ),
     "an odd line of cgroup.conf": (
         lambda n: n.edit("cgroup.conf", "Constrain", "hello\nConstrain"),
@@ -335,7 +335,7 @@ WARNINGS: dict[str, tuple[Spoil, str, str]] = {
     ),
     "an odd line of plugstack.conf": (
         lambda n: n.edit("plugstack.conf", "optional", "hello\noptional"),
-        *("plugstack", "plugstack.conf, line 1: 'hello' is no line of a plugin"),
+        *("plugstack", "plugstack.conf, line 1: 'hello' is not a line of a plugin"),
     ),
     "devices that are not constrained": (
         lambda n: n.write("cgroup.conf", "ConstrainDevices=no\n"),

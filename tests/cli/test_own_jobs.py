@@ -112,7 +112,7 @@ def test_other_users_see_nothing_of_it(two: tuple[Any, Any], leased: Leased) -> 
     assert two
     path = tenant_sock(leased)
     assert asked_by(NOBODY, path, {"op": "mine"}) == {"jobs": [], "more": 0}
-    no_job = "is no job of yours that shared a GPU of this node"
+    no_job = "is not a job of yours that shared a GPU of this node"
     for job in (1, 77):  # one that runs, and one that never was
         assert asked_by(NOBODY, path, {"op": "mine", "job_id": job}) == {
             "error": f"job {job} {no_job}"

@@ -102,10 +102,13 @@ def test_a_png_is_one(drawn: dict[str, Drawn]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-o", "a.txt"], "a.txt is no picture; name a file that ends with .png, .svg, .pdf"),
-        (["-o", "a.svg", "-j", "one"], "-j 'one' is no list of jobs; write for example -j 7,12"),
+        (
+            ["-o", "a.txt"],
+            "a.txt does not tell a kind of picture; name a file that ends with .png, .svg, .pdf",
+        ),
+        (["-o", "a.svg", "-j", "one"], "-j 'one' is not a list of jobs; write for example -j 7,12"),
         (["-o", "a.svg", "-j", "9"], "job 9 is not in the record; it has jobs 1, 2"),
-        (["-o", "a.svg", "--since", "noon"], "--since 'noon' is no time; write 10m"),
+        (["-o", "a.svg", "--since", "noon"], "--since 'noon' is not a time; write 10m"),
     ],
 )
 def test_bad_input_is_refused(
@@ -122,7 +125,7 @@ def test_without_a_record_it_says_how_to_get_one(
     config.write_text("")
     assert ctl.main(["--config", str(config), "plot", "-o", "a.svg"]) == 1
     said = capsys.readouterr().err
-    assert "no record is kept here, and usage knows sums alone; set record = " in said
+    assert "keeps no record here, so nobody knows who held the GPUs when; set record = " in said
 
 
 def test_without_matplotlib_it_says_what_to_install(

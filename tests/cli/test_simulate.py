@@ -60,8 +60,8 @@ def test_json_has_every_setting_and_job(trace: str, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--tq", "soon"], "--tq = 'soon' is no time; write seconds"),
-        (["--tq", ""], "--tq = '' is no time"),
+        (["--tq", "soon"], "--tq = 'soon' is not a time; write seconds"),
+        (["--tq", ""], "--tq = '' is not a time"),
         (["--lock", "on,half"], "--lock = 'half' is not known; write one of on, off, auto"),
         (["--policy", "lottery"], "--policy = 'lottery' is not known; write one of fair, fcfs"),
     ],
@@ -114,7 +114,7 @@ def test_the_trace_of_a_record_is_printed_and_simulates_alike(
     ("content", "said"),
     [
         (None, "cannot be read (No such file or directory); see docs/daemon.md, A record"),
-        (TRACE, "line 1: this is no line of a record; name a file that daemon.record has named"),
+        (TRACE, "line 1: this is not a line of a record; name a file that daemon.record has named"),
         ("", "there is no record in it; name a file"),
     ],
 )

@@ -77,12 +77,12 @@ def test_an_amount_that_is_none(tmp_path: Path, amount: str) -> None:
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
-        ('[daemon]\nruntime_dir = ""', "daemon.runtime_dir = '' is no absolute path"),
-        ('[daemon]\nstate_dir = "var"', "daemon.state_dir = 'var' is no absolute path"),
-        ('[daemon]\nrecord = "file"', "daemon.record = 'file' is no absolute path"),
+        ('[daemon]\nruntime_dir = ""', "daemon.runtime_dir = '' is not an absolute path"),
+        ('[daemon]\nstate_dir = "var"', "daemon.state_dir = 'var' is not an absolute path"),
+        ('[daemon]\nrecord = "file"', "daemon.record = 'file' is not an absolute path"),
         ('[daemon]\nrecord_most = "1023KiB"', "daemon.record_most: 1023KiB is out of range"),
         ('[daemon]\nrecord_most = "99%"', "daemon.record_most = '99%' is too little"),
-        ('[daemon]\npreload = "lib.so"', "daemon.preload = 'lib.so' is no absolute path"),
+        ('[daemon]\npreload = "lib.so"', "daemon.preload = 'lib.so' is not an absolute path"),
         ('[daemon]\nstate_dir = "/a\\u0000b"', "daemon.state_dir has a control character"),
         ('[daemon]\npreload = "/a\\nb"', "daemon.preload has a control character"),
         ('[daemon]\npreload = "/opt/my lib.so"', "daemon.preload = '/opt/my lib.so' has a space"),
@@ -92,9 +92,9 @@ def test_an_amount_that_is_none(tmp_path: Path, amount: str) -> None:
         ('[strays]\nallow = ["²"]', "strays.allow"),
         ('[strays]\nallow = ["4294967296"]', "strays.allow"),
         ("[strays]\nallow = [1]", "strays.allow"),
-        ('[device.gpu0]\nmemory = "5%"', "device.gpu0 is no device"),
-        ('[device.00]\nmemory = "5%"', "device.00 is no device"),
-        ('[device.memory]\nmemory = "5%"', "device.memory is no device"),
+        ('[device.gpu0]\nmemory = "5%"', "device.gpu0 is not a device"),
+        ('[device.00]\nmemory = "5%"', "device.00 is not a device"),
+        ('[device.memory]\nmemory = "5%"', "device.memory is not a device"),
     ],
 )
 def test_texts_that_cannot_be_used(tmp_path: Path, toml: str, words: str) -> None:
@@ -127,8 +127,8 @@ def test_what_stands_in_place_of_the_file(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     loop.symlink_to(loop)
     assert "is a directory" in refusal(folder)
-    assert "is no regular file" in refusal(fifo)
-    assert "is no regular file" in refusal(Path("/dev/zero"))
+    assert "is not a regular file" in refusal(fifo)
+    assert "is not a regular file" in refusal(Path("/dev/zero"))
     assert "cannot read" in refusal(loop)
     assert "cannot read" in refusal(gone)
     assert "cannot read" in refusal(Path(__file__) / "gpu-leased.toml")

@@ -65,7 +65,7 @@ def read_list(path: Path) -> list[Program]:
             for table in tables
         ]
     except (OSError, KeyError, TypeError, tomllib.TOMLDecodeError) as fault:
-        raise SystemExit(f"{path} is no list of programs: {fault!r}") from None
+        raise SystemExit(f"{path} is not a list of programs: {fault!r}") from None
 
 
 @dataclass(frozen=True)

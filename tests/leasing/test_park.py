@@ -126,12 +126,12 @@ def test_only_its_user_and_root_park_a_job(
 ) -> None:
     job = tenant(1, "tq:1,memory:swap", "-c", PROGRAM, "10", "0")
     assert int(line(job))
-    with pytest.raises(Refused, match="job 2 is no job of yours that shares a GPU"):
+    with pytest.raises(Refused, match="job 2 is not a job of yours that shares a GPU"):
         park(leased, 2)
     socket = str(leased.admin_socket.with_name("tenant.sock"))
     assert ctl.main(["--socket", socket, "park", "2"]) == ExitStatus.REFUSED
-    assert "job 2 is no job of yours that shares a GPU" in capsys.readouterr().err
-    with as_user(65534), pytest.raises(Refused, match="job 1 is no job of yours that shares"):
+    assert "job 2 is not a job of yours that shares a GPU" in capsys.readouterr().err
+    with as_user(65534), pytest.raises(Refused, match="job 1 is not a job of yours that shares"):
         park(leased, 1)
     assert park(leased, 1)["state"] == "parked"
     tell(job)

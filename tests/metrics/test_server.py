@@ -113,12 +113,12 @@ def test_addresses(text: str, shown: str) -> None:
         ("0.0.0.0:9747", "is not on loopback"),
         ("[::]:9747", "is not on loopback"),
         ("10.0.0.1:9747", "is not on loopback"),
-        ("localhost:9747", "is no address with a port"),
-        ("127.0.0.1", "is no address with a port"),
-        ("127.0.0.1:0", "is no address with a port"),
-        ("127.0.0.1:65536", "is no address with a port"),
-        ("127.0.0.1:９", "is no address with a port"),
-        ("run/metrics.sock", "is no address with a port"),
+        ("localhost:9747", "is not an address with a port"),
+        ("127.0.0.1", "is not an address with a port"),
+        ("127.0.0.1:0", "is not an address with a port"),
+        ("127.0.0.1:65536", "is not an address with a port"),
+        ("127.0.0.1:９", "is not an address with a port"),
+        ("run/metrics.sock", "is not an address with a port"),
         ("/" + "x" * 107, "is too long for a socket"),
     ],
 )
@@ -149,7 +149,7 @@ def test_a_socket_that_is_in_use_and_a_file_stay(path: Path, short_dir: Path) ->
     with pytest.raises(Refused, match="somebody listens at"):
         Server(ListenAddress(path=path), make_wsgi_app())
     (short_dir / "file").write_text("kept")
-    with pytest.raises(Refused, match="is no socket"):
+    with pytest.raises(Refused, match="is not a socket"):
         Server(ListenAddress(path=short_dir / "file"), make_wsgi_app())
     assert (short_dir / "file").read_text() == "kept"
     assert scrape(path)[0] == 200

@@ -48,7 +48,7 @@ UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
             "limits.quantum_min: soon is not a time; write seconds",
         ),
         ({"defaults": {"options": "tq:0"}}, "defaults.options: gpu-share: tq:0 is out"),
-        ({"device": {"memory": "110%"}}, "device.memory: '110%' is no share of"),
+        ({"device": {"memory": "110%"}}, "device.memory: '110%' is not a share of"),
         ({"device": {"0": {"reserve": 5}}}, "device.0.reserve = 5 is not a text in quotes"),
         ({"device": 3}, "[device] is not a table"),
     ],

@@ -172,7 +172,7 @@ def test_another_policy_orders_those_who_wait_already() -> None:
     assert granted(a, Released(0, 1), 2 * S) == [3]
     a.handle(PolicySet("d0", "fcfs"), 3 * S)
     assert granted(a, Released(3, 2), 4 * S) == [1]
-    with pytest.raises(ValueError, match="is no policy; known are"):
+    with pytest.raises(ValueError, match="is not a policy; known are"):
         a.handle(PolicySet("d0", "none"), 5 * S)
 
 

@@ -179,11 +179,13 @@ def test_a_record_where_none_may_be_is_refused(leased: Leased, path: Path, kind:
     if kind == "a text":
         path.unlink()
         path.write_text("precious\n")
-        words = f"daemon.record: {path} is there and is no record; name another file, or remove it"
+        words = (
+            f"daemon.record: {path} is there and is not a record; name another file, or remove it"
+        )
     elif kind == "no directory":
         text = leased.config.read_text()
         leased.config.write_text(text.replace(str(path), str(path.parent / "nowhere" / "record")))
-        words = f"daemon.record: {path.parent}/nowhere is no directory; make it first"
+        words = f"daemon.record: {path.parent}/nowhere is not a directory; make it first"
     else:
         if os.geteuid():
             pytest.skip("only root's daemon asks for this")

@@ -246,14 +246,14 @@ def test_nothing_else_is_moved_or_written(
     there = place.before(path) if older else path
     occupied(there, kind)
     before = there.lstat()
-    with pytest.raises(Refused, match=f"daemon.record: {there} is there and is no record"):
+    with pytest.raises(Refused, match=f"daemon.record: {there} is there and is not a record"):
         place.check(path, "daemon.record")
     recorder = Recorder(at_once)  # it was not there yet when that was looked at
     recorder.configure(path, MOST)
     play(recorder, 20)
     recorder.close()
     assert there.lstat() == before
-    assert f"{there} is no record" in caplog.text
+    assert f"{there} is not a record" in caplog.text
     assert list(path.parent.iterdir()) == [there]
 
 
@@ -261,5 +261,5 @@ def test_records_and_empty_files_are_replaced(path: Path) -> None:
     for content in (b"", b'{"gpu_le', b'{"gpu_lease_record":7}\n'):
         path.write_bytes(content)
         place.check(path, "daemon.record")
-    with pytest.raises(Refused, match="is no directory"):
+    with pytest.raises(Refused, match="is not a directory"):
         place.check(path / "below", "daemon.record")

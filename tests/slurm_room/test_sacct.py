@@ -63,7 +63,7 @@ def test_a_damaged_record_is_said_of_its_job_alone() -> None:
     said["jobs"][1]["comment"]["system"] = 'gpu-lease: x {"v":2,'
     rows = parse(json.dumps(said))
     assert "version 9" in rows[0].fault
-    assert "no JSON" in rows[1].fault
+    assert "is not JSON" in rows[1].fault
     assert rows[2].usage is not None
 
 
@@ -75,10 +75,10 @@ def test_nothing_found_is_no_fault() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "not what sacct says"),
-        ("[]", "not what sacct says"),
-        ('{"jobs": [{}]}', "not what sacct says"),
-        ('{"jobs": 7}', "not what sacct says"),
+        ("", "sacct's answer cannot be read"),
+        ("[]", "sacct's answer cannot be read"),
+        ('{"jobs": [{}]}', "sacct's answer cannot be read"),
+        ('{"jobs": 7}', "sacct's answer cannot be read"),
         ('{"jobs": [], "errors": [{"description": "Access\\ndenied"}]}', "refuses: Access"),
     ],
 )

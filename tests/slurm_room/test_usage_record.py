@@ -102,7 +102,7 @@ def test_what_others_leave_is_what_there_is_room_for() -> None:
         ('{"v":3,"gpus":{}}', "is of version 3, and this release knows 1 and 2"),
         ('{"v":true,"gpus":{}}', "is of version"),
         ('{"v":"2"}', "is of version"),
-        ('{"v":2,"gpus":{"GPU-x":{"lease_s":1', "is no JSON"),
+        ('{"v":2,"gpus":{"GPU-x":{"lease_s":1', "is not JSON"),
         ('{"v":2,"gpus":[]}', "damaged"),
         ('{"v":2,"gpus":{"GPU-x":7}}', "damaged"),
         ('{"v":2,"gpus":{"GPU-x":{"lease_s":-1}}}', "damaged"),

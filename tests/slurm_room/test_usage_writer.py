@@ -333,7 +333,7 @@ def test_the_backlog_is_bounded_and_nothing_goes_in_silence(
     site.play(5)
     assert site.waiting == list(range(3, 13))
     for job in (1, 2):
-        line = f"usage of job {job} is given up, Slurm's accounting did not take it: "
+        line = f"usage of job {job} is given up, since Slurm's accounting did not take it: "
         assert caplog.text.count(line) == 1
         (said,) = (r.getMessage() for r in caplog.records if r.getMessage().startswith(line))
         assert usage_record.json_of(said)["gpus"][UUID]["lease_s"] == 0

@@ -22,7 +22,7 @@ def findings(site: Site) -> Iterator[Finding]:
         return
     folder = closed_to_others(path)
     if not stat.S_ISSOCK(mode):
-        yield Finding("tenant-socket", FAULT, f"{path} is no socket", remedy)
+        yield Finding("tenant-socket", FAULT, f"{path} is not a socket", remedy)
     elif mode & 0o666 != 0o666:
         words = f"{path} has mode {stat.S_IMODE(mode):04o}: jobs of users cannot connect"
         yield Finding("tenant-socket", FAULT, words, f"run chmod 0666 {path}; see SocketMode")

@@ -9,7 +9,9 @@ from leased.cli.subcommand import Subcommand, print_answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--node", help="its name in slurm.conf, if not found by its host's")
+    parser.add_argument(
+        "--node", help="this node's name in slurm.conf, where its host name does not tell"
+    )
     parser.add_argument(
         "--controller",
         action="store_true",

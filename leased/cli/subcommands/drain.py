@@ -12,8 +12,8 @@ from leased.cli.subcommand import (
     Subcommand,
     admin_socket,
     gpus_of,
-    positive,
     print_answer,
+    seconds,
     warn_unless_stored,
 )
 
@@ -21,11 +21,11 @@ POLL_S = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--wait", action="store_true", help="return when nobody holds it")
+    parser.add_argument("--wait", action="store_true", help="return when no job holds it any more")
     parser.add_argument(
-        "--timeout", type=positive, default=600.0, metavar="SECONDS", help="of --wait (600)"
+        "--timeout", type=seconds, default=600.0, metavar="SECONDS", help="the longest wait (600)"
     )
-    parser.add_argument("device", metavar="DEVICE", help="index or UUID, or all")
+    parser.add_argument("device", metavar="DEVICE", help="its index or UUID, or all")
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
@@ -60,7 +60,7 @@ def _await_drained(path: Path, indices: list[int], timeout_s: float) -> list[int
 
 subcommand = Subcommand(
     "drain",
-    "no new lease on a device; its holder goes on to its quantum's end",
+    "take a device out of use: its holder goes on to its quantum's end, and nobody gets it",
     run,
     add_arguments,
 )

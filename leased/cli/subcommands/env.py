@@ -18,5 +18,5 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
 
 
 subcommand = Subcommand(
-    "env", "print shell commands that let programs of an ssh session use their job's GPU", run
+    "env", "print the shell commands by which an ssh session can use its job's GPU", run
 )

@@ -6,12 +6,16 @@ import argparse
 
 from leased.cli import mine
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, print_answer
+from leased.cli.subcommand import Subcommand, job_number, print_answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "job_id", type=int, nargs="?", metavar="JOB", help="one of them, also after its end"
+        "job_id",
+        type=job_number,
+        nargs="?",
+        metavar="JOB",
+        help="show this one, which may have ended",
     )
 
 
@@ -24,7 +28,7 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
 
 subcommand = Subcommand(
     "mine",
-    "your own jobs here: what they have, and why they wait; for every user",
+    "show your own jobs on this node, what they have and why they wait (for every user)",
     run,
     add_arguments,
 )

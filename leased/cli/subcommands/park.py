@@ -6,6 +6,6 @@ from leased.cli import mine, parking
 
 subcommand = parking.subcommand(
     "park",
-    "move all memory of an own job off its GPUs until its next launch",
+    "move all memory of one of your jobs off its GPUs until its next launch",
     mine.park_text,
 )

@@ -11,16 +11,26 @@ from leased.cli.subcommand import Subcommand, print_answer
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--from-record", type=Path, metavar="FILE", help="a record; the configured one is usual"
-    )
-    parser.add_argument("-j", "--jobs", default="", metavar="JOBS", help="only these: 7,12")
-    parser.add_argument(
-        "-S", "--since", metavar="TIME", help="only after this: 10m (ago), or 2026-11-23T13:30"
+        "--from-record", type=Path, metavar="FILE", help="the record to draw (the configured one)"
     )
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE", help=".svg, .png or .pdf"
+        "-j", "--jobs", default="", metavar="JOBS", help="draw only these, for example 7,12"
     )
-    parser.add_argument("--dark", action="store_true", help="for a dark screen")
+    parser.add_argument(
+        "-S",
+        "--since",
+        metavar="TIME",
+        help="draw only what was later: 10m (ago), or 2026-11-23T13:30",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="write the picture here: .svg, .png or .pdf",
+    )
+    parser.add_argument("--dark", action="store_true", help="use colors for a dark screen")
     parser.epilog = "See docs/gpu-leasectl.md."
 
 

@@ -10,23 +10,23 @@ from leased.cli.subcommand import Subcommand, WrongUsage, print_answer
 GROUPS = ("user", "account", "job", "device", "node")
 # As sacct has them.
 SELECTORS = (
-    ("-j", "--jobs", "JOBS", "only these, with commas between them"),
+    ("-j", "--jobs", "JOBS", "only these jobs, with commas between them"),
     ("-u", "--user", "USER", "only these users' jobs"),
     ("-A", "--account", "ACCOUNT", "only these accounts' jobs"),
     ("-S", "--since", "TIME", "jobs that ran after this time, such as now-7days"),
-    ("-E", "--until", "TIME", "and before this one"),
+    ("-E", "--until", "TIME", "jobs that ran before this time"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Who used the GPUs, from the records in Slurm's accounting: of jobs that have ended. "
-        "Without -j and -S since midnight, as sacct does; times are sacct's."
+        "Who used the GPUs, from what Slurm's accounting has of jobs that have ended. "
+        "Without -j and -S it counts from midnight, as sacct does; times are written as for sacct."
     )
     for short, name, metavar, words in SELECTORS:
         parser.add_argument(short, name, default="", metavar=metavar, help=words)
-    parser.add_argument("--by", choices=GROUPS, default="user", help="what is added up (user)")
-    parser.add_argument("--csv", action="store_true", help="as CSV, times in seconds")
+    parser.add_argument("--by", choices=GROUPS, default="user", help="add up by this (user)")
+    parser.add_argument("--csv", action="store_true", help="print CSV, with times in seconds")
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
@@ -47,7 +47,7 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
 
 subcommand = Subcommand(
     "report",
-    "who used the GPUs, from the records in Slurm's accounting",
+    "show who used the GPUs, from Slurm's accounting",
     run,
     add_arguments,
 )

@@ -16,7 +16,7 @@ from leased.cli.subcommand import (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("device", metavar="DEVICE", help="index or UUID, or all")
+    parser.add_argument("device", metavar="DEVICE", help="its index or UUID, or all")
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
@@ -26,4 +26,4 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     return ExitStatus.DONE
 
 
-subcommand = Subcommand("resume", "undo a drain", run, add_arguments)
+subcommand = Subcommand("resume", "put a drained device back into use", run, add_arguments)

@@ -21,7 +21,7 @@ def setting(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     known = OF_DEVICE.keys() | OF_NODE.keys()
     if key not in known - {"drain"} or not equals:
-        raise argparse.ArgumentTypeError(f"'{text}' is no setting; write for example lock=auto")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a setting; write for example lock=auto")
     return key, value
 
 
@@ -31,13 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
-        f"settings:\n{keys}\n\nThose of users count for jobs to come. All are kept over a restart "
-        f"of the daemon; {' or '.join(GIVEN_BACK)} gives one back."
+        f"settings:\n{keys}\n\nWhat users may choose applies to jobs that begin later. All "
+        f"settings survive a restart of the daemon; {' or '.join(GIVEN_BACK)} takes one back."
     )
+    parser.add_argument("--device", default="all", metavar="DEVICE", help="its index or UUID (all)")
     parser.add_argument(
-        "--device", default="all", metavar="DEVICE", help="index or UUID; all is the default"
+        "settings", nargs="+", type=setting, metavar="KEY=VALUE", help="the settings, see below"
     )
-    parser.add_argument("settings", nargs="+", type=setting, metavar="KEY=VALUE", help="see below")
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:

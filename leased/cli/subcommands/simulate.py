@@ -12,28 +12,41 @@ from leased.cli.subcommand import Subcommand, print_answer
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "trace", type=Path, nargs="?", metavar="TRACE", help="jobs as a TOML file describes them"
+        "trace",
+        type=Path,
+        nargs="?",
+        metavar="TRACE",
+        help="simulate the jobs that this TOML file describes",
     )
     source.add_argument(
-        "--from-record", type=Path, metavar="FILE", help="jobs as a record of gpu-leased saw them"
+        "--from-record",
+        type=Path,
+        metavar="FILE",
+        help="simulate the jobs in this record of gpu-leased",
     )
     source.add_argument(
         "--from-usage",
         metavar="TIME",
-        help="jobs since then (as sacct has it) as Slurm's accounting knows them: sums",
+        help="simulate the jobs since TIME (as for sacct) by their sums in Slurm's accounting",
     )
-    parser.add_argument("--node", help="of --from-usage, where jobs ran on several")
+    parser.add_argument("--node", help="with --from-usage: jobs of this node")
     parser.add_argument(
-        "--gpu-memory", metavar="SIZE", help="of --from-usage: what jobs can have of a GPU"
+        "--gpu-memory",
+        metavar="SIZE",
+        help="with --from-usage: how much of a GPU's memory jobs can have",
     )
     parser.add_argument(
-        "--print-trace", action="store_true", help="simulate nothing: print the jobs as a trace"
+        "--print-trace",
+        action="store_true",
+        help="simulate nothing, but print the jobs as such a TOML file",
     )
     parser.add_argument("--tq", metavar="LIST", help="quanta to try, for example 2,5,30,2m")
     parser.add_argument("--lock", metavar="LIST", help="locks to try, for example on,auto")
     parser.add_argument("--policy", metavar="LIST", help="policies to try, for example fcfs,fair")
-    parser.add_argument("--jobs", action="store_true", help="a table of the jobs for each as well")
-    parser.epilog = "What is not said is as each job asks. See docs/simulate.md."
+    parser.add_argument(
+        "--jobs", action="store_true", help="print a table of the jobs for each combination as well"
+    )
+    parser.epilog = "What is left out stays as each job asks. See docs/simulate.md."
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
@@ -46,7 +59,7 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
 
 subcommand = Subcommand(
     "simulate",
-    "what quanta, locks and policies would make of jobs: simulated, without a daemon or a GPU",
+    "simulate jobs under other quanta, locks and policies, without a daemon or a GPU",
     run,
     add_arguments,
 )

@@ -21,5 +21,5 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
 
 
 subcommand = Subcommand(
-    "status", "devices, who holds them and who waits, what the site has set", run
+    "status", "show the devices, who holds them and who waits, and what the site has set", run
 )

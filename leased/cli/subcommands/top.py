@@ -7,13 +7,17 @@ import contextlib
 
 from leased.api.client import ask, ask_status
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, admin_socket, gpus_of, positive
+from leased.cli.subcommand import Subcommand, admin_socket, gpus_of, seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--once", action="store_true", help="show it once")
+    parser.add_argument("--once", action="store_true", help="show the status once, and end")
     parser.add_argument(
-        "--interval", type=positive, default=1.0, metavar="SECONDS", help="between looks (1)"
+        "--interval",
+        type=seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="the time between two looks (1)",
     )
 
 
@@ -44,7 +48,7 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
 
 subcommand = Subcommand(
     "top",
-    "status, refreshed until interrupted; with --json one line each time",
+    "show the status again and again until interrupted; with --json one line each time",
     run,
     add_arguments,
 )

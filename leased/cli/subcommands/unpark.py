@@ -6,6 +6,6 @@ from leased.cli import mine, parking
 
 subcommand = parking.subcommand(
     "unpark",
-    "bring back what a parked job had, as far as there is room",
+    "bring back the memory of a parked job, as far as there is room",
     mine.unpark_text,
 )

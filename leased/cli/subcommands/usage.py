@@ -6,11 +6,13 @@ import argparse
 
 from leased.api.client import ask
 from leased.cli.exit_status import ExitStatus
-from leased.cli.subcommand import Subcommand, admin_socket, print_answer
+from leased.cli.subcommand import Subcommand, admin_socket, job_number, print_answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job_id", type=int, metavar="JOB", help="also one that has ended")
+    parser.add_argument(
+        "job_id", type=job_number, metavar="JOB", help="the job's number; it may have ended"
+    )
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
@@ -21,4 +23,6 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
     return ExitStatus.DONE
 
 
-subcommand = Subcommand("usage", "what a job had, also after its end", run, add_arguments)
+subcommand = Subcommand(
+    "usage", "show what a job had of the GPUs, also after its end", run, add_arguments
+)
