@@ -5,6 +5,7 @@ The plugin's own check is off, so that every refusal here is slurmctld's.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import time
@@ -19,6 +20,8 @@ from tests.slurm.processes import wait_until
 from tests.slurm.test_share import NEEDS_OTHER_GRES
 from tests.support.work_dir import work_dir
 
+# Of changes of the script, each later than the one before, and than its first reading.
+SECONDS = itertools.count(int(time.time()) + 3600)
 SHIPPED = ROOT / "slurm-conf"
 SHARES = ["--gres=shard:1", "--gpu-share=tq:5"]
 SCRIPT = (SHIPPED / "job_submit.lua").read_text()
@@ -129,10 +132,10 @@ def test_other_jobs_are_left_alone(slurm: PrivateSlurm, arguments: list[str]) ->
 
 
 def put_script(slurm: PrivateSlurm, text: str) -> None:
-    """It is read again: slurmctld looks whether it was changed after the second of its reading."""
+    """It is read again: slurmctld looks whether the second of its change is a later one."""
     script = slurm.layout.etc / "job_submit.lua"
     script.write_text(text)
-    later = time.time() + 3600
+    later = next(SECONDS)
     os.utime(script, (later, later))
 
 
