@@ -46,7 +46,7 @@ class Gangs:
     def refuse_faulty(self, gpus: Iterable[Gpu]) -> None:
         """Refused: one of them has a fault, so a new job would fail there."""
         for gpu in gpus:
-            fault = self.leases.gpus.faults.get(gpu.uuid)
+            fault = self.leases.gpus.fault_of(gpu.uuid)
             if fault is not None:
                 raise Refused(
                     f"GPU {gpu.index} takes no new jobs: {fault}",

@@ -111,7 +111,7 @@ class Status:
         now = self.leases.clock()
         ends = [lease.ends for lease in holders if lease.ends is not None]
         drain = "draining" if holders else "drained"
-        fault = self.leases.gpus.faults.get(gpu.uuid)
+        fault = self.leases.gpus.fault_of(gpu.uuid)
         mode = sharing_mode.Mode(FAULTY, fault) if fault else sharing_mode.of(device)
         return {
             "index": gpu.index,

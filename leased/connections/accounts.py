@@ -54,6 +54,10 @@ class Account:
             else:
                 who.serve()
 
+    def spend(self, seconds: float) -> None:
+        """The daemon has worked so long for this user, or will have."""
+        self.budget.spend(seconds)
+
     def owes(self) -> bool:
         """Whether the share is used up."""
         return not self.budget.has_credit(self.loop.time())

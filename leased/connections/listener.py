@@ -83,7 +83,7 @@ class Listener:
                 break
             account = self.accounts.of(payer)
             spent = time.thread_time() - began
-            account.budget.spend(spent)
+            account.spend(spent)
             if not account.owes():
                 break
             rest += spent / limits.SHARE

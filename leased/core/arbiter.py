@@ -148,6 +148,11 @@ class Arbiter:
         return self.leasing.epoch
 
     @property
+    def policies(self) -> dict[str, str]:
+        """The name of each device's policy, by UUID."""
+        return dict(self.rules.policies.of_device)
+
+    @property
     def grace_until(self) -> int:
         """Until when nothing is granted after a restart; 0: that is over."""
         return self.rules.grace_until

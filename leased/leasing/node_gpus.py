@@ -45,6 +45,10 @@ class NodeGpus:
     def has(self, uuid: str) -> bool:
         return uuid in self.by_uuid
 
+    def fault_of(self, uuid: str) -> str | None:
+        """Why the GPU takes no new jobs; None: it takes them."""
+        return self.faults.get(uuid)
+
     def slurms(self) -> list[Gpu]:
         """The devices that Slurm gives to jobs, by its index."""
         found = [gpu for gpu in self if gpu.index != NOT_SLURMS]

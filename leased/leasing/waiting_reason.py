@@ -51,7 +51,7 @@ def _whose(leases: Leases, others: Sequence[int]) -> str:
 
 def _lost(leases: Leases, tenant: Tenant) -> Reason | None:
     for uuid in tenant.gang:
-        fault = leases.gpus.faults.get(uuid)
+        fault = leases.gpus.fault_of(uuid)
         if fault is not None:
             return Reason(
                 lib.GL_WAITS_LOST,

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from leased.api import answers
 from leased.config.config import Config
 from leased.core.tenant_events import StraySeen
 from leased.gpus.devices import Gpu
@@ -51,6 +52,10 @@ class ProcessMonitor:
         self.witness.interposer = Path(settings.preload).name
         chosen = settings.strays
         self.strays.policy = Policy(chosen.action, chosen.grace_ns, uids(chosen.allow))
+
+    def status(self) -> answers.UnleasedProcesses:
+        """The processes without a lease, for the answer to status."""
+        return self.strays.status()
 
     async def look(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
         """A device has been polled. processes: bytes by pid, as NVML shows them."""

@@ -149,7 +149,7 @@ class ClientConnection(Connection):
             # Whatever numbers its processes have: the job's user pays, and no other does.
             self.payer, self.job = tenant.uid, tenant.job_id
             if self.account is not None and not self.restored:
-                self.account.budget.spend(limits.HELLO_COST_S)
+                self.account.spend(limits.HELLO_COST_S)
             bounded = replace(message, memory=limits.clamped(message.memory))
             self.leases.clients.attach(tenant, self, bounded)
             self.on_heard(self)

@@ -132,7 +132,7 @@ class Daemon:
             later=self.loop.call_later,
         )
         self.timer.arm()  # for events that came before
-        self.admin.show(monitors.devices, monitors.processes.strays.status, monitors.copies_ahead)
+        self.admin.show(monitors.devices, monitors.processes.status, monitors.copies_ahead)
 
     def _indices(self) -> dict[str, int]:
         """By UUID, the GPUs' indices as Slurm counts them."""

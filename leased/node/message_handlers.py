@@ -53,7 +53,7 @@ def _meet(
     leases: Leases, client: ClientConnection, tenant: Tenant, message: client_messages.Meet
 ) -> None:
     if client.account is not None:
-        client.account.budget.spend(limits.MEETING_COST_S)
+        client.account.spend(limits.MEETING_COST_S)
     clients = (c for c in tenant.clients if isinstance(c, type(client)))
     leases.introductions.meet(clients, client, message)
 

@@ -159,7 +159,7 @@ class Judge:
     def check_wait(self, tenant: int, wait: Wait) -> None:
         """Each policy states its bound; where it has none, nobody is judged by it. Where devices
         have several policies, it is the longest of theirs."""
-        names = set(self.a.rules.policies.of_device.values())
+        names = set(self.a.policies.values())
         if not names <= BOUNDS.keys():
             return
         turn = wait.quantum + RESTORE_NS + DRAINS * DRAIN_NS
