@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from leased.core.gauge import WorkPart
+
 
 @dataclass(frozen=True)
 class RoomChanged:
@@ -32,12 +34,14 @@ class WorkMeasured:
     """What the driver says of the last `ns` of the device; None: it does not say.
 
     busy_percent: the part of that time in which the device had work. energy_mj: mJ that it took.
+    parts: how the work was divided among tenants; empty: the driver does not say, or nobody worked.
     """
 
     device: str
     ns: int
     busy_percent: int | None
     energy_mj: int | None
+    parts: tuple[WorkPart, ...] = ()
 
 
 @dataclass(frozen=True)

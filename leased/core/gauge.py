@@ -1,7 +1,7 @@
 """Which tenants have held a device since its work was last measured, and for how long.
 
 The driver says for a whole device how busy it was and what energy it took. That is divided among
-those who had it meanwhile by what each has had of its lease time.
+those who had it meanwhile by what each has had of its lease time; see core/work.py.
 """
 
 from __future__ import annotations
@@ -9,40 +9,61 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 
+@dataclass(frozen=True)
+class WorkPart:
+    """How much of the device's work was a tenant's, beside what that of others was."""
+
+    tenant: int
+    weight: int
+
+
 @dataclass
 class Held:
-    """lease_ns: divided among those who held at once. clock_ns: not divided."""
+    """lease_ns: divided among those who held at once. clock_ns: not divided. beside_ns: of that,
+    what it held while somebody else held it too."""
 
     lease_ns: int = 0
     clock_ns: int = 0
+    beside_ns: int = 0
+
+    @property
+    def beside_lease_ns(self) -> int:
+        """What of its lease time was beside others."""
+        return max(0, self.lease_ns - (self.clock_ns - self.beside_ns))
+
+
+# What the device's meter says (each, shared; see Meter), and when.
+Reading = tuple[int, int, int]
 
 
 @dataclass
 class Gauge:
-    """Of one device. meter: the value of Meter.each at the last measurement."""
+    """Who has held one device."""
 
-    since: dict[int, tuple[int, int]] = field(default_factory=dict)  # (meter, now) of each holder
+    since: dict[int, Reading] = field(default_factory=dict)  # of each holder
     had: dict[int, Held] = field(default_factory=dict)
 
-    def begin(self, tenant: int, meter: int, now: int) -> None:
+    def begin(self, tenant: int, reading: Reading) -> None:
         """It holds the device from now on."""
-        self.since[tenant] = meter, now
+        self.since[tenant] = reading
 
-    def end(self, tenant: int, meter: int, now: int) -> None:
+    def end(self, tenant: int, reading: Reading) -> None:
         """It does not hold the device any more."""
-        before, began = self.since.pop(tenant)
+        before = self.since.pop(tenant)
+        each, shared, clock = (now - then for now, then in zip(reading, before, strict=True))
         held = self.had.setdefault(tenant, Held())
-        held.lease_ns += meter - before
-        held.clock_ns += now - began
+        held.lease_ns += each
+        held.clock_ns += clock
+        held.beside_ns += shared
 
     def forget(self, tenant: int) -> None:
         """The tenant is closed; nobody gets its part of what will be measured."""
         self.had.pop(tenant, None)
 
-    def take(self, meter: int, now: int) -> dict[int, Held]:
+    def take(self, reading: Reading) -> dict[int, Held]:
         """What each tenant has had of the device since this was last asked."""
         for tenant in list(self.since):
-            self.end(tenant, meter, now)
-            self.begin(tenant, meter, now)
+            self.end(tenant, reading)
+            self.begin(tenant, reading)
         found, self.had = self.had, {}
         return found

@@ -71,7 +71,7 @@ class Leasing:
             device.meter.advance(now, len(device.holders))
             device.holders[tenant.id] = tenant
             tenant.read[uuid] = device.meter.each, device.meter.shared
-            device.gauge.begin(tenant.id, device.meter.each, now)
+            device.gauge.begin(tenant.id, device.reading(now))
             device.last_holder = tenant.id
         if cohort.heeds != FREE:
             rules.charges.begin(tenant, True, now)
@@ -89,7 +89,7 @@ class Leasing:
         for uuid in tenant.gang:
             device = rules.devices[uuid]
             device.meter.advance(now, len(device.holders))
-            device.gauge.end(tenant.id, device.meter.each, now)
+            device.gauge.end(tenant.id, device.reading(now))
             del device.holders[tenant.id]
             device.restoring.discard(tenant.id)
             device.last_holder, device.given_up_at = tenant.id, given_up_at

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from leased.core.gauge import Gauge
+from leased.core.gauge import Gauge, Reading
 from leased.core.handoff_times import HandoffTimes
 from leased.core.line import Place
 from leased.core.residency import Residency
@@ -170,6 +170,10 @@ class Device:
     def metered(self, now: int) -> tuple[int, int]:
         """What its meter says at that time."""
         return self.meter.reading(now, len(self.holders))
+
+    def reading(self, now: int) -> Reading:
+        """The same, with the time."""
+        return (*self.metered(now), now)
 
     @property
     def shared(self) -> bool:

@@ -7,7 +7,7 @@ affected.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ MOST_MEMORY = 1 << 50
 MOST_PID = 1 << 31
 MOST_NAME = 96
 MOST_ENERGY = 1 << 62
+MOST_WORK = 1 << 20  # percents of samples: there are at most some hundreds
 SILENT = "it does not answer NVML"
 OF_NONE = "NVML answers of no GPU"
 
@@ -44,12 +45,14 @@ class Described:
 @dataclass(frozen=True)
 class Seen:
     """A device now. processes: bytes by pid, without managed memory. energy_mj: since the driver
-    was loaded. None: NVML does not say."""
+    was loaded. work: by pid, how much of the device's work was whose since the look before, in
+    percents of samples; empty: NVML does not say, or nobody worked. None: NVML does not say."""
 
     processes: Mapping[int, int]
     busy: int | None = None  # percent
     mode: str | None = None
     energy_mj: int | None = None
+    work: Mapping[int, int] = field(default_factory=dict)
 
 
 def _number(said: Mapping[str, Any], name: str, low: int, high: int) -> int:
@@ -124,18 +127,21 @@ def seen(answer: Mapping[str, Any], uuid: str, memory: int) -> Seen:
     """A device of an answer to look. memory: all that it has. Unsound: what is wrong with it."""
     devices = answer.get("devices")
     said = _answered(devices.get(uuid) if isinstance(devices, dict) else None)
-    processes: dict[int, int] = {}
-    listed = said.get("processes")
-    for entry in listed if isinstance(listed, list) else []:
-        if not isinstance(entry, list) or [type(value) for value in entry] != [int, int]:
-            raise Unsound(f"NVML lists a process as {shown(entry)}")
-        pid, size = entry
-        if not 0 < pid < MOST_PID or size < 0:
-            continue  # nobody of this machine
-        # More than the device has is garbage too, but who is there is worth knowing.
-        processes[pid] = min(size, memory)
+    # More than the device has is garbage too, but who is there is worth knowing.
+    processes = {pid: min(size, memory) for pid, size in _by_pid(said.get("processes"))}
+    work = {pid: min(size, MOST_WORK) for pid, size in _by_pid(said.get("work"))}
     busy = said.get("busy")
     percent = busy if isinstance(busy, int) and 0 <= busy <= 100 else None
     energy = said.get("energy")
     sound = isinstance(energy, int) and not isinstance(energy, bool) and 0 <= energy < MOST_ENERGY
-    return Seen(processes, percent, _mode(said, uuid), energy if sound else None)
+    return Seen(processes, percent, _mode(said, uuid), energy if sound else None, work)
+
+
+def _by_pid(listed: Any) -> Iterator[tuple[int, int]]:
+    """Pairs of a process and an amount. Unsound: it is no list of such."""
+    for entry in listed if isinstance(listed, list) else []:
+        if not isinstance(entry, list) or [type(value) for value in entry] != [int, int]:
+            raise Unsound(f"NVML lists a process as {shown(entry)}")
+        pid, amount = entry
+        if 0 < pid < MOST_PID and amount >= 0:  # else nobody of this machine
+            yield pid, amount

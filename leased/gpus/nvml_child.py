@@ -120,9 +120,25 @@ def describe(number: int) -> Answer:
     return found | _modes(handle)
 
 
+# By device: the time of the last sample of work that was looked at (us).
+sampled: dict[str, int] = {}
+
+
+def _work_by_pid(uuid: str, handle: Any) -> dict[int, int]:
+    """Percents of the device's time in which processes had work, summed over the samples since
+    the last look. NVMLError: it does not say, or there is no sample."""
+    samples = pynvml.nvmlDeviceGetProcessUtilization(handle, sampled.get(uuid, 0))
+    work: dict[int, int] = {}
+    for sample in samples:
+        if sample.timeStamp > sampled.get(uuid, 0):  # the driver's buffer has older ones too
+            work[sample.pid] = work.get(sample.pid, 0) + sample.smUtil
+    sampled[uuid] = max([sampled.get(uuid, 0), *(sample.timeStamp for sample in samples)])
+    return work
+
+
 def look(uuid: str) -> Answer:
-    """Who is on a device now: bytes by pid without managed memory, how busy it is, and
-    what energy it has taken in mJ."""
+    """Who is on a device now: bytes by pid without managed memory, how busy it is, whose work that
+    was since the look before, and what energy it has taken in mJ."""
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
     with contextlib.suppress(pynvml.NVMLError):  # a display server, say; some are of both kinds
@@ -131,6 +147,7 @@ def look(uuid: str) -> Answer:
     found: Answer = {"processes": [[*entry] for entry in list(sizes.items())[:MOST_PROCESSES]]}
     with contextlib.suppress(pynvml.NVMLError):
         found["busy"] = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
+        found["work"] = list(_work_by_pid(uuid, handle).items())[:MOST_PROCESSES]
     with contextlib.suppress(pynvml.NVMLError):  # since the driver was loaded; Volta and later
         found["energy"] = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
     return found | _modes(handle)

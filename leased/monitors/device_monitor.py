@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from leased.core.gauge import WorkPart
 from leased.gpus import nvml_answers
 from leased.gpus.devices import Gpu
 from leased.gpus.health import Health
@@ -66,7 +67,8 @@ class DeviceMonitor:
             seen = found.get(gpu.uuid)
             if seen is not None:
                 self.busy[gpu.uuid] = seen.busy
-                work = self.meter.read(gpu.uuid, seen.busy, seen.energy_mj, time.monotonic_ns())
+                now_ns, parts = time.monotonic_ns(), self._parts(gpu.uuid, seen.work)
+                work = self.meter.read(gpu.uuid, seen.busy, seen.energy_mj, now_ns, parts)
                 if work is not None:
                     self.leases.gpus.measured(work)
             if not self.leases.tenants.sharing(gpu.uuid):
@@ -74,6 +76,15 @@ class DeviceMonitor:
             elif seen is not None:
                 self.leases.gpus.update(gpu, seen.processes)
                 await self.watch.look(gpu, seen.processes)
+
+    def _parts(self, uuid: str, work: Mapping[int, int]) -> tuple[WorkPart, ...]:
+        """Whose work it was, of the tenants that share the device. work: by pid."""
+        found = []
+        for tenant in self.leases.tenants.sharing(uuid) if work else []:
+            weight = sum(work.get(pid, 0) for pid in {client.pid for client in tenant.clients})
+            if weight:
+                found.append(WorkPart(tenant.job_id, weight))
+        return tuple(found)
 
     async def percents(self, uuids: Collection[str]) -> dict[str, int | None]:
         """How busy these devices are now, in percent; None: NVML does not say."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from leased.core.device_events import WorkMeasured
+from leased.core.gauge import WorkPart
 
 OLD_NS = 2_000_000_000  # after a longer pause NVML's figure does not stand for all of it
 MOST_W = 10_000  # no GPU takes more
@@ -17,11 +18,16 @@ class WorkMeter:
     before: dict[str, tuple[int, int | None]] = field(default_factory=dict)
 
     def read(
-        self, uuid: str, busy: int | None, energy_mj: int | None, now: int
+        self,
+        uuid: str,
+        busy: int | None,
+        energy_mj: int | None,
+        now: int,
+        parts: tuple[WorkPart, ...] = (),
     ) -> WorkMeasured | None:
         """What to add since the last poll; None: this is the first one, or NVML says nothing.
 
-        busy: percent, as NVML says of the last moment.
+        busy: percent, as NVML says of the last moment. parts: whose work it was.
         """
         last, self.before[uuid] = self.before.get(uuid), (now, energy_mj)
         if last is None or now <= last[0]:
@@ -31,7 +37,7 @@ class WorkMeter:
         percent = busy if passed <= OLD_NS else None
         if percent is None and taken is None:
             return None
-        return WorkMeasured(uuid, passed, percent, taken)
+        return WorkMeasured(uuid, passed, percent, taken, () if percent is None else parts)
 
 
 def _taken(before: int | None, after: int | None, ns: int) -> int | None:

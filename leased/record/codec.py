@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from leased.core.actions import Action
 from leased.core.events import Event
+from leased.core.gauge import WorkPart
 
 TYPE = "type"  # the key of the class's name, beside the fields
 
@@ -35,9 +36,11 @@ def to_json(thing: Event | Action) -> dict[str, Any]:
 
 
 def plain(value: object) -> object:
-    """A mapping of any kind as one that JSON knows."""
+    """A mapping of any kind, or a part of an event, as an object that JSON knows."""
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, WorkPart):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     raise TypeError(f"{type(value).__name__} has no place in a record")
 
 
@@ -99,12 +102,14 @@ def _object_of(cls: Any) -> Reader:
     hints = get_type_hints(cls)
     readers = {field.name: reader_of(hints[field.name]) for field in fields(cls)}
     of_dict = _of_type(dict)
+    # Releases before have not written fields that were added since: those have a default.
+    needed = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
 
     def read(value: Any) -> Any:
-        if of_dict(value).keys() != readers.keys():
+        if not needed <= of_dict(value).keys() <= readers.keys():
             raise Damaged(f"{cls.__name__} has the fields {', '.join(sorted(value))!r:.100}")
         try:
-            return cls(**{name: item(value[name]) for name, item in readers.items()})
+            return cls(**{name: readers[name](each) for name, each in value.items()})
         except Damaged as fault:
             raise Damaged(f"{cls.__name__}: {fault}") from None
 

@@ -9,6 +9,7 @@ import pytest
 
 from leased import policy
 from leased.core import arbiter as core
+from leased.core.gauge import WorkPart
 from leased.core.usage import Usage
 from tests.core.client import MS
 from tests.core.draws import random_scenario
@@ -48,8 +49,16 @@ class Books(World):
         if n:
             for uuid in self.a.devices:
                 self.taken += energy or 0
-                self.do(core.WorkMeasured(uuid, EVERY_NS, busy, energy))
+                parts = self.parts(n, busy)
+                self.do(core.WorkMeasured(uuid, EVERY_NS, busy, energy, parts))
         self.at(self.now + EVERY_NS, functools.partial(self.measure, n + 1))
+
+    def parts(self, n: int, busy: int | None) -> tuple[WorkPart, ...]:
+        """Whose work it was, as far as the driver says, which is wrong about some."""
+        if busy is None or n % 3 == 2:
+            return ()
+        weights = {tenant: (n * 31 + tenant * 17) % 101 for tenant in [*self.a.tenants, 10**6]}
+        return tuple(WorkPart(tenant, w) for tenant, w in weights.items() if w)
 
     def usages(self) -> list[tuple[str, Usage]]:
         return [each for t in self.a.tenants for each in self.a.usage(t, self.now).items()]

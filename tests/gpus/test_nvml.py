@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -76,7 +77,8 @@ def end_the_child(leased: Leased) -> None:
     assert leased.daemon is not None
     pid = leased.daemon.process.pid
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        os.kill(int(child), signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # a command of Slurm's that is over
+            os.kill(int(child), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("case", WHOLE)

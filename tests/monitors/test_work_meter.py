@@ -15,6 +15,9 @@ from leased.core.arbiter import (
     Tick,
     WorkMeasured,
 )
+from leased.core.gauge import Held, WorkPart
+from leased.core.usage import Usage
+from leased.core.work import divided
 from leased.gpus import nvml_answers
 from leased.monitors.work_meter import WorkMeter
 
@@ -60,6 +63,53 @@ def test_side_by_side_they_share_evenly_and_the_memory_of_each_idles() -> None:
         assert (used.lease_ns, used.shared_ns) == (2 * S, 4 * S)
         assert (used.measured_ns, used.busy_ns, used.energy_mj) == (2 * S, 3 * S // 2, 400)
         assert used.idle_resident_ns == S
+
+
+def measured(locks: str, *weights: int, busy: int = 75) -> list[Usage]:
+    """What each of these tenants has had after 4 s, of whose work the driver has said so much."""
+    a = arbiter(*locks.split())
+    parts = tuple(WorkPart(job, weight) for job, weight in enumerate(weights, 1) if weight)
+    a.handle(WorkMeasured(GPU, 4 * S, busy, 800, parts), 4 * S)
+    return [a.usage(job, 4 * S)[GPU] for job, _ in enumerate(weights, 1)]
+
+
+def test_side_by_side_the_lease_is_divided_by_their_work_where_it_is_known() -> None:
+    used = measured("auto auto", 60, 20)
+    assert [u.lease_ns for u in used] == [3 * S, S]
+    assert [u.busy_ns for u in used] == [9 * S // 4, 3 * S // 4]
+    assert [u.measured_ns for u in used] == [3 * S, S]
+    assert [u.energy_mj for u in used] == [600, 200]
+    assert [u.shared_ns for u in used] == [4 * S, 4 * S]
+    assert [u.lease_ns for u in measured("auto auto", 0, 50)] == [0, 4 * S]
+    # Nobody has worked, or nobody says: evenly.
+    assert [u.lease_ns for u in measured("auto auto", 0, 0)] == [2 * S, 2 * S]
+
+
+def test_what_one_had_alone_is_not_divided_by_work() -> None:
+    """The first alone for a second, then the second for three; the first has worked more."""
+    a = arbiter("on", "on")
+    a.handle(Released(1, 1), S)
+    parts = (WorkPart(1, 90), WorkPart(2, 10))
+    a.handle(WorkMeasured(GPU, 4 * S, 50, 4000, parts), 4 * S)
+    assert [a.usage(job, 4 * S)[GPU].lease_ns for job in (1, 2)] == [S, 3 * S]
+
+
+def test_nobody_has_more_than_the_clock() -> None:
+    """The second leaves after a second side by side; the first did all the work there was."""
+    found = {
+        1: Held(lease_ns=7 * S // 2, clock_ns=4 * S, beside_ns=S),
+        2: Held(lease_ns=S // 2, clock_ns=S, beside_ns=S),
+    }
+    assert divided(found, [WorkPart(1, 100)]) == {1: S // 2, 2: -S // 2}
+    # Of 3 s beside others one had 1 s of the clock: it has no more, whatever it did there.
+    found[1] = Held(S // 3, S, S)
+    found[2] = Held(4 * S // 3, 3 * S, 3 * S)
+    found[3] = Held(4 * S // 3, 3 * S, 3 * S)
+    total = sum(held.lease_ns for held in found.values())
+    shifts = divided(found, [WorkPart(1, 100), WorkPart(2, 1)])
+    given = {n: held.lease_ns + shifts[n] for n, held in found.items()}
+    assert given == {1: S, 2: total - S, 3: 0}
+    assert divided({1: found[1]}, [WorkPart(1, 5)]) == {}
 
 
 def test_what_was_nobodys_is_lost() -> None:

@@ -2,6 +2,7 @@
  *
  */
 #include "nvml/faults.h"
+#include "nvml/samples.h"
 #include "nvml/types.h"
 #include "protocol.h"
 
@@ -530,7 +531,8 @@ EXPORT nvml_return nvmlDeviceGetGraphicsRunningProcesses_v3(nvml_device device, 
 	return NVML_SUCCESS;
 }
 
-/* Each process' share of all the time that the device was ever busy, in percent. */
+/* How much of the time since it was last asked a process kept the device busy, in percent. The time
+ * that the caller names is not looked at. */
 EXPORT nvml_return nvmlDeviceGetProcessUtilization(nvml_device device, struct nvml_sample *out,
                                                    unsigned int *count, unsigned long long since)
 {
@@ -545,17 +547,13 @@ EXPORT nvml_return nvmlDeviceGetProcessUtilization(nvml_device device, struct nv
 	pthread_mutex_lock(&lock);
 	if (!status)
 		status = ask(EMU_UTILIZATION, (uint64_t)index, &r, NULL);
-	pthread_mutex_unlock(&lock);
-	if (!status) {
+	if (!status && (!out || n > room)) {
 		*count = n;
-		if (!out || n > room)
-			status = NVML_ERROR_INSUFFICIENT_SIZE;
-		for (unsigned i = 0; !status && i < n; i++)
-			out[i] = (struct nvml_sample){
-			    .pid = list[i].pid,
-			    .timestamp = r.r[1] / 1000,
-			    .sm = (unsigned)(r.r[0] ? list[i].busy_ns * 100 / r.r[0] : 0)};
+		status = NVML_ERROR_INSUFFICIENT_SIZE;
+	} else if (!status) {
+		status = samples_take(index, list, n, r.r[1], out, count);
 	}
+	pthread_mutex_unlock(&lock);
 	free(list);
 	return status;
 }

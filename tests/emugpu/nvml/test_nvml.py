@@ -181,24 +181,34 @@ say("worked"); wait()
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert line(questions) == "0 0 0"
+        assert line(questions) == "0 0 0 {}"
         go_on(process)
         assert line(process) == "worked"
         go_on(questions)
-        busy, sent, received = (int(word) for word in line(questions).split())
+        said, _, work = line(questions).partition(" {")
+        busy, sent, received = (int(word) for word in said.split())
         assert 0 < busy <= 100
+        [(pid, share)] = json.loads("{" + work).items()
+        assert int(pid) == process.pid
+        assert 0 < share <= 100
         assert 0 < sent < received, "4 MiB went out, 8 came in"
         go_on(questions)
         finish(questions)
 
 
 QUESTIONS = """
+def work():
+    try:
+        return {s.pid: s.smUtil for s in n.nvmlDeviceGetProcessUtilization(h, 0)}
+    except n.NVMLError_NotFound:
+        return {}
 for _ in range(2):
     busy = n.nvmlDeviceGetUtilizationRates(h).gpu
     sent = n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_TX_BYTES)
     received = n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_RX_BYTES)
-    print(busy, sent, received)
+    print(busy, sent, received, json.dumps(work()))
     input()
+assert work() == {}, "nobody has worked since"
 """
 
 
