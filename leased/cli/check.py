@@ -22,6 +22,7 @@ from leased.cli.checks import (
     driver,
     gres,
     interposer,
+    job_mapping,
     job_submit,
     libslurm,
     metrics,
@@ -47,6 +48,7 @@ CHECKS = (
     interposer.findings,
     libslurm.findings,
     metrics.findings,
+    job_mapping.findings,
 )
 # These need slurm.conf.
 CHECKS_OF_SLURM = (

@@ -1,0 +1,61 @@
+"""gpu-leasectl check: what is wrong with dcgm-exporter's directory is found, and has a remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from leased.api.answers import Status
+from leased.cli.checks import job_mapping
+from leased.cli.checks.finding import OK, WARNING, Finding, Site
+from leased.config.config import Config, MetricsConfig
+from leased.metrics.job_mapping import JobMapping
+from leased.slurm.slurmconf import SlurmConf
+from tests.cli.fake_status import status
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_mapping, "FOLLOWS_S", 0.0)
+
+
+def look(directory: Path | None, said: Status | None = None) -> Finding:
+    config = Config(metrics=MetricsConfig(job_mapping_dir=directory))
+    nowhere = Path("/nonexistent")
+    site = Site(config, nowhere, nowhere, SlurmConf(None), {}, status=said)
+    (found,) = job_mapping.findings(site)
+    assert found.id == "job-mapping"
+    assert bool(found.remedy) == (found.level != OK)
+    return found
+
+
+def test_none_is_in_order() -> None:
+    assert look(None).level == OK
+
+
+def test_one_that_is_kept_is_in_order(tmp_path: Path) -> None:
+    directory = tmp_path / "jobs"
+    JobMapping(directory).follow(status())
+    assert look(directory, status()) == Finding(
+        "job-mapping", OK, f"metrics.job_mapping_dir {directory} is there"
+    )
+    assert look(directory).level == OK
+
+
+def test_one_that_nobody_keeps_is_named(tmp_path: Path) -> None:
+    assert "nobody has made it" in look(tmp_path / "none").text
+    tmp_path.chmod(0o755)
+    assert look(tmp_path).level == OK, "it is not known whether there are jobs"
+    found = look(tmp_path, status())
+    assert found.level == WARNING
+    assert "has written nothing" in found.text
+    assert "systemctl enable --now gpu-leased-metrics" in found.remedy
+
+
+def test_one_that_others_cannot_read_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    assert look(tmp_path).remedy == f"run chmod 755 {tmp_path}"
+    file = tmp_path / "file"
+    file.touch()
+    assert "is no directory" in look(file).text
