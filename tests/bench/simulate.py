@@ -10,9 +10,13 @@ touches (heavy_intense, lock off). All other cells are predicted. Intense jobs c
 nearly all the time, so that it matters little there how their pauses fall.
 
 Assumed, since the table does not say: a cycle of CYCLE_S with a jitter of JITTER, and a link of
-GIB_S. The cycle was chosen with the rows of TQ in view, so it is as good as fitted, to no one
-cell. `assumed` has the largest error with other assumptions; the three parameters are fitted anew
-for each.
+GIB_S. The cycle was chosen with the rows of TQ in view, and the jitter with that of lock off: they
+are as good as fitted, to no one cell. Thrashing keeps itself up: two jobs that compute at once are
+so slow that they go on to, while one that finds itself alone is done at once. So (lock off,
+heavy_balanced) says how much bursts differ. The paper's 11757 s are those of jobs that compute at
+once all the time, as bursts do that differ by some percent; with a jitter of 0.1 they are alone
+often enough to be done in 9,975 s, 15% less. `assumed` has the largest error with other
+assumptions; the three parameters are fitted anew for each.
 
 nvshare's scheduler is first come, first served, and asks nothing of a handoff's cost: so the
 daemon is told that the link costs nothing. Its client looks every 5 s whether it is idle.
@@ -35,7 +39,7 @@ from leased.sim.run import run
 from leased.sim.trace import cycles
 from tests.bench import write
 
-CYCLE_S, JITTER, GIB_S = 30.0, 0.1, 10.0
+CYCLE_S, JITTER, GIB_S = 30.0, 0.05, 10.0
 MEMORY = {"light": 7.2e9, "heavy": 15.3e9}
 DEMAND = {"balanced": 0.5, "intense": 0.9}
 COLUMNS = ("light_balanced", "light_intense", "heavy_balanced", "heavy_intense")
@@ -152,7 +156,7 @@ def max_error(table: list[dict[str, Any]]) -> float:
 def assumed() -> list[dict[str, float]]:
     """The largest error with other assumptions."""
     others = [{"cycle_s": each} for each in (20.0, 25.0, 35.0, 40.0)]
-    others += [{"jitter": each} for each in (0.0, 0.05, 0.2)]
+    others += [{"jitter": each} for each in (0.0, 0.02, 0.1, 0.2)]
     others += [{"gib_s": each} for each in (5.0, 8.0, 12.0)]
     return [said | {"max_error": round(max_error(Model(**said).table()), 4)} for said in others]
 
