@@ -33,7 +33,8 @@ static bool start_python(void)
 		status = Py_InitializeFromConfig(&config);
 	PyConfig_Clear(&config);
 	if (PyStatus_Exception(status)) {
-		slurm_error("gpu-share: Python cannot be started: %s",
+		slurm_error("gpu-share: Python cannot be started: %s; install the Python that the "
+		            "plugin was built with, or build the plugin again",
 		            status.err_msg ? status.err_msg : "?");
 		return false;
 	}

@@ -67,7 +67,8 @@ static void take_line(spank_t sp, const char *name, const char *value)
 	else if (strcmp(name, "preload"))
 		spank_setenv(sp, name, value, 1);
 	else if (job_environment_add_library(sp, value))
-		refuse("LD_PRELOAD is too long to add to; shorten it");
+		refuse("LD_PRELOAD is too long for one more library beside those that it names; "
+		       "shorten it");
 }
 
 /* The first line of the reply is "ok", with lines behind it; "none" if the job does not share; or

@@ -36,7 +36,7 @@ void context_add(CUcontext context, CUdevice device)
 		    (struct context_entry){.context = context, .device = device};
 	else if (!known)
 		complain("this process has more than %d CUDA contexts; a handoff does not wait "
-		         "for the work of further ones",
+		         "for the work of further ones, so destroy those that are not used",
 		         MAX_CONTEXTS);
 	lock_give(&lock);
 }

@@ -77,8 +77,11 @@ CUresult copier_copy(struct copier *c, struct segment *segment, bool out)
 void swap_restore_failed(CUresult error)
 {
 	if (!swap_progress.restore_failed)
-		complain("swapped memory cannot be restored to the GPU (CUDA error %d)",
-		         (int)error);
+		complain(
+		    "swapped memory cannot be restored to the GPU (CUDA error %d), so calls that "
+		    "use it fail; start the job again, and if that does not help, ask the "
+		    "administrator to look at the node's GPU (dmesg)",
+		    (int)error);
 	swap_progress.restore_failed = true;
 }
 

@@ -48,8 +48,11 @@ bool swap_peer(CUdevice memory_of, CUdevice from)
 	}
 	lock_give(&swap_lock);
 	if (result)
-		complain("device %d cannot access all memory of device %d (CUDA error %d)", from,
-		         memory_of, (int)result);
+		complain(
+		    "device %d cannot access all memory of device %d (CUDA error %d), so copies "
+		    "and kernels that use it fail; start the job again, and if that does not "
+		    "help, ask the administrator to look at these GPUs (dmesg)",
+		    from, memory_of, (int)result);
 	return news;
 }
 

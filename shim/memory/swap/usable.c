@@ -54,7 +54,8 @@ static void set_up(CUdevice device, uint64_t limit)
 		debug("device %d: memory is swapped in pieces of %zu KiB", device, piece >> 10);
 	} else {
 		complain("memory:swap has no effect on device %d: its driver lacks functions that "
-		         "swapping needs, so the memory is managed",
+		         "swapping needs, so the memory is managed; to swap, ask the administrator "
+		         "for a newer driver",
 		         device);
 	}
 	lock_take(&swap_lock);

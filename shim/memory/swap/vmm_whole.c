@@ -69,7 +69,9 @@ static CUresult map_all(const struct physical *physical)
 			result = allow_again(m);
 	}
 	if (result)
-		complain("exported memory of device %d could not be mapped again (CUDA error %d)",
+		complain("exported memory of device %d could not be mapped again (CUDA error %d); "
+		         "start the job again, and if that does not help, ask the administrator to "
+		         "look at this GPU (dmesg)",
 		         physical->device, (int)result);
 	return result;
 }
@@ -110,8 +112,10 @@ static CUresult replace_or_wait(struct physical *physical)
 			pause_us(RETRY_US);
 	} while (result == CUDA_ERROR_OUT_OF_MEMORY && now_ns() - start < EVICTION_WAIT_NS);
 	if (result)
-		complain("exported memory of device %d is lost (CUDA error %d)", physical->device,
-		         (int)result);
+		complain(
+		    "exported memory of device %d is lost (CUDA error %d): the bytes that it had "
+		    "are gone; start the job again",
+		    physical->device, (int)result);
 	return result;
 }
 
