@@ -15,7 +15,7 @@ C_LITERAL = r'"((?:[^"\\\n]|\\.)*)"'
 # A call with a literal, which may be of several: the words of a refusal come first.
 OF_C = re.compile(rf"\b(?:submit_refuse|refuse)\(\s*(?:fault,\s*)?((?:{C_LITERAL}\s*)+)")
 VALUE = re.compile(r"%[-.*\d]*(?:l|z)*[a-z]")
-SUBMITTING = ("submit.c", "grammar.c")
+SUBMITTING = ("submit.c", "grammar.c", "option_parse.c")
 # Of a job's start. What is asked of the daemon by others is not a job's.
 STARTING = ("admin/gang.py", "admin/host_memory.py", "admin/registration.py", "slurm/clusters.py")
 NOT_OF_A_START = ("is not registered",)  # a step joins, and then registers
