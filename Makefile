@@ -20,7 +20,7 @@ QUICK := $(wildcard tests/core tests/policy tests/placement tests/record tests/r
 	leasing/test_sharing_mode slurm_room/test_clusters monitors/test_ended_jobs \
 	admin/test_given_options connections/test_limits))
 
-.PHONY: help setup demo test quick lint bench test-slurm-matrix deb install clean
+.PHONY: help setup demo test quick lint bench test-slurm-matrix test-packages deb rpm install clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -50,6 +50,12 @@ test-slurm-matrix: ## set up and test whole jobs on bare Debian 12, 13 and testi
 
 deb: ## build Debian packages for this machine's distribution and Slurm, into build/deb
 	@packaging/deb.sh
+
+rpm: ## build RPM packages for this machine's Slurm, into build/rpm
+	@packaging/rpm.sh
+
+test-packages: ## build the packages in bare Debian trees, install, upgrade and remove them (TREES=debian-13)
+	@tests/packages/run.sh $(TREES)
 
 install: ## build and install on this node (DESTDIR= works): no Slurm daemons; enables nothing
 	@$(SETUP) node

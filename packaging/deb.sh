@@ -7,24 +7,12 @@
 # CUDA_INCLUDE and NVML_BINDING, or from build/venv, which packaging/setup.sh makes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. packaging/vendored.sh
+. packaging/source.sh
 
 say() { printf '== %s\n' "$*"; }
 die() {
 	printf 'deb: %s\n' "$*" >&2
 	exit 1
-}
-
-make_source() {
-	command -v git >/dev/null || die "git is not installed: apt-get install git"
-	rm -rf "$source"
-	mkdir -p "$source/vendor"
-	# Also what is not committed yet; a file that is deleted and not committed is left out.
-	git ls-files -z | while IFS= read -r -d '' file; do
-		[ ! -e "$file" ] || printf '%s\0' "$file"
-	done | tar -c --null -T - | tar -x -C "$source"
-	mv "$source/packaging/debian" "$source/debian"
-	cp "$(nvml_binding)" "$source/vendor/pynvml.py"
 }
 
 install_needed() {
@@ -55,7 +43,10 @@ command -v dpkg-checkbuilddeps >/dev/null ||
 	die "this needs a Debian or Ubuntu machine with dpkg-dev: apt-get install dpkg-dev"
 # The header is no package here.
 profile=pkg.gpu-lease.cuda-header
-source=build/deb/source/gpu-lease-$(sed -n 's/^__version__ = "\(.*\)"/\1/p' leased/__init__.py)
+source=build/deb/source/gpu-lease-$(release_version)
 mkdir -p build/deb
-make_source
+make_source "$source"
+mv "$source/packaging/debian" "$source/debian"
+# The same packages from every checkout: files that are installed as they are keep their time.
+find "$source" -exec touch -h -d "$(dpkg-parsechangelog -l "$source/debian/changelog" -S Date)" {} +
 [ "${1:-}" = source ] || { install_needed; build_packages; }

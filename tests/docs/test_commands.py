@@ -26,6 +26,7 @@ from tests.docs import documents
 
 INSTALLED = "/usr/share/gpu-lease/"
 OTHERS_UNITS = {"slurmd", "nvidia-persistenced"}
+CONTROL = ROOT / "packaging" / "debian" / "control"
 PACKAGES = {"python3-cffi", "python3-systemd", "python3-rich"}
 # What they do is not ours to check; their names are.
 FREE = {
@@ -103,8 +104,12 @@ def of_make(words: Words) -> None:
 
 def of_apt(words: Words) -> None:
     assert words[0] == "install"
-    assert set(words[1:]) <= PACKAGES
-    assert all(name in (ROOT / "packaging" / "setup.sh").read_text() for name in words[1:])
+    ours = [word for word in words[1:] if word.startswith("./")]
+    theirs = [word for word in words[1:] if word not in ours]
+    assert set(theirs) <= PACKAGES
+    assert all(name in (ROOT / "packaging" / "setup.sh").read_text() for name in theirs)
+    made = re.findall(r"^Package: (.+)$", CONTROL.read_text(), re.MULTILINE)
+    assert set(ours) <= {f"./{name}_*.deb" for name in made}
 
 
 def of_eval(words: Words) -> None:
@@ -125,7 +130,7 @@ CHECKS: dict[str, Callable[[Words], None]] = {
     **{name: of_slurm(name) for name in ("sbatch", "srun", "salloc")},
     "#SBATCH": of_sbatch_line,
     "systemctl": of_systemctl,
-    **dict.fromkeys(("install", "rm"), of_files),
+    **dict.fromkeys(("install", "ln", "rm"), of_files),
     "make": of_make,
     "apt": of_apt,
     "eval": of_eval,

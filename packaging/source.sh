@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Where the two files are that distributions have no package of, or one that is too old.
+# The source tree that packages are built from, and where the two files are that distributions have
+# no package of, or one that is too old.
 
 # The directory of cuda.h 12 or 13: CUDA_INCLUDE, what the venv brings, or a toolkit of the machine.
 cuda_include() {
@@ -20,4 +21,23 @@ nvml_binding() {
 	done
 	echo "no pynvml.py; set NVML_BINDING to it, of nvidia-ml-py 12 or later" >&2
 	return 1
+}
+
+# The release, of which every part has the same.
+release_version() {
+	sed -n 's/^__version__ = "\(.*\)"/\1/p' leased/__init__.py
+}
+
+# What git tracks, as it is now, and NVML's binding, in a directory that is made anew.
+make_source() {
+	local source=$1 binding
+	command -v git >/dev/null || { echo "git is not installed" >&2; return 1; }
+	binding=$(nvml_binding)
+	rm -rf "$source"
+	mkdir -p "$source/vendor"
+	# A file that is deleted and not committed is left out.
+	git ls-files -z | while IFS= read -r -d '' file; do
+		[ ! -e "$file" ] || printf '%s\0' "$file"
+	done | tar -c --null -T - | tar -x -C "$source"
+	cp "$binding" "$source/vendor/pynvml.py"
 }

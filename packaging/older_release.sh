@@ -1,0 +1,53 @@
+# shellcheck shell=sh
+# Refuses to install an older release where it could not go on with what a newer one left behind.
+# Part of the scripts that packages run before a file is replaced; #VERSION#, #SCHEMA# and #WIRE# are
+# of this release.
+
+refuse() {
+	{
+		echo "gpu-lease: #VERSION# is not installed over the newer $1, since"
+		echo "  $2."
+		echo "  What to do: $3."
+	} >&2
+	exit 1
+}
+
+# The schema of the store's file: `user_version` in the header of an SQLite file.
+schema_of() {
+	# shellcheck disable=SC2046 # four numbers
+	set -- $(od -An -j60 -N4 -tu1 "$1")
+	[ $# -eq 4 ] || return 0
+	echo $((($1 << 24) + ($2 << 16) + ($3 << 8) + $4))
+}
+
+state_dir() {
+	conf=/etc/gpu-lease/gpu-leased.toml
+	moved=
+	[ ! -r $conf ] || moved=$(sed -n 's/^ *state_dir *= *"\([^"]*\)".*/\1/p' $conf)
+	echo "${moved:-/var/lib/gpu-leased}"
+}
+
+# The protocol that the running daemon speaks; nothing where none answers.
+running_wire() {
+	command -v gpu-leasectl >/dev/null || return 0
+	timeout 10 gpu-leasectl status --json 2>/dev/null |
+		sed -n 's/.*"wire_version": *\([0-9]*\).*/\1/p' | head -n 1
+}
+
+# refuse_if_newer VERSION: the version that is installed.
+refuse_if_newer() {
+	store=$(state_dir)/usage.db
+	if [ -r "$store" ]; then
+		schema=$(schema_of "$store")
+		# Within 1000 a release only adds to the schema, and an older one can read it.
+		if [ "$((${schema:-0} / 1000))" -gt "$((#SCHEMA# / 1000))" ]; then
+			refuse "$1" "$store has schema $schema, and this release knows $((#SCHEMA#))" \
+				"keep the newer release; or, when no job shares a GPU of this node, stop gpu-leased and move the file away (mv $store $store.newer)"
+		fi
+	fi
+	wire=$(running_wire)
+	if [ "${wire:-0}" -gt "$((#WIRE#))" ]; then
+		refuse "$1" "the running gpu-leased speaks version $wire of its protocol, and processes of jobs that began with it would wait for it to come back" \
+			"drain the node, and when no job shares a GPU any more run systemctl stop gpu-leased.service gpu-leased.socket gpu-leased-admin.socket, then install again"
+	fi
+}

@@ -1,0 +1,59 @@
+# shellcheck shell=bash
+# Bare Debian trees, which have one Slurm release each, made by debootstrap below $PLACE. Needs root,
+# debootstrap, systemd-nspawn and a Debian mirror (MIRROR).
+
+# Name: suite, script of debootstrap (an older debootstrap does not know newer suites).
+declare -A TREES=(
+	[debian-12]="bookworm bookworm" # Slurm 22.05
+	[debian-13]="trixie trixie"     # Slurm 24.11
+	[debian-testing]="testing sid"  # Slurm 26.05
+)
+MIRROR=${MIRROR:-http://deb.debian.org/debian}
+CERTIFICATES=/etc/ssl/certs/ca-certificates.crt
+PROGRAM=$(basename "$(dirname "$0")")
+
+say() { printf '== %s\n' "$*"; }
+die() {
+	printf '%s: %s\n' "$PROGRAM" "$*" >&2
+	exit 2
+}
+
+# Those that are named, or all; names: the result.
+choose_trees() {
+	local name
+	[ "$(id -u)" -eq 0 ] || die "this needs root: debootstrap and systemd-nspawn do"
+	command -v debootstrap >/dev/null || die "debootstrap is not installed: apt-get install debootstrap"
+	command -v systemd-nspawn >/dev/null || die "systemd-nspawn is not installed: apt-get install systemd-container"
+	names=("$@")
+	[ "$#" -gt 0 ] || mapfile -t names < <(printf '%s\n' "${!TREES[@]}" | sort)
+	for name in "${names[@]}"; do
+		[ -n "${TREES[$name]:-}" ] || die "no tree '$name'; there is: $(printf '%s\n' "${!TREES[@]}" | sort | xargs)"
+	done
+	mkdir -p "$PLACE"
+}
+
+# A directory with its name is a whole tree: it gets the name when it is one.
+make_tree() {
+	local tree=$PLACE/$1 suite script
+	[ ! -d "$tree" ] || return 0
+	read -r suite script <<<"${TREES[$1]}"
+	say "$1: debootstrap"
+	rm -rf "$tree.new"
+	debootstrap --variant=minbase "$suite" "$tree.new" "$MIRROR" \
+		"/usr/share/debootstrap/scripts/$script" >"$tree.log" 2>&1 ||
+		die "debootstrap failed, see $tree.log"
+	# The lists of a mirror that is some days behind are good enough.
+	echo 'Acquire::Check-Valid-Until "false";' >"$tree.new/etc/apt/apt.conf.d/99gpu-lease"
+	mv "$tree.new" "$tree"
+}
+
+# Run a command in a directory of $PLACE, with the machine's network and its certificates.
+inside() {
+	local tree=$PLACE/$1 pass=()
+	if [ -e "$CERTIFICATES" ]; then
+		cp "$CERTIFICATES" "$tree/etc/machine-certificates.crt"
+		pass=(-E PIP_CERT=/etc/machine-certificates.crt -E SSL_CERT_FILE=/etc/machine-certificates.crt)
+	fi
+	systemd-nspawn --quiet --directory="$tree" --register=no --keep-unit --pipe \
+		--resolv-conf=copy-host --timezone=off "${pass[@]}" /bin/bash -c "$2" </dev/null
+}

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Build the Debian packages in bare trees, and try them in others:
+#     tests/packages/run.sh [TREE...]      all of TREES (tests/matrix/trees.sh) where none is named
+# In each: built twice, in another directory and time zone and with another umask, and compared;
+# lintian finds nothing; installed, used, upgraded, downgraded, removed and purged (inside.sh). What
+# git tracks is tested. Trees are below build/package-trees: the bare one is kept, the others
+# are removed (KEEP=1: kept, and not made anew the next time).
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+. packaging/source.sh
+PLACE=$PWD/build/package-trees
+. tests/matrix/trees.sh
+
+EMUGPU=build/meson/tests/emugpu
+PROFILE=pkg.gpu-lease.cuda-header
+
+copy_of() {
+	[ -d "$PLACE/$2" ] || cp -a "$PLACE/$1" "$PLACE/$2"
+}
+
+# The source at two places of the build tree.
+bring_source() {
+	local source=$1 tree=$PLACE/$2 place
+	mkdir -p "$tree/cuda"
+	cp "$(cuda_include)/cuda.h" "$tree/cuda/"
+	for place in first another/place; do
+		rm -rf "${tree:?}/$place"
+		mkdir -p "$tree/$place"
+		cp -a "$source" "$tree/$place/"
+	done
+}
+
+build_in() {
+	local source=$1 tree=$2
+	inside "$tree" "set -e; export DEBIAN_FRONTEND=noninteractive CUDA_INCLUDE=/cuda
+		apt-get update -qq
+		apt-get install -y -qq --no-install-recommends build-essential fakeroot lintian
+		apt-get build-dep -y -qq --no-install-recommends -P $PROFILE /first/$source
+		cd /first/$source && dpkg-buildpackage -b -us -uc -P$PROFILE
+		cd /another/place/$source && umask 077 &&
+			TZ=Pacific/Kiritimati LC_ALL=C.UTF-8 LANG=C.UTF-8 dpkg-buildpackage -b -us -uc -P$PROFILE
+		cd /first && for deb in *.deb; do cmp \$deb /another/place/\$deb; done
+		echo reproducible
+		lintian --allow-root --fail-on error,warning --tag-display-limit 0 /first/*.changes"
+}
+
+try_in() {
+	local build=$1 tree=$2
+	mkdir -p "$PLACE/$tree/debs" "$PLACE/$tree/emugpu"
+	rm -f "$PLACE/$tree/debs/"*
+	find "$PLACE/$build/first" -maxdepth 1 -name '*.deb' ! -name '*-dbgsym_*' \
+		-exec cp {} "$PLACE/$tree/debs/" \;
+	cp "$EMUGPU"/{emugpud,libcuda.so.1,libnvidia-ml.so.1} tests/emugpu/models/emu-h200-small.ini \
+		"$PLACE/$tree/emugpu/"
+	cp tests/packages/inside.sh "$PLACE/$tree/inside.sh"
+	inside "$tree" /inside.sh
+}
+
+try() {
+	local source log=$PLACE/$1.log
+	source=$(echo build/deb/source/gpu-lease-*)
+	make_tree "$1"
+	copy_of "$1" "$1-build"
+	copy_of "$1" "$1-clean"
+	bring_source "$source" "$1-build"
+	say "$1: build twice, lintian; install, upgrade, remove: see $log"
+	if build_in "$(basename "$source")" "$1-build" >"$log" 2>&1 &&
+		try_in "$1-build" "$1-clean" >>"$log" 2>&1; then
+		say "$1: $(grep -c '^-- ' "$log") steps, all as they should be"
+	else
+		tail -40 "$log"
+		say "$1: FAILED, see $log"
+		failed=1
+	fi
+	[ -n "${KEEP:-}" ] || rm -rf "$PLACE/$1-build" "$PLACE/$1-clean"
+}
+
+choose_trees "$@"
+[ -x "$EMUGPU/emugpud" ] || die "the emulated GPU is not built: make setup"
+packaging/deb.sh source
+failed=0
+for name in "${names[@]}"; do
+	try "$name"
+done
+exit "$failed"

@@ -1,0 +1,144 @@
+"""What the packages say of us is so: files, versions, dependencies and units."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from leased import __version__
+from tests.conftest import ROOT
+
+DEBIAN = ROOT / "packaging" / "debian"
+SPEC = ROOT / "packaging" / "gpu-lease.spec"
+PLACES = {
+    "%{_bindir}": "usr/bin",
+    "%{_datadir}": "usr/share",
+    "%{_libdir}/slurm": "usr/lib/*/slurm-wlm",
+    "%{_mandir}": "usr/share/man",
+    "%{_sbindir}": "usr/sbin",
+    "%{_unitdir}": "usr/lib/systemd/system",
+    "%{private}": "usr/lib/gpu-lease",
+}
+Patterns = Callable[[str], list[str]]
+PACKAGES = ("gpu-leased", "gpu-lease-shim", "slurm-spank-gpu-share")
+# What Debian calls those that pip knows by another name. None: it has no package, and we bring it.
+CALLED = {
+    "cffi": "python3-cffi-backend",
+    "matplotlib": "python3-matplotlib",
+    "nvidia-ml-py": None,
+    "prometheus-client": "python3-prometheus-client",
+    "rich": "python3-rich",
+    "systemd-python": "python3-systemd",
+}
+
+
+def installed() -> list[str]:
+    """Where meson puts files and directories, without the first slash."""
+    said = subprocess.run(
+        [str(Path(sys.executable).parent / "meson"), "introspect", "--installed", "build/meson"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    return sorted({place.lstrip("/") for place in json.loads(said).values()})
+
+
+def of_debian(package: str) -> list[str]:
+    """Patterns of a package's files."""
+    lines = (DEBIAN / f"{package}.install").read_text().splitlines()
+    return [line.split()[0] for line in lines]
+
+
+def of_rpm(package: str) -> list[str]:
+    """The same of the spec, in Debian's places: its macros stand for them."""
+    found = re.search(
+        rf"^%files -n {package}\n(.*?)\n\n", SPEC.read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert found
+    lines = [line for line in found[1].splitlines() if line.startswith("%{")]
+    for macro, place in PLACES.items():
+        lines = [line.replace(macro, place) for line in lines]
+    assert "%" not in "".join(lines), lines
+    return [line.removesuffix(".gz") for line in lines]
+
+
+def owners(place: str, patterns: Patterns = of_debian) -> list[str]:
+    """The packages that a file or directory is in, alone or with the directory it is below."""
+    above = [place, *(str(parent) for parent in Path(place).parents)]
+    return [
+        package
+        for package in PACKAGES
+        if any(fnmatchcase(part, pattern) for part in above for pattern in patterns(package))
+    ]
+
+
+def fields(package: str) -> dict[str, str]:
+    """The fields of a package in debian/control, each in one line."""
+    text = (DEBIAN / "control").read_text().replace("\n ", " ")
+    found = re.search(rf"^Package: {package}$.*?(?:\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found
+    return dict(re.findall(r"^([\w-]+): *(.*)$", found[0], re.MULTILINE))
+
+
+@pytest.mark.parametrize("patterns", [of_debian, of_rpm])
+def test_every_installed_file_is_in_one_package(patterns: Patterns) -> None:
+    places = installed()
+    assert len(places) > 30
+    found = {place: owners(place, patterns) for place in places}
+    assert {place: packages for place, packages in found.items() if len(packages) != 1} == {}
+
+
+@pytest.mark.parametrize("patterns", [of_debian, of_rpm])
+def test_a_file_in_no_package_is_noticed(patterns: Patterns) -> None:
+    assert owners("usr/bin/gpu-leasewatch", patterns) == []
+    assert owners("usr/lib/gpu-lease/python/leased/core/arbiter.py", patterns) == ["gpu-leased"]
+
+
+def test_the_packages_have_our_version() -> None:
+    first = (DEBIAN / "changelog").read_text().splitlines()[0]
+    assert first.startswith(f"gpu-lease ({__version__}) ")
+
+
+@pytest.mark.parametrize(
+    ("extra", "field"), [("", "Depends"), ("metrics", "Recommends"), ("plot", "Suggests")]
+)
+def test_a_package_depends_on_what_python_does(extra: str, field: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = project["optional-dependencies"][extra] if extra else project["dependencies"]
+    said = fields("gpu-leased")[field]
+    for one in wanted:
+        name, _, version = one.partition(">=")
+        package = CALLED[name]
+        if package is None:
+            assert "usr/lib/gpu-lease/python/pynvml.py" in of_debian("gpu-leased")
+        else:
+            assert f"{package} (>= {version})" in said
+
+
+def test_the_scripts_know_every_unit() -> None:
+    units = {Path(place).name for place in installed() if place.startswith("usr/lib/systemd/")}
+    assert len(units) == 6
+    stopped = set(re.findall(r"gpu-leased[\w-]*\.(?:socket|service)", script("prerm")))
+    again = set(re.findall(r"gpu-leased[\w-]*\.(?:socket|service)", script("postinst")))
+    assert stopped == units
+    assert again == {unit for unit in units if unit.endswith(".service")}
+
+
+def script(name: str) -> str:
+    return (DEBIAN / f"gpu-leased.{name}").read_text()
+
+
+def test_the_plugin_s_line_is_where_its_package_looks_for_it() -> None:
+    place = "usr/share/gpu-lease/slurm-conf/plugstack.conf.d/gpu-lease.conf"
+    assert place in installed()
+    assert f"ours=/{place}\n" in (DEBIAN / "slurm-spank-gpu-share.prerm").read_text()
+    assert f"/{place} " in (ROOT / "README.md").read_text()
