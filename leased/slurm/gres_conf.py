@@ -40,6 +40,7 @@ class Gres:
     shards: int = 0
     gpu_lines: int = 0
     shard_lines: int = 0
+    unplaced: int = 0  # lines of gpu with neither Cores= nor Type=
     autodetect: str = ""
     faults: list[str] = field(default_factory=list)
 
@@ -54,6 +55,7 @@ class Gres:
             self.gpu_lines += 1
             self.files += files
             self.gpus.append((said.get("type", "").lower(), files))
+            self.unplaced += not {"type", "cores", "cpus"} & said.keys()
         elif name == "shard":
             self.shard_lines += 1
             self.shards += count(said.get("count", "1")) * max(1, len(files))

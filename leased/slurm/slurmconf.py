@@ -16,12 +16,14 @@ from leased.base import children
 from leased.slurm.conf_lines import Faults, Fields, Reader, fields
 from leased.slurm.hostlists import expand
 
-# The last: where slurmd puts what it fetched on a configless node.
+# Behind the usual ones: where slurmd and sackd put what they fetched on a configless host.
 PLACES = (
     "/etc/slurm/slurm.conf",
     "/etc/slurm-llnl/slurm.conf",
     "/usr/local/etc/slurm.conf",
     "/run/slurm/conf/slurm.conf",
+    "/var/spool/slurmd/conf-cache/slurm.conf",
+    "/var/lib/slurm/slurmd/conf-cache/slurm.conf",
 )
 ASK_S = 10
 
@@ -75,7 +77,9 @@ class SlurmConf:
                 self.controllers.append(re.split(r"[.(]", value)[0])
 
     def add_asked(self, asked: Fields) -> None:
-        """What slurmctld says goes before the files."""
+        """What slurmctld says goes before the files, but for where its own plugstack.conf is."""
+        if self.path is not None:
+            asked = {key: value for key, value in asked.items() if key != "plugstackconfig"}
         self.values |= asked
         self._add_controller(asked)
 

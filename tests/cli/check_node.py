@@ -71,7 +71,7 @@ class Node:
         self.write("slurm.conf", self.slurm_conf())
         self.write(
             "gres.conf",
-            f"AutoDetect=off\nNodeName={HOST} Name=gpu File={self.root}/dev[0-1]\n"
+            f"AutoDetect=off\nNodeName={HOST} Name=gpu Cores=0-3 File={self.root}/dev[0-1]\n"
             f"NodeName={HOST},other[1-3] Name=shard Count=8\n",
         )
         self.write("cgroup.conf", "ConstrainDevices=yes\n")

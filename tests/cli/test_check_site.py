@@ -29,6 +29,10 @@ def put_plugins_of_slurm(made: Node, version: tuple[int, int]) -> None:
 
 
 MISTAKES: dict[str, tuple[Spoil, str, str, str]] = {
+    "GPUs without a description": (
+        lambda n: n.edit("gres.conf", "Cores=0-3 ", ""),
+        *("gres-whole", "fault", "gives jobs whole GPUs of which shards are in use"),
+    ),
     "select/linear": (
         lambda n: n.edit("slurm.conf", "GresTypes", "SelectType=select/linear\nGresTypes"),
         *("select-type", "fault", "SelectType is select/linear, which gives out no shards"),
@@ -87,6 +91,7 @@ def test_a_mistake_is_found_in_both_places(node: Node, case: str, place: str) ->
     [
         lambda n: n.edit("slurm.conf", "Task", "SelectTypeParameters=CR_CPU_Memory\nTask"),
         lambda n: put_plugins_of_slurm(n, (22, 5)),
+        lambda n: n.edit("gres.conf", "Cores=0-3", "Type=h200"),
         several(set_memory_limit, lambda n: n.write("cgroup.conf", CONSTRAINED)),
     ],
 )

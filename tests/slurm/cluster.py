@@ -66,7 +66,8 @@ class PrivateSlurm:
     """munged, mariadbd, slurmdbd, slurmctld and slurmd; a context manager. Needs root.
 
     plugin: the SPANK plugin's file, None for none. gpu_files: device files of
-    gres.conf; None makes nodes that stand for GPUs. slurm_conf, cgroup_conf: further lines.
+    gres.conf; None makes nodes that stand for GPUs. gpu_fields: more of them there. slurm_conf,
+    cgroup_conf: further lines.
     env: what the daemons and all commands get besides, slurmd_env: slurmd alone.
     progress: called with words.
     """
@@ -79,6 +80,7 @@ class PrivateSlurm:
         gpus: int = 1,
         shards_per_gpu: int = 4,
         gpu_files: Sequence[Path] | None = None,
+        gpu_fields: str = "",
         plugin: Path | None = PLUGIN,
         plugin_args: Sequence[str] = (),
         slurm_conf: Sequence[str] = (),
@@ -90,7 +92,9 @@ class PrivateSlurm:
         self.prefix = prefix.resolve()
         self.short: str | None = None
         files = list(gpu_files or (self.prefix / "dev" / f"gpu{n}" for n in range(gpus)))
-        self.layout = conf.Layout(self.prefix, self._run_dir(), nodes, gpus, shards_per_gpu, files)
+        self.layout = conf.Layout(
+            self.prefix, self._run_dir(), nodes, gpus, shards_per_gpu, files, gpu_fields
+        )
         self.makes_files = gpu_files is None
         self.plugin = plugin
         self.plugin_args = list(plugin_args)

@@ -31,6 +31,7 @@ class Layout:
     gpus: int
     shards_per_gpu: int
     gpu_files: Sequence[Path]
+    gpu_fields: str = ""  # of each line of gpu in gres.conf
     ports: dict[str, int] = field(default_factory=dict)
     password: str = field(default_factory=lambda: secrets.token_hex(16))
     host: str = field(init=False)
@@ -102,7 +103,6 @@ def slurm_conf(layout: Layout, extra: Sequence[str]) -> str:
         "AccountingStorageTRES=gres/gpu,gres/shard",
         "AccountingStoreFlags=job_comment",
         "GresTypes=gpu,shard",
-        f"PlugStackConfig={layout.etc}/plugstack.conf",
     ]
     usual = ("ProctrackType=proctrack/linuxproc", "SelectTypeParameters=CR_CPU")
     for line in (*usual, "TaskPlugin=task/none"):
@@ -122,7 +122,9 @@ def gres_conf(layout: Layout) -> str:
     """gres.conf: GPUs by device file, shards spread over them."""
     lines = ["AutoDetect=off"]
     for name in layout.node_names:
-        lines += [f"NodeName={name} Name=gpu File={file}" for file in layout.gpu_files]
+        lines += [
+            f"NodeName={name} Name=gpu File={file} {layout.gpu_fields}" for file in layout.gpu_files
+        ]
         lines.append(f"NodeName={name} Name=shard Count={layout.gpus * layout.shards_per_gpu}")
     return "\n".join(lines) + "\n"
 

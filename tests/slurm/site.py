@@ -96,6 +96,7 @@ def sharing_site(
     slurm_conf: Sequence[str] = (),
     plugin: Path = PLUGIN,
     hurried: Sequence[str] = (),
+    gpu_fields: str = "",
 ) -> Iterator[Site]:
     """The daemon is one for all nodes, which are one machine. hurried: its pauses to be shorter."""
     work = work_dir()
@@ -108,6 +109,7 @@ def sharing_site(
                 nodes=nodes,
                 plugin=plugin,
                 slurm_conf=slurm_conf,
+                gpu_fields=gpu_fields,
                 env=gpu.env,
             )
             slurm.plugin_args += [f"admin_socket={work}/run/admin.sock", *plugin_args]

@@ -10,6 +10,7 @@ from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, unreada
 from leased.slurm import gres_conf
 from leased.slurm.gres_conf import Gres
 
+WHOLE_FROM = (23, 11)  # early releases of 23.11 do as those before
 MOST_NODES = 64  # that are compared with gres.conf, which is read for each
 
 
@@ -34,7 +35,8 @@ def of_all_nodes(site: Site) -> Iterator[Finding]:
     path = (site.slurm.folder or Path()) / "gres.conf"
     if site.slurm.folder is None or not path.is_file():
         return  # each node may have its own
-    for node in list(sharing)[:MOST_NODES]:
+    some = list(sharing)[:MOST_NODES]
+    for node in some:
         wanted, said = sharing[node], gres_conf.gres_of(path, node)
         if not wanted.get("gpu") or said.shards != wanted["shard"]:
             words = f"node {node} has {wanted['shard']} shard and {wanted.get('gpu', 0)} gpu in "
@@ -42,6 +44,8 @@ def of_all_nodes(site: Site) -> Iterator[Finding]:
             yield Finding("gres-count", FAULT, words, "make slurm.conf and gres.conf agree")
             return
     yield Finding("gres-count", OK, f"slurm.conf and {path} agree")
+    said = max((gres_conf.gres_of(path, node) for node in some), key=lambda gres: gres.unplaced)
+    yield from _whole(site, said, path)
 
 
 def _types(site: Site) -> Iterator[Finding]:
@@ -98,6 +102,18 @@ def _gres_lines(site: Site, said: Gres, counts: dict[str, int], path: Path) -> I
     elif said.files:
         yield Finding("gres-files", OK, f"the device files of {path} are there")
     yield from _counts(site, said, counts, path)
+    yield from _whole(site, said, path)
+
+
+def _whole(site: Site, said: Gres, path: Path) -> Iterator[Finding]:
+    """Before Slurm 23.11 slurmctld tells a GPU in use from others only where it is described."""
+    if site.version is None or site.version >= WHOLE_FROM or not said.unplaced or said.autodetect:
+        yield Finding("gres-whole", OK, "no job is given a GPU whole while shards of it are used")
+        return
+    words = f"gpu of {path} has neither Cores= nor Type=: this Slurm gives jobs whole GPUs of which"
+    words += " shards are in use"
+    remedy = "write Type=, or Cores= with the node's cores, in each line of gpu"
+    yield Finding("gres-whole", FAULT, words, remedy)
 
 
 def _counts(site: Site, said: Gres, counts: dict[str, int], path: Path) -> Iterator[Finding]:
