@@ -92,7 +92,7 @@ def test_what_others_leave_is_what_there_is_room_for() -> None:
     assert len(text) <= LONGEST
     assert text.startswith(theirs)
     assert '"cut":16' in text
-    with pytest.raises(Refused, match="Slurm keeps 65535"):
+    with pytest.raises(Refused, match="Slurm keeps only 65535"):
         merged("x" * LONGEST, ours())
 
 
