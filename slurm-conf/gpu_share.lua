@@ -90,6 +90,31 @@ local function is_amount(text)
 	return bytes >= 1024 ^ 2 and bytes <= 1024 ^ 5
 end
 
+-- A part of the GPU's time; nil: it is none.
+local function part(text)
+	local number, unit = number_and_unit(text)
+	if not number or (unit ~= "" and unit ~= "%") then
+		return nil
+	end
+	number = unit == "%" and number / 100 or number
+	return number <= 1 and number or nil
+end
+
+local function is_part(text)
+	return part(text) ~= nil
+end
+
+local function is_limit(text)
+	return part(text) ~= nil and part(text) >= 0.01
+end
+
+-- Whether what the keys say together can be.
+local function fits_together(given)
+	local request, limit = part(given.request or "0"), part(given.limit or "1")
+	local has_share = request > 0 or limit < 1
+	return (limit >= 1 or request <= limit) and not (has_share and given.lock == "off")
+end
+
 local function one_of(...)
 	local known = {}
 	for _, word in ipairs({ ... }) do
@@ -107,6 +132,8 @@ M.keys = {
 	mem = is_amount,
 	oversub = one_of("on", "off"),
 	memory = one_of("managed", "swap", "auto"),
+	request = is_part,
+	limit = is_limit,
 }
 
 -- Whether --gpu-share takes this value: KEY:VALUE, each key once, with commas between them.
@@ -121,9 +148,9 @@ function M.is_value(text)
 		if not check or given[key] or not check(value) then
 			return false
 		end
-		given[key] = true
+		given[key] = value
 	end
-	return true
+	return fits_together(given)
 end
 
 local function fault_of_value(text, where)

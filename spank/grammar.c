@@ -13,6 +13,7 @@
 #define QUANTUM_MAX (UINT64_C(86400) * NS_PER_S)
 #define MEM_MIN (UINT64_C(1) << 20)
 #define MEM_MAX (UINT64_C(1) << 50)
+#define LIMIT_MIN 0.01
 #define SHOWN 40 /* bytes of a user's text that an error repeats */
 
 /* Where an error is written to. */
@@ -189,6 +190,42 @@ static int parse_memory(const char *value, struct gl_options *out, struct fault 
 	return 0;
 }
 
+/* Reads a part of the device's time. */
+static int read_part(const char *key, const char *value, double *out, struct fault fault)
+{
+	char text[SHOWN + 4];
+	const char *at = value;
+	double number = 0;
+	bool is_number = read_decimal(&at, &number);
+
+	if (is_number && !strcmp(at, "%")) {
+		number /= 100;
+		at++;
+	}
+	if (!is_number || *at || number > 1)
+		return refuse(
+		    fault,
+		    "%s:%s is no part of the GPU's time; write a fraction up to 1 (0.3, 30%%)", key,
+		    shown(value, strlen(value), text));
+	*out = number;
+	return 0;
+}
+
+static int parse_request(const char *value, struct gl_options *out, struct fault fault)
+{
+	return read_part("request", value, &out->request, fault);
+}
+
+static int parse_limit(const char *value, struct gl_options *out, struct fault fault)
+{
+	if (read_part("limit", value, &out->limit, fault) < 0)
+		return -1;
+	if (out->limit < LIMIT_MIN)
+		return refuse(fault, "limit:%g is too little to compute; write 0.01 or more",
+		              out->limit);
+	return 0;
+}
+
 /* A text to which pieces are appended. */
 struct writer {
 	char *text;
@@ -250,6 +287,24 @@ static bool format_memory(const struct gl_options *options, struct writer *to)
 	static const char *const words[] = {"", "managed", "swap", "auto"};
 
 	return append(to, "memory:%s,", words[options->memory & 3]);
+}
+
+static bool format_part(struct writer *to, const char *key, double part)
+{
+	uint64_t millionths = (uint64_t)(part * 1e6 + 0.5);
+
+	return append(to, "%s:%" PRIu64 ".%06" PRIu64 ",", key, millionths / 1000000,
+	              millionths % 1000000);
+}
+
+static bool format_request(const struct gl_options *options, struct writer *to)
+{
+	return format_part(to, "request", options->request);
+}
+
+static bool format_limit(const struct gl_options *options, struct writer *to)
+{
+	return format_part(to, "limit", options->limit);
 }
 
 static const struct key {
@@ -316,6 +371,22 @@ static int parse_pair(char *pair, struct gl_options *out, struct fault fault)
 	return key->parse(colon + 1, out, fault);
 }
 
+/* What two keys say together. */
+static int check_share(const struct gl_options *options, struct fault fault)
+{
+	bool requests = (options->given & GL_KEY_REQUEST) && options->request > 0;
+	bool limited = (options->given & GL_KEY_LIMIT) && options->limit < 1;
+
+	if (requests && limited && options->request > options->limit)
+		return refuse(fault,
+		              "request:%g is above limit:%g; a job cannot have more than its limit",
+		              options->request, options->limit);
+	if ((requests || limited) && (options->given & GL_KEY_LOCK) && options->lock == GL_LOCK_OFF)
+		return refuse(fault, "%s with lock:off, which takes no turns; leave lock:off out",
+		              requests ? "request" : "limit");
+	return 0;
+}
+
 int gl_options_parse(const char *text, struct gl_options *out, char *error, size_t error_size)
 {
 	struct fault fault = {error, error_size};
@@ -338,6 +409,8 @@ int gl_options_parse(const char *text, struct gl_options *out, char *error, size
 		if (parse_pair(pair, &options, fault) < 0)
 			return -1;
 	}
+	if (check_share(&options, fault) < 0)
+		return -1;
 	*out = options;
 	return 0;
 }

@@ -3,6 +3,7 @@
  *   KEY:VALUE[,KEY:VALUE...]
  *   tq:<seconds|Ns|Nms|Nm>   lock:on|off|auto   mem:<fraction|N%|size>
  *   oversub:on|off           memory:managed|swap|auto
+ *   request:<fraction|N%>    limit:<fraction|N%>
  *
  * The functions allocate nothing and depend on the C library only, so that sbatch can refuse bad
  * syntax. Python calls the same functions through cffi, which reads the declarations between the
@@ -36,6 +37,8 @@ struct gl_options {
 	uint64_t mem_bytes;  /* mem as a size in bytes; else 0 */
 	uint32_t oversub;    /* 0 or 1 */
 	uint32_t memory;     /* enum gl_memory_kind */
+	double request;      /* the part of the device's time that it has at least, from 0 to 1 */
+	double limit;        /* and at most, above 0 and up to 1 */
 };
 
 /* Parses a text, in which each key may stand once. Returns 0, or -1 after storing a sentence with

@@ -160,8 +160,9 @@ class Registration:
     def _tenant(self, job_id: int, request: Request, said: Options, gang: list[Gpu]) -> Tenant:
         """The new tenant. memory:auto becomes swap where its memory can be swapped."""
         chosen = said.memory is not None or self.config().memory_chosen
-        given = Resolved.of(said, self.config().defaults)
-        self.limits().check(given)
+        limits = self.limits()
+        given = limits.with_quantum(Resolved.of(said, self.config().defaults), said)
+        limits.check(given)
         uid = get_int(request, "uid", 0, LAST_UID)
         if given.memory == "auto":
             tenant = self._with(job_id, uid, replace(given, memory="swap"), gang)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from leased.base.errors import Refused
 from leased.config.config import Config
@@ -34,6 +34,23 @@ class UserLimits:
             raise Refused("lock:off is not allowed on this site", "use lock:auto or lock:on")
         if wanted.oversub and not self.oversub:
             raise Refused("oversub:on is not allowed on this site", "leave it out")
+        if wanted.request > wanted.limit:
+            raise Refused(
+                f"request:{wanted.request:g} is above limit:{wanted.limit:g}",
+                "a job cannot have more than its limit, its own or the site's; request less",
+            )
+        if wanted.lock == "off" and wanted.has_share:
+            raise Refused(
+                "a share of the GPU's time and lock:off, which takes no turns, exclude each other",
+                "use lock:auto or lock:on",
+            )
+
+    def with_quantum(self, given: Resolved, said: Options) -> Resolved:
+        """The short quantum that a job with a share has if it names none is within the limits."""
+        if said.quantum_ns is not None or not given.has_share:
+            return given
+        most = max(self.quantum_min_ns, min(given.quantum_ns, self.quantum_max_ns))
+        return replace(given, quantum_ns=most)
 
     def check_defaults(self, defaults: Options) -> None:
         """Refused: a job that asks for nothing would be refused."""

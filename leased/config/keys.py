@@ -86,7 +86,7 @@ KEYS = (
         "limits.quantum_min",
         kinds.TIME,
         "100ms",
-        "The shortest quantum that a job may ask for.",
+        "The shortest quantum that a job may ask for; 30ms serves jobs with a share well.",
         field="quantum_min_ns",
     ),
     key(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from _gpulease import ffi, lib
@@ -40,6 +40,11 @@ def _number_of(word: str | None, words: dict[int, str]) -> int:
     return next(number for number, known in words.items() if known == word)
 
 
+def _part(value: float) -> float:
+    """In millionths, as it is stored."""
+    return round(float(value), 6)
+
+
 def _write_quantum(options: Options, out: Any) -> None:
     out.quantum_ns = options.quantum_ns
 
@@ -60,6 +65,14 @@ def _write_memory(options: Options, out: Any) -> None:
     out.memory = _number_of(options.memory, MEMORY)
 
 
+def _write_request(options: Options, out: Any) -> None:
+    out.request = options.request
+
+
+def _write_limit(options: Options, out: Any) -> None:
+    out.limit = options.limit
+
+
 # By name, in the grammar's order: see spank/keys.def.
 KEYS = {
     "tq": Key(("quantum_ns",), lambda out: (int(out.quantum_ns),), _write_quantum),
@@ -71,6 +84,8 @@ KEYS = {
     ),
     "oversub": Key(("oversub",), lambda out: (bool(out.oversub),), _write_oversub),
     "memory": Key(("memory",), lambda out: (MEMORY[out.memory],), _write_memory),
+    "request": Key(("request",), lambda out: (_part(out.request),), _write_request),
+    "limit": Key(("limit",), lambda out: (_part(out.limit),), _write_limit),
 }
 
 
@@ -89,6 +104,8 @@ class Options:
     mem_bytes: int | None = None
     oversub: bool | None = None
     memory: str | None = None
+    request: float | None = None
+    limit: float | None = None
 
     def over(self, base: Options) -> Options:
         """These options, with the keys that they leave out taken from `base`."""
@@ -112,7 +129,14 @@ class Options:
 
 # What counts where the job and the site leave a key out. For memory it is less than their own
 # auto: without memory of the node for copies it is managed (leased/admin/registration.py).
-PLAIN = Options(30_000_000_000, "auto", mem_fraction=1.0, oversub=False, memory="auto")
+PLAIN = Options(
+    *(30_000_000_000, "auto", 1.0, None),
+    oversub=False,
+    memory="auto",
+    request=0.0,
+    limit=1.0,
+)
+SHARE_QUANTUM_NS = 100_000_000  # of a job with a share that names none
 
 
 @dataclass(frozen=True)
@@ -128,11 +152,23 @@ class Resolved:
     mem_bytes: int | None
     oversub: bool
     memory: str
+    request: float
+    limit: float
 
     @classmethod
     def of(cls, said: Options, defaults: Options) -> Resolved:
-        """The job's own values, then the site's defaults, then ours."""
-        return cls(**asdict(said.over(defaults).over(PLAIN)))
+        """The job's own values, then the site's defaults, then ours. A job with a share has short
+        turns unless it wants others, and heeds the lock."""
+        given = cls(**asdict(said.over(defaults).over(PLAIN)))
+        if not given.has_share:
+            return given
+        if said.quantum_ns is None:
+            given = replace(given, quantum_ns=min(given.quantum_ns, SHARE_QUANTUM_NS))
+        return replace(given, lock="auto") if given.lock == "off" and said.lock is None else given
+
+    @property
+    def has_share(self) -> bool:
+        return self.request > 0 or self.limit < 1
 
     @property
     def swaps(self) -> bool:

@@ -149,8 +149,13 @@ class Arbiter:
 
     @property
     def policies(self) -> dict[str, str]:
-        """The name of each device's policy, by UUID."""
+        """The name of the policy that each device has now, by UUID."""
         return dict(self.rules.policies.of_device)
+
+    @property
+    def chosen_policies(self) -> dict[str, str]:
+        """The same, as the site has chosen it. Shares may need another one."""
+        return dict(self.rules.policies.chosen)
 
     @property
     def grace_until(self) -> int:
@@ -165,11 +170,11 @@ class Arbiter:
         self._apply(event)
         self.memory.pass_deadlines()
         self.leasing.pass_deadlines()
+        self.device_settings.follow_shares()
         self.deciding.decide()
         if isinstance(event, Released) and event.tenant in self.tenants:
             self.memory.moves.bring_back(self.tenants[event.tenant])
         self.memory.moves.move()
-        self.deciding.plan_wakes()
         return self.effects.actions
 
     def next_deadline(self) -> int | None:
@@ -188,7 +193,8 @@ class Arbiter:
     def refusal(self, event: Opened) -> str | None:
         """Why the policy would not have this tenant; None: it may open. This changes nothing."""
         tenant = tenant_of(event)
-        return self.rules.policies.of(tenant).admit(self.rules, tenant)
+        too_much = self.rules.shares.refusal(tenant)
+        return too_much or self.rules.policies.of(tenant).admit(self.rules, tenant)
 
     def policy_state(self, tenant_id: int, now: int) -> PolicyState:
         """What the tenant's policy remembers of it up to now. This changes nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leased.core.actions import Contend, Expect
-from leased.core.cohort import Cohort
+from leased.core.cohort import FREE, Cohort
 from leased.core.effects import Effects
 from leased.core.quanta import Quanta
 from leased.core.rules import Rules
@@ -46,6 +46,9 @@ class Contention:
         elif waiter and waiter is not cohort.waiter:
             self._plan_again(cohort, waiter)
         cohort.waiter, cohort.dear = waiter, None
+        for holder in list(cohort.told.values()):
+            if waiter and holder.lease and holder.lease.for_limit:
+                self._contend_anew(holder, waiter, FOREVER)
         for holder in list(cohort.calm.values()):
             if holder.frozen:
                 self.stages.pass_over(holder)
@@ -69,8 +72,21 @@ class Contention:
             lease = holder.lease
             assert lease is not None
             if 2 * cost < lease.cost_ns:
-                holder.debt_ns += lease.paid_ns
-                self.contend(holder, waiter, lease.until)
+                self._contend_anew(holder, waiter, lease.until)
+
+    def _contend_anew(self, holder: Tenant, waiter: Tenant | None, until: int) -> None:
+        """It has been told already, and for another waiter."""
+        assert holder.lease is not None
+        holder.debt_ns += holder.lease.paid_ns
+        self.contend(holder, waiter, until)
+
+    def limit(self, holder: Tenant) -> None:
+        """Where its policy wants that, its quantum ends also while nobody waits for it."""
+        heeds = self.rules.cohorts.of[holder.id].heeds
+        if heeds != FREE and self.rules.policies.of(holder).is_limited(holder):
+            assert holder.lease is not None
+            self.contend(holder, None, FOREVER)
+            holder.lease.for_limit = True
 
     def contend(self, holder: Tenant, waiter: Tenant | None, until: int) -> None:
         """Tell a holder that this waiter needs its devices. None: no waiter does yet, but the
@@ -86,6 +102,7 @@ class Contention:
         holders.tell(holder, cohort, True)
         holders.set_cost(cohort, max(cohort.most_cost, cost))
         lease.contended, lease.cost_ns, lease.until = True, cost, until
+        lease.for_limit = False
         lease.waiter = waiter.id if waiter else None
         lease.paid_ns = 0
         if holder.debt_ns:
@@ -100,6 +117,11 @@ class Contention:
         """No waiter needs its devices any more. The debt that its quantum was to pay stays."""
         lease = holder.lease
         assert lease is not None
+        if self.rules.policies.of(holder).is_limited(holder):
+            if not lease.for_limit:
+                self._contend_anew(holder, None, FOREVER)
+                lease.for_limit = True
+            return
         cohorts = self.rules.cohorts
         cohorts.holders.tell(holder, cohorts.of[holder.id], False)
         holder.debt_ns += lease.paid_ns

@@ -15,7 +15,7 @@ COME_BACK_NS = 600_000_000  # ns
 
 
 class Deciding:
-    """wakes: when the policy of a device wants to be asked again."""
+    """The last part of every event."""
 
     def __init__(
         self,
@@ -33,11 +33,9 @@ class Deciding:
         self.waiters = waiters
         self.leasing = leasing
         self.turns = turns
-        self.wakes: dict[str, int] = {}
-        self.decided = 0  # devices that were decided about in this event, as bits
 
     def next_deadline(self) -> int | None:
-        times = [*self.wakes.values(), self.rules.grace_until]
+        times = (self.waiters.wakes.first(), self.rules.grace_until)
         return min((time for time in times if time), default=None)
 
     def pass_grace(self) -> None:
@@ -60,18 +58,17 @@ class Deciding:
     def decide(self) -> None:
         """Separate holders, tell them who waits, and grant, on every device that has changed."""
         effects, cohorts = self.effects, self.rules.cohorts
-        self._pass_wakes()
+        self.waiters.pass_wakes()
         if cohorts.gangs_changed:
             self.waiters.mix()
         for tenant in self.fitting.take_shrunk() if self.fitting.shrunk else ():
             self.waiters.place_again(tenant)
-        self.decided = again = 0  # devices where there may be more to grant
+        again = 0  # devices where there may be more to grant
         while effects.changed or again or self.fitting.affected:
             for tenant in self.fitting.take_affected() if self.fitting.affected else ():
                 self._make_way(tenant)
             changed, effects.changed = effects.changed, 0
             mask, again = cohorts.reached(changed | again), 0
-            self.decided |= changed
             unsettled, effects.unsettled = effects.unsettled, False
             if unsettled:
                 changed = mask
@@ -93,24 +90,3 @@ class Deciding:
         lease = tenant.lease
         if lease and lease.restoring and not lease.revoked and self.rules.crowded_out(tenant):
             self.leasing.stages.revoke(tenant)
-
-    def _pass_wakes(self) -> None:
-        """Ask policies for new places where they wanted to be asked again by now."""
-        for uuid in [uuid for uuid, when in self.wakes.items() if when <= self.rules.now]:
-            for tenant in list(self.rules.devices[uuid].queue.values()):
-                self.waiters.place_again(tenant)
-            self.effects.changed |= self.rules.cohorts.bit[uuid]
-
-    def plan_wakes(self) -> None:
-        """Ask policies when they want to be asked again, for devices that have changed and have
-        waiters. Where nobody waits there is no deadline."""
-        rules, left = self.rules, self.decided
-        while left:
-            bit = left & -left
-            left ^= bit
-            uuid = rules.cohorts.uuids[bit]
-            self.wakes.pop(uuid, None)
-            if rules.devices[uuid].queue:
-                when = rules.policies.on(uuid).wake_at(rules, uuid)
-                if when is not None and when > rules.now:
-                    self.wakes[uuid] = when

@@ -50,7 +50,8 @@ class DeviceSettings:
         elif isinstance(event, DrainSet):
             self._drain(device, event.drained)
         elif isinstance(event, PolicySet):
-            self._set_policy(device, event.policy)
+            self.rules.policies.choose(device.uuid, event.policy)
+            self.rules.shares.changed = True
         elif isinstance(event, QuantumSet):
             device.quantum_ns = event.quantum_ns
             self.quanta.plan_ends(device)
@@ -76,6 +77,20 @@ class DeviceSettings:
         for tenant in list(device.queue.values()):
             self.waiters.sort(tenant)
 
+    def follow_shares(self) -> None:
+        """Each device has the policy that the site has chosen; but those that gangs connect with a
+        tenant's that has a share have one that keeps it."""
+        shares, cohorts = self.rules.shares, self.rules.cohorts
+        if not shares.changed and not (shares.of and cohorts.gangs_changed):
+            return
+        shares.changed = False
+        with_share = cohorts.connected(cohorts.mask(shares.devices()))
+        for uuid, bit in cohorts.bit.items():
+            name = self.rules.policies.wanted(uuid, with_share & bit != 0)
+            if name != self.rules.policies.of_device[uuid]:
+                self._set_policy(self.rules.devices[uuid], name)
+                self.effects.changed |= bit
+
     def _set_policy(self, device: Device, name: str) -> None:
         """The policy of that name serves the tenants whose first device this is."""
         policies = self.rules.policies
@@ -100,7 +115,7 @@ class DeviceSettings:
         """The tenant's new policy gives it another place, and perhaps another cohort."""
         beside, cohorts = policy.beside(self.rules, tenant), self.rules.cohorts
         if cohorts.of[tenant.id].beside == beside:
-            self.waiters.place_again(tenant)
+            self.waiters.look_again(tenant)
             return
         lease, in_line = tenant.lease, tenant.place is not None
         if lease is not None:
@@ -117,3 +132,5 @@ class DeviceSettings:
             cohorts.hold(tenant)
             if lease.revoked:
                 cohorts.holders.revoke(tenant, cohorts.of[tenant.id])
+            else:
+                self.contention.limit(tenant)

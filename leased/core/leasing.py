@@ -58,6 +58,8 @@ class Leasing:
         self.effects.do(Grant(tenant.id, lease.epoch, shared, quantum, prefetch))
         if until != FOREVER:
             self.contention.contend(tenant, None, until)
+        else:
+            self.contention.limit(tenant)
 
     def hold(self, tenant: Tenant, epoch: int) -> Lease:
         rules, now = self.rules, self.rules.now
@@ -124,6 +126,7 @@ class Leasing:
         self.waiters.end(tenant)
         self.hold(tenant, epoch)
         self.memory.work(tenant)
+        self.contention.limit(tenant)
         for other in list(self.rules.in_the_way(tenant)):
             loser = min(tenant, other, key=lambda t: t.lease.epoch if t.lease else 0)
             if loser.lease and not loser.lease.revoked:
@@ -137,7 +140,9 @@ class Leasing:
         before = rules.policies.of(tenant)
         tenant.settle(rules.now, rules.devices)
         rules.cohorts.leave(tenant)
+        rules.shares.leave(tenant)
         tenant.gang, tenant.wider = tenant.wider, ()
+        rules.shares.join(tenant)
         after = rules.policies.of(tenant)
         if after is not before:
             before.closed(tenant.id)

@@ -3,7 +3,8 @@
 What must hold under every policy is not asked here: gangs get all their devices or none,
 holders that are not compatible never run together, memory must fit, a quantum is never
 shorter than its handoff is worth, a holder that does not release in time loses its devices,
-and no device idles beside a tenant that could use it.
+the requests of a device's tenants are at most all of its time, and no device idles beside a
+tenant that could use it, unless that one is at its limit.
 
 A policy never blocks, reads no clock and keeps no reference to what it is given: it is asked
 with all that it may look at, and remembers numbers of its own. Times are ns.
@@ -37,6 +38,16 @@ class Spec(Protocol):
     @property
     def arrival(self) -> int: ...
 
+    @property
+    def request(self) -> float:
+        """The part of its devices' time that it is to have at least; 0: no part in particular."""
+        ...
+
+    @property
+    def limit(self) -> float:
+        """The part of its devices' time that it may have at most; 1: all of it."""
+        ...
+
 
 class View(Protocol):
     """What a policy may know of the node besides. It cannot change anything by it."""
@@ -61,6 +72,7 @@ class Policy(Protocol):
     """One object serves all devices of one policy. A gang has the policy of its first device."""
 
     name: ClassVar[str]
+    shares: ClassVar[bool]  # it keeps the requests and limits of tenants
 
     def admit(self, view: View, tenant: Spec) -> str | None:
         """Why the tenant may not be here, for its user to read; None: it may."""
@@ -104,9 +116,18 @@ class Policy(Protocol):
         """The tenant may run beside others where its lock mode and all memory allow it."""
         ...
 
-    def wake_at(self, view: View, device: str) -> int | None:
-        """When, later than now, the order of the device's waiters changes by itself. Asked when
-        something has changed on the device, and at that time."""
+    def wake_at(self, view: View, waiter: Spec) -> int | None:
+        """When, later than now, the waiter's order changes by itself. Asked after its order, and so
+        at that time again."""
+        ...
+
+    def barred_until(self, view: View, waiter: Spec) -> int | None:
+        """Until when, later than now, the waiter does not get its devices, even if nobody else
+        wants them; None: it may have them. Asked when it begins to wait, and at that time."""
+        ...
+
+    def is_limited(self, holder: Spec) -> bool:
+        """Its quantum ends also while nobody waits."""
         ...
 
     def dump(self, tenants: Collection[int] | None = None) -> bytes:
@@ -131,8 +152,12 @@ MakePolicy = Callable[[str | None], Policy]
 """A new policy of that name, None: of the default one. ValueError: there is none."""
 
 
+WITH_SHARES = "elastic"  # the policy of devices with a share, where the chosen one keeps none
+
+
 class Policies:
-    """The policies in use, and which device has which."""
+    """The policies in use, and which device has which. chosen: by the site; a device may have
+    another one as long as a tenant with a share is there."""
 
     def __init__(self, make: MakePolicy, bits: dict[str, int]):
         default = make(None)
@@ -140,6 +165,7 @@ class Policies:
         self._bits = bits  # of each device
         self.in_use: dict[str, Policy] = {default.name: default}
         self.of_device = dict.fromkeys(bits, default.name)
+        self.chosen = dict(self.of_device)
         self._masks: list[int] = []  # devices of each, where there are several
 
     def of(self, tenant: Spec) -> Policy:
@@ -150,18 +176,32 @@ class Policies:
 
     def set(self, device: str, name: str) -> None:
         """The device has this policy from now on. ValueError: there is none of that name."""
-        if name not in self.in_use:
-            self.in_use[name] = self.make(name)
+        self._known(name)
         self.of_device[device] = name
+
+    def choose(self, device: str, name: str) -> None:
+        """The site wants this policy. ValueError: there is none of that name."""
+        self._known(name)
+        self.chosen[device] = name
+
+    def wanted(self, device: str, has_share: bool) -> str:
+        """The policy that the device should have."""
+        name = self.chosen[device]
+        return name if not has_share or self._known(name).shares else WITH_SHARES
 
     def clear(self) -> None:
         """Forget the policies that no device has any more."""
-        used = set(self.of_device.values())
+        used = set(self.of_device.values()) | set(self.chosen.values())
         self.in_use = {name: policy for name, policy in self.in_use.items() if name in used}
-        masks = dict.fromkeys(used, 0)
+        masks = dict.fromkeys(self.of_device.values(), 0)
         for device, name in self.of_device.items():
             masks[name] |= self._bits[device]
         self._masks = list(masks.values()) if len(masks) > 1 else []
+
+    def _known(self, name: str) -> Policy:
+        if name not in self.in_use:
+            self.in_use[name] = self.make(name)
+        return self.in_use[name]
 
     def mixed(self, connected: Callable[[int], int]) -> int:
         """Devices that others of another policy are connected with."""

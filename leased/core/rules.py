@@ -13,6 +13,7 @@ from leased.core.cohort import ALONE, Cohort, compatible
 from leased.core.cohorts import Cohorts
 from leased.core.policy import MakePolicy, Policies, Spec
 from leased.core.residency import Residency
+from leased.core.shares import Shares
 from leased.core.state import Device, Meter, Tenant
 
 HANDOFF_SHARE = 20  # a handoff is at most a twentieth of the quantum
@@ -42,6 +43,7 @@ class Rules:
         self.tenants: dict[int, Tenant] = {}
         self.cohorts = Cohorts(self.devices)
         self.policies = Policies(make_policy, self.cohorts.bit)
+        self.shares = Shares()
         self.charges = Charges(self.devices, now, self.policies)
         self.drained_mask = 0
         self.mixed_mask = 0  # devices on which orders of several policies would meet
@@ -116,7 +118,7 @@ class Rules:
         """It may not have its gang, or could not use it."""
         suspended = tenant.parked is not None and tenant.parked.suspended
         away = tenant.frozen or suspended or tenant.departs
-        return away or self.drained(tenant) or self.crowded_out(tenant)
+        return away or tenant.barred or self.drained(tenant) or self.crowded_out(tenant)
 
     def worth(self, tenant: Tenant) -> int:
         """A lease for less time would be spent on the handoff."""

@@ -31,6 +31,7 @@ class Lease:
     granted_at: int
     moved_at: int  # when memory last came back for it
     contended: bool = False
+    for_limit: bool = False  # contended for its own limit's sake, as nobody waits
     restoring: bool = False  # its memory is on the way; the quantum has not begun
     revoked: bool = False
     revoked_at: int = 0
@@ -44,6 +45,11 @@ class Lease:
     until: int = FOREVER
     # Since when its handoffs have lasted, by device, until its holder can begin to work.
     handed: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Somebody waits for it to end."""
+        return self.contended and not self.for_limit
 
     @property
     def revoke_at(self) -> int | None:
@@ -69,10 +75,13 @@ class Tenant:
     lock: str
     quantum_ns: int
     swaps: bool = False
+    request: float = 0.0
+    limit: float = 1.0
     wider: tuple[str, ...] = ()  # the gang of its next lease, where that is another
     arrival: int = 0  # since when it has waited and could run: a number that grows
     order: int = 0  # what its policy last said of its place
     place: Place | None = None  # among those who wait and could run
+    barred: bool = False  # it waits, and its policy does not let it have its devices yet
     waiting: bool = False
     granted: int = 0  # the epoch of its last lease
     lease: Lease | None = None
@@ -90,6 +99,10 @@ class Tenant:
     usage: dict[str, Usage] = field(default_factory=dict)
     # What the device's meter stood at when last taken over into the usage.
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def has_share(self) -> bool:
+        return self.request > 0 or self.limit < 1
 
     def settle(self, now: int, devices: Mapping[str, Device]) -> None:
         """Take over into its usage what the meters and its waiting have run up."""

@@ -107,6 +107,7 @@ class TenantChanges:
         policy = self.rules.policies.of(tenant)
         policy.opened(tenant)
         self.rules.cohorts.join(tenant, policy.beside(self.rules, tenant))
+        self.rules.shares.join(tenant)
 
     def _close(self, tenant: Tenant) -> None:
         self.waiters.end(tenant)
@@ -118,6 +119,7 @@ class TenantChanges:
         del self.rules.tenants[tenant.id]
         self.rules.policies.of(tenant).closed(tenant.id)
         self.rules.cohorts.leave(tenant)
+        self.rules.shares.leave(tenant)
         self.memory.forget(tenant)
 
     def _widen(self, tenant: Tenant, gang: tuple[str, ...]) -> None:
@@ -160,9 +162,14 @@ class TenantChanges:
             self.waiters.let_in(tenant)
         self.waiters.sort(tenant)
         lease = tenant.lease
-        if frozen and lease is not None and (lease.revoked or lease.contended):
+        if frozen and lease is not None and (lease.revoked or lease.is_awaited):
             self.stages.pass_over(tenant)
 
 
 def tenant_of(event: Opened) -> Tenant:
-    return Tenant(event.tenant, event.gang, event.lock, event.quantum_ns, event.swaps)
+    """The new tenant."""
+    return Tenant(
+        *(event.tenant, event.gang, event.lock, event.quantum_ns, event.swaps),
+        request=event.request,
+        limit=event.limit,
+    )

@@ -12,6 +12,8 @@ class Opened:
 
     swaps: its memory is swapped (memory:swap). All of it must be resident while the tenant holds a
     lease, so it never runs beside tenants that leave no room: lock off means auto for it.
+
+    request, limit: the parts of its devices' time that it is to have at least and may have at most.
     """
 
     tenant: int
@@ -19,6 +21,8 @@ class Opened:
     lock: str
     quantum_ns: int
     swaps: bool = False
+    request: float = 0.0
+    limit: float = 1.0
 
 
 @dataclass(frozen=True)

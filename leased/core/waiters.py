@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leased.core.cohort import FREE
+from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
 from leased.core.line import Place
 from leased.core.memory import Memory
@@ -13,7 +14,8 @@ from leased.core.state import Tenant
 
 
 class Waiters:
-    """gone: called with a tenant that has left the line."""
+    """gone: called with a tenant that has left the line. wakes: when a waiter's policy is to be
+    asked about it again."""
 
     def __init__(self, rules: Rules, effects: Effects, memory: Memory, gone: Callable[[int], None]):
         self.rules = rules
@@ -21,18 +23,21 @@ class Waiters:
         self.memory = memory
         self.gone = gone
         self.arrivals = 0
+        self.wakes: Deadlines[int] = Deadlines()
 
     def begin(self, tenant: Tenant) -> None:
         """It waits for its gang from now on."""
         now = self.rules.now
         tenant.waiting, tenant.waits_since, tenant.asked_at = True, now, now
         self._arrive(tenant)
+        self._bar(tenant)
         self.sort(tenant)
 
     def end(self, tenant: Tenant) -> None:
         if tenant.waiting:
             tenant.settle(self.rules.now, self.rules.devices)
-            tenant.waiting = False
+            tenant.waiting = tenant.barred = False
+            self.wakes.put(tenant.id, None)
             for uuid in tenant.gang:
                 del self.rules.devices[uuid].queue[tenant.id]
             self.sort(tenant)
@@ -63,6 +68,30 @@ class Waiters:
         if tenant.place is not None:
             self.rules.charges.charge(tenant, self.rules.now)
             self._move(tenant, self._place(tenant))
+            self._plan_wake(tenant)
+
+    def look_again(self, waiter: Tenant) -> None:
+        """Its policy may let it have its devices, or give it another place."""
+        if waiter.barred:
+            self._bar(waiter)
+            self.sort(waiter)
+        self.place_again(waiter)
+
+    def pass_wakes(self) -> None:
+        """Ask again about those whose policies wanted that by now."""
+        while (waiter := self.wakes.pop(self.rules.now)) is not None:
+            self.look_again(self.rules.tenants[waiter])
+
+    def _bar(self, waiter: Tenant) -> None:
+        """Its policy may not let it have its devices for a while."""
+        until = self.rules.policies.of(waiter).barred_until(self.rules, waiter)
+        waiter.barred = until is not None and until > self.rules.now
+        self.wakes.put(waiter.id, until if waiter.barred else None)
+
+    def _plan_wake(self, waiter: Tenant) -> None:
+        when = self.rules.policies.of(waiter).wake_at(self.rules, waiter)
+        later = when is not None and when > self.rules.now
+        self.wakes.put(waiter.id, when if later else None)
 
     def mix(self) -> None:
         """Gangs or policies have changed, so some may be served in another order than before."""
@@ -104,6 +133,7 @@ class Waiters:
             charges.begin(tenant, False, self.rules.now)
         tenant.place = place or self._place(tenant)
         self.rules.cohorts.line_up(tenant)
+        self._plan_wake(tenant)
         self._tell(tenant)
 
     def leave_line(self, tenant: Tenant) -> None:
@@ -111,6 +141,8 @@ class Waiters:
         self.rules.cohorts.leave_line(tenant)
         self.gone(tenant.id)
         tenant.place = None
+        if not tenant.barred:
+            self.wakes.put(tenant.id, None)
         self._tell(tenant)
 
     def _tell(self, tenant: Tenant) -> None:

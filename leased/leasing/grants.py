@@ -147,9 +147,7 @@ class Grants:
         )
 
     def _in_flight(self, job_id: int) -> int:
-        """How much work, in ns, the holder may have in flight while another job waits.
-
-        Where turns are short, because no memory has to move, that is a part of a turn.
-        """
-        turn = self.loop.view.tenant(job_id).turn_ns
-        return self.in_flight_ns if turn is None else min(self.in_flight_ns, turn // TURN_PART)
+        """How much work, in ns, the holder may have in flight while another job waits: a part of a
+        turn, where turns are short."""
+        turn = self.loop.view.tenant(job_id).asked_ns
+        return min(self.in_flight_ns, turn // TURN_PART)

@@ -134,4 +134,8 @@ class Registry(Mapping[int, Tenant]):
 
 def _opened(tenant: Tenant) -> Opened:
     given = tenant.given
-    return Opened(tenant.job_id, tenant.gang, given.lock, given.quantum_ns, tenant.swaps)
+    return Opened(
+        *(tenant.job_id, tenant.gang, given.lock, given.quantum_ns, tenant.swaps),
+        request=given.request,
+        limit=given.limit,
+    )

@@ -96,6 +96,6 @@ class TenantView:
         return self._arbiter.rules.quantum(self._tenant, 0)
 
     @property
-    def turn_ns(self) -> int | None:
-        """How long its turns are where jobs take turns though their memory fits, else None."""
-        return self._arbiter.rules.turn_ns(self._tenant)
+    def asked_ns(self) -> int:
+        """The quantum that the site, a trial or the job wants for it."""
+        return self._arbiter.rules.asked_ns(self._tenant)

@@ -46,6 +46,7 @@ class Fair:
     yielded."""
 
     name: ClassVar[str] = "fair"
+    shares: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.deficits: dict[int, dict[str, int]] = {}
@@ -112,8 +113,14 @@ class Fair:
     def beside(self, view: View, tenant: Spec) -> bool:
         return True
 
-    def wake_at(self, view: View, device: str) -> int | None:
+    def wake_at(self, view: View, waiter: Spec) -> int | None:
         return None
+
+    def barred_until(self, view: View, waiter: Spec) -> int | None:
+        return None
+
+    def is_limited(self, holder: Spec) -> bool:
+        return False
 
     def dump(self, tenants: Collection[int] | None = None) -> bytes:
         chosen = self.deficits if tenants is None else tenants

@@ -18,6 +18,7 @@ class FirstComeFirstServed:
     """It remembers nothing: the order in which tenants came is all it needs."""
 
     name: ClassVar[str] = "fcfs"
+    shares: ClassVar[bool] = False
 
     def admit(self, view: View, tenant: Spec) -> str | None:
         return None
@@ -48,8 +49,14 @@ class FirstComeFirstServed:
     def beside(self, view: View, tenant: Spec) -> bool:
         return True
 
-    def wake_at(self, view: View, device: str) -> int | None:
+    def wake_at(self, view: View, waiter: Spec) -> int | None:
         return None
+
+    def barred_until(self, view: View, waiter: Spec) -> int | None:
+        return None
+
+    def is_limited(self, holder: Spec) -> bool:
+        return False
 
     def dump(self, tenants: Collection[int] | None = None) -> bytes:
         return b""

@@ -42,7 +42,7 @@ class Start:
         rooms = {uuid: device.residency.room for uuid, device in arbiter.devices.items()}
         return cls(
             rooms,
-            arbiter.policies,
+            arbiter.chosen_policies,
             arbiter.leasing.first_epoch,
             arbiter.now,
             arbiter.grace_until,
@@ -53,7 +53,7 @@ class Start:
         """Damaged: a device or policy of it is not known."""
         fields = {name: value for name, value in vars(self).items() if name != "policies"}
         made = Arbiter(make_policy=policy.make, **fields)
-        usual = made.policies
+        usual = made.chosen_policies
         for device, name in self.policies.items():
             try:
                 if usual[device] != name:

@@ -44,12 +44,14 @@ def restore(nodes: Any) -> Arbiter:
 
 
 class _Taking:
-    """Gives every object a number, in the order in which they are found."""
+    """Gives every object a number, in the order in which they are found. found: all of them, since
+    another one could have the address of one that is gone."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.numbers: dict[int, int] = {}
         self.left: deque[tuple[int, object]] = deque()
+        self.found: list[object] = []
 
     def of(self, root: object) -> list[Any]:
         self._value(root)
@@ -71,6 +73,7 @@ class _Taking:
             number = self.numbers[id(value)] = len(self.nodes)
             self.nodes.append(None)
             self.left.append((number, value))
+            self.found.append(value)
         return [number]
 
     def _values(self, values: Iterable[object]) -> list[Any]:

@@ -117,7 +117,7 @@ def _speed(bytes_s: float) -> float:
 
 
 def _policy(history: History, notes: list[str]) -> str:
-    found = sorted(set(history.arbiter.policies.values()))
+    found = sorted(set(history.arbiter.chosen_policies.values()))
     if len(found) > 1:
         notes.append(f"the GPUs have the policies {', '.join(found)}; {found[0]} is taken for all")
     return found[0] if found else policy.DEFAULT

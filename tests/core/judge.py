@@ -20,7 +20,7 @@ from leased.core.arbiter import (
     Tenant,
 )
 from leased.core.state import FOREVER
-from leased.policy import fair
+from leased.policy import elastic, fair
 from tests.core.client import CLOSING, Client
 from tests.core.items import items
 
@@ -57,7 +57,16 @@ def fair_bound(wait: Wait, turn: int) -> int:
     return (2 * wait.others + 3) * fair.MOST_NS + (wait.others + 1) * turn
 
 
-BOUNDS: dict[str, Callable[[Wait, int], int]] = {"fcfs": fcfs_bound, "fair": fair_bound}
+def elastic_bound(wait: Wait, turn: int) -> int:
+    """See leased/policy/elastic.py."""
+    return (wait.others + 1) * (elastic.PATIENCE_NS + turn)
+
+
+BOUNDS: dict[str, Callable[[Wait, int], int]] = {
+    "fcfs": fcfs_bound,
+    "fair": fair_bound,
+    "elastic": elastic_bound,
+}
 
 
 class Judge:
@@ -216,6 +225,7 @@ class Judge:
             client = entry.client
             asks = client.wants and client.gate != CLOSING and not client.frozen
             asks &= not client.suspended and client.tenant not in self.world.liars
+            asks &= not self.a.tenants[client.tenant].barred
             if client.gang == (d,) and entry.heard and asks:
                 needs = client.size[d] if client.job.swaps else 0
                 if needs + stays <= self.world.room[d]:

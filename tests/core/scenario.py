@@ -12,7 +12,8 @@ class Job:
     """A job with one process. Times in ms; size and fixed: GiB on each of its devices.
 
     It computes for `busy`, then needs the GPU again after `pause`. drain: until what it has
-    submitted is finished; delay: of every message, either way; speed: GiB/s of its memory.
+    submitted is finished; delay: of every message, either way; speed: GiB/s of its memory. request,
+    limit: parts of its devices' time; it has them unless the arbiter refuses that.
     """
 
     gang: tuple[int, ...]
@@ -27,6 +28,8 @@ class Job:
     drain: int = 1
     delay: int = 0
     speed: int = 10
+    request: float = 0.0
+    limit: float = 1.0
 
     def __repr__(self) -> str:
         """What is not as usual."""

@@ -14,7 +14,7 @@ from leased.core.arbiter import Arbiter
 from tests.core import departing, lying
 from tests.core.client import MS, OPEN, Client, Memory
 from tests.core.judge import Judge
-from tests.core.scenario import ABOUT_JOBS, CAPACITY, LIE, LOCKS, Poke, Scenario
+from tests.core.scenario import ABOUT_JOBS, CAPACITY, LIE, LOCKS, Job, Poke, Scenario
 
 S = 1_000_000_000
 SEES_NS = S // 2  # after which the daemon notices that a job is frozen
@@ -322,10 +322,21 @@ class World:
 
     def open(self, n: int) -> None:
         job = self.scenario.jobs[n]
-        gang = tuple(f"d{d}" for d in job.gang)
-        self.do(core.Opened(n, gang, job.lock, job.quantum * MS, job.swaps))
+        self.do(self.opened(n, job.gang, job))
         self.entries[n] = Entry(Client(self, n, job))
         self.entries[n].client.start()
+
+    def opened(self, n: int, gang: tuple[int, ...], job: Job) -> core.Opened:
+        """Without its share where that is refused."""
+        uuids = tuple(f"d{d}" for d in gang)
+        event = core.Opened(
+            *(n, uuids, job.lock, job.quantum * MS, job.swaps),
+            request=job.request,
+            limit=job.limit,
+        )
+        if self.a.refusal(event) is None:
+            return event
+        return replace(event, request=0.0, limit=1.0)
 
     def close(self, tenant: int) -> None:
         """The job ends, and whatever runs of it."""
@@ -458,9 +469,7 @@ class World:
         self.at(self.now + SEES_NS, self.look_at_devices)
         for tenant, entry in self.entries.items():
             client = entry.client
-            gang = tuple(f"d{d}" for d in client.gang)
-            quantum = client.job.quantum * MS
-            self.do(core.Opened(tenant, gang, client.job.lock, quantum, client.job.swaps))
+            self.do(self.opened(tenant, client.gang, client.job))
             self.entries[tenant] = Entry(client, heard=False)
             if client.alive:
                 self.tell(client, client.resync)

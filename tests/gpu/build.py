@@ -55,6 +55,7 @@ PROGRAMS = {
     "ipc_runtime": Program("ipc", (*STATIC, "-DWITH_RUNTIME")),
     "kinds": Program("kinds", (*STATIC,)),
     "stream": Program("stream", (*STATIC,)),
+    "shares": Program("shares", driver=True),
     # A library: PyTorch loads it, and shares its runtime.
     "kinds_allocator": Program(
         "kinds_allocator", ("-shared", "-Xcompiler", "-fPIC", "-cudart", "shared")

@@ -52,7 +52,7 @@ class LastComeFirstServed(FirstComeFirstServed):
     def beside(self, view: View, tenant: Spec) -> bool:
         return False
 
-    def wake_at(self, view: View, device: str) -> int | None:
+    def wake_at(self, view: View, waiter: Spec) -> int | None:
         return None if view.now < 100 * S else view.now - view.now % (60 * S) + 60 * S
 
 

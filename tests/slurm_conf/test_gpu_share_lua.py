@@ -127,6 +127,12 @@ PIECES = st.sampled_from(
 @example(text="mem:0")
 @example(text="tq:1234567890123456ms")
 @example(text="tq:60,tq:60")
+@example(text="request:0.3,limit:60%")
+@example(text="request:0.3,limit:0.2")
+@example(text="limit:0.009")
+@example(text="limit:1.1")
+@example(text="request:0.3,lock:off")
+@example(text="request:0,limit:1,lock:off")
 @example(text="tq:1" + " " * 300)
 def test_it_takes_what_the_one_grammar_takes(rules: Lua, text: str) -> None:
     if "\0" in text:  # no environment has it

@@ -23,6 +23,7 @@ GIB = 1 << 30
         ("mem:50%", Options(mem_fraction=0.5)),
         ("mem:12.5%,tq:1", Options(quantum_ns=1_000_000_000, mem_fraction=0.125)),
         ("mem:20GiB,oversub:on", Options(mem_bytes=20 * GIB, oversub=True)),
+        ("request:0.3,limit:60%", Options(request=0.3, limit=0.6)),
         ("memory:swap,lock:auto", Options(memory="swap", lock="auto")),
         ("", Options()),
     ],
@@ -59,6 +60,13 @@ def test_faults_are_one_sentence(text: str) -> None:
         (":5", "':' is not KEY:VALUE; write for example tq:60,lock:auto"),
         ("job.sh", "'job.sh' is not KEY:VALUE; write for example tq:60,lock:auto"),
         ("mem:150%", "mem:150% is no fraction of the device; write one above 0 and up to 1, or"),
+        (
+            "request:2",
+            "request:2 is no part of the GPU's time; write a fraction up to 1 (0.3, 30%)",
+        ),
+        ("limit:0", "limit:0 is too little to compute; write 0.01 or more"),
+        ("request:0.5,limit:0.4", "request:0.5 is above limit:0.4; a job cannot have more than"),
+        ("limit:0.4,lock:off", "limit with lock:off, which takes no turns; leave lock:off out"),
         ("mem:2GB", "mem:2GB has an unknown unit; write K, M, G or T (20G or 20GiB)"),
     ],
 )

@@ -1,0 +1,288 @@
+"""Shares of a device's time: a minimum that is kept, a maximum that is enforced.
+
+The selection is that of KubeShare (Yeh et al., HPDC 2020, section 4.5): who is at its limit does
+not run; of the others who is farthest below its request goes first; when all have what they
+requested, who has had least. So each has what it requested, and what is left is divided evenly.
+
+KubeShare looks at the time that a tenant has held the device within a window. A window repeats
+what happened in it: a tenant that was once far below its request runs for long without a break,
+and again whenever that run leaves the window. Here each tenant has three accounts instead, in ns of
+device time, which are as exact and forget at once what is too long ago:
+- owed: what its request would have given it while it held or waited, less what it has had. The
+  clock of its request is lease time of the device, so handoffs delay all alike. Who is owed
+  something is served first, who should have had it first before the others (earliest deadline
+  first, with which all requests are kept as long as they are at most 1 together).
+- over: what it has had beyond its limit. It goes when a turn has made that as much as it does at
+  most, and comes back when it is nothing.
+- level: lease time that it has had, as start-time fair queueing counts it (Goyal et al., 1996): who
+  begins to wait has at least the level of those who were served last.
+All of a restore and all of a drain count as had, so who overshoots its turn by a long kernel pays
+that back. Who is idle yields, and from then on is charged nothing; after a moment it is owed
+nothing more either.
+
+A turn is as long as the shorter quantum of the holder and the waiter, longer as long as the holder
+is still the one that should run, and shorter where the waiter is owed more than a turn. So with
+requests of 0.1 and 0.9 and quanta of 100 ms one runs for 100 ms and the other for 900 ms.
+
+The bound: who requests nothing may have to wait for those that do. After PATIENCE_NS it is served
+as if it were owed something since then. Those that are owed something for longer have a turn
+before it, so a waiter with k competitors waits for (k + 1) times PATIENCE_NS, a turn (of at most
+that time, or a quantum), a restore and four drains.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from leased.core.policy import Spec, View
+from leased.policy.registry import register
+
+PATIENCE_NS = 60_000_000_000
+PRICE = 20  # as a quantum is at least so many times its handoff
+SURPLUS = 3  # so many turns that a tenant has had too much are remembered,
+ARREARS = 10  # and so many that it is owed
+SHORT_NS = 20_000_000  # no turn of a holder that runs on though another is owed more is shorter
+FIRST_NS = 100_000_000  # a turn, until more is known
+LEAST_NS = 1_000_000  # it is not worth less to come back, or to stay
+AFTER_ALL = 1 << 90  # between the places of those who are owed something and of the others
+DECIMAL = re.compile("[0-9]{1,20}")
+SAVED = ("owed", "over", "level")
+
+
+@dataclass
+class Account:
+    """One tenant. owed, over, level: see above. at: by device, when it was last charged, which is
+    the time that `over` is as of. marks: by device, how its clock stood when `owed` was brought up
+    to date. turn: how long a turn of it is. began: since when it has waited."""
+
+    request: float
+    limit: float
+    gang: tuple[str, ...]
+    turn: int = FIRST_NS
+    owed: float = 0.0
+    over: float = 0.0
+    level: float = 0.0
+    began: int | None = None
+    at: dict[str, int] = field(default_factory=dict)
+    marks: dict[str, int] = field(default_factory=dict)
+
+
+@register
+class Elastic:
+    """clocks: by device, how much lease time it has had. levels: by device, the level of those who
+    were served last with what was left."""
+
+    name: ClassVar[str] = "elastic"
+    shares: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self.accounts: dict[int, Account] = {}
+        self.clocks: dict[str, int] = {}
+        self.levels: dict[str, float] = {}
+
+    def admit(self, view: View, tenant: Spec) -> str | None:
+        return None
+
+    def opened(self, tenant: Spec) -> None:
+        account = self.accounts.get(tenant.id)
+        if account is None:
+            account = self.accounts[tenant.id] = Account(tenant.request, tenant.limit, tenant.gang)
+        account.gang = tenant.gang
+        account.turn = tenant.quantum_ns
+        account.level = max(account.level, self._level(account))
+        self._mark(account)
+
+    def closed(self, tenant: int) -> None:
+        self.accounts.pop(tenant, None)
+        if not self.accounts:  # nobody is left for whom the clocks count
+            self.clocks.clear()
+            self.levels.clear()
+
+    # -- what tenants have had ------------------------------------------------------------
+
+    def charged(self, tenant: int, device: str, held_ns: int, even_ns: int, now: int) -> None:
+        account = self.accounts[tenant]
+        clock = self.clocks[device] = self.clocks.get(device, 0) + held_ns
+        part = 1 / len(account.gang)
+        passed = clock - account.marks.get(device, clock)
+        account.marks[device] = clock
+        time = now - account.at.get(device, now)
+        account.at[device] = now
+        was_owed = account.owed > 0
+        account.owed += part * (account.request * passed - held_ns)
+        account.over += part * (held_ns - account.limit * time)
+        if held_ns:
+            account.began = None
+            level = account.level
+            account.level += part * held_ns
+            if even_ns >= held_ns:  # nobody else wanted it
+                level = account.level
+            if not was_owed:
+                self.levels[device] = max(self.levels.get(device, 0.0), level)
+        self._bound(account)
+
+    def _over(self, account: Account, now: int) -> float:
+        """What it has had beyond its limit by then."""
+        passed = now - account.at.get(account.gang[0], now)
+        return max(account.over - account.limit * passed, -self._burst(account))
+
+    def _bound(self, account: Account) -> None:
+        """What is too long ago is forgotten."""
+        surplus = SURPLUS * account.turn
+        account.owed = max(-surplus, min(account.owed, ARREARS * account.turn))
+        level = self._level(account)
+        account.over = max(account.over, -self._burst(account))
+        account.level = max(level, min(account.level, level + surplus))
+
+    def _burst(self, account: Account) -> float:
+        """By how much its limit may be exceeded for a turn, and so what may be saved up for one."""
+        return account.turn * (1 - account.limit)
+
+    def _level(self, account: Account) -> float:
+        return min((self.levels.get(device, 0.0) for device in account.gang), default=0.0)
+
+    def _mark(self, account: Account) -> None:
+        """From now on its request counts again."""
+        account.marks = {device: self.clocks.get(device, 0) for device in account.gang}
+
+    def _come_back(self, account: Account, now: int) -> None:
+        """It has been away, and was not charged for that time."""
+        self._mark(account)
+        account.over = self._over(account, now)
+        account.at = dict.fromkeys(account.gang, now)
+        account.began = now
+
+    # -- who is next ------------------------------------------------------------------------
+
+    def order(self, view: View, tenant: Spec) -> int:
+        account = self.accounts[tenant.id]
+        account.turn = max(tenant.quantum_ns, PRICE * view.handoff_ns(tenant))
+        if account.at.get(tenant.gang[0]) != view.now:
+            self._come_back(account, view.now)
+        elif account.began is None:
+            account.began = view.now
+        self._bound(account)
+        due = self._due(account, view.now)
+        if due <= view.now:
+            return due
+        return AFTER_ALL + round(account.level)
+
+    def _due(self, account: Account, now: int) -> int:
+        """Since when it should have been served, or when it should be."""
+        began = now if account.began is None else account.began
+        due = began + PATIENCE_NS
+        if account.request > 0:
+            due = min(due, now - round(account.owed / account.request))
+        return due
+
+    def wake_at(self, view: View, waiter: Spec) -> int | None:
+        due = self._due(self.accounts[waiter.id], view.now)
+        return due if due > view.now else None
+
+    def barred_until(self, view: View, waiter: Spec) -> int | None:
+        account = self.accounts[waiter.id]
+        over = self._over(account, view.now)
+        if account.limit >= 1 or over <= 0:
+            return None
+        return view.now + max(LEAST_NS, round(over / account.limit))
+
+    def is_limited(self, holder: Spec) -> bool:
+        return holder.limit < 1
+
+    # -- how long -----------------------------------------------------------------------------
+
+    def quantum(self, view: View, holder: Spec, waiter: Spec | None, asked_ns: int) -> int:
+        account = self.accounts[holder.id]
+        if waiter is None and account.limit >= 1:
+            return asked_ns
+        so_far, longest = view.held_ns(holder), PATIENCE_NS
+        if waiter is not None:
+            other = self.accounts.get(waiter.id)
+            if other is None:  # it has another policy, and they stand in the order they came
+                return asked_ns
+            ahead = self._stays_ahead(account, other, view.now)
+            longest = max(
+                self._least(min(asked_ns, waiter.quantum_ns), account, other),
+                so_far + min(ahead, PATIENCE_NS),
+            )
+        if account.limit < 1:
+            longest = min(longest, so_far + self._within_limit(account, view.now))
+        return longest
+
+    def _stays_ahead(self, holder: Account, waiter: Account, now: int) -> int:
+        """For how long the holder is still the one that should run, and not the waiter."""
+        mine, other = self._due_in(holder), self._due(waiter, now) - now
+        until_level = waiter.level - holder.level
+        if mine is None or mine >= 0:
+            return 0 if other <= 0 else round(max(0, min(until_level, other)))
+        # While it runs, the time at which it should be served moves away by 1 / request - 1.
+        # first: until the waiter should have been served before it.
+        first = max(0.0, (other - mine) * holder.request)
+        if other <= 0:
+            return round(first)
+        part = 1 - holder.request
+        owed_for = -mine * holder.request / part if part > 0 else PATIENCE_NS
+        return round(min(max(owed_for, until_level), max(other, first)))
+
+    def _least(self, turn: int, holder: Account, waiter: Account) -> int:
+        """How long a turn is at least. One that is owed much, as others ran in its short pauses,
+        does not wait for a whole turn of theirs."""
+        behind = waiter.owed - max(0.0, holder.owed) - turn
+        return turn if behind <= 0 else max(min(SHORT_NS, turn), turn - round(behind))
+
+    def _due_in(self, account: Account) -> float | None:
+        """Below 0: how long ago a holder should have been served; None: it requests nothing."""
+        return -account.owed / account.request if account.request > 0 else None
+
+    def _within_limit(self, account: Account, now: int) -> int:
+        """For how long a holder may go on."""
+        left = (self._burst(account) - self._over(account, now)) / (1 - account.limit)
+        return max(LEAST_NS, round(left))
+
+    def preempts(self, view: View, waiter: Spec, holder: Spec) -> bool:
+        return False
+
+    def patience(self, view: View, holder: Spec, waiter: Spec, handoff_ns: int) -> int:
+        """As long as the handoff takes, which is never more than twice the best in hindsight."""
+        return handoff_ns
+
+    def beside(self, view: View, tenant: Spec) -> bool:
+        """What tenants have is measured by their leases, so those that have a share take turns."""
+        return tenant.request == 0 and tenant.limit >= 1
+
+    # -- for the next daemon --------------------------------------------------------------------
+
+    def dump(self, tenants: Collection[int] | None = None) -> bytes:
+        chosen = self.accounts if tenants is None else [n for n in tenants if n in self.accounts]
+        known = {}
+        for number in chosen:
+            account = self.accounts[number]
+            values = (account.owed, account.over, account.level - self._level(account))
+            if any(map(round, values)):
+                known[str(number)] = dict(zip(SAVED, map(round, values), strict=True))
+        return json.dumps(known, sort_keys=True).encode() if known else b""
+
+    def load(self, data: bytes) -> bool:
+        try:
+            known = json.loads(data or b"{}")
+        except (ValueError, RecursionError):
+            return False
+        if not isinstance(known, dict):
+            return False
+        understood = [self._load(tenant, values) for tenant, values in known.items()]
+        return all(understood)
+
+    def _load(self, tenant: str, values: Any) -> bool:
+        """Those of one tenant; was all of it understood?"""
+        if not DECIMAL.fullmatch(tenant) or not isinstance(values, dict):
+            return False
+        good = all(type(values.get(name)) is int for name in SAVED) and len(values) == len(SAVED)
+        account = self.accounts.get(int(tenant))
+        if good and account is not None:
+            account.owed, account.over = values["owed"], values["over"]
+            account.level = self._level(account) + values["level"]
+        return good

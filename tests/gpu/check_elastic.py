@@ -1,0 +1,237 @@
+"""Shares of a GPU's time: does each job get what it asked for, and what does sharing cost?
+
+`python -m tests.gpu.check_elastic [--only kernels,limits,torch,...]` on a machine with a GPU.
+kernels: programs of one kernel after the other, 0.1 to 20 ms long, with shares of 10:90, 30:70
+and 20:30:50. uneven: short kernels beside long ones, in both orders. limits: one job alone with a
+limit, and one beside another that has none. torch, graph, jax, mixed: loops of PyTorch and JAX with
+shares of 30:70. Each with quanta of 30 and of 100 ms. What a job got is its rate as a part of the
+rate that it has alone; its share is that part of what all got together, in windows of ten seconds.
+Prints a table, and writes elastic-shares.json in $OUT or build/bench. On the emulated
+GPU: `--kernel spin`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from tests.gpu.build import KERNELS, build
+from tests.gpu.checks import Result, run_checks
+from tests.gpu.jobs import (
+    ONE_GPU,
+    Job,
+    finish_all,
+    print_table,
+    python,
+    run_together,
+    sharing,
+    stopping,
+)
+
+MEMORY = "32GiB"
+WINDOW_S = 10
+MOST_ERROR = 0.02
+LEAST_TOGETHER = {30: 0.95, 100: 0.97}  # by quantum in ms
+RATIOS = ((10, 90), (30, 70), (20, 30, 50))
+LENGTHS = (0.1, 1.0, 5.0, 20.0)  # ms
+AHEAD_MS = 20.0  # of kernels that a program submits ahead
+
+Command = list[str]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A job: what it runs, and its share. wants: the part that it should get."""
+
+    program: str
+    options: str
+    wants: float
+
+
+@dataclass
+class Bench:
+    """What all checks use. alone: by program, how much it does in a second when it is alone."""
+
+    kernel: str
+    seconds: float
+    settle: int
+    quanta: Sequence[int]
+    amounts: dict[float, int] = field(default_factory=dict)
+    alone: dict[str, float] = field(default_factory=dict)
+
+    def command(self, program: str, seconds: float) -> Command:
+        """program: torch, graph or jax, or the length of a kernel in ms."""
+        if program in ("torch", "graph", "jax"):
+            return python("-m", "tests.gpu.share_loops", program, str(seconds), "ready")
+        ms = float(program)
+        queued = str(max(2, min(512, round(AHEAD_MS / ms))))
+        amount = str(self.amount(ms))
+        command = [str(build("shares")), str(KERNELS), self.kernel, amount, queued]
+        return [*command, str(seconds), "ready"]
+
+    def amount(self, ms: float) -> int:
+        """What makes a kernel so long."""
+        if self.kernel == "spin":
+            return round(ms * 1e6)
+        if ms not in self.amounts:
+            tried = 1 + round(ms * 100)
+            shares = [str(build("shares")), str(KERNELS), self.kernel, str(tried), "16", "0"]
+            found = json.loads(subprocess.run(shares, check=True, capture_output=True).stdout)
+            self.amounts[ms] = max(1, round(tried * ms / found["ms"]))
+        return self.amounts[ms]
+
+    def rate_alone(self, program: str) -> float:
+        """Of a program of no daemon."""
+        if program not in self.alone:
+            job = Job.start(f"{program} alone", self.command(program, self.settle + 6), ONE_GPU)
+            (result,) = run_together([job])
+            counts = [second[0] for second in rates([result], self.settle)]
+            self.alone[program] = sum(counts) / len(counts)
+        return self.alone[program]
+
+    def run(self, jobs: Sequence[Asked], quantum: int) -> dict[str, Any]:
+        """One run of jobs that begin together."""
+        alone = [self.rate_alone(job.program) for job in jobs]
+        with sharing(MEMORY, 'quantum_min = "10ms"\n') as share:
+            started = [
+                share.tenant(
+                    f"{job.program} {job.options}",
+                    f"{job.options},tq:{quantum}ms,lock:on",
+                    self.command(job.program, self.seconds),
+                )
+                for job in jobs
+            ]
+            with stopping(*started):
+                for job in started:
+                    job.wait_ready()
+                for job in started:
+                    job.go()
+                time.sleep(self.settle)
+                before = [share.usage(job) for job in started]
+                time.sleep(WINDOW_S)
+                after = [share.usage(job) for job in started]
+                results = finish_all(started)
+        found = judged(jobs, rates(results, self.settle), alone, quantum)
+        leases = [a["lease_s"] - b["lease_s"] for a, b in zip(after, before, strict=True)]
+        handoffs = sum(a["handoffs"] - b["handoffs"] for a, b in zip(after, before, strict=True))
+        leased = {"of_leases": [round(one / sum(leases), 4) for one in leases]}
+        return (
+            found | leased | {"leased": sum(leases) / WINDOW_S, "handoffs_s": handoffs / WINDOW_S}
+        )
+
+
+def rates(results: Sequence[Mapping[str, Any]], settle: int) -> list[list[int]]:
+    """What each did in every second that lies whole in the run, but for the first few."""
+    first = int(max(result["from"] for result in results)) + 1 + settle
+    last = int(min(result["to"] for result in results))
+    return [[r["by_second"].get(str(at), 0) for r in results] for at in range(first, last)]
+
+
+def judged(
+    jobs: Sequence[Asked], seconds: Sequence[Sequence[int]], alone: Sequence[float], quantum: int
+) -> dict[str, Any]:
+    """Of each job the part that it got in the window in which that is farthest from what it
+    wants, and how much all did together."""
+    parts = [[n / rate for n, rate in zip(row, alone, strict=True)] for row in seconds]
+    spans = [parts[n : n + WINDOW_S] for n in range(max(1, len(parts) - WINDOW_S + 1))]
+    worst, shown = -1.0, [0.0] * len(jobs)
+    full = sum(job.wants for job in jobs)  # below 1 where limits leave some unused
+    for span in spans:
+        sums = [sum(column) for column in zip(*span, strict=True)]
+        got = [full * one / (sum(sums) or 1) for one in sums]
+        if full < 1:  # nobody to compare with
+            got = [one / len(span) for one in sums]
+        error = max(abs(g - job.wants) for g, job in zip(got, jobs, strict=True))
+        if error > worst:
+            worst, shown = error, got
+    together = sum(map(sum, parts)) / len(parts) / full
+    return {
+        "quantum_ms": quantum,
+        "programs": [job.program for job in jobs],
+        "wants": [job.wants for job in jobs],
+        "got": [round(one, 4) for one in shown],
+        "error": round(worst, 4),
+        "together": round(together, 4),
+        "windows": len(spans),
+        "good": worst <= MOST_ERROR and together >= LEAST_TOGETHER.get(quantum, 0.9),
+        "by_second": [list(row) for row in seconds],
+    }
+
+
+def by_ratio(programs: Sequence[str], ratio: Sequence[int]) -> list[Asked]:
+    return [
+        Asked(program, f"request:{part / 100}", part / 100)
+        for program, part in zip(programs, ratio, strict=True)
+    ]
+
+
+def check(bench: Bench, mixes: Sequence[Sequence[Asked]]) -> Result:
+    runs = []
+    for quantum in bench.quanta:
+        for jobs in mixes:
+            found = bench.run(jobs, quantum)
+            runs.append(found)
+            print({key: value for key, value in found.items() if key != "by_second"}, flush=True)
+    columns = ("quantum_ms", "programs", "wants", "got", "error", "together", "good")
+    print_table(columns, [[run[column] for column in columns] for run in runs])
+    worst = max(run["error"] for run in runs)
+    least = min(run["together"] for run in runs)
+    return {
+        "good": all(run["good"] for run in runs),
+        "summary": f"error {worst:.4f} at most in {WINDOW_S} s, together {least:.3f} at least",
+        "runs": runs,
+        "alone_s": dict(bench.alone),
+    }
+
+
+def mixes_of(
+    name: str, lengths: Sequence[float], ratios: Sequence[Sequence[int]]
+) -> list[list[Asked]]:
+    if name == "kernels":
+        return [by_ratio([str(ms)] * len(r), r) for ms in lengths for r in ratios]
+    if name == "uneven":
+        short, long = str(min(lengths)), str(max(lengths))
+        return [by_ratio(pair, (30, 70)) for pair in ((short, long), (long, short))]
+    if name == "limits":
+        ms = str(lengths[len(lengths) // 2])
+        alone = [[Asked(ms, f"limit:{limit}", limit)] for limit in (0.3, 0.6)]
+        return [*alone, [Asked(ms, "request:0.1,limit:0.2", 0.2), Asked(ms, "request:0", 0.8)]]
+    if name == "mixed":
+        return [by_ratio(("torch", "jax"), (30, 70)), by_ratio(("jax", "graph"), (30, 70))]
+    return [by_ratio((name, name), (30, 70)), by_ratio((name, name), (10, 90))]
+
+
+CHECKS = ("kernels", "uneven", "limits", "torch", "graph", "jax", "mixed")
+
+
+def numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="kernels,uneven,limits", help=", ".join(CHECKS))
+    parser.add_argument("--kernel", choices=("add", "spin"), default="add")
+    parser.add_argument("--lengths", type=numbers, default=list(LENGTHS), help="ms of kernels")
+    parser.add_argument("--ratios", default="10:90,30:70,20:30:50")
+    parser.add_argument("--quanta", type=numbers, default=[30, 100], help="ms")
+    parser.add_argument("--seconds", type=float, default=16, help="of each run")
+    parser.add_argument("--settle", type=int, default=3, help="seconds of it that do not count")
+    chosen = parser.parse_args()
+    ratios = [[int(part) for part in one.split(":")] for one in chosen.ratios.split(",")]
+    quanta = [int(ms) for ms in chosen.quanta]
+    bench = Bench(chosen.kernel, chosen.seconds, chosen.settle, quanta)
+    checks = {
+        name: partial(check, bench, mixes_of(name, chosen.lengths, ratios)) for name in CHECKS
+    }
+    return run_checks("elastic-shares", checks, chosen.only.split(","))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

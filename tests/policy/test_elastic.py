@@ -1,0 +1,126 @@
+"""Shares of a device's time: what each job gets of it, in simulated time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from leased.core.arbiter import Event
+from tests.core.judge import Judge
+from tests.core.scenario import Job, Poke, Scenario
+from tests.core.world import S, World
+
+ALWAYS = 10**9  # ms
+ERROR = 0.02
+WINDOW_S = 10
+
+
+class Silent(Judge):
+    """Looks at nothing, which takes most of the time. The adversary has looked."""
+
+    def look(self) -> None:
+        pass
+
+    def saw(self, _: Event, __: object) -> None:
+        pass
+
+    def nothing_left(self) -> None:
+        pass
+
+
+class Watched(World):
+    """had: of each job, by second from the start on, the device time that it has had so far."""
+
+    def __init__(self, jobs: Sequence[Job], seconds: int, pokes: Sequence[Poke] = (), **other: Any):
+        devices = 1 + max(max(job.gang) for job in jobs)
+        scenario = Scenario(devices, seconds, tuple(jobs), tuple(pokes))
+        super().__init__(scenario, most_events=10**9, **other)
+        self.had: list[dict[int, int]] = []
+        for second in range(seconds + 1):
+            self.at(second * S, self.note)
+        self.run()
+
+    def a_judge(self) -> Judge:
+        return Silent(self)
+
+    def note(self) -> None:
+        self.had.append(
+            {
+                tenant: max(used.lease_ns for used in self.a.usage(tenant, self.now).values())
+                for tenant in self.a.tenants
+            }
+        )
+
+    def finish(self) -> None:
+        pass
+
+    def got(self, begin: int, end: int) -> dict[int, float]:
+        """The part of the device's time that each had between these seconds."""
+        span = (end - begin) * S
+        return {
+            tenant: (had - self.had[begin].get(tenant, 0)) / span
+            for tenant, had in self.had[end].items()
+        }
+
+    def check(self, begin: int, end: int, wanted: dict[int, float]) -> None:
+        """In each window between these seconds each job has what it should have."""
+        for first in range(begin, end - WINDOW_S + 1):
+            got = self.got(first, first + WINDOW_S)
+            assert got == pytest.approx(wanted, abs=ERROR), f"from second {first} on"
+
+
+def greedy(request: float = 0.0, limit: float = 1.0, **other: Any) -> Job:
+    usual: dict[str, Any] = {"busy": ALWAYS, "pause": 1, "quantum": 100, "drain": 1}
+    return Job((0,), request=request, limit=limit, **(usual | other))
+
+
+def shares(*requests: float, **other: Any) -> list[Job]:
+    return [greedy(request, **other) for request in requests]
+
+
+@pytest.mark.parametrize("quantum", [30, 100])
+@pytest.mark.parametrize("requests", [(0.1, 0.9), (0.3, 0.7), (0.2, 0.3, 0.5), (0.02, 0.4, 0.58)])
+def test_each_gets_what_it_requests(requests: tuple[float, ...], quantum: int) -> None:
+    world = Watched(shares(*requests, quantum=quantum), 40)
+    world.check(5, 40, dict(enumerate(requests)))
+
+
+@pytest.mark.parametrize("drains", [(20, 0), (0, 20), (45, 1)])
+def test_long_kernels_are_compensated(drains: tuple[int, int]) -> None:
+    """Each turn ends by so many ms too late."""
+    jobs = [replace(job, drain=ms) for job, ms in zip(shares(0.3, 0.7), drains, strict=True)]
+    Watched(jobs, 40).check(5, 40, {0: 0.3, 1: 0.7})
+
+
+def test_short_pauses_cost_nothing_of_what_is_requested() -> None:
+    """In each of them another job gets the device for a turn."""
+    Watched([greedy(0.3), greedy(0.7, busy=50, pause=3)], 40).check(5, 40, {0: 0.3, 1: 0.7})
+
+
+@pytest.mark.parametrize("limit", [0.05, 0.3, 0.6, 0.99])
+def test_a_limit_holds_for_a_job_that_is_alone(limit: float) -> None:
+    Watched([greedy(limit=limit)], 40).check(0, 40, {0: limit})
+
+
+def test_what_is_left_is_divided_evenly() -> None:
+    Watched(shares(0.3, 0.0, 0.0), 40).check(5, 40, dict.fromkeys(range(3), 1 / 3))
+    Watched(shares(0.6, 0.0, 0.0), 40).check(5, 40, {0: 0.6, 1: 0.2, 2: 0.2})
+
+
+def test_what_a_limited_job_leaves_others_have() -> None:
+    jobs = [greedy(0.1, 0.2), greedy(), greedy()]
+    Watched(jobs, 40).check(5, 40, {0: 0.2, 1: 0.4, 2: 0.4})
+
+
+def test_three_jobs_arrive_one_after_the_other() -> None:
+    """KubeShare's Figure 6."""
+    jobs = [greedy(0.3, 0.6), greedy(0.4, 0.6, opens=40_000), greedy(0.3, 0.5, opens=80_000)]
+    world = Watched(jobs, 200, [Poke(120_000, "close", 2), Poke(160_000, "close", 1)])
+    world.check(0, 40, {0: 0.6})
+    world.check(43, 80, {0: 0.5, 1: 0.5})
+    world.check(83, 120, {0: 0.3, 1: 0.4, 2: 0.3})
+    world.check(123, 160, {0: 0.5, 1: 0.5})
+    world.check(163, 200, {0: 0.6})
