@@ -1,4 +1,4 @@
-"""An index of the cohorts with somebody who holds: what is taken, and who is still to be told."""
+"""An index of the cohorts that have holders: which devices are taken, and which to tell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leased.core.taken import Taken
 
 
 class Holders:
-    """Devices are bits of a number. overdue: those who should have released before now."""
+    """Devices are bits of a number. overdue: holders that have overrun."""
 
     def __init__(self, bits: Iterable[int], openings: Openings):
         self.ends = Ends(bits)
@@ -31,7 +31,7 @@ class Holders:
     # -- what changes -----------------------------------------------------------------
 
     def add(self, tenant: Tenant, cohort: Cohort) -> bool:
-        """It holds from now on. Is it the first of its cohort?"""
+        """The tenant holds from now on. Returns whether it is the first of its cohort."""
         first = not cohort.holding
         if first:
             self._begun += 1
@@ -43,37 +43,37 @@ class Holders:
         return first
 
     def tell(self, tenant: Tenant, cohort: Cohort, told: bool) -> None:
-        """It knows, or not any more, that somebody waits."""
+        """The tenant has been told that a waiter needs its devices, or that none does any more."""
         cohort.calm.pop(tenant.id, None)
         cohort.told.pop(tenant.id, None)
         (cohort.told if told else cohort.calm)[tenant.id] = tenant
         self._unsettle(cohort)
 
     def settle(self, cohort: Cohort) -> None:
-        """All of it know what they should."""
+        """All holders of the cohort have been told what they must know."""
         self._unsettled.pop(cohort.number, None)
 
     def is_settled(self, cohort: Cohort) -> bool:
         return cohort.number not in self._unsettled
 
     def set_cost(self, cohort: Cohort, cost_ns: int) -> None:
-        """No handoff for which one of it was told costs more."""
+        """Holders of the cohort were told for handoffs that cost at most so much."""
         cohort.most_cost = cost_ns
         self._note_cost(cohort)
 
     def revoke(self, tenant: Tenant, cohort: Cohort) -> None:
-        """It knows that it must release."""
+        """The tenant has been told to release."""
         cohort.calm.pop(tenant.id, None)
         cohort.told.pop(tenant.id, None)
         self.ends.put(tenant.id, cohort, None)
 
     def overrun(self, tenant: Tenant, cohort: Cohort) -> None:
-        """It holds, and should have released."""
+        """The tenant still holds, though it should have released."""
         self.overdue[tenant.id] = tenant
         self._openings.open(cohort.mask)
 
     def remove(self, tenant: Tenant, cohort: Cohort) -> bool:
-        """It does not hold any more. Was it the last of its cohort?"""
+        """The tenant does not hold any more. Returns whether it was the last of its cohort."""
         self.revoke(tenant, cohort)
         if self.overdue.pop(tenant.id, None):
             self._openings.open(cohort.mask)
@@ -86,7 +86,7 @@ class Holders:
         return True
 
     def sort_again(self, everywhere: int) -> None:
-        """Cohorts heed something else than before, on any of these devices."""
+        """Cohorts on these devices heed other modes than before, so they are sorted again."""
         self.ends.sort_again()
         for index in (self._locked, self._alone, self._unsettled, self._costly):
             index.clear()
@@ -97,7 +97,7 @@ class Holders:
         self._openings.open(everywhere)
 
     def _lock(self, cohort: Cohort) -> None:
-        """It has holders now, or heeds something else."""
+        """The cohort has holders now, or heeds another mode."""
         if cohort.heeds != FREE:
             self._locked[cohort.number] = cohort
             self._held.add(cohort.bits)
@@ -129,31 +129,32 @@ class Holders:
     # -- questions --------------------------------------------------------------------
 
     def taken(self, heeds: int) -> int:
-        """Devices that are not free for cohorts that heed this."""
+        """Devices that are not free for cohorts that heed this mode."""
         if heeds == FREE:
             return 0
         return self._held.mask if heeds == ALONE else self._held_alone.mask
 
     def on(self, mask: int) -> list[Cohort]:
-        """Those with somebody who holds one of the devices."""
+        """The cohorts with holders of one of these devices."""
         return [cohort for cohort in self._all.values() if cohort.mask & mask]
 
     def alone(self, mask: int) -> list[Cohort]:
-        """Of these, those that are ALONE."""
+        """The ALONE cohorts with holders of one of these devices."""
         return [cohort for cohort in self._alone.values() if cohort.mask & mask]
 
     def against(self, cohort: Cohort) -> list[Cohort]:
-        """Those with holders that must release before one of the cohort can have its gang."""
+        """The cohorts whose holders must release before one of this cohort can have its gang."""
         if cohort.heeds == FREE:
             return []
         holding = self._locked if cohort.heeds == ALONE else self._alone
         return [other for other in holding.values() if other.mask & cohort.mask]
 
     def to_tell(self, changed: int, moved: dict[int, int], every: bool) -> list[Cohort]:
-        """Holders for whom somebody else may wait now than before, as something has changed on
-        these devices, in the order in which they began; they are unsettled. moved: where others
-        lead the lines, by what those heed. every: those that are FREE too, who only go where the
-        site wants it. To others it is no news, unless it may cost less: these are settled."""
+        """The cohorts whose holders may have to be told something after a change on these devices,
+        in the order in which they began. Another waiter may need their devices now: those become
+        unsettled. Or the handoff for which they were told may cost less: those stay settled.
+        moved: devices on which other waiters are first, by what those heed. every: with the FREE
+        cohorts, whose holders only go where the site wants it."""
         news = self._all if every else self._with_news(moved)
         found = {n: cohort for n, cohort in news.items() if _may_hear(cohort, changed)}
         self._unsettled |= found
@@ -161,7 +162,7 @@ class Holders:
         return sorted(found.values(), key=_begun)
 
     def _with_news(self, moved: dict[int, int]) -> dict[int, Cohort]:
-        """A cohort that is SHARE is in the way of none that is SHARE too."""
+        """The cohorts to tell. A SHARE cohort is never in the way of another SHARE cohort."""
         found = dict(self._unsettled)
         by_any = moved[SHARE] | moved[ALONE]
         for holding, heads in ((self._alone, by_any), (self._locked, moved[ALONE])):
@@ -171,7 +172,7 @@ class Holders:
 
 
 def _may_hear(cohort: Cohort, changed: int) -> bool:
-    """Something has changed for it, and some of it have not been revoked."""
+    """Something has changed for the cohort, and it has holders that are not revoked."""
     return (cohort.mask | cohort.watched) & changed != 0 and bool(cohort.calm or cohort.told)
 
 

@@ -1,4 +1,4 @@
-"""A lease is granted, held, and ends, on all devices of its gang at once."""
+"""Grants and ends leases, on all devices of a gang at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Leasing:
         self.epoch = self.first_epoch = first_epoch
 
     def grant(self, tenant: Tenant, until: int) -> None:
-        """It has its gang; where it fills a gap, it must be gone by `until`."""
+        """Grant the tenant its gang. Where it fills a gap, it must have released by `until`."""
         rules = self.rules
         shared = rules.can_share(tenant)
         fits = all(rules.devices[uuid].fits for uuid in tenant.gang)
@@ -43,7 +43,7 @@ class Leasing:
             if handoffs[uuid] not in (None, tenant.id) and not shared:
                 usage.handoffs += 1
                 handed[uuid] = max(rules.devices[uuid].given_up_at, tenant.asked_at)
-            # Beside others that do not fit, a prefetch would only push them out.
+            # Beside others whose memory does not fit, a prefetch would only evict theirs.
             prefetch[uuid] = bytes_in if fits or not shared else 0
         lease = self.hold(tenant, self.epoch)
         lease.handed = handed
@@ -80,7 +80,7 @@ class Leasing:
         return tenant.lease
 
     def end(self, tenant: Tenant) -> None:
-        """Its lease is over, and others may have its devices."""
+        """End the tenant's lease, so that others may have its devices."""
         rules, now = self.rules, self.rules.now
         assert tenant.lease is not None
         given_up_at = tenant.lease.revoked_at if tenant.lease.revoked else now
@@ -101,7 +101,7 @@ class Leasing:
         self.take_wider(tenant)
 
     def release(self, tenant: Tenant, epoch: int) -> None:
-        """Those that held the lease say that they have closed their gates and drained."""
+        """The processes of the tenant have shut their gates and drained."""
         lease = tenant.lease
         since = tenant.forfeited.pop(epoch, None)
         if since is not None:
@@ -114,9 +114,10 @@ class Leasing:
             self.end(tenant)
 
     def adopt(self, tenant: Tenant, epoch: int) -> None:
-        """What a process held before a restart it holds, and later what nobody else has.
+        """Let a process keep the lease that it had before a restart; after the grace period, only
+        where nobody else has the devices.
 
-        Where two say so, the one whose lease was granted later had it by right.
+        Where two processes claim a device, the one whose lease was granted later has it by right.
         """
         known = epoch == tenant.granted or 0 < epoch < self.first_epoch
         if tenant.lease is not None or epoch in tenant.forfeited or tenant.parked or not known:
@@ -133,7 +134,7 @@ class Leasing:
                 self.stages.revoke(loser)
 
     def take_wider(self, tenant: Tenant) -> None:
-        """Without a lease it has no part of a gang: from now on it needs the wider one."""
+        """Give a tenant without a lease the wider gang that it is to have, if any."""
         if not tenant.wider:
             return
         rules = self.rules

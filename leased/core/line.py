@@ -1,4 +1,4 @@
-"""A sorted list of things, and the places of those who wait."""
+"""A sorted list of items, and the places of waiters."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Item = TypeVar("Item")
 
 
 class Line(Generic[At, Item]):
-    """A sorted list: a place is found by halving, and moving what is behind it costs little.
+    """A sorted list: a place is found by halving, and moving the items behind it costs little.
 
-    Of things at one place only those that can be compared may be put in.
+    Items at the same place must be comparable.
     """
 
     def __init__(self) -> None:
@@ -32,34 +32,34 @@ class Line(Generic[At, Item]):
         insort(self.entries, (place, item))
 
     def remove(self, place: At, item: Item) -> None:
-        """What is not there stays away."""
+        """Remove an item; one that is not there is ignored."""
         at = bisect_left(self.entries, (place, item))
         if at < len(self.entries) and self.entries[at] == (place, item):
             del self.entries[at]
 
     def first(self) -> Item | None:
-        """What has the first place."""
+        """The item with the first place."""
         return self.entries[0][1] if self.entries else None
 
     def last(self) -> Item:
-        """What has the last place. IndexError: there is nothing."""
+        """The item with the last place. IndexError: the list is empty."""
         return self.entries[-1][1]
 
     def between(self, low: At, high: At) -> list[Item]:
-        """Those at places above `low` and up to `high`."""
+        """The items at places above `low` and up to `high`."""
         start = bisect_right(self.entries, low, key=lambda entry: entry[0])
         end = bisect_right(self.entries, high, key=lambda entry: entry[0])
         return [item for _, item in self.entries[start:end]]
 
     def foremost(self, most: int) -> list[Item]:
-        """Those with the first places, at most so many."""
+        """The items with the first places, at most so many."""
         return [item for _, item in self.entries[:most]]
 
     def cut(self, place: At) -> None:
-        """Nothing stands beyond that place any more."""
+        """Remove all items beyond that place."""
         del self.entries[bisect_right(self.entries, place, key=lambda entry: entry[0]) :]
 
     def from_place(self, place: At) -> list[tuple[At, Item]]:
-        """What stands beyond that place, with the places."""
+        """The items beyond that place, with their places."""
         start = bisect_right(self.entries, place, key=lambda entry: entry[0])
         return self.entries[start:] if start else self.entries

@@ -1,4 +1,4 @@
-"""One look along the line: who could be let in, and who is at the front before them."""
+"""One look along the line: which waiters could be let in, and which are at the front."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Look:
     refused: bool = False
 
     def add_able(self, cohorts: Iterable[Cohort]) -> None:
-        """These are free; those for whom the gap is too short need not be judged."""
+        """These cohorts' devices are free. Those for which the gap is too short are left out."""
         for cohort in cohorts:
             self.last = max(self.last, cohort.place)
             if not cohort.mask & self.shut[cohort.heeds]:
@@ -64,12 +64,12 @@ class Look:
         self.able.sort()
 
     def insert(self, cohort: Cohort) -> None:
-        """It stands in the part of the line that is still to be looked at."""
+        """Put a cohort into the part of the line that is still to be looked at."""
         self.last = max(self.last, cohort.place)
         insort(self.able, (cohort.place, cohort.number, cohort), self.at)
 
     def pass_front(self, front: Front, cohort: Cohort, now: int) -> None:
-        """Those that come after this one must be gone when it begins."""
+        """Pass a front: whoever is let in behind it must have released when its turn begins."""
         self.fronts.append(front)
         self.waited_for[cohort.heeds] |= cohort.mask
         self.last_front = max(self.last_front, cohort.place)
@@ -84,20 +84,20 @@ class Look:
             self.first, self.shut_first = cohort.place, list(self.shut)
 
     def gap(self, cohort: Cohort) -> int:
-        """When the first front begins whom one of the cohort would be in the way of."""
+        """When the turn begins of the first front that needs a device of the cohort."""
         ends = self.ends[cohort.heeds]
         if not ends or cohort.heeds == FREE:
             return FOREVER
         return min(ends.get(bit, FOREVER) for bit in cohort.bits)
 
     def finish(self) -> None:
-        """It has come to the last of those whose devices are free."""
+        """End the look at the last cohort whose devices are free."""
         self.able, self.at, self.place = [], 0, max(self.place, self.last)
 
     def is_no_news(self, cohort: Cohort, blocked: bool, behind: bool) -> bool:
-        """Where the look has passed already this cohort has lined up, and nobody can be let in for
-        that. It competes with no front behind it, which then would not be one any more. And its
-        devices are not free and it is no front itself, or the gap is too short for it."""
+        """A cohort has lined up where the look has passed already, and no tenant can be let in for
+        that. This is so if it competes with no front behind it (which would cease to be one), and
+        either its devices are not free and it is not a front, or the gap is too short for it."""
         if cohort.place < self.last_front and self._competes_with_fronts(cohort):
             return False
         if blocked:
@@ -106,7 +106,7 @@ class Look:
         return behind_first and cohort.mask & self.shut_first[cohort.heeds] != 0
 
     def _competes_with_fronts(self, cohort: Cohort) -> bool:
-        """They compete for a device, wherever they stand."""
+        """The cohort and a front compete for a device, wherever they stand."""
         sharing, alone = self.waited_for[SHARE], self.waited_for[ALONE]
         if cohort.heeds == FREE:
             return False

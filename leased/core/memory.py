@@ -28,7 +28,8 @@ class Memory:
     # -- what happens to it ----------------------------------------------------------
 
     def change(self, tenant: Tenant, event: MemoryChanged) -> bool:
-        """It has more or less than before, or says what of it is there: is that more?"""
+        """The tenant has more or less memory, or reports what is resident. Returns whether it
+        reports more resident memory than before."""
         usage, device = tenant.usage.get(event.device), self.rules.devices[event.device]
         if usage is None:
             return False
@@ -46,7 +47,7 @@ class Memory:
         return (event.resident or 0) > reported
 
     def left_uncopied(self, tenant: Tenant, event: LeftUncopied) -> None:
-        """What it lost was counted as moved, for whoever needed the room: this was not."""
+        """Some of what it evicted was not copied, so it does not count as moved for the taker."""
         usage, device = tenant.usage.get(event.device), self.rules.devices.get(event.device)
         if usage is None or device is None:
             return
@@ -77,13 +78,13 @@ class Memory:
                 self.fitting.refit(self.rules.devices[uuid])
 
     def wait(self, tenant: Tenant, place: Place | None) -> None:
-        """It has this place among those who wait; None: it does not wait any more."""
+        """The tenant has this place in the line; None: it does not wait any more."""
         for device in self.rules.devices_of(tenant):
             device.residency.wait(tenant.id, place)
             self.effects.stir(device.uuid)
 
     def work(self, tenant: Tenant) -> dict[str, tuple[int, int]]:
-        """All of it is brought in. Returns the bytes in and the bytes of others out by device."""
+        """All its memory comes in. Returns (bytes in, bytes of others out) by device."""
         moved = {}
         for device in self.rules.devices_of(tenant):
             moved[device.uuid] = device.residency.touch(tenant.id)
@@ -100,14 +101,14 @@ class Memory:
             self.leave(tenant)
 
     def restored(self, tenant: Tenant) -> None:
-        """The link is free for others."""
+        """The tenant has restored all its memory, so the link is free for others."""
         for uuid in tenant.gang:
             self.effects.stir(uuid)
 
     # -- parking -----------------------------------------------------------------------
 
     def leave(self, tenant: Tenant) -> None:
-        """All that it has leaves. While it cannot act, nothing does."""
+        """Tell the tenant to evict all its memory, unless it cannot act."""
         if tenant.frozen:
             return
         for device in self.rules.devices_of(tenant):
@@ -119,20 +120,20 @@ class Memory:
         self.effects.do(Leave(tenant.id))
 
     def _see_off(self, tenant: Tenant) -> None:
-        """Once all has left, or stays for good, what it asks for can be served."""
+        """Once all its memory has left, or is known to stay, its next request can be served."""
         leaving = (device.residency.leaving(tenant.id) for device in self.rules.devices_of(tenant))
         if tenant.departs and not any(leaving):
             tenant.departs = False
             self.fitting.affected.add(tenant.id)
 
     def unpark(self, tenant: Tenant) -> None:
-        """What it has counts again."""
+        """Count the tenant's memory again, as it is not parked any more."""
         for device in self.rules.devices_of(tenant):
             device.residency.unpark(tenant.id)
             self.fitting.refit(device)
 
     def come_back(self, tenant: Tenant) -> None:
-        """What there is free room for comes back before it is asked for."""
+        """Tell the tenant to restore what there is free room for, before it requests a lease."""
         if tenant.departs or tenant.frozen or tenant.lease is not None or not tenant.swaps:
             return
         for device in self.rules.devices_of(tenant):
@@ -146,7 +147,7 @@ class Memory:
     def pass_deadlines(self) -> None:
         self.fitting.pass_deadlines()
         while (late := self.moves.pop_late()) is not None:
-            # What does not leave stays: those for whom it should make room need not wait for it.
+            # What does not leave counts as staying, so that nobody waits for its room.
             tenant, device = late
             device.residency.stall(tenant.id)
             self.fitting.refit(device)

@@ -1,4 +1,4 @@
-"""How much memory a tenant has had on a device for how long: pure sums over time."""
+"""How much memory a tenant has had on a device and for how long, as sums over time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from leased.core.usage import KIB_MS, Usage
 
 @dataclass
 class MemoryTime:
-    """What has run up since it was last taken over into a usage.
+    """What has been added up since it was last taken into a usage.
 
     at: until when, in ns. wanted, resident: bytes times ns. idle_ns: for how long some of it was
     resident while the tenant neither held a lease nor stood in the line. peak: the most resident
@@ -23,7 +23,7 @@ class MemoryTime:
     peak: int = 0
 
     def advance(self, now: int, wanted: int, resident: int, idle: bool) -> None:
-        """Until now it has been so many bytes. What was for no time at all does not count."""
+        """Until now it has been so many bytes. Amounts that lasted for no time do not count."""
         passed = now - self.at
         if passed <= 0:
             return
@@ -41,7 +41,7 @@ class MemoryTime:
         usage.peak_resident_bytes = max(usage.peak_resident_bytes, self.peak)
 
     def taken(self) -> None:
-        """It was added to the tenant's usage; what is less than a unit stays for the next time."""
+        """It was added to the tenant's usage; less than a unit stays for the next time."""
         self.wanted %= KIB_MS
         self.resident %= KIB_MS
         self.idle_ns = 0

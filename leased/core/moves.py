@@ -1,8 +1,7 @@
-"""Who is told to bring memory in, and who to give it up: all messages about moving memory but
-those of a grant.
+"""Tells tenants to evict and to restore memory, apart from what grants say.
 
-What has left has left, and nothing before: who gives memory up is watched, and what does not
-leave for a while counts as staying.
+A tenant that is told to evict memory is watched: what has not left counts as resident, and if
+nothing leaves for a while, all of it counts as staying.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Moves:
         self.leavers: Deadlines[tuple[int, str]] = Deadlines()
 
     def watch(self, tenant: int, device: Device) -> None:
-        """From now on it has so long to give up some of what it was told to, if anything."""
+        """From now on the tenant has MOVE_PATIENCE_NS to evict some of what it was told to."""
         leaves = device.residency.leaving(tenant)
         until = self.rules.now + MOVE_PATIENCE_NS if leaves else None
         self.leavers.put((tenant, device.uuid), until)
@@ -35,12 +34,12 @@ class Moves:
         self.leavers.put((tenant, uuid), None)
 
     def pop_late(self) -> tuple[Tenant, Device] | None:
-        """One of those that should have given up some memory by now, and where; None: no more."""
+        """A tenant and device where memory should have left by now; None: there is no more."""
         late = self.leavers.pop(self.rules.now)
         return (self.rules.tenants[late[0]], self.rules.devices[late[1]]) if late else None
 
     def bring_back(self, gone: Tenant) -> None:
-        """Who stays when others had to go gets back at the link's speed what they displaced."""
+        """Let holders that stay restore what the holder that has gone had displaced."""
         cohorts = self.rules.cohorts
         for cohort in cohorts.holders.alone(cohorts.mask(gone.gang)):
             for tenant in (*cohort.calm.values(), *cohort.told.values()):
@@ -60,7 +59,7 @@ class Moves:
         self.effects.do(Restore(tenant.id, tenant.lease.epoch, quantum, prefetch))
 
     def move(self) -> None:
-        """At the end of an event: tell who brings something in, and who gives something up."""
+        """At the end of an event, tell tenants what to restore and what to evict."""
         for uuid in self.effects.take_stirred():
             device = self.rules.devices[uuid]
             if device.holders and device.residency.order.waiting and not device.fits:
@@ -69,7 +68,7 @@ class Moves:
                 self._evict(uuid, device)
 
     def _preload(self, device: Device) -> None:
-        """While somebody works, who swaps and comes next gets ready, then those behind it."""
+        """While a holder works, let the next waiter that swaps get ready, then those behind it."""
         residency = device.residency
         if device.restoring:
             return  # the link is busy
@@ -85,7 +84,7 @@ class Moves:
                 self.effects.do(Preload(tenant, device.uuid, bytes_in))
 
     def _evict(self, uuid: str, device: Device) -> None:
-        """Tell those who swap what they have lost to others."""
+        """Tell tenants that swap what they have lost to others."""
         for tenant, lost in device.residency.take_lost().items():
             self.effects.do(Evict(tenant, uuid, lost))
             if self.leavers.of((tenant, uuid)) is None:

@@ -1,4 +1,4 @@
-"""What has happened since the waiters were last looked at that may let one of them in."""
+"""What has happened since the last look at the waiters that may let one of them in."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ class Openings:
         self.came: dict[int, Cohort] = {}
 
     def watch(self, mask: int) -> None:
-        """From now on for these devices, and from the beginning."""
+        """Note what happens on these devices from now on, and forget what was noted."""
         self.watched, self.wide, self.left = mask, False, None
         if self.came:
             self.came = {}
 
     def open(self, mask: int) -> None:
-        """On these devices anybody may be let in that could not before."""
+        """On these devices any waiter may be let in that could not be before."""
         if mask & self.watched:
             self.wide = True
 
     def leave(self, place: Place, cohort: Cohort) -> None:
-        """The first of the cohort does not stand there any more."""
+        """The cohort's first waiter does not stand at that place any more."""
         if cohort.mask & self.watched:
             self.came.pop(cohort.number, None)
             if self.left is None or place < self.left:
                 self.left = place
 
     def come(self, cohort: Cohort) -> None:
-        """The first of the cohort stands where none of it did before."""
+        """The cohort's first waiter stands at a new place."""
         if cohort.mask & self.watched:
             self.came[cohort.number] = cohort

@@ -9,7 +9,7 @@ from leased.core.tenant_events import PolicyRestored
 
 
 class PolicyStates:
-    """Asking changes nothing: answers come from a policy that is made for one."""
+    """Questions change nothing, since a policy object is made for each answer."""
 
     def __init__(self, rules: Rules):
         self.rules = rules
@@ -24,7 +24,7 @@ class PolicyStates:
         return PolicyState(policy.name, found.dump([tenant.id]).decode())
 
     def understood(self, tenant: Tenant, before: PolicyState) -> bool:
-        """Its policy can read this; where it has another one now nobody will."""
+        """The tenant's policy can read this state, or the state is of another policy."""
         policy = self.rules.policies.of(tenant)
         return policy.name != before.policy or self._like(policy, tenant).load(_data(before.state))
 
@@ -34,7 +34,7 @@ class PolicyStates:
             policy.load(_data(event.state))
 
     def _like(self, policy: Policy, tenant: Tenant) -> Policy:
-        """A new one of that name, which knows this tenant alone."""
+        """A new policy object of the same name that knows this tenant alone."""
         made = self.rules.policies.make(policy.name)
         made.opened(tenant)
         return made

@@ -1,4 +1,4 @@
-"""When the lease of each tenant enters its next stage, which is at first the end of its quantum."""
+"""When each lease enters its next stage; the first such time is the end of its quantum."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Quanta:
         self.dues: Deadlines[int] = Deadlines()  # when a tenant's lease enters its next stage
 
     def begin(self, tenant: Tenant, lease: Lease) -> None:
-        """All its memory is back; what it took longer than it may is of its quantum."""
+        """All memory is restored, and the quantum begins, shorter if the restore took too long."""
         lease.restoring = False
         self.count_handoffs(lease)
         lease.since = min(self.rules.now, lease.granted_at + RESTORE_NS)
@@ -25,25 +25,25 @@ class Quanta:
             self.plan_end(tenant, lease)
 
     def count_handoffs(self, lease: Lease) -> None:
-        """Its holder can begin to work: the handoffs to it are over."""
+        """The holder can begin to work, so the handoffs to it are over."""
         for uuid, since in lease.handed.items():
             self.rules.devices[uuid].handoff_times.add(self.rules.now - since)
         lease.handed.clear()
 
     def go_on(self, tenant: Tenant, lease: Lease) -> None:
-        """Some of its memory has come back."""
+        """The holder has restored some of its memory."""
         lease.moved_at = self.rules.now
         if lease.contended and not lease.revoked:
             self.plan_end(tenant, lease)
 
     def plan_ends(self, device: Device) -> None:
-        """Quanta are as long as they were not before."""
+        """The lengths of quanta have changed on this device."""
         for holder in device.holders.values():
             if holder.lease is not None and holder.lease.contended and not holder.lease.revoked:
                 self.plan_end(holder, holder.lease)
 
     def quantum(self, holder: Tenant, lease: Lease) -> int:
-        """How long its quantum is for the waiter that it knows of."""
+        """The holder's quantum for the waiter that it was told of."""
         rules = self.rules
         waiter = rules.tenants.get(lease.waiter) if lease.waiter is not None else None
         rules.charges.charge(holder, rules.now)

@@ -1,8 +1,8 @@
-"""An index of the queue by device: who stands before whom there, found without a scan.
+"""An index of the line by device: which waiters come before which, found without a scan.
 
-Who is ALONE stands behind everybody before it on one of its devices, and who is SHARE behind
-those that are ALONE; who is FREE behind nobody. So it is the heads of the devices' lines that
-count. Devices are bits of a number.
+An ALONE waiter stands behind every waiter before it on one of its devices, a SHARE waiter behind
+the ALONE ones, and a FREE waiter behind nobody. So only the heads of the devices' lines matter.
+Devices are bits of a number.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Queued:
             self._leading[cohort.number] = cohort
 
     def remove(self, place: Place, cohort: Cohort) -> None:
-        """It has been added with this place and heeds the same."""
+        """Remove a cohort that was added with this place, and heeds the same mode as then."""
         if cohort.heeds == FREE:
             return
         lines = self._lines[cohort.heeds]
@@ -67,7 +67,7 @@ class Queued:
         return moved
 
     def _changed(self, place: Place, cohort: Cohort) -> None:
-        """At this place it has come, or gone: where it is a head others lead or do not now."""
+        """A cohort has come to this place or gone from it; if it is a head, others lead now."""
         moved, heads = 0, {}
         for bit in cohort.bits:
             alone = self._lines[ALONE][bit].entries
@@ -87,7 +87,7 @@ class Queued:
                     self._leading[other.number] = other
 
     def is_behind(self, place: Place, cohort: Cohort) -> bool:
-        """Somebody before this place competes with it."""
+        """A waiter before this place competes with the cohort."""
         if cohort.heeds == FREE:
             return False
         alone, sharing = self._lines[ALONE], self._lines[SHARE]
@@ -128,7 +128,7 @@ class Queued:
         return self._stale is None or place <= self._stale
 
     def _find_leading(self) -> None:
-        """They stand behind nobody that is ALONE, on none of their devices."""
+        """Find the SHARE cohorts that stand behind no ALONE cohort on any of their devices."""
         after, self._stale = self._stale, None
         if after is None:
             return

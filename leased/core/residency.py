@@ -1,14 +1,13 @@
 """How many bytes of each tenant are in a device's memory, as a model: pure, no NVML.
 
-The driver does not say what is resident, so this follows what must happen: a tenant that
-computes brings in what it lacks, and others lose as much as there is no room for, in the order
-of eviction_order.py. From it follow what a handoff moves and, with the speed of the link, what it
+The driver does not say what is resident, so this model follows what must happen: a tenant that
+computes brings in what it lacks, and others lose what there is no room for, in the order of
+eviction_order.py. The model tells what a handoff moves and, with the speed of the link, what it
 costs (device_memory.py).
 
-Tenants that swap report what they have on the device, and must be told what to give up
-(`lost`). What they were told to give up counts as gone, so that no byte is asked for twice.
-A tenant that cannot act, or gives up nothing for a while, keeps what it has: that counts as if
-it could not be moved (Share.stuck) until it leaves after all.
+Tenants that swap report what they have on the device, and are told what to evict (`lost`). What
+they were told to evict counts as gone, so that no byte is asked for twice. If a tenant cannot act,
+or evicts nothing for a while, its memory counts as stuck (Share.stuck) until it leaves after all.
 """
 
 from __future__ import annotations
@@ -57,14 +56,14 @@ class Residency(DeviceMemory):
         return self.touch(tenant)[1] if holds else self.squeeze(tenant)
 
     def set_room(self, room: int) -> None:
-        """Tenants can have so many bytes together now."""
+        """From now on tenants can have so many bytes together."""
         self.version += 1
         self.room = room
         self.staying.note(room)
         self.squeeze()
 
     def set_speed(self, speed: Speed, swaps: bool) -> None:
-        """What is swapped, or else what is managed, moves so fast as far as is known."""
+        """Set the known speed of swapped memory, or of managed memory."""
         self.version += 1
         if swaps:
             self.link = speed
@@ -72,13 +71,13 @@ class Residency(DeviceMemory):
             self.paging = speed
 
     def learn_speed(self, tenant: int, moved: int, ns: int) -> None:
-        """So many bytes of the tenant came in so many ns."""
+        """The tenant restored so many bytes in so many ns."""
         self.version += 1
         share = self.shares.get(tenant)
         (self.link if share is not None and share.swaps else self.paging).learn(moved, ns)
 
     def forget(self, tenant: int) -> None:
-        """The tenant is closed: it has nothing any more."""
+        """The tenant is closed, and its memory is free."""
         share = self.shares.get(tenant)
         if share is None:
             return
@@ -98,10 +97,10 @@ class Residency(DeviceMemory):
     # -- who holds, who waits ----------------------------------------------------------
 
     def touch(self, tenant: int) -> tuple[int, int]:
-        """The tenant holds: it becomes resident. Returns (bytes in, bytes of others out)."""
+        """The tenant holds: all of it becomes resident. Returns (bytes in, bytes of others out)."""
         share = self._share(tenant)
         share.pass_time(self.clock.now)
-        # What it was told to give up and has not, it keeps now.
+        # It keeps what it was told to evict and has not evicted.
         share.leaving = share.coming = 0
         share.stalled = False
         self._set_stuck(tenant, share)
@@ -115,21 +114,21 @@ class Residency(DeviceMemory):
         return bytes_in, bytes_out
 
     def rest(self, tenant: int) -> None:
-        """It holds no more: of one that swaps, what it reports to be there is what is there."""
+        """The tenant does not hold any more. If it swaps, its report says what is resident."""
         share = self._share(tenant)
         self._set_role(tenant, share)
         if share.swaps:
             self._set_resident(tenant, share, share.movable)
 
     def wait(self, tenant: int, place: Place | None) -> None:
-        """It has this place among those who wait; None: it does not wait any more."""
+        """The tenant has this place in the line; None: it does not wait any more."""
         share = self._share(tenant)
         if not share.holds:
             self._set_role(tenant, share, place=place)
 
     def preload(self, tenant: int, displace: bool) -> tuple[int, int]:
-        """One that swaps and waits shall bring in what there is room for; with `displace`, which
-        is for the first in the line, also what all others make room for that do not hold.
+        """Let a waiter that swaps restore what there is room for. With `displace`, which is for
+        the first in the line, tenants that do not hold make room for it.
 
         Returns (bytes in, bytes of others out).
         """
@@ -149,7 +148,7 @@ class Residency(DeviceMemory):
     # -- who is parked, frozen or stalled ----------------------------------------------
 
     def leave(self, tenant: int) -> int:
-        """All that it has there leaves, for nobody in particular. Returns the bytes."""
+        """All memory of the tenant leaves the device, though nobody needs it. Returns the bytes."""
         share = self._share(tenant)
         share.pass_time(self.clock.now)
         share.parked, share.stalled, share.coming = True, False, 0
@@ -164,21 +163,21 @@ class Residency(DeviceMemory):
         return left
 
     def unpark(self, tenant: int) -> None:
-        """It is not parked any more."""
+        """The tenant is not parked any more."""
         share = self._share(tenant)
         share.pass_time(self.clock.now)
         share.parked = False
         self._set_counted(share)
 
     def freeze(self, tenant: int, frozen: bool) -> None:
-        """Its processes cannot act, or can again: what it has there stays meanwhile."""
+        """The tenant's processes cannot act, or can again. Its memory stays meanwhile."""
         share = self._share(tenant)
         share.frozen = frozen
         self._follow_stuck(tenant, share)
 
     def stall(self, tenant: int) -> None:
-        """What it was told to give up does not leave: all that it has there stays, until
-        some of it has left or it holds again."""
+        """The tenant does not evict what it was told to evict, so all its resident memory counts
+        as staying until some has left or the tenant holds again."""
         share = self._share(tenant)
         share.stalled = share.leaving > 0
         self._follow_stuck(tenant, share)
@@ -186,8 +185,8 @@ class Residency(DeviceMemory):
     # -- who gives up what -------------------------------------------------------------
 
     def squeeze(self, taker: int | None = None) -> int:
-        """There may be less room than is resident: tenants that do not hold lose what is too
-        much. taker: for which tenant that counts as moved. Returns the bytes lost."""
+        """Where more is resident than there is room for, tenants that do not hold lose the excess.
+        taker: the tenant for which that counts as moved. Returns the bytes lost."""
         lost = min(self.resident - self.capacity, self.idle)
         if lost <= 0:
             return 0
@@ -195,20 +194,20 @@ class Residency(DeviceMemory):
         return lost
 
     def uncount(self, tenant: int, size: int) -> tuple[int | None, int]:
-        """So many bytes of it left without being copied. Returns for which tenant how many of
-        them were counted as moved."""
+        """The tenant evicted so many bytes without copying them. Returns the tenant for which they
+        were counted as moved, and how many of them were counted."""
         share = self._share(tenant)
         counted = min(size, share.taken)
         share.taken -= counted
         return share.taker, counted
 
     def take_lost(self) -> dict[int, int]:
-        """What tenants that swap have to give up, by tenant, and were not yet told."""
+        """What tenants that swap must evict and were not told yet, by tenant."""
         lost, self.lost = self.lost, {}
         return lost
 
     def _take(self, size: int, taker: int | None) -> None:
-        """Others lose so many bytes, which is at most what they have."""
+        """Take so many bytes from tenants that do not hold, which is at most what they have."""
         while size > 0:
             loser = self.order.first()
             share = self.shares[loser]
@@ -226,7 +225,7 @@ class Residency(DeviceMemory):
     # -- one share ---------------------------------------------------------------------
 
     def _follow_stuck(self, tenant: int, share: Share) -> None:
-        """What of it can be moved has changed, and so what is resident and may be evicted."""
+        """Follow a change of what can be moved, which changes what is resident and evictable."""
         self._set_stuck(tenant, share)
         if share.swaps:
             self._set_resident(tenant, share, share.movable)

@@ -1,4 +1,4 @@
-"""Which of many cohorts want none of the devices that are taken, found without asking each.
+"""Finds the cohorts that want no taken device, without looking at each cohort.
 
 Each cohort has a seat, which is a bit of a number; for each device there is a number with the
 seats of those that want it. So who wants a device that is taken goes with one operation for each
@@ -24,7 +24,7 @@ class Row:
     wanted: dict[int, int] = field(default_factory=dict)
 
     def add(self, cohort: Cohort) -> int:
-        """There is a free seat. Returns the one that it has from now on."""
+        """Give the cohort a free seat, of which there must be one. Returns the seat."""
         seat = ~self.used & (self.used + 1)
         self.used |= seat
         self.cohorts[seat] = cohort
@@ -40,7 +40,7 @@ class Row:
                 del self.wanted[bit]
 
     def free(self, taken: int) -> list[Cohort]:
-        """Those that want none of these devices."""
+        """The cohorts that want none of these devices."""
         left = self.used
         for bit, seats in self.wanted.items():
             if bit & taken:
@@ -58,7 +58,7 @@ class Row:
 
 
 class Seats:
-    """Rows are made as they are needed, and go when nobody is in them."""
+    """Rows are made as they are needed, and removed when they are empty."""
 
     def __init__(self) -> None:
         self._rows: list[Row] = []

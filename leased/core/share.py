@@ -12,19 +12,18 @@ from leased.core.memory_time import MemoryTime
 class Share:
     """Amounts are bytes.
 
-    bytes: all that can be moved, on the device or not. fixed: more, which cannot be moved.
-    resident: what of `bytes` the model has on the device. untouched: what of them was allocated
-    and never used. reported: what a tenant that swaps has said is on the device; None: its
-    memory is managed. leaving: the part of that which the tenant was told to give up and still
-    has. coming: what it was told to bring in before its turn, and has not. stuck: the part of
-    what was reported that nobody can move for the time being. counted: what of `bytes` is in the
-    device's total.
+    bytes: all movable memory, on the device or not. fixed: memory beside it that cannot be moved.
+    resident: the part of `bytes` that is on the device by the model. untouched: the part that was
+    allocated and never used. reported: the part that a tenant that swaps has reported to be on the
+    device; None: its memory is managed. leaving: the part of `reported` that it was told to evict
+    and still has. coming: what it was told to restore before its turn, and has not. stuck: the part
+    of `reported` that cannot be moved for now. counted: the part of `bytes` that is in the device's
+    total.
 
-    place: the tenant's place among the waiters. holds: it has a lease. parked: its memory is sent
-    away. frozen: its processes cannot act. stalled: it was told to give memory up and makes no
-    progress. taker, taken: for which tenant what this one lost counts as moved, and how much
-    since nothing was leaving; what turns out not to have been copied does not count. time: what
-    all this has run up to, for the tenant's usage.
+    place: the tenant's place in the line. holds: it has a lease. parked: its memory is sent away.
+    frozen: its processes cannot act. stalled: it was told to evict memory and makes no progress.
+    taker: the tenant for which what this one loses counts as moved. taken: how much that is since
+    nothing was leaving, without what was not copied. time: memory over time, for the usage.
     """
 
     bytes: int = 0
@@ -47,22 +46,22 @@ class Share:
 
     @property
     def swaps(self) -> bool:
-        """The tenant moves this memory itself."""
+        """The tenant swaps: its interposer moves this memory."""
         return self.reported is not None
 
     @property
     def evictable(self) -> int:
-        """Bytes on the device now, as far as is known, but for those that are fixed."""
+        """Bytes on the device now as far as is known, without fixed memory."""
         leaves = self.leaving if self.parked else 0
         return self.stuck or leaves + max(0, self.resident - self.coming)
 
     def pass_time(self, now: int) -> None:
-        """Until now all has been as it stands here: call it before anything of that changes."""
+        """Add up memory over time until now. Call this before any amount changes."""
         if now > self.time.at:
             self._advance(self.time, now)
 
     def time_until(self, now: int) -> MemoryTime:
-        """What its time has run up to by then. This changes nothing."""
+        """Memory over time until then. This changes nothing."""
         found = replace(self.time)
         self._advance(found, now)
         return found
@@ -73,15 +72,15 @@ class Share:
 
     @property
     def movable(self) -> int:
-        """Bytes that are on the device once all that is on its way has arrived, and that can be
-        moved again: of a tenant that swaps and does not hold."""
+        """Bytes that can be moved when all moves under way are done, of a tenant that swaps and
+        does not hold."""
         if self.stuck:
             return 0
         settled = (self.reported or 0) - self.leaving + self.coming
         return max(0, min(settled, self.bytes - self.untouched))
 
     def report(self, resident: int) -> None:
-        """The tenant says that so much is on the device now. What is less than before has left."""
+        """The tenant reports how much is on the device now. If it is less, the rest has left."""
         more = resident - (self.reported or 0)
         if more < 0:
             self.stalled = False

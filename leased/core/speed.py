@@ -1,4 +1,4 @@
-"""How fast memory moves between a device and the host: a guess, and what is seen."""
+"""How fast memory moves between a device and the host: a guess at first, then measured."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Speed:
 
     @classmethod
     def of_lanes(cls, generation: int, lanes: int) -> Speed:
-        """Of PCI Express, as NVML knows it; one that it does not know is guessed."""
+        """The speed of a PCI Express link as NVML describes it, or a guess where it does not."""
         if generation not in LANE_BYTES_S or lanes < 1:
             return cls()
         return cls(LANE_BYTES_S[generation] * lanes * REACHED, SURE)
@@ -44,8 +44,8 @@ class Speed:
     def learn(self, moved: int, ns: int) -> None:
         """So many bytes came in so many ns.
 
-        Up fast and down slowly. A link cannot be faster than it is, but much makes
-        one move slow: host memory that is new, a leaver that is late.
+        The value rises fast and falls slowly: a link is never faster than it is, but single moves
+        are slowed down, for example by new host memory or by a tenant that evicts late.
         """
         if self.said or moved < MEASURE_FROM_BYTES or ns <= 0:
             return

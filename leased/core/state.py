@@ -59,8 +59,8 @@ class Lease:
 
 @dataclass(frozen=True)
 class Parking:
-    """Why a tenant has nothing on its devices; see the event Parked. before: of one that is
-    suspended, who had parked it; it is parked by that one again when it goes on."""
+    """Why a tenant's memory is off its devices; see the event Parked. before: if it is
+    suspended, its earlier parking, which it returns to when it goes on."""
 
     since: int
     by: str
@@ -105,7 +105,7 @@ class Tenant:
         return self.request > 0 or self.limit < 1
 
     def settle(self, now: int, devices: Mapping[str, Device]) -> None:
-        """Take over into its usage what the meters and its waiting have run up."""
+        """Take the time of the meters and of its waiting into its usage."""
         self._run_up(self.usage, now, devices)
         self.seen_at = now
         for uuid in self.gang:
@@ -117,7 +117,7 @@ class Tenant:
                 self.read[uuid] = devices[uuid].metered(now)
 
     def usage_at(self, now: int, devices: Mapping[str, Device]) -> dict[str, Usage]:
-        """Its usage up to now, which stays as it is."""
+        """A copy of its usage, brought up to now."""
         usage = {uuid: replace(used) for uuid, used in self.usage.items()}
         self._run_up(usage, now, devices)
         for uuid in self.gang:
@@ -125,7 +125,7 @@ class Tenant:
         return usage
 
     def _run_up(self, usage: Mapping[str, Usage], now: int, devices: Mapping[str, Device]) -> None:
-        """Add what has not been taken over yet, memory aside."""
+        """Add the time that is not in the usage yet."""
         for uuid in self.gang:
             usage[uuid].time_ns += now - self.seen_at
             if self.waiting:
@@ -181,7 +181,7 @@ class Device:
     restoring: set[int] = field(default_factory=set)  # of the holders those whose memory comes back
 
     def metered(self, now: int) -> tuple[int, int]:
-        """What its meter says at that time."""
+        """What its meter shows at that time."""
         return self.meter.reading(now, len(self.holders))
 
     def reading(self, now: int) -> Reading:
@@ -195,7 +195,7 @@ class Device:
 
     @property
     def mode(self) -> str:
-        """In one word how its tenants with lock auto use it now; why has the reason."""
+        """How tenants with lock auto use the device now, in one word; `why` has the reason."""
         if self.drained:
             return "draining" if self.holders else "drained"
         if self.lock == "off" or (self.lock != "on" and self.shared):
@@ -216,7 +216,7 @@ class Device:
         return self.chosen_why or "the tenants' memory fits together"
 
     def note_separation(self, now: int) -> None:
-        """It was side by side and is not any more: the way back takes longer if that was short."""
+        """The device is used by turns again; if it was side by side only briefly, for longer."""
         if self.separated_at is None or self.separated_at < self.fits_since:
             short = now - self.fits_since < CALM_AGAIN * self.calm_ns
             self.calm_ns = min(2 * self.calm_ns, MOST_CALM_NS) if short else FIRST_CALM_NS

@@ -1,4 +1,4 @@
-"""What cannot be moved from a device, and for whom that leaves no room. In bytes."""
+"""Memory that cannot be moved from a device, and the tenants it leaves no room for. In bytes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ NO_LIMIT = 1 << 64
 
 
 class Staying:
-    """of: what stays there of each tenant that has some. affected: those for whom there may be
-    room now and was none before, or the other way round."""
+    """of: the memory that stays, by tenant. affected: tenants that may have room now and had none
+    before, or the reverse."""
 
     def __init__(self) -> None:
         self.of: dict[int, int] = {}
@@ -20,7 +20,7 @@ class Staying:
         self._most = 0  # as last noted
 
     def keep(self, tenant: int, size: int) -> None:
-        """So much of the tenant's stays there, whoever else needs room."""
+        """So much of the tenant's memory stays on the device, whoever needs room."""
         before = self.of.get(tenant, 0)
         if size == before:
             return
@@ -35,7 +35,7 @@ class Staying:
         self.affected.add(tenant)
 
     def need(self, tenant: int, size: int | None) -> None:
-        """The tenant cannot work without so much more there; None: it is gone, or it can."""
+        """The tenant needs so much more there to work; None: it has gone, or it needs nothing."""
         before = self._needs.get(tenant)
         if size == before:
             return
@@ -57,7 +57,7 @@ class Staying:
         return room + room // 100 - self.total if self.total else NO_LIMIT
 
     def keeps_out(self, tenant: int, room: int) -> bool:
-        """What others have there leaves no room for what it needs."""
+        """Memory of others that stays leaves no room for what the tenant needs."""
         need = self._needs.get(tenant)
         others = self.total - self.of.get(tenant, 0)
         return need is not None and others > 0 and need > self.most(room)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class Taken:
-    """Devices that are taken, by one or by several. mask: them all."""
+    """The devices that are taken, each by one or several. mask: all of them."""
 
     def __init__(self) -> None:
         self.mask = 0

@@ -1,4 +1,4 @@
-"""What tenants and their processes do, and what is measured of them: each event of a tenant."""
+"""Applies the events of tenants: what they and their processes do, and what is measured of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from leased.core.waiters import Waiters
 
 
 class TenantChanges:
-    """Applies events that are of a tenant."""
+    """Applies an event to its tenant."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class TenantChanges:
         self.memory.forget(tenant)
 
     def _widen(self, tenant: Tenant, gang: tuple[str, ...]) -> None:
-        """It needs more devices from its next lease on; the one it has ends for that."""
+        """The tenant needs more devices from its next lease on, so its present lease ends."""
         for uuid in gang:
             tenant.usage.setdefault(uuid, Usage())
         waits = tenant.waiting
@@ -152,8 +152,8 @@ class TenantChanges:
             self.effects.changed |= self.rules.cohorts.of[tenant.id].mask
 
     def _freeze(self, tenant: Tenant, frozen: bool) -> None:
-        """It cannot act, or can again. Until then the time is not its debt. Whom its memory kept
-        out comes before it: nobody has a turn more for having stood still."""
+        """The tenant cannot act, or can again. The time in between is not added to its debt.
+        Waiters that its memory kept out come before it, so that standing still earns no turn."""
         tenant.frozen = frozen
         for epoch in tenant.forfeited:
             tenant.forfeited[epoch] = None if frozen else self.rules.now

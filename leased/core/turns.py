@@ -37,8 +37,8 @@ class Turns:
         self.look: Look | None = None
 
     def next(self, mask: int) -> tuple[Tenant, int] | None:
-        """Who of those who wait for these devices is granted next, and until when it may hold
-        them without holding up those before it; None: nobody is."""
+        """The waiter for these devices that is granted next, and until when it may hold them
+        without delaying those before it; None: no waiter can be granted."""
         cohorts = self.rules.cohorts
         look, self.look = self.look, None
         if look is None or not self._goes_on(look, mask):
@@ -75,7 +75,7 @@ class Turns:
         return look
 
     def _goes_on(self, look: Look, mask: int) -> bool:
-        """Nothing has happened since then that the look would have to begin again for. Who has
+        """Nothing has happened since then for which the look would have to begin again. Who has
         lined up in the part that is still to be looked at is put there."""
         cohorts = self.rules.cohorts
         openings, holders, queued = cohorts.openings, cohorts.holders, cohorts.queued
@@ -119,16 +119,16 @@ class Turns:
         return None
 
     def _is_blocked(self, cohort: Cohort) -> bool:
-        """Some of its devices are not free for it."""
+        """Some devices of the cohort are not free for it."""
         return cohort.mask & self.rules.cohorts.holders.taken(cohort.heeds) != 0
 
     def _pass_leader(self, cohort: Cohort, look: Look) -> None:
-        """It stands behind nobody; where it has to wait, it is at the front."""
+        """Pass a cohort that stands behind nobody; if it has to wait, it is a front."""
         if self._is_blocked(cohort):
             self._add_front(cohort, look)
 
     def _judge(self, cohort: Cohort, look: Look) -> tuple[Tenant, int] | None:
-        """Its devices are free for it. Who of it is granted, for as long as the gap is?"""
+        """The cohort's devices are free. Which of it can be granted for as long as the gap is?"""
         if cohort.mask & look.shut[cohort.heeds]:
             return None
         assert cohort.first is not None
@@ -191,11 +191,11 @@ class Turns:
                 del self.fronts[tenant]
 
     def forget(self, tenant: int) -> None:
-        """It does not wait any more."""
+        """The tenant does not wait any more."""
         self.fronts.pop(tenant, None)
 
     def free_until(self, tenant: Tenant) -> int:
-        """How long it may hold its gang without holding up those who came before it."""
+        """Until when the tenant may hold its gang without delaying those before it."""
         of, place = self.rules.cohorts.of, tenant.place or ()
         ends = [
             front.until

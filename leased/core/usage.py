@@ -40,7 +40,7 @@ class Figure:
         return self.name.removesuffix("_mj") + "_j" if self.unit == ENERGY else self.name
 
     def value(self, usage: Usage) -> float | int:
-        """As it stands behind its key."""
+        """The value that stands behind its key."""
         amount: int = getattr(usage, self.name)
         if self.unit == NS:
             return round(amount / 1e9, 3)
@@ -49,7 +49,7 @@ class Figure:
         return round(amount / 1e3, 1) if self.unit == ENERGY else amount
 
     def together(self, one: int, other: int) -> int:
-        """What two runs had together."""
+        """The figure of two runs together."""
         return max(one, other) if self.largest else one + other
 
 
@@ -63,7 +63,7 @@ def figure(
 
 @dataclass
 class Usage:
-    """Of one tenant on one device."""
+    """The usage of one device by one tenant."""
 
     time_ns: int = figure("time", NS, "seconds the job was on the node with this GPU")
     lease_ns: int = figure(
@@ -132,7 +132,7 @@ class Usage:
         self.moved_out_bytes += out
 
     def take_back(self, out: int) -> None:
-        """So many that were counted as moved from the device have not moved."""
+        """So many bytes that were counted as moved from the device have not moved."""
         self.moved_bytes = max(0, self.moved_bytes - out)
         self.moved_out_bytes = max(0, self.moved_out_bytes - out)
 
@@ -141,7 +141,7 @@ FIGURES = tuple(Figure(line.name, **line.metadata) for line in fields(Usage))
 
 
 def together(one: Mapping[str, Usage], other: Mapping[str, Usage]) -> dict[str, Usage]:
-    """By device, what a tenant had in two stretches of time."""
+    """The usage of two stretches of time together, by device."""
     devices = {**one, **other}
     return {uuid: _sum(one.get(uuid, Usage()), other.get(uuid, Usage())) for uuid in devices}
 

@@ -1,4 +1,4 @@
-"""Who waits, and who of them stands in the line: those that could run now, at their places."""
+"""The waiters, and the line of those that could run now, at their places."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Waiters:
         self.wakes: Deadlines[int] = Deadlines()
 
     def begin(self, tenant: Tenant) -> None:
-        """It waits for its gang from now on."""
+        """The tenant waits for its gang from now on."""
         now = self.rules.now
         tenant.waiting, tenant.waits_since, tenant.asked_at = True, now, now
         self._arrive(tenant)
@@ -43,8 +43,8 @@ class Waiters:
             self.sort(tenant)
 
     def sort(self, tenant: Tenant) -> None:
-        """Whether a waiter could run may have changed. One that could not is the last when it
-        can again."""
+        """Put a waiter into the line if it can run now, and take it out if it cannot. One that
+        could not run before is the last."""
         lines_up = tenant.waiting and not self.rules.withheld(tenant)
         if lines_up == (tenant.place is not None):
             return
@@ -56,15 +56,15 @@ class Waiters:
             self.leave_line(tenant)
 
     def let_in(self, before: Tenant) -> None:
-        """Those who wait for devices of this one and could not run may be able to now. They come
-        before it, in the order in which they came."""
+        """Let waiters into the line that share devices with this tenant and could not run before.
+        They come before it, in the order in which they began to wait."""
         for uuid in before.gang:
             for tenant in list(self.rules.devices[uuid].queue.values()):
                 if tenant is not before:
                     self.sort(tenant)
 
     def place_again(self, tenant: Tenant) -> None:
-        """Its policy may give it another place than it has."""
+        """Ask the tenant's policy for its place again."""
         if tenant.place is not None:
             self.rules.charges.charge(tenant, self.rules.now)
             self._move(tenant, self._place(tenant))
@@ -94,7 +94,7 @@ class Waiters:
         self.wakes.put(waiter.id, when if later else None)
 
     def mix(self) -> None:
-        """Gangs or policies have changed, so some may be served in another order than before."""
+        """Gangs or policies have changed, so some waiters may be served in another order."""
         changed = self.rules.mix()
         for uuid, bit in self.rules.cohorts.bit.items() if changed else ():
             if bit & changed:
@@ -108,7 +108,7 @@ class Waiters:
             self.line_up(tenant, place)
 
     def _arrive(self, tenant: Tenant) -> None:
-        """It is the last that came of those who wait for its devices."""
+        """The tenant is now the last to have come of all that wait for its devices."""
         self.arrivals += 1
         tenant.arrival = self.arrivals
         for uuid in tenant.gang:
@@ -121,13 +121,13 @@ class Waiters:
         return self._placed(tenant)
 
     def _placed(self, tenant: Tenant) -> Place:
-        """As its policy has said, or as it came where gangs connect devices of several policies:
-        what those say cannot be compared, and all who want the same must stand in one order."""
+        """The place that its policy gave it. Where gangs connect devices of several policies, it
+        is the order of coming, since places of different policies cannot be compared."""
         mixed = self.rules.cohorts.of[tenant.id].mask & self.rules.mixed_mask
         return tenant.arrival if mixed else tenant.order, tenant.arrival
 
     def line_up(self, tenant: Tenant, place: Place | None = None) -> None:
-        """It stands in the line from now on, at the place that its policy gives it."""
+        """Put the tenant into the line, at the place that its policy gives it."""
         cohort, charges = self.rules.cohorts.of[tenant.id], self.rules.charges
         if cohort.heeds != FREE:
             charges.begin(tenant, False, self.rules.now)

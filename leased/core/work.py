@@ -1,4 +1,4 @@
-"""What the driver has measured of a device, divided among those who had it meanwhile."""
+"""Divides what the driver has measured of a device among the tenants that held it meanwhile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leased.core.rules import Rules
 
 
 def measured(event: WorkMeasured, rules: Rules) -> None:
-    """Each has its part by its lease time. What was nobody's, or of one that is over, is lost.
+    """Divide by lease time. The parts of nobody and of tenants that are closed are lost.
 
     Where the driver says whose the work was, the lease time side by side is first divided by that.
     """
