@@ -1,4 +1,4 @@
-"""gpu-leasectl mine and env: what every user may ask, in a job, in its ssh sessions, outside."""
+"""gpu-leasectl mine, park, unpark and env: what every user may ask, inside a job and outside."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_JOB = (
 
 
 def tenant_socket(given: Path | None, conf: Path) -> Path:
-    """Where the daemon listens: as told, as in a job's environment, as configured."""
+    """The daemon's socket: the given one, else that of the job's environment or configuration."""
     if given is not None:
         return given
     of_job = os.environ.get("GPU_LEASE_SOCKET")
@@ -30,7 +30,7 @@ def tenant_socket(given: Path | None, conf: Path) -> Path:
         return Path(of_job)
     try:
         return config.load(conf).tenant_socket
-    except Refused:  # what is not open to users is where it usually is
+    except Refused:  # users may not read the configuration: then it is the usual one
         return config.Config().tenant_socket
 
 
@@ -62,7 +62,7 @@ def unpark_text(answer: answers.OneJob) -> str:
 
 
 def ask_env(path: Path) -> answers.Env:
-    """What this process lacks to be a client of its job's; see env_text()."""
+    """The variables that make this process a client of its job; see env_text()."""
     return cast(answers.Env, ask(path, {"op": "env"}))
 
 

@@ -14,7 +14,7 @@ AGAIN_S = 30.0  # after a question that nobody answered
 
 @dataclass
 class Names:
-    """Each is asked for once; of a job that Slurm does not know the name is empty.
+    """Each name is asked for once. The name of a job that Slurm does not know is empty.
 
     patient: learn() waits for the answer, since what is shown is shown once. Else names are there
     a little later. clock: seconds, growing.

@@ -52,7 +52,7 @@ def make(rows: Iterable[Row], by: str, asked: Asked) -> Report:
 
 
 def _lacking(rows: list[Row], asked: Asked) -> Iterator[str]:
-    """Jobs that were asked for by number, and are not there or have no record."""
+    """Sentences about jobs that were asked for by number, and are missing or have no record."""
     known = {str(row.job_id) for row in rows}
     known |= {re.split(r"[_+]", row.label)[0] for row in rows}
     for job in filter(None, re.split(r"[, ]+", asked.jobs)):
@@ -95,7 +95,7 @@ def as_dict(report: Report) -> dict[str, Any]:
 
 
 def as_csv(report: Report) -> str:
-    """A line for each group behind a head; the names are the figures'."""
+    """A head with the names of the figures, and a line for each group."""
     text = io.StringIO()
     columns = list(report.total.as_dict())
     columns[0] = report.by

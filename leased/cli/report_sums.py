@@ -125,7 +125,7 @@ def summed(found: Iterable[Use], by: str) -> list[Sums]:
 
 
 def total(found: Iterable[Use]) -> Sums:
-    """Of all together."""
+    """The sum of all runs."""
     sums = Sums("total")
     for use in found:
         sums.add(use)

@@ -33,7 +33,7 @@ SORTS: dict[str, Key] = {
 
 @dataclass
 class View:
-    """How it is shown. rates: None: of a single look there are none. wide: there is room for more
+    """How status is shown. rates: None: a single look has none. wide: there is room for more
     than 80 columns. ascii: the terminal has no other characters."""
 
     names: Names = field(default_factory=Names)
@@ -50,7 +50,7 @@ class View:
 
 
 def duration(seconds: float | None) -> str:
-    """In at most 6 characters."""
+    """A time in at most 6 characters."""
     if seconds is None:
         return "-"
     if seconds < 600:
@@ -59,14 +59,14 @@ def duration(seconds: float | None) -> str:
 
 
 def bar(part: float, ascii_only: bool = False) -> str:
-    """Filled as far as that part of it."""
+    """A bar that is filled up to that part."""
     full = round(min(1.0, max(0.0, part)) * BAR)
     on, off = ("#", ".") if ascii_only else ("█", "░")
     return on * full + off * (BAR - full)
 
 
 def amounts(some: int, whole: int) -> str:
-    """Both in the unit of the whole: 96/141 GiB."""
+    """Both amounts in the unit of the whole: 96/141 GiB."""
     number, unit = size(whole).split()
     scale = whole / float(number) if float(number) else 1.0
     part = some / scale
@@ -76,7 +76,7 @@ def amounts(some: int, whole: int) -> str:
 
 
 def queue(numbers: Sequence[int]) -> str:
-    """Two jobs, or the first one and how many more."""
+    """The numbers of two jobs, or that of the first and how many more there are."""
     if len(numbers) <= 2:
         return ",".join(map(str, numbers)) or "-"
     return f"{numbers[0]} +{len(numbers) - 1}"
@@ -118,7 +118,7 @@ def _gpu(device: Device, view: View) -> list[Text]:
 
 
 def jobs(answer: Status, view: View, most: int | None = None) -> Table:
-    """A row a job, sorted; at most so many, and then a row that says how many more."""
+    """A sorted row for each job. Of more than `most`, the last row says how many are left out."""
     titles = ["job", "user", "name", "GPU", "state", "memory", "on GPU", "lease", "waited"]
     titles += ["1 min"] if view.rates else ["handoffs"]
     table = _table(*titles, *(("lock", "quantum", "processes") if view.wide else ()))

@@ -23,7 +23,7 @@ MORE_FROM = 110  # columns that are enough for more than the usual
 
 
 def console() -> Console:
-    """Standard output, wide enough for a line a row where it is no terminal."""
+    """Standard output; where it is no terminal, it is wide enough for each row to be one line."""
     return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False)
 
 
@@ -73,7 +73,7 @@ def _strays(answer: Status) -> list[str]:
 
 
 def _clusters(answer: Status) -> list[str]:
-    """Other Slurm clusters whose jobs come to this node."""
+    """Other Slurm clusters of which steps were refused on this node."""
     cluster = answer.get("cluster", {})
     return [
         f"refused: {n} steps of the Slurm cluster {name}; this daemon serves {cluster['name']}"
@@ -110,7 +110,7 @@ def kept_out(answer: Status) -> list[str]:
 
 
 def notes(answer: Status) -> list[Text]:
-    """What is to be said of the GPUs and jobs in words; what is at fault comes first."""
+    """Sentences about the GPUs and jobs; faults come first."""
     lines = [Text(answer["store_fault"], "bold red")] if answer["store_fault"] else []
     if answer.get("nvml_fault"):
         lines.append(Text(f"NVML: {answer['nvml_fault']}", "bold red"))
@@ -140,7 +140,7 @@ def status(answer: Status, view: View) -> RenderableType:
 
 
 def usage(answer: Mapping[str, Any]) -> Table:
-    """What a job had of each of its devices: a row a figure, a column a device."""
+    """A job's usage: a row for each figure, a column for each device."""
     by_device = answer["usage"]
     table = Table("", *by_device)
     for column in table.columns[1:]:

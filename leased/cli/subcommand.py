@@ -47,7 +47,7 @@ def admin_socket(chosen: argparse.Namespace) -> Path:
 
 
 def print_answer(chosen: argparse.Namespace, answer: Any, text: Callable[[], object]) -> None:
-    """The answer as JSON where asked for, else as text: printed, if it is no string, by rich."""
+    """Print the answer: as JSON if --json is given, else as text or as what rich can print."""
     if chosen.json:
         print(json.dumps(answer))
         return

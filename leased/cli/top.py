@@ -34,7 +34,7 @@ class Sampler:
         self.at = 0.0
 
     def sample(self) -> Status:
-        """Status, with lease_share in its tenants.
+        """The status, with lease_share in its tenants.
 
         NoAnswer: the daemon is not there now.
         """
@@ -87,7 +87,7 @@ def line(sample: Status | NoAnswer) -> str:
 
 
 def frame(sample: Status | NoAnswer, view: View, height: int, footer: str) -> RenderableType:
-    """A sample in so many lines; what there is no room for is counted."""
+    """A sample in at most so many lines. Jobs for which there is no room are counted."""
     if isinstance(sample, NoAnswer):
         return Group(Text(sample.sentence(), style="bold red"), Text(footer, style="dim"))
     view.names.learn(tenant["job_id"] for tenant in sample["tenants"])

@@ -1,4 +1,4 @@
-"""What the keys of gpu-leasectl top do: pure. Nothing is drained that was not asked for twice."""
+"""What the keys of gpu-leasectl top do. A drain must be confirmed before it is carried out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TopState:
 
     @property
     def following(self) -> str:
-        """By what the next press of s sorts."""
+        """The order that the next press of s sorts by."""
         names = list(SORTS)
         return names[(names.index(self.sort) + 1) % len(names)]
 

@@ -1,4 +1,4 @@
-"""A trace made of the sums in Slurm's accounting; what they do not tell is guessed, and said."""
+"""Makes a trace of the sums in Slurm's accounting. What they do not tell is guessed and noted."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _job(row: Row, run: Run, places: Mapping[str, int], begin: float) -> Job:
 
 
 def _ended(run: Run, job: Job) -> Ended:
-    """What became of it."""
+    """What became of the run."""
     end = job.submit + _ns(_most(run, "time_s"))
     handoffs, moved = (
         round(sum(figures.get(key, 0) for figures in run.gpus.values()))

@@ -23,7 +23,7 @@ Interval = tuple[int, int]
 
 
 def of_all(history: History) -> list[tuple[tuple[int, int], ...]]:
-    """Of each run of the history: so many ns of work, so many of a pause, for each burst."""
+    """The bursts of each run in the history: ns of work, and ns of the pause after it."""
     bodies = [_bodies(run) for run in history.runs]
     held = {
         uuid: sorted(
@@ -39,7 +39,7 @@ def of_all(history: History) -> list[tuple[tuple[int, int], ...]]:
 
 
 def _bodies(run: Run) -> list[Interval]:
-    """In each lease the time in which it could compute, without the idleness at its end."""
+    """For each lease, the time in which the job could compute, without the idle time at its end."""
     pauses, found = Pauses(), []
     for number, hold in enumerate(run.holds):
         idle = _idle_ns(run, hold, pauses)
@@ -51,7 +51,7 @@ def _bodies(run: Run) -> list[Interval]:
 
 
 def _idle_ns(run: Run, hold: Hold, pauses: Pauses) -> int:
-    """How long it had been idle when it gave the lease up by itself."""
+    """How long the job had been idle when it yielded; 0: it did not yield."""
     yielded = hold.revoked is None and hold.idle_ns is not None and hold.until < run.closed
     return pauses.enough_ns(hold.idle_ns) if yielded and hold.idle_ns is not None else 0
 
@@ -157,5 +157,5 @@ def _bursts(run: Run, bodies: Sequence[Interval], looks: Looks) -> tuple[tuple[i
 
 
 def rounded(ns: float) -> int:
-    """To whole ms."""
+    """The time rounded to whole ms."""
     return max(0, round(ns / MS)) * MS

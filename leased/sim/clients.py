@@ -1,6 +1,6 @@
-"""A job's process: it computes and pauses, waits at its gate, yields and releases.
+"""A job's process in the simulation: it computes and pauses, waits at its gate, yields, releases.
 
-It does what the interposer does when it hears the daemon's messages, which take no time here.
+It answers the daemon's messages as the interposer does. Messages take no time here.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class Node(Protocol):
     memory: list[GpuMemory]
 
     def tell(self, event: Event) -> None:
-        """Something that the arbiter must know."""
+        """Tell the arbiter of an event."""
         ...
 
     def room_freed(self, gpu: int) -> None:
-        """Somebody who waits for room may go on."""
+        """Memory on the GPU has become free, for which a process may wait."""
         ...
 
     def ended(self, who: int) -> None:
-        """The job is over; its figures are final."""
+        """The job has ended, and its figures are final."""
         ...
 
 
@@ -63,11 +63,11 @@ class Client:
 
     @property
     def is_idle(self) -> bool:
-        """It could compute and does not want to."""
+        """The gate is open, and the job does not want to compute."""
         return self.gate == OPEN and not self.computes and not self.wants
 
     def later(self, ns: int, act: Callable[[], None]) -> None:
-        """Do it then, unless something else has happened meanwhile."""
+        """Call `act` after so many ns, unless the process has changed its mind by then."""
         turn = self.turn
 
         def do() -> None:
@@ -94,7 +94,7 @@ class Client:
             self.pause()
 
     def need(self) -> None:
-        """It wants to compute."""
+        """The job wants to compute."""
         now = self.node.timeline.now
         self.idleness.end()
         self.turn += 1
@@ -175,7 +175,7 @@ class Client:
             self.restored()
 
     def restored(self) -> None:
-        """All that it needs is on the GPU."""
+        """All memory that the job needs is on the GPU."""
         self.gate = OPEN
         if self.swapping:
             self.node.tell(Restored(self.who, self.epoch))
@@ -190,7 +190,7 @@ class Client:
             self.idleness.look()
 
     def revoked(self, epoch: int) -> None:
-        """It finishes what it has submitted, and no more."""
+        """Finish the work that is submitted, and submit no more."""
         if epoch != self.epoch or self.gate == CLOSING:
             return
         self.gate = CLOSING
@@ -222,12 +222,12 @@ class Client:
             self.node.tell(Requested(self.who))
 
     def tell_memory(self) -> None:
-        """What it has, and what of that is on the GPU where it knows."""
+        """Report the job's memory and, if it swaps, how much of it is on the GPU."""
         for gpu in self.job.gpus:
             there = self.node.memory[gpu].resident.get(self.who, 0) if self.swapping else None
             self.node.tell(MemoryChanged(self.who, name_of(gpu), self.job.memory, 0, there))
 
 
 def name_of(gpu: int) -> str:
-    """As the arbiter calls it."""
+    """The GPU's name in the arbiter."""
     return f"GPU-{gpu}"

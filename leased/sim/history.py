@@ -80,11 +80,11 @@ class Run:
         return self.tenant.gang
 
     def asked(self, hold: Hold) -> int:
-        """When it began to wait for that lease."""
+        """When the job began to wait for that lease."""
         return next((wait.since for wait in self.waits if wait.until == hold.since), hold.since)
 
     def look(self, now: int) -> None:
-        """Take over what the tenant is now."""
+        """Take over the tenant's present state."""
         lease = self.tenant.lease
         epoch = None if lease is None else lease.epoch
         if self._epoch is not None and epoch != self._epoch:
@@ -104,7 +104,7 @@ class Run:
         self._waits, self._epoch = self.tenant.waiting, epoch
 
     def end(self, now: int) -> None:
-        """Nothing more is known of it."""
+        """The record ends here, or the job does."""
         self.closed = now
         if self._waits:
             self.waits[-1].until = now
@@ -140,7 +140,7 @@ class History:
 
     @property
     def devices(self) -> list[str]:
-        """In the order in which the daemon has them."""
+        """The devices in the daemon's order."""
         return list(self.arbiter.devices)
 
 
@@ -151,7 +151,7 @@ def changed(series: list[tuple[int, int]], now: int, value: int) -> None:
 
 
 class Reader:
-    """Takes step after step."""
+    """Makes a history of the steps of a replay."""
 
     def __init__(self, written: float, arbiter: Arbiter):
         now = arbiter.now
@@ -162,7 +162,7 @@ class Reader:
         self._look_at_devices(now)
 
     def take(self, step: Step) -> None:
-        """One event and what came of it."""
+        """Take one event and its actions."""
         event, now = step.entry.event, max(self.history.end, step.entry.now)
         self.history.end = now
         self._note(event)
@@ -229,7 +229,7 @@ class Reader:
 
 
 def of(record: Iterable[bytes], notes: list[str]) -> History:
-    """Damaged: it is no record. notes: what else is to be said of it."""
+    """The history of a record. Damaged: the file is not a record. notes: remarks are added here."""
     header, arbiter, steps = begin(record, notes)
     reader = Reader(header.written, arbiter)
     for step in steps:

@@ -60,7 +60,7 @@ class Job:
 
     @property
     def alone_ns(self) -> int:
-        """How long it takes where nobody disturbs it and nothing moves."""
+        """How long the job takes when it is alone and no memory moves."""
         return sum(gpu + cpu for gpu, cpu in self.bursts)
 
 
@@ -75,7 +75,7 @@ class Setting:
     exclusive: bool = False
 
     def of(self, job: Job) -> Job:
-        """The job with what was chosen for it."""
+        """The job with the settings that the administrator has chosen."""
         return replace(
             job,
             lock=job.lock if self.lock is None else self.lock,

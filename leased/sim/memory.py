@@ -1,4 +1,4 @@
-"""Whose bytes are on a GPU: what really moves, whatever the arbiter believes of it."""
+"""The memory that is really on a GPU, and what really moves, whatever the arbiter believes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class GpuMemory:
         self._count(who, abs(size) + self._make_room(who))
 
     def allocate(self, who: int) -> None:
-        """The job swaps, and has nothing there yet."""
+        """The job swaps, and has no memory on the GPU yet."""
         self.swapped.add(who)
         self.resident[who] = 0
 
@@ -59,7 +59,7 @@ class GpuMemory:
         self.swapped.discard(who)
 
     def _make_room(self, who: int) -> int:
-        """Managed memory of others gives way. Returns the bytes."""
+        """Evict managed memory of others. Returns the bytes."""
         lost = 0
         more = sum(self.resident.values()) - self.gpu.memory
         for other in list(self.resident):

@@ -1,4 +1,4 @@
-"""A trace made of a record: the GPUs and jobs of a real daemon, described as a trace has them."""
+"""Makes a trace of a record: the GPUs and jobs that a real daemon has seen."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _job(
 
 
 def _gpu(history: History, jobs: Sequence[Job], notes: list[str]) -> Gpu:
-    """One that stands for all of the node. notes: where they differ."""
+    """One GPU that stands for all of the node. notes: a remark is added where they differ."""
     rooms = {uuid: series[-1][1] for uuid, series in history.rooms.items()}
     if len(set(rooms.values())) > 1:
         notes.append("the GPUs differ in memory; all have that of the smallest here")
@@ -137,7 +137,7 @@ def _notes(history: History, used: Sequence[Run]) -> Iterable[str]:
 
 
 def _ended(run: Run, job: Job, begin: int) -> Ended:
-    """What became of it."""
+    """What became of the job."""
     moving = sum(hold.begun - hold.since for hold in run.holds)
     waiting = sum(wait.until - wait.since for wait in run.waits)
     used = run.usage or {"": Usage()}

@@ -1,7 +1,8 @@
 """After how much idleness a job's interposer gives up the GPU; the rule of shim/lease/idle.c.
 
-Who knows nothing of what comes waits for as long as a handoff takes. Where pauses that had
-lasted so long went on for longer than a handoff takes, the GPU is given up at once.
+A job whose pauses are not known yet yields when it has been idle for as long as a handoff takes.
+If its pauses that lasted a certain time mostly went on for longer than a handoff takes, it yields
+after that time already.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ MEMORY = 8  # pauses; older ones count less and less
 
 
 class Pauses:
-    """What one job's pauses have been like."""
+    """How long one job's pauses have been."""
 
     def __init__(self) -> None:
         self._seen = [0] * STEPS

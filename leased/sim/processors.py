@@ -45,7 +45,7 @@ class Processors:
         self._changed(job)
 
     def stop(self, who: int) -> float:
-        """It computes no more. Returns what is left of its burst."""
+        """The job stops computing. Returns what is left of its burst."""
         work = self.works[who]
         self._settle(who, work)
         del self.works[who]
@@ -53,18 +53,18 @@ class Processors:
         return work.left
 
     def others_on(self, gpu: int) -> bool:
-        """Somebody computes there."""
+        """Another job computes on the GPU."""
         return any(gpu in work.job.gpus for work in self.works.values())
 
     def _changed(self, job: Job) -> None:
-        """Somebody has begun or stopped on the GPUs of this job."""
+        """A job has begun or stopped computing on the GPUs of this job."""
         for who, work in self.works.items():
             if not set(job.gpus).isdisjoint(work.job.gpus):
                 self._settle(who, work)
                 self._plan(who, work)
 
     def _settle(self, who: int, work: Work) -> None:
-        """Count what it has done since."""
+        """Count the work that the job has done since the last time."""
         did = min(work.left, (self.timeline.now - work.since) * work.rate)
         work.left -= did
         work.since = self.timeline.now

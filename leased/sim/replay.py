@@ -24,14 +24,14 @@ AS_RECORDED, DIFFERS, UNREADABLE = 0, 1, 2
 
 @dataclass(frozen=True)
 class Step:
-    """An event of the record, and what the arbiter made of it now."""
+    """An event of the record, and the actions that the arbiter returns for it now."""
 
     entry: Entry
     outcome: Outcome
     arbiter: Arbiter
 
     def difference(self) -> str | None:
-        """How it is not what the record says, or None."""
+        """How the actions differ from those in the record; None: they do not."""
         recorded, now = (
             lines.text(outcome.to_json()) for outcome in (self.entry.outcome, self.outcome)
         )
@@ -42,7 +42,7 @@ class Step:
 
 
 def handle(arbiter: Arbiter, event: Event, now: int) -> Outcome:
-    """What comes of an event, a fault of the arbiter's included."""
+    """The actions for an event, or the arbiter's fault."""
     try:
         return Outcome(tuple(arbiter.handle(event, now)))
     except Exception as fault:
@@ -83,12 +83,12 @@ def _steps(
 
 
 def replay(record: Iterable[bytes], notes: list[str]) -> Iterator[Step]:
-    """All steps of a record. Damaged: it is none. notes: what else is to be said of it."""
+    """All steps of a record. Damaged: the file is not a record. notes: remarks are added here."""
     yield from begin(record, notes)[2]
 
 
 def printed(steps: Iterable[Step]) -> int:
-    """Print what the arbiter wants done."""
+    """Print the actions as JSON lines."""
     for step in steps:
         for line in lines.outcome_lines(step.entry.now, step.outcome):
             print(line)
@@ -96,7 +96,7 @@ def printed(steps: Iterable[Step]) -> int:
 
 
 def checked(steps: Iterable[Step]) -> int:
-    """Compare, up to the first difference."""
+    """Compare with the record, up to the first difference."""
     events = actions = 0
     for step in steps:
         difference = step.difference()

@@ -75,7 +75,7 @@ class Result:
 
     @property
     def longest_wait(self) -> int:
-        """Of the job that waited most, in all."""
+        """The time that the job which waited most has waited in all."""
         return max(job.waited for job in self.jobs)
 
 
@@ -168,7 +168,7 @@ class Simulation:
     # -- jobs begin ---------------------------------------------------------------------
 
     def _make_way(self) -> None:
-        """Begin the jobs whose GPUs nobody has; nobody overtakes who came first and waits."""
+        """Begin jobs whose GPUs are free. No job overtakes an earlier one that waits for them."""
         taken = {gpu for client in self.clients.values() for gpu in client.job.gpus}
         for who in list(self.waiting):
             job = self.jobs[who]

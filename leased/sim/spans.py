@@ -1,4 +1,4 @@
-"""A history as what a picture shows of each GPU: who waited and held, handoffs, memory.
+"""What a picture shows of a history: for each GPU who waited and held, handoffs, and memory.
 
 Pure. Times are ns from the begin of the picture, sizes are bytes.
 """
@@ -114,7 +114,7 @@ class _Window:
     end: int
 
     def span(self, kind: str, since: int, until: int) -> Iterator[Span]:
-        """What of it is in the picture."""
+        """The part of the span that is in the picture."""
         since, until = max(since, self.begin), min(until, self.end)
         if until > since:
             yield Span(kind, since - self.begin, until - self.begin)

@@ -1,4 +1,4 @@
-"""Memory that a job moves itself (memory:swap): out for others, back for its own turn.
+"""Swapped memory of a simulated job: it leaves for others, and comes back for the job's turn.
 
 It moves in pieces, each way one after the other, and comes back as room appears.
 """
@@ -37,7 +37,7 @@ class Swapping:
     # -- orders -----------------------------------------------------------------------
 
     def restore(self) -> None:
-        """It has its lease: all must come."""
+        """The job has its lease, so all its memory must come back."""
         for gpu in self.out:
             self.out[gpu] = self.coming[gpu] = 0
         self.go_on()
@@ -103,7 +103,7 @@ class Swapping:
         self.client.node.timeline.after(max(1, round(abs(step) / speed * S)), moved)
 
     def _moved(self, gpu: int, step: int) -> None:
-        """What was planned is what has moved, as far as it still shall and can."""
+        """A move has ended: count what was still to be moved and could be."""
         if self.client.gone:
             return
         now = self._step(gpu)

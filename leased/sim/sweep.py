@@ -45,7 +45,7 @@ def words_of(setting: Setting) -> tuple[str, str, str]:
 
 
 def table(results: Sequence[Result]) -> str:
-    """A line a setting, 80 columns. The shortest makespan is marked."""
+    """A table with a line for each setting, in 80 columns. The shortest makespan is marked."""
     titles = "".join(f"{title:>10}" for title in ("all done", "mean job", "waited"))
     lines = [f"{'policy':11}{'lock':9}{'tq':>9}{titles}{'handoffs':>10}{'moved':>10}"]
     best = min(result.makespan for result in results)
@@ -62,7 +62,7 @@ def table(results: Sequence[Result]) -> str:
 
 
 def job_table(result: Result) -> str:
-    """A line a job, 80 columns."""
+    """A table with a line for each job, in 80 columns."""
     policy, lock, quantum = words_of(result.setting)
     title = policy if result.setting.exclusive else f"{policy}, lock:{lock}, tq:{quantum}"
     titles = ("submitted", "ended", "waited", "handoffs", "moved")
@@ -76,7 +76,7 @@ def job_table(result: Result) -> str:
 
 
 def as_json(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """An object a setting; times in seconds, sizes in bytes."""
+    """An object for each setting; times are seconds, sizes are bytes."""
     return [_result(result) for result in results]
 
 

@@ -1,4 +1,4 @@
-"""Simulated time: what happens next happens at once, and nothing sleeps."""
+"""Simulated time: it jumps to the next thing that happens, and nothing sleeps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Timeline:
         self._made = 0
 
     def at(self, when: int, act: Callable[[], None]) -> None:
-        """Of what happens at the same time, what was planned first comes first."""
+        """Call `act` at that time. Of calls at the same time, the one planned first comes first."""
         self._made += 1
         heapq.heappush(self._coming, (max(when, self.now), self._made, act))
 
