@@ -55,7 +55,9 @@ def installed() -> list[str]:
 def of_debian(package: str) -> list[str]:
     """Patterns of a package's files."""
     lines = (DEBIAN / f"{package}.install").read_text().splitlines()
-    return [line.split()[0] for line in lines]
+    # debian/rules installs them, from where systemd of the machine has them.
+    units = ["usr/lib/systemd/system"] if package == "gpu-leased" else []
+    return [line.split()[0] for line in lines] + units
 
 
 def of_rpm(package: str) -> list[str]:
