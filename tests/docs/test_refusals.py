@@ -15,7 +15,8 @@ C_LITERAL = r'"((?:[^"\\\n]|\\.)*)"'
 # A call with a literal, which may be of several: the words of a refusal come first.
 OF_C = re.compile(rf"\b(?:submit_refuse|refuse)\(\s*(?:fault,\s*)?((?:{C_LITERAL}\s*)+)")
 VALUE = re.compile(r"%[-.*\d]*(?:l|z)*[a-z]")
-SUBMITTING = ("submit.c", "grammar.c", "option_parse.c")
+SPANK = ROOT / "spank"
+SUBMITTING = ("submit.c", "grammar.c", "option_*.c")
 # Of a job's start. What is asked of the daemon by others is not a job's.
 STARTING = ("admin/gang.py", "admin/host_memory.py", "admin/registration.py", "slurm/clusters.py")
 NOT_OF_A_START = ("is not registered",)  # a step joins, and then registers
@@ -47,7 +48,7 @@ def of_python(path: Path) -> Iterator[str]:
 
 
 def before_a_job() -> list[str]:
-    said = [text for name in SUBMITTING for text in of_c(ROOT / "spank" / name)]
+    said = [text for name in SUBMITTING for path in SPANK.glob(name) for text in of_c(path)]
     lua = (ROOT / "slurm-conf" / "gpu_share.lua").read_text()
     sentences = re.findall(r'"([^"\n]*; [^"\n]*)"', lua)
     return said + [re.sub("%s", "X", text) for text in sentences]
