@@ -8,6 +8,8 @@ from leased.core.device_events import WorkMeasured
 from leased.core.gauge import Held, WorkPart
 from leased.core.rules import Rules
 
+LEAST_WEIGHT = 1  # of a tenant that was there
+
 
 def measured(event: WorkMeasured, rules: Rules) -> None:
     """Divide by lease time. The parts of nobody and of tenants that are closed are lost.
@@ -44,34 +46,28 @@ def divided(found: Mapping[int, Held], parts: Iterable[WorkPart]) -> dict[int, i
     """By how much the lease time of each changes when what all had side by side is divided by
     their work and not evenly. The sum of the changes is 0, and nobody has more than the clock.
 
-    Where nobody who was side by side has worked nothing changes.
+    Where nobody who was side by side has worked nothing changes. Else everybody counts with a
+    weight of 1 at least: the driver's samples tell less than a percent from nothing no better.
     """
-    weights = {part.tenant: part.weight for part in parts}
-    beside = {n: held for n, held in found.items() if held.beside_lease_ns}
-    working = {n: weight for n in beside if (weight := weights.get(n, 0)) > 0}
-    if len(beside) < 2 or not working:
+    known = {part.tenant: part.weight for part in parts}
+    beside = {number: held for number, held in found.items() if held.beside_lease_ns}
+    if len(beside) < 2 or not any(known.get(number) for number in beside):
         return {}
+    weights = {number: max(LEAST_WEIGHT, known.get(number, 0)) for number in beside}
     left = sum(held.beside_lease_ns for held in beside.values())
-    given = dict.fromkeys(beside, 0)
-    # Who would have more than the clock has the clock, and the others divide the rest.
-    while working:
-        total = sum(working.values())
-        full = {n for n, w in working.items() if left * w >= beside[n].beside_ns * total}
+    given: dict[int, int] = {}
+    # A tenant that would have more than the clock has the clock, and the others divide the rest.
+    while weights:
+        total = sum(weights.values())
+        full = [n for n, weight in weights.items() if left * weight > beside[n].beside_ns * total]
         if not full:
-            *some, last = working
-            share = left
-            for n in some:
-                given[n] = share * working[n] // total
-                left -= given[n]
-            given[last] = left
-            left = 0
             break
-        for n in full:
-            given[n] = min(left, beside[n].beside_ns)
-            left -= given[n]
-            del working[n]
-    for n, held in beside.items():  # those who did no work were there too
-        more = min(left, held.beside_ns - given[n])
-        given[n] += more
-        left -= more
-    return {n: given[n] - held.beside_lease_ns for n, held in beside.items()}
+        for number in full:
+            given[number] = min(left, beside[number].beside_ns)
+            left -= given[number]
+            del weights[number]
+    for number in list(weights):
+        given[number] = left * weights[number] // sum(weights.values())
+        left -= given[number]
+        del weights[number]
+    return {number: given[number] - held.beside_lease_ns for number, held in beside.items()}

@@ -89,9 +89,14 @@ def process_id(pid: int, proc: Path = PROC) -> ProcessId | None:
 
 
 def alive(process: ProcessId, proc: Path = PROC) -> bool:
-    """Whether the process still runs: same pid, same start time, no zombie."""
+    """Whether the process still runs: same pid, same start time, no zombie.
+
+    A process whose first thread has ended, while others go on, looks like a zombie.
+    """
     found = procfs.stat(process.pid, proc)
-    return found is not None and found.start == process.start and found.state != "Z"
+    if found is None or found.start != process.start:
+        return False
+    return found.state != procfs.ZOMBIE or procfs.others_run(process.pid, proc)
 
 
 def ancestors(pid: int, proc: Path = PROC) -> list[int]:

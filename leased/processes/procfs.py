@@ -19,6 +19,7 @@ CGROUP_MOST = 1 << 18  # a path of 4,095 bytes in each of 64 hierarchies
 MAPS_MOST = 1 << 26  # as far as maps are searched
 FILES_MOST = 1 << 20  # as many open files as the kernel gives a process (fs.nr_open)
 CHUNK = 1 << 16
+ZOMBIE, DEAD = "Z", "X"
 STAT = re.compile(rb" (\S) (\d{1,10}) (?:\S+ ){17}(\d{1,19})(?:\s.*)?", re.DOTALL)
 CGROUP_LINE = re.compile(rb"(\d{1,10}):([^:]*):(/.*)", re.DOTALL)
 UID_LINE = re.compile(rb"Uid:\t(\d{1,10})\s")
@@ -93,6 +94,19 @@ def thread_states(pid: int, most: int, proc: Path = PROC) -> list[str] | None:
     except (OSError, ValueError):
         return None
     return states
+
+
+def others_run(pid: int, proc: Path = PROC) -> bool:
+    """Whether a thread of the process besides its first one has not ended."""
+    try:
+        with os.scandir(_of(pid, "task", proc)) as threads:
+            for thread in threads:
+                seen = stat(int(thread.name), _of(pid, "task", proc))
+                if seen is not None and seen.state not in (ZOMBIE, DEAD):
+                    return True
+    except (OSError, ValueError):
+        pass
+    return False
 
 
 def cgroups(pid: int, proc: Path = PROC) -> tuple[Cgroup, ...] | None:

@@ -15,26 +15,31 @@ from leased.processes.procfs import PROC
 
 CGROUPS = Path("/sys/fs/cgroup")
 STOPPED, TRACED = "T", "t"
-THREADS_MOST = 64  # that are looked at where a debugger may have stopped one alone
+THREADS_MOST = 64  # that are looked at where those of a process may differ
 
 
 def stands_still(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> bool:
     """Whether no thread of the process can run; False if that cannot be told."""
     seen = procfs.stat(pid, proc)
-    if seen is None or seen.state in "RZX":
+    if seen is None or seen.state in ("R", procfs.DEAD):
         return False
-    if seen.state == STOPPED:
-        return True
-    if seen.state == TRACED:
-        threads = procfs.thread_states(pid, THREADS_MOST, proc)
-        return threads is not None and {*threads} <= {STOPPED, TRACED}
-    return _frozen(pid, proc, cgroups)
+    return _threads_stopped(pid, seen, proc) or _frozen(pid, proc, cgroups)
+
+
+def _threads_stopped(pid: int, seen: procfs.Stat, proc: Path) -> bool:
+    """A debugger stops threads one by one; and the first thread may end before the others do."""
+    if seen.state not in (TRACED, procfs.ZOMBIE):
+        return seen.state == STOPPED
+    states = {*(procfs.thread_states(pid, THREADS_MOST, proc) or ())} - {procfs.ZOMBIE}
+    return bool(states) and states <= {STOPPED, TRACED}
 
 
 def is_stopped(process: ProcessId, proc: Path = PROC) -> bool:
     """Whether the process is stopped by a signal, and is still the same one."""
     seen = procfs.stat(process.pid, proc)
-    return seen is not None and seen.start == process.start and seen.state == STOPPED
+    if seen is None or seen.start != process.start or seen.state == TRACED:
+        return False
+    return _threads_stopped(process.pid, seen, proc)
 
 
 def _frozen(pid: int, proc: Path, cgroups: Path) -> bool:

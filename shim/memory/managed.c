@@ -1,48 +1,16 @@
 /* managed.c: the kind of memory that the driver moves, page by page when it is used.
  *
- * At a grant we prefetch it in bulk, which is several times as fast. We use a stream of our own, so
- * that neither captures nor the program's streams are concerned, and prefetch in slices, so that
- * the client thread never waits longer than it takes to submit one.
+ * At a grant it is prefetched in bulk (migration.c), which is several times as fast.
  */
-#include "base/fork.h"
 #include "base/wire.h"
 #include "driver/devices.h"
 #include "driver/lookup.h"
+#include "memory/migration.h"
 #include "memory/ranges.h"
-#include "tenant/tenant.h"
-#include "work/contexts.h"
 
-#include <stdlib.h>
-
-#define SLICE (UINT64_C(256) << 20)
-#define PARTS 32 /* no slice is larger than this fraction of what the job may have */
-#define SMALLEST_SLICE (UINT64_C(2) << 20)
-#define CALLS 64    /* the most calls of a batch, which together prefetch one slice */
-#define IN_FLIGHT 2 /* batches in flight, so that the link is not idle between two */
 #define PAUSE_NS 50000
 #define LONGEST_PAUSE_NS 1000000
 
-/* The migration of a device's managed memory to the device, or to the host. The client thread uses
- * the fields that are not atomic within contexts_with() only, a thread whose context ends with
- * LOCK_CONTEXTS held, so never both at once. */
-struct migration {
-	CUdevice device;
-	atomic_bool wanted;         /* it has begun and not ended */
-	atomic_bool again;          /* it has to begin from the first span */
-	atomic_bool stopped;        /* it begins no more batches */
-	atomic_bool out;            /* to the host */
-	_Atomic(CUcontext) context; /* of the stream and the events */
-	CUstream stream;
-	CUevent events[IN_FLIGHT];
-	unsigned int first, n_in_flight; /* batches */
-	struct memory_span *spans;
-	size_t n, next; /* spans in total, and the number of the next one */
-	uint64_t done;  /* bytes of the next span that are submitted */
-	uint64_t slice; /* bytes of a batch */
-	uint64_t fits;  /* bytes for which the device has space left */
-};
-
-static struct migration migrations[MAX_DEVICES];
 static uint64_t asked;   /* bytes that the last grant told to restore */
 static uint64_t fetched; /* bytes prefetched to devices since then */
 static int64_t pause_ns;
@@ -73,164 +41,21 @@ static void report(CUdevice device, struct gl_device *out)
 	out->bytes += memory_counted(MEMORY_managed, device);
 }
 
-/* -- migrations; the client thread calls these within contexts_with() --------------------- */
-
-static void prefetch(const struct migration *m, CUdeviceptr base, size_t size)
-{
-	bool out = atomic_load(&m->out);
-	CUmemLocation location = {.type =
-	                              out ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE,
-	                          .id = out ? 0 : m->device};
-
-	/* If the program has freed the memory meanwhile this call fails, and nothing else. */
-	if (REAL(cuMemPrefetchAsync_v2))
-		REAL(cuMemPrefetchAsync_v2)(base, size, location, 0, m->stream);
-	else if (REAL(cuMemPrefetchAsync))
-		REAL(cuMemPrefetchAsync)(base, size, out ? CU_DEVICE_CPU : m->device, m->stream);
-}
-
-static bool more(const struct migration *m)
-{
-	return !atomic_load(&m->stopped) && m->next < m->n && m->spans[m->next].size <= m->fits;
-}
-
-/* Prefetches a part of the next span, no more than `most` bytes. Returns how many. */
-static uint64_t prefetch_part(struct migration *m, uint64_t most)
-{
-	const struct memory_span *span = &m->spans[m->next];
-	uint64_t left = span->size - m->done, n = left < most ? left : most;
-
-	prefetch(m, span->base + m->done, n);
-	fetched += atomic_load(&m->out) ? 0 : n;
-	m->done += n;
-	if (m->done == span->size) {
-		m->fits -= span->size;
-		m->done = 0;
-		m->next++;
-	}
-	return n;
-}
-
-static void submit_batch(struct migration *m)
-{
-	uint64_t left = m->slice;
-
-	for (int i = 0; i < CALLS && left && more(m); i++)
-		left -= prefetch_part(m, left);
-	/* Without an event we could not know when the batch has ended. */
-	if (REAL(cuEventRecord)(m->events[(m->first + m->n_in_flight) % IN_FLIGHT], m->stream))
-		atomic_store(&m->stopped, true);
-	else
-		m->n_in_flight++;
-	pause_ns = PAUSE_NS;
-}
-
-static void end(struct migration *m)
-{
-	for (int i = 0; i < IN_FLIGHT; i++)
-		if (m->events[i])
-			REAL(cuEventDestroy_v2)(m->events[i]);
-	if (m->stream)
-		REAL(cuStreamDestroy_v2)(m->stream);
-	free(m->spans);
-	*m = (struct migration){.device = m->device};
-}
-
-static bool begin(struct migration *m, CUcontext context)
-{
-	const uint8_t *uuid = device_uuid(m->device);
-	uint64_t limit = uuid ? tenant_limit(uuid) : NO_LIMIT;
-
-	if (limit == NO_LIMIT || REAL(cuStreamCreate)(&m->stream, CU_STREAM_NON_BLOCKING))
-		return false;
-	m->context = context;
-	for (int i = 0; i < IN_FLIGHT; i++)
-		if (REAL(cuEventCreate)(&m->events[i], CU_EVENT_DISABLE_TIMING))
-			return false;
-	m->slice = SLICE < limit / PARTS ? SLICE : limit / PARTS;
-	m->slice = m->slice < SMALLEST_SLICE ? SMALLEST_SLICE : m->slice;
-	return true;
-}
-
-static void list(struct migration *m)
-{
-	free(m->spans);
-	m->spans = memory_spans(MEMORY_managed, m->device, &m->n);
-	m->next = 0;
-	m->done = 0;
-	m->fits = atomic_load(&m->out) ? NO_LIMIT : tenant_limit(device_uuid(m->device));
-}
-
-static void step_in(CUcontext context, void *argument)
-{
-	struct migration *m = argument;
-
-	if (!m->context && (atomic_load(&m->stopped) || !begin(m, context))) {
-		end(m);
-		return;
-	}
-	if (atomic_exchange(&m->again, false))
-		list(m);
-	while (m->n_in_flight && REAL(cuEventQuery)(m->events[m->first]) != CUDA_ERROR_NOT_READY) {
-		m->first = (m->first + 1) % IN_FLIGHT;
-		m->n_in_flight--;
-	}
-	while (m->n_in_flight < IN_FLIGHT && more(m))
-		submit_batch(m);
-	if (!m->n_in_flight && !more(m))
-		end(m);
-}
-
-static void end_in(CUcontext context)
-{
-	for (int d = 0; d < MAX_DEVICES; d++) {
-		if (migrations[d].context != context)
-			continue;
-		REAL(cuStreamSynchronize)(migrations[d].stream);
-		end(&migrations[d]);
-	}
-}
-
-static void context_ends(CUcontext context)
-{
-	for (int d = 0; d < MAX_DEVICES; d++) {
-		if (migrations[d].context == context) {
-			context_run_in(context, end_in);
-			return;
-		}
-	}
-}
-
-/* -- the mover -------------------------------------------------------------------------------- */
-
-static void begin_migration(CUdevice device, bool out)
-{
-	migrations[device].device = device;
-	atomic_store(&migrations[device].out, out);
-	atomic_store(&migrations[device].stopped, false);
-	atomic_store(&migrations[device].again, true);
-	atomic_store(&migrations[device].wanted, true);
-}
-
-static void stop_evicting(void)
-{
-	for (int d = 0; d < MAX_DEVICES; d++)
-		if (atomic_load(&migrations[d].out))
-			atomic_store(&migrations[d].stopped, true);
-}
+/* -- moving ------------------------------------------------------------------------------- */
 
 static void refill(const struct gl_grant *grant)
 {
 	asked = fetched = 0;
+	migrations_restored();
 	pause_ns = PAUSE_NS;
-	stop_evicting();
+	migrations_stop(true);
 	for (uint32_t i = 0; grant && i < grant->n_devices && i < GL_MAX_DEVICES; i++) {
 		CUdevice device = device_of(grant->devices[i].uuid);
 
 		if (!grant->devices[i].bytes || device < 0)
 			continue;
 		asked += grant->devices[i].bytes;
-		begin_migration(device, false);
+		migration_begin(device, false);
 	}
 }
 
@@ -239,26 +64,25 @@ static void evict_all(void)
 	pause_ns = PAUSE_NS;
 	for (int d = 0; d < MAX_DEVICES; d++)
 		if (memory_counted(MEMORY_managed, d))
-			begin_migration(d, true);
+			migration_begin(d, true);
 }
 
 static bool restore_finished(void)
 {
-	for (int d = 0; d < MAX_DEVICES; d++)
-		if (atomic_load(&migrations[d].wanted))
-			return false;
-	return true;
+	return !migrations_go_on();
 }
 
 static bool step(void)
 {
+	bool submitted = false;
+
 	for (int d = 0; d < MAX_DEVICES; d++)
-		if (atomic_load(&migrations[d].wanted) &&
-		    !contexts_with(d, migrations[d].context, step_in, &migrations[d]))
-			atomic_store(&migrations[d].wanted, false);
+		submitted |= migration_step(d);
+	if (submitted)
+		pause_ns = PAUSE_NS;
 	if (pause_ns < LONGEST_PAUSE_NS)
 		pause_ns *= 2;
-	return !restore_finished();
+	return migrations_go_on();
 }
 
 static int64_t pause_for(void)
@@ -268,12 +92,12 @@ static int64_t pause_for(void)
 
 static void stop(void)
 {
-	for (int d = 0; d < MAX_DEVICES; d++)
-		atomic_store(&migrations[d].stopped, true);
+	migrations_stop(false);
 }
 
 static struct link_sample link_sample(void)
 {
+	fetched += migrations_restored();
 	return (struct link_sample){fetched < asked ? fetched : asked, 0};
 }
 
@@ -288,13 +112,6 @@ static const struct mover mover = {
     .link_sample = link_sample,
 };
 
-static void in_child(void)
-{
-	for (int d = 0; d < MAX_DEVICES; d++)
-		migrations[d] = (struct migration){0}; /* it is the parent's */
-}
-FORK_WATCH(in_child);
-
 const struct memory_kind managed_memory = {
     .name = "managed",
     .row = MEMORY_managed,
@@ -302,6 +119,6 @@ const struct memory_kind managed_memory = {
     .allocate = allocate,
     .free = free_managed,
     .report = report,
-    .context_ends = context_ends,
+    .context_ends = migrations_context_ends,
     .mover = &mover,
 };

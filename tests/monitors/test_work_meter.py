@@ -80,7 +80,8 @@ def test_side_by_side_the_lease_is_divided_by_their_work_where_it_is_known() -> 
     assert [u.measured_ns for u in used] == [3 * S, S]
     assert [u.energy_mj for u in used] == [600, 200]
     assert [u.shared_ns for u in used] == [4 * S, 4 * S]
-    assert [u.lease_ns for u in measured("auto auto", 0, 50)] == [0, 4 * S]
+    # Less than the driver can see counts as the least that it sees.
+    assert [u.lease_ns for u in measured("auto auto", 0, 49)] == [4 * S // 50, 4 * S * 49 // 50]
     # Nobody has worked, or nobody says: evenly.
     assert [u.lease_ns for u in measured("auto auto", 0, 0)] == [2 * S, 2 * S]
 
@@ -95,20 +96,21 @@ def test_what_one_had_alone_is_not_divided_by_work() -> None:
 
 
 def test_nobody_has_more_than_the_clock() -> None:
-    """The second leaves after a second side by side; the first did all the work there was."""
+    """The second leaves after a second side by side, in which the first did all the work."""
     found = {
         1: Held(lease_ns=7 * S // 2, clock_ns=4 * S, beside_ns=S),
         2: Held(lease_ns=S // 2, clock_ns=S, beside_ns=S),
     }
-    assert divided(found, [WorkPart(1, 100)]) == {1: S // 2, 2: -S // 2}
+    assert divided(found, [WorkPart(1, 99)]) == {1: 49 * S // 100, 2: -49 * S // 100}
     # Of 3 s beside others one had 1 s of the clock: it has no more, whatever it did there.
+    # The clock that is left when the first has all of its own is divided by the others' work.
     found[1] = Held(S // 3, S, S)
     found[2] = Held(4 * S // 3, 3 * S, 3 * S)
     found[3] = Held(4 * S // 3, 3 * S, 3 * S)
     total = sum(held.lease_ns for held in found.values())
-    shifts = divided(found, [WorkPart(1, 100), WorkPart(2, 1)])
+    shifts = divided(found, [WorkPart(1, 100), WorkPart(2, 3)])
     given = {n: held.lease_ns + shifts[n] for n, held in found.items()}
-    assert given == {1: S, 2: total - S, 3: 0}
+    assert given == {1: S, 2: (total - S) * 3 // 4, 3: total - S - (total - S) * 3 // 4}
     assert divided({1: found[1]}, [WorkPart(1, 5)]) == {}
 
 

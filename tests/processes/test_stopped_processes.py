@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from leased.processes.stopped_processes import CGROUPS, stands_still
+from leased.processes import procfs
+from leased.processes.identity import alive, process_id
+from leased.processes.stopped_processes import CGROUPS, is_stopped, stands_still
 from tests.slurm.processes import wait_until
 
 THREADS = """
@@ -37,6 +39,53 @@ def process() -> Iterator[subprocess.Popen[str]]:
         assert started.stdout.readline() == "runs\n"
         yield started
         started.kill()
+
+
+# Its first thread ends; the kernel shows the process as a zombie while another thread goes on.
+FIRST_ENDS = """
+import ctypes, os, platform, sys, threading
+def goes_on():
+    sys.stdin.readline()
+    os._exit(0)
+threading.Thread(target=goes_on).start()
+print("runs", flush=True)
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
+"""
+
+
+@pytest.fixture
+def headless() -> Iterator[subprocess.Popen[str]]:
+    """One whose first thread has ended."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FIRST_ENDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "runs\n"
+        yield started
+        os.kill(started.pid, signal.SIGKILL)
+
+
+def test_a_process_whose_first_thread_has_ended_runs(headless: subprocess.Popen[str]) -> None:
+    process = process_id(headless.pid)
+    assert process is not None
+    wait_until("its first thread to end", lambda: state_of(headless.pid) == procfs.ZOMBIE)
+    assert alive(process)
+    assert not stands_still(headless.pid)
+    os.kill(headless.pid, signal.SIGSTOP)
+    wait_until("it to stand still", lambda: stands_still(headless.pid))
+    assert is_stopped(process)
+    os.kill(headless.pid, signal.SIGCONT)
+    wait_until("it to go on", lambda: not stands_still(headless.pid))
+    os.kill(headless.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, headless.pid, os.WEXITED | os.WNOWAIT)
+    assert not alive(process)
+    assert not is_stopped(process)
+
+
+def state_of(pid: int) -> str:
+    seen = procfs.stat(pid)
+    assert seen is not None
+    return seen.state
 
 
 def test_who_runs_or_sleeps_can_act(process: subprocess.Popen[str]) -> None:

@@ -30,16 +30,20 @@ static const struct version versions[] = {
     {"", "/sys/fs/cgroup", "memory.max", "memory.current", "\ninactive_file "},
 };
 
-/* Reads the beginning of a file, without stdio's locks and buffers. */
-static bool read_text(const char *directory, const char *name, char text[TEXT])
-{
+/* What would be too large for the stack of the program's thread. */
+struct buffers {
+	char cgroups[TEXT]; /* /proc/self/cgroup */
+	char directory[PATH_MAX];
 	char path[PATH_MAX];
-	ssize_t n = 0, got = 1;
-	int file;
+	char text[TEXT]; /* of a file in the directory */
+};
 
-	if (snprintf(path, sizeof(path), "%s/%s", directory, name) >= (int)sizeof(path))
-		return false;
-	file = open(path, O_RDONLY | O_CLOEXEC);
+/* Reads the beginning of a file, without stdio's locks and buffers. */
+static bool read_text(const char *path, char text[TEXT])
+{
+	ssize_t n = 0, got = 1;
+	int file = open(path, O_RDONLY | O_CLOEXEC);
+
 	if (file < 0)
 		return false;
 	while (n < TEXT - 1 && (got = read(file, text + n, (size_t)(TEXT - 1 - n))) > 0)
@@ -49,50 +53,54 @@ static bool read_text(const char *directory, const char *name, char text[TEXT])
 	return got >= 0;
 }
 
-/* A text that is no number is "max", which means that there is no limit. */
-static bool read_number(const char *directory, const char *name, uint64_t *out)
+/* Reads a file of b->directory into b->text. */
+static bool read_file(struct buffers *b, const char *name)
 {
-	char text[TEXT];
+	int n = snprintf(b->path, sizeof(b->path), "%s/%s", b->directory, name);
 
-	if (!read_text(directory, name, text))
+	return n < (int)sizeof(b->path) && read_text(b->path, b->text);
+}
+
+/* A text that is no number is "max", which means that there is no limit. */
+static bool read_number(struct buffers *b, const char *name, uint64_t *out)
+{
+	if (!read_file(b, name))
 		return false;
-	*out = text[0] >= '0' && text[0] <= '9' ? strtoull(text, NULL, 10) : UINT64_MAX;
+	*out = b->text[0] >= '0' && b->text[0] <= '9' ? strtoull(b->text, NULL, 10) : UINT64_MAX;
 	return true;
 }
 
-static uint64_t droppable(const char *directory, const struct version *v)
+static uint64_t droppable(struct buffers *b, const struct version *v)
 {
-	char text[TEXT];
-	const char *at =
-	    read_text(directory, "memory.stat", text) ? strstr(text, v->droppable) : NULL;
+	const char *at = read_file(b, "memory.stat") ? strstr(b->text, v->droppable) : NULL;
 
 	return at ? strtoull(at + strlen(v->droppable), NULL, 10) : 0;
 }
 
-static bool allows(const char *directory, const struct version *v, uint64_t size)
+static bool allows(struct buffers *b, const struct version *v, uint64_t size)
 {
 	uint64_t limit, usage, files, keep;
 
-	if (!read_number(directory, v->limit, &limit) || limit == UINT64_MAX ||
-	    !read_number(directory, v->usage, &usage))
+	if (!read_number(b, v->limit, &limit) || limit == UINT64_MAX ||
+	    !read_number(b, v->usage, &usage))
 		return true;
-	files = droppable(directory, v);
+	files = droppable(b, v);
 	usage -= files < usage ? files : usage;
 	keep = limit / KEEP_PART < KEEP_FREE ? limit / KEEP_PART : KEEP_FREE;
 	return usage <= limit && limit - usage >= keep && limit - usage - keep >= size;
 }
 
 /* Do the cgroup and all above it, up to the mount, allow so much? */
-static bool all_allow(char *directory, const struct version *v, uint64_t size)
+static bool all_allow(struct buffers *b, const struct version *v, uint64_t size)
 {
 	size_t top = strlen(v->mount);
 
 	for (;;) {
-		if (!allows(directory, v, size))
+		if (!allows(b, v, size))
 			return false;
-		if (strlen(directory) <= top)
+		if (strlen(b->directory) <= top)
 			return true;
-		*strrchr(directory, '/') = '\0';
+		*strrchr(b->directory, '/') = '\0';
 	}
 }
 
@@ -129,23 +137,31 @@ static const char *path_in(const char *text, const struct version *v, size_t *le
 	return NULL;
 }
 
-bool cgroup_has_memory(uint64_t size)
+static bool cgroups_allow(struct buffers *b, uint64_t size)
 {
-	char text[TEXT], directory[PATH_MAX];
-	int saved_errno = errno;
 	bool allowed = true;
 
-	if (!read_text("/proc/self", "cgroup", text))
-		text[0] = '\0';
+	if (!read_text("/proc/self/cgroup", b->cgroups))
+		b->cgroups[0] = '\0';
 	for (size_t i = 0; allowed && i < sizeof(versions) / sizeof(versions[0]); i++) {
 		const struct version *v = &versions[i];
 		size_t n;
-		const char *path = path_in(text, v, &n);
+		const char *path = path_in(b->cgroups, v, &n);
 
-		if (path && snprintf(directory, sizeof(directory), "%s%.*s", v->mount, (int)n,
-		                     path) < (int)sizeof(directory))
-			allowed = all_allow(directory, v, size);
+		if (path && snprintf(b->directory, sizeof(b->directory), "%s%.*s", v->mount, (int)n,
+		                     path) < (int)sizeof(b->directory))
+			allowed = all_allow(b, v, size);
 	}
+	return allowed;
+}
+
+bool cgroup_has_memory(uint64_t size)
+{
+	int saved_errno = errno;
+	struct buffers *buffers = malloc(sizeof(*buffers));
+	bool allowed = buffers && cgroups_allow(buffers, size);
+
+	free(buffers);
 	errno = saved_errno;
 	return allowed;
 }

@@ -1,12 +1,11 @@
 /* store_pinned.c: the store of copies in pinned host memory, which the daemon lends or, where it
  * has none, the process allocates.
  *
- * A copy takes whole units of chunks: in a row where so many are free in a row, else wherever units
- * are free. So the store never has more memory than it needs, except for a part of one chunk. A
- * forked child has no chunks.
+ * A copy takes whole units of chunks, wherever they are free (chunk_units.c). So the store never
+ * has more memory than it needs, except for a part of one chunk. A forked child has no chunks.
  */
 #include "base/locks.h"
-#include "base/runs.h"
+#include "memory/swap/chunk_units.h"
 #include "memory/swap/chunks.h"
 #include "memory/swap/node_chunks.h"
 #include "memory/swap/pins.h"
@@ -79,33 +78,9 @@ static void keep_total(uint64_t bytes)
 	} while (size && have < bytes && node_chunk_request(size));
 }
 
-/* -- units; the caller holds chunks_lock -------------------------------------------------- */
+/* -- making chunks ready ------------------------------------------------------------------ */
 
-/* Can copies be made in the chunk's units at once? */
-static bool is_ready(const struct chunk *chunk)
-{
-	return chunk_pinned(chunk) && !atomic_load(&chunk->untouched);
-}
-
-static size_t n_ready_units(void)
-{
-	size_t n = 0;
-
-	for (struct chunk *chunk = chunks; chunk; chunk = chunk->next)
-		n += is_ready(chunk) ? chunk->n_free : 0;
-	return n;
-}
-
-/* A chunk with free units that is not ready, or NULL. */
-static struct chunk *first_unready(void)
-{
-	struct chunk *chunk = chunks;
-
-	while (chunk && (is_ready(chunk) || !chunk->n_free))
-		chunk = chunk->next;
-	return chunk;
-}
-
+/* The caller holds chunks_lock. */
 static enum store_answer make_ready(struct chunk *chunk)
 {
 	if (!chunks_being_touched())
@@ -118,63 +93,6 @@ static enum store_answer make_ready(struct chunk *chunk)
 		chunk_end(chunk); /* the program or other processes may need its memory */
 	return STORE_NONE;
 }
-
-/* Adds units in a row to the copy, as one part for each slice that they lie in. */
-static void add_parts(struct copy *copy, struct chunk *chunk, size_t first, size_t n)
-{
-	size_t slice = chunk_slice(chunk);
-
-	run_set(chunk->used, first, n, true);
-	chunk->n_free -= n;
-	for (size_t end = first + n, to; first < end; first = to) {
-		to = (first / slice + 1) * slice;
-		to = to < end ? to : end;
-		copy->parts[copy->n++] =
-		    (struct part){chunk->base + first * CHUNK_UNIT, (to - first) * CHUNK_UNIT};
-	}
-}
-
-/* Adds free units of the chunk to the copy, at most so many. Returns how many. */
-static size_t take_from(struct copy *copy, struct chunk *chunk, size_t most)
-{
-	size_t taken = 0;
-
-	for (size_t first = 0, n; first < chunk->n && taken < most; first += n + 1) {
-		for (n = 0; first + n < chunk->n && taken + n < most; n++)
-			if (run_bit(chunk->used, first + n))
-				break;
-		if (n)
-			add_parts(copy, chunk, first, n);
-		taken += n;
-	}
-	return taken;
-}
-
-/* Makes a copy of n ready units, of which there are enough. Returns NULL if malloc() fails. */
-static struct copy *gather(size_t n)
-{
-	struct copy *copy = malloc(sizeof(*copy) + n * sizeof(copy->parts[0]));
-	struct chunk *chunk;
-
-	if (!copy)
-		return NULL;
-	copy->store = &pinned_store;
-	copy->n = 0;
-	for (chunk = chunks; chunk; chunk = chunk->next) {
-		size_t first = is_ready(chunk) ? run_find(chunk->used, chunk->n, n) : chunk->n;
-
-		if (first < chunk->n) {
-			add_parts(copy, chunk, first, n);
-			return copy;
-		}
-	}
-	for (chunk = chunks; n; chunk = chunk->next)
-		if (is_ready(chunk))
-			n -= take_from(copy, chunk, n);
-	return copy;
-}
-
-/* -- making chunks ready ------------------------------------------------------------------ */
 
 /* The caller holds chunks_lock. A touched chunk that is not pinned, or NULL. A chunk that has lost
  * its pins is pinned again when it is used. */
@@ -221,8 +139,8 @@ static enum store_answer make_units_ready(size_t n)
 	enum store_answer answer = STORE_READY;
 	struct chunk *chunk;
 
-	while (answer == STORE_READY && n_ready_units() < n) {
-		chunk = first_unready();
+	while (answer == STORE_READY && units_ready() < n) {
+		chunk = units_first_unready();
 		if (chunk) {
 			answer = make_ready(chunk);
 		} else if (node_chunks_requested()) {
@@ -246,11 +164,11 @@ static enum store_answer take(size_t size, struct copy **out)
 	lock_take(&chunks_lock);
 	answer = make_units_ready(n);
 	if (answer == STORE_READY) {
-		*out = gather(n);
+		*out = units_take(size);
 		if (!*out)
 			answer = STORE_NONE;
-		else /* the segment may need only a part of the last unit */
-			(*out)->parts[(*out)->n - 1].size -= n * CHUNK_UNIT - size;
+		else
+			(*out)->store = &pinned_store;
 	}
 	lock_give(&chunks_lock);
 	return answer;
@@ -259,16 +177,7 @@ static enum store_answer take(size_t size, struct copy **out)
 static void give(struct copy *copy)
 {
 	lock_take(&chunks_lock);
-	for (unsigned int i = 0; i < copy->n; i++) {
-		struct part part = copy->parts[i];
-		struct chunk *chunk = chunk_of(part.at);
-		size_t n = (part.size + CHUNK_UNIT - 1) / CHUNK_UNIT;
-
-		if (!chunk)
-			continue;
-		run_set(chunk->used, (size_t)(part.at - chunk->base) / CHUNK_UNIT, n, false);
-		chunk->n_free += n;
-	}
+	units_give(copy);
 	lock_give(&chunks_lock);
 	free(copy);
 }

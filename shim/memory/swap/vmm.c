@@ -9,7 +9,7 @@
  * and it does so for good from the moment that something outside this process may refer to it
  * (KEEPS in hooks.def); what is exported becomes one object of the driver's (vmm_whole.c). A call
  * that needs the driver's mapping or handle first ends the block, and waits until its memory is
- * restored (vmm_take_back()). The calls themselves are in hooks/vmm_calls.c.
+ * restored (vmm_take_back()). The calls themselves are in hooks/vmm_mappings.c.
  */
 #include "memory/swap/vmm.h"
 

@@ -1,6 +1,6 @@
 /* vmm_whole.c: memory in several pieces becomes one object of the driver's.
  *
- * Memory that can be swapped is created in pieces (hooks/vmm_calls.c), but a call that exports it
+ * Memory that can be swapped is created in pieces (hooks/vmm_handles.c), but a call that exports it
  * needs one object. If the memory may contain bytes already, they are copied while the gate is shut
  * and no work runs, and the object is mapped wherever the pieces were.
  */
@@ -14,7 +14,7 @@
 #include "gate/quiet.h"
 #include "memory/shortage.h"
 #include "memory/swap/cgroup_memory.h"
-#include "memory/swap/vmm.h"
+#include "memory/swap/vmm_copy.h"
 #include "work/captures.h"
 #include "work/contexts.h"
 
@@ -32,107 +32,6 @@ struct change {
 	CUstream stream;
 	CUresult result;
 };
-
-/* -- copying, at addresses that are reserved for it ------------------------------------ */
-
-static CUresult reserve(const struct physical *physical, CUdeviceptr *base)
-{
-	return REAL(cuMemAddressReserve)(base, physical->size, 0, 0, 0);
-}
-
-static CUresult allow_own_device(const struct physical *physical, CUdeviceptr base)
-{
-	CUmemAccessDesc access = {.location = physical->prop.location,
-	                          .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-
-	return REAL(cuMemSetAccess)(base, physical->size, &access, 1);
-}
-
-/* Maps the object there, or with whole 0 the pieces. */
-static CUresult map_at(const struct physical *physical, CUmemGenericAllocationHandle whole,
-                       CUdeviceptr base)
-{
-	CUresult result;
-
-	result = whole ? DRIVER(cuMemMap)(base, physical->size, 0, whole, 0)
-	               : vmm_map(physical, base, physical->size, 0, 0);
-	if (result)
-		return result;
-	result = allow_own_device(physical, base);
-	if (result)
-		DRIVER(cuMemUnmap)(base, physical->size);
-	return result;
-}
-
-/* Copies the bytes to the host (out) or from it. The memory is mapped at `base`. */
-static CUresult copy_mapped(struct change *change, CUdeviceptr base, bool out)
-{
-	size_t size = change->physical->size;
-	CUresult result;
-
-	result = out ? DRIVER(cuMemcpyDtoHAsync_v2)(change->host, base, size, change->stream)
-	             : DRIVER(cuMemcpyHtoDAsync_v2)(base, change->host, size, change->stream);
-	if (result)
-		return result;
-	return REAL(cuStreamSynchronize)(change->stream);
-}
-
-/* Maps the memory, and copies its bytes to the host or from it. */
-static CUresult copy_by_host(struct change *change, bool out)
-{
-	const struct physical *physical = change->physical;
-	CUdeviceptr base;
-	CUresult result;
-
-	result = reserve(physical, &base);
-	if (result)
-		return result;
-	result = map_at(physical, 0, base);
-	if (!result) {
-		result = copy_mapped(change, base, out);
-		DRIVER(cuMemUnmap)(base, physical->size);
-	}
-	REAL(cuMemAddressFree)(base, physical->size);
-	return result;
-}
-
-/* Copies the bytes from the pieces to the object, at these two addresses. */
-static CUresult copy_on_device(struct change *change, CUdeviceptr from, CUdeviceptr to)
-{
-	const struct physical *physical = change->physical;
-	CUresult result;
-
-	result = map_at(physical, 0, from);
-	if (result)
-		return result;
-	result = map_at(physical, change->whole, to);
-	if (!result) {
-		result = DRIVER(cuMemcpyDtoDAsync_v2)(to, from, physical->size, change->stream);
-		if (!result)
-			result = REAL(cuStreamSynchronize)(change->stream);
-		DRIVER(cuMemUnmap)(to, physical->size);
-	}
-	DRIVER(cuMemUnmap)(from, physical->size);
-	return result;
-}
-
-static CUresult copy_to_whole(struct change *change)
-{
-	const struct physical *physical = change->physical;
-	CUdeviceptr from, to;
-	CUresult result;
-
-	result = reserve(physical, &from);
-	if (result)
-		return result;
-	result = reserve(physical, &to);
-	if (!result) {
-		result = copy_on_device(change, from, to);
-		REAL(cuMemAddressFree)(to, physical->size);
-	}
-	REAL(cuMemAddressFree)(from, physical->size);
-	return result;
-}
 
 /* -- the memory's mappings ---------------------------------------------------------------- */
 
@@ -225,7 +124,7 @@ static CUresult through_host(struct change *change)
 	struct physical *physical = change->physical;
 	CUresult result;
 
-	result = copy_by_host(change, true);
+	result = vmm_copy_by_host(physical, change->host, true, change->stream);
 	if (result)
 		return result;
 	unmap_all(physical);
@@ -235,7 +134,7 @@ static CUresult through_host(struct change *change)
 	result = map_all(physical);
 	if (result)
 		return result;
-	return copy_by_host(change, false);
+	return vmm_copy_by_host(physical, change->host, false, change->stream);
 }
 
 static CUresult exchange(struct change *change)
@@ -244,7 +143,7 @@ static CUresult exchange(struct change *change)
 
 	if (!change->whole)
 		return through_host(change);
-	result = copy_to_whole(change);
+	result = vmm_copy_to_object(change->physical, change->whole, change->stream);
 	if (result)
 		return result;
 	unmap_all(change->physical);

@@ -90,6 +90,20 @@ def test_every_function_is_classified_once(package: str) -> None:
     assert hooks - declared == set(), "in hooks.def, but not in this cuda.h"
 
 
+# Forms of CUDA 3, for addresses of 32 bits, which no memory of today has.
+NARROW = {"cuMemGetAddressRange", "cuTexRefSetAddress", "cuTexRefSetAddress2D"}
+
+
+def test_a_function_and_its_later_forms_are_hooked_alike() -> None:
+    hooks = {plain_name(name) for name in hooked(version_of(HEADERS["13"]))}
+    assert {name for name in harmless() if plain_name(name) in hooks} == NARROW
+
+
+def plain_name(name: str) -> str:
+    """Of every form of a function."""
+    return re.sub(r"_v\d$", "", FORM.sub("", name))
+
+
 def test_no_name_stands_twice_or_for_nothing() -> None:
     newest = functions(HEADERS["13"])
     for names in (hooked(version_of(HEADERS["13"])), harmless()):

@@ -1,0 +1,215 @@
+/* option_parse.c: reads the values of --gpu-share. */
+#include "option_values.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define QUANTUM_MIN NS_PER_MS
+#define QUANTUM_MAX (UINT64_C(86400) * NS_PER_S)
+#define MEM_MIN (UINT64_C(1) << 20)
+#define MEM_MAX (UINT64_C(1) << 50)
+#define LIMIT_MIN 0.01
+
+int refuse(struct fault fault, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	if (fault.text && fault.size)
+		vsnprintf(fault.text, fault.size, format, args);
+	va_end(args);
+	return -1;
+}
+
+const char *shown(const char *text, size_t length, char out[SHOWN + 4])
+{
+	size_t n = length < SHOWN ? length : SHOWN;
+
+	for (size_t i = 0; i < n; i++)
+		out[i] = text[i] >= ' ' && text[i] < 0x7f ? text[i] : '?';
+	strcpy(out + n, n < length ? "..." : "");
+	return out;
+}
+
+/* Reads a decimal number without sign or exponent, digits[.digits], in every locale; strtod() would
+ * expect "0,5" in some. Moves the cursor behind it. */
+static bool read_decimal(const char **cursor, double *out)
+{
+	const char *at = *cursor;
+	double value = 0, scale = 1;
+	int digits = 0;
+
+	for (; *at >= '0' && *at <= '9'; at++, digits++)
+		value = value * 10 + (*at - '0');
+	if (*at == '.')
+		for (at++; *at >= '0' && *at <= '9'; at++, digits++)
+			value += (*at - '0') * (scale /= 10);
+	if (!digits || digits > 15)
+		return false;
+	*cursor = at;
+	*out = value;
+	return true;
+}
+
+int parse_tq(const char *value, struct gl_options *out, struct fault fault)
+{
+	char text[SHOWN + 4];
+	const char *at = value;
+	double number = 0, unit = -1;
+
+	if (read_decimal(&at, &number)) {
+		if (!*at || !strcmp(at, "s"))
+			unit = 1e9;
+		else if (!strcmp(at, "ms"))
+			unit = 1e6;
+		else if (!strcmp(at, "m"))
+			unit = 60e9;
+	}
+	if (unit < 0)
+		return refuse(fault, "tq:%s is not a time; write seconds (30), 30s, 500ms or 2m",
+		              shown(value, strlen(value), text));
+	number *= unit;
+	if (number < (double)QUANTUM_MIN || number > (double)QUANTUM_MAX)
+		return refuse(fault, "tq:%s is out of range; a quantum is from 1ms to 1440m",
+		              shown(value, strlen(value), text));
+	out->quantum_ns = (uint64_t)(number + 0.5);
+	return 0;
+}
+
+int parse_lock(const char *value, struct gl_options *out, struct fault fault)
+{
+	char text[SHOWN + 4];
+
+	if (!strcmp(value, "on"))
+		out->lock = GL_LOCK_ON;
+	else if (!strcmp(value, "off"))
+		out->lock = GL_LOCK_OFF;
+	else if (!strcmp(value, "auto"))
+		out->lock = GL_LOCK_AUTO;
+	else
+		return refuse(fault, "lock:%s is not known; write lock:on, lock:off or lock:auto",
+		              shown(value, strlen(value), text));
+	return 0;
+}
+
+/* The bytes of a unit: K, M, G or T, or the same with iB behind it. Returns 0 for any other text.
+ */
+static uint64_t size_unit(const char *suffix)
+{
+	const char *letters = "KMGT";
+	const char *letter = *suffix ? strchr(letters, *suffix) : NULL;
+
+	if (!letter || (suffix[1] && strcmp(suffix + 1, "iB")))
+		return 0;
+	return UINT64_C(1) << (10 * (letter - letters + 1));
+}
+
+int parse_mem(const char *value, struct gl_options *out, struct fault fault)
+{
+	char text[SHOWN + 4];
+	const char *at = value;
+	double number = 0;
+	uint64_t unit;
+
+	shown(value, strlen(value), text);
+	if (!read_decimal(&at, &number))
+		return refuse(
+		    fault,
+		    "mem:%s is not an amount; write a fraction (0.5, 50%%) or a size (20GiB)",
+		    text);
+	if (!strcmp(at, "%")) {
+		number /= 100;
+		at++;
+	}
+	if (!*at) {
+		if (number <= 0 || number > 1)
+			return refuse(
+			    fault,
+			    "mem:%s is no fraction of the device; write one above 0 and up to 1, "
+			    "or a size with its unit (20GiB)",
+			    text);
+		out->mem_fraction = number;
+		out->mem_bytes = 0;
+		return 0;
+	}
+	unit = size_unit(at);
+	if (!unit)
+		return refuse(
+		    fault, "mem:%s has an unknown unit; write K, M, G or T (20G or 20GiB)", text);
+	number *= (double)unit;
+	if (number < (double)MEM_MIN || number > (double)MEM_MAX)
+		return refuse(fault, "mem:%s is out of range; a size is from 1MiB to 1024TiB",
+		              text);
+	out->mem_bytes = (uint64_t)number;
+	out->mem_fraction = 0;
+	return 0;
+}
+
+int parse_oversub(const char *value, struct gl_options *out, struct fault fault)
+{
+	char text[SHOWN + 4];
+
+	if (!strcmp(value, "on"))
+		out->oversub = 1;
+	else if (!strcmp(value, "off"))
+		out->oversub = 0;
+	else
+		return refuse(fault, "oversub:%s is not known; write oversub:on or oversub:off",
+		              shown(value, strlen(value), text));
+	return 0;
+}
+
+int parse_memory(const char *value, struct gl_options *out, struct fault fault)
+{
+	char text[SHOWN + 4];
+
+	if (!strcmp(value, "managed"))
+		out->memory = GL_MEMORY_MANAGED;
+	else if (!strcmp(value, "swap"))
+		out->memory = GL_MEMORY_SWAP;
+	else if (!strcmp(value, "auto"))
+		out->memory = GL_MEMORY_AUTO;
+	else
+		return refuse(fault,
+		              "memory:%s is not known; write memory:managed, memory:swap or "
+		              "memory:auto",
+		              shown(value, strlen(value), text));
+	return 0;
+}
+
+/* Reads a part of the device's time. */
+static int read_part(const char *key, const char *value, double *out, struct fault fault)
+{
+	char text[SHOWN + 4];
+	const char *at = value;
+	double number = 0;
+	bool is_number = read_decimal(&at, &number);
+
+	if (is_number && !strcmp(at, "%")) {
+		number /= 100;
+		at++;
+	}
+	if (!is_number || *at || number > 1)
+		return refuse(
+		    fault,
+		    "%s:%s is no part of the GPU's time; write a fraction up to 1 (0.3, 30%%)", key,
+		    shown(value, strlen(value), text));
+	*out = number;
+	return 0;
+}
+
+int parse_request(const char *value, struct gl_options *out, struct fault fault)
+{
+	return read_part("request", value, &out->request, fault);
+}
+
+int parse_limit(const char *value, struct gl_options *out, struct fault fault)
+{
+	if (read_part("limit", value, &out->limit, fault) < 0)
+		return -1;
+	if (out->limit < LIMIT_MIN)
+		return refuse(fault, "limit:%g is too little to compute; write 0.01 or more",
+		              out->limit);
+	return 0;
+}

@@ -1,0 +1,34 @@
+/* odd.h: what the scenarios of odd_programs.c share. */
+#ifndef ODD_H
+#define ODD_H
+
+#include "races.h"
+
+#define MOST_FILES 64
+
+CUresult submit(void);                  /* something that waits at the gate */
+int descriptors(int found[MOST_FILES]); /* those that are open; returns how many */
+
+/* odd_descriptors.c: */
+#define DESCRIPTOR_SCENARIOS(SCENARIO)                                                             \
+	SCENARIO("files in their place", files_in_their_place)                                     \
+	SCENARIO("sockets in their place", sockets_in_their_place)                                 \
+	SCENARIO("without standard output", without_standard_output)
+/* odd_limits.c: */
+#define LIMIT_SCENARIOS(SCENARIO)                                                                  \
+	SCENARIO("may open no more", may_open_no_more)                                             \
+	SCENARIO("has no descriptor left", has_no_descriptor_left)                                 \
+	SCENARIO("gets no thread", gets_no_thread)                                                 \
+	SCENARIO("has all keys", has_all_keys)
+/* odd_ends.c: */
+#define END_SCENARIOS(SCENARIO)                                                                    \
+	SCENARIO("child of clone", child_of_clone)                                                 \
+	SCENARIO("main thread ends", main_thread_ends)
+
+#define SCENARIO(name, run) void run(void);
+DESCRIPTOR_SCENARIOS(SCENARIO)
+LIMIT_SCENARIOS(SCENARIO)
+END_SCENARIOS(SCENARIO)
+#undef SCENARIO
+
+#endif

@@ -1,0 +1,82 @@
+/* odd_limits.c: programs that have reached a limit. */
+#include "odd.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sys/resource.h>
+
+static struct rlimit lower(__rlimit_resource_t what, rlim_t to)
+{
+	struct rlimit old, now;
+
+	getrlimit(what, &old);
+	now = (struct rlimit){to, old.rlim_max};
+	if (setrlimit(what, &now))
+		fail("setrlimit", errno);
+	return old;
+}
+
+/* It may open no more, as programs say that shut themselves in. */
+void may_open_no_more(void)
+{
+	set_up();
+	OK(submit());
+	lower(RLIMIT_NOFILE, 0);
+	say("limited");
+	wait_for_test();
+	OK(submit());
+}
+
+void has_no_descriptor_left(void)
+{
+	int open_now[MOST_FILES];
+	struct rlimit old;
+	CUdeviceptr pointer;
+	CUresult result;
+
+	set_up();
+	old = lower(RLIMIT_NOFILE, (rlim_t)descriptors(open_now));
+	result = cuMemAlloc(&pointer, 4096);
+	if (result != CUDA_ERROR_OPERATING_SYSTEM)
+		fail("without descriptors", (int)result);
+	setrlimit(RLIMIT_NOFILE, &old);
+	OK(submit());
+}
+
+void gets_no_thread(void)
+{
+	int before[MOST_FILES], after[MOST_FILES], n;
+	CUdeviceptr pointer;
+	struct rlimit old;
+	CUresult result;
+
+	set_up();
+	n = descriptors(before);
+	old = lower(RLIMIT_AS, 1);
+	for (int i = 0; i < 20; i++) {
+		result = cuMemAlloc(&pointer, 4096);
+		if (result != CUDA_ERROR_OPERATING_SYSTEM)
+			fail("without a thread", (int)result);
+	}
+	setrlimit(RLIMIT_AS, &old);
+	if (descriptors(after) > n + 2)
+		fail("descriptors are left open", descriptors(after) - n);
+	OK(submit());
+}
+
+/* The program has all keys of thread-specific data. */
+void has_all_keys(void)
+{
+	static pthread_key_t keys[PTHREAD_KEYS_MAX];
+	int n = 0;
+
+	set_up();
+	while (n < PTHREAD_KEYS_MAX && !pthread_key_create(&keys[n], NULL))
+		n++;
+	for (int i = 0; i < n; i++)
+		pthread_setspecific(keys[i], &keys[i]);
+	OK(submit());
+	for (int i = 0; i < n; i++)
+		if (pthread_getspecific(keys[i]) != &keys[i])
+			fail("the program's value has changed, of key", i);
+}
