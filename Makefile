@@ -35,7 +35,7 @@ test: setup ## linters, then every test: unit, emulated GPU, real Slurm (ARGS="-
 	@$(PYTHON) -m pytest $(PARALLEL) --durations=10 $(ARGS)
 
 quick: setup ## after each edit: linters, what decides, what is pure; under a minute
-	@$(PYTHON) -m pytest -q $(PARALLEL) $(QUICK) $(ARGS)
+	@$(PYTHON) -m pytest -q $(PARALLEL) -m "not long" $(QUICK) $(ARGS)
 
 lint: setup ## the linters alone: ruff, mypy, import-linter, clang-format, shellcheck
 	@$(PYTHON) -m pytest -q tests/rooms/test_lint.py tests/rooms/test_rooms.py tests/rooms/test_c_rooms.py

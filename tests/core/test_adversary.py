@@ -34,6 +34,7 @@ def test_no_rule_is_broken() -> None:
         assert found.fault is None, counterexample(seed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", policy.names())
 def test_no_rule_is_broken_by_any_mix(name: str) -> None:
     """Nor where jobs are parked and suspended, and the site reloads."""
@@ -42,6 +43,7 @@ def test_no_rule_is_broken_by_any_mix(name: str) -> None:
         assert found.fault is None, counterexample(seed, 100, name, any_scenario)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", policy.names())
 def test_no_rule_is_broken_where_jobs_lie(name: str) -> None:
     """Not even for those that do: a lie costs nobody else a turn, and breaks no sum."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+import pytest
 from hypothesis import event as note
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -578,6 +579,7 @@ class World:
         self.now = until
 
 
+@pytest.mark.long
 @settings(max_examples=400, deadline=None)
 @given(steps)
 def test_any_order_of_events_keeps_the_rules(

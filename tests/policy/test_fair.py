@@ -17,6 +17,7 @@ def test_equal_demands_have_equal_time(case: str) -> None:
     assert max(shares) <= 1.05 * min(shares), shares
 
 
+@pytest.mark.long
 def test_who_pauses_has_not_less_than_who_never_does() -> None:
     """But for the quantum that is under way, and a burst of each of those who pause."""
     jobs, seconds, gib_s = CASES["pauses"]
@@ -26,6 +27,7 @@ def test_who_pauses_has_not_less_than_who_never_does() -> None:
     assert max(had) - min(had) <= (jobs[0].quantum + bursts) * 1_000_000
 
 
+@pytest.mark.long
 def test_memory_is_exchanged_now_and_then() -> None:
     assert f9("fair")["moved_gib"] <= f9("fcfs")["moved_gib"] / 20
 
