@@ -63,7 +63,10 @@ def test_json_has_every_setting_and_job(trace: str, capsys: pytest.CaptureFixtur
         (["--tq", "soon"], "--tq = 'soon' is not a time; write seconds"),
         (["--tq", ""], "--tq = '' is not a time"),
         (["--lock", "on,half"], "--lock = 'half' is not known; write one of on, off, auto"),
-        (["--policy", "lottery"], "--policy = 'lottery' is not known; write one of fair, fcfs"),
+        (
+            ["--policy", "lottery"],
+            "--policy = 'lottery' is not known; write one of elastic, fair, fcfs",
+        ),
     ],
 )
 def test_a_bad_list_is_refused(
