@@ -106,7 +106,7 @@ def test_comment_keeps_the_sites_own_words_and_replaces_ours() -> None:
     assert once == f"checked by ops; {ours}"
     assert usage_record.merged(once, ours) == once
     assert usage_record.merged("", ours) == ours
-    with pytest.raises(Refused, match="Slurm keeps 65535"):
+    with pytest.raises(Refused, match="Slurm keeps only 65535"):
         usage_record.merged("x" * 65_500, ours)
 
 

@@ -37,7 +37,8 @@ def without_plugin(site: Site) -> dict[str, str]:
     etc = site.slurm.layout.etc
     (etc / "none.conf").touch()
     text = (etc / "slurm.conf").read_text()
-    (etc / "bare.conf").write_text(text.replace("/plugstack.conf", "/none.conf"))
+    assert "PlugStackConfig" not in text
+    (etc / "bare.conf").write_text(f"{text}PlugStackConfig={etc}/none.conf\n")
     return {"SLURM_CONF": str(etc / "bare.conf")}
 
 
