@@ -85,7 +85,7 @@ def warn_of_defaults(settings: Config) -> None:
     try:
         UserLimits.of(settings).check_defaults(settings.defaults)
     except Refused as fault:
-        log.warning("the configuration: %s", fault.sentence())
+        log.warning("jobs that ask for nothing are refused: %s", fault.sentence())
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ class Takeover:
             self.restore(record)
         if self.forgotten:
             log.warning(
-                "what policies have stored of %d jobs (%s) makes no sense: they start without it",
+                "what policies have stored of %d jobs (%s) cannot be used: their turns are counted "
+                "from now on",
                 *(len(self.forgotten), ", ".join(map(str, self.forgotten[:SHOWN]))),
             )
             self.forgotten.clear()
@@ -72,7 +73,8 @@ class Takeover:
         tenant = Tenant(record.job_id, record.uid, given, totals)
         if unknown:
             log.error(
-                "job %d was given %s, which this release does not know: it runs on without",
+                "job %d has the options %s, which this release does not know: it goes on "
+                "without them",
                 *(record.job_id, shown(",".join(unknown))),
             )
         else:

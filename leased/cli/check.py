@@ -141,8 +141,8 @@ def run(
 
 def _of_slurm(site: Site, checks: Sequence[Check]) -> list[Finding]:
     if site.slurm.path is None and not site.slurm.values:
-        words = "no slurm.conf is found, and slurmctld does not answer"
-        return [Finding("slurm-conf", FAULT, words, "set SLURM_CONF, or run it on a node")]
+        words = "there is no slurm.conf here, and slurmctld does not answer"
+        return [Finding("slurm-conf", FAULT, words, "set SLURM_CONF, or run this check on a node")]
     return [finding for check in checks for finding in as_list(check(site))]
 
 

@@ -79,7 +79,7 @@ class Connection:
         except Exception:
             if self.lines is None or self.lines.may(self.payer):
                 log.exception(
-                    "process %d (uid %d): a fault while it was served; its connection is closed",
+                    "a fault while process %d (uid %d) was served: its connection is closed",
                     *(self.peer.pid, self.peer.uid),
                 )
             with contextlib.suppress(Exception):

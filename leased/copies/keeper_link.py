@@ -114,7 +114,7 @@ class KeeperLink:
         try:
             self.sock.send(text.encode(), socket.MSG_NOSIGNAL)
         except OSError as fault:
-            log.warning("gpu-leased-copies: %s", fault)
+            log.warning("gpu-leased-copies cannot be reached: %s", fault)
             self._lose()
             return False
         return True

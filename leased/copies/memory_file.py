@@ -43,7 +43,10 @@ class MemoryFile:
         """Free its pages now, even if a process still has it open or mapped."""
         nothing_else = PUNCH_HOLE | KEEP_SIZE
         if LIBC.fallocate(self.descriptor, nothing_else, ctypes.c_int64(0), self._length()):
-            log.warning("memory of copies is not free yet: %s", os.strerror(ctypes.get_errno()))
+            log.warning(
+                "host memory of copies cannot be given back yet: %s",
+                os.strerror(ctypes.get_errno()),
+            )
         os.close(self.descriptor)
 
     def _length(self) -> ctypes.c_int64:

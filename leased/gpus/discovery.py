@@ -39,7 +39,7 @@ async def find(nvml: Nvml, config: Config) -> Found:
             raise Refused(f"{why}", "is the NVIDIA driver loaded? try nvidia-smi") from None
         return Found(_indexed(known, 0, config), silent=str(why))
     for number, fault in unusable.items():
-        log.error("number %d of NVML is left out: %s; see nvidia-smi, reset it", number, fault)
+        log.error("GPU %d of NVML is left out: %s; see nvidia-smi, reset it", number, fault)
     there = {gpu.uuid for gpu in shown} | {gpu.minor for gpu in shown}
     # What has another's device file by now was taken out of the node.
     gone = [gpu for gpu in known if not {gpu.uuid, gpu.minor} & there]

@@ -34,7 +34,7 @@ def load(folder: Path) -> list[Described]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, KeyError, TypeError, RecursionError, Unsound) as fault:
-        log.warning("%s is left out: %s", folder / NAME, fault)
+        log.warning("%s cannot be used and is ignored: %s", folder / NAME, fault)
         return []
 
 

@@ -52,7 +52,7 @@ class Introductions:
         try:
             ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as fault:  # no descriptors are left for now
-            log.warning("two processes of a job cannot be introduced: %s", fault)
+            log.warning("two processes of a job cannot share memory for now: %s", fault)
             asker.send(self._refusal(message, lib.GL_MET_LATER))
             return
         with ends[0], ends[1]:

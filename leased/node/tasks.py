@@ -26,7 +26,9 @@ class Tasks:
                 try:
                     await work()
                 except Exception:
-                    log.exception("a fault in %s; it is started again", work.__name__)
+                    log.exception(
+                        "a part of gpu-leased failed and begins again (%s)", work.__name__
+                    )
                     await asyncio.sleep(AGAIN_S)
 
         self.tasks.add(self.loop.create_task(forever()))

@@ -65,9 +65,9 @@ class Cluster:
         own = found[1].lower()
         if self.name not in (None, own):
             log.error(
-                "the Slurm cluster of this node is %s, and jobs of %s have registered: jobs of "
-                "that cluster are refused from now on",
-                *(own, self.name),
+                "the Slurm cluster of this node is %s, but jobs of %s have registered: jobs of %s "
+                "are refused from now on",
+                *(own, self.name, self.name),
             )
         self.own, self.asked = own, env
         return True

@@ -184,12 +184,14 @@ class Contents:
     def _set_aside(self, rows: list[Bad]) -> None:
         for bad in rows:
             if bad.table != "remembered":
-                log.error("a row of %s makes no sense and is set aside: %s", bad.table, bad.why)
+                log.error(
+                    "a row of the table %s cannot be used and is set aside: %s", bad.table, bad.why
+                )
         remembered = [bad for bad in rows if bad.table == "remembered"]
         if remembered:
             log.warning(
-                "what policies have stored of %d jobs makes no sense (%s) and is set aside: "
-                "they start without it",
+                "what policies have stored of %d jobs cannot be used (%s) and is set aside: their "
+                "turns are counted from now on",
                 *(len(remembered), remembered[0].why),
             )
         # Before anything else is written, while their numbers are still theirs.

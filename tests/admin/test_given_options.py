@@ -205,8 +205,11 @@ def test_daemon_of_an_older_release_starts(leased: Leased) -> None:
     # What job 8 was registered with is also in a file of its own, and that one is sound.
     assert [(t["job_id"], t["quantum_s"]) for t in tenants] == [(7, 5.0), (8, 5.0)]
     log = leased.log.read_text()
-    assert log.count("job 7 was given 'class:best'") == 1
-    assert log.count("a row of tenants makes no sense and is set aside: gang is not a list") == 1
+    assert log.count("job 7 has the options 'class:best'") == 1
+    assert (
+        log.count("a row of the table tenants cannot be used and is set aside: gang is not a list")
+        == 1
+    )
     leased.kill()
     leased.start()
     assert leased.log.read_text().count("is set aside") == 1, "it is said once"

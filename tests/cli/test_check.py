@@ -121,7 +121,7 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
     "no GPU": (lambda n: n.gpus.clear(), "gpus", "NVML shows no GPU"),
     "a GPU that is lost": (
         lambda n: n.gpus.__setitem__(1, {"fault": "GPU is lost"}),
-        *("gpus", "number 1 of NVML cannot be used: NVML says: GPU is lost"),
+        *("gpus", "GPU 1 of NVML cannot be used: NVML says: GPU is lost"),
     ),
     "exclusive GPU": (
         lambda n: n.gpus[1].update(exclusive=True),
@@ -137,7 +137,7 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
     ),
     "older daemon": (
         lambda n: n.answer.update(version="0.0.1"),  # type: ignore[union-attr]
-        *("daemon-version", "gpu-leased is 0.0.1, this is"),
+        *("daemon-version", "gpu-leased is of release 0.0.1, this gpu-leasectl of"),
     ),
     "other protocol": (
         lambda n: n.answer.update(wire_version=999),  # type: ignore[union-attr]
@@ -176,7 +176,7 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
     ),
     "odd daemon": (
         lambda n: setattr(n, "answer", {"devices": [{}], "strays": {}}),
-        *("daemon-version", "gpu-leased is None"),
+        *("daemon-version", "gpu-leased is of release None"),
     ),
     "no interposer": (lambda n: n.preload.unlink(), "interposer", "there is no interposer"),
     "closed interposer": (lambda n: n.preload.chmod(0o700), "interposer", "may not read"),
@@ -189,7 +189,7 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
     ),
     "no slurm.conf": (
         lambda n: (n.root / "etc" / "slurm.conf").unlink(),
-        *("slurm-conf", "no slurm.conf is found"),
+        *("slurm-conf", "there is no slurm.conf here"),
     ),
     "no plugstack.conf": (
         lambda n: (n.root / "etc" / "plugstack.conf").unlink(),
@@ -206,7 +206,7 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
     "no plugin": (lambda n: n.plugin.unlink(), "plugin-file", "jobs share without a lease"),
     "plugin of another Slurm": (
         lambda n: make_library(n.plugin, plugin((24, 11)), f"gpu-lease plugin {__version__}"),
-        *("plugin-version", "is built for Slurm 24.11, here is 22.05"),
+        *("plugin-version", "is built for Slurm 24.11; installed here is 22.05"),
     ),
     "plugin of another release": (
         lambda n: make_library(n.plugin, plugin(VERSION), "gpu-lease plugin 9.9"),
@@ -283,7 +283,7 @@ def test_faults_are_found(node: Node, case: str, capsys: pytest.CaptureFixture[s
 WARNINGS: dict[str, tuple[Spoil, str, str]] = {
     "not asked": (
         lambda n: setattr(n, "answer", Refused("it is not open to you", "run as root")),
-        *("daemon", "not asked: it is not open to you"),
+        *("daemon", "gpu-leased was not asked: it is not open to you"),
     ),
     "drained": (
         lambda n: setattr(n, "answer", status() | {"devices": [{"index": 3, "drain": "drained"}]}),
@@ -291,7 +291,7 @@ WARNINGS: dict[str, tuple[Spoil, str, str]] = {
     ),
     "strays": (
         lambda n: n.answer.update(strays={"now": [{}]}),  # type: ignore[union-attr]
-        *("strays", "1 processes use a leased GPU"),
+        *("strays", "processes use a leased GPU without a lease: 1"),
     ),
     "unknown cluster": (
         lambda n: n.answer["cluster"].update(name=None),  # type: ignore[index]
@@ -303,7 +303,7 @@ WARNINGS: dict[str, tuple[Spoil, str, str]] = {
     ),
     "interposer of no release": (
         lambda n: make_library(n.preload, ""),
-        *("interposer-version", "does not say its version"),
+        *("interposer-version", "does not say its release"),
     ),
     "required": (
         lambda n: n.edit("plugstack.conf", "optional", "required"),

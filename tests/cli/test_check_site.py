@@ -31,7 +31,7 @@ def put_plugins_of_slurm(made: Node, version: tuple[int, int]) -> None:
 MISTAKES: dict[str, tuple[Spoil, str, str, str]] = {
     "GPUs without a description": (
         lambda n: n.edit("gres.conf", "Cores=0-3 ", ""),
-        *("gres-whole", "fault", "gives jobs whole GPUs of which shards are in use"),
+        *("gres-whole", "fault", "gives out GPUs whole while shards of them are in use"),
     ),
     "select/linear": (
         lambda n: n.edit("slurm.conf", "GresTypes", "SelectType=select/linear\nGresTypes"),
@@ -39,7 +39,7 @@ MISTAKES: dict[str, tuple[Spoil, str, str, str]] = {
     ),
     "no memory is given out": (
         lambda n: n.edit("slurm.conf", "GresTypes", "SelectTypeParameters=CR_Core\nGresTypes"),
-        *("select-memory", "warning", "CR_Core: each job has all memory of its node"),
+        *("select-memory", "warning", "CR_Core gives each job all memory of its node"),
     ),
     "no shards in accounting": (
         lambda n: n.edit("slurm.conf", "TRES=gres/gpu,gres/shard", "TRES=gres/gpu"),
@@ -63,7 +63,7 @@ MISTAKES: dict[str, tuple[Spoil, str, str, str]] = {
     ),
     "PluginDir of another Slurm": (
         lambda n: put_plugins_of_slurm(n, (24, 11)),
-        *("plugin-dir", "fault", "a PluginDir, are of Slurm 24.11, here is 22.05"),
+        *("plugin-dir", "fault", "a PluginDir, are of Slurm 24.11; installed here is 22.05"),
     ),
     "PluginDir that is gone": (
         lambda n: n.edit("slurm.conf", "GresTypes", "PluginDir=/nonexistent\nGresTypes"),
@@ -144,11 +144,15 @@ CONTROLLERS: dict[str, tuple[Spoil, str, str, str]] = {
     ),
     "rules of another release": (
         lambda n: n.edit("gpu_share.lua", f'"{__version__}"', '"0.0.9"'),
-        *("job-submit", "warning", f"gpu_share.lua is of 0.0.9, this is {__version__}"),
+        *(
+            "job-submit",
+            "warning",
+            f"gpu_share.lua is of release 0.0.9, this gpu-leasectl of {__version__}",
+        ),
     ),
     "rules of no release": (
         lambda n: n.write("gpu_share.lua", "return {}\n"),
-        *("job-submit", "warning", "is of no release that it names"),
+        *("job-submit", "warning", "is of release unknown"),
     ),
     "no type": (
         lambda n: n.edit("slurm.conf", "GresTypes=gpu,shard", "GresTypes=gpu"),
@@ -172,7 +176,7 @@ CONTROLLERS: dict[str, tuple[Spoil, str, str, str]] = {
     ),
     "a plugin of another Slurm": (
         lambda n: make_library(n.plugin, plugin((24, 11)), f"gpu-lease plugin {__version__}"),
-        *("plugin-version", "fault", "is built for Slurm 24.11, here is 22.05"),
+        *("plugin-version", "fault", "is built for Slurm 24.11; installed here is 22.05"),
     ),
 }
 

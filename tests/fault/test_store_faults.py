@@ -261,11 +261,11 @@ def test_rows_that_make_no_sense_stop_nobody_at_the_start(node: FaultyNode) -> N
         assert set(JOBS) - set(HIT) <= set(node.tenants()), names
         for job in HIT:
             register(node.leased.admin_socket, job)
-    aside = node.said("makes no sense and is set aside")
+    aside = node.said("cannot be used and is set aside")
     assert aside >= 8
     with node.everybody_goes_on(but=HIT):
         node.restart()
-    assert node.said("makes no sense and is set aside") == aside, "it is said once"
+    assert node.said("cannot be used and is set aside") == aside, "it is said once"
 
 
 def test_rows_that_make_no_sense_stop_nobody_while_jobs_run(node: FaultyNode) -> None:

@@ -112,7 +112,7 @@ def test_a_daemon_that_never_saw_the_lost_gpu_starts_with_the_others(
     with pytest.raises(Refused, match="GPU 1 of Slurm is not one of"):
         register(leased.admin_socket, 9, gpus=[1])
     register(leased.admin_socket, 10, gpus=[2])
-    assert said(leased, "number 1 of NVML is left out: NVML says: GPU is lost") == 1
+    assert said(leased, "GPU 1 of NVML is left out: NVML says: GPU is lost") == 1
 
 
 def test_all_gpus_lost(leased: Leased, gpus: EmulatedGpu) -> None:

@@ -40,7 +40,7 @@ def test_nobody_who_listens_is_named(short_dir: Path) -> None:
     found = look(ListenAddress(path=short_dir / "m.sock"))
     assert found.level == WARNING
     assert found.text == (
-        f"nobody listens at {short_dir}/m.sock, the metrics.listen (No such file or directory)"
+        f"nobody listens at {short_dir}/m.sock, which is metrics.listen (No such file or directory)"
     )
 
 

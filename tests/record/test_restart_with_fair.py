@@ -81,7 +81,7 @@ def test_damaged_deficits_stop_no_daemon(leased: Leased, tenant: Start, path: Pa
         said for said in leased.log.read_text().splitlines() if "policies have stored" in said
     ]
     assert len(warnings) == 1, warnings
-    assert "what policies have stored of 2 jobs (1, 2) makes no sense" in warnings[0]
+    assert "what policies have stored of 2 jobs (1, 2) cannot be used" in warnings[0]
     for job in jobs:
         tell(job)
     for job in jobs:

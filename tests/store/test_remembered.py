@@ -53,7 +53,7 @@ def test_what_is_damaged_is_left_out_with_one_warning(
         store = Store(path)
     assert [(t.job_id, t.remembered) for t in store.open_tenants()] == [(1, None), (2, None)]
     (said,) = caplog.messages
-    assert "what policies have stored of 2 jobs makes no sense" in said
+    assert "what policies have stored of 2 jobs cannot be used" in said
     store.save({}, 6, {1: FAIR})
     assert rows(path) == [(1, *FAIR)]
     store.close()

@@ -22,26 +22,29 @@ def findings(site: Site) -> Iterator[Finding]:
         yield Finding("daemon", FAULT, str(fault), fault.hint)
         return
     except Refused as fault:
-        yield Finding("daemon", WARNING, f"not asked: {fault}", fault.hint)
+        yield Finding("daemon", WARNING, f"gpu-leased was not asked: {fault}", fault.hint)
         return
     version = status.get("version")
     yield Finding("daemon", OK, f"gpu-leased {version} answers")
     if version != __version__ or status.get("wire_version") != lib.GL_VERSION:
         yield Finding(
-            *("daemon-version", FAULT, f"gpu-leased is {version}, this is {__version__}"),
+            "daemon-version",
+            FAULT,
+            f"gpu-leased is of release {version}, this gpu-leasectl of {__version__}",
             "run systemctl restart gpu-leased; leases stay where they are",
         )
     else:
         yield Finding("daemon-version", OK, "daemon and gpu-leasectl are of one release")
     store_fault = status.get("store_fault")
     if store_fault:
-        yield Finding("store", FAULT, store_fault, "see df and the daemon's log")
+        yield Finding("store", FAULT, store_fault, "see df, and journalctl -u gpu-leased")
     else:
         yield Finding("store", OK, "usage and settings are on the disk")
     yield from _devices(status)
     if status.get("strays", {}).get("now"):
-        words = f"{len(status['strays']['now'])} processes use a leased GPU without a lease"
-        yield Finding("strays", WARNING, words, "see gpu-leasectl status, and [strays]")
+        words = f"processes use a leased GPU without a lease: {len(status['strays']['now'])}"
+        remedy = "see gpu-leasectl status; [strays] of gpu-leased.toml says what is done about them"
+        yield Finding("strays", WARNING, words, remedy)
     else:
         yield Finding("strays", OK, "no process uses a leased GPU without a lease")
     yield from _cluster(site, status.get("cluster", {}))
@@ -61,7 +64,9 @@ def _devices(status: Status) -> Iterator[Finding]:
     faulty = [d for d in status.get("devices", []) if d.get("fault")]
     for device in faulty:
         words = f"GPU {device.get('index')} takes no new jobs: {device['fault']}"
-        yield Finding("devices", FAULT, words, "see nvidia-smi and dmesg; reset it, or the node")
+        yield Finding(
+            "devices", FAULT, words, "see nvidia-smi and dmesg; reset the GPU, or restart the node"
+        )
     if not faulty:
         yield Finding("devices", OK, "the daemon finds no device faulty")
     if status.get("nvml_fault"):
@@ -80,10 +85,11 @@ def _cluster(site: Site, said: Mapping[str, Any]) -> Iterator[Finding]:
         words = f"jobs of {others} come here and are refused: gpu-leased serves {ours}"
         yield Finding("cluster", FAULT, words, remedy)
     elif ours and named and ours != named:
-        words = f"gpu-leased serves the Slurm cluster {ours}, {site.slurm.path} is of {named}"
+        words = f"gpu-leased serves the Slurm cluster {ours}, but the ClusterName of "
+        words += f"{site.slurm.path} is {named}"
         yield Finding("cluster", FAULT, words, remedy)
     elif ours:
         yield Finding("cluster", OK, f"gpu-leased serves the jobs of the Slurm cluster {ours}")
     else:
         words = "gpu-leased does not know yet which Slurm cluster it serves"
-        yield Finding("cluster", WARNING, words, "see whether scontrol ping finds slurmctld")
+        yield Finding("cluster", WARNING, words, "see by scontrol ping whether slurmctld answers")

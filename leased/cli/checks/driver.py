@@ -36,8 +36,8 @@ def findings(site: Site) -> Iterator[Finding]:
     site.gpus = shown
     yield Finding("driver", OK, f"NVIDIA driver {nvml_answers.printable(str(said.get('driver')))}")
     for number, why in unusable.items():
-        words = f"number {number} of NVML cannot be used: {why}"
-        yield Finding("gpus", FAULT, words, "see nvidia-smi and dmesg; reset it")
+        words = f"GPU {number} of NVML cannot be used: {why}"
+        yield Finding("gpus", FAULT, words, "see nvidia-smi and dmesg; reset the GPU")
     if shown and not unusable:
         names = {gpu.name for gpu in shown}
         yield Finding("gpus", OK, f"{len(shown)} GPUs: {', '.join(sorted(names))}")

@@ -52,15 +52,17 @@ def as_list(found: Iterator[Finding]) -> list[Finding]:
     try:
         made.extend(found)
     except OSError as fault:
-        remedy = "run it as root" if isinstance(fault, PermissionError) else "correct the file"
+        remedy = (
+            "run the check as root" if isinstance(fault, PermissionError) else "correct the file"
+        )
         made.append(Finding("files", WARNING, f"{fault.filename}: {fault.strerror}", remedy))
     except Exception as fault:  # of ours: it must not hide what the others find
         words = f"a part of this check failed: {type(fault).__name__}: {fault}"
-        made.append(Finding("check", WARNING, words, "report it"))
+        made.append(Finding("check", WARNING, words, "report it as a fault of gpu-lease"))
     return made
 
 
 def unreadable_lines(id_: str, faults: list[str]) -> Iterator[Finding]:
     """A warning for each line of a configuration file that could not be understood."""
     for fault in faults:
-        yield Finding(id_, WARNING, f"left out here: {fault}", "correct the line")
+        yield Finding(id_, WARNING, f"left out of this check: {fault}", "correct the line")

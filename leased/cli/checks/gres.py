@@ -61,12 +61,12 @@ def _types(site: Site) -> Iterator[Finding]:
 def _node(site: Site) -> Iterator[Finding]:
     if site.slurm.path is None:
         words = "slurm.conf is not on this host, so gres.conf is not checked"
-        yield Finding("node", WARNING, words, "run it on the node")
+        yield Finding("node", WARNING, words, "run this check on the node")
         return
     node = site.node
     if node is None or node not in site.slurm.nodes:
         words = f"{node or 'this host'} is in no NodeName line of {site.slurm.path}"
-        yield Finding("node", WARNING, words, "give its name: --node NAME")
+        yield Finding("node", WARNING, words, "say which node this is: --node NAME")
         return
     yield Finding("node", OK, f"this is node {node}")
     counts = gres_conf.gres_counts(site.slurm.nodes[node].get("gres", ""))
@@ -110,8 +110,8 @@ def _whole(site: Site, said: Gres, path: Path) -> Iterator[Finding]:
     if site.version is None or site.version >= WHOLE_FROM or not said.unplaced or said.autodetect:
         yield Finding("gres-whole", OK, "no job is given a GPU whole while shards of it are used")
         return
-    words = f"gpu of {path} has neither Cores= nor Type=: this Slurm gives jobs whole GPUs of which"
-    words += " shards are in use"
+    words = f"the lines of gpu in {path} have neither Cores= nor Type=, so this Slurm gives out "
+    words += "GPUs whole while shards of them are in use"
     remedy = "write Type=, or Cores= with the node's cores, in each line of gpu"
     yield Finding("gres-whole", FAULT, words, remedy)
 
@@ -132,7 +132,7 @@ def _counts(site: Site, said: Gres, counts: dict[str, int], path: Path) -> Itera
         yield Finding("gres-count", FAULT, words, "make slurm.conf, gres.conf and the GPUs agree")
     elif shards % gpus:
         words = f"{shards} shard do not divide evenly among {gpus} gpu"
-        yield Finding("gres-count", FAULT, words, f"make it a multiple of {gpus}")
+        yield Finding("gres-count", FAULT, words, f"make the number of shards a multiple of {gpus}")
     else:
         words = f"{shards} shard on {gpus} gpu: at most {shards // gpus} jobs share one"
         yield Finding("gres-count", OK, words)

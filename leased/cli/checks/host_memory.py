@@ -49,6 +49,9 @@ def _room_beside_jobs(site: Site, budget: int) -> Finding:
     jobs = (mib[0] - mib[1]) << 20
     if not mib[0] or jobs + budget <= total:
         return Finding("copies-slurm", OK, "Slurm gives jobs no memory that copies may need")
-    words = f"Slurm gives jobs {size(jobs)} and copies may take {size(budget)} of {size(total)}"
-    remedy = f"MemSpecLimit={budget >> 20} for this node in slurm.conf, or a lower limits.swap_host"
+    words = f"of the {size(total)} of this host Slurm gives jobs {size(jobs)}, and copies may take "
+    words += f"{size(budget)}"
+    remedy = (
+        f"write MemSpecLimit={budget >> 20} for this node in slurm.conf, or lower limits.swap_host"
+    )
     return Finding("copies-slurm", WARNING, words, remedy)

@@ -72,14 +72,18 @@ def _interposer_version(path: Path) -> Finding:
     name = "interposer-version"
     found = INTERPOSER.search(text_file.read(path, MOST_BYTES))
     if not found:
-        return Finding(name, WARNING, f"{path} does not say its version", "install gpu-lease again")
+        return Finding(
+            name,
+            WARNING,
+            f"the interposer {path} does not say its release",
+            "install gpu-lease again",
+        )
     release, wire = found[1].decode(errors="replace"), int(found[2])
     if wire != lib.GL_VERSION:
-        words = (
-            f"the interposer speaks version {wire} of the protocol, this release {lib.GL_VERSION}"
-        )
+        words = f"the interposer speaks version {wire} of the protocol with gpu-leased, this "
+        words += f"release {lib.GL_VERSION}"
         return Finding(name, FAULT, words, "install the same release of both")
     if release != __version__:
-        words = f"the interposer is of release {release}, this is {__version__}"
+        words = f"the interposer is of release {release}, this gpu-leasectl of {__version__}"
         return Finding(name, WARNING, words, "install the same release of both")
     return Finding(name, OK, "the interposer is of this release")

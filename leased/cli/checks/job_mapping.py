@@ -28,7 +28,7 @@ def findings(site: Site) -> Iterator[Finding]:
         yield Finding("job-mapping", WARNING, f"{what} is not there: nobody has made it", START)
         return
     if not stat.S_ISDIR(mode):
-        yield Finding("job-mapping", WARNING, f"{what} is no directory", "name another")
+        yield Finding("job-mapping", WARNING, f"{what} is no directory", "name another directory")
     elif mode & 0o005 != 0o005:
         words = f"{what} is not open to everybody: dcgm-exporter may not read it"
         yield Finding("job-mapping", WARNING, words, f"run chmod 755 {directory}")

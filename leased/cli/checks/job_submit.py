@@ -27,7 +27,7 @@ def findings(site: Site) -> Iterator[Finding]:
         return
     if folder is None:
         words = "slurm.conf is not on this host, so job_submit.lua is not checked"
-        yield Finding("job-submit", WARNING, words, "run it on the host of slurmctld")
+        yield Finding("job-submit", WARNING, words, "run this check on the host of slurmctld")
         return
     script, rules = folder / SCRIPT, folder / RULES
     if not script.is_file():
@@ -41,10 +41,10 @@ def findings(site: Site) -> Iterator[Finding]:
         yield Finding("job-submit", WARNING, words, f"put {RULES} of this release there")
     else:
         found = RELEASE.search(text_file.read(rules, MOST_BYTES))
-        release = found[1].decode() if found else "no release that it names"
+        release = found[1].decode() if found else "unknown"
         if release == __version__:
             yield Finding("job-submit", OK, "slurmctld refuses what cannot share")
         else:
-            words = f"{rules} is of {release}, this is {__version__}"
+            words = f"{rules} is of release {release}, this gpu-leasectl of {__version__}"
             remedy = f"put {RULES} of this release there, and touch {script}"
             yield Finding("job-submit", WARNING, words, remedy)

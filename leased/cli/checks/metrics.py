@@ -23,13 +23,18 @@ def findings(site: Site) -> Iterator[Finding]:
     try:
         ours = probe.is_ours(address, WAIT_S)
     except PermissionError:
-        yield Finding("metrics", WARNING, f"{address} is not open to you", "run it as root")
+        yield Finding(
+            "metrics",
+            WARNING,
+            f"you may not connect to {address}, which is metrics.listen",
+            "run this check as root",
+        )
     except OSError as fault:
-        words = f"nobody listens at {address}, the metrics.listen ({fault.strerror or fault})"
+        words = f"nobody listens at {address}, which is metrics.listen ({fault.strerror or fault})"
         yield Finding("metrics", WARNING, words, f"run systemctl enable --now {UNIT}")
     else:
         if ours:
             yield Finding("metrics", OK, f"{UNIT} answers at {address}")
         else:
-            words = f"what answers at {address}, the metrics.listen, is not {UNIT}"
+            words = f"what answers at {address}, which is metrics.listen, is not {UNIT}"
             yield Finding("metrics", WARNING, words, "choose another port for metrics.listen")

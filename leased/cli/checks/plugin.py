@@ -47,7 +47,7 @@ def _line(site: Site) -> Generator[Finding, None, PluginLine | None]:
     path = Path(site.slurm.values.get("plugstackconfig", folder / "plugstack.conf"))
     line = f"add the line: optional {PLUGIN}"
     if not path.is_file():
-        yield Finding("plugstack", FAULT, f"there is no {path}", f"make it and {line}")
+        yield Finding("plugstack", FAULT, f"there is no {path}", f"make the file, and {line}")
         return None
     plugins, faults = plugstack.plugin_lines(path)
     yield from unreadable_lines("plugstack", faults)
@@ -57,7 +57,7 @@ def _line(site: Site) -> Generator[Finding, None, PluginLine | None]:
         return None
     if len(ours) > 1:
         words = f"{path} has {len(ours)} lines for {PLUGIN}"
-        yield Finding("plugstack", FAULT, words, "leave one of them")
+        yield Finding("plugstack", FAULT, words, "remove all of them but one")
     elif ours[0].required:
         words = (
             f"{PLUGIN} is required in {ours[0].file}: without its file, or with that of another "
@@ -82,16 +82,15 @@ def _plugin_file(site: Site, line: PluginLine) -> Iterator[Finding]:
     yield _plugin_release(file)
     number = elf.number(file, "plugin_version")
     if number is None or site.version is None:
-        words = f"whether {file} was built for this Slurm cannot be told"
+        words = f"it cannot be told whether {file} was built for this Slurm"
         yield Finding("plugin-version", WARNING, words, "compare slurmd -V with its package")
         return
     built = (number >> 16 & 255, number >> 8 & 255)
     words = f"{file} is built for Slurm {built[0]}.{built[1]:02}"
     if built != site.version:
         here = f"{site.version[0]}.{site.version[1]:02}"
-        yield Finding(
-            "plugin-version", FAULT, f"{words}, here is {here}", f"install the one for {here}"
-        )
+        words += f"; installed here is {here}"
+        yield Finding("plugin-version", FAULT, words, f"install the plugin for Slurm {here}")
     else:
         yield Finding("plugin-version", OK, words)
 
@@ -100,11 +99,14 @@ def _plugin_release(file: Path) -> Finding:
     name, remedy = "plugin-release", "install the same release of both"
     found = RELEASE.search(text_file.read(file, MOST_BYTES))
     if not found:
-        return Finding(name, WARNING, f"{file} does not say its release", remedy)
+        return Finding(name, WARNING, f"the plugin {file} does not say its release", remedy)
     release = found[1].decode(errors="replace")
     if release != __version__:
         # An unknown field of a registration is refused, and with it the job.
-        words = f"the plugin is of release {release}, this is {__version__}: jobs may be refused"
+        words = (
+            f"the plugin is of release {release}, this gpu-leasectl of {__version__}: jobs may be "
+        )
+        words += "refused"
         return Finding(name, FAULT, words, remedy)
     return Finding(name, OK, "the plugin is of this release")
 
@@ -114,11 +116,9 @@ def _plugin_arguments(site: Site, line: PluginLine) -> Iterator[Finding]:
     at = Path(given.get("admin_socket", DEFAULT_SOCKET))
     if at != site.admin_socket:
         yield Finding(
-            *(
-                "plugin-arguments",
-                FAULT,
-                f"the plugin connects to {at}, the daemon listens at {site.admin_socket}",
-            ),
+            "plugin-arguments",
+            FAULT,
+            f"the plugin connects to {at}, the daemon listens at {site.admin_socket}",
             f"write admin_socket={site.admin_socket} in {line.file}, or change runtime_dir",
         )
         return
@@ -128,9 +128,8 @@ def _plugin_arguments(site: Site, line: PluginLine) -> Iterator[Finding]:
         wrong.append("lock_off")
     if wrong:
         words = f"{', '.join(wrong)} of the plugin's line differ from [limits] of this node"
-        yield Finding(
-            "plugin-arguments", WARNING, words, "make them equal: the node decides in any case"
-        )
+        remedy = "write the values of [limits] in the line; what the node says counts in any case"
+        yield Finding("plugin-arguments", WARNING, words, remedy)
     else:
         yield Finding("plugin-arguments", OK, "the plugin's arguments fit this node")
 

@@ -24,7 +24,9 @@ def findings(site: Site) -> Iterator[Finding]:
         built = (number >> 16 & 255, number >> 8 & 255) if number is not None else site.version
         if built and site.version and built != site.version:
             of, here = (f"{major}.{minor:02}" for major, minor in (built, site.version))
-            words = f"the plugins in {folder}, a PluginDir, are of Slurm {of}, here is {here}"
+            words = (
+                f"the plugins in {folder}, a PluginDir, are of Slurm {of}; installed here is {here}"
+            )
             yield Finding("plugin-dir", FAULT, words, "leave PluginDir out of slurm.conf")
             return
     yield Finding("plugin-dir", OK, f"Slurm's plugins are in {said or 'its own folder'}")

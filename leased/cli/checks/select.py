@@ -25,7 +25,7 @@ def findings(site: Site) -> Iterator[Finding]:
     # What is written, since what Slurm takes where nothing is differs between releases.
     chosen = [word for word in said if word.upper().startswith("CR_")]
     if chosen and not any(word.upper().endswith("MEMORY") for word in chosen):
-        words = f"SelectTypeParameters={chosen[0]}: each job has all memory of its node"
+        words = f"SelectTypeParameters={chosen[0]} gives each job all memory of its node"
         remedy = f"write {chosen[0]}_Memory, so that jobs leave host memory for what others swap"
         yield Finding("select-memory", WARNING, words, remedy)
     else:

@@ -1,0 +1,71 @@
+"""docs/troubleshooting.md has what administrators read: the findings of gpu-leasectl check,
+and the warnings and errors of the daemon's log. Each row is said by the code, and what the code
+says has a row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.docs.python_texts import Findings, Logged, said
+from tests.docs.test_troubleshooting import matches, rows
+
+FOUND = "`gpu-leasectl check` finds something"
+LOG = "The daemon's log"
+
+
+def findings() -> dict[str, str]:
+    folder = ROOT / "leased" / "cli"
+    return said(Findings, [*(folder / "checks").glob("*.py"), folder / "check.py"])
+
+
+def logged() -> dict[str, str]:
+    return said(Logged, list((ROOT / "leased").rglob("*.py")))
+
+
+def check_rows(title: str, texts: dict[str, str]) -> None:
+    known = rows(title)
+    for row in known:
+        assert any(matches(row, text) for text in texts), f"nobody says {row!r}"
+    for text, file in texts.items():
+        assert any(matches(row, text) for row in known), f"not in the document, of {file}: {text!r}"
+
+
+def test_what_check_finds() -> None:
+    texts = findings()
+    assert len(texts) > 60
+    check_rows(FOUND, texts)
+
+
+def test_what_the_daemon_logs() -> None:
+    texts = logged()
+    assert len(texts) > 40
+    check_rows(LOG, texts)
+
+
+CODE = """
+UNIT = "the unit"
+
+def one(site):
+    words = "it is " + ("red" if site else "green")
+    words += f", says {site.name}"
+    yield Finding("a", WARNING, words)
+    yield Finding(*("b", FAULT, f"{UNIT} is {site}"), "a remedy")
+    yield Finding("c", OK, "all is well")
+    yield Finding("d", FAULT, str(site))
+
+def two(words):
+    log.warning("job %d: %s", 1, words)
+    log.info("nothing")
+    yield Finding("e", FAULT, words)
+"""
+
+
+def test_texts_are_found_in_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.docs.python_texts.ROOT", tmp_path)
+    (tmp_path / "code.py").write_text(CODE)
+    found = ["it is red, says X", "it is green, says X", "the unit is X"]
+    assert list(said(Findings, [tmp_path / "code.py"])) == found
+    assert list(said(Logged, [tmp_path / "code.py"])) == ["job X: X"]
