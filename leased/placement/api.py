@@ -1,0 +1,113 @@
+"""What a placement decides about: devices, what tenants ask of one, and the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from leased.core.shares import MILLION, ROUNDED
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a tenant asks of one device.
+
+    share: the part of the device's time that it is to have at least, from 0 to 1. memory: bytes
+    that only it has; 0: its memory need not fit beside that of others. affinity: tenants with the
+    same label are on one device. anti_affinity: those with the same label are on different devices.
+    exclusion: only tenants with the same label are on its device. None: no such label.
+    """
+
+    share: float = 0.0
+    memory: int = 0
+    affinity: str | None = None
+    anti_affinity: str | None = None
+    exclusion: str | None = None
+
+    @property
+    def has_labels(self) -> bool:
+        return any((self.affinity, self.anti_affinity, self.exclusion))
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device and what its tenants have asked for. capacity: bytes that they can have together.
+    spare: so many more tenants may come (Slurm's shards); None: any number."""
+
+    name: str
+    capacity: int
+    tenants: tuple[Request, ...] = ()
+    spare: int | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.tenants
+
+    @property
+    def share(self) -> float:
+        """The part of its time that nobody has requested."""
+        return 1 - sum(tenant.share for tenant in self.tenants)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that nobody has asked for; below 0: they do not fit together."""
+        return self.capacity - sum(tenant.memory for tenant in self.tenants)
+
+    @property
+    def affinity(self) -> frozenset[str]:
+        return frozenset(t.affinity for t in self.tenants if t.affinity)
+
+    @property
+    def anti_affinity(self) -> frozenset[str]:
+        return frozenset(t.anti_affinity for t in self.tenants if t.anti_affinity)
+
+    @property
+    def exclusion(self) -> frozenset[str]:
+        """At most one, unless somebody has been placed there by other rules."""
+        return frozenset(t.exclusion for t in self.tenants if t.exclusion)
+
+    def shortage(self, request: Request) -> str | None:
+        """What is not left of all that the request asks for, in words; None: it has room, whatever
+        the labels say."""
+        if self.spare is not None and self.spare <= 0:
+            return "all its shards are taken"
+        left = round(self.share * MILLION)
+        if round(request.share * MILLION) > left + ROUNDED:
+            free = max(0, left) / MILLION
+            return f"{free:g} of its time is left, and the job requests {request.share:g}"
+        if request.memory and request.memory > self.memory:
+            return "the job's memory does not fit into what is left of its memory"
+        return None
+
+    def joined(self, request: Request) -> Device:
+        """The device with one tenant more."""
+        spare = None if self.spare is None else self.spare - 1
+        return replace(self, tenants=(*self.tenants, request), spare=spare)
+
+    def left(self, request: Request) -> Device:
+        """The device without one tenant of that kind. ValueError: there is none."""
+        tenants = list(self.tenants)
+        tenants.remove(request)
+        spare = None if self.spare is None else self.spare + 1
+        return replace(self, tenants=tuple(tenants), spare=spare)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The device that the tenant gets."""
+
+    device: Device
+
+
+@dataclass(frozen=True)
+class NewDevice:
+    """A device beyond those that are known, if there is one more."""
+
+
+@dataclass(frozen=True)
+class NoDevice:
+    """Why the tenant cannot be placed now, for its user to read."""
+
+    reason: str
+
+
+Answer = Placed | NewDevice | NoDevice

@@ -1,0 +1,103 @@
+"""Placement by labels and by what is left, as KubeShare does it (Yeh et al., HPDC 2020,
+Algorithm 1).
+
+A tenant with an affinity label goes to the device that has the label, and nowhere else. If no
+device has it, an idle one gets it. Any other tenant goes where the labels and what is left allow
+it: best fit among the devices without an affinity label, so that gaps are filled; otherwise worst
+fit among those with one, so that the tenants to come with that label find room there. An idle
+device is the last resort, so that as few as possible are in use, and a new one after that.
+
+The paper says best and worst fit of a device and not of which of its two amounts: here what is
+left of its time decides, then what is left of its memory, then which of them is listed first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from leased.placement.api import Answer, Device, NewDevice, NoDevice, Placed, Request
+
+SHOWN = 3  # devices that a reason names
+
+
+def place(request: Request, devices: Sequence[Device], *, new: Device | None = None) -> Answer:
+    """Where the tenant goes. new: what a new device would have; None: there is none."""
+    together = [each for each in devices if request.affinity in each.affinity]
+    if request.affinity is not None and together:
+        return _beside_its_like(request, together)
+    if request.affinity is None:
+        for fit in (_best_free, _worst_labelled):
+            found = fit([d for d in devices if not d.is_idle and _fault(request, d) is None])
+            if found is not None:
+                return Placed(found)
+    idle = _fitting(
+        [each for each in devices if each.is_idle and each.shortage(request) is None], min
+    )
+    if idle is not None:
+        return Placed(idle)
+    if new is not None and new.shortage(request) is None:
+        return NewDevice()
+    return NoDevice(_reason(request, devices))
+
+
+def conflict(request: Request, device: Device) -> str | None:
+    """The label that keeps the tenant off the device, in words; None: the labels allow it. Whether
+    the affinity label belongs to another device is not looked at here."""
+    if device.is_idle:
+        return None
+    if request.exclusion is not None and {request.exclusion} != _all_exclusions(device):
+        return f"a job without exclusion:{request.exclusion} is there"
+    if request.exclusion is None and device.exclusion:
+        return f"only jobs with exclusion:{min(device.exclusion)} may be there"
+    if request.anti_affinity in device.anti_affinity:
+        return f"a job with anti-affinity:{request.anti_affinity} is there"
+    return None
+
+
+def _all_exclusions(device: Device) -> set[str | None]:
+    return {tenant.exclusion for tenant in device.tenants}
+
+
+def _fault(request: Request, device: Device) -> str | None:
+    """Why the tenant cannot be on the device; None: it can."""
+    return conflict(request, device) or device.shortage(request)
+
+
+def _beside_its_like(request: Request, devices: Sequence[Device]) -> Answer:
+    """The device that has the affinity label. If several have it, as somebody was placed by other
+    rules, the first that can take the tenant."""
+    faults = [_fault(request, each) for each in devices]
+    for device, fault in zip(devices, faults, strict=True):
+        if fault is None:
+            return Placed(device)
+    return NoDevice(
+        f"affinity:{request.affinity} is on {devices[0].name}, where the job cannot be: {faults[0]}"
+    )
+
+
+def _fitting(devices: Sequence[Device], choose: Callable[..., Device]) -> Device | None:
+    """choose: min for the least that is left of it, max for the most."""
+    return choose(devices, key=_left) if devices else None
+
+
+def _left(device: Device) -> tuple[float, int]:
+    return round(device.share, 6), device.memory
+
+
+def _best_free(devices: Iterable[Device]) -> Device | None:
+    return _fitting([each for each in devices if not each.affinity], min)
+
+
+def _worst_labelled(devices: Iterable[Device]) -> Device | None:
+    return _fitting([each for each in devices if each.affinity], max)
+
+
+def _reason(request: Request, devices: Sequence[Device]) -> str:
+    """Why none of them can be had."""
+    if not devices:
+        return "there is no GPU that jobs share"
+    if request.affinity is not None:
+        return f"no GPU has affinity:{request.affinity} yet, and none is idle that could have it"
+    faults = [f"{each.name}: {_fault(request, each)}" for each in devices[:SHOWN]]
+    others = len(devices) - len(faults)
+    return "no GPU can take the job; " + "; ".join(faults) + (f"; {others} more" if others else "")
