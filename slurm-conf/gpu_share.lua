@@ -13,7 +13,7 @@ local M = { release = "@VERSION@" }
 -- Options of SPANK plugins travel in the array job.spank_job_env, which is counted from 0.
 local OPTION = "^_SLURM_SPANK_OPTION_gpu_share_gpu_share=(.*)$"
 local EXCLUSIVE = 0 -- of job.shared
-local LONGEST = 255 -- bytes of the option's value
+local LONGEST = 511 -- bytes of the option's value
 local SHOWN = 40 -- bytes of it that a message repeats
 
 local function option_of(job)
@@ -108,6 +108,10 @@ local function is_limit(text)
 	return part(text) ~= nil and part(text) >= 0.01
 end
 
+local function is_label(text)
+	return #text <= 63 and string.find(text, "^[%w%-_.]+$") ~= nil
+end
+
 -- Whether what the keys say together can be.
 local function fits_together(given)
 	local request, limit = part(given.request or "0"), part(given.limit or "1")
@@ -134,6 +138,9 @@ M.keys = {
 	memory = one_of("managed", "swap", "auto"),
 	request = is_part,
 	limit = is_limit,
+	affinity = is_label,
+	["anti-affinity"] = is_label,
+	exclusion = is_label,
 }
 
 -- Whether --gpu-share takes this value: KEY:VALUE, each key once, with commas between them.

@@ -11,8 +11,8 @@ static const struct key {
 	int (*parse)(const char *value, struct gl_options *out, struct fault fault);
 	bool (*format)(const struct gl_options *options, struct writer *to);
 } keys[] = {
-#define OPTION_KEY(NAME, name, bit, example, help)                                                 \
-	{#name, example, GL_KEY_##NAME, parse_##name, format_##name},
+#define OPTION_KEY(NAME, name, key, bit, example, help)                                            \
+	{key, example, GL_KEY_##NAME, parse_##name, format_##name},
 #include "keys.def"
 #undef OPTION_KEY
 };
@@ -131,7 +131,7 @@ int gl_options_format(const struct gl_options *options, char *text, size_t size)
 const char *gl_options_help(void)
 {
 	return "--gpu-share=KEY:VALUE[,KEY:VALUE...]\n"
-#define OPTION_KEY(NAME, name, bit, example, help) help
+#define OPTION_KEY(NAME, name, key, bit, example, help) help
 #include "keys.def"
 #undef OPTION_KEY
 	       "With --gres=shard:N. The same text in the environment variable GPU_SHARE is the\n"

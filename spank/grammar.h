@@ -4,6 +4,7 @@
  *   tq:<seconds|Ns|Nms|Nm>   lock:on|off|auto   mem:<fraction|N%|size>
  *   oversub:on|off           memory:managed|swap|auto
  *   request:<fraction|N%>    limit:<fraction|N%>
+ *   affinity:<label>         anti-affinity:<label>   exclusion:<label>   (a label, or none)
  *
  * The functions allocate nothing and depend on the C library only, so that sbatch can refuse bad
  * syntax. Python calls the same functions through cffi, which reads the declarations between the
@@ -16,11 +17,12 @@
 #include <stdint.h>
 
 /* cffi:begin */
-#define GL_OPTIONS_TEXT 256  /* bytes of the longest text, with its NUL */
+#define GL_OPTIONS_TEXT 512  /* bytes of the longest text, with its NUL */
 #define GL_OPTIONS_ERROR 256 /* bytes for an error, which is one sentence */
+#define GL_LABEL_TEXT 64     /* bytes of the longest label, with its NUL */
 
 enum gl_option_key { /* bits of gl_options.given */
-#define OPTION_KEY(NAME, name, bit, example, help) GL_KEY_##NAME = (bit),
+#define OPTION_KEY(NAME, name, key, bit, example, help) GL_KEY_##NAME = (bit),
 #include "keys.def"
 #undef OPTION_KEY
 };
@@ -39,6 +41,9 @@ struct gl_options {
 	uint32_t memory;     /* enum gl_memory_kind */
 	double request;      /* the part of the device's time that it has at least, from 0 to 1 */
 	double limit;        /* and at most, above 0 and up to 1 */
+	char affinity[GL_LABEL_TEXT]; /* labels: which jobs may be on its GPU; "": none */
+	char anti_affinity[GL_LABEL_TEXT];
+	char exclusion[GL_LABEL_TEXT];
 };
 
 /* Parses a text, in which each key may stand once. Returns 0, or -1 after storing a sentence with

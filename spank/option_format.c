@@ -78,3 +78,23 @@ bool format_limit(const struct gl_options *options, struct writer *to)
 {
 	return format_part(to, "limit", options->limit);
 }
+
+static bool format_label(struct writer *to, const char *key, const char *label)
+{
+	return append(to, "%s:%s,", key, *label ? label : "none");
+}
+
+bool format_affinity(const struct gl_options *options, struct writer *to)
+{
+	return format_label(to, "affinity", options->affinity);
+}
+
+bool format_anti_affinity(const struct gl_options *options, struct writer *to)
+{
+	return format_label(to, "anti-affinity", options->anti_affinity);
+}
+
+bool format_exclusion(const struct gl_options *options, struct writer *to)
+{
+	return format_label(to, "exclusion", options->exclusion);
+}

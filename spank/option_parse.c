@@ -213,3 +213,37 @@ int parse_limit(const char *value, struct gl_options *out, struct fault fault)
 		              out->limit);
 	return 0;
 }
+
+/* Reads a label. It travels through Slurm's commands and comments, so it has no odd characters. */
+static int read_label(const char *key, const char *value, char out[GL_LABEL_TEXT],
+                      struct fault fault)
+{
+	static const char known[] =
+	    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
+	char text[SHOWN + 4];
+	size_t length = strlen(value);
+
+	if (length >= GL_LABEL_TEXT || strspn(value, known) < length)
+		return refuse(
+		    fault,
+		    "%s:%s is no label; write letters, digits, '-', '_' and '.', at most %d, "
+		    "or none",
+		    key, shown(value, length, text), GL_LABEL_TEXT - 1);
+	strcpy(out, strcmp(value, "none") ? value : "");
+	return 0;
+}
+
+int parse_affinity(const char *value, struct gl_options *out, struct fault fault)
+{
+	return read_label("affinity", value, out->affinity, fault);
+}
+
+int parse_anti_affinity(const char *value, struct gl_options *out, struct fault fault)
+{
+	return read_label("anti-affinity", value, out->anti_affinity, fault);
+}
+
+int parse_exclusion(const char *value, struct gl_options *out, struct fault fault)
+{
+	return read_label("exclusion", value, out->exclusion, fault);
+}

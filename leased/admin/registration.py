@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from leased.admin import host_memory, option_notes
+from leased.admin import host_memory, label_check, option_notes
 from leased.admin.gang import Gangs
 from leased.admin.user_limits import UserLimits
 from leased.api.step_fields import Admitted
@@ -108,6 +108,8 @@ class Registration:
             return
         others = [gpu for gpu in self.gangs.of(request) if gpu.uuid not in tenant.gang]
         self.gangs.refuse_faulty(others)
+        beside = [other for other in self.leases.tenants.values() if other is not tenant]
+        label_check.check(tenant.given, others, beside)
         more = self.gangs.totals(others, tenant.given)
         if tenant.swaps:
             self._check_swap(tenant, more, request)
@@ -141,6 +143,7 @@ class Registration:
         self.gangs.refuse_faulty(gang)
         said = options.parse(get_text(request, "options"))
         tenant = self._tenant(job_id, request, said, gang)
+        label_check.check(tenant.given, gang, self.leases.tenants.values())
         refusal = self.leases.tenants.refusal(tenant)
         if refusal is not None:
             raise Refused(refusal)

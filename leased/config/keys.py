@@ -26,7 +26,8 @@ SECTIONS = {
 
 
 # Our own defaults of the options, but for the keys for which it matters that a site chose them.
-_OPTIONS = replace(options.PLAIN, mem_fraction=None, memory=None).text()
+_LABELS = dict.fromkeys(("affinity", "anti_affinity", "exclusion"))  # none by default
+_OPTIONS = replace(options.PLAIN, mem_fraction=None, memory=None, **_LABELS).text()
 
 KEYS = (
     key(

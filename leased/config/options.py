@@ -73,6 +73,15 @@ def _write_limit(options: Options, out: Any) -> None:
     out.limit = options.limit
 
 
+def _label(name: str) -> Key:
+    """A key whose value is a label; "": none."""
+
+    def write(options: Options, out: Any) -> None:
+        setattr(out, name, getattr(options, name).encode())
+
+    return Key((name,), lambda out: (ffi.string(getattr(out, name)).decode(),), write)
+
+
 # By name, in the grammar's order: see spank/keys.def.
 KEYS = {
     "tq": Key(("quantum_ns",), lambda out: (int(out.quantum_ns),), _write_quantum),
@@ -86,12 +95,15 @@ KEYS = {
     "memory": Key(("memory",), lambda out: (MEMORY[out.memory],), _write_memory),
     "request": Key(("request",), lambda out: (_part(out.request),), _write_request),
     "limit": Key(("limit",), lambda out: (_part(out.limit),), _write_limit),
+    "affinity": _label("affinity"),
+    "anti-affinity": _label("anti_affinity"),
+    "exclusion": _label("exclusion"),
 }
 
 
 def bit(name: str) -> int:
     """The key's bit in gl_options.given."""
-    return int(getattr(lib, f"GL_KEY_{name.upper()}"))
+    return int(getattr(lib, f"GL_KEY_{name.upper().replace('-', '_')}"))
 
 
 @dataclass(frozen=True)
@@ -106,6 +118,9 @@ class Options:
     memory: str | None = None
     request: float | None = None
     limit: float | None = None
+    affinity: str | None = None
+    anti_affinity: str | None = None
+    exclusion: str | None = None
 
     def over(self, base: Options) -> Options:
         """These options, with the keys that they leave out taken from `base`."""
@@ -135,6 +150,9 @@ PLAIN = Options(
     memory="auto",
     request=0.0,
     limit=1.0,
+    affinity="",
+    anti_affinity="",
+    exclusion="",
 )
 SHARE_QUANTUM_NS = 100_000_000  # of a job with a share that names none
 
@@ -144,6 +162,7 @@ class Resolved:
     """What a job was given: each key has a value, which stays the same while the job runs.
 
     Of the two kinds of mem one is None. memory: managed or swap, once the job is admitted.
+    affinity, anti_affinity, exclusion: labels; "": none.
     """
 
     quantum_ns: int
@@ -154,6 +173,9 @@ class Resolved:
     memory: str
     request: float
     limit: float
+    affinity: str
+    anti_affinity: str
+    exclusion: str
 
     @classmethod
     def of(cls, said: Options, defaults: Options) -> Resolved:

@@ -180,8 +180,10 @@ class Elastic:
         return due
 
     def wake_at(self, view: View, waiter: Spec) -> int | None:
+        # The holder's time is charged when it ends. Until then the waiter is owed no more than
+        # before, so without a least pause it would be asked again at once, and again.
         due = self._due(self.accounts[waiter.id], view.now)
-        return due if due > view.now else None
+        return max(due, view.now + LEAST_NS) if due > view.now else None
 
     def barred_until(self, view: View, waiter: Spec) -> int | None:
         account = self.accounts[waiter.id]

@@ -55,6 +55,7 @@ class Client:
         self.burst = -1
         self.left = 0.0  # of the burst
         self.asked_at = self.granted_at = 0
+        self.due = node.timeline.now  # when its burst was to begin, if it is paced
         self.turn = 0  # grows whenever what was planned for later is off
         self.waited_ns = self.moving_ns = 0
         self.gone = False
@@ -145,11 +146,19 @@ class Client:
             if self.burst == burst:
                 self.next_burst()
 
-        self.node.timeline.after(self.job.bursts[burst][1], over)
+        self.node.timeline.after(self.pause_ns(), over)
         if self.gate == CLOSING:
             self.release()
         else:
             self.idleness.look()
+
+    def pause_ns(self) -> int:
+        """How long it is until the next burst."""
+        gpu, cpu = self.job.bursts[self.burst]
+        if not self.job.paced:
+            return cpu
+        self.due += gpu + cpu
+        return max(0, self.due - self.node.timeline.now)
 
     def finish(self) -> None:
         self.turn += 1

@@ -38,7 +38,9 @@ class Job:
     submitted work it finishes after a revoke. touches_bytes_s: how much memory its kernels touch
     in a second of their work, which is what is paged where memory does not fit side by side.
     idle_check: it looks only so often whether it has been idle since it last looked, and yields
-    then, as nvshare's client does; None: it yields as the interposer does.
+    then, as nvshare's client does; None: it yields as the interposer does. request, limit: the
+    parts of its GPUs' time that it is to have at least and may have at most. paced: its bursts are
+    due at times of their own, as requests from outside are, and not a pause after the one before.
     """
 
     name: str
@@ -52,6 +54,9 @@ class Job:
     drain: int = 0
     touches_bytes_s: float = 0.0
     idle_check: int | None = None
+    request: float = 0.0
+    limit: float = 1.0
+    paced: bool = False
 
     @property
     def gpu_ns(self) -> int:

@@ -7,20 +7,12 @@ restarts, and what messages and launches cost.
 from __future__ import annotations
 
 import functools
-from collections import deque
 from dataclasses import dataclass
 
-from leased import policy
 from leased.base.errors import Refused
-from leased.core.actions import Action, Contend, Evict, Grant, Preload, Revoke
-from leased.core.arbiter import Arbiter
-from leased.core.device_events import PolicySet, SpeedKnown
-from leased.core.events import Event, Tick
-from leased.core.tenant_events import Opened
-from leased.sim.clients import Client, name_of
-from leased.sim.jobs import Job, Setting, Trace
-from leased.sim.memory import GpuMemory
-from leased.sim.processors import Processors
+from leased.sim.clients import Client
+from leased.sim.jobs import Setting, Trace
+from leased.sim.node import SimulatedNode
 from leased.sim.timeline import Timeline
 
 MOST_EVENTS = 5_000_000
@@ -80,29 +72,16 @@ class Result:
 
 
 class Simulation:
-    """One run; see Node in clients.py for what processes use of it."""
+    """One run on one node."""
 
     def __init__(self, trace: Trace, setting: Setting):
         self.setting = setting
         self.jobs = [setting.of(job) for job in trace.jobs]
         self.timeline = Timeline()
-        self.processors = Processors(self.timeline, trace.gpus)
-        self.memory = [GpuMemory(gpu) for gpu in trace.gpus]
-        self.clients: dict[int, Client] = {}
+        self.node = SimulatedNode(self.timeline, trace.gpus, setting.policy, self._ended)
         self.done: dict[int, Ended] = {}
         self.started: dict[int, int] = {}
         self.waiting = list(range(len(self.jobs)))  # where exclusive: jobs that may not begin yet
-        self.told = 0
-        self._queue: deque[Event] = deque()
-        self._busy = False
-        devices = {name_of(n): gpu.memory for n, gpu in enumerate(trace.gpus)}
-        self.arbiter = Arbiter(devices, policy.make)
-        for n, gpu in enumerate(trace.gpus):
-            told = gpu.daemon_bytes_s
-            for swaps, speed in ((True, gpu.link_bytes_s), (False, gpu.paging_bytes_s)):
-                self.tell(SpeedKnown(name_of(n), swaps, told or speed, said=True))
-            if setting.policy != policy.DEFAULT:
-                self.tell(PolicySet(name_of(n), setting.policy))
 
     def run(self) -> Result:
         """Refused: some job would never end."""
@@ -110,13 +89,12 @@ class Simulation:
             begin = self._make_way if self.setting.exclusive else functools.partial(self._open, who)
             self.timeline.at(job.submit, begin)
         while len(self.done) < len(self.jobs):
-            due, first = self.arbiter.next_deadline(), self.timeline.first()
+            due, first = self.node.arbiter.next_deadline(), self.timeline.first()
             if (due is None and first is None) or self.events > MOST_EVENTS:
                 raise Refused(self._stuck(), STUCK_HINT)
             if first is None or (due is not None and due < first):
                 assert due is not None
-                self.timeline.now = max(self.timeline.now, due)
-                self.tell(Tick())
+                self.node.tick(due)
             else:
                 self.timeline.step()
         jobs = tuple(self.done[who] for who in range(len(self.jobs)))
@@ -124,36 +102,18 @@ class Simulation:
 
     @property
     def events(self) -> int:
-        return self.told + self.timeline.happened
+        return self.node.told + self.timeline.happened
 
     def _stuck(self) -> str:
         left = [job.name for who, job in enumerate(self.jobs) if who not in self.done]
         return f"after {self.events} events jobs have not ended: {', '.join(left[:3])}"
 
-    # -- what processes use -------------------------------------------------------------
-
-    def tell(self, event: Event) -> None:
-        self._queue.append(event)
-        if self._busy:
-            return
-        self._busy = True
-        while self._queue:
-            self.told += 1
-            for action in self.arbiter.handle(self._queue.popleft(), self.timeline.now):
-                self._perform(action)
-        self._busy = False
-
-    def room_freed(self, gpu: int) -> None:
-        for client in list(self.clients.values()):
-            if client.swapping and gpu in client.job.gpus:
-                client.swapping.go_on()
-
-    def ended(self, who: int) -> None:
-        client = self.clients.pop(who)
+    def _ended(self, client: Client) -> None:
+        who = client.who
         job, now = client.job, self.timeline.now
-        used = self.arbiter.usage(who, now).values()
-        paged = 2 * self.processors.paged.get(who, 0.0)  # it displaces as much
-        moved = sum(memory.moved.get(who, 0) for memory in self.memory)
+        used = self.node.arbiter.usage(who, now).values()
+        paged = 2 * self.node.processors.paged.get(who, 0.0)  # it displaces as much
+        moved = sum(memory.moved.get(who, 0) for memory in self.node.memory)
         self.done[who] = Ended(
             job.name,
             *(job.submit, self.started[who], now, job.alone_ns),
@@ -169,7 +129,7 @@ class Simulation:
 
     def _make_way(self) -> None:
         """Begin jobs whose GPUs are free. No job overtakes an earlier one that waits for them."""
-        taken = {gpu for client in self.clients.values() for gpu in client.job.gpus}
+        taken = {gpu for client in self.node.clients.values() for gpu in client.job.gpus}
         for who in list(self.waiting):
             job = self.jobs[who]
             if job.submit <= self.timeline.now and taken.isdisjoint(job.gpus):
@@ -180,31 +140,7 @@ class Simulation:
     def _open(self, who: int) -> None:
         job = self.jobs[who]
         self.started[who] = self.timeline.now
-        self.tell(opened(who, job))
-        client = self.clients[who] = Client(self, who, job)
-        client.start()
-
-    # -- what the arbiter wants -----------------------------------------------------------
-
-    def _perform(self, action: Action) -> None:
-        client = self.clients.get(action.tenant)
-        if client is None:
-            return
-        if isinstance(action, Grant):
-            client.granted(action.epoch, action.idle_ns)
-        elif isinstance(action, Contend):
-            client.contended(action.epoch, action.idle_ns)
-        elif isinstance(action, Revoke):
-            client.revoked(action.epoch)
-        elif isinstance(action, Evict | Preload) and client.swapping:
-            gpu = int(action.device.removeprefix("GPU-"))
-            order = client.swapping.evict if isinstance(action, Evict) else client.swapping.preload
-            order(gpu, action.bytes)
-
-
-def opened(who: int, job: Job) -> Opened:
-    gang = tuple(name_of(gpu) for gpu in job.gpus)
-    return Opened(who, gang, job.lock, job.quantum, job.swaps)
+        self.node.open(who, job)
 
 
 def run(trace: Trace, setting: Setting) -> Result:

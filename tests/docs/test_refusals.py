@@ -18,7 +18,13 @@ VALUE = re.compile(r"%[-.*\d]*(?:l|z)*[a-z]")
 SPANK = ROOT / "spank"
 SUBMITTING = ("submit.c", "grammar.c", "option_*.c")
 # Of a job's start. What is asked of the daemon by others is not a job's.
-STARTING = ("admin/gang.py", "admin/host_memory.py", "admin/registration.py", "slurm/clusters.py")
+STARTING = (
+    "admin/gang.py",
+    "admin/host_memory.py",
+    "admin/label_check.py",
+    "admin/registration.py",
+    "slurm/clusters.py",
+)
 NOT_OF_A_START = ("is not registered",)  # a step joins, and then registers
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from leased.core.arbiter import Event
+from leased.core.arbiter import Event, Opened
+from leased.core.tenant_changes import tenant_of
+from leased.policy.elastic import Elastic
 from tests.core.judge import Judge
 from tests.core.scenario import Job, Poke, Scenario
 from tests.core.world import S, World
@@ -124,3 +126,29 @@ def test_three_jobs_arrive_one_after_the_other() -> None:
     world.check(83, 120, {0: 0.3, 1: 0.4, 2: 0.3})
     world.check(123, 160, {0: 0.5, 1: 0.5})
     world.check(163, 200, {0: 0.6})
+
+
+class Moment:
+    """What a policy may know of a node where no memory moves and nobody holds."""
+
+    now = 2
+
+    def handoff_ns(self, _: object) -> int:
+        return 0
+
+    def held_ns(self, _: object) -> int:
+        return 0
+
+    def competitors(self, _: object) -> int:
+        return 1
+
+
+def test_a_waiter_is_not_asked_again_at_once() -> None:
+    """What it is owed grows when the holder is charged, and that may be long after."""
+    policy, waiter = Elastic(), tenant_of(Opened(1, ("d",), "auto", S // 10, request=0.4))
+    policy.opened(waiter)
+    policy.charged(1, "d", 1, 1, 1)  # so it is due 1.5 ns from any time on
+    policy.order(Moment(), waiter)
+    again = policy.wake_at(Moment(), waiter)
+    assert again is not None
+    assert again >= 1_000_000

@@ -108,6 +108,7 @@ PIECES = st.sampled_from(
         *("tq", "lock", "mem", "oversub", "memory", "spin", ":", ",", ".", "%", "0", "1", "5"),
         *("30", "1440", "1025", "s", "ms", "m", "K", "M", "G", "T", "iB", "B", "i", "on", "off"),
         *("auto", "managed", "swap", "tq:60", "lock:auto", "mem:50%", "mem:20GiB", " ", "-1", "e3"),
+        *("affinity:", "anti-affinity:", "exclusion", "-", "_", "é", "none"),
     ]
 )
 
@@ -133,7 +134,11 @@ PIECES = st.sampled_from(
 @example(text="limit:1.1")
 @example(text="request:0.3,lock:off")
 @example(text="request:0,limit:1,lock:off")
-@example(text="tq:1" + " " * 300)
+@example(text="affinity:a.B-9_z,anti-affinity:none,exclusion:x")
+@example(text="affinity:a b")
+@example(text="exclusion:" + "x" * 63)
+@example(text="exclusion:" + "x" * 64)
+@example(text="tq:1" + " " * 600)
 def test_it_takes_what_the_one_grammar_takes(rules: Lua, text: str) -> None:
     if "\0" in text:  # no environment has it
         return

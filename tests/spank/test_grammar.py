@@ -24,6 +24,8 @@ GIB = 1 << 30
         ("mem:12.5%,tq:1", Options(quantum_ns=1_000_000_000, mem_fraction=0.125)),
         ("mem:20GiB,oversub:on", Options(mem_bytes=20 * GIB, oversub=True)),
         ("request:0.3,limit:60%", Options(request=0.3, limit=0.6)),
+        ("affinity:a.B-9_z,exclusion:none", Options(affinity="a.B-9_z", exclusion="")),
+        (f"anti-affinity:{'x' * 63}", Options(anti_affinity="x" * 63)),
         ("memory:swap,lock:auto", Options(memory="swap", lock="auto")),
         ("", Options()),
     ],
@@ -67,6 +69,12 @@ def test_faults_are_one_sentence(text: str) -> None:
         ("limit:0", "limit:0 is too little to compute; write 0.01 or more"),
         ("request:0.5,limit:0.4", "request:0.5 is above limit:0.4; a job cannot have more than"),
         ("limit:0.4,lock:off", "limit with lock:off, which takes no turns; leave lock:off out"),
+        (
+            "affinity:a/b",
+            "affinity:a/b is no label; write letters, digits, '-', '_' and '.', at most 63, or",
+        ),
+        (f"exclusion:{'x' * 64}", f"exclusion:{'x' * 40}... is no label; write"),
+        ("anti_affinity:a", "unknown key 'anti_affinity'; the keys are tq, lock"),
         ("mem:2GB", "mem:2GB has an unknown unit; write K, M, G or T (20G or 20GiB)"),
     ],
 )
@@ -104,6 +112,7 @@ pairs = st.fixed_dictionaries(
         | st.integers(1, 1 << 20).map(lambda m: f"{m}MiB"),
         "oversub": st.sampled_from(["on", "off"]),
         "memory": st.sampled_from(["managed", "swap", "auto"]),
+        "anti-affinity": st.from_regex("[A-Za-z0-9_.-]{1,63}", fullmatch=True),
     },
 ).filter(bool)
 

@@ -1,0 +1,103 @@
+"""A simulated node: the daemon's own arbiter, with processes and GPUs in simulated time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from leased import policy
+from leased.core.actions import Action, Contend, Evict, Grant, Preload, Revoke
+from leased.core.arbiter import Arbiter
+from leased.core.device_events import PolicySet, SpeedKnown
+from leased.core.events import Event, Tick
+from leased.core.tenant_events import Opened
+from leased.sim.clients import Client, name_of
+from leased.sim.jobs import Gpu, Job
+from leased.sim.memory import GpuMemory
+from leased.sim.processors import Processors
+from leased.sim.timeline import Timeline
+
+
+class SimulatedNode:
+    """See Node in clients.py for what processes use of it. told: events that the arbiter took.
+
+    when_ended: called with a job's process when that has ended and its usage is final.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        gpus: Sequence[Gpu],
+        policy_name: str,
+        when_ended: Callable[[Client], None],
+    ):
+        self.timeline = timeline
+        self.processors = Processors(timeline, gpus)
+        self.memory = [GpuMemory(gpu) for gpu in gpus]
+        self.clients: dict[int, Client] = {}
+        self.when_ended = when_ended
+        self.told = 0
+        self._queue: deque[Event] = deque()
+        self._busy = False
+        devices = {name_of(n): gpu.memory for n, gpu in enumerate(gpus)}
+        self.arbiter = Arbiter(devices, policy.make)
+        for n, gpu in enumerate(gpus):
+            told = gpu.daemon_bytes_s
+            for swaps, speed in ((True, gpu.link_bytes_s), (False, gpu.paging_bytes_s)):
+                self.tell(SpeedKnown(name_of(n), swaps, told or speed, said=True))
+            if policy_name != policy.DEFAULT:
+                self.tell(PolicySet(name_of(n), policy_name))
+
+    def open(self, who: int, job: Job) -> None:
+        """The job begins."""
+        self.tell(opened(who, job))
+        client = self.clients[who] = Client(self, who, job)
+        client.start()
+
+    def tick(self, due: int) -> None:
+        """The arbiter's next deadline has come."""
+        self.timeline.now = max(self.timeline.now, due)
+        self.tell(Tick())
+
+    # -- what processes use -------------------------------------------------------------
+
+    def tell(self, event: Event) -> None:
+        self._queue.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        while self._queue:
+            self.told += 1
+            for action in self.arbiter.handle(self._queue.popleft(), self.timeline.now):
+                self._perform(action)
+        self._busy = False
+
+    def room_freed(self, gpu: int) -> None:
+        for client in list(self.clients.values()):
+            if client.swapping and gpu in client.job.gpus:
+                client.swapping.go_on()
+
+    def ended(self, who: int) -> None:
+        self.when_ended(self.clients.pop(who))
+
+    # -- what the arbiter wants -----------------------------------------------------------
+
+    def _perform(self, action: Action) -> None:
+        client = self.clients.get(action.tenant)
+        if client is None:
+            return
+        if isinstance(action, Grant):
+            client.granted(action.epoch, action.idle_ns)
+        elif isinstance(action, Contend):
+            client.contended(action.epoch, action.idle_ns)
+        elif isinstance(action, Revoke):
+            client.revoked(action.epoch)
+        elif isinstance(action, Evict | Preload) and client.swapping:
+            gpu = int(action.device.removeprefix("GPU-"))
+            order = client.swapping.evict if isinstance(action, Evict) else client.swapping.preload
+            order(gpu, action.bytes)
+
+
+def opened(who: int, job: Job) -> Opened:
+    gang = tuple(name_of(gpu) for gpu in job.gpus)
+    return Opened(who, gang, job.lock, job.quantum, job.swaps, job.request, job.limit)
