@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from leased.core.deadlines import Deadlines
-from leased.core.policy import Policies
+from leased.core.policy import Had, Policies
 from leased.core.state import Tenant
 
 PAUSE_NS = 100_000_000  # a shorter one is none
@@ -18,6 +18,7 @@ class Division:
     what each would have had that held it or waited for it. Remainders are carried over, so the
     sums do not depend on how often they are brought up to date."""
 
+    device: str
     at: int
     holders: int = 0
     waiters: int = 0
@@ -28,7 +29,7 @@ class Division:
 
     def advance(self, now: int) -> None:
         passed, self.at = now - self.at, now
-        if self.holders:
+        if passed and self.holders:
             more, self.held_rest = divmod(passed + self.held_rest, self.holders)
             self.held += more
             more, self.even_rest = divmod(passed + self.even_rest, self.holders + self.waiters)
@@ -38,18 +39,28 @@ class Division:
 @dataclass
 class Account:
     """One tenant that holds or waits, or did a moment ago: how its devices' divisions stood when
-    it was charged."""
+    it was charged, which was at `at`."""
 
     tenant: Tenant
     holds: bool
-    marks: dict[str, tuple[int, int]]
+    at: int
+    divisions: list[Division]
+    held: list[int]
+    even: list[int]
+
+    def had(self, divisions: list[Division]) -> list[Had]:
+        """What the tenant has had since then, when these are its divisions as they stand now."""
+        before = zip(divisions, self.held, self.even)
+        if self.holds:
+            return [(one.device, one.held - held, one.even - even) for one, held, even in before]
+        return [(one.device, 0, one.even - even) for one, _, even in before]
 
 
 class Charges:
     """Tenants that heed no lock compete with nobody: they are not to be in here."""
 
     def __init__(self, devices: Iterable[str], now: int, policies: Policies):
-        self.divisions = {uuid: Division(now) for uuid in devices}
+        self.divisions = {uuid: Division(uuid, now) for uuid in devices}
         self.policies = policies
         self.accounts: dict[int, Account] = {}
         self.pausing: Deadlines[int] = Deadlines()  # until when those who pause count as waiting
@@ -58,14 +69,15 @@ class Charges:
         """It holds its gang from now on, or waits for it in the line."""
         self._pass_pauses(now)
         self.forget(tenant, now)
-        marks = {}
-        for uuid in tenant.gang:
-            division = self.divisions[uuid]
+        divisions = [self.divisions[uuid] for uuid in tenant.gang]
+        held, even = [], []
+        for division in divisions:
             division.advance(now)
             division.holders += holds
             division.waiters += not holds
-            marks[uuid] = division.held, division.even
-        self.accounts[tenant.id] = Account(tenant, holds, marks)
+            held.append(division.held)
+            even.append(division.even)
+        self.accounts[tenant.id] = Account(tenant, holds, now, divisions, held, even)
 
     def charge(self, tenant: Tenant, now: int) -> None:
         """Tell the policy what the tenant has had up to now."""
@@ -74,27 +86,24 @@ class Charges:
 
     def _charge(self, tenant: Tenant, now: int) -> None:
         account = self.accounts.get(tenant.id)
-        if account is None:
+        if account is None or account.at == now:
             return
-        policy = self.policies.of(tenant)
-        for uuid, (held, even) in account.marks.items():
-            division = self.divisions[uuid]
+        divisions, account.at = account.divisions, now
+        for division in divisions:
             division.advance(now)
-            had = division.held - held if account.holds else 0
-            policy.charged(tenant.id, uuid, had, division.even - even, now)
-            account.marks[uuid] = division.held, division.even
+        self.policies.of(tenant).charged(tenant.id, account.had(divisions), now)
+        account.held = [division.held for division in divisions]
+        account.even = [division.even for division in divisions]
 
-    def due(self, tenant: int, now: int) -> list[tuple[str, int, int]]:
-        """By device what the policy has not been told yet: what the tenant has had up to now, and
-        what an even division would have given it. This changes nothing."""
+    def due(self, tenant: int, now: int) -> list[Had]:
+        """What the policy has not been told yet. This changes nothing."""
         account = self.accounts.get(tenant)
-        found = []
-        for uuid, (held, even) in account.marks.items() if account else ():
-            division = replace(self.divisions[uuid])
+        if account is None:
+            return []
+        divisions = [replace(division) for division in account.divisions]
+        for division in divisions:
             division.advance(now)
-            had = division.held - held if account and account.holds else 0
-            found.append((uuid, had, division.even - even))
-        return found
+        return account.had(divisions)
 
     def end(self, tenant: Tenant, now: int) -> None:
         """It does not hold, or does not wait, any more. For a while it counts as if it waited:
@@ -103,10 +112,10 @@ class Charges:
         account = self.accounts.get(tenant.id)
         if account is None:
             return
-        for uuid in account.marks:
-            division = self.divisions[uuid]
-            division.holders -= account.holds
-            division.waiters += account.holds
+        if account.holds:
+            for division in account.divisions:
+                division.holders -= 1
+                division.waiters += 1
         account.holds = False
         self.pausing.put(tenant.id, now + PAUSE_NS)
 
@@ -117,8 +126,7 @@ class Charges:
         if account is None:
             return
         self.pausing.put(tenant.id, None)
-        for uuid in account.marks:
-            division = self.divisions[uuid]
+        for division in account.divisions:
             division.advance(now)
             division.holders -= account.holds
             division.waiters -= not account.holds

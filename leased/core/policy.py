@@ -68,6 +68,11 @@ class View(Protocol):
         ...
 
 
+# Of one device: its UUID; how much a tenant has had of it, in ns; and how much an even division
+# among all who waited for it or held it would have given the tenant.
+Had = tuple[str, int, int]
+
+
 class Policy(Protocol):
     """One object serves all devices of one policy. A gang has the policy of its first device."""
 
@@ -86,11 +91,10 @@ class Policy(Protocol):
         """The tenant is over, or goes to another policy. Nothing of it need be remembered."""
         ...
 
-    def charged(self, tenant: int, device: str, held_ns: int, even_ns: int, now: int) -> None:
-        """Since it was last charged the tenant has had so much of the device; an even division
-        among all who waited for it and held it would have given it even_ns. Only time in which
-        it waited or held counts, and a moment after that; the restore before its quantum and the
-        drain after it do."""
+    def charged(self, tenant: int, had: list[Had], now: int) -> None:
+        """What the tenant has had of each device of its gang since it was last charged. Only time
+        in which it waited or held counts, and a moment after that; the restore before its quantum
+        and the drain after it do."""
         ...
 
     def order(self, view: View, tenant: Spec) -> int:

@@ -19,8 +19,8 @@ class PolicyStates:
         policy, now = self.rules.policies.of(tenant), max(now, self.rules.now)
         found = self._like(policy, tenant)
         found.load(policy.dump([tenant.id]))
-        for uuid, held_ns, even_ns in self.rules.charges.due(tenant.id, now):
-            found.charged(tenant.id, uuid, held_ns, even_ns, now)
+        if had := self.rules.charges.due(tenant.id, now):
+            found.charged(tenant.id, had, now)
         return PolicyState(policy.name, found.dump([tenant.id]).decode())
 
     def understood(self, tenant: Tenant, before: PolicyState) -> bool:

@@ -38,7 +38,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from leased.core.policy import Spec, View
+from leased.core.policy import Had, Spec, View
 from leased.policy.registry import register
 
 PATIENCE_NS = 60_000_000_000
@@ -55,9 +55,9 @@ SAVED = ("owed", "over", "level")
 
 @dataclass
 class Account:
-    """One tenant. owed, over, level: see above. at: by device, when it was last charged, which is
-    the time that `over` is as of. marks: by device, how its clock stood when `owed` was brought up
-    to date. turn: how long a turn of it is. began: since when it has waited."""
+    """One tenant. owed, over, level: see above. at: when it was last charged, which is the time
+    that `over` is as of. marks: by device, how its clock stood when `owed` was brought up to date.
+    turn: how long a turn of it is. began: since when it has waited."""
 
     request: float
     limit: float
@@ -67,7 +67,7 @@ class Account:
     over: float = 0.0
     level: float = 0.0
     began: int | None = None
-    at: dict[str, int] = field(default_factory=dict)
+    at: int | None = None
     marks: dict[str, int] = field(default_factory=dict)
 
 
@@ -104,30 +104,40 @@ class Elastic:
 
     # -- what tenants have had ------------------------------------------------------------
 
-    def charged(self, tenant: int, device: str, held_ns: int, even_ns: int, now: int) -> None:
-        account = self.accounts[tenant]
-        clock = self.clocks[device] = self.clocks.get(device, 0) + held_ns
-        part = 1 / len(account.gang)
-        passed = clock - account.marks.get(device, clock)
-        account.marks[device] = clock
-        time = now - account.at.get(device, now)
-        account.at[device] = now
+    def charged(self, tenant: int, had: list[Had], now: int) -> None:
+        account, clocks = self.accounts[tenant], self.clocks
+        held = passed = even = 0
+        for device, held_ns, even_ns in had:
+            clock = clocks[device] = clocks.get(device, 0) + held_ns
+            passed += clock - account.marks.get(device, clock)
+            account.marks[device] = clock
+            held += held_ns
+            even += even_ns
+        part = 1 / len(had)
+        time = 0 if account.at is None else now - account.at
+        account.at = now
         was_owed = account.owed > 0
-        account.owed += part * (account.request * passed - held_ns)
-        account.over += part * (held_ns - account.limit * time)
-        if held_ns:
+        account.owed += part * (account.request * passed - held)
+        account.over += part * held - account.limit * time
+        if held:
             account.began = None
             level = account.level
-            account.level += part * held_ns
-            if even_ns >= held_ns:  # nobody else wanted it
+            account.level += part * held
+            if even < held:  # somebody else wanted it too
                 level = account.level
             if not was_owed:
-                self.levels[device] = max(self.levels.get(device, 0.0), level)
+                self._raise_levels(account, level)
         self._bound(account)
+
+    def _raise_levels(self, account: Account, level: float) -> None:
+        levels = self.levels
+        for device in account.gang:
+            if level > levels.get(device, 0.0):
+                levels[device] = level
 
     def _over(self, account: Account, now: int) -> float:
         """What it has had beyond its limit by then."""
-        passed = now - account.at.get(account.gang[0], now)
+        passed = 0 if account.at is None else now - account.at
         return max(account.over - account.limit * passed, -self._burst(account))
 
     def _bound(self, account: Account) -> None:
@@ -143,7 +153,8 @@ class Elastic:
         return account.turn * (1 - account.limit)
 
     def _level(self, account: Account) -> float:
-        return min((self.levels.get(device, 0.0) for device in account.gang), default=0.0)
+        levels = self.levels
+        return min([levels.get(device, 0.0) for device in account.gang], default=0.0)
 
     def _mark(self, account: Account) -> None:
         """From now on its request counts again."""
@@ -153,7 +164,7 @@ class Elastic:
         """It has been away, and was not charged for that time."""
         self._mark(account)
         account.over = self._over(account, now)
-        account.at = dict.fromkeys(account.gang, now)
+        account.at = now
         account.began = now
 
     # -- who is next ------------------------------------------------------------------------
@@ -161,7 +172,7 @@ class Elastic:
     def order(self, view: View, tenant: Spec) -> int:
         account = self.accounts[tenant.id]
         account.turn = max(tenant.quantum_ns, PRICE * view.handoff_ns(tenant))
-        if account.at.get(tenant.gang[0]) != view.now:
+        if account.at != view.now:
             self._come_back(account, view.now)
         elif account.began is None:
             account.began = view.now

@@ -27,7 +27,7 @@ import re
 from collections.abc import Collection
 from typing import ClassVar
 
-from leased.core.policy import Spec, View
+from leased.core.policy import Had, Spec, View
 from leased.policy.registry import register
 
 PRICE = 20  # as a quantum is at least so many times its handoff
@@ -67,12 +67,15 @@ class Fair:
         for known in kept:
             known.pop(tenant, None)
 
-    def charged(self, tenant: int, device: str, held_ns: int, even_ns: int, now: int) -> None:
+    def charged(self, tenant: int, had: list[Had], now: int) -> None:
         deficits = self.deficits[tenant]
-        deficit = deficits.get(device, 0) + even_ns - held_ns
-        deficits[device] = max(-MOST_NS, min(MOST_NS, deficit))
+        held = 0
+        for device, held_ns, even_ns in had:
+            deficit = deficits.get(device, 0) + even_ns - held_ns
+            deficits[device] = max(-MOST_NS, min(MOST_NS, deficit))
+            held |= held_ns
         self.seen[tenant] = now
-        if held_ns:
+        if held:
             self.released[tenant] = now
 
     def order(self, view: View, tenant: Spec) -> int:

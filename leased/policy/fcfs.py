@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
-from leased.core.policy import Spec, View
+from leased.core.policy import Had, Spec, View
 from leased.policy.registry import register
 
 
@@ -29,7 +29,7 @@ class FirstComeFirstServed:
     def closed(self, tenant: int) -> None:
         pass
 
-    def charged(self, tenant: int, device: str, held_ns: int, even_ns: int, now: int) -> None:
+    def charged(self, tenant: int, had: list[Had], now: int) -> None:
         pass
 
     def order(self, view: View, tenant: Spec) -> int:
