@@ -50,7 +50,7 @@ class Account:
 
     def had(self, divisions: list[Division]) -> list[Had]:
         """What the tenant has had since then, when these are its divisions as they stand now."""
-        before = zip(divisions, self.held, self.even)
+        before = zip(divisions, self.held, self.even, strict=True)
         if self.holds:
             return [(one.device, one.held - held, one.even - even) for one, held, even in before]
         return [(one.device, 0, one.even - even) for one, _, even in before]

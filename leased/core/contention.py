@@ -42,7 +42,7 @@ class Contention:
     def _tell_cohort(self, cohort: Cohort, waiter: Tenant | None) -> None:
         """waiter: the first that needs its devices; None: the site has drained one of them."""
         if waiter and self.rules.costs_less(waiter, cohort.most_cost / 2):
-            self._contend_again(cohort, waiter, self.rules.cost(waiter))
+            self._contend_again(cohort, waiter, self.rules.handoff_ns(waiter))
         elif waiter and waiter is not cohort.waiter:
             self._plan_again(cohort, waiter)
         cohort.waiter, cohort.dear = waiter, None
@@ -93,7 +93,7 @@ class Contention:
         holder fills a gap and must be gone by `until`."""
         lease, cohort = holder.lease, self.rules.cohorts.of[holder.id]
         assert lease is not None
-        cost = self.rules.cost(waiter) if waiter else 0
+        cost = self.rules.handoff_ns(waiter) if waiter else 0
         patience = cost
         if waiter:
             policy = self.rules.policies.of(holder)

@@ -133,10 +133,14 @@ class DeviceMemory:
         share = self.shares.get(tenant)
         if share is None:
             return self.paging.ns(self.displaced(tenant))
-        capacity = max(0, self.room - self.fixed - self.stuck)
-        size, others = min(share.bytes, capacity), self.resident - share.resident
-        missing, displaced = size - share.resident - share.untouched, others + size - capacity
-        moved = max(missing, min(others, displaced))
+        capacity = self.room - self.fixed - self.stuck
+        capacity = capacity if capacity > 0 else 0
+        size, others = share.bytes, self.resident - share.resident
+        size = size if size < capacity else capacity
+        moved = size - share.resident - share.untouched
+        displaced = others + size - capacity
+        displaced = displaced if displaced < others else others
+        moved = moved if moved > displaced else displaced
         if moved <= 0:
             return 0
         return (self.paging if share.reported is None else self.link).ns(moved)
@@ -179,12 +183,14 @@ class DeviceMemory:
         share.pass_time(self.clock.now)
         resident = share.resident
         if resident:
-            self._set_resident(tenant, share, 0)
+            self.order.remove(tenant, share)
+            self.idle -= 0 if share.holds else resident
         self.order.leave_line(tenant, share)
         share.holds, share.place = holds, place
         self.order.line_up(tenant, share)
         if resident:
-            self._set_resident(tenant, share, resident)
+            self.order.add(tenant, share)
+            self.idle += 0 if holds else resident
 
     def _set_counted(self, share: Share) -> None:
         """Count the tenant's memory in the total, unless it is parked and all has left."""

@@ -49,12 +49,13 @@ class Gauge:
 
     def end(self, tenant: int, reading: Reading) -> None:
         """It does not hold the device any more."""
-        before = self.since.pop(tenant)
-        each, shared, clock = (now - then for now, then in zip(reading, before, strict=True))
-        held = self.had.setdefault(tenant, Held())
-        held.lease_ns += each
-        held.clock_ns += clock
-        held.beside_ns += shared
+        each, shared, clock = self.since.pop(tenant)
+        held = self.had.get(tenant)
+        if held is None:
+            held = self.had[tenant] = Held()
+        held.lease_ns += reading[0] - each
+        held.beside_ns += reading[1] - shared
+        held.clock_ns += reading[2] - clock
 
     def forget(self, tenant: int) -> None:
         """The tenant is closed; nobody gets its part of what will be measured."""

@@ -102,8 +102,9 @@ class Residency(DeviceMemory):
         share.pass_time(self.clock.now)
         # It keeps what it was told to evict and has not evicted.
         share.leaving = share.coming = 0
-        share.stalled = False
-        self._set_stuck(tenant, share)
+        if share.stalled:
+            share.stalled = False
+            self._set_stuck(tenant, share)
         self.lost.pop(tenant, None)
         bytes_in, bytes_out = self.missing(tenant), self.displaced(tenant)
         self._set_role(tenant, share, holds=True)

@@ -122,7 +122,7 @@ class Rules:
 
     def worth(self, tenant: Tenant) -> int:
         """A lease for less time would be spent on the handoff."""
-        return max(BACKFILL_NS, HANDOFF_SHARE * self.cost(tenant))
+        return max(BACKFILL_NS, HANDOFF_SHARE * self.handoff_ns(tenant))
 
     def is_worth(self, tenant: Tenant, ns: int) -> bool:
         """A lease for so long is; see worth()."""
@@ -151,11 +151,6 @@ class Rules:
             cohort.dear = self.where_dear(waiter, ns)
         return cohort.dear is None
 
-    def cost(self, tenant: Tenant) -> int:
-        if len(tenant.gang) == 1:
-            return self.devices[tenant.gang[0]].residency.handoff_ns(tenant.id)
-        return max(self.devices[uuid].residency.handoff_ns(tenant.id) for uuid in tenant.gang)
-
     def quantum(self, tenant: Tenant, handoff_ns: int = 0, waiter: Tenant | None = None) -> int:
         """How long it may hold its gang while somebody waits whose handoff takes so long. What
         both have had must be charged."""
@@ -172,7 +167,8 @@ class Rules:
     # -- what a policy asks ----------------------------------------------------------
 
     def handoff_ns(self, tenant: Spec) -> int:
-        return max(self.devices[uuid].residency.handoff_ns(tenant.id) for uuid in tenant.gang)
+        number, devices = tenant.id, self.devices
+        return max([devices[uuid].residency.handoff_ns(number) for uuid in tenant.gang])
 
     def held_ns(self, tenant: Spec) -> int:
         known = self.tenants.get(tenant.id)

@@ -126,14 +126,17 @@ class Tenant:
 
     def _run_up(self, usage: Mapping[str, Usage], now: int, devices: Mapping[str, Device]) -> None:
         """Add the time that is not in the usage yet."""
+        passed, holds = now - self.seen_at, self.lease is not None
+        waited = now - self.waits_since if self.waiting else 0
         for uuid in self.gang:
-            usage[uuid].time_ns += now - self.seen_at
-            if self.waiting:
-                usage[uuid].wait_ns += now - self.waits_since
-            if self.lease is not None:
+            used = usage[uuid]
+            used.time_ns += passed
+            used.wait_ns += waited
+            if holds:
                 each, shared = devices[uuid].metered(now)
-                usage[uuid].lease_ns += each - self.read[uuid][0]
-                usage[uuid].shared_ns += shared - self.read[uuid][1]
+                each_before, shared_before = self.read[uuid]
+                used.lease_ns += each - each_before
+                used.shared_ns += shared - shared_before
 
 
 @dataclass

@@ -104,8 +104,11 @@ class Waiters:
 
     def _move(self, tenant: Tenant, place: Place) -> None:
         if place != tenant.place:
-            self.leave_line(tenant)
-            self.line_up(tenant, place)
+            self.rules.cohorts.leave_line(tenant)
+            self.gone(tenant.id)
+            tenant.place = place
+            self.rules.cohorts.line_up(tenant)
+            self._tell(tenant)
 
     def _arrive(self, tenant: Tenant) -> None:
         """The tenant is now the last to have come of all that wait for its devices."""
@@ -126,12 +129,12 @@ class Waiters:
         mixed = self.rules.cohorts.of[tenant.id].mask & self.rules.mixed_mask
         return tenant.arrival if mixed else tenant.order, tenant.arrival
 
-    def line_up(self, tenant: Tenant, place: Place | None = None) -> None:
+    def line_up(self, tenant: Tenant) -> None:
         """Put the tenant into the line, at the place that its policy gives it."""
         cohort, charges = self.rules.cohorts.of[tenant.id], self.rules.charges
         if cohort.heeds != FREE:
             charges.begin(tenant, False, self.rules.now)
-        tenant.place = place or self._place(tenant)
+        tenant.place = self._place(tenant)
         self.rules.cohorts.line_up(tenant)
         self._plan_wake(tenant)
         self._tell(tenant)

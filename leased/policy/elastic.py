@@ -32,13 +32,12 @@ that time, or a quantum), a restore and four drains.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from leased.core.policy import Had, Spec, View
+from leased.policy import saved
 from leased.policy.registry import register
 
 PATIENCE_NS = 60_000_000_000
@@ -49,7 +48,6 @@ SHORT_NS = 20_000_000  # no turn of a holder that runs on though another is owed
 FIRST_NS = 100_000_000  # a turn, until more is known
 LEAST_NS = 1_000_000  # it is not worth less to come back, or to stay
 AFTER_ALL = 1 << 90  # between the places of those who are owed something and of the others
-DECIMAL = re.compile("[0-9]{1,20}")
 SAVED = ("owed", "over", "level")
 
 
@@ -271,30 +269,20 @@ class Elastic:
 
     def dump(self, tenants: Collection[int] | None = None) -> bytes:
         chosen = self.accounts if tenants is None else [n for n in tenants if n in self.accounts]
-        known = {}
-        for number in chosen:
-            account = self.accounts[number]
-            values = (account.owed, account.over, account.level - self._level(account))
-            if any(map(round, values)):
-                known[str(number)] = dict(zip(SAVED, map(round, values), strict=True))
-        return json.dumps(known, sort_keys=True).encode() if known else b""
+        return saved.write({tenant: self._saved(self.accounts[tenant]) for tenant in chosen})
+
+    def _saved(self, account: Account) -> dict[str, int]:
+        """Its numbers, by name; empty: it is as a new one."""
+        values = account.owed, account.over, account.level - self._level(account)
+        rounded = [round(value) for value in values]
+        return dict(zip(SAVED, rounded, strict=True)) if any(rounded) else {}
 
     def load(self, data: bytes) -> bool:
-        try:
-            known = json.loads(data or b"{}")
-        except (ValueError, RecursionError):
-            return False
-        if not isinstance(known, dict):
-            return False
-        understood = [self._load(tenant, values) for tenant, values in known.items()]
-        return all(understood)
+        return saved.read(data, self._load)
 
-    def _load(self, tenant: str, values: Any) -> bool:
-        """Those of one tenant; was all of it understood?"""
-        if not DECIMAL.fullmatch(tenant) or not isinstance(values, dict):
-            return False
+    def _load(self, tenant: int, values: dict[str, Any]) -> bool:
         good = all(type(values.get(name)) is int for name in SAVED) and len(values) == len(SAVED)
-        account = self.accounts.get(int(tenant))
+        account = self.accounts.get(tenant)
         if good and account is not None:
             account.owed, account.over = values["owed"], values["over"]
             account.level = self._level(account) + values["level"]

@@ -22,17 +22,15 @@ each, so its own comes after that time and k + 1 times a quantum, a restore and 
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Collection
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from leased.core.policy import Had, Spec, View
+from leased.policy import saved
 from leased.policy.registry import register
 
 PRICE = 20  # as a quantum is at least so many times its handoff
 MOST_NS = 300_000_000_000
-DECIMAL = re.compile("[0-9]{1,20}")
 REVOKED_NS = 20_000_000  # who wants its devices again sooner was revoked, not idle
 FORGET_NS = 60_000_000_000  # after so long without its devices a tenant is as a new one
 
@@ -127,26 +125,15 @@ class Fair:
 
     def dump(self, tenants: Collection[int] | None = None) -> bytes:
         chosen = self.deficits if tenants is None else tenants
-        known = {str(n): found for n in chosen if (found := self.deficits.get(n))}
-        return json.dumps(known, sort_keys=True).encode() if known else b""
+        return saved.write({tenant: self.deficits.get(tenant) for tenant in chosen})
 
     def load(self, data: bytes) -> bool:
-        try:
-            known = json.loads(data or b"{}")
-        except (ValueError, RecursionError):
-            return False
-        if not isinstance(known, dict):
-            return False
-        understood = [self._load(tenant, deficits) for tenant, deficits in known.items()]
-        return all(understood)
+        return saved.read(data, self._load)
 
-    def _load(self, tenant: str, deficits: object) -> bool:
-        """Those of one tenant; was all of it understood?"""
-        if not DECIMAL.fullmatch(tenant) or not isinstance(deficits, dict):
-            return False
+    def _load(self, tenant: int, deficits: dict[str, Any]) -> bool:
         good = {device: ns for device, ns in deficits.items() if type(ns) is int}
-        if int(tenant) in self.deficits:
-            self.deficits[int(tenant)] = {
+        if tenant in self.deficits:
+            self.deficits[tenant] = {
                 device: max(-MOST_NS, min(MOST_NS, ns)) for device, ns in good.items()
             }
         return len(good) == len(deficits)

@@ -158,7 +158,7 @@ class Judge:
                 wait = Wait(tenant.arrival, self.world.now, place)
                 self.waits[tenant.id] = wait
             wait.quantum = max(
-                wait.quantum, self.longest, a.rules.quantum(tenant, a.rules.cost(tenant))
+                wait.quantum, self.longest, a.rules.quantum(tenant, a.rules.handoff_ns(tenant))
             )
             wait.others = max(wait.others, len(a.tenants) - 1)
             self.check_wait(tenant.id, wait)

@@ -519,7 +519,7 @@ class World:
         cost = 0  # the quantum is as the first one's handoff wants it
         for tenant_id in a.rules.queue:
             waiter = a.tenants[tenant_id]
-            cost = max(cost, a.rules.cost(waiter))
+            cost = max(cost, a.rules.handoff_ns(waiter))
             for holder in a.rules.in_the_way(waiter):
                 assert holder.lease
                 if a.rules.withheld(waiter):

@@ -114,7 +114,7 @@ def test_a_policy_may_end_a_quantum_early_but_not_below_the_handoff() -> None:
         a.handle(MemoryChanged(tenant, "d0", 60), 0)
     a.handle(Requested(0), 0)
     a.handle(Requested(1), 0)
-    assert a.next_deadline() == 20 * a.rules.cost(a.tenants[1])
+    assert a.next_deadline() == 20 * a.rules.handoff_ns(a.tenants[1])
 
 
 @every
