@@ -27,6 +27,7 @@ wire=$(sed -n 's/^#define GL_VERSION //p' "$source/shim/base/wire_header.h")
 	# shellcheck disable=SC2016 # of the script
 	echo 'if [ "$1" -gt 1 ]; then refuse_if_newer "release that is installed"; fi'
 } | sed 's/%/%%/g' >"$top/SPECS/older_release.pre"
+sed 's/%/%%/g' packaging/sharing_jobs.sh >"$top/SPECS/sharing_jobs.preun"
 cp packaging/gpu-lease.spec "$top/SPECS/"
 
 # The time of the last commit, so that the same sources make the same packages.

@@ -103,12 +103,16 @@ def of_make(words: Words) -> None:
 
 
 def of_apt(words: Words) -> None:
-    assert words[0] == "install"
+    assert words[0] in ("install", "remove")
     ours = [word for word in words[1:] if word.startswith("./")]
     theirs = [word for word in words[1:] if word not in ours]
+    made = re.findall(r"^Package: (.+)$", CONTROL.read_text(), re.MULTILINE)
+    if words[0] == "remove":
+        assert theirs
+        assert set(theirs) <= set(made)
+        return
     assert set(theirs) <= PACKAGES
     assert all(name in (ROOT / "packaging" / "setup.sh").read_text() for name in theirs)
-    made = re.findall(r"^Package: (.+)$", CONTROL.read_text(), re.MULTILINE)
     assert set(ours) <= {f"./{name}_*.deb" for name in made}
 
 
@@ -169,6 +173,7 @@ def test_commands_can_be_carried_out(name: str) -> None:
         f"install {INSTALLED}slurm-conf/gone.conf /etc",
         "make nothing",
         "apt install something-else",
+        "apt remove something-else",
         'eval "$(gpu-leasectl envy)"',
         "gpuctl status",
     ],

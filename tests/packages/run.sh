@@ -11,34 +11,14 @@ cd "$(dirname "$0")/../.."
 PLACE=$PWD/build/package-trees
 . tests/matrix/trees.sh
 
-EMUGPU=build/meson/tests/emugpu
-PROFILE=pkg.gpu-lease.cuda-header
-
-copy_of() {
-	[ -d "$PLACE/$2" ] || cp -a "$PLACE/$1" "$PLACE/$2"
-}
-
-# The source at two places of the build tree.
-bring_source() {
-	local source=$1 tree=$PLACE/$2 place
-	mkdir -p "$tree/cuda"
-	cp "$(cuda_include)/cuda.h" "$tree/cuda/"
-	for place in first another/place; do
-		rm -rf "${tree:?}/$place"
-		mkdir -p "$tree/$place"
-		cp -a "$source" "$tree/$place/"
-	done
-}
+. tests/packages/build.sh
 
 build_in() {
 	local source=$1 tree=$2
-	inside "$tree" "set -e; export DEBIAN_FRONTEND=noninteractive CUDA_INCLUDE=/cuda
-		apt-get update -qq
-		apt-get install -y -qq --no-install-recommends build-essential fakeroot lintian
-		apt-get build-dep -y -qq --no-install-recommends -P $PROFILE /first/$source
-		cd /first/$source && dpkg-buildpackage -b -us -uc -P$PROFILE
+	inside "$tree" "set -e; $(install_needs "/first/$source")
+		cd /first/$source && $BUILD
 		cd /another/place/$source && umask 077 &&
-			TZ=Pacific/Kiritimati LC_ALL=C.UTF-8 LANG=C.UTF-8 dpkg-buildpackage -b -us -uc -P$PROFILE
+			TZ=Pacific/Kiritimati LC_ALL=C.UTF-8 LANG=C.UTF-8 $BUILD
 		cd /first && for deb in *.deb; do cmp \$deb /another/place/\$deb; done
 		echo reproducible
 		lintian --allow-root --fail-on error,warning --tag-display-limit 0 /first/*.changes"
@@ -46,10 +26,8 @@ build_in() {
 
 try_in() {
 	local build=$1 tree=$2
-	mkdir -p "$PLACE/$tree/debs" "$PLACE/$tree/emugpu"
-	rm -f "$PLACE/$tree/debs/"*
-	find "$PLACE/$build/first" -maxdepth 1 -name '*.deb' ! -name '*-dbgsym_*' \
-		-exec cp {} "$PLACE/$tree/debs/" \;
+	mkdir -p "$PLACE/$tree/emugpu"
+	take_packages "$build" first "$PLACE/$tree/debs"
 	cp "$EMUGPU"/{emugpud,libcuda.so.1,libnvidia-ml.so.1} tests/emugpu/models/emu-h200-small.ini \
 		"$PLACE/$tree/emugpu/"
 	cp tests/packages/inside.sh "$PLACE/$tree/inside.sh"
@@ -62,7 +40,7 @@ try() {
 	make_tree "$1"
 	copy_of "$1" "$1-build"
 	copy_of "$1" "$1-clean"
-	bring_source "$source" "$1-build"
+	bring_source "$source" "$1-build" first another/place
 	say "$1: build twice, lintian; install, upgrade, remove: see $log"
 	if build_in "$(basename "$source")" "$1-build" >"$log" 2>&1 &&
 		try_in "$1-build" "$1-clean" >>"$log" 2>&1; then
