@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
 from leased.processes.identity import ancestors
 from tests.slurm.processes import wait_until
@@ -52,8 +53,10 @@ class Container:
     """The booted container; a context manager.
 
     pid: of its process 1, as this machine counts. root: its files, as this machine
-    reaches them. env: what commands inside get.
+    reaches them. env: what commands inside get. work: the directory they start in.
     """
+
+    work = ROOT
 
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="gpul-", dir="/tmp"))
@@ -66,7 +69,7 @@ class Container:
     def root(self) -> Path:
         return Path(f"/proc/{self.pid}/root")
 
-    def __enter__(self) -> Container:
+    def __enter__(self) -> Self:
         try:
             self._boot()
         except BaseException:
@@ -80,10 +83,14 @@ class Container:
         self.directory.rmdir()
         self.log.unlink(missing_ok=True)
 
+    def boot_command(self) -> list[str]:
+        """What boots it, in namespaces of its own, and ends it when it is itself ended."""
+        return boot_command(self.directory)
+
     def _boot(self) -> None:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                boot_command(self.directory),
+                self.boot_command(),
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -125,7 +132,7 @@ class Container:
         assert self.process is not None
         for status in Path("/proc").glob("[0-9]*/status"):
             try:
-                text = status.read_text()
+                text = status.read_text(errors="replace")  # names are what processes choose
             except OSError:
                 continue
             numbers = text.partition("NSpid:")[2].partition("\n")[0].split()
@@ -140,7 +147,7 @@ class Container:
         given = [f"{name}={value}" for name, value in (self.env | dict(env or {})).items()]
         return [
             *("nsenter", "--target", str(self.pid), "--all", "--"),
-            *("env", "--ignore-environment", f"--chdir={ROOT}", *given, *command),
+            *("env", "--ignore-environment", f"--chdir={self.work}", *given, *command),
         ]
 
     def run(

@@ -1,0 +1,1 @@
+"""A cluster of booted machines with Slurm's and our packages, as a site has it."""
