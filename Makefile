@@ -20,7 +20,7 @@ QUICK := $(wildcard tests/core tests/policy tests/placement tests/record tests/r
 	leasing/test_sharing_mode slurm_room/test_clusters monitors/test_ended_jobs \
 	admin/test_given_options connections/test_limits))
 
-.PHONY: help setup demo test quick lint bench test-slurm-matrix test-packages deb rpm install clean
+.PHONY: help setup demo test quick lint bench test-slurm-matrix test-slurm-quick test-packages test-cluster test-arm deb rpm install clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -48,14 +48,23 @@ bench: setup ## NAME=gate: run tests/bench/NAME.py, which writes build/bench/NAM
 test-slurm-matrix: ## set up and test whole jobs on bare Debian 12, 13 and testing (TREES=debian-13)
 	@ARGS="$(ARGS)" tests/matrix/run.sh $(TREES)
 
+test-slurm-quick: setup ## compile and share a GPU on Debian 13 and testing, in trees with next to nothing (TREES=debian-13)
+	@tests/matrix/quick.sh $(TREES)
+
+test-arm: setup ## build the interposer for aarch64 and run what can be run under qemu-user
+	@tests/packages/aarch64.sh
+
 deb: ## build Debian packages for this machine's distribution and Slurm, into build/deb
 	@packaging/deb.sh
 
 rpm: ## build RPM packages for this machine's Slurm, into build/rpm
 	@packaging/rpm.sh
 
-test-packages: ## build the packages in bare Debian trees, install, upgrade and remove them (TREES=debian-13)
+test-packages: setup ## build the packages in bare Debian trees, install, upgrade and remove them (TREES=debian-13)
 	@tests/packages/run.sh $(TREES)
+
+test-cluster: setup ## two booted machines with Slurm's packages and ours: jobs, upgrades, a reboot (TREES=debian-12)
+	@ARGS="$(ARGS)" tests/cluster/run.sh $(TREES)
 
 install: ## build and install on this node (DESTDIR= works): no Slurm daemons; enables nothing
 	@$(SETUP) node

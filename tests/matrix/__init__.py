@@ -1,0 +1,1 @@
+"""This checkout on the releases of Slurm that Debian has."""
