@@ -12,8 +12,13 @@ refuse() {
 	exit 1
 }
 
-# The schema of the store's file: `user_version` in the header of an SQLite file.
+# The schema of the store's file. While the daemon has the file open, what it last wrote may be in
+# the log beside it, which SQLite reads; without a log, `user_version` in the file's header is it.
 schema_of() {
+	python3 -I -c '
+import sqlite3, sys
+store = sqlite3.connect("file:" + sys.argv[1] + "?mode=ro", uri=True)
+print(store.execute("PRAGMA user_version").fetchone()[0])' "$1" 2>/dev/null && return 0
 	# shellcheck disable=SC2046 # four numbers
 	set -- $(od -An -j60 -N4 -tu1 "$1")
 	[ $# -eq 4 ] || return 0
