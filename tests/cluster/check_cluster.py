@@ -22,6 +22,7 @@ from tests.systemd import container
 OURS = ("gpu-leased", "gpu-lease-shim", "slurm-spank-gpu-share")
 UNIT = "gpu-leased.service"
 NEXT = "99.0.0"
+ENDLESS = 1_000_000  # steps
 BIG, SMALL = 160, 8  # MiB: two big ones do not fit on a GPU of 256
 OTHER_USAGE_DB = """
 import sqlite3, sys
@@ -86,15 +87,15 @@ def _journals(request: pytest.FixtureRequest) -> Iterator[None]:
         print(machine.name, machine.journal(UNIT)[-3000:])
 
 
-def two_that_do_not_fit(site: Site, node: str, steps: int = 120) -> tuple[int, int]:
-    """They run, and each has done something."""
-    jobs = (site.submit(node, BIG, steps), site.submit(node, BIG, steps))
+def two_that_do_not_fit(site: Site, node: str) -> tuple[int, int]:
+    """They run until they are told to finish, and each has done something."""
+    jobs = (site.submit(node, BIG, ENDLESS), site.submit(node, BIG, ENDLESS))
     site.get_on(*jobs)
     return jobs
 
 
 def test_five_lines_make_nodes_that_share(site: Site) -> None:
-    jobs = [site.submit(node, BIG, 20) for node in ("node1", "node2") for _ in range(2)]
+    jobs = [site.submit(node, BIG, 8) for node in ("node1", "node2") for _ in range(2)]
     site.complete(*jobs)
     for job in jobs:
         (figures,) = site.usage(job)["gpus"].values()
@@ -118,7 +119,7 @@ def test_a_gang_on_both_gpus_of_a_node(site: Site) -> None:
     if not site.gangs:
         pytest.skip("this Slurm gives a job the shards of one GPU")
     wide = ("--gres=shard:8", "--gpu-share=tq:1")
-    jobs = [site.submit("node2", BIG, 20, 50, *wide), site.submit("node2", BIG, 20)]
+    jobs = [site.submit("node2", BIG, 8, 50, *wide), site.submit("node2", BIG, 8)]
     site.complete(jobs[1])
     site.complete(jobs[0], gpus=2)
     assert len(site.usage(jobs[0])["gpus"]) == 2
@@ -130,7 +131,7 @@ def test_a_restart_under_load(site: Site) -> None:
         for _ in range(3):
             machine.systemctl("restart", UNIT)
     site.get_on(*jobs)
-    site.complete(*jobs)
+    site.finish(*jobs)
     for job in jobs:
         assert site.usage(job)["gpus"]
 
@@ -143,7 +144,7 @@ def test_an_upgrade_under_load(site: Site) -> None:
         assert machine.show(UNIT, "MainPID") != pid
         assert site.status(machine)["version"] == NEXT
     site.get_on(*jobs)
-    site.complete(*jobs)
+    site.finish(*jobs)
     for machine in site.machines:
         machine.shell("gpu-leasectl check")
 
@@ -157,7 +158,8 @@ def test_a_downgrade_that_could_not_go_on_is_refused_under_load(site: Site) -> N
     assert f"has schema 99000, and this release knows {known}" in said
     assert "What to do: keep the newer release" in said
     assert site.head.show(UNIT, "MainPID") == pid, "what was not replaced is not started again"
-    site.complete(*jobs)
+    site.get_on(*jobs)
+    site.finish(*jobs)
 
 
 def test_usage_of_many_jobs_while_slurmdbd_is_away(site: Site) -> None:
@@ -182,7 +184,7 @@ def test_usage_of_many_jobs_while_slurmdbd_is_away(site: Site) -> None:
 
 
 def test_a_node_reboots_in_the_middle_of_a_job(site: Site) -> None:
-    lost = site.submit("node2", BIG, 100000, 50, "--no-requeue", "--gres=shard:1")
+    lost = site.submit("node2", BIG, ENDLESS, 50, "--no-requeue", "--gres=shard:1")
     site.get_on(lost)
     # What it has used so far is on the disk within a second.
     wait_until("a saved second of the lease", lambda: leased_s(site, lost) > 2, timeout=120)
@@ -192,7 +194,7 @@ def test_a_node_reboots_in_the_middle_of_a_job(site: Site) -> None:
     (figures,) = site.usage(lost)["gpus"].values()
     assert figures["lease_s"] > 1
     assert site.other.show(UNIT, "ActiveState") == "active"
-    jobs = [site.submit("node2", BIG, 20) for _ in range(2)]
+    jobs = [site.submit("node2", BIG, 8) for _ in range(2)]
     site.complete(*jobs)
 
 
@@ -209,7 +211,8 @@ def test_removal_is_refused_while_jobs_share(site: Site) -> None:
     assert f"jobs share GPUs of this node: {jobs[0]} {jobs[1]}." in said
     assert "What to do: drain the node" in said
     assert site.other.show(UNIT, "ActiveState") == "active"
-    site.complete(*jobs)
+    site.get_on(*jobs)
+    site.finish(*jobs)
 
 
 def test_removal_and_purge(site: Site) -> None:

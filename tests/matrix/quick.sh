@@ -67,7 +67,7 @@ try() {
 		meson setup build/meson -Dtests=false -Ddriver_include=/cuda -Dsystemd_version=252
 		ninja -C build/meson
 		PYTHONPATH=$PWD:$PWD/build/meson/leased python3 -m tests.matrix.one_job" >>"$log" 2>&1; then
-		say "$1: $(tail -1 "$log") ($((SECONDS - begun)) s)"
+		say "$1: $(grep '^Slurm ' "$log" | tail -1) ($((SECONDS - begun)) s)"
 	else
 		tail -40 "$log"
 		say "$1: FAILED, see $log"
