@@ -29,6 +29,7 @@ from leased.base.requests import (
     shown,
 )
 from leased.config.config import Config
+from leased.core.step_usage import UNKNOWN, StepUsage
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
@@ -36,6 +37,7 @@ from leased.monitors.copies_ahead import CopiesAhead
 from leased.monitors.device_monitor import DeviceMonitor
 from leased.processes.identity import Peer
 from leased.processes.stepds import Stepds
+from leased.slurm import step_record
 from leased.slurm.clusters import Cluster
 from leased.slurm.commands import Slurm
 from leased.slurm.usage_record import figures
@@ -78,6 +80,7 @@ class Admin:
             *(self.leases, self.store, self.stepds, self.cluster, gangs),
             *(lambda: self.config, self.settings.limits, self.job_ended),
         )
+        self.leases.tenants.steps.name_of = self.step_name
         self.takeover = Takeover(self.leases, self.store, gangs, lambda: self.config.defaults)
         # By name: who may ask, the fields, who answers.
         self.operations: dict[str, tuple[str, tuple[str, ...], Operation]] = {
@@ -137,6 +140,11 @@ class Admin:
         job = self.stepds.job_of(peer.pid)
         return self.leases.tenants.get(job) if job is not None else None
 
+    def step_name(self, pid: int) -> str:
+        """The step of a process of a job."""
+        step = self.stepds.step_of(pid)
+        return step.name if step and step.name else UNKNOWN
+
     def lives_here(self, job_id: int) -> bool:
         """Whether a slurmstepd of the job, or a process that uses its GPUs, is known to live."""
         tenant = self.leases.tenants.get(job_id)
@@ -160,16 +168,20 @@ class Admin:
     def usage(self, request: Request, _: Peer) -> dict[str, Any]:
         """A job's usage, also after its end."""
         job_id = get_int(request, "job_id", 1, LAST_JOB)
-        current = self.leases.tenants.usage().get(job_id)
-        if current is None:
+        current = self.leases.tenants.usage([job_id]).get(job_id)
+        steps: Mapping[str, StepUsage]
+        if current is not None:
+            steps = self.leases.tenants.steps.divided(job_id, current)
+        else:
             record = self.store.find(job_id)
             if record is None:
                 raise Refused(
                     f"job {job_id} never shared a GPU of this node",
                     f"look for it with sacct -j {job_id}",
                 )
-            current = dict(record.usage)
-        return {"usage": {uuid: figures(used) for uuid, used in current.items()}}
+            current, steps = dict(record.usage), record.steps
+        usage = {uuid: figures(used) for uuid, used in current.items()}
+        return {"usage": usage, "steps": step_record.said(steps)}
 
     def set(self, request: Request, _: Peer) -> dict[str, Any]:
         """Force something on one device or all, or change what users may choose."""

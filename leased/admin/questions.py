@@ -24,6 +24,7 @@ from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.leasing.tenant_view import HeldLease
 from leased.processes.identity import Peer
+from leased.slurm import step_record
 from leased.slurm.usage_record import figures
 from leased.store.store import Store
 
@@ -91,7 +92,7 @@ class Questions:
         if record is None or record.uid != peer.uid:
             raise Refused(f"job {job_id} is not a job of yours that shared a GPU of this node")
         usage = {uuid: figures(used) for uuid, used in record.usage.items()}
-        return {"job_id": job_id, "usage": usage}
+        return {"job_id": job_id, "usage": usage, "steps": step_record.said(record.steps)}
 
     def _env(self, _: Request, peer: Peer) -> answers.Env:
         """What a process of a sharing job needs in its environment; nothing for others."""

@@ -80,7 +80,7 @@ class Takeover:
         else:
             self.store.resolve(record.job_id, given.text(), dict(record.totals) | totals)
         remembered = self._remembered(tenant, record)
-        self.leases.tenants.open(tenant, record.usage, remembered, record.parked_by)
+        self.leases.tenants.open(tenant, record.usage, remembered, record.parked_by, record.steps)
 
     def _remembered(self, tenant: Tenant, record: TenantRecord) -> PolicyState | None:
         """The stored state of its policy, if this release can use it."""

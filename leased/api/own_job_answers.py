@@ -62,11 +62,23 @@ class OwnJob(TypedDict):
     gpus: list[OwnGpu]
 
 
+class StepGpu(TypedDict, total=False):
+    """What a step had of a device: figures of usage that are not 0. These are read."""
+
+    lease_s: float
+    wait_s: float
+    time_s: float
+
+
+Step = TypedDict("Step", {"from": float, "to": float, "gpus": dict[str, StepGpu]})
+
+
 class EndedJob(TypedDict):
-    """The last run of a job that is over. usage: by device."""
+    """The last run of a job that is over. usage: by device. steps: by name."""
 
     job_id: int
     usage: dict[str, Figures]
+    steps: NotRequired[dict[str, Step]]
 
 
 class Mine(TypedDict):

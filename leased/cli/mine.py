@@ -154,6 +154,12 @@ def _ended(job: answers.EndedJob) -> str:
             f"in {_time(used.get('time_s', 0.0))}, "
             f"{used['handoffs']} handoffs, {size(used['peak_bytes'])} at most"
         )
+    lines += [
+        f"  step {name} on {uuid}: {_time(used.get('lease_s', 0.0))} of lease and "
+        f"{_time(used.get('wait_s', 0.0))} of waiting in {_time(used.get('time_s', 0.0))}"
+        for name, step in job.get("steps", {}).items()
+        for uuid, used in step["gpus"].items()
+    ]
     return "\n".join(lines)
 
 

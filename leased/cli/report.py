@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from leased.base.errors import Refused
 from leased.base.words import size
-from leased.cli.report_sums import Sums, Use, summed, total, uses
+from leased.cli.report_sums import Sums, Use, step_uses, summed, total, uses
 from leased.slurm import sacct
 from leased.slurm.sacct import Asked, Row
 
@@ -48,7 +48,8 @@ def make(rows: Iterable[Row], by: str, asked: Asked) -> Report:
     if asked.jobs and not found and problems:
         raise Refused("; ".join(problems))
     notes = [] if asked.jobs else _unwritten(rows)
-    return Report(by, summed(found, by), total(found), problems, notes)
+    parts = [use for row in rows for use in step_uses(row)] if by == "step" else found
+    return Report(by, summed(parts, by), total(found), problems, notes)
 
 
 def _lacking(rows: list[Row], asked: Asked) -> Iterator[str]:

@@ -17,19 +17,21 @@ ADDED = tuple(f.key for f in FIGURES if not f.largest and f.unit != MEAN)
 
 
 class Use(NamedTuple):
-    """What one run of a job had of one device, or of several where that is all that is known."""
+    """What one run of a job, or a step of it, had of one device, or of several where that is all
+    that is known. step: its name; "": it is of the whole run."""
 
     row: Row
     device: str  # its name, such as node1:0
     since: float
     until: float
     figures: Mapping[str, float]
+    step: str = ""
 
     @property
     def exclusive_s(self) -> float:
         """GPU seconds that it would have held a GPU of its own: its time, but for what it waited
         for others to give theirs up."""
-        waited = self.figures["time_s"] - self.figures.get("wait_s", 0.0)
+        waited = self.figures.get("time_s", 0.0) - self.figures.get("wait_s", 0.0)
         return max(self.figures.get("lease_s", 0.0), waited)
 
 
@@ -94,6 +96,7 @@ KEYS: dict[str, Callable[[Use], str]] = {
     "job": lambda use: use.row.label,
     "device": lambda use: use.device,
     "node": lambda use: use.row.node,
+    "step": lambda use: f"{use.row.label}.{use.step}" if use.step else use.row.label,
 }
 
 
@@ -113,6 +116,18 @@ def uses(row: Row) -> Iterator[Use]:
     for n in range(run.cut):
         part = {name: amount / run.cut for name, amount in run.total.items()}
         yield Use(row, f"{row.node}:? ({row.label}, {n + 1})", *span, part)
+
+
+def step_uses(row: Row) -> Iterator[Use]:
+    """What each step of a run had of each device; the whole run's where it does not say that."""
+    run = row.usage
+    if run is None or not run.steps:
+        yield from uses(row)
+        return
+    for name, step in run.steps.items():
+        for uuid, figures in step.gpus.items():
+            device = f"{row.node}:{run.indices.get(uuid, uuid[:12])}"
+            yield Use(row, device, step.since, max(step.since, step.until), figures, name)
 
 
 def summed(found: Iterable[Use], by: str) -> list[Sums]:

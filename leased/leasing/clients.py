@@ -55,6 +55,12 @@ class Clients:
             self._adopt(tenant, client, hello.held_epoch)
         if hello.wants:
             self.request(tenant, client)
+        self.heard(tenant, client)
+
+    def heard(self, tenant: Tenant, client: Client) -> None:
+        """The process may wait for, hold or have something else than before its message."""
+        if client in tenant.clients:
+            self.registry.steps.see(tenant.job_id, client)
 
     def _evict_if_parked(self, tenant: Tenant) -> None:
         """Park a parked job again if one of its processes connects with memory on a GPU.
@@ -167,6 +173,7 @@ class Clients:
         if client not in tenant.clients:
             return
         tenant.clients.remove(client)
+        self.registry.steps.gone(tenant.job_id, client)
         self.reports.connection_ended(tenant, client)
         if not self.registry.has(tenant):
             return

@@ -42,7 +42,9 @@ class Grants:
             return
         match action:
             case arbiter.Grant():
+                self.registry.steps.granted(tenant.job_id)
                 self._grant(tenant, action)
+                self.registry.steps.see(tenant.job_id, *tenant.clients)
             case arbiter.Restore():
                 self._restore(tenant, action)
             case arbiter.Evict():
@@ -59,6 +61,7 @@ class Grants:
                 self._revoke(tenant, action)
             case arbiter.PassedOver():
                 self._pass_over(tenant, action)
+                self.registry.steps.see(tenant.job_id, *tenant.clients)
             case arbiter.Overrun() | arbiter.Forfeit():
                 self._overrun(tenant, action)
             case _ as unknown:
@@ -127,6 +130,8 @@ class Grants:
 
     def _overrun(self, tenant: Tenant, action: arbiter.Overrun | arbiter.Forfeit) -> None:
         forfeit = isinstance(action, arbiter.Forfeit)
+        if not forfeit:
+            self.registry.steps.overran(tenant.job_id)
         log.warning(
             "job %d (uid %d) has not released its lease %d within %g s of its revoke%s",
             *(tenant.job_id, tenant.uid, action.epoch),

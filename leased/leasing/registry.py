@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
+from typing import NamedTuple
 
 from _gpulease import lib
 
 from leased.core.arbiter import Closed, Opened, PolicyRestored, UsageRestored, Widened
 from leased.core.policy import PolicyState
+from leased.core.step_usage import StepUsage
 from leased.core.tenant_events import Parked
 from leased.core.usage import Usage
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.device_totals import DeviceTotals
+from leased.leasing.step_ledger import StepLedger
 from leased.leasing.tenant import Tenant
 from leased.wire import daemon_messages
 
 ENDED = "the job of this process has ended"
+
+
+class FinalUsage(NamedTuple):
+    """What a tenant has had, by device, and each of its steps, by name."""
+
+    usage: dict[str, Usage]
+    steps: dict[str, StepUsage]
 
 
 class Registry(Mapping[int, Tenant]):
@@ -30,6 +40,7 @@ class Registry(Mapping[int, Tenant]):
             False
         )  # whether the node has host memory for copies
         self.device_totals = DeviceTotals(loop.arbiter.devices)
+        self.steps = StepLedger(loop.clock)
 
     def __getitem__(self, job_id: int) -> Tenant:
         return self.by_job[job_id]
@@ -74,13 +85,15 @@ class Registry(Mapping[int, Tenant]):
         usage: Mapping[str, Usage] | None = None,
         remembered: PolicyState | None = None,
         parked_by: str | None = None,
+        steps: Mapping[str, StepUsage] | None = None,
     ) -> None:
         """Open a tenant; after a restart of the daemon, with what the store has of it.
 
         usage: what it had before, by device. remembered: by its policy. parked_by: who had parked
-        it; None: it was not parked.
+        it; None: it was not parked. steps: what each of its steps had before.
         """
         self.by_job[tenant.job_id] = tenant
+        self.steps.open(tenant.job_id, tenant.swaps, steps or {})
         self.loop.run(_opened(tenant))
         self.device_totals.goes_on(tenant.job_id, usage or {})
         for uuid, used in (usage or {}).items():
@@ -97,18 +110,24 @@ class Registry(Mapping[int, Tenant]):
         tenant.tell_all(self.welcome(tenant))
         self.loop.run(Widened(tenant.job_id, tenant.gang))
 
-    def close(self, job_id: int) -> dict[str, Usage]:
-        """Close the tenant and return its usage by device. Processes that still run are refused."""
+    def close(self, job_id: int) -> FinalUsage:
+        """Close the tenant and return its usage. Processes that still run are refused."""
         usage = dict(self.loop.view.usage(job_id))
         tenant = self.by_job.pop(job_id)
         tenant.tell_all(daemon_messages.refused(lib.GL_REFUSED_NO_TENANT, ENDED))
         self.loop.run(Closed(job_id))
         self.device_totals.ends(job_id, usage)
-        return usage
+        return FinalUsage(usage, self.steps.close(job_id, usage))
 
     def usage(self, jobs: Collection[int] | None = None) -> dict[int, dict[str, Usage]]:
         """Usage up to now of all tenants, or of these."""
         return {job_id: dict(self.loop.view.usage(job_id)) for job_id in self._chosen(jobs)}
+
+    def usage_by_step(
+        self, usage: Mapping[int, Mapping[str, Usage]]
+    ) -> dict[int, dict[str, StepUsage]]:
+        """What each step of these tenants has had. usage: what they have had up to now."""
+        return {job_id: self.steps.divided(job_id, used) for job_id, used in usage.items()}
 
     def totals(self) -> dict[str, Usage]:
         """By device, what all jobs together have had of it since this daemon began."""

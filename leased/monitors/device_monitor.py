@@ -81,6 +81,7 @@ class DeviceMonitor:
         """Whose work it was, of the tenants that share the device. work: by pid."""
         found = []
         for tenant in self.leases.tenants.sharing(uuid) if work else []:
+            self.leases.tenants.steps.worked(tenant.job_id, uuid, work)
             weight = sum(work.get(pid, 0) for pid in {client.pid for client in tenant.clients})
             if weight:
                 found.append(WorkPart(tenant.job_id, weight))

@@ -67,4 +67,6 @@ class Checkpoint:
     def _save(self, jobs: list[int] | None) -> None:
         tenants = self.leases.tenants
         epoch, remembered = self.leases.view.epoch, tenants.remembered(jobs)
-        self.store.save(tenants.usage(jobs), epoch, remembered, tenants.parked_by(jobs))
+        usage = tenants.usage(jobs)
+        steps = tenants.usage_by_step(usage)
+        self.store.save(usage, epoch, remembered, tenants.parked_by(jobs), steps)

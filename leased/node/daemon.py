@@ -181,8 +181,7 @@ class Daemon:
 
     def job_ended(self, job_id: int) -> None:
         """Close the tenant; its usage goes to the store, then to Slurm."""
-        usage = self.leases.tenants.close(job_id)
-        self.store.close_tenant(job_id, usage)
+        self.store.close_tenant(job_id, *self.leases.tenants.close(job_id))
         self.writer.usage_added()
 
 

@@ -28,6 +28,7 @@ def handle(
 ) -> None:
     """Do what the message asks for. KeyError: it is a HELLO, or Unknown."""
     HANDLERS[type(message)](leases, client, tenant, message)
+    leases.clients.heard(tenant, client)
 
 
 def client_gone(leases: Leases, client: ClientConnection, tenant: Tenant) -> None:

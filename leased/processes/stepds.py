@@ -111,13 +111,17 @@ class Stepds:
 
     def job_of(self, pid: int) -> int | None:
         """The job of the process that has this pid now."""
+        step = self.step_of(pid)
+        return step.job if step else None
+
+    def step_of(self, pid: int) -> Step | None:
+        """The job and step of the process that has this pid now; None: it is of no job."""
         if self.homeless:
             # Without proctrack/cgroup a slurmstepd comes to its cgroup after it has registered.
             hinted = slurm_cgroups.looks_like(procfs.cgroups(pid, self.proc) or ())
             for homeless in [h for h in self.homeless if self.by_pid[h][1] in hinted]:
                 self.look(homeless)
-        step = Known(self.by_pid, self.scopes, self.sluids).step_of(pid, self.proc)
-        return step.job if step else None
+        return Known(self.by_pid, self.scopes, self.sluids).step_of(pid, self.proc)
 
     def below_stepd(self, pid: int) -> ProcessId | None:
         """The child of a registered slurmstepd that is this process or above it, or None."""

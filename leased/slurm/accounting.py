@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from leased.core import step_usage
 from leased.core.usage import Usage
 from leased.slurm import usage_record
 from leased.store.records import TenantRecord
@@ -56,6 +57,7 @@ def comment(
         min(run.opened for run in runs),
         max(run.closed or run.opened for run in runs),
         indices or {},
+        steps=step_usage.added(run.steps for run in runs),
         room=usage_record.room(existing),
     )
 

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from typing import Any
 
 from leased.base.errors import Refused
+from leased.core.step_usage import StepUsage
 from leased.core.usage import Usage
 from leased.slurm.accounting import JobRow, by_row, comment
 from leased.slurm.usage_record import LONGEST, merged
@@ -35,11 +36,19 @@ def encode(runs: list[TenantRecord], indices: Mapping[str, int]) -> str:
 def decode(line: str) -> tuple[list[TenantRecord], dict[str, int]]:
     """The reverse of encode()."""
     said = json.loads(line)
-    runs = [
-        TenantRecord(**{**run, "usage": {u: Usage(**used) for u, used in run["usage"].items()}})
-        for run in said["runs"]
-    ]
-    return runs, said["indices"]
+    return [_run(run) for run in said["runs"]], said["indices"]
+
+
+def _run(said: Mapping[str, Any]) -> TenantRecord:
+    steps = {
+        name: StepUsage(**{**step, "usage": _usage(step["usage"])})
+        for name, step in said["steps"].items()
+    }
+    return TenantRecord(**{**said, "usage": _usage(said["usage"]), "steps": steps})
+
+
+def _usage(said: Mapping[str, Any]) -> dict[str, Usage]:
+    return {uuid: Usage(**used) for uuid, used in said.items()}
 
 
 class Slurmdb:

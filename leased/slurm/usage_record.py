@@ -16,7 +16,10 @@ from typing import Any, NamedTuple
 
 from leased.base.errors import Refused
 from leased.base.requests import shown
+from leased.core.step_usage import StepUsage
 from leased.core.usage import FIGURES, Usage
+from leased.slurm import step_record
+from leased.slurm.step_record import NAME_LONGEST, StepRun
 
 MARK = "gpu-lease: "
 VERSION = 2
@@ -37,7 +40,8 @@ class Run:
     """What a record says of a run. usage: by device UUID. indices: Slurm's indices, by UUID.
 
     since, until: seconds since 1970, None in old records. cut: how many devices have no figures
-    of their own, as there was no room for them: then total has what all had together.
+    of their own, as there was no room for them: then total has what all had together. steps: by
+    their names; none in records of releases that did not tell them apart.
     """
 
     version: int
@@ -48,6 +52,7 @@ class Run:
     until: float | None = None
     total: Mapping[str, float] = field(default_factory=dict)
     cut: int = 0
+    steps: Mapping[str, StepRun] = field(default_factory=dict)
 
     @property
     def sums(self) -> list[Mapping[str, float]]:
@@ -100,10 +105,11 @@ def record(
     until: float,
     indices: Mapping[str, int],
     *,
+    steps: Mapping[str, StepUsage] | None = None,
     room: int = LONGEST,
 ) -> str:
-    """Our part of a comment, in at most so many bytes where that can be: of many devices the
-    figures of each are left out, and their sums stay.
+    """Our part of a comment, in at most so many bytes where that can be: first the steps are left
+    out, then the figures of each of many devices, and their sums stay.
 
     usage: by device UUID. since, until: seconds since 1970.
     """
@@ -112,7 +118,9 @@ def record(
     whole = head | {"gpus": {uuid: place[uuid] | figures(used) for uuid, used in usage.items()}}
     text = _line(usage, indices, whole)
     if len(text.encode()) <= room:
-        return text
+        left = room - len(text.encode()) - len(',"steps":')
+        told = step_record.said(steps or {}, min(step_record.LONGEST, left))
+        return _line(usage, indices, whole | {"steps": told}) if told else text
     total = figures(together(list(usage.values())))
     return _line(usage, indices, head | {"cut": len(usage), "total": total})
 
@@ -218,7 +226,13 @@ def _run(found: Mapping[str, Any]) -> Run:
     cut = int(found.get("cut", 0))
     total = _figures(found["total"]) if cut else {}
     lock = str(found.get("lock", ""))
-    return Run(int(found["v"]), lock, gpus, indices, since, until, total, cut)
+    steps = {str(name)[:NAME_LONGEST]: _step(s) for name, s in found.get("steps", {}).items()}
+    return Run(int(found["v"]), lock, gpus, indices, since, until, total, cut, steps)
+
+
+def _step(found: Mapping[str, Any]) -> StepRun:
+    gpus = {str(uuid): _figures(each) for uuid, each in found["gpus"].items()}
+    return StepRun(_amount(found["from"]), _amount(found["to"]), gpus)
 
 
 def _figures(found: Mapping[str, Any]) -> dict[str, float]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from leased.core.policy import PolicyState
+from leased.core.step_usage import StepUsage, added, with_most
 from leased.core.usage import Usage, together
 from leased.processes.identity import ProcessId
-from leased.store import writing
+from leased.store import bad_rows, step_rows, writing
 from leased.store.changes import Changes
 from leased.store.reading import Bad, Reader
 from leased.store.records import Run, TenantRecord, own
 
-log = logging.getLogger("gpu-leased")
+STEPS_MOST = 50_000  # of runs that wait for Slurm's accounting, all together
 
 
 class Contents:
@@ -30,7 +30,7 @@ class Contents:
         self.open: dict[int, TenantRecord] = {}
         self.ended: dict[Run, TenantRecord] = {}
         # What the disk had of open runs that memory had before it could read the disk.
-        self._before: dict[Run, Mapping[str, Usage]] = {}
+        self._before: dict[Run, TenantRecord] = {}
         self.stepds: dict[int, tuple[ProcessId, int]] = {}
         self.settings: dict[tuple[str, str], str] = {}
         self.epoch: int | None = None
@@ -53,11 +53,21 @@ class Contents:
         if record is None:
             return
         before = self._before.get(record.run)
-        usage = together(before, usage) if before else usage
+        usage = together(before.usage, usage) if before else usage
         # A copy: what the arbiter goes on counting is not what the disk has.
         if record.usage != usage:
             self.open[job_id] = own(replace(record, usage=usage))
             self.changes.mark(self._put_usage, job_id)
+
+    def set_steps(self, job_id: int, steps: Mapping[str, StepUsage]) -> None:
+        """What steps of an open tenant have had. Those that are not named stay as they are."""
+        record = self.open.get(job_id)
+        if record is not None:
+            before = self._before.get(record.run)
+            steps = added([before.steps, steps]) if before else steps
+            changed = {name: s for name, s in steps.items() if record.steps.get(name) != s}
+            self.open[job_id] = replace(record, steps={**record.steps, **changed})
+            self._mark_steps(record.run, changed)
 
     def set_remembered(self, job_id: int, remembered: PolicyState | None) -> None:
         record = self.open.get(job_id)
@@ -74,10 +84,12 @@ class Contents:
     def end(self, record: TenantRecord) -> None:
         """A run ends, which is to be synced to the disk."""
         closed = max(time.time(), record.opened) if record.closed is None else record.closed
+        room = STEPS_MOST - sum(len(run.steps) for run in self.ended.values())
+        record = replace(record, steps=with_most(record.steps, max(0, room - 1)))
         self.ended[record.run] = replace(record, closed=closed, remembered=None, parked_by=None)
         self._before.pop(record.run, None)
         self._mark_open(record.job_id)
-        self.changes.mark(self._put_ended, record.run)
+        self._mark_ended(record.run)
         self.changes.durable = True
 
     # -- ended runs ---------------------------------------------------------------
@@ -134,7 +146,7 @@ class Contents:
         for job_id in self.open:
             self._mark_open(job_id)
         for run in self.ended:
-            self.changes.mark(self._put_ended, run)
+            self._mark_ended(run)
         for pid in self.stepds:
             self.changes.mark(self._put_stepd, pid)
         for device, key in self.settings:
@@ -172,28 +184,19 @@ class Contents:
         """Add the usage that the disk has of a run which memory knows only by its registration."""
         open_still = self.open.get(found.job_id)
         if open_still is not None and open_still.run == found.run:
-            self._before[found.run] = found.usage
+            self._before[found.run] = found
             self.set_usage(found.job_id, open_still.usage)
+            self.set_steps(found.job_id, open_still.steps)
         elif found.run in self.ended:
             ended = self.ended[found.run]
-            self.ended[found.run] = replace(ended, usage=together(found.usage, ended.usage))
+            usage, steps = together(found.usage, ended.usage), added([found.steps, ended.steps])
+            self.ended[found.run] = replace(ended, usage=usage, steps=steps)
         else:
             return False
         return True
 
     def _set_aside(self, rows: list[Bad]) -> None:
-        for bad in rows:
-            if bad.table != "remembered":
-                log.error(
-                    "a row of the table %s cannot be used and is set aside: %s", bad.table, bad.why
-                )
-        remembered = [bad for bad in rows if bad.table == "remembered"]
-        if remembered:
-            log.warning(
-                "what policies have stored of %d jobs cannot be used (%s) and is set aside: their "
-                "turns are counted from now on",
-                *(len(remembered), remembered[0].why),
-            )
+        bad_rows.tell(rows)
         # Before anything else is written, while their numbers are still theirs.
         self.changes.mark_first((writing.put_aside, (bad,)) for bad in rows)
 
@@ -201,6 +204,16 @@ class Contents:
         """All that the disk should have of an open tenant is a change."""
         for put in (self._put_open, self._put_usage, self._put_remembered, self._put_parked):
             self.changes.mark(put, job_id)
+        if job_id in self.open:
+            self._mark_steps(self.open[job_id].run, self.open[job_id].steps)
+
+    def _mark_ended(self, run: Run) -> None:
+        self.changes.mark(self._put_ended, run)
+        self._mark_steps(run, self.ended[run].steps)
+
+    def _mark_steps(self, run: Run, names: Iterable[str]) -> None:
+        for name in names:
+            self.changes.mark(self._put_step, run, name)
 
     def _put_open(self, db: sqlite3.Connection, job_id: int) -> None:
         writing.put_open(db, job_id, self.open.get(job_id))
@@ -220,6 +233,12 @@ class Contents:
     def _put_ended(self, db: sqlite3.Connection, run: Run) -> None:
         if run in self.ended:
             writing.put_ended(db, self.ended[run])
+
+    def _put_step(self, db: sqlite3.Connection, run: Run, name: str) -> None:
+        is_open = self.open.get(run[0])
+        record = is_open if is_open is not None and is_open.run == run else self.ended.get(run)
+        if record is not None and name in record.steps:
+            step_rows.put(db, run, name, record.steps[name])
 
     def _put_stepd(self, db: sqlite3.Connection, pid: int) -> None:
         writing.put_stepd(db, pid, self.stepds.get(pid))

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from typing import Any, NamedTuple, TypeVar
 
 from leased.core.policy import PolicyState
+from leased.core.step_usage import StepUsage
 from leased.core.usage import Usage
 from leased.processes.identity import ProcessId
 from leased.store import columns
@@ -47,7 +48,8 @@ class Reader:
 
     def ended(self, where: str, *values: object) -> list[TenantRecord]:
         """The ended runs for which an SQL condition holds."""
-        return list(self._good("ended", f"WHERE {where}", values, _ended))
+        found = self._good("ended", f"WHERE {where}", values, _ended)
+        return [self._with_steps(record) for record in found]
 
     def stepds(self) -> list[tuple[ProcessId, int]]:
         return list(self._good("stepds", "", (), stepd_of))
@@ -69,7 +71,12 @@ class Reader:
         record = record_of(row, usage, totals)
         remembered = self._good("remembered", "WHERE job_id = ?", (job_id,), _remembered)
         who = self._good("parked", "WHERE job_id = ?", (job_id,), _parked_by)
-        return replace(record, remembered=next(remembered, None), parked_by=next(who, None))
+        found = replace(record, remembered=next(remembered, None), parked_by=next(who, None))
+        return self._with_steps(found)
+
+    def _with_steps(self, record: TenantRecord) -> TenantRecord:
+        where = "WHERE job_id = ? AND opened = ?"
+        return replace(record, steps=dict(self._good("steps", where, record.run, _step)))
 
     def _good(
         self, table: str, where: str, values: tuple[object, ...], parse: Callable[[Row], T]
@@ -118,6 +125,15 @@ def _ended(row: Row) -> TenantRecord:
     if not isinstance(said, dict) or row["closed"] is None:
         raise ValueError("usage is not an object, or it has not ended")
     return record_of(row, {uuid: _counted(used) for uuid, used in said.items()}, {})
+
+
+def _step(row: Row) -> tuple[str, StepUsage]:
+    said = columns.parsed(row, "usage")
+    if not isinstance(said, dict):
+        raise ValueError("usage is not an object")
+    usage = {uuid: _counted(used) for uuid, used in said.items()}
+    since, until = columns.seconds(row, "since"), columns.seconds(row, "until")
+    return columns.text(row, "step", NAME_LONGEST), StepUsage(since, until, usage)
 
 
 def _usage(row: Row) -> tuple[str, Usage]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from leased.core.policy import PolicyState
+from leased.core.step_usage import StepUsage
 from leased.core.usage import Usage
 
 LAST_JOB = LAST_UID = 2**32 - 1
@@ -20,7 +21,8 @@ class TenantRecord:
     usage, totals: by device UUID. totals: bytes of memory that the job sees on the device.
     remembered: what the policy remembers of it while it is open; None: nothing.
     parked_by: who parked it, while it is open; None: it is not parked, or it is suspended.
-    Times are seconds since 1970. settled: when it ceased to wait for Slurm's accounting.
+    steps: by their names. Times are seconds since 1970. settled: when it ceased to wait for
+    Slurm's accounting.
     """
 
     job_id: int
@@ -35,6 +37,7 @@ class TenantRecord:
     settled: float | None = None
     remembered: PolicyState | None = None
     parked_by: str | None = None
+    steps: Mapping[str, StepUsage] = field(default_factory=dict)
 
     @property
     def run(self) -> Run:

@@ -73,6 +73,17 @@ CREATE TABLE IF NOT EXISTS parked ( -- open tenants that are, by park or limits.
     who TEXT NOT NULL        -- wanted that
 );
 """,
+    1005: """
+CREATE TABLE IF NOT EXISTS steps ( -- of open tenants and of ended runs
+    job_id INTEGER NOT NULL,
+    opened REAL NOT NULL,    -- of the run
+    step TEXT NOT NULL,      -- its name: a number, batch, interactive
+    since REAL NOT NULL,     -- when it had clients
+    until REAL NOT NULL,
+    usage TEXT NOT NULL,     -- JSON: by UUID, arbiter.Usage
+    PRIMARY KEY (job_id, opened, step)
+);
+""",
 }
 TABLES = {
     "tenants": "job_id, uid, gang, options, lock, opened, closed, written, totals",
@@ -83,6 +94,7 @@ TABLES = {
     "ended": "job_id, opened, uid, gang, options, lock, closed, written, usage",
     "remembered": "job_id, policy, state",
     "parked": "job_id, who",
+    "steps": "job_id, opened, step, since, until, usage",
     "aside": "at, place, why, content",
 }
 VERSION = max(MIGRATIONS)

@@ -18,15 +18,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from leased.core.policy import PolicyState
+from leased.core.step_usage import StepUsage
 from leased.core.usage import Usage
 from leased.processes.identity import ProcessId
-from leased.store import lost_jobs, writing
+from leased.store import lost_jobs, step_rows, writing
 from leased.store.records import Run, TenantRecord, own
 from leased.store.registrations import Registrations
 from leased.store.saved_contents import SavedContents
 
 KEEP_SETTLED_S = 30 * 86400
 KEEP_SETTLED = 100_000  # runs
+KEEP_STEPS = 200_000  # of those
 DROP_OLD_S = 3600.0
 
 
@@ -100,9 +102,10 @@ class Store:
         epoch: int,
         remembered: Mapping[int, PolicyState] | None = None,
         parked: Mapping[int, str | None] | None = None,
+        steps: Mapping[int, Mapping[str, StepUsage]] | None = None,
     ) -> None:
-        """The usage so far of many tenants, what their policies remember of them and who parked
-        them (None: nobody), in one transaction, and the highest epoch."""
+        """The usage so far of many tenants and of their steps, what their policies remember of
+        them and who parked them (None: nobody), in one transaction, and the highest epoch."""
         self._kept.set_epoch(epoch)
         for job_id, by_device in usage.items():
             self._kept.set_usage(job_id, by_device)
@@ -110,11 +113,19 @@ class Store:
             self._kept.set_remembered(job_id, state if state.state else None)
         for job_id, who in (parked or {}).items():
             self._kept.set_parked(job_id, who)
+        for job_id, by_name in (steps or {}).items():
+            self._kept.set_steps(job_id, by_name)
         self.flush()
 
-    def close_tenant(self, job_id: int, usage: Mapping[str, Usage]) -> None:
-        """The tenant is over; its usage waits for Slurm's accounting."""
+    def close_tenant(
+        self,
+        job_id: int,
+        usage: Mapping[str, Usage],
+        steps: Mapping[str, StepUsage] | None = None,
+    ) -> None:
+        """The tenant is over; its usage waits for Slurm's accounting. steps: None: as stored."""
         self._kept.set_usage(job_id, usage)
+        self._kept.set_steps(job_id, steps or {})
         record = self._kept.open.pop(job_id, None)
         if record is not None:
             self._kept.end(record)
@@ -188,3 +199,4 @@ class Store:
 
 def _drop_old(db: sqlite3.Connection) -> None:
     writing.drop_settled(db, time.time() - KEEP_SETTLED_S, KEEP_SETTLED)
+    step_rows.drop(db, KEEP_STEPS)

@@ -16,6 +16,7 @@ from leased.cli.exit_status import ExitStatus
 from leased.cli.report import as_csv, as_text, make
 from leased.cli.report_sums import Use, summed, total, uses
 from leased.slurm.sacct import Asked, Row
+from leased.slurm.step_record import StepRun
 from leased.slurm.usage_record import Run
 
 HOUR = 3600.0
@@ -213,3 +214,34 @@ def test_what_goes_wrong_is_a_line_and_a_status(
     assert said.out == ""
     assert words in said.err
     assert said.err.count("\n") == 1
+
+
+def with_steps(found: Row, **steps: tuple[float, float, float]) -> Row:
+    """Its steps by name: from, to and lease, in hours."""
+    assert found.usage is not None
+    (uuid,) = found.usage.gpus
+    said = {
+        name.strip("_"): StepRun(
+            *(since * HOUR, until * HOUR),
+            {uuid: {"time_s": (until - since) * HOUR, "lease_s": lease * HOUR}},
+        )
+        for name, (since, until, lease) in steps.items()
+    }
+    return replace(found, usage=replace(found.usage, steps=said))
+
+
+def test_by_step_the_leases_add_up_to_the_jobs_and_jobs_without_steps_stand_for_themselves() -> (
+    None
+):
+    rows = [with_steps(ROWS[0], _0=(0, 1, 0.5), _1=(1, 4, 1.5), _2=(1, 4, 1)), ROWS[1]]
+    made = make(rows, "step", Asked())
+    leases = {sums.name: sums.amounts["lease_s"] / HOUR for sums in made.groups}
+    assert leases == {"2": 2, "1.1": 1.5, "1.2": 1, "1.0": 0.5}
+    assert sum(leases.values()) == made.total.amounts["lease_s"] / HOUR
+    assert {sums.name: sums.exclusive_s / HOUR for sums in made.groups}["1.1"] == 3
+    assert made.total.jobs == {"1", "2"}
+    text = as_text(made)
+    assert text.splitlines()[2].startswith("step ")
+    assert max(map(len, text.splitlines())) <= 80
+    lines = list(csv.DictReader(io.StringIO(as_csv(made))))
+    assert [line["step"] for line in lines] == ["2", "1.1", "1.2", "1.0"]

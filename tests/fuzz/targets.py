@@ -252,7 +252,7 @@ class AdminNode:
         self.admin = Admin(config, leases, self.store, lambda: None, self._ended, 50)
 
     def _ended(self, job_id: int) -> None:
-        self.store.close_tenant(job_id, self.node.leases.tenants.close(job_id))
+        self.store.close_tenant(job_id, *self.node.leases.tenants.close(job_id))
         self.store.settle([record.run for record in self.store.unsettled()])
 
     def ask(self, data: bytes, uid: int) -> dict[str, Any]:

@@ -54,7 +54,8 @@ def test_options_are_those_of_the_subcommand(script: Path) -> None:
 
 
 def test_values_are_those_that_may_stand_there(script: Path) -> None:
-    assert offered(script, "report", "--by", "") == {"user", "account", "job", "device", "node"}
+    groups = {"user", "account", "job", "step", "device", "node"}
+    assert offered(script, "report", "--by", "") == groups
     assert offered(script, "set", "quantum") == {"quantum=", "quantum-min=", "quantum-max="}
     assert offered(script, "set", "--device", "") == {"all"}
     assert offered(script, "drain", "--timeout", "") == set()

@@ -120,7 +120,7 @@ class Watched:
         )
 
     def end(self, job_id: int) -> None:
-        self.store.close_tenant(job_id, self.leases.tenants.close(job_id))
+        self.store.close_tenant(job_id, *self.leases.tenants.close(job_id))
 
     def look(self, said: dict[int, JobState] | str) -> list[int]:
         self.slurm.said = said

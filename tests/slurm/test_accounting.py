@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.slurm.accounted import MIB, gpu_work, have_usage, peaks, runs, script
 from tests.slurm.cluster import FINISHED
 from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
+from tests.slurm.test_share import JOB
 
 AGAIN_S = 180.0  # for a requeued job to run: slurmctld looks at such jobs once a minute
 # What it says of a job, and as it stands in AdminComment: JS1: and all of the text behind it.
@@ -213,3 +215,36 @@ def test_a_report_reads_back_what_was_written(
     monkeypatch.setenv("SLURM_CONF", str(silent))
     assert ctl.main(["report", "-j", str(job)]) == ExitStatus.NO_ANSWER
     assert "slurmdbd does not answer" in capsys.readouterr().err
+
+
+def test_steps_are_told_apart_and_add_up_to_their_job(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two steps one after the other, then two at once, of which one ends with the other."""
+    done, log = site.work / "step3.json", site.work / "steps.log"
+    program = f"{sys.executable} {JOB} --steps 2 --bytes"
+    path = script(
+        *(site, "steps", f"srun {program} {16 * MIB} --result /dev/null || exit 1"),
+        f"srun {program} {48 * MIB} --result /dev/null || exit 1",
+        f"srun --overlap {program} {32 * MIB} --until {done} --result /dev/null &",
+        f"srun --overlap {program} {64 * MIB} --cpu-ms 500 --result {done} || exit 1",
+        "wait $!",
+    )
+    job = site.slurm.sbatch("--gres=shard:1", "-o", str(log), path.as_posix(), cwd=site.work)
+    assert site.slurm.wait(job) == "COMPLETED", log.read_text()
+    (run,) = have_usage(site, job, 1)
+    ((uuid, of_job),) = run.usage["gpus"].items()
+    steps = run.usage["steps"]
+    size = {name: step["gpus"][uuid]["peak_bytes"] // MIB for name, step in steps.items()}
+    assert (size["0"], size["1"], {size["2"], size["3"]}) == (16, 48, {32, 64})
+    assert steps["0"]["to"] <= steps["1"]["from"] <= steps["1"]["to"] <= steps["2"]["from"]
+    assert max(steps[n]["from"] for n in "23") < min(steps[n]["to"] for n in "23")
+    monkeypatch.setenv("SLURM_CONF", site.slurm.env["SLURM_CONF"])
+    assert ctl.main(["report", "-j", str(job), "--by", "step", "--json"]) == ExitStatus.DONE
+    report = json.loads(capsys.readouterr().out)
+    groups = report["groups"]
+    assert {group["name"] for group in groups} == {f"{job}.{name}" for name in "0123"}
+    for figure in ("lease_s", "busy_s", "measured_s"):
+        total = sum(group[figure] for group in groups)
+        assert total == pytest.approx(of_job[figure], abs=0.01), figure
+    assert all(group["lease_s"] > 0 for group in groups)

@@ -289,4 +289,4 @@ def test_fields_of_a_record_are_those_of_the_tables() -> None:
     names = {field.name for field in dataclasses.fields(TenantRecord)}
     for table, also in (("tenants", {"totals"}), ("ended", {"usage"})):
         columns = {c.replace("written", "settled") for c in schema.TABLES[table].split(", ")}
-        assert columns | {"usage", "totals", "remembered", "parked_by"} == names | also
+        assert columns | {"usage", "totals", "remembered", "parked_by", "steps"} == names | also

@@ -7,7 +7,7 @@ import argparse
 from leased.cli.exit_status import ExitStatus
 from leased.cli.subcommand import Subcommand, WrongUsage, print_answer
 
-GROUPS = ("user", "account", "job", "device", "node")
+GROUPS = ("user", "account", "job", "step", "device", "node")
 # As sacct has them.
 SELECTORS = (
     ("-j", "--jobs", "JOBS", "only these jobs, with commas between them"),

@@ -16,10 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:
-    from leased.cli import show
+    from leased.cli import show_steps
 
     answer = ask(admin_socket(chosen), {"op": "usage", "job_id": chosen.job_id})
-    print_answer(chosen, answer, lambda: show.usage(answer))
+    print_answer(chosen, answer, lambda: show_steps.usage(answer))
     return ExitStatus.DONE
 
 

@@ -1,0 +1,145 @@
+"""What one step of a job does, as its processes' connections show it: sums over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from leased.core.memory_time import MemoryTime
+from leased.core.step_usage import StepUsage
+from leased.core.usage import KIB_MS, Usage
+from leased.leasing.tenant import Client
+from leased.wire.device_bytes import DeviceBytes
+
+
+@dataclass
+class Seen:
+    """A process as it was last seen. waits_since: ns; None: it does not stand at its gate."""
+
+    holds: bool = False
+    waits_since: int | None = None
+    memory: Mapping[str, DeviceBytes] = field(default_factory=dict)
+
+
+@dataclass
+class Amounts:
+    """Memory of the step on one device. time: wanted and resident bytes over time, of managed
+    memory only the wanted. peak: the most wanted at once."""
+
+    wanted: int = 0
+    resident: int = 0
+    peak: int = 0
+    time: MemoryTime = field(default_factory=MemoryTime)
+
+
+@dataclass
+class StepClock:
+    """One step. number: of the step among those of its job. at: until when it is added up (ns).
+
+    since, until: see StepUsage. usage: by device, as far as it is divided. time_ns, wait_ns,
+    grants, overruns: since then. grants: those for which a process of it had waited longest.
+    """
+
+    number: int
+    at: int
+    since: float
+    until: float
+    usage: dict[str, Usage] = field(default_factory=dict)
+    clients: dict[Client, Seen] = field(default_factory=dict)
+    memory: dict[str, Amounts] = field(default_factory=dict)
+    holding: int = 0  # processes
+    waiting: int = 0
+    time_ns: int = 0
+    wait_ns: int = 0
+    grants: int = 0
+    overruns: int = 0
+    told: StepUsage | None = None  # its usage as it was last asked for
+
+    def advance(self, now: int) -> None:
+        """Until now all was as it was last seen."""
+        passed, self.at = now - self.at, now
+        self.time_ns += passed if self.clients else 0
+        self.wait_ns += passed if self.waiting else 0
+        for has in self.memory.values():
+            has.time.advance(now, has.wanted, has.resident, idle=False)
+
+    def see(self, client: Client, now: int) -> None:
+        """A process waits, holds or has what it says now."""
+        self.advance(now)
+        before = self.clients.get(client, Seen())
+        waits = client.wants and not client.held
+        since = (now if before.waits_since is None else before.waits_since) if waits else None
+        self.clients[client] = Seen(bool(client.held), since, client.memory)
+        self._replace(before, self.clients[client])
+
+    def gone(self, client: Client, now: int) -> None:
+        """The connection of a process has ended."""
+        self.advance(now)
+        self._replace(self.clients.pop(client), Seen())
+
+    def _replace(self, before: Seen, after: Seen) -> None:
+        self.holding += after.holds - before.holds
+        self.waiting += (after.waits_since is not None) - (before.waits_since is not None)
+        if after.memory == before.memory:
+            return
+        for uuid in {*before.memory, *after.memory}:
+            had, has = (seen.memory.get(uuid, DeviceBytes()) for seen in (before, after))
+            amounts = self.memory.get(uuid)
+            if amounts is None:
+                amounts = self.memory[uuid] = Amounts(time=MemoryTime(self.at))
+            amounts.wanted += has.evictable + has.fixed - had.evictable - had.fixed
+            amounts.resident += has.resident + has.fixed - had.resident - had.fixed
+            amounts.peak = max(amounts.peak, amounts.wanted)
+
+    @property
+    def longest_wait(self) -> int | None:
+        """Since when the process has waited that has waited longest; None: nobody waits."""
+        waits = (s.waits_since for s in self.clients.values() if s.waits_since is not None)
+        return min(waits, default=None)
+
+    def of(self, uuid: str) -> Usage:
+        """Its usage of a device, to be added to."""
+        return self.usage.setdefault(uuid, Usage())
+
+    def count_own(self, devices: Iterable[str], swaps: bool) -> None:
+        """Add what is the step's own, and not divided, to its usage of the job's devices."""
+        for uuid in devices:
+            usage, has = self.of(uuid), self.memory.get(uuid)
+            usage.time_ns += self.time_ns
+            usage.wait_ns += self.wait_ns
+            if has is not None:
+                usage.peak_bytes = max(usage.peak_bytes, has.peak)
+                if swaps:
+                    usage.peak_resident_bytes = max(usage.peak_resident_bytes, has.time.peak)
+
+    def note_resident(self, uuid: str, before: int) -> None:
+        """Of managed memory: the most that was resident is what was on average of one division.
+
+        before: what its resident memory over time was before it.
+        """
+        used = self.of(uuid)
+        if self.time_ns:
+            mean = (used.resident_kib_ms - before) * KIB_MS // self.time_ns
+            used.peak_resident_bytes = min(max(used.peak_resident_bytes, mean), used.peak_bytes)
+
+    def begin_again(self) -> None:
+        """All that was added up is in its usage."""
+        self.time_ns = self.wait_ns = self.grants = self.overruns = 0
+        for has in self.memory.values():
+            has.time = MemoryTime(self.at)
+            has.peak = has.wanted
+
+    @property
+    def is_recent(self) -> bool:
+        """It has processes, or had some since it was last divided."""
+        return bool(self.clients or self.time_ns)
+
+    def snapshot(self, active: bool = True) -> StepUsage:
+        """Its usage as it is now; the same object as before where nothing has changed.
+
+        active: it may have changed."""
+        told = self.told
+        if told is None or (active and (told.until, told.usage) != (self.until, self.usage)):
+            usage = {uuid: replace(used) for uuid, used in self.usage.items()}
+            self.told = told = StepUsage(self.since, self.until, usage)
+        return told

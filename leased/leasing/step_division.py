@@ -1,0 +1,72 @@
+"""Divides the figures of a job's usage among its steps: pure.
+
+The figures of a chain contain one another (busy is a part of measured, which is a part of lease),
+and keep to that in each step: what is divided is what each has beyond the next one. All parts
+together are the job's figure, to the last unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from leased.core.usage import Usage
+
+# By what they are divided by: the lease time of each step, its memory over time, what of that was
+# on the device, the grants and the overruns that began with it.
+LEASE, WANTED, RESIDENT, GRANTS, OVERRUNS = "lease", "wanted", "resident", "grants", "overruns"
+CHAINS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    LEASE: (("lease_ns", "measured_ns", "busy_ns"), ("shared_ns",), ("energy_mj",)),
+    WANTED: (("wanted_kib_ms",), ("moved_bytes", "moved_out_bytes"), ("clean_bytes",)),
+    RESIDENT: (("resident_kib_ms",), ("idle_resident_ns",)),
+    GRANTS: (("handoffs",),),
+    OVERRUNS: (("overruns",),),
+}
+DIVIDED = tuple(name for chains in CHAINS.values() for chain in chains for name in chain)
+
+
+def divide(whole: Usage, steps: Sequence[Usage], by: str, weights: Sequence[int]) -> None:
+    """Bring the figures of one kind in `steps` to the sums that `whole` has, by these weights.
+
+    Where all weights are 0 nothing is added, so that it is divided another time.
+    """
+    for chain in CHAINS[by]:
+        layers = [_layer(whole, steps, chain, n, weights) for n in range(len(chain))]
+        for n, parts in enumerate(layers):
+            for step, part in zip(steps, parts, strict=True):
+                for name in chain[: n + 1]:
+                    setattr(step, name, getattr(step, name) + part)
+
+
+def _layer(
+    whole: Usage, steps: Sequence[Usage], chain: Sequence[str], n: int, weights: Sequence[int]
+) -> list[int]:
+    """What each step gets of what the n-th figure has beyond the next one."""
+
+    def beyond(usage: Usage) -> int:
+        inner: int = getattr(usage, chain[n + 1]) if n + 1 < len(chain) else 0
+        outer: int = getattr(usage, chain[n])
+        return outer - inner
+
+    had = [beyond(step) for step in steps]
+    missing = beyond(whole) - sum(had)
+    if missing >= 0:
+        return shares(missing, weights)
+    # The job's figure may also fall, when NVML says whose the work was: then who has, gives.
+    return [-n for n in shares(min(-missing, sum(had)), had)]
+
+
+def less(whole: Usage, others: Usage) -> Usage:
+    """What is left of the figures that are divided, but for what others have."""
+    left = {name: getattr(whole, name) - getattr(others, name) for name in DIVIDED}
+    return Usage(**left)
+
+
+def shares(amount: int, weights: Sequence[int]) -> list[int]:
+    """Whole parts of the amount in proportion to the weights; their sum is the amount, or 0 where
+    all weights are. What does not divide goes to the largest weight."""
+    total = sum(weights)
+    if total <= 0:
+        return [0] * len(weights)
+    parts = [amount * weight // total for weight in weights]
+    parts[max(range(len(weights)), key=weights.__getitem__)] += amount - sum(parts)
+    return parts

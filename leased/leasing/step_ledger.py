@@ -1,0 +1,234 @@
+"""What each step of each job has of the job's devices.
+
+A lease is a job's. Which of its steps hold it, wait for it and have memory is known by the
+processes, whose steps Slurm's cgroups tell. By that the job's usage is divided among its steps
+whenever it is saved. step_division.py says what is divided by what, and docs/accounting.md how
+exact that is.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from leased.core.gauge import Gauge, WorkPart
+from leased.core.state import Meter
+from leased.core.step_usage import OTHERS, STEPS_MOST, UNKNOWN, StepUsage
+from leased.core.usage import Usage, together
+from leased.core.work import divided
+from leased.leasing import step_division
+from leased.leasing.step_clock import StepClock
+from leased.leasing.step_division import GRANTS, LEASE, OVERRUNS, RESIDENT, WANTED
+from leased.leasing.tenant import Client
+
+
+@dataclass
+class JobSteps:
+    """The steps of one job, by name. swaps: its memory is swapped, so that what is resident is
+    known of each process.
+
+    meter, gauge: of the job's lease, as core/state.py has them of a device. work: by device and
+    step, what NVML says since the usage was divided. last: by device and step, the weights that
+    were used last, for what comes when nobody holds or has anything any more. recent, active:
+    steps that had processes at the last division, and those among which it divided; settled: what
+    all others have, by device.
+    """
+
+    swaps: bool
+    meter: Meter
+    steps: dict[str, StepClock] = field(default_factory=dict)
+    of: dict[Client, StepClock] = field(default_factory=dict)
+    gauge: Gauge = field(default_factory=Gauge)
+    work: dict[str, dict[int, int]] = field(default_factory=dict)
+    last: dict[str, dict[str, dict[int, int]]] = field(default_factory=dict)
+    recent: set[int] = field(default_factory=set)
+    active: frozenset[int] = frozenset()
+    settled: dict[str, Usage] = field(default_factory=dict)
+
+    def see(self, client: Client, name: Callable[[int], str], now: int, today: float) -> None:
+        step = self.of.get(client)
+        if step is None:
+            step = self.of[client] = self._step(name(client.pid), now, today)
+        held = step.holding
+        step.see(client, now)
+        self._note_holder(step, held, now)
+
+    def gone(self, client: Client, now: int, today: float) -> None:
+        step = self.of.pop(client, None)
+        if step is None:
+            return
+        held = step.holding
+        step.gone(client, now)
+        step.until = max(step.until, today)
+        self._note_holder(step, held, now)
+
+    def _step(self, name: str, now: int, today: float) -> StepClock:
+        """The step of that name; the one of all that come too late to be told apart."""
+        if name not in self.steps and len(self.steps) >= STEPS_MOST:
+            name = OTHERS
+        if name not in self.steps:
+            self.steps[name] = StepClock(len(self.steps), now, today, today)
+        return self.steps[name]
+
+    def _note_holder(self, step: StepClock, held: int, now: int) -> None:
+        """The number of its processes that hold the lease was another one before."""
+        begins = step.holding > 0
+        if begins == (held > 0):
+            return
+        others = sum(1 for other in self.steps.values() if other.holding and other is not step)
+        self.meter.advance(now, others + (held > 0))
+        change = self.gauge.begin if begins else self.gauge.end
+        change(step.number, (self.meter.each, self.meter.shared, now))
+
+    def divide(self, usage: Mapping[str, Usage], now: int, today: float, *, final: bool) -> None:
+        """Bring the steps' usage to the job's. final: nothing is left for another time."""
+        steps = self._active_steps(final)
+        for step in steps:
+            step.advance(now)
+            step.count_own(usage, self.swaps)
+            step.until = max(step.until, today) if step.clients else step.until
+        self.meter.advance(now, sum(1 for step in steps if step.holding))
+        held = self.gauge.take((self.meter.each, self.meter.shared, now))
+        for uuid, whole in usage.items():
+            parts = [WorkPart(*part) for part in self.work.get(uuid, {}).items()]
+            shifts = divided(held, parts)
+            lease = {n: had.lease_ns + shifts.get(n, 0) for n, had in held.items()}
+            theirs = step_division.less(whole, self.settled.get(uuid, Usage()))
+            self._divide(uuid, theirs, steps, lease, final)
+        for step in steps:
+            step.begin_again()
+        self.work.clear()
+
+    def _active_steps(self, final: bool) -> list[StepClock]:
+        """Those among which the usage is divided: who has processes, or had some at the last or
+        the last but one division, since NVML speaks late. The others have what they have."""
+        late, self.recent = self.recent, {s.number for s in self.steps.values() if s.is_recent}
+        active = frozenset(range(len(self.steps)) if final else self.recent | late)
+        steps = list(self.steps.values())
+        if active != self.active:
+            self.active = active
+            others = [step.usage for step in steps if step.number not in active]
+            self.settled = functools.reduce(together, others, {})
+        return [step for step in steps if step.number in active]
+
+    def _divide(
+        self,
+        uuid: str,
+        whole: Usage,
+        steps: Sequence[StepClock],
+        lease: Mapping[int, int],
+        final: bool,
+    ) -> None:
+        resident_before = [step.of(uuid).resident_kib_ms for step in steps]
+        for by, weights in self._weights(uuid, steps, lease, final).items():
+            step_division.divide(whole, [step.of(uuid) for step in steps], by, weights)
+        if not self.swaps:  # how much of it is resident is a model, of the whole job
+            for step, before in zip(steps, resident_before, strict=True):
+                step.note_resident(uuid, before)
+
+    def _weights(
+        self, uuid: str, steps: Sequence[StepClock], lease: Mapping[int, int], final: bool
+    ) -> dict[str, list[int]]:
+        """One weight for each step, by what a figure is divided by."""
+        memory = [step.memory.get(uuid) for step in steps]
+        wanted = [has.time.wanted if has else 0 for has in memory]
+        resident = [has.time.resident if has else 0 for has in memory]
+        found = {
+            LEASE: [lease.get(step.number, 0) for step in steps],
+            WANTED: wanted,
+            RESIDENT: resident if self.swaps else wanted,
+            GRANTS: [step.grants for step in steps],
+            OVERRUNS: [step.overruns for step in steps],
+        }
+        last = self.last.setdefault(uuid, {})
+        for by, weights in found.items():
+            if any(weights):
+                last[by] = {s.number: w for s, w in zip(steps, weights, strict=True) if w}
+            else:
+                before = last.get(by, {})
+                found[by] = [before.get(step.number, 0) for step in steps]
+                if final and not any(found[by]):
+                    found[by] = [1] * len(steps)
+        return found
+
+    def snapshots(self) -> dict[str, StepUsage]:
+        """What each step has had, as it was last divided."""
+        return {
+            name: step.snapshot(step.number in self.active) for name, step in self.steps.items()
+        }
+
+
+class StepLedger:
+    """The steps of all open jobs. clock: monotonic ns. today: seconds since 1970.
+
+    name_of: the step of a process, by its pid.
+    """
+
+    def __init__(self, clock: Callable[[], int], today: Callable[[], float] = time.time) -> None:
+        self.clock = clock
+        self.today = today
+        self.name_of: Callable[[int], str] = lambda _: UNKNOWN
+        self.jobs: dict[int, JobSteps] = {}
+
+    def open(self, job_id: int, swaps: bool, before: Mapping[str, StepUsage]) -> None:
+        """A job begins, or goes on after a restart of the daemon with what was stored of it."""
+        now = self.clock()
+        job = self.jobs[job_id] = JobSteps(swaps, Meter(now))
+        for name, had in before.items():
+            usage = {uuid: replace(used) for uuid, used in had.usage.items()}
+            job.steps[name] = StepClock(len(job.steps), now, had.since, had.until, usage)
+
+    def see(self, job_id: int, *clients: Client) -> None:
+        """These processes of the job may wait, hold or have something else than before."""
+        job = self.jobs.get(job_id)
+        if job is not None:
+            for client in clients:
+                job.see(client, self.name_of, self.clock(), self.today())
+
+    def gone(self, job_id: int, client: Client) -> None:
+        """The connection of a process has ended."""
+        if job_id in self.jobs:
+            self.jobs[job_id].gone(client, self.clock(), self.today())
+
+    def granted(self, job_id: int) -> None:
+        """The job is about to get a lease: it counts for the step that has waited longest."""
+        waits = [(s.longest_wait, s) for s in self._steps(job_id) if s.waiting]
+        if waits:
+            min(waits, key=lambda found: found[0] or 0)[1].grants += 1
+
+    def overran(self, job_id: int) -> None:
+        """The job has not released in time: that counts for the first step that still holds."""
+        late = next((step for step in self._steps(job_id) if step.holding), None)
+        if late is not None:
+            late.overruns += 1
+
+    def worked(self, job_id: int, uuid: str, work: Mapping[int, int]) -> None:
+        """What NVML says of the work on a device since the last look, by pid."""
+        job = self.jobs.get(job_id)
+        if job is None or len(job.steps) < 2:
+            return
+        parts = job.work.setdefault(uuid, {})
+        for pid, number in {client.pid: step.number for client, step in job.of.items()}.items():
+            parts[number] = parts.get(number, 0) + work.get(pid, 0)
+
+    def divided(
+        self, job_id: int, usage: Mapping[str, Usage], *, final: bool = False
+    ) -> dict[str, StepUsage]:
+        """The usage of each step, of which the job has had `usage` up to now."""
+        job = self.jobs.get(job_id)
+        if job is None:
+            return {}
+        job.divide(usage, self.clock(), self.today(), final=final)
+        return job.snapshots()
+
+    def close(self, job_id: int, usage: Mapping[str, Usage]) -> dict[str, StepUsage]:
+        """The job is over: what each step has had."""
+        found = self.divided(job_id, usage, final=True)
+        self.jobs.pop(job_id, None)
+        return found
+
+    def _steps(self, job_id: int) -> list[StepClock]:
+        job = self.jobs.get(job_id)
+        return list(job.steps.values()) if job else []
