@@ -1,0 +1,41 @@
+"""What the steps of a job have had is known after a restart of the daemon, and after the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from leased.core.step_usage import StepUsage
+from leased.core.usage import Usage
+from leased.node.checkpoint import Checkpoint
+from leased.wire.client_messages import Hello
+from leased.wire.device_bytes import DeviceBytes
+from tests.admin.test_given_options import ROOT_PEER, UUIDS, Node
+from tests.support.fake_client import FakeClient
+
+MIB = 1 << 20
+
+
+def test_they_go_on_and_are_told_by_usage_and_mine(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.register(1)
+    before = {"0": StepUsage(10.0, 15.0, {UUIDS[0]: Usage(time_ns=9, lease_ns=5, handoffs=2)})}
+    node.store.save({1: {UUIDS[0]: Usage(time_ns=9, lease_ns=5, handoffs=2)}}, 1, steps={1: before})
+    node.restart()
+    tenant = node.leases.tenants[1]
+    node.leases.tenants.steps.name_of = {4: "0", 5: "batch"}.__getitem__
+    for pid in (4, 5):
+        has = {UUIDS[0]: DeviceBytes(pid * MIB, 0, 0)}
+        node.leases.clients.attach(tenant, FakeClient(pid), Hello(0, False, has))
+    Checkpoint(node.leases, node.store).save_all()
+    (record,) = node.store.open_tenants()
+    assert record.steps["0"].since == 10.0
+    found = {name: step.usage[UUIDS[0]] for name, step in record.steps.items()}
+    assert (found["0"].lease_ns, found["0"].handoffs, found["0"].peak_bytes) == (5, 2, 4 * MIB)
+    assert (found["batch"].lease_ns, found["batch"].peak_bytes) == (0, 5 * MIB)
+    told = node.admin.handle({"op": "usage", "job_id": 1}, ROOT_PEER)
+    assert told["steps"]["batch"]["gpus"] == {UUIDS[0]: {"peak_bytes": 5 * MIB}}
+    node.store.close_tenant(1, *node.leases.tenants.close(1))
+    ended = node.admin.handle({"op": "usage", "job_id": 1}, ROOT_PEER)
+    assert set(ended["steps"]) == {"0", "batch"}
+    assert ended["usage"][UUIDS[0]]["handoffs"] == 2
+    node.store.close()
