@@ -141,7 +141,7 @@ class Registration:
             )
         gang = self.gangs.of(request)
         self.gangs.refuse_faulty(gang)
-        said = options.parse(get_text(request, "options"))
+        said = options.parse(get_text(request, "options", options.LONGEST_TEXT))
         tenant = self._tenant(job_id, request, said, gang)
         label_check.check(tenant.given, gang, self.leases.tenants.values())
         refusal = self.leases.tenants.refusal(tenant)

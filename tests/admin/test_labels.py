@@ -76,3 +76,15 @@ def test_labels_count_after_a_restart_and_end_with_their_job(node: Node) -> None
     node.store.close_tenant(1, {})
     node.restart()
     assert node.register(2)
+
+
+def test_the_longest_labels_beside_all_other_keys_are_taken_and_stored(node: Node) -> None:
+    long = "x" * 63
+    text = (
+        f"tq:30000ms,lock:auto,mem:0.123456789012,oversub:off,memory:managed,request:0.123456,"
+        f"limit:0.234567,affinity:{long},anti-affinity:{long},exclusion:{long}"
+    )
+    before = node.register(1, text).given
+    assert {before.affinity, before.anti_affinity, before.exclusion} == {long}
+    node.restart()
+    assert node.leases.tenants[1].given == before
