@@ -44,14 +44,14 @@ def draw(found: Picture, file: Path, dark: bool = False) -> None:
     import matplotlib as mpl
 
     look = DARK if dark else LIGHT
-    with mpl.rc_context(_style(look)):
+    with mpl.rc_context(style(look)):
         figure = _figure(found, look)
         # Without a date the same record gives the same file.
         metadata = {"Date": None} if file.suffix == ".svg" else None
         figure.savefig(file, dpi=150, metadata=metadata)
 
 
-def _style(look: Look) -> dict[str, Any]:
+def style(look: Look) -> dict[str, Any]:
     edges = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")
     return dict.fromkeys(edges, look.ink) | {
         "figure.facecolor": look.paper,
