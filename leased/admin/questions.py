@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from leased.admin import parking
+from leased.admin import parking, share_details
 from leased.api import own_job_answers as answers
 from leased.base.errors import Refused
 from leased.base.requests import Request, check_fields, get_int, shown
@@ -126,6 +126,7 @@ class Questions:
             "lock": state.lock,
             "memory": tenant.memory_kind,
             "quantum_s": tenant.given.quantum_ns / 1e9,
+            "share": share_details.of_tenant(self.leases, tenant),
             "clients": len(tenant.clients),
             "reason": self._reason(tenant) if state.waiting else None,
             "gpus": [

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from leased.admin import host_memory, label_check, option_notes
+from leased.admin import host_memory, label_check, option_notes, share_left
 from leased.admin.gang import Gangs
 from leased.admin.user_limits import UserLimits
 from leased.api.step_fields import Admitted
@@ -114,6 +114,9 @@ class Registration:
         if tenant.swaps:
             self._check_swap(tenant, more, request)
         if more:
+            share_left.check_more(
+                self.leases, self._with(tenant.job_id, tenant.uid, tenant.given, others)
+            )
             self.leases.tenants.widen(tenant, more)
             self.store.widen(tenant.job_id, tenant.totals)
 
@@ -147,6 +150,7 @@ class Registration:
         refusal = self.leases.tenants.refusal(tenant)
         if refusal is not None:
             raise Refused(refusal)
+        waits = share_left.check(self.leases, config, tenant)
         self.store.open_tenant(
             TenantRecord(
                 *(job_id, tenant.uid, tenant.gang, tenant.given.text(), tenant.given.lock, {}),
@@ -155,7 +159,7 @@ class Registration:
         )
         self.leases.tenants.open(tenant)
         admitted = self._admitted(tenant, peer)
-        note = option_notes.of_options(said, gang)
+        note = "; ".join(filter(None, (waits, option_notes.of_options(said, gang))))
         if note:
             admitted["note"] = note
         return admitted

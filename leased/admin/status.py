@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from _gpulease import lib
 
 from leased import __version__
-from leased.admin import memory_details, parking
+from leased.admin import memory_details, parking, share_details
 from leased.admin.settings import Settings
 from leased.api import answers
 from leased.core import arbiter
@@ -131,6 +131,7 @@ class Status:
             "lock": device.lock,
             "quantum_s": None if device.quantum_ns is None else device.quantum_ns / 1e9,
             "policy": gpu.policy,
+            "requested": self.leases.view.requested(gpu.uuid),
             "mode": mode.word,
             "why": mode.why,
             "fault": fault,
@@ -158,6 +159,7 @@ class Status:
             "memory": tenant.memory_kind,
             "memory_why": tenant.memory_why or None,
             "quantum_s": tenant.given.quantum_ns / 1e9,
+            "share": share_details.of_tenant(self.leases, tenant),
             "copies_bytes": self.leases.copies.of_job(job) if self.leases.copies else 0,
             "ahead_bytes": self.ahead.line.of_job(job) if self.ahead else 0,
             "clients": len(tenant.clients),

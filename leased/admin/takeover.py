@@ -33,7 +33,8 @@ class Takeover:
         self.forgotten: list[int] = []  # jobs for which the stored state of a policy cannot be used
 
     def restore_all(self, records: Iterable[TenantRecord]) -> None:
-        for record in records:
+        """In the order in which their jobs began: so those wait for their share that did before."""
+        for record in sorted(records, key=lambda record: self.store.opened(record.job_id) or 0):
             self.restore(record)
         if self.forgotten:
             log.warning(

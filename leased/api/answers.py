@@ -110,6 +110,7 @@ class Device(TypedDict):
     lock: str | None
     quantum_s: float | None
     policy: str
+    requested: NotRequired[float]  # the part of its time that jobs request together
     mode: str
     why: str
     fault: str | None
@@ -146,9 +147,24 @@ class Clean(TypedDict):
     left_bytes: int
 
 
+class Share(TypedDict):
+    """The part of its GPUs' time that a job has at least (request) and at most (limit).
+
+    limited_s: it is at its limit, and may go on so soon; None: it is not. lacking: why its request
+    does not count yet, so that it waits; None: it counts. turn_s: how long its turns are at least
+    because memory has to move; None: tq says how long.
+    """
+
+    request: float
+    limit: float
+    limited_s: float | None
+    lacking: str | None
+    turn_s: float | None
+
+
 class Tenant(TypedDict):
     """One job. The rest is by device (UUID): resident_bytes, fixed (bytes that cannot leave, by
-    reason), kept_out, gpus (usage). Older daemons do not say fixed, clean and opened."""
+    reason), kept_out, gpus (usage). Older daemons do not say fixed, clean, opened and share."""
 
     job_id: int
     uid: int
@@ -157,6 +173,7 @@ class Tenant(TypedDict):
     memory: str
     memory_why: str | None
     quantum_s: float
+    share: NotRequired[Share | None]  # None: it requests nothing and has no limit
     copies_bytes: int
     ahead_bytes: NotRequired[int]  # 0 of older daemons
     clients: int

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
-from leased.api.answers import Figures, Parked
+from leased.api.answers import Figures, Parked, Share
 
 
 class Holder(TypedDict):
@@ -57,6 +57,7 @@ class OwnJob(TypedDict):
     lock: str
     memory: str
     quantum_s: float
+    share: NotRequired[Share | None]  # None: it requests nothing and has no limit
     clients: int
     reason: Reason | None
     gpus: list[OwnGpu]

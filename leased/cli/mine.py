@@ -12,6 +12,7 @@ from leased.api import own_job_answers as answers
 from leased.api.client import ask
 from leased.base.errors import Refused
 from leased.base.words import size
+from leased.cli import show_shares
 from leased.config import config
 
 PRELOAD = "LD_PRELOAD"
@@ -90,6 +91,8 @@ def _job(job: answers.OwnJob) -> str:
     lines = [f"job {job['job_id']} {_state(job)}"]
     if job["reason"]:
         lines.append(f"  why: {job['reason']['text']}")
+    share = job.get("share")
+    lines += [f"  it {words}" for words in (show_shares.of_share(share) if share else [])]
     for gpu in job["gpus"]:
         lines += [f"  GPU {gpu['index']}: {words}" for words in _gpu(job, gpu)]
     return "\n".join(lines)

@@ -17,6 +17,7 @@ SOCKET = "/tenant.sock"  # the longest name in runtime_dir
 SLOWEST_GIB_S, FASTEST_GIB_S = 0.01, 512.0
 SMALLEST_FILE = 1 << 20
 MOST_SERIES = 1_000_000
+MOST_WAITING = 256
 LAST_UID = 2**32 - 2  # the one above stands for no user
 DEVICE_NAME = re.compile(r"(0|[1-9][0-9]{0,3}|(GPU|MIG)-[0-9A-Za-z/-]{1,64})", re.ASCII)
 
@@ -123,6 +124,13 @@ def series(value: int, where: str) -> int:
     """How many series of a metric there may be."""
     if not 1 <= value <= MOST_SERIES:
         raise Refused(f"{where} = {shown(value)} is out of bounds", f"write 1 to {MOST_SERIES}")
+    return value
+
+
+def waiting(value: int, where: str) -> int:
+    """How many jobs may wait for something."""
+    if not 0 <= value <= MOST_WAITING:
+        raise Refused(f"{where} = {shown(value)} is out of bounds", f"write 0 to {MOST_WAITING}")
     return value
 
 

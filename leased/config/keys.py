@@ -179,6 +179,20 @@ KEYS = (
         "refuse",
         "Whether an allocation that could need more than swap_host is refused, or waits.",
     ),
+    key(
+        "limits.request_full",
+        kinds.word(kinds.REQUEST_FULL),
+        "refuse",
+        "Whether a job that requests more of a GPU's time than other jobs leave is refused, or "
+        "waits until enough of them have ended.",
+    ),
+    key(
+        "limits.request_waiting",
+        kinds.WAITING,
+        16,
+        'How many jobs of the node may wait so, where request_full is "wait"; further ones are '
+        "refused.",
+    ),
     key("limits.lock_off", kinds.SWITCH, True, "Whether users may choose lock:off."),
     key(
         "limits.oversub",

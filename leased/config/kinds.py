@@ -15,7 +15,7 @@ AUTO = "auto"
 NEVER = "never"
 OVERRUN = ("log", "signal", "cancel")
 STRAYS = ("count", "warn", "end")
-SWAP_FULL = ("refuse", "wait")
+SWAP_FULL = REQUEST_FULL = ("refuse", "wait")
 HOLDER_SHOWN = ("nothing", "job", "user")
 SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "QUIT", "KILL")
 
@@ -96,6 +96,7 @@ LINK_SPEED = Kind(
     values.gib_s,
 )
 SERIES = Kind(int, f"a whole number, 1 to {values.MOST_SERIES}", values.series)
+WAITING = Kind(int, f"a whole number, 0 to {values.MOST_WAITING}", values.waiting)
 LISTEN = Kind(
     str,
     f'"{listen_address.EXAMPLE}", another address on loopback, an absolute path, or ""',

@@ -193,8 +193,12 @@ class Arbiter:
     def refusal(self, event: Opened) -> str | None:
         """Why the policy would not have this tenant; None: it may open. This changes nothing."""
         tenant = tenant_of(event)
-        too_much = self.rules.shares.refusal(tenant)
-        return too_much or self.rules.policies.of(tenant).admit(self.rules, tenant)
+        return self.rules.policies.of(tenant).admit(self.rules, tenant)
+
+    def lacks_share(self, event: Opened) -> str | None:
+        """Why this tenant, if it opens, waits for its share; None: it does not. This changes
+        nothing."""
+        return self.rules.shares.lacks(tenant_of(event))
 
     def policy_state(self, tenant_id: int, now: int) -> PolicyState:
         """What the tenant's policy remembers of it up to now. This changes nothing."""

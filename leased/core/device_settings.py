@@ -79,11 +79,13 @@ class DeviceSettings:
 
     def follow_shares(self) -> None:
         """Each device has the policy that the site has chosen; but those that gangs connect with a
-        tenant's that has a share have one that keeps it."""
+        tenant's that has a share have one that keeps it. Tenants that waited for theirs go on."""
         shares, cohorts = self.rules.shares, self.rules.cohorts
         if not shares.changed and not (shares.of and cohorts.gangs_changed):
             return
         shares.changed = False
+        for tenant in shares.let_in():
+            self.waiters.sort(tenant)
         with_share = cohorts.connected(cohorts.mask(shares.devices()))
         for uuid, bit in cohorts.bit.items():
             name = self.rules.policies.wanted(uuid, with_share & bit != 0)

@@ -118,7 +118,8 @@ class Rules:
         """It may not have its gang, or could not use it."""
         suspended = tenant.parked is not None and tenant.parked.suspended
         away = tenant.frozen or suspended or tenant.departs
-        return away or tenant.barred or self.drained(tenant) or self.crowded_out(tenant)
+        waits = tenant.barred or tenant.id in self.shares.waiting
+        return away or waits or self.drained(tenant) or self.crowded_out(tenant)
 
     def worth(self, tenant: Tenant) -> int:
         """A lease for less time would be spent on the handoff."""
@@ -155,10 +156,14 @@ class Rules:
         """How long it may hold its gang while somebody waits whose handoff takes so long. What
         both have had must be charged."""
         policy = self.policies.of(tenant)
-        floor = min(HANDOFF_SHARE * handoff_ns, LONGEST_STRETCH_NS)
+        floor = self.floor_ns(handoff_ns)
         if waiter is not None and policy.preempts(self, waiter, tenant):
             return max(BACKFILL_NS, floor)
         return max(policy.quantum(self, tenant, waiter, self.asked_ns(tenant)), floor)
+
+    def floor_ns(self, handoff_ns: int) -> int:
+        """A quantum is never shorter, where a handoff takes so long."""
+        return min(HANDOFF_SHARE * handoff_ns, LONGEST_STRETCH_NS)
 
     def asked_ns(self, tenant: Tenant) -> int:
         """The quantum that the site, a trial or the tenant wants for it."""

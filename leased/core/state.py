@@ -81,7 +81,7 @@ class Tenant:
     arrival: int = 0  # since when it has waited and could run: a number that grows
     order: int = 0  # what its policy last said of its place
     place: Place | None = None  # among those who wait and could run
-    barred: bool = False  # it waits, and its policy does not let it have its devices yet
+    barred_until: int | None = None  # it waits, and its policy lets it have its devices then
     waiting: bool = False
     granted: int = 0  # the epoch of its last lease
     lease: Lease | None = None
@@ -99,6 +99,10 @@ class Tenant:
     usage: dict[str, Usage] = field(default_factory=dict)
     # What the device's meter stood at when last taken over into the usage.
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def barred(self) -> bool:
+        return self.barred_until is not None
 
     @property
     def has_share(self) -> bool:

@@ -36,7 +36,7 @@ class Waiters:
     def end(self, tenant: Tenant) -> None:
         if tenant.waiting:
             tenant.settle(self.rules.now, self.rules.devices)
-            tenant.waiting = tenant.barred = False
+            tenant.waiting, tenant.barred_until = False, None
             self.wakes.put(tenant.id, None)
             for uuid in tenant.gang:
                 del self.rules.devices[uuid].queue[tenant.id]
@@ -85,8 +85,8 @@ class Waiters:
     def _bar(self, waiter: Tenant) -> None:
         """Its policy may not let it have its devices for a while."""
         until = self.rules.policies.of(waiter).barred_until(self.rules, waiter)
-        waiter.barred = until is not None and until > self.rules.now
-        self.wakes.put(waiter.id, until if waiter.barred else None)
+        waiter.barred_until = until if until is not None and until > self.rules.now else None
+        self.wakes.put(waiter.id, waiter.barred_until)
 
     def _plan_wake(self, waiter: Tenant) -> None:
         when = self.rules.policies.of(waiter).wake_at(self.rules, waiter)

@@ -56,6 +56,15 @@ class ArbiterView:
     def devices(self) -> list[DeviceView]:
         return [self.device(uuid) for uuid in self._arbiter.devices]
 
+    @property
+    def lacking_share(self) -> list[int]:
+        """Tenants that wait for their share of their GPUs, as they came."""
+        return list(self._arbiter.rules.shares.waiting)
+
+    def requested(self, uuid: str) -> float:
+        """The part of the device's time that its tenants request together."""
+        return self._arbiter.rules.shares.requested(uuid)
+
     def usage(self, job_id: int) -> Mapping[str, Usage]:
         """What a tenant has had of each device up to now."""
         return self._arbiter.usage(job_id, self._clock())

@@ -75,6 +75,10 @@ class Registry(Mapping[int, Tenant]):
         """Why the policy of its devices refuses this tenant; None: it may open."""
         return self.loop.arbiter.refusal(_opened(tenant))
 
+    def lacks_share(self, tenant: Tenant) -> str | None:
+        """Why this tenant, if it opens, waits for its share of its GPUs; None: it does not."""
+        return self.loop.arbiter.lacks_share(_opened(tenant))
+
     def understands(self, tenant: Tenant, before: PolicyState) -> bool:
         """Whether the tenant's policy can use what a policy remembered of it before a restart."""
         return self.loop.arbiter.understands(_opened(tenant), before)

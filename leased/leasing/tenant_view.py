@@ -77,6 +77,16 @@ class TenantView:
         return self._tenant.asked_at if self._tenant.waiting else None
 
     @property
+    def barred_until(self) -> int | None:
+        """It waits and is at its limit until then, in ns; None: it is not."""
+        return self._tenant.barred_until if self._tenant.waiting else None
+
+    @property
+    def lacks_share(self) -> str | None:
+        """Why its request does not count yet, so that it gets no lease; None: it counts."""
+        return self._arbiter.rules.shares.why_waiting(self._tenant)
+
+    @property
     def last_epoch(self) -> int:
         """The epoch of the last lease that it was granted; 0: it never was granted one."""
         return self._tenant.granted
@@ -94,6 +104,12 @@ class TenantView:
     def quantum_ns(self) -> int:
         """How long it may hold its gang while another job waits, if no memory has to move."""
         return self._arbiter.rules.quantum(self._tenant, 0)
+
+    @property
+    def turn_ns(self) -> int:
+        """How long its turns are at least, as the memory of its next one takes long to move."""
+        rules = self._arbiter.rules
+        return rules.floor_ns(rules.cost(self._tenant))
 
     @property
     def asked_ns(self) -> int:

@@ -96,9 +96,17 @@ def _crowded(leases: Leases, tenant: Tenant) -> Reason | None:
     return None
 
 
+def _lacks_share(leases: Leases, tenant: Tenant) -> Reason | None:
+    why = leases.view.tenant(tenant.job_id).lacks_share
+    if why is None:
+        return None
+    return Reason(lib.GL_WAITS_SHARE, f"{why}; this job goes on when enough of them have ended")
+
+
 # In the order in which they count.
 LOOKS: tuple[Callable[[Leases, Tenant], Reason | None], ...] = (
     _lost,
     _drained,
+    _lacks_share,
     _crowded,
 )

@@ -247,7 +247,8 @@ enum gl_waits_code {
 	GL_WAITS_DRAINED = 1, /* the site has drained a device of the gang */
 	GL_WAITS_LOST = 2,    /* a device of the gang is lost, or has another fault */
 	GL_WAITS_CROWDED = 3, /* fixed memory of other jobs leaves no space */
-	GL_WAITS_STOPPED = 4  /* memory of a stopped job leaves no space */
+	GL_WAITS_STOPPED = 4, /* memory of a stopped job leaves no space */
+	GL_WAITS_SHARE = 5    /* other jobs request so much that too little is left of a device */
 };
 
 struct gl_waits {

@@ -226,6 +226,7 @@ class Judge:
             asks = client.wants and client.gate != CLOSING and not client.frozen
             asks &= not client.suspended and client.tenant not in self.world.liars
             asks &= not self.a.tenants[client.tenant].barred
+            asks &= client.tenant not in self.a.rules.shares.waiting
             if client.gang == (d,) and entry.heard and asks:
                 needs = client.size[d] if client.job.swaps else 0
                 if needs + stays <= self.world.room[d]:

@@ -334,7 +334,7 @@ class World:
             request=job.request,
             limit=job.limit,
         )
-        if self.a.refusal(event) is None:
+        if self.a.refusal(event) is None and self.a.lacks_share(event) is None:
             return event
         return replace(event, request=0.0, limit=1.0)
 

@@ -122,11 +122,18 @@ def stopped(leases: Leases) -> None:
     leases.run(arbiter.Frozen(1))
 
 
+def lacks_share(leases: Leases) -> None:
+    for job in (1, 2):
+        leases.tenants.close(job)
+        leases.tenants.open(Tenant(job, 1000, given("on", S, request=0.6), {UUID: 256 * MIB}))
+
+
 REASONS: dict[int, Callable[[Leases], None]] = {
     lib.GL_WAITS_DRAINED: drained,
     lib.GL_WAITS_LOST: lost,
     lib.GL_WAITS_CROWDED: crowded,
     lib.GL_WAITS_STOPPED: stopped,
+    lib.GL_WAITS_SHARE: lacks_share,
 }
 
 
