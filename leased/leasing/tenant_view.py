@@ -109,7 +109,7 @@ class TenantView:
     def turn_ns(self) -> int:
         """How long its turns are at least, as the memory of its next one takes long to move."""
         rules = self._arbiter.rules
-        return rules.floor_ns(rules.cost(self._tenant))
+        return rules.floor_ns(rules.handoff_ns(self._tenant))
 
     @property
     def asked_ns(self) -> int:
