@@ -23,28 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from leased import policy
-from leased.core.arbiter import Event, SpeedKnown
+from leased.core.arbiter import SpeedKnown
 from tests.bench import write
 from tests.core.client import MS
-from tests.core.judge import Judge
 from tests.core.scenario import Job, Poke, Scenario
+from tests.core.silent import Silent
 from tests.core.world import S, World
 
 ALWAYS = 10**9  # ms
 GIB_S = 50  # of the link
-
-
-class Silent(Judge):
-    """Looks at nothing, which takes most of the time. The adversary has looked."""
-
-    def look(self) -> None:
-        pass
-
-    def saw(self, _: Event, __: object) -> None:
-        pass
-
-    def nothing_left(self) -> None:
-        pass
 
 
 class Measured(World):
@@ -55,6 +42,7 @@ class Measured(World):
             Scenario(1 + max(max(job.gang) for job in jobs), seconds, tuple(jobs)),
             most_events=10**9,
             policy_name=name,
+            judge=Silent,
         )
         self.lease_ns: dict[int, int] = {}
         self.handoffs = self.moved = 0
@@ -62,9 +50,6 @@ class Measured(World):
             for swaps in (True, False):
                 self.do(SpeedKnown(uuid, swaps, gib_s, said=True))
         self.run()
-
-    def a_judge(self) -> Judge:
-        return Silent(self)
 
     def finish(self) -> None:
         for tenant in self.a.tenants:

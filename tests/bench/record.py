@@ -25,6 +25,7 @@ from leased.record.lines import Header, Outcome, Start
 from leased.record.recorder import Recorder
 from tests.bench import write
 from tests.core.draws import random_scenario
+from tests.core.silent import Silent
 from tests.core.world import World
 
 SEEDS = range(10)
@@ -48,7 +49,7 @@ def runs() -> list[tuple[Arbiter, Taken]]:
         def handled(now: int, event: Event, actions: list[Action], taken: Any = taken) -> None:
             taken[-1].append((now, event, actions))
 
-        World(random_scenario(seed), began=began, handled=handled).run()
+        World(random_scenario(seed), began=began, handled=handled, judge=Silent).run()
         found += [(start.arbiter(), of) for start, of in zip(starts, taken, strict=True)]
     return found
 

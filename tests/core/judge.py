@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 COUNT_EVERY = 512  # events
 ITEMS_EACH = 120  # for a tenant on a device, and for a device
 DRAINS = 4  # of those in the way and of who ran beside them, each until it is passed over
+ENDS_NS = RESTORE_NS + DRAINS * DRAIN_NS  # of a turn, besides its quantum
 
 
 class Broken(AssertionError):
@@ -62,7 +63,8 @@ def elastic_bound(wait: Wait, turn: int) -> int:
     return (wait.others + 1) * (elastic.PATIENCE_NS + turn)
 
 
-BOUNDS: dict[str, Callable[[Wait, int], int]] = {
+Bound = Callable[[Wait, int], int]
+BOUNDS: dict[str, Bound] = {
     "fcfs": fcfs_bound,
     "fair": fair_bound,
     "elastic": elastic_bound,
@@ -115,7 +117,7 @@ class Judge:
     def granted(self, tenant: int) -> None:
         wait = self.waits.pop(tenant, None)
         if wait is not None:
-            self.check_wait(tenant, wait)
+            self.check_wait(tenant, wait, self.bounds())
 
     # -- what it looks at ---------------------------------------------------------------
 
@@ -152,6 +154,7 @@ class Judge:
         known = {t.id: t.arrival for t in runnable}
         for n in [n for n, wait in self.waits.items() if known.get(n) != wait.arrival]:
             del self.waits[n]
+        bounds, others = self.bounds(), len(a.tenants) - 1
         for place, tenant in enumerate(runnable):
             wait = self.waits.get(tenant.id)
             if wait is None:
@@ -160,20 +163,23 @@ class Judge:
             wait.quantum = max(
                 wait.quantum, self.longest, a.rules.quantum(tenant, a.rules.handoff_ns(tenant))
             )
-            wait.others = max(wait.others, len(a.tenants) - 1)
-            self.check_wait(tenant.id, wait)
+            wait.others = max(wait.others, others)
+            self.check_wait(tenant.id, wait, bounds)
             if next(a.rules.in_the_way(tenant), None) is None:
                 self.check_idle(tenant, runnable[:place])
 
-    def check_wait(self, tenant: int, wait: Wait) -> None:
-        """Each policy states its bound; where it has none, nobody is judged by it. Where devices
-        have several policies, it is the longest of theirs."""
+    def bounds(self) -> list[Bound]:
+        """Each policy states its bound; where one has none, nobody is judged by any."""
         names = set(self.a.policies.values())
-        if not names <= BOUNDS.keys():
+        return [BOUNDS[name] for name in names] if names <= BOUNDS.keys() else []
+
+    def check_wait(self, tenant: int, wait: Wait, bounds: list[Bound]) -> None:
+        """Where devices have several policies, the bound is the longest of theirs."""
+        if not bounds:
             return
-        turn = wait.quantum + RESTORE_NS + DRAINS * DRAIN_NS
+        turn = wait.quantum + ENDS_NS
         waited = self.world.now - wait.since
-        bound = max(BOUNDS[name](wait, turn) for name in names)
+        bound = max(bound(wait, turn) for bound in bounds)
         self.worst = max(self.worst, waited / bound)
         if waited > bound:
             self.broken(
@@ -206,7 +212,7 @@ class Judge:
     def idle_devices(self) -> None:
         """A device where nobody computes does not stay so beside somebody who could."""
         frozen = sum(e.client.frozen or e.client.hangs for e in self.world.entries.values())
-        limit = (2 + frozen) * (self.longest + RESTORE_NS + DRAINS * DRAIN_NS)
+        limit = (2 + frozen) * (self.longest + ENDS_NS)
         for d, since in self.idle_since.items():
             if self.world.open_gates[d] or not self.wanted(d):
                 self.idle_since[d] = None

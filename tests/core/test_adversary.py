@@ -22,14 +22,17 @@ from tests.core.adversary import counterexample, run
 from tests.core.draws import random_scenario
 from tests.core.lying import lying_scenario
 from tests.core.mixes import any_scenario
+from tests.support.long import long
 
 SEEDS = range(25)
+FEW = range(8)  # in make quick
 LYING = range(12)
 MOST = 300  # seeds in which a fault that was put in must be found
 
 
-def test_no_rule_is_broken() -> None:
-    for seed in SEEDS:
+@pytest.mark.parametrize("seeds", [FEW, *long([SEEDS[len(FEW) :]])], ids=["few", "more"])
+def test_no_rule_is_broken(seeds: range) -> None:
+    for seed in seeds:
         found = run(seed)
         assert found.fault is None, counterexample(seed)
 
@@ -108,13 +111,14 @@ def believe_who_says_that_it_holds(self: Leasing, tenant: Tenant, epoch: int) ->
 ORIGINAL: dict[str, Any] = {"tell": Contention.tell, "refit": Fitting.refit}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("owner", "name", "fault", "first"),
     [
         (Contention, "tell", tell_nobody, 0),
-        (Turns, "_begins", never_ripe, 50),
-        (Look, "gap", fill_every_gap, 10),
-        (Fitting, "refit", forget_the_room, 0),
+        (Turns, "_begins", never_ripe, 55),
+        (Look, "gap", fill_every_gap, 27),
+        (Fitting, "refit", forget_the_room, 4),
     ],
 )
 def test_a_fault_that_is_put_in_is_found(
@@ -130,6 +134,7 @@ def test_a_fault_that_is_put_in_is_found(
     assert "Scenario(" in words
 
 
+@pytest.mark.long
 def test_a_fault_that_only_lies_meet_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Leasing, "adopt", believe_who_says_that_it_holds)
     assert all(run(seed, draw=any_scenario).fault is None for seed in range(3))

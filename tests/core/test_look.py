@@ -28,6 +28,7 @@ from tests.bench.crowds import Crowd, Member
 from tests.core.adversary import Draw
 from tests.core.draws import random_scenario
 from tests.core.mixes import any_scenario
+from tests.core.silent import Silent
 from tests.core.world import World
 
 SEEDS = (703, 5000032, 5000039)  # the last two with fair: somebody lines up before a front
@@ -57,7 +58,7 @@ def run(draw: Draw, seed: int, policy_name: str) -> list[object]:
     def handled(now: int, event: Event, actions: list[Action]) -> None:
         heard.append((now, event, list(actions)))
 
-    World(draw(seed), EVENTS, handled=handled, policy_name=policy_name).run()
+    World(draw(seed), EVENTS, handled=handled, policy_name=policy_name, judge=Silent).run()
     return heard
 
 

@@ -16,7 +16,9 @@ from tests.core.draws import random_scenario
 from tests.core.judge import Broken
 from tests.core.mixes import any_scenario
 from tests.core.scenario import Scenario
+from tests.core.silent import Silent
 from tests.core.world import World
+from tests.support.long import long
 
 SEEDS = range(4)
 EVERY_NS = 700 * MS  # the driver is asked
@@ -39,7 +41,7 @@ class Books(World):
         self.empty: set[str] = set()
         self.ended: dict[str, int] = {}
         self.taken = self.given = 0
-        super().__init__(scenario, handled=self.book, policy_name=policy_name)
+        super().__init__(scenario, handled=self.book, policy_name=policy_name, judge=Silent)
         self.measure(0)
 
     def measure(self, n: int) -> None:
@@ -116,7 +118,7 @@ def _lost(device: core.Device) -> int:
 
 
 @pytest.mark.parametrize("name", policy.names())
-@pytest.mark.parametrize("draw", [random_scenario, any_scenario])
+@pytest.mark.parametrize("draw", [random_scenario, *long([any_scenario])])
 def test_leases_and_idle_time_are_the_clock(name: str, draw: Callable[[int], Scenario]) -> None:
     """Over any interval, and with energy no more is given than was taken."""
     for seed in SEEDS:

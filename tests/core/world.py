@@ -49,6 +49,8 @@ class World:
         began: Callable[[Arbiter], None] = lambda _: None,
         handled: Callable[[int, core.Event, list[core.Action]], None] = lambda *_: None,
         policy_name: str = policy.DEFAULT,
+        *,
+        judge: Callable[[World], Judge] = Judge,
     ):
         """began: is told of every new arbiter; handled: of every event that one has taken."""
         self.policies = {f"d{d}": policy_name for d in range(scenario.devices)}
@@ -69,11 +71,8 @@ class World:
         self._made = 0
         self._queue: deque[core.Event] = deque()
         self._busy = False
-        self.judge = self.a_judge()
+        self.judge = judge(self)
         self.set_policies()
-
-    def a_judge(self) -> Judge:
-        return Judge(self)
 
     def set_policies(self) -> None:
         for uuid, name in self.policies.items():

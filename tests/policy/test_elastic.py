@@ -8,29 +8,17 @@ from typing import Any
 
 import pytest
 
-from leased.core.arbiter import Event, Opened
+from leased.core.arbiter import Opened
 from leased.core.tenant_changes import tenant_of
 from leased.policy.elastic import Elastic
-from tests.core.judge import Judge
 from tests.core.scenario import Job, Poke, Scenario
+from tests.core.silent import Silent
 from tests.core.world import S, World
+from tests.support.long import long
 
 ALWAYS = 10**9  # ms
 ERROR = 0.02
 WINDOW_S = 10
-
-
-class Silent(Judge):
-    """Looks at nothing, which takes most of the time. The adversary has looked."""
-
-    def look(self) -> None:
-        pass
-
-    def saw(self, _: Event, __: object) -> None:
-        pass
-
-    def nothing_left(self) -> None:
-        pass
 
 
 class Watched(World):
@@ -39,14 +27,11 @@ class Watched(World):
     def __init__(self, jobs: Sequence[Job], seconds: int, pokes: Sequence[Poke] = (), **other: Any):
         devices = 1 + max(max(job.gang) for job in jobs)
         scenario = Scenario(devices, seconds, tuple(jobs), tuple(pokes))
-        super().__init__(scenario, most_events=10**9, **other)
+        super().__init__(scenario, most_events=10**9, judge=Silent, **other)
         self.had: list[dict[int, int]] = []
         for second in range(seconds + 1):
             self.at(second * S, self.note)
         self.run()
-
-    def a_judge(self) -> Judge:
-        return Silent(self)
 
     def note(self) -> None:
         self.had.append(
@@ -83,7 +68,7 @@ def shares(*requests: float, **other: Any) -> list[Job]:
     return [greedy(request, **other) for request in requests]
 
 
-@pytest.mark.parametrize("quantum", [30, 100])
+@pytest.mark.parametrize("quantum", [100, *long([30])])
 @pytest.mark.parametrize("requests", [(0.1, 0.9), (0.3, 0.7), (0.2, 0.3, 0.5), (0.02, 0.4, 0.58)])
 def test_each_gets_what_it_requests(requests: tuple[float, ...], quantum: int) -> None:
     world = Watched(shares(*requests, quantum=quantum), 40)

@@ -32,6 +32,7 @@ def test_memory_is_exchanged_now_and_then() -> None:
     assert f9("fair")["moved_gib"] <= f9("fcfs")["moved_gib"] / 20
 
 
+@pytest.mark.long
 def test_nothing_else_becomes_slower() -> None:
     mixes_of_fcfs = mixes("fcfs")
     assert busy_idle_s("fair") <= busy_idle_s("fcfs")

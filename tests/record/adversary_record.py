@@ -11,6 +11,7 @@ from leased.core.events import Event
 from leased.record import lines, snapshot
 from leased.record.lines import Header, Outcome, Start
 from tests.core.draws import random_scenario
+from tests.core.silent import Silent
 from tests.core.world import World
 
 RELEASE = "0.0"
@@ -40,6 +41,7 @@ class Records:
 def record(seed: int, events: int = 1500, policy_name: str = policy.DEFAULT) -> Records:
     records = Records()
     World(
-        *(random_scenario(seed), events, records.began, records.handled), policy_name=policy_name
+        *(random_scenario(seed), events, records.began, records.handled, policy_name),
+        judge=Silent,
     ).run()
     return records

@@ -30,6 +30,8 @@ from tests.slurm.processes import StartError, wait_until
 from tests.support.programs import SET_UP, line, tell
 from tests.support.tenant import register
 
+pytestmark = pytest.mark.long  # each test starts a daemon
+
 JOB = (
     SET_UP
     + """

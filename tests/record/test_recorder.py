@@ -24,6 +24,7 @@ from leased.record.lines import Outcome
 from leased.record.recorder import Recorder
 from leased.sim import replay
 from tests.core.draws import random_scenario
+from tests.core.silent import Silent
 from tests.core.world import World
 
 SEED = 8
@@ -44,6 +45,7 @@ def play(recorder: Recorder, events: int = 1500) -> Arbiter:
         events,
         recorder.attach,
         lambda now, event, actions: recorder.take(now, event, Outcome(tuple(actions))),
+        judge=Silent,
     )
     world.run()
     return world.a

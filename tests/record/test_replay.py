@@ -19,10 +19,12 @@ from leased.record import lines, snapshot
 from leased.record.codec import Damaged
 from leased.sim import replay
 from tests.core.draws import random_scenario
+from tests.core.silent import Silent
 from tests.core.world import World
 from tests.record.adversary_record import RELEASE, header_of, record
+from tests.support.long import long
 
-SEEDS = range(8)
+SEEDS = [*range(3), *long(range(3, 8))]
 EVENTS = 600
 EVERY = 97  # events between two snapshots
 
@@ -71,7 +73,8 @@ class Twins:
 def test_a_state_that_was_written_goes_on_as_the_arbiter_does(seed: int, policy_name: str) -> None:
     twins = Twins()
     World(
-        *(random_scenario(seed), EVENTS, twins.began, twins.handled), policy_name=policy_name
+        *(random_scenario(seed), EVENTS, twins.began, twins.handled, policy_name),
+        judge=Silent,
     ).run()
     for twin in twins.twins:
         assert snapshot.take(twin) == snapshot.take(twins.original)
@@ -84,7 +87,7 @@ def test_a_snapshot_changes_nothing() -> None:
     def take(*_: object) -> None:
         taken.append(json.dumps(snapshot.take(world.a)))
 
-    world = World(random_scenario(3), 200, handled=take)
+    world = World(random_scenario(3), 200, handled=take, judge=Silent)
     world.run()
     alone = record(3, 200)
     assert len(taken) == sum(len(of) - 1 for of in alone.of)

@@ -18,6 +18,8 @@ from tests.slurm.leased import CHECKED, Leased
 from tests.slurm.processes import wait_until
 from tests.support.programs import line, output, tell
 
+pytestmark = pytest.mark.long  # each test starts a daemon
+
 
 @pytest.fixture
 def path(short_dir: Path) -> Path:

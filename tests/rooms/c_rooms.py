@@ -12,7 +12,7 @@ import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
@@ -31,34 +31,41 @@ class Arrow:
         return f"{self.source} -> {self.target} ({self.what})"
 
 
-def symbols(built: Path) -> tuple[set[str], set[str]]:
+@dataclass
+class Symbols:
     """What an object defines for others, and what it needs of others."""
-    listed = subprocess.run(
-        ["nm", "--format=posix", str(built)], check=True, capture_output=True, text=True
-    )
-    defined, needed = set(), set()
+
+    defined: set[str] = field(default_factory=set)
+    needed: set[str] = field(default_factory=set)
+
+
+def symbols(built: Sequence[Path]) -> dict[Path, Symbols]:
+    """The symbols of each object, which one program reads of them all."""
+    command = ["nm", "--format=posix", "--print-file-name", *map(str, built)]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True)
+    found = {path: Symbols() for path in built}
     for line in listed.stdout.splitlines():
-        name, kind = line.split()[:2]
+        path, _, symbol = line.partition(": ")
+        name, kind = symbol.split()[:2]
         if kind in DEFINED:
-            defined.add(name)
+            found[Path(path)].defined.add(name)
         elif kind == "U":
-            needed.add(name)
-    return defined, needed
+            found[Path(path)].needed.add(name)
+    return found
 
 
 def calls(top: Path, objects: Path) -> Iterator[Arrow]:
     """The arrows between the C files below a folder whose objects meson has put into another."""
+    names = [str(path.relative_to(top)) for path in sorted(top.rglob("*.c"))]
+    built = {objects / f"{name.replace('/', '_')}.o": name for name in names}
+    built = {path: name for path, name in built.items() if path.exists()}
+    if not built:
+        raise FileNotFoundError(f"no objects of {top} in {objects}: run `make setup`")
     needs: dict[str, set[str]] = {}
     homes: dict[str, str] = {}
-    for path in sorted(top.rglob("*.c")):
-        name = str(path.relative_to(top))
-        built = objects / f"{name.replace('/', '_')}.o"
-        if not built.exists():
-            continue
-        defined, needs[name] = symbols(built)
-        homes |= dict.fromkeys(defined, name)
-    if not needs:
-        raise FileNotFoundError(f"no objects of {top} in {objects}: run `make setup`")
+    for path, found in symbols(list(built)).items():
+        needs[built[path]] = found.needed
+        homes |= dict.fromkeys(found.defined, built[path])
     for name, wanted in needs.items():
         for symbol in sorted(wanted):
             if homes.get(symbol, name) != name:
