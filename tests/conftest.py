@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from leased.store.store import Store
 from tests.emugpu.server import EmulatedGpu
@@ -23,6 +24,11 @@ from tests.support.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[1]
 JOB = ROOT / "tests" / "demo" / "job.py"
+
+
+# A machine that is busy with something else makes no example of hypothesis wrong.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -107,6 +113,18 @@ def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
     env = os.environ | emulated_gpu.env
     with Leased(short_dir / "leased", short_dir / "run", env, preload=CHECKED) as daemon:
         yield daemon
+
+
+@pytest.fixture(scope="module")
+def kept_leased() -> Iterator[Leased]:
+    """gpu-leased on an emulated GPU, one for all tests of a file that leave it as it is: they look,
+    or are refused."""
+    place = work_dir()
+    with EmulatedGpu(place / "gpu", trace=True) as gpu:
+        env = os.environ | gpu.env
+        with Leased(place / "leased", place / "run", env, preload=CHECKED) as daemon:
+            yield daemon
+    shutil.rmtree(place, ignore_errors=True)
 
 
 OpenStore = Callable[[Path], Store]

@@ -86,6 +86,12 @@ def gpuctl(leased: Leased, capsys: pytest.CaptureFixture[str]) -> Ctl:
 
 
 @pytest.fixture
+def kept(kept_leased: Leased, capsys: pytest.CaptureFixture[str]) -> Ctl:
+    """For tests that leave the daemon as it is."""
+    return Ctl(kept_leased, capsys)
+
+
+@pytest.fixture
 def wide(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Ctl]:
     """A node with 8 GPUs."""
     with EmulatedGpu(short_dir / "gpu", devices=8) as gpu:
@@ -184,14 +190,14 @@ def test_site_says_at_run_time_what_users_may_choose(gpuctl: Ctl) -> None:
         ("--device 9 lock=on", "no device 9; there are 0 (GPU-"),
     ],
 )
-def test_settings_that_are_refused_change_nothing(gpuctl: Ctl, words: str, sentence: str) -> None:
+def test_settings_that_are_refused_change_nothing(kept: Ctl, words: str, sentence: str) -> None:
     # With one that is good beside it: all or nothing.
-    answer = gpuctl.json(
+    answer = kept.json(
         "set", *words.split(" "), *(["quantum=7s"] * ("quantum=" not in words)), code=1
     )
     assert sentence in f"{answer['error']}; {answer['hint']}"
-    assert sentence in gpuctl.error
-    status = gpuctl.json("status")
+    assert sentence in kept.error
+    status = kept.json("status")
     assert status["settings"] == []
     assert status["devices"][0]["quantum_s"] is None
 
@@ -313,9 +319,11 @@ def test_admin_group_counts_as_a_supplementary_group(
         ({"op": ["status"]}, r"unknown op \['status'\]"),
     ],
 )
-def test_fields_at_fault_are_named(leased: Leased, request_: dict[str, object], words: str) -> None:
+def test_fields_at_fault_are_named(
+    kept_leased: Leased, request_: dict[str, object], words: str
+) -> None:
     with pytest.raises(Refused, match=words):
-        ask(leased.admin_socket, request_)
+        ask(kept_leased.admin_socket, request_)
 
 
 OPS = ["register", "job_end", "status", "usage", "set", "drain", "resume"]
@@ -420,24 +428,24 @@ def test_names_and_sizes() -> None:
     assert jobs(list(range(100, 108))) == "100, 101, 102, 103, 104, 105 and 2 more"
 
 
-def test_top_once(gpuctl: Ctl, emulated_gpu: EmulatedGpu) -> None:
-    wait_until("a look by NVML", lambda: gpuctl.device()["busy_percent"] is not None)
+def test_top_once(kept: Ctl) -> None:
+    wait_until("a look by NVML", lambda: kept.device()["busy_percent"] is not None)
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "leased.cli.ctl", "--config", str(gpuctl.leased.config)),
+            *(sys.executable, "-m", "leased.cli.ctl", "--config", str(kept.leased.config)),
             *("top", "--once", "--json"),
         ],
         check=True,
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env=os.environ | emulated_gpu.env,
+        env=kept.leased.env,
     )
     (only,) = done.stdout.splitlines()
     frame = json.loads(only)
     assert frame["devices"][0]["busy_percent"] == 0, "NVML is there and says so"
     assert abs(frame["time"] - time.time()) < 600
-    assert "busy" in gpuctl("top", "--once")
+    assert "busy" in kept("top", "--once")
 
 
 def status_of(lease_s: float) -> dict[str, Any]:
@@ -490,10 +498,10 @@ def read_until(fd: int, wanted: bytes, times: int) -> bytes:
     return data
 
 
-def test_top_redraws_a_terminal_until_interrupted(leased: Leased) -> None:
+def test_top_redraws_a_terminal_until_interrupted(kept_leased: Leased) -> None:
     # Whatever started these tests in the background may ignore the signal for all below it.
     command = ["env", "--default-signal=INT", sys.executable, "-m", "leased.cli.ctl"]
-    command += ["--config", str(leased.config)]
+    command += ["--config", str(kept_leased.config)]
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*command, "top", "--interval", "0.1"],
@@ -501,7 +509,7 @@ def test_top_redraws_a_terminal_until_interrupted(leased: Leased) -> None:
         stdout=theirs,
         stderr=theirs,
         cwd=ROOT,
-        env=leased.env | {"TERM": "xterm-256color", "COLUMNS": "160", "LINES": "40"},
+        env=kept_leased.env | {"TERM": "xterm-256color", "COLUMNS": "160", "LINES": "40"},
     )
     os.close(theirs)
     try:
@@ -515,14 +523,14 @@ def test_top_redraws_a_terminal_until_interrupted(leased: Leased) -> None:
         os.close(ours)
 
 
-def test_output_that_nobody_reads_any_more(leased: Leased) -> None:
-    command = [sys.executable, "-m", "leased.cli.ctl", "--config", str(leased.config)]
+def test_output_that_nobody_reads_any_more(kept_leased: Leased) -> None:
+    command = [sys.executable, "-m", "leased.cli.ctl", "--config", str(kept_leased.config)]
     with subprocess.Popen(
         [*command, "top", "--json", "--interval", "0.05"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=ROOT,
-        env=leased.env,
+        env=kept_leased.env,
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
