@@ -28,6 +28,7 @@ PLUGIN = ROOT / "build" / "meson" / "spank" / "gpu_share.so"
 # A path of a UNIX socket has at most 107 bytes; the longest name we make takes 20.
 LONGEST_RUN_DIR = 85
 NODE_S = 180.0  # a slurmd that does not reach its slurmctld at once takes its time
+ASK_S = 0.3  # between questions about an end: a command of Slurm's takes 10 ms of processor time
 EMULATED_MAJOR = 240  # of the "local or experimental" range: no driver answers
 KEEP_STATE = ("slurmctld", "mariadbd")  # they save it when they are told to stop
 FINISHED = {
@@ -343,7 +344,7 @@ class PrivateSlurm:
             state = self.job(job_id)["JobState"]
             return state in FINISHED
 
-        wait_until(f"job {job_id} to end", ended, timeout=timeout, step=0.1)
+        wait_until(f"job {job_id} to end", ended, timeout=timeout, step=ASK_S)
         return state
 
     def node_state(self, node: str = "") -> str:
@@ -374,7 +375,7 @@ class PrivateSlurm:
             ended = bool(row) and row["State"].split(" ")[0] in FINISHED
             return ended and (not usage or MARK in row["SystemComment"])
 
-        wait_until(f"sacct to show job {job_id}", complete, timeout=120, step=0.1)
+        wait_until(f"sacct to show job {job_id}", complete, timeout=120, step=ASK_S)
         found = json_of(row["SystemComment"]) if usage else {}
         return Accounting(row["State"].split(" ")[0], row["ExitCode"], found)
 
