@@ -16,7 +16,7 @@ from typing import NamedTuple
 PATIENCE_S = 30.0  # a slurmctld that is restarted is back by then
 AGAIN_S = 0.5
 LONGEST_ANSWER = 65536
-NO_SUCH_JOB = 3  # exit status of the program
+NO_SUCH_JOB = 3  # exit status of gpu-lease-allocation (ask_allocation.c)
 # One entry of a node's GRES: NAME[:TYPE]:COUNT(WHERE). WHERE is IDX:0,2-3, or from Slurm 23.11
 # on, for shards, 1/4,0/4: by GPU, how many of its shards are the job's.
 ENTRY = re.compile(r"([^,:()]+)(?::([^,()]*))?:(\d+)\(([^()]*|\(null\))\)|([^,()]+)\(CNT:\d+\)")
@@ -41,7 +41,7 @@ class Allocation(NamedTuple):
 
 
 def indices(text: str) -> list[int]:
-    """The GPUs of one WHERE. ValueError: it says none."""
+    """The GPUs that one WHERE names. ValueError: it cannot be understood."""
     if text.startswith("IDX:"):
         found: list[int] = []
         for part in text.removeprefix("IDX:").split(","):
@@ -55,7 +55,7 @@ def indices(text: str) -> list[int]:
 
 
 def parse(text: str) -> Allocation:
-    """What the program has printed. NoAnswer: it cannot be read."""
+    """What gpu-lease-allocation has printed. NoAnswer: it cannot be read."""
     fields = dict(line.partition(" ")[::2] for line in text.splitlines())
     shards, whole = 0, 0
     gpus: set[int] = set()
@@ -77,7 +77,7 @@ def parse(text: str) -> Allocation:
 
 
 def output_of(command: list[str], patience_s: float) -> tuple[int, str, str]:
-    """A command's exit status, output and errors. NoAnswer: it took longer, and was ended."""
+    """Run a command; its exit status, output and errors. NoAnswer: it took longer and was ended."""
     out, out_end = os.pipe2(os.O_CLOEXEC)
     err, err_end = os.pipe2(os.O_CLOEXEC)
     try:
@@ -112,7 +112,8 @@ def output_of(command: list[str], patience_s: float) -> tuple[int, str, str]:
 
 
 def read_all(pipes: list[int], deadline: float) -> dict[int, str]:
-    """What comes from each pipe until its end. NoAnswer: too late (monotonic), too much."""
+    """Read each pipe to its end. NoAnswer: that has not come by the deadline (monotonic clock), or
+    there is too much."""
     said = dict.fromkeys(pipes, b"")
     poll = select.poll()
     for pipe in pipes:
@@ -134,7 +135,7 @@ def read_all(pipes: list[int], deadline: float) -> dict[int, str]:
 
 
 def ask_slurmctld(program: str, job_id: int, patience_s: float = PATIENCE_S) -> Allocation:
-    """What the job has. NoAnswer: nobody could say until then, or there is no such job."""
+    """What Slurm gave the job. NoAnswer: slurmctld did not say it in time, or knows no such job."""
     deadline = time.monotonic() + patience_s
     while True:
         left = deadline - time.monotonic()

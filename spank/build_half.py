@@ -52,7 +52,7 @@ def gpu_share_ask(r, reply, size):
 
 
 def module_name(path: Path) -> str:
-    """As which it is imported: spank.register, say."""
+    """The name by which a module is imported, for example spank.register."""
     return ".".join(path.resolve().relative_to(ROOT).with_suffix("").parts)
 
 

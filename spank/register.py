@@ -29,7 +29,7 @@ class Refusal(Exception):
 
 
 def exchange(path: str, message: bytes, patience_s: float) -> bytes:
-    """Send one packet, receive one. OSError: nobody answers; ConnectionError: it went away."""
+    """Send one packet, receive one. OSError: nobody answers; ConnectionError: the daemon ended."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as sock:
         sock.settimeout(patience_s)
         sock.connect(path)
@@ -88,7 +88,7 @@ def granted(answer: Admitted) -> str:
 
 
 def why_none(allocation: Allocation) -> str:
-    """Of a job that asked for sharing and has no shard: what to do."""
+    """The refusal of a job that has --gpu-share and no shard."""
     if allocation.whole:
         return (
             f"--gpu-share, but Slurm gave this job whole GPUs ({allocation.whole}); ask for "
@@ -98,7 +98,7 @@ def why_none(allocation: Allocation) -> str:
 
 
 def admitted(answer: Request) -> Admitted | None:
-    """The answer to a step that the daemon takes. None: it refuses it."""
+    """The answer if the daemon has admitted the step, else None."""
     return cast(Admitted, answer) if answer.get("ok") else None
 
 

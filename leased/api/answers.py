@@ -1,6 +1,6 @@
 """What the daemon answers administrators, as both ends see it: `admin` writes it, `cli` reads it.
 
-own_job_answers.py has what it answers users of their own jobs.
+own_job_answers.py has what it answers users about their own jobs.
 
 docs/gpu-leasectl.md says what each field means. mypy compares the names and types here with
 what is written and with what is read. An answer may come from a daemon of another release, so
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
-# Of one device: by the key of a figure (leased/core/usage.py), its value.
+# The figures of usage of one device: values by their keys (leased/core/usage.py).
 Figures = dict[str, Any]
 
 
@@ -25,7 +25,7 @@ class UserLimits(TypedDict):
 
 
 class Setting(TypedDict):
-    """One that gpu-leasectl set has made. device: UUID, or all."""
+    """What `gpu-leasectl set` has set. device: a UUID, or "all"."""
 
     device: str
     key: str
@@ -46,7 +46,8 @@ class UnleasedProcess(TypedDict):
 
 
 class UnleasedProcesses(TypedDict, total=False):
-    """jobs: by job, how many were counted. now: those that are there; more: how many besides."""
+    """The strays. jobs: how many were counted, by job. now: those that run; more: how many of them
+    are left out."""
 
     action: str
     total: int
@@ -65,8 +66,8 @@ class NodeMemory(TypedDict):
 
 
 class Copies(NodeMemory):
-    """waiting: jobs that wait for some of it. ahead_bytes: what is to be there before a handoff
-    needs it, at most ahead_most_bytes; older daemons do not say."""
+    """waiting: jobs that wait for host memory. ahead_bytes: how much of it is made ahead of
+    handoffs, ahead_most_bytes at most; older daemons do not say."""
 
     waiting: list[int]
     ahead_bytes: NotRequired[int]
@@ -74,7 +75,8 @@ class Copies(NodeMemory):
 
 
 class SlurmCluster(TypedDict, total=False):
-    """name: the one that is served; None: not known yet. refused: by name, steps of others."""
+    """name: the cluster whose jobs are served; None: not known yet. refused: how many steps of
+    other clusters, by their names."""
 
     name: str | None
     refused: dict[str, int]
@@ -123,7 +125,7 @@ class Device(TypedDict):
 
 
 class Parked(TypedDict):
-    """by: who wanted it."""
+    """A job was parked. by: who asked for it."""
 
     since_s: float
     by: str
@@ -139,8 +141,9 @@ class KeptOut(TypedDict):
 
 
 class Clean(TypedDict):
-    """Whether memory that is as its copy is leaves without another one. state: on, off (why:
-    for what reason), or unknown, while nothing has left that could. left_bytes: what left so."""
+    """Whether memory that equals its copy is evicted without another copy. state: on; off, for
+    the reason `why`; unknown, as long as no such memory was evicted. left_bytes: how much was
+    evicted so."""
 
     state: str
     why: str | None

@@ -18,9 +18,10 @@ Answer = dict[str, Any]
 
 
 def ask(path: Path, request: dict[str, Any], wait_s: float = ANSWER_S) -> Answer:
-    """One request to the daemon. wait_s: for its answer, seconds.
+    """Send the daemon one request and return its answer. wait_s: how long to wait for it, seconds.
 
-    Refused: its own words. NoAnswer: how to reach it.
+    Refused: the daemon refuses, for the reason that it gives, or the socket is closed to this
+    user. NoAnswer: the daemon cannot be reached, and how to change that.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.settimeout(wait_s)
@@ -39,7 +40,7 @@ def ask(path: Path, request: dict[str, Any], wait_s: float = ANSWER_S) -> Answer
             ) from None
         except (OSError, ValueError) as fault:
             raise NoAnswer(
-                f"gpu-leased at {path}: {fault}", "see journalctl -u gpu-leased"
+                f"gpu-leased at {path} gives no answer: {fault}", "see journalctl -u gpu-leased"
             ) from None
     if not answer.pop("ok", False):
         raise Refused(str(answer.get("error", "refused")), str(answer.get("hint", "")))
@@ -47,9 +48,9 @@ def ask(path: Path, request: dict[str, Any], wait_s: float = ANSWER_S) -> Answer
 
 
 def ask_status(path: Path, wait_s: float = ANSWER_S) -> Status:
-    """The whole status: the daemon gives its tenants in pages, see leased/admin/status.py.
+    """The whole status, put together from the daemon's pages (leased/admin/status.py).
 
-    wait_s: for each of them, seconds.
+    wait_s: how long to wait for each page, seconds.
     """
     answer = cast(Status, ask(path, {"op": "status"}, wait_s))
     after = answer.pop("next", None)
@@ -63,7 +64,8 @@ def ask_status(path: Path, wait_s: float = ANSWER_S) -> Status:
 
 
 def user_of(uid: int) -> str | None:
-    """The user's name; None: this node has none. The daemon does not ask: that can take long."""
+    """The user's name; None: this node knows none. It is asked here, since it can take long and the
+    daemon must not wait."""
     try:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):

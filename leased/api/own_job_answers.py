@@ -1,4 +1,4 @@
-"""What the daemon answers a user of the own jobs: to mine, park, unpark and env.
+"""What the daemon answers users about their own jobs, to `mine`, `park`, `unpark` and `env`.
 
 As in answers.py, a field that came later is read with .get().
 """
@@ -11,7 +11,7 @@ from leased.api.answers import Figures, Parked, Share
 
 
 class Holder(TypedDict):
-    """Who has a device. job_id, uid: None: the site does not let this user see it."""
+    """A job that has a device. job_id, uid: None if the site hides them from this user."""
 
     job_id: int | None
     uid: int | None
@@ -20,7 +20,7 @@ class Holder(TypedDict):
 
 
 class Reason(TypedDict):
-    """Why a job waits for anything but its turn. code: enum gl_waits_code of shim/base/wire.h."""
+    """Why a job waits, if not for its turn. code: enum gl_waits_code of shim/base/wire.h."""
 
     code: int
     text: str
@@ -40,7 +40,7 @@ class GpuOfJob(TypedDict):
 
 
 class OwnGpu(GpuOfJob):
-    """With all figures of usage; these are read."""
+    """A device with all figures of usage, of which gpu-leasectl reads these."""
 
     lease_s: float
     wait_s: float
@@ -97,7 +97,8 @@ class OneJob(TypedDict):
 
 
 class Env(TypedDict):
-    """What a process of a sharing job needs. job_id: None: it is of none, and needs nothing."""
+    """What a process needs to take part in its job's lease. job_id: None: the process is of no job
+    that shares, and needs nothing."""
 
     job_id: int | None
     preload: NotRequired[str]

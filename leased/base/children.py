@@ -37,7 +37,7 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def python(code: str, *arguments: str) -> list[str]:
-    """The command that runs `code` in a Python which looks only where we came from.
+    """The command that runs `code` in a Python that finds this package and no other places.
 
     Isolated: neither the working directory, nor PYTHONPATH, nor a user's packages.
     """
@@ -64,7 +64,7 @@ class Done:
 
 
 class _Child(asyncio.SubprocessProtocol):
-    """What a program says, as long as that is not too much."""
+    """Collects what a program prints, up to `most` bytes of each stream."""
 
     def __init__(self, most: int):
         self.most = most
@@ -96,9 +96,9 @@ async def run(
     patience_s: float | None = None,
     most: int = OUTPUT_MOST,
 ) -> Done:
-    """Run a program to its end, or for so long. OSError: it cannot be started.
+    """Run a program until it ends, or for patience_s seconds. OSError: it cannot be started.
 
-    env: what it gets besides environment(). patience_s: None is PATIENCE_S.
+    env: variables that it gets besides environment(). patience_s: None stands for PATIENCE_S.
     """
     patience_s = PATIENCE_S if patience_s is None else patience_s
     transport, child = await asyncio.get_running_loop().subprocess_exec(
@@ -117,7 +117,7 @@ async def run(
         if status is None:  # so its number is no other group's
             with suppress(ProcessLookupError):
                 os.killpg(transport.get_pid(), signal.SIGKILL)
-            # So that whoever has ended the loop is not told of its end. In the kernel it may hang.
+            # Otherwise its end is reported to a loop that has ended. It may hang in the kernel.
             with suppress(TimeoutError):
                 await asyncio.wait_for(child.exited.wait(), REAP_S)
         transport.close()

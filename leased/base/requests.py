@@ -62,12 +62,12 @@ def check_fields(request: Request, known: Iterable[str]) -> None:
         if name not in names:
             raise Refused(
                 f"{request.get('op')} knows no field {shown(name)}",
-                f"known are {', '.join(sorted(names))}; are both of one release?",
+                f"known are {', '.join(sorted(names))}; are both sides of one release?",
             )
 
 
 def get_int(request: Request, name: str, low: int, high: int) -> int:
-    """An integer field within bounds. Refused names the field."""
+    """The integer of a field, from `low` to `high`. Refused names the field."""
     value = request.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise Refused(f"{name} is {shown(value)}; it must be an integer from {low} to {high}")
@@ -75,7 +75,7 @@ def get_int(request: Request, name: str, low: int, high: int) -> int:
 
 
 def get_text(request: Request, name: str, longest: int = TEXT) -> str:
-    """A text field of printable characters, "" when it is left out. Refused names the field."""
+    """The text of a field, printable; "" if the field is left out. Refused names the field."""
     value = request.get(name, "")
     if not isinstance(value, str) or len(value) > longest or not value.isprintable():
         raise Refused(f"{name} must be a text of at most {longest} printable characters")
@@ -83,7 +83,7 @@ def get_text(request: Request, name: str, longest: int = TEXT) -> str:
 
 
 def get_ints(request: Request, name: str, high: int, most: int) -> list[int]:
-    """A list of at most so many integers from 0. Refused names the field."""
+    """The list in a field: at most `most` integers from 0 to `high`. Refused names the field."""
     value = request.get(name, [])
     if not isinstance(value, list) or len(value) > most:
         raise Refused(f"{name} must be a list of at most {most} integers from 0 to {high}")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 
 def read(path: Path, most: int) -> bytes:
-    """What a regular file of at most so many bytes has. OSError: why not; it names the path."""
+    """The content of a regular file of at most `most` bytes. OSError: why it cannot be read, with
+    its path."""
     try:
         # A FIFO must not make us wait for somebody who writes, nor a terminal become ours.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)

@@ -13,7 +13,7 @@ MOST_BYTES = 1 << 20
 
 
 def read(path: Path) -> bytes:
-    """What the file has. FileNotFoundError: there is none. Refused: it cannot be read."""
+    """The content of the file. FileNotFoundError: there is none. Refused: it cannot be read."""
     try:
         return text_file.read(path, MOST_BYTES)
     except FileNotFoundError:

@@ -9,7 +9,7 @@ JOBS_SHOWN = 6
 
 
 def size(amount: float) -> str:
-    """Bytes in the largest unit that leaves a whole."""
+    """An amount of bytes, in the largest unit of which it is 1 or more."""
     for unit in UNITS:
         if abs(amount) < 1024 or unit == UNITS[-1]:
             break
@@ -18,7 +18,7 @@ def size(amount: float) -> str:
 
 
 def jobs(numbers: Sequence[int]) -> str:
-    """Numbers, the first of many; "-" where there are none."""
+    """Job numbers in a list, of many the first ones and how many more there are; "-" for none."""
     text = ", ".join(map(str, numbers[:JOBS_SHOWN])) or "-"
     more = len(numbers) - JOBS_SHOWN
     return f"{text} and {more} more" if more > 0 else text

@@ -114,11 +114,11 @@ def as_text(report: Report) -> str:
     of, unit = next(
         (each for each in UNITS if report.total.exclusive_s >= each[0]), (1.0, "GPU seconds")
     )
-    spans = [span for each in report.total.spans.values() for span in each]
+    begin, end = report.total.whole_span()
     head = (
         f"{unit} of {_count(len(report.total.jobs), 'job')} on "
         f"{_count(len(report.total.spans), 'shared GPU')}, "
-        f"{_date(min(s for s, _ in spans))} to {_date(max(u for _, u in spans))}"
+        f"{_date(begin)} to {_date(end)}"
     )
     lines = [head, "", _line(report.by, HEAD)]
     lines += [_line(sums.name, _cells(sums, of)) for sums in report.groups]

@@ -52,6 +52,11 @@ class Sums:
         self.exclusive_s += use.exclusive_s
         self.spans.setdefault(use.device, []).append((use.since, use.until))
 
+    def whole_span(self) -> tuple[float, float]:
+        """From the beginning of the first run to the end of the last one."""
+        spans = [span for each in self.spans.values() for span in each]
+        return min(since for since, _ in spans), max(until for _, until in spans)
+
     @property
     def efficiency(self) -> float | None:
         """The part of the measured lease in which work was under way; None: none was measured."""

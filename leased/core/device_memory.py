@@ -54,6 +54,10 @@ class DeviceMemory:
         """How many tenants swap."""
         return len(self.staying)
 
+    def share(self, tenant: int) -> Share | None:
+        """What a tenant has; None: nothing is known of it."""
+        return self.shares.get(tenant)
+
     def fits(self) -> bool:
         """The memory of all tenants can be on the device at once."""
         return self.total <= max(0, self.room - self.fixed)

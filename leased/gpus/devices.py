@@ -30,7 +30,7 @@ class Gpu:
 
     memory: what the driver has to give. usable: what jobs' allocations may have of it
     together, by the site's cap. reserve: the site's, None for a measured one. link,
-    paging: what is thought at first of how fast swapped and managed memory move.
+    paging: the first guess of how fast swapped and managed memory move.
     """
 
     index: int
@@ -51,11 +51,11 @@ class Gpu:
 class Overhead:
     """What is taken of a device besides the jobs' own allocations, in bytes.
 
-    first: of one process of a job, as long as none is measured. context: the largest that
-    one takes now, believed up to CONTEXT_MOST times the first. taken: by all processes
-    together, those of no job with everything they have. lasting: of that, what jobs to come
-    are to expect: memory of jobs beyond their contexts is somebody's for a while, and their
-    totals are theirs for good.
+    first: the guess for one process of a job, as long as none is measured. context: the most
+    that one process takes now, believed up to CONTEXT_MOST times the guess. taken: what all
+    processes take together, with everything that those of no job have. lasting: the part of
+    `taken` that is expected to stay. A job is told its total for good, so memory that other jobs
+    have beyond their contexts, which is there for a while, is not in it.
     """
 
     first: int
@@ -72,9 +72,12 @@ class Overhead:
         return cls(min(FIRST_CONTEXT_BYTES, gpu.memory // FIRST_CONTEXT_PART))
 
     def measure(self, processes: Mapping[int, int], plain: Mapping[int, int | None]) -> None:
-        """processes: bytes by pid as NVML says, without managed memory. plain: what each client
-        says it has of them; what it has beyond is its contexts. None: it moves memory, so
-        that the two are not of one moment; its contexts are what they were."""
+        """Measure the contexts. processes: bytes by pid as NVML says, without managed memory.
+
+        plain: how many of them each client says are its allocations; the rest is its contexts.
+        None: the client is moving memory, so the two figures are not of one moment, and its
+        contexts count as before.
+        """
         contexts = {}
         for pid, used in processes.items():
             own = plain.get(pid, 0)
@@ -93,8 +96,8 @@ class Overhead:
 def visible(gpu: Gpu, overhead: Overhead, tenants: int) -> int:
     """Bytes that the next of so many tenants sees as the device's total; never 0.
 
-    Room is left for a context of each and of one more to come, where the site
-    has not said how much.
+    Unless the site has said how much, memory is left for the contexts of these tenants and of one
+    more.
     """
     reserve = gpu.reserve
     if reserve is None:
@@ -105,7 +108,7 @@ def visible(gpu: Gpu, overhead: Overhead, tenants: int) -> int:
 
 
 def room(gpu: Gpu, taken: int) -> int:
-    """Bytes that jobs' allocations can have together beside so many that are taken."""
+    """Bytes that jobs' allocations can have together while `taken` bytes are taken by others."""
     kept = gpu.usable // ROUNDING_PART if gpu.reserve is None else gpu.reserve
     return max(0, min(gpu.usable - kept, gpu.memory - taken))
 

@@ -41,7 +41,7 @@ async def find(nvml: Nvml, config: Config) -> Found:
     for number, fault in unusable.items():
         log.error("GPU %d of NVML is left out: %s; see nvidia-smi, reset it", number, fault)
     there = {gpu.uuid for gpu in shown} | {gpu.minor for gpu in shown}
-    # What has another's device file by now was taken out of the node.
+    # A device whose file is another device's by now was taken out of the node.
     gone = [gpu for gpu in known if not {gpu.uuid, gpu.minor} & there]
     if not shown and not gone:
         raise Refused("this node has no NVIDIA GPU that works", "run gpu-leased on GPU nodes only")

@@ -25,7 +25,7 @@ MOST_BYTES = 1 << 20
 
 
 def load(folder: Path) -> list[Described]:
-    """Those that a daemon before this one saw; none where the file says nothing sound."""
+    """The devices that a daemon before this one saw; none if the file cannot be used."""
     try:
         kept = json.loads(text_file.read(folder / NAME, MOST_BYTES))
         if kept["boot"] != procfs.boot_id():
@@ -50,7 +50,7 @@ def _described(entry: dict[str, object]) -> Described:
 
 
 def save(folder: Path, gpus: list[Described]) -> None:
-    """Keep them for the daemons to come. A full disk stops nothing."""
+    """Keep the devices for the next daemon. On a full disk that is logged and left out."""
     content = {"boot": procfs.boot_id(), "gpus": [asdict(gpu) for gpu in gpus]}
     fresh = folder / f"{NAME}.new"
     try:

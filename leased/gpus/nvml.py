@@ -1,4 +1,4 @@
-"""Asks NVML, and waits for its answers only so long.
+"""Asks NVML, and waits for its answers for a limited time.
 
 It runs in a child (nvml_child.py), which is given up when it hangs or crashes, and
 another is tried. Nothing waits for a child that the driver does not let go.

@@ -1,4 +1,4 @@
-"""Checks the answers of NVML: of a GPU that is breaking it may say anything.
+"""Checks the answers of NVML, which may say anything about a GPU that is breaking.
 
 A device for which an answer is impossible has a fault, in a sentence; other devices are not
 affected.
@@ -22,7 +22,7 @@ MOST_NAME = 96
 MOST_ENERGY = 1 << 62
 MOST_WORK = 1 << 20  # percents of samples: there are at most some hundreds
 SILENT = "it does not answer NVML"
-OF_NONE = "NVML answers of no GPU"
+OF_NONE = "NVML answers for no GPU"
 
 
 class Unsound(Exception):
@@ -116,7 +116,7 @@ def each_described(answer: Mapping[str, Any]) -> tuple[list[Described], dict[int
             made = described(number, said)
             for other in found:
                 if made.uuid == other.uuid or made.minor == other.minor:
-                    raise Unsound(f"NVML says that it is the same as its number {other.number}")
+                    raise Unsound(f"NVML says that it is the same as GPU {other.number} of NVML")
             found.append(made)
         except Unsound as fault:
             faults[number] = str(fault)

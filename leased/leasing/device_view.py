@@ -130,7 +130,7 @@ class DeviceView:
         return self._device.residency.paging
 
     def memory_of(self, job_id: int) -> TenantMemory:
-        return TenantMemory.of(self._device.residency.shares.get(job_id))
+        return TenantMemory.of(self._device.residency.share(job_id))
 
     def memory(self) -> dict[int, TenantMemory]:
         """Of all tenants that have any, by job."""

@@ -31,12 +31,12 @@ class Argument:
 
 
 def actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """There is no public way to them."""
+    """The arguments as argparse keeps them, which has no public way to them."""
     return parser._actions  # noqa: SLF001
 
 
 def arguments(parser: argparse.ArgumentParser) -> Iterator[Argument]:
-    """All but its subcommands, in their order."""
+    """All arguments but the subcommands, in their order."""
     for action in actions(parser):
         if isinstance(action.choices, Mapping):
             continue
@@ -55,7 +55,7 @@ def arguments(parser: argparse.ArgumentParser) -> Iterator[Argument]:
 
 
 def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """By name, in their order; none: it has no subcommands."""
+    """The subcommands by name, in their order; {} if there are none."""
     for action in actions(parser):
         if isinstance(action.choices, Mapping):
             return dict(action.choices)

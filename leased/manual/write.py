@@ -22,7 +22,7 @@ def files() -> dict[str, str]:
 
 
 def _sources() -> list[str]:
-    """The files of ours that have been read so far."""
+    """The Python files of this project that have been imported so far."""
     places = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return sorted({place for place in places if place and ROOT in Path(place).parents})
 

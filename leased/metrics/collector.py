@@ -53,7 +53,7 @@ def _gauge(name: str, meaning: str, value: float, unit: str = "") -> Metric:
 
 
 def handoffs(devices: Iterable[Device]) -> Metric:
-    """A histogram for each device; none of a daemon that does not say."""
+    """A histogram for each device; none if the daemon does not tell handoff times."""
     family = HistogramMetricFamily(
         PREFIX + HANDOFF_SECONDS, ABOUT_HANDOFFS, labels=OF_DEVICE, unit="seconds"
     )
@@ -68,7 +68,7 @@ def handoffs(devices: Iterable[Device]) -> Metric:
     return family
 
 
-# Whose counters, values of labels, and of what.
+# The key of its counters, the values of its labels, and the device or job itself.
 Shown = tuple[Hashable, tuple[str, ...], T]
 
 
@@ -156,7 +156,7 @@ class Collector:
     def _chosen(
         self, tenants: list[Tenant], devices: dict[str, Device]
     ) -> tuple[list[tuple[JobDevice, Device]], int]:
-        """The devices of jobs that have series, and how many jobs have none: the latest."""
+        """The devices of jobs that have series, and how many jobs have none: the latest ones."""
         chosen: list[tuple[JobDevice, Device]] = []
         left_out = 0
         for tenant in sorted(tenants, key=lambda one: one["job_id"]):

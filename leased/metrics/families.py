@@ -26,8 +26,8 @@ T = TypeVar("T")
 class Row(Generic[T]):
     """A metric. name: without prefix and without the _total of a counter; it ends with the unit.
 
-    value: of what the daemon says; None: it does not say it of this one. labels, what: a label
-    more than those of its kind, and its value.
+    value: computes it from the daemon's answer; None: the answer does not have it. label, what: one
+    more label than others of its kind have, and its value.
     """
 
     name: str
@@ -64,7 +64,7 @@ Counted = Callable[[Figures], float]
 
 
 def _figure(key: str) -> Counted:
-    """A figure of usage; one that is nothing may be left out."""
+    """A figure of usage; the daemon may leave out one that is 0."""
     return lambda figures: float(figures.get(key, 0))
 
 

@@ -21,7 +21,7 @@ MODE = 0o644
 
 
 def wanted(status: Status) -> dict[str, str]:
-    """By name, what the files of a status have."""
+    """The files for a status: their content by their names."""
     found = {}
     for device in status["devices"]:
         jobs = [t["job_id"] for t in status["tenants"] if device["uuid"] in t["gpus"]]
@@ -45,7 +45,7 @@ class JobMapping:
         self._set(wanted(status))
 
     def clear(self) -> None:
-        """We end: nobody would remove the files."""
+        """Remove the files, since nobody else would do so."""
         self._set({})
 
     def _set(self, files: dict[str, str]) -> None:
@@ -75,13 +75,13 @@ class JobMapping:
         self._note(files)
 
     def _now(self, name: str) -> str | None:
-        """What a file has; None: there is none."""
+        """The content of a file; None: there is no such file."""
         with contextlib.suppress(FileNotFoundError):
             return (self.directory / name).read_text(errors="replace")
         return None
 
     def _put(self, name: str, text: str) -> None:
-        """Whoever reads it meanwhile sees what was there before, or all of this."""
+        """Write a file at once: a reader sees what was there before, or all of this."""
         beside = self.directory / f".{name}.new"
         beside.unlink(missing_ok=True)
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
@@ -92,7 +92,7 @@ class JobMapping:
     # -- what was written ---------------------------------------------------------------
 
     def _left(self) -> dict[str, str]:
-        """What one before us has written and could not remove."""
+        """What an earlier process has written and could not remove."""
         try:
             found = json.loads((self.directory / OURS).read_text())
             return {str(name): str(text) for name, text in found.items() if name.isdecimal()}
@@ -100,7 +100,7 @@ class JobMapping:
             return {}
 
     def _note(self, files: dict[str, str]) -> None:
-        """Before a file is written, and after one is removed."""
+        """Note which files are ours: before a file is written, and after one is removed."""
         if files == self._written:
             return
         if files:

@@ -25,7 +25,7 @@ class Rising:
         return known[name]
 
     def forget_others(self) -> None:
-        """Forget everybody's of whom nothing was shown since this was last called."""
+        """Forget the counters of which none was shown since this was last called."""
         for gone in self._highest.keys() - self._shown:
             del self._highest[gone]
         self._shown = set()

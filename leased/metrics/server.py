@@ -1,4 +1,4 @@
-"""Serves metrics over HTTP. Whoever is slow, or comes too often, takes a bounded part of it."""
+"""Serves metrics over HTTP. A client that is slow or comes too often takes a bounded part of it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Server(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Again and again: end what lasts too long."""
+        """End connections that last too long; socketserver calls this again and again."""
         super().service_actions()
         late = time.monotonic() - LONGEST_S
         with self._lock:
@@ -124,7 +124,7 @@ def _family(address: ListenAddress) -> socket.AddressFamily:
 
 
 def _end(connection: Request) -> None:
-    """Its thread finds that nothing comes any more."""
+    """End a connection: its thread reads the end of the stream."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 

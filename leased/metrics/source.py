@@ -1,4 +1,4 @@
-"""What the daemon says, asked at most once a second however many ask us."""
+"""The daemon's status, asked for at most once a second, however many ask here."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Source:
         return answer
 
     def _say(self, fault: str) -> None:
-        """Once, when it changes."""
+        """Log a fault once, and its end."""
         if fault != self._fault:
             log.warning("%s", fault or "gpu-leased answers again")
         self._fault = fault

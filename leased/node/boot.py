@@ -9,7 +9,7 @@ from leased.processes import procfs
 
 
 def booted_since(path: Path) -> bool:
-    """Whether the machine has been booted since the file was last written; writes it.
+    """Whether the machine has been booted since the file was last written; writes the file.
 
     No: where the kernel does not say.
     """

@@ -37,7 +37,7 @@ class Checkpoint:
         self.round: deque[int] = deque()  # jobs that are still to be saved before all begins again
 
     async def keep_saving(self) -> None:
-        """Usage of a few tenants at a time: nobody waits for a lease because many are written."""
+        """Save usage, a few tenants at a time, so that no lease waits for the writing of many."""
         watchdog = has_watchdog()
         while True:
             turns = max(1, math.ceil(len(self.leases.tenants) / SAVE_AT_ONCE))
@@ -50,7 +50,7 @@ class Checkpoint:
                 notify("WATCHDOG=1")
 
     def next_jobs(self) -> list[int]:
-        """The next few. Who opens and closes meanwhile changes nothing for the others."""
+        """The next few jobs. Jobs that begin or end meanwhile change nothing for the others."""
         if not self.round:
             self.round.extend(self.leases.tenants)
         return [self.round.popleft() for _ in range(min(SAVE_AT_ONCE, len(self.round)))]
@@ -59,7 +59,7 @@ class Checkpoint:
         self._save(None)
 
     def save_parked(self, job_id: int) -> None:
-        """Somebody has parked the job or let it back, who is to find it so after a crash too."""
+        """The job was parked or unparked: save that now, so that it holds after a crash too."""
         if job_id in self.leases.tenants:
             parked = self.leases.tenants.parked_by([job_id])
             self.store.save({}, self.leases.view.epoch, parked=parked)

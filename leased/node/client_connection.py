@@ -108,14 +108,14 @@ class ClientConnection(Connection):
             self._heard(message)
 
     def _heard(self, message: client_messages.Message) -> None:
-        """What a process may say after its HELLO."""
+        """Handle a message that a process sends after its HELLO."""
         if self.tenant is None or self.leases.tenants.get(self.tenant.job_id) is not self.tenant:
             self.refuse(lib.GL_REFUSED_NO_TENANT, ENDED)
         else:
             message_handlers.handle(self.leases, self, self.tenant, message)
 
     def _answer(self, data: bytes) -> None:
-        """No client, but a user with a question in JSON: see questions.py."""
+        """Answer a user's question in JSON (questions.py); then this connection is of no client."""
         answer = answered(data, self.LONGEST, lambda asked: self.questions(asked, self.peer))
         super().send(json.dumps(answer).encode())  # it has no version
         self.close()
@@ -155,17 +155,17 @@ class ClientConnection(Connection):
             self.on_heard(self)
 
     def resync(self) -> None:
-        """This connection is of a daemon before this one: begin anew on it."""
+        """Ask the client for a new HELLO: the connection was made by the daemon before this one."""
         self.stale = self.restored = True
         with contextlib.suppress(OSError):
-            for _ in range(STALE_PACKETS):  # who sends more is not waited for
+            for _ in range(STALE_PACKETS):  # a client that sends more is not waited for
                 if not self.sock.recv(self.LONGEST, socket.MSG_DONTWAIT):
                     break
         for self.version in range(header.OLDEST_VERSION, header.VERSION + 1):
             self.send(daemon_messages.RESYNC)  # it ignores those that are not its own
 
     def refuse(self, code: int, reason: str) -> None:
-        """Say why, then end the connection."""
+        """Send the reason, then end the connection."""
         self.say(f"refused: {reason}")
         self.send(daemon_messages.refused(code, reason))
         self.close()

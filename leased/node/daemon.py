@@ -108,7 +108,7 @@ class Daemon:
         return admin
 
     def _make_copies(self) -> NodeMemory:
-        """Host memory for what jobs swap, where its keeper runs."""
+        """Host memory for copies, if gpu-leased-copies runs."""
         link = KeeperLink(self.config.runtime_dir / KEEPER_SOCKET, self.loop)
         copies = NodeMemory(
             link,
@@ -121,7 +121,7 @@ class Daemon:
         return copies
 
     def _connect_parts(self) -> None:
-        """What the leases do to the node, and what the monitors show."""
+        """Connect the leases with what acts on the node, and the monitors with what shows them."""
         monitors = self.monitors
         overruns = Overruns(self.slurm, lambda: self.admin.config, monitors.suspended.stands_still)
         self.leases.set_callbacks(

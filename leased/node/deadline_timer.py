@@ -1,4 +1,4 @@
-"""One timer of the loop, for the arbiter's next deadline; none when there is none."""
+"""One timer of the event loop, for the arbiter's next deadline if it has one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leased.leasing.leases import Leases
 
 
 class DeadlineTimer:
-    """Call arm() whenever the next deadline may be another."""
+    """Call arm() whenever the next deadline may have changed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, leases: Leases):
         self.loop = loop

@@ -1,4 +1,4 @@
-"""Connections of clients that outlive the daemon: systemd keeps them while there is none."""
+"""Connections of clients that outlive the daemon: systemd keeps them until the next one starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KeptClients:
         self.may_end_grace = False
 
     def take_back(self, listener: Listener, sockets: list[socket.socket]) -> None:
-        """Ask each of them for its state."""
+        """Ask each client for its state."""
         for sock in sockets:
             connection = listener.take(sock)
             if isinstance(connection, ClientConnection):
@@ -36,7 +36,8 @@ class KeptClients:
         self.may_end_grace = 0 < len(sockets) < self.room
 
     def heard(self, connection: ClientConnection) -> None:
-        """When all have said what they hold, the grace after the restart is over."""
+        """Takes note of a HELLO. When all clients have said what they hold, the grace after the
+        restart is over."""
         if connection.open and self.room and not connection.restored:
             keep_connection(connection.sock)
         if connection in self.unheard:

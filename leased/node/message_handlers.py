@@ -65,7 +65,7 @@ def _copies(
     tenant: Tenant,
     message: client_messages.HostTake | client_messages.HostGive,
 ) -> None:
-    """It asks for host memory for copies, or gives some back."""
+    """The client asks for host memory for copies, or gives some back."""
     memory = leases.copies
     if memory is None or not tenant.swaps:
         client.send(daemon_messages.host(lib.GL_HOST_FAILED, message.number, 0))
@@ -78,7 +78,7 @@ def _copies(
 def _claim(
     leases: Leases, client: ClientConnection, tenant: Tenant, message: client_messages.Claim
 ) -> None:
-    """It is about to allocate. On a device that is not of its job's gang it always may."""
+    """The client is about to allocate. On a device outside of its job's gang it always may."""
     desk, size = leases.claims, min(message.bytes, limits.BYTES_MOST)
     bounded = replace(message, bytes=size, least=min(message.least, size))
     if desk is None or not tenant.swaps or message.uuid not in tenant.gang:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 BURST = 4096  # messages that a client may send at once
-RATE_PER_S = 4096.0  # and how fast it may go on
+RATE_PER_S = 4096.0  # how many it may send in each second after that
 
 
 class MessageRate:
@@ -14,7 +14,7 @@ class MessageRate:
         self._at = now
 
     def allows(self, now: float) -> bool:
-        """Count one message; whether it is within the rate."""
+        """Count one message. Returns whether it is within the rate."""
         self._credit = min(BURST, self._credit + (now - self._at) * RATE_PER_S) - 1
         self._at = now
         return self._credit >= 0

@@ -1,4 +1,4 @@
-"""All that looks at processes, devices and jobs again and again, put together."""
+"""The monitors of processes, devices and jobs, and how often each of them looks."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Monitors:
         self.ended_jobs = EndedJobs(*(leases, store, slurm, admin.lives_here, job_ended))
 
     def report(self, found: Found) -> None:
-        """Say what was found wrong at the start; DeviceMonitor says the rest."""
+        """Log the faults that were found at the start; DeviceMonitor logs later ones."""
         if found.silent is not None:
             self.health.silent(found.silent)
         for gpu in self.leases.gpus.slurms():
@@ -71,7 +71,7 @@ class Monitors:
                 self.health.seen(gpu, found.faults[gpu.uuid], sure=True)
 
     def start(self, tasks: Tasks) -> None:
-        """Look from now on, for as long as the daemon runs."""
+        """Begin to look. It goes on until the daemon ends."""
         tasks.start(self.ended_jobs.find)
         tasks.start(self._learn_cluster)
         tasks.start(self.devices.run)
@@ -84,7 +84,7 @@ class Monitors:
         tasks.every(AHEAD_S, self.copies_ahead.beat)
 
     async def _learn_cluster(self) -> None:
-        """Which Slurm cluster's jobs are served; also when the configuration names another one."""
+        """Learn which Slurm cluster's jobs are served, again and again: that may change."""
         while True:
             await self.admin.learn_cluster(self.slurm)
             await asyncio.sleep(CLUSTER_S)

@@ -1,4 +1,4 @@
-"""What passes between the daemon and systemd: sockets and connections that it keeps, and news."""
+"""What passes between the daemon and systemd: notifications, and the sockets that systemd keeps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger("gpu-leased")
 
 
 def notify(state: str, fds: Sequence[int] = ()) -> None:
-    """Tell the service manager, if there is one; one that has gone is no fault of ours."""
+    """Tell the service manager, if there is one, of a state. A failure is logged only."""
     try:
         sd.notify(state, fds=list(fds))
     except OSError as fault:
@@ -21,12 +21,12 @@ def notify(state: str, fds: Sequence[int] = ()) -> None:
 
 
 def keep_connection(sock: socket.socket) -> None:
-    """Have it kept for the next daemon. systemd forgets it by itself when either end closes."""
+    """Have systemd keep the connection for the next daemon, until either end closes it."""
     notify("FDSTORE=1\nFDNAME=client", fds=[sock.fileno()])
 
 
 def connections_kept() -> int:
-    """How many connections it would keep while there is no daemon."""
+    """How many connections systemd can keep."""
     return int(os.environ.get("FDSTORE", "0"))
 
 
@@ -35,12 +35,12 @@ def has_watchdog() -> bool:
 
 
 def inherited_sockets() -> dict[str, list[socket.socket]]:
-    """What it hands over, by name: the sockets of the .socket units, connections it kept."""
+    """What systemd hands over, by name: the sockets of the .socket units, and kept connections."""
     given: dict[str, list[socket.socket]] = {}
     for fd, name in sd.listen_fds_with_names(unset_environment=True).items():
         try:
             given.setdefault(name, []).append(socket.socket(fileno=fd))
-        except OSError as fault:  # of others, who do not miss it
+        except OSError as fault:  # not one of ours
             log.error("what the service manager kept as %s is not a socket: %s", name, fault)
             os.close(fd)
     return given

@@ -12,14 +12,14 @@ AGAIN_S = 1.0
 
 
 class Tasks:
-    """A fault in one piece of work is loud and stops no other."""
+    """A fault in one piece of work is logged and stops no other."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
         self.loop = loop
         self.tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do it for ever; after a fault, begin it again."""
+        """Do the work for ever; after a fault, begin it again."""
 
         async def forever() -> None:
             while True:
@@ -34,7 +34,7 @@ class Tasks:
         self.tasks.add(self.loop.create_task(forever()))
 
     def every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-        """Do it again and again, the first time after so many seconds."""
+        """Do the work every `seconds`, the first time after as many."""
 
         async def repeated() -> None:
             while True:

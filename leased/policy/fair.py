@@ -37,11 +37,11 @@ FORGET_NS = 60_000_000_000  # after so long without its devices a tenant is as a
 
 @register
 class Fair:
-    """deficits: by tenant and device. handoffs: how long bringing in each tenant's memory took
-    when it last got its place, before any of it was brought in. seen: when each was last
-    charged. released: when each last held something, until it waits again. patiences: how long
-    each last had to be idle before it yielded. pauses: how long each was idle when it last
-    yielded."""
+    """What it remembers of tenants, in ns. deficits: by tenant and device. handoffs: how long
+    bringing in each tenant's memory took when it last got its place, before any of it was there.
+    seen: when each was last charged. released: when each last held something, until it waits
+    again. patiences: how long each last had to be idle before it yielded. pauses: how long each
+    was idle when it last yielded."""
 
     name: ClassVar[str] = "fair"
     shares: ClassVar[bool] = False
@@ -97,14 +97,14 @@ class Fair:
         return max(least, behind + view.held_ns(holder))
 
     def preempts(self, view: View, waiter: Spec, holder: Spec) -> bool:
-        """The holder is more than a quantum ahead."""
+        """Whether the holder is more than a quantum ahead of the waiter."""
         ahead = self._deficit(waiter) - self._deficit(holder)
         return ahead > holder.quantum_ns + PRICE * self.handoffs.get(waiter.id, 0)
 
     def patience(self, view: View, holder: Spec, waiter: Spec, handoff_ns: int) -> int:
-        """As long as the handoff takes, with what has been brought in for it already. Twice as
-        long, as the way back of what it displaces counts too, for who came back within that time
-        when it last yielded: the handoff was wasted then."""
+        """How long the holder may be idle: as long as the handoff takes, counting what has been
+        brought in for it already. Twice as long for a holder that came back within that time when
+        it last yielded: that handoff was wasted, and what it displaced had to come back too."""
         patience = max(handoff_ns, self.handoffs.get(waiter.id, 0))
         if holder.id in self.pauses and self.pauses[holder.id] <= 2 * patience:
             patience *= 2
@@ -131,6 +131,7 @@ class Fair:
         return saved.read(data, self._load)
 
     def _load(self, tenant: int, deficits: dict[str, Any]) -> bool:
+        """Take over the deficits of one tenant. Returns whether all of them were understood."""
         good = {device: ns for device, ns in deficits.items() if type(ns) is int}
         if tenant in self.deficits:
             self.deficits[tenant] = {
@@ -139,6 +140,7 @@ class Fair:
         return len(good) == len(deficits)
 
     def _deficit(self, tenant: Spec) -> int:
-        """Of its devices the one counts that had the least for it, as it has them all at once."""
+        """The least of its devices' deficits: it holds all devices at once, so none can catch up
+        alone."""
         deficits = self.deficits.get(tenant.id, {})
         return min(deficits.get(device, 0) for device in tenant.gang)

@@ -42,8 +42,8 @@ class FirstComeFirstServed:
         return False
 
     def patience(self, view: View, holder: Spec, waiter: Spec, handoff_ns: int) -> int:
-        """As long as the handoff takes: never more than twice the best in hindsight, which is
-        the rule of ski rental."""
+        """As long as the handoff takes. Waiting then costs at most twice what it would have cost to
+        know the pause beforehand (the rule of ski rental)."""
         return handoff_ns
 
     def beside(self, view: View, tenant: Spec) -> bool:

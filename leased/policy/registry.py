@@ -24,7 +24,8 @@ def register(kind: Kind) -> Kind:
 
 
 def names() -> list[str]:
-    """Of all policies. Each module of this folder is imported for that, so a file is enough."""
+    """The names of all policies. It imports every module of this folder, so that a policy needs no
+    entry in a list."""
     package = importlib.import_module(__package__)
     for module in pkgutil.iter_modules(package.__path__, f"{__package__}."):
         importlib.import_module(module.name)

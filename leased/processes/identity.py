@@ -22,6 +22,8 @@ LONGEST_OPTION = 1024  # bytes that getsockopt() takes
 
 @dataclass(frozen=True)
 class Peer:
+    """The process at the other end of a socket, by the kernel's word."""
+
     pid: int
     uid: int
     gid: int
@@ -46,7 +48,7 @@ def peer_of(connection: socket.socket) -> Peer:
 def groups_of(connection: socket.socket) -> tuple[int, ...]:
     """The supplementary groups of the process that opened the connection.
 
-    None where it has more than Python can ask for (256): it is not let in by them.
+    Empty if there are more than Python can ask for (256): the process is not let in by them.
     """
     try:
         raw = connection.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, LONGEST_OPTION)

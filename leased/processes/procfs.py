@@ -119,7 +119,7 @@ def cgroups(pid: int, proc: Path = PROC) -> tuple[Cgroup, ...] | None:
 
 
 def real_uid(pid: int, proc: Path = PROC) -> int | None:
-    """Who runs the process. /proc/PID itself belongs to root where the program is setuid."""
+    """The real uid of the process. (/proc/PID itself belongs to root if the program is setuid.)"""
     lines = (head(_of(pid, "status", proc), LINE_MOST) or b"").split(b"\n")
     found = [m for line in lines[:-1] if (m := UID_LINE.match(line))]
     return int(found[0][1]) if len(found) == 1 else None
@@ -175,7 +175,7 @@ def has_open(pid: int, prefix: str, proc: Path = PROC) -> bool | None:
 
 
 def boot_id(proc: Path = PROC) -> str | None:
-    """Another one after each boot of the machine."""
+    """The kernel's identifier of this boot of the machine."""
     data = whole(proc / "sys" / "kernel" / "random" / "boot_id", LINE_MOST) or b""
     found = BOOT_ID.fullmatch(data.strip())
     return found[0].decode() if found else None

@@ -72,7 +72,7 @@ def place_of(cgroups: Iterable[Cgroup], scopes: Collection[Cgroup]) -> Place | N
 
 
 def looks_like(cgroups: Iterable[Cgroup]) -> set[int]:
-    """The jobs whose cgroups these look like. Nothing more than a hint: anybody can make them."""
+    """The jobs whose cgroups these look like: a hint and no proof, since anybody can make such."""
     return {int(m["number"]) for c in cgroups for m in OF_STEPD.finditer(c.path) if m["number"]}
 
 

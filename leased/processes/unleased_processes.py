@@ -1,8 +1,10 @@
-"""Finds strays among the processes that NVML shows: pure. What was seen in, what to do out.
+"""Finds strays among the processes that NVML shows. It does no input and no output: what was seen
+goes in, what is to be done comes out.
 
 A stray is a process with a context on a device that jobs share which is no client there and has no
 interposer either: LD_PRELOAD was unset, or the program is static, setuid or in a container. A
-process with the interposer asks before its first use of the device, so its bare context is none.
+process with the interposer asks before its first use of the device, so a context alone does not
+make it a stray.
 Who a process is, is asked when it is first seen. It is watched for CONFIRM_NS before it is called a
 stray; one that ends before is counted by what it was when it was first seen.
 """
@@ -105,7 +107,7 @@ class UnleasedProcesses:
             del self.seen[key]
 
     def status(self) -> answers.UnleasedProcesses:
-        """For people: how many strays were counted, and which use a GPU now."""
+        """What status shows: how many strays were counted, and which use a GPU now."""
         found = [(d, s, s.process) for (d, _), s in self.seen.items() if s.process]
         return {
             "action": self.policy.action,

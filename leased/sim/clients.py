@@ -75,7 +75,11 @@ class Client:
             if self.turn == turn:
                 act()
 
-        self.node.timeline.after(ns, do)
+        self.after(ns, do)
+
+    def after(self, ns: int, act: Callable[[], None]) -> None:
+        """Call `act` after so many ns, whatever happens until then."""
+        self.node.timeline.after(ns, act)
 
     # -- the program ------------------------------------------------------------------
 
@@ -146,7 +150,7 @@ class Client:
             if self.burst == burst:
                 self.next_burst()
 
-        self.node.timeline.after(self.pause_ns(), over)
+        self.after(self.pause_ns(), over)
         if self.gate == CLOSING:
             self.release()
         else:
@@ -233,7 +237,7 @@ class Client:
     def tell_memory(self) -> None:
         """Report the job's memory and, if it swaps, how much of it is on the GPU."""
         for gpu in self.job.gpus:
-            there = self.node.memory[gpu].resident.get(self.who, 0) if self.swapping else None
+            there = self.node.memory[gpu].of(self.who) if self.swapping else None
             self.node.tell(MemoryChanged(self.who, name_of(gpu), self.job.memory, 0, there))
 
 

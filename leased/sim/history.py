@@ -14,6 +14,7 @@ from leased.core.actions import Contend, Forfeit, Grant
 from leased.core.arbiter import Arbiter
 from leased.core.device_events import WorkMeasured
 from leased.core.events import Event
+from leased.core.residency import Residency
 from leased.core.state import Tenant
 from leased.core.tenant_events import Frozen, Opened, Parked, SpeedMeasured
 from leased.core.usage import Usage
@@ -143,6 +144,19 @@ class History:
         """The devices in the daemon's order."""
         return list(self.arbiter.devices)
 
+    @property
+    def policies(self) -> list[str]:
+        """The names of the devices' policies, each once."""
+        return sorted(set(self.arbiter.chosen_policies.values()))
+
+    def tenant(self, job: int) -> Tenant | None:
+        """The job as the arbiter has it now; None: it has ended."""
+        return self.arbiter.tenants.get(job)
+
+    def residency(self, uuid: str) -> Residency:
+        """The memory of all jobs on a device now."""
+        return self.arbiter.devices[uuid].residency
+
 
 def changed(series: list[tuple[int, int]], now: int, value: int) -> None:
     """Note a value where it is another one than before."""
@@ -199,7 +213,7 @@ class Reader:
             self._close(event.tenant)
 
     def _look(self, job: int, now: int) -> None:
-        tenant = self.history.arbiter.tenants.get(job)
+        tenant = self.history.tenant(job)
         if tenant is None:
             self._close(job)
             return
@@ -209,7 +223,7 @@ class Reader:
             self.history.runs.append(run)
         run.look(now)
         for uuid in run.gang:
-            share = self.history.arbiter.devices[uuid].residency.shares.get(job)
+            share = self.history.residency(uuid).share(job)
             size = share.bytes + share.fixed if share else 0
             changed(run.memory.setdefault(uuid, []), now, size)
 
@@ -221,8 +235,8 @@ class Reader:
             run.usage = run.tenant.usage
 
     def _look_at_devices(self, now: int) -> None:
-        for uuid, device in self.history.arbiter.devices.items():
-            memory = device.residency
+        for uuid in self.history.devices:
+            memory = self.history.residency(uuid)
             changed(self.history.rooms.setdefault(uuid, []), now, memory.room)
             there = memory.resident + memory.fixed + memory.stuck
             changed(self.history.resident.setdefault(uuid, []), now, there)

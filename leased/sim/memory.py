@@ -21,11 +21,15 @@ class GpuMemory:
     moved: dict[int, int] = field(default_factory=dict)
     going: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})
 
+    def of(self, who: int) -> int:
+        """Bytes of a job that are on the GPU."""
+        return self.resident.get(who, 0)
+
     def page_in(self, who: int, size: int) -> int:
         """A job with managed memory uses the GPU: all of it comes in, and others lose what there
         is no room for. Returns how many ns that takes: both directions at once."""
         there = self.resident.pop(who, 0)
-        room = self.gpu.memory - sum(self.resident.get(other, 0) for other in self.swapped)
+        room = self.gpu.memory - sum(self.of(other) for other in self.swapped)
         size = max(0, min(size, room))
         came = size - there if who in self.touched else 0
         self.touched.add(who)
@@ -36,7 +40,7 @@ class GpuMemory:
 
     def free(self) -> int:
         """Bytes for swapped memory; managed memory makes room by itself."""
-        return self.gpu.memory - sum(self.resident.get(other, 0) for other in self.swapped)
+        return self.gpu.memory - sum(self.of(other) for other in self.swapped)
 
     def swap(self, who: int, size: int) -> None:
         """So many bytes of a job that swaps have come; below 0: have left."""

@@ -107,7 +107,7 @@ def _gpu(history: History, jobs: Sequence[Job], notes: list[str]) -> Gpu:
     room, most = min(rooms.values()), max(job.memory for job in jobs)
     if most > room:
         notes.append(f"a job had {size(most)} where jobs can have {size(room)}; so has the GPU")
-    first = history.arbiter.devices[history.devices[0]].residency
+    first = history.residency(history.devices[0])
     return Gpu(max(room, most), _speed(first.link.bytes_s), _speed(first.paging.bytes_s))
 
 
@@ -117,7 +117,7 @@ def _speed(bytes_s: float) -> float:
 
 
 def _policy(history: History, notes: list[str]) -> str:
-    found = sorted(set(history.arbiter.chosen_policies.values()))
+    found = history.policies
     if len(found) > 1:
         notes.append(f"the GPUs have the policies {', '.join(found)}; {found[0]} is taken for all")
     return found[0] if found else policy.DEFAULT

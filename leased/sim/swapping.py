@@ -32,7 +32,7 @@ class Swapping:
             self.memory[gpu].allocate(client.who)
 
     def resident(self, gpu: int) -> int:
-        return self.memory[gpu].resident.get(self.client.who, 0)
+        return self.memory[gpu].of(self.client.who)
 
     # -- orders -----------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class Swapping:
             del self.moves[gpu]
             self._moved(gpu, step)
 
-        self.client.node.timeline.after(max(1, round(abs(step) / speed * S)), moved)
+        self.client.after(max(1, round(abs(step) / speed * S)), moved)
 
     def _moved(self, gpu: int, step: int) -> None:
         """A move has ended: count what was still to be moved and could be."""

@@ -52,6 +52,22 @@ class SlurmConf:
         """The directory of Slurm's other files."""
         return self.path.parent if self.path else None
 
+    def value(self, key: str, default: str = "") -> str:
+        """What stands behind a key, which is given in lower case."""
+        return self.values.get(key, default)
+
+    def listed(self, key: str) -> list[str]:
+        """The words behind a key that takes several with commas between them."""
+        return self.value(key).replace(" ", "").split(",")
+
+    def node(self, name: str | None) -> Fields:
+        """The fields of a node; none if slurm.conf does not have it."""
+        return self.nodes.get(name, {}) if name else {}
+
+    def of_nodes(self, key: str) -> dict[str, str]:
+        """By node, what stands behind a key of its line."""
+        return {name: found.get(key, "") for name, found in self.nodes.items()}
+
     def read(self, path: Path) -> None:
         """Add what the file says. OSError: it cannot be read."""
         defaults: Fields = {}
@@ -151,7 +167,7 @@ def cgroup_conf(folder: Path) -> tuple[Fields, list[str]]:
 
 def constrains_devices(conf: SlurmConf) -> bool:
     """A job can open only the devices that Slurm gave it. OSError: a file cannot be read."""
-    if "task/cgroup" not in conf.values.get("taskplugin", "") or conf.folder is None:
+    if "task/cgroup" not in conf.value("taskplugin") or conf.folder is None:
         return False
     said = cgroup_conf(conf.folder)[0].get("constraindevices", "")
     return said.lower() in ("yes", "true", "up", "1", "y")

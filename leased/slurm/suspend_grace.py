@@ -19,5 +19,5 @@ def suspend_grace_ns(env: Mapping[str, str]) -> int:
     if path is not None:
         with contextlib.suppress(OSError):
             conf.read(path)
-    found = GRACE.search(conf.values.get("preemptparameters", ""))
+    found = GRACE.search(conf.value("preemptparameters"))
     return (int(found[1]) if found else USUAL_S) * 1_000_000_000

@@ -27,8 +27,8 @@ class Gang:
     totals: Mapping[str, int] = field(default_factory=dict)
     swaps: bool = False
     host: bool = False  # the node has host memory for its copies
-    cleans: bool = True  # memory that is as its copy is need not be copied again
-    details: bool = False  # Details are heard
+    cleans: bool = True  # memory that equals its copy is evicted without another copy
+    details: bool = False  # the daemon understands DETAILS
 
 
 def _fill(message: Any, amounts: Mapping[str, DeviceBytes]) -> None:
@@ -74,7 +74,7 @@ def _reasoned(kind: int, code: int, reason: str) -> bytes:
 
 
 def _fill_reason(message: Any, reason: str) -> None:
-    """As much of it as there is room for."""
+    """Put the reason into its field, cut to what fits."""
     text = reason.encode()[: len(message.reason) - 1]
     text = text.decode(errors="ignore").encode()  # no half character at the end
     ffi.buffer(message.reason)[: len(text)] = text
@@ -90,7 +90,8 @@ def grant(
     in_flight_ns: int = 0,
     restore: bool = False,
 ) -> bytes:
-    """idle_ns: as in contended(). restore: of the lease that it has; ignored if it has not."""
+    """GRANT, or with `restore` RESTORE: for the lease that the client has, and ignored by one that
+    has it no more. idle_ns: as in contended()."""
     message = new(lib.GL_RESTORE if restore else lib.GL_GRANT)
     message.epoch = epoch
     message.quantum_ns = quantum_ns
@@ -115,7 +116,7 @@ def step(epoch: int) -> bytes:
 
 
 def contended(epoch: int, idle_ns: int | None, in_flight_ns: int) -> bytes:
-    """idle_ns: of idleness after which to yield; None: nobody waits any more."""
+    """idle_ns: the idleness after which the client is to release; None: no job waits any more."""
     message = new(lib.GL_CONTENDED)
     message.epoch = epoch
     message.idle_ns = IDLE_NEVER if idle_ns is None else idle_ns
@@ -180,6 +181,6 @@ def expect(amounts: Mapping[str, int]) -> bytes:
 
 
 def ahead(amounts: Mapping[str, int]) -> bytes:
-    """amounts: bytes that may have to leave each device some time, for which host memory is to
-    be there; absolute: what is there for more is given back."""
+    """amounts: bytes that may have to leave each device some day. Host memory is kept ready for
+    them and for no more."""
     return _amounts(lib.GL_AHEAD, amounts)

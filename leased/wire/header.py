@@ -28,7 +28,7 @@ class WrongVersion(WireError):
     def __init__(self, version: int):
         newer = version > VERSION
         super().__init__(
-            f"its library speaks version {version} of the protocol, and gpu-leased "
+            f"its interposer speaks version {version} of the protocol, and gpu-leased "
             f"{OLDEST_VERSION} to {VERSION}: "
             + ("restart gpu-leased after its update" if newer else "submit the job again")
         )

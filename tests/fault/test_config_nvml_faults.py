@@ -19,7 +19,7 @@ def nvml(node: FaultyNode, lines: str) -> None:
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ("0 hang\n", "NVML answers of no GPU"),
+        ("0 hang\n", "NVML answers for no GPU"),
         ("0 crash\n", "the process that asks NVML has ended"),
         ("0 error\n", "takes no new jobs: NVML says: Unknown Error"),
     ],

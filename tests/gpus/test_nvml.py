@@ -66,7 +66,7 @@ def errors(leased: Leased) -> list[str]:
 # -- as a whole ------------------------------------------------------------------
 
 WHOLE: dict[str, tuple[str, dict[int | str, str]]] = {
-    "hang": ("NVML answers of no GPU", {0: "hang", 1: "hang"}),
+    "hang": ("NVML answers for no GPU", {0: "hang", 1: "hang"}),
     "crash": ("the process that asks NVML has ended", {0: "crash", 1: "crash"}),
     "no driver": ("NVML does not start: Driver Not Loaded", {"all": "error"}),
     "hang at its start": ("NVML does not answer within", {"all": "hang"}),
@@ -296,7 +296,7 @@ def test_any_look_is_sound_or_refused(processes: Any, busy: Any, device: Any) ->
 def test_two_devices_that_say_they_are_the_same() -> None:
     found, faults = nvml_answers.each_described({"devices": [GOOD, GOOD | {"name": "other"}]})
     assert [gpu.name for gpu in found] == ["H200"]
-    assert faults == {1: "NVML says that it is the same as its number 0"}
+    assert faults == {1: "NVML says that it is the same as GPU 0 of NVML"}
 
 
 # -- what is known ---------------------------------------------------------------

@@ -128,7 +128,7 @@ def test_wire_round_trip_and_faults() -> None:
         parser.parse(bytes(hello))
     later = message("gl_header", lib.GL_REQUEST)
     later[4] = 9
-    with pytest.raises(header.WireError, match="its library speaks version 9 of the protocol"):
+    with pytest.raises(header.WireError, match="its interposer speaks version 9 of the protocol"):
         parser.parse(bytes(later))
 
 

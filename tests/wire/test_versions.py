@@ -101,7 +101,7 @@ def test_a_version_that_is_not_served_is_refused_so_that_both_can_read_it(versio
     assert reply.header.type == lib.GL_REFUSED
     assert reply.code == lib.GL_REFUSED_VERSION
     reason = ffi.string(reply.reason).decode()
-    assert f"its library speaks version {version} of the protocol" in reason
+    assert f"its interposer speaks version {version} of the protocol" in reason
     remedy = "submit the job again" if version < header.VERSION else "restart gpu-leased"
     assert remedy in reason
     assert not sock.open

@@ -8,7 +8,7 @@ from leased.cli.checks.finding import OK, WARNING, Finding, Site
 
 
 def findings(site: Site) -> Iterator[Finding]:
-    kind = site.slurm.values.get("accountingstoragetype", "accounting_storage/none")
+    kind = site.slurm.value("accountingstoragetype", "accounting_storage/none")
     if kind.endswith("slurmdbd"):
         yield Finding("accounting", OK, "usage goes to slurmdbd")
     else:
@@ -17,7 +17,7 @@ def findings(site: Site) -> Iterator[Finding]:
             *("accounting", WARNING, words),
             "run slurmdbd, and set AccountingStorageType=accounting_storage/slurmdbd",
         )
-    tres = site.slurm.values.get("accountingstoragetres", "").lower().replace(" ", "").split(",")
+    tres = site.slurm.value("accountingstoragetres").lower().replace(" ", "").split(",")
     missing = [name for name in ("gres/gpu", "gres/shard") if name not in tres]
     if missing:
         words = f"AccountingStorageTRES lacks {' and '.join(missing)}: sacct does not show who had"

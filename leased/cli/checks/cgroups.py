@@ -11,7 +11,7 @@ YES = ("yes", "true", "up", "1", "y")
 
 
 def findings(site: Site) -> Iterator[Finding]:
-    tasks = site.slurm.values.get("taskplugin", "task/none")
+    tasks = site.slurm.value("taskplugin", "task/none")
     constrains = "task/cgroup" in tasks.replace(" ", "").split(",")
     if constrains:
         yield Finding("task-plugin", OK, "TaskPlugin has task/cgroup")
@@ -33,7 +33,7 @@ def findings(site: Site) -> Iterator[Finding]:
 
 def _memory(site: Site, constrained: bool) -> Finding:
     """MemSpecLimit is what jobs leave free, if they are kept to what they have."""
-    fields = site.slurm.nodes.get(site.node or "", {})
+    fields = site.slurm.node(site.node)
     if fields.get("memspeclimit", "0") in ("", "0") or constrained:
         return Finding("cgroup-memory", OK, "no MemSpecLimit that jobs could pass over")
     words = f"jobs may use the memory that MemSpecLimit={fields['memspeclimit']} keeps free"

@@ -79,7 +79,7 @@ def _devices(status: Status) -> Iterator[Finding]:
 def _cluster(site: Site, said: Mapping[str, Any]) -> Iterator[Finding]:
     """Jobs of two Slurm clusters have the same numbers: the daemon serves one."""
     ours, others = said.get("name"), ", ".join(said.get("refused", {}))
-    named = site.slurm.values.get("clustername", "").lower()
+    named = site.slurm.value("clustername").lower()
     remedy = "let the jobs of one cluster share GPUs of a node; see daemon.slurm_conf"
     if others:
         words = f"jobs of {others} come here and are refused: gpu-leased serves {ours}"

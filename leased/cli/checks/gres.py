@@ -23,8 +23,7 @@ def of_all_nodes(site: Site) -> Iterator[Finding]:
     """On the host of slurmctld: whether there are shards anywhere, and gres.conf has as many."""
     yield from _types(site)
     counts = {
-        node: gres_conf.gres_counts(fields.get("gres", ""))
-        for node, fields in site.slurm.nodes.items()
+        node: gres_conf.gres_counts(gres) for node, gres in site.slurm.of_nodes("gres").items()
     }
     sharing = {node: found for node, found in counts.items() if found.get("shard")}
     if not sharing:
@@ -49,7 +48,7 @@ def of_all_nodes(site: Site) -> Iterator[Finding]:
 
 
 def _types(site: Site) -> Iterator[Finding]:
-    types = site.slurm.values.get("grestypes", "").replace(" ", "").split(",")
+    types = site.slurm.listed("grestypes")
     missing = [name for name in ("gpu", "shard") if name not in types]
     if missing:
         words = f"GresTypes of slurm.conf lacks {' and '.join(missing)}"
@@ -69,7 +68,7 @@ def _node(site: Site) -> Iterator[Finding]:
         yield Finding("node", WARNING, words, "say which node this is: --node NAME")
         return
     yield Finding("node", OK, f"this is node {node}")
-    counts = gres_conf.gres_counts(site.slurm.nodes[node].get("gres", ""))
+    counts = gres_conf.gres_counts(site.slurm.node(node).get("gres", ""))
     missing = [name for name in ("gpu", "shard") if not counts.get(name)]
     if missing:
         words = f"node {node} has no Gres {' and no '.join(missing)} in slurm.conf"

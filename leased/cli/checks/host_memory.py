@@ -43,7 +43,7 @@ def _room_beside_jobs(site: Site, budget: int) -> Finding:
     """Slurm gives jobs RealMemory less MemSpecLimit: copies need what is beside that."""
     total = procfs.host_memory()[0]
     name = site.slurm.node_of(socket.gethostname())
-    node = site.slurm.nodes.get(name, {}) if name else {}
+    node = site.slurm.node(name)
     fields = [node.get(field, "") for field in ("realmemory", "memspeclimit")]
     mib = [int(text) if text.isascii() and text.isdigit() else 0 for text in fields]
     jobs = (mib[0] - mib[1]) << 20

@@ -32,7 +32,7 @@ def of_submit_host(site: Site) -> Iterator[Finding]:
     line = yield from _line(site)
     if line is None:
         return
-    if plugstack.plugin_file(line.path, site.slurm.values.get("plugindir", "")) is None:
+    if plugstack.plugin_file(line.path, site.slurm.value("plugindir")) is None:
         words = f"the plugin {line.path} of {line.file} is not here: jobs that are submitted on"
         words += " this host cannot use --gpu-share"
         remedy = "install slurm-spank-gpu-share if jobs are submitted here"
@@ -44,7 +44,7 @@ def of_submit_host(site: Site) -> Iterator[Finding]:
 def _line(site: Site) -> Generator[Finding, None, PluginLine | None]:
     """The plugin's line in plugstack.conf; None: it has none."""
     folder = site.slurm.folder or Path("/etc/slurm")
-    path = Path(site.slurm.values.get("plugstackconfig", folder / "plugstack.conf"))
+    path = Path(site.slurm.value("plugstackconfig") or folder / "plugstack.conf")
     line = f"add the line: optional {PLUGIN}"
     if not path.is_file():
         yield Finding("plugstack", FAULT, f"there is no {path}", f"make the file, and {line}")
@@ -70,7 +70,7 @@ def _line(site: Site) -> Generator[Finding, None, PluginLine | None]:
 
 
 def _plugin_file(site: Site, line: PluginLine) -> Iterator[Finding]:
-    file = plugstack.plugin_file(line.path, site.slurm.values.get("plugindir", ""))
+    file = plugstack.plugin_file(line.path, site.slurm.value("plugindir"))
     if file is None:
         end = "sbatch and slurmd stop at it" if line.required else "jobs share without a lease"
         yield Finding(

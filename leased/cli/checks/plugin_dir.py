@@ -12,7 +12,7 @@ OF_SLURM = "select_cons_tres.so"  # every Slurm that gives out shards has it
 
 
 def findings(site: Site) -> Iterator[Finding]:
-    said = site.slurm.values.get("plugindir", "")
+    said = site.slurm.value("plugindir")
     folders = [folder for folder in map(Path, filter(None, said.split(":"))) if folder.is_dir()]
     if said and not folders:
         words = f"PluginDir is {said}, which is not there: Slurm does not start"

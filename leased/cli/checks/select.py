@@ -11,12 +11,12 @@ SEVERAL = "MULTIPLE_SHARING_GRES_PJ"
 
 
 def findings(site: Site) -> Iterator[Finding]:
-    kind = site.slurm.values.get("selecttype", "select/cons_tres")
+    kind = site.slurm.value("selecttype", "select/cons_tres")
     if kind != "select/cons_tres":
         words = f"SelectType is {kind}, which gives out no shards"
         yield Finding("select-type", FAULT, words, "write SelectType=select/cons_tres")
         return
-    said = site.slurm.values.get("selecttypeparameters", "").replace(" ", "").split(",")
+    said = site.slurm.listed("selecttypeparameters")
     words = "Slurm gives out shards"
     may_have_several = SEVERAL in [word.upper() for word in said]
     if site.version is not None and site.version >= SHARES_FROM and not may_have_several:
