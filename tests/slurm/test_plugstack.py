@@ -171,7 +171,7 @@ def test_an_include_of_nothing_is_harmless(host: Host, directory: str) -> None:
 
 
 def test_what_required_would_cost(host: Host) -> None:
-    """Why the line is not `required`: the reason that README gives, kept true."""
+    """Why the line is not `required`: the reason that docs/admin.md gives, kept true."""
     host.line.write_text(host.line.read_text().replace("optional ", "required "))
     host.jobs_run()
     held = host.site.slurm.sbatch("-o", "/dev/null", "--wrap", "sleep 600", cwd=host.site.work)
