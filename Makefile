@@ -12,7 +12,7 @@ PARALLEL := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 export PYTHON
 export PYTHONPATH := $(CURDIR):$(CURDIR)/build/meson/leased:$(PYTHONPATH)
 
-# What decides and what is pure: a minute at most. A folder that is not there yet is left out.
+# Tests of what decides and of what does no input and no output: a minute at most.
 QUICK := $(wildcard tests/core tests/policy tests/placement tests/record tests/rooms tests/config \
 	tests/spank tests/base) \
 	$(addprefix tests/,$(addsuffix .py,wire/test_wire processes/test_identity \
@@ -34,7 +34,7 @@ demo: setup ## share one GPU between real Slurm jobs, print the table, write bui
 test: setup ## linters, then every test: unit, emulated GPU, real Slurm (ARGS="-k name" selects)
 	@$(PYTHON) -m pytest $(PARALLEL) --durations=10 $(ARGS)
 
-quick: setup ## after each edit: linters, what decides, what is pure; under a minute
+quick: setup ## after each edit: linters, and the tests that need no daemon and no Slurm; a minute
 	@$(PYTHON) -m pytest -q $(PARALLEL) -m "not long" $(QUICK) $(ARGS)
 
 lint: setup ## the linters alone: ruff, mypy, import-linter, clang-format, shellcheck

@@ -50,7 +50,7 @@ look_for_all() {
 	for name in "${needed_modules[@]}"; do
 		"$PYTHON" -c "import $name" 2>/dev/null || missing+=("Python's $name")
 	done
-	[ "${#missing[@]}" -eq 0 ] || die "with PYTHON=$PYTHON nothing is installed, and this is missing: ${missing[*]}"
+	[ "${#missing[@]}" -eq 0 ] || die "this is missing: ${missing[*]}; with PYTHON=$PYTHON nothing is installed, so install it, or leave PYTHON out"
 }
 
 missing_packages() {
@@ -127,7 +127,7 @@ driver_include() {
 	for dir in build/venv/lib/python3*/site-packages/nvidia/cu13/include "${CUDA_HOME:-/usr/local/cuda}/include"; do
 		[ -f "$dir/cuda.h" ] && { readlink -f "$dir"; return; }
 	done
-	die "no cuda.h; set CUDA_HOME to a CUDA toolkit 12 or 13"
+	die "there is no cuda.h; set CUDA_HOME to the directory of a CUDA toolkit 12 or 13"
 }
 
 build_c() {

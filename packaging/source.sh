@@ -9,7 +9,7 @@ cuda_include() {
 		"${CUDA_HOME:-/usr/local/cuda}/include" /usr/include; do
 		[ -f "$dir/cuda.h" ] && { readlink -f "$dir"; return; }
 	done
-	echo "no cuda.h; set CUDA_INCLUDE to the directory that has it, of a CUDA toolkit 12 or 13" >&2
+	echo "there is no cuda.h; set CUDA_INCLUDE to the directory that has it, of a CUDA toolkit 12 or 13" >&2
 	return 1
 }
 
@@ -19,7 +19,7 @@ nvml_binding() {
 	for file in "${NVML_BINDING:-}" build/venv/lib/python3*/site-packages/pynvml.py; do
 		[ -f "$file" ] && { readlink -f "$file"; return; }
 	done
-	echo "no pynvml.py; set NVML_BINDING to it, of nvidia-ml-py 12 or later" >&2
+	echo "there is no pynvml.py; set NVML_BINDING to that file of nvidia-ml-py 12 or later" >&2
 	return 1
 }
 
@@ -31,7 +31,7 @@ release_version() {
 # What git tracks, as it is now, and NVML's binding, in a directory that is made anew.
 make_source() {
 	local source=$1 binding
-	command -v git >/dev/null || { echo "git is not installed" >&2; return 1; }
+	command -v git >/dev/null || { echo "git is not installed; install it, since packages are built from what it tracks" >&2; return 1; }
 	binding=$(nvml_binding)
 	rm -rf "$source"
 	mkdir -p "$source/vendor"

@@ -65,7 +65,7 @@ def include_plugins(node: Node) -> None:
     )
 
 
-def test_node_in_order(node: Node) -> None:
+def test_a_node_in_order_has_no_faults_and_no_warnings(node: Node) -> None:
     findings = node.look()
     assert [f for f in findings if f.level != "ok"] == []
     assert len({f.id for f in findings}) == len(findings), "an id stands for one thing"
@@ -382,7 +382,7 @@ def test_an_interposer_that_hangs(node: Node, monkeypatch: pytest.MonkeyPatch) -
     assert "a program with it takes longer than 0.5 s" in node.found["interposer"].text
 
 
-def test_node_of_a_name(node: Node) -> None:
+def test_the_name_of_a_node_can_be_given(node: Node) -> None:
     node.edit("slurm.conf", f"NodeName={HOST},", "NodeName=renamed,")
     node.edit("gres.conf", f"NodeName={HOST},", "NodeName=renamed,")
     node.edit("gres.conf", f"NodeName={HOST} ", "NodeName=renamed ")
@@ -402,18 +402,18 @@ def test_node_of_a_name(node: Node) -> None:
         ("/dev/nvidia[0-1]", ["/dev/nvidia0", "/dev/nvidia1"]),
     ],
 )
-def test_hostlists(text: str, names: list[str]) -> None:
+def test_hostlists_are_expanded(text: str, names: list[str]) -> None:
     assert hostlists.expand(text) == names
 
 
-def test_gres_counts() -> None:
+def test_gres_are_counted() -> None:
     assert gres_conf.gres_counts("gpu:a100:4(S:0-1),shard:32,license") == {
         **{"gpu": 4, "shard": 32, "license": 1}
     }
     assert gres_conf.gres_counts("gpu:a100,shard:no_consume:2K") == {"gpu": 1, "shard": 2048}
 
 
-def test_hosts_of_nodes(tmp_path: Path) -> None:
+def test_a_node_is_found_by_its_host(tmp_path: Path) -> None:
     path = tmp_path / "slurm.conf"
     path.write_text("NodeName=n[1-2] NodeHostname=a,b\nNodeName=n3\n")
     found = slurmconf.SlurmConf(path)

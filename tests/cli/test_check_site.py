@@ -229,7 +229,7 @@ def test_the_controller_as_slurmctld_names_it(node: Node) -> None:
     assert "job-submit" in node.found
 
 
-def test_no_slurm_conf(node: Node) -> None:
+def test_a_controller_without_slurm_conf_has_one_fault(node: Node) -> None:
     (node.root / "etc" / "slurm.conf").unlink()
     found = check.run(node.root / "etc" / "gpu-leased.toml", None, controller=True)
     (fault,) = [finding for finding in found if finding.level == "fault"]

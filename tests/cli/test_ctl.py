@@ -372,7 +372,7 @@ def test_256_tenants_on_8_devices(wide: Ctl) -> None:
 # -- how it says things ------------------------------------------------------------
 
 
-def test_exit_statuses(gpuctl: Ctl) -> None:
+def test_each_failure_has_its_exit_status(gpuctl: Ctl) -> None:
     assert gpuctl.json("usage", "5", code=ExitStatus.REFUSED)["error"].startswith(
         "job 5 never shared"
     )
@@ -428,7 +428,7 @@ def test_names_and_sizes() -> None:
     assert jobs(list(range(100, 108))) == "100, 101, 102, 103, 104, 105 and 2 more"
 
 
-def test_top_once(kept: Ctl) -> None:
+def test_top_prints_once_if_told_to(kept: Ctl) -> None:
     wait_until("a look by NVML", lambda: kept.device()["busy_percent"] is not None)
     done = subprocess.run(
         [

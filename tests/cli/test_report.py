@@ -53,7 +53,7 @@ def found(rows: list[Row]) -> list[Use]:
     return [use for each in rows for use in uses(each)]
 
 
-def test_sums_by_user() -> None:
+def test_usage_is_added_up_by_user() -> None:
     ann, bob = summed(found(ROWS), "user")
     assert (ann.name, ann.jobs, ann.amounts["lease_s"], ann.efficiency) == (
         *("ann", {"1"}, 3 * HOUR),
@@ -136,7 +136,7 @@ def test_what_was_saved_is_said() -> None:
     assert "  -  " in text, "nobody measured how busy it was"
 
 
-def test_no_job() -> None:
+def test_a_report_of_no_job_says_so() -> None:
     assert as_text(make([], "user", Asked())) == "No job here that shared a GPU and has ended."
 
 

@@ -159,7 +159,7 @@ def ask_end(node: FaultyNode, job: int) -> None:
     ask(node.leased.admin_socket, {"op": "job_end", "job_id": job})
 
 
-def test_full_disk(small_disk_node: FaultyNode) -> None:
+def test_everybody_goes_on_while_the_disk_is_full(small_disk_node: FaultyNode) -> None:
     node = small_disk_node
     disk: Disk = node.disk  # type: ignore[attr-defined]
     with node.everybody_goes_on():
@@ -174,7 +174,7 @@ def test_full_disk(small_disk_node: FaultyNode) -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_read_only_disk(small_disk_node: FaultyNode, killed: bool) -> None:
+def test_a_daemon_starts_on_a_read_only_disk(small_disk_node: FaultyNode, killed: bool) -> None:
     node = small_disk_node
     disk: Disk = node.disk  # type: ignore[attr-defined]
     node.leased.kill() if killed else node.leased.stop()

@@ -115,7 +115,7 @@ def test_a_daemon_that_never_saw_the_lost_gpu_starts_with_the_others(
     assert said(leased, "GPU 1 of NVML is left out: NVML says: GPU is lost") == 1
 
 
-def test_all_gpus_lost(leased: Leased, gpus: EmulatedGpu) -> None:
+def test_a_daemon_starts_while_all_gpus_are_lost(leased: Leased, gpus: EmulatedGpu) -> None:
     for device in range(3):
         gpus.fail(device, "lost")
     restart(leased)

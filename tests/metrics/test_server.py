@@ -102,7 +102,7 @@ def test_whose_an_endpoint_is(path: Path, short_dir: Path) -> None:
     ("text", "shown"),
     [("127.0.0.1:9747", "127.0.0.1:9747"), ("[::1]:80", "[::1]:80"), ("/run/x", "/run/x")],
 )
-def test_addresses(text: str, shown: str) -> None:
+def test_addresses_are_understood(text: str, shown: str) -> None:
     assert str(listen_address.parse(text, "metrics.listen")) == shown
     assert listen_address.parse("", "metrics.listen") is None
 

@@ -91,7 +91,7 @@ def test_named_once_and_its_step_ended_after_the_grace() -> None:
 
 
 @pytest.mark.parametrize(("action", "named"), [("count", False), ("warn", True)])
-def test_less_than_ended(action: str, named: bool) -> None:
+def test_a_stray_is_counted_and_named_as_the_site_says(action: str, named: bool) -> None:
     node = Node(action)
     node.table[10] = STRAY
     assert node.polls(60, 10) == [Found(STRAY, "d0", 1 << 20, True, named, True, False)]
@@ -452,7 +452,7 @@ def test_users_by_name_and_number() -> None:
     assert uids(("root", "1234", "no such user")) == {0, 1234}
 
 
-def test_configuration() -> None:
+def test_the_configuration_of_strays_is_checked() -> None:
     made = config.from_dict({"strays": {"action": "end", "grace": "500ms", "allow": []}})
     assert made.strays == config.StraysConfig("end", 500_000_000, ())
     for raw, words in (

@@ -126,7 +126,7 @@ def test_what_was_nobodys_is_lost() -> None:
     a.handle(WorkMeasured("GPU-lost", S, 100, 400), 8 * S)
 
 
-def test_memory_over_time() -> None:
+def test_memory_is_averaged_over_time() -> None:
     """10 bytes for 2 s, then 1 GiB for 2 s of which 100 bytes fit."""
     a = arbiter("on")
     a.handle(MemoryChanged(1, GPU, 1 << 30), 2 * S)
@@ -164,7 +164,7 @@ def test_a_counter_that_began_anew_or_says_what_cannot_be_is_not_believed() -> N
     assert meter.read(GPU, 1, 7, 4 * S) == WorkMeasured(GPU, S, 1, None), "the first again"
 
 
-def test_energy_in_a_look() -> None:
+def test_energy_that_makes_no_sense_is_unknown() -> None:
     said: Any
     for said, known in ((12, 12), (True, None), (-1, None), ("12", None), (1 << 70, None)):
         answer: dict[str, Any] = {"devices": {GPU: {"processes": [], "energy": said}}}

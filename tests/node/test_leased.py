@@ -201,7 +201,9 @@ def test_swapped_and_managed_memory_move_at_speeds_of_their_own() -> None:
         ({"op": "usage", "job_id": 123}, "job 123 never shared a GPU"),
     ],
 )
-def test_admin_refusals(leased: Leased, request_: dict[str, object], words: str) -> None:
+def test_what_administrators_may_not_ask_is_refused(
+    leased: Leased, request_: dict[str, object], words: str
+) -> None:
     with pytest.raises(Refused, match=words):
         ask(leased.admin_socket, request_)
 
@@ -212,7 +214,7 @@ def test_daemon_that_is_not_there() -> None:
     assert "systemctl start gpu-leased" in caught.value.sentence()
 
 
-def test_set_and_status(leased: Leased) -> None:
+def test_status_shows_what_was_set(leased: Leased) -> None:
     ask(leased.admin_socket, {"op": "set", "device": "0", "lock": "on", "quantum": "5s"})
     assert ask(leased.admin_socket, {"op": "status"})["devices"][0]["lock"] == "on"
     ask(leased.admin_socket, {"op": "set", "lock": "user"})

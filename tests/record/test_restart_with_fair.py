@@ -47,7 +47,9 @@ def restored(path: Path) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_deficits_go_on(leased: Leased, tenant: Start, path: Path, killed: bool) -> None:
+def test_deficits_go_on_in_the_next_daemon(
+    leased: Leased, tenant: Start, path: Path, killed: bool
+) -> None:
     jobs = [tenant(n, "tq:100ms,lock:on", "-c", WORK) for n in (1, 2)]
     for job in jobs:
         line(job)

@@ -124,7 +124,7 @@ def verify(site: Site, storm: Storm, began: float, states: dict[int, str]) -> li
 
 
 @pytest.mark.timeout(600)
-def test_chaos(site: Site) -> None:
+def test_jobs_survive_what_happens_at_random(site: Site) -> None:
     number = seed()
     print(f"\nGPU_LEASE_CHAOS_SEED={number}")
     rng = random.Random(number)

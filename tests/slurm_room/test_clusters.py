@@ -65,7 +65,9 @@ def test_until_its_slurm_answers_the_first_job_says_which(scontrol: Path, said: 
         cluster.admit(7, "beta")
 
 
-def test_no_scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scontrol_no_cluster_is_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert not learn(Cluster())
 

@@ -128,7 +128,7 @@ def test_whatever_is_included(tmp_path: Path, kind: str) -> None:
         ("Required gpu_share.so", True, ()),
     ],
 )
-def test_plugin_lines(
+def test_lines_of_plugins_are_read(
     tmp_path: Path, line: str, required: bool, arguments: tuple[str, ...]
 ) -> None:
     path = tmp_path / "plugstack.conf"

@@ -32,7 +32,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("gres", TEXTS)
-def test_texts_of_slurm(gres: str) -> None:
+def test_gres_texts_of_slurm_are_understood(gres: str) -> None:
     assert parse(answer(gres)) == TEXTS[gres]
 
 

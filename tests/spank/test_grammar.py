@@ -30,7 +30,7 @@ GIB = 1 << 30
         ("", Options()),
     ],
 )
-def test_values(text: str, expected: Options) -> None:
+def test_values_are_parsed(text: str, expected: Options) -> None:
     assert parse(text) == expected
 
 
@@ -125,7 +125,7 @@ def test_what_is_printed_means_the_same(given_pairs: dict[str, str]) -> None:
     assert parse(printed.decode()) == parse(text)
 
 
-def test_amounts() -> None:
+def test_amounts_are_fractions_or_sizes() -> None:
     assert parse_amount("50%", 1000) == 500
     assert parse_amount("2GiB", 1000) == 2 * GIB
     for bad in ("101%", "x%", "-1%", "lots"):

@@ -109,7 +109,7 @@ def test_jobs_go_on_where_systemd_keeps_no_connections(node: Node) -> None:
     jobs.go_on(connected=False)
 
 
-def test_upgrade(node: Node) -> None:
+def test_jobs_go_on_over_an_upgrade(node: Node) -> None:
     jobs = Jobs(node)
     jobs.are_kept()
     node.install("9.9.9")

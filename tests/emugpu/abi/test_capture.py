@@ -122,7 +122,7 @@ ok(d.cuEventRecord(event, other)); ok(d.cuEventSynchronize(event))
     )
 
 
-def test_misuse(emulated_gpu: EmulatedGpu) -> None:
+def test_misuse_is_refused(emulated_gpu: EmulatedGpu) -> None:
     run(
         emulated_gpu,
         SET_UP

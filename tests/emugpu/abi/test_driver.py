@@ -271,7 +271,7 @@ ok(launch("fill", p, 1024, 1)); assert words(p, 1) == [1]  # and the parent goes
     )
 
 
-def test_rectangles(emulated_gpu: EmulatedGpu) -> None:
+def test_rectangles_are_copied(emulated_gpu: EmulatedGpu) -> None:
     run(
         emulated_gpu,
         """

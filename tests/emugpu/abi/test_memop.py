@@ -108,7 +108,7 @@ assert words(p, 1) == [33]
     )
 
 
-def test_misuse(emulated_gpu: EmulatedGpu) -> None:
+def test_misuse_is_refused(emulated_gpu: EmulatedGpu) -> None:
     run(
         emulated_gpu,
         SET_UP

@@ -25,7 +25,7 @@ def test_there_are_kinds() -> None:
 
 
 @pytest.mark.parametrize(("case", "kind"), rows())
-def test_kind(case: str, kind: str) -> None:
+def test_a_kind_of_memory_keeps_its_contract(case: str, kind: str) -> None:
     done = subprocess.run(
         [str(PROGRAM), case, kind], check=False, capture_output=True, text=True, timeout=60
     )

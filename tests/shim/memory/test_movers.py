@@ -23,7 +23,7 @@ def test_there_are_cases() -> None:
 
 
 @pytest.mark.parametrize("case", cases())
-def test_mover(case: str) -> None:
+def test_a_mover_keeps_its_contract(case: str) -> None:
     done = subprocess.run(
         [str(PROGRAM), case], check=False, capture_output=True, text=True, timeout=60
     )
