@@ -6,6 +6,8 @@ and 20:30:50. uneven: short kernels beside long ones, in both orders. limits: on
 limit, and one beside another that has none. torch, graph, jax, mixed: loops of PyTorch and JAX with
 shares of 30:70. Each with quanta of 30 and of 100 ms. What a job got is its rate as a part of the
 rate that it has alone; its share is that part of what all got together, in windows of ten seconds.
+Each process works alone for some seconds before the run and after it, since processes of one
+program differ by some percent on a card; drift is by how much the two differ, at most.
 Prints a table, and writes elastic-shares.json in $OUT or build/bench. On the emulated
 GPU: `--kernel spin`.
 """
@@ -21,15 +23,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from leased.api.client import ask
 from tests.gpu.build import KERNELS, build
 from tests.gpu.checks import Result, run_checks
 from tests.gpu.jobs import (
-    ONE_GPU,
     Job,
-    finish_all,
+    Sharing,
     print_table,
     python,
-    run_together,
     sharing,
     stopping,
 )
@@ -40,6 +41,7 @@ MOST_ERROR = 0.02
 LEAST_TOGETHER = {30: 0.95, 100: 0.97}  # by quantum in ms
 RATIOS = ((10, 90), (30, 70), (20, 30, 50))
 LENGTHS = (0.1, 1.0, 5.0, 20.0)  # ms
+ALONE_S = 5.0  # of each program, before and after a run; the first second does not count
 AHEAD_MS = 20.0  # of kernels that a program submits ahead
 
 Command = list[str]
@@ -56,24 +58,22 @@ class Asked:
 
 @dataclass
 class Bench:
-    """What all checks use. alone: by program, how much it does in a second when it is alone."""
+    """What all checks use. amounts: by ms, what makes a kernel so long."""
 
     kernel: str
     seconds: float
     settle: int
     quanta: Sequence[int]
     amounts: dict[float, int] = field(default_factory=dict)
-    alone: dict[str, float] = field(default_factory=dict)
 
-    def command(self, program: str, seconds: float) -> Command:
+    def command(self, program: str) -> Command:
         """program: torch, graph or jax, or the length of a kernel in ms."""
         if program in ("torch", "graph", "jax"):
-            return python("-m", "tests.gpu.share_loops", program, str(seconds), "ready")
+            return python("-m", "tests.gpu.share_loops", program)
         ms = float(program)
         queued = str(max(2, min(512, round(AHEAD_MS / ms))))
         amount = str(self.amount(ms))
-        command = [str(build("shares")), str(KERNELS), self.kernel, amount, queued]
-        return [*command, str(seconds), "ready"]
+        return [str(build("shares")), str(KERNELS), self.kernel, amount, queued]
 
     def amount(self, ms: float) -> int:
         """What makes a kernel so long."""
@@ -86,44 +86,69 @@ class Bench:
             self.amounts[ms] = max(1, round(tried * ms / found["ms"]))
         return self.amounts[ms]
 
-    def rate_alone(self, program: str) -> float:
-        """Of a program of no daemon."""
-        if program not in self.alone:
-            job = Job.start(f"{program} alone", self.command(program, self.settle + 6), ONE_GPU)
-            (result,) = run_together([job])
-            counts = [second[0] for second in rates([result], self.settle)]
-            self.alone[program] = sum(counts) / len(counts)
-        return self.alone[program]
-
     def run(self, jobs: Sequence[Asked], quantum: int) -> dict[str, Any]:
-        """One run of jobs that begin together."""
-        alone = [self.rate_alone(job.program) for job in jobs]
+        """One run of jobs that begin together, and what each does alone before and after it."""
         with sharing(MEMORY, 'quantum_min = "10ms"\n') as share:
             started = [
                 share.tenant(
                     f"{job.program} {job.options}",
                     f"{job.options},tq:{quantum}ms,lock:on",
-                    self.command(job.program, self.seconds),
+                    self.command(job.program),
                 )
                 for job in jobs
             ]
             with stopping(*started):
-                for job in started:
-                    job.wait_ready()
-                for job in started:
-                    job.go()
+                programs = [Program(job) for job in started]
+                before = rates_alone(share, programs)
+                for program in programs:
+                    program.begin(self.seconds)
                 time.sleep(self.settle)
-                before = [share.usage(job) for job in started]
+                first = [share.usage(job) for job in started]
                 time.sleep(WINDOW_S)
-                after = [share.usage(job) for job in started]
-                results = finish_all(started)
+                last = [share.usage(job) for job in started]
+                results = [program.result() for program in programs]
+                after = rates_alone(share, programs)
+        pairs = list(zip(before, after, strict=True))
+        alone = [(b + a) / 2 for b, a in pairs]
         found = judged(jobs, rates(results, self.settle), alone, quantum)
-        leases = [a["lease_s"] - b["lease_s"] for a, b in zip(after, before, strict=True)]
-        handoffs = sum(a["handoffs"] - b["handoffs"] for a, b in zip(after, before, strict=True))
-        leased = {"of_leases": [round(one / sum(leases), 4) for one in leases]}
-        return (
-            found | leased | {"leased": sum(leases) / WINDOW_S, "handoffs_s": handoffs / WINDOW_S}
-        )
+        leases = [a["lease_s"] - b["lease_s"] for a, b in zip(last, first, strict=True)]
+        handoffs = sum(a["handoffs"] - b["handoffs"] for a, b in zip(last, first, strict=True))
+        return found | {
+            "of_leases": [round(one / sum(leases), 4) for one in leases],
+            "leased": sum(leases) / WINDOW_S,
+            "handoffs_s": handoffs / WINDOW_S,
+            "alone_s": alone,
+            "drift": round(max(abs(a / b - 1) for b, a in pairs), 4),
+        }
+
+
+class Program:
+    """A program that is ready, and works when it is told."""
+
+    def __init__(self, job: Job):
+        self.job = job
+        job.wait_ready()
+        _, self.read = job.next_line(0)
+
+    def begin(self, seconds: float) -> None:
+        self.job.say(f"{seconds:g}")
+
+    def result(self) -> dict[str, Any]:
+        """What it did, when it has."""
+        line, self.read = self.job.next_line(self.read)
+        return dict(json.loads(line))
+
+
+def rates_alone(share: Sharing, programs: Sequence[Program]) -> list[float]:
+    """How much each does in a second while the others do nothing and no limit holds."""
+    ask(share.admin, {"op": "set", "device": "0", "lock": "off"})
+    found = []
+    for program in programs:
+        program.begin(ALONE_S)
+        counts = [second[0] for second in rates([program.result()], 1)]
+        found.append(sum(counts) / len(counts))
+    ask(share.admin, {"op": "set", "device": "0", "lock": "on"})
+    return found
 
 
 def rates(results: Sequence[Mapping[str, Any]], settle: int) -> list[list[int]]:
@@ -178,7 +203,7 @@ def check(bench: Bench, mixes: Sequence[Sequence[Asked]]) -> Result:
             found = bench.run(jobs, quantum)
             runs.append(found)
             print({key: value for key, value in found.items() if key != "by_second"}, flush=True)
-    columns = ("quantum_ms", "programs", "wants", "got", "error", "together", "good")
+    columns = ("quantum_ms", "programs", "wants", "got", "error", "together", "drift", "good")
     print_table(columns, [[run[column] for column in columns] for run in runs])
     worst = max(run["error"] for run in runs)
     least = min(run["together"] for run in runs)
@@ -186,7 +211,6 @@ def check(bench: Bench, mixes: Sequence[Sequence[Asked]]) -> Result:
         "good": all(run["good"] for run in runs),
         "summary": f"error {worst:.4f} at most in {WINDOW_S} s, together {least:.3f} at least",
         "runs": runs,
-        "alone_s": dict(bench.alone),
     }
 
 

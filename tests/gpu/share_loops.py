@@ -1,9 +1,10 @@
 """Loops of PyTorch and JAX that always want the GPU, and how much they do in every second.
 
-`python -m tests.gpu.share_loops NAME SECONDS [ready]`: torch (a training step of small launches),
-graph (the same captured in a CUDA graph) or jax (a compiled step). The loop submits as far ahead
-as its framework lets it, but waits every few steps, as programs do that look at their loss. Prints
-a line of JSON with the steps that finished in every second of the clock.
+`python -m tests.gpu.share_loops NAME`: torch (a training step of small launches), graph (the same
+captured in a CUDA graph) or jax (a compiled step). It prints `ready`; for each line of its input, a
+number of seconds, it works for so long and prints a line of JSON with the steps that finished in
+every second of the clock. The loop submits as far ahead as its framework lets it, but waits every
+few steps, as programs do that look at their loss.
 """
 
 from __future__ import annotations
@@ -76,23 +77,25 @@ def make_jax() -> Loop:
 LOOPS: dict[str, Callable[[], Loop]] = {"torch": make_torch, "graph": make_graph, "jax": make_jax}
 
 
-def main() -> int:
-    name, seconds, *ready = sys.argv[1:]
-    step, wait = LOOPS[name]()
-    for _ in range(AHEAD):
-        step()
-    wait()
-    if ready:
-        print("ready", flush=True)
-        sys.stdin.readline()
+def work(step: Callable[[], object], wait: Callable[[], object], seconds: float) -> dict[str, Any]:
     by_second: Counter[int] = Counter()
     begin = time.time()
-    while time.time() < begin + float(seconds):
+    while time.time() < begin + seconds:
         for _ in range(AHEAD):
             step()
         wait()
         by_second[int(time.time())] += AHEAD
-    print(json.dumps({"from": begin, "to": time.time(), "by_second": by_second}))
+    return {"from": begin, "to": time.time(), "by_second": by_second}
+
+
+def main() -> int:
+    step, wait = LOOPS[sys.argv[1]]()
+    for _ in range(AHEAD):
+        step()
+    wait()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(work(step, wait, float(line))), flush=True)
     return 0
 
 

@@ -1,9 +1,11 @@
 // shares.cu: a job that always wants the GPU, and how much it gets done in every second.
 //
-// shares KERNELS.ptx KERNEL AMOUNT QUEUED SECONDS [ready]: one kernel after the other, with QUEUED
-// submitted ahead. KERNEL: spin, for AMOUNT ns each, or add, AMOUNT passes over its memory each.
-// With SECONDS 0 it finds out how many ms a kernel takes when it is alone. Prints a line of JSON
-// with the kernels that finished in every second of the clock.
+// shares KERNELS.ptx KERNEL AMOUNT QUEUED [0]: one kernel after the other, with QUEUED submitted
+// ahead. KERNEL: spin, for AMOUNT ns each, or add, AMOUNT passes over its memory each. It prints
+// `ready`; for each line of its input, a number of seconds, it works for so long and prints a line
+// of JSON with the kernels that finished in every second of the clock. So what it does alone and
+// what it does beside others is measured in the same process, with the same memory. With 0 it finds
+// out how many ms a kernel takes when it is alone, and ends.
 #include "driver.cuh"
 
 #include <map>
@@ -60,31 +62,14 @@ static int calibrate(void)
 	return 0;
 }
 
-int main(int argc, char **argv)
+static void work(double seconds, unsigned long queued, CUevent *done)
 {
-	static CUevent done[MOST_QUEUED];
 	std::map<long, unsigned long> by_second;
 	const char *between = "";
-	unsigned long submitted = 0, finished = 0, queued;
-	double from, until, seconds;
+	unsigned long submitted = 0, finished = 0;
+	double from = wall_s();
 
-	if (argc < 6)
-		DIE("usage: shares KERNELS.ptx spin|add AMOUNT QUEUED SECONDS [ready]");
-	spins = !strcmp(argv[2], "spin");
-	amount = strtoull(argv[3], NULL, 10);
-	queued = strtoul(argv[4], NULL, 10);
-	seconds = atof(argv[5]);
-	if (queued < 1 || queued > MOST_QUEUED)
-		DIE("QUEUED is from 1 to %d", MOST_QUEUED);
-	prepare(argv[1]);
-	if (seconds <= 0)
-		return calibrate();
-	for (unsigned long i = 0; i < queued; i++)
-		CU(cuEventCreate(&done[i], CU_EVENT_DISABLE_TIMING));
-	wait_for_go(argc > 6 ? argv[6] : NULL);
-	from = wall_s();
-	until = from + seconds;
-	while (wall_s() < until) {
+	while (wall_s() < from + seconds) {
 		if (submitted - finished == queued) {
 			CU(cuEventSynchronize(done[finished++ % queued]));
 			by_second[(long)wall_s()]++;
@@ -100,5 +85,30 @@ int main(int argc, char **argv)
 		between = ", ";
 	}
 	printf("}}\n");
+	fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+	static CUevent done[MOST_QUEUED];
+	unsigned long queued;
+	char line[64];
+
+	if (argc < 5)
+		DIE("usage: shares KERNELS.ptx spin|add AMOUNT QUEUED [0]");
+	spins = !strcmp(argv[2], "spin");
+	amount = strtoull(argv[3], NULL, 10);
+	queued = strtoul(argv[4], NULL, 10);
+	if (queued < 1 || queued > MOST_QUEUED)
+		DIE("QUEUED is from 1 to %d", MOST_QUEUED);
+	prepare(argv[1]);
+	if (argc > 5)
+		return calibrate();
+	for (unsigned long i = 0; i < queued; i++)
+		CU(cuEventCreate(&done[i], CU_EVENT_DISABLE_TIMING));
+	puts("ready");
+	fflush(stdout);
+	while (fgets(line, sizeof(line), stdin))
+		work(atof(line), queued, done);
 	return 0;
 }
