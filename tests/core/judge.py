@@ -23,6 +23,7 @@ from leased.core.state import FOREVER
 from leased.policy import elastic, fair
 from tests.core.client import CLOSING, Client
 from tests.core.items import items
+from tests.core.share_judge import Limits
 
 if TYPE_CHECKING:
     from tests.core.world import World
@@ -83,6 +84,7 @@ class Judge:
         self.idle_since: dict[int, int | None] = dict.fromkeys(world.room, None)
         self.empty = items(world.a)
         self.looks = 0
+        self.limits = Limits(RESTORE_NS + DRAINS * DRAIN_NS, self.broken)
 
     @property
     def a(self) -> Arbiter:
@@ -93,6 +95,7 @@ class Judge:
 
     def restarted(self) -> None:
         self.waits.clear()
+        self.limits.forget()
         self.empty = items(self.a)
 
     # -- what it hears ----------------------------------------------------------------
@@ -130,6 +133,7 @@ class Judge:
         self.longest = max(quanta, default=0)
         if not self.a.grace_until:
             self.waiters()
+            self.limits.look(self.a, self.world.now)
             self.idle_devices()
         if self.looks % COUNT_EVERY == 0:
             self.state_is_small()
