@@ -46,6 +46,7 @@ SURPLUS = 3  # so many turns that a tenant has had too much are remembered,
 ARREARS = 10  # and so many that it is owed
 SHORT_NS = 20_000_000  # no turn of a holder that runs on though another is owed more is shorter
 FIRST_NS = 100_000_000  # a turn, until more is known
+SAVINGS_NS = 100_000_000  # a hundredth of ten seconds
 LEAST_NS = 1_000_000  # it is not worth less to come back, or to stay
 AFTER_ALL = 1 << 90  # between the places of those who are owed something and of the others
 SAVED = ("owed", "over", "level")
@@ -121,7 +122,7 @@ class Elastic:
             account.began = None
             level = account.level
             account.level += part * held
-            if even < held:  # somebody else wanted it too
+            if even >= held:  # nobody else wanted it
                 level = account.level
             if not was_owed:
                 self._raise_levels(account, level)
@@ -136,19 +137,24 @@ class Elastic:
     def _over(self, account: Account, now: int) -> float:
         """What it has had beyond its limit by then."""
         passed = 0 if account.at is None else now - account.at
-        return max(account.over - account.limit * passed, -self._burst(account))
+        return max(account.over - account.limit * passed, -self._savings(account))
 
     def _bound(self, account: Account) -> None:
         """What is too long ago is forgotten."""
         surplus = SURPLUS * account.turn
         account.owed = max(-surplus, min(account.owed, ARREARS * account.turn))
         level = self._level(account)
-        account.over = max(account.over, -self._burst(account))
+        account.over = max(account.over, -self._savings(account))
         account.level = max(level, min(account.level, level + surplus))
 
     def _burst(self, account: Account) -> float:
-        """By how much its limit may be exceeded for a turn, and so what may be saved up for one."""
+        """By how much its limit may be exceeded for a turn."""
         return account.turn * (1 - account.limit)
+
+    def _savings(self, account: Account) -> float:
+        """How much of its limit it may not have had and have later: as much, and at least what
+        others take in a turn, since it would lose that whenever it waits for one of theirs."""
+        return max(self._burst(account), SAVINGS_NS)
 
     def _level(self, account: Account) -> float:
         levels = self.levels

@@ -2,70 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from leased.core.arbiter import Opened
 from leased.core.tenant_changes import tenant_of
 from leased.policy.elastic import Elastic
-from tests.core.scenario import Job, Poke, Scenario
-from tests.core.silent import Silent
-from tests.core.world import S, World
+from tests.core.scenario import Poke
+from tests.core.world import S
+from tests.policy.watched import Watched, greedy, shares
 from tests.support.long import long
-
-ALWAYS = 10**9  # ms
-ERROR = 0.02
-WINDOW_S = 10
-
-
-class Watched(World):
-    """had: of each job, by second from the start on, the device time that it has had so far."""
-
-    def __init__(self, jobs: Sequence[Job], seconds: int, pokes: Sequence[Poke] = (), **other: Any):
-        devices = 1 + max(max(job.gang) for job in jobs)
-        scenario = Scenario(devices, seconds, tuple(jobs), tuple(pokes))
-        super().__init__(scenario, most_events=10**9, judge=Silent, **other)
-        self.had: list[dict[int, int]] = []
-        for second in range(seconds + 1):
-            self.at(second * S, self.note)
-        self.run()
-
-    def note(self) -> None:
-        self.had.append(
-            {
-                tenant: max(used.lease_ns for used in self.a.usage(tenant, self.now).values())
-                for tenant in self.a.tenants
-            }
-        )
-
-    def finish(self) -> None:
-        pass
-
-    def got(self, begin: int, end: int) -> dict[int, float]:
-        """The part of the device's time that each had between these seconds."""
-        span = (end - begin) * S
-        return {
-            tenant: (had - self.had[begin].get(tenant, 0)) / span
-            for tenant, had in self.had[end].items()
-        }
-
-    def check(self, begin: int, end: int, wanted: dict[int, float]) -> None:
-        """In each window between these seconds each job has what it should have."""
-        for first in range(begin, end - WINDOW_S + 1):
-            got = self.got(first, first + WINDOW_S)
-            assert got == pytest.approx(wanted, abs=ERROR), f"from second {first} on"
-
-
-def greedy(request: float = 0.0, limit: float = 1.0, **other: Any) -> Job:
-    usual: dict[str, Any] = {"busy": ALWAYS, "pause": 1, "quantum": 100, "drain": 1}
-    return Job((0,), request=request, limit=limit, **(usual | other))
-
-
-def shares(*requests: float, **other: Any) -> list[Job]:
-    return [greedy(request, **other) for request in requests]
 
 
 @pytest.mark.parametrize("quantum", [100, *long([30])])
@@ -95,6 +42,16 @@ def test_a_limit_holds_for_a_job_that_is_alone(limit: float) -> None:
 def test_what_is_left_is_divided_evenly() -> None:
     Watched(shares(0.3, 0.0, 0.0), 40).check(5, 40, dict.fromkeys(range(3), 1 / 3))
     Watched(shares(0.6, 0.0, 0.0), 40).check(5, 40, {0: 0.6, 1: 0.2, 2: 0.2})
+
+
+@pytest.mark.parametrize("drains", [(45, 1, 1), (20, 0, 0)])
+def test_long_kernels_gain_nothing_where_all_have_what_they_request(
+    drains: tuple[int, ...],
+) -> None:
+    """Who has had least is next, and not who has had the fewest turns."""
+    Watched([greedy(0.01, drain=ms) for ms in drains], 30).check(
+        5, 30, dict.fromkeys(range(3), 1 / 3)
+    )
 
 
 def test_what_a_limited_job_leaves_others_have() -> None:
