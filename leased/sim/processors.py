@@ -10,9 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from leased.sim.jobs import Gpu, Job, S
 from leased.sim.timeline import Timeline
+
+ALONE = 1.0, 0.0  # what _round() says of a GPU with one job
+LENGTH = itemgetter(0)
 
 
 @dataclass
@@ -58,8 +62,9 @@ class Processors:
 
     def _changed(self, job: Job) -> None:
         """A job has begun or stopped computing on the GPUs of this job."""
+        gpus = job.gpus
         for who, work in self.works.items():
-            if not set(job.gpus).isdisjoint(work.job.gpus):
+            if work.job.gpus == gpus or not set(gpus).isdisjoint(work.job.gpus):
                 self._settle(who, work)
                 self._plan(who, work)
 
@@ -72,8 +77,10 @@ class Processors:
         self.paged[who] = self.paged.get(who, 0.0) + did * work.paged_s / S
 
     def _plan(self, who: int, work: Work) -> None:
-        slowest = max(work.job.gpus, key=lambda gpu: self._round(gpu)[0])
-        length, away = self._round(slowest)
+        if len(self.works) < 2:
+            length, away = ALONE
+        else:
+            length, away = max(map(self._round, work.job.gpus), key=LENGTH)
         work.rate = 1.0 / length
         work.paged_s = away * work.job.touches_bytes_s
         work.turn += 1
@@ -98,7 +105,7 @@ class Processors:
         that is away."""
         there = [work.job for work in self.works.values() if gpu in work.job.gpus]
         if len(there) < 2:
-            return 1.0, 0.0
+            return ALONE
         wanted = sum(job.memory for job in there)
         away = max(0.0, 1 - self.gpus[gpu].memory / wanted) if wanted else 0.0
         paging = away * sum(job.touches_bytes_s for job in there) / self.gpus[gpu].paging_bytes_s

@@ -88,8 +88,11 @@ class Simulation:
         for who, job in enumerate(self.jobs):
             begin = self._make_way if self.setting.exclusive else functools.partial(self._open, who)
             self.timeline.at(job.submit, begin)
+        told, due = -1, None
         while len(self.done) < len(self.jobs):
-            due, first = self.node.arbiter.next_deadline(), self.timeline.first()
+            if told != self.node.told:  # only an event moves the arbiter's deadlines
+                told, due = self.node.told, self.node.arbiter.next_deadline()
+            first = self.timeline.first()
             if (due is None and first is None) or self.events > MOST_EVENTS:
                 raise Refused(self._stuck(), STUCK_HINT)
             if first is None or (due is not None and due < first):
