@@ -44,5 +44,8 @@ def _named(leases: Leases, request: Request, peer: Peer) -> Tenant:
     job_id = get_int(request, "job_id", 1, LAST_JOB)
     tenant = leases.tenants.get(job_id)
     if tenant is None or peer.uid not in (0, tenant.uid):
-        raise Refused(f"job {job_id} is not a job of yours that shares a GPU of this node")
+        raise Refused(
+            f"job {job_id} is not a job of yours that shares a GPU of this node",
+            "gpu-leasectl mine lists those that do",
+        )
     return tenant

@@ -90,7 +90,11 @@ class Questions:
         """The last run of a job of this user. Others' are refused like jobs that do not exist."""
         record = self.store.find(job_id)
         if record is None or record.uid != peer.uid:
-            raise Refused(f"job {job_id} is not a job of yours that shared a GPU of this node")
+            raise Refused(
+                f"job {job_id} is not a job of yours that shared a GPU of this node",
+                f"sacct -j {job_id} says where it ran, and gpu-leasectl report -j {job_id} shows "
+                "what it had from any host",
+            )
         usage = {uuid: figures(used) for uuid, used in record.usage.items()}
         return {"job_id": job_id, "usage": usage, "steps": step_record.said(record.steps)}
 

@@ -60,7 +60,7 @@ from leased.base.errors import Refused
 try:
     print(json.dumps(ask(Path({str(path)!r}), {request!r})))
 except Refused as fault:
-    print(json.dumps({{"error": str(fault)}}))
+    print(json.dumps({{"error": fault.sentence()}}))
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return dict(json.loads(done.stdout))
@@ -115,7 +115,8 @@ def test_other_users_see_nothing_of_it(two: tuple[Any, Any], leased: Leased) -> 
     no_job = "is not a job of yours that shared a GPU of this node"
     for job in (1, 77):  # one that runs, and one that never was
         assert asked_by(NOBODY, path, {"op": "mine", "job_id": job}) == {
-            "error": f"job {job} {no_job}"
+            "error": f"job {job} {no_job}; sacct -j {job} says where it ran, and "
+            f"gpu-leasectl report -j {job} shows what it had from any host"
         }
     assert asked_by(NOBODY, path, {"op": "env"}) == {"job_id": None}
     assert "unknown question 'status'" in asked_by(NOBODY, path, {"op": "status"})["error"]
