@@ -3,7 +3,8 @@
 Jobs speak the protocol as it can be spoken, and nobody behaves: messages are late, processes
 stop, are frozen, hang and die, memory turns out to be fixed, jobs are parked and suspended, the
 site drains, locks, reloads and restarts. What jobs there are is drawn too (tests/core/mixes.py),
-and in every other run some of them lie (tests/core/lying.py).
+in every other run some of them lie (tests/core/lying.py), and in every third some have shares
+(tests/core/share_mixes.py).
 After every event it is looked at whether the rules hold (tests/core/judge.py). Time is
 simulated. From a first seed, which is printed, one run after the other, until there have been
 enough of both.
@@ -32,7 +33,7 @@ from leased import policy
 from tests.bench import write
 from tests.bench.crowds import CROWDS, MIXES, us_per_event
 from tests.core.adversary import Run, counterexample, run
-from tests.core.lying import half_lying
+from tests.core.share_mixes import half_sharing
 
 RUNS, EVENTS = 1000, 1_000_000
 BATCH = 8
@@ -40,7 +41,7 @@ BATCH = 8
 
 def of(name: str) -> Callable[[int], Run]:
     """A run from a seed, under the policy of that name."""
-    return functools.partial(run, policy_name=name, draw=half_lying)
+    return functools.partial(run, policy_name=name, draw=half_sharing)
 
 
 def runs(name: str, first: int, seconds: float, least: int, events: int) -> Iterator[Run]:
@@ -59,7 +60,7 @@ def measure(name: str, first: int, seconds: float, least: int, events: int) -> d
     found = [show(run) for run in runs(name, first, seconds, least, events)]
     broken = [run.seed for run in found if run.fault is not None]
     for seed in broken[:3]:
-        print(counterexample(seed, policy_name=name, draw=half_lying), flush=True)
+        print(counterexample(seed, policy_name=name, draw=half_sharing), flush=True)
     return {
         "runs": len(found),
         "events": sum(run.events for run in found),

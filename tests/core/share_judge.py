@@ -47,7 +47,7 @@ class Limits:
         had = max(used.lease_ns for used in a.usage(tenant.id, now).values())
         beyond = had - tenant.limit * now
         asked = a.rules.asked_ns(tenant)
-        turn = max(asked, a.rules.quantum(tenant, a.rules.cost(tenant)), tenant.quantum_ns)
+        turn = max(asked, a.rules.quantum(tenant, a.rules.handoff_ns(tenant)), tenant.quantum_ns)
         watch = self.watched.get(tenant.id)
         if watch is None:
             return Watch(beyond, turn)

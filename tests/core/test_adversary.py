@@ -22,6 +22,7 @@ from tests.core.adversary import counterexample, run
 from tests.core.draws import random_scenario
 from tests.core.lying import lying_scenario
 from tests.core.mixes import any_scenario
+from tests.core.share_mixes import sharing_scenario
 from tests.support.long import long
 
 SEEDS = range(25)
@@ -53,6 +54,14 @@ def test_no_rule_is_broken_where_jobs_lie(name: str) -> None:
     for seed in LYING:
         found = run(seed, name, lying_scenario)
         assert found.fault is None, counterexample(seed, 100, name, lying_scenario)
+
+
+@pytest.mark.long
+def test_no_rule_is_broken_where_jobs_have_shares() -> None:
+    """Nor has any more than its limit; seed 34 finds where limits do not hold."""
+    for seed in (*LYING, 34):
+        found = run(seed, draw=sharing_scenario)
+        assert found.fault is None, counterexample(seed, 100, draw=sharing_scenario)
 
 
 def test_a_seed_is_always_the_same_run() -> None:
