@@ -34,7 +34,7 @@ skip() {
 prepare() {
 	local tree=$PLACE/$1
 	if ! (make_tree "$1"); then
-		skip "$1" "its tree cannot be made (is there a mirror at $MIRROR?), see $tree.log"
+		skip "$1" "its tree cannot be made (is its mirror there?), see $tree.log"
 		return 1
 	fi
 	printf '#!/bin/sh\nexit 101\n' >"$tree/usr/sbin/policy-rc.d"

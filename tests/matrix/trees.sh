@@ -2,11 +2,18 @@
 # Bare Debian trees, which have one Slurm release each, made by debootstrap below $PLACE. Needs root,
 # debootstrap, systemd-nspawn and a Debian mirror (MIRROR).
 
-# Name: suite, script of debootstrap (an older debootstrap does not know newer suites).
+# Name: suite, script of debootstrap (an older debootstrap does not know newer suites); and where it
+# is not Debian's, its mirror and that mirror's keys (of Ubuntu's package ubuntu-keyring).
 declare -A TREES=(
 	[debian-12]="bookworm bookworm" # Slurm 22.05
 	[debian-13]="trixie trixie"     # Slurm 24.11
 	[debian-testing]="testing sid"  # Slurm 26.05
+)
+# Made only where it is named: neither its mirror nor its keys are Debian's.
+UBUNTU=${UBUNTU:-http://archive.ubuntu.com/ubuntu}
+UBUNTU_KEYS=${UBUNTU_KEYS:-/usr/share/keyrings/ubuntu-archive-keyring.gpg}
+declare -A OTHER_TREES=(
+	[ubuntu-24.04]="noble gutsy $UBUNTU $UBUNTU_KEYS" # Slurm 23.11
 )
 MIRROR=${MIRROR:-http://deb.debian.org/debian}
 CERTIFICATES=/etc/ssl/certs/ca-certificates.crt
@@ -27,19 +34,21 @@ choose_trees() {
 	names=("$@")
 	[ "$#" -gt 0 ] || mapfile -t names < <(printf '%s\n' "${!TREES[@]}" | sort)
 	for name in "${names[@]}"; do
-		[ -n "${TREES[$name]:-}" ] || die "no tree '$name'; there is: $(printf '%s\n' "${!TREES[@]}" | sort | xargs)"
+		[ -n "${TREES[$name]:-}${OTHER_TREES[$name]:-}" ] ||
+			die "no tree '$name'; there is: $(printf '%s\n' "${!TREES[@]}" "${!OTHER_TREES[@]}" | sort | xargs)"
 	done
 	mkdir -p "$PLACE"
 }
 
 # A directory with its name is a whole tree: it gets the name when it is one.
 make_tree() {
-	local tree=$PLACE/$1 suite script
+	local tree=$PLACE/$1 suite script mirror keys options=()
 	[ ! -d "$tree" ] || return 0
-	read -r suite script <<<"${TREES[$1]}"
+	read -r suite script mirror keys <<<"${TREES[$1]:-${OTHER_TREES[$1]}}"
+	[ -z "$keys" ] || options=("--keyring=$keys" "--components=main,universe")
 	say "$1: debootstrap"
 	rm -rf "$tree.new"
-	debootstrap --variant=minbase "$suite" "$tree.new" "$MIRROR" \
+	debootstrap --variant=minbase "${options[@]}" "$suite" "$tree.new" "${mirror:-$MIRROR}" \
 		"/usr/share/debootstrap/scripts/$script" >"$tree.log" 2>&1 ||
 		die "debootstrap failed, see $tree.log"
 	# The lists of a mirror that is some days behind are good enough.
