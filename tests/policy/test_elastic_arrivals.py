@@ -35,7 +35,9 @@ def fair_parts(jobs: Mapping[int, Job]) -> dict[int, float]:
 def drawn(r: random.Random) -> tuple[list[Job], list[Poke], list[set[int]]]:
     """Jobs, when they end, and who is there in each stage."""
     stages = [set(r.sample(range(6), r.randint(1, 4))) for _ in range(3)]
-    jobs, pokes, there = [], [], [set[int]() for _ in stages]
+    jobs: list[Job] = []
+    pokes: list[Poke] = []
+    there = [set[int]() for _ in stages]
     for n in range(6):
         present = [k for k, stage in enumerate(stages) if n in stage]
         first, last = (present[0], present[-1]) if present else (0, 0)
