@@ -13,7 +13,9 @@ from leased.base.errors import Refused
 from leased.base.requests import shown
 
 SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{0,12})?)%")
-LONGEST_TEXT = lib.GL_OPTIONS_TEXT - 1  # characters
+# Characters that are read of a text: one more than the grammar takes, which says that it is too
+# long.
+LONGEST_TEXT = lib.GL_OPTIONS_TEXT
 LOCKS = {1: "on", 2: "off", 3: "auto"}
 MEMORY = {1: "managed", 2: "swap", 3: "auto"}
 

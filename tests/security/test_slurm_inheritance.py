@@ -95,7 +95,7 @@ def test_a_default_counts_with_a_shard(site: Site) -> None:
         assert [tenant["quantum_s"] for tenant in site.status()] == [7]
     finally:
         site.slurm.run("scancel", str(job))
-    for value, fault in (("tq:never", "tq:never is not a time"), ("x" * 300, "longer than")):
+    for value, fault in (("tq:never", "tq:never is not a time"), ("x" * 600, "longer than")):
         done = site.run("--gres=shard:1", "sh", "-c", say, env={"GPU_SHARE": value})
         assert done.returncode == 1
         assert fault in done.stderr
