@@ -82,10 +82,11 @@ class Contention:
 
     def limit(self, holder: Tenant) -> None:
         """Where its policy wants that, its quantum ends also while nobody waits for it."""
-        heeds = self.rules.cohorts.of[holder.id].heeds
-        if heeds != FREE and self.rules.policies.of(holder).is_limited(holder):
+        cohort = self.rules.cohorts.of[holder.id]
+        if cohort.heeds != FREE and self.rules.policies.of(holder).is_limited(holder):
             assert holder.lease is not None
             self.contend(holder, None, FOREVER)
+            cohort.waiter = None  # who waits already is news to this holder
             holder.lease.for_limit = True
 
     def contend(self, holder: Tenant, waiter: Tenant | None, until: int) -> None:

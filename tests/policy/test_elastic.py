@@ -59,6 +59,14 @@ def test_what_a_limited_job_leaves_others_have() -> None:
     Watched(jobs, 40).check(5, 40, {0: 0.2, 1: 0.4, 2: 0.4})
 
 
+def test_a_job_with_a_limit_has_no_longer_turns_than_those_that_wait_for_it() -> None:
+    """Its turns would end by its limit alone, after a second and more."""
+    jobs = [greedy(limit=0.9, quantum=30), greedy(quantum=30), greedy(limit=0.05, quantum=30)]
+    jobs += [greedy()]
+    even = 0.95 / 3
+    Watched(jobs, 30).check(5, 30, {0: even, 1: even, 2: 0.05, 3: even})
+
+
 def test_three_jobs_arrive_one_after_the_other() -> None:
     """KubeShare's Figure 6."""
     jobs = [greedy(0.3, 0.6), greedy(0.4, 0.6, opens=40_000), greedy(0.3, 0.5, opens=80_000)]
