@@ -17,10 +17,17 @@ class UserLimits:
     quantum_max_ns: int
     lock_off: bool
     oversub: bool
+    exclusion: bool
 
     @classmethod
     def of(cls, config: Config) -> UserLimits:
-        return cls(config.quantum_min_ns, config.quantum_max_ns, config.lock_off, config.oversub)
+        return cls(
+            quantum_min_ns=config.quantum_min_ns,
+            quantum_max_ns=config.quantum_max_ns,
+            lock_off=config.lock_off,
+            oversub=config.oversub,
+            exclusion=config.exclusion,
+        )
 
     def check(self, wanted: Resolved) -> None:
         """Refused: a job may not have that here."""
@@ -34,6 +41,11 @@ class UserLimits:
             raise Refused("lock:off is not allowed on this site", "use lock:auto or lock:on")
         if wanted.oversub and not self.oversub:
             raise Refused("oversub:on is not allowed on this site", "leave it out")
+        if wanted.exclusion and not self.exclusion:
+            raise Refused(
+                f"exclusion:{wanted.exclusion} is not allowed on this site",
+                "leave it out, or ask for a whole GPU with --gres=gpu:1",
+            )
         if wanted.request > wanted.limit:
             raise Refused(
                 f"request:{wanted.request:g} is above limit:{wanted.limit:g}",

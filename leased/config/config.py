@@ -93,6 +93,7 @@ class Config:
     request_waiting: int = keys.default("limits.request_waiting")
     lock_off: bool = keys.default("limits.lock_off")
     oversub: bool = keys.default("limits.oversub")
+    exclusion: bool = keys.default("limits.exclusion")
     device: DeviceConfig = DeviceConfig()
     devices: dict[str, DeviceConfig] = field(default_factory=dict)
     strays: StraysConfig = StraysConfig()

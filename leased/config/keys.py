@@ -200,6 +200,12 @@ KEYS = (
         True,
         "Whether users may choose oversub:on: one job with more memory than the device holds.",
     ),
+    key(
+        "limits.exclusion",
+        kinds.SWITCH,
+        False,
+        "Whether users may choose exclusion:LABEL, which keeps jobs of all others off a GPU.",
+    ),
     key("device.memory", kinds.SOME, "100%", "How much of the device's memory jobs may use."),
     key(
         "device.reserve",

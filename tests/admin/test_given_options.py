@@ -38,9 +38,11 @@ STEP = {"nodes": 1, "shards": 1, "uid": 1000}
 class Node:
     """The requests of a node, its leases and its store; begun again as after a restart."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, exclusion: bool = False):
         self.folder = folder
-        self.config = Config(preload=__file__, state_dir=folder, runtime_dir=folder)
+        self.config = Config(
+            preload=__file__, state_dir=folder, runtime_dir=folder, exclusion=exclusion
+        )
         self.begin()
 
     def begin(self) -> None:

@@ -13,7 +13,7 @@ from tests.admin.test_given_options import Node
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    made = Node(tmp_path)
+    made = Node(tmp_path, exclusion=True)
     yield made
     made.store.close()
 
@@ -88,3 +88,13 @@ def test_the_longest_labels_beside_all_other_keys_are_taken_and_stored(node: Nod
     assert {before.affinity, before.anti_affinity, before.exclusion} == {long}
     node.restart()
     assert node.leases.tenants[1].given == before
+
+
+def test_nobody_keeps_others_off_a_gpu_unless_the_site_allows_it(tmp_path: Path) -> None:
+    """One shard would be the whole GPU, and others' jobs would fail beside it."""
+    made = Node(tmp_path)
+    with pytest.raises(Refused, match="exclusion:x is not allowed on this site") as said:
+        made.register(1, "exclusion:x")
+    assert "--gres=gpu:1" in said.value.sentence()
+    assert made.register(1, "affinity:x,anti-affinity:y")
+    made.store.close()

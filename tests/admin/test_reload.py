@@ -174,6 +174,7 @@ CHANGED = {
     "limits.swap_clean": "false",
     "limits.lock_off": "false",
     "limits.oversub": "false",
+    "limits.exclusion": "true",
     "device.memory": '"50%"',
     "device.reserve": '"3MiB"',
     "device.link_gib_s": "33",
