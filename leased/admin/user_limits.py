@@ -18,6 +18,7 @@ class UserLimits:
     lock_off: bool
     oversub: bool
     exclusion: bool
+    request_max: float
 
     @classmethod
     def of(cls, config: Config) -> UserLimits:
@@ -27,6 +28,7 @@ class UserLimits:
             lock_off=config.lock_off,
             oversub=config.oversub,
             exclusion=config.exclusion,
+            request_max=config.request_max,
         )
 
     def check(self, wanted: Resolved) -> None:
@@ -45,6 +47,11 @@ class UserLimits:
             raise Refused(
                 f"exclusion:{wanted.exclusion} is not allowed on this site",
                 "leave it out, or ask for a whole GPU with --gres=gpu:1",
+            )
+        if wanted.request > self.request_max:
+            raise Refused(
+                f"request:{wanted.request:g} is more than a job may request on this site",
+                f"request {self.request_max:g} or less",
             )
         if wanted.request > wanted.limit:
             raise Refused(

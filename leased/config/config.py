@@ -89,6 +89,7 @@ class Config:
     swap_full: str = keys.default("limits.swap_full")
     swap_huge_pages: bool = keys.default("limits.swap_huge_pages")
     swap_clean: bool = keys.default("limits.swap_clean")
+    request_max: float = keys.default("limits.request_max")
     request_full: str = keys.default("limits.request_full")
     request_waiting: int = keys.default("limits.request_waiting")
     lock_off: bool = keys.default("limits.lock_off")

@@ -134,6 +134,13 @@ def waiting(value: int, where: str) -> int:
     return value
 
 
+def part(value: float, where: str) -> float:
+    """A part of something."""
+    if not 0 <= value <= 1:  # NaN neither
+        raise Refused(f"{where} = {shown(value)} is out of bounds", "write a number, 0 to 1")
+    return float(value)
+
+
 def absolute(text: str, where: str) -> str:
     if not text.startswith("/"):
         raise Refused(f"{where} = {shown(text)} is not an absolute path", "let it begin with /")

@@ -180,6 +180,12 @@ KEYS = (
         "Whether an allocation that could need more than swap_host is refused, or waits.",
     ),
     key(
+        "limits.request_max",
+        kinds.PART,
+        1.0,
+        "How much of a GPU's time one job may request.",
+    ),
+    key(
         "limits.request_full",
         kinds.word(kinds.REQUEST_FULL),
         "refuse",

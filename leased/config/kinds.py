@@ -96,6 +96,7 @@ LINK_SPEED = Kind(
     values.gib_s,
 )
 SERIES = Kind(int, f"a whole number, 1 to {values.MOST_SERIES}", values.series)
+PART = Kind(float, "a number, 0 to 1", values.part)
 WAITING = Kind(int, f"a whole number, 0 to {values.MOST_WAITING}", values.waiting)
 LISTEN = Kind(
     str,

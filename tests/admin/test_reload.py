@@ -168,6 +168,7 @@ CHANGED = {
     "limits.swap_host": '"10%"',
     "limits.swap_full": '"wait"',
     "limits.swap_ahead": '"10%"',
+    "limits.request_max": "0.5",
     "limits.request_full": '"wait"',
     "limits.request_waiting": "3",
     "limits.swap_huge_pages": "true",
