@@ -130,7 +130,7 @@ class Status:
             "quantum_left_s": round(max(0, min(ends) - now) / 1e9, 3) if ends else None,
             "lock": device.lock,
             "quantum_s": None if device.quantum_ns is None else device.quantum_ns / 1e9,
-            "policy": gpu.policy,
+            "policy": self.leases.view.policy_of(gpu.uuid),
             "requested": self.leases.view.requested(gpu.uuid),
             "mode": mode.word,
             "why": mode.why,

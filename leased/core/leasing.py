@@ -40,7 +40,7 @@ class Leasing:
         for uuid, (bytes_in, bytes_out) in self.memory.work(tenant).items():
             usage = tenant.usage[uuid]
             usage.move(bytes_in, bytes_out)
-            if handoffs[uuid] not in (None, tenant.id) and not shared:
+            if self._is_handoff(tenant, handoffs[uuid], shared):
                 usage.handoffs += 1
                 handed[uuid] = max(rules.devices[uuid].given_up_at, tenant.asked_at)
             # Beside others whose memory does not fit, a prefetch would only evict theirs.
@@ -60,6 +60,13 @@ class Leasing:
             self.contention.contend(tenant, None, until)
         else:
             self.contention.limit(tenant)
+
+    def _is_handoff(self, tenant: Tenant, before: int | None, shared: bool) -> bool:
+        """Another tenant had the device before, and the two could not run side by side."""
+        if before is None or before == tenant.id:
+            return False
+        other = self.rules.tenants.get(before)
+        return not shared or (other is not None and not self.rules.can_share(other))
 
     def hold(self, tenant: Tenant, epoch: int) -> Lease:
         rules, now = self.rules, self.rules.now

@@ -61,6 +61,10 @@ class ArbiterView:
         """Tenants that wait for their share of their GPUs, as they came."""
         return list(self._arbiter.rules.shares.waiting)
 
+    def policy_of(self, uuid: str) -> str:
+        """The name of the policy that the device has now: the site's, or the one of shares."""
+        return self._arbiter.policies[uuid]
+
     def requested(self, uuid: str) -> float:
         """The part of the device's time that its tenants request together."""
         return self._arbiter.rules.shares.requested(uuid)

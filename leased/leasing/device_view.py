@@ -9,7 +9,7 @@ from leased.core.arbiter import Arbiter
 from leased.core.handoff_times import HandoffTimes
 from leased.core.share import Share
 from leased.core.speed import Speed
-from leased.core.state import Device
+from leased.core.state import Device, Tenant
 from leased.leasing.tenant_view import HeldLease
 
 
@@ -61,8 +61,14 @@ class DeviceView:
 
     def locks(self) -> dict[int, str]:
         """By job, the lock mode that counts for each that holds it or waits for it."""
-        present = {**self._device.holders, **self._device.queue}
-        return {job: self._arbiter.rules.lock_of(tenant) for job, tenant in present.items()}
+        return {job: self._arbiter.rules.lock_of(tenant) for job, tenant in self._present().items()}
+
+    def with_share(self) -> list[int]:
+        """Of the jobs that hold it or wait for it, those that have a share of its time."""
+        return sorted(job for job, tenant in self._present().items() if tenant.has_share)
+
+    def _present(self) -> dict[int, Tenant]:
+        return {**self._device.holders, **self._device.queue}
 
     # -- how it is used -----------------------------------------------------------
 

@@ -27,6 +27,10 @@ def of(device: DeviceView) -> Mode:
     alone = sorted(job for job, lock in locks.items() if lock == "on")
     if alone and allowed.word == SHARED:
         return Mode(EXCLUSIVE, f"lock:on counts for job {jobs(alone)}")
+    if allowed.word == SHARED and (shares := device.with_share()):
+        return Mode(
+            EXCLUSIVE, f"job {jobs(shares)} has a share of its time, which is kept by turns"
+        )
     if set(locks.values()) == {"off"} and allowed.word == EXCLUSIVE:
         return Mode(SHARED, "lock:off counts for all jobs here")
     return allowed

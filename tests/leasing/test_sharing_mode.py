@@ -83,3 +83,11 @@ def test_what_the_site_or_a_trial_chose_goes_first(
     a = node("on", "auto")
     a.handle(event, S)
     assert shown(a) == expected
+
+
+def test_shares_are_kept_by_turns() -> None:
+    a = node("auto")
+    a.handle(Opened(2, ("d0",), "auto", 30 * S, request=0.5), 0)
+    a.handle(Requested(2), 0)
+    why = "job 2 has a share of its time, which is kept by turns"
+    assert shown(a) == ("exclusive", why)
