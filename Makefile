@@ -20,7 +20,7 @@ QUICK := $(wildcard tests/core tests/policy tests/placement tests/record tests/r
 	leasing/test_sharing_mode slurm_room/test_clusters monitors/test_ended_jobs \
 	admin/test_given_options connections/test_limits))
 
-.PHONY: help setup demo test quick lint bench test-slurm-matrix test-slurm-quick test-packages test-cluster test-arm deb rpm install clean
+.PHONY: help setup demo test again quick lint bench test-slurm-matrix test-slurm-quick test-packages test-cluster test-arm deb rpm install clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -33,6 +33,9 @@ demo: setup ## share one GPU between real Slurm jobs, print the table, write bui
 
 test: setup ## linters, then every test: unit, emulated GPU, real Slurm (ARGS="-k name" selects)
 	@$(PYTHON) -m pytest $(PARALLEL) --durations=10 $(ARGS)
+
+again: setup ## run the tests that failed in the last run once more, one after the other
+	@$(PYTHON) -m tests.support.again $(ARGS)
 
 quick: setup ## after each edit: linters, and the tests that need no daemon and no Slurm; a minute
 	@$(PYTHON) -m pytest -q $(PARALLEL) -m "not long" $(QUICK) $(ARGS)

@@ -18,7 +18,7 @@ from hypothesis import settings
 from leased.store.store import Store
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased
-from tests.support import daemon_logs, leaks, leftovers, parallel
+from tests.support import again, daemon_logs, leaks, leftovers, parallel
 from tests.support.scheduling import GroupScheduling
 from tests.support.work_dir import work_dir
 
@@ -50,13 +50,17 @@ def pytest_keyboard_interrupt() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Nothing that the run has started goes on after it."""
+    """Nothing that the run has started goes on after it; `make again` finds what failed."""
     if is_worker(session.config):
         return
     for process in leftovers.end_all():
         print(f"\nwas left behind and is killed: {process.pid} {process.command}")
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    stats = session.config.pluginmanager.getplugin("terminalreporter").stats
+    reports = [*stats.get("failed", []), *stats.get("error", [])]
+    failed = sorted({report.nodeid for report in reports})
+    again.write(again.LastRun(int(session.exitstatus), failed))
 
 
 @pytest.hookimpl(tryfirst=True)
