@@ -19,7 +19,7 @@ if [ "${1:-all}" != node ]; then
 	# The tests and the demo start a Slurm of their own from these.
 	packages+=(
 		slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins
-		munge mariadb-server shellcheck systemd systemd-container
+		munge mariadb-server shellcheck systemd systemd-container debootstrap
 	)
 	extras=demo,test
 fi
