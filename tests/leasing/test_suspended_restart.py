@@ -3,10 +3,12 @@ back with its data."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,17 +21,23 @@ from tests.support.programs import line, output, tell
 
 MIB_EACH = "16"  # of each job
 
-# Sends SIGTSTP as slurmstepd does: the interposer knows it by its name and user.
+# Sends SIGTSTP as slurmstepd does: the interposer knows it by its name and user. It asks for them
+# when the signal is handled, which on a busy machine is later, so the sender lives on until then.
 STEPD = """
 import ctypes, os, signal, sys
 assert ctypes.CDLL(None).prctl(15, b"slurmstepd", 0, 0, 0) == 0
 os.kill(int(sys.argv[1]), signal.SIGTSTP)
+sys.stdin.read()
 """
 
 
-def announce(pid: int) -> None:
+@contextlib.contextmanager
+def announced(pid: int) -> Iterator[None]:
     """Slurm is about to stop the process."""
-    subprocess.run([sys.executable, "-c", STEPD, str(pid)], check=True)
+    command = [sys.executable, "-c", STEPD, str(pid)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as stepd:
+        yield
+    assert stepd.returncode == 0
 
 
 @pytest.mark.parametrize("memory", ["swap", "managed"])
@@ -42,8 +50,8 @@ def test_a_suspended_job_comes_back_under_the_next_daemon(
     before = free(emulated_gpu)
     tell(job)
     assert line(job) == "filled"
-    announce(pid)
-    wait_until("it to be parked", lambda: job_of(leased, 1)["parked"] is not None)
+    with announced(pid):
+        wait_until("it to be parked", lambda: job_of(leased, 1)["parked"] is not None)
     assert job_of(leased, 1)["parked"]["by"] == "Slurm"
     wait_until("all to leave", lambda: free(emulated_gpu) >= before - MIB)
     os.kill(pid, signal.SIGSTOP)
