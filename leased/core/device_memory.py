@@ -186,6 +186,9 @@ class DeviceMemory:
         """The tenant holds, waits at this place, or neither. It is the last of those like it."""
         share.pass_time(self.clock.now)
         resident = share.resident
+        if not resident and share.reported is None:  # it stands nowhere in the order
+            share.holds, share.place = holds, place
+            return
         if resident:
             self.order.remove(tenant, share)
             self.idle -= 0 if share.holds else resident

@@ -14,9 +14,11 @@ class Ends:
 
     def __init__(self, bits: Iterable[int]):
         bits = list(bits)
-        self._last: dict[int, dict[int, Deadlines[int]]] = {
+        self._ends: dict[int, dict[int, Deadlines[int]]] = {
             heeds: {bit: Deadlines() for bit in bits} for heeds in (SHARE, ALONE)
         }
+        # The latest end on each device that has one: it is asked for more often than it changes.
+        self._last: dict[int, dict[int, int]] = {SHARE: {}, ALONE: {}}
         self._of: dict[int, tuple[int, Cohort]] = {}  # by tenant
         self._moved = [0, 0, 0]
 
@@ -29,9 +31,18 @@ class Ends:
             self._of[tenant] = end, cohort
         self._moved[cohort.heeds] |= cohort.mask
         if cohort.heeds != FREE:
-            last = self._last[cohort.heeds]
-            for bit in cohort.bits:
-                last[bit].put(tenant, None if end is None else -end)
+            self._sort_in(tenant, cohort, end)
+
+    def _sort_in(self, tenant: int, cohort: Cohort, end: int | None) -> None:
+        ends, last = self._ends[cohort.heeds], self._last[cohort.heeds]
+        for bit in cohort.bits:
+            of_device = ends[bit]
+            of_device.put(tenant, None if end is None else -end)
+            first = of_device.first()
+            if first is None:
+                last.pop(bit, None)
+            else:
+                last[bit] = -first
 
     def take_moved(self) -> list[int]:
         """Devices on which an end has changed since this was last asked, by what is heeded."""
@@ -41,18 +52,18 @@ class Ends:
     def last(self, cohort: Cohort) -> int | None:
         """When the last lease will have ended of those that the cohort, which is not FREE, cannot
         run beside; None: there are none."""
-        firsts = [
-            self._last[heeds][bit].first()
-            for heeds in ((SHARE, ALONE) if cohort.heeds == ALONE else (ALONE,))
-            for bit in cohort.bits
-        ]
-        found = [first for first in firsts if first is not None]
-        return -min(found) if found else None
+        last = self._last[ALONE]
+        found = [last[bit] for bit in cohort.bits if bit in last]
+        if cohort.heeds == ALONE:
+            last = self._last[SHARE]
+            found += [last[bit] for bit in cohort.bits if bit in last]
+        return max(found) if found else None
 
     def sort_again(self) -> None:
         """Cohorts heed other modes than before, so all ends are sorted again."""
-        for last in self._last.values():
-            for ends in last.values():
+        for heeds, of_devices in self._ends.items():
+            self._last[heeds].clear()
+            for ends in of_devices.values():
                 ends.clear()
         for tenant, (end, cohort) in self._of.items():
             self.put(tenant, cohort, end)

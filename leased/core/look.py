@@ -74,10 +74,12 @@ class Look:
         self.waited_for[cohort.heeds] |= cohort.mask
         self.last_front = max(self.last_front, cohort.place)
         short = front.until - now < BACKFILL_NS
+        until = front.until
         for heeds in (SHARE, ALONE) if cohort.heeds == ALONE else (ALONE,):
             ends = self.ends[heeds]
             for bit in cohort.bits:
-                ends[bit] = min(front.until, ends.get(bit, FOREVER))
+                if ends.get(bit, FOREVER) >= until:
+                    ends[bit] = until
             if short:
                 self.shut[heeds] |= cohort.mask
         if self.first is None:
