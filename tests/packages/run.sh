@@ -34,10 +34,13 @@ try_in() {
 	inside "$tree" /inside.sh
 }
 
+remove_copies() { rm -rf "$PLACE/$1-build" "$PLACE/$1-clean"; }
+
 try() {
 	local source log=$PLACE/$1.log
 	source=$(echo build/deb/source/gpu-lease-*)
 	make_tree "$1"
+	[ -n "${KEEP:-}" ] || remove_copies "$1" # a run that was broken off leaves them half made
 	copy_of "$1" "$1-build"
 	copy_of "$1" "$1-clean"
 	bring_source "$source" "$1-build" first another/place
@@ -50,7 +53,7 @@ try() {
 		say "$1: FAILED, see $log"
 		failed=1
 	fi
-	[ -n "${KEEP:-}" ] || rm -rf "$PLACE/$1-build" "$PLACE/$1-clean"
+	[ -n "${KEEP:-}" ] || remove_copies "$1"
 }
 
 choose_trees "$@"
