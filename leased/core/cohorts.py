@@ -164,11 +164,15 @@ class Cohorts:
 
     # -- what they heed -----------------------------------------------------------
 
-    def changed(self) -> None:
-        """Devices are locked, shared or tried in another way than before."""
+    def changed(self) -> list[Cohort]:
+        """Devices are locked, shared or tried in another way than before. Returns the cohorts that
+        have begun or ceased to be FREE."""
+        turned: list[Cohort] = []
         for cohort in self._known.values():
             before = cohort.heeds
             self._classify(cohort)
+            if FREE in (before, cohort.heeds) and cohort.heeds != before:
+                turned.append(cohort)
             if cohort.heeds != before and cohort.first is not None:
                 after, cohort.heeds = cohort.heeds, before
                 self._waiting[before].remove(cohort)
@@ -177,6 +181,7 @@ class Cohorts:
                 self._waiting[after].add(cohort)
                 self.queued.add(cohort.place, cohort)
         self.holders.sort_again(self.mask(self.devices))
+        return turned
 
     def lock_of(self, cohort: Cohort) -> str:
         """The lock mode that counts: the site's for one of its devices, else its own."""

@@ -82,12 +82,19 @@ class Contention:
 
     def limit(self, holder: Tenant) -> None:
         """Where its policy wants that, its quantum ends also while nobody waits for it."""
-        cohort = self.rules.cohorts.of[holder.id]
-        if cohort.heeds != FREE and self.rules.policies.of(holder).is_limited(holder):
-            assert holder.lease is not None
+        if self._is_limited(holder):
             self.contend(holder, None, FOREVER)
-            cohort.waiter = None  # who waits already is news to this holder
-            holder.lease.for_limit = True
+            self._bound_by_limit(holder)
+
+    def _is_limited(self, holder: Tenant) -> bool:
+        heeds = self.rules.cohorts.of[holder.id].heeds
+        return heeds != FREE and self.rules.policies.of(holder).is_limited(holder)
+
+    def _bound_by_limit(self, holder: Tenant) -> None:
+        """It was told for its limit alone, so that any waiter is news to it."""
+        assert holder.lease is not None
+        holder.lease.for_limit = True
+        self.rules.cohorts.of[holder.id].waiter = None
 
     def contend(self, holder: Tenant, waiter: Tenant | None, until: int) -> None:
         """Tell a holder that this waiter needs its devices. None: no waiter does yet, but the
@@ -118,10 +125,10 @@ class Contention:
         """No waiter needs its devices any more. The debt that its quantum was to pay stays."""
         lease = holder.lease
         assert lease is not None
-        if self.rules.policies.of(holder).is_limited(holder):
+        if self._is_limited(holder):
             if not lease.for_limit:
                 self._contend_anew(holder, None, FOREVER)
-                lease.for_limit = True
+                self._bound_by_limit(holder)
             return
         cohorts = self.rules.cohorts
         cohorts.holders.tell(holder, cohorts.of[holder.id], False)

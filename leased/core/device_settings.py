@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leased.core.cohort import FREE, Cohort
 from leased.core.device_events import (
     DrainSet,
     LockSet,
@@ -67,8 +68,23 @@ class DeviceSettings:
             device.exclusive, device.chosen_why = event.exclusive, event.why
             device.turn_ns = event.quantum_ns
             self.quanta.plan_ends(device)
-        self.rules.cohorts.changed()
+        for cohort in self.rules.cohorts.changed():
+            self._turn(cohort)
         self.effects.unsettled = True
+
+    def _turn(self, cohort: Cohort) -> None:
+        """Its tenants compete for its devices from now on, or do not any more."""
+        now, charges = self.rules.now, self.rules.charges
+        if cohort.heeds == FREE:
+            for tenant in (*cohort.holding.values(), *cohort.waiting):
+                charges.forget(tenant, now)
+            return
+        for tenant in cohort.waiting:
+            charges.begin(tenant, False, now)
+        for tenant in cohort.holding.values():
+            charges.begin(tenant, True, now)
+        for tenant in list(cohort.calm.values()):
+            self.contention.limit(tenant)
 
     def _drain(self, device: Device, drained: bool) -> None:
         device.drained = drained
