@@ -86,8 +86,8 @@ KEYS = (
     key(
         "limits.quantum_min",
         kinds.TIME,
-        "100ms",
-        "The shortest quantum that a job may ask for; 30ms serves jobs with a share well.",
+        "30ms",
+        "The shortest quantum that a job may ask for. A handoff costs as much after a short one.",
         field="quantum_min_ns",
     ),
     key(

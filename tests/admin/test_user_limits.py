@@ -21,3 +21,10 @@ def test_a_job_requests_as_much_as_the_site_lets_one_request() -> None:
         check("request:0.6", request_max=0.5)
     assert said.value.hint == "request 0.5 or less"
     check("limit:0.6", request_max=0.0)
+
+
+def test_a_quantum_is_30_ms_or_more_where_the_site_says_nothing() -> None:
+    check("request:0.5,tq:30ms")
+    with pytest.raises(Refused, match=r"tq:0\.029s is outside") as said:
+        check("request:0.5,tq:29ms")
+    assert said.value.hint == "choose tq between 0.03s and 600s"

@@ -82,7 +82,7 @@ class Node:
         self.tenant.listen()
 
     def arguments(self) -> str:
-        return f"admin_socket={self.root}/run/admin.sock tq_min=100ms tq_max=10m lock_off=yes"
+        return f"admin_socket={self.root}/run/admin.sock tq_min=30ms tq_max=10m lock_off=yes"
 
     def toml(self) -> str:
         return (

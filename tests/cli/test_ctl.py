@@ -166,7 +166,7 @@ def test_site_says_at_run_time_what_users_may_choose(gpuctl: Ctl) -> None:
     gpuctl("set", "user-lock-off=config", "quantum-min=user", "quantum-max=config")
     register(leased, 1, "lock:off,tq:500ms")
     assert gpuctl.json("status")["limits"] == {
-        "quantum_min_s": 0.1,
+        "quantum_min_s": 0.03,
         "quantum_max_s": 600.0,
         "user_lock_off": True,
         "user_oversub": False,
@@ -417,7 +417,7 @@ def test_status_for_people(gpuctl: Ctl, tenant: Start) -> None:
     text = gpuctl("status")
     assert re.search(r"^0 +Emulated H200… by turns +7 .* jobs' *$", text, re.M), text
     assert re.search(r"^7 +root .* 0 +holds +managed .* on +30 s +1 *$", text, re.M), text
-    assert "users may choose a quantum of 0.1 s to 600 s" in text
+    assert "users may choose a quantum of 0.03 s to 600 s" in text
 
 
 def test_names_and_sizes() -> None:

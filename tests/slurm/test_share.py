@@ -108,7 +108,7 @@ def test_options_in_the_script_are_seen(site: Site) -> None:
 ON_THE_NODE = {
     "the daemon's limit": (
         ["--gres=shard:1", "--gpu-share=tq:15m"],
-        "tq:900s is outside this site's limits; choose tq between 0.1s and 600s",
+        "tq:900s is outside this site's limits; choose tq between 0.03s and 600s",
     ),
     "not allowed": (
         ["--gres=shard:1", "--gpu-share=memory:swap,oversub:on"],
@@ -132,7 +132,7 @@ def test_refused_on_the_node_without_draining_it(site: Site, case: str) -> None:
 
 def test_a_refused_task_says_one_line(site: Site) -> None:
     done = site.run("-n2", "--gres=shard:1", "--gpu-share=tq:15m", "true")
-    said = "gpu-share: tq:900s is outside this site's limits; choose tq between 0.1s and 600s"
+    said = "gpu-share: tq:900s is outside this site's limits; choose tq between 0.03s and 600s"
     end = f"srun: error: {site.slurm.node}: tasks 0-1: Exited with exit code 1"
     assert sorted(done.stderr.splitlines()) == [said, said, end]
 
