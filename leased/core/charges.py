@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from leased.core.deadlines import Deadlines
 from leased.core.policy import Had, Policies
@@ -16,7 +16,7 @@ PAUSE_NS = 100_000_000  # a shorter one is none
 class Division:
     """The time of one device: `held` is what each holder has had of it since the start, `even`
     what each would have had that held it or waited for it. Remainders are carried over, so the
-    sums do not depend on how often they are brought up to date."""
+    sums do not depend on how often they are brought up to date. holding: the holders."""
 
     device: str
     at: int
@@ -26,6 +26,7 @@ class Division:
     even: int = 0
     held_rest: int = 0
     even_rest: int = 0
+    holding: dict[int, Tenant] = field(default_factory=dict)
 
     def advance(self, now: int) -> None:
         passed, self.at = now - self.at, now
@@ -68,13 +69,18 @@ class Charges:
     def begin(self, tenant: Tenant, holds: bool, now: int) -> None:
         """It holds its gang from now on, or waits for it in the line."""
         self._pass_pauses(now)
-        self.forget(tenant, now)
         divisions = [self.divisions[uuid] for uuid in tenant.gang]
+        if tenant.id in self.accounts:
+            self._remove(tenant, now)
+        else:
+            self._charge_holders(divisions, now)
         held, even = [], []
         for division in divisions:
             division.advance(now)
             division.holders += holds
             division.waiters += not holds
+            if holds:
+                division.holding[tenant.id] = tenant
             held.append(division.held)
             even.append(division.even)
         self.accounts[tenant.id] = Account(tenant, holds, now, divisions, held, even)
@@ -116,20 +122,33 @@ class Charges:
             for division in account.divisions:
                 division.holders -= 1
                 division.waiters += 1
+                del division.holding[tenant.id]
         account.holds = False
         self.pausing.put(tenant.id, now + PAUSE_NS)
 
     def forget(self, tenant: Tenant, now: int) -> None:
         """It counts no more from now on."""
+        account = self.accounts.get(tenant.id)
+        if account is not None:
+            self._remove(tenant, now)
+            self._charge_holders(account.divisions, now)
+
+    def _remove(self, tenant: Tenant, now: int) -> None:
         self._charge(tenant, now)
-        account = self.accounts.pop(tenant.id, None)
-        if account is None:
-            return
+        account = self.accounts.pop(tenant.id)
         self.pausing.put(tenant.id, None)
         for division in account.divisions:
             division.advance(now)
             division.holders -= account.holds
             division.waiters -= not account.holds
+            division.holding.pop(tenant.id, None)
+
+    def _charge_holders(self, divisions: Iterable[Division], now: int) -> None:
+        """Somebody begins to want these devices, or wants them no more. Policies are told what was
+        had until then, so that it counts for those alone who wanted them then."""
+        for division in divisions:
+            for holder in list(division.holding.values()):
+                self._charge(holder, now)
 
     def _pass_pauses(self, now: int) -> None:
         """Those who have paused for longer counted until then."""

@@ -15,10 +15,10 @@ device time, which are as exact and forget at once what is too long ago:
 - over: what it has had beyond its limit. It goes when a turn has made that as much as it does at
   most, and comes back when it is nothing.
 - level: lease time that it has had, as start-time fair queueing counts it (Goyal et al., 1996): who
-  begins to wait has at least the level of those who were served last.
+  begins to wait has at least the level that those who were served last had when their turns began.
 All of a restore and all of a drain count as had, so who overshoots its turn by a long kernel pays
 that back. Who is idle yields, and from then on is charged nothing; after a moment it is owed
-nothing more either.
+nothing more either, and who comes back is owed what it requests from then on.
 
 A turn is as long as the shorter quantum of the holder and the waiter, longer as long as the holder
 is still the one that should run, and shorter where the waiter is owed more than a turn. So with
@@ -56,7 +56,8 @@ SAVED = ("owed", "over", "level")
 class Account:
     """One tenant. owed, over, level: see above. at: when it was last charged, which is the time
     that `over` is as of. marks: by device, how its clock stood when `owed` was brought up to date.
-    turn: how long a turn of it is. began: since when it has waited."""
+    turn: how long a turn of it is. began: since when it has waited. start: its level when its turn
+    began, or when others last began to want the device; None: it has had nothing of a turn yet."""
 
     request: float
     limit: float
@@ -66,6 +67,7 @@ class Account:
     over: float = 0.0
     level: float = 0.0
     began: int | None = None
+    start: float | None = None
     at: int | None = None
     marks: dict[str, int] = field(default_factory=dict)
 
@@ -115,17 +117,19 @@ class Elastic:
         part = 1 / len(had)
         time = 0 if account.at is None else now - account.at
         account.at = now
-        was_owed = account.owed > 0
+        was_owed = account.owed + part * account.request * (passed - held) > 0
         account.owed += part * (account.request * passed - held)
         account.over += part * held - account.limit * time
         if held:
             account.began = None
-            level = account.level
+            before = account.level
             account.level += part * held
             if even >= held:  # nobody else wanted it
-                level = account.level
+                account.start = account.level
+            elif account.start is None:
+                account.start = before
             if not was_owed:
-                self._raise_levels(account, level)
+                self._raise_levels(account, account.start)
         self._bound(account)
 
     def _raise_levels(self, account: Account, level: float) -> None:
@@ -165,7 +169,10 @@ class Elastic:
         account.marks = {device: self.clocks.get(device, 0) for device in account.gang}
 
     def _come_back(self, account: Account, now: int) -> None:
-        """It has been away, and was not charged for that time."""
+        """It has been away, and was not charged for that time. What it was owed before, it did not
+        want; only what a former daemon has said of it counts."""
+        if account.at is not None:
+            account.owed = min(account.owed, 0.0)
         self._mark(account)
         account.over = self._over(account, now)
         account.at = now
@@ -180,6 +187,7 @@ class Elastic:
             self._come_back(account, view.now)
         elif account.began is None:
             account.began = view.now
+        account.start = None
         self._bound(account)
         due = self._due(account, view.now)
         if due <= view.now:
