@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build RPM packages into build/rpm, from what git tracks in this checkout (gpu-lease.spec).
-# On Fedora and EL the spec's BuildRequires have to be there; elsewhere rpmbuild alone is looked for,
-# and the packages are for a machine with this one's Python and Slurm.
+# On Fedora and EL the spec's BuildRequires have to be there; elsewhere rpmbuild, meson and ninja are
+# looked for, and the packages are for a machine with this one's Python and Slurm.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . packaging/source.sh
@@ -11,7 +11,12 @@ die() {
 	exit 1
 }
 
-command -v rpmbuild >/dev/null || die "rpmbuild is not installed: dnf install rpm-build, or apt-get install rpm"
+# A venv's tools are not those that the packages are built with.
+SYSTEM_PATH=/usr/sbin:/usr/bin:/sbin:/bin
+for needed in rpmbuild meson ninja; do
+	PATH=$SYSTEM_PATH command -v "$needed" >/dev/null ||
+		die "$needed is not installed: dnf install rpm-build meson, or apt-get install rpm meson"
+done
 version=$(release_version)
 top=$PWD/build/rpm/top
 source=build/rpm/source/gpu-lease-$version
@@ -42,7 +47,7 @@ elsewhere=()
 [ -e /etc/redhat-release ] ||
 	elsewhere=(--nodeps --define "debug_package %{nil}" --define "install_options --strip")
 include=$(cuda_include)
-(cd "$top/SPECS" && env -u PYTHONPATH PATH=/usr/sbin:/usr/bin:/sbin:/bin rpmbuild -bb "${elsewhere[@]}" \
+(cd "$top/SPECS" && env -u PYTHONPATH PATH=$SYSTEM_PATH rpmbuild -bb "${elsewhere[@]}" \
 	--define "_topdir $top" --define "release_version $version" --define "cuda_include $include" \
 	--define "use_source_date_epoch_as_buildtime 1" --define "clamp_mtime_to_source_date_epoch 1" \
 	--define "packager gpu-lease maintainers <maintainers@gpu-lease.invalid>" \
