@@ -181,7 +181,7 @@ class Clients:
         self.stuck.tell_gone(tenant, client)
         if client.memory:
             client.memory = {}
-            self.reports.changed(tenant)
+            self.reports.process_ended(tenant)
         if held:
             self._check_released(tenant, held)
 

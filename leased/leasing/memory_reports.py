@@ -37,11 +37,18 @@ class MemoryReports:
         self.run = run
 
     def changed(self, tenant: Tenant) -> None:
-        """A process of the tenant has reported other memory, or has ended."""
+        """A process of the tenant has reported other memory."""
         for uuid in tenant.gang:
             self._report_to_arbiter(tenant, uuid)
         if len(tenant.clients) > 1:
             self._tell_others(tenant)
+
+    def process_ended(self, tenant: Tenant) -> None:
+        """A process of the open tenant that had memory has ended. Those that remain, also the last
+        one, may have what it had."""
+        for uuid in tenant.gang:
+            self._report_to_arbiter(tenant, uuid)
+        self._tell_others(tenant)
 
     def connection_ended(self, tenant: Tenant, client: Client) -> None:
         """The connection of a process has ended. NVML may show the process a little longer."""

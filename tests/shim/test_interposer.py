@@ -55,6 +55,9 @@ while ok(d.cuMemGetInfo())[0] != 24 << 20:
 assert d.cuMemAlloc(32 << 20)[0] == d.CUresult.CUDA_ERROR_OUT_OF_MEMORY
 ok(d.cuMemAlloc(8 << 20))
 other.communicate("\\n")
+while ok(d.cuMemGetInfo())[0] != 56 << 20:
+    pass
+ok(d.cuMemAlloc(56 << 20))
 """
     )
     output(tenant(1, "mem:64MiB", "-c", code))
