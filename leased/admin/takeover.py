@@ -40,7 +40,7 @@ class Takeover:
             log.warning(
                 "what policies have stored of %d jobs (%s) cannot be used: their turns are counted "
                 "from now on",
-                *(len(self.forgotten), ", ".join(map(str, self.forgotten[:SHOWN]))),
+                *(len(self.forgotten), ", ".join(map(str, sorted(self.forgotten)[:SHOWN]))),
             )
             self.forgotten.clear()
 

@@ -66,7 +66,8 @@ def word(base: int, i: int) -> int:
 
 
 def say(*what: Any) -> None:
-    print(*what, flush=True)
+    """In one write, since several processes of a program may write to one pipe at once."""
+    os.write(1, (" ".join(map(str, what)) + "\n").encode())
 
 
 def wait() -> None:
