@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -32,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "tests" / "demo" / "job.py"
 OUT = ROOT / "build" / "demo"
 RECORD = "record"  # of gpu-leased, for gpu-leasectl plot and simulate
-JOB_LIMIT_S = 120
+JOB_LIMIT_S = 600  # a job takes a minute at most where nothing else runs
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,11 @@ class Demo:
         script.write_text(f"#!/bin/sh\nexec {shlex.join(command)}\n")
         wants = ["--gres=gpu:1"] if share is None else ["--gres=shard:1", f"--gpu-share={share}"]
         job_id = self.cluster.sbatch(
-            *wants, f"--job-name={name}", "--time=3", f"--output={OUT / name}.log", str(script)
+            *wants,
+            f"--job-name={name}",
+            f"--time={JOB_LIMIT_S // 60}",
+            f"--output={OUT / name}.log",
+            str(script),
         )
         return job_id, report
 
@@ -80,11 +85,21 @@ class Demo:
         size = 64 << 20
         arguments = ["--bytes", str(size), "--piece", str(8 << 20), "--calibrate"]
         job_id, report = self.submit("calibrate", "lock:auto", arguments)
-        self.cluster.wait(job_id, timeout=JOB_LIMIT_S)
+        self.wait(job_id)
         measured = self.read_report(job_id, report)
         if "round_s" not in measured:
             raise SystemExit(f"demo: the first job failed; see {OUT}/calibrate.log")
         return measured["total_bytes"], measured["round_s"] / size
+
+    def wait(self, job_id: int) -> None:
+        """Until it has ended; one that Slurm had to end says so itself."""
+        try:
+            self.cluster.wait(job_id, timeout=JOB_LIMIT_S + 60)
+        except TimeoutError as fault:
+            raise SystemExit(
+                f"demo: job {job_id} has not ended after {JOB_LIMIT_S} s ({load_words()}). "
+                f"Run the demo again when the machine is idle; logs are in {OUT.relative_to(ROOT)}/"
+            ) from fault
 
     def read_report(self, job_id: int, report: Path) -> dict[str, Any]:
         """A job's own report; without one (it died early) a report of nothing."""
@@ -107,7 +122,7 @@ class Demo:
             f"{workload.name}, {mode.label}: jobs {submitted[0][0]}, {submitted[1][0]}"
         ):
             for job_id, _ in submitted:
-                self.cluster.wait(job_id, timeout=JOB_LIMIT_S)
+                self.wait(job_id)
         reports = [self.read_report(job_id, report) for job_id, report in submitted]
         jobs = [
             self.job_result(job_id, mode, report)
@@ -140,6 +155,10 @@ class Demo:
             **used,
             "checksum_ok": report["checksum_ok"],
         }
+
+
+def load_words() -> str:
+    return f"load {os.getloadavg()[0]:.0f} on {os.cpu_count()} processors"
 
 
 def makespan_of(mode: Mode, reports: list[dict[str, Any]]) -> float | None:
@@ -203,6 +222,11 @@ def main() -> int:
     console.width = max(console.width, 108)
     pace = QUICK if options.quick else FULL
     with started(options.gpu, console, options.policy) as (cluster, gpu):
+        if os.getloadavg()[0] > 2 * (os.cpu_count() or 1):  # set-up alone makes less
+            console.print(
+                f"[yellow]Other programs keep this machine busy[/] ({load_words()}): the "
+                "times below are longer than on an idle machine, and may differ by row"
+            )
         demo = Demo(cluster, gpu, pace, console)
         total, per_byte = demo.calibrate()
         workloads = {
