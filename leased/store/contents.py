@@ -13,7 +13,7 @@ from leased.core.usage import Usage, together
 from leased.processes.identity import ProcessId
 from leased.store import bad_rows, step_rows, writing
 from leased.store.changes import Changes
-from leased.store.reading import Bad, Reader
+from leased.store.reading import Reader
 from leased.store.records import Run, TenantRecord, own
 
 STEPS_MOST = 50_000  # of runs that wait for Slurm's accounting, all together
@@ -156,28 +156,31 @@ class Contents:
             self.changes.mark(put, *what)
 
     def take_in(self, db: sqlite3.Connection) -> None:
-        """Read from the disk what memory does not have. This happens once."""
+        """Read from the disk, once, what memory does not have. sqlite3.Error: nothing is taken."""
         if self.loaded:
             return
         reader = Reader(db)
-        for record in reader.tenants():
+        tenants, ended = reader.tenants(), reader.ended("written IS NULL")
+        stepds, settings, epoch = reader.stepds(), reader.settings(), reader.epoch()
+        for record in tenants:
             # An older release leaves those there that it has closed.
             is_open = record.closed is None
             if self._add_before(record):
                 continue
             if not is_open or self.open.setdefault(record.job_id, record).run != record.run:
                 self.end(record)
-        for record in reader.ended("written IS NULL"):
+        for record in ended:
             self.ended.setdefault(record.run, record)
-        for process, job_id in reader.stepds():
+        for process, job_id in stepds:
             self.stepds.setdefault(process.pid, (process, job_id))
-        for name, value in reader.settings().items():
+        for name, value in settings.items():
             if (self._put_setting, name) not in self.changes:
                 self.settings.setdefault(name, value)
-        epoch = reader.epoch()
         if epoch is not None:
             self.epoch = max(self.epoch or 0, epoch)
-        self._set_aside(reader.bad)
+        bad_rows.tell(reader.bad)
+        # Before anything else is written, while their numbers are still theirs.
+        self.changes.mark_first((writing.put_aside, (bad,)) for bad in reader.bad)
         self.loaded = True
 
     def _add_before(self, found: TenantRecord) -> bool:
@@ -194,11 +197,6 @@ class Contents:
         else:
             return False
         return True
-
-    def _set_aside(self, rows: list[Bad]) -> None:
-        bad_rows.tell(rows)
-        # Before anything else is written, while their numbers are still theirs.
-        self.changes.mark_first((writing.put_aside, (bad,)) for bad in rows)
 
     def _mark_open(self, job_id: int) -> None:
         """All that the disk should have of an open tenant is a change."""

@@ -15,12 +15,9 @@ import contextlib
 import logging
 import os
 import re
-import shutil
 import sqlite3
 import stat
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from leased.base.errors import Refused
@@ -37,8 +34,16 @@ LOCKED_S = 0.05
 PARTS = ("", "-wal", "-shm")  # what SQLite keeps beside the file has the same content
 
 
+# A page that SQLite's check could not read, with SQLite's code of the disk's fault.
+PAGE_FAULT = re.compile(r"error code=(\d+)")
+
+
 class Foreign(sqlite3.DatabaseError):
     """The file is a sound database of another program."""
+
+
+class _Unreadable(sqlite3.OperationalError):
+    """The disk does not give all of the file now. It may be sound."""
 
 
 def is_damage(fault: Exception) -> bool:
@@ -119,7 +124,7 @@ def connect(path: Path) -> sqlite3.Connection:
         return _connect(path)
 
 
-def _open(name: str, uri: bool = False) -> sqlite3.Connection:
+def open_file(name: str, uri: bool = False) -> sqlite3.Connection:
     db = sqlite3.connect(name, isolation_level=None, timeout=LOCKED_S, uri=uri)
     db.row_factory = sqlite3.Row
     # What is no UTF-8 makes no sense in its row, and must not hide the others.
@@ -128,7 +133,7 @@ def _open(name: str, uri: bool = False) -> sqlite3.Connection:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    db = _open(str(path))
+    db = open_file(str(path))
     try:
         version = check(db, path)
         db.execute("PRAGMA journal_mode=WAL")
@@ -150,16 +155,14 @@ def _check_tables(db: sqlite3.Connection) -> None:
         for table, columns in TABLES.items():
             db.execute(f"SELECT {columns} FROM {table} LIMIT 0")
     except sqlite3.OperationalError as fault:
+        if not LACKING.search(str(fault)):
+            raise
         raise Foreign(f"its schema is not ours: {fault}") from None
 
 
 def check(db: sqlite3.Connection, path: Path) -> int:
     """The version of the schema; 0: it is empty or has no version."""
-    found = [row[0] for row in db.execute("PRAGMA quick_check(1)")]
-    if found != ["ok"]:
-        fault = sqlite3.DatabaseError(f"damaged: {found[0]}")
-        fault.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-        raise fault
+    _check_pages(db, path)
     application = int(db.execute("PRAGMA application_id").fetchone()[0])
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
     tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master")}
@@ -175,45 +178,45 @@ def check(db: sqlite3.Connection, path: Path) -> int:
     if tables:
         try:
             db.execute("SELECT job_id, gang, closed, written FROM tenants LIMIT 0")
-        except sqlite3.OperationalError:
+        except sqlite3.OperationalError as fault:
+            if not LACKING.search(str(fault)):
+                raise
             raise Foreign("another program's database") from None
     return version
 
 
-@contextlib.contextmanager
-def connect_to_read(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database where nothing can be written beside it (disk full or read-only), or somebody
-    has locked it. sqlite3.Error: it cannot be read either.
+def _check_pages(db: sqlite3.Connection, path: Path) -> None:
+    """sqlite3.Error: a page is damaged, or the disk does not give it now (`is_damage`).
+
+    SQLite reports both in the same way, and not always with the disk's error code. So after a
+    report all is read without SQLite, and then checked once more.
     """
-    with contextlib.ExitStack() as stack:
-        try:
-            db = _check_to_read(path, "mode=ro")
-        except sqlite3.Error as fault:
-            if is_damage(fault):
-                raise
-            db = _read_a_copy(path, stack)
-        stack.callback(db.close)
-        yield db
-
-
-def _read_a_copy(path: Path, stack: contextlib.ExitStack) -> sqlite3.Connection:
-    """A copy, with the log that a daemon leaves which was killed; the file without its log where
-    no disk has room for a copy."""
+    if _pages(db) == "ok":
+        return
     try:
-        copy = Path(stack.enter_context(tempfile.TemporaryDirectory())) / path.name
         for suffix in PARTS[:2]:
-            with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(path.with_name(path.name + suffix), Path(f"{copy}{suffix}"))
-        return _check_to_read(copy, "mode=rw")
-    except (OSError, sqlite3.Error):
-        return _check_to_read(path, "immutable=1")
+            _read_through(path.with_name(path.name + suffix))
+    except OSError as fault:
+        raise _Unreadable(str(fault)) from None
+    found = _pages(db)
+    if code := PAGE_FAULT.search(found):
+        raise _with_code(_Unreadable(found), int(code[1]))
+    if found != "ok":
+        raise _with_code(sqlite3.DatabaseError(f"damaged: {found}"), sqlite3.SQLITE_CORRUPT)
 
 
-def _check_to_read(path: Path, mode: str) -> sqlite3.Connection:
-    db = _open(f"{path.absolute().as_uri()}?{mode}", uri=True)
-    try:
-        check(db, path)
-    except BaseException:
-        db.close()
-        raise
-    return db
+def _pages(db: sqlite3.Connection) -> str:
+    """What SQLite reports of the first page that it cannot use, or "ok"."""
+    return str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
+
+
+def _read_through(path: Path) -> None:
+    """OSError: the disk does not give all of the file."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
+        while file.read(1 << 20):
+            pass
+
+
+def _with_code(fault: sqlite3.DatabaseError, code: int) -> sqlite3.DatabaseError:
+    fault.sqlite_errorcode = code
+    return fault

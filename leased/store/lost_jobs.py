@@ -39,7 +39,10 @@ def compare(
     if taken:
         log.warning(
             "%s lacks %d jobs, which go on as they were registered; their usage up to now is "
-            "lost: %s",
+            "lost: %s"
+            if contents.loaded
+            else "%s cannot be read now, and %d jobs go on as they were registered; their usage "
+            "up to now is added once it can be read: %s",
             *(database, len(taken), _listed(taken)),
         )
     for job_id in contents.open.keys() - kept:

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from leased.base.errors import Refused
-from leased.store import database
+from leased.store import database, read_only
 from leased.store.contents import Contents
 from leased.store.disk import Disk
 from leased.store.reading import Reader
@@ -32,7 +32,7 @@ class SavedContents:
         except (sqlite3.Error, OSError) as fault:
             self._failed(fault)
             self._disk.close()
-            with contextlib.suppress(sqlite3.Error), database.connect_to_read(self.path) as db:
+            with contextlib.suppress(sqlite3.Error), read_only.connect_to_read(self.path) as db:
                 self.contents.take_in(db)
 
     @property

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from leased.core.arbiter import Usage
-from leased.store import database, schema, store
+from leased.store import database, read_only, schema, store
 from leased.store.records import TenantRecord
 from leased.store.registrations import Registrations
 from leased.store.store import Store
@@ -229,7 +229,7 @@ def unreadable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     with monkeypatch.context() as patch:
         patch.setattr(database, "connect", refuse)
-        patch.setattr(database, "connect_to_read", refuse)
+        patch.setattr(read_only, "connect_to_read", refuse)
         yield
 
 
