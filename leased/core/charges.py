@@ -16,12 +16,14 @@ PAUSE_NS = 100_000_000  # a shorter one is none
 class Division:
     """The time of one device: `held` is what each holder has had of it since the start, `even`
     what each would have had that held it or waited for it. Remainders are carried over, so the
-    sums do not depend on how often they are brought up to date. holding: the holders."""
+    sums do not depend on how often they are brought up to date. leased: the time in which anybody
+    held it. holding: the holders."""
 
     device: str
     at: int
     holders: int = 0
     waiters: int = 0
+    leased: int = 0
     held: int = 0
     even: int = 0
     held_rest: int = 0
@@ -31,6 +33,7 @@ class Division:
     def advance(self, now: int) -> None:
         passed, self.at = now - self.at, now
         if passed and self.holders:
+            self.leased += passed
             more, self.held_rest = divmod(passed + self.held_rest, self.holders)
             self.held += more
             more, self.even_rest = divmod(passed + self.even_rest, self.holders + self.waiters)
@@ -48,13 +51,21 @@ class Account:
     divisions: list[Division]
     held: list[int]
     even: list[int]
+    leased: list[int]
 
     def had(self, divisions: list[Division]) -> list[Had]:
         """What the tenant has had since then, when these are its divisions as they stand now."""
-        before = zip(divisions, self.held, self.even, strict=True)
-        if self.holds:
-            return [(one.device, one.held - held, one.even - even) for one, held, even in before]
-        return [(one.device, 0, one.even - even) for one, _, even in before]
+        before = zip(divisions, self.held, self.even, self.leased, strict=True)
+        return [
+            (one.device, one.held - held if self.holds else 0, one.even - even, one.leased - leased)
+            for one, held, even, leased in before
+        ]
+
+    def note(self) -> None:
+        """The policy knows all that the tenant has had up to now."""
+        self.held = [division.held for division in self.divisions]
+        self.even = [division.even for division in self.divisions]
+        self.leased = [division.leased for division in self.divisions]
 
 
 class Charges:
@@ -74,16 +85,14 @@ class Charges:
             self._remove(tenant, now)
         else:
             self._charge_holders(divisions, now)
-        held, even = [], []
         for division in divisions:
             division.advance(now)
             division.holders += holds
             division.waiters += not holds
             if holds:
                 division.holding[tenant.id] = tenant
-            held.append(division.held)
-            even.append(division.even)
-        self.accounts[tenant.id] = Account(tenant, holds, now, divisions, held, even)
+        account = self.accounts[tenant.id] = Account(tenant, holds, now, divisions, [], [], [])
+        account.note()
 
     def charge(self, tenant: Tenant, now: int) -> None:
         """Tell the policy what the tenant has had up to now."""
@@ -98,8 +107,7 @@ class Charges:
         for division in divisions:
             division.advance(now)
         self.policies.of(tenant).charged(tenant.id, account.had(divisions), now)
-        account.held = [division.held for division in divisions]
-        account.even = [division.even for division in divisions]
+        account.note()
 
     def due(self, tenant: int, now: int) -> list[Had]:
         """What the policy has not been told yet. This changes nothing."""

@@ -68,9 +68,9 @@ class View(Protocol):
         ...
 
 
-# Of one device: its UUID; how much a tenant has had of it, in ns; and how much an even division
-# among all who waited for it or held it would have given the tenant.
-Had = tuple[str, int, int]
+# Of one device: its UUID; how much a tenant has had of it, in ns; how much an even division among
+# all who waited for it or held it would have given the tenant; and for how long anybody held it.
+Had = tuple[str, int, int, int]
 
 
 class Policy(Protocol):
@@ -94,7 +94,7 @@ class Policy(Protocol):
     def charged(self, tenant: int, had: list[Had], now: int) -> None:
         """What the tenant has had of each device of its gang since it was last charged. Only time
         in which it waited or held counts, and a moment after that; the restore before its quantum
-        and the drain after it do."""
+        and the drain after it do, and the time in which it was barred."""
         ...
 
     def order(self, view: View, tenant: Spec) -> int:

@@ -83,10 +83,17 @@ class Waiters:
             self.look_again(self.rules.tenants[waiter])
 
     def _bar(self, waiter: Tenant) -> None:
-        """Its policy may not let it have its devices for a while."""
+        """Its policy may not let it have its devices for a while. It wants them all the same, so
+        that time is charged as if it stood in the line."""
+        charges = self.rules.charges
+        charges.charge(waiter, self.rules.now)
+        if waiter.barred:
+            charges.end(waiter, self.rules.now)
         until = self.rules.policies.of(waiter).barred_until(self.rules, waiter)
         waiter.barred_until = until if until is not None and until > self.rules.now else None
         self.wakes.put(waiter.id, waiter.barred_until)
+        if waiter.barred and self.rules.cohorts.of[waiter.id].heeds != FREE:
+            charges.begin(waiter, False, self.rules.now)
 
     def _plan_wake(self, waiter: Tenant) -> None:
         when = self.rules.policies.of(waiter).wake_at(self.rules, waiter)

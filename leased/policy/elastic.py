@@ -9,13 +9,15 @@ what happened in it: a tenant that was once far below its request runs for long 
 and again whenever that run leaves the window. Here each tenant has three accounts instead, in ns of
 device time, which are as exact and forget at once what is too long ago:
 - owed: what its request would have given it while it held or waited, less what it has had. The
-  clock of its request is lease time of the device, so handoffs delay all alike. Who is owed
+  clock of its request is lease time of the device, so handoffs delay all alike; while its limit
+  keeps it from the device it is all time, as nobody else may want it then. Who is owed
   something is served first, who should have had it first before the others (earliest deadline
   first, with which all requests are kept as long as they are at most 1 together).
 - over: what it has had beyond its limit. It goes when a turn has made that as much as it does at
   most, and comes back when it is nothing.
 - level: lease time that it has had, as start-time fair queueing counts it (Goyal et al., 1996): who
-  begins to wait has at least the level that those who were served last had when their turns began.
+  begins to wait has at least the level that those who were served last of what was left had when
+  their turns began.
 All of a restore and all of a drain count as had, so who overshoots its turn by a long kernel pays
 that back. Who is idle yields, and from then on is charged nothing; after a moment it is owed
 nothing more either, and who comes back is owed what it requests from then on.
@@ -33,7 +35,7 @@ that time, or a quantum), a restore and four drains.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from leased.core.policy import Had, Spec, View
@@ -55,9 +57,10 @@ SAVED = ("owed", "over", "level")
 @dataclass
 class Account:
     """One tenant. owed, over, level: see above. at: when it was last charged, which is the time
-    that `over` is as of. marks: by device, how its clock stood when `owed` was brought up to date.
-    turn: how long a turn of it is. began: since when it has waited. start: its level when its turn
-    began, or when others last began to want the device; None: it has had nothing of a turn yet."""
+    that `over` is as of. turn: how long a turn of it is. began: since when it has waited. start:
+    its level when its turn began, or when others last began to want the device; None: it has had
+    nothing of a turn yet. of_rest: its turn is of what was left, as it was owed nothing. barred: it
+    waits at its limit."""
 
     request: float
     limit: float
@@ -68,21 +71,20 @@ class Account:
     level: float = 0.0
     began: int | None = None
     start: float | None = None
+    of_rest: bool = False
+    barred: bool = False
     at: int | None = None
-    marks: dict[str, int] = field(default_factory=dict)
 
 
 @register
 class Elastic:
-    """clocks: by device, how much lease time it has had. levels: by device, the level of those who
-    were served last with what was left."""
+    """levels: by device, the level of those who were served last with what was left."""
 
     name: ClassVar[str] = "elastic"
     shares: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self.accounts: dict[int, Account] = {}
-        self.clocks: dict[str, int] = {}
         self.levels: dict[str, float] = {}
 
     def admit(self, view: View, tenant: Spec) -> str | None:
@@ -95,29 +97,26 @@ class Elastic:
         account.gang = tenant.gang
         account.turn = tenant.quantum_ns
         account.level = max(account.level, self._level(account))
-        self._mark(account)
 
     def closed(self, tenant: int) -> None:
         self.accounts.pop(tenant, None)
-        if not self.accounts:  # nobody is left for whom the clocks count
-            self.clocks.clear()
+        if not self.accounts:  # nobody is left for whom they count
             self.levels.clear()
 
     # -- what tenants have had ------------------------------------------------------------
 
     def charged(self, tenant: int, had: list[Had], now: int) -> None:
-        account, clocks = self.accounts[tenant], self.clocks
+        account = self.accounts[tenant]
         held = passed = even = 0
-        for device, held_ns, even_ns in had:
-            clock = clocks[device] = clocks.get(device, 0) + held_ns
-            passed += clock - account.marks.get(device, clock)
-            account.marks[device] = clock
+        for _, held_ns, even_ns, leased_ns in had:
             held += held_ns
             even += even_ns
+            passed += leased_ns
         part = 1 / len(had)
         time = 0 if account.at is None else now - account.at
         account.at = now
-        was_owed = account.owed + part * account.request * (passed - held) > 0
+        if account.barred:  # also while its devices idle, as all who want them are
+            passed = time * len(had)
         account.owed += part * (account.request * passed - held)
         account.over += part * held - account.limit * time
         if held:
@@ -125,10 +124,10 @@ class Elastic:
             before = account.level
             account.level += part * held
             if even >= held:  # nobody else wanted it
-                account.start = account.level
+                account.start, account.of_rest = account.level, True
             elif account.start is None:
                 account.start = before
-            if not was_owed:
+            if account.of_rest:
                 self._raise_levels(account, account.start)
         self._bound(account)
 
@@ -164,16 +163,11 @@ class Elastic:
         levels = self.levels
         return min([levels.get(device, 0.0) for device in account.gang], default=0.0)
 
-    def _mark(self, account: Account) -> None:
-        """From now on its request counts again."""
-        account.marks = {device: self.clocks.get(device, 0) for device in account.gang}
-
     def _come_back(self, account: Account, now: int) -> None:
         """It has been away, and was not charged for that time. What it was owed before, it did not
         want; only what a former daemon has said of it counts."""
         if account.at is not None:
             account.owed = min(account.owed, 0.0)
-        self._mark(account)
         account.over = self._over(account, now)
         account.at = now
         account.began = now
@@ -190,9 +184,8 @@ class Elastic:
         account.start = None
         self._bound(account)
         due = self._due(account, view.now)
-        if due <= view.now:
-            return due
-        return AFTER_ALL + round(account.level)
+        account.of_rest = due > view.now
+        return AFTER_ALL + round(account.level) if account.of_rest else due
 
     def _due(self, account: Account, now: int) -> int:
         """Since when it should have been served, or when it should be."""
@@ -203,15 +196,16 @@ class Elastic:
         return due
 
     def wake_at(self, view: View, waiter: Spec) -> int | None:
-        # The holder's time is charged when it ends. Until then the waiter is owed no more than
-        # before, so without a least pause it would be asked again at once, and again.
+        # While nobody holds its devices it is owed no more than before, so without a least pause
+        # it would be asked again at once, and again.
         due = self._due(self.accounts[waiter.id], view.now)
         return max(due, view.now + LEAST_NS) if due > view.now else None
 
     def barred_until(self, view: View, waiter: Spec) -> int | None:
         account = self.accounts[waiter.id]
         over = self._over(account, view.now)
-        if account.limit >= 1 or over <= 0:
+        account.barred = account.limit < 1 and over > 0
+        if not account.barred:
             return None
         return view.now + max(LEAST_NS, round(over / account.limit))
 

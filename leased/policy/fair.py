@@ -68,7 +68,7 @@ class Fair:
     def charged(self, tenant: int, had: list[Had], now: int) -> None:
         deficits = self.deficits[tenant]
         held = 0
-        for device, held_ns, even_ns in had:
+        for device, held_ns, even_ns, _ in had:
             deficit = deficits.get(device, 0) + even_ns - held_ns
             deficits[device] = max(-MOST_NS, min(MOST_NS, deficit))
             held |= held_ns

@@ -9,7 +9,7 @@ import pytest
 from leased.core.arbiter import Opened
 from leased.core.tenant_changes import tenant_of
 from leased.policy.elastic import Elastic
-from tests.core.scenario import Poke
+from tests.core.scenario import Job, Poke
 from tests.core.world import S
 from tests.policy.watched import Watched, greedy, shares
 from tests.support.long import long
@@ -67,6 +67,37 @@ def test_a_job_with_a_limit_has_no_longer_turns_than_those_that_wait_for_it() ->
     Watched(jobs, 30).check(5, 30, {0: even, 1: even, 2: 0.05, 3: even})
 
 
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        [greedy(0.1), greedy(drain=0), greedy(0.87, quantum=30, drain=5)],
+        [*shares(0.1, 0.89, quantum=30, drain=5), greedy(), greedy()],
+        [greedy(0.4), greedy(quantum=30), greedy(0.35, quantum=30)],
+    ],
+)
+def test_a_job_whose_limit_is_its_request_has_that(jobs: list[Job]) -> None:
+    """It is owed its request also for the time in which its limit keeps it from its GPU."""
+    limited, *others = jobs
+    world = Watched([replace(limited, limit=limited.request), *others], 30)
+    for first in range(5, 20):
+        got = world.got(first, first + 10)
+        assert got[0] == pytest.approx(limited.request, abs=0.012), f"from second {first} on"
+
+
+def test_a_job_whose_limit_is_its_request_has_that_also_where_its_gpu_idles() -> None:
+    """All the others are at their limits from time to time, so nobody has the GPU then."""
+    jobs = [greedy(0.6, 0.6, drain=5), greedy(0.04, 0.04, drain=0)]
+    jobs += [greedy(limit=0.1), greedy(0.1, 0.2)]
+    Watched(jobs, 30).check(5, 30, {0: 0.6, 1: 0.04, 2: 0.1, 3: 0.2}, 0.008)
+
+
+def test_a_turn_that_was_owed_makes_no_other_forget_what_it_has_not_had() -> None:
+    """Also where it ends in several parts, and the last of them was not owed any more."""
+    jobs = [greedy(0.6, 0.6), greedy(0.12, quantum=30, drain=0), greedy(0.11, drain=5)]
+    jobs += [greedy(0.14, quantum=30, drain=0)]
+    Watched(jobs, 30).check(5, 30, {0: 0.6, 1: 0.13, 2: 0.13, 3: 0.14}, 0.01)
+
+
 def test_three_jobs_arrive_one_after_the_other() -> None:
     """KubeShare's Figure 6."""
     jobs = [greedy(0.3, 0.6), greedy(0.4, 0.6, opens=40_000), greedy(0.3, 0.5, opens=80_000)]
@@ -97,7 +128,7 @@ def test_a_waiter_is_not_asked_again_at_once() -> None:
     """What it is owed grows when the holder is charged, and that may be long after."""
     policy, waiter = Elastic(), tenant_of(Opened(1, ("d",), "auto", S // 10, request=0.4))
     policy.opened(waiter)
-    policy.charged(1, [("d", 1, 1)], 1)  # so it is due 1.5 ns from any time on
+    policy.charged(1, [("d", 1, 1, 1)], 1)  # so it is due 1.5 ns from any time on
     policy.order(Moment(), waiter)
     again = policy.wake_at(Moment(), waiter)
     assert again is not None

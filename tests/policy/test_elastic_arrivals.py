@@ -48,7 +48,7 @@ def drawn(r: random.Random) -> tuple[list[Job], list[Poke], list[set[int]]]:
         )
         limit = r.choice(LIMITS)
         request = round(min(limit, r.choice((0.0, r.uniform(0, max(0.0, left))))), 2)
-        if request > left or request > limit - 0.05:  # what is lost before a limit is never had
+        if request > left:
             request = 0.0
         jobs.append(
             greedy(
@@ -63,11 +63,13 @@ def drawn(r: random.Random) -> tuple[list[Job], list[Poke], list[set[int]]]:
     return jobs, sorted(pokes, key=lambda poke: poke.at), there
 
 
-@pytest.mark.parametrize("seed", [0, 8, 11, 29, *long(range(12, 21))])
+@pytest.mark.parametrize("seed", [0, 8, 11, 16, *long([*range(12, 16), *range(17, 40)])])
 def test_each_has_its_part_whoever_comes_and_goes(seed: int) -> None:
     jobs, pokes, there = drawn(random.Random(seed))
     world = Watched(jobs, STAGE_S * len(there), pokes)
     for stage, present in enumerate(there):
+        if not any(jobs[n].request > 0 or jobs[n].limit < 1 for n in present):
+            continue  # the site's policy is in force
         wanted = fair_parts({n: jobs[n] for n in present})
         begin = stage * STAGE_S + SETTLE_S
         for first in range(begin, (stage + 1) * STAGE_S - WINDOW_S):

@@ -47,11 +47,13 @@ class Watched(World):
             for tenant, had in self.had[end].items()
         }
 
-    def check(self, begin: int, end: int, wanted: Mapping[int, float]) -> None:
+    def check(
+        self, begin: int, end: int, wanted: Mapping[int, float], error: float = ERROR
+    ) -> None:
         """In each window between these seconds each job has what it should have."""
         for first in range(begin, end - WINDOW_S + 1):
             got = self.got(first, first + WINDOW_S)
-            assert got == pytest.approx(wanted, abs=ERROR), f"from second {first} on"
+            assert got == pytest.approx(wanted, abs=error), f"from second {first} on"
 
 
 def greedy(request: float = 0.0, limit: float = 1.0, **other: Any) -> Job:
