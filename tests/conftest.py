@@ -38,6 +38,7 @@ def is_worker(config: pytest.Config) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     if not is_worker(config):
+        again.begin()
         leftovers.mark_this_run()
         # Whoever ends the run, CI for one, ends it as Ctrl-C does: with its daemons.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -53,14 +54,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Nothing that the run has started goes on after it; `make again` finds what failed."""
     if is_worker(session.config):
         return
-    for process in leftovers.end_all():
-        print(f"\nwas left behind and is killed: {process.pid} {process.command}")
-        if session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
     stats = session.config.pluginmanager.getplugin("terminalreporter").stats
     reports = [*stats.get("failed", []), *stats.get("error", [])]
-    failed = sorted({report.nodeid for report in reports})
-    again.write(again.LastRun(int(session.exitstatus), failed))
+    failed, beyond = sorted({report.nodeid for report in reports}), again.beyond_tests(reports)
+    for process in leftovers.end_all():
+        beyond.append(f"was left behind and is killed: {process.pid} {process.command}")
+        print(f"\n{beyond[-1]}")
+        if session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    again.write(again.LastRun(int(session.exitstatus), failed, beyond))
 
 
 @pytest.hookimpl(tryfirst=True)
