@@ -9,10 +9,14 @@
  * unless it leads its session, as the task of `srun --pty` does: the kernel never stops a session
  * leader by SIGTSTP.
  *
- * A SIGTSTP of another sender stops the process only when our handler runs. A SIGCONT that is sent
- * in between, by a sender that has not waited for the stop (waitpid, as shells do), comes too early
- * and the process stays stopped. This cannot be avoided: the kernel discards a SIGTSTP for a later
- * SIGCONT only until a handler has it.
+ * A SIGTSTP of another sender stops the process only after our handler has found out whose it is. A
+ * SIGCONT may come before that, from a sender that has not waited for the stop as shells do
+ * (waitpid). So the handler first raises the signal again, blocked: as long as it is pending, the
+ * kernel discards it when a SIGCONT comes, as it does for a process without a handler. Only a
+ * SIGCONT that comes before the handler's first calls is too early to be seen.
+ *
+ * A program that waits when the signal comes is interrupted as by any handler: poll(), select(),
+ * nanosleep() and sem_wait() return early (signal(7)), which a stop alone would not do.
  */
 #include "lease/suspend.h"
 
@@ -103,35 +107,47 @@ static void put_back(const struct sigaction *before)
 		sigaction(SIGTSTP, before, NULL);
 }
 
-/* The signal is blocked while its handler runs, so the default action takes place when it is
- * unblocked. */
-static void stop_as_usual(void)
+/* The signal that was raised again has its default action as soon as it is unblocked, unless a
+ * SIGCONT has come since. */
+static void stop_as_usual(const sigset_t *signal)
 {
 	struct sigaction usual = {.sa_handler = SIG_DFL}, before;
-	sigset_t signal, blocked;
 
 	sigemptyset(&usual.sa_mask);
 	sigaction(SIGTSTP, &usual, &before);
-	syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGTSTP);
-	sigemptyset(&signal);
-	sigaddset(&signal, SIGTSTP);
-	pthread_sigmask(SIG_UNBLOCK, &signal, &blocked);
-	pthread_sigmask(SIG_SETMASK, &blocked, NULL); /* the process has been continued */
+	pthread_sigmask(SIG_UNBLOCK, signal, NULL);
+	pthread_sigmask(SIG_BLOCK, signal, NULL); /* the process has been continued */
 	put_back(&before);
 }
 
+/* Takes the signal that was raised again, so that it stops nothing. */
+static void take_back(const sigset_t *signal)
+{
+	static const struct timespec now;
+
+	syscall(SYS_rt_sigtimedwait, signal, NULL, &now, _NSIG / 8);
+}
+
+/* A handler of the program that calls this one may not have blocked the signal. */
 static void handle(int number, siginfo_t *info, void *context)
 {
 	int saved_errno = errno;
+	sigset_t signal, blocked;
 
 	(void)number;
 	(void)context;
+	sigemptyset(&signal);
+	sigaddset(&signal, SIGTSTP);
+	pthread_sigmask(SIG_BLOCK, &signal, &blocked);
+	syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGTSTP);
 	if (atomic_load(&listens) == getpid() && is_slurmstepd(info)) {
+		take_back(&signal);
 		atomic_store(&announced_at, now_ns());
 		client_wake();
 	} else {
-		stop_as_usual();
+		stop_as_usual(&signal);
 	}
+	pthread_sigmask(SIG_SETMASK, &blocked, NULL);
 	errno = saved_errno;
 }
 

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define THREADS 4
@@ -126,6 +127,37 @@ static void take_over_later(void)
 	signal(SIGCONT, take_over);
 }
 
+static bool resumed_early;
+
+/* Stands in for the C library's, so that SIGCONT comes while the handler of SIGTSTP looks who has
+ * sent that. */
+int open(const char *path, int flags, ...)
+{
+	if (resumed_early && !strncmp(path, "/proc/", 6))
+		kill(getpid(), SIGCONT);
+	return (int)syscall(SYS_openat, AT_FDCWD, path, flags, 0);
+}
+
+static void be_resumed_early(void)
+{
+	resumed_early = true;
+}
+
+static void be_resumed_early_in_threads(void)
+{
+	start_threads();
+	be_resumed_early();
+}
+
+/* The handler does not keep the signal away while it runs. */
+static void chain_open(void)
+{
+	struct sigaction action = {.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART};
+
+	action.sa_sigaction = note_and_chain;
+	sigaction(SIGTSTP, &action, &chained);
+}
+
 static const struct one_case CASES[] = {
     {"nothing", nothing, nothing, false, {true, true, true}, 0, 0, ASK},
     {"own-before", own_before, nothing, false, {false, false, false}, 3, 0, ASK},
@@ -148,6 +180,18 @@ static const struct one_case CASES[] = {
     {"stepd-blocks", nothing, block, true, {false, false, false}, 0, 0, ASK},
     {"stepd-unblocks", nothing, block, true, {false, false, false}, 0, 1, UNBLOCK},
     {"stepd-unblocks-late", nothing, block, true, {false, false, false}, 0, 0, RESUME_AND_UNBLOCK},
+    {"chains-open", nothing, chain_open, false, {true, true, true}, 3, 0, ASK},
+    {"stepd-chains-open", nothing, chain_open, true, {false, false, false}, 3, 3, ASK},
+    {"resumed-early", nothing, be_resumed_early, false, {false, false, false}, 0, 0, ASK},
+    {"resumed-early-threads",
+     nothing,
+     be_resumed_early_in_threads,
+     false,
+     {false, false, false},
+     0,
+     0,
+     ASK},
+    {"stepd-resumed-early", nothing, be_resumed_early, true, {false, false, false}, 0, 3, ASK},
     {"terminal", own_terminal, nothing, false, {false, false, false}, 0, 0, ASK},
     {"stepd-terminal", own_terminal, nothing, true, {false, false, false}, 0, 3, ASK},
 };

@@ -18,7 +18,8 @@ PROGRAM = Path(__file__).resolve().parents[3] / "build/meson/tests/shim/lease/su
         *("stepd", "stepd-threads", "stepd-chains", "stepd-own"),
         *("own-once", "chains-once", "stepd-default-after", "stepd-ignores"),
         *("stepd-blocks", "stepd-unblocks", "stepd-unblocks-late"),
-        *("terminal", "stepd-terminal"),
+        *("terminal", "stepd-terminal", "chains-open", "stepd-chains-open"),
+        *("resumed-early", "resumed-early-threads", "stepd-resumed-early"),
     ],
 )
 def test_a_program_is_stopped_as_often_as_without_it(case: str) -> None:
