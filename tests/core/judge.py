@@ -20,7 +20,7 @@ from leased.core.arbiter import (
     Tenant,
 )
 from leased.core.state import FOREVER
-from leased.policy import elastic, fair
+from leased.policy import elastic_account, fair
 from tests.core.client import CLOSING, Client
 from tests.core.items import items
 from tests.core.share_judge import Limits
@@ -61,7 +61,7 @@ def fair_bound(wait: Wait, turn: int) -> int:
 
 def elastic_bound(wait: Wait, turn: int) -> int:
     """See leased/policy/elastic.py."""
-    return (wait.others + 1) * (elastic.PATIENCE_NS + turn)
+    return (wait.others + 1) * (elastic_account.PATIENCE_NS + turn)
 
 
 Bound = Callable[[Wait, int], int]
