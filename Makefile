@@ -13,7 +13,7 @@ export PYTHON
 export PYTHONPATH := $(CURDIR):$(CURDIR)/build/meson/leased:$(PYTHONPATH)
 
 # Tests of what decides and of what does no input and no output: a minute at most.
-QUICK := $(wildcard tests/core tests/policy tests/placement tests/record tests/rooms tests/config \
+QUICK := $(wildcard tests/core tests/policy tests/placement tests/placer tests/record tests/rooms tests/config \
 	tests/spank tests/base) \
 	$(addprefix tests/,$(addsuffix .py,wire/test_wire processes/test_identity \
 	shim/gate/test_gate shim/lease/test_explain shim/lease/test_idle shim/memory/swap/test_host_room \

@@ -12,6 +12,10 @@ local M = { release = "@VERSION@" }
 
 -- Options of SPANK plugins travel in the array job.spank_job_env, which is counted from 0.
 local OPTION = "^_SLURM_SPANK_OPTION_gpu_share_gpu_share=(.*)$"
+-- Where gpu-lease-placer says that it runs: placer.runtime_dir of its configuration.
+local ALIVE = "/run/gpu-lease-placer/alive"
+local LONGEST_ALIVE, LONGEST_HOLD = 120, 3600 -- seconds that its file may name, whatever the clocks
+local LONGEST_COMMENT = 1023 -- bytes that slurmctld takes
 local EXCLUSIVE = 0 -- of job.shared
 local LONGEST = 511 -- bytes of the option's value
 local SHOWN = 40 -- bytes of it that a message repeats
@@ -208,6 +212,55 @@ function M.fault_of(job)
 		return "--gpu-share without a shard; ask for --gres=shard:1 instead of whole GPUs, or leave out --gpu-share"
 	end
 	return "--gpu-share without a shard; add --gres=shard:1"
+end
+
+-- Until when jobs are put off for the placer; nil: it does not run.
+local function put_off_until(begin)
+	local file = io.open(ALIVE, "r")
+	local text = file and file:read(64) or ""
+	if file then
+		file:close()
+	end
+	local valid, hold = string.match(text, "^(%d+) (%d+)\n$")
+	local now = os.time()
+	valid, hold = tonumber(valid), tonumber(hold)
+	if not valid or valid < now or valid > now + LONGEST_ALIVE or hold > LONGEST_HOLD then
+		return nil
+	end
+	return math.max(begin, now) + hold
+end
+
+local function is_placed(text)
+	local request = part(string.match("," .. text, ",request:([^,]*)") or "0")
+	return string.find("," .. text, ",%l*%-?affinity:") ~= nil
+		or string.find("," .. text, ",exclusion:", 1, true) ~= nil
+		or request ~= nil and request > 0
+end
+
+-- A job with labels or a request begins when gpu-lease-placer has found where it fits. It finds the
+-- job by the mark in AdminComment, which it takes away. If it does not come, the job begins by
+-- itself when the time is over. A job that has to begin at once, or within a time, and a component
+-- of a heterogeneous job are not put off.
+function M.put_off(job)
+	local text = option_of(job) or environment_of(job)
+	local begin = job.begin_time or 0
+	if
+		not text
+		or not asks_for(job, "shard")
+		or not is_placed(text)
+		or job.immediate == 1
+		or (job.deadline or 0) ~= 0
+		or (job.het_job_offset ~= nil and job.het_job_offset ~= slurm.NO_VAL)
+	then
+		return
+	end
+	local till = put_off_until(begin)
+	local mark = till and string.format("[gpu-lease-placer %d %d %s]", begin, till, text)
+	local comment = mark and (job.admin_comment and job.admin_comment .. " " or "") .. mark
+	if comment and #comment <= LONGEST_COMMENT then
+		job.begin_time = till
+		job.admin_comment = comment
+	end
 end
 
 return M

@@ -1,7 +1,8 @@
--- job_submit.lua: refuse what cannot share before the job exists (gpu_share.lua says what).
+-- job_submit.lua: refuse what cannot share before the job exists, and put off what gpu-lease-placer
+-- has to place, where that runs (gpu_share.lua says what).
 --
 -- On the host of slurmctld, in the folder of slurm.conf, with JobSubmitPlugins=lua there. A site that
--- has a job_submit.lua already adds the two parts with gpu_share to it. slurmctld reads this file
+-- has a job_submit.lua already adds the parts with gpu_share to it. slurmctld reads this file
 -- again when it has changed, and gpu_share.lua with it: touch this one after an update of the other.
 
 local folder = string.match(os.getenv("SLURM_CONF") or "/etc/slurm/slurm.conf", "^(.*)/") or "."
@@ -16,6 +17,9 @@ function slurm_job_submit(job, partitions, uid)
 	if fault then
 		slurm.log_user("gpu-share: %s", fault)
 		return slurm.ERROR
+	end
+	if found then
+		gpu_share.put_off(job)
 	end
 	return slurm.SUCCESS
 end

@@ -59,6 +59,17 @@ class MetricsConfig:
 
 
 @dataclass(frozen=True)
+class PlacerConfig:
+    """[placer], for gpu-lease-placer. rate: changes a second."""
+
+    interval_ns: int = keys.default("placer.interval")
+    hold_ns: int = keys.default("placer.hold")
+    rate: float = keys.default("placer.rate")
+    state_dir: Path = keys.default("placer.state_dir")
+    runtime_dir: Path = keys.default("placer.runtime_dir")
+
+
+@dataclass(frozen=True)
 class Config:
     """The whole configuration. keys.py says what each field means, and has its default.
 
@@ -99,6 +110,7 @@ class Config:
     devices: dict[str, DeviceConfig] = field(default_factory=dict)
     strays: StraysConfig = StraysConfig()
     metrics: MetricsConfig = MetricsConfig()
+    placer: PlacerConfig = PlacerConfig()
 
     @property
     def tenant_socket(self) -> Path:
@@ -164,7 +176,10 @@ def from_dict(raw: dict[str, Any]) -> Config:
     device, devices = _devices(raw)
     strays = StraysConfig(**_fields(_table(raw, "strays"), "strays"))
     metrics = MetricsConfig(**_fields(_table(raw, "metrics"), "metrics"))
-    return Config(**fields, device=device, devices=devices, strays=strays, metrics=metrics)
+    placer = PlacerConfig(**_fields(_table(raw, "placer"), "placer"))
+    return Config(
+        **fields, device=device, devices=devices, strays=strays, metrics=metrics, placer=placer
+    )
 
 
 def parse(data: bytes) -> Config:

@@ -16,6 +16,8 @@ LONGEST_SOCKET = 107  # bytes of a UNIX socket's path, as the kernel limits it
 SOCKET = "/tenant.sock"  # the longest name in runtime_dir
 SLOWEST_GIB_S, FASTEST_GIB_S = 0.01, 512.0
 SMALLEST_FILE = 1 << 20
+SLOWEST_RATE, FASTEST_RATE = 0.1, 1000.0
+SHORTEST_HOLD_S, LONGEST_HOLD_S = 10, 3600
 MOST_SERIES = 1_000_000
 MOST_WAITING = 256
 LAST_UID = 2**32 - 2  # the one above stands for no user
@@ -125,6 +127,23 @@ def series(value: int, where: str) -> int:
     if not 1 <= value <= MOST_SERIES:
         raise Refused(f"{where} = {shown(value)} is out of bounds", f"write 1 to {MOST_SERIES}")
     return value
+
+
+def rate(value: float, where: str) -> float:
+    """How often something may be done in a second."""
+    if not SLOWEST_RATE <= value <= FASTEST_RATE:  # NaN neither
+        words = f"{where} = {shown(value)} is out of bounds"
+        raise Refused(words, f"write {SLOWEST_RATE:g} to {FASTEST_RATE:g}")
+    return float(value)
+
+
+def put_off_ns(text: str, where: str) -> int:
+    """For how long a job is put off at a time."""
+    found = time_ns(text, where)
+    if not SHORTEST_HOLD_S * 10**9 <= found <= LONGEST_HOLD_S * 10**9:
+        words = f"{where} = {shown(text)} is out of bounds"
+        raise Refused(words, f"write {SHORTEST_HOLD_S}s to {LONGEST_HOLD_S // 60}m")
+    return found
 
 
 def waiting(value: int, where: str) -> int:

@@ -22,6 +22,8 @@ SECTIONS = {
     "strays": "Processes that use a shared GPU without a lease: see SECURITY.md.",
     "metrics": "What gpu-leased-metrics shows Prometheus (docs/metrics.md). It reads them when it "
     "starts.",
+    "placer": "Where pending jobs with labels or shares fit: gpu-lease-placer on slurmctld's host "
+    "(docs/placement.md). It reads them when it starts.",
 }
 
 
@@ -272,6 +274,35 @@ KEYS = (
         "The directory of files that tell dcgm-exporter which jobs have which GPU, for its "
         "--hpc-job-mapping-dir; empty: none. The unit may write "
         '"/run/gpu-leased-metrics/jobs".',
+    ),
+    key(
+        "placer.interval",
+        kinds.TIME,
+        "1s",
+        "How often it asks Slurm for jobs and nodes; less often where an answer takes longer than "
+        "a tenth of it.",
+        field="interval_ns",
+    ),
+    key(
+        "placer.hold",
+        kinds.PUT_OFF,
+        "5m",
+        "For how long a job that fits nowhere is put off at a time: so late may it begin if the "
+        "placer is killed and does not come back.",
+        field="hold_ns",
+    ),
+    key("placer.rate", kinds.RATE, 20, "How many jobs it changes in a second, at most."),
+    key(
+        "placer.state_dir",
+        kinds.PATH,
+        "/var/lib/gpu-lease-placer",
+        "The directory of what it remembers of jobs.",
+    ),
+    key(
+        "placer.runtime_dir",
+        kinds.PATH,
+        "/run/gpu-lease-placer",
+        "The directory of its sign of life; gpu_share.lua has the same path.",
     ),
 )
 

@@ -96,6 +96,12 @@ LINK_SPEED = Kind(
     values.gib_s,
 )
 SERIES = Kind(int, f"a whole number, 1 to {values.MOST_SERIES}", values.series)
+RATE = Kind(float, f"a number, {values.SLOWEST_RATE:g} to {values.FASTEST_RATE:g}", values.rate)
+PUT_OFF = Kind(
+    str,
+    f"{A_TIME}, {values.SHORTEST_HOLD_S}s to {values.LONGEST_HOLD_S // 60}m",
+    values.put_off_ns,
+)
 PART = Kind(float, "a number, 0 to 1", values.part)
 WAITING = Kind(int, f"a whole number, 0 to {values.MOST_WAITING}", values.waiting)
 LISTEN = Kind(

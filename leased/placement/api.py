@@ -31,12 +31,14 @@ class Request:
 @dataclass(frozen=True)
 class Device:
     """A device and what its tenants have asked for. capacity: bytes that they can have together.
-    spare: so many more tenants may come (Slurm's shards); None: any number."""
+    spare: so many more tenants may come (Slurm's shards); None: any number. shut: why nobody may
+    come, whatever is left of it, in words; "": they may."""
 
     name: str
     capacity: int
     tenants: tuple[Request, ...] = ()
     spare: int | None = None
+    shut: str = ""
 
     @property
     def is_idle(self) -> bool:
@@ -68,6 +70,8 @@ class Device:
     def shortage(self, request: Request) -> str | None:
         """What is not left of all that the request asks for, in words; None: it has room, whatever
         the labels say."""
+        if self.shut:
+            return self.shut
         if self.spare is not None and self.spare <= 0:
             return "all its shards are taken"
         left = round(self.share * MILLION)

@@ -18,8 +18,16 @@ CLASSES = {
     "device": config.DeviceConfig,
     "strays": config.StraysConfig,
     "metrics": config.MetricsConfig,
+    "placer": config.PlacerConfig,
 }
-NO_KEYS = {"memory_chosen", "device", "devices", "strays", "metrics"}  # made of several keys
+NO_KEYS = {
+    "memory_chosen",
+    "device",
+    "devices",
+    "strays",
+    "metrics",
+    "placer",
+}  # made of several keys
 OF_NO_TYPE = {str: 5, bool: "yes", float: "1", int: 1.5, list: "root"}
 
 

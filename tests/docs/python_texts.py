@@ -101,6 +101,16 @@ class Logged(Texts):
                 self.said += [LOGGED.sub(VALUE, text) for text in texts]
 
 
+class Told(Texts):
+    """What a part of the placer has it log: as a fault that it raises, or by _say."""
+
+    def visit_Call(self, node: ast.Call) -> None:
+        super().visit_Call(node)
+        match node.func:
+            case ast.Name(id="Silent") | ast.Attribute(attr="_say"):
+                self.said += self.of(node.args[0])
+
+
 def elements(node: ast.expr) -> list[ast.expr]:
     """The arguments that *(a, b) stands for, or the one that it is."""
     if isinstance(node, ast.Starred) and isinstance(node.value, ast.Tuple):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.docs.python_texts import Findings, Logged, said
+from tests.docs.python_texts import Findings, Logged, Told, said
 from tests.docs.test_troubleshooting import matches, rows
 
 FOUND = "`gpu-leasectl check` finds something"
@@ -22,7 +22,8 @@ def findings() -> dict[str, str]:
 
 
 def logged() -> dict[str, str]:
-    return said(Logged, list((ROOT / "leased").rglob("*.py")))
+    folder = ROOT / "leased"
+    return said(Logged, [p for p in folder.rglob("*.py") if p.parent != folder / "placer"])
 
 
 def check_rows(title: str, texts: dict[str, str]) -> None:
@@ -43,6 +44,15 @@ def test_what_the_daemon_logs() -> None:
     texts = logged()
     assert len(texts) > 40
     check_rows(LOG, texts)
+
+
+def test_what_the_placer_logs() -> None:
+    folder = ROOT / "leased" / "placer"
+    texts = said(Logged, [folder / "service.py", folder / "tickets_file.py"])
+    faults = said(Told, [folder / "service.py", folder / "slurm_link.py"])
+    assert len(texts) > 4
+    assert len(faults) > 4
+    check_rows("The log of gpu-lease-placer", texts | faults)
 
 
 CODE = """

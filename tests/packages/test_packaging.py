@@ -128,9 +128,9 @@ def test_a_package_depends_on_what_python_does(extra: str, field: str) -> None:
 
 def test_the_scripts_know_every_unit() -> None:
     units = {Path(place).name for place in installed() if place.startswith("usr/lib/systemd/")}
-    assert len(units) == 6
-    stopped = set(re.findall(r"gpu-leased[\w-]*\.(?:socket|service)", script("prerm")))
-    again = set(re.findall(r"gpu-leased[\w-]*\.(?:socket|service)", script("postinst")))
+    assert len(units) == 7
+    stopped = set(re.findall(r"gpu-lease[\w-]*\.(?:socket|service)", script("prerm")))
+    again = set(re.findall(r"gpu-lease[\w-]*\.(?:socket|service)", script("postinst")))
     assert stopped == units
     assert again == {unit for unit in units if unit.endswith(".service")}
 

@@ -48,7 +48,9 @@ def page() -> Page:
     made.section("files")
     made.item(roff.words(f"`{config.DEFAULT_PATH}`"), "The configuration of the node's daemon.")
     made.section("see also")
-    made.paragraph("`gpu-leased`(8), `gpu-leased.toml`(5), `gpu-share`(7), `sacct`(1)")
+    made.paragraph(
+        "`gpu-leased`(8), `gpu-leased.toml`(5), `gpu-share`(7), `gpu-lease-placer`(8), `sacct`(1)"
+    )
     return made
 
 

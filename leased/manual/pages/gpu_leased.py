@@ -58,5 +58,8 @@ def page() -> Page:
         for term, text in items.items():
             made.item(roff.words(f"`{term}`"), text)
     made.section("see also")
-    made.paragraph("`gpu-leasectl`(1), `gpu-leased.toml`(5), `gpu-share`(7), `slurmd`(8)")
+    made.paragraph(
+        "`gpu-leasectl`(1), `gpu-leased.toml`(5), `gpu-share`(7), `gpu-lease-placer`(8), "
+        "`slurmd`(8)"
+    )
     return made

@@ -21,5 +21,5 @@ def page() -> Page:
             made.item(roff.words(f"`{key.name}` = {key.kind.words}"), key.about)
             made.continued(f"Default: `{documents.toml(key.default)}`")
     made.section("see also")
-    made.paragraph("`gpu-leased`(8), `gpu-leasectl`(1), `gpu-share`(7)")
+    made.paragraph("`gpu-leased`(8), `gpu-leasectl`(1), `gpu-share`(7), `gpu-lease-placer`(8)")
     return made

@@ -64,7 +64,8 @@ def page() -> Page:
         made.example(command)
     made.section("see also")
     made.paragraph(
-        "`gpu-leasectl`(1), `gpu-leased`(8), `gpu-leased.toml`(5), `sbatch`(1), `gres.conf`(5)"
+        "`gpu-leasectl`(1), `gpu-leased`(8), `gpu-leased.toml`(5), `gpu-lease-placer`(8), "
+        "`sbatch`(1), `gres.conf`(5)"
     )
     return made
 

@@ -1,0 +1,153 @@
+"""The GPUs of the cluster as far as Slurm's own data says who is on them.
+
+Slurm chooses the GPU of a job by itself: the first one of the node, in the order of its numbers,
+that has enough free shards and, where the job asks for a type, that type. So which one it will be
+is known beforehand, and a job fits on a node only if it fits there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from leased.placement.api import Device, Request
+from leased.slurm.hostlists import expand
+from leased.slurm.nodes_json import GpuNode
+from leased.slurm.queue_json import QueuedJob
+
+NAMES = re.compile(r"[A-Za-z0-9_.=-]+")
+Place = tuple[str, int]  # a node and a number of a GPU
+
+
+@dataclass
+class Gpu:
+    """shards: that are free. device: whose name people read. whole: a job has all of it."""
+
+    kind: str
+    total: int
+    shards: int
+    device: Device
+    whole: bool = False
+
+
+@dataclass
+class Cluster:
+    """by_node: each node's GPUs in Slurm's order. Nodes may have jobs that are put there by us and
+    have not begun."""
+
+    nodes: dict[str, GpuNode]
+    by_node: dict[str, list[Gpu]]
+    cpus: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, nodes: Iterable[GpuNode]) -> Cluster:
+        known = {node.name: node for node in nodes}
+        gpus = {
+            name: [
+                Gpu(kind, shards, shards, Device(f"{name} GPU {index}", 0))
+                for index, (kind, shards) in enumerate(node.gpus)
+            ]
+            for name, node in known.items()
+        }
+        return cls(known, gpus, {name: node.idle_cpus for name, node in known.items()})
+
+    def take(self, node: str, index: int, shards: int | None, request: Request) -> None:
+        """A job has so many shards of the GPU; None: it has the whole one. What is not known is
+        passed over: a node may have been taken out of slurm.conf under a job."""
+        gpus = self.by_node.get(node, [])
+        if not 0 <= index < len(gpus):
+            return
+        gpu = gpus[index]
+        gpu.device = gpu.device.joined(request)
+        if shards is None:
+            gpu.whole, gpu.shards = True, 0
+        else:
+            gpu.shards -= shards
+
+    def chosen_on(self, job: QueuedJob, node: str) -> int | None:
+        """The GPU of the node that Slurm would give to the job; None: it has none for it."""
+        for index, gpu in enumerate(self.by_node[node]):
+            if job.gpu_type in ("", gpu.kind) and gpu.shards >= job.shards:
+                return index
+        return None
+
+    def places(self) -> dict[str, Place]:
+        """Node and number of each GPU, by the name of its device."""
+        return {
+            gpu.device.name: (node, index)
+            for node, gpus in self.by_node.items()
+            for index, gpu in enumerate(gpus)
+        }
+
+    def devices(self, job: QueuedJob) -> list[Device]:
+        """All that the job could have now, and those that hold its affinity label where it cannot
+        be; each that Slurm would not give it is shut."""
+        found = []
+        for node, gpus in self.by_node.items():
+            refused = self.refusal(job, node)
+            chosen = None if refused else self.chosen_on(job, node)
+            for index, gpu in enumerate(gpus):
+                mine = job.gpu_type in ("", gpu.kind)
+                if (refused or not mine) and not gpu.device.affinity:
+                    continue
+                shut = refused or _shut(job, gpu, index, chosen)
+                found.append(replace(gpu.device, shut=shut))
+        return found
+
+    def refusal(self, job: QueuedJob, node: str) -> str:
+        """Why the job cannot be on the node, whoever else is there; "": it can."""
+        known = self.nodes[node]
+        if not known.usable:
+            return "the node takes no jobs"
+        if not set(job.partitions) & set(known.partitions):
+            return "the job's partition does not have the node"
+        if not _names_allow(job, node) or not features_allow(job.features, known.features):
+            return "the job's request excludes the node"
+        if job.cpus > self.cpus[node]:
+            return f"the node has {max(0, self.cpus[node])} CPUs left"
+        if job.memory > known.free_memory:
+            return f"the node has {max(0, known.free_memory)} MiB of memory left"
+        return ""
+
+    def emptied(self) -> Cluster:
+        """The same with no job anywhere and every node up."""
+        nodes = [
+            replace(node, usable=True, idle_cpus=1 << 30, free_memory=1 << 40)
+            for node in self.nodes.values()
+        ]
+        return Cluster.of(nodes)
+
+
+def _shut(job: QueuedJob, gpu: Gpu, index: int, chosen: int | None) -> str:
+    if job.gpu_type not in ("", gpu.kind):
+        return f"the job asks for a GPU of type {job.gpu_type}"
+    if gpu.whole:
+        return "a job has all of it"
+    if gpu.shards < job.shards:
+        return f"{max(0, gpu.shards)} of its {gpu.total} shards are free"
+    return "" if index == chosen else f"Slurm would give the job GPU {chosen} of this node"
+
+
+def _names_allow(job: QueuedJob, node: str) -> bool:
+    """A list that cannot be read allows nothing."""
+    try:
+        required = expand(job.required) if job.required else [node]
+        return required == [node] and node not in expand(job.excluded)
+    except ValueError:
+        return False
+
+
+def features_allow(wanted: str, there: frozenset[str]) -> bool:
+    if not wanted:
+        return True
+    if "|" in wanted:
+        return any(name in there for name in wanted.split("|"))
+    return all(name in there for name in re.split("[&,]", wanted))
+
+
+def is_readable(features: str) -> bool:
+    """Whether it is names with one kind of sign between them."""
+    return any(
+        all(NAMES.fullmatch(name) for name in re.split(sign, features)) for sign in ("[&,]", r"\|")
+    )

@@ -1,0 +1,122 @@
+"""A pending job gets a node where it fits, as Slurm would choose its GPU there."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from leased.placement import kubeshare
+from leased.placement.api import Answer, NoDevice, Placed
+from leased.placer import marks
+from leased.placer.model import NOW, Ticket, Update
+from leased.placer.putting_off import hold_s, put_off
+from leased.placer.turn import Turn, changed, is_bound
+from leased.slurm.queue_json import QueuedJob
+
+TASKS = 16  # of an array that are tried at a time
+TRIES = 64  # different requests of one user that are tried at a time
+
+
+def step_array(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
+    """Tasks are placed one after the other, for as long as they fit. The array as a whole is
+    changed only when none of its tasks is."""
+    out = sum(
+        1
+        for other in turn.view.jobs
+        if other.array_id == job.array_id and not other.tasks and not other.held
+    )
+    most = job.tasks_at_once - out if job.tasks_at_once else TASKS
+    late = ticket.until - turn.view.now <= hold_s(turn, job) // 4
+    tasks = [] if late else list(_tasks(job.tasks, max(0, min(most, TASKS))))
+    for placed, task in enumerate(tasks):
+        label = f"{job.array_id}_{task}"
+        reason = place(turn, job, ticket, label)
+        if reason is not None:
+            if not placed:
+                put_off(turn, job, ticket, reason)
+            return
+    if not tasks:
+        put_off(turn, job, ticket, "")
+
+
+def place(turn: Turn, job: QueuedJob, ticket: Ticket, label: str) -> str | None:
+    """Let it start if it fits somewhere: None. Otherwise why not; "": that is not known."""
+    kind = _kind(job, ticket)
+    reason = turn.said.get(kind)
+    if reason is not None:
+        return reason
+    tried = turn.tries.get(job.user_id, 0)
+    if tried >= TRIES:
+        return ""
+    asked = replace(job, required="") if is_bound(job, ticket) else job
+    answer = kubeshare.place(ticket.request, turn.cluster.devices(asked))
+    if isinstance(answer, Placed):
+        _start(turn, job, ticket, label, answer.device.name)
+        return None
+    turn.tries[job.user_id] = tried + 1
+    turn.said[kind] = reason = _words(turn, asked, ticket, answer)
+    return reason
+
+
+def _words(turn: Turn, job: QueuedJob, ticket: Ticket, answer: Answer) -> str:
+    assert isinstance(answer, NoDevice)
+    alone = kubeshare.place(ticket.request, turn.empty.devices(job))
+    if isinstance(alone, NoDevice):
+        return f"it can never start: {_never(turn, job, alone)}"
+    return f"waits: {answer.reason}"
+
+
+def _never(turn: Turn, job: QueuedJob, answer: NoDevice) -> str:
+    if not turn.empty.devices(job):
+        kind = f" of type {job.gpu_type}" if job.gpu_type else ""
+        return f"no node that it may use has a GPU{kind} that jobs share"
+    return f"even with no other job there {answer.reason}"
+
+
+def _start(turn: Turn, job: QueuedJob, ticket: Ticket, label: str, device: str) -> None:
+    node, gpu = turn.places[device]
+    bind = not job.required or is_bound(job, ticket)
+    then = replace(
+        ticket, node=node, gpu=gpu, bound=bind, let_at=turn.view.now, until=0, runs=False
+    )
+    update = Update(
+        label,
+        start=NOW,
+        node=node if bind else None,
+        comment=changed(job.comment, marks.without_reason(job.comment)),
+        admin_comment=changed(job.admin_comment, marks.without_mark(job.admin_comment)),
+        why=f"it fits on {device}",
+    )
+    turn.take(then, job)
+    turn.said = {k: v for k, v in turn.said.items() if not _shares_affinity(k, ticket)}
+    turn.starts.append((update, label, then))
+
+
+def _kind(job: QueuedJob, ticket: Ticket) -> tuple[object, ...]:
+    """Jobs of one kind fit at the same places."""
+    request = ticket.request
+    return (
+        *(request, job.shards, job.gpu_type, job.partitions, job.required, job.excluded),
+        *(job.features, job.cpus, job.memory),
+    )
+
+
+def _shares_affinity(kind: object, ticket: Ticket) -> bool:
+    """A label that has come to a GPU lets others in that could not be before."""
+    assert isinstance(kind, tuple)
+    return bool(ticket.request.affinity) and kind[0].affinity == ticket.request.affinity
+
+
+def _tasks(text: str, most: int) -> Iterable[int]:
+    """The first numbers of "1-3,7%2", as far as Slurm has written them out."""
+    return itertools.islice(_all_tasks(text), most)
+
+
+def _all_tasks(text: str) -> Iterator[int]:
+    for part in text.partition("%")[0].split(","):
+        low, _, high = part.partition("-")
+        high, _, step = high.partition(":")
+        if not low.isdecimal() or (high and not high.isdecimal()):
+            return
+        yield from range(int(low), int(high or low) + 1, int(step) if step.isdecimal() else 1)

@@ -1,0 +1,117 @@
+"""A job that may not start: its begin time is moved on, and its Comment says why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from leased.placer import marks
+from leased.placer.cluster import is_readable
+from leased.placer.model import Ticket, Update
+from leased.placer.turn import Turn, changed, is_bound, start_at
+from leased.slurm.queue_json import QueuedJob
+
+LINE, LONGEST_HOLDS = 50, 12  # jobs of a user that are put off alike; the most times as long
+UNPLACED: dict[str, Any] = {"node": "", "gpu": -1, "bound": False}
+
+
+def put_off(turn: Turn, job: QueuedJob, ticket: Ticket, reason: str) -> None:
+    """Move its begin time on where that is due, and say why. reason: "": what is said stays."""
+    now, hold = turn.view.now, hold_s(turn, job)
+    due = job.begin != ticket.until or ticket.until - now <= hold // 2
+    until = max(now, ticket.begin) + hold if due else ticket.until
+    words = None
+    if reason and (due or now - ticket.said_at >= turn.settings.say_s):
+        words = changed(job.comment, marks.with_reason(job.comment, reason))
+    update = Update(
+        job.label,
+        start=until if due else None,
+        node="" if is_bound(job, ticket) else None,
+        comment=words,
+        why=reason or "it waits",
+    )
+    after = replace(ticket, **UNPLACED, until=until)
+    if words is not None:
+        after = replace(after, said_at=now)
+    if update.changes:
+        queue = turn.urgent if due else turn.words
+        queue.append((update, job.key, after))
+    turn.tickets[job.key] = ticket
+
+
+def take_back(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
+    """It was let start, and Slurm has not started it."""
+    now, tries = turn.view.now, ticket.tries + 1
+    wait = min(turn.settings.backoff_s, turn.settings.settle_s * 2 ** min(tries, 10))
+    until = now + turn.settings.hold_s
+    after = replace(
+        ticket,
+        **UNPLACED,
+        let_at=0,
+        tries=tries,
+        retry_at=now + wait,
+        said_at=now,
+        until=until,
+    )
+    if job.begin > now:  # its user has put it off meanwhile
+        after = replace(after, begin=job.begin, until=0)
+    reason = f"waits: Slurm did not start it on {ticket.node} ({_word(job.reason)})"
+    update = Update(
+        job.label,
+        start=after.until or None,
+        node="" if is_bound(job, ticket) else None,
+        comment=changed(job.comment, marks.with_reason(job.comment, reason)),
+        why=reason,
+    )
+    turn.urgent.append((update, job.key, after))
+
+
+def leave(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
+    """It may not begin yet, for a reason that is not the placer's."""
+    turn.tickets[job.key] = ticket
+    if is_bound(job, ticket):
+        update = Update(job.label, node="", why="its node is chosen anew later")
+        turn.urgent.append((update, job.key, replace(ticket, node="", bound=False)))
+
+
+def let(turn: Turn, job: QueuedJob, ticket: Ticket, why: str) -> None:
+    """Its node is Slurm's choice alone."""
+    update = Update(
+        job.label,
+        start=start_at(ticket.begin, turn.view.now) if job.begin == ticket.until else None,
+        comment=changed(job.comment, marks.without_reason(job.comment)),
+        admin_comment=changed(job.admin_comment, marks.without_mark(job.admin_comment)),
+        why=f"left to Slurm: {why}",
+    )
+    free = replace(ticket, free=True, until=0)
+    if update.changes:
+        turn.starts.append((update, job.key, free))
+    else:
+        turn.tickets[job.key] = free
+
+
+def left_to_slurm(turn: Turn, job: QueuedJob) -> str:
+    """Why the placer does not choose the job's node, as it does not know where the job may
+    be; "": it does."""
+    if job.is_het:
+        return "it is part of a heterogeneous job"
+    if job.reservation:
+        return "it asks for a reservation"
+    if job.deadline:
+        return "it has a deadline"
+    if job.features and not is_readable(job.features):
+        return "its features are no plain list"
+    if not job.tasks and job.required and job.required not in turn.cluster.nodes:
+        return "it asks for nodes that are not known, or several"
+    return ""
+
+
+def hold_s(turn: Turn, job: QueuedJob) -> int:
+    """Those far behind in their user's line are put off for longer, so that thousands of them
+    cost few changes."""
+    turn.waiting[job.user_id] = behind = turn.waiting.get(job.user_id, 0) + 1
+    return turn.settings.hold_s * min(LONGEST_HOLDS, 1 + behind // LINE)
+
+
+def _word(reason: str) -> str:
+    return "".join(c for c in reason if c.isalnum() or c in "_ ")[:60] or "no reason given"

@@ -1,0 +1,242 @@
+"""gpu-lease-placer: the loop around what decides, and the command line."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from leased import __version__
+from leased.base.errors import Refused
+from leased.config import config, options
+from leased.node.service_manager import notify
+from leased.placement.api import Request
+from leased.placer import alive, tickets_file
+from leased.placer.decide import decide, releases
+from leased.placer.model import Settings, Ticket, Update
+from leased.placer.slurm_link import Failed, Link, Silent
+from leased.placer.turn import Change, Turn
+
+log = logging.getLogger("gpu-lease-placer")
+
+CANNOT_RUN, NOT_CONFIGURED = 1, 2  # the unit does not try again after the second
+TICKETS = "jobs.json"
+GRACE_S = 20  # in which a placer that follows this one takes its jobs over
+RELEASE_S = 60.0  # that giving jobs back may take
+REFUSED_S = 60.0  # a job whose change slurmctld refused is left alone so long
+RESTS = 10  # the loop rests at least so many times as long as it took
+
+
+def understand(text: str) -> Request | None:
+    """What a job with these options asks of a GPU; None: nothing that the placer looks after."""
+    try:
+        said = options.parse(text)
+    except Refused:
+        return None
+    request = Request(
+        said.request or 0.0,
+        affinity=said.affinity or None,
+        anti_affinity=said.anti_affinity or None,
+        exclusion=said.exclusion or None,
+    )
+    return request if request.has_labels or request.share else None
+
+
+class Placer:
+    """link: to slurmctld. state, runtime: folders, of what is remembered and of the sign of life.
+    rate: changes a second."""
+
+    def __init__(self, link: Link, settings: Settings, state: Path, runtime: Path, rate: float):
+        self.link = link
+        self.settings = settings
+        self.file = state / TICKETS
+        self.runtime = runtime
+        self.rate = rate
+        self.tickets: dict[str, Ticket] = tickets_file.load(self.file, understand)
+        self.saved: dict[str, Ticket] = dict(self.tickets)
+        self.refused: dict[str, float] = {}  # when a job's change was, monotonic
+        self.fault = ""
+        self.allowance = 0.0
+        self.last = time.monotonic()
+
+    def run(self, stop: threading.Event, interval_s: float) -> None:
+        """Until `stop`."""
+        while not stop.is_set():
+            began = time.monotonic()
+            self.turn(stop)
+            took = time.monotonic() - began
+            stop.wait(max(interval_s, min(RESTS * took, 60.0)))
+
+    def turn(self, stop: threading.Event) -> None:
+        """Look once, and change what is to be changed."""
+        try:
+            view, odd = self.link.look()
+            alive.write(self.runtime, int(time.time()), self.settings.hold_s)
+            decision = decide(view, self.tickets, self.settings, understand)
+            self.tickets = decision.tickets
+            self._save()
+            self._make_all(list(self._affordable(decision)), stop)
+            self._say(f"{odd} jobs or nodes could not be understood" if odd else "")
+        except (Silent, OSError) as fault:
+            self._say(str(fault))
+
+    def _affordable(self, decision: Turn) -> Iterator[Change]:
+        """As many changes as the rate allows; a quarter is for jobs that can start."""
+        now = time.monotonic()
+        self.allowance = min(self.allowance + (now - self.last) * self.rate, 10 * self.rate)
+        self.last = now
+        self.refused = {key: at for key, at in self.refused.items() if now - at < REFUSED_S}
+        urgent = [c for c in decision.urgent if c[1] not in self.refused]
+        starts = [c for c in decision.starts if c[1] not in self.refused]
+        words = [c for c in decision.words if c[1] not in self.refused]
+        kept = min(len(starts), max(1, int(self.allowance / 4)))
+        for change in [*starts[:kept], *urgent, *starts[kept:], *words]:
+            if self.allowance < 1:
+                return
+            self.allowance -= 1
+            yield change
+
+    def _make_all(self, changes: Sequence[Change], stop: threading.Event) -> None:
+        """What was decided is remembered before it is done: a placer that is killed in between
+        finds jobs that were not let start, and takes them back. Silent: slurmctld falls silent."""
+        before = dict(self.tickets)
+        for _, key, ticket in changes:
+            self._remember(key, ticket)
+        self._save()
+        left = list(changes)
+        try:
+            while left and not stop.is_set():
+                if not self._make(left[0][0], left[0][1]):
+                    self._remember(left[0][1], before.get(left[0][1]))
+                del left[0]
+        finally:
+            for _, key, _ in left:
+                self._remember(key, before.get(key))
+            self._save()
+
+    def _make(self, update: Update, key: str) -> bool:
+        """Whether slurmctld has taken the change."""
+        try:
+            self.link.change(update)
+        except Failed as fault:
+            self.refused[key] = time.monotonic()
+            log.warning("job %s: slurmctld refuses a change: %s", update.job, fault)
+            return False
+        log.info("job %s: %s", update.job, _told(update))
+        return True
+
+    def _remember(self, key: str, ticket: Ticket | None) -> None:
+        if ticket is None:
+            self.tickets.pop(key, None)
+        else:
+            self.tickets[key] = ticket
+
+    def _save(self) -> None:
+        if self.tickets != self.saved:
+            tickets_file.save(self.file, self.tickets)
+            self.saved = dict(self.tickets)
+
+    def _say(self, fault: str) -> None:
+        """Log a fault once, and its end."""
+        if fault != self.fault:
+            log.warning("%s", fault or "slurmctld answers again, and all is understood")
+            notify(f"STATUS={fault or 'placing jobs'}")
+        self.fault = fault
+
+    def release(self) -> int:
+        """Give all jobs back to Slurm. Returns how many could not be; those begin by themselves."""
+        alive.remove(self.runtime)
+        end = time.monotonic() + RELEASE_S
+        view, _ = self.link.look()
+        updates = releases(view, self.tickets, understand, GRACE_S)
+        for done, update in enumerate(updates):
+            if time.monotonic() > end:
+                return len(updates) - done
+            try:
+                self.link.change(update)
+            except Failed as fault:
+                log.warning("job %s: slurmctld refuses a change: %s", update.job, fault)
+        return 0
+
+
+def _told(update: Update) -> str:
+    parts = [
+        f"on {update.node}" if update.node else "",
+        "may start" if update.start == 0 else "",
+        "put off" if update.start else "",
+    ]
+    return f"{update.why} ({', '.join(filter(None, parts)) or 'its comments'})"
+
+
+def placer_of(settings: config.Config) -> Placer:
+    """Refused: a folder cannot be used."""
+    wanted = settings.placer
+    for folder in (wanted.state_dir, wanted.runtime_dir):
+        if not folder.is_dir():
+            raise Refused(f"{folder} is no directory", "start the service by its unit, or make it")
+    env = {"SLURM_CONF": settings.slurm_conf} if settings.slurm_conf else {}
+    return Placer(
+        Link(env),
+        Settings(hold_s=max(1, wanted.hold_ns // 10**9)),
+        wanted.state_dir,
+        wanted.runtime_dir,
+        wanted.rate,
+    )
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gpu-lease-placer",
+        description="Decides on which node pending jobs with labels or shares fit, and lets them "
+        "start there. Runs on slurmctld's host, as SlurmUser.",
+    )
+    config.add_option(parser)
+    parser.add_argument(
+        "--release",
+        action="store_true",
+        help="give all jobs that wait for the placer back to Slurm, and end",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    return parser
+
+
+def main() -> int:
+    chosen = make_parser().parse_args()
+    log.addHandler(logging.StreamHandler())
+    log.setLevel(logging.INFO)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        settings = config.load(chosen.config)
+        placer = placer_of(settings)
+    except Refused as fault:
+        print(f"gpu-lease-placer: {fault.sentence()}", file=sys.stderr)
+        return NOT_CONFIGURED
+    if chosen.release:
+        return _release(placer)
+    log.info("gpu-lease-placer %s", __version__)
+    notify("READY=1\nSTATUS=placing jobs")
+    placer.run(stop, settings.placer.interval_ns / 1e9)
+    notify("STOPPING=1")
+    return _release(placer)
+
+
+def _release(placer: Placer) -> int:
+    try:
+        left = placer.release()
+    except Silent as fault:
+        log.warning("jobs that wait begin by themselves when they are no longer put off: %s", fault)
+        return CANNOT_RUN
+    if left:
+        log.warning("%d jobs were not given back in time; they begin by themselves", left)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

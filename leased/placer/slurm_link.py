@@ -1,0 +1,96 @@
+"""Asks slurmctld for jobs and nodes, and changes jobs, by Slurm's own commands.
+
+What users write is always a part of one argument behind its key: never a command's, never a
+shell's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from leased.base import children
+from leased.placer.model import NOW, Update, View
+from leased.slurm import json_answers, nodes_json, queue_json
+
+ASK_S = 60.0
+CHANGE_S = 30.0
+UNREACHED = "contact slurm controller"  # in what scontrol says
+WORDS = 200  # characters of what a command says
+
+
+class Silent(Exception):
+    """slurmctld does not answer, or says what cannot be understood; in a sentence."""
+
+
+class Failed(Exception):
+    """slurmctld refuses a change; in its words."""
+
+
+class Link:
+    """env: variables of the commands, such as SLURM_CONF."""
+
+    def __init__(self, env: Mapping[str, str]):
+        # Times are given in UTC, and arrays in full.
+        self.env = dict(env) | {"TZ": "UTC", "SLURM_BITSTR_LEN": "0"}
+
+    def look(self) -> tuple[View, int]:
+        """What Slurm has, and how many entries of it could not be understood. Silent."""
+        jobs, nodes = self._ask("squeue"), self._ask("sinfo")
+        try:
+            queue, there = queue_json.jobs(jobs), nodes_json.nodes(nodes)
+        except json_answers.Unreadable as fault:
+            raise Silent(f"what Slurm says cannot be read: {fault}") from None
+        return View(int(time.time()), queue.found, there.found), queue.odd + there.odd
+
+    def _ask(self, command: str) -> str:
+        try:
+            done = children.run_and_wait(
+                *(command, "--json"),
+                env=self.env,
+                patience_s=ASK_S,
+                most=json_answers.MOST_BYTES,
+            )
+        except OSError as fault:
+            raise Silent(f"{command} cannot be run: {fault.strerror}") from None
+        if done.fault or done.status:
+            raise Silent(f"{command} fails: {done.fault or words(done.err) or done.status}")
+        return done.out
+
+    def change(self, update: Update) -> None:
+        """Change a job. Failed: slurmctld refuses. Silent: it does not answer."""
+        try:
+            done = children.run_and_wait(*command(update), env=self.env, patience_s=CHANGE_S)
+        except OSError as fault:
+            raise Silent(f"scontrol cannot be run: {fault.strerror}") from None
+        if done.fault:
+            raise Silent(f"scontrol was ended: {done.fault}")
+        if done.status:
+            told = words(done.err) or words(done.out) or f"exit status {done.status}"
+            if UNREACHED in told:
+                raise Silent(f"scontrol fails: {told}")
+            raise Failed(told)
+
+
+def command(update: Update) -> list[str]:
+    """The command that makes the change."""
+    made = ["scontrol", "update", f"jobid={update.job}"]
+    if update.start is not None:
+        made.append(f"starttime={_time(update.start)}")
+    if update.node is not None:
+        made.append(f"reqnodelist={update.node}")
+    if update.comment is not None:
+        made.append(f"comment={update.comment}")
+    if update.admin_comment is not None:
+        made.append(f"admincomment={update.admin_comment}")
+    return made
+
+
+def _time(start: int) -> str:
+    return "now" if start == NOW else time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(start))
+
+
+def words(err: str) -> str:
+    """What a command wrote, as one line for the journal."""
+    line = " ".join(err.split())[:WORDS]
+    return "".join(c if c.isprintable() else "?" for c in line)

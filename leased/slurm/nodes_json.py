@@ -1,0 +1,77 @@
+"""The nodes of a whole cluster whose GPUs jobs share, by the JSON that sinfo prints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from leased.slurm.json_answers import Read, each_of, list_of, number_of, text_of, words_of
+
+MOST_GPUS = 1024  # of a node
+USABLE = {"IDLE", "MIXED", "ALLOCATED"}
+HARMLESS = {*USABLE, "", "PLANNED", "CLOUD", "DYNAMIC_NORM", "COMPLETING"}
+
+
+@dataclass(frozen=True)
+class GpuNode:
+    """A node with shards. gpus: by index, the type ("": none) and the number of shards.
+    usable: it takes jobs. idle_cpus, free_memory (MiB): what Slurm has not given out."""
+
+    name: str
+    usable: bool
+    partitions: tuple[str, ...]
+    features: frozenset[str]
+    gpus: tuple[tuple[str, int], ...]
+    idle_cpus: int
+    free_memory: int
+
+
+def nodes(text: str) -> Read:
+    """The nodes with shards in what `sinfo --json` or `scontrol show nodes --json` prints."""
+    read = each_of(text, "nodes", _node)
+    return Read(tuple(node for node in read.found if node.gpus), read.odd)
+
+
+def _node(said: Mapping[str, Any]) -> GpuNode:
+    words = [*words_of(said["state"]), *words_of(said.get("state_flags") or [])]
+    features = said.get("active_features") or said.get("features")
+    return GpuNode(
+        name=_name(said["name"]),
+        usable=words[0] in USABLE and set(words) <= HARMLESS,
+        partitions=list_of(said.get("partitions")),
+        features=frozenset(list_of(features)),
+        gpus=gpus_of(text_of(said.get("gres"))),
+        idle_cpus=number_of(said.get("idle_cpus", said.get("cpus"))),
+        free_memory=number_of(said.get("real_memory")) - number_of(said.get("alloc_memory")),
+    )
+
+
+def _name(value: Any) -> str:
+    """A node's name is written into commands. ValueError: it is none."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", str(value), re.ASCII):
+        raise ValueError("no name of a node")
+    return str(value)
+
+
+def gpus_of(gres: str) -> tuple[tuple[str, int], ...]:
+    """By index, the type and the shards of each GPU, from a node's Gres: gpu:a:1,gpu:b:1,shard:8.
+
+    Shards with a type are those of the GPUs of that type, evenly; others of all, evenly.
+    """
+    types: list[str] = []
+    shards: dict[str, int] = {}
+    for name, middle, count in re.findall(
+        r"(?:^|,)(gpu|shard)((?::[A-Za-z][^:(,]*)?):(\d{1,6})(?:\([^)]*\))?", gres
+    ):
+        if name == "gpu":
+            types += [middle[1:]] * min(int(count), MOST_GPUS - len(types))
+        else:
+            shards[middle[1:]] = shards.get(middle[1:], 0) + int(count)
+    if not types or not sum(shards.values()):
+        return ()
+    every = shards.get("", 0) // len(types)
+    return tuple(
+        (kind, every + (shards.get(kind, 0) // types.count(kind) if kind else 0)) for kind in types
+    )

@@ -1,0 +1,173 @@
+"""The jobs of a whole cluster, by the JSON that squeue prints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from leased.slurm.hostlists import expand
+from leased.slurm.json_answers import Read, each_of, list_of, number_of, text_of, words_of
+
+# shard:1(IDX:0), shard:g1:2(IDX:1) and, of later releases, shard:g1:2(0/8,2/8); gpu:1(IDX:0-1).
+GIVEN = re.compile(r"(gpu|shard)((?::[^:()]+)*):(\d+)\(([^()]*)\)")
+PART = re.compile(r"(\d+)/\d+")
+# gres:shard:1, gres/shard:g1:2, shard, gres:shard=2
+ASKED = re.compile(r"(?:gres[:/])?(gpu|shard)(?::([A-Za-z][^:=,]*))?(?:[:=](\d+))?")
+ACTIVE = {
+    *("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING"),
+    *("STAGE_OUT",),
+}
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """A job, or all tasks of an array that have not been looked at one by one.
+
+    task: its number in its array. tasks: of such an array, as Slurm writes them ("1-4,7"); "": it
+    is no such. tasks_at_once: the most of them that may run; 0: any number. begin: when it may
+    begin, seconds since 1970; 0: unknown. shards: how many it asks for, of GPUs of that type; "":
+    any. given: by GPU, how many shards it has of it; None: the GPU as a whole.
+    cpus, memory: what it needs of a node, memory in MiB; 0: not said.
+    """
+
+    job_id: int
+    array_id: int
+    task: int | None
+    tasks: str
+    tasks_at_once: int
+    user_id: int
+    state: str
+    reason: str
+    priority: int
+    begin: int
+    partitions: tuple[str, ...]
+    shards: int
+    gpu_type: str
+    required: str
+    excluded: str
+    features: str
+    reservation: str
+    deadline: int
+    is_het: bool
+    cpus: int
+    memory: int
+    nodes: str
+    given: Mapping[int, int | None]
+    comment: str
+    admin_comment: str
+
+    @property
+    def label(self) -> str:
+        """As Slurm's commands take it: 7, 7_2 for a task, 7_[1-4,6] for all of them."""
+        if self.tasks:
+            return f"{self.array_id}_[{self.tasks.partition('%')[0]}]"
+        return str(self.job_id) if self.task is None else f"{self.array_id}_{self.task}"
+
+    @property
+    def key(self) -> str:
+        """The same, but all tasks are the array."""
+        return str(self.array_id) if self.tasks else self.label
+
+    @property
+    def pending(self) -> bool:
+        return self.state == "PENDING"
+
+    @property
+    def active(self) -> bool:
+        """It has begun and has what Slurm gave it."""
+        return self.state in ACTIVE
+
+    @property
+    def held(self) -> bool:
+        """By its user or an administrator."""
+        return self.pending and self.priority == 0
+
+
+def jobs(text: str) -> Read:
+    """The jobs in what `squeue --json` prints. Unreadable: it is something else."""
+    return each_of(text, "jobs", _job)
+
+
+def _job(said: Mapping[str, Any]) -> QueuedJob:
+    shards, gpu_type = _asked(said)
+    array = number_of(said.get("array_job_id"))
+    return QueuedJob(
+        job_id=_positive(said["job_id"]),
+        array_id=array,
+        task=_task(said.get("array_task_id")) if array else None,
+        tasks=text_of(said.get("array_task_string")) if array else "",
+        tasks_at_once=number_of(said.get("array_max_tasks")),
+        user_id=number_of(said["user_id"]),
+        state=words_of(said["job_state"])[0],
+        reason=text_of(said.get("state_reason")),
+        priority=number_of(said["priority"]),
+        begin=number_of(said.get("eligible_time")),
+        partitions=list_of(said.get("partition")),
+        shards=shards,
+        gpu_type=gpu_type,
+        required=text_of(said.get("required_nodes")),
+        excluded=text_of(said.get("excluded_nodes")),
+        features=text_of(said.get("features")),
+        reservation=text_of(said.get("resv_name")),
+        deadline=number_of(said.get("deadline")),
+        is_het=number_of(said.get("het_job_id")) > 0,
+        cpus=number_of(said.get("cpus")),
+        memory=_memory(said),
+        nodes=_nodes_text(said.get("nodes")),
+        given=_given(said.get("gres_detail")),
+        comment=text_of(said.get("comment")),
+        admin_comment=text_of(said.get("admin_comment")),
+    )
+
+
+def _task(value: Any) -> int | None:
+    """Later releases write a number that is not set."""
+    unset = value is None or (isinstance(value, Mapping) and not value.get("set"))
+    return None if unset else number_of(value)
+
+
+def _positive(value: Any) -> int:
+    found = number_of(value)
+    if found <= 0:
+        raise ValueError(f"{found} is no number of a job")
+    return found
+
+
+def _nodes_text(value: Any) -> str:
+    return text_of(value.get("list") if isinstance(value, Mapping) else value)
+
+
+def _memory(said: Mapping[str, Any]) -> int:
+    return number_of(said.get("memory_per_node")) or (
+        number_of(said.get("memory_per_cpu")) * max(1, number_of(said.get("cpus")))
+    )
+
+
+def _asked(said: Mapping[str, Any]) -> tuple[int, str]:
+    """How many shards the job asks for, and of which type."""
+    for field in ("tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket"):
+        for entry in text_of(said.get(field)).split(","):
+            found = ASKED.fullmatch(entry)
+            if found and found[1] == "shard":
+                return int(found[3] or 1), found[2] or ""
+    return 0, ""
+
+
+def _given(details: Any) -> dict[int, int | None]:
+    found: dict[int, int | None] = {}
+    for text in details if isinstance(details, list) else []:
+        for name, _, count, where in GIVEN.findall(str(text)):
+            found |= _places(name == "gpu", int(count), where)
+    return found
+
+
+def _places(whole: bool, count: int, where: str) -> dict[int, int | None]:
+    """By GPU, what stands in the brackets: IDX:0-1, or 0/4,2/4."""
+    if where.startswith("IDX:"):
+        numbers = where.removeprefix("IDX:")
+        indices = [int(n) for n in expand(f"[{numbers}]")] if numbers != "N/A" else []
+        return {index: None if whole else max(1, count // len(indices)) for index in indices}
+    parts = [int(n) for n in PART.findall(where)]
+    return {index: None if whole else part for index, part in enumerate(parts) if part}

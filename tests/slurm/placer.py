@@ -1,0 +1,173 @@
+"""gpu-lease-placer for tests: the real service beside a private slurmctld."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.conftest import ROOT
+from tests.slurm.cluster import PrivateSlurm
+from tests.slurm.processes import Daemon, wait_until
+from tests.support.work_dir import work_dir
+
+SHIPPED = ROOT / "slurm-conf"
+
+
+def put_lua(etc: Path, alive: Path) -> None:
+    """The shipped job_submit.lua and gpu_share.lua, which finds the placer's sign of life there."""
+    etc.mkdir(parents=True, exist_ok=True)
+    shutil.copy(SHIPPED / "job_submit.lua", etc)
+    text = (SHIPPED / "gpu_share.lua").read_text()
+    changed = re.sub(r'(?m)^local ALIVE = ".*"$', f'local ALIVE = "{alive}"', text)
+    assert str(alive) in changed
+    (etc / "gpu_share.lua").write_text(changed)
+
+
+@dataclass
+class PlacerService:
+    """The service with a configuration of its own. hold: as in placer.hold."""
+
+    work: Path
+    slurm: PrivateSlurm
+    hold: str = "5m"
+    daemons: list[Daemon] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for folder in (self.state, self.alive.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.config.write_text(
+            f'[daemon]\nslurm_conf = "{self.slurm.layout.etc}/slurm.conf"\n'
+            f'[placer]\ninterval = "100ms"\nhold = "{self.hold}"\nrate = 100\n'
+            f'state_dir = "{self.state}"\nruntime_dir = "{self.alive.parent}"\n'
+        )
+
+    @property
+    def config(self) -> Path:
+        return self.work / "placer.toml"
+
+    @property
+    def state(self) -> Path:
+        return self.work / "placer-state"
+
+    @property
+    def alive(self) -> Path:
+        return self.work / "placer-run" / "alive"
+
+    @property
+    def log(self) -> str:
+        return (self.work / "placer.log").read_text()
+
+    def command(self, *more: str) -> list[str]:
+        return [sys.executable, "-m", "leased.placer.service", "--config", str(self.config), *more]
+
+    def start(self) -> None:
+        """Returns when jobs that are submitted are put off for it."""
+        self.alive.unlink(missing_ok=True)
+        daemon = Daemon.start(
+            "gpu-lease-placer",
+            self.command(),
+            self.work / "placer.log",
+            self.slurm.env | {"PYTHONUNBUFFERED": "1"},
+        )
+        self.daemons.append(daemon)
+        daemon.wait_ready(self.alive.exists)
+
+    def stop(self) -> None:
+        """As the service manager does: jobs are given back."""
+        while self.daemons:
+            self.daemons.pop().stop()
+
+    def kill(self) -> None:
+        daemon = self.daemons.pop()
+        os.kill(daemon.process.pid, signal.SIGKILL)
+        daemon.process.wait()
+
+    def release(self) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command("--release"),
+            env=self.slurm.env,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@dataclass
+class PlacedSite:
+    """A cluster without our plugin, where jobs say GPU_SHARE: its nodes run no daemon, so what a
+    test sees is the placer's doing alone."""
+
+    slurm: PrivateSlurm
+    placer: PlacerService
+
+    def submit(
+        self, share: str, *arguments: str, script: str = "sleep 600", user: str | None = None
+    ) -> int:
+        env = {"GPU_SHARE": share} if share else {}
+        return self.slurm.sbatch(
+            *("--gres=shard:1", "-o", "/dev/null", "-D", "/tmp", *arguments, "--wrap", script),
+            env=env,
+            user=user,
+        )
+
+    def gpu(self, job: int | str) -> tuple[str, str]:
+        """Node and GPU of a job, once it runs."""
+        wait_until(f"job {job} to run", lambda: self.slurm.job(job)["JobState"] == "RUNNING")
+        said = self.slurm.run("scontrol", "show", "job", "-d", "-o", str(job)).stdout
+        found = re.search(r" Nodes=(\S+) .*GRES=shard\S*\(IDX:(\d+)\)", said)
+        assert found, said
+        return found[1], found[2]
+
+    def comment(self, job: int | str) -> str:
+        text = self.slurm.run("squeue", "-h", "-j", str(job), "-o", "%k").stdout.strip()
+        return "" if text == "(null)" else text
+
+    def wait_for_comment(self, job: int | str, words: str) -> None:
+        wait_until(f"job {job} to say {words!r}", lambda: words in self.comment(job))
+
+    def waits(self, job: int | str) -> bool:
+        return self.slurm.job(job)["JobState"] == "PENDING"
+
+    def cancel(self, *jobs: int) -> None:
+        for job in jobs:
+            self.slurm.run("scancel", str(job))
+        for job in jobs:
+            self.slurm.wait(job)
+
+
+@contextmanager
+def placed_site(
+    *,
+    nodes: int = 2,
+    gpus: int = 1,
+    hold: str = "5m",
+    slurm_conf: Sequence[str] = (),
+) -> Iterator[PlacedSite]:
+    work = work_dir()
+    slurm = PrivateSlurm(
+        work / "slurm",
+        nodes=nodes,
+        gpus=gpus,
+        plugin=None,
+        slurm_conf=["JobSubmitPlugins=lua", *slurm_conf],
+    )
+    placer = PlacerService(work, slurm, hold)
+    put_lua(slurm.layout.etc, placer.alive)
+    try:
+        with slurm:
+            placer.start()
+            try:
+                yield PlacedSite(slurm, placer)
+            finally:
+                placer.stop()
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
