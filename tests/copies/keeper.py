@@ -47,6 +47,6 @@ class Keeper:
         self.daemon.process.wait()
 
     def stop(self) -> None:
-        if self.daemon is not None:
-            self.daemon.stop()
-            self.daemon = None
+        stopped, self.daemon = self.daemon, None
+        if stopped is not None:
+            stopped.stop()

@@ -170,13 +170,14 @@ class PrivateSlurm:
         """Cancel the jobs, stop every daemon by pid, remove what lies outside the prefix."""
         if any(daemon.name == "slurmctld" for daemon in self.daemons):
             self._cancel_all()
-        for daemon in reversed(self.daemons):
-            if daemon.name in KEEP_STATE:  # for two seconds, and nobody needs it any more
-                daemon.process.kill()
-            daemon.stop()
-        self.daemons.clear()
-        if self.short:
-            shutil.rmtree(self.short, ignore_errors=True)
+        with contextlib.ExitStack() as all_of_it:  # whichever of them does not end
+            if self.short:
+                all_of_it.callback(shutil.rmtree, self.short, ignore_errors=True)
+            for daemon in self.daemons:  # from the last to the first
+                all_of_it.callback(daemon.stop)
+                if daemon.name in KEEP_STATE:  # for two seconds, and nobody needs it any more
+                    all_of_it.callback(daemon.process.kill)
+            self.daemons.clear()
 
     def _cancel_all(self) -> None:
         with contextlib.suppress(subprocess.SubprocessError, TimeoutError):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.slurm.processes import Daemon, StartError
+from tests.slurm.processes import Daemon, StartError, StopError
 from tests.support.work_dir import of_root
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,6 +50,7 @@ class Leased:
     activated: the sockets are ours, as they are systemd's where its units are used:
     whoever comes while the daemon is down waits in their backlogs.
     preload: the interposer that its jobs get. hurried: pauses to be shorter, see hurried.py.
+    debug: its log says more.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class Leased:
         activated: bool = False,
         preload: Path = PRELOAD,
         hurried: Sequence[str] = (),
+        debug: bool = False,
     ):
         self.hurried = list(hurried)
+        self.debug = debug
         self.prefix = prefix
         self.run_dir = run_dir
         self.env = dict(env)
@@ -88,9 +91,11 @@ class Leased:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
-        for held in self.sockets.values():
-            held.close()
+        try:
+            self.stop()
+        finally:
+            for held in self.sockets.values():
+                held.close()
 
     def start(self) -> None:
         """Start it and return when it has told its service manager (us) that it is ready."""
@@ -110,6 +115,8 @@ class Leased:
 
     def _command(self) -> list[str]:
         command = ["leased.node.daemon", "--config", str(self.config)]
+        if self.debug:
+            command.append("--debug")
         if self.hurried:
             command = ["tests.slurm.hurried", *self.hurried, "--", *command]
         command = [sys.executable, "-m", *command]
@@ -136,6 +143,13 @@ class Leased:
         self.daemon.process.wait()
 
     def stop(self) -> None:
-        if self.daemon is not None:
-            self.daemon.stop()
-            self.daemon = None
+        """StopError: it was there and did not end by SIGTERM, or not with status 0."""
+        if self.daemon is None:
+            return
+        stopped, self.daemon = self.daemon, None
+        was_there = stopped.running()
+        stopped.stop()
+        if was_there and stopped.process.returncode:
+            raise StopError(
+                f"gpu-leased ended with {stopped.process.returncode} at its stop:\n{stopped.tail()}"
+            )

@@ -19,6 +19,10 @@ FIRST_STEP_S = 0.01
 STEP_GROWTH = 1.3
 
 
+class StopError(RuntimeError):
+    """A daemon has not ended as it should."""
+
+
 class StartError(RuntimeError):
     """A daemon did not come up; the text has the end of its log."""
 
@@ -115,8 +119,8 @@ class Daemon:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, number)
 
-    def stop(self, timeout: float = 60.0) -> None:
-        """SIGTERM, then SIGKILL for one that does not end in time."""
+    def stop(self, timeout: float = 120.0) -> None:
+        """SIGTERM; StopError with its log, after a SIGKILL, for one that does not end in time."""
         if self.running():
             self.signal(signal.SIGTERM)
         try:
@@ -124,3 +128,6 @@ class Daemon:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+            raise StopError(
+                f"{self.name} had not ended {timeout:g} s after SIGTERM:\n{self.tail()}"
+            ) from None
