@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 from leased.core import arbiter
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.monitors.trial import Ask, Beat, Mode, Sample, Trial
+
+log = logging.getLogger("gpu-leased")
 
 
 class TrialRunner:
@@ -50,6 +54,8 @@ class TrialRunner:
         complete = self.asked[uuid] and all(sample is not None for sample in samples.values())
         if complete:
             self.asked[uuid] = False
+            said = [f"job {job}: {s.calls} calls at {s.at} ns" for job, s in samples.items() if s]
+            log.debug("%s is being measured: %s", uuid, ", ".join(said))
         view, first = self.leases.view, self.epochs[uuid]
         had_turn = {job for job in tenants if view.tenant(job).last_epoch >= first}
         return Beat(
