@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -12,24 +13,29 @@ from leased.base import children
 
 PATIENCE_S = 2.0
 MOST = 1 << 20  # bytes of squeue's answer
+LONGEST = 64  # bytes of a name, so that long ones leave room for those of others
 
 # Names of these jobs by number, of those that Slurm still knows. OSError: nobody answers.
 Ask = Callable[[list[int]], Awaitable[dict[int, str]]]
 
 
 async def ask_squeue(jobs: list[int], env: Mapping[str, str]) -> dict[int, str]:
-    """See Ask. env: what squeue gets besides."""
-    listed = ",".join(map(str, jobs))
-    command = ["squeue", "--noheader", "--format=%A|%j", f"--jobs={listed}"]
+    """See Ask. env: what squeue gets besides.
+
+    A name may have any characters, and so could pass for the line of another job. So each ends
+    with a word that its user cannot know.
+    """
+    listed, end = ",".join(map(str, jobs)), secrets.token_hex(8)
+    command = ["squeue", "--noheader", f"--format=%A|%{LONGEST}j{end}", f"--jobs={listed}"]
     done = await children.run(*command, env=env, patience_s=PATIENCE_S, most=MOST)
     # Of one job that it does not know squeue says so and fails.
     if done.fault or (done.status and "Invalid job id" not in done.err):
         raise OSError(done.fault or "squeue failed")
     found = {}
-    for line in done.out.splitlines():
+    for line in done.out.split(f"{end}\n"):
         number, _, name = line.partition("|")
-        if number.isdecimal():
-            found[int(number)] = "".join(c if c.isprintable() else "?" for c in name)
+        if number.isdecimal() and int(number) in jobs:
+            found[int(number)] = "".join(c if c.isprintable() else "?" for c in name.rstrip(" "))
     return found
 
 

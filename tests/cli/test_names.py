@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -98,7 +99,8 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_configured_slurm_is_asked(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program.write_text('#!/bin/sh\necho "7|$SLURM_CONF"\n')
+    says = 'for w; do case $w in --format=*) echo "7|$SLURM_CONF${w##*j}";; esac; done'
+    program.write_text(f"#!/bin/sh\n{says}\n")
     monkeypatch.delenv("SLURM_CONF", raising=False)
     conf = tmp_path / "gpu-leased.toml"
     conf.write_text('[daemon]\nslurm_conf = "/site/slurm.conf"\n')
@@ -109,6 +111,32 @@ def test_the_configured_slurm_is_asked(
     known = Names(asker(slurm_commands.environment(conf)), patient=True)
     known.learn([7])
     assert known.job(7) == "/mine/slurm.conf"
+
+
+SQUEUE = """#!{python}
+import re, sys
+names = {names}
+(form,) = (word.partition("=")[2] for word in sys.argv if word.startswith("--format="))
+width, end = re.fullmatch(r"%A\\|%(\\d*)j(.*)", form).groups()
+for job, name in names.items():
+    print(f"{{job}}|{{name[:int(width or 9**9)]:{{width}}}}{{end}}")
+"""
+
+
+def test_a_name_passes_for_no_other_job(program: Path) -> None:
+    """Whatever characters it has, and however long it is."""
+    ends = ("\n", "\x0b", "\x1c", "\x85", "\u2028", "|\r\n")
+    names = {n: f"mine{end}9|fake" for n, end in enumerate(ends, 1)} | {9: "theirs"}
+    names |= {7: "x" * (1 << 20), 8: "\x1b[2J\u202eevil \x9b1m"}
+    program.write_text(SQUEUE.format(python=sys.executable, names=names))
+    found = asyncio.run(ask_squeue([*names], {}))
+    assert {n: found[n] for n in (9, 1, 8)} == {
+        9: "theirs",
+        1: "mine?9|fake",
+        8: "?[2J?evil ?1m",
+    }
+    assert found[7] == "x" * 64
+    assert all(name.isprintable() for name in found.values())
 
 
 def test_a_job_that_slurm_does_not_know_is_no_fault(program: Path) -> None:
