@@ -132,7 +132,7 @@ class Node:
         self.systemctl("stop", METRICS)
         self.systemctl("daemon-reload")
         self.systemctl("reset-failed")
-        # Not "restart": a socket's job is refused where its service is up again before it.
+        # Not "restart", over which systemd keeps what it has of the daemon before.
         self.systemctl("stop", *UNITS)
         self.systemctl("start", *UNITS)
         for tenant in self.status()["tenants"]:

@@ -10,7 +10,7 @@ import pytest
 from tests.emugpu.programs import finish, line
 from tests.slurm.processes import wait_until
 from tests.support.programs import SET_UP, tell
-from tests.systemd.node import SERVICE, Node
+from tests.systemd.node import SERVICE, UNITS, Node
 
 HOLDER, WAITER = 9001, 9002
 HOLD = (
@@ -81,6 +81,10 @@ def restart(node: Node) -> None:
     node.systemctl("restart", SERVICE)
 
 
+def restart_all(node: Node) -> None:
+    node.systemctl("restart", *UNITS)
+
+
 def kill(node: Node) -> None:
     node.systemctl("kill", "--signal=KILL", "--kill-who=main", SERVICE)
 
@@ -90,7 +94,7 @@ def hang(node: Node) -> None:
     node.systemctl("kill", "--signal=STOP", "--kill-who=main", SERVICE)
 
 
-@pytest.mark.parametrize("end", [restart, kill, hang])
+@pytest.mark.parametrize("end", [restart, restart_all, kill, hang])
 def test_jobs_go_on_under_the_next_daemon(node: Node, end: Callable[[Node], None]) -> None:
     if end is hang:
         node.drop_in("[Service]\nWatchdogSec=5s\nTimeoutAbortSec=1s\n")

@@ -52,6 +52,15 @@ def test_connecting_starts_the_daemon(node: Node, name: str) -> None:
         wait_until("the daemon", lambda: node.show(SERVICE, "ActiveState") == "active")
 
 
+@pytest.mark.parametrize("socket_unit", SOCKETS)
+def test_a_socket_can_be_restarted_while_its_service_runs(node: Node, socket_unit: str) -> None:
+    """systemd by itself refuses that, and leaves the socket stopped."""
+    node.systemctl("restart", socket_unit)
+    wait_until("the daemon", lambda: node.show(SERVICE, "ActiveState") == "active")
+    assert {node.show(unit, "ActiveState") for unit in SOCKETS} == {"active"}
+    assert node.status()["devices"]
+
+
 def connects(node: Node, name: str) -> bool:
     """Whether the user nobody can connect to a socket."""
     code = (
