@@ -46,26 +46,36 @@ class Account:
     it was charged, which was at `at`."""
 
     tenant: Tenant
+    gang: tuple[str, ...]
     holds: bool
     at: int
     divisions: list[Division]
-    held: list[int]
-    even: list[int]
-    leased: list[int]
+    before: list[tuple[int, int, int]] = field(default_factory=list)
 
     def had(self, divisions: list[Division]) -> list[Had]:
         """What the tenant has had since then, when these are its divisions as they stand now."""
-        before = zip(divisions, self.held, self.even, self.leased, strict=True)
+        holds = self.holds
         return [
-            (one.device, one.held - held if self.holds else 0, one.even - even, one.leased - leased)
-            for one, held, even, leased in before
+            (one.device, one.held - held if holds else 0, one.even - even, one.leased - leased)
+            for one, (held, even, leased) in zip(divisions, self.before, strict=True)
         ]
 
     def note(self) -> None:
         """The policy knows all that the tenant has had up to now."""
-        self.held = [division.held for division in self.divisions]
-        self.even = [division.even for division in self.divisions]
-        self.leased = [division.leased for division in self.divisions]
+        self.before = [(one.held, one.even, one.leased) for one in self.divisions]
+
+    def count(self, by: int) -> None:
+        """Its devices' divisions count it once more, or once less."""
+        tenant, holds = self.tenant, self.holds
+        for division in self.divisions:
+            if not holds:
+                division.waiters += by
+                continue
+            division.holders += by
+            if by > 0:
+                division.holding[tenant.id] = tenant
+            else:
+                division.holding.pop(tenant.id, None)
 
 
 class Charges:
@@ -80,18 +90,21 @@ class Charges:
     def begin(self, tenant: Tenant, holds: bool, now: int) -> None:
         """It holds its gang from now on, or waits for it in the line."""
         self._pass_pauses(now)
+        account = self.accounts.get(tenant.id)
+        if account is not None and account.gang == tenant.gang:
+            self._charge(tenant, now)
+            self.pausing.put(tenant.id, None)
+            self._set_holds(account, holds)
+            return
         divisions = [self.divisions[uuid] for uuid in tenant.gang]
-        if tenant.id in self.accounts:
+        if account is not None:
             self._remove(tenant, now)
         else:
             self._charge_holders(divisions, now)
         for division in divisions:
             division.advance(now)
-            division.holders += holds
-            division.waiters += not holds
-            if holds:
-                division.holding[tenant.id] = tenant
-        account = self.accounts[tenant.id] = Account(tenant, holds, now, divisions, [], [], [])
+        account = self.accounts[tenant.id] = Account(tenant, tenant.gang, holds, now, divisions)
+        account.count(1)
         account.note()
 
     def charge(self, tenant: Tenant, now: int) -> None:
@@ -126,12 +139,7 @@ class Charges:
         account = self.accounts.get(tenant.id)
         if account is None:
             return
-        if account.holds:
-            for division in account.divisions:
-                division.holders -= 1
-                division.waiters += 1
-                del division.holding[tenant.id]
-        account.holds = False
+        self._set_holds(account, False)
         self.pausing.put(tenant.id, now + PAUSE_NS)
 
     def forget(self, tenant: Tenant, now: int) -> None:
@@ -147,9 +155,14 @@ class Charges:
         self.pausing.put(tenant.id, None)
         for division in account.divisions:
             division.advance(now)
-            division.holders -= account.holds
-            division.waiters -= not account.holds
-            division.holding.pop(tenant.id, None)
+        account.count(-1)
+
+    def _set_holds(self, account: Account, holds: bool) -> None:
+        """It counts as one that holds from now on, or as one that waits. It has been charged."""
+        if holds != account.holds:
+            account.count(-1)
+            account.holds = holds
+            account.count(1)
 
     def _charge_holders(self, divisions: Iterable[Division], now: int) -> None:
         """Somebody begins to want these devices, or wants them no more. Policies are told what was

@@ -40,9 +40,9 @@ class Cohort:
         self.links = tuple(pairwise(self.bits))
         self.heeds = FREE
         self.members = 0
-        self.waiting: Line[Place, Tenant] = Line()
+        self.waiting: Line[Tenant] = Line()
         self.first: Tenant | None = None  # of those who wait
-        self.place: Place = (0, 0)  # the first one's
+        self.place: Place = 0  # the first one's
         self.priced: tuple[int, int] | None = None
         self.holding: dict[int, Tenant] = {}
         self.calm: dict[int, Tenant] = {}

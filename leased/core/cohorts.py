@@ -32,11 +32,12 @@ class Cohorts:
         self._known: dict[tuple[tuple[str, ...], str, bool, bool], Cohort] = {}
         self.openings = Openings()
         self.holders = Holders(self.bit.values(), self.openings)
-        self._line: Line[Place, Cohort] = Line()  # by the first who waits
+        self._line: Line[Cohort] = Line()  # by the first who waits
         self.queued = Queued(self.bit.values())  # the same by device
         # Those in the line, by what they heed.
         self._waiting = {FREE: Seats(), SHARE: Seats(), ALONE: Seats()}
-        self._gangs = Components()  # of cohorts that hold or wait
+        self._gangs = Components()  # of cohorts that hold or wait, and of these, which do not now:
+        self._parted: dict[int, Cohort] = {}
         self._all_gangs = Components()
         self.gangs_changed = False  # other devices may be connected than when this was last False
         self._numbers = 0
@@ -82,7 +83,8 @@ class Cohorts:
             cohort.priced = None
         cohort.waiting.add(tenant.place, tenant)
         if cohort.first is None:
-            self._gangs.add(cohort.links)
+            if not cohort.holding:
+                self._connect(cohort)
             self._waiting[cohort.heeds].add(cohort)
         self._set_first(cohort)
 
@@ -96,7 +98,8 @@ class Cohorts:
             cohort.first = None
             self._set_first(cohort)
             if cohort.first is None:
-                self._gangs.remove(cohort.links)
+                if not cohort.holding:
+                    self._parted[cohort.number] = cohort
                 self._waiting[cohort.heeds].remove(cohort)
 
     def _set_first(self, cohort: Cohort) -> None:
@@ -149,13 +152,13 @@ class Cohorts:
 
     def hold(self, tenant: Tenant) -> None:
         cohort = self.of[tenant.id]
-        if self.holders.add(tenant, cohort):
-            self._gangs.add(cohort.links)
+        if self.holders.add(tenant, cohort) and cohort.first is None:
+            self._connect(cohort)
 
     def end(self, tenant: Tenant) -> None:
         cohort = self.of[tenant.id]
-        if self.holders.remove(tenant, cohort):
-            self._gangs.remove(cohort.links)
+        if self.holders.remove(tenant, cohort) and cohort.first is None:
+            self._parted[cohort.number] = cohort
 
     def to_tell(self, changed: int, every: bool) -> list[Cohort]:
         """See Holders.to_tell."""
@@ -208,7 +211,17 @@ class Cohorts:
 
     def reached(self, mask: int) -> int:
         """These devices and all that gangs which wait or hold connect with them."""
+        if self._parted:
+            for cohort in self._parted.values():
+                self._gangs.remove(cohort.links)
+            self._parted.clear()
         return self._gangs.reached(mask)
+
+    def _connect(self, cohort: Cohort) -> None:
+        """The cohort waits or holds from now on. Most that cease to wait begin to hold at once, so
+        that their links stay."""
+        if self._parted.pop(cohort.number, None) is None:
+            self._gangs.add(cohort.links)
 
     def connected(self, mask: int) -> int:
         """These devices and all that gangs of any tenants connect with them."""

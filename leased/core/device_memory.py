@@ -184,11 +184,11 @@ class DeviceMemory:
         self, tenant: int, share: Share, holds: bool = False, place: Place | None = None
     ) -> None:
         """The tenant holds, waits at this place, or neither. It is the last of those like it."""
-        share.pass_time(self.clock.now)
         resident = share.resident
-        if not resident and share.reported is None:  # it stands nowhere in the order
+        if not (resident or share.fixed) and share.reported is None:  # it has nothing there
             share.holds, share.place = holds, place
             return
+        share.pass_time(self.clock.now)
         if resident:
             self.order.remove(tenant, share)
             self.idle -= 0 if share.holds else resident

@@ -22,8 +22,8 @@ class Effects:
     def begin(self) -> None:
         self.actions, self.granted = [], {}
 
-    def stir(self, uuid: str) -> None:
-        self._stirred[uuid] = None
+    def stir(self, *uuids: str) -> None:
+        self._stirred.update(dict.fromkeys(uuids))
 
     def take_stirred(self) -> Iterable[str]:
         """Devices that were stirred since this was last asked, in that order."""

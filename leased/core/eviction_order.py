@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from leased.core.line import Line, Place
+from leased.core.line import Line
 from leased.core.share import Share
 
 
@@ -18,9 +18,9 @@ class EvictionOrder:
     """
 
     def __init__(self) -> None:
-        self.waiting: Line[Place, int] = Line()
+        self.waiting: Line[int] = Line()
         self.resting: OrderedDict[int, None] = OrderedDict()
-        self.waiting_with_bytes: Line[Place, int] = Line()
+        self.waiting_with_bytes: Line[int] = Line()
         self.holding: OrderedDict[int, None] = OrderedDict()
 
     def first(self) -> int:
@@ -33,24 +33,24 @@ class EvictionOrder:
 
     def add(self, tenant: int, share: Share) -> None:
         """The tenant has resident bytes from now on. It comes last among tenants like it."""
-        if share.place and share.swaps:
+        if share.place is not None and share.swaps:
             self.waiting_with_bytes.add(share.place, tenant)
         else:
             (self.holding if share.holds else self.resting)[tenant] = None
 
     def remove(self, tenant: int, share: Share) -> None:
         """The tenant has none any more. It must hold or wait as it did when it was added."""
-        if share.place and share.swaps:
+        if share.place is not None and share.swaps:
             self.waiting_with_bytes.remove(share.place, tenant)
         else:
             del (self.holding if share.holds else self.resting)[tenant]
 
     def line_up(self, tenant: int, share: Share) -> None:
         """The tenant waits from now on."""
-        if share.place and share.swaps:
+        if share.place is not None and share.swaps:
             self.waiting.add(share.place, tenant)
 
     def leave_line(self, tenant: int, share: Share) -> None:
         """The tenant does not wait any more."""
-        if share.place and share.swaps:
+        if share.place is not None and share.swaps:
             self.waiting.remove(share.place, tenant)

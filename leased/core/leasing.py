@@ -76,12 +76,7 @@ class Leasing:
         cohort = rules.cohorts.of[tenant.id]
         self.effects.changed |= cohort.mask
         for uuid in tenant.gang:
-            device = rules.devices[uuid]
-            device.meter.advance(now, len(device.holders))
-            device.holders[tenant.id] = tenant
-            tenant.read[uuid] = device.meter.each, device.meter.shared
-            device.gauge.begin(tenant.id, device.reading(now))
-            device.last_holder = tenant.id
+            rules.devices[uuid].begin(tenant, now)
         if cohort.heeds != FREE:
             rules.charges.begin(tenant, True, now)
         return tenant.lease
@@ -96,12 +91,7 @@ class Leasing:
         self.effects.changed |= rules.cohorts.of[tenant.id].mask
         rules.cohorts.end(tenant)
         for uuid in tenant.gang:
-            device = rules.devices[uuid]
-            device.meter.advance(now, len(device.holders))
-            device.gauge.end(tenant.id, device.reading(now))
-            del device.holders[tenant.id]
-            device.restoring.discard(tenant.id)
-            device.last_holder, device.given_up_at = tenant.id, given_up_at
+            rules.devices[uuid].end(tenant, now, given_up_at)
         self.memory.rest(tenant)
         tenant.lease = None
         self.quanta.dues.put(tenant.id, None)
@@ -147,6 +137,7 @@ class Leasing:
         rules = self.rules
         before = rules.policies.of(tenant)
         tenant.settle(rules.now, rules.devices)
+        tenant.settle_memory(rules.devices)
         rules.cohorts.leave(tenant)
         rules.shares.leave(tenant)
         tenant.gang, tenant.wider = tenant.wider, ()

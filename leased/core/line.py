@@ -1,4 +1,4 @@
-"""A sorted list of items, and the places of waiters."""
+"""Sorted lists, and the places of waiters."""
 
 from __future__ import annotations
 
@@ -6,21 +6,43 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-# Of a waiter: what the policy says, and its arrival. The lowest is served first.
-Place = tuple[int, int]
+# Of a waiter: one number, since numbers are compared far more often than made. The lowest is
+# served first.
+Place = int
+ARRIVALS = 1 << 64  # more than there will ever be
+FIRST: Place = -1 << 200  # before all others
 
-At = TypeVar("At", int, tuple[int, int])
 Item = TypeVar("Item")
 
 
-class Line(Generic[At, Item]):
-    """A sorted list: a place is found by halving, and moving the items behind it costs little.
+def place_of(order: int, arrival: int) -> Place:
+    """What its policy says of a waiter; among equals who came first is before the others."""
+    return order * ARRIVALS + arrival
+
+
+class Places:
+    """A sorted list of places."""
+
+    def __init__(self) -> None:
+        self.all: list[Place] = []
+
+    def add(self, place: Place) -> None:
+        insort(self.all, place)
+
+    def remove(self, place: Place) -> None:
+        """Remove a place that is there."""
+        del self.all[bisect_left(self.all, place)]
+
+
+class Line(Generic[Item]):
+    """A list of items sorted by numbers, such as their places: where one belongs is found by
+    halving, and moving those behind it costs little.
 
     Items at the same place must be comparable.
     """
 
     def __init__(self) -> None:
-        self.entries: list[tuple[At, Item]] = []
+        self.entries: list[tuple[int, Item]] = []
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -28,10 +50,10 @@ class Line(Generic[At, Item]):
     def __iter__(self) -> Iterator[Item]:
         return iter([item for _, item in self.entries])
 
-    def add(self, place: At, item: Item) -> None:
+    def add(self, place: int, item: Item) -> None:
         insort(self.entries, (place, item))
 
-    def remove(self, place: At, item: Item) -> None:
+    def remove(self, place: int, item: Item) -> None:
         """Remove an item; one that is not there is ignored."""
         at = bisect_left(self.entries, (place, item))
         if at < len(self.entries) and self.entries[at] == (place, item):
@@ -45,7 +67,7 @@ class Line(Generic[At, Item]):
         """The item with the last place. IndexError: the list is empty."""
         return self.entries[-1][1]
 
-    def between(self, low: At, high: At) -> list[Item]:
+    def between(self, low: int, high: int) -> list[Item]:
         """The items at places above `low` and up to `high`."""
         start = bisect_right(self.entries, low, key=lambda entry: entry[0])
         end = bisect_right(self.entries, high, key=lambda entry: entry[0])
@@ -55,11 +77,11 @@ class Line(Generic[At, Item]):
         """The items with the first places, at most so many."""
         return [item for _, item in self.entries[:most]]
 
-    def cut(self, place: At) -> None:
+    def cut(self, place: int) -> None:
         """Remove all items beyond that place."""
         del self.entries[bisect_right(self.entries, place, key=lambda entry: entry[0]) :]
 
-    def from_place(self, place: At) -> list[tuple[At, Item]]:
+    def from_place(self, place: int) -> list[tuple[int, Item]]:
         """The items beyond that place, with their places."""
         start = bisect_right(self.entries, place, key=lambda entry: entry[0])
         return self.entries[start:] if start else self.entries

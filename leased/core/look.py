@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from leased.core.cohort import ALONE, FREE, SHARE, Cohort
-from leased.core.line import Place
+from leased.core.line import FIRST, Place
 from leased.core.rules import BACKFILL_NS
 from leased.core.state import FOREVER, Tenant
-
-BEGIN: Place = (-1 << 100, 0)
 
 
 @dataclass
@@ -42,13 +40,13 @@ class Look:
     """
 
     mask: int
-    able: list[tuple[Place, int, Cohort]] = field(default_factory=list)
+    able: list[tuple[Place, Cohort]] = field(default_factory=list)
     at: int = 0
-    last: Place = BEGIN
-    place: Place = BEGIN
+    last: Place = FIRST
+    place: Place = FIRST
     fronts: list[Front] = field(default_factory=list)
     first: Place | None = None
-    last_front: Place = BEGIN
+    last_front: Place = FIRST
     waited_for: list[int] = field(default_factory=_by_heeds)
     shut: list[int] = field(default_factory=_by_heeds)
     shut_first: list[int] = field(default_factory=_by_heeds)
@@ -57,16 +55,14 @@ class Look:
 
     def add_able(self, cohorts: Iterable[Cohort]) -> None:
         """These cohorts' devices are free. Those for which the gap is too short are left out."""
-        for cohort in cohorts:
-            self.last = max(self.last, cohort.place)
-            if not cohort.mask & self.shut[cohort.heeds]:
-                self.able.append((cohort.place, cohort.number, cohort))
+        shut = self.shut
+        self.able = [(c.place, c) for c in cohorts if not c.mask & shut[c.heeds]]
         self.able.sort()
 
     def insert(self, cohort: Cohort) -> None:
         """Put a cohort into the part of the line that is still to be looked at."""
         self.last = max(self.last, cohort.place)
-        insort(self.able, (cohort.place, cohort.number, cohort), self.at)
+        insort(self.able, (cohort.place, cohort), self.at)
 
     def pass_front(self, front: Front, cohort: Cohort, now: int) -> None:
         """Pass a front: whoever is let in behind it must have released when its turn begins."""

@@ -81,7 +81,7 @@ class Memory:
         """The tenant has this place in the line; None: it does not wait any more."""
         for device in self.rules.devices_of(tenant):
             device.residency.wait(tenant.id, place)
-            self.effects.stir(device.uuid)
+        self.effects.stir(*tenant.gang)
 
     def work(self, tenant: Tenant) -> dict[str, tuple[int, int]]:
         """All its memory comes in. Returns (bytes in, bytes of others out) by device."""
@@ -89,21 +89,20 @@ class Memory:
         for device in self.rules.devices_of(tenant):
             moved[device.uuid] = device.residency.touch(tenant.id)
             self.moves.unwatch(tenant.id, device.uuid)
-            self.effects.stir(device.uuid)
+        self.effects.stir(*tenant.gang)
         return moved
 
     def rest(self, tenant: Tenant) -> None:
         for device in self.rules.devices_of(tenant):
             device.residency.rest(tenant.id)
             self.moves.watch(tenant.id, device)
-            self.effects.stir(device.uuid)
+        self.effects.stir(*tenant.gang)
         if tenant.parked:
             self.leave(tenant)
 
     def restored(self, tenant: Tenant) -> None:
         """The tenant has restored all its memory, so the link is free for others."""
-        for uuid in tenant.gang:
-            self.effects.stir(uuid)
+        self.effects.stir(*tenant.gang)
 
     # -- parking -----------------------------------------------------------------------
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from leased.core.cohort import ALONE, FREE, SHARE, Cohort
-from leased.core.line import Line, Place
-
-NEAR: Place = (-1 << 100, 0)  # before all others
+from leased.core.line import FIRST, Line, Place, Places
 
 
 class Queued:
@@ -23,23 +21,25 @@ class Queued:
     def __init__(self, bits: Iterable[int]):
         self.moved = {SHARE: 0, ALONE: 0}
         bits = list(bits)
-        self._lines: dict[int, dict[int, Line[Place, Cohort]]] = {
-            heeds: {bit: Line() for bit in bits} for heeds in (SHARE, ALONE)
+        self._at: dict[Place, Cohort] = {}
+        self._lines: dict[int, dict[int, Places]] = {
+            heeds: {bit: Places() for bit in bits} for heeds in (SHARE, ALONE)
         }
-        self._sharing: Line[Place, Cohort] = Line()
+        self._sharing: Line[Cohort] = Line()
         self._everywhere = sum(bits)
         # Those behind nobody: that are ALONE, and that are SHARE. Of the latter, those at places
         # beyond `stale` are to be found again.
         self._leading: dict[int, Cohort] = {}
-        self._leading_sharing: Line[Place, Cohort] = Line()
+        self._leading_sharing: Line[Cohort] = Line()
         self._stale: Place | None = None
 
     def add(self, place: Place, cohort: Cohort) -> None:
         if cohort.heeds == FREE:
             return
+        self._at[place] = cohort
         lines = self._lines[cohort.heeds]
         for bit in cohort.bits:
-            lines[bit].add(place, cohort)
+            lines[bit].add(place)
         self._changed(place, cohort)
         if cohort.heeds == SHARE:
             self._sharing.add(place, cohort)
@@ -52,13 +52,14 @@ class Queued:
         """Remove a cohort that was added with this place, and heeds the same mode as then."""
         if cohort.heeds == FREE:
             return
+        del self._at[place]
         lines = self._lines[cohort.heeds]
         if cohort.heeds == SHARE:
             self._sharing.remove(place, cohort)
             self._leading_sharing.remove(place, cohort)
         self._leading.pop(cohort.number, None)
         for bit in cohort.bits:
-            lines[bit].remove(place, cohort)
+            lines[bit].remove(place)
         self._changed(place, cohort)
 
     def take_moved(self) -> dict[int, int]:
@@ -68,23 +69,23 @@ class Queued:
 
     def _changed(self, place: Place, cohort: Cohort) -> None:
         """A cohort has come to this place or gone from it; if it is a head, others lead now."""
-        moved, heads = 0, {}
+        moved, heads, lines = 0, set(), self._lines[ALONE]
         for bit in cohort.bits:
-            alone = self._lines[ALONE][bit].entries
-            if alone and alone[0][0] < place:
+            alone = lines[bit].all
+            if alone and alone[0] < place:
                 continue
             moved |= bit
-            for at, other in alone[:2]:
-                heads[at] = other
+            heads.update(alone[:2])
+        heads.discard(place)
         self.moved[cohort.heeds] |= moved
         if moved and cohort.heeds == ALONE and self._is_known(place):
-            self._stale = place[0], place[1] - 1
-        for at, other in heads.items():
-            if other is not cohort:
-                if self.is_behind(at, other):
-                    self._leading.pop(other.number, None)
-                else:
-                    self._leading[other.number] = other
+            self._stale = place - 1
+        for at in heads:
+            other = self._at[at]
+            if self.is_behind(at, other):
+                self._leading.pop(other.number, None)
+            else:
+                self._leading[other.number] = other
 
     def is_behind(self, place: Place, cohort: Cohort) -> bool:
         """A waiter before this place competes with the cohort."""
@@ -92,12 +93,12 @@ class Queued:
             return False
         alone, sharing = self._lines[ALONE], self._lines[SHARE]
         for bit in cohort.bits:
-            before = alone[bit].entries
-            if before and before[0][0] < place:
+            before = alone[bit].all
+            if before and before[0] < place:
                 return True
             if cohort.heeds == ALONE:
-                before = sharing[bit].entries
-                if before and before[0][0] < place:
+                before = sharing[bit].all
+                if before and before[0] < place:
                     return True
         return False
 
@@ -112,7 +113,7 @@ class Queued:
                 return cohort
         return found
 
-    def leading(self, mask: int, after: Place = NEAR) -> Iterator[Cohort]:
+    def leading(self, mask: int, after: Place = FIRST) -> Iterator[Cohort]:
         """Those in the line for these devices that stand behind nobody, in their order, but for
         those that are FREE. Only those at places beyond `after`."""
         alone = [c for c in self._leading.values() if c.mask & mask and c.place > after]
@@ -146,20 +147,20 @@ class Queued:
     def _heads(self) -> list[tuple[Place, int]]:
         """The first places of those that are ALONE, with the devices that they are for."""
         lines = self._lines[ALONE].items()
-        return sorted((line.entries[0][0], bit) for bit, line in lines if line.entries)
+        return sorted((places.all[0], bit) for bit, places in lines if places.all)
 
     def first_against(self, cohort: Cohort) -> Cohort | None:
         """The first in the line that holders of this cohort are in the way of."""
         if cohort.heeds == FREE:
             return None
-        found: tuple[Place, Cohort] | None = None
+        found: Place | None = None
         for heeds in (ALONE, SHARE) if cohort.heeds == ALONE else (ALONE,):
             lines = self._lines[heeds]
             for bit in cohort.bits:
-                entries = lines[bit].entries
-                if entries and (found is None or entries[0][0] < found[0]):
-                    found = entries[0]
-        return found[1] if found else None
+                places = lines[bit].all
+                if places and (found is None or places[0] < found):
+                    found = places[0]
+        return None if found is None else self._at[found]
 
 
 def _merged(

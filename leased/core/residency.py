@@ -215,7 +215,7 @@ class Residency(DeviceMemory):
             lost = min(size, share.resident)
             self._set_resident(loser, share, share.resident - lost)
             size -= lost
-            if share.place:
+            if share.place is not None:
                 self.shrunk.add(loser)
             if share.swaps:
                 share.taken = lost + (share.taken if share.leaving else 0)

@@ -11,10 +11,11 @@ from leased.core.charges import Charges
 from leased.core.clock import Clock
 from leased.core.cohort import ALONE, Cohort, compatible
 from leased.core.cohorts import Cohorts
+from leased.core.meter import Meter
 from leased.core.policy import MakePolicy, Policies, Spec
 from leased.core.residency import Residency
 from leased.core.shares import Shares
-from leased.core.state import Device, Meter, Tenant
+from leased.core.state import Device, Tenant
 
 HANDOFF_SHARE = 20  # a handoff is at most a twentieth of the quantum
 LONGEST_STRETCH_NS = 300_000_000_000  # whatever handoffs are said to take
@@ -59,7 +60,7 @@ class Rules:
     def queue(self) -> list[int]:
         """Tenants that wait: who is next, then those who could not run, as they came."""
         waiting = [tenant for tenant in self.tenants.values() if tenant.waiting]
-        waiting.sort(key=lambda t: (t.place is None, t.place or (t.arrival, 0)))
+        waiting.sort(key=lambda t: (t.place is None, t.place or t.arrival))
         return [tenant.id for tenant in waiting]
 
     def devices_of(self, tenant: Tenant) -> list[Device]:

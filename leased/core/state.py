@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from leased.core.gauge import Gauge, Reading
 from leased.core.handoff_times import HandoffTimes
 from leased.core.line import Place
+from leased.core.meter import Meter
 from leased.core.residency import Residency
 from leased.core.usage import Usage
 
@@ -94,6 +94,7 @@ class Tenant:
     drained_ns: int = 0  # how long it took to release when it was last revoked
     debt_ns: int = 0  # by how much it overran; taken off its next quanta
     waits_since: int = 0  # or since its usage was settled
+    waited_ns: int = 0  # before that, and not in its usage yet
     asked_at: int = 0  # when it began to wait
     seen_at: int = 0  # until when its time is in its usage
     usage: dict[str, Usage] = field(default_factory=dict)
@@ -108,17 +109,21 @@ class Tenant:
     def has_share(self) -> bool:
         return self.request > 0 or self.limit < 1
 
+    def wait_ends(self, now: int) -> None:
+        """It does not wait any more."""
+        self.waited_ns += now - self.waits_since
+        self.waiting = False
+
     def settle(self, now: int, devices: Mapping[str, Device]) -> None:
         """Take the time of the meters and of its waiting into its usage."""
-        self._run_up(self.usage, now, devices)
-        self.seen_at = now
+        read = self._run_up(self.usage, now, devices)
+        self.seen_at, self.waits_since, self.waited_ns = now, now, 0
+        self.read.update(read)
+
+    def settle_memory(self, devices: Mapping[str, Device]) -> None:
+        """Take its memory over time into its usage, before its devices are others or forget it."""
         for uuid in self.gang:
             devices[uuid].residency.settle_memory_time(self.id, self.usage[uuid])
-        if self.waiting:
-            self.waits_since = now
-        if self.lease is not None:
-            for uuid in self.gang:
-                self.read[uuid] = devices[uuid].metered(now)
 
     def usage_at(self, now: int, devices: Mapping[str, Device]) -> dict[str, Usage]:
         """A copy of its usage, brought up to now."""
@@ -128,38 +133,24 @@ class Tenant:
             devices[uuid].residency.memory_time(self.id, now).add_to(usage[uuid])
         return usage
 
-    def _run_up(self, usage: Mapping[str, Usage], now: int, devices: Mapping[str, Device]) -> None:
-        """Add the time that is not in the usage yet."""
+    def _run_up(
+        self, usage: Mapping[str, Usage], now: int, devices: Mapping[str, Device]
+    ) -> dict[str, tuple[int, int]]:
+        """Add the time that is not in the usage yet. Returns what the meters of the devices that
+        it holds show."""
         passed, holds = now - self.seen_at, self.lease is not None
-        waited = now - self.waits_since if self.waiting else 0
+        waited = self.waited_ns + (now - self.waits_since if self.waiting else 0)
+        read = {}
         for uuid in self.gang:
             used = usage[uuid]
             used.time_ns += passed
             used.wait_ns += waited
             if holds:
-                each, shared = devices[uuid].metered(now)
+                each, shared = read[uuid] = devices[uuid].metered(now)
                 each_before, shared_before = self.read[uuid]
                 used.lease_ns += each - each_before
                 used.shared_ns += shared - shared_before
-
-
-@dataclass
-class Meter:
-    """Lease time of one device: what each of its holders has had since it started, in ns."""
-
-    at: int = 0
-    each: int = 0  # divided among those who hold at once
-    shared: int = 0
-
-    def advance(self, now: int, holders: int) -> None:
-        self.each, self.shared = self.reading(now, holders)
-        self.at = now
-
-    def reading(self, now: int, holders: int) -> tuple[int, int]:
-        """each and shared at that time, if so many have held since it was last advanced."""
-        passed = now - self.at
-        each = self.each + passed // holders if holders else self.each
-        return each, self.shared + passed if holders > 1 else self.shared
+        return read
 
 
 @dataclass
@@ -184,7 +175,7 @@ class Device:
     given_up_at: int = 0  # when that was revoked, or else released the device
     handoff_times: HandoffTimes = field(default_factory=HandoffTimes)
     holders: dict[int, Tenant] = field(default_factory=dict)
-    queue: OrderedDict[int, Tenant] = field(default_factory=OrderedDict)
+    queue: dict[int, Tenant] = field(default_factory=dict)  # who waits, as they came
     restoring: set[int] = field(default_factory=set)  # of the holders those whose memory comes back
 
     def metered(self, now: int) -> tuple[int, int]:
@@ -194,6 +185,21 @@ class Device:
     def reading(self, now: int) -> Reading:
         """The same, with the time."""
         return (*self.metered(now), now)
+
+    def begin(self, tenant: Tenant, now: int) -> None:
+        """The tenant holds the device from now on."""
+        shows = tenant.read[self.uuid] = self.meter.advance(now, len(self.holders))
+        self.gauge.begin(tenant.id, (*shows, now))
+        self.holders[tenant.id] = tenant
+        self.last_holder = tenant.id
+
+    def end(self, tenant: Tenant, now: int, given_up_at: int) -> None:
+        """The tenant does not hold the device any more, which was free for others then."""
+        shows = self.meter.advance(now, len(self.holders))
+        self.gauge.end(tenant.id, (*shows, now))
+        del self.holders[tenant.id]
+        self.restoring.discard(tenant.id)
+        self.last_holder, self.given_up_at = tenant.id, given_up_at
 
     @property
     def shared(self) -> bool:

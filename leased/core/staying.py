@@ -16,7 +16,7 @@ class Staying:
         self.total = 0
         self.affected: set[int] = set()
         self._needs: dict[int, int] = {}
-        self._sizes: Line[int, int] = Line()  # the same, by size
+        self._sizes: Line[int] = Line()  # the same, by size
         self._most = 0  # as last noted
 
     def keep(self, tenant: int, size: int) -> None:

@@ -113,6 +113,8 @@ class TenantChanges:
         self.waiters.end(tenant)
         if tenant.lease is not None:
             self.leasing.end(tenant)
+        tenant.settle(self.rules.now, self.rules.devices)
+        tenant.settle_memory(self.rules.devices)
         self.rules.charges.forget(tenant, self.rules.now)
         for uuid in tenant.gang:
             self.rules.devices[uuid].gauge.forget(tenant.id)

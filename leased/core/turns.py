@@ -67,8 +67,9 @@ class Turns:
         able = self.rules.cohorts.able(mask)
         if able:
             first = self.rules.cohorts.queued.first(mask)
+            look.last = max([cohort.place for cohort in able])
             free = [cohort.place for cohort in able if cohort.heeds == FREE]
-            last = min(free) if free else max(cohort.place for cohort in able)
+            last = min(free) if free else look.last
             if first is not None and first.place < last and self._is_blocked(first):
                 self._add_front(first, look)
             look.add_able(able)
@@ -101,7 +102,7 @@ class Turns:
         leaders = self.rules.cohorts.queued.leading(look.mask, look.place)
         leader = next(leaders, None)
         while look.at < len(look.able):
-            place, _, cohort = look.able[look.at]
+            place, cohort = look.able[look.at]
             look.at += 1
             has_left = cohort.first is None or cohort.place != place
             if has_left or cohort.mask & look.shut[cohort.heeds] or self._is_blocked(cohort):
@@ -196,11 +197,11 @@ class Turns:
 
     def free_until(self, tenant: Tenant) -> int:
         """Until when the tenant may hold its gang without delaying those before it."""
-        of, place = self.rules.cohorts.of, tenant.place or ()
-        ends = [
-            front.until
+        of, place = self.rules.cohorts.of, tenant.place
+        before = [
+            front
             for front in self.fronts.values()
-            if front.tenant.place and front.tenant.place < place
-            if in_the_way(of[front.tenant.id], of[tenant.id])
+            if place is not None and front.tenant.place is not None and front.tenant.place < place
         ]
+        ends = [front.until for front in before if in_the_way(of[front.tenant.id], of[tenant.id])]
         return min(ends, default=FOREVER)

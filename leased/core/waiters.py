@@ -7,7 +7,7 @@ from collections.abc import Callable
 from leased.core.cohort import FREE
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
-from leased.core.line import Place
+from leased.core.line import Place, place_of
 from leased.core.memory import Memory
 from leased.core.rules import Rules
 from leased.core.state import Tenant
@@ -35,8 +35,8 @@ class Waiters:
 
     def end(self, tenant: Tenant) -> None:
         if tenant.waiting:
-            tenant.settle(self.rules.now, self.rules.devices)
-            tenant.waiting, tenant.barred_until = False, None
+            tenant.wait_ends(self.rules.now)
+            tenant.barred_until = None
             self.wakes.put(tenant.id, None)
             for uuid in tenant.gang:
                 del self.rules.devices[uuid].queue[tenant.id]
@@ -123,8 +123,8 @@ class Waiters:
         tenant.arrival = self.arrivals
         for uuid in tenant.gang:
             queue = self.rules.devices[uuid].queue
+            queue.pop(tenant.id, None)
             queue[tenant.id] = tenant
-            queue.move_to_end(tenant.id)
 
     def _place(self, tenant: Tenant) -> Place:
         tenant.order = self.rules.policies.of(tenant).order(self.rules, tenant)
@@ -134,7 +134,7 @@ class Waiters:
         """The place that its policy gave it. Where gangs connect devices of several policies, it
         is the order of coming, since places of different policies cannot be compared."""
         mixed = self.rules.cohorts.of[tenant.id].mask & self.rules.mixed_mask
-        return tenant.arrival if mixed else tenant.order, tenant.arrival
+        return place_of(tenant.arrival if mixed else tenant.order, tenant.arrival)
 
     def line_up(self, tenant: Tenant) -> None:
         """Put the tenant into the line, at the place that its policy gives it."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from leased.core.gauge import Gauge, WorkPart
-from leased.core.state import Meter
+from leased.core.meter import Meter
 from leased.core.step_usage import OTHERS, STEPS_MOST, UNKNOWN, StepUsage
 from leased.core.usage import Usage, together
 from leased.core.work import divided

@@ -24,7 +24,7 @@ EVENTS = 500
 def line(a: Arbiter) -> list[Cohort]:
     """Cohorts with somebody who waits and could run, in the order of the first of each."""
     waiting = [t for t in a.tenants.values() if t.place is not None]
-    waiting.sort(key=lambda t: t.place or (0, 0))
+    waiting.sort(key=lambda t: t.place or 0)
     return list(dict.fromkeys(a.rules.cohorts.of[t.id] for t in waiting))
 
 

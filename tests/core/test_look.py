@@ -170,12 +170,12 @@ def test_who_lines_up_before_a_front_makes_it_none() -> None:
         Cohort(n, (tuple(gang), "on", False, True), mask)
         for n, gang, mask in ((1, ("d0", "d1"), 0b11), (2, ("d0",), 0b01))
     )
-    for cohort, place in ((front, (2, 0)), (comer, (1, 0))):
+    for cohort, place in ((front, 2), (comer, 1)):
         cohort.heeds, cohort.place = ALONE, place
     holder = Tenant(1, ("d0", "d1"), "on", MS)
     look.pass_front(Front(holder, until=100 * MS), front, 0)
     look.finish()
     assert not look.is_no_news(comer, blocked=True, behind=True)
-    comer.place = (3, 0)
+    comer.place = 3
     assert look.is_no_news(comer, blocked=True, behind=True)
     assert not look.is_no_news(comer, blocked=True, behind=False), "it is a front itself"
