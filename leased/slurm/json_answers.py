@@ -40,7 +40,7 @@ def each_of(text: str, what: str, make: Callable[[Mapping[str, Any]], T]) -> Rea
     for one in listed:
         try:
             found.append(make(one))
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
             continue
     return Read(tuple(found), len(listed) - len(found))
 
