@@ -20,7 +20,7 @@ QUICK := $(wildcard tests/core tests/policy tests/placement tests/placer tests/r
 	leasing/test_sharing_mode slurm_room/test_clusters monitors/test_ended_jobs \
 	admin/test_given_options connections/test_limits))
 
-.PHONY: help setup demo test again quick lint bench test-slurm-matrix test-slurm-quick test-packages test-cluster test-arm deb rpm install clean
+.PHONY: help setup demo test again quick lint bench test-slurm-matrix test-slurm-quick test-packages test-cluster test-arm test-rpm deb rpm install uninstall clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -54,8 +54,9 @@ test-slurm-matrix: ## set up and test whole jobs on bare Debian 12, 13 and testi
 test-slurm-quick: setup ## compile and share a GPU on Debian 13 and testing, in trees with next to nothing (TREES=debian-13)
 	@tests/matrix/quick.sh $(TREES)
 
-test-arm: setup ## build the interposer for aarch64 and run what can be run under qemu-user
+test-arm: setup ## build the interposer and the packages for aarch64, and run them under qemu-user
 	@tests/packages/aarch64.sh
+	@tests/packages/arm64.sh $(TREES)
 
 deb: ## build Debian packages for this machine's distribution and Slurm, into build/deb
 	@packaging/deb.sh
@@ -66,12 +67,19 @@ rpm: ## build RPM packages for this machine's Slurm, into build/rpm
 test-packages: setup ## build the packages in bare Debian trees, install, upgrade and remove them (TREES=debian-13)
 	@tests/packages/run.sh $(TREES)
 
+test-rpm: setup ## build the RPMs in a bare Debian tree, install, upgrade and erase them by rpm and dnf (TREES=debian-13)
+	@tests/packages/rpm.sh $(TREES)
+
 test-cluster: setup ## two booted machines with Slurm's packages and ours: jobs, upgrades, a reboot (TREES=debian-12)
 	@ARGS="$(ARGS)" tests/cluster/run.sh $(TREES)
 
 install: ## build and install on this node (DESTDIR= works): no Slurm daemons; enables nothing
 	@$(SETUP) node
 	PATH="$$PWD/build/venv/bin:$$PATH" meson install -C build/meson --no-rebuild
+
+uninstall: ## remove from this node what `make install` installed (DESTDIR= as then)
+	PATH="$$PWD/build/venv/bin:$$PATH" ninja -C build/meson uninstall
+	rm -rf "$(DESTDIR)/usr/lib/gpu-lease" "$(DESTDIR)/usr/share/gpu-lease"
 
 clean: ## remove build/
 	rm -rf build

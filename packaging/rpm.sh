@@ -45,7 +45,10 @@ tar -c --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-o
 # nothing that makes packages of debugging symbols.
 elsewhere=()
 [ -e /etc/redhat-release ] ||
-	elsewhere=(--nodeps --define "debug_package %{nil}" --define "install_options --strip")
+	elsewhere=(
+		--nodeps --define "debug_package %{nil}" --define "install_options --strip"
+		--define "map_build_directory 1"
+	)
 include=$(cuda_include)
 (cd "$top/SPECS" && env -u PYTHONPATH PATH=$SYSTEM_PATH rpmbuild -bb "${elsewhere[@]}" \
 	--define "_topdir $top" --define "release_version $version" --define "cuda_include $include" \

@@ -1,8 +1,13 @@
-"""The commands and scripts that documents show."""
+"""The commands and scripts that documents show.
+
+`python -m tests.docs.documents DOCUMENT BEGINNING...` prints the commands that begin so, for
+scripts that run them.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 from pathlib import Path
 
@@ -11,6 +16,10 @@ from tests.conftest import ROOT
 
 # Every line that they show is a command; others show output and synopses among theirs.
 FOR_READERS = ("README.md", "docs/admin.md", "docs/user.md")
+TYPED = {
+    *("eval", "gpu-leasectl", "journalctl", "sacctmgr", "sbatch", "scancel", "scontrol", "srun"),
+    *("systemctl", "ulimit"),
+}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -21,9 +30,39 @@ def scripts(path: Path) -> list[str]:
 
 def indented(path: Path) -> list[str]:
     """Lines of blocks that stand behind an empty line, four or eight columns to the right."""
-    text = FENCE.sub("", path.read_text())
+    return indented_in(path.read_text())
+
+
+def indented_in(document: str) -> list[str]:
+    text = FENCE.sub("", document)
     blocks = re.findall(r"(?<=\n\n)((?:(?: {4}| {8})\S[^\n]*\n)+)", text)
     return [line for block in blocks for line in textwrap.dedent(block).splitlines()]
+
+
+def section(name: str, title: str) -> list[str]:
+    """The commands below a heading of a document, for who runs them; tests/docs/test_run.py looks
+    for calls of this and of shown()."""
+    text = (ROOT / name).read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    lines = indented_in(f"\n{text}")
+    assert lines, f"{name} has no commands below {title}"
+    return lines
+
+
+def shown(name: str, begin: str) -> str:
+    """The command of a document that begins so, or is just that, for who runs it; without a
+    comment behind it."""
+    found = {line for line in commands()[name] if line.startswith(begin)}
+    found = found & {begin} or found
+    assert len(found) == 1, f"{name} has {sorted(found)} for {begin}"
+    return re.split(r"\s{2,}#\s", found.pop())[0]
+
+
+def in_sentences(name: str) -> list[str]:
+    """What a document tells people to type within its sentences: code of two words and more that
+    begins with a command."""
+    found = re.findall(r"`([^`\n]+)`", FENCE.sub("", (ROOT / name).read_text()))
+    typed = [text for text in found if text.split()[0] in TYPED and len(text.split()) > 1]
+    return sorted(set(typed))
 
 
 def commands() -> dict[str, list[str]]:
@@ -38,3 +77,7 @@ def commands() -> dict[str, list[str]]:
             ours = [line for line in indented(path) if line.startswith("gpu-leasectl ")]
             found[name] = [line for line in ours if not re.search(r"[\[|]|[A-Z]{3}", line)]
     return {name: lines for name, lines in found.items() if lines}
+
+
+if __name__ == "__main__":
+    print(*(shown(sys.argv[1], begin) for begin in sys.argv[2:]), sep="\n")

@@ -3,7 +3,7 @@
 # debootstrap, systemd-nspawn and a Debian mirror (MIRROR).
 
 # Name: suite, script of debootstrap (an older debootstrap does not know newer suites); and where it
-# is not Debian's, its mirror and that mirror's keys (of Ubuntu's package ubuntu-keyring).
+# is not Debian's, its mirror and that mirror's keys (of the package ubuntu-keyring).
 declare -A TREES=(
 	[debian-12]="bookworm bookworm" # Slurm 22.05
 	[debian-13]="trixie trixie"     # Slurm 24.11
@@ -46,11 +46,13 @@ make_tree() {
 	[ ! -d "$tree" ] || return 0
 	read -r suite script mirror keys <<<"${TREES[$1]:-${OTHER_TREES[$1]}}"
 	[ -z "$keys" ] || options=("--keyring=$keys" "--components=main,universe")
+	[ -z "$keys" ] || [ -r "$keys" ] ||
+		die "$1: there are no keys of its mirror at $keys: install ubuntu-keyring (Debian has it from 13 on), or set UBUNTU_KEYS"
 	say "$1: debootstrap"
 	rm -rf "$tree.new"
 	debootstrap --variant=minbase "${options[@]}" "$suite" "$tree.new" "${mirror:-$MIRROR}" \
 		"/usr/share/debootstrap/scripts/$script" >"$tree.log" 2>&1 ||
-		die "debootstrap failed, see $tree.log"
+		die "$1: debootstrap failed; is its mirror ${mirror:-$MIRROR} there? See $tree.log"
 	# The lists of a mirror that is some days behind are good enough.
 	echo 'Acquire::Check-Valid-Until "false";' >"$tree.new/etc/apt/apt.conf.d/99gpu-lease"
 	mv "$tree.new" "$tree"

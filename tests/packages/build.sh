@@ -31,6 +31,14 @@ install_needs() {
 
 BUILD="dpkg-buildpackage -b -us -uc -P$PROFILE"
 
+# bring_tests TREE SCRIPT: it, steps.sh and the emulated GPU.
+bring_tests() {
+	mkdir -p "$PLACE/$1/emugpu"
+	cp "$EMUGPU"/{emugpud,libcuda.so.1,libnvidia-ml.so.1} tests/emugpu/models/emu-h200-small.ini \
+		"$PLACE/$1/emugpu/"
+	cp "tests/packages/$2" tests/packages/steps.sh "$PLACE/$1/"
+}
+
 # Packages without those of debugging symbols: take_packages TREE PLACE DIRECTORY
 take_packages() {
 	mkdir -p "$3"

@@ -12,6 +12,7 @@ PLACE=$PWD/build/package-trees
 . tests/matrix/trees.sh
 
 . tests/packages/build.sh
+PYTHON=${PYTHON:-build/venv/bin/python}
 
 build_in() {
 	local source=$1 tree=$2
@@ -26,11 +27,12 @@ build_in() {
 
 try_in() {
 	local build=$1 tree=$2
-	mkdir -p "$PLACE/$tree/emugpu"
 	take_packages "$build" first "$PLACE/$tree/debs"
-	cp "$EMUGPU"/{emugpud,libcuda.so.1,libnvidia-ml.so.1} tests/emugpu/models/emu-h200-small.ini \
-		"$PLACE/$tree/emugpu/"
-	cp tests/packages/inside.sh "$PLACE/$tree/inside.sh"
+	bring_tests "$tree" inside.sh
+	rm -rf "$PLACE/$tree/checkout"
+	cp -a build/deb/source/gpu-lease-* "$PLACE/$tree/checkout"
+	"$PYTHON" -m tests.docs.documents docs/admin.md "apt install python3-cffi" "make install" \
+		"make uninstall" "rm -rf /etc/gpu-lease" >"$PLACE/$tree/lines"
 	inside "$tree" /inside.sh
 }
 
