@@ -6,21 +6,13 @@ other, as they do at a site. What an administrator types is taken from README.md
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-
 import pytest
 
-from tests.cluster import network
-from tests.cluster.machine import Machine, node_tree
+from tests.cluster.machine import UNIT
 from tests.cluster.site import Site
-from tests.conftest import ROOT
-from tests.docs import documents
 from tests.slurm.processes import wait_until
-from tests.systemd import container
 
 OURS = ("gpu-leased", "gpu-lease-shim", "slurm-spank-gpu-share")
-UNIT = "gpu-leased.service"
 NEXT = "99.0.0"
 ENDLESS = 1_000_000  # steps
 BIG, SMALL = 160, 8  # MiB: two big ones do not fit on a GPU of 256
@@ -32,59 +24,6 @@ store.execute(f"PRAGMA user_version = {sys.argv[1]}")
 """
 
 pytestmark = pytest.mark.timeout(1200)
-
-
-def why_not() -> str:
-    reason = container.why_not() or network.why_not()
-    if not reason and not node_tree(os.environ.get("GPU_LEASE_CLUSTER", "")).is_dir():
-        reason = "there is no tree of a node: `make test-cluster` makes one"
-    return reason
-
-
-def five_lines() -> list[str]:
-    """What README says to do on each node."""
-    lines = documents.indented(ROOT / "README.md")
-    first = next(n for n, line in enumerate(lines) if line.startswith("apt install ./gpu-leased"))
-    return [line.replace("./", "./now/") for line in lines[first : first + 5]]
-
-
-@pytest.fixture(scope="module")
-def bare() -> Iterator[Site]:
-    """The cluster before us."""
-    if reason := why_not():
-        pytest.skip(reason)
-    tree = node_tree(os.environ["GPU_LEASE_CLUSTER"])
-    with (
-        network.Network() as bridge,
-        Machine("node1", tree, bridge) as head,
-        Machine("node2", tree, bridge) as other,
-    ):
-        site = Site([head, other])
-        site.set_up()
-        yield site
-
-
-@pytest.fixture(scope="module")
-def site(bare: Site) -> Site:
-    """The cluster after README's five lines on each node."""
-    for machine in bare.machines:
-        install, *others = five_lines()
-        machine.shell(install)
-        assert machine.show(UNIT, "ActiveState") == "inactive"
-        assert machine.show(UNIT, "UnitFileState") == "disabled"
-        for line in others:
-            print(f"{machine.name}$ {line}\n{machine.shell(line)}")
-    bare.await_idle()
-    return bare
-
-
-@pytest.fixture(autouse=True)
-def _journals(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What a failed step shows besides."""
-    yield
-    cluster: Site = request.getfixturevalue("bare")
-    for machine in cluster.machines:
-        print(machine.name, machine.journal(UNIT)[-3000:])
 
 
 def two_that_do_not_fit(site: Site, node: str) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from tests.slurm.processes import wait_until
 from tests.systemd.container import NAMESPACES, ROOT, Container
 
 USER = "alice"
+UNIT = "gpu-leased.service"
 DRIVER = "/usr/lib/emulated-driver"
 GPUS = 2
 PROGRAM = "/srv/job.py"

@@ -3,7 +3,7 @@
 #     tests/cluster/run.sh [TREE...]       debian-13 where none is named
 # Builds the packages of this checkout in a bare tree, and those of a next release with another
 # version; makes a tree with Slurm, munge, MariaDB and what our packages depend on, as there is no
-# network later; boots it twice (check_cluster.py). Trees are
+# network later; boots it twice (check_*.py). Trees are
 # below build/package-trees and kept for the next time: 3 GB each. ARGS: what pytest gets besides.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -32,6 +32,19 @@ build_packages() {
 		cd /next/$source && $BUILD" || return 1
 	take_packages "$name-build" now "$tree/debs/now"
 	take_packages "$name-build" next "$tree/debs/next"
+	make_image "$source" "$name-build" && rm -rf "$tree/debs/image" &&
+		mv "$PLACE/$name-build/image" "$tree/debs/image"
+}
+
+# What `make install` puts below a directory, with the system's Python and nothing of pip.
+make_image() {
+	inside "$2" "set -e; cd /now/$1; rm -rf /image; export DESTDIR=/image
+		apt-get install -y -qq --no-install-recommends make
+		meson setup build/meson -Dtests=false -Ddriver_include=/cuda -Dwerror=false \
+			-Dnvml_binding=\$PWD/vendor/pynvml.py \
+			-Dslurm_plugin_dir=/usr/lib/\$(dpkg-architecture -qDEB_HOST_MULTIARCH)/slurm-wlm
+		ninja -C build/meson
+		meson install -C build/meson --no-rebuild"
 }
 
 # What a site has before us. Nothing of it starts by itself.
@@ -75,7 +88,7 @@ try() {
 	say "$1: two booted machines"
 	# shellcheck disable=SC2086 # words for pytest
 	GPU_LEASE_CLUSTER=$1 "${PYTHON:-build/venv/bin/python}" -m pytest -x -p no:cacheprovider \
-		tests/cluster/check_cluster.py ${ARGS:-}
+		tests/cluster/check_*.py ${ARGS:-}
 }
 
 [ "$#" -gt 0 ] || set -- debian-13

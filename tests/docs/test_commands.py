@@ -27,6 +27,7 @@ from tests.docs import documents
 INSTALLED = "/usr/share/gpu-lease/"
 OTHERS_UNITS = {"slurmd", "nvidia-persistenced"}
 CONTROL = ROOT / "packaging" / "debian" / "control"
+SPEC = ROOT / "packaging" / "gpu-lease.spec"
 PACKAGES = {"python3-cffi", "python3-systemd", "python3-rich"}
 # What they do is not ours to check; their names are.
 FREE = {
@@ -43,7 +44,7 @@ FREE = {
         "sacct",
         "scontrol",
     ),
-    *("squeue", "#!/bin/bash", "gpu-lease:"),
+    *("squeue", "#!/bin/bash", "gpu-lease:", "sacctmgr", "scancel", "ulimit"),
 }
 Words = list[str]
 
@@ -81,7 +82,7 @@ def of_slurm(command: str) -> Callable[[Words], None]:
 
 def of_systemctl(words: Words) -> None:
     verb, *rest = words
-    assert verb in {"start", "stop", "restart", "reload", "enable", "disable"}, verb
+    assert verb in {"start", "stop", "restart", "reload", "enable", "disable", "status"}, verb
     for unit in rest:
         if unit == "--now" or unit in OTHERS_UNITS:
             continue
@@ -116,6 +117,12 @@ def of_apt(words: Words) -> None:
     assert set(ours) <= {f"./{name}_*.deb" for name in made}
 
 
+def of_dnf(words: Words) -> None:
+    assert words[0] in ("install", "remove")
+    made = set(re.findall(r"^%package -n (.+)$", SPEC.read_text(), re.MULTILINE))
+    assert set(words[1:]) in (made, {f"./{name}-*.rpm" for name in made}), words
+
+
 def of_eval(words: Words) -> None:
     for inner in re.findall(r"\$\((.*?)\)", " ".join(words)):
         check_line(inner)
@@ -137,6 +144,7 @@ CHECKS: dict[str, Callable[[Words], None]] = {
     **dict.fromkeys(("install", "ln", "rm"), of_files),
     "make": of_make,
     "apt": of_apt,
+    "dnf": of_dnf,
     "eval": of_eval,
     "journalctl": of_journalctl,
 }
@@ -174,12 +182,24 @@ def test_commands_can_be_carried_out(name: str) -> None:
         "make nothing",
         "apt install something-else",
         "apt remove something-else",
+        "dnf remove gpu-leased something-else",
         'eval "$(gpu-leasectl envy)"',
         "gpuctl status",
     ],
 )
 def test_what_cannot_be_carried_out_is_found(line: str) -> None:
     with pytest.raises((AssertionError, SystemExit, Refused)):
+        check_line(line)
+
+
+@pytest.mark.parametrize("line", documents.in_sentences("docs/troubleshooting.md"))
+def test_a_command_in_a_sentence_can_be_carried_out(line: str) -> None:
+    command, *words = line.split()
+    if command == "gpu-leasectl" and len(words) == 1:  # its name alone
+        with pytest.raises(SystemExit) as ended:
+            ctl.make_parser().parse_args([*words, "--help"])
+        assert ended.value.code == 0
+    else:
         check_line(line)
 
 
