@@ -59,10 +59,10 @@ def shown(name: str, begin: str) -> str:
 
 def in_sentences(name: str) -> list[str]:
     """What a document tells people to type within its sentences: code of two words and more that
-    begins with a command."""
+    begins with a command. A message, which may begin so too, has an ellipsis for what it names."""
     found = re.findall(r"`([^`\n]+)`", FENCE.sub("", (ROOT / name).read_text()))
-    typed = [text for text in found if text.split()[0] in TYPED and len(text.split()) > 1]
-    return sorted(set(typed))
+    typed = {text for text in found if text.split()[0] in TYPED and len(text.split()) > 1}
+    return sorted(text for text in typed if "\N{HORIZONTAL ELLIPSIS}" not in text)
 
 
 def commands() -> dict[str, list[str]]:
