@@ -33,7 +33,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from leased.core import work
 from leased.core.actions import (
     Action,
     Contend,
@@ -70,6 +69,7 @@ from leased.core.policy import MakePolicy, PolicyState
 from leased.core.policy_states import PolicyStates
 from leased.core.quanta import RESTORE_NS
 from leased.core.rules import Rules
+from leased.core.side_by_side import SideBySide
 from leased.core.state import Device, Tenant
 from leased.core.tenant_changes import TenantChanges, tenant_of
 from leased.core.tenant_events import (
@@ -136,6 +136,7 @@ class Arbiter:
         parts = self.rules, self.effects, self.memory, self.waiters, self.leasing
         self.tenant_changes = TenantChanges(*parts, policy_states=self.policy_states)
         self.device_settings = DeviceSettings(*parts)
+        self.side_by_side = SideBySide(self.rules, self.effects, self.leasing, self.device_settings)
         self.deciding = Deciding(*parts, turns=self.turns)
 
     @property
@@ -170,6 +171,7 @@ class Arbiter:
         self._apply(event)
         self.memory.pass_deadlines()
         self.leasing.pass_deadlines()
+        self.side_by_side.pass_deadlines()
         self.device_settings.follow_shares()
         self.deciding.decide()
         if isinstance(event, Released) and event.tenant in self.tenants:
@@ -182,6 +184,7 @@ class Arbiter:
         times = (
             self.leasing.next_deadline(),
             self.memory.next_deadline(),
+            self.side_by_side.next_deadline(),
             self.deciding.next_deadline(),
         )
         return min((time for time in times if time is not None), default=None)
@@ -219,7 +222,7 @@ class Arbiter:
         elif isinstance(event, DrainLimitSet):
             self.rules.drain_ns = event.drain_ns
         elif isinstance(event, WorkMeasured):
-            work.measured(event, self.rules)
+            self.side_by_side.measured(event)
         elif isinstance(event, OfDevice):
             self.device_settings.apply(event)
         elif not isinstance(event, Tick) and event.tenant in self.tenants:

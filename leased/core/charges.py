@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from leased.core.deadlines import Deadlines
-from leased.core.policy import Had, Policies
+from leased.core.policies import Policies
+from leased.core.policy import Had
 from leased.core.state import Tenant
 
 PAUSE_NS = 100_000_000  # a shorter one is none
@@ -17,14 +18,17 @@ class Division:
     """The time of one device: `held` is what each holder has had of it since the start, `even`
     what each would have had that held it or waited for it. Remainders are carried over, so the
     sums do not depend on how often they are brought up to date. leased: the time in which anybody
-    held it. holding: the holders."""
+    held it; together: in which several did; beside: what each has had of `held` meanwhile.
+    holding: the holders."""
 
     device: str
     at: int
     holders: int = 0
     waiters: int = 0
     leased: int = 0
+    together: int = 0
     held: int = 0
+    beside: int = 0
     even: int = 0
     held_rest: int = 0
     even_rest: int = 0
@@ -36,6 +40,9 @@ class Division:
             self.leased += passed
             more, self.held_rest = divmod(passed + self.held_rest, self.holders)
             self.held += more
+            if self.holders > 1:
+                self.together += passed
+                self.beside += more
             more, self.even_rest = divmod(passed + self.even_rest, self.holders + self.waiters)
             self.even += more
 
@@ -43,26 +50,24 @@ class Division:
 @dataclass
 class Account:
     """One tenant that holds or waits, or did a moment ago: how its devices' divisions stood when
-    it was charged, which was at `at`."""
+    it was charged, which was at `at`. before: how they stood then."""
 
     tenant: Tenant
     gang: tuple[str, ...]
     holds: bool
     at: int
     divisions: list[Division]
-    before: list[tuple[int, int, int]] = field(default_factory=list)
+    before: list[tuple[int, ...]] = field(default_factory=list)
 
     def had(self, divisions: list[Division]) -> list[Had]:
         """What the tenant has had since then, when these are its divisions as they stand now."""
-        holds = self.holds
         return [
-            (one.device, one.held - held if holds else 0, one.even - even, one.leased - leased)
-            for one, (held, even, leased) in zip(divisions, self.before, strict=True)
+            _since(one, last, self.holds) for one, last in zip(divisions, self.before, strict=True)
         ]
 
     def note(self) -> None:
         """The policy knows all that the tenant has had up to now."""
-        self.before = [(one.held, one.even, one.leased) for one in self.divisions]
+        self.before = [(d.even, d.leased, d.held, d.beside, d.together) for d in self.divisions]
 
     def count(self, by: int) -> None:
         """Its devices' divisions count it once more, or once less."""
@@ -76,6 +81,16 @@ class Account:
                 division.holding[tenant.id] = tenant
             else:
                 division.holding.pop(tenant.id, None)
+
+
+def _since(division: Division, before: tuple[int, ...], holds: bool) -> Had:
+    """What has been had since the division stood so."""
+    even, leased, held, beside, together = before
+    even, leased = division.even - even, division.leased - leased
+    if not holds:
+        return Had(division.device, 0, even, leased)
+    held, beside = division.held - held, division.beside - beside
+    return Had(division.device, held, even, leased, beside, division.together - together)
 
 
 class Charges:

@@ -129,8 +129,16 @@ class DeviceSettings:
         self.quanta.plan_ends(device)
         self.effects.unsettled = True
 
+    def ask_again(self, device: Device) -> None:
+        """Whether tenants may run side by side on this device may be another now."""
+        there = [t for t in self.rules.tenants.values() if device.uuid in t.gang]
+        for tenant in sorted(there, key=lambda tenant: tenant.arrival):
+            self._join_again(tenant, self.rules.policies.of(tenant))
+        self.effects.unsettled = True
+        self.effects.changed |= self.rules.cohorts.bit[device.uuid]
+
     def _join_again(self, tenant: Tenant, policy: Policy) -> None:
-        """The tenant's new policy gives it another place, and perhaps another cohort."""
+        """Its policy gives the tenant another place, and perhaps another cohort."""
         beside, cohorts = policy.beside(self.rules, tenant), self.rules.cohorts
         if cohorts.of[tenant.id].beside == beside:
             self.waiters.look_again(tenant)

@@ -12,7 +12,7 @@ with all that it may look at, and remembers numbers of its own. Times are ns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
 
@@ -68,9 +68,41 @@ class View(Protocol):
         ...
 
 
-# Of one device: its UUID; how much a tenant has had of it, in ns; how much an even division among
-# all who waited for it or held it would have given the tenant; and for how long anybody held it.
-Had = tuple[str, int, int, int]
+class Had(NamedTuple):
+    """What a tenant has had of one device, in ns. held_ns: divided evenly among those who held it
+    at once. even_ns: what an even division among all who waited for it or held it would have given
+    the tenant. leased_ns: for how long anybody held it. beside_ns: what of held_ns was while others
+    held it too, and together_ns: for how long that was by the clock."""
+
+    device: str
+    held_ns: int
+    even_ns: int
+    leased_ns: int
+    beside_ns: int = 0
+    together_ns: int = 0
+
+
+class Beside(NamedTuple):
+    """What a tenant has had of a device while others held it too, since the work there was last
+    measured. together_ns: by the clock. even_ns: of that, what an even division gives it.
+    worked_ns: for how long of it the device worked for the tenant, as far as is known."""
+
+    tenant: int
+    together_ns: int
+    even_ns: int
+    worked_ns: int
+
+
+class Measured(NamedTuple):
+    """What was measured of one device's work in the last `ns`. busy: the part of the time in which
+    there was some; None: not known, or nothing was measured for too long. worked: what of that each
+    tenant's was, in ns; empty: nobody worked, or it is not known whose it was."""
+
+    device: str
+    ns: int
+    busy: float | None
+    worked: Mapping[int, int]
+    beside: Sequence[Beside]
 
 
 class Policy(Protocol):
@@ -117,7 +149,21 @@ class Policy(Protocol):
         ...
 
     def beside(self, view: View, tenant: Spec) -> bool:
-        """The tenant may run beside others where its lock mode and all memory allow it."""
+        """The tenant may run beside others where its lock mode and all memory allow it. Asked when
+        it opens, and when measured() says so."""
+        ...
+
+    def measures(self, device: str) -> bool:
+        """It wants to know what is measured of this device."""
+        ...
+
+    def measured(self, work: Measured, now: int) -> bool:
+        """The work of a device was measured, or has not been for too long, and all there have been
+        charged until now. Is it to be asked again who may run beside others there?"""
+        ...
+
+    def why_beside(self, device: str, now: int) -> str:
+        """Why tenants with a share run side by side there, or do not; for people to read."""
         ...
 
     def wake_at(self, view: View, waiter: Spec) -> int | None:
@@ -154,67 +200,3 @@ class PolicyState(NamedTuple):
 
 MakePolicy = Callable[[str | None], Policy]
 """A new policy of that name, None: of the default one. ValueError: there is none."""
-
-
-WITH_SHARES = "elastic"  # the policy of devices with a share, where the chosen one keeps none
-
-
-class Policies:
-    """The policies in use, and which device has which. chosen: by the site; a device may have
-    another one as long as a tenant with a share is there."""
-
-    def __init__(self, make: MakePolicy, bits: dict[str, int]):
-        default = make(None)
-        self.make = make
-        self._bits = bits  # of each device
-        self.in_use: dict[str, Policy] = {default.name: default}
-        self.of_device = dict.fromkeys(bits, default.name)
-        self.chosen = dict(self.of_device)
-        self._masks: list[int] = []  # devices of each, where there are several
-
-    def of(self, tenant: Spec) -> Policy:
-        return self.in_use[self.of_device[tenant.gang[0]]]
-
-    def on(self, device: str) -> Policy:
-        return self.in_use[self.of_device[device]]
-
-    def set(self, device: str, name: str) -> None:
-        """The device has this policy from now on. ValueError: there is none of that name."""
-        self._known(name)
-        self.of_device[device] = name
-
-    def choose(self, device: str, name: str) -> None:
-        """The site wants this policy. ValueError: there is none of that name."""
-        self._known(name)
-        self.chosen[device] = name
-
-    def wanted(self, device: str, has_share: bool) -> str:
-        """The policy that the device should have."""
-        name = self.chosen[device]
-        return name if not has_share or self._known(name).shares else WITH_SHARES
-
-    def clear(self) -> None:
-        """Forget the policies that no device has any more."""
-        used = set(self.of_device.values()) | set(self.chosen.values())
-        self.in_use = {name: policy for name, policy in self.in_use.items() if name in used}
-        masks = dict.fromkeys(self.of_device.values(), 0)
-        for device, name in self.of_device.items():
-            masks[name] |= self._bits[device]
-        self._masks = list(masks.values()) if len(masks) > 1 else []
-
-    def _known(self, name: str) -> Policy:
-        if name not in self.in_use:
-            self.in_use[name] = self.make(name)
-        return self.in_use[name]
-
-    def mixed(self, connected: Callable[[int], int]) -> int:
-        """Devices that others of another policy are connected with."""
-        found, left = 0, 0
-        for mask in self._masks:
-            left |= mask
-        while left:
-            reached = connected(left & -left)
-            left &= ~reached
-            if sum(bool(reached & mask) for mask in self._masks) > 1:
-                found |= reached
-        return found

@@ -12,7 +12,8 @@ from leased.core.clock import Clock
 from leased.core.cohort import ALONE, Cohort, compatible
 from leased.core.cohorts import Cohorts
 from leased.core.meter import Meter
-from leased.core.policy import MakePolicy, Policies, Spec
+from leased.core.policies import Policies
+from leased.core.policy import MakePolicy, Spec
 from leased.core.residency import Residency
 from leased.core.shares import Shares
 from leased.core.state import Device, Tenant

@@ -6,19 +6,19 @@ from collections.abc import Iterable, Mapping
 
 from leased.core.device_events import WorkMeasured
 from leased.core.gauge import Held, WorkPart
+from leased.core.policy import Beside, Measured
 from leased.core.rules import Rules
 
 LEAST_WEIGHT = 1  # of a tenant that was there
 
 
-def measured(event: WorkMeasured, rules: Rules) -> None:
+def measured(event: WorkMeasured, rules: Rules) -> Measured:
     """Divide by lease time. The parts of nobody and of tenants that are closed are lost.
 
     Where the driver says whose the work was, the lease time side by side is first divided by that.
+    Returns what a policy may want to know of this.
     """
-    device = rules.devices.get(event.device)
-    if device is None:
-        return
+    device = rules.devices[event.device]
     tenants = rules.tenants
     found = {
         number: held
@@ -40,6 +40,28 @@ def measured(event: WorkMeasured, rules: Rules) -> None:
                 usage.idle_resident_ns += clock_ns * (100 - event.busy_percent) // 100
         if event.energy_mj is not None and event.ns:
             usage.energy_mj += event.energy_mj * lease_ns // event.ns
+    busy = None if event.busy_percent is None else event.busy_percent / 100
+    worked = _worked(event)
+    return Measured(event.device, event.ns, busy, worked, _beside(found, worked))
+
+
+def _beside(found: Mapping[int, Held], worked: Mapping[int, int]) -> list[Beside]:
+    """What each worked beside others is what it worked and did not have alone, since who holds a
+    device alone and is idle yields as soon as that matters."""
+    beside = []
+    for number, held in found.items():
+        if held.beside_ns:
+            alone = held.clock_ns - held.beside_ns
+            work = min(max(0, worked.get(number, 0) - alone), held.beside_ns)
+            beside.append(Beside(number, held.beside_ns, held.beside_lease_ns, work))
+    return beside
+
+
+def _worked(event: WorkMeasured) -> dict[int, int]:
+    """By tenant, for how many ns of the time it worked; empty: that is not known."""
+    total = sum(part.weight for part in event.parts)
+    busy_ns = event.ns * (event.busy_percent or 0) // 100
+    return {part.tenant: busy_ns * part.weight // total for part in event.parts if part.weight > 0}
 
 
 def divided(found: Mapping[int, Held], parts: Iterable[WorkPart]) -> dict[int, int]:

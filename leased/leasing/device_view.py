@@ -67,6 +67,19 @@ class DeviceView:
         """Of the jobs that hold it or wait for it, those that have a share of its time."""
         return sorted(job for job, tenant in self._present().items() if tenant.has_share)
 
+    @property
+    def keeps_shares_beside(self) -> bool:
+        """Whether all jobs with a share that hold it or want it may run side by side with others
+        there."""
+        shares = [tenant for tenant in self._present().values() if tenant.has_share]
+        return all(self._arbiter.rules.can_share(tenant) for tenant in shares)
+
+    @property
+    def why_beside(self) -> str:
+        """What the policy says of that, for people; empty: nothing."""
+        rules = self._arbiter.rules
+        return rules.policies.on(self._device.uuid).why_beside(self._device.uuid, rules.now)
+
     def _present(self) -> dict[int, Tenant]:
         return {**self._device.holders, **self._device.queue}
 

@@ -28,9 +28,14 @@ def of(device: DeviceView) -> Mode:
     if alone and allowed.word == SHARED:
         return Mode(EXCLUSIVE, f"lock:on counts for job {jobs(alone)}")
     if allowed.word == SHARED and (shares := device.with_share()):
-        return Mode(
-            EXCLUSIVE, f"job {jobs(shares)} has a share of its time, which is kept by turns"
-        )
+        return _with_share(device, f"job {jobs(shares)} has a share of its time")
     if set(locks.values()) == {"off"} and allowed.word == EXCLUSIVE:
         return Mode(SHARED, "lock:off counts for all jobs here")
     return allowed
+
+
+def _with_share(device: DeviceView, words: str) -> Mode:
+    if device.keeps_shares_beside:
+        return Mode(SHARED, f"{words}, which is kept side by side")
+    why = device.why_beside
+    return Mode(EXCLUSIVE, f"{words}, which is kept by turns" + (f": {why}" if why else ""))

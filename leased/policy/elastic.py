@@ -34,13 +34,14 @@ that time, or a quantum), a restore and four drains.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, ClassVar
 
-from leased.core.policy import Had, Spec, View
+from leased.core.policy import Had, Measured, Spec, View
 from leased.policy import saved
 from leased.policy.elastic_account import LEAST_NS, PATIENCE_NS, Account, is_saved
 from leased.policy.registry import register
+from leased.policy.sides import Sides
 
 PRICE = 20  # as a quantum is at least so many times its handoff
 SHORT_NS = 20_000_000  # no turn of a holder that runs on though another is owed more is shorter
@@ -49,7 +50,8 @@ AFTER_ALL = 1 << 90  # between the places of those who are owed something and of
 
 @register
 class Elastic:
-    """levels: by device, the level of those who were served last with what was left."""
+    """levels: by device, the level of those who were served last with what was left. sides: where
+    those with a share run side by side."""
 
     name: ClassVar[str] = "elastic"
     shares: ClassVar[bool] = True
@@ -57,6 +59,7 @@ class Elastic:
     def __init__(self) -> None:
         self.accounts: dict[int, Account] = {}
         self.levels: dict[str, float] = {}
+        self.sides = Sides()
 
     def admit(self, view: View, tenant: Spec) -> str | None:
         return None
@@ -66,11 +69,14 @@ class Elastic:
         if account is None:
             account = self.accounts[tenant.id] = Account(tenant.request, tenant.limit, tenant.gang)
         account.gang = tenant.gang
+        self.sides.opened(tenant.id, account)
         account.turn = tenant.quantum_ns
         account.level = max(account.level, self._level(account))
 
     def closed(self, tenant: int) -> None:
-        self.accounts.pop(tenant, None)
+        account = self.accounts.pop(tenant, None)
+        if account is not None:
+            self.sides.closed(tenant, account)
         if not self.accounts:  # nobody is left for whom they count
             self.levels.clear()
 
@@ -78,14 +84,14 @@ class Elastic:
 
     def charged(self, tenant: int, had: list[Had], now: int) -> None:
         account = self.accounts[tenant]
-        held = account.charge(had, now)
+        held = account.charge(had, now, self.sides.is_on)
         if held and account.of_rest and account.start is not None:
-            self._raise_levels(account, account.start)
+            self._raise_levels(account.gang, account.start)
         account.bound(self._level(account))
 
-    def _raise_levels(self, account: Account, level: float) -> None:
+    def _raise_levels(self, devices: Iterable[str], level: float) -> None:
         levels = self.levels
-        for device in account.gang:
+        for device in devices:
             if level > levels.get(device, 0.0):
                 levels[device] = level
 
@@ -113,6 +119,8 @@ class Elastic:
 
     def barred_until(self, view: View, waiter: Spec) -> int | None:
         account = self.accounts[waiter.id]
+        if account.limit < 1:
+            account.wait(view.now)
         over = account.over_by(view.now)
         account.barred = account.limit < 1 and over > 0
         if not account.barred:
@@ -160,7 +168,7 @@ class Elastic:
     def _least(self, turn: int, holder: Account, waiter: Account) -> int:
         """How long a turn is at least. One that is owed much, as others ran in its short pauses,
         does not wait for a whole turn of theirs."""
-        behind = waiter.owed - max(0.0, holder.owed) - turn
+        behind = waiter.owed_now - max(0.0, holder.owed_now) - turn
         return turn if behind <= 0 else max(min(SHORT_NS, turn), turn - round(behind))
 
     def _within_limit(self, account: Account, now: int) -> int:
@@ -176,8 +184,23 @@ class Elastic:
         return handoff_ns
 
     def beside(self, view: View, tenant: Spec) -> bool:
-        """What tenants have is measured by their leases, so those that have a share take turns."""
-        return tenant.request == 0 and tenant.limit >= 1
+        """Those that have a share may where all get theirs so."""
+        has_share = tenant.request > 0 or tenant.limit < 1
+        return not has_share or all(self.sides.is_on(device) for device in tenant.gang)
+
+    def measures(self, device: str) -> bool:
+        return self.sides.measures(device)
+
+    def measured(self, work: Measured, now: int) -> bool:
+        level = self.sides.take(work)
+        if level is not None:
+            self._raise_levels([work.device], level)
+        for account in self.sides.there[work.device].values():
+            account.bound(self._level(account))
+        return self.sides.look(work, now)
+
+    def why_beside(self, device: str, now: int) -> str:
+        return self.sides.why(device)
 
     # -- for the next daemon --------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from leased.core.policy import Had
@@ -22,7 +22,10 @@ class Account:
     `over` is as of. turn: how long a turn of it is. began: since when it has waited. start: its
     level when its turn began, or when others last began to want the device; None: it has had
     nothing of a turn yet. of_rest: its turn is of what was left, as it was owed nothing. barred: it
-    waits at its limit. Times are ns, those of devices on average over its gang."""
+    waits at its limit. waited: how long it has waited in all. pending: what it has had of devices
+    that are measured, of `together` beside others, evenly divided, since that was last measured.
+    lost: what it has had less than it requests since it has been side by side. Times are ns, those
+    of devices on average over its gang."""
 
     request: float
     limit: float
@@ -36,26 +39,42 @@ class Account:
     of_rest: bool = False
     barred: bool = False
     at: int | None = None
+    waited: int = 0
+    pending: float = 0.0
+    together: float = 0.0
+    lost: float = 0.0
+
+    @property
+    def has_share(self) -> bool:
+        return self.request > 0 or self.limit < 1
 
     # -- what it has had --------------------------------------------------------------------
 
-    def charge(self, had: list[Had], now: int) -> bool:
-        """What it has had of each of its devices since it was last charged. Returns whether it has
-        held them."""
-        held = passed = even = 0
-        for _, held_ns, even_ns, leased_ns in had:
-            held += held_ns
-            even += even_ns
-            passed += leased_ns
+    def charge(self, had: list[Had], now: int, measured: Callable[[str], bool]) -> bool:
+        """What it has had of each of its devices since it was last charged. measured: whether what
+        it has of that one beside others is measured, and comes later. Returns whether it has held
+        them."""
+        held = passed = even = later = 0
         part = 1 / len(had)
+        for one in had:
+            held += one.held_ns
+            even += one.even_ns
+            passed += one.leased_ns
+            if one.beside_ns and measured(one.device):
+                later += one.beside_ns
+                passed -= one.together_ns
+                self.pending += part * one.beside_ns
+                self.together += part * one.together_ns
         time = 0 if self.at is None else now - self.at
         self.at = now
+        if not held and (self.barred or self.began is not None):
+            self.waited += time
         if self.barred:  # also while its devices idle, as all who want them are
             passed = time * len(had)
-        self.owed += part * (self.request * passed - held)
-        self.over += part * held - self.limit * time
+        self.owed += part * (self.request * passed - (held - later))
+        self.over += part * (held - later) - self.limit * time
         if held:
-            self._run(part * held, alone=even >= held)
+            self._run(part * (held - later), alone=even >= held)
         return held > 0
 
     def _run(self, held: float, alone: bool) -> None:
@@ -74,7 +93,7 @@ class Account:
         if self.at != now:
             if self.at is not None:
                 self.owed = min(self.owed, 0.0)
-            self.over = self.over_by(now)
+            self.over = self.over_by(now) - self.pending
             self.at = self.began = now
         elif self.began is None:
             self.began = now
@@ -84,8 +103,23 @@ class Account:
         """Forget what is too long ago. level: what it has at least."""
         surplus = SURPLUS * self.turn
         self.owed = max(-surplus, min(self.owed, ARREARS * self.turn))
-        self.over = max(self.over, -self.savings)
+        self.over = max(self.over, -self.savings - self.pending)
         self.level = max(level, min(self.level, level + surplus))
+
+    def settle(self, worked: float, together: float, slack: float | None) -> None:
+        """What it has had beside others is known now, or taken to be so much. slack: how much less
+        of its request is none; None: the devices had room for more."""
+        self.over += worked
+        self.level += worked
+        if slack is not None:
+            lost = max(0.0, self.request - slack) * together - worked
+            self.owed = max(0.0, self.owed + lost)
+            self.lost = max(0.0, self.lost + lost)
+
+    @property
+    def owed_now(self) -> float:
+        """With an even division of what is to be measured yet."""
+        return self.owed + self.request * self.together - self.pending
 
     # -- its limit --------------------------------------------------------------------------
 
@@ -103,7 +137,7 @@ class Account:
     def over_by(self, now: int) -> float:
         """What it has had beyond its limit by then."""
         passed = 0 if self.at is None else now - self.at
-        return max(self.over - self.limit * passed, -self.savings)
+        return max(self.over - self.limit * passed + self.pending, -self.savings)
 
     # -- its request ------------------------------------------------------------------------
 
@@ -112,19 +146,20 @@ class Account:
         began = now if self.began is None else self.began
         due = began + PATIENCE_NS
         if self.request > 0:
-            due = min(due, now - round(self.owed / self.request))
+            due = min(due, now - round(self.owed_now / self.request))
         return due
 
     @property
     def due_in(self) -> float | None:
         """Below 0: how long ago a holder should have been served; None: it requests nothing."""
-        return -self.owed / self.request if self.request > 0 else None
+        return -self.owed_now / self.request if self.request > 0 else None
 
     # -- for the next daemon ------------------------------------------------------------------
 
     def saved(self, level: float) -> dict[str, int]:
         """Its numbers, by name; empty: it is as a new one. level: what it has at least."""
-        rounded = [round(value) for value in (self.owed, self.over, self.level - level)]
+        values = self.owed_now, self.over + self.pending, self.level - level
+        rounded = [round(value) for value in values]
         return dict(zip(SAVED, rounded, strict=True)) if any(rounded) else {}
 
     def restore(self, values: Mapping[str, int], level: float) -> None:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, ClassVar
 
-from leased.core.policy import Had, Spec, View
+from leased.core.policy import Had, Measured, Spec, View
 from leased.policy import saved
 from leased.policy.registry import register
 
@@ -68,7 +68,7 @@ class Fair:
     def charged(self, tenant: int, had: list[Had], now: int) -> None:
         deficits = self.deficits[tenant]
         held = 0
-        for device, held_ns, even_ns, _ in had:
+        for device, held_ns, even_ns, *_ in had:
             deficit = deficits.get(device, 0) + even_ns - held_ns
             deficits[device] = max(-MOST_NS, min(MOST_NS, deficit))
             held |= held_ns
@@ -113,6 +113,15 @@ class Fair:
 
     def beside(self, view: View, tenant: Spec) -> bool:
         return True
+
+    def measures(self, device: str) -> bool:
+        return False
+
+    def measured(self, work: Measured, now: int) -> bool:
+        return False
+
+    def why_beside(self, device: str, now: int) -> str:
+        return ""
 
     def wake_at(self, view: View, waiter: Spec) -> int | None:
         return None

@@ -1,4 +1,5 @@
-"""Scenarios in which some jobs have shares, beside others that have none."""
+"""Scenarios in which some jobs have shares, beside others that have none. In most of them it is
+measured whose the devices' work is, so that jobs with shares run side by side at times."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import random
 from dataclasses import replace
 
 from tests.core.lying import half_lying
+from tests.core.measuring import measurements
 from tests.core.scenario import Job, Scenario
 
 REQUESTS = (0.0, 0.0, 0.05, 0.1, 0.3, 0.5, 0.9, 1.0)
@@ -30,7 +32,9 @@ def sharing_scenario(seed: int) -> Scenario:
     r = random.Random(f"shares of {seed}")
     part = r.choice((0.3, 0.7, 1.0))
     jobs = tuple(with_share(job, r) if r.random() < part else job for job in scenario.jobs)
-    return replace(scenario, jobs=jobs)
+    measured = measurements(r, scenario.devices, scenario.seconds)
+    pokes = sorted((*scenario.pokes, *measured), key=lambda poke: poke.at)
+    return replace(scenario, jobs=jobs, pokes=tuple(pokes))
 
 
 def half_sharing(seed: int) -> Scenario:

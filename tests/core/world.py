@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from leased import policy
 from leased.core import arbiter as core
 from leased.core.arbiter import Arbiter
-from tests.core import departing, lying
+from tests.core import departing, lying, measuring
 from tests.core.client import MS, OPEN, Client, Memory
 from tests.core.judge import Judge
-from tests.core.scenario import ABOUT_JOBS, CAPACITY, LIE, LOCKS, Job, Poke, Scenario
+from tests.core.scenario import ABOUT_JOBS, CAPACITY, LIE, LOCKS, WORK, Job, Poke, Scenario
 
 S = 1_000_000_000
 SEES_NS = S // 2  # after which the daemon notices that a job is frozen
@@ -66,6 +66,7 @@ class World:
         self.a = Arbiter({f"d{n}": CAPACITY for n in self.room}, policy.make)
         began(self.a)
         self.entries: dict[int, Entry] = {}
+        self.measured_at: dict[str, int] = {}
         self.open_gates = dict.fromkeys(self.room, 0)
         self._todo: list[tuple[int, int, Callable[[], None]]] = []
         self._made = 0
@@ -371,6 +372,8 @@ class World:
     def poke(self, poke: Poke) -> None:
         if poke.what == "restart":
             self.restart()
+        elif poke.what == WORK:
+            self.measure_work(f"d{poke.who}", poke.amount)
         elif poke.what not in ABOUT_JOBS:
             self.set(f"d{poke.who}", poke)
         elif (entry := self.entries.get(poke.who)) is not None:
@@ -435,6 +438,12 @@ class World:
             amounts.setdefault(d, 0)
         self.do(core.Widened(client.tenant, tuple(f"d{n}" for n in client.gang)))
 
+    def measure_work(self, device: str, amount: int) -> None:
+        passed = self.now - self.measured_at.get(device, 0)
+        if passed:
+            self.measured_at[device] = self.now
+            self.do(measuring.measured(self.a, device, amount, passed))
+
     def set(self, device: str, poke: Poke) -> None:
         amount = poke.amount
         if poke.what == "lock":
@@ -457,6 +466,7 @@ class World:
     def restart(self) -> None:
         """The daemon is killed; the connections are kept, each process is asked for its state."""
         self.daemon += 1
+        self.measured_at.clear()
         epoch = self.a.epoch + EPOCH_MARGIN
         rooms = {f"d{d}": room for d, room in self.room.items()}
         self.a = Arbiter(

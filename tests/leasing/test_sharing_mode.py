@@ -14,7 +14,9 @@ from leased.core.arbiter import (
     ModeSet,
     Opened,
     Requested,
+    WorkMeasured,
 )
+from leased.core.gauge import WorkPart
 from leased.leasing import sharing_mode
 from leased.leasing.device_view import DeviceView
 
@@ -85,9 +87,18 @@ def test_what_the_site_or_a_trial_chose_goes_first(
     assert shown(a) == expected
 
 
-def test_shares_are_kept_by_turns() -> None:
+def test_shares_are_kept_by_turns_until_it_is_known_that_they_are_side_by_side_too() -> None:
     a = node("auto")
     a.handle(Opened(2, ("d0",), "auto", 30 * S, request=0.5), 0)
     a.handle(Requested(2), 0)
     why = "job 2 has a share of its time, which is kept by turns"
     assert shown(a) == ("exclusive", why)
+    work = WorkMeasured("d0", S // 2, 50, None, (WorkPart(1, 50),))
+    a.handle(work, S)
+    assert shown(a) == ("exclusive", f"{why}: what each would work is being measured")
+    for half in range(3, 10):
+        a.handle(work, half * S // 2)
+    kept = "job 2 has a share of its time, which is kept side by side"
+    assert shown(a) == ("shared", kept)
+    a.handle(WorkMeasured("d0", S // 2, 50, None), 5 * S)
+    assert shown(a) == ("exclusive", f"{why}: nothing says whose the GPU's work is")

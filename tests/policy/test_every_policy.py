@@ -25,6 +25,7 @@ from leased.core.policy import Spec, View
 from leased.policy import registry
 from leased.policy.fcfs import FirstComeFirstServed
 from tests.core.adversary import counterexample, run
+from tests.core.items import items
 from tests.core.judge import BOUNDS
 from tests.support.long import long
 
@@ -156,9 +157,7 @@ def test_a_policy_forgets_who_is_gone(name: str) -> None:
         a.handle(Closed(tenant), 100)
     empty = policy.make(name)
     assert used.dump() == empty.dump()
-    assert {key: len(v) for key, v in vars(used).items()} == {
-        key: len(v) for key, v in vars(empty).items()
-    }
+    assert items(used) == items(empty)
 
 
 # -- a device gets another policy ---------------------------------------------------------

@@ -19,6 +19,7 @@ from leased.record import lines, snapshot
 from leased.record.codec import Damaged
 from leased.sim import replay
 from tests.core.draws import random_scenario
+from tests.core.share_mixes import sharing_scenario
 from tests.core.silent import Silent
 from tests.core.world import World
 from tests.record.adversary_record import RELEASE, header_of, record
@@ -76,6 +77,14 @@ def test_a_state_that_was_written_goes_on_as_the_arbiter_does(seed: int, policy_
         *(random_scenario(seed), EVENTS, twins.began, twins.handled, policy_name),
         judge=Silent,
     ).run()
+    for twin in twins.twins:
+        assert snapshot.take(twin) == snapshot.take(twins.original)
+
+
+@pytest.mark.parametrize("seed", [12, *long([15, 26, 34])])
+def test_a_state_goes_on_where_jobs_with_shares_run_side_by_side(seed: int) -> None:
+    twins = Twins()
+    World(sharing_scenario(seed), EVENTS, twins.began, twins.handled, judge=Silent).run()
     for twin in twins.twins:
         assert snapshot.take(twin) == snapshot.take(twins.original)
 
