@@ -14,7 +14,8 @@ is, at most. device_busy: the sum of `got`, in the phase of two or three jobs in
 least. alone_busy: the part of the time in which the second GPU worked.
 
 loss_at_quantum: Figure 7. Two jobs with a request of 0.5 each, and how much less they get done
-together than the program on the second GPU. alone: one job instead, which loses nothing to sharing.
+together than the program on the second GPU; with lock:on, since they would run side by side and
+have no quanta else. alone: one job instead, which loses nothing to sharing.
 
 As root all of this runs before what else the machine does (goes_first).
 Beside it elastic.svg and elastic.png, where matplotlib is installed.
@@ -240,7 +241,7 @@ def throughput(made: Node, options: Sequence[str]) -> float:
 
 
 def losses(made: Node) -> dict[str, Any]:
-    cases = {"alone": ["lock:on"], **{q: [f"request:0.5,tq:{q}"] * 2 for q in QUANTA}}
+    cases = {"alone": ["lock:on"], **{q: [f"request:0.5,lock:on,tq:{q}"] * 2 for q in QUANTA}}
     found: dict[str, list[float]] = {case: [] for case in cases}
     for _ in range(ROUNDS):
         for case, options in cases.items():
