@@ -1,10 +1,8 @@
 /* grammar.h: the one grammar of --gpu-share, of GPU_SHARE and of the defaults in gpu-leased.toml.
  *
  *   KEY:VALUE[,KEY:VALUE...]
- *   tq:<seconds|Ns|Nms|Nm>   lock:on|off|auto   mem:<fraction|N%|size>
- *   oversub:on|off           memory:managed|swap|auto
- *   request:<fraction|N%>    limit:<fraction|N%>
- *   affinity:<label>         anti-affinity:<label>   exclusion:<label>   (a label, or none)
+ *
+ * keys.def lists the keys and their values.
  *
  * The functions allocate nothing and depend on the C library only, so that sbatch can refuse bad
  * syntax. Python calls the same functions through cffi, which reads the declarations between the

@@ -126,24 +126,15 @@ static void take_known(const void *data, enum gl_type type)
 	case GL_AHEAD:
 		lease_take(&process_lease, data);
 		break;
-	case GL_REFUSED: /* message_take() */
-	case GL_HELLO:
-	case GL_MEMORY:
-	case GL_REQUEST:
-	case GL_RELEASED:
-	case GL_STUCK:
-	case GL_PROGRESS:
-	case GL_RESTORED:
-	case GL_WHY:
-	case GL_NAME:
-	case GL_MEET:
-	case GL_SUSPENDS:
-	case GL_HOST_TAKE:
-	case GL_HOST_GIVE:
-	case GL_CLAIM:
-	case GL_DETAILS:
-	case GL_HOST: /* host_memory_take() */
-	case GL_MET:  /* take_met() */
+/* Clients alone send these. */
+#define FROM_CLIENT(type) case type:
+#define FROM_DAEMON(type)
+#define MESSAGE(name, number, body, sender, since) FROM_##sender(GL_##name)
+#include "base/messages.def"
+#undef MESSAGE
+	case GL_REFUSED: /* take() */
+	case GL_HOST:    /* host_memory_take() */
+	case GL_MET:     /* take_met() */
 		break;
 	}
 }

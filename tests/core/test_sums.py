@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import asdict
 
 import pytest
 
 from leased import policy
 from leased.core import arbiter as core
 from leased.core.gauge import WorkPart
+from leased.core.tenant_events import LeftUncopied, StraySeen
 from leased.core.usage import Usage
 from tests.core.client import MS
 from tests.core.draws import random_scenario
@@ -41,6 +43,7 @@ class Books(World):
         self.empty: set[str] = set()
         self.ended: dict[str, int] = {}
         self.taken = self.given = 0
+        self.counted: set[str] = set()  # figures that are not 0 for some tenant
         super().__init__(scenario, handled=self.book, policy_name=policy_name, judge=Silent)
         self.measure(0)
 
@@ -102,6 +105,7 @@ class Books(World):
     def check(self, used: Usage) -> None:
         """One tenant's figures, of one device, against each other."""
         self.given += used.energy_mj
+        self.counted |= {name for name, amount in asdict(used).items() if amount}
         in_order = (
             used.busy_ns <= used.measured_ns <= used.lease_ns <= used.time_ns,
             used.lease_ns + used.wait_ns <= used.time_ns,
@@ -128,3 +132,15 @@ def test_leases_and_idle_time_are_the_clock(name: str, draw: Callable[[int], Sce
         except Broken as fault:
             pytest.fail(f"seed {seed}: {fault}")
         assert books.given <= books.taken
+
+
+def test_every_figure_is_counted_somewhere() -> None:
+    """The adversary's jobs cause all but two, which are reported from outside."""
+    books = Books(random_scenario(0))
+    books.run()
+    a = core.Arbiter({"d0": 1000}, policy.make)
+    a.handle(core.Opened(0, ("d0",), "auto", 10**9, swaps=True), 0)
+    a.handle(LeftUncopied(0, "d0", 10), 1)
+    a.handle(StraySeen(0, "d0"), 1)
+    books.check(a.usage(0, 1)["d0"])
+    assert books.counted == asdict(Usage()).keys()

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from leased.cli import show
 from leased.core.usage import FIGURES, Usage
+from leased.leasing.step_division import DIVIDED, OF_EACH_STEP, OF_THE_JOB
 from leased.slurm import usage_record
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,6 +52,14 @@ def test_readme_has_every_figure() -> None:
     assert lines[first : first + len(FIGURES) + 1] == [*rows, ""]
 
 
-def test_the_document_defines_every_figure() -> None:
+def test_of_every_figure_it_is_said_what_a_step_has() -> None:
+    said = [*DIVIDED, *OF_EACH_STEP, *OF_THE_JOB]
+    assert sorted(said) == sorted(figure.name for figure in FIGURES)
+
+
+def test_the_document_defines_every_figure_of_a_job_and_of_a_step() -> None:
     text = (ROOT / "docs" / "accounting.md").read_text()
-    assert [figure.key for figure in FIGURES if f"`{figure.key}`" not in text] == []
+    of_jobs, of_steps = text.split("| figure of a step |")
+    for part in (of_jobs, of_steps):
+        rows = "\n".join(line for line in part.splitlines() if line.startswith("| `"))
+        assert [figure.key for figure in FIGURES if f"`{figure.key}`" not in rows] == []

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leased.base.errors import Refused
-from leased.config.options import Options, parse, parse_amount
+from leased.config.options import KEYS, Options, parse, parse_amount
 
 GIB = 1 << 30
 
@@ -103,23 +103,55 @@ def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
     assert all(32 <= byte < 127 for byte in error), "nothing of the terminal's in an error"
 
 
-pairs = st.fixed_dictionaries(
-    {},
-    optional={
-        "tq": st.integers(1, 86_400_000).map(lambda ms: f"{ms}ms"),
-        "lock": st.sampled_from(["on", "off", "auto"]),
-        "mem": st.integers(1, 1000).map(lambda n: f"{n / 1000:.3f}")
-        | st.integers(1, 1 << 20).map(lambda m: f"{m}MiB"),
-        "oversub": st.sampled_from(["on", "off"]),
-        "memory": st.sampled_from(["managed", "swap", "auto"]),
-        "anti-affinity": st.from_regex("[A-Za-z0-9_.-]{1,63}", fullmatch=True),
-    },
-).filter(bool)
+LABELS = st.from_regex("[A-Za-z0-9_.-]{1,63}", fullmatch=True)
+VALUES = {
+    "tq": st.integers(1, 86_400_000).map(lambda ms: f"{ms}ms"),
+    "lock": st.sampled_from(["on", "off", "auto"]),
+    "mem": st.integers(1, 1000).map(lambda n: f"{n / 1000:.3f}")
+    | st.integers(1, 1 << 20).map(lambda m: f"{m}MiB"),
+    "oversub": st.sampled_from(["on", "off"]),
+    "memory": st.sampled_from(["managed", "swap", "auto"]),
+    "request": st.integers(0, 50).map(lambda n: f"{n}%"),
+    "limit": st.integers(50, 100).map(lambda n: f"{n}%"),
+    "affinity": LABELS,
+    "anti-affinity": LABELS,
+    "exclusion": LABELS,
+}
+LONGEST = {
+    "tq": "86399999.999999ms",
+    "lock": "auto",
+    "mem": "0.333333333333",
+    "oversub": "off",
+    "memory": "managed",
+    "request": "0.333333",
+    "limit": "0.333333",
+    "affinity": "x" * 63,
+    "anti-affinity": "x" * 63,
+    "exclusion": "x" * 63,
+}
 
 
-@given(pairs)
+def text_of(values: dict[str, str]) -> str:
+    return ",".join(f"{key}:{value}" for key, value in values.items())
+
+
+def go_together(values: dict[str, str]) -> bool:
+    """A job that takes no turns has no share."""
+    return values.get("lock") != "off" or not values.keys() & {"request", "limit"}
+
+
+def test_values_of_every_key_are_tried() -> None:
+    assert list(VALUES) == list(LONGEST) == list(KEYS)
+
+
+def test_the_longest_values_of_all_keys_fit_into_one_text() -> None:
+    said = parse(text_of(LONGEST))
+    assert parse(said.text()) == said
+
+
+@given(st.fixed_dictionaries({}, optional=VALUES).filter(bool).filter(go_together))
 def test_what_is_printed_means_the_same(given_pairs: dict[str, str]) -> None:
-    text = ",".join(f"{key}:{value}" for key, value in given_pairs.items())
+    text = text_of(given_pairs)
     status, printed, error = raw_parse(text.encode())
     assert status == 0, error
     assert parse(printed.decode()) == parse(text)

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-
 from _gpulease import ffi, lib
 
+from leased.node import message_handlers
 from leased.wire import client_messages, daemon_messages, header, parser
 from leased.wire.device_bytes import DeviceBytes
 from leased.wire.table import MESSAGES, OF_CLIENTS, OF_THE_DAEMON
-from tests.conftest import ROOT
+from tests.wire.vectors import golden, printed
 
-VECTORS = ROOT / "tests" / "wire" / "data" / "wire_vectors.json"
-PROGRAM = ROOT / "build" / "meson" / "tests" / "wire" / "wire_vectors"
 UUID = "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"
 ZERO = "GPU-00000000-0000-0000-0000-000000000000"
 
 
-def golden() -> dict[str, str]:
-    read: dict[str, str] = json.loads(VECTORS.read_text())
-    return read
-
-
 def test_c_lays_them_out_so() -> None:
-    said = subprocess.run([str(PROGRAM)], check=True, capture_output=True, text=True).stdout
-    assert dict(line.split(" ") for line in said.splitlines()) == golden()
+    assert printed() == golden(), "for a new message run python -m tests.wire.vectors"
 
 
 def test_every_message_has_a_vector() -> None:
@@ -69,6 +59,12 @@ def test_python_reads_every_message_of_a_client_so() -> None:
             ZERO, 47, 3, {"shared": 48, "unhosted": 49, "mapped": 50, "other": 51}
         ),
     }
+
+
+def test_the_daemon_handles_every_message_of_a_client() -> None:
+    """HELLO begins the connection, and comes to no handler."""
+    read = {type(parser.parse(bytes.fromhex(golden()[row.name.lower()]))) for row in OF_CLIENTS}
+    assert message_handlers.HANDLERS.keys() == read - {client_messages.Hello}
 
 
 def test_python_writes_every_message_of_the_daemon_so() -> None:
