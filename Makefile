@@ -20,7 +20,7 @@ QUICK := $(wildcard tests/core tests/policy tests/placement tests/placer tests/r
 	leasing/test_sharing_mode slurm_room/test_clusters monitors/test_ended_jobs \
 	admin/test_given_options connections/test_limits))
 
-.PHONY: help setup demo test again quick lint bench test-slurm-matrix test-slurm-quick test-packages test-cluster test-arm test-rpm deb rpm install uninstall clean
+.PHONY: help setup demo test again quick lint bench test-slurm-matrix test-slurm-quick test-packages test-cluster test-containers test-arm test-rpm deb rpm install uninstall clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -69,6 +69,9 @@ test-packages: setup ## build the packages in bare Debian trees, install, upgrad
 
 test-rpm: setup ## build the RPMs in a bare Debian tree, install, upgrade and erase them by rpm and dnf (TREES=debian-13)
 	@tests/packages/rpm.sh $(TREES)
+
+test-containers: setup ## install podman and run real containers in jobs, also with musl and an older glibc
+	@ARGS="$(ARGS)" tests/containers/run.sh
 
 test-cluster: setup ## two booted machines with Slurm's packages and ours: jobs, upgrades, a reboot (TREES=debian-12)
 	@ARGS="$(ARGS)" tests/cluster/run.sh $(TREES)

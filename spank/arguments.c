@@ -50,11 +50,12 @@ static int set_argument(const char *text, struct arguments *out)
 	if (!strncmp(text, "tq_max=", 7))
 		return set_time("tq_max", text + 7, &out->tq_max_ns);
 	if (set_switch(text, "lock_off", &out->lock_off) ||
-	    set_switch(text, "check_gres", &out->check_gres))
+	    set_switch(text, "check_gres", &out->check_gres) ||
+	    set_switch(text, "containers", &out->containers))
 		return 0;
 	slurm_error(
 	    "gpu-share: plugstack.conf: unknown argument '%s'; known are admin_socket=, tq_min=, "
-	    "tq_max=, lock_off=yes|no and check_gres=yes|no",
+	    "tq_max=, lock_off=yes|no, check_gres=yes|no and containers=yes|no",
 	    text);
 	return -1;
 }
@@ -64,8 +65,10 @@ int arguments_parse(int ac, char **av, struct arguments *out)
 {
 	int result = 0;
 
-	*out = (struct arguments){
-	    .admin_socket = DEFAULT_ADMIN_SOCKET, .lock_off = true, .check_gres = true};
+	*out = (struct arguments){.admin_socket = DEFAULT_ADMIN_SOCKET,
+	                          .lock_off = true,
+	                          .check_gres = true,
+	                          .containers = true};
 	for (int i = 0; i < ac; i++)
 		if (set_argument(av[i], out))
 			result = -1;

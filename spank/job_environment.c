@@ -20,7 +20,7 @@ static bool is_part(const char *part, size_t length, const char *library)
 }
 
 /* The directory does not matter: a job may come from a machine that has the library elsewhere. */
-static bool is_ours(const char *part, size_t length)
+bool is_our_library(const char *part, size_t length)
 {
 	const char *slash = memrchr(part, '/', length);
 	const char *name = slash ? slash + 1 : part;
@@ -28,7 +28,8 @@ static bool is_ours(const char *part, size_t length)
 	return is_part(name, length - (size_t)(name - part), LIBRARY);
 }
 
-bool without_our_library(const char *text, char *out, size_t size)
+bool list_without(const char *text, const char *separators, list_test *is_ours, char *out,
+                  size_t size)
 {
 	bool found = false;
 	size_t used = 0;
@@ -36,19 +37,24 @@ bool without_our_library(const char *text, char *out, size_t size)
 	if (size)
 		out[0] = '\0';
 	while (*text) {
-		size_t length = strcspn(text, ": ");
+		size_t length = strcspn(text, separators);
 
 		if (is_ours(text, length)) {
 			found = true;
 		} else if (length) {
 			if (used + length + 2 > size)
 				return false;
-			used += (size_t)snprintf(out + used, size - used, "%s%.*s", used ? ":" : "",
-			                         (int)length, text);
+			used += (size_t)snprintf(out + used, size - used, "%.*s%.*s", used ? 1 : 0,
+			                         separators, (int)length, text);
 		}
 		text += length + (text[length] != '\0');
 	}
 	return found;
+}
+
+bool without_our_library(const char *text, char *out, size_t size)
+{
+	return list_without(text, ": ", is_our_library, out, size);
 }
 
 static bool has_library(const char *text, const char *library)

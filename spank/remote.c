@@ -71,14 +71,21 @@ static void take_line(spank_t sp, const char *name, const char *value)
 		       "shorten it");
 }
 
+/* The containers' variables first: the socket's name says which of them are ours. */
+static void remove_ours(spank_t sp)
+{
+	container_environment_remove(sp);
+	job_environment_remove_ours(sp);
+}
+
 /* The first line of the reply is "ok", with lines behind it; "none" if the job does not share; or
  * "refused", with the reason behind it. */
-static void take_reply(spank_t sp, const struct registration *r, char *reply)
+static void take_reply(spank_t sp, const struct registration *r, bool containers, char *reply)
 {
-	char *rest = reply, *line = strsep(&rest, "\n");
+	char *rest = reply, *line = strsep(&rest, "\n"), *library = NULL;
 
 	if (!strcmp(line, "none")) {
-		job_environment_remove_ours(sp);
+		remove_ours(sp);
 		return;
 	}
 	if (strcmp(line, "ok")) {
@@ -86,6 +93,7 @@ static void take_reply(spank_t sp, const struct registration *r, char *reply)
 		return;
 	}
 	sharing_jobs_add(r->admin_socket, r->job_id);
+	container_environment_remove(sp); /* of the job or step in which this one was begun */
 	while (rest && (line = strsep(&rest, "\n")) && *line) {
 		char *value = strchr(line, '=');
 
@@ -93,7 +101,11 @@ static void take_reply(spank_t sp, const struct registration *r, char *reply)
 			continue;
 		*value++ = '\0';
 		take_line(sp, line, value);
+		if (!strcmp(line, "preload"))
+			library = value;
 	}
+	if (library && containers)
+		container_environment_add(sp, library);
 }
 
 /* MiB of host memory that the step may have on this node, as Slurm computes it from --mem,
@@ -126,7 +138,7 @@ static void ask(spank_t sp, const struct arguments *arguments, struct registrati
 	else if (half(r, reply, sizeof(reply)) != HALF_MAGIC)
 		refuse("the plugin's Python half fails on this node; see slurmd's log");
 	else
-		take_reply(sp, r, reply);
+		take_reply(sp, r, arguments->containers, reply);
 }
 
 void remote_register(spank_t sp, const struct arguments *arguments, struct step_option option)
@@ -142,7 +154,7 @@ void remote_register(spank_t sp, const struct arguments *arguments, struct step_
 	    spank_getenv(sp, "SLURM_SHARDS_ON_NODE", shards, sizeof(shards)) != ESPANK_ENV_NOEXIST)
 		ask(sp, arguments, &r);
 	else
-		job_environment_remove_ours(sp);
+		remove_ours(sp);
 }
 
 /* Called in the task, as the user, with the job's standard error. A refused task ends here: if this

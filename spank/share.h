@@ -17,6 +17,7 @@
 #define DEFAULT_ADMIN_SOCKET GPU_LEASE_RUNTIME_DIR "/admin.sock"
 #define ENV_OPTION "GPU_SHARE"
 #define ENV_SOCKET "GPU_LEASE_SOCKET"
+#define ENV_LIBRARY "GPU_LEASE_LIBRARY"
 /* The environment variables in which Slurm passes the option of a SPANK plugin on. The second one
  * is in the environment of the job's tasks, where srun reads it again. */
 #define ENV_OPTION_TRAVELS "_SLURM_SPANK_OPTION_gpu_share_gpu_share"
@@ -29,6 +30,7 @@ struct arguments {
 	char admin_socket[108];
 	uint64_t tq_min_ns, tq_max_ns; /* 0: tq is not checked at submission */
 	bool lock_off;                 /* lock:off is allowed */
+	bool containers; /* variables for container runtimes are set in jobs that share */
 	bool
 	    check_gres; /* at submission, compare --gpu-share with the GPUs that the job asks for */
 };
@@ -79,6 +81,22 @@ void job_environment_remove_ours(spank_t sp);
 /* Writes the list of an LD_PRELOAD without our library to `out`. Returns false if the library is
  * not in it, or if `size` bytes are not enough. */
 bool without_our_library(const char *preload, char *out, size_t size);
+
+/* Is this part of a list ours? */
+typedef bool list_test(const char *part, size_t length);
+bool is_our_library(const char *part, size_t length);
+/* Writes the parts of a list that are not ours to `out`, separated by the first of `separators`.
+ * Returns false if none is ours, or if `size` bytes are not enough. */
+bool list_without(const char *text, const char *separators, list_test *is_ours, char *out,
+                  size_t size);
+
+/* -- container_environment.c: variables for container runtimes that read them ---------------- */
+
+/* Sets them for a job with this library, after its LD_PRELOAD and its socket have been set. */
+void container_environment_add(spank_t sp, const char *library);
+/* Takes what we have set, for this job or for the one that it was submitted in, out again. sp: NULL
+ * for the environment of this program. */
+void container_environment_remove(spank_t sp);
 
 /* -- sharing_jobs.c: which jobs share on this node, so that others need not ask the daemon -- */
 

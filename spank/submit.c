@@ -39,6 +39,7 @@ static void forget_inherited_environment(void)
 	const char *preload = getenv("LD_PRELOAD");
 	char *rest;
 
+	container_environment_remove(NULL);
 	unsetenv("SLURM_SHARDS_ON_NODE");
 	unsetenv(ENV_SOCKET);
 	if (!preload || !(rest = malloc(strlen(preload) + 1)))

@@ -22,6 +22,7 @@ from leased.leasing.tenant import Tenant
 from leased.node import message_handlers
 from leased.node.admin_connection import Handler
 from leased.node.message_rate import MessageRate
+from leased.processes import procfs
 from leased.processes.identity import Peer, ProcessId, process_id, still_there
 from leased.wire import client_messages, daemon_messages, header, parser
 from leased.wire.device_bytes import DeviceBytes
@@ -32,6 +33,20 @@ STALE_PACKETS = 1024  # of a daemon before this one, thrown away at once
 
 def no_questions(_: dict[str, Any], __: Peer) -> dict[str, Any]:
     raise Refused("nothing can be asked here")
+
+
+def why_of_no_job(pid: int) -> str:
+    """The refusal of a process that is of no job, with what may help it."""
+    if procfs.is_contained(pid):
+        return (
+            f"process {pid} is in a container, and in the cgroup of no job that shares a GPU here; "
+            "start it in the job, and let it stay in the job's cgroup (podman run "
+            "--cgroups=disabled)"
+        )
+    return (
+        f"process {pid} belongs to no job that shares a GPU here; "
+        "submit with --gres=shard:1, or unset LD_PRELOAD"
+    )
 
 
 class ClientConnection(Connection):
@@ -134,11 +149,7 @@ class ClientConnection(Connection):
                 lib.GL_REFUSED_NO_TENANT, "the process that opened this connection has ended"
             )
         elif tenant is None:
-            self.refuse(
-                lib.GL_REFUSED_NO_TENANT,
-                f"process {self.peer.pid} belongs to no job that shares a GPU here; "
-                "submit with --gres=shard:1, or unset LD_PRELOAD",
-            )
+            self.refuse(lib.GL_REFUSED_NO_TENANT, why_of_no_job(self.peer.pid))
         elif len(tenant.clients) >= CLIENTS_PER_TENANT:
             self.refuse(
                 lib.GL_REFUSED_LIMIT,

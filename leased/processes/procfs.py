@@ -23,6 +23,7 @@ ZOMBIE, DEAD = "Z", "X"
 STAT = re.compile(rb" (\S) (\d{1,10}) (?:\S+ ){17}(\d{1,19})(?:\s.*)?", re.DOTALL)
 CGROUP_LINE = re.compile(rb"(\d{1,10}):([^:]*):(/.*)", re.DOTALL)
 UID_LINE = re.compile(rb"Uid:\t(\d{1,10})\s")
+PIDS_LINE = re.compile(rb"NSpid:\t([\d\t]+)")
 MEMORY_LINE = re.compile(rb"^(MemTotal|MemAvailable): {1,20}(\d{1,16}) kB$", re.MULTILINE)
 BOOT_ID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -123,6 +124,17 @@ def real_uid(pid: int, proc: Path = PROC) -> int | None:
     lines = (head(_of(pid, "status", proc), LINE_MOST) or b"").split(b"\n")
     found = [m for line in lines[:-1] if (m := UID_LINE.match(line))]
     return int(found[0][1]) if len(found) == 1 else None
+
+
+def is_contained(pid: int, proc: Path = PROC) -> bool:
+    """Whether the process is in another namespace of pids or of users than this process, as the
+    processes of containers are. False where that cannot be told."""
+    lines = (head(_of(pid, "status", proc), LINE_MOST) or b"").split(b"\n")
+    pids = [m[1].split(b"\t") for line in lines[:-1] if (m := PIDS_LINE.fullmatch(line))]
+    if any(len(numbers) > 1 for numbers in pids):
+        return True
+    users = head(_of(pid, "uid_map", proc), LINE_MOST)
+    return users is not None and users != head(proc / "self" / "uid_map", LINE_MOST)
 
 
 def command(pid: int, proc: Path = PROC) -> str | None:

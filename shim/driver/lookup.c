@@ -79,8 +79,16 @@ static void *find_symbol(const struct dl_phdr_info *info, const char *name)
 	return NULL;
 }
 
-/* Called for each loaded library. Up to glibc 2.33 both functions are in libdl, since then in libc.
- */
+/* Up to glibc 2.33 both functions are in libdl, since then in libc. musl's loader is its libc, and
+ * has no dlvsym. */
+static bool has_dlsym(const char *name)
+{
+	return !strcmp(name, "libc.so.6") || !strcmp(name, "libdl.so.2") ||
+	       !strncmp(name, "ld-musl-", 8) || !strncmp(name, "libc.musl-", 10) ||
+	       !strcmp(name, "libc.so");
+}
+
+/* Called for each loaded library. */
 static int look_for_dlsym(struct dl_phdr_info *info, size_t size, void *data)
 {
 	const char *slash = strrchr(info->dlpi_name, '/');
@@ -88,7 +96,7 @@ static int look_for_dlsym(struct dl_phdr_info *info, size_t size, void *data)
 
 	(void)size;
 	(void)data;
-	if (strcmp(name, "libc.so.6") && strcmp(name, "libdl.so.2"))
+	if (!has_dlsym(name))
 		return 0;
 	if (!real_dlsym)
 		real_dlsym = (dlsym_function *)find_symbol(info, "dlsym");

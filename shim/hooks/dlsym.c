@@ -30,6 +30,12 @@ static void *wrapper_of(void *real)
 	return real;
 }
 
+/* musl has no dlvsym. */
+static void *versioned(void *handle, const char *name, const char *version)
+{
+	return real_dlvsym ? real_dlvsym(handle, name, version) : NULL;
+}
+
 /* Our function, if the handle's symbol of this name is one of the driver that we replace; else
  * NULL. *wrong: the lookup would find our function, but the driver has none of this name. */
 __attribute__((noinline)) static void *replacement(void *handle, const char *name,
@@ -40,7 +46,7 @@ __attribute__((noinline)) static void *replacement(void *handle, const char *nam
 
 		if (strcmp(hooks[i].name, name))
 			continue;
-		found = version ? real_dlvsym(handle, name, version) : real_dlsym(handle, name);
+		found = version ? versioned(handle, name, version) : real_dlsym(handle, name);
 		if (!found || !library_loaded(name))
 			break;
 		real = real_hook((enum hook)i);
@@ -87,7 +93,7 @@ EXPORT void *dlvsym(void *restrict handle, const char *restrict name, const char
 		if (wrong)
 			handle = library_loaded(name);
 	}
-	return real_dlvsym(handle, name, version);
+	return real_dlvsym ? real_dlvsym(handle, name, version) : NULL; /* musl has none */
 }
 
 EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)

@@ -163,10 +163,19 @@ static void complain_of_start(const char *why)
 		         why);
 }
 
+/* Everything here was written and tried with glibc, whose types and constants the library was
+ * compiled with. NVIDIA's driver needs it, too. */
+extern const char *gnu_get_libc_version(void) __attribute__((weak));
+
 static bool start(void)
 {
 	if (started)
 		return true;
+	if (!gnu_get_libc_version) {
+		complain_of_start("its C library is not glibc, which sharing a GPU needs as "
+		                  "NVIDIA's driver does; use an image that has glibc");
+		return false;
+	}
 	if (!wake_prepare()) {
 		complain_of_start("it has no file descriptors left; let it close some, or raise "
 		                  "its limit (ulimit -n)");

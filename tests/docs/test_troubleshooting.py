@@ -19,6 +19,7 @@ from leased.leasing import waiting_reason
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.node.message_rate import BURST
+from leased.processes import procfs
 from leased.wire import client_messages, daemon_messages
 from leased.wire.device_bytes import DeviceBytes
 from tests.conftest import ROOT
@@ -159,13 +160,18 @@ def test_why_a_process_waits(short_dir: Path) -> None:
     check("A process waits", said)
 
 
-def test_why_a_process_is_refused() -> None:
+def test_why_a_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     said = []
     door = Door()
     door.find = lambda _: None  # type: ignore[assignment,method-assign,return-value]
     sock = door.connect()
     door.say(sock, HELLO)
     said.append(refusal(sock))
+    with monkeypatch.context() as patched:
+        patched.setattr(procfs, "is_contained", lambda _: True)
+        sock = door.connect()
+        door.say(sock, HELLO)
+        said.append(refusal(sock))
     door = Door()
     sock = door.connect()
     door.say(sock, HELLO)

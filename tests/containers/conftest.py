@@ -1,0 +1,27 @@
+"""What tests of containers share: jobs in cgroups, and a root file system with a GPU job."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.containers import jobs, roots
+from tests.slurm.leased import Leased
+from tests.support.work_dir import work_dir
+
+
+@pytest.fixture
+def made_jobs(leased: Leased) -> Iterator[jobs.Jobs]:
+    with jobs.jobs(leased) as made:
+        yield made
+
+
+@pytest.fixture(scope="package")
+def root() -> Iterator[Path]:
+    """A root file system with the GPU job of contained.c; open to every user."""
+    place = work_dir()
+    yield roots.with_job(place / "root", roots.compiled(place))
+    shutil.rmtree(place, ignore_errors=True)

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Real containers: installs podman and musl's compiler, which `make setup` does not, makes a root file
+# system of Debian 11 in build/containers, and runs the tests of this folder. Needs root.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+packages=(podman crun uidmap musl-tools debootstrap)
+missing=()
+for name in "${packages[@]}"; do
+	[ "$(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || missing+=("$name")
+done
+if [ "${#missing[@]}" -gt 0 ]; then
+	printf '== installing Debian packages: %s\n' "${missing[*]}"
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
+		>build/apt.log 2>&1 || { tail -20 build/apt.log >&2; exit 1; }
+fi
+
+root=build/containers/old-glibc
+if [ ! -d "$root" ]; then
+	echo "== making $root"
+	mkdir -p build/containers
+	rm -rf "$root.new"
+	debootstrap --variant=minbase --include=python3-minimal,libpython3-stdlib bullseye "$root.new" \
+		"${MIRROR:-http://deb.debian.org/debian}" >build/containers/debootstrap.log 2>&1 ||
+		{ tail -20 build/containers/debootstrap.log >&2; exit 1; }
+	mv "$root.new" "$root"
+fi
+
+# shellcheck disable=SC2086 # several arguments
+exec "${PYTHON:-build/venv/bin/python}" -m pytest -q tests/containers ${ARGS:-}
