@@ -8,12 +8,11 @@ import pytest
 
 from tests.containers import roots
 from tests.containers.jobs import Jobs, Process, output, took_turns
-from tests.containers.podman import Podman, required
+from tests.containers.podman import UID, Podman, required
 from tests.emugpu.programs import line
 from tests.emugpu.server import EmulatedGpu
-from tests.slurm.leased import Leased
-
-OF_CONTAINER = ("EMUGPU_DIR",)
+from tests.security.cgroups import delegate
+from tests.slurm.leased import CHECKED, Leased
 
 
 @pytest.fixture
@@ -23,15 +22,20 @@ def podman(short_dir: Path, leased: Leased) -> Podman:
 
 
 def start(
-    podman: Podman, made: Jobs, job: int, root: Path, *command: str, **how: object
+    podman: Podman,
+    made: Jobs,
+    job: int,
+    root: Path,
+    *command: str,
+    rootless: bool = True,
+    cgroup: Path | None = None,
 ) -> Process:
-    """A container in a task of the job. how: see Podman.command()."""
+    """A container in a task of the job. cgroup: where podman runs, if not in the job's step."""
     gpu = made.leased.env["EMUGPU_DIR"]
-    rootless = bool(how.get("rootless", True))
     own = str(podman.own(root, rootless))
     words = ["run", "--rm", "--cgroups=disabled", f"--volume={gpu}:{gpu}"]
     words += [f"--env=EMUGPU_DIR={gpu}", "--rootfs", own, *command]
-    return made.start(job, podman.command(*words, rootless=rootless))
+    return made.start(job, podman.command(*words, rootless=rootless), cgroup=cgroup)
 
 
 @pytest.mark.parametrize("rootless", [True, False], ids=["rootless", "root"])
@@ -49,3 +53,24 @@ def test_two_jobs_take_turns_each_in_its_container(
     for process in started:
         assert output(process) == "right\n"
     took_turns(emulated_gpu, made_jobs, 1, 2)
+
+
+def test_a_container_of_no_job_has_nothing_of_ours(
+    podman: Podman, made_jobs: Jobs, root: Path
+) -> None:
+    """Whatever the environment of who starts it says."""
+    made_jobs.add(1, "")
+    elsewhere = delegate(made_jobs.place / "user.service", UID)
+    said = output(start(podman, made_jobs, 1, root, "/bin/env", cgroup=elsewhere))
+    assert "EMUGPU_DIR" in said
+    assert "GPU_LEASE" not in said
+    assert "LD_PRELOAD" not in said
+
+
+def test_a_container_of_a_job_has_what_it_needs(
+    podman: Podman, made_jobs: Jobs, root: Path
+) -> None:
+    made_jobs.add(1, "")
+    said = output(start(podman, made_jobs, 1, root, "/bin/env")).splitlines()
+    assert f"LD_PRELOAD={CHECKED}" in said
+    assert f"GPU_LEASE_SOCKET={made_jobs.leased.run_dir}/tenant.sock" in said
