@@ -198,7 +198,8 @@ def test_it_is_installed_without_packages_and_removed(site: Site) -> None:
     site.await_idle()
     site.complete(*(site.submit("node2", BIG, 4) for _ in range(2)))
     # Slurm is upgraded: the line goes first and comes last.
-    line_away, again = documents.shown(ADMIN, "rm /etc/slurm"), documents.shown(ADMIN, "ln -s")
+    line_away = documents.shown(ADMIN, "rm /etc/slurm")
+    again = documents.shown(ADMIN, "ln -s /usr/share/gpu-lease/slurm-conf")
     typed(node, line_away)
     node.shell(install)
     for line in (again, restart, documents.shown(ADMIN, "systemctl restart gpu-leased")):
