@@ -80,7 +80,7 @@ static int check_share(const struct gl_options *options, struct fault fault)
 		              "request:%g is above limit:%g; a job cannot have more than its limit",
 		              options->request, options->limit);
 	if ((requests || limited) && (options->given & GL_KEY_LOCK) && options->lock == GL_LOCK_OFF)
-		return refuse(fault, "%s with lock:off, which takes no turns; leave lock:off out",
+		return refuse(fault, "%s needs turns, and lock:off takes none; leave lock:off out",
 		              requests ? "request" : "limit");
 	return 0;
 }

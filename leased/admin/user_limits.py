@@ -60,8 +60,8 @@ class UserLimits:
             )
         if wanted.lock == "off" and wanted.has_share:
             raise Refused(
-                "a share of the GPU's time and lock:off, which takes no turns, exclude each other",
-                "use lock:auto or lock:on",
+                "a job with lock:off takes no turns, so it cannot have a share of the GPU's time",
+                "use lock:auto or lock:on, or leave request and limit out",
             )
 
     def with_quantum(self, given: Resolved, said: Options) -> Resolved:

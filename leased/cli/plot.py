@@ -33,7 +33,7 @@ def plot(chosen: argparse.Namespace) -> dict[str, Any]:
     output: Path = chosen.output
     if output.suffix not in SUFFIXES:
         raise Refused(
-            f"{output} does not tell a kind of picture",
+            f"{output} is no kind of picture",
             f"name a file that ends with {', '.join(SUFFIXES)}",
         )
     notes: list[str] = []
@@ -44,7 +44,7 @@ def plot(chosen: argparse.Namespace) -> dict[str, Any]:
     lanes = max(len(device.lanes) for device in found.devices)
     if lanes > MOST_LANES:
         raise Refused(
-            f"{lanes} jobs were on a GPU, and {MOST_LANES} can be told apart",
+            f"{lanes} jobs were on a GPU, and a picture shows {MOST_LANES} at most",
             "name some with -j, or a later time with --since",
         )
     try:

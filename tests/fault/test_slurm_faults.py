@@ -15,7 +15,7 @@ import pytest
 from leased.api.client import ask
 from tests.fault.harness import JOBS, FaultyNode, faulty_node
 from tests.monitors.test_ended_jobs import GARBAGE, HEADER
-from tests.slurm.processes import free_port
+from tests.support.ports import free_port
 
 SLURM_CONF = """
 ClusterName=none

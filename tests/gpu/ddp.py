@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 from tests.gpu.workloads import SEED, carry, is_interposed, load_torch
-from tests.slurm.processes import free_port
+from tests.support.ports import free_port
 
 # NVLink multicast stays off: on shared hosts it can put the GPUs out of service.
 WITHOUT_MULTICAST = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.slurm.loopback import loopback_name
-from tests.slurm.processes import free_port
+from tests.support.ports import free_port
 
 CREDENTIAL_S = 30
 # Jobs that may begin again are looked at every second; without sched_interval once a minute.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-FIRST_PORT = 10_000
 FIRST_STEP_S = 0.01
 STEP_GROWTH = 1.3
 
@@ -25,20 +22,6 @@ class StopError(RuntimeError):
 
 class StartError(RuntimeError):
     """A daemon did not come up; the text has the end of its log."""
-
-
-def free_port() -> int:
-    """A TCP port of the loopback interface that nothing has now.
-
-    None that the kernel would give to an outgoing connection: such a port could be
-    taken before the daemon that it is for has started.
-    """
-    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        port = random.randrange(FIRST_PORT, lowest)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 def wait_until(

@@ -68,7 +68,7 @@ def test_faults_are_one_sentence(text: str) -> None:
         ),
         ("limit:0", "limit:0 is too little to compute; write 0.01 or more"),
         ("request:0.5,limit:0.4", "request:0.5 is above limit:0.4; a job cannot have more than"),
-        ("limit:0.4,lock:off", "limit with lock:off, which takes no turns; leave lock:off out"),
+        ("limit:0.4,lock:off", "limit needs turns, and lock:off takes none; leave lock:off out"),
         (
             "affinity:a/b",
             "affinity:a/b is no label; write letters, digits, '-', '_' and '.', at most 63, or",
