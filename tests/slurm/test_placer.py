@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from tests.slurm.placer import PlacedSite, placed_site
+from tests.slurm.processes import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +70,110 @@ def test_several_gpus_of_a_node() -> None:
         site.gpu(filling)
         assert site.gpu(two)[1] == "1"
         site.cancel(never, one, two, filling)
+
+
+def test_a_user_s_hold_and_begin_time_stay(site: PlacedSite) -> None:
+    held = site.submit("affinity:h", "--hold")
+    later = site.submit("affinity:h", "--begin=now+1hour")
+    other = site.submit("affinity:h")
+    site.gpu(other)
+    assert site.waits(held)
+    assert site.slurm.job(held)["Priority"] == "0"
+    assert site.waits(later)
+    site.slurm.run("scontrol", "release", str(held))
+    assert site.gpu(held) == site.gpu(other)
+    site.cancel(held, later, other)
+
+
+def test_tasks_of_an_array_keep_apart(site: PlacedSite) -> None:
+    array = site.submit("anti-affinity:task", "--array=1-3")
+    assert site.gpu(f"{array}_1") != site.gpu(f"{array}_2")
+    site.wait_for_comment(f"{array}_3", "a job with anti-affinity:task is there")
+    site.slurm.run("scancel", f"{array}_1")
+    site.gpu(f"{array}_3")
+    site.cancel(array)
+
+
+def test_a_requeued_job_is_placed_again(site: PlacedSite) -> None:
+    job = site.submit("anti-affinity:again")
+    node, _ = site.gpu(job)
+    rival = site.submit("exclusion:rival", "-w", node)
+    site.wait_for_comment(rival, "a job without exclusion:rival is there")
+    site.slurm.run("scontrol", "requeue", str(job))
+    assert site.gpu(rival)[0] == node
+    assert site.gpu(job)[0] != node
+    site.cancel(job, rival)
+
+
+def test_a_killed_placer_is_followed_by_one_that_knows_its_jobs(site: PlacedSite) -> None:
+    there = site.submit("exclusion:first")
+    node, _ = site.gpu(there)
+    waits = site.submit("anti-affinity:second", "-w", node)
+    site.wait_for_comment(waits, "only jobs with exclusion:first may be there")
+    site.placer.kill()
+    assert site.waits(waits)
+    site.placer.start()
+    other = site.submit("request:0.1", "-w", node)
+    site.wait_for_comment(other, "only jobs with exclusion:first may be there")
+    site.cancel(there)
+    assert site.gpu(waits)[0] == site.gpu(other)[0] == node
+    site.cancel(waits, other)
+
+
+def test_a_job_begins_by_itself_when_the_placer_is_gone() -> None:
+    with placed_site(nodes=1, hold="10s") as site:
+        taken = site.submit("")
+        site.gpu(taken)
+        waits = site.submit("exclusion:alone", "--comment=mine")
+        site.wait_for_comment(waits, "a job without exclusion:alone is there")
+        site.placer.kill()
+        site.gpu(waits)
+        # It is recognised, and rid of what the placer wrote, by the next one.
+        assert "[gpu-lease-placer" in site.comment(waits)
+        site.placer.start()
+        wait_until("its comment to be its user's", lambda: site.comment(waits) == "mine")
+        assert not site.slurm.job(waits).get("AdminComment")
+
+
+def test_a_stopped_placer_gives_jobs_back() -> None:
+    with placed_site(nodes=1, hold="60m") as site:
+        taken = site.submit("")
+        site.gpu(taken)
+        waits = site.submit("exclusion:alone", "--comment=mine")
+        held = site.submit("affinity:h", "--hold")
+        site.wait_for_comment(waits, "a job without exclusion:alone is there")
+        site.placer.stop()
+        assert site.comment(waits) == "mine"
+        assert not site.slurm.job(waits).get("AdminComment")
+        site.gpu(waits)
+        assert site.slurm.job(held)["Priority"] == "0"
+        # Nobody is put off now.
+        at_once = site.submit("exclusion:other")
+        site.gpu(at_once)
+
+
+def test_a_user_writes_what_it_likes_into_its_job(site: PlacedSite) -> None:
+    """Names and comments are data: they come back as they were, and change no other job."""
+    odd = "a;touch /tmp/x `id` $(id) \"'\n[gpu-lease-placer 0 9 affinity:z] starttime=now"
+    taken = [site.submit("", "-w", node) for node in site.slurm.layout.node_names]
+    for job in taken:
+        site.gpu(job)
+    job = site.submit(
+        "exclusion:odd", f"--comment={odd}", "-J", "starttime=now jobid=1", user="nobody"
+    )
+    wait_until(
+        "its reason", lambda: "a job without exclusion:odd is there" in raw_comment(site, job)
+    )
+    denied = site.slurm.run(
+        "scontrol", "update", f"jobid={job}", "admincomment=x", user="nobody", check=False
+    )
+    assert denied.returncode != 0
+    site.cancel(taken[0])
+    site.gpu(job)
+    assert raw_comment(site, job) == odd
+    site.cancel(taken[1], job)
+
+
+def raw_comment(site: PlacedSite, job: int) -> str:
+    found = json.loads(site.slurm.run("squeue", "--json").stdout)["jobs"]
+    return next(str(one["comment"]) for one in found if one["job_id"] == job)
