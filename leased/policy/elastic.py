@@ -70,6 +70,8 @@ class Elastic:
             account = self.accounts[tenant.id] = Account(tenant.request, tenant.limit, tenant.gang)
         account.gang = tenant.gang
         self.sides.opened(tenant.id, account)
+        for device in tenant.gang:
+            self.levels.setdefault(device, 0.0)
         account.turn = tenant.quantum_ns
         account.level = max(account.level, self._level(account))
 
@@ -97,8 +99,7 @@ class Elastic:
 
     def _level(self, account: Account) -> float:
         """The level that it has at least."""
-        levels = self.levels
-        return min([levels.get(device, 0.0) for device in account.gang], default=0.0)
+        return min(map(self.levels.__getitem__, account.gang))
 
     # -- who is next ------------------------------------------------------------------------
 

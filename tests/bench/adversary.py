@@ -15,7 +15,10 @@ worst_wait_over_bound: the longest wait of all, over the bound that docs/daemon.
 us_per_event: microseconds of processor time that the arbiter takes for an event with 1,000
 tenants that always want their GPU: on one GPU; the same with half of them lock:off; gangs of
 eight on eight GPUs. us_per_event_mixed: the same for mixes of gangs, locks and kinds of memory
-(tests/bench/crowds.py). Both are those of the slower policy. policies: all this of each policy.
+(tests/bench/crowds.py). Both are those of the slowest policy, and the best of several repetitions.
+calibration_ms: how long a fixed piece of pure Python took meanwhile (tests/bench/calibration.py).
+Where two runs have different ones, their microseconds compare in that proportion. policies: all
+this of each policy.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from typing import Any
 
 from leased import policy
 from tests.bench import write
+from tests.bench.calibration import calibrate
 from tests.bench.crowds import CROWDS, MIXES, us_per_event
 from tests.core.adversary import Run, counterexample, run
 from tests.core.share_mixes import half_sharing
@@ -68,6 +72,7 @@ def measure(name: str, first: int, seconds: float, least: int, events: int) -> d
         "worst_wait_over_bound": round(max(run.worst for run in found), 3),
         "us_per_event": us_per_event(name, CROWDS),
         "us_per_event_mixed": us_per_event(name, MIXES),
+        "calibration_ms": calibrate(),
     }
 
 
@@ -83,6 +88,7 @@ def together(of: dict[str, dict[str, Any]]) -> dict[str, Any]:
         what: sum(one[what] for one in of.values()) for what in ("runs", "events", "violations")
     }
     report["worst_wait_over_bound"] = max(one["worst_wait_over_bound"] for one in of.values())
+    report["calibration_ms"] = min(one["calibration_ms"] for one in of.values())
     for crowds in ("us_per_event", "us_per_event_mixed"):
         names = next(iter(of.values()))[crowds]
         report[crowds] = {name: max(one[crowds][name] for one in of.values()) for name in names}
@@ -108,6 +114,7 @@ def main() -> None:
     for name, one in report["policies"].items():
         for what in ("runs", "events", "violations", "worst_wait_over_bound"):
             print(f"{name:8}{what:32}{one[what]:>12}")
+    print(f"calibration, ms of fixed work {report['calibration_ms']:>20}")
     for name, value in (report["us_per_event"] | report["us_per_event_mixed"]).items():
         print(f"us an event, {name:27}{value:>12}  <= 200")
     if report["violations"]:
