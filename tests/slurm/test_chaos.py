@@ -4,7 +4,7 @@ A third of them swap their memory, some are gangs of two GPUs. The daemon is kil
 restarted, jobs' processes are killed, stopped and continued, jobs are cancelled.
 Whatever was not hurt must complete with the right data, the accounts must add up, what the
 daemons have recorded must be replayed to the same actions, and nothing may be left behind.
-GPU_LEASE_CHAOS_SEED repeats a run as far as processes allow; GPU_LEASE_CHAOS_KEEP=1 keeps its
+CHAOS_SEED repeats a run as far as processes allow; CHAOS_KEEP=1 keeps its
 directory.
 """
 
@@ -76,12 +76,12 @@ def site() -> Iterator[Site]:
         leased = Leased(work / "leased", work / "run", slurm.env, config, activated=True)
         with slurm, leased:
             yield Site(slurm, leased, gpu, work / "out", records)
-    if not os.environ.get("GPU_LEASE_CHAOS_KEEP"):
+    if not os.environ.get("CHAOS_KEEP"):
         shutil.rmtree(work, ignore_errors=True)
 
 
 def seed() -> int:
-    given = os.environ.get("GPU_LEASE_CHAOS_SEED")
+    given = os.environ.get("CHAOS_SEED")
     return int(given) if given else random.SystemRandom().randrange(1 << 32)
 
 
@@ -126,7 +126,7 @@ def verify(site: Site, storm: Storm, began: float, states: dict[int, str]) -> li
 @pytest.mark.timeout(600)
 def test_jobs_survive_what_happens_at_random(site: Site) -> None:
     number = seed()
-    print(f"\nGPU_LEASE_CHAOS_SEED={number}")
+    print(f"\nCHAOS_SEED={number}")
     rng = random.Random(number)
     wait_until("the record to begin", site.records.path.exists)
     before = checks.Footprint.of(site.leased)

@@ -23,7 +23,7 @@ from xml.etree import ElementTree
 import pytest
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "tests"
-ELSEWHERE = "GPU_LEASE_LAST_RUN"  # where a run of one test writes what became of it
+ELSEWHERE = "LAST_TEST_RUN"  # where a run of one test writes what became of it
 LAST_RUN = Path(os.environ.get(ELSEWHERE, BUILD / "last_run.json"))
 PHASES = ("setup", "call", "teardown")
 
