@@ -26,6 +26,7 @@ from leased.cli.checks import (
     job_submit,
     libslurm,
     metrics,
+    placer,
     plugin,
     plugin_dir,
     select,
@@ -60,6 +61,8 @@ CHECKS_OF_SLURM = (
     cgroups.findings,
     accounting.findings,
 )
+# Where slurmctld runs, on a node too.
+OF_SLURMCTLD = (job_submit.findings, placer.findings)
 # On a host that runs slurmctld alone: it has no GPU, and no daemon.
 CHECKS_OF_CONTROLLER = (
     slurm_conf.findings,
@@ -69,7 +72,7 @@ CHECKS_OF_CONTROLLER = (
     gres.of_all_nodes,
     cgroups.findings,
     accounting.findings,
-    job_submit.findings,
+    *OF_SLURMCTLD,
 )
 
 
@@ -136,7 +139,7 @@ def run(
         return [Finding("role", OK, words), *_of_slurm(site, CHECKS_OF_CONTROLLER)]
     found += [finding for check in CHECKS for finding in as_list(check(site))]
     found += _of_slurm(site, CHECKS_OF_SLURM)
-    return [*found, *as_list(job_submit.findings(site))] if runs_slurmctld else found
+    return found + _of_slurm(site, OF_SLURMCTLD) if runs_slurmctld else found
 
 
 def _of_slurm(site: Site, checks: Sequence[Check]) -> list[Finding]:

@@ -7,9 +7,11 @@ UNTIL: until when it counts, seconds since 1970; HOLD: for how many seconds a jo
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 NAME = "alive"
+LONGEST_S = 120  # as LONGEST_ALIVE of gpu_share.lua
 VALID_S = 30  # longer than slurmctld takes to answer when it is busy
 
 
@@ -19,6 +21,16 @@ def write(folder: Path, now: int, hold_s: int) -> None:
     beside.write_text(f"{now + VALID_S} {hold_s}\n")
     beside.chmod(0o644)
     beside.replace(folder / NAME)
+
+
+def counts(folder: Path, now: int) -> bool | None:
+    """Whether gpu_share.lua puts jobs off by the file; None: it is not there. OSError: it cannot be
+    read."""
+    try:
+        said = re.fullmatch(rb"([0-9]{1,19}) ([0-9]{1,19})\n", (folder / NAME).read_bytes()[:64])
+    except FileNotFoundError:
+        return None
+    return said is not None and 0 <= int(said[1]) - now <= LONGEST_S
 
 
 def remove(folder: Path) -> None:
