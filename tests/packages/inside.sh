@@ -92,8 +92,11 @@ remove_with_the_line() {
 
 remove_and_purge() {
 	local left
+	# As systemd makes it for the placer, which runs in no bare tree.
+	mkdir -p /var/lib/gpu-lease-placer
+	touch "$PLACED"
 	dpkg -r gpu-leased
-	for left in "$CONFIG" "$STORE"; do
+	for left in "$CONFIG" "$STORE" "$PLACED"; do
 		[ -e "$left" ] || fail "removal took $left, which is for purge to take"
 	done
 	left=$(find /usr/lib/gpu-lease -name __pycache__)

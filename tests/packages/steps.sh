@@ -7,6 +7,7 @@ CONFIG=/etc/gpu-lease/gpu-leased.toml
 LINE=/etc/slurm/plugstack.conf.d/gpu-lease.conf
 SHIPPED=/usr/share/gpu-lease/slurm-conf/plugstack.conf.d/gpu-lease.conf
 STORE=/var/lib/gpu-leased/usage.db
+PLACED=/var/lib/gpu-lease-placer/jobs.json
 
 fail() {
 	printf 'FAILED: %s\n' "$*" >&2
@@ -30,18 +31,21 @@ starts_nothing() {
 	enabled=$(find /etc/systemd -name 'gpu-lease*')
 	[ -z "$enabled" ] || fail "installation enabled $enabled"
 	[ ! -e "$LINE" ] || fail "installation put the plugin's line into $LINE"
-	[ -z "$(pgrep -f /usr/sbin/gpu-leased || true)" ] || fail "installation started gpu-leased"
+	[ -z "$(pgrep -f '/usr/sbin/gpu-lease' || true)" ] || fail "installation started $(pgrep -af /usr/sbin/gpu-lease)"
 }
 
 # programs_run RELEASE: those that were installed, of which /tmp/listed has all files.
 programs_run() {
-	local page
-	[ "$(gpu-leasectl --version)" = "$1" ] || fail "gpu-leasectl --version: $(gpu-leasectl --version)"
+	local program page
+	for program in gpu-leasectl gpu-lease-placer; do
+		[ "$($program --version)" = "$1" ] || fail "$program --version: $($program --version)"
+	done
 	said gpu-leasectl check && fail "check finds nothing at fault in a bare tree"
 	has_said "libgpulease.so can be loaded by everybody"
 	has_said "the interposer is of this release"
 	if grep -q Traceback /tmp/said; then fail "$(cat /tmp/said)"; fi
-	for page in man1/gpu-leasectl.1 man5/gpu-leased.toml.5 man7/gpu-share.7 man8/gpu-leased.8; do
+	for page in man1/gpu-leasectl.1 man5/gpu-leased.toml.5 man7/gpu-share.7 man8/gpu-leased.8 \
+		man8/gpu-lease-placer.8; do
 		# A bare tree leaves out manual pages; the package has them.
 		grep -q "/usr/share/man/$page.gz" /tmp/listed || fail "no page $page"
 	done

@@ -24,6 +24,7 @@ COPIES = "gpu-leased-copies.service"
 SOCKETS = ("gpu-leased.socket", "gpu-leased-admin.socket", "gpu-leased-copies.socket")
 UNITS = (SERVICE, COPIES, *SOCKETS)
 METRICS = "gpu-leased-metrics.service"  # off by default
+PLACER = "gpu-lease-placer.service"  # on the host of slurmctld alone
 CONFIG = "/etc/gpu-lease/gpu-leased.toml"
 RUN = "/run/gpu-leased"
 PRIVATE = "/usr/lib/gpu-lease-emugpu"

@@ -1,4 +1,4 @@
-#! /usr/bin/env bash
+#!/bin/bash
 # 50-gpu-lease.sh: for /etc/enroot/hooks.d (also with pyxis). A container that is started in a job
 # that shares a GPU gets the interposer and the daemon's socket; other containers stay as they are.
 #
