@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,8 +97,13 @@ def sharing_site(
     plugin: Path = PLUGIN,
     hurried: Sequence[str] = (),
     gpu_fields: str = "",
+    leased_conf: str = "",
+    prepare: Callable[[PrivateSlurm], object] = lambda _: None,
 ) -> Iterator[Site]:
-    """The daemon is one for all nodes, which are one machine. hurried: its pauses to be shorter."""
+    """The daemon is one for all nodes, which are one machine. hurried: its pauses to be shorter.
+
+    leased_conf: further tables of its configuration. prepare: called before Slurm starts.
+    """
     work = work_dir()
     work.chmod(0o755)
     try:
@@ -113,7 +118,8 @@ def sharing_site(
                 env=gpu.env,
             )
             slurm.plugin_args += [f"admin_socket={work}/run/admin.sock", *plugin_args]
-            daemon = Leased(work / "leased", work / "run", slurm.env, hurried=hurried)
+            prepare(slurm)
+            daemon = Leased(work / "leased", work / "run", slurm.env, leased_conf, hurried=hurried)
             with slurm, daemon as leased:
                 (work / "out").mkdir()
                 (work / "out").chmod(0o777)
