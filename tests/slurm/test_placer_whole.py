@@ -81,8 +81,13 @@ class Whole:
         return sum(used["handoffs"] for used in found["gpus"].values())
 
     def waits_for(self, job: int, words: str) -> None:
-        self.placed.wait_for_comment(job, words)
-        assert self.placed.waits(job)
+        """Fails at once where it was let start."""
+        placed = self.placed
+        wait_until(
+            f"job {job} to say {words!r}",
+            lambda: words in placed.comment(job) or not placed.waits(job),
+        )
+        assert placed.waits(job), self.site.slurm.job(job)
 
     def let_end(self, name: str) -> None:
         self.path(f"{name}.end").touch()
