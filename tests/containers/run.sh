@@ -17,12 +17,14 @@ if [ "${#missing[@]}" -gt 0 ]; then
 fi
 
 root=build/containers/old-glibc
+. tests/matrix/mirror.sh
 if [ ! -d "$root" ]; then
+	[ -n "$MIRROR" ] || { echo "$0: name a Debian mirror by MIRROR" >&2; exit 2; }
 	echo "== making $root"
 	mkdir -p build/containers
 	rm -rf "$root.new"
 	debootstrap --variant=minbase --include=python3-minimal,libpython3-stdlib bullseye "$root.new" \
-		"${MIRROR:-http://deb.debian.org/debian}" >build/containers/debootstrap.log 2>&1 ||
+		"$MIRROR" >build/containers/debootstrap.log 2>&1 ||
 		{ tail -20 build/containers/debootstrap.log >&2; exit 1; }
 	mv "$root.new" "$root"
 fi

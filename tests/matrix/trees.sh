@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Bare Debian trees, which have one Slurm release each, made by debootstrap below $PLACE. Needs root,
-# debootstrap, systemd-nspawn and a Debian mirror (MIRROR).
+# debootstrap, systemd-nspawn and mirrors (MIRROR and UBUNTU, mirror.sh).
+. tests/matrix/mirror.sh
 
 # Name: suite, script of debootstrap (an older debootstrap does not know newer suites); and where it
 # is not Debian's, its mirror and that mirror's keys (of the package ubuntu-keyring).
@@ -10,12 +11,10 @@ declare -A TREES=(
 	[debian-testing]="testing sid"  # Slurm 26.05
 )
 # Made only where it is named: neither its mirror nor its keys are Debian's.
-UBUNTU=${UBUNTU:-http://archive.ubuntu.com/ubuntu}
 UBUNTU_KEYS=${UBUNTU_KEYS:-/usr/share/keyrings/ubuntu-archive-keyring.gpg}
 declare -A OTHER_TREES=(
-	[ubuntu-24.04]="noble gutsy $UBUNTU $UBUNTU_KEYS" # Slurm 23.11
+	[ubuntu-24.04]="noble gutsy ${UBUNTU:--} $UBUNTU_KEYS" # Slurm 23.11
 )
-MIRROR=${MIRROR:-http://deb.debian.org/debian}
 CERTIFICATES=/etc/ssl/certs/ca-certificates.crt
 PROGRAM=$(basename "$(dirname "$0")")
 
@@ -45,14 +44,17 @@ make_tree() {
 	local tree=$PLACE/$1 suite script mirror keys options=()
 	[ ! -d "$tree" ] || return 0
 	read -r suite script mirror keys <<<"${TREES[$1]:-${OTHER_TREES[$1]}}"
+	mirror=${mirror:-$MIRROR}
+	[ -n "${mirror#-}" ] ||
+		die "$1: this machine's apt has no mirror of its distribution: name one by MIRROR (Debian) or UBUNTU"
 	[ -z "$keys" ] || options=("--keyring=$keys" "--components=main,universe")
 	[ -z "$keys" ] || [ -r "$keys" ] ||
 		die "$1: there are no keys of its mirror at $keys: install ubuntu-keyring (Debian has it from 13 on), or set UBUNTU_KEYS"
 	say "$1: debootstrap"
 	rm -rf "$tree.new"
-	debootstrap --variant=minbase "${options[@]}" "$suite" "$tree.new" "${mirror:-$MIRROR}" \
+	debootstrap --variant=minbase "${options[@]}" "$suite" "$tree.new" "$mirror" \
 		"/usr/share/debootstrap/scripts/$script" >"$tree.log" 2>&1 ||
-		die "$1: debootstrap failed; is its mirror ${mirror:-$MIRROR} there? See $tree.log"
+		die "$1: debootstrap failed; is its mirror $mirror there? See $tree.log"
 	# The lists of a mirror that is some days behind are good enough.
 	echo 'Acquire::Check-Valid-Until "false";' >"$tree.new/etc/apt/apt.conf.d/99gpu-lease"
 	mv "$tree.new" "$tree"
