@@ -49,7 +49,9 @@ def variables(environment: str) -> dict[str, str]:
 @contextmanager
 def holding(site: Site, *arguments: str) -> Iterator[int]:
     """A batch job that stays, so that what comes later gets other GPUs."""
-    job = site.slurm.sbatch(*arguments, "-o", "/dev/null", "--wrap", "sleep 600", cwd=site.work)
+    job = site.slurm.sbatch(
+        *arguments, "-o", "/dev/null", "--wrap", "exec sleep 600", cwd=site.work
+    )
     try:
         wait_until("the job to run", lambda: site.slurm.job(job)["JobState"] == "RUNNING")
         yield job

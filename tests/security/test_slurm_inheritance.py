@@ -86,7 +86,7 @@ def test_a_default_is_one_of_jobs_with_a_shard(site: Site, kind: str, value: str
 def test_a_default_counts_with_a_shard(site: Site) -> None:
     say = "echo $SLURM_JOB_ID; cat > /dev/null"
     job = site.slurm.sbatch(
-        *("--gres=shard:1", "-o", "/dev/null", "--wrap", "sleep 600"),
+        *("--gres=shard:1", "-o", "/dev/null", "--wrap", "exec sleep 600"),
         env={"GPU_SHARE": "tq:7"},
         cwd=site.work,
     )
@@ -146,7 +146,7 @@ def test_a_step_without_gpus_of_a_sharing_job_keeps_what_it_has(site: Site) -> N
 def test_all_kinds_of_steps_of_a_stopped_daemons_job_end(site: Site) -> None:
     """A daemon that is stopped keeps a sharing job's end from nobody but itself."""
     job = site.slurm.sbatch(
-        *("--gres=shard:1", "-o", "/dev/null", "--wrap", "sleep 600"), cwd=site.work
+        *("--gres=shard:1", "-o", "/dev/null", "--wrap", "exec sleep 600"), cwd=site.work
     )
     site.wait_for_tenant(job)
     assert site.leased.daemon is not None

@@ -151,7 +151,7 @@ def test_parallel_steps_are_one_tenant(site: Site) -> None:
 
 def test_a_requeued_job_shares_again(site: Site) -> None:
     log = site.work / "requeued.log"
-    script = "echo $SLURM_RESTART_COUNT $LD_PRELOAD; sleep 600"
+    script = "echo $SLURM_RESTART_COUNT $LD_PRELOAD; exec sleep 600"
     job = site.slurm.sbatch(
         *("--gres=shard:1", "--requeue", "--open-mode=append", "-o", str(log), "--wrap", script),
         cwd=site.work,

@@ -110,7 +110,7 @@ class PlacedSite:
     placer: PlacerService
 
     def submit(
-        self, share: str, *arguments: str, script: str = "sleep 600", user: str | None = None
+        self, share: str, *arguments: str, script: str = "exec sleep 600", user: str | None = None
     ) -> int:
         env = {"GPU_SHARE": share} if share else {}
         return self.slurm.sbatch(

@@ -57,7 +57,7 @@ def test_each_run_of_a_requeued_job_has_its_own_usage(site: Site) -> None:
         script(
             *(site, "requeued", "run=${SLURM_RESTART_COUNT:-0}"),
             gpu_work(f"$(( (1 + run) * {16 * MIB} ))"),
-            *(f"touch {site.work}/run$run", "[ $run = 2 ] || sleep 600"),
+            *(f"touch {site.work}/run$run", "[ $run = 2 ] || exec sleep 600"),
         ).as_posix(),
         cwd=site.work,
     )
@@ -80,7 +80,7 @@ def test_usage_that_comes_late_is_on_the_row_of_its_run(site: Site) -> None:
         script(
             *(site, "late", "run=${SLURM_RESTART_COUNT:-0}"),
             gpu_work(f"$(( (1 + run) * {16 * MIB} ))"),
-            *(f"touch {mark}", "sleep 600"),
+            *(f"touch {mark}", "exec sleep 600"),
         ).as_posix(),
         cwd=site.work,
     )

@@ -43,7 +43,7 @@ def submit(site: Site, name: str, node: str, *options: str) -> tuple[int, Path]:
     mark = site.work / name
     path = script(
         *(site, name, gpu_work(SIZES[name] * MIB), f"touch {mark}"),
-        "[ ${SLURM_RESTART_COUNT:-0} != 0 ] || sleep 600",
+        "[ ${SLURM_RESTART_COUNT:-0} != 0 ] || exec sleep 600",
     )
     given = ("--gres=shard:1", "-w", node, "-o", str(site.work / f"{name}.log"), *options)
     return site.slurm.sbatch(*given, path.as_posix(), cwd=site.work), mark

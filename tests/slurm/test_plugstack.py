@@ -149,7 +149,7 @@ def test_slurm_is_upgraded_under_the_plugin(host: Host) -> None:
 def test_the_plugin_is_replaced_under_a_job(host: Host) -> None:
     site = host.site
     job = site.slurm.sbatch(
-        *("--gres=shard:1", "-o", "/dev/null", "--wrap", "sleep 600"), cwd=site.work
+        *("--gres=shard:1", "-o", "/dev/null", "--wrap", "exec sleep 600"), cwd=site.work
     )
     site.wait_for_tenant(job)
     host.put_plugin()
@@ -174,7 +174,7 @@ def test_what_required_would_cost(host: Host) -> None:
     """Why the line is not `required`: the reason that docs/admin.md gives, kept true."""
     host.line.write_text(host.line.read_text().replace("optional ", "required "))
     host.jobs_run()
-    held = host.site.slurm.sbatch("-o", "/dev/null", "--wrap", "sleep 600", cwd=host.site.work)
+    held = host.site.slurm.sbatch("-o", "/dev/null", "--wrap", "exec sleep 600", cwd=host.site.work)
     wait_until("the job", lambda: host.site.slurm.job(held)["JobState"] == "RUNNING")
     host.plugin.unlink()
     done = host.site.slurm.run("sbatch", "--wrap=true", check=False, cwd=host.site.work)

@@ -202,7 +202,7 @@ def test_steps_of_one_job_are_one_tenant(site: Site) -> None:
     script = site.work / "steps.sh"
     script.write_text(
         "#!/bin/sh\nprintenv LD_PRELOAD\nsrun printenv LD_PRELOAD\n"
-        "srun sh -c 'srun --overlap printenv LD_PRELOAD'\nsleep 600\n"
+        "srun sh -c 'srun --overlap printenv LD_PRELOAD'\nexec sleep 600\n"
     )
     log = site.work / "steps.log"
     job = site.slurm.sbatch("--gres=shard:1", "-o", str(log), str(script), cwd=site.work)
@@ -299,7 +299,7 @@ def test_usage_survives_a_daemon_killed_in_between(site: Site) -> None:
 
 def test_end_of_a_job_while_the_daemon_is_down(site: Site) -> None:
     job = site.slurm.sbatch(
-        *("--gres=shard:1", "-o", "/dev/null", "--wrap", "sleep 600"), cwd=site.work
+        *("--gres=shard:1", "-o", "/dev/null", "--wrap", "exec sleep 600"), cwd=site.work
     )
     wait_until("the tenant", lambda: job in site.tenants())
     site.leased.kill()

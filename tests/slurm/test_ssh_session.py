@@ -39,7 +39,7 @@ class Site:
     def job(self) -> tuple[int, Path]:
         """A job that sleeps, and the cgroup of its extern step."""
         job = self.slurm.sbatch(
-            "--gres=shard:1", "-o", f"{self.work}/log", "--wrap", "sleep 600", cwd=self.work
+            "--gres=shard:1", "-o", f"{self.work}/log", "--wrap", "exec sleep 600", cwd=self.work
         )
         wait_until("the job to be known", lambda: job in self.tenants())
         (place,) = FREEZER.glob(f"slurm*/uid_*/job_{job}/step_extern")
