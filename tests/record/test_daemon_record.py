@@ -59,8 +59,11 @@ def leased(short_dir: Path, emulated_gpu: EmulatedGpu, path: Path) -> Iterator[L
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """What is whole of a record."""
-    content = path.read_bytes() if path.exists() else b""
+    """What is whole of a record; nothing of one that is not there, or is just set aside."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return []
     return [json.loads(each) for each in content.splitlines(keepends=True) if each[-1:] == b"\n"]
 
 
