@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import logging
-import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -23,11 +22,12 @@ from leased.config import config
 from leased.config.listen_address import EXAMPLE, ListenAddress
 from leased.metrics.job_mapping import JobMapping
 from leased.metrics.source import ANSWER_S, Source
+from leased.node import small_service
 from leased.node.service_manager import notify
+from leased.node.small_service import CANNOT_RUN, NOT_CONFIGURED
 
 log = logging.getLogger("gpu-leased-metrics")
 
-CANNOT_RUN, NOT_CONFIGURED = 1, 2  # the unit does not try again after the second
 MAPPING_S = 5.0  # how often files are brought up to date
 LIBRARY = "prometheus_client"
 HAVE_IT = "apt install python3-prometheus-client"
@@ -120,11 +120,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     chosen = make_parser().parse_args()
-    log.addHandler(logging.StreamHandler())
-    log.setLevel(logging.INFO)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = small_service.begin(log)
     try:
         run(chosen.config, stop)
     except Refused as fault:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
 import threading
 import time
@@ -14,7 +13,9 @@ from pathlib import Path
 from leased import __version__
 from leased.base.errors import Refused
 from leased.config import config, options
+from leased.node import small_service
 from leased.node.service_manager import notify
+from leased.node.small_service import CANNOT_RUN, NOT_CONFIGURED
 from leased.placement.api import Request
 from leased.placer import alive, tickets_file
 from leased.placer.decide import decide, releases
@@ -24,7 +25,6 @@ from leased.placer.turn import Change, Turn
 
 log = logging.getLogger("gpu-lease-placer")
 
-CANNOT_RUN, NOT_CONFIGURED = 1, 2  # the unit does not try again after the second
 TICKETS = "jobs.json"
 GRACE_S = 20  # in which a placer that follows this one takes its jobs over
 RELEASE_S = 60.0  # that giving jobs back may take
@@ -207,11 +207,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     chosen = make_parser().parse_args()
-    log.addHandler(logging.StreamHandler())
-    log.setLevel(logging.INFO)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = small_service.begin(log)
     try:
         settings = config.load(chosen.config)
         placer = placer_of(settings)

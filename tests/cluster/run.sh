@@ -81,8 +81,7 @@ try() {
 	say "$1: a tree with Slurm, the packages of this release and of a next one: see $log"
 	if ! { make_node_tree "$1" && build_packages "$source" "$1" && bring_dependencies "$1"; } \
 		>"$log" 2>&1; then
-		tail -40 "$log"
-		say "$1: FAILED, see $log"
+		say_failed "$1" "$log"
 		return 1
 	fi
 	say "$1: two booted machines"

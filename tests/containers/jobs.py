@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from leased.api.client import ask
-from tests.conftest import ROOT
 from tests.emugpu.programs import line
 from tests.emugpu.server import EmulatedGpu
 from tests.security.cgroups import private
 from tests.slurm.leased import Leased
+from tests.support.in_cgroup import start_in
 
 Process = subprocess.Popen[str]
 
@@ -48,7 +48,7 @@ class Jobs:
     def add(self, job: int, options: str) -> None:
         """A slurmstepd registers the job."""
         words = (sys.executable, "-c", REGISTER, str(self.leased.admin_socket), str(job), options)
-        stepd = self._start(self.step(job) / "slurm", words, self.leased.env, None)
+        stepd = start_in(self.step(job) / "slurm", words, self.leased.env, None, self.ends)
         self.given[job] = json.loads(line(stepd))
 
     def start(
@@ -65,23 +65,7 @@ class Jobs:
         """
         environment = self.leased.env | self.given[job] | dict(env or {})
         words = [*IN_CGROUP, *command]
-        return self._start(cgroup or self.step(job) / "user", words, environment, user)
-
-    def _start(
-        self, cgroup: Path, words: Sequence[str], env: Mapping[str, str], user: str | None
-    ) -> Process:
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(
-            words, cwd=ROOT, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True, user=user
-        )
-        self.ends.callback(process.communicate)
-        self.ends.callback(process.kill)
-        cgroup.mkdir(parents=True, exist_ok=True)
-        (cgroup / "cgroup.procs").write_text(str(process.pid))
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-        return process
+        return start_in(cgroup or self.step(job) / "user", words, environment, user, self.ends)
 
     def clients(self) -> dict[int, int]:
         """How many processes of each job the daemon serves."""

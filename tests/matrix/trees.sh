@@ -39,14 +39,19 @@ choose_trees() {
 	mkdir -p "$PLACE"
 }
 
-# A directory with its name is a whole tree: it gets the name when it is one.
-make_tree() {
-	local tree=$PLACE/$1 suite script mirror keys options=()
-	[ ! -d "$tree" ] || return 0
+# Sets suite, script, mirror and keys, as TREES and OTHER_TREES have them.
+find_tree() {
 	read -r suite script mirror keys <<<"${TREES[$1]:-${OTHER_TREES[$1]}}"
 	mirror=${mirror:-$MIRROR}
 	[ -n "${mirror#-}" ] ||
 		die "$1: this machine's apt has no mirror of its distribution: name one by MIRROR (Debian) or UBUNTU"
+}
+
+# A directory with its name is a whole tree: it gets the name when it is one.
+make_tree() {
+	local tree=$PLACE/$1 suite script mirror keys options=()
+	[ ! -d "$tree" ] || return 0
+	find_tree "$1"
 	[ -z "$keys" ] || options=("--keyring=$keys" "--components=main,universe")
 	[ -z "$keys" ] || [ -r "$keys" ] ||
 		die "$1: there are no keys of its mirror at $keys: install ubuntu-keyring (Debian has it from 13 on), or set UBUNTU_KEYS"

@@ -40,14 +40,14 @@ build_in() {
 
 # A tree for arm64 with what the packages of DIRECTORY need; nothing of it has been set up.
 make_arm_tree() {
-	local tree=$PLACE/$1-arm64-bare directory=$2 suite script mirror libraries deb
+	local tree=$PLACE/$1-arm64-bare directory=$2 suite script mirror keys libraries deb
 	[ ! -d "$tree" ] || return 0
-	read -r suite script mirror _ <<<"${TREES[$1]:-${OTHER_TREES[$1]}}"
+	find_tree "$1"
 	libraries=$(for deb in "$directory"/*.deb; do dpkg-deb -f "$deb" Depends; done |
 		grep -oE '\blib(slurm|python3\.)[0-9]+' | sort -u | paste -sd,)
 	rm -rf "$tree.new"
 	debootstrap --foreign --arch=arm64 --variant=minbase --include="$INCLUDE,$libraries" "$suite" \
-		"$tree.new" "${mirror:-$MIRROR}" "/usr/share/debootstrap/scripts/$script" || return 1
+		"$tree.new" "$mirror" "/usr/share/debootstrap/scripts/$script" || return 1
 	for deb in "$tree.new"/var/cache/apt/archives/*.deb; do
 		dpkg-deb -x "$deb" "$tree.new"
 	done
@@ -76,6 +76,13 @@ try_in() {
 
 remove_copies() { rm -rf "$PLACE/$1-arm64-build" "$PLACE/$1-arm64"; }
 
+build_and_try() {
+	build_in "$1" "$2-arm64-build" &&
+		make_arm_tree "$2" "$PLACE/$2-arm64-build/first" &&
+		copy_of "$2-arm64-bare" "$2-arm64" &&
+		try_in "$2-arm64-build" "$2-arm64"
+}
+
 try() {
 	local source log=$PLACE/$1-arm64.log
 	source=$(echo build/deb/source/gpu-lease-*)
@@ -84,15 +91,10 @@ try() {
 	copy_of "$1" "$1-arm64-build"
 	bring_source "$source" "$1-arm64-build" first
 	say "$1: build packages for arm64, run them under qemu-user: see $log"
-	if build_in "$(basename "$source")" "$1-arm64-build" >"$log" 2>&1 &&
-		make_arm_tree "$1" "$PLACE/$1-arm64-build/first" >>"$log" 2>&1 &&
-		copy_of "$1-arm64-bare" "$1-arm64" &&
-		try_in "$1-arm64-build" "$1-arm64" >>"$log" 2>&1; then
-		say "$1: $(grep -c '^-- ' "$log") steps, all as they should be"
+	if build_and_try "$(basename "$source")" "$1" >"$log" 2>&1; then
+		say_passed "$1" "$log"
 	else
-		tail -40 "$log"
-		say "$1: FAILED, see $log"
-		failed=1
+		say_failed "$1" "$log"
 	fi
 	[ -n "${KEEP:-}" ] || remove_copies "$1"
 }

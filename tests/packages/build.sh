@@ -45,3 +45,13 @@ take_packages() {
 	rm -f "$3"/*
 	find "$PLACE/$1/$2" -maxdepth 1 -name '*.deb' ! -name '*-dbgsym_*' -exec cp {} "$3/" \;
 }
+
+# What a log has of a tree whose steps, a line `-- STEP` each, were as they should be.
+say_passed() { say "$1: $(grep -c '^-- ' "$2") steps, all as they should be"; }
+
+# say_failed TREE LOG: sets failed.
+say_failed() {
+	tail -40 "$2"
+	say "$1: FAILED, see $2"
+	failed=1
+}

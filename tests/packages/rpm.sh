@@ -64,6 +64,8 @@ try_in() {
 	inside "$tree" /rpm_inside.sh
 }
 
+build_and_try() { build_in "$1-rpm-build" && try_in "$1-rpm-build" "$1-rpm"; }
+
 remove_copies() { rm -rf "$PLACE/$1-rpm-build" "$PLACE/$1-rpm"; }
 
 try() {
@@ -74,12 +76,10 @@ try() {
 	copy_of "$1" "$1-rpm"
 	bring_checkouts "$1-rpm-build"
 	say "$1: build RPMs twice, rpmlint; install, upgrade, erase: see $log"
-	if build_in "$1-rpm-build" >"$log" 2>&1 && try_in "$1-rpm-build" "$1-rpm" >>"$log" 2>&1; then
-		say "$1: $(grep -c '^-- ' "$log") steps, all as they should be"
+	if build_and_try "$1" >"$log" 2>&1; then
+		say_passed "$1" "$log"
 	else
-		tail -40 "$log"
-		say "$1: FAILED, see $log"
-		failed=1
+		say_failed "$1" "$log"
 	fi
 	[ -n "${KEEP:-}" ] || remove_copies "$1"
 }

@@ -36,6 +36,8 @@ try_in() {
 	inside "$tree" /inside.sh
 }
 
+build_and_try() { build_in "$1" "$2-build" && try_in "$2-build" "$2-clean"; }
+
 remove_copies() { rm -rf "$PLACE/$1-build" "$PLACE/$1-clean"; }
 
 try() {
@@ -47,13 +49,10 @@ try() {
 	copy_of "$1" "$1-clean"
 	bring_source "$source" "$1-build" first another/place
 	say "$1: build twice, lintian; install, upgrade, remove: see $log"
-	if build_in "$(basename "$source")" "$1-build" >"$log" 2>&1 &&
-		try_in "$1-build" "$1-clean" >>"$log" 2>&1; then
-		say "$1: $(grep -c '^-- ' "$log") steps, all as they should be"
+	if build_and_try "$(basename "$source")" "$1" >"$log" 2>&1; then
+		say_passed "$1" "$log"
 	else
-		tail -40 "$log"
-		say "$1: FAILED, see $log"
-		failed=1
+		say_failed "$1" "$log"
 	fi
 	[ -n "${KEEP:-}" ] || remove_copies "$1"
 }

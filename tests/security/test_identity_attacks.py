@@ -14,12 +14,12 @@ from _gpulease import ffi, lib
 
 from leased.api.client import ask
 from leased.wire import header
-from tests.conftest import ROOT
 from tests.connections.test_limits import HELLO
 from tests.emugpu.programs import line
 from tests.security.cgroups import delegate, private
 from tests.security.test_quick_procfs import ENDS
 from tests.slurm.leased import Leased
+from tests.support.in_cgroup import start_in
 
 NOBODY = 65534
 
@@ -58,24 +58,7 @@ class Site:
 
     def start(self, cgroup: Path, *command: str, user: str | None) -> subprocess.Popen[str]:
         """In that cgroup from before its first act on."""
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=self.leased.env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            user=user,
-        )
-        self.ends.callback(process.communicate)
-        self.ends.callback(process.kill)
-        cgroup.mkdir(parents=True, exist_ok=True)
-        (cgroup / "cgroup.procs").write_text(str(process.pid))
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-        return process
+        return start_in(cgroup, command, self.leased.env, user, self.ends)
 
     def stepd(self, job: int) -> subprocess.Popen[str]:
         """A slurmstepd that registers its step 0."""
