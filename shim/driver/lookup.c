@@ -1,128 +1,140 @@
 /* lookup.c: finds the functions of the driver and of NVML that ours replace.
  *
- * They are looked up with glibc's own dlsym, since hooks/dlsym.c replaces that one too.
+ * They are looked up with glibc's own dlopen and dlsym, since hooks/dlsym.c replaces these too.
  */
 #include "driver/lookup.h"
+
+#include "driver/elf_tables.h"
 
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
-#include <string.h>
 
 struct hooked hooks[N_HOOKS] = {
 #define HOOK(name) [HOOK_##name] = {#name, NULL},
 #include "driver/hooks.def"
 };
 
-/* -- glibc's own dlsym and dlvsym -------------------------------------------- */
+/* -- glibc's own dlopen, dlsym and dlvsym -------------------------------------
+ *
+ * They may be looked for before anything else of the program runs: by dlsym a sanitizer finds the
+ * functions that it stands in for, among them those that compare strings, and a program's own
+ * malloc what it needs. So with glibc no function of another library is called here. */
 
+dlopen_function *real_dlopen;
 dlsym_function *real_dlsym;
 dlvsym_function *real_dlvsym;
 
-/* The tables of a loaded library's dynamic section that a lookup needs. */
-struct symbols {
-	const ElfW(Sym) * table;
-	const char *strings;
-	const uint32_t *hash;
-	const ElfW(Versym) * versions;
-};
-
-static struct symbols symbols_of(const struct dl_phdr_info *info)
+static bool begins(const char *text, const char *with)
 {
-	struct symbols s = {NULL, NULL, NULL, NULL};
-	const ElfW(Dyn) *d = NULL;
+	while (*with)
+		if (*text++ != *with++)
+			return false;
+	return true;
+}
 
-	for (int i = 0; i < info->dlpi_phnum; i++)
-		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-			d = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-	for (; d && d->d_tag != DT_NULL; d++) {
-		/* glibc relocates these in place, other loaders do not. */
-		ElfW(Addr) at =
-		    d->d_un.d_ptr + (d->d_un.d_ptr < info->dlpi_addr ? info->dlpi_addr : 0);
-
-		if (d->d_tag == DT_SYMTAB)
-			s.table = (const ElfW(Sym) *)at;
-		else if (d->d_tag == DT_STRTAB)
-			s.strings = (const char *)at;
-		else if (d->d_tag == DT_GNU_HASH)
-			s.hash = (const uint32_t *)at;
-		else if (d->d_tag == DT_VERSYM)
-			s.versions = (const ElfW(Versym) *)at;
-	}
-	return s;
+static bool same(const char *a, const char *b)
+{
+	while (*a && *a == *b)
+		a++, b++;
+	return *a == *b;
 }
 
 /* The default version of a function in a library, found by the library's GNU hash table (a Bloom
  * filter, then buckets, then chains). */
-static void *find_symbol(const struct dl_phdr_info *info, const char *name)
+static void *find_symbol(struct elf_library library, const char *name)
 {
-	struct symbols s = symbols_of(info);
+	const ElfW(Sym) *table = elf_table(library, DT_SYMTAB);
+	const char *strings = elf_table(library, DT_STRTAB);
+	const uint32_t *gnu_hash = elf_table(library, DT_GNU_HASH);
+	const ElfW(Versym) *versions = elf_table(library, DT_VERSYM);
 	const uint32_t *buckets, *chains;
 	uint32_t hash = 5381, i;
 
-	if (!s.table || !s.strings || !s.hash)
+	if (!table || !strings || !gnu_hash)
 		return NULL;
 	for (const char *c = name; *c; c++)
 		hash = hash * 33 + (unsigned char)*c;
-	buckets = s.hash + 4 + s.hash[2] * (sizeof(ElfW(Addr)) / 4);
-	chains = buckets + s.hash[0];
-	for (i = buckets[hash % s.hash[0]]; i >= s.hash[1]; i++) {
-		uint32_t found = chains[i - s.hash[1]];
-		bool hidden = s.versions && (s.versions[i] & 0x8000);
+	buckets = gnu_hash + 4 + gnu_hash[2] * (sizeof(ElfW(Addr)) / 4);
+	chains = buckets + gnu_hash[0];
+	for (i = buckets[hash % gnu_hash[0]]; i >= gnu_hash[1]; i++) {
+		uint32_t found = chains[i - gnu_hash[1]];
+		bool hidden = versions && (versions[i] & 0x8000);
 
-		if ((found | 1) == (hash | 1) && !hidden && s.table[i].st_shndx != SHN_UNDEF &&
-		    !strcmp(s.strings + s.table[i].st_name, name))
-			return (void *)(info->dlpi_addr + s.table[i].st_value);
+		if ((found | 1) == (hash | 1) && !hidden && table[i].st_shndx != SHN_UNDEF &&
+		    same(strings + table[i].st_name, name))
+			return (void *)(library.base + table[i].st_value);
 		if (found & 1)
 			break;
 	}
 	return NULL;
 }
 
-/* Up to glibc 2.33 both functions are in libdl, since then in libc. musl's loader is its libc, and
+/* Up to glibc 2.33 these functions are in libdl, since then in libc. musl's loader is its libc, and
  * has no dlvsym. */
-static bool has_dlsym(const char *name)
+static bool has_dlsym(const char *path)
 {
-	return !strcmp(name, "libc.so.6") || !strcmp(name, "libdl.so.2") ||
-	       !strncmp(name, "ld-musl-", 8) || !strncmp(name, "libc.musl-", 10) ||
-	       !strcmp(name, "libc.so");
+	const char *name = path;
+
+	for (const char *c = path; *c; c++)
+		if (*c == '/')
+			name = c + 1;
+	return same(name, "libc.so.6") || same(name, "libdl.so.2") || begins(name, "ld-musl-") ||
+	       begins(name, "libc.musl-") || same(name, "libc.so");
+}
+
+static bool all_found(void)
+{
+	return real_dlopen && real_dlsym && real_dlvsym;
 }
 
 /* Called for each loaded library. */
-static int look_for_dlsym(struct dl_phdr_info *info, size_t size, void *data)
+static void look_into(const char *path, struct elf_library library)
 {
-	const char *slash = strrchr(info->dlpi_name, '/');
-	const char *name = slash ? slash + 1 : info->dlpi_name;
-
-	(void)size;
-	(void)data;
-	if (!has_dlsym(name))
-		return 0;
+	if (!has_dlsym(path))
+		return;
+	if (!real_dlopen)
+		real_dlopen = (dlopen_function *)find_symbol(library, "dlopen");
 	if (!real_dlsym)
-		real_dlsym = (dlsym_function *)find_symbol(info, "dlsym");
+		real_dlsym = (dlsym_function *)find_symbol(library, "dlsym");
 	if (!real_dlvsym)
-		real_dlvsym = (dlvsym_function *)find_symbol(info, "dlvsym");
-	return real_dlsym && real_dlvsym;
+		real_dlvsym = (dlvsym_function *)find_symbol(library, "dlvsym");
 }
 
-/* It does not use dlopen, which allocates memory: a program's own malloc may be what calls dlsym.
- */
+static int look_for_dlsym(struct dl_phdr_info *info, size_t size, void *data)
+{
+	(void)size;
+	(void)data;
+	look_into(info->dlpi_name, elf_library(info));
+	return all_found();
+}
+
+/* glibc's list of libraries; musl has no such symbol. */
+#pragma weak _r_debug
+
 __attribute__((constructor)) void find_dlsym(void)
 {
-	if (!real_dlsym || !real_dlvsym)
+	if (all_found())
+		return;
+	if (!&_r_debug) {
 		dl_iterate_phdr(look_for_dlsym, NULL);
+		return;
+	}
+	for (struct link_map *map = _r_debug.r_map; map && !all_found(); map = map->l_next)
+		look_into(map->l_name, (struct elf_library){map->l_addr, map->l_ld});
 }
 
 /* -- the libraries whose functions we replace -------------------------------- */
 
 static struct library {
-	const char *name, *prefix;
+	const char *name;
 	_Atomic(void *) handle;
-} driver = {"libcuda.so.1", "cu", NULL}, nvml = {"libnvidia-ml.so.1", "nvml", NULL};
+} driver = {"libcuda.so.1", NULL}, nvml = {"libnvidia-ml.so.1", NULL};
 
-static struct library *library_of(const char *name)
+/* A function of the driver begins with "cu", one of NVML with "nvml". */
+static struct library *library_of(const char *function)
 {
-	return strncmp(name, nvml.prefix, strlen(nvml.prefix)) ? &driver : &nvml;
+	return function[0] == 'n' ? &nvml : &driver;
 }
 
 /* The handle of the library, of the copy that the program has loaded if there is one, in whatever
@@ -131,10 +143,11 @@ static void *library_handle(struct library *library, bool load)
 {
 	void *handle = atomic_load(&library->handle);
 
-	if (!handle) {
-		handle = dlopen(library->name, RTLD_LAZY | RTLD_NOLOAD);
+	find_dlsym();
+	if (!handle && real_dlopen) {
+		handle = real_dlopen(library->name, RTLD_LAZY | RTLD_NOLOAD);
 		if (!handle && load)
-			handle = dlopen(library->name, RTLD_LAZY);
+			handle = real_dlopen(library->name, RTLD_LAZY);
 		if (handle)
 			atomic_store(&library->handle, handle);
 	}
@@ -145,15 +158,25 @@ void *real_symbol(const char *name)
 {
 	void *handle = library_handle(library_of(name), true);
 
-	find_dlsym();
 	return handle ? real_dlsym(handle, name) : NULL;
 }
 
+/* The library has been asked for it and has none. */
+static atomic_bool lacking[N_HOOKS];
+
 void *find_hook(enum hook hook)
 {
-	void *real = real_symbol(hooks[hook].name);
+	const char *name = hooks[hook].name;
+	void *handle, *real;
 
-	atomic_store_explicit(&hooks[hook].real, real, memory_order_release);
+	if (atomic_load_explicit(&lacking[hook], memory_order_relaxed))
+		return NULL;
+	handle = library_handle(library_of(name), true);
+	real = handle ? real_dlsym(handle, name) : NULL;
+	if (real)
+		atomic_store_explicit(&hooks[hook].real, real, memory_order_release);
+	else if (handle)
+		atomic_store_explicit(&lacking[hook], true, memory_order_relaxed);
 	return real;
 }
 

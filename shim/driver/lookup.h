@@ -61,9 +61,11 @@ static inline void *real_hook(enum hook hook)
  * NULL. */
 void *library_loaded(const char *name);
 
-/* glibc's own dlsym and dlvsym, which find_dlsym() finds. */
+/* glibc's own dlopen, dlsym and dlvsym, which find_dlsym() finds. */
+typedef void *dlopen_function(const char *file, int mode);
 typedef void *dlsym_function(void *handle, const char *name);
 typedef void *dlvsym_function(void *handle, const char *name, const char *version);
+extern dlopen_function *real_dlopen;
 extern dlsym_function *real_dlsym;
 extern dlvsym_function *real_dlvsym;
 void find_dlsym(void);

@@ -1,15 +1,15 @@
 /* waiting.c: threads of the program that wait for the client thread. */
 #include "gate/waiting.h"
 
+#include "base/clock.h"
 #include "base/fork.h"
 #include "base/locks.h"
 #include "base/process.h"
 
 #include <errno.h>
-#include <time.h>
 
 static struct lock lock = LOCK(LOCK_WAITING);
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t changed; /* it goes by the monotonic clock */
 static int waiting[N_WAIT_REASONS];
 static atomic_bool refused;
 
@@ -74,12 +74,11 @@ CUresult wait_until(enum wait_reason reason, bool (*fulfilled)(void))
 
 bool wait_for_ms(int ms, bool (*fulfilled)(void))
 {
-	struct timespec until;
+	uint64_t end = now_ns() + (uint64_t)ms * 1000000;
+	struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
 	bool is_fulfilled, in_time = true;
 	int saved_errno = errno;
 
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += ms / 1000;
 	lock_take(&lock);
 	while (start_client() && !fulfilled() && !waiting_is_refused() && in_time)
 		in_time = lock_wait_until(&lock, &changed, &until);
@@ -114,10 +113,20 @@ void waiting_refuse(void)
 	lock_give(&lock);
 }
 
+__attribute__((constructor)) static void make_condition(void)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&changed, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
 static void in_child(void)
 {
 	lock_after_fork(&lock);
-	pthread_cond_init(&changed, NULL);
+	make_condition();
 	for (int i = 0; i < N_WAIT_REASONS; i++)
 		waiting[i] = 0;
 	atomic_store(&refused, false);

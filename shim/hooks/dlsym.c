@@ -6,9 +6,12 @@
  * is always asked first, and if the pointer that it returns is of a function that we replace, the
  * program gets ours. So versions and forms for per-thread streams need no further care. It is the
  * same with NVML.
+ *
+ * dlopen is replaced only to hear of RTLD_DEEPBIND.
  */
 #include "base/compiler.h"
 #include "driver/lookup.h"
+#include "hooks/deep_binding.h"
 
 #include <dlfcn.h>
 #include <string.h>
@@ -62,6 +65,57 @@ static bool may_be_ours(void *handle, const char *name)
 	       ((name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'v'));
 }
 
+/* -- what libraries that bind deeply are bound to: hooks, and behind them in number the loader's
+ * own functions -------------------------------------------------------------------------- */
+
+static const char *const loaders[] = {"dlopen", "dlsym", "dlvsym"};
+#define N_LOADERS ((int)(sizeof(loaders) / sizeof(loaders[0])))
+_Static_assert(N_HOOKS + N_LOADERS <= MOST_REPLACED, "deep_binding.h must count further");
+
+static int number_of(const char *name)
+{
+	for (int i = 0; i < N_LOADERS; i++)
+		if (!strcmp(loaders[i], name))
+			return N_HOOKS + i;
+	for (int i = 0; may_be_ours(NULL, name) && i < N_HOOKS; i++)
+		if (!strcmp(hooks[i].name, name))
+			return i;
+	return -1;
+}
+
+static void look_up(int number)
+{
+	if (number < N_HOOKS && library_loaded(hooks[number].name))
+		real_hook((enum hook)number);
+}
+
+static struct replaced known(int number)
+{
+	const struct replaced of_loader[N_LOADERS] = {
+	    {(void *)real_dlopen, (void *)dlopen},
+	    {(void *)real_dlsym, (void *)dlsym},
+	    {(void *)real_dlvsym, (void *)dlvsym},
+	};
+
+	if (number >= N_HOOKS)
+		return of_loader[number - N_HOOKS];
+	return (struct replaced){atomic_load(&hooks[number].real), wrappers[number]};
+}
+
+static const struct replaced_functions replaced = {number_of, look_up, known};
+
+/* -- the functions that we export ---------------------------------------------------- */
+
+/* The last call must be compiled to a jump, since glibc looks at the return address: a library's
+ * own paths are searched for what it opens. */
+EXPORT void *dlopen(const char *file, int mode)
+{
+	find_dlsym();
+	if (mode & RTLD_DEEPBIND)
+		deep_binding_begins();
+	return real_dlopen ? real_dlopen(file, mode) : NULL;
+}
+
 /* The last call must be compiled to a jump: for RTLD_NEXT glibc looks at the return address, which
  * must be in the program. */
 EXPORT void *dlsym(void *restrict handle, const char *restrict name)
@@ -70,6 +124,7 @@ EXPORT void *dlsym(void *restrict handle, const char *restrict name)
 	void *ours;
 
 	find_dlsym();
+	deep_binding_follow(&replaced);
 	if (may_be_ours(handle, name)) {
 		ours = replacement(handle, name, NULL, &wrong);
 		if (ours)
@@ -86,6 +141,7 @@ EXPORT void *dlvsym(void *restrict handle, const char *restrict name, const char
 	void *ours;
 
 	find_dlsym();
+	deep_binding_follow(&replaced);
 	if (may_be_ours(handle, name)) {
 		ours = replacement(handle, name, version, &wrong);
 		if (ours)

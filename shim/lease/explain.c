@@ -120,6 +120,12 @@ void explain_answer(const struct gl_waits *waits, uint64_t now)
 	wait_state.words[sizeof(wait_state.words) - 1] = '\0';
 }
 
+void explain_forget_daemon(uint64_t now)
+{
+	if (wait_state.waits && wait_state.reason != UNSERVED)
+		begin(now, TURN);
+}
+
 const char *explain_words(void)
 {
 	return wait_state.words;

@@ -27,6 +27,8 @@ enum explain_step {
 enum explain_step explain_advance(const struct explain_view *view, uint64_t now);
 /* The daemon has answered GL_WHY. */
 void explain_answer(const struct gl_waits *waits, uint64_t now);
+/* Another daemon serves the process from now on. It does not know what the last one was asked. */
+void explain_forget_daemon(uint64_t now);
 /* The sentence of the last answer. */
 const char *explain_words(void);
 /* ns until explain_advance() has something to do; below 0: nothing until the state changes. */

@@ -82,6 +82,7 @@ static void take_refusal(const struct gl_refused *message)
 static void take_resync(void)
 {
 	explains = introduces = parks = details = false;
+	explain_forget_daemon(now_ns());
 	meeting_forget_daemon();
 	host_memory_forget_daemon();
 	suspend_forget_daemon();

@@ -4,10 +4,10 @@
  * stops all processes of its step. By default the signal would stop this process at once, with its
  * lease and its memory. So if the program has not set an action for the signal, we handle it: we
  * tell the daemon, which takes lease and memory back, and leave the stopping to slurmstepd. (A
- * process that stopped itself might do so after the resume.) A SIGTSTP of any other sender stops
- * the process as usual. A process with a terminal is left alone, since there SIGTSTP is Ctrl-Z,
- * unless it leads its session, as the task of `srun --pty` does: the kernel never stops a session
- * leader by SIGTSTP.
+ * process that stopped itself might do so after the resume.) A SIGTSTP of any other sender
+ * (signal_sender.h) stops the process as usual. A process with a terminal is left alone, since
+ * there SIGTSTP is Ctrl-Z, unless it leads its session, as the task of `srun --pty` does: the
+ * kernel never stops a session leader by SIGTSTP.
  *
  * A SIGTSTP of another sender stops the process only after our handler has found out whose it is. A
  * SIGCONT may come before that, from a sender that has not waited for the stop as shells do
@@ -25,59 +25,22 @@
 #include "base/wire.h"
 #include "gate/waiting.h"
 #include "lease/link.h"
+#include "lease/signal_sender.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define TELL_NS UINT64_C(3000000000) /* an older announcement may be out of date */
-#define STEPD "slurmstepd\n"
 
 static _Atomic(uint64_t) announced_at; /* when the last signal came, ns; 0: none has */
 static _Atomic(pid_t) listens;         /* the process that has a client thread to tell */
 static uint64_t told; /* announced_at of the last SUSPENDS; only the client thread uses it */
 
 /* -- the signal's handler: only async-signal-safe functions ------------------------------- */
-
-/* "/proc/PID/comm" */
-static void comm_path(char *out, pid_t pid)
-{
-	char digits[16];
-	int n = 0;
-
-	memcpy(out, "/proc/", 6);
-	out += 6;
-	do {
-		digits[n++] = (char)('0' + pid % 10);
-		pid /= 10;
-	} while (pid);
-	while (n)
-		*out++ = digits[--n];
-	memcpy(out, "/comm", 6);
-}
-
-/* Is the sender slurmstepd: a process of root with that name? If /proc hides its name, it is if it
- * is our parent. */
-static bool is_slurmstepd(const siginfo_t *info)
-{
-	char path[32], name[sizeof(STEPD)] = "";
-	ssize_t n;
-	int fd;
-
-	if (info->si_code != SI_USER || info->si_uid || info->si_pid <= 0)
-		return false;
-	comm_path(path, info->si_pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return info->si_pid == getppid();
-	n = read(fd, name, sizeof(name) - 1);
-	close(fd);
-	return n == sizeof(STEPD) - 1 && !memcmp(name, STEPD, sizeof(STEPD) - 1);
-}
 
 static void handle(int number, siginfo_t *info, void *context);
 
@@ -140,7 +103,7 @@ static void handle(int number, siginfo_t *info, void *context)
 	sigaddset(&signal, SIGTSTP);
 	pthread_sigmask(SIG_BLOCK, &signal, &blocked);
 	syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGTSTP);
-	if (atomic_load(&listens) == getpid() && is_slurmstepd(info)) {
+	if (atomic_load(&listens) == getpid() && signal_is_slurmstepds(info)) {
 		take_back(&signal);
 		atomic_store(&announced_at, now_ns());
 		client_wake();
@@ -173,6 +136,7 @@ void suspend_watch(void)
 
 	if (sigaction(SIGTSTP, NULL, &now) || (has_terminal() && !leads_session()))
 		return;
+	signal_sender_init();
 	if (is_default(&now))
 		set_ours();
 	atomic_store(&listens, getpid());

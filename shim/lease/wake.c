@@ -62,8 +62,9 @@ bool wake_wait(int64_t ns)
 	ns = ns < 0 || ns > most ? most : ns;
 	time = (struct timespec){ns / 1000000000, ns % 1000000000};
 	/* EINVAL: the limit of open files is lower than the number of ours. A program that wants to
-	 * open no more sets it to 0. */
-	if (ppoll(fds, wakes ? 2 : 1, &time, NULL) < 0 && errno == EINVAL) {
+	 * open no more sets it to 0. EPERM and the like: the program has forbidden itself the call
+	 * (seccomp). */
+	if (ppoll(fds, wakes ? 2 : 1, &time, NULL) < 0 && errno != EINTR) {
 		pause_us((ns < UNPOLLED_NS ? ns : UNPOLLED_NS) / 1000);
 		fds[0].revents = POLLIN;
 	}

@@ -90,6 +90,23 @@ for _ in range(40):
     assert turns <= handoffs + 2
 
 
+def test_the_client_thread_alone_wakes_in_time(tenant: Start) -> None:
+    """Pauses of 50 us in a drain take twice that with the kernel's default."""
+    code = (
+        SET_UP
+        + """
+before = set(os.listdir("/proc/self/task"))
+slack = lambda thread: int(open(f"/proc/{thread}/timerslack_ns").read())
+usual = {thread: slack(thread) for thread in before}
+ok(spin(1000)); ok(d.cuCtxSynchronize())
+ours = set(os.listdir("/proc/self/task")) - before
+assert 1 in map(slack, ours), [(thread, slack(thread)) for thread in ours]
+assert {thread: slack(thread) for thread in before} == usual
+"""
+    )
+    output(tenant(1, "lock:on", "-c", code))
+
+
 def test_data_survives_being_paged_out(tenant: Start, tmp_path: Path) -> None:
     arguments = ["--bytes", str(200 << 20), "--steps", "3", "--sweeps", "2", "--cpu-ms", "50"]
     jobs = [
@@ -234,7 +251,7 @@ def test_process_of_no_job_is_refused_with_a_sentence(
     assert emulated_gpu.stats()["processes"][0]["kernels"] == 0
 
 
-def test_who_outlives_the_job_computes_no_more(tenant: Start, leased: Leased) -> None:
+def test_a_process_that_outlives_its_job_computes_no_more(tenant: Start, leased: Leased) -> None:
     code = (
         SET_UP
         + """

@@ -103,7 +103,7 @@ def test_calls_that_become_longer_are_seen(device: Device) -> None:
     assert device.submit(3 * S).most * 10 * MS <= 200 * MS
 
 
-def test_nobody_is_asked_about_a_context_in_which_a_stream_captures(device: Device) -> None:
+def test_no_event_is_recorded_in_a_context_whose_stream_captures(device: Device) -> None:
     device.say("takes", 1 * S)
     device.say("begin", 100 * MS)
     device.say("captures", 1)
@@ -121,7 +121,7 @@ def test_when_nobody_waits_any_more_all_calls_pass(device: Device) -> None:
         assert device.ask("draw")[0] == 1
 
 
-def test_what_was_submitted_before_somebody_waits_is_not_counted(device: Device) -> None:
+def test_work_submitted_before_another_job_waits_is_not_counted(device: Device) -> None:
     """It is not known, and the rate of the last time stays."""
     device.say("takes", 1 * MS)
     device.say("begin", 100 * MS)

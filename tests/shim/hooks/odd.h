@@ -17,9 +17,11 @@ int descriptors(int found[MOST_FILES]); /* those that are open; returns how many
 /* odd_limits.c: */
 #define LIMIT_SCENARIOS(SCENARIO)                                                                  \
 	SCENARIO("may open no more", may_open_no_more)                                             \
+	SCENARIO("may not poll", may_not_poll)                                                     \
 	SCENARIO("has no descriptor left", has_no_descriptor_left)                                 \
 	SCENARIO("gets no thread", gets_no_thread)                                                 \
-	SCENARIO("has all keys", has_all_keys)
+	SCENARIO("has all keys", has_all_keys)                                                     \
+	SCENARIO("clock is set back", clock_is_set_back)
 /* odd_ends.c: */
 #define END_SCENARIOS(SCENARIO)                                                                    \
 	SCENARIO("child of clone", child_of_clone)                                                 \

@@ -1,9 +1,14 @@
 /* odd_limits.c: programs that have reached a limit. */
 #include "odd.h"
 
+#include "../forbid.h"
+
+#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static struct rlimit lower(__rlimit_resource_t what, rlim_t to)
 {
@@ -22,6 +27,18 @@ void may_open_no_more(void)
 	set_up();
 	OK(submit());
 	lower(RLIMIT_NOFILE, 0);
+	say("limited");
+	wait_for_test();
+	OK(submit());
+}
+
+/* All its threads are shut in so. */
+void may_not_poll(void)
+{
+	if (!forbid(SYS_ppoll, SECCOMP_RET_ERRNO | EPERM))
+		fail("seccomp", errno);
+	set_up();
+	OK(submit());
 	say("limited");
 	wait_for_test();
 	OK(submit());
@@ -79,4 +96,33 @@ void has_all_keys(void)
 	for (int i = 0; i < n; i++)
 		if (pthread_getspecific(keys[i]) != &keys[i])
 			fail("the program's value has changed, of key", i);
+}
+
+static bool is_set_back;
+
+/* Stands in for the C library's. The clock of the day is set back by an hour whenever it has been
+ * read. */
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+	int result = (int)syscall(SYS_clock_gettime, clock, now);
+
+	if (is_set_back && clock == CLOCK_REALTIME)
+		now->tv_sec += 3600;
+	return result;
+}
+
+/* A program that monitors the GPU while there is no daemon. */
+void clock_is_set_back(void)
+{
+	void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW), *device = NULL;
+	int (*begin)(void) = (int (*)(void))dlsym(nvml, "nvmlInit_v2");
+	int (*find)(unsigned int, void **) =
+	    (int (*)(unsigned int, void **))dlsym(nvml, "nvmlDeviceGetHandleByIndex_v2");
+	int (*ask)(void *, unsigned long long *) =
+	    (int (*)(void *, unsigned long long *))dlsym(nvml, "nvmlDeviceGetMemoryInfo");
+	unsigned long long memory[3];
+
+	is_set_back = true;
+	if (begin() || find(0, &device) || ask(device, memory))
+		fail("NVML", 0);
 }

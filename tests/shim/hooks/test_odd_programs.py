@@ -47,14 +47,15 @@ def test_descriptors_that_a_program_has_closed_are_its_own(odd: Odd, what: str) 
 
 
 @pytest.mark.usefixtures("daemon")
-def test_what_a_program_without_stdout_prints_goes_nowhere(odd: Odd) -> None:
+def test_output_of_a_program_without_stdout_goes_nowhere(odd: Odd) -> None:
     assert output(odd("without standard output")) == "done\n"
 
 
-def test_a_program_that_may_open_no_more_files_hears_the_daemon(
-    odd: Odd, daemon: FakeDaemon
+@pytest.mark.parametrize("scenario", ["may open no more", "may not poll"])
+def test_a_program_that_has_shut_itself_in_hears_the_daemon(
+    odd: Odd, daemon: FakeDaemon, scenario: str
 ) -> None:
-    job = odd("may open no more")
+    job = odd(scenario)
     assert line(job) == "limited"
     client = daemon.client(job.pid)
     client.revoke()
@@ -67,7 +68,7 @@ def test_a_program_that_may_open_no_more_files_hears_the_daemon(
     ("scenario", "remedy"),
     [("has no descriptor left", "(ulimit -n)"), ("gets no thread", "(ulimit -u, ulimit -v)")],
 )
-def test_what_a_process_lacks_is_said_once_and_costs_nothing(
+def test_a_missing_resource_is_named_once_and_costs_nothing(
     odd: Odd, scenario: str, remedy: str
 ) -> None:
     job = odd(scenario)
@@ -81,6 +82,11 @@ def test_what_a_process_lacks_is_said_once_and_costs_nothing(
 @pytest.mark.parametrize("scenario", ["has all keys", "child of clone"])
 def test_the_program_is_as_it_was(odd: Odd, scenario: str) -> None:
     assert output(odd(scenario)) == "done\n"
+
+
+def test_a_clock_that_is_set_back_lets_nobody_wait_for_longer(odd: Odd) -> None:
+    """There is no daemon, for which a program that monitors the GPU waits for a second."""
+    assert output(odd("clock is set back")) == "done\n"
 
 
 @pytest.mark.usefixtures("daemon")

@@ -120,7 +120,7 @@ def test_a_release_that_is_not_the_last_leaves_the_context_as_it_is(
     assert output(job) == "done\n"
 
 
-def test_nobody_steps_into_a_context_that_is_busy(race: Race, daemon: FakeDaemon) -> None:
+def test_no_thread_takes_a_step_in_a_busy_context(race: Race, daemon: FakeDaemon) -> None:
     """Else those who wait at the gate are let in one after another, and the drain never ends."""
     job = race("drains a crowd")
     client = daemon.client(job.pid)

@@ -1,5 +1,6 @@
-/* explain_filter.c: explain.c for a test. Lines "advance NOW WAITS SERVED CAN_ASK" and
- * "answer NOW CODE WORD", in ns; an answer to each "advance": the step and the pause. */
+/* explain_filter.c: explain.c for a test. Lines "advance NOW WAITS SERVED CAN_ASK",
+ * "answer NOW CODE WORD" and "forget NOW", in ns; an answer to each "advance": the step and the
+ * pause. */
 #include "lease/explain.h"
 
 #include <inttypes.h>
@@ -29,6 +30,8 @@ int main(void)
 	while (scanf("%7s %" SCNu64, what, &now) == 2) {
 		if (what[1] == 'd') {
 			advance(now);
+		} else if (what[0] == 'f') {
+			explain_forget_daemon(now);
 		} else if (scanf("%" SCNu32 " %239s", &answer.code, word) == 2) {
 			memcpy(answer.reason, word, sizeof(answer.reason));
 			explain_answer(&answer, now);

@@ -17,7 +17,8 @@
 
 #define PATIENCE_S 120
 
-static int to_child[2], to_parent[2];
+int to_child[2];
+static int to_parent[2];
 static volatile sig_atomic_t told;
 
 /* -- what suspend.c needs of other rooms -------------------------------------------------- */
@@ -36,32 +37,42 @@ void link_send(const void *message, size_t size)
 
 /* -- the program ---------------------------------------------------------------------------- */
 
-/* What has happened so far, whenever it is asked. */
+/* What has happened so far, whenever it is asked. pid: as the parent sees it. */
 struct answer {
 	pid_t pid;
 	int handled, told;
 };
 
+static pid_t pid_outside(void)
+{
+	char text[16] = "";
+
+	if (readlink("/proc/self", text, sizeof(text) - 1) < 0)
+		_exit(7);
+	return atoi(text);
+}
+
 static void run(const struct one_case *c)
 {
 	struct answer answer;
-	pid_t group = getpgid(0);
 	char byte;
 
 	close(to_child[1]); /* its end is seen when the parent is gone */
 	c->before();
-	if (getpgid(0) == group) /* else it is of a session of its own */
+	if (getsid(0) != getpid()) /* a session of its own has its own group */
 		setpgid(0, 0);
 	suspend_watch();
 	c->after();
 	for (;;) {
-		answer = (struct answer){getpid(), handled, told};
+		answer = (struct answer){pid_outside(), handled, told};
 		if (write(to_parent[1], &answer, sizeof(answer)) != sizeof(answer))
 			_exit(3);
 		if (read(to_child[0], &byte, 1) != 1) /* handlers let it go on */
 			_exit(0);
 		if (byte == 'u')
 			set_blocked(SIG_UNBLOCK);
+		if (byte == 'z')
+			type_control_z();
 		suspend_speak();
 	}
 }
@@ -113,24 +124,35 @@ static int fail(const char *what, int n)
 	return 1;
 }
 
+static void become(enum sender sender)
+{
+	if (sender == STEPD)
+		prctl(PR_SET_NAME, "slurmstepd");
+	if (sender == USER && setresuid(A_USER, A_USER, 0))
+		exit(7);
+}
+
+static const char *const LAST[] = {
+    [ASK] = "x", [UNBLOCK] = "u", [RESUME_AND_UNBLOCK] = "u", [TYPE] = "z"};
+
 static int play(const struct one_case *c)
 {
-	pid_t group = fork();
+	pid_t child = fork(), group;
 	struct answer answer;
 
-	if (!group)
+	if (!child)
 		run(c);
 	answer = answer_of_program();
-	if (answer.pid != group) /* which has ended, and left it to us */
-		waitpid(group, NULL, 0);
-	if (c->stepd)
-		prctl(PR_SET_NAME, "slurmstepd");
+	if (answer.pid != child) /* which has ended, and left it to us */
+		waitpid(child, NULL, 0);
+	group = getpgid(answer.pid);
+	become(c->sender);
 	for (int n = 0; n < 3; n++)
 		if (stops(group, answer.pid, c->stops[n]) != c->stops[n])
 			return fail(c->stops[n] ? "it was not stopped once" : "it was stopped", n);
 	if (c->last == RESUME_AND_UNBLOCK)
 		kill(-group, SIGCONT);
-	answer = tell(c->last == ASK ? "x" : "u");
+	answer = tell(LAST[c->last]);
 	if (answer.handled != c->handled)
 		return fail("its own handler was called otherwise", answer.handled);
 	if (answer.told != c->told)

@@ -81,19 +81,19 @@ def test_a_daemon_that_is_not_there_is_said_once_after_5_s(process: Process) -> 
     assert process.steps < 10, "it does not wake for nothing"
 
 
-def test_who_waits_for_its_turn_hears_nothing(process: Process) -> None:
+def test_a_process_that_waits_for_its_turn_is_told_nothing(process: Process) -> None:
     process.run(60_000)
     assert process.said == []
     assert 20 <= len(process.asked) <= 24, "one question every 2.5 s"
 
 
-def test_nobody_waits_nobody_is_asked(process: Process) -> None:
+def test_the_daemon_is_not_asked_while_no_thread_waits(process: Process) -> None:
     process.waits = False
     process.run(3_600_000)
     assert (process.said, process.asked, process.steps) == ([], [], 1)
 
 
-def test_what_the_daemon_answers_is_said_once_for_each_reason(process: Process) -> None:
+def test_each_reason_of_the_daemon_is_told_once(process: Process) -> None:
     process.code = DRAINED
     process.run(4990)
     assert process.said == []
@@ -110,7 +110,7 @@ def test_what_the_daemon_answers_is_said_once_for_each_reason(process: Process) 
     assert len(process.said) == 2
 
 
-def test_what_passes_in_a_moment_is_not_said(process: Process) -> None:
+def test_a_reason_that_passes_in_a_moment_is_not_told(process: Process) -> None:
     for _ in range(20):
         process.code = CROWDED
         process.run(2500)
@@ -142,6 +142,22 @@ def test_a_daemon_that_stops_answering_is_said(process: Process) -> None:
     process.run(20_000)
     assert len(process.asked) > asked
     assert [what for _, what in process.said] == ["silence", "code-1"]
+
+
+def test_another_daemon_is_not_blamed_for_the_silence_of_the_last_one(process: Process) -> None:
+    process.code = None
+    process.run(3000)
+    assert len(process.asked) == 1
+    process.code = 0
+    process.write("forget", process.now * MS)
+    process.run(60_000)
+    assert process.said == []
+    assert len(process.asked) > 10
+    # It is told of this one, if it is as silent.
+    process.code = None
+    process.write("forget", process.now * MS)
+    process.run(60_000)
+    assert [what for _, what in process.said] == ["silence"]
 
 
 def test_a_daemon_that_cannot_be_asked_is_not(process: Process) -> None:

@@ -52,7 +52,7 @@ def history() -> Iterator[History]:
         process.communicate()
 
 
-def test_who_knows_nothing_waits_for_as_long_as_a_handoff_takes(history: History) -> None:
+def test_without_history_a_pause_is_waited_for_as_long_as_a_handoff_takes(history: History) -> None:
     assert not history.enough(699 * MS, 700 * MS)
     assert history.enough(700 * MS, 700 * MS)
 
@@ -74,7 +74,7 @@ def test_many_short_pauses_do_not_hide_that_those_which_last_are_long(history: H
     assert cost <= 700 * MS + 20 * MS
 
 
-def test_what_has_changed_is_learnt(history: History) -> None:
+def test_a_change_of_the_pauses_is_learnt(history: History) -> None:
     history.costs([5 * S] * 20, 700 * MS)
     costs = history.costs([100 * MS] * 30, 700 * MS)
     assert costs[-20:] == [100 * MS] * 20

@@ -239,7 +239,7 @@ def in_closing(process: Process) -> None:
 
 @pytest.mark.parametrize("name", ["GRANT", "RESTORE", "REVOKE", "CONTENDED"])
 @pytest.mark.parametrize("phase", [in_none, in_restoring, in_open, in_closing])
-def test_what_is_said_of_an_old_lease_changes_nothing(
+def test_messages_about_an_old_lease_change_nothing(
     name: str, phase: Callable[[Process], None]
 ) -> None:
     process = Process()
@@ -280,7 +280,7 @@ def test_waiters_that_come_while_the_gate_is_shut_for_a_task_are_heeded_after_it
     assert process.paced == 10 * MS
 
 
-def test_what_may_be_in_flight_can_change_while_somebody_waits() -> None:
+def test_the_limit_of_work_in_flight_can_change_while_another_job_waits() -> None:
     process = Process()
     in_open(process)
     process.hear("CONTENDED", epoch=20, idle_ns=700 * MS, in_flight_ns=0)
@@ -347,7 +347,7 @@ def contend(process: Process) -> None:
     process.hear("CONTENDED", epoch=20, idle_ns=HANDOFF, in_flight_ns=0)
 
 
-def test_who_has_long_been_idle_gives_up_at_once() -> None:
+def test_a_holder_that_has_long_been_idle_yields_at_once() -> None:
     process = Process()
     in_open(process)
     process.run(S)
@@ -355,7 +355,7 @@ def test_who_has_long_been_idle_gives_up_at_once() -> None:
     assert process.run(MS, lambda: not process.holds)
 
 
-def test_who_comes_later_does_not_make_a_pause_begin_again() -> None:
+def test_a_later_waiter_does_not_make_a_pause_begin_again() -> None:
     process = Process()
     in_open(process)
     process.busy.add(0)
@@ -368,7 +368,7 @@ def test_who_comes_later_does_not_make_a_pause_begin_again() -> None:
     assert process.run(HANDOFF // 3, lambda: not process.holds)
 
 
-def test_who_worked_until_now_is_not_taken_for_idle() -> None:
+def test_a_holder_that_worked_until_now_is_not_taken_for_idle() -> None:
     process = Process()
     in_open(process)
     process.run(S)

@@ -21,7 +21,7 @@ say("again"); wait()
 """
 
 
-def test_what_displaced_memory_is_brought_back_for_is_the_lease_it_has(
+def test_displaced_memory_is_restored_for_the_lease_that_the_process_holds(
     program: swap.Program, daemon: FakeDaemon
 ) -> None:
     job = program(PAUSES)

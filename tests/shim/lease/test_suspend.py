@@ -20,6 +20,8 @@ PROGRAM = Path(__file__).resolve().parents[3] / "build/meson/tests/shim/lease/su
         *("stepd-blocks", "stepd-unblocks", "stepd-unblocks-late"),
         *("terminal", "stepd-terminal", "chains-open", "stepd-chains-open"),
         *("resumed-early", "resumed-early-threads", "stepd-resumed-early"),
+        *("pids-user", "pids-typed", "pids-stepd", "pids-first-user", "pids-first-stepd"),
+        *("users-root", "users-user", "users-stepd", "users-pids-user", "users-pids-stepd"),
     ],
 )
 def test_a_program_is_stopped_as_often_as_without_it(case: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from _gpulease import lib
+from _gpulease import ffi, lib
 
 from leased.api.client import ask
 from leased.wire import daemon_messages, header
@@ -22,6 +22,7 @@ from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
 from tests.slurm.processes import wait_until
+from tests.support.fake_daemon import FakeDaemon
 from tests.support.programs import SET_UP, Process, line, output, programs, state, tell
 
 ASKS = SET_UP + "say('asks'); say(spin(1000)[0].name)"
@@ -159,7 +160,9 @@ while True:
 """
 
 
-def test_who_has_to_line_up_is_not_passed_by_for_ever(program: Program, short_dir: Path) -> None:
+def test_a_process_that_has_to_queue_for_connect_is_served_in_the_end(
+    program: Program, short_dir: Path
+) -> None:
     """Others connect again and again: whenever there is room for one, one of them waits."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
         door.bind(str(short_dir / "door"))
@@ -190,7 +193,7 @@ def test_who_has_to_line_up_is_not_passed_by_for_ever(program: Program, short_di
                 other.wait()
 
 
-def test_who_does_not_read_its_errors_holds_up_nobody(
+def test_a_process_whose_stderr_is_not_read_delays_no_other(
     tenant: Start, leased: Leased, program: Program, short_dir: Path
 ) -> None:
     """The pipe is full: what there is to say is not said."""
@@ -253,7 +256,22 @@ def test_a_refusal_is_read_in_any_version_of_the_protocol(
         assert line(process) == "CUDA_ERROR_NOT_PERMITTED"
 
 
-def test_who_waits_for_its_turn_says_nothing(
+def test_the_next_daemon_is_asked_what_the_last_one_has_not_answered(
+    program: Program, short_dir: Path
+) -> None:
+    """The daemon is restarted under a process that waits, and keeps its connection."""
+    path = short_dir / "tenant.sock"
+    with FakeDaemon(path, {}, auto=False) as daemon:
+        client = daemon.client(program(path).pid)
+        client.why = None
+        client.until("a question", lambda: client.asked == 1)
+        client.why = (lib.GL_WAITS_TURN, "")
+        client.send(daemon_messages.RESYNC)
+        client.send(bytes(ffi.buffer(daemon.welcome)))
+        client.until("another question", lambda: client.asked == 2)
+
+
+def test_a_process_that_waits_for_its_turn_prints_nothing(
     tenant: Start, program: Program, short_dir: Path
 ) -> None:
     end = short_dir / "end"
@@ -300,7 +318,7 @@ ok(d.cuArrayDestroy(array)); say("freed"); sys.stdin.readline()
     waiter = tenant(2, "memory:swap", "-c", wants)
     assert line(waiter) == "asks"
     said = complaint(waiter)
-    assert "128 MiB of job 1 cannot be moved on GPU 0 and leave no room for" in said
+    assert "128 MiB of job 1 cannot leave GPU 0 and leave no room for" in said
     tell(other)
     assert line(other) == "freed"
     assert line(waiter) == "CUDA_SUCCESS"

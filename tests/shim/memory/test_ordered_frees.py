@@ -30,7 +30,7 @@ def give(p): ok(d.cuMemFreeAsync(p, stream))
 
 
 @pytest.mark.usefixtures("daemon")
-def test_what_was_freed_cannot_be_freed_again(program: swap.Program) -> None:
+def test_freed_memory_cannot_be_freed_again(program: swap.Program) -> None:
     job = program(
         SET_UP
         + """
@@ -53,7 +53,7 @@ assert used() == 0, used()
 
 
 @pytest.mark.usefixtures("daemon")
-def test_what_is_kept_ends_with_the_context_that_it_was_made_in(program: swap.Program) -> None:
+def test_kept_memory_ends_with_the_context_that_it_was_made_in(program: swap.Program) -> None:
     """It was freed in another one, where the next allocation must not get it."""
     job = program(
         SET_UP
@@ -74,7 +74,7 @@ give(again); give(p)
 
 
 @pytest.mark.usefixtures("daemon")
-def test_what_was_freed_in_a_context_that_ends_is_free(program: swap.Program) -> None:
+def test_memory_freed_in_a_context_is_free_when_the_context_ends(program: swap.Program) -> None:
     job = program(
         SET_UP
         + """

@@ -175,7 +175,7 @@ assert ok(d.cuMemGetInfo()) == (total, total)
     output(tenant(1, "", "-c", code))
 
 
-def test_what_contexts_take_is_measured(tenant: Start, leased: Leased) -> None:
+def test_the_memory_of_contexts_is_measured(tenant: Start, leased: Leased) -> None:
     hold = SET_UP + "ok(d.cuMemGetInfo()); say('there'); input()"
     jobs = [tenant(n, "", "-c", hold) for n in (1, 2)]
     for job in jobs:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Start
-from tests.emugpu.programs import PRELUDE, finish, go_on, line, program
+from tests.emugpu.programs import IMPORTS, finish, go_on, line, program
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased
 from tests.support.programs import tell
@@ -58,7 +58,7 @@ def run(request: pytest.FixtureRequest, emulated_gpu: EmulatedGpu) -> Iterator[R
 
     def in_job(code: str) -> Process:
         start: Start = request.getfixturevalue("tenant")
-        return start(1, request.param, "-c", PRELUDE + OPENING + "OURS = True\n" + code)
+        return start(1, request.param, "-c", IMPORTS + OPENING + "OURS = True\n" + code)
 
     yield bare if request.param == BARE else in_job
     for manager in opened:
@@ -137,7 +137,7 @@ ok(d.cuCtxSynchronize())
         finish(process)
 
 
-def test_what_is_open_outlives_its_owner(run: Run) -> None:
+def test_opened_memory_outlives_its_owner(run: Run) -> None:
     owner = run(
         """
 p = ok(d.cuMemAlloc(6 * MIB)); ok(launch("fill", p, 1536 * 1024, 5)); ok(d.cuCtxSynchronize())
@@ -161,7 +161,7 @@ ok(d.cuIpcCloseMemHandle(q))
     finish(other)
 
 
-def test_who_has_opened_it_is_killed(run: Run) -> None:
+def test_a_process_that_has_opened_the_memory_is_killed(run: Run) -> None:
     owner = run(
         """
 p = ok(d.cuMemAlloc(6 * MIB)); ok(launch("fill", p, 1536 * 1024, 5)); ok(d.cuCtxSynchronize())
@@ -186,7 +186,7 @@ q = int(ok(take())); say("open", os.getpid()); wait()
     finish(owner)
 
 
-def test_what_cannot_be_opened(run: Run) -> None:
+def test_handles_that_cannot_be_opened(run: Run) -> None:
     owner = run(
         """
 p, small = ok(d.cuMemAlloc(6 * MIB)), ok(d.cuMemAlloc(4096)); give(p); give(small)

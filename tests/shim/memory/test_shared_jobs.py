@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Start
-from tests.emugpu.programs import PRELUDE, TIMEOUT_S, finish, go_on, line
+from tests.emugpu.programs import IMPORTS, TIMEOUT_S, finish, go_on, line
 from tests.emugpu.server import EmulatedGpu
 from tests.shim.memory.test_shared import OPENING, SWAP
 from tests.slurm.leased import CHECKED, Leased
 from tests.support.programs import tell
 
-CODE = PRELUDE + OPENING + "OURS = True\n"
+CODE = IMPORTS + OPENING + "OURS = True\n"
 N = 10 * 1024 * 1024  # words of 40 MiB
 
 OWNER = (
@@ -48,7 +48,7 @@ def test_another_job_gets_nothing_by_a_handle(tenant: Start) -> None:
     finish(owner)
 
 
-AS_NOBODY = PRELUDE + "os.setresuid(65534, 65534, 65534)\n" + OPENING + "OURS = True\n"
+AS_NOBODY = IMPORTS + "os.setresuid(65534, 65534, 65534)\n" + OPENING + "OURS = True\n"
 
 
 def test_the_job_counts_and_not_the_user(tenant: Start) -> None:
@@ -70,7 +70,7 @@ def test_managed_memory_has_no_handle_and_the_remedy_is_said_once(tenant: Start)
 p = ok(d.cuMemAlloc(6 * MIB))
 for _ in range(3): assert error(d.cuIpcGetMemHandle(p)) == "INVALID_VALUE"
 """
-    job = tenant(1, "tq:1,lock:on,memory:managed", "-c", PRELUDE + "setup()" + code)
+    job = tenant(1, "tq:1,lock:on,memory:managed", "-c", IMPORTS + "setup()" + code)
     _, said = job.communicate(timeout=TIMEOUT_S)
     assert job.returncode == 0, said
     assert said.count("start the job with memory:swap in --gpu-share") == 1

@@ -42,7 +42,7 @@ def test_time_in_which_the_job_is_stopped_does_not_count() -> None:
     assert waited("stopped") == ([], INVALID_VALUE), "it looks again, and finds an end"
 
 
-def test_who_goes_on_is_opened_late(tenant: Start) -> None:
+def test_memory_of_a_process_that_goes_on_is_opened_late(tenant: Start) -> None:
     owner = tenant(1, SWAP, "-c", OWNER.replace("\ngive(p)", "\nsay(os.getpid()); give(p)"))
     number, handle = int(line(owner)), line(owner)
     opener = tenant(1, SWAP, "-c", CODE + f"q = ok(take()); assert same(q, 5, {N}); say('open')")

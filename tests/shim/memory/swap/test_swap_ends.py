@@ -102,7 +102,9 @@ say("forked"); wait()
     finish(job)
 
 
-def test_who_waits_survives_its_daemon(program: Program, short_dir: Path, uuid: str) -> None:
+def test_a_waiting_process_survives_the_end_of_its_daemon(
+    program: Program, short_dir: Path, uuid: str
+) -> None:
     path = short_dir / "tenant.sock"
     with FakeDaemon(path, {uuid: TOTAL}, auto=False) as daemon:
         job = program(TWO.replace("VALUE", "1"))

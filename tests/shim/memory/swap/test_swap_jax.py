@@ -22,6 +22,7 @@ JAX_LIKE = BUILD.parent / "shim" / "memory" / "swap" / "jax_like"
 MIB = 1 << 20
 ALL = 130 * MIB
 SHOWN = 40 * MIB  # the object that is exported
+DEVICE = 256 * MIB
 TURNS = 7
 
 daemon, uuid, leased = swap.daemon, swap.uuid, whole.leased
@@ -94,5 +95,9 @@ def test_two_jobs_of_it_compute_by_turns(
         assert output(job, timeout=120) == wanted
     usage = [ask(leased.admin_socket, {"op": "usage", "job_id": n})["usage"] for n in (1, 2)]
     used = [next(iter(u.values())) for u in usage]
-    assert sum(u["handoffs"] for u in used) >= 2, "the second did not wait for the first one's end"
-    assert all(u["moved_bytes"] >= ALL for u in used)
+    # How many turns there are is a matter of the machine's speed. Each moves at least what the two
+    # have beyond the whole device; at the first one they may not have all of it yet.
+    for u in used:
+        assert u["handoffs"] >= 2, "one job waited for the other one's end"
+        moved = u["moved_bytes"] + u.get("clean_bytes", 0)
+        assert moved >= (u["handoffs"] - 1) * (2 * ALL - DEVICE)

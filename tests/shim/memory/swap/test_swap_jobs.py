@@ -115,13 +115,17 @@ for turn in range(1, 1000):
         (
             "memory:swap,lock:off",
             0,
-            "memory:swap needs jobs that do not fit together to take turns",
+            "memory:swap does not go with lock:off",
         ),
-        ("memory:swap,oversub:on", 0, "keeps all of a process on the device while it works"),
-        ("memory:swap", 100, "may need 0.2 GiB of host memory beside .*, and the job has 0.1 GiB"),
+        ("memory:swap,oversub:on", 0, "memory:swap does not go with oversub:on"),
+        (
+            "memory:swap",
+            100,
+            "may need 0.2 GiB of host memory besides .*, and this step has 0.1 GiB",
+        ),
     ],
 )
-def test_who_may_not_swap_is_told_why(
+def test_a_job_that_may_not_swap_is_told_why(
     leased: Leased, options: str, memory_mib: int, words: str
 ) -> None:
     with pytest.raises(Refused, match=words):
@@ -195,7 +199,7 @@ for how in sys.stdin:
 
 # A handoff is thought to take seconds: who holds does not yield for a short pause.
 @pytest.mark.parametrize("leased", ["link_gib_s = 0.02\n"], indirect=True)
-def test_who_waits_gets_its_memory_beside_the_work_of_others(tenant: Start, leased: Leased) -> None:
+def test_a_waiting_job_restores_memory_while_others_work(tenant: Start, leased: Leased) -> None:
     """Three jobs, of which two fit: the next one is there before its turn."""
     jobs = {n: tenant(n, "tq:10m,memory:swap,lock:on", "-c", STEPWISE) for n in (1, 2, 3)}
     for job in jobs.values():
@@ -261,7 +265,7 @@ def segment(size):
 
 
 @pytest.mark.usefixtures("leased")
-def test_what_programs_map_themselves_need_not_fit_together(tenant: Start) -> None:
+def test_memory_that_programs_map_themselves_need_not_fit_together(tenant: Start) -> None:
     code = STEPWISE.replace("n = 110 << 18", SEGMENT + "n = 160 << 18")
     code = code.replace("d.cuMemAlloc(4 * n)", "(0, segment(4 * n))")
     assert code.count("segment(4 * n)") == 1

@@ -56,7 +56,7 @@ for turn in range(3):
     finish(job)
 
 
-def test_what_is_preloaded_is_there_before_the_gate_opens(
+def test_preloaded_memory_is_there_before_the_gate_opens(
     program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
 ) -> None:
     job = program(
@@ -156,7 +156,7 @@ check_all(b, 70 * MIB, 2)
     finish(job)
 
 
-def test_what_nobody_has_touched_is_not_copied_again(
+def test_untouched_memory_is_not_copied_again(
     program: Program, daemon: FakeDaemon, uuid: str, emulated_gpu: EmulatedGpu
 ) -> None:
     job = program(

@@ -170,9 +170,7 @@ fill(0, late, 3 * MIB, 8); check(1, late, 3 * MIB, 8)
     assert crossed[1] == 0
 
 
-def test_what_a_program_maps_for_two_devices_comes_back_for_both(
-    tenant: Start, leased: Leased
-) -> None:
+def test_memory_mapped_for_two_devices_is_restored_for_both(tenant: Start, leased: Leased) -> None:
     """Access to a mapping, given before it is away or meanwhile, and not to others beside it."""
     code = """
 prop.location.id = 1

@@ -27,7 +27,9 @@ from tests.support.swap_programs import (
 daemon, program, uuid = swap.daemon, swap.program, swap.uuid
 
 
-def test_one_comes_as_the_other_leaves(program: Program, daemon: FakeDaemon, uuid: str) -> None:
+def test_one_job_restores_while_the_other_evicts(
+    program: Program, daemon: FakeDaemon, uuid: str
+) -> None:
     (one, two), (a, b) = two_full(program, daemon, uuid)
     tell(one)
     a.grant()

@@ -175,7 +175,7 @@ check_all(twin, 4 * MIB, 9)
 
 
 @pytest.mark.parametrize("how", STAYS)
-def test_what_others_may_know_stays(
+def test_memory_that_others_may_know_stays(
     program: swap.Program, daemon: FakeDaemon, uuid: str, how: str
 ) -> None:
     size, code = STAYS[how]
@@ -199,7 +199,7 @@ check_all(p, 20 * MIB, 6); fill(twin, 4 * MIB, 7); check_all(at, 4 * MIB, 7)
     swap.finish(job)
 
 
-def test_what_can_only_be_read_stays_until_it_can_be_written(
+def test_read_only_memory_stays_until_it_can_be_written(
     program: swap.Program, daemon: FakeDaemon, uuid: str
 ) -> None:
     job = program(
@@ -221,7 +221,7 @@ check_all(at, 4 * MIB, 5)
     swap.finish(job)
 
 
-def test_what_others_are_shown_has_lost_no_work(program: swap.Program, daemon: FakeDaemon) -> None:
+def test_exported_memory_has_lost_no_work(program: swap.Program, daemon: FakeDaemon) -> None:
     """Threads go on writing to memory while it becomes one object of the driver's."""
     job = program(
         VMM
@@ -257,7 +257,7 @@ check_all(twin, 8 * MIB, sum(n) + 1)
 
 
 @pytest.mark.usefixtures("daemon")
-def test_who_captures_cannot_show_others_what_is_in_pieces(program: swap.Program) -> None:
+def test_memory_in_pieces_cannot_be_exported_during_a_capture(program: swap.Program) -> None:
     """Its bytes would have to be moved, which waits for the end of captures."""
     job = program(
         VMM
