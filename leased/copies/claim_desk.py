@@ -1,7 +1,8 @@
 """Processes claim host memory for copies when they allocate device memory.
 
 A claim beyond limits.swap_host is refused, and the program gets the driver's error for too little
-memory. With limits.swap_full = "wait" it waits instead, until other jobs have freed memory.
+memory. With limits.swap_full = "wait" it waits instead, until other jobs have freed memory. A
+process has a claim for each thread that allocates; those beyond CLAIMS_WAITING are refused.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from leased.copies.node_memory import Asker, NodeMemory
 from leased.wire import client_messages, daemon_messages
 
 LOOK_S = 0.2  # between looks while a claim waits
+CLAIMS_WAITING = 256  # claims of one process
 WAIT = "wait"  # as limits.swap_full names it
 GIB = 1 << 30
 
@@ -31,8 +33,8 @@ class Waiter:
 def words(what: str, budget: int) -> str:
     """The sentence that the interposer prints on the standard error of the process."""
     return (
-        f"{what}: this node's {budget / GIB:.1f} GiB of host memory for GPU memory that has to "
-        "leave are used up; use mem:SIZE to have less of the GPU, or ask the administrator for a "
+        f"{what}: this node's {budget / GIB:.1f} GiB of host memory for copies of GPU memory are "
+        "used up; use mem:SIZE to have less of the GPU, or ask the administrator for a "
         "larger limits.swap_host"
     )
 
@@ -60,7 +62,7 @@ class ClaimDesk:
         granted = self._grant(asker, job_id, message)
         if granted is not None:
             self._answer(asker, message, lib.GL_CLAIM_GRANTED, granted)
-        elif self.full() == WAIT:
+        elif self.full() == WAIT and self._may_wait(asker):
             self._answer(asker, message, lib.GL_CLAIM_WAITS, 0, self._words("this process waits"))
             self.waiters.append(Waiter(asker, job_id, message))
             self._look_later()
@@ -70,7 +72,7 @@ class ClaimDesk:
             self._answer(asker, message, lib.GL_CLAIM_REFUSED, has, words)
 
     def _grant(self, asker: Asker, job_id: int, message: client_messages.Claim) -> int | None:
-        """The bytes to grant: what it would like, else what it needs; None: too few are left."""
+        """The bytes to grant: what it would like, or else what it needs; None: too few are left."""
         before = self.claims.of(asker, message.uuid)
         for size in (message.bytes, message.least):
             self.claims.set(asker, job_id, message.uuid, size)
@@ -78,6 +80,9 @@ class ClaimDesk:
                 return size
         self.claims.set(asker, job_id, message.uuid, before)
         return None
+
+    def _may_wait(self, asker: Asker) -> bool:
+        return sum(waiter.asker is asker for waiter in self.waiters) < CLAIMS_WAITING
 
     def _words(self, what: str) -> str:
         return words(what, self.memory.budget())
@@ -95,7 +100,8 @@ class ClaimDesk:
             self.timer = self.loop.call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
-        """Grant waiting claims, first come, first served: a small one does not pass a large one."""
+        """Grant waiting claims, first come, first served: a small one does not overtake a large
+        one."""
         self.timer = None
         while self.waiters:
             first = self.waiters[0]

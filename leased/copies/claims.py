@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-PARTS = 32  # copies are in segments: 1/PARTS of what a job may have, at most 256 MiB
+PARTS = 32  # the size of a segment is 1/PARTS of what a job may have, at most 256 MiB
 LARGEST_PIECE = 256 << 20
 
 

@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,21 @@ LISTED = 256  # names in one packet
 BACKLOG = 4
 
 
+@dataclass(eq=False)
+class Asked:
+    """Memory that is being made. connection: the one that has asked for it last."""
+
+    bytes: int
+    huge: bool
+    connection: socket.socket
+
+
 class Keeper:
     """All memory that has been made and not been freed, by name."""
 
     def __init__(self, files: dict[str, MemoryFile]):
         self.files = files
-        self.asked: dict[
-            str, socket.socket
-        ] = {}  # by name, the connection that waits for what is being made
+        self.asked: dict[str, Asked] = {}
         self.lock = threading.Lock()
         self.makers = ThreadPoolExecutor(MAKERS)
 
@@ -55,58 +63,63 @@ class Keeper:
         if asked["op"] == "make":
             self._asked(connection, name, int(asked["bytes"]), bool(asked["huge"]))
         elif asked["op"] == "end":
-            with self.lock:
-                self.asked.pop(name, None)
-            self.makers.submit(self._end, name)
+            self._end(name)
         elif asked["op"] == "list":
             self._list(connection)
 
     def _asked(self, connection: socket.socket, name: str, size: int, huge: bool) -> None:
         with self.lock:
-            begun = name in self.asked
-            self.asked[name] = connection  # the last connection that has asked gets it
-        if not begun:
-            self.makers.submit(self._make, name, size, huge)
+            begun = self.asked.get(name)
+            if begun is not None:
+                begun.connection = connection
+                return
+            self.asked[name] = asked = Asked(size, huge, connection)
+        self.makers.submit(self._make, name, asked)
+
+    def _end(self, name: str) -> None:
+        """From now on the name is free for other memory; freeing the pages takes its time."""
+        with self.lock:
+            self.asked.pop(name, None)
+            file = self.files.pop(name, None)
+        if file is not None:
+            self.makers.submit(self._ended, name, file)
 
     # -- of a maker ----------------------------------------------------------------
 
-    def _make(self, name: str, size: int, huge: bool) -> None:
+    def _make(self, name: str, asked: Asked) -> None:
         """Make the memory, unless it has been made before, and send its descriptor."""
         with self.lock:
             file = self.files.get(name)
         try:
-            made = file or memory_file.make(size, huge)
+            made = file or memory_file.make(asked.bytes, asked.huge)
         except Refused as fault:
-            self._send(name, {"fault": fault.sentence()})
+            self._send(name, asked, {"fault": fault.sentence()})
             return
         if file is None:
             stored_files.store(name, made)
         with self.lock:
-            wanted = name in self.asked
+            wanted = self.asked.get(name) is asked
             if wanted:
                 self.files[name] = made
         if not wanted:  # it has ended meanwhile
             self._ended(name, made)
             return
-        self._send(name, {"bytes": made.bytes, "huge": made.huge}, made)
+        self._send(name, asked, {"bytes": made.bytes, "huge": made.huge}, made)
 
-    def _send(self, name: str, answer: dict[str, Any], file: MemoryFile | None = None) -> None:
-        """Send it to the connection that asked last."""
+    def _send(
+        self, name: str, asked: Asked, answer: dict[str, Any], file: MemoryFile | None = None
+    ) -> None:
+        """Send it to the connection that asked last, unless it has ended meanwhile."""
         data = json.dumps({"name": name} | answer).encode()
         descriptors = [file.descriptor] if file else []
         with self.lock:
-            connection = self.asked.pop(name, None)
+            if self.asked.get(name) is not asked:
+                return
+            del self.asked[name]
             with contextlib.suppress(
                 OSError
             ):  # the connection has ended; the next one asks what has been made
-                if connection is not None:
-                    socket.send_fds(connection, [data], descriptors)
-
-    def _end(self, name: str) -> None:
-        with self.lock:
-            file = self.files.pop(name, None)
-        if file is not None:
-            self._ended(name, file)
+                socket.send_fds(asked.connection, [data], descriptors)
 
     @staticmethod
     def _ended(name: str, file: MemoryFile) -> None:

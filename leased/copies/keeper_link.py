@@ -1,7 +1,10 @@
 """gpu-leased's end of the connection with the keeper of memory for copies (keeper.py).
 
-The connection is made again whenever it has ended. Requests that have not been answered are then
-repeated, to make memory and to free it: repeating one has no effect at the keeper.
+The connection is made again whenever it has ended. Requests to make memory that have not been
+answered are then repeated, which has no effect at the keeper. Whether it has heard what is to be
+freed is not known then; `found` is called with all that it has.
+
+What the keeper has no time for waits here: it may be told of thousands of files at once.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import json
 import logging
 import os
 import socket
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,7 @@ log = logging.getLogger("gpu-leased")
 SOCKET = "copies.sock"
 LONGEST = 65_536
 AT_ONCE = 8  # requests that the keeper has at once
+UNSENT_MOST = 65_536  # messages; with more the keeper counts as gone
 RETRY_S = 1.0
 PATIENCE_S = 3.0  # after so long without a keeper, requests are refused
 
@@ -47,7 +52,7 @@ class KeeperLink:
         self.found: Callable[[dict[str, int]], None] = lambda _: None
         self.sock: socket.socket | None = None
         self.asks: dict[str, Ask] = {}  # in the order in which they are served
-        self.ends: set[str] = set()  # to be said once there is a connection
+        self.unsent: deque[bytes] = deque()
         self.listed: dict[str, int] = {}
         self.since = loop.time()  # when the connection ended
         self.retry: asyncio.TimerHandle | None = None
@@ -74,9 +79,6 @@ class KeeperLink:
             return
         self.sock = sock
         self.loop.add_reader(sock, self._readable)
-        for name in tuple(self.ends):
-            if self._send({"op": "end", "name": name}):
-                self.ends.discard(name)
         self.listed = {}
         self._send({"op": "list"})
         for ask in self.asks.values():
@@ -88,14 +90,16 @@ class KeeperLink:
             return
         asks, self.asks = self.asks, {}
         for ask in asks.values():
-            ask.made(None, "the keeper of memory for copies does not run")
+            ask.made(None, "gpu-leased-copies does not run")
 
     def _lose(self) -> None:
         if self.sock is None:
             return
         self.loop.remove_reader(self.sock)
+        self.loop.remove_writer(self.sock)
         self.sock.close()
         self.sock = None
+        self.unsent.clear()
         self.since = self.loop.time()
         if self.open:
             log.warning("gpu-leased-copies has ended: gpu-leased tries to connect again")
@@ -108,29 +112,46 @@ class KeeperLink:
         self._lose()
 
     def _send(self, message: dict[str, Any] | str) -> bool:
+        """False: there is no connection."""
         if self.sock is None:
             return False
         text = message if isinstance(message, str) else json.dumps(message)
+        self.unsent.append(text.encode())
+        if len(self.unsent) == 1:
+            self._send_unsent()
+        elif len(self.unsent) > UNSENT_MOST:
+            log.warning("gpu-leased-copies reads nothing")
+            self._lose()
+        return self.connected
+
+    def _send_unsent(self) -> None:
+        """Send what waits, as far as the keeper has room for it."""
+        assert self.sock is not None
         try:
-            self.sock.send(text.encode(), socket.MSG_NOSIGNAL)
+            while self.unsent:
+                self.sock.send(self.unsent[0], socket.MSG_NOSIGNAL)
+                self.unsent.popleft()
+            self.loop.remove_writer(self.sock)
+        except (BlockingIOError, InterruptedError):
+            self.loop.add_writer(self.sock, self._send_unsent)
         except OSError as fault:
             log.warning("gpu-leased-copies cannot be reached: %s", fault)
             self._lose()
-            return False
-        return True
 
     # -- requests ------------------------------------------------------------
 
     def make(self, name: str, size: int, huge: bool, made: Made) -> None:
         """Have the keeper make this memory; if it has been made before, it is sent again."""
-        self.asks[name] = Ask(name, size, huge, made)
+        if name in self.asks:
+            self.asks[name].made = made  # it is asked for once, and who asked last gets it
+        else:
+            self.asks[name] = Ask(name, size, huge, made)
         self._send_asks()
 
     def end(self, name: str) -> None:
-        """Have the keeper free this memory."""
+        """Have the keeper free this memory; without a connection, `found` is to do so later."""
         self.asks.pop(name, None)
-        if not self._send({"op": "end", "name": name}):
-            self.ends.add(name)
+        self._send({"op": "end", "name": name})
         self._send_asks()
 
     def _send_asks(self) -> None:

@@ -1,4 +1,4 @@
-"""How much host memory is made ahead of handoffs, and for which job next: pure.
+"""How much host memory is made ahead of handoffs, and for which job it is made next. Pure.
 
 The memory grows a slice at a time, within a limit, for the job that has the smallest part of what
 it may need. It shrinks when a job has needed less for KEPT_NS.
@@ -35,7 +35,7 @@ class Line:
         """Add and remove places.
 
         wanted: by place, the bytes that may be needed; these are all places. held: by job, the
-        bytes that it has, also from a daemon before this one.
+        bytes that it has, also from a previous daemon.
         """
         for gone in self.told.keys() - wanted.keys():
             del self.told[gone]

@@ -75,8 +75,8 @@ def _check_room(size: int) -> None:
     total, available = procfs.host_memory()
     if available - size < min(HOST_KEEPS, total // HOST_KEEPS_PART):
         raise Refused(
-            f"the host has {available >> 20} MiB of memory left, and copies need {size >> 20}",
-            "lower limits.swap_host, or RealMemory in slurm.conf by what it is",
+            f"the host has {available >> 20} MiB of memory left, but copies need {size >> 20} MiB",
+            "lower limits.swap_host, or lower RealMemory in slurm.conf by as much",
         )
 
 

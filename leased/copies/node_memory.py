@@ -59,6 +59,7 @@ class NodeMemory:
         # By job: bytes that may have to leave its devices; see claims.py.
         self.needs: Callable[[], Counter[int]] = Counter
         self.ends: dict[ProcessId, int] = {}  # a pidfd of each process that has some
+        self.taken_over = False  # what was made for a daemon before this one is known
         link.found = self._found
 
     @property
@@ -76,7 +77,8 @@ class NodeMemory:
         }
 
     def left(self, job_id: int | None = None) -> int:
-        """Bytes that no job has or may need. Of a job: with those that it may need itself."""
+        """Bytes that no job has or may need. For a job, bytes that it may need itself are
+        included."""
         needs, held = self.needs(), self.pool.of_job
         counts = Counter({job: max(needs[job], held[job]) for job in {*needs, *held}})
         if job_id is not None:
@@ -107,7 +109,10 @@ class NodeMemory:
                 asker.send(daemon_messages.host(lib.GL_HOST_FULL, number, size))
                 return
             self.pool.add(key, size)
-        self.link.make(key.name, size, self.huge(), lambda fd, why: self._made(asker, key, fd, why))
+        counted = self.pool.bytes[key]  # whatever is said when it is asked for again
+        self.link.make(
+            key.name, counted, self.huge(), lambda fd, why: self._made(asker, key, fd, why)
+        )
 
     def _made(self, asker: Asker, key: Key, descriptor: int | None, why: str) -> None:
         size = self.pool.bytes.get(key, 0)
@@ -170,13 +175,15 @@ class NodeMemory:
     # -- a new keeper, or a new daemon -----------------------------------------------------
 
     def _found(self, files: dict[str, int]) -> None:
-        """The keeper has all this. What is not known here was made for a daemon before this one."""
+        """The keeper has these files. At first, those that are not known here were made for a
+        previous daemon. Later they were given back, and the keeper has not heard that."""
         for name, size in files.items():
             key = Key.of(name)
-            if key is None:
+            if key is None or (self.taken_over and key not in self.pool.bytes):
                 self.link.end(name)
             elif key not in self.pool.bytes:
                 self._adopt(key, size)
+        self.taken_over = True
 
     def _adopt(self, key: Key, size: int) -> None:
         if key.process not in self.ends:

@@ -30,7 +30,7 @@ class Key:
 
     @classmethod
     def of(cls, name: str) -> Key | None:
-        """The key of a keeper's name; None: it is no such name."""
+        """The key for a name that the keeper uses; None: it is not such a name."""
         parts = name.split(".")
         if len(parts) != 4 or not all(part.isascii() and part.isdigit() for part in parts):
             return None
@@ -49,15 +49,17 @@ class Pool:
         self.total = 0
 
     def check(self, key: Key, size: int, left: int, most: int) -> None:
-        """Refused: the process may not have so much more. left: bytes that its job may still
-        take of the node; most: what it may have in all."""
+        """Refused: the process may not have `size` more bytes. left: bytes of the node that its job
+        may still take. most: bytes that the job may have in all."""
         if size > left:
             raise Refused(
-                f"{max(0, left) >> 20} MiB for copies are left on this node",
-                "a larger limits.swap_host gives more",
+                f"only {max(0, left) >> 20} MiB for copies are left on this node",
+                "raise limits.swap_host for more",
             )
         if self.of_job[key.job_id] + size > most:
-            raise Refused(f"job {key.job_id} has host memory for all that it may have on its GPUs")
+            raise Refused(
+                f"job {key.job_id} has as much host memory already as it may have on its GPUs"
+            )
         if len(self.bytes) >= PIECES or self.pieces[key.job_id] >= PIECES_OF_A_JOB:
             raise Refused(f"job {key.job_id} has host memory in too many pieces")
 

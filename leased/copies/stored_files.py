@@ -41,6 +41,8 @@ def inherited() -> tuple[socket.socket | None, dict[str, MemoryFile]]:
         try:
             files[name] = memory_file.of_descriptor(descriptor)
         except OSError as fault:
-            log.error("what the service manager kept as %s is no memory: %s", name, fault)
+            log.error(
+                "what the service manager kept as %s is not memory for copies: %s", name, fault
+            )
             os.close(descriptor)
     return listening, files

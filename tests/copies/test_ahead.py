@@ -80,7 +80,7 @@ def test_it_is_there_before_anybody_waits_and_goes_when_nobody_could(
     text = io.StringIO()
     shown = show.status(ask_status(leased.admin_socket), View(names()))
     Console(file=text, width=200).print(shown)
-    assert "made ahead of handoffs" in text.getvalue()
+    assert "prepared ahead of handoffs" in text.getvalue()
     end(second)
     wait_until("what nobody needs to be given back", lambda: kept(keeper) == taken(leased) == 0)
     assert turn(first) == 1

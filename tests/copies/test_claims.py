@@ -41,7 +41,7 @@ def test_of_each_no_more_may_leave_than_is_too_much_in_all() -> None:
     assert needs({1: 1, 2: 3, 3: 3}) == {1: 1, 2: 3, 3: 3}
 
 
-def test_what_cannot_move_takes_room_and_needs_none() -> None:
+def test_fixed_memory_takes_room_and_needs_no_copy() -> None:
     assert needs({1: 2}, {2: 2}) == {1: 1}
 
 

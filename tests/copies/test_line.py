@@ -34,7 +34,7 @@ def test_no_more_than_is_wanted_and_no_more_than_the_limit() -> None:
     assert line.total == SLICE, "a lower limit takes nothing back that may be needed"
 
 
-def test_what_is_not_wanted_any_more_is_kept_for_a_while() -> None:
+def test_memory_that_is_no_longer_wanted_is_kept_for_a_while() -> None:
     line = Line()
     beat(line, {A: SLICE})
     for now in (1, KEPT_NS):
@@ -57,7 +57,7 @@ def test_a_job_that_has_ended_is_forgotten() -> None:
     assert not line.low
 
 
-def test_what_a_daemon_before_had_made_counts() -> None:
+def test_memory_made_for_a_previous_daemon_counts() -> None:
     line = Line()
     wanted = {A: 3 * SLICE, (1, "d1"): SLICE, (1, "d2"): 0, B: 0}
     line.enter(wanted, {1: 6 * SLICE, 2: 4})

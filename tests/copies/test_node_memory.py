@@ -38,7 +38,7 @@ def test_copies_are_charged_to_nobody_of_the_job(
     assert taken(leased) == 0
 
 
-def test_who_is_killed_while_its_memory_is_away_leaves_nothing(
+def test_a_process_killed_while_its_memory_is_away_leaves_nothing(
     tenant: Start, leased: Leased, keeper: Keeper
 ) -> None:
     (_, pid), (second, _) = started(tenant, 1), started(tenant, 2)
@@ -157,7 +157,7 @@ sys.stdin.readline()
 """
 
 
-def test_what_was_given_away_is_empty_when_its_job_has_ended(
+def test_a_descriptor_given_away_is_empty_when_its_job_has_ended(
     tenant: Start, leased: Leased, keeper: Keeper, short_dir: Path
 ) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
@@ -194,7 +194,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.parametrize("leased", ['swap_host = "600MiB"'], indirect=True)
-def test_who_asks_for_more_and_more_gets_no_more_than_its_job_may_have(
+def test_a_process_cannot_take_more_memory_than_its_job_may_have(
     tenant: Start, leased: Leased, keeper: Keeper
 ) -> None:
     greedy = tenant(1, f"{SWAP},mem:64MiB", "-c", GREEDY)
@@ -214,9 +214,7 @@ def refused_for_memory(tenant: Start, job: int) -> str:
 
 
 @pytest.mark.parametrize("leased", ['swap_host = "100MiB"'], indirect=True)
-def test_what_the_node_could_not_hold_is_refused_when_it_is_allocated(
-    tenant: Start, leased: Leased
-) -> None:
+def test_an_allocation_without_room_for_a_copy_is_refused(tenant: Start, leased: Leased) -> None:
     first, _ = started(tenant, 1)
     assert status(leased)["copies"]["left_bytes"] == 100 * MIB, "it fits alone: nothing can leave"
     said = refused_for_memory(tenant, 2)
@@ -242,7 +240,7 @@ def test_or_it_waits_until_others_have_ended(tenant: Start, leased: Leased) -> N
 
 
 @pytest.mark.parametrize("leased", ['swap_host = "200MiB"'], indirect=True)
-def test_what_is_claimed_is_there_at_the_handoff(tenant: Start, leased: Leased) -> None:
+def test_claimed_memory_is_there_at_the_handoff(tenant: Start, leased: Leased) -> None:
     (first, _), (second, _) = started(tenant, 1), started(tenant, 2)
     left = status(leased)["copies"]["left_bytes"]
     assert 0 <= left < 100 * MIB
@@ -258,8 +256,8 @@ def test_what_is_claimed_is_there_at_the_handoff(tenant: Start, leased: Leased) 
     [
         ("", "swap", "the node has host memory for what leaves the GPU"),
         ("memory:auto", "swap", "the node has host memory for what leaves the GPU"),
-        ("lock:off", "managed", "memory:swap needs jobs that do not fit together to take turns"),
-        ("oversub:on", "managed", "memory:swap keeps all of a process on the device"),
+        ("lock:off", "managed", "memory:swap does not go with lock:off"),
+        ("oversub:on", "managed", "memory:swap does not go with oversub:on"),
         ("memory:managed", "managed", "the job's options or the site's ask for it"),
     ],
 )

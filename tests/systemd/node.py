@@ -133,7 +133,7 @@ class Node:
         self.systemctl("stop", METRICS)
         self.systemctl("daemon-reload")
         self.systemctl("reset-failed")
-        # Not "restart", over which systemd keeps what it has of the daemon before.
+        # Not "restart", over which systemd keeps what it has of the previous daemon.
         self.systemctl("stop", *UNITS)
         self.systemctl("start", *UNITS)
         for tenant in self.status()["tenants"]:

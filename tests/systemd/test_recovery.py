@@ -102,7 +102,7 @@ def test_jobs_go_on_under_the_next_daemon(node: Node, end: Callable[[Node], None
     jobs.are_kept()
     end(node)
     jobs.go_on()
-    said = "Watchdog timeout" if end is hang else "2 connections of the daemon before are kept"
+    said = "Watchdog timeout" if end is hang else "2 connections of the previous daemon are kept"
     wait_until(said, lambda: said in node.journal())
 
 

@@ -1,0 +1,176 @@
+"""gpu-leased's connection with the keeper, and what the daemon believes after a new one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from leased.copies.keeper_link import AT_ONCE, LONGEST, SOCKET, KeeperLink
+from leased.copies.node_memory import UNIT, NodeMemory
+from leased.copies.pool import LARGEST
+from leased.processes.identity import process_id
+from leased.wire import client_messages
+
+MANY = 3000  # more than the kernel keeps of a connection that nobody reads
+
+
+class SlowKeeper:
+    """A keeper that reads and answers when it is told to."""
+
+    def __init__(self, path: Path):
+        self.listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listening.bind(str(path))
+        self.listening.listen()
+        self.connections: list[socket.socket] = []
+
+    def accept(self) -> None:
+        self.connections.append(self.listening.accept()[0])
+        self.connections[-1].settimeout(60)
+
+    def read(self) -> dict[str, Any]:
+        said: dict[str, Any] = json.loads(self.connections[-1].recv(LONGEST))
+        return said
+
+    def list(self, files: dict[str, int]) -> None:
+        assert self.read() == {"op": "list"}
+        said = {"files": list(files.items()), "last": True}
+        self.connections[-1].send(json.dumps(said).encode())
+
+    def make(self) -> str:
+        """Make what is asked for next, and say under which name."""
+        return str(self.made()["name"])
+
+    def made(self) -> dict[str, Any]:
+        """The same: all that was asked."""
+        asked = self.read()
+        assert asked["op"] == "make"
+        descriptor = os.memfd_create("test")
+        answer = json.dumps({"name": asked["name"], "bytes": asked["bytes"], "huge": False})
+        socket.send_fds(self.connections[-1], [answer.encode()], [descriptor])
+        os.close(descriptor)
+        return asked
+
+    def end_connection(self) -> None:
+        self.connections.pop().close()
+
+    def close(self) -> None:
+        for each in (*self.connections, self.listening):
+            each.close()
+
+
+class Process:
+    """This process, as a connection shows it."""
+
+    def __init__(self) -> None:
+        self.sock, self.other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.process = process_id(os.getpid())
+        self.heard = asyncio.Event()
+
+    def send(self, message: bytes, descriptor: int | None = None) -> None:
+        del message, descriptor
+        self.heard.set()
+
+    def say(self, words: str) -> None:
+        raise AssertionError(words)
+
+    def close(self) -> None:
+        self.sock.close()
+        self.other_end.close()
+
+
+def test_a_keeper_that_is_slow_is_not_taken_for_one_that_has_ended(short_dir: Path) -> None:
+    """It hears all, in order, on the same connection."""
+
+    async def scene() -> None:
+        keeper = SlowKeeper(short_dir / SOCKET)
+        link = KeeperLink(short_dir / SOCKET, asyncio.get_running_loop())
+        link.connect()
+        keeper.accept()
+        for n in range(MANY):
+            link.end(str(n))
+        assert await asyncio.to_thread(keeper.read) == {"op": "list"}
+        ended = [(await asyncio.to_thread(keeper.read))["name"] for _ in range(MANY)]
+        assert ended == [str(n) for n in range(MANY)]
+        assert link.connected
+        link.close()
+        keeper.close()
+
+    asyncio.run(scene())
+
+
+def test_what_was_given_back_does_not_count_again_after_a_new_connection(short_dir: Path) -> None:
+    """A keeper that ended before it had read what it was told has that memory still. So it is
+    told once more, and the process, which lives on, does not have it."""
+
+    async def scene() -> None:
+        keeper, asker = SlowKeeper(short_dir / SOCKET), Process()
+        loop = asyncio.get_running_loop()
+        link = KeeperLink(short_dir / SOCKET, loop)
+        memory = NodeMemory(link, loop, lambda: 1 << 40)
+        link.connect()
+        keeper.accept()
+        keeper.list({})
+        memory.take(asker, 1, 1 << 40, client_messages.HostTake(1, UNIT))
+        name = keeper.make()
+        await asker.heard.wait()
+        memory.give(asker, 1, client_messages.HostGive(1))
+        assert memory.pool.total == 0
+        keeper.end_connection()
+        await asyncio.to_thread(keeper.accept)
+        await asyncio.to_thread(keeper.list, {name: UNIT})
+        assert await asyncio.to_thread(keeper.read) == {"op": "end", "name": name}
+        assert memory.pool.total == 0
+        memory.close()
+        asker.close()
+        keeper.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 120))
+
+
+def test_who_asks_again_for_more_gets_what_was_counted(short_dir: Path) -> None:
+    """The first request has not been sent, since as many as may are under way."""
+
+    async def scene() -> None:
+        keeper, asker = SlowKeeper(short_dir / SOCKET), Process()
+        loop = asyncio.get_running_loop()
+        link = KeeperLink(short_dir / SOCKET, loop)
+        memory = NodeMemory(link, loop, lambda: 1 << 40)
+        link.connect()
+        keeper.accept()
+        keeper.list({})
+        for number in range(AT_ONCE + 1):
+            memory.take(asker, 1, 1 << 40, client_messages.HostTake(number, UNIT))
+        for _ in range(MANY):
+            memory.take(asker, 1, 1 << 40, client_messages.HostTake(AT_ONCE, LARGEST))
+        assert not link.unsent, "it is asked for once"
+        made = [await asyncio.to_thread(keeper.made) for _ in range(AT_ONCE + 1)]
+        assert sum(each["bytes"] for each in made) == memory.pool.total == (AT_ONCE + 1) * UNIT
+        memory.close()
+        asker.close()
+        keeper.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 120))
+
+
+def test_what_a_daemon_before_had_made_for_a_process_counts(short_dir: Path) -> None:
+    async def scene() -> None:
+        keeper = SlowKeeper(short_dir / SOCKET)
+        loop = asyncio.get_running_loop()
+        link = KeeperLink(short_dir / SOCKET, loop)
+        memory = NodeMemory(link, loop, lambda: 1 << 40)
+        process = process_id(os.getpid())
+        assert process
+        link.connect()
+        keeper.accept()
+        keeper.list({f"1.{process.pid}.{process.start}.7": UNIT, f"2.{process.pid}.1.7": UNIT})
+        ended = await asyncio.to_thread(keeper.read)
+        assert ended == {"op": "end", "name": f"2.{process.pid}.1.7"}
+        assert memory.of_job(1) == memory.pool.total == UNIT
+        memory.close()
+        keeper.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 120))
