@@ -1,31 +1,31 @@
-"""Who may use which device, and until when: pure. Events and times in, actions out.
+"""Decides which tenant may use which device, and until when. Events and times go in, actions out.
 
-No sockets, no clock, no NVML: the daemon, a simulator and the property tests
-drive the same object. All times are ns of one monotonic clock.
+It is pure: it uses no sockets, no clock and no NVML, so the daemon, the simulator and the
+property tests drive the same object. All times are ns of one monotonic clock.
 
 The policy of a device says in which order waiters are served and how long a
 holder runs (core/policy.py). These rules hold under every policy:
-- A gang is leased all or none. A waiter that could not run (its device is drained,
-  it cannot act, it swaps and others have so much there that cannot move) holds
-  nobody up, and begins to wait when it can run again.
-- A holder that is in a waiter's way is told once that it is contended: it yields
-  when it has been idle for long enough, and is revoked when its quantum ends. A
-  quantum is at least HANDOFF_SHARE times the handoff. While nobody waits there is
-  no deadline and no message.
-- Devices that the first in the line cannot use yet, because it waits for others
-  of its gang, go to those behind it until it can (core/turns.py). So nothing idles.
-- lock auto: side by side while the memory of all fits; one at a time from the
-  moment it does not, and back when it has fitted for a while that doubles with
-  every change that was undone soon: it cannot flap.
-- Who cannot act (stopped, suspended) holds nobody up: its devices go to others at
-  once, and what it has there stays until it has left.
-- Who does not release within drain_ns has overrun: the excess comes off its
-  next quanta. After as long again its devices go to others beside it. Processes
-  of it that have released wait for their turn like anybody: what they do may be
-  what the others' work waits for.
+- A gang is leased all or none. A waiter that could not run delays no other tenant, and begins
+  to wait anew when it can run again. It cannot run while its device is drained, while it cannot
+  act, or while it swaps and memory of others that cannot move leaves it too little room.
+- A holder that is in a waiter's way is told once that it is contended. From then on it yields
+  when it has been idle for long enough, and is revoked when its quantum ends. A quantum is at
+  least HANDOFF_SHARE times as long as the handoff. While no tenant waits there are no deadlines
+  and no messages.
+- If the first waiter cannot use a device yet, because it waits for others of its gang, waiters
+  behind it may have the device until then (core/turns.py). So no device idles.
+- Tenants with lock auto run side by side while the memory of all fits, and one at a time from
+  the moment it does not. They run side by side again when it has fitted for a while; that while
+  doubles with every change that was soon undone, so the device does not go back and forth.
+- A tenant that cannot act (stopped, suspended) delays no other: its devices go to others at
+  once, and its memory counts as being there until it has left.
+- A holder that does not release within drain_ns has overrun: the excess is taken off its next
+  quanta. After drain_ns more its devices go to others, beside whatever it still runs. Those of
+  its processes that have released wait for their next turn like any tenant: the work of the
+  others may depend on them.
 
-An event costs as much as it changes. The number of tenants that wait or hold makes no
-difference, and the number of different gangs, locks and kinds of memory among them little
+The cost of an event depends on how much it changes. It does not grow with the number of tenants
+that wait or hold, and little with the number of different gangs, locks and kinds of memory
 (core/cohorts.py).
 """
 

@@ -49,8 +49,8 @@ class Division:
 
 @dataclass
 class Account:
-    """One tenant that holds or waits, or did a moment ago: how its devices' divisions stood when
-    it was charged, which was at `at`. before: how they stood then."""
+    """A tenant that holds or waits, or did a moment ago. at: when it was last charged. before:
+    how its devices' divisions stood at that time."""
 
     tenant: Tenant
     gang: tuple[str, ...]
@@ -60,7 +60,8 @@ class Account:
     before: list[tuple[int, ...]] = field(default_factory=list)
 
     def had(self, divisions: list[Division]) -> list[Had]:
-        """What the tenant has had since then, when these are its divisions as they stand now."""
+        """What the tenant has had since it was charged. divisions: its devices' divisions as
+        they are now."""
         return [
             _since(one, last, self.holds) for one, last in zip(divisions, self.before, strict=True)
         ]
@@ -84,7 +85,7 @@ class Account:
 
 
 def _since(division: Division, before: tuple[int, ...], holds: bool) -> Had:
-    """What has been had since the division stood so."""
+    """What the tenant has had of one device since its division was `before`."""
     even, leased, held, beside, together = before
     even, leased = division.even - even, division.leased - leased
     if not holds:
@@ -94,7 +95,7 @@ def _since(division: Division, before: tuple[int, ...], holds: bool) -> Had:
 
 
 class Charges:
-    """Tenants that heed no lock compete with nobody: they are not to be in here."""
+    """Tenants that heed no lock compete with none, and are not entered here."""
 
     def __init__(self, devices: Iterable[str], now: int, policies: Policies):
         self.divisions = {uuid: Division(uuid, now) for uuid in devices}
@@ -148,8 +149,8 @@ class Charges:
         return account.had(divisions)
 
     def end(self, tenant: Tenant, now: int) -> None:
-        """It does not hold, or does not wait, any more. For a while it counts as if it waited:
-        who pauses between two kernels wants no less than who does not."""
+        """The tenant no longer holds, or no longer waits. For a while it counts as if it waited,
+        since a tenant that pauses between two kernels wants no less than one that does not."""
         self.charge(tenant, now)
         account = self.accounts.get(tenant.id)
         if account is None:
@@ -158,7 +159,7 @@ class Charges:
         self.pausing.put(tenant.id, now + PAUSE_NS)
 
     def forget(self, tenant: Tenant, now: int) -> None:
-        """It counts no more from now on."""
+        """The tenant no longer counts."""
         account = self.accounts.get(tenant.id)
         if account is not None:
             self._remove(tenant, now)
@@ -173,21 +174,26 @@ class Charges:
         account.count(-1)
 
     def _set_holds(self, account: Account, holds: bool) -> None:
-        """It counts as one that holds from now on, or as one that waits. It has been charged."""
+        """From now on the tenant counts as a holder, or as a waiter. It has been charged
+        already."""
         if holds != account.holds:
             account.count(-1)
             account.holds = holds
             account.count(1)
 
     def _charge_holders(self, divisions: Iterable[Division], now: int) -> None:
-        """Somebody begins to want these devices, or wants them no more. Policies are told what was
-        had until then, so that it counts for those alone who wanted them then."""
+        """A tenant begins or ceases to want these devices. First the policies that must know it
+        are charged for what was had until now, since it was divided among those who wanted the
+        devices until now."""
+        if not self.policies.prompt():
+            return
         for division in divisions:
             for holder in list(division.holding.values()):
-                self._charge(holder, now)
+                if self.policies.of(holder).prompt:
+                    self._charge(holder, now)
 
     def _pass_pauses(self, now: int) -> None:
-        """Those who have paused for longer counted until then."""
+        """Tenants whose pause has become too long no longer count as waiters."""
         while (when := self.pausing.first()) is not None and when <= now:
             tenant = self.pausing.pop(now)
             if tenant is not None:

@@ -41,6 +41,8 @@ class Cohorts:
         self._all_gangs = Components()
         self.gangs_changed = False  # other devices may be connected than when this was last False
         self._numbers = 0
+        # Devices that the site has given a lock, and those that nobody with lock auto shares.
+        self._forced = self._unshared = 0
 
     # -- members ------------------------------------------------------------------
 
@@ -121,17 +123,23 @@ class Cohorts:
         self.openings.leave(place, cohort)
 
     def anybody_waits(self) -> bool:
-        """Somebody waits for any device."""
+        """Whether any tenant waits."""
         return any(self._waiting.values())
 
     def in_line(self, mask: int) -> Iterator[Cohort]:
-        """Those with somebody who waits for one of the devices, in the order of the first who
-        waits."""
+        """Cohorts with waiters for one of the devices, in the order of their first waiters."""
         return (cohort for _, cohort in self._line.entries if cohort.mask & mask)
 
+    def first_on(self, bit: int) -> Tenant | None:
+        """The first who waits for this device."""
+        if self._waiting[FREE]:
+            return next((cohort.first for cohort in self.in_line(bit)), None)
+        first = self.queued.first(bit)
+        return first.first if first else None
+
     def next_at_once(self, mask: int) -> Cohort | None:
-        """The first in the line for these devices, where it is not FREE and no holder is in its
-        way; None: it is, or somebody is."""
+        """The first cohort in the line for these devices, if it is not FREE and no holder is in
+        its way; otherwise None."""
         if self._waiting[FREE]:
             return None
         first = self.queued.first(mask)
@@ -140,7 +148,7 @@ class Cohorts:
         return None if first.mask & self.holders.taken(first.heeds) else first
 
     def able(self, mask: int) -> list[Cohort]:
-        """Those in the line for these devices whom no holder is in the way of, in no order."""
+        """Cohorts in the line for these devices that no holder is in the way of, in no order."""
         found: list[Cohort] = []
         for heeds, waiting in self._waiting.items():
             taken = self.holders.taken(heeds)
@@ -171,6 +179,7 @@ class Cohorts:
         """Devices are locked, shared or tried in another way than before. Returns the cohorts that
         have begun or ceased to be FREE."""
         turned: list[Cohort] = []
+        self._note_devices()
         for cohort in self._known.values():
             before = cohort.heeds
             self._classify(cohort)
@@ -189,22 +198,22 @@ class Cohorts:
     def lock_of(self, cohort: Cohort) -> str:
         """The lock mode that counts: the site's for one of its devices, else its own."""
         lock = cohort.lock
-        for uuid in cohort.gang:
+        for uuid in cohort.gang if cohort.mask & self._forced else ():
             forced = self.devices[uuid].lock
             if forced is not None:
                 lock = forced
                 break
         return "auto" if cohort.swaps and lock == "off" else lock
 
+    def _note_devices(self) -> None:
+        self._forced = self.mask(u for u, device in self.devices.items() if device.lock is not None)
+        self._unshared = self.mask(u for u, device in self.devices.items() if not device.shared)
+
     def _classify(self, cohort: Cohort) -> None:
         lock = self.lock_of(cohort)
         if lock == "off":
             cohort.heeds = FREE
-        elif (
-            lock == "auto"
-            and cohort.beside
-            and all(self.devices[uuid].shared for uuid in cohort.gang)
-        ):
+        elif lock == "auto" and cohort.beside and not cohort.mask & self._unshared:
             cohort.heeds = SHARE
         else:
             cohort.heeds = ALONE

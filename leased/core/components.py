@@ -79,7 +79,8 @@ class Components:
                 self._beside.pop(device, None)
 
     def _spread(self, start: int, other: int) -> int:
-        """What links connect the one device with, as far as is known when the other is found."""
+        """The devices that links connect with `start`, as far as they are known when `other` is
+        found."""
         mask = new = start
         while new and not mask & other:
             device = new & -new

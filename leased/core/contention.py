@@ -30,7 +30,8 @@ class Contention:
             if self.rules.cohorts.holders.is_settled(cohort) and not self.rules.cheaper(cohort):
                 continue
             first = queued.first_against(cohort)
-            waiter, cohort.watched = (first.first, first.mask) if first else (None, 0)
+            waiter = first.first if first else None
+            self.rules.cohorts.holders.watch(cohort, first)
             if waiter is not None or cohort.mask & drained:
                 if cohort.calm or cohort.most_cost or cohort.waiter is not waiter:
                     self._tell_cohort(cohort, waiter)
@@ -75,13 +76,13 @@ class Contention:
                 self._contend_anew(holder, waiter, lease.until)
 
     def _contend_anew(self, holder: Tenant, waiter: Tenant | None, until: int) -> None:
-        """It has been told already, and for another waiter."""
+        """The holder has been told already, but for another waiter."""
         assert holder.lease is not None
         holder.debt_ns += holder.lease.paid_ns
         self.contend(holder, waiter, until)
 
     def limit(self, holder: Tenant) -> None:
-        """Where its policy wants that, its quantum ends also while nobody waits for it."""
+        """If its policy wants that, the holder's quantum ends even if no tenant waits for it."""
         if self._is_limited(holder):
             self.contend(holder, None, FOREVER)
             self._bound_by_limit(holder)
@@ -91,7 +92,7 @@ class Contention:
         return heeds != FREE and self.rules.policies.of(holder).is_limited(holder)
 
     def _bound_by_limit(self, holder: Tenant) -> None:
-        """It was told for its limit alone, so that any waiter is news to it."""
+        """Whether it was told only because of its limit, so that any waiter is news to it."""
         assert holder.lease is not None
         holder.lease.for_limit = True
         self.rules.cohorts.of[holder.id].waiter = None

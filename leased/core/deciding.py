@@ -43,8 +43,8 @@ class Deciding:
             self.rejoin()
 
     def prolong_grace(self) -> None:
-        """Processes still come back after the restart: those that hold a lease may be among those
-        that are missing."""
+        """Processes still connect again after the restart, and one that holds a lease may be
+        missing."""
         rules = self.rules
         if rules.grace_until:
             longer = min(rules.now + COME_BACK_NS, rules.grace_most)

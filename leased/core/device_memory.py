@@ -171,6 +171,8 @@ class DeviceMemory:
             self.order.add(tenant, share)
         elif not size:
             self.order.remove(tenant, share)
+        if share.swaps:
+            self.order.note_lack(tenant, share)
 
     def _begin_swapping(self, tenant: int, share: Share) -> None:
         """The tenant's first report shows that it swaps."""
@@ -198,6 +200,8 @@ class DeviceMemory:
         if resident:
             self.order.add(tenant, share)
             self.idle += 0 if holds else resident
+        if share.swaps:
+            self.order.note_lack(tenant, share)
 
     def _set_counted(self, share: Share) -> None:
         """Count the tenant's memory in the total, unless it is parked and all has left."""

@@ -73,7 +73,7 @@ class DeviceSettings:
         self.effects.unsettled = True
 
     def _turn(self, cohort: Cohort) -> None:
-        """Its tenants compete for its devices from now on, or do not any more."""
+        """The cohort's tenants begin or cease to compete for its devices."""
         now, charges = self.rules.now, self.rules.charges
         if cohort.heeds == FREE:
             for tenant in (*cohort.holding.values(), *cohort.waiting):
@@ -94,8 +94,9 @@ class DeviceSettings:
             self.waiters.sort(tenant)
 
     def follow_shares(self) -> None:
-        """Each device has the policy that the site has chosen; but those that gangs connect with a
-        tenant's that has a share have one that keeps it. Tenants that waited for theirs go on."""
+        """Each device has the policy that the site has chosen, unless it is connected by gangs
+        with the devices of a tenant that has a share: then its policy is one that keeps shares.
+        Tenants that waited for their shares go on."""
         shares, cohorts = self.rules.shares, self.rules.cohorts
         if not shares.changed and not (shares.of and cohorts.gangs_changed):
             return
@@ -130,7 +131,7 @@ class DeviceSettings:
         self.effects.unsettled = True
 
     def ask_again(self, device: Device) -> None:
-        """Whether tenants may run side by side on this device may be another now."""
+        """Ask again whether tenants may run side by side on this device."""
         there = [t for t in self.rules.tenants.values() if device.uuid in t.gang]
         for tenant in sorted(there, key=lambda tenant: tenant.arrival):
             self._join_again(tenant, self.rules.policies.of(tenant))
@@ -138,7 +139,7 @@ class DeviceSettings:
         self.effects.changed |= self.rules.cohorts.bit[device.uuid]
 
     def _join_again(self, tenant: Tenant, policy: Policy) -> None:
-        """Its policy gives the tenant another place, and perhaps another cohort."""
+        """The policy gives the tenant another place, and perhaps another cohort."""
         beside, cohorts = policy.beside(self.rules, tenant), self.rules.cohorts
         if cohorts.of[tenant.id].beside == beside:
             self.waiters.look_again(tenant)

@@ -36,7 +36,8 @@ class Effects:
         self.actions.append(action)
 
     def contend(self, contend: Contend) -> None:
-        """Tell a holder that a job waits; if it is granted in this event, by its grant."""
+        """Tell a holder that another tenant waits; if it is granted in this event, its grant
+        says so."""
         place = self.granted.get(contend.tenant)
         if place is None:
             self.actions.append(contend)

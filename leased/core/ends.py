@@ -9,8 +9,8 @@ from leased.core.deadlines import Deadlines
 
 
 class Ends:
-    """Of holders that fill no gap and are not revoked. Times are ns; devices are bits of a number.
-    A device's latest end is found without looking at all of its holders."""
+    """The ends of holders that fill no gap and are not revoked. Times are ns; devices are bits
+    of a number. A device's latest end is found without looking at all of its holders."""
 
     def __init__(self, bits: Iterable[int]):
         bits = list(bits)

@@ -13,13 +13,13 @@ from leased.core.tenant_events import OfTenant, Opened
 
 @dataclass(frozen=True)
 class CameBack:
-    """After a restart: a process that had a lease or memory under the daemon before is here again,
-    so others may still be on their way."""
+    """After a restart: a process that had a lease or memory under the previous daemon has connected
+    again, so others may still be about to."""
 
 
 @dataclass(frozen=True)
 class Rejoined:
-    """After a restart: all clients of the daemon before have said what they hold."""
+    """After a restart: all clients of the previous daemon have said what they hold."""
 
 
 @dataclass(frozen=True)

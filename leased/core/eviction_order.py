@@ -14,11 +14,13 @@ class EvictionOrder:
     the back of the line; then holders. So the tenant that needs its memory latest loses it first
     (Belady 1966, as the order of the turns is known).
 
-    waiting: all tenants that swap and wait, with resident bytes or without.
+    waiting: all tenants that swap and wait, with resident bytes or without. lacking: those of them
+    of whose memory some is not on the device.
     """
 
     def __init__(self) -> None:
         self.waiting: Line[int] = Line()
+        self.lacking: Line[int] = Line()
         self.resting: OrderedDict[int, None] = OrderedDict()
         self.waiting_with_bytes: Line[int] = Line()
         self.holding: OrderedDict[int, None] = OrderedDict()
@@ -54,3 +56,22 @@ class EvictionOrder:
         """The tenant does not wait any more."""
         if share.place is not None and share.swaps:
             self.waiting.remove(share.place, tenant)
+
+    def note_lack(self, tenant: int, share: Share) -> None:
+        """The tenant, which swaps, has more or less memory, on the device or off it, or another
+        place."""
+        lacks = share.bytes > share.resident + share.untouched
+        place = share.place if lacks else None
+        if place != share.lacks_at:
+            if share.lacks_at is not None:
+                self.lacking.remove(share.lacks_at, tenant)
+            if place is not None:
+                self.lacking.add(place, tenant)
+            share.lacks_at = place
+
+    def lacking_among(self, most: int) -> list[int]:
+        """Of so many waiters at the front those that lack memory."""
+        entries = self.waiting.entries
+        if len(entries) <= most:
+            return list(self.lacking)
+        return self.lacking.up_to(entries[most - 1][0])

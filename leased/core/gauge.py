@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class WorkPart:
-    """How much of the device's work was a tenant's, beside what that of others was."""
+    """How much the device worked for a tenant, in proportion to the weights of others."""
 
     tenant: int
     weight: int
@@ -28,7 +28,7 @@ class Held:
 
     @property
     def beside_lease_ns(self) -> int:
-        """What of its lease time was beside others."""
+        """The part of its lease time in which others held too."""
         return max(0, self.lease_ns - (self.clock_ns - self.beside_ns))
 
 
@@ -38,17 +38,17 @@ Reading = tuple[int, int, int]
 
 @dataclass
 class Gauge:
-    """Who has held one device."""
+    """Which tenants have held one device, and for how long."""
 
     since: dict[int, Reading] = field(default_factory=dict)  # of each holder
     had: dict[int, Held] = field(default_factory=dict)
 
     def begin(self, tenant: int, reading: Reading) -> None:
-        """It holds the device from now on."""
+        """The tenant holds the device from now on."""
         self.since[tenant] = reading
 
     def end(self, tenant: int, reading: Reading) -> None:
-        """It does not hold the device any more."""
+        """The tenant no longer holds the device."""
         each, shared, clock = self.since.pop(tenant)
         held = self.had.get(tenant)
         if held is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from leased.core.by_device import ByDevice
 from leased.core.cohort import ALONE, FREE, SHARE, Cohort
 from leased.core.ends import Ends
 from leased.core.openings import Openings
@@ -19,13 +20,17 @@ class Holders:
         self.overdue: dict[int, Tenant] = {}
         self._openings = openings
         self._all: dict[int, Cohort] = {}  # in the order in which they began to hold
-        self._locked: dict[int, Cohort] = {}  # of them those that are not FREE,
-        self._alone: dict[int, Cohort] = {}  # and those that are ALONE
+        self._locked = ByDevice()  # of them those that are not FREE,
+        self._alone = ByDevice()  # and those that are ALONE
         self._held, self._held_alone = Taken(), Taken()  # by the one and by the other
         # Of those that are locked: some may not have been told what they should know, and some
         # were told of a handoff that costs something, which may cost less by now.
         self._unsettled: dict[int, Cohort] = {}
-        self._costly: dict[int, Cohort] = {}
+        self._costly = ByDevice()
+        # For which cohort in the line holders of a cohort were told; these, and who was told so.
+        self._told_for: dict[int, Cohort] = {}
+        self._awaited = ByDevice()
+        self._watchers: dict[int, dict[int, Cohort]] = {}
         self._begun = 0
 
     # -- what changes -----------------------------------------------------------------
@@ -56,6 +61,24 @@ class Holders:
     def is_settled(self, cohort: Cohort) -> bool:
         return cohort.number not in self._unsettled
 
+    def watch(self, cohort: Cohort, waiting: Cohort | None) -> None:
+        """Holders of the cohort are told for the first of the one that waits from now on."""
+        before = self._told_for.get(cohort.number)
+        if before is waiting:
+            return
+        if before is not None:
+            watchers = self._watchers[before.number]
+            del watchers[cohort.number], self._told_for[cohort.number]
+            if not watchers:
+                del self._watchers[before.number]
+                self._awaited.remove(before)
+        cohort.watched = 0
+        if waiting is not None:
+            cohort.watched = waiting.mask
+            self._told_for[cohort.number] = waiting
+            self._watchers.setdefault(waiting.number, {})[cohort.number] = cohort
+            self._awaited.add(waiting)
+
     def set_cost(self, cohort: Cohort, cost_ns: int) -> None:
         """Holders of the cohort were told for handoffs that cost at most so much."""
         cohort.most_cost = cost_ns
@@ -81,7 +104,8 @@ class Holders:
         if cohort.holding:
             return False
         del self._all[cohort.number]
-        if self._locked.pop(cohort.number, None):
+        self.watch(cohort, None)
+        if self._locked.remove(cohort):
             self._unlock(cohort)
         return True
 
@@ -99,19 +123,19 @@ class Holders:
     def _lock(self, cohort: Cohort) -> None:
         """The cohort has holders now, or heeds another mode."""
         if cohort.heeds != FREE:
-            self._locked[cohort.number] = cohort
+            self._locked.add(cohort)
             self._held.add(cohort.bits)
             self._note_cost(cohort)
         if cohort.heeds == ALONE:
-            self._alone[cohort.number] = cohort
+            self._alone.add(cohort)
             self._held_alone.add(cohort.bits)
 
     def _unlock(self, cohort: Cohort) -> None:
         self._unsettled.pop(cohort.number, None)
-        self._costly.pop(cohort.number, None)
+        self._costly.remove(cohort)
         before = self._held.mask, self._held_alone.mask
         self._held.remove(cohort.bits)
-        if self._alone.pop(cohort.number, None):
+        if self._alone.remove(cohort):
             self._held_alone.remove(cohort.bits)
         if before != (self._held.mask, self._held_alone.mask):
             self._openings.open(cohort.mask)
@@ -121,10 +145,10 @@ class Holders:
             self._unsettled[cohort.number] = cohort
 
     def _note_cost(self, cohort: Cohort) -> None:
-        if cohort.most_cost and cohort.number in self._locked:
-            self._costly[cohort.number] = cohort
+        if cohort.most_cost and cohort in self._locked:
+            self._costly.add(cohort)
         else:
-            self._costly.pop(cohort.number, None)
+            self._costly.remove(cohort)
 
     # -- questions --------------------------------------------------------------------
 
@@ -134,20 +158,19 @@ class Holders:
             return 0
         return self._held.mask if heeds == ALONE else self._held_alone.mask
 
-    def on(self, mask: int) -> list[Cohort]:
-        """The cohorts with holders of one of these devices."""
-        return [cohort for cohort in self._all.values() if cohort.mask & mask]
+    def locked(self, mask: int) -> list[Cohort]:
+        """The cohorts with holders of one of these devices that are not FREE."""
+        return _sorted(self._locked.on(mask))
 
     def alone(self, mask: int) -> list[Cohort]:
         """The ALONE cohorts with holders of one of these devices."""
-        return [cohort for cohort in self._alone.values() if cohort.mask & mask]
+        return _sorted(self._alone.on(mask))
 
     def against(self, cohort: Cohort) -> list[Cohort]:
         """The cohorts whose holders must release before one of this cohort can have its gang."""
         if cohort.heeds == FREE:
             return []
-        holding = self._locked if cohort.heeds == ALONE else self._alone
-        return [other for other in holding.values() if other.mask & cohort.mask]
+        return self.locked(cohort.mask) if cohort.heeds == ALONE else self.alone(cohort.mask)
 
     def to_tell(self, changed: int, moved: dict[int, int], every: bool) -> list[Cohort]:
         """The cohorts whose holders may have to be told something after a change on these devices,
@@ -158,22 +181,38 @@ class Holders:
         news = self._all if every else self._with_news(moved)
         found = {n: cohort for n, cohort in news.items() if _may_hear(cohort, changed)}
         self._unsettled |= found
-        found |= {n: cohort for n, cohort in self._costly.items() if _may_hear(cohort, changed)}
-        return sorted(found.values(), key=_begun)
+        for n, cohort in self._with_cost(changed).items():
+            if cohort.calm or cohort.told:
+                found[n] = cohort
+        return _sorted(found)
 
     def _with_news(self, moved: dict[int, int]) -> dict[int, Cohort]:
         """The cohorts to tell. A SHARE cohort is never in the way of another SHARE cohort."""
         found = dict(self._unsettled)
         by_any = moved[SHARE] | moved[ALONE]
-        for holding, heads in ((self._alone, by_any), (self._locked, moved[ALONE])):
-            if heads:
-                found |= {n: cohort for n, cohort in holding.items() if cohort.mask & heads}
+        if by_any:
+            found |= self._alone.on(by_any)
+        if moved[ALONE]:
+            found |= self._locked.on(moved[ALONE])
+        return found
+
+    def _with_cost(self, changed: int) -> dict[int, Cohort]:
+        """The cohorts that were told of a handoff whose cost may have changed."""
+        found = self._costly.on(changed)
+        for waiting in self._awaited.on(changed).values():
+            watchers = self._watchers[waiting.number].items()
+            found |= {n: cohort for n, cohort in watchers if cohort in self._costly}
         return found
 
 
 def _may_hear(cohort: Cohort, changed: int) -> bool:
     """Something has changed for the cohort, and it has holders that are not revoked."""
     return (cohort.mask | cohort.watched) & changed != 0 and bool(cohort.calm or cohort.told)
+
+
+def _sorted(cohorts: dict[int, Cohort]) -> list[Cohort]:
+    """In the order in which they began to hold."""
+    return sorted(cohorts.values(), key=_begun) if len(cohorts) > 1 else list(cohorts.values())
 
 
 def _begun(cohort: Cohort) -> int:

@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 
 def place_of(order: int, arrival: int) -> Place:
-    """What its policy says of a waiter; among equals who came first is before the others."""
+    """The place of a waiter: first by its policy's order, then by its arrival."""
     return order * ARRIVALS + arrival
 
 
@@ -73,9 +73,10 @@ class Line(Generic[Item]):
         end = bisect_right(self.entries, high, key=lambda entry: entry[0])
         return [item for _, item in self.entries[start:end]]
 
-    def foremost(self, most: int) -> list[Item]:
-        """The items with the first places, at most so many."""
-        return [item for _, item in self.entries[:most]]
+    def up_to(self, place: int) -> list[Item]:
+        """The items at that place and before it."""
+        end = bisect_right(self.entries, place, key=lambda entry: entry[0])
+        return [item for _, item in self.entries[:end]]
 
     def cut(self, place: int) -> None:
         """Remove all items beyond that place."""

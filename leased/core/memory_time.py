@@ -41,7 +41,8 @@ class MemoryTime:
         usage.peak_resident_bytes = max(usage.peak_resident_bytes, self.peak)
 
     def taken(self) -> None:
-        """It was added to the tenant's usage; less than a unit stays for the next time."""
+        """What was added up is in the tenant's usage now; a rest of less than a unit is kept for
+        the next time."""
         self.wanted %= KIB_MS
         self.resident %= KIB_MS
         self.idle_ns = 0

@@ -62,7 +62,7 @@ class Moves:
         """At the end of an event, tell tenants what to restore and what to evict."""
         for uuid in self.effects.take_stirred():
             device = self.rules.devices[uuid]
-            if device.holders and device.residency.order.waiting and not device.fits:
+            if device.holders and device.residency.order.lacking and not device.fits:
                 self._preload(device)
             if device.residency.lost:
                 self._evict(uuid, device)
@@ -73,8 +73,8 @@ class Moves:
         if device.restoring:
             return  # the link is busy
         cohorts = self.rules.cohorts
-        first = next(cohorts.in_line(cohorts.bit[device.uuid])).first
-        for tenant in residency.order.waiting.foremost(LOOK_AHEAD):
+        first = cohorts.first_on(cohorts.bit[device.uuid])
+        for tenant in residency.order.lacking_among(LOOK_AHEAD):
             comes_next = first is not None and tenant == first.id
             if not comes_next and residency.resident >= residency.capacity:
                 break

@@ -1,4 +1,4 @@
-"""What has happened since the last look at the waiters that may let one of them in."""
+"""What has happened since the last look along the line that may let in a waiter."""
 
 from __future__ import annotations
 

@@ -25,6 +25,10 @@ class Policies:
     def of(self, tenant: Spec) -> Policy:
         return self.in_use[self.of_device[tenant.gang[0]]]
 
+    def prompt(self) -> bool:
+        """Some of them must know at once what holders have had; see Policy.prompt."""
+        return any(policy.prompt for policy in self.in_use.values())
+
     def on(self, device: str) -> Policy:
         return self.in_use[self.of_device[device]]
 

@@ -1,13 +1,13 @@
-"""The seam between the mechanism and a policy, which says who is next and for how long.
+"""The interface of a policy, which decides which tenant is next and for how long.
 
-What must hold under every policy is not asked here: gangs get all their devices or none,
-holders that are not compatible never run together, memory must fit, a quantum is never
-shorter than its handoff is worth, a holder that does not release in time loses its devices,
-the requests of a device's tenants are at most all of its time, and no device idles beside a
-tenant that could use it, unless that one is at its limit.
+The mechanism itself ensures what must hold under every policy: a gang gets all its devices or
+none, holders that are not compatible never run together, memory must fit, a quantum is never
+shorter than its handoff is worth, a holder that does not release in time loses its devices, the
+requests of a device's tenants are together at most all of its time, and no device idles beside
+a tenant that could use it, unless that tenant is at its limit.
 
-A policy never blocks, reads no clock and keeps no reference to what it is given: it is asked
-with all that it may look at, and remembers numbers of its own. Times are ns.
+A policy never blocks, reads no clock and keeps no reference to its arguments: each call passes
+all that it may look at, and it remembers only numbers of its own. Times are ns.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import ClassVar, NamedTuple, Protocol
 
 
 class Spec(Protocol):
-    """A tenant as a policy sees it. arrival: a number that grows; who began to wait later has a
-    higher one."""
+    """A tenant as a policy sees it. arrival: a number that is higher the later the tenant began to
+    wait."""
 
     @property
     def id(self) -> int: ...
@@ -40,7 +40,7 @@ class Spec(Protocol):
 
     @property
     def request(self) -> float:
-        """The part of its devices' time that it is to have at least; 0: no part in particular."""
+        """The part of its devices' time that it is to have at least; 0: it requests none."""
         ...
 
     @property
@@ -50,7 +50,7 @@ class Spec(Protocol):
 
 
 class View(Protocol):
-    """What a policy may know of the node besides. It cannot change anything by it."""
+    """What else a policy may ask about the node. It cannot change anything through it."""
 
     @property
     def now(self) -> int: ...
@@ -60,7 +60,7 @@ class View(Protocol):
         ...
 
     def held_ns(self, tenant: Spec) -> int:
-        """How much of its quantum is over; 0: it holds nothing, or its memory comes back."""
+        """How much of its quantum is over; 0: it holds nothing, or its memory is being restored."""
         ...
 
     def competitors(self, tenant: Spec) -> int:
@@ -69,10 +69,11 @@ class View(Protocol):
 
 
 class Had(NamedTuple):
-    """What a tenant has had of one device, in ns. held_ns: divided evenly among those who held it
-    at once. even_ns: what an even division among all who waited for it or held it would have given
-    the tenant. leased_ns: for how long anybody held it. beside_ns: what of held_ns was while others
-    held it too, and together_ns: for how long that was by the clock."""
+    """What a tenant has had of one device, in ns. held_ns: its time as a holder, divided evenly
+    among tenants that held at the same time. even_ns: what it would have had if the device had been
+    divided evenly among all that held or waited. leased_ns: for how long any tenant held it.
+    beside_ns: the part of held_ns in which others held it too. together_ns: how long that was by
+    the clock."""
 
     device: str
     held_ns: int
@@ -83,9 +84,10 @@ class Had(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """What a tenant has had of a device while others held it too, since the work there was last
-    measured. together_ns: by the clock. even_ns: of that, what an even division gives it.
-    worked_ns: for how long of it the device worked for the tenant, as far as is known."""
+    """What a tenant has had of a device beside others, since the work there was last measured.
+    together_ns: how long it held the device beside others, by the clock. even_ns: its part of that
+    if it is divided evenly. worked_ns: for how long the device worked for the tenant meanwhile, as
+    far as is known."""
 
     tenant: int
     together_ns: int
@@ -94,9 +96,9 @@ class Beside(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What was measured of one device's work in the last `ns`. busy: the part of the time in which
-    there was some; None: not known, or nothing was measured for too long. worked: what of that each
-    tenant's was, in ns; empty: nobody worked, or it is not known whose it was."""
+    """What was measured of one device's work in the last `ns`. busy: the part of that time in which
+    the device worked; None: not known, or nothing was measured for too long. worked: by tenant, for
+    how many ns the device worked for it; empty: it did not work, or it is not known for whom."""
 
     device: str
     ns: int
@@ -109,85 +111,88 @@ class Policy(Protocol):
     """One object serves all devices of one policy. A gang has the policy of its first device."""
 
     name: ClassVar[str]
-    shares: ClassVar[bool]  # it keeps the requests and limits of tenants
+    shares: ClassVar[bool]  # whether it keeps the requests and limits of tenants
+    # Whether it must be charged whenever somebody begins or ceases to want a device of a holder. If
+    # not, it is charged before it is asked.
+    prompt: ClassVar[bool]
 
     def admit(self, view: View, tenant: Spec) -> str | None:
-        """Why the tenant may not be here, for its user to read; None: it may."""
+        """Why the tenant is refused, for its user to read; None: it is admitted."""
         ...
 
     def opened(self, tenant: Spec) -> None:
-        """A tenant is here, or comes from another policy."""
+        """The tenant has been opened, or had another policy before."""
         ...
 
     def closed(self, tenant: int) -> None:
-        """The tenant is over, or goes to another policy. Nothing of it need be remembered."""
+        """The tenant has been closed, or has another policy now. It can be forgotten."""
         ...
 
     def charged(self, tenant: int, had: list[Had], now: int) -> None:
-        """What the tenant has had of each device of its gang since it was last charged. Only time
-        in which it waited or held counts, and a moment after that; the restore before its quantum
-        and the drain after it do, and the time in which it was barred."""
+        """Note what the tenant has had of each device of its gang since it was last charged. The
+        time in which it held or waited counts, with the restore before its quantum, the drain after
+        it, the time in which it was barred, and a moment after all this."""
         ...
 
     def order(self, view: View, tenant: Spec) -> int:
-        """The waiter's place: who has the lowest is served first, of equals who came first. Asked
-        when it begins to wait, when memory that it had on the device is taken from it, and at
-        wake_at."""
+        """The waiter's place. The lowest is served first; if two are equal, the tenant that came
+        first. Asked when it begins to wait, when memory that it had on the device is taken from it,
+        and at the time of wake_at()."""
         ...
 
     def quantum(self, view: View, holder: Spec, waiter: Spec | None, asked_ns: int) -> int:
-        """How long the holder runs while this waiter, None: any, waits for it. asked_ns: as the
-        site or the tenant wants it."""
+        """How long the holder may run while this waiter (None: any waiter) waits for it. asked_ns:
+        the quantum that the site or the tenant wants."""
         ...
 
     def preempts(self, view: View, waiter: Spec, holder: Spec) -> bool:
-        """The holder goes before its quantum is over, as soon as the handoffs are worth it."""
+        """Whether the holder is revoked before its quantum ends, once the handoffs are worth it."""
         ...
 
     def patience(self, view: View, holder: Spec, waiter: Spec, handoff_ns: int) -> int:
-        """After how much idleness the holder yields to this waiter."""
+        """After how much idleness, in ns, the holder yields to this waiter."""
         ...
 
     def beside(self, view: View, tenant: Spec) -> bool:
-        """The tenant may run beside others where its lock mode and all memory allow it. Asked when
-        it opens, and when measured() says so."""
+        """Whether the tenant may run beside others, if its lock mode and all memory allow that.
+        Asked when it opens, and when measured() returns True."""
         ...
 
     def measures(self, device: str) -> bool:
-        """It wants to know what is measured of this device."""
+        """Whether the policy wants to know what is measured of this device."""
         ...
 
     def measured(self, work: Measured, now: int) -> bool:
-        """The work of a device was measured, or has not been for too long, and all there have been
-        charged until now. Is it to be asked again who may run beside others there?"""
+        """The work of a device was measured, or has not been for too long; all its tenants have
+        been charged up to now. Returns whether beside() is to be asked again for them."""
         ...
 
     def why_beside(self, device: str, now: int) -> str:
-        """Why tenants with a share run side by side there, or do not; for people to read."""
+        """Why tenants with a share run side by side there, or by turns; for people to read."""
         ...
 
     def wake_at(self, view: View, waiter: Spec) -> int | None:
-        """When, later than now, the waiter's order changes by itself. Asked after its order, and so
-        at that time again."""
+        """The time, later than now, at which the waiter's order changes by itself; None: it does
+        not. Asked after order(), and so at that time again."""
         ...
 
     def barred_until(self, view: View, waiter: Spec) -> int | None:
-        """Until when, later than now, the waiter does not get its devices, even if nobody else
-        wants them; None: it may have them. Asked when it begins to wait, and at that time."""
+        """The time, later than now, until which the waiter does not get its devices even if no
+        other tenant wants them; None: it may have them. Asked when it begins to wait, and at that
+        time."""
         ...
 
     def is_limited(self, holder: Spec) -> bool:
-        """Its quantum ends also while nobody waits."""
+        """Whether the holder's quantum ends even if no other tenant waits."""
         ...
 
     def dump(self, tenants: Collection[int] | None = None) -> bytes:
-        """What a new daemon should know of these tenants, None: of all that are here. Empty:
-        nothing."""
+        """What the next daemon should know of these tenants (None: of all); empty: nothing."""
         ...
 
     def load(self, data: bytes) -> bool:
-        """Take over what was dumped, for the tenants that are here. What cannot be understood
-        is left out; was there nothing of that kind?"""
+        """Take over what dump() returned, for tenants that are open. Returns False if some of it
+        could not be understood, and was left out."""
         ...
 
 

@@ -1,4 +1,5 @@
-"""What policies remember of tenants, for the next daemon and from the one before."""
+"""What policies remember of tenants, stored for the next daemon and taken over from the previous
+one."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ class PolicyStates:
         self.rules = rules
 
     def of(self, tenant: Tenant, now: int) -> PolicyState:
-        """What its policy would remember if it were charged now."""
+        """What the tenant's policy would remember if the tenant were charged now."""
         policy, now = self.rules.policies.of(tenant), max(now, self.rules.now)
         found = self._like(policy, tenant)
         found.load(policy.dump([tenant.id]))

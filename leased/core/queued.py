@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from leased.core.bits import bits_of
 from leased.core.cohort import ALONE, FREE, SHARE, Cohort
 from leased.core.line import FIRST, Line, Place, Places
+
+FEW = 8  # devices, and those that wait for one, of which the order is not worth keeping
 
 
 class Queued:
@@ -104,23 +107,44 @@ class Queued:
 
     def first(self, mask: int) -> Cohort | None:
         """The first in the line for these devices, but for those that are FREE."""
-        found = min((c for c in self._leading.values() if c.mask & mask), key=_place, default=None)
-        self._find_leading()
-        for place, cohort in self._leading_sharing.entries:
-            if found is not None and found.place < place:
-                break
-            if cohort.mask & mask:
-                return cohort
-        return found
+        if mask.bit_count() > len(self._at):
+            return min((c for c in self._at.values() if c.mask & mask), key=_place, default=None)
+        found = [
+            lines[bit].all[0]
+            for bit in bits_of(mask)
+            for lines in self._lines.values()
+            if lines[bit].all
+        ]
+        return self._at[min(found)] if found else None
 
     def leading(self, mask: int, after: Place = FIRST) -> Iterator[Cohort]:
         """Those in the line for these devices that stand behind nobody, in their order, but for
         those that are FREE. Only those at places beyond `after`."""
+        few = self._few_sharing(mask)
+        if few is not None:
+            heads = [self._lines[ALONE][bit].all[:1] for bit in bits_of(mask)]
+            places = {place for head in heads for place in head} | few
+            found = [(place, self._at[place]) for place in places if place > after]
+            found = [(place, c) for place, c in found if not self.is_behind(place, c)]
+            return iter([cohort for _, cohort in sorted(found)])
         alone = [c for c in self._leading.values() if c.mask & mask and c.place > after]
         alone.sort(key=_place)
         self._find_leading()
         sharing = self._leading_sharing.from_place(after)
         return _merged(alone, sharing, mask) if sharing else iter(alone)
+
+    def _few_sharing(self, mask: int) -> set[Place] | None:
+        """The places of those in the line for these devices that are SHARE; None: these are many,
+        or the devices are."""
+        if mask.bit_count() > FEW:
+            return None
+        found: set[Place] = set()
+        for bit in bits_of(mask):
+            places = self._lines[SHARE][bit].all
+            if len(places) > FEW:
+                return None
+            found.update(places)
+        return found
 
     # -- those that are SHARE and stand behind nobody ------------------------------------
 
@@ -134,8 +158,9 @@ class Queued:
         if after is None:
             return
         self._leading_sharing.cut(after)
-        heads, wanted, at = self._heads(), 0, 0
-        for place, cohort in self._sharing.from_place(after):
+        sharing = self._sharing.from_place(after)
+        heads, wanted, at = self._heads() if sharing else [], 0, 0
+        for place, cohort in sharing:
             while at < len(heads) and heads[at][0] < place:
                 wanted |= heads[at][1]
                 at += 1

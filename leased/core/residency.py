@@ -52,6 +52,8 @@ class Residency(DeviceMemory):
         self._set_stuck(tenant, share)
         resident = share.resident if reported is None else share.movable
         self._set_resident(tenant, share, min(resident, size - share.untouched))
+        if share.swaps:
+            self.order.note_lack(tenant, share)
         self._set_counted(share)
         return self.touch(tenant)[1] if holds else self.squeeze(tenant)
 
@@ -136,11 +138,14 @@ class Residency(DeviceMemory):
         share = self._share(tenant)
         if not share.swaps or share.leaving or share.coming:
             return 0, 0
-        share.pass_time(self.clock.now)
+        missing = self.missing(tenant)
+        if not missing:
+            return 0, 0
         free = max(0, self.capacity - self.resident)
         if displace:
             free += self.idle - share.resident
-        share.coming = bytes_in = min(self.missing(tenant), free)
+        share.pass_time(self.clock.now)
+        share.coming = bytes_in = min(missing, free)
         self._set_resident(tenant, share, share.resident + bytes_in)
         bytes_out = max(0, self.resident - self.capacity) if bytes_in else 0
         self._take(bytes_out, tenant)

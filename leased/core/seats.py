@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from leased.core.bits import bits_of
 from leased.core.cohort import Cohort
 
 SEATS = 512  # of one row, so that no number grows beyond what is quick to use
 FULL = (1 << SEATS) - 1
+FEW = 8  # devices, and those who want them, that are best looked at one by one
 
 
 @dataclass
@@ -39,8 +41,19 @@ class Row:
             if not self.wanted[bit]:
                 del self.wanted[bit]
 
-    def free(self, taken: int) -> list[Cohort]:
-        """The cohorts that want none of these devices."""
+    def free(self, mask: int, taken: int) -> list[Cohort]:
+        """The cohorts that want one of the devices of the mask and none of those that are taken."""
+        if mask.bit_count() <= FEW:
+            wanting = 0
+            for bit in bits_of(mask):
+                wanting |= self.wanted.get(bit, 0)
+            if wanting.bit_count() <= FEW:
+                found = [self.cohorts[seat] for seat in bits_of(wanting)]
+                return [cohort for cohort in found if not cohort.mask & taken]
+        return [cohort for cohort in self._free_anywhere(taken) if cohort.mask & mask]
+
+    def _free_anywhere(self, taken: int) -> list[Cohort]:
+        """The cohorts that want none of the devices that are taken."""
         left = self.used
         for bit, seats in self.wanted.items():
             if bit & taken:
@@ -49,12 +62,7 @@ class Row:
                     return []
         if left == self.used:
             return list(self.cohorts.values())
-        found = []
-        while left:
-            seat = left & -left
-            left ^= seat
-            found.append(self.cohorts[seat])
-        return found
+        return [self.cohorts[seat] for seat in bits_of(left)]
 
 
 class Seats:
@@ -83,5 +91,4 @@ class Seats:
     def free(self, mask: int, taken: int) -> list[Cohort]:
         """Those that want one of the devices of the mask and none of those that are taken, in no
         order."""
-        rows = self._rows
-        return [cohort for row in rows for cohort in row.free(taken) if cohort.mask & mask]
+        return [cohort for row in self._rows for cohort in row.free(mask, taken)]

@@ -22,6 +22,7 @@ class Share:
 
     place: the tenant's place in the line. holds: it has a lease. parked: its memory is sent away.
     frozen: its processes cannot act. stalled: it was told to evict memory and makes no progress.
+    lacks_at: its place, if it swaps and waits and some of its memory is not on the device.
     taker: the tenant for which what this one loses counts as moved. taken: how much that is since
     nothing was leaving, without what was not copied. time: memory over time, for the usage.
     """
@@ -36,6 +37,7 @@ class Share:
     stuck: int = 0
     counted: int = 0
     place: Place | None = None
+    lacks_at: Place | None = None
     holds: bool = False
     parked: bool = False
     frozen: bool = False

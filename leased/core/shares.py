@@ -7,7 +7,8 @@ also before one whose smaller request there would be room for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
+from itertools import islice
 
 from leased.core.state import Tenant
 
@@ -24,16 +25,24 @@ class Shares:
         self.waiting: dict[int, Tenant] = {}
         self.changed = False
         self._requested: dict[str, int] = {}  # by device, in millionths
+        # By device: how many tenants with a share are there, and who waits, as they came.
+        self._there: dict[str, int] = {}
+        self._line: dict[str, dict[int, Tenant]] = {}
+        self._freed: set[str] = set()  # devices on which somebody who waits may go on
 
     def join(self, tenant: Tenant) -> None:
         """The tenant is here, with its gang."""
         if tenant.has_share:
             self.of[tenant.id] = tenant.gang
             self.changed = True
-            if self._fits(tenant, self.claimed()):
+            for uuid in tenant.gang:
+                self._there[uuid] = self._there.get(uuid, 0) + 1
+            if self._fits(tenant):
                 self._add(tenant.gang, _millionths(tenant))
             else:
                 self.waiting[tenant.id] = tenant
+                for uuid in tenant.gang:
+                    self._line.setdefault(uuid, {})[tenant.id] = tenant
 
     def leave(self, tenant: Tenant) -> None:
         """The tenant is over, or gets another gang."""
@@ -41,37 +50,58 @@ class Shares:
         if gang is None:
             return
         self.changed = True
-        if self.waiting.pop(tenant.id, None) is None:
+        for uuid in gang:
+            self._there[uuid] -= 1
+            if not self._there[uuid]:
+                del self._there[uuid]
+        if tenant.id in self.waiting:
+            self._wait_no_more(tenant)
+        else:
             self._add(gang, -_millionths(tenant))
+            self._freed.update(gang)
 
     def let_in(self) -> list[Tenant]:
         """The requests of these waiting tenants count from now on."""
-        found: list[Tenant] = []
-        claimed: set[str] = set()
-        for tenant in list(self.waiting.values()):
-            if self._fits(tenant, claimed):
-                del self.waiting[tenant.id]
-                self._add(tenant.gang, _millionths(tenant))
-                found.append(tenant)
-            else:
-                claimed.update(tenant.gang)
-        return found
+        if not self._freed:
+            return []
+        before, found = list(self.waiting.values()), set[int]()
+        while self._freed:
+            lines = [self._line[uuid] for uuid in self._freed if uuid in self._line]
+            heads = {tenant.id: tenant for line in lines for tenant in _first(line)}
+            self._freed.clear()
+            for tenant in heads.values():
+                if not self._is_behind(tenant) and self._is_left(tenant):
+                    self._wait_no_more(tenant)
+                    self._add(tenant.gang, _millionths(tenant))
+                    found.add(tenant.id)
+        return [tenant for tenant in before if tenant.id in found] if found else []
 
-    def claimed(self) -> set[str]:
-        """The devices for which tenants wait."""
-        return {uuid for tenant in self.waiting.values() for uuid in tenant.gang}
+    def _wait_no_more(self, tenant: Tenant) -> None:
+        del self.waiting[tenant.id]
+        for uuid in tenant.gang:
+            line = self._line[uuid]
+            del line[tenant.id]
+            if not line:
+                del self._line[uuid]
+        self._freed.update(tenant.gang)
 
-    def _fits(self, tenant: Tenant, claimed: Collection[str]) -> bool:
-        """Its request may count now, if tenants before it wait for these devices."""
-        if not tenant.request:
-            return True
+    def _is_behind(self, tenant: Tenant) -> bool:
+        """Others wait for one of its devices that came before it."""
+        lines = [self._line[uuid] for uuid in tenant.gang if uuid in self._line]
+        return any(first is not tenant for line in lines for first in _first(line))
+
+    def _is_left(self, tenant: Tenant) -> bool:
+        """There is still as much of its devices' time as it requests."""
         most = max((self._requested.get(uuid, 0) for uuid in tenant.gang), default=0)
-        behind = any(uuid in claimed for uuid in tenant.gang)
-        return not behind and _millionths(tenant) <= MILLION - most + ROUNDED
+        return _millionths(tenant) <= MILLION - most + ROUNDED
+
+    def _fits(self, tenant: Tenant) -> bool:
+        """The request of one that comes now may count at once."""
+        return not tenant.request or (not self._is_behind(tenant) and self._is_left(tenant))
 
     def devices(self) -> Iterable[str]:
         """Those that tenants with a share have."""
-        return {uuid for gang in self.of.values() for uuid in gang}
+        return self._there
 
     def requested(self, device: str) -> float:
         """The part of the device's time that its tenants request together."""
@@ -80,7 +110,7 @@ class Shares:
     def lacks(self, tenant: Tenant) -> str | None:
         """Why a tenant that comes now would have to wait for its share, for its user to read; None:
         it would not."""
-        if self._fits(tenant, self.claimed()):
+        if self._fits(tenant):
             return None
         return self._words(tenant)
 
@@ -89,9 +119,9 @@ class Shares:
         return self._words(tenant) if tenant.id in self.waiting else None
 
     def _words(self, tenant: Tenant) -> str:
-        most = max((self._requested.get(uuid, 0) for uuid in tenant.gang), default=0)
-        if _millionths(tenant) <= MILLION - most + ROUNDED:
+        if self._is_left(tenant):
             return f"request:{tenant.request:g} comes behind other jobs that wait for their share"
+        most = max((self._requested.get(uuid, 0) for uuid in tenant.gang), default=0)
         left = max(0, MILLION - most) / MILLION
         return (
             f"request:{tenant.request:g} is more than is left of its GPU, of which other jobs "
@@ -103,6 +133,11 @@ class Shares:
             total = self._requested.pop(uuid, 0) + amount
             if total:
                 self._requested[uuid] = total
+
+
+def _first(line: dict[int, Tenant]) -> Iterable[Tenant]:
+    """Who came first of those who wait."""
+    return islice(line.values(), 1)
 
 
 def _millionths(tenant: Tenant) -> int:

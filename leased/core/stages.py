@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leased.core.actions import Forfeit, Overrun, PassedOver, Revoke
-from leased.core.cohort import ALONE, FREE
+from leased.core.cohort import FREE, SHARE
 from leased.core.effects import Effects
 from leased.core.quanta import Quanta
 from leased.core.rules import Rules
@@ -86,9 +86,10 @@ class Stages:
     def separate(self, device: Device) -> None:
         """Holders that may no longer run side by side: the first stays, the others go."""
         cohorts = self.rules.cohorts
-        of = [c for c in cohorts.holders.on(cohorts.bit[device.uuid]) if c.heeds != FREE]
-        if all(cohort.heeds != ALONE for cohort in of):
+        bit = cohorts.bit[device.uuid]
+        if not bit & cohorts.holders.taken(SHARE):  # nobody has it alone
             return
+        of = cohorts.holders.locked(bit)
         there = [t for cohort in of for t in (*cohort.calm.values(), *cohort.told.values())]
         if len(there) < 2:
             return

@@ -110,7 +110,7 @@ class Tenant:
         return self.request > 0 or self.limit < 1
 
     def wait_ends(self, now: int) -> None:
-        """It does not wait any more."""
+        """The tenant no longer waits."""
         self.waited_ns += now - self.waits_since
         self.waiting = False
 
@@ -179,7 +179,7 @@ class Device:
     restoring: set[int] = field(default_factory=set)  # of the holders those whose memory comes back
 
     def metered(self, now: int) -> tuple[int, int]:
-        """What its meter shows at that time."""
+        """What the device's meter shows at that time."""
         return self.meter.reading(now, len(self.holders))
 
     def reading(self, now: int) -> Reading:

@@ -24,7 +24,7 @@ class Staying:
         before = self.of.get(tenant, 0)
         if size == before:
             return
-        if len(self.of) == 1:  # who alone has something that stays is not kept out by it
+        if len(self.of) == 1:  # a tenant is not kept out by its own memory
             self.affected.update(self.of)
         self.total += size - before
         self.of[tenant] = size
@@ -35,7 +35,7 @@ class Staying:
         self.affected.add(tenant)
 
     def need(self, tenant: int, size: int | None) -> None:
-        """The tenant needs so much more there to work; None: it has gone, or it needs nothing."""
+        """The tenant needs this much there to work; None: it is closed, or needs nothing there."""
         before = self._needs.get(tenant)
         if size == before:
             return
@@ -48,23 +48,23 @@ class Staying:
             self.affected.add(tenant)
 
     def __len__(self) -> int:
-        """How many tenants cannot work without their memory."""
+        """How many tenants need some of their memory there to work."""
         return len(self._needs)
 
     def most(self, room: int) -> int:
-        """What a tenant can need at most. A hundredth more than the room may well be there: so
-        much is kept free. Where nothing stays there is no such limit."""
+        """The most that a tenant may need without being kept out. It is a hundredth more than the
+        room, since about as much is kept free. If no memory stays there is no such limit."""
         return room + room // 100 - self.total if self.total else NO_LIMIT
 
     def keeps_out(self, tenant: int, room: int) -> bool:
-        """Memory of others that stays leaves no room for what the tenant needs."""
+        """Whether memory of others that stays leaves no room for what the tenant needs."""
         need = self._needs.get(tenant)
         others = self.total - self.of.get(tenant, 0)
         return need is not None and others > 0 and need > self.most(room)
 
     def note(self, room: int) -> None:
-        """See for whom it makes a difference that more or less stays, or that there is other
-        room than before."""
+        """The room, or the memory that stays, has changed: find the tenants for which that makes a
+        difference."""
         before, self._most = self._most, self.most(room)
         if before != self._most:
             low, high = sorted((before, self._most))

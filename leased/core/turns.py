@@ -1,18 +1,16 @@
-"""Whose turn it is, and who may have the devices until those before it can.
+"""Whose turn it is, and which waiters may fill the gap before that turn.
 
-Waiters are looked at in their order. One that competes with nobody before it is at
-the front; the others stand behind somebody. Who is at the front and finds its
-devices free is granted. Who stands behind somebody and finds them free may fill
-the gap until those at the front can have them (Slurm calls it backfill), where
-that is worth a handoff.
+Waiters are looked at in their order. A waiter that competes with none before it is at the
+front; all others are behind a waiter. A waiter at the front whose devices are free is granted.
+A waiter behind others whose devices are free may fill the gap until the waiters at the front
+can have them (Slurm calls this backfill), if that is worth a handoff.
 
-A front has its devices when the last of the holders in its way has ended. Holders
-that only fill a gap do not count for that, so what fills a gap never makes it
-longer: once all the others have been told to go the gap is over, and
-nobody else is let in. A holder that does not go in time opens it once more
-(`late`), until it is passed over. So who is at the front waits for a quantum and
-four drains at most: until a holder has overrun and until it is passed over, and
-the same for who was let in meanwhile.
+A waiter at the front gets its devices when the last holder in its way has released. Holders that
+only fill a gap do not count for this, so they never make the gap longer: once all other holders
+have been revoked the gap is over, and no waiter is let in any more. If a holder does not release
+in time the gap is open once more (`late`), until that holder is passed over. So a waiter at the
+front waits for at most a quantum and four drains: two until a holder has overrun and is passed
+over, and two more for a tenant that was let in meanwhile.
 """
 
 from __future__ import annotations
@@ -25,10 +23,10 @@ from leased.core.state import FOREVER, Tenant
 
 
 class Turns:
-    """Asked after every change, until there is nobody to grant.
+    """Asked after every change, until no waiter can be granted.
 
-    A look along the line goes on after a grant where it stopped, and its outcome stands, for as
-    long as nothing has happened that may let in somebody whom it has passed.
+    After a grant a look along the line goes on where it stopped. Its outcome is kept as long as
+    nothing happens that may let in a waiter that it has already passed.
     """
 
     def __init__(self, rules: Rules):

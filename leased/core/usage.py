@@ -49,7 +49,7 @@ class Figure:
         return round(amount / 1e3, 1) if self.unit == ENERGY else amount
 
     def together(self, one: int, other: int) -> int:
-        """The figure of two runs together."""
+        """The figure of both runs taken together."""
         return max(one, other) if self.largest else one + other
 
 
@@ -141,7 +141,7 @@ FIGURES = tuple(Figure(line.name, **line.metadata) for line in fields(Usage))
 
 
 def together(one: Mapping[str, Usage], other: Mapping[str, Usage]) -> dict[str, Usage]:
-    """The usage of two stretches of time together, by device."""
+    """The usage of both stretches of time taken together, by device."""
     devices = {**one, **other}
     return {uuid: _sum(one.get(uuid, Usage()), other.get(uuid, Usage())) for uuid in devices}
 

@@ -43,8 +43,8 @@ class Waiters:
             self.sort(tenant)
 
     def sort(self, tenant: Tenant) -> None:
-        """Put a waiter into the line if it can run now, and take it out if it cannot. One that
-        could not run before is the last."""
+        """Put a waiter into the line if it can run now, or take it out if it cannot. A waiter
+        that could not run before comes last."""
         lines_up = tenant.waiting and not self.rules.withheld(tenant)
         if lines_up == (tenant.place is not None):
             return
@@ -56,12 +56,18 @@ class Waiters:
             self.leave_line(tenant)
 
     def let_in(self, before: Tenant) -> None:
-        """Let waiters into the line that share devices with this tenant and could not run before.
-        They come before it, in the order in which they began to wait."""
-        for uuid in before.gang:
-            for tenant in list(self.rules.devices[uuid].queue.values()):
-                if tenant is not before:
-                    self.sort(tenant)
+        """Let waiters into the line that share devices with this tenant and for which room has
+        come. They come before it, in the order in which they began to wait."""
+        tenants = self.rules.tenants
+        found: list[tuple[int, int, Tenant]] = []
+        for number in self.memory.fitting.affected:
+            tenant = tenants.get(number)
+            if tenant is not None and tenant.waiting and tenant is not before:
+                shared = [n for n, uuid in enumerate(before.gang) if uuid in tenant.gang]
+                if shared:
+                    found.append((shared[0], tenant.arrival, tenant))
+        for _, _, tenant in sorted(found):
+            self.sort(tenant)
 
     def place_again(self, tenant: Tenant) -> None:
         """Ask the tenant's policy for its place again."""
@@ -71,20 +77,20 @@ class Waiters:
             self._plan_wake(tenant)
 
     def look_again(self, waiter: Tenant) -> None:
-        """Its policy may let it have its devices, or give it another place."""
+        """Ask the waiter's policy again whether it may have its devices, and at which place."""
         if waiter.barred:
             self._bar(waiter)
             self.sort(waiter)
         self.place_again(waiter)
 
     def pass_wakes(self) -> None:
-        """Ask again about those whose policies wanted that by now."""
+        """Ask the policies of waiters again for which that is due."""
         while (waiter := self.wakes.pop(self.rules.now)) is not None:
             self.look_again(self.rules.tenants[waiter])
 
     def _bar(self, waiter: Tenant) -> None:
-        """Its policy may not let it have its devices for a while. It wants them all the same, so
-        that time is charged as if it stood in the line."""
+        """Its policy may bar it from its devices for a while. It still wants them, so this time
+        is charged as if it stood in the line."""
         charges = self.rules.charges
         charges.charge(waiter, self.rules.now)
         if waiter.barred:

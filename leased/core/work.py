@@ -9,14 +9,15 @@ from leased.core.gauge import Held, WorkPart
 from leased.core.policy import Beside, Measured
 from leased.core.rules import Rules
 
-LEAST_WEIGHT = 1  # of a tenant that was there
+PARTS = 1000  # of a weight: some of a tenant's work is not counted
+LEAST_WEIGHT = PARTS  # of a tenant that was there
 
 
 def measured(event: WorkMeasured, rules: Rules) -> Measured:
-    """Divide by lease time. The parts of nobody and of tenants that are closed are lost.
+    """Divide it by lease time. Parts of tenants that are closed, or of no tenant, are lost.
 
-    Where the driver says whose the work was, the lease time side by side is first divided by that.
-    Returns what a policy may want to know of this.
+    If the driver says for which tenants the device worked, lease time side by side is first divided
+    by that. Returns what a policy may want to know.
     """
     device = rules.devices[event.device]
     tenants = rules.tenants
@@ -25,7 +26,8 @@ def measured(event: WorkMeasured, rules: Rules) -> Measured:
         for number, held in device.gauge.take(device.reading(rules.now)).items()
         if number in tenants and event.device in tenants[number].usage
     }
-    shifts = divided(found, event.parts)
+    worked = _worked(event)
+    shifts = divided(found, weights_beside(found, event.parts, worked))
     for number, held in found.items():
         shift = shifts.get(number, 0)
         if shift:
@@ -41,13 +43,13 @@ def measured(event: WorkMeasured, rules: Rules) -> Measured:
         if event.energy_mj is not None and event.ns:
             usage.energy_mj += event.energy_mj * lease_ns // event.ns
     busy = None if event.busy_percent is None else event.busy_percent / 100
-    worked = _worked(event)
     return Measured(event.device, event.ns, busy, worked, _beside(found, worked))
 
 
 def _beside(found: Mapping[int, Held], worked: Mapping[int, int]) -> list[Beside]:
-    """What each worked beside others is what it worked and did not have alone, since who holds a
-    device alone and is idle yields as soon as that matters."""
+    """What each tenant has had beside others. All of the time in which it held the device alone
+    counts as work, since a tenant that is idle then yields as soon as another one wants the
+    device."""
     beside = []
     for number, held in found.items():
         if held.beside_ns:
@@ -58,27 +60,56 @@ def _beside(found: Mapping[int, Held], worked: Mapping[int, int]) -> list[Beside
 
 
 def _worked(event: WorkMeasured) -> dict[int, int]:
-    """By tenant, for how many ns of the time it worked; empty: that is not known."""
+    """By tenant, for how many ns the device worked for it; empty: that is not known."""
     total = sum(part.weight for part in event.parts)
     busy_ns = event.ns * (event.busy_percent or 0) // 100
     return {part.tenant: busy_ns * part.weight // total for part in event.parts if part.weight > 0}
 
 
-def divided(found: Mapping[int, Held], parts: Iterable[WorkPart]) -> dict[int, int]:
-    """By how much the lease time of each changes when what all had side by side is divided by
-    their work and not evenly. The sum of the changes is 0, and nobody has more than the clock.
+def weights_beside(
+    found: Mapping[int, Held], parts: Iterable[WorkPart], worked: Mapping[int, int]
+) -> dict[int, int]:
+    """How much of each tenant's work was done side by side, as a weight in PARTS of the driver's.
 
-    Where nobody who was side by side has worked nothing changes. Else everybody counts with a
-    weight of 1 at least: the driver's samples tell less than a percent from nothing no better.
+    Of a tenant that also held the device alone only the sum of its work is known. It is taken to
+    have worked at one pace. But the work of all side by side takes no longer than they were side by
+    side; if it would, more of it is taken to have been done alone, as far as there was time for it.
     """
-    known = {part.tenant: part.weight for part in parts}
+    likely: dict[int, int] = {}
+    spare: dict[int, int] = {}  # what of that may have been done alone
+    for number, held in found.items():
+        work, alone = worked.get(number, 0), held.clock_ns - held.beside_ns
+        least = max(0, work - alone)
+        likely[number] = max(least, work * held.beside_ns // held.clock_ns if held.clock_ns else 0)
+        spare[number] = likely[number] - least
+    excess = sum(likely.values()) - sum(held.beside_lease_ns for held in found.values())
+    if excess > 0 and (total := sum(spare.values())):
+        for number, most in spare.items():
+            likely[number] -= most * min(excess, total) // total
+    weights = {}
+    for part in parts:
+        had, work = found.get(part.tenant), worked.get(part.tenant, 0)
+        if had is not None and had.clock_ns:
+            done, of = (likely[part.tenant], work) if work else (had.beside_ns, had.clock_ns)
+            weights[part.tenant] = PARTS * part.weight * done // of
+    return weights
+
+
+def divided(found: Mapping[int, Held], known: Mapping[int, int]) -> dict[int, int]:
+    """By how much each tenant's lease time changes when time side by side is divided by the work
+    of that time instead of evenly. known: see weights_beside. The changes add up to 0, and no
+    tenant gets more than the time by the clock.
+
+    If none of the tenants side by side has worked nothing changes. Otherwise each has a weight of
+    at least one percent, since the driver's samples cannot tell less than a percent from nothing.
+    """
     beside = {number: held for number, held in found.items() if held.beside_lease_ns}
     if len(beside) < 2 or not any(known.get(number) for number in beside):
         return {}
     weights = {number: max(LEAST_WEIGHT, known.get(number, 0)) for number in beside}
     left = sum(held.beside_lease_ns for held in beside.values())
     given: dict[int, int] = {}
-    # A tenant that would have more than the clock has the clock, and the others divide the rest.
+    # A tenant that would get more than the time by the clock gets that, and the others the rest.
     while weights:
         total = sum(weights.values())
         full = [n for n, weight in weights.items() if left * weight > beside[n].beside_ns * total]

@@ -1,35 +1,37 @@
 """Shares of a device's time: a minimum that is kept, a maximum that is enforced.
 
-The selection is that of KubeShare (Yeh et al., HPDC 2020, section 4.5): who is at its limit does
-not run; of the others who is farthest below its request goes first; when all have what they
-requested, who has had least. So each has what it requested, and what is left is divided evenly.
+Tenants are selected as in KubeShare (Yeh et al., HPDC 2020, section 4.5). A tenant at its limit
+does not run. Of the others the one that is farthest below its request goes first. When all have
+what they requested, the one that has had least goes first. So each tenant gets what it requested,
+and what is left is divided evenly.
 
-KubeShare looks at the time that a tenant has held the device within a window. A window repeats
+KubeShare looks at the time that a tenant has held the device within a window. Such a window repeats
 what happened in it: a tenant that was once far below its request runs for long without a break,
-and again whenever that run leaves the window. Here each tenant has three accounts instead, in ns of
-device time, which are as exact and forget at once what is too long ago:
+and does so again whenever that run leaves the window. Here each tenant has three accounts instead,
+in ns of device time, which are as exact and forget at once what is too long ago:
 - owed: what its request would have given it while it held or waited, less what it has had. The
-  clock of its request is lease time of the device, so handoffs delay all alike; while its limit
-  keeps it from the device it is all time, as nobody else may want it then. Who is owed
-  something is served first, who should have had it first before the others (earliest deadline
-  first, with which all requests are kept as long as they are at most 1 together).
-- over: what it has had beyond its limit. It goes when a turn has made that as much as it does at
-  most, and comes back when it is nothing.
-- level: lease time that it has had, as start-time fair queueing counts it (Goyal et al., 1996): who
-  begins to wait has at least the level that those who were served last of what was left had when
-  their turns began.
-All of a restore and all of a drain count as had, so who overshoots its turn by a long kernel pays
-that back. Who is idle yields, and from then on is charged nothing; after a moment it is owed
-nothing more either, and who comes back is owed what it requests from then on.
+  request is counted against lease time of the device, so handoffs delay all tenants alike; while
+  its limit keeps the tenant from the device it is counted against all time, since nobody else may
+  want the device then. Tenants that are owed something are served first, in the order in which
+  they should have had it (earliest deadline first, which keeps all requests as long as they are at
+  most 1 together).
+- over: what it has had beyond its limit. When a turn has brought this up to the most that is
+  allowed, the turn ends, and the tenant comes back when it has fallen to 0.
+- level: its lease time as start-time fair queueing counts it (Goyal et al., 1996). A tenant that
+  begins to wait has at least the level at which the last turns began that were of time that
+  nobody had requested.
+The whole restore and the whole drain count as time that the tenant has had, so a tenant whose long
+kernel exceeds its turn pays that back. An idle tenant yields and is charged nothing from then on.
+After a moment it is owed nothing more either; when it comes back its request counts from then on.
 
-A turn is as long as the shorter quantum of the holder and the waiter, longer as long as the holder
-is still the one that should run, and shorter where the waiter is owed more than a turn. So with
-requests of 0.1 and 0.9 and quanta of 100 ms one runs for 100 ms and the other for 900 ms.
+A turn is as long as the shorter quantum of the holder and the waiter. It is longer as long as the
+holder is still the tenant that should run, and shorter if the waiter is owed more than a turn. So
+with requests of 0.1 and 0.9 and quanta of 100 ms one runs for 100 ms and the other for 900 ms.
 
-The bound: who requests nothing may have to wait for those that do. After PATIENCE_NS it is served
-as if it were owed something since then. Those that are owed something for longer have a turn
-before it, so a waiter with k competitors waits for (k + 1) times PATIENCE_NS, a turn (of at most
-that time, or a quantum), a restore and four drains.
+The bound: a tenant that requests nothing may have to wait for those that do. After PATIENCE_NS it
+is served as if it had been owed something since then. Tenants that have been owed something for
+longer have a turn before it. So a waiter with k competitors waits for at most (k + 1) times
+PATIENCE_NS, a turn (of at most that time, or a quantum), a restore and four drains.
 """
 
 from __future__ import annotations
@@ -43,17 +45,18 @@ from leased.policy.elastic_account import LEAST_NS, PATIENCE_NS, Account, is_sav
 from leased.policy.registry import register
 from leased.policy.sides import Sides
 
-PRICE = 20  # as a quantum is at least so many times its handoff
-SHORT_NS = 20_000_000  # no turn of a holder that runs on though another is owed more is shorter
-AFTER_ALL = 1 << 90  # between the places of those who are owed something and of the others
+PRICE = 20  # a quantum is at least this many times as long as its handoff
+SHORT_NS = 20_000_000  # a turn is at least so long, even if a waiter is owed more than the holder
+AFTER_ALL = 1 << 90  # places of tenants that are owed nothing come after those of all others
 
 
 @register
 class Elastic:
-    """levels: by device, the level of those who were served last with what was left. sides: where
-    those with a share run side by side."""
+    """levels: by device, the level of the tenants that last had time which nobody had requested.
+    sides: where tenants with a share run side by side."""
 
     name: ClassVar[str] = "elastic"
+    prompt: ClassVar[bool] = True
     shares: ClassVar[bool] = True
 
     def __init__(self) -> None:
@@ -79,7 +82,7 @@ class Elastic:
         account = self.accounts.pop(tenant, None)
         if account is not None:
             self.sides.closed(tenant, account)
-        if not self.accounts:  # nobody is left for whom they count
+        if not self.accounts:  # no tenant is left for which levels matter
             self.levels.clear()
 
     # -- what tenants have had ------------------------------------------------------------
@@ -98,7 +101,7 @@ class Elastic:
                 levels[device] = level
 
     def _level(self, account: Account) -> float:
-        """The level that it has at least."""
+        """The lowest level that the tenant may have."""
         return min(map(self.levels.__getitem__, account.gang))
 
     # -- who is next ------------------------------------------------------------------------
@@ -113,8 +116,8 @@ class Elastic:
         return AFTER_ALL + round(account.level) if account.of_rest else due
 
     def wake_at(self, view: View, waiter: Spec) -> int | None:
-        # While nobody holds its devices it is owed no more than before, so without a least pause
-        # it would be asked again at once, and again.
+        # While nobody holds its devices, what it is owed does not grow. Without a shortest pause it
+        # would be asked again and again.
         due = self.accounts[waiter.id].due(view.now)
         return max(due, view.now + LEAST_NS) if due > view.now else None
 
@@ -140,7 +143,9 @@ class Elastic:
         so_far, longest = view.held_ns(holder), PATIENCE_NS
         if waiter is not None:
             other = self.accounts.get(waiter.id)
-            if other is None:  # it has another policy, and they stand in the order they came
+            if (
+                other is None
+            ):  # it has another policy: the two are served in the order in which they came
                 return asked_ns
             ahead = self._stays_ahead(account, other, view.now)
             longest = max(
@@ -152,28 +157,28 @@ class Elastic:
         return longest
 
     def _stays_ahead(self, holder: Account, waiter: Account, now: int) -> int:
-        """For how long the holder is still the one that should run, and not the waiter."""
-        mine, other = holder.due_in, waiter.due(now) - now
+        """For how long the holder should still run rather than the waiter."""
+        own, other = holder.due_in, waiter.due(now) - now
         until_level = waiter.level - holder.level
-        if mine is None or mine >= 0:
+        if own is None or own >= 0:
             return 0 if other <= 0 else round(max(0, min(until_level, other)))
-        # While it runs, the time at which it should be served moves away by 1 / request - 1.
-        # first: until the waiter should have been served before it.
-        first = max(0.0, (other - mine) * holder.request)
+        # While the holder runs for a time, its deadline moves on by (1 / request - 1) of that time.
+        # first: until the waiter's deadline comes before the holder's.
+        first = max(0.0, (other - own) * holder.request)
         if other <= 0:
             return round(first)
         part = 1 - holder.request
-        owed_for = -mine * holder.request / part if part > 0 else PATIENCE_NS
+        owed_for = -own * holder.request / part if part > 0 else PATIENCE_NS
         return round(min(max(owed_for, until_level), max(other, first)))
 
     def _least(self, turn: int, holder: Account, waiter: Account) -> int:
-        """How long a turn is at least. One that is owed much, as others ran in its short pauses,
-        does not wait for a whole turn of theirs."""
+        """How long a turn is at least. A waiter that is owed much, because others ran in its short
+        pauses, does not have to wait for a whole turn of theirs."""
         behind = waiter.owed_now - max(0.0, holder.owed_now) - turn
         return turn if behind <= 0 else max(min(SHORT_NS, turn), turn - round(behind))
 
     def _within_limit(self, account: Account, now: int) -> int:
-        """For how long a holder may go on."""
+        """For how long the limit lets a holder go on."""
         left = (account.burst - account.over_by(now)) / (1 - account.limit)
         return max(LEAST_NS, round(left))
 
@@ -181,11 +186,11 @@ class Elastic:
         return False
 
     def patience(self, view: View, holder: Spec, waiter: Spec, handoff_ns: int) -> int:
-        """As long as the handoff takes, which is never more than twice the best in hindsight."""
+        """As long as the handoff takes: this costs at most twice the best choice in hindsight."""
         return handoff_ns
 
     def beside(self, view: View, tenant: Spec) -> bool:
-        """Those that have a share may where all get theirs so."""
+        """Tenants that have a share may if all of them get their shares that way."""
         has_share = tenant.request > 0 or tenant.limit < 1
         return not has_share or all(self.sides.is_on(device) for device in tenant.gang)
 

@@ -1,4 +1,4 @@
-"""What the elastic policy (see there) knows of one tenant: what it has had, and what it is owed."""
+"""What the elastic policy knows of one tenant: the time that it has had and that it is owed."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from dataclasses import dataclass
 
 from leased.core.policy import Had
 
-PATIENCE_NS = 60_000_000_000  # a waiter is served as if it were owed something since then
-SURPLUS = 3  # so many turns that a tenant has had too much are remembered,
-ARREARS = 10  # and so many that it is owed
-FIRST_NS = 100_000_000  # a turn, until more is known
+PATIENCE_NS = 60_000_000_000  # after this a waiter is served as if it had been owed something since
+SURPLUS = 3  # turns: the most time beyond its part that a tenant has to make up for
+ARREARS = 10  # turns: the most time that a tenant can be owed
+FIRST_NS = 100_000_000  # the assumed length of a turn until it is known
 SAVINGS_NS = 100_000_000  # a hundredth of ten seconds
-LEAST_NS = 1_000_000  # it is not worth less to come back, or to stay
+LEAST_NS = 1_000_000  # to come back, or to go on, for less than this is not worth it
 SAVED = ("owed", "over", "level")
 
 
 @dataclass
 class Account:
-    """owed, over, level: see elastic.py. at: when it was last charged, which is the time that
-    `over` is as of. turn: how long a turn of it is. began: since when it has waited. start: its
-    level when its turn began, or when others last began to want the device; None: it has had
-    nothing of a turn yet. of_rest: its turn is of what was left, as it was owed nothing. barred: it
-    waits at its limit. waited: how long it has waited in all. pending: what it has had of devices
-    that are measured, of `together` beside others, evenly divided, since that was last measured.
-    lost: what it has had less than it requests since it has been side by side. Times are ns, those
-    of devices on average over its gang."""
+    """One tenant. Times are in ns; device times are means over its gang.
+
+    owed, over, level: see elastic.py. at: when it was last charged; `over` is as of that time.
+    turn: the length of its turns. began: since when it has waited. start: its level when its turn
+    began, or when another tenant last began to want the device; None: it has had nothing of a turn
+    yet. of_rest: it was owed nothing, so its turn is of time that nobody had requested. barred: it
+    waits at its limit. waited: how long it has waited in all. Since the work of its devices was
+    last measured: together is for how long it has held them beside others, and pending what an
+    even division gives it of that. lost: by how much it has had less than it requested since it
+    began to run side by side."""
 
     request: float
     limit: float
@@ -51,9 +53,9 @@ class Account:
     # -- what it has had --------------------------------------------------------------------
 
     def charge(self, had: list[Had], now: int, measured: Callable[[str], bool]) -> bool:
-        """What it has had of each of its devices since it was last charged. measured: whether what
-        it has of that one beside others is measured, and comes later. Returns whether it has held
-        them."""
+        """Charge what the tenant has had of each device since it was last charged. Returns whether
+        it has held them. measured: whether the work of a device is measured; what the tenant has
+        had of it beside others is then charged later, by settle()."""
         held = passed = even = later = 0
         part = 1 / len(had)
         for one in had:
@@ -69,7 +71,7 @@ class Account:
         self.at = now
         if not held and (self.barred or self.began is not None):
             self.waited += time
-        if self.barred:  # also while its devices idle, as all who want them are
+        if self.barred:  # then all time counts: its devices idle if all who want them are barred
             passed = time * len(had)
         self.owed += part * (self.request * passed - (held - later))
         self.over += part * (held - later) - self.limit * time
@@ -78,7 +80,7 @@ class Account:
         return held > 0
 
     def _run(self, held: float, alone: bool) -> None:
-        """It has held its devices for so long. alone: nobody else wanted them."""
+        """The tenant has held its devices for this long. alone: no other tenant wanted them."""
         before = self.level
         self.began = None
         self.level += held
@@ -88,8 +90,9 @@ class Account:
             self.start = before
 
     def wait(self, now: int) -> None:
-        """It waits for its next turn. If it has been away, it was not charged for that time. What
-        it was owed before that, it did not want; only what a former daemon has said counts."""
+        """The tenant waits for its next turn. If it has been away, it was not charged for that
+        time, and it did not want what it was owed before; only what it is owed from before a
+        restart still counts."""
         if self.at != now:
             if self.at is not None:
                 self.owed = min(self.owed, 0.0)
@@ -100,15 +103,16 @@ class Account:
         self.start = None
 
     def bound(self, level: float) -> None:
-        """Forget what is too long ago. level: what it has at least."""
+        """Forget what is too long ago. level: the lowest level that the tenant may have."""
         surplus = SURPLUS * self.turn
         self.owed = max(-surplus, min(self.owed, ARREARS * self.turn))
         self.over = max(self.over, -self.savings - self.pending)
         self.level = max(level, min(self.level, level + surplus))
 
     def settle(self, worked: float, together: float, slack: float | None) -> None:
-        """What it has had beside others is known now, or taken to be so much. slack: how much less
-        of its request is none; None: the devices had room for more."""
+        """Charge what it has had beside others, now that this is measured or estimated. slack: a
+        loss of less than this part does not count; None: nothing was lost, since the devices could
+        have done more work."""
         self.over += worked
         self.level += worked
         if slack is not None:
@@ -118,7 +122,7 @@ class Account:
 
     @property
     def owed_now(self) -> float:
-        """With an even division of what is to be measured yet."""
+        """What it is owed, if what is not measured yet is divided evenly."""
         return self.owed + self.request * self.together - self.pending
 
     # -- its limit --------------------------------------------------------------------------
@@ -130,8 +134,8 @@ class Account:
 
     @property
     def savings(self) -> float:
-        """How much of its limit it may not have had and have later: as much, and at least what
-        others take in a turn, since it would lose that whenever it waits for one of theirs."""
+        """How much time below its limit a tenant can save up and have later. It is at least a turn
+        of the others: otherwise the tenant would lose that much whenever it waits for one."""
         return max(self.burst, SAVINGS_NS)
 
     def over_by(self, now: int) -> float:
@@ -142,7 +146,7 @@ class Account:
     # -- its request ------------------------------------------------------------------------
 
     def due(self, now: int) -> int:
-        """Since when it should have been served, or when it should be."""
+        """The time at which it should be served, or should have been."""
         began = now if self.began is None else self.began
         due = began + PATIENCE_NS
         if self.request > 0:
@@ -151,13 +155,14 @@ class Account:
 
     @property
     def due_in(self) -> float | None:
-        """Below 0: how long ago a holder should have been served; None: it requests nothing."""
+        """How long it is until due(), below 0 if that is over; None: it requests nothing."""
         return -self.owed_now / self.request if self.request > 0 else None
 
     # -- for the next daemon ------------------------------------------------------------------
 
     def saved(self, level: float) -> dict[str, int]:
-        """Its numbers, by name; empty: it is as a new one. level: what it has at least."""
+        """Its accounts, by name; empty: they are as in a new one. level: the lowest that it may
+        have."""
         values = self.owed_now, self.over + self.pending, self.level - level
         rounded = [round(value) for value in values]
         return dict(zip(SAVED, rounded, strict=True)) if any(rounded) else {}
@@ -169,5 +174,5 @@ class Account:
 
 
 def is_saved(values: Mapping[str, object]) -> bool:
-    """These are the numbers of an account, by name."""
+    """Whether these are the accounts of a tenant, by name, as saved() returns them."""
     return len(values) == len(SAVED) and all(type(values.get(name)) is int for name in SAVED)

@@ -1,23 +1,24 @@
 """Equal time for equal demands, by a deficit.
 
-A tenant's deficit is the lease time that an even division of its devices among all who held or
-waited for them would have given it, less what it has had. All of a restore and all of a drain
-count as had. So it does not matter how long a tenant's quantum is, how often it pauses, how
-slowly it drains or how much memory it moves: who has had too little comes sooner, and runs until
-it has caught up. Who yields before its quantum is over comes back ahead with the rest of it.
+A tenant's deficit is the lease time that it would have had if its devices had been divided evenly
+among all tenants that held or waited for them, less the time that it has had. The whole restore and
+the whole drain count as time that it has had. So it does not matter how long a tenant's quantum is,
+how often it pauses, how slowly it drains or how much memory it moves: a tenant that has had too
+little is served sooner, and runs until it has caught up. A tenant that yields before the end of its
+quantum has the rest of it added to its deficit.
 
-A waiter's place is the time at which it began to wait, made earlier by its deficit times the
-number of those it competes with, and later by PRICE times the cycle of its memory: what it takes
-to bring it in, and what it displaces back.
-So tenants whose memory is there take turns, and another one is exchanged for one of them now and
-then.
+A waiter's place is the time at which it began to wait. It is earlier by the deficit times the
+number of its competitors, and later by PRICE times the time that its memory takes to come in and
+that the displaced memory takes to come back. So tenants whose memory is on the device take turns,
+and now and then one of them is exchanged for another tenant.
 
-Deficits go on in the next daemon. A tenant whose device gets another policy begins anew, also when
-the device gets this one back.
+Deficits survive a restart of the daemon. If a device gets another policy its tenants lose their
+deficits, and begin without them if the device gets this policy again.
 
-The bound: a deficit and a price are never more than MOST_NS. A waiter with k competitors is
-behind none that begins to wait (2 k + 3) MOST_NS after it. Those that began before have one turn
-each, so its own comes after that time and k + 1 times a quantum, a restore and four drains.
+The bound: a deficit and a price are at most MOST_NS. So a waiter with k competitors is served
+before every tenant that begins to wait (2 k + 3) MOST_NS later. Each of those that began before
+that has one turn, so the waiter's own turn comes after that time and k + 1 times a quantum, a
+restore and four drains.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from leased.core.policy import Had, Measured, Spec, View
 from leased.policy import saved
 from leased.policy.registry import register
 
-PRICE = 20  # as a quantum is at least so many times its handoff
+PRICE = 20  # a quantum is at least this many times as long as its handoff
 MOST_NS = 300_000_000_000
-REVOKED_NS = 20_000_000  # who wants its devices again sooner was revoked, not idle
-FORGET_NS = 60_000_000_000  # after so long without its devices a tenant is as a new one
+REVOKED_NS = 20_000_000  # a tenant that asks again within this time was revoked, not idle
+FORGET_NS = 60_000_000_000  # after this time without its devices a tenant counts as a new one
 
 
 @register
@@ -44,6 +45,7 @@ class Fair:
     was idle when it last yielded."""
 
     name: ClassVar[str] = "fair"
+    prompt: ClassVar[bool] = False
     shares: ClassVar[bool] = False
 
     def __init__(self) -> None:

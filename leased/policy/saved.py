@@ -1,5 +1,5 @@
-"""What a policy has written down of each tenant, as one JSON object: read with care, since the
-file that it comes from may be damaged or be of another release."""
+"""What a policy stores of each tenant, as one JSON object. It is read with care, since the file
+that it comes from may be damaged or of another release."""
 
 from __future__ import annotations
 

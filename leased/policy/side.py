@@ -1,20 +1,22 @@
 """Whether tenants with shares run side by side on a device, by what was measured there.
 
-By turns every share is kept, and each handoff costs something. Side by side nothing is lost, but
-the driver alone says who gets how much. So tenants with shares begin by turns. Meanwhile it is
-learnt how much each would work if it never had to wait. Once that leaves the device room, or an
-even division of the device among them, none above what it would work, gives all of them what they
-request, they run side by side. They go back to turns, at once,
-- when one that requests something has lost LOST_NS of it while the device was full. What one had
-  less than it requested while the device idled it did not want. SLACK of its request is not
-  counted, nor what it had beyond its request before;
-- when one has had LOST_NS more than its limit allows. As a rule that does not happen, as the
-  limit ends its lease also side by side;
-- when it cannot be known who has had what: nothing is measured any more, or the driver does not
-  say whose the work was, or there are more than MOST_TENANTS.
-What one has lost it is owed, and it gets that by turns first. Turns last FIRST_NS at least, and
-twice as long as the last time, up to MOST_NS, unless side by side was well for AGAIN times as long.
-So a device does not go back and forth. Once a tenant has ended it is FIRST_NS again.
+By turns every share is kept, but each handoff costs something. Side by side no time is lost, but
+the driver alone decides how much each tenant gets. So tenants with shares begin by turns, and
+meanwhile it is measured how much each would use the device if it never had to wait. They run side
+by side once these parts together leave the device idle for some of the time, or once each of them
+would get its request if the device were divided evenly (nobody getting more than it would use).
+They go back to turns at once
+- when a tenant has lost LOST_NS of its request while the device was fully used. What it had less
+  than its request while the device was idle it did not want. The first SLACK of its request is not
+  counted as lost, and time that it had beyond its request before is subtracted;
+- when a tenant has had LOST_NS more than its limit allows. This is rare, since the limit ends its
+  lease also side by side;
+- when it cannot be known how much each has had: nothing is measured any more, or the driver does
+  not say which tenant the work was for, or there are more than MOST_TENANTS.
+A tenant is owed what it has lost, and gets that first by turns. A device stays with turns for at
+least FIRST_NS, and for twice as long each time, up to MOST_NS, unless it has run side by side for
+AGAIN times as long as the last turns. So it does not go back and forth. After a tenant has ended
+this begins with FIRST_NS again.
 """
 
 from __future__ import annotations
@@ -29,18 +31,18 @@ FIRST_NS = 2_000_000_000
 MOST_NS = 64_000_000_000
 AGAIN = 16
 MOST_TENANTS = 16
-LOST_NS = 150_000_000  # of ten seconds 0.015
+LOST_NS = 150_000_000  # 0.015 of ten seconds
 SLACK = 0.01
-FULL = 0.95  # a device that works for less of the time has had room for more
-SILENT = 0.05  # less work than that may be nobody's
-KNOWN_NS = 500_000_000  # a tenant that has been free for less may want all of the device
-FORGET_NS = 4_000_000_000  # what was before that hardly counts
+FULL = 0.95  # a device that is busy for a smaller part of the time could have done more
+SILENT = 0.05  # a smaller part of busy time need not be the work of any tenant
+KNOWN_NS = 500_000_000  # a tenant that did not have to wait for less may want the whole device
+FORGET_NS = 4_000_000_000  # measurements that are older hardly count
 
 
 class Claim(NamedTuple):
-    """What a side has to know of a tenant. lost: what it has had less than it requested side by
-    side; over: what it has had beyond what its limit allows; waited: how long it has waited since
-    it opened. ns."""
+    """What a Side has to know of a tenant, in ns. lost: by how much it has had less than its
+    request since it runs side by side. over: by how much it has had more than its limit allows.
+    waited: how long it has waited since it opened."""
 
     request: float
     limit: float
@@ -51,7 +53,7 @@ class Claim(NamedTuple):
 
 @dataclass
 class Wanted:
-    """How much of the time in which it did not wait a tenant has worked. ns."""
+    """For how long a tenant did not have to wait (free), and worked in that time. ns."""
 
     waited: int
     worked: float = 0.0
@@ -66,19 +68,19 @@ class Wanted:
 
     @property
     def part(self) -> float:
-        """Of the device's time, if it never had to wait."""
+        """The part of the device's time that it would use if it never had to wait."""
         return self.worked / self.free if self.free >= KNOWN_NS else 1.0
 
 
 @dataclass
 class Side:
-    """One device. on: side by side. since: when that began, or when turns did. turns_ns: how long
-    turns last at least. why: for people."""
+    """One device. on: whether tenants run side by side. since: when that, or when turns, began.
+    turns_ns: for how long the device stays with turns at least. why: the reason, for people."""
 
     since: int
     on: bool = False
     turns_ns: int = FIRST_NS
-    why: str = "what each would work is being measured"
+    why: str = "how much each job would use the GPU if it never waited is being measured"
     wanted: dict[int, Wanted] = field(default_factory=dict)
 
     def closed(self, tenant: int) -> None:
@@ -87,7 +89,8 @@ class Side:
             self.turns_ns = FIRST_NS
 
     def look(self, work: Measured, claims: Mapping[int, Claim], now: int) -> bool:
-        """Something was measured, or nothing for too long. Is the device used otherwise now?"""
+        """Something was measured, or nothing for too long. Returns whether the device changes
+        between side by side and turns."""
         if self.on:
             why = self._why_not(work, claims)
             if why is None:
@@ -98,17 +101,17 @@ class Side:
             self._learn(work, claims)
         if not work.worked or now - self.since < self.turns_ns or not self._would_hold(claims):
             return False
-        self.on, self.since, self.why = True, now, "nobody has less than its share side by side"
+        self.on, self.since, self.why = True, now, "every job has its share side by side"
         return True
 
     def _why_not(self, work: Measured, claims: Mapping[int, Claim]) -> str | None:
         """Why side by side cannot go on; None: it can."""
         if work.busy is None:
-            return "nothing says any more how much the GPU works"
+            return "NVML no longer says how busy the GPU is"
         if work.busy >= SILENT and not work.worked:
-            return "nothing says whose the GPU's work is"
+            return "NVML does not say which jobs the GPU works for"
         if len(claims) > MOST_TENANTS:
-            return f"more than {MOST_TENANTS} jobs are there"
+            return f"more than {MOST_TENANTS} jobs share it"
         for tenant, claim in claims.items():
             if claim.request and claim.lost > LOST_NS:
                 return f"job {tenant} had less than its request side by side"
@@ -122,7 +125,7 @@ class Side:
         self.on, self.since, self.why = False, now, why
         self.wanted.clear()
 
-    # -- whether it would be well ----------------------------------------------------------
+    # -- whether side by side would keep the shares ----------------------------------------
 
     def _learn(self, work: Measured, claims: Mapping[int, Claim]) -> None:
         for tenant, claim in claims.items():
@@ -147,8 +150,8 @@ class Side:
 
 
 def even_level(wanted: list[float]) -> float:
-    """How much of a whole each has at most when it is divided evenly, and none has more than it
-    wants; 1 where there is enough for all."""
+    """The most that anybody gets of a whole that is divided evenly, while nobody gets more than it
+    wants; 1: there is enough for all."""
     left, todo = 1.0, sorted(wanted)
     for n, want in enumerate(todo):
         each = left / (len(todo) - n)

@@ -1,4 +1,4 @@
-"""Which devices tenants with shares have side by side, and what each of them has had there."""
+"""On which devices tenants with shares run side by side, and what each of them has had there."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from leased.policy.side import FULL, SLACK, Claim, Side
 
 
 class Sides:
-    """there: by device, the tenants that have it. of: by device with tenants that have a share,
-    once something was measured there."""
+    """there: by device, the accounts of its tenants. with_share: how many of these have a share.
+    of: by device, if tenants with a share have it, once something was measured there."""
 
     def __init__(self) -> None:
         self.there: dict[str, dict[int, Account]] = {}
+        self.with_share: dict[str, int] = {}
         self.of: dict[str, Side] = {}
 
     def opened(self, tenant: int, account: Account) -> None:
-        """The tenant is here, or has another gang."""
+        """The tenant has been opened, or has another gang."""
         for device in [device for device, there in self.there.items() if tenant in there]:
             if device not in account.gang:
                 self._leave(tenant, device)
         for device in account.gang:
-            self.there.setdefault(device, {})[tenant] = account
+            there = self.there.setdefault(device, {})
+            if tenant not in there and account.has_share:
+                self.with_share[device] = self.with_share.get(device, 0) + 1
+            there[tenant] = account
 
     def closed(self, tenant: int, account: Account) -> None:
         for device in account.gang:
@@ -29,7 +33,10 @@ class Sides:
 
     def _leave(self, tenant: int, device: str) -> None:
         there = self.there[device]
-        del there[tenant]
+        if there.pop(tenant).has_share:
+            self.with_share[device] -= 1
+            if not self.with_share[device]:
+                del self.with_share[device]
         if not self.measures(device):
             self.of.pop(device, None)
         elif device in self.of:
@@ -38,21 +45,21 @@ class Sides:
             del self.there[device]
 
     def is_on(self, device: str) -> bool:
-        """Tenants with a share run side by side there."""
+        """Whether tenants with a share run side by side there."""
         side = self.of.get(device)
         return side is not None and side.on
 
     def measures(self, device: str) -> bool:
-        """A tenant with a share is there."""
-        return any(account.has_share for account in self.there.get(device, {}).values())
+        """Whether a tenant with a share has the device."""
+        return device in self.with_share
 
     def why(self, device: str) -> str:
         side = self.of.get(device)
         return "" if side is None else side.why
 
     def take(self, work: Measured) -> float | None:
-        """What each has had side by side is known now; what is not counts as divided evenly.
-        Returns the lowest level of those of whom it is known."""
+        """Charge what each tenant has had side by side, now that it was measured; where it was not,
+        it is divided evenly. Returns the lowest level among the tenants of which it is known."""
         there = self.there[work.device]
         slack = SLACK if work.busy is not None and work.busy >= FULL else None
         known = (
@@ -73,12 +80,12 @@ class Sides:
         return min([there[tenant].level for tenant in of_whom], default=None)
 
     def look(self, work: Measured, now: int) -> bool:
-        """Whether other tenants than before may run side by side from now on."""
+        """Whether the device changes between side by side and turns."""
         there = self.there[work.device]
         side = self.of.setdefault(work.device, Side(now))
         claims = {tenant: _claim(account, now) for tenant, account in there.items()}
         changed = side.look(work, claims, now)
-        if changed and side.on:  # what they had beyond their requests does not count any more
+        if changed and side.on:  # time that they had beyond their requests no longer counts
             for account in there.values():
                 account.owed, account.lost = max(account.owed, 0.0), 0.0
         return changed

@@ -126,8 +126,8 @@ class Work:
 class History:
     """written: seconds since 1970 when the record began. rooms: what jobs could have of a device
     together, from then on. resident: what of their memory was there (as modelled where it is
-    managed). work: of a device, in order. odd: what happened that the simulator does not know,
-    and how often."""
+    managed). work: of a device, in order. not_simulated: what happened that the simulator does not
+    know, and how often."""
 
     written: float
     begin: int
@@ -137,7 +137,7 @@ class History:
     rooms: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     resident: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     work: dict[str, list[Work]] = field(default_factory=dict)
-    odd: Counter[str] = field(default_factory=Counter)
+    not_simulated: Counter[str] = field(default_factory=Counter)
 
     @property
     def devices(self) -> list[str]:
@@ -189,7 +189,7 @@ class Reader:
             if run is not None and run.holds and isinstance(action, Grant | Contend):
                 run.holds[-1].told(action.idle_ns, now)
             if isinstance(action, Forfeit):
-                self.history.odd["a job lost its GPU as it did not release it"] += 1
+                self.history.not_simulated["a job lost its GPU as it did not release it"] += 1
         self._look_at_devices(now)
 
     def finish(self) -> History:
@@ -208,7 +208,7 @@ class Reader:
             if run is not None and run.holds and not run.tenant.swaps:
                 run.holds[-1].moved_ns += event.ns
         if type(event) in NOT_SIMULATED:
-            history.odd[NOT_SIMULATED[type(event)]] += 1
+            history.not_simulated[NOT_SIMULATED[type(event)]] += 1
         if isinstance(event, Opened):
             self._close(event.tenant)
 

@@ -103,10 +103,13 @@ def _gpu(history: History, jobs: Sequence[Job], notes: list[str]) -> Gpu:
     """One GPU that stands for all of the node. notes: a remark is added where they differ."""
     rooms = {uuid: series[-1][1] for uuid, series in history.rooms.items()}
     if len(set(rooms.values())) > 1:
-        notes.append("the GPUs differ in memory; all have that of the smallest here")
+        notes.append("the GPUs differ in memory: all are simulated with that of the smallest")
     room, most = min(rooms.values()), max(job.memory for job in jobs)
     if most > room:
-        notes.append(f"a job had {size(most)} where jobs can have {size(room)}; so has the GPU")
+        notes.append(
+            f"a job had {size(most)} and a GPU has {size(room)} for jobs: it is simulated with "
+            f"{size(most)}"
+        )
     first = history.residency(history.devices[0])
     return Gpu(max(room, most), _speed(first.link.bytes_s), _speed(first.paging.bytes_s))
 
@@ -119,21 +122,26 @@ def _speed(bytes_s: float) -> float:
 def _policy(history: History, notes: list[str]) -> str:
     found = history.policies
     if len(found) > 1:
-        notes.append(f"the GPUs have the policies {', '.join(found)}; {found[0]} is taken for all")
+        notes.append(
+            f"the GPUs have the policies {', '.join(found)}: all are simulated with {found[0]}"
+        )
     return found[0] if found else policy.DEFAULT
 
 
 def _notes(history: History, used: Sequence[Run]) -> Iterable[str]:
     going = [run.job for run in used if not run.over]
     if going:
-        yield f"{len(going)} jobs had not ended; what they did until then is all of them here"
+        yield (
+            f"{len(going)} jobs had not ended at the end of the record: they are simulated up to "
+            "there"
+        )
     lacking = len(history.runs) - len(used)
     if lacking:
         yield f"{lacking} jobs used no GPU and are left out"
-    for what, times in history.odd.items():
+    for what, times in history.not_simulated.items():
         yield f"{what} ({times} times), which is not simulated"
     if not history.work:
-        yield "NVML said nothing: all of a lease in which nobody waited is taken for work"
+        yield "NVML did not say how busy the GPUs were: leases in which nobody waited count as busy"
 
 
 def _ended(run: Run, job: Job, begin: int) -> Ended:

@@ -81,7 +81,7 @@ def picture(history: History, jobs: Collection[int] = (), since: float | None = 
     if lacking:
         raise Refused(
             f"job {lacking[0]} is not in the record",
-            f"it has {_named(history)}" if history.runs else "it has no job at all",
+            f"it has {_named(history)}" if history.runs else "it has no jobs",
         )
     begin = history.begin
     if since is not None:

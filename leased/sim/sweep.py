@@ -57,7 +57,7 @@ def table(results: Sequence[Result]) -> str:
             f"{seconds(result.mean_turnaround):>10}{seconds(result.longest_wait):>10}"
             f"{result.handoffs:>10}{size(result.moved):>10}"
         )
-    lines.append("* done first. mean job: from submission to end. waited: who waited most.")
+    lines.append("* done first. mean job: mean from submission to end. waited: longest of a job.")
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -156,7 +156,7 @@ def test_auto_cannot_flap() -> None:
     assert 7 <= separations(S // 10, 600 * S, refits=True) <= 7 + 600 // 64
 
 
-def test_who_stays_gets_back_what_the_other_displaced() -> None:
+def test_a_holder_that_stays_restores_what_another_displaced() -> None:
     a = arbiter()
     for tenant in (1, 2):
         opened(a, tenant, "auto")
@@ -687,7 +687,7 @@ def test_lease_seconds_of_a_device_never_exceed_the_clock() -> None:
         assert [u.shared_ns for u in used] == [9 * S] * 3
 
 
-def test_what_a_handoff_costs_does_not_grow_with_those_who_wait() -> None:
+def test_the_cost_of_a_handoff_does_not_grow_with_the_waiters() -> None:
     """Counted in lines that run, which no load of the machine changes."""
     assert lines_of_handoffs(200) <= 1.1 * lines_of_handoffs(2)
 

@@ -34,7 +34,7 @@ def clean(arbiter: Arbiter, job: int) -> int:
     return arbiter.usage(job, 10)["d0"].clean_bytes
 
 
-def test_what_was_dropped_is_not_moved() -> None:
+def test_clean_memory_is_not_moved() -> None:
     arbiter = handed_over()
     before = moved(arbiter, 2)
     assert before >= HAS + HAS - ROOM, "what the first lost is counted for who needed the room"
@@ -68,7 +68,7 @@ def test_no_more_is_taken_off_than_was_counted() -> None:
     assert moved(arbiter, 2) == before - (HAS + HAS - ROOM)
 
 
-def test_what_a_parked_job_drops_is_not_moved_either() -> None:
+def test_clean_memory_of_a_parked_job_is_not_moved_either() -> None:
     arbiter = handed_over()
     before = moved(arbiter, 2)
     arbiter.handle(Parked(2, "user 1"), 2)

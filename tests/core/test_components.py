@@ -41,7 +41,7 @@ def test_links_come_and_go() -> None:
     assert not any(vars(components).values()), "nothing of them is left"
 
 
-def test_who_wants_none_of_what_is_taken() -> None:
+def test_a_gang_that_needs_no_taken_device() -> None:
     """Also where they need more than one row; and rows go with those who sat in them."""
     r = random.Random(2)
     seats, seated = Seats(), list[Cohort]()

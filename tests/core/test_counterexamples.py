@@ -58,7 +58,7 @@ FALSE_MEMORY = Scenario(
 
 
 @pytest.mark.parametrize("policy_name", ["fcfs", "fair"])
-def test_who_lies_of_its_memory_is_taken_at_its_word(policy_name: str) -> None:
+def test_a_tenant_that_lies_about_its_memory_is_believed(policy_name: str) -> None:
     assert fault_of(FALSE_MEMORY, policy_name) is None
 
 

@@ -132,7 +132,7 @@ def until(a: Arbiter, end: int, event: Event | None = None) -> list[Action]:
     return actions + a.handle(event or Tick(), end)
 
 
-def test_who_gives_up_nothing_does_not_keep_those_waiting_who_fit_beside_it() -> None:
+def test_a_tenant_that_evicts_nothing_does_not_delay_tenants_that_fit_beside_it() -> None:
     """Stopped, and nobody has said so. 60 of 100 stay: 60 more can never come back, 30 can."""
     a = swapping(60, 60, 30)
     work(a, 1, 60, 0)
@@ -164,7 +164,7 @@ def test_a_job_that_is_known_not_to_act_is_not_asked_for_its_memory() -> None:
     assert (of(Grant, actions), of(Evict, actions)) == ([2], [1])
 
 
-def test_who_is_granted_for_memory_of_one_that_freezes_gives_the_device_back() -> None:
+def test_a_tenant_granted_the_memory_of_a_frozen_one_gives_the_device_back() -> None:
     a = swapping(60, 60)
     work(a, 1, 60, 0)
     assert of(Grant, a.handle(Requested(2), S)) == [2]
@@ -172,7 +172,7 @@ def test_who_is_granted_for_memory_of_one_that_freezes_gives_the_device_back() -
     assert of(Revoke, a.handle(Closed(1), 3 * S)) == []
 
 
-def test_who_gives_up_its_memory_step_by_step_is_waited_for() -> None:
+def test_a_tenant_that_evicts_step_by_step_is_waited_for() -> None:
     a = swapping(60, 60)
     work(a, 1, 60, 0)
     a.handle(Requested(2), 0)

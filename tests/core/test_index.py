@@ -8,6 +8,7 @@ import pytest
 from leased import policy
 from leased.core.arbiter import Action, Arbiter, Event, Tenant
 from leased.core.cohort import ALONE, FREE, Cohort, in_the_way
+from leased.core.share import Share
 from leased.core.state import FOREVER
 from tests.core.adversary import Draw
 from tests.core.draws import random_scenario
@@ -58,6 +59,11 @@ def last_end(a: Arbiter, cohort: Cohort) -> int | None:
     return max(ends, default=None)
 
 
+def lacks(share: Share) -> bool:
+    """Some of its memory has been used and is not on the device."""
+    return share.bytes > share.resident + share.untouched
+
+
 def check(a: Arbiter) -> None:
     cohorts, queue = a.rules.cohorts, line(a)
     for bit in cohorts.bit.values():
@@ -65,6 +71,14 @@ def check(a: Arbiter) -> None:
         here = [cohort for cohort in queue if cohort.mask & mask]
         plain = [c for n, c in enumerate(here) if c.heeds != FREE and not behind(c, here[:n])]
         assert list(cohorts.queued.leading(mask)) == plain
+        assert cohorts.queued.first(bit) is next(
+            (c for c in queue if c.mask & bit and c.heeds != FREE), None
+        )
+    for device in a.devices.values():
+        order, shares = device.residency.order, device.residency.shares
+        lacking = [n for n in order.waiting if lacks(shares[n])]
+        assert list(order.lacking) == lacking
+        assert order.lacking_among(2) == [n for n in list(order.waiting)[:2] if n in lacking]
     for n, cohort in enumerate(queue):
         assert cohorts.queued.is_behind(cohort.place, cohort) == behind(cohort, queue[:n])
         if cohort.heeds != FREE:

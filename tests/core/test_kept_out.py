@@ -22,7 +22,7 @@ def arbiter(*sizes: tuple[int, int]) -> Arbiter:
     return a
 
 
-def test_who_keeps_it_out_is_known_the_largest_first() -> None:
+def test_tenants_that_keep_one_out_are_listed_largest_first() -> None:
     a = arbiter((60, 0), (0, 20), (0, 30), (0, 0))
     residency = a.devices["d0"].residency
     a.handle(Requested(1), 0)
@@ -34,13 +34,13 @@ def test_who_keeps_it_out_is_known_the_largest_first() -> None:
     assert a.tenants[1].lease
 
 
-def test_what_a_frozen_tenant_has_there_is_named_like_what_is_fixed() -> None:
+def test_memory_of_a_frozen_tenant_is_listed_like_fixed_memory() -> None:
     a = arbiter((80, 0), (30, 0))
     a.handle(Frozen(2), 0)
     assert a.devices["d0"].residency.keep_out(1) == {2: 30}
 
 
-def test_who_alone_has_something_that_stays_is_not_kept_out_by_it() -> None:
+def test_a_tenant_is_not_kept_out_by_its_own_memory() -> None:
     staying = Staying()
     staying.need(1, 90)
     staying.keep(1, 30)

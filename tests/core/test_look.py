@@ -146,7 +146,7 @@ def granted(actions: list[Action]) -> list[int]:
 @pytest.mark.parametrize(
     "event", [Closed(GANG), Frozen(GANG), QuantumSet("d0", 1000 * MS), Released(HOLDER, 2)]
 )
-def test_who_was_passed_is_let_in(event: Event) -> None:
+def test_a_waiter_that_was_passed_is_let_in_later(event: Event) -> None:
     """The gang leaves the line, its turn is later, or the holder has gone sooner."""
     a = kept_out()
     expected = GANG if isinstance(event, Released) else SINGLE
@@ -154,7 +154,7 @@ def test_who_was_passed_is_let_in(event: Event) -> None:
 
 
 @pytest.mark.parametrize("event", [Closed(GANG), Released(HOLDER, 2)])
-def test_who_was_passed_is_let_in_while_the_holder_drains(event: Event) -> None:
+def test_a_waiter_that_was_passed_is_let_in_while_the_holder_drains(event: Event) -> None:
     a = kept_out()
     a.handle(Tick(), 10 * MS)
     a.handle(Opened(LAST, ("d1",), "on", 10 * MS), 11 * MS)
@@ -163,7 +163,7 @@ def test_who_was_passed_is_let_in_while_the_holder_drains(event: Event) -> None:
     assert granted(a.handle(event, 12 * MS)) == [expected]
 
 
-def test_who_lines_up_before_a_front_makes_it_none() -> None:
+def test_a_waiter_that_lines_up_before_a_front_ends_its_being_one() -> None:
     """Who stands behind somebody is at the front no more, and its gap is not what counts."""
     look = Look(0b11)
     front, comer = (

@@ -87,7 +87,7 @@ def test_a_request_ends_the_parking_once_all_has_left() -> None:
     assert a.devices["d0"].residency.total == 60
 
 
-def test_what_does_not_leave_keeps_nobody_waiting() -> None:
+def test_memory_that_does_not_leave_delays_no_tenant() -> None:
     a = working()
     a.handle(Parked(1, "user 7"), S)
     a.handle(Released(1, 1), S)
@@ -150,7 +150,7 @@ def test_resumed_into_a_full_device_it_waits_for_its_turn() -> None:
     assert (of(Grant, actions), of(Evict, actions)) == ([1], [2])
 
 
-def test_one_that_froze_before_all_had_left_gives_up_the_rest_when_it_goes_on() -> None:
+def test_a_tenant_frozen_during_its_eviction_evicts_the_rest_when_it_goes_on() -> None:
     a = working(2)
     a.handle(Parked(1, "Slurm", suspended=True), 0)
     a.handle(Released(1, 1), 0)
@@ -168,7 +168,7 @@ def test_frozen_with_its_lease_it_is_passed_over() -> None:
     assert of(Grant, a.handle(Requested(2), 2 * S)) == [], "60 more have no room"
 
 
-def test_who_hinders_nobody_may_take_its_time() -> None:
+def test_a_tenant_that_delays_no_other_may_take_its_time() -> None:
     a = working()
     a.handle(Parked(1, "user 7"), 0)
     for _ in range(20):
@@ -198,7 +198,7 @@ def test_unparked_it_brings_back_what_there_is_room_for() -> None:
     assert a.tenants[1].parked is None
 
 
-def test_one_that_ends_while_its_memory_leaves_leaves_nothing_behind() -> None:
+def test_a_tenant_that_ends_during_its_eviction_leaves_nothing() -> None:
     a = working()
     a.handle(Parked(1, "user 7"), 0)
     a.handle(Released(1, 1), 0)
@@ -209,7 +209,7 @@ def test_one_that_ends_while_its_memory_leaves_leaves_nothing_behind() -> None:
     assert a.next_deadline() is None
 
 
-def test_who_stood_still_comes_behind_those_whom_its_memory_kept_out() -> None:
+def test_a_tenant_that_stood_still_comes_behind_those_that_its_memory_kept_out() -> None:
     """Else a job that is stopped whenever another one is granted has all the turns."""
     a = working(2)
     a.handle(Requested(2), 0)

@@ -146,7 +146,7 @@ def step(world: World, kind: str, job: int, amount: int) -> None:
         max_size=90,
     ),
 )
-def test_who_holds_the_device_gets_all_its_memory_there(
+def test_a_holder_gets_all_its_memory_on_the_device(
     sizes: list[int], steps: list[tuple[str, int, int]]
 ) -> None:
     """Whatever happened before: once everybody has done what he was told, who holds a lease
@@ -223,14 +223,14 @@ def settle(world: World) -> None:
         pass
 
 
-def test_who_comes_next_loses_last() -> None:
+def test_the_next_tenant_loses_memory_last() -> None:
     world = three_by_turns()
     # 3 pushed out 2, which has just worked, and not 1, whose turn it is now.
     assert world.jobs[1].epoch
     assert world.jobs[1].resident == 45
 
 
-def test_who_comes_next_is_there_before_its_turn() -> None:
+def test_the_next_tenants_memory_is_restored_before_its_turn() -> None:
     world = three_by_turns()
     settle(world)
     assert [bool(p.epoch) for p in world.jobs.values()] == [True, False, False]
@@ -259,7 +259,7 @@ def test_nothing_is_brought_in_for_a_turn_while_memory_comes_back() -> None:
     assert [p.resident for p in world.jobs.values()] == [50, 50, 0]
 
 
-def test_who_cannot_have_all_its_memory_waits_and_holds_nobody_up() -> None:
+def test_a_tenant_without_room_for_all_its_memory_waits_and_delays_no_other() -> None:
     """With memory:swap all must be there; what others have fixed cannot make room for it."""
     world = World()
     for job, size in ((1, 0), (2, 60)):

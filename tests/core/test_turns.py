@@ -104,7 +104,7 @@ def test_turns_are_as_the_jobs_asked_as_soon_as_memory_has_to_move() -> None:
     assert pair.a.rules.quantum(holder, 0) == holder.quantum_ns
 
 
-def test_what_the_site_or_the_job_says_goes_before_short_turns() -> None:
+def test_quanta_of_the_site_or_the_job_override_short_turns() -> None:
     pair = by_turns((0, 0))
     tenant = pair.a.tenants[0]
     assert pair.a.rules.quantum(tenant, 0) == TURN

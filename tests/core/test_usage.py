@@ -33,7 +33,7 @@ def test_means_are_over_the_jobs_time() -> None:
     assert usage_record.figures(Usage(wanted_kib_ms=7))["mean_wanted_bytes"] == 0
 
 
-def test_what_never_happened_is_left_out_where_that_is_rare() -> None:
+def test_rare_figures_are_left_out_if_they_are_0() -> None:
     none = usage_record.figures(Usage())
     assert set(none) == {figure.key for figure in FIGURES if not figure.rare}
 

@@ -58,7 +58,7 @@ def test_room_on_one_device_is_news_on_the_others_of_a_gang() -> None:
     assert of(Grant, a.handle(Released(1, 1), 10 * S)) == [3]
 
 
-def test_who_cannot_run_any_more_lets_those_behind_it_go_on() -> None:
+def test_a_waiter_that_can_no_longer_run_lets_those_behind_it_go_on() -> None:
     a = arbiter(2)
     opened(a, 1, "d0")
     opened(a, 2, "d0 d1", swaps=True)
@@ -85,7 +85,7 @@ def test_the_end_of_fixed_memory_is_room() -> None:
     assert of(Grant, a.handle(Closed(1), S)) == [2], "though what all have does not fit yet"
 
 
-def test_who_could_not_run_is_the_last_when_it_can() -> None:
+def test_a_waiter_that_could_not_run_is_last_when_it_can() -> None:
     """Those who could run meanwhile are before it, so nobody is passed for ever by others who
     come and go."""
     a = arbiter()

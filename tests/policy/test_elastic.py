@@ -40,7 +40,7 @@ def test_a_limit_holds_for_a_job_that_is_alone(limit: float) -> None:
     Watched([greedy(limit=limit)], 40).check(0, 40, {0: limit})
 
 
-def test_what_is_left_is_divided_evenly() -> None:
+def test_time_that_nobody_requests_is_divided_evenly() -> None:
     Watched(shares(0.3, 0.0, 0.0), 40).check(5, 40, dict.fromkeys(range(3), 1 / 3))
     Watched(shares(0.6, 0.0, 0.0), 40).check(5, 40, {0: 0.6, 1: 0.2, 2: 0.2})
 
@@ -55,7 +55,7 @@ def test_long_kernels_gain_nothing_where_all_have_what_they_request(
     )
 
 
-def test_what_a_limited_job_leaves_others_have() -> None:
+def test_others_have_the_time_that_a_limited_job_leaves() -> None:
     jobs = [greedy(0.1, 0.2), greedy(), greedy()]
     Watched(jobs, 40).check(5, 40, {0: 0.2, 1: 0.4, 2: 0.4})
 

@@ -122,7 +122,7 @@ def test_a_policy_may_end_a_quantum_early_but_not_below_the_handoff() -> None:
 
 
 @every
-def test_what_is_dumped_is_loaded(name: str) -> None:
+def test_a_dumped_state_can_be_loaded(name: str) -> None:
     made = policy.make(name)
     a = node(name)
     used = a.rules.policies.on("d0")

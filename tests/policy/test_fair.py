@@ -18,7 +18,7 @@ def test_equal_demands_have_equal_time(case: str) -> None:
 
 
 @pytest.mark.long
-def test_who_pauses_has_not_less_than_who_never_does() -> None:
+def test_a_tenant_that_pauses_has_no_less_than_one_that_never_does() -> None:
     """But for the quantum that is under way, and a burst of each of those who pause."""
     jobs, seconds, gib_s = CASES["pauses"]
     seconds //= SHORT
@@ -44,7 +44,7 @@ def test_nothing_else_becomes_slower() -> None:
 @pytest.mark.parametrize(
     ("name", "seed"), [("fair", 500011), ("fair", 500056), ("fair", 500154), ("fcfs", 500033)]
 )
-def test_who_is_put_behind_another_again_has_a_new_gap_before_its_turn(
+def test_a_waiter_put_behind_another_again_has_a_new_gap_before_its_turn(
     name: str, seed: int
 ) -> None:
     """In these runs a waiter was about to have its turn, and another one came before it, by the

@@ -40,7 +40,7 @@ def one_turn_each(a: Arbiter) -> None:
     a.handle(Released(revoke.tenant, revoke.epoch), 60 * S)
 
 
-def test_what_is_remembered_is_charged_up_to_now_and_asking_changes_nothing() -> None:
+def test_the_remembered_state_is_charged_up_to_now_and_asking_changes_nothing() -> None:
     a = node()
     for tenant in range(3):
         a.handle(Requested(tenant), 0)
@@ -97,7 +97,7 @@ def test_another_policy_and_back_begins_anew() -> None:
     assert a.policy_state(0, 62 * S) == ("fair", "")
 
 
-def test_what_another_policy_remembered_is_left_alone() -> None:
+def test_the_state_of_another_policy_is_ignored() -> None:
     a = node("fcfs")
     old = PolicyState("fair", '{"0": {"d0": 5}}')
     assert a.understands(OPENED[0], old)

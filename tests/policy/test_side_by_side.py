@@ -71,7 +71,7 @@ def test_a_job_that_gets_less_than_its_request_has_turns_at_once() -> None:
     assert world.changes <= 12
 
 
-def test_what_a_driver_does_otherwise_later_is_seen() -> None:
+def test_a_driver_that_divides_otherwise_later_is_noticed() -> None:
     def pull(job: int, now: int) -> float:
         return 3.0 if job == 1 and now > 30 * S else 1.0
 

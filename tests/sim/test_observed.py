@@ -113,7 +113,7 @@ def test_a_look_that_ends_as_a_lease_begins_says_nothing_of_it() -> None:
     assert found_bursts(script) == {1: [(0, 1), (1, 0)]}
 
 
-def test_who_had_a_lease_has_computed() -> None:
+def test_a_job_with_a_lease_has_computed() -> None:
     script = Script()
     script.at(0, opened(1))
     script.at(1, Requested(1))
@@ -128,10 +128,10 @@ def test_where_nvml_says_nothing_all_of_a_lease_is_work() -> None:
     script.at(1, Requested(1))
     script.at(5, Closed(1))
     assert found_bursts(script) == {1: [(0, 1), (4, 0)]}
-    assert "NVML said nothing" in " ".join(observed.of(script.history()).notes)
+    assert "NVML did not say" in " ".join(observed.of(script.history()).notes)
 
 
-def test_who_is_revoked_and_asks_again_at_once_has_not_paused() -> None:
+def test_a_revoked_job_that_asks_again_at_once_has_not_paused() -> None:
     script = Script()
     script.at(0, opened(1), opened(2), Requested(1), Requested(2))
     script.at(10, Tick())
@@ -174,7 +174,7 @@ def test_memory_that_comes_back_is_no_work() -> None:
     assert found_bursts(script) == {1: [(2, 0)]}
 
 
-def test_what_a_trace_cannot_have_is_said() -> None:
+def test_things_that_a_trace_cannot_have_are_noted() -> None:
     script = Script()
     script.at(0, opened(1), opened(3), QuantumSet(GPU, 7 * S), Requested(1))
     script.at(2, MemoryChanged(1, GPU, 20 * GIB))
@@ -182,9 +182,9 @@ def test_what_a_trace_cannot_have_is_said() -> None:
     (job,) = found.trace.jobs
     assert (job.quantum, job.memory, found.trace.gpus[0].memory) == (7 * S, 20 * GIB, 20 * GIB)
     assert found.notes[:3] == (
-        "1 jobs had not ended; what they did until then is all of them here",
+        "1 jobs had not ended at the end of the record: they are simulated up to there",
         "1 jobs used no GPU and are left out",
-        "NVML said nothing: all of a lease in which nobody waited is taken for work",
+        "NVML did not say how busy the GPUs were: leases in which nobody waited count as busy",
     )
 
 

@@ -58,11 +58,11 @@ def test_the_older_one_is_read_alone_by_its_name(path: Path) -> None:
     assert held(record_files.load(place.before(path), [])) == {1: [(2, 5)], 2: [(5, 5)]}
 
 
-@pytest.mark.parametrize("kind", ["of a daemon before", "with a gap", "damaged"])
-def test_what_it_does_not_go_on_from_is_left_out_and_named(path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["of a previous daemon", "with a gap", "damaged"])
+def test_an_older_file_that_is_not_continued_is_left_out_and_named(path: Path, kind: str) -> None:
     older = place.before(path)
     whole = older.read_bytes().splitlines(keepends=True)
-    if kind == "of a daemon before":
+    if kind == "of a previous daemon":
         script = Script()
         older.write_bytes(b"".join([*script.record, lines.end_line(End("gpu-leased ended"))]))
     elif kind == "with a gap":

@@ -119,7 +119,7 @@ def test_gpus_of_their_own_are_had_one_job_after_the_other() -> None:
     assert found.moved == 0
 
 
-def test_what_does_not_fit_side_by_side_is_paged_all_the_time() -> None:
+def test_memory_that_does_not_fit_side_by_side_is_paged_all_the_time() -> None:
     """Of 20 GiB a fifth is away. In a second of work 25 GiB are touched, so 5 GiB come: 0.5 s,
     for each of the two in turn."""
     pair = [job(10 * GIB, (10, 0), touches_bytes_s=25.0 * GIB) for _ in range(2)]
@@ -134,7 +134,7 @@ def test_work_in_flight_is_finished_before_the_gpu_changes_hands() -> None:
     assert ends(found) == [7, 6.5]
 
 
-def test_who_looks_now_and_then_whether_it_is_idle_yields_late() -> None:
+def test_a_job_that_checks_rarely_whether_it_is_idle_yields_late() -> None:
     """As nvshare's client: at 5 s it computes, at 10 s it has been idle since 6."""
     looks = job(GIB, (6, 20), idle_check=5 * S)
     found = result(looks, job(GIB, (1, 0)), setting=Setting(lock="on"))

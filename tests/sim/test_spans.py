@@ -101,7 +101,9 @@ def test_jobs_and_a_time_are_chosen() -> None:
         ([], 2_000_000.0, "no job of the record was there at that time"),
     ],
 )
-def test_what_is_not_there_is_refused(jobs: list[int], since: float | None, said: str) -> None:
+def test_unknown_jobs_and_times_are_refused(
+    jobs: list[int], since: float | None, said: str
+) -> None:
     with pytest.raises(Refused) as refused:
         spans.picture(two_jobs().history(), jobs, since)
     assert said in refused.value.sentence()
