@@ -1,8 +1,9 @@
-"""The file by which gpu_share.lua knows that the placer runs, and puts off jobs for it alone then.
+"""The file that tells gpu_share.lua that the placer runs. Only then are jobs put off for it.
 
     UNTIL HOLD
 
-UNTIL: until when it counts, seconds since 1970; HOLD: for how many seconds a job is put off.
+UNTIL: until when the file is valid, in seconds since 1970; HOLD: for how many seconds a job is put
+off.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import re
 from pathlib import Path
 
 NAME = "alive"
-LONGEST_S = 120  # as LONGEST_ALIVE of gpu_share.lua
+LONGEST_S = 120  # the same as LONGEST_ALIVE in gpu_share.lua
 VALID_S = 30  # longer than slurmctld takes to answer when it is busy
 
 
 def write(folder: Path, now: int, hold_s: int) -> None:
-    """OSError: it cannot be written."""
+    """Write the file, valid from now on. OSError: it cannot be written."""
     beside = folder / f"{NAME}.new"
     beside.write_text(f"{now + VALID_S} {hold_s}\n")
     beside.chmod(0o644)
@@ -24,8 +25,8 @@ def write(folder: Path, now: int, hold_s: int) -> None:
 
 
 def counts(folder: Path, now: int) -> bool | None:
-    """Whether gpu_share.lua puts jobs off by the file; None: it is not there. OSError: it cannot be
-    read."""
+    """Whether gpu_share.lua puts jobs off because of the file; None: there is no file. OSError: it
+    cannot be read."""
     try:
         said = re.fullmatch(rb"([0-9]{1,19}) ([0-9]{1,19})\n", (folder / NAME).read_bytes()[:64])
     except FileNotFoundError:

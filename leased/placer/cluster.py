@@ -1,8 +1,8 @@
-"""The GPUs of the cluster as far as Slurm's own data says who is on them.
+"""The GPUs of the cluster, with the jobs that Slurm says are on them.
 
-Slurm chooses the GPU of a job by itself: the first one of the node, in the order of its numbers,
-that has enough free shards and, where the job asks for a type, that type. So which one it will be
-is known beforehand, and a job fits on a node only if it fits there.
+Slurm itself chooses the GPU of a job: the first one of the node, in the order of their numbers,
+that has enough free shards and the type that the job asks for, if any. So it is known beforehand
+which GPU that will be, and a job fits on a node only if it fits on that GPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ Place = tuple[str, int]  # a node and a number of a GPU
 
 @dataclass
 class Gpu:
-    """shards: that are free. device: whose name people read. whole: a job has all of it."""
+    """shards: how many are free. device: what jobs have of it, and its name for people. whole: a
+    job has the whole GPU."""
 
     kind: str
     total: int
@@ -33,8 +34,8 @@ class Gpu:
 
 @dataclass
 class Cluster:
-    """by_node: each node's GPUs in Slurm's order. Nodes may have jobs that are put there by us and
-    have not begun."""
+    """by_node: each node's GPUs in Slurm's order. Jobs that the placer has let start count as being
+    on their GPU before they have begun."""
 
     nodes: dict[str, GpuNode]
     by_node: dict[str, list[Gpu]]
@@ -53,8 +54,8 @@ class Cluster:
         return cls(known, gpus, {name: node.idle_cpus for name, node in known.items()})
 
     def take(self, node: str, index: int, shards: int | None, request: Request) -> None:
-        """A job has so many shards of the GPU; None: it has the whole one. What is not known is
-        passed over: a node may have been taken out of slurm.conf under a job."""
+        """A job has this many shards of the GPU; None: the whole GPU. An unknown GPU is ignored:
+        its node may have been removed from slurm.conf while the job runs."""
         gpus = self.by_node.get(node, [])
         if not 0 <= index < len(gpus):
             return
@@ -66,7 +67,7 @@ class Cluster:
             gpu.shards -= shards
 
     def chosen_on(self, job: QueuedJob, node: str) -> int | None:
-        """The GPU of the node that Slurm would give to the job; None: it has none for it."""
+        """The GPU of the node that Slurm would give to the job; None: there is none for it."""
         for index, gpu in enumerate(self.by_node[node]):
             if job.gpu_type in ("", gpu.kind) and gpu.shards >= job.shards:
                 return index
@@ -81,8 +82,8 @@ class Cluster:
         }
 
     def devices(self, job: QueuedJob) -> list[Device]:
-        """All that the job could have now, and those that hold its affinity label where it cannot
-        be; each that Slurm would not give it is shut."""
+        """The GPUs that the job could get, and those with an affinity label. Those that Slurm would
+        not give it now have the reason in `shut`."""
         found = []
         for node, gpus in self.by_node.items():
             refused = self.refusal(job, node)
@@ -96,12 +97,12 @@ class Cluster:
         return found
 
     def refusal(self, job: QueuedJob, node: str) -> str:
-        """Why the job cannot be on the node, whoever else is there; "": it can."""
+        """Why the job cannot be on the node, apart from GPUs and labels; "": it can."""
         known = self.nodes[node]
         if not known.usable:
             return "the node takes no jobs"
         if not set(job.partitions) & set(known.partitions):
-            return "the job's partition does not have the node"
+            return "the node is in none of the job's partitions"
         if not _names_allow(job, node) or not features_allow(job.features, known.features):
             return "the job's request excludes the node"
         if job.cpus > self.cpus[node]:
@@ -111,7 +112,7 @@ class Cluster:
         return ""
 
     def emptied(self) -> Cluster:
-        """The same with no job anywhere and every node up."""
+        """The same cluster without jobs, and with all nodes up."""
         nodes = [
             replace(node, usable=True, idle_cpus=1 << 30, free_memory=1 << 40)
             for node in self.nodes.values()
@@ -123,14 +124,14 @@ def _shut(job: QueuedJob, gpu: Gpu, index: int, chosen: int | None) -> str:
     if job.gpu_type not in ("", gpu.kind):
         return f"the job asks for a GPU of type {job.gpu_type}"
     if gpu.whole:
-        return "a job has all of it"
+        return "a job has the whole GPU"
     if gpu.shards < job.shards:
         return f"{max(0, gpu.shards)} of its {gpu.total} shards are free"
     return "" if index == chosen else f"Slurm would give the job GPU {chosen} of this node"
 
 
 def _names_allow(job: QueuedJob, node: str) -> bool:
-    """A list that cannot be read allows nothing."""
+    """Whether the job's lists of nodes allow the node. A list that cannot be read allows none."""
     try:
         required = expand(job.required) if job.required else [node]
         return required == [node] and node not in expand(job.excluded)
@@ -147,7 +148,7 @@ def features_allow(wanted: str, there: frozenset[str]) -> bool:
 
 
 def is_readable(features: str) -> bool:
-    """Whether it is names with one kind of sign between them."""
+    """Whether it is a list of names that are all joined by "and", or all by "or"."""
     return any(
         all(NAMES.fullmatch(name) for name in re.split(sign, features)) for sign in ("[&,]", r"\|")
     )

@@ -1,11 +1,11 @@
-"""What the placer does next: what Slurm says and what is remembered go in, changes of jobs come
+"""What the placer does next: Slurm's answers and what is remembered go in, changes of jobs come
 out.
 
-A job with labels or a share is put off by its begin time, which gpu_share.lua sets when the job is
-submitted and the placer moves on while the job fits nowhere. So whatever becomes of the placer,
-each job begins by itself when that time is over. A job that fits is let start at once, on the
-node where it fits. A job that then does not start, as Slurm has reasons of its own, is put off
-again, so that it keeps no place from others.
+A job with labels or a share is put off by its begin time: gpu_share.lua sets it when the job is
+submitted, and the placer moves it on while the job fits nowhere. So whatever happens to the placer,
+each job begins by itself when its begin time comes. A job that fits may start at once, on the node
+where it fits. If it then does not start, because Slurm has reasons of its own, it is put off again,
+so that it blocks no place for others.
 """
 
 from __future__ import annotations
@@ -16,15 +16,23 @@ from leased.placement.api import Request
 from leased.placer import marks
 from leased.placer.model import Settings, Ticket, Tickets, Understand, Update, View
 from leased.placer.placing import place, step_array
-from leased.placer.putting_off import leave, left_to_slurm, let, put_off, take_back
+from leased.placer.putting_off import (
+    keep_waiting,
+    leave_to_slurm,
+    left_to_slurm,
+    put_off,
+    take_back,
+)
 from leased.placer.turn import Turn, changed, is_bound, start_at, ticket_of
 from leased.slurm.queue_json import QueuedJob
 
-SOON_S = 30  # so long before a begin time of its user's a job is put off
+SOON_S = (
+    30  # so long before the begin time that its user has set, the placer begins to act on a job
+)
 
 
 def decide(view: View, tickets: Tickets, settings: Settings, understand: Understand) -> Turn:
-    """The turn with its changes, and with what is remembered without any of them."""
+    """The turn, with its changes and with what is remembered if none of them is made."""
     turn = Turn.of(view, tickets, settings, understand)
     pending: list[tuple[QueuedJob, Ticket]] = []
     for job in turn.view.jobs:
@@ -33,9 +41,9 @@ def decide(view: View, tickets: Tickets, settings: Settings, understand: Underst
             if ticket is not None:
                 pending.append((job, ticket))
             else:
-                _clean(turn, job)
+                _remove_mark(turn, job)
         elif job.active:
-            _count(turn, job, ticket)
+            _count_active(turn, job, ticket)
         _keep_array(turn, job)
     pending.sort(key=lambda one: (-one[0].priority, one[0].job_id))
     for job, ticket in pending:
@@ -43,14 +51,15 @@ def decide(view: View, tickets: Tickets, settings: Settings, understand: Underst
         if turn.waits_to_start(job, ticket):
             turn.take(ticket, job)
     for job, ticket in pending:
-        _step(turn, job, ticket)
+        _decide_pending(turn, job, ticket)
     return turn
 
 
 def releases(view: View, tickets: Tickets, understand: Understand, grace_s: int) -> list[Update]:
-    """What gives every job back to Slurm that the placer has put off or has bound to a node.
+    """The changes that give every job back to Slurm which the placer has put off or bound to a
+    node.
 
-    grace_s: so long after now they may begin, for a placer that takes over.
+    grace_s: the jobs may begin after this time, in which another placer can take them over.
     """
     found = []
     for job in view.jobs:
@@ -72,14 +81,14 @@ def releases(view: View, tickets: Tickets, understand: Understand, grace_s: int)
 
 
 def _keep_array(turn: Turn, job: QueuedJob) -> None:
-    """What is remembered of an array stays while one of its tasks is there."""
+    """What is remembered of an array is kept while Slurm has one of its tasks."""
     array = turn.known.get(str(job.array_id)) if job.array_id else None
     if array is not None and array.user_id == job.user_id:
         turn.tickets.setdefault(str(job.array_id), array)
 
 
-def _clean(turn: Turn, job: QueuedJob) -> None:
-    """A mark that says nothing, or a job without a shard: the job begins as Slurm likes."""
+def _remove_mark(turn: Turn, job: QueuedJob) -> None:
+    """The mark cannot be understood, or the job has no shard: leave the job to Slurm."""
     mark = marks.mark_of(job.admin_comment)
     if mark is not None and not job.is_het:
         waits = job.begin == mark.until
@@ -87,14 +96,14 @@ def _clean(turn: Turn, job: QueuedJob) -> None:
             job.label,
             start=start_at(mark.begin, turn.view.now) if waits else None,
             admin_comment=changed(job.admin_comment, marks.without_mark(job.admin_comment)),
-            why="its mark says nothing that the placer knows",
+            why="the placer does not understand its mark",
         )
         if update.changes:
             turn.urgent.append((update, job.key, None))
 
 
-def _count(turn: Turn, job: QueuedJob, ticket: Ticket | None) -> None:
-    """A job that has begun. It has its GPUs until Slurm says that it has none."""
+def _count_active(turn: Turn, job: QueuedJob, ticket: Ticket | None) -> None:
+    """The job has begun, and has its GPUs until Slurm says that it has none."""
     for index, shards in job.given.items():
         request = ticket.request if ticket else Request()
         turn.cluster.take(job.nodes, index, shards, request)
@@ -112,8 +121,8 @@ def _count(turn: Turn, job: QueuedJob, ticket: Ticket | None) -> None:
         turn.words.append((update, job.key, now_runs))
 
 
-def _step(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
-    """What becomes of a pending job."""
+def _decide_pending(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
+    """Decide what happens to a pending job."""
     now = turn.view.now
     if ticket.runs:  # it was requeued
         ticket = replace(ticket, runs=False, let_at=0, gpu=-1, free=False, begin=job.begin)
@@ -126,13 +135,13 @@ def _step(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
     others = job.begin not in (0, ticket.until) and job.begin > now
     if others:
         ticket = replace(ticket, begin=job.begin)
-        if job.begin > now + SOON_S:  # a begin time of its user's
-            leave(turn, job, replace(ticket, until=0))
+        if job.begin > now + SOON_S:  # its user has set that begin time
+            keep_waiting(turn, job, replace(ticket, until=0))
             return
     why = left_to_slurm(turn, job)
     if why:
-        let(turn, job, ticket, why)
-    elif job.held or now < max(ticket.begin, ticket.retry_at):
+        leave_to_slurm(turn, job, ticket, why)
+    elif job.held or now < ticket.begin or 0 < ticket.retry_at - now <= turn.settings.backoff_s:
         put_off(turn, job, ticket, "")
     elif job.tasks:
         step_array(turn, job, ticket)

@@ -1,12 +1,13 @@
-"""What stands in a job's comments because of the placer, beside what others wrote there.
+"""What the placer and gpu_share.lua write into a job's comments, beside what others wrote there.
 
 AdminComment: the mark that gpu_share.lua makes when the job is submitted, for the placer to read.
 
     [gpu-lease-placer BEGIN UNTIL OPTIONS]
 
-BEGIN: when its user lets it begin, UNTIL: until when it has been put off, both seconds since 1970;
-OPTIONS: as --gpu-share takes them. Comment: why a job waits, for its user. Both go away when the
-job is let start.
+BEGIN: the begin time that its user has set; UNTIL: the one to which it has been put off, both
+seconds since 1970; OPTIONS: as --gpu-share takes them.
+
+Comment: why the job waits, for its user. Both are removed when the job may start.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ MARK = re.compile(r" ?\[gpu-lease-placer (\d{1,11}) (\d{1,11}) ([\x21-\x5a\x5c\x
 REASON = re.compile(r" ?\[gpu-lease-placer: [^\[\]]*\]")
 LONGEST = 1023  # bytes of a comment that slurmctld takes
 LONGEST_REASON = 400  # characters
-SHORTEST_REASON = 60  # less would say nothing
-UNREADABLE = "\ufffd"  # stands for bytes that are no text, which we could not write again
+SHORTEST_REASON = 60  # characters; a shorter piece of a reason would be of no use
+UNREADABLE = "\ufffd"  # replaces bytes that are not UTF-8; such a comment cannot be written back
 
 
 class Mark(NamedTuple):
@@ -36,17 +37,17 @@ def mark_of(admin_comment: str) -> Mark | None:
 
 
 def without_mark(admin_comment: str) -> str:
-    """What others wrote."""
+    """Only what others wrote."""
     return MARK.sub("", admin_comment)
 
 
 def without_reason(comment: str) -> str:
-    """What others wrote."""
+    """Only what others wrote."""
     return REASON.sub("", comment)
 
 
 def with_reason(comment: str, reason: str) -> str:
-    """The comment with this reason, and no other one of ours; where it has no room, without."""
+    """The comment with this reason in place of the last one; without any if there is no room."""
     theirs = without_reason(comment)
     if UNREADABLE in theirs:
         return comment

@@ -9,30 +9,30 @@ from leased.placement.api import Request
 from leased.slurm.nodes_json import GpuNode
 from leased.slurm.queue_json import QueuedJob
 
-NOW = 0  # as a start: at once
+NOW = 0  # as Update.start: begin at once
 
 
 @dataclass(frozen=True)
 class Settings:
-    """hold_s: for how long a job is put off at a time. settle_s: how long a job that was let start
-    may take to do so. backoff_s: how long one that did not is not tried again, at most."""
+    """hold_s: for how long a job is put off at a time. settle_s: how long Slurm may take to start a
+    job that was allowed to start. backoff_s: the longest pause before such a job is tried again."""
 
     hold_s: int
     settle_s: int = 30
     backoff_s: int = 600
-    say_s: int = 30  # between two changes of a job's reason
+    say_s: int = 30  # the shortest time between two changes of a job's reason
 
 
 @dataclass(frozen=True)
 class Ticket:
     """What the placer remembers of a job that has labels or a share.
 
-    options: as --gpu-share takes them. begin: when its user lets it begin. until: the begin time
-    that the job was put off to last; 0: it is not put off. node, gpu: where it is to run, once it
-    is let start; "" and -1: it is not. bound: it is the placer that has bound it to the node.
-    let_at: when it was let start. runs: it has begun. tries: how often it was let start and did
-    not. retry_at: not again before. said_at: when its reason was written. free: its node is Slurm's
-    choice alone. Times are seconds since 1970.
+    options: as --gpu-share takes them. begin: the begin time that its user has set. until: the
+    begin time to which the placer has put it off; 0: it is not put off. node, gpu: where it is to
+    run once it may start; "" and -1: it may not yet. bound: the placer has bound it to the node.
+    let_at: when it was allowed to start. runs: it has begun. tries: how often it was allowed to
+    start and did not. retry_at: when to try again. said_at: when its reason was written. free:
+    Slurm alone chooses its node. Times are seconds since 1970.
     """
 
     options: str
@@ -53,9 +53,9 @@ class Ticket:
 
 @dataclass(frozen=True)
 class Update:
-    """A change of a pending job; of a running one only its comments. job: as scontrol takes it.
-    start: its new begin time, NOW for at once. node: the one that it has to run on; "": any.
-    None: it stays as it is. why: for the journal."""
+    """A change of a pending job, or of the comments of a running one. A field that is None stays as
+    it is. job: as scontrol takes it. start: the new begin time, or NOW. node: the node on which it
+    has to run; "": any. why: for the journal."""
 
     job: str
     start: int | None = None
@@ -72,7 +72,7 @@ class Update:
 
 @dataclass(frozen=True)
 class View:
-    """What Slurm says at a time (seconds since 1970)."""
+    """What Slurm says now. now: seconds since 1970."""
 
     now: int
     jobs: tuple[QueuedJob, ...]

@@ -1,4 +1,4 @@
-"""A pending job gets a node where it fits, as Slurm would choose its GPU there."""
+"""Finds a node for a pending job: one on which Slurm would choose a GPU where the job fits."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from leased.placer.putting_off import hold_s, put_off
 from leased.placer.turn import Turn, changed, is_bound
 from leased.slurm.queue_json import QueuedJob
 
-TASKS = 16  # of an array that are tried at a time
-TRIES = 64  # different requests of one user that are tried at a time
+TASKS = 16  # of an array that are tried in one turn
+TRIES = 64  # different requests of one user that are tried in one turn
 
 
 def step_array(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
-    """Tasks are placed one after the other, for as long as they fit. The array as a whole is
-    changed only when none of its tasks is."""
+    """Place tasks of the array one after the other, as long as they fit. If none fits, the array as
+    a whole is put off."""
     out = sum(
         1
         for other in turn.view.jobs
@@ -41,7 +41,7 @@ def step_array(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
 
 
 def place(turn: Turn, job: QueuedJob, ticket: Ticket, label: str) -> str | None:
-    """Let it start if it fits somewhere: None. Otherwise why not; "": that is not known."""
+    """Let the job start if it fits somewhere. Returns None if so; else why not, "" if unknown."""
     kind = _kind(job, ticket)
     reason = turn.said.get(kind)
     if reason is not None:
@@ -94,7 +94,7 @@ def _start(turn: Turn, job: QueuedJob, ticket: Ticket, label: str, device: str) 
 
 
 def _kind(job: QueuedJob, ticket: Ticket) -> tuple[object, ...]:
-    """Jobs of one kind fit at the same places."""
+    """What decides where a job fits: jobs of the same kind fit on the same GPUs."""
     request = ticket.request
     return (
         *(request, job.shards, job.gpu_type, job.partitions, job.required, job.excluded),
@@ -103,13 +103,14 @@ def _kind(job: QueuedJob, ticket: Ticket) -> tuple[object, ...]:
 
 
 def _shares_affinity(kind: object, ticket: Ticket) -> bool:
-    """A label that has come to a GPU lets others in that could not be before."""
+    """Whether jobs of the kind may fit somewhere now, since a GPU has just got their affinity
+    label."""
     assert isinstance(kind, tuple)
     return bool(ticket.request.affinity) and kind[0].affinity == ticket.request.affinity
 
 
 def _tasks(text: str, most: int) -> Iterable[int]:
-    """The first numbers of "1-3,7%2", as far as Slurm has written them out."""
+    """The first numbers of a list of tasks such as "1-3,7%2". Slurm may have cut it."""
     return itertools.islice(_all_tasks(text), most)
 
 

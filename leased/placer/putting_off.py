@@ -1,4 +1,4 @@
-"""A job that may not start: its begin time is moved on, and its Comment says why."""
+"""Jobs that may not start: their begin time is moved on, and their Comment says why."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from leased.placer.model import Ticket, Update
 from leased.placer.turn import Turn, changed, is_bound, start_at
 from leased.slurm.queue_json import QueuedJob
 
-LINE, LONGEST_HOLDS = 50, 12  # jobs of a user that are put off alike; the most times as long
+LINE, LONGEST_HOLDS = 50, 12  # see hold_s()
 UNPLACED: dict[str, Any] = {"node": "", "gpu": -1, "bound": False}
 
 
 def put_off(turn: Turn, job: QueuedJob, ticket: Ticket, reason: str) -> None:
-    """Move its begin time on where that is due, and say why. reason: "": what is said stays."""
+    """Move its begin time on if that is due, and say why. reason: "": its Comment stays as it
+    is."""
     now, hold = turn.view.now, hold_s(turn, job)
     due = job.begin != ticket.until or ticket.until - now <= hold // 2
     until = max(now, ticket.begin) + hold if due else ticket.until
@@ -40,7 +41,7 @@ def put_off(turn: Turn, job: QueuedJob, ticket: Ticket, reason: str) -> None:
 
 
 def take_back(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
-    """It was let start, and Slurm has not started it."""
+    """It was allowed to start, and Slurm has not started it: put it off again."""
     now, tries = turn.view.now, ticket.tries + 1
     wait = min(turn.settings.backoff_s, turn.settings.settle_s * 2 ** min(tries, 10))
     until = now + turn.settings.hold_s
@@ -66,16 +67,16 @@ def take_back(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
     turn.urgent.append((update, job.key, after))
 
 
-def leave(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
-    """It may not begin yet, for a reason that is not the placer's."""
+def keep_waiting(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
+    """It may not begin yet, for a reason that is not the placer's: let it wait."""
     turn.tickets[job.key] = ticket
     if is_bound(job, ticket):
-        update = Update(job.label, node="", why="its node is chosen anew later")
+        update = Update(job.label, node="", why="its node is chosen again later")
         turn.urgent.append((update, job.key, replace(ticket, node="", bound=False)))
 
 
-def let(turn: Turn, job: QueuedJob, ticket: Ticket, why: str) -> None:
-    """Its node is Slurm's choice alone."""
+def leave_to_slurm(turn: Turn, job: QueuedJob, ticket: Ticket, why: str) -> None:
+    """Let Slurm alone choose its node, and when it begins."""
     update = Update(
         job.label,
         start=start_at(ticket.begin, turn.view.now) if job.begin == ticket.until else None,
@@ -91,8 +92,7 @@ def let(turn: Turn, job: QueuedJob, ticket: Ticket, why: str) -> None:
 
 
 def left_to_slurm(turn: Turn, job: QueuedJob) -> str:
-    """Why the placer does not choose the job's node, as it does not know where the job may
-    be; "": it does."""
+    """Why the placer cannot know where the job may run, and leaves it to Slurm; "": it can."""
     if job.is_het:
         return "it is part of a heterogeneous job"
     if job.reservation:
@@ -100,15 +100,15 @@ def left_to_slurm(turn: Turn, job: QueuedJob) -> str:
     if job.deadline:
         return "it has a deadline"
     if job.features and not is_readable(job.features):
-        return "its features are no plain list"
+        return "its features are not a plain list of names"
     if not job.tasks and job.required and job.required not in turn.cluster.nodes:
-        return "it asks for nodes that are not known, or several"
+        return "it names several nodes, or one that is not known"
     return ""
 
 
 def hold_s(turn: Turn, job: QueuedJob) -> int:
-    """Those far behind in their user's line are put off for longer, so that thousands of them
-    cost few changes."""
+    """For how long to put the job off. Each further LINE of jobs of one user is put off for longer,
+    up to LONGEST_HOLDS times as long, so that thousands of them cost few changes."""
     turn.waiting[job.user_id] = behind = turn.waiting.get(job.user_id, 0) + 1
     return turn.settings.hold_s * min(LONGEST_HOLDS, 1 + behind // LINE)
 

@@ -1,4 +1,4 @@
-"""gpu-lease-placer: the loop around what decides, and the command line."""
+"""gpu-lease-placer: the loop that looks, decides and changes jobs, and the command line."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from leased.placer.turn import Change, Turn
 log = logging.getLogger("gpu-lease-placer")
 
 TICKETS = "jobs.json"
-GRACE_S = 20  # in which a placer that follows this one takes its jobs over
-RELEASE_S = 60.0  # that giving jobs back may take
-REFUSED_S = 60.0  # a job whose change slurmctld refused is left alone so long
-RESTS = 10  # the loop rests at least so many times as long as it took
+GRACE_S = 20  # for a placer that starts within this time, to take over the jobs of this one
+RELEASE_S = 60.0  # giving all jobs back to Slurm takes at most so long
+REFUSED_S = 60.0  # after slurmctld refused a change of a job, the job is left alone for so long
+PLACING = "placing jobs"  # the status that the service manager is told
+RESTS = 10  # the loop rests at least this many times as long as its last turn took
 
 
 def understand(text: str) -> Request | None:
-    """What a job with these options asks of a GPU; None: nothing that the placer looks after."""
+    """What a job with these options asks of a GPU; None: it has neither labels nor a request."""
     try:
         said = options.parse(text)
     except Refused:
@@ -48,8 +49,8 @@ def understand(text: str) -> Request | None:
 
 
 class Placer:
-    """link: to slurmctld. state, runtime: folders, of what is remembered and of the sign of life.
-    rate: changes a second."""
+    """link: to slurmctld. state: the folder of what is remembered. runtime: the folder of the sign
+    of life. rate: how many changes it makes in a second."""
 
     def __init__(self, link: Link, settings: Settings, state: Path, runtime: Path, rate: float):
         self.link = link
@@ -59,13 +60,13 @@ class Placer:
         self.rate = rate
         self.tickets: dict[str, Ticket] = tickets_file.load(self.file, understand)
         self.saved: dict[str, Ticket] = dict(self.tickets)
-        self.refused: dict[str, float] = {}  # when a job's change was, monotonic
+        self.refused: dict[str, float] = {}  # when slurmctld refused to change a job, monotonic
         self.fault = ""
         self.allowance = 0.0
         self.last = time.monotonic()
 
     def run(self, stop: threading.Event, interval_s: float) -> None:
-        """Until `stop`."""
+        """Place jobs until `stop` is set."""
         while not stop.is_set():
             began = time.monotonic()
             self.turn(stop)
@@ -73,20 +74,22 @@ class Placer:
             stop.wait(max(interval_s, min(RESTS * took, 60.0)))
 
     def turn(self, stop: threading.Event) -> None:
-        """Look once, and change what is to be changed."""
+        """Ask Slurm once, and make the changes that follow."""
         try:
-            view, odd = self.link.look()
+            view, not_understood = self.link.look()
             alive.write(self.runtime, int(time.time()), self.settings.hold_s)
             decision = decide(view, self.tickets, self.settings, understand)
             self.tickets = decision.tickets
             self._save()
             self._make_all(list(self._affordable(decision)), stop)
-            self._say(f"{odd} jobs or nodes could not be understood" if odd else "")
+            self._say(
+                f"{not_understood} jobs or nodes could not be understood" if not_understood else ""
+            )
         except (Silent, OSError) as fault:
             self._say(str(fault))
 
     def _affordable(self, decision: Turn) -> Iterator[Change]:
-        """As many changes as the rate allows; a quarter is for jobs that can start."""
+        """As many changes as the rate allows; a quarter of them is kept for jobs that can start."""
         now = time.monotonic()
         self.allowance = min(self.allowance + (now - self.last) * self.rate, 10 * self.rate)
         self.last = now
@@ -102,8 +105,9 @@ class Placer:
             yield change
 
     def _make_all(self, changes: Sequence[Change], stop: threading.Event) -> None:
-        """What was decided is remembered before it is done: a placer that is killed in between
-        finds jobs that were not let start, and takes them back. Silent: slurmctld falls silent."""
+        """Make the changes. Each is remembered before it is made: if the placer is killed in
+        between, the next one finds a job that should have started and has not, and puts it off
+        again. Silent: slurmctld does not answer any more."""
         before = dict(self.tickets)
         for _, key, ticket in changes:
             self._remember(key, ticket)
@@ -120,7 +124,7 @@ class Placer:
             self._save()
 
     def _make(self, update: Update, key: str) -> bool:
-        """Whether slurmctld has taken the change."""
+        """Make one change. Returns whether slurmctld has accepted it."""
         try:
             self.link.change(update)
         except Failed as fault:
@@ -142,14 +146,15 @@ class Placer:
             self.saved = dict(self.tickets)
 
     def _say(self, fault: str) -> None:
-        """Log a fault once, and its end."""
+        """Log a fault when it begins and when it ends."""
         if fault != self.fault:
             log.warning("%s", fault or "slurmctld answers again, and all is understood")
-            notify(f"STATUS={fault or 'placing jobs'}")
+            notify(f"STATUS={fault or PLACING}")
         self.fault = fault
 
     def release(self) -> int:
-        """Give all jobs back to Slurm. Returns how many could not be; those begin by themselves."""
+        """Give all jobs back to Slurm. Returns how many were not; they begin by themselves
+        later."""
         alive.remove(self.runtime)
         end = time.monotonic() + RELEASE_S
         view, _ = self.link.look()
@@ -178,7 +183,9 @@ def placer_of(settings: config.Config) -> Placer:
     wanted = settings.placer
     for folder in (wanted.state_dir, wanted.runtime_dir):
         if not folder.is_dir():
-            raise Refused(f"{folder} is no directory", "start the service by its unit, or make it")
+            raise Refused(
+                f"{folder} is not a directory", "start the service by its unit, or make it"
+            )
     env = {"SLURM_CONF": settings.slurm_conf} if settings.slurm_conf else {}
     return Placer(
         Link(env),
@@ -217,7 +224,10 @@ def main() -> int:
     if chosen.release:
         return _release(placer)
     log.info("gpu-lease-placer %s", __version__)
-    notify("READY=1\nSTATUS=placing jobs")
+    # From its first look on gpu_share.lua puts jobs off for it. Without slurmctld none are
+    # submitted.
+    placer.turn(stop)
+    notify(f"READY=1\nSTATUS={placer.fault or PLACING}")
     placer.run(stop, settings.placer.interval_ns / 1e9)
     notify("STOPPING=1")
     return _release(placer)
@@ -230,7 +240,9 @@ def _release(placer: Placer) -> int:
         log.warning("jobs that wait begin by themselves when they are no longer put off: %s", fault)
         return CANNOT_RUN
     if left:
-        log.warning("%d jobs were not given back in time; they begin by themselves", left)
+        log.warning(
+            "%d jobs were not given back to Slurm in time; they begin by themselves later", left
+        )
     return 0
 
 

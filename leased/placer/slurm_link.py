@@ -1,4 +1,4 @@
-"""Asks slurmctld for jobs and nodes, and changes jobs, by Slurm's own commands.
+"""Asks slurmctld for jobs and nodes, and changes jobs, by running Slurm's own commands.
 
 What users write is always a part of one argument behind its key: never a command's, never a
 shell's.
@@ -6,8 +6,9 @@ shell's.
 
 from __future__ import annotations
 
+import errno
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from leased.base import children
 from leased.placer.model import NOW, Update, View
@@ -15,6 +16,8 @@ from leased.slurm import json_answers, nodes_json, queue_json
 
 ASK_S = 60.0
 CHANGE_S = 30.0
+SQUEUE, SINFO = ("squeue", "--json"), ("sinfo", "--json")
+SCONTROL = ("scontrol", "show", "nodes", "--json")  # where sinfo prints groups of nodes
 UNREACHED = "contact slurm controller"  # in what scontrol says
 WORDS = 200  # characters of what a command says
 
@@ -33,23 +36,30 @@ class Link:
     def __init__(self, env: Mapping[str, str]):
         # Times are given in UTC, and arrays in full.
         self.env = dict(env) | {"TZ": "UTC", "SLURM_BITSTR_LEN": "0"}
+        self.nodes_question: Sequence[str] = SINFO
 
     def look(self) -> tuple[View, int]:
         """What Slurm has, and how many entries of it could not be understood. Silent."""
-        jobs, nodes = self._ask("squeue"), self._ask("sinfo")
         try:
-            queue, there = queue_json.jobs(jobs), nodes_json.nodes(nodes)
+            queue, there = queue_json.jobs(self._ask(SQUEUE)), self._nodes()
         except json_answers.Unreadable as fault:
             raise Silent(f"what Slurm says cannot be read: {fault}") from None
-        return View(int(time.time()), queue.found, there.found), queue.odd + there.odd
+        return View(
+            int(time.time()), queue.found, there.found
+        ), queue.not_understood + there.not_understood
 
-    def _ask(self, command: str) -> str:
+    def _nodes(self) -> json_answers.Read:
+        try:
+            return nodes_json.nodes(self._ask(self.nodes_question))
+        except nodes_json.Grouped:
+            self.nodes_question = SCONTROL
+            return nodes_json.nodes(self._ask(SCONTROL))
+
+    def _ask(self, question: Sequence[str]) -> str:
+        command = question[0]
         try:
             done = children.run_and_wait(
-                *(command, "--json"),
-                env=self.env,
-                patience_s=ASK_S,
-                most=json_answers.MOST_BYTES,
+                *question, env=self.env, patience_s=ASK_S, most=json_answers.MOST_BYTES
             )
         except OSError as fault:
             raise Silent(f"{command} cannot be run: {fault.strerror}") from None
@@ -62,6 +72,8 @@ class Link:
         try:
             done = children.run_and_wait(*command(update), env=self.env, patience_s=CHANGE_S)
         except OSError as fault:
+            if fault.errno == errno.E2BIG:  # so many tasks of an array, one by one
+                raise Failed("its tasks are too many for one command") from None
             raise Silent(f"scontrol cannot be run: {fault.strerror}") from None
         if done.fault:
             raise Silent(f"scontrol was ended: {done.fault}")

@@ -1,4 +1,4 @@
-"""What the placer remembers, in a file: it survives the placer, and Slurm shows no options."""
+"""The file in which the placer keeps what it remembers of jobs, since Slurm shows no options."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TYPES = {"str": str, "int": int, "bool": bool}
 
 
 def load(path: Path, understand: Understand) -> dict[str, Ticket]:
-    """What was saved; nothing where it cannot be read, which is logged. Jobs whose labels are so
-    forgotten begin as without the placer."""
+    """What was saved. If the file cannot be read that is logged, and nothing is remembered: jobs
+    whose labels are forgotten begin as without the placer."""
     try:
         if path.stat().st_size > LARGEST:
             raise ValueError("it is too large")
@@ -33,7 +33,7 @@ def load(path: Path, understand: Understand) -> dict[str, Ticket]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as fault:
-        log.warning("what was remembered of jobs in %s is lost: %r", path, fault)
+        log.warning("what the placer remembered of jobs in %s is lost: %r", path, fault)
         return {}
     return {key: ticket for key, ticket in found.items() if ticket is not None}
 

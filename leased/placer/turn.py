@@ -9,18 +9,20 @@ from leased.placer.cluster import Cluster, Place
 from leased.placer.model import NOW, Settings, Ticket, Tickets, Understand, Update, View
 from leased.slurm.queue_json import QueuedJob
 
-Change = tuple[Update, str, Ticket | None]  # what is remembered under that key once it is done
+Change = tuple[Update, str, Ticket | None]  # the key and ticket to be remembered once it is made
 
 
 @dataclass
 class Turn:
-    """known: what was remembered before. tickets: what is now, without any change having been made.
-    cluster: with the jobs that are there so far; empty: with none; places: its devices by name.
+    """known: the tickets of the last turn. tickets: those of this turn, if no change is made.
+    cluster: with the jobs that have been placed so far. empty: the cluster without jobs. places:
+    node and GPU of each device, by its name.
 
-    urgent: changes that would be too late later; starts: jobs that may start; words: comments
-    alone. Each list is in the order in which it is to be done. said: why jobs of a kind fit
-    nowhere now.
-    tries, waiting: by user, what was tried and how many wait.
+    Changes, each list in the order in which they are to be made: urgent: those that cannot wait;
+    starts: of jobs that may start; words: of comments only.
+
+    said: by kind of job, why it fits nowhere now. tries: by user, how many requests were tried.
+    waiting: by user, how many jobs wait.
     """
 
     view: View
@@ -47,8 +49,8 @@ class Turn:
         return ticket_of(job, self.known, self.understand)
 
     def waits_to_start(self, job: QueuedJob, ticket: Ticket) -> bool:
-        """It has been let start, and Slurm may do so at any time."""
-        late = self.view.now - ticket.let_at > self.settings.settle_s
+        """Whether it may start already, and Slurm may still start it. The clock may be set back."""
+        late = abs(self.view.now - ticket.let_at) > self.settings.settle_s
         return bool(ticket.let_at) and not ticket.runs and not job.held and not late
 
     def take(self, ticket: Ticket, job: QueuedJob) -> None:
@@ -58,7 +60,7 @@ class Turn:
 
 
 def ticket_of(job: QueuedJob, tickets: Tickets, understand: Understand) -> Ticket | None:
-    """What is remembered of the job, or of its array, or what its mark says."""
+    """What is remembered of the job or of its array, or else what its mark says."""
     known = tickets.get(job.key) or tickets.get(str(job.array_id))
     if known is not None and known.user_id == job.user_id:
         return known
@@ -70,7 +72,7 @@ def ticket_of(job: QueuedJob, tickets: Tickets, understand: Understand) -> Ticke
 
 
 def is_bound(job: QueuedJob, ticket: Ticket) -> bool:
-    """By the placer to one node, and not by its user."""
+    """Whether the placer, and not its user, has bound the job to one node."""
     return ticket.bound and job.required == ticket.node
 
 
@@ -79,5 +81,5 @@ def changed(before: str, after: str) -> str | None:
 
 
 def start_at(begin: int, now: int) -> int:
-    """As a start of an update."""
+    """The begin time as Update.start: NOW if it is over."""
     return begin if begin > now else NOW

@@ -45,7 +45,7 @@ class Cluster:
             if name in self.refused or len(self.refused) < OTHERS:
                 self.refused[name] = self.refused.get(name, 0) + 1
             raise Refused(
-                f"job {job_id} is of the Slurm cluster {name}, and gpu-leased on this node serves "
+                f"job {job_id} is of the Slurm cluster {name}, but gpu-leased on this node serves "
                 f"{self.name}",
                 "let the jobs of one cluster share GPUs of a node, or set daemon.slurm_conf",
             )

@@ -97,7 +97,7 @@ class Slurm:
         if status:
             log.error("cannot %s: %s", what, _words(err) or f"exit status {status}")
         elif say:
-            log.warning("done as the configuration says: %s", what)
+            log.warning("done, as limits.overrun says: %s", what)
 
 
 def _words(err: str) -> str:

@@ -7,7 +7,7 @@ with "set". An entry that is not as expected is left out and counted, and the ot
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,20 +20,33 @@ class Unreadable(ValueError):
     """The answer is not what Slurm prints."""
 
 
+class Missing(Unreadable):
+    """The answer is an object without the list. there: the names of what it has."""
+
+    def __init__(self, what: str, there: Iterable[str]):
+        self.there = frozenset(there)
+        super().__init__(f"no list of {what}")
+
+
 @dataclass(frozen=True)
 class Read:
     """What an answer says, and how many entries of it could not be understood."""
 
     found: tuple[Any, ...]
-    odd: int
+    not_understood: int
 
 
 def each_of(text: str, what: str, make: Callable[[Mapping[str, Any]], T]) -> Read:
+    """What `make` returns for each entry of the list `what`. Unreadable: there is no such list."""
     try:
         said = json.loads(text)
-        listed, errors = said[what], said.get("errors")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as fault:
+    except (ValueError, RecursionError) as fault:
         raise Unreadable(f"no list of {what} ({fault!r:.100})") from None
+    if not isinstance(said, dict):
+        raise Unreadable(f"no list of {what}")
+    if what not in said:
+        raise Missing(what, said)
+    listed, errors = said[what], said.get("errors")
     if not isinstance(listed, list) or (errors and not listed):
         raise Unreadable(f"no list of {what}")
     found: list[T] = []

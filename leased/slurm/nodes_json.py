@@ -1,4 +1,8 @@
-"""The nodes of a whole cluster whose GPUs jobs share, by the JSON that sinfo prints."""
+"""The nodes of a whole cluster whose GPUs jobs share, by the JSON that sinfo or scontrol prints.
+
+sinfo of Slurm 22.05 prints them one by one. That of later releases prints groups of nodes that are
+alike, and there scontrol prints them one by one.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leased.slurm.json_answers import Read, each_of, list_of, number_of, text_of, words_of
+from leased.slurm.json_answers import Missing, Read, each_of, list_of, number_of, text_of, words_of
 
 MOST_GPUS = 1024  # of a node
 USABLE = {"IDLE", "MIXED", "ALLOCATED"}
@@ -17,7 +21,8 @@ HARMLESS = {*USABLE, "", "PLANNED", "CLOUD", "DYNAMIC_NORM", "COMPLETING"}
 @dataclass(frozen=True)
 class GpuNode:
     """A node with shards. gpus: by index, the type ("": none) and the number of shards.
-    usable: it takes jobs. idle_cpus, free_memory (MiB): what Slurm has not given out."""
+    usable: it takes jobs. idle_cpus, free_memory (MiB): what Slurm has not given out. comment:
+    what anybody wrote there."""
 
     name: str
     usable: bool
@@ -26,25 +31,38 @@ class GpuNode:
     gpus: tuple[tuple[str, int], ...]
     idle_cpus: int
     free_memory: int
+    comment: str = ""
+
+
+class Grouped(Missing):
+    """The answer has groups of nodes instead of nodes."""
 
 
 def nodes(text: str) -> Read:
-    """The nodes with shards in what `sinfo --json` or `scontrol show nodes --json` prints."""
-    read = each_of(text, "nodes", _node)
-    return Read(tuple(node for node in read.found if node.gpus), read.odd)
+    """The nodes with shards in what `sinfo --json` or `scontrol show nodes --json` prints.
+    Unreadable: it is something else."""
+    try:
+        read = each_of(text, "nodes", _node)
+    except Missing as fault:
+        if "sinfo" in fault.there:
+            raise Grouped("nodes", fault.there) from None
+        raise
+    return Read(tuple(node for node in read.found if node.gpus), read.not_understood)
 
 
 def _node(said: Mapping[str, Any]) -> GpuNode:
     words = [*words_of(said["state"]), *words_of(said.get("state_flags") or [])]
     features = said.get("active_features") or said.get("features")
+    cpus = number_of(said.get("effective_cpus")) or number_of(said.get("cpus"))
     return GpuNode(
         name=_name(said["name"]),
         usable=words[0] in USABLE and set(words) <= HARMLESS,
         partitions=list_of(said.get("partitions")),
         features=frozenset(list_of(features)),
         gpus=gpus_of(text_of(said.get("gres"))),
-        idle_cpus=number_of(said.get("idle_cpus", said.get("cpus"))),
+        idle_cpus=cpus - number_of(said.get("alloc_cpus")),
         free_memory=number_of(said.get("real_memory")) - number_of(said.get("alloc_memory")),
+        comment=text_of(said.get("comment")),
     )
 
 

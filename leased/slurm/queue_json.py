@@ -20,6 +20,8 @@ ACTIVE = {
     *("STAGE_OUT",),
 }
 
+DEPENDS = "Dependency"  # so the reasons of a job begin that waits for others by its user's wish
+
 
 @dataclass(frozen=True)
 class QueuedJob:
@@ -81,8 +83,8 @@ class QueuedJob:
 
     @property
     def held(self) -> bool:
-        """By its user or an administrator."""
-        return self.pending and self.priority == 0
+        """By its user or an administrator, or by jobs that it depends on."""
+        return self.pending and (self.priority == 0 or self.reason.startswith(DEPENDS))
 
 
 def jobs(text: str) -> Read:

@@ -126,7 +126,11 @@ class UsageWriter:
         while True:
             self.more.clear()
             wait_s = await self.step()
-            if wait_s is None or wait_s > 0:
+            if self.down is not None and wait_s is not None:
+                # Jobs that end meanwhile are looked at, and counted, at the next try: each look is
+                # at all that waits.
+                await asyncio.sleep(wait_s)
+            elif wait_s is None or wait_s > 0:
                 waiter = asyncio.ensure_future(self.more.wait())
                 await asyncio.wait([waiter], timeout=wait_s)
                 waiter.cancel()

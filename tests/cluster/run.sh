@@ -29,11 +29,12 @@ build_packages() {
 	source=$(basename "$source")
 	inside "$name-build" "set -e; $(install_needs "/now/$source")
 		cd /now/$source && $BUILD
-		cd /next/$source && $BUILD" || return 1
+		cd /next/$source && $BUILD"
 	take_packages "$name-build" now "$tree/debs/now"
 	take_packages "$name-build" next "$tree/debs/next"
-	make_image "$source" "$name-build" && rm -rf "$tree/debs/image" &&
-		mv "$PLACE/$name-build/image" "$tree/debs/image"
+	make_image "$source" "$name-build"
+	rm -rf "$tree/debs/image"
+	mv "$PLACE/$name-build/image" "$tree/debs/image"
 }
 
 # What `make install` puts below a directory, with the system's Python and nothing of pip.
@@ -60,7 +61,7 @@ make_node_tree() {
 		apt-get install -y -qq --no-install-recommends ${SITE[*]}
 		systemctl disable slurmctld slurmd slurmdbd mariadb munge
 		systemctl enable systemd-networkd
-		rm -f /usr/sbin/policy-rc.d /etc/munge/munge.key" || return 1
+		rm -f /usr/sbin/policy-rc.d /etc/munge/munge.key"
 	echo 'APT::Get::Assume-Yes "true";' >>"$tree.new/etc/apt/apt.conf.d/99gpu-lease"
 	mv "$tree.new" "$tree"
 }
@@ -74,20 +75,30 @@ bring_dependencies() {
 		rm -rf /var/cache/apt/archives"
 }
 
+make_ready() {
+	make_node_tree "$2"
+	build_packages "$1" "$2"
+	bring_dependencies "$2"
+}
+
 try() {
-	local source log=$PLACE/$1-cluster.log
+	local source status log=$PLACE/$1-cluster.log
 	source=$(echo build/deb/source/gpu-lease-*)
 	make_tree "$1"
 	say "$1: a tree with Slurm, the packages of this release and of a next one: see $log"
-	if ! { make_node_tree "$1" && build_packages "$source" "$1" && bring_dependencies "$1"; } \
-		>"$log" 2>&1; then
+	# No condition of an `if`: within one a command that fails would end nothing.
+	set +e
+	(set -e; make_ready "$source" "$1") >"$log" 2>&1
+	status=$?
+	set -e
+	if [ "$status" -ne 0 ]; then
 		say_failed "$1" "$log"
-		return 1
+		return 0
 	fi
 	say "$1: two booted machines"
 	# shellcheck disable=SC2086 # words for pytest
 	GPU_LEASE_CLUSTER=$1 "${PYTHON:-build/venv/bin/python}" -m pytest -x -p no:cacheprovider \
-		tests/cluster/check_*.py ${ARGS:-}
+		tests/cluster/check_*.py ${ARGS:-} || failed=1
 }
 
 [ "$#" -gt 0 ] || set -- debian-13
@@ -96,6 +107,6 @@ choose_trees "$@"
 packaging/deb.sh source
 failed=0
 for name in "${names[@]}"; do
-	try "$name" || failed=1
+	try "$name"
 done
 exit "$failed"

@@ -217,7 +217,8 @@ class Site:
     def complete(self, *jobs: int, gpus: int = 1) -> None:
         """Wait until they have ended as they should, with their memory what it has to be."""
         assert self.end(*jobs) == ["COMPLETED"] * len(jobs), [self.output(job) for job in jobs]
-        assert [self.output(job) for job in jobs] == [f"right on {gpus} GPUs\n"] * len(jobs)
+        said = [self.output(job) for job in jobs]
+        assert said == [f"right on {gpus} GPUs\n"] * len(jobs), said
 
     def output(self, job: int) -> str:
         file = self.machine_of(job).root / f"tmp/{job}.out"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The least that shows a Slurm release: this checkout compiles with it, without a warning, and jobs
-# share a GPU (one_job.py):
+# share a GPU (one_job.py) and wait for their place (placed_job.py):
 #     tests/matrix/quick.sh [TREE...]      debian-13 and debian-testing where none is named
 # In trees without pip and systemd, which are made anew each time below build/quick-trees, one after
 # the other at low priority, and removed (KEEP=1: kept). What git tracks is tested. Needs what
@@ -66,8 +66,10 @@ try() {
 	if inside "$1" "set -e; cd $PWD
 		meson setup build/meson -Dtests=false -Ddriver_include=/cuda -Dsystemd_version=252
 		ninja -C build/meson
-		PYTHONPATH=$PWD:$PWD/build/meson/leased python3 -m tests.matrix.one_job" >>"$log" 2>&1; then
-		say "$1: $(grep '^Slurm ' "$log" | tail -1) ($((SECONDS - begun)) s)"
+		export PYTHONPATH=$PWD:$PWD/build/meson/leased
+		python3 -m tests.matrix.one_job
+		python3 -m tests.matrix.placed_job" >>"$log" 2>&1; then
+		say "$1: $(grep '^Slurm ' "$log" | tail -2 | paste -sd' ') ($((SECONDS - begun)) s)"
 	else
 		tail -40 "$log"
 		say "$1: FAILED, see $log"
@@ -79,16 +81,15 @@ try() {
 [ "$#" -gt 0 ] || set -- debian-13 debian-testing
 skipped=() failed=0
 renice -n 19 $$ >/dev/null
-if (choose_trees "$@") 2>"${TMPDIR:-/tmp}/gpul-quick.$$"; then
+if why=$(choose_trees "$@" 2>&1); then
 	choose_trees "$@"
 	[ -x "$EMUGPU/emugpud" ] || die "the emulated GPU is not built: make setup"
 	for name in "${names[@]}"; do
 		try "$name"
 	done
 else
-	skip "$*" "$(cat "${TMPDIR:-/tmp}/gpul-quick.$$")"
+	skip "$*" "$why"
 fi
-rm -f "${TMPDIR:-/tmp}/gpul-quick.$$"
 for line in "${skipped[@]}"; do
 	say "skipped: $line"
 done

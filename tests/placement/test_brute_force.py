@@ -69,7 +69,9 @@ def test_it_places_as_a_search_by_the_rules_does(number: int, requests: list[Req
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(requests=st.lists(REQUESTS, min_size=1, max_size=8), data=st.data())
-def test_who_leaves_makes_the_same_room_again(requests: list[Request], data: st.DataObject) -> None:
+def test_a_tenant_that_leaves_frees_the_room_that_it_took(
+    requests: list[Request], data: st.DataObject
+) -> None:
     before = Device("0", WHOLE, (), 12)
     for request in requests:
         before = before.joined(request)

@@ -54,7 +54,7 @@ def test_a_label_of_affinity_is_followed_though_another_device_fits_better() -> 
         (Request(0.1, 60, "a"), half(affinity="a"), "memory does not fit"),
     ],
 )
-def test_who_cannot_join_its_like_goes_nowhere_else(
+def test_a_tenant_that_cannot_join_its_label_goes_nowhere_else(
     request_: Request, there: Request, words: str
 ) -> None:
     said = reason_of(place(request_, [device("theirs", there), IDLE], new=IDLE))

@@ -104,7 +104,7 @@ def test_a_job_that_can_never_be_placed_says_so(fields: dict[str, object], words
     assert slurm.where("1") is None
 
 
-def test_what_users_wrote_into_comments_stays() -> None:
+def test_users_comments_stay() -> None:
     slurm = Slurm([node("n1")])
     mine = 'mine; "x" = $(y) [z]'
     marked = job(1, "exclusion:a").admin_comment
@@ -128,6 +128,22 @@ def test_a_held_job_is_not_let_start_and_its_hold_stays() -> None:
     slurm.jobs["1"] = replace(slurm.jobs["1"], priority=5)
     slurm.go(2)
     assert slurm.where("1")
+
+
+def test_a_job_that_depends_on_others_is_placed_once_they_have_ended() -> None:
+    """Meanwhile it takes no place from others, and is not tried in vain."""
+    slurm = Slurm([node("n1")])
+    slurm.starts = lambda one: not one.reason.startswith("Dependency")
+    slurm.add(
+        job(1, "exclusion:a", reason="Dependency"), job(2, "exclusion:b"), job(3, "exclusion:c")
+    )
+    slurm.go(2)
+    assert slurm.where("2") == ("n1", 0)
+    slurm.go(4 * HOLD, 5)
+    slurm.end("2")
+    slurm.jobs["1"] = replace(slurm.jobs["1"], reason="BeginTime")
+    slurm.go(3)
+    assert slurm.where("1") == ("n1", 0)
 
 
 def test_jobs_without_labels_and_a_request_are_never_touched() -> None:
@@ -174,6 +190,19 @@ def test_a_job_that_slurm_does_not_start_keeps_no_place() -> None:
     assert slurm.where("1") == ("n1", 0)
 
 
+def test_a_clock_that_is_set_back_keeps_no_place_for_longer() -> None:
+    slurm = Slurm([node("n1")])
+    slurm.starts = lambda one: one.job_id != 1
+    slurm.add(job(1, "exclusion:a"))
+    slurm.go(2)
+    slurm.now -= 3600
+    until = slurm.now + HOLD
+    mark = f"[gpu-lease-placer 0 {until} exclusion:b]"
+    slurm.add(job(2, "exclusion:b", begin=until, admin_comment=mark))
+    slurm.go(2 * SETTINGS.settle_s, 5)
+    assert slurm.where("2") == ("n1", 0)
+
+
 def test_a_requeued_job_is_placed_anew() -> None:
     slurm = two_nodes()
     slurm.add(job(1, "anti-affinity:a"))
@@ -209,7 +238,9 @@ def test_a_node_that_its_user_asks_for_stays_asked_for() -> None:
     ],
     ids=str,
 )
-def test_what_the_placer_does_not_understand_is_left_to_slurm(fields: dict[str, object]) -> None:
+def test_jobs_that_the_placer_does_not_understand_are_left_to_slurm(
+    fields: dict[str, object],
+) -> None:
     slurm = two_nodes()
     slurm.add(job(1, "affinity:a", **fields))
     slurm.turn()

@@ -17,7 +17,7 @@ from leased.placer.slurm_link import Failed, Link, Silent, command
 
 NODE = {
     **{"name": "n1", "state": "idle", "state_flags": [], "partitions": ["gpu"]},
-    **{"gres": "gpu:1,shard:4", "cpus": 8, "idle_cpus": 8, "real_memory": 1000},
+    **{"gres": "gpu:1,shard:4", "cpus": 8, "alloc_cpus": 0, "real_memory": 1000},
 }
 
 
@@ -106,6 +106,33 @@ def test_a_change_that_is_refused_is_not_tried_at_once_again(
     assert made.tickets["7"].let_at == 0
 
 
+def test_an_array_that_no_command_can_name_holds_up_no_other_job(
+    commands: Commands, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tasks = ",".join(str(n) for n in range(1, 60_000, 2))
+    array = {"array_job_id": 6, "array_task_string": tasks, "tres_per_node": "gres:shard:9"}
+    commands.jobs(
+        queued(6, "affinity:b", eligible_time=int(time.time()) + 5, **array),
+        queued(7, "affinity:a", tres_per_node="gres:shard:9"),
+        queued(8, "affinity:a"),
+    )
+    placer(tmp_path).turn(threading.Event())
+    assert [call[1] for call in commands.calls] == ["jobid=8", "jobid=7"]
+    assert "its tasks are too many for one command" in caplog.text
+
+
+def test_where_sinfo_prints_groups_scontrol_is_asked(commands: Commands) -> None:
+    commands.put("sinfo", json.dumps({"sinfo": [{"nodes": {"nodes": ["n1"]}}], "errors": []}))
+    commands.put("nodes", json.dumps({"nodes": [NODE], "errors": []}))
+    shown = f"{commands.folder}/nodes.out"
+    commands.script("scontrol", f'[ "$*" = "show nodes --json" ] && exec cat {shown}')
+    link = Link({})
+    for _ in range(2):
+        view, odd = link.look()
+        assert ([node.name for node in view.nodes], odd) == (["n1"], 0)
+        commands.script("sinfo", "exit 1")  # it is not asked again
+
+
 @pytest.mark.parametrize("name", ["squeue", "sinfo"])
 @pytest.mark.parametrize(
     "body",
@@ -175,7 +202,7 @@ def test_odd_entries_are_left_out(commands: Commands, tmp_path: Path) -> None:
     assert all(each[3] == "reqnodelist=n1" for each in commands.calls)
 
 
-def test_what_users_write_is_one_argument() -> None:
+def test_users_texts_are_one_argument() -> None:
     odd = "x; $(id) `id` \n starttime=now jobid=1 '\""
     made = command(Update("7_3", start=1_800_000_000, node="n1", comment=odd, admin_comment=odd))
     assert made[:2] == ["scontrol", "update"]
@@ -213,7 +240,7 @@ def test_a_damaged_file_is_as_none(
     assert "is lost" in caplog.text
 
 
-def test_what_is_remembered_comes_back(tmp_path: Path) -> None:
+def test_tickets_survive_a_restart(tmp_path: Path) -> None:
     request = understand("affinity:a,request:0.5")
     assert request is not None
     ticket = Ticket("affinity:a,request:0.5", request, 5, node="n1", gpu=2, let_at=9, runs=True)

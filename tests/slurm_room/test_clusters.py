@@ -112,5 +112,7 @@ def test_a_step_of_another_cluster_is_refused_and_told_to_people(leased: Leased)
 
 def test_a_job_of_another_user_with_the_same_number_is_another(leased: Leased) -> None:
     ask(leased.admin_socket, step(7, ""))
-    with pytest.raises(Refused, match="job 7 is user 1000's on this node, and user 1001's here"):
+    with pytest.raises(
+        Refused, match="job 7 of user 1001 has the number of a job of user 1000, which"
+    ):
         ask(leased.admin_socket, step(7, "", uid=1001))

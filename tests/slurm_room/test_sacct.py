@@ -99,7 +99,7 @@ def fake(folder: Path, script: str) -> dict[str, str]:
     return {"PATH": f"{folder}:/usr/bin:/bin"}
 
 
-def test_what_is_asked_for_is_said_in_sacct_words(tmp_path: Path) -> None:
+def test_options_are_passed_in_sacct_words(tmp_path: Path) -> None:
     env = fake(tmp_path, f'echo "$@" > {tmp_path}/said; cat {RECORDED}')
     asked = Asked("7_1", "ann,bob", "--json", "now-1hour", "2026-01-02T03:04:05")
     assert len(sacct.ask(asked, env)) == 5
@@ -126,7 +126,7 @@ def test_what_is_asked_for_is_said_in_sacct_words(tmp_path: Path) -> None:
         ("", Refused, "sacct failed: it says nothing"),
     ],
 )
-def test_what_sacct_says_against_it(
+def test_errors_of_sacct_become_sentences(
     tmp_path: Path, said: str, kind: type[Refused], words: str
 ) -> None:
     (tmp_path / "words").write_text(said)

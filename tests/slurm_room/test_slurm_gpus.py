@@ -86,7 +86,7 @@ def test_without_the_cgroup_plugin_nothing_is_constrained(tmp_path: Path) -> Non
     assert "".join(order(path)) == "3210"
 
 
-def test_what_cannot_be_told_is_refused(tmp_path: Path) -> None:
+def test_ambiguous_gpus_are_refused(tmp_path: Path) -> None:
     said = slurm_gpus.read(write(tmp_path, "AutoDetect=nvml", "gpu:2"))
     assert said is not None
     with pytest.raises(Refused, match=r"slurm\.conf has 2 of the 4 GPUs that are detected"):

@@ -45,7 +45,7 @@ def test_a_job_without_known_steps_says_nothing_of_them() -> None:
 
 
 @pytest.mark.parametrize(("count", "gpus"), [(40, 1), (40, 8), (3, 600)])
-def test_those_that_held_longest_are_named_and_the_sums_stay(count: int, gpus: int) -> None:
+def test_the_steps_that_held_longest_are_named_and_the_sums_stay(count: int, gpus: int) -> None:
     many = steps(count, gpus)
     said = step_record.said(many)
     assert len(json.dumps(said, separators=(",", ":"))) <= step_record.LONGEST

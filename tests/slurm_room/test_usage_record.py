@@ -86,7 +86,7 @@ def test_others_text_stays_wherever_it_stands(there: str) -> None:
     assert behind == "; ".join(part for part in (there, "added later", ours()) if part)
 
 
-def test_what_others_leave_is_what_there_is_room_for() -> None:
+def test_the_record_fits_into_the_room_that_others_leave() -> None:
     theirs = "x" * (LONGEST - 1000)
     text = merged(theirs, ours(16, usage_record.room(theirs)))
     assert len(text) <= LONGEST
@@ -112,14 +112,14 @@ def test_what_others_leave_is_what_there_is_room_for() -> None:
         ('{"v":2,"gpus":{},"from":"now"}', "damaged"),
     ],
 )
-def test_what_cannot_be_read_is_said_in_a_sentence(text: str, why: str) -> None:
+def test_an_unreadable_record_is_described_in_a_sentence(text: str, why: str) -> None:
     with pytest.raises(Damaged, match=why) as fault:
         read(f"{MARK}words {text}")
     assert "\n" not in str(fault.value)
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
-def test_whatever_stands_there_is_read_or_refused(before: str, behind: str) -> None:
+def test_any_comment_is_read_or_refused(before: str, behind: str) -> None:
     for text in (before, before + MARK + behind, before + MARK + '{"v":2,' + behind):
         with contextlib.suppress(Damaged):
             read(text)

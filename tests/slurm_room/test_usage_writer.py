@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +19,13 @@ from leased.core.arbiter import Usage
 from leased.slurm import accounting, accounting_child, usage_record, usage_writer
 from leased.slurm.accounting import JobRow, by_row, row_of
 from leased.slurm.accounting_child import NOT_YET, decode, encode
-from leased.slurm.usage_writer import LAST_S, Answers, UsageWriter
+from leased.slurm.usage_writer import (
+    JOBS_AT_ONCE,
+    LAST_S,
+    SAY_AGAIN_S,
+    Answers,
+    UsageWriter,
+)
 from leased.store.records import TenantRecord
 from leased.store.store import Store
 from tests.store.test_store import UUID, tenant, used
@@ -59,7 +66,7 @@ def test_a_run_of_long_ago_is_on_no_later_row() -> None:
     assert row_of(run(100, 200), [row(accounting.NO_VAL, 300)]) is None, "cancelled before it ran"
 
 
-def test_what_has_not_ended_there_is_written_later() -> None:
+def test_usage_of_a_job_that_has_not_ended_in_slurm_is_written_later() -> None:
     first, second = run(100, 200), run(330, 400)
     placed, later = by_row([second, first], [row(100, 200), row(330, 0)])
     assert placed == {row(100, 200): [first]}
@@ -179,6 +186,7 @@ class Slurm:
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []  # jobs of each child
+        self.written: list[int] = []  # jobs of whose runs it took the usage
         self.answer: Callable[[TenantRecord], str | None] = lambda _: ""  # None: none
         self.fault = ""
 
@@ -193,6 +201,7 @@ class Slurm:
                 made.fault = "the writer ended with 139"
                 break
             made.done[record.run] = said
+            self.written += [record.job_id] * (said == "")
         return made
 
 
@@ -200,14 +209,23 @@ class Site:
     """A store, a writer, and a clock that only the test moves."""
 
     def __init__(self, folder: Path):
-        self.store = Store(folder / "usage.db")
+        self.file = folder / "usage.db"
         self.slurm = Slurm()
         self.runner = asyncio.Runner()
         self.now = 1000.0
         self.today = 1e9
+        self.begin()
+
+    def begin(self) -> None:
+        """A daemon that is started knows what is on the disk."""
+        self.store = Store(self.file)
         self.writer = UsageWriter(
             self.store, dict, dict, lambda: self.now, lambda: self.today, write=self.slurm.write
         )
+
+    def restart(self) -> None:
+        self.store.close()
+        self.begin()
 
     def end(self, *jobs: int) -> None:
         for job in jobs:
@@ -285,6 +303,71 @@ def test_without_slurmdbd_there_is_one_child_now_and_then(
     assert caplog.text.count("takes usage again") == 1
 
 
+STARTS = 8  # of the daemon while slurmdbd is away
+TO_LONGEST = 12  # tries at growing pauses, until they are LAST_S apart
+
+
+@pytest.mark.parametrize(("away_s", "jobs"), [(3600, 240), (7 * 86400, 320)], ids=["hour", "week"])
+def test_however_long_slurmdbd_is_away_work_is_bounded_and_nothing_is_lost(
+    site: Site, caplog: pytest.LogCaptureFixture, away_s: int, jobs: int
+) -> None:
+    site.slurm.fault = "slurmdbd does not answer"
+    for job in range(1, jobs + 1):
+        site.end(job)
+        site.today += away_s * job / jobs
+        site.play(away_s / jobs)
+        if job % (jobs // STARTS) == 0 and job < jobs:
+            site.restart()
+    assert site.waiting == list(range(1, jobs + 1))
+    # Children as time passes, not as jobs end: after each start one of many jobs, then of one.
+    tries = len(site.slurm.asked)
+    assert tries <= away_s / LAST_S + STARTS * TO_LONGEST
+    assert sum(map(len, site.slurm.asked)) <= tries + STARTS * JOBS_AT_ONCE
+    assert caplog.text.count("slurmdbd does not answer") <= away_s / SAY_AGAIN_S + STARTS
+
+    # It is back, and slurmctld brings it the ends of the later jobs half an hour after the others.
+    site.slurm.fault, site.slurm.asked = "", []
+    site.slurm.answer = lambda record: NOT_YET if record.job_id > jobs / 2 else ""
+    site.play(LAST_S + 1800)
+    assert site.waiting == list(range(jobs // 2 + 1, jobs + 1))
+    site.slurm.answer = lambda _: ""
+    site.play(LAST_S)
+    assert sorted(site.slurm.written) == list(range(1, jobs + 1)), "each once"
+    batches = math.ceil(jobs / JOBS_AT_ONCE)
+    assert len(site.slurm.asked) <= batches * (TO_LONGEST + (1800 + 2 * LAST_S) / LAST_S)
+    assert site.step() is None
+    assert site.writer.pauses == {}, "nothing is remembered of it"
+
+
+def test_jobs_that_end_while_slurmdbd_is_away_cost_nothing(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that waits was looked at when a job ended, in the loop that decides about leases."""
+    site.slurm.fault = "slurmdbd does not answer"
+    site.end(*range(1, 10))
+    site.play(3600)  # until the pauses are longer than this test
+    looks = []
+    step = site.writer.step
+
+    async def counted() -> float | None:
+        looks.append(site.now)
+        return await step()
+
+    async def many_jobs_end() -> None:
+        begun = asyncio.ensure_future(site.writer.write_usage())
+        for _ in range(100):
+            await asyncio.sleep(0)
+            site.writer.usage_added()
+        begun.cancel()
+
+    monkeypatch.setattr(site.writer, "step", counted)
+    site.runner.run(many_jobs_end())
+    assert len(looks) == 1
+    site.slurm.fault = ""
+    site.play(LAST_S)
+    assert site.waiting == []
+
+
 def test_a_record_that_ends_its_child_holds_up_no_other(site: Site) -> None:
     site.slurm.answer = lambda record: None if record.job_id == 1 else ""
     site.end(*range(1, 21))
@@ -306,7 +389,7 @@ def test_a_child_that_ends_half_way_is_begun_again_behind_that(site: Site) -> No
     assert site.slurm.asked[1][:2] == [11, 12]
 
 
-def test_what_is_refused_is_said_once_and_tried_again(
+def test_refused_usage_is_logged_once_and_tried_again(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     site.slurm.answer = lambda _: "the comment has 70000 bytes"
@@ -342,7 +425,9 @@ def test_the_backlog_is_bounded_and_nothing_goes_in_silence(
         assert found.usage == used(job)
 
 
-def test_what_waits_for_a_month_is_given_up(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_usage_that_waits_for_a_month_is_given_up(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     site.slurm.answer = lambda _: NOT_YET
     site.end(1)
     site.today += 29 * 86400
@@ -379,7 +464,9 @@ def test_nothing_is_forgotten_of_who_waits_no_more(site: Site) -> None:
         "import os; os.write(1, bytes(range(256)))",
     ],
 )
-def test_whatever_the_child_does_is_an_answer(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_anything_that_the_child_does_is_an_answer(
+    code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(usage_writer, "CHILD", code)
     found = asyncio.run(usage_writer.write([[run(1, 2)]], {}, {}))
     assert found.done == {}

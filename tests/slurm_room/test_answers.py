@@ -1,0 +1,96 @@
+"""Jobs and nodes as each release of Slurm prints them (tests/matrix/record_answers.py)."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leased.slurm import nodes_json, queue_json
+from leased.slurm.queue_json import QueuedJob
+
+DATA = Path(__file__).parent / "data"
+RELEASES = ["22_05", "24_11", "26_05"]
+# The one that has nodes one by one.
+NODES = {"22_05": "sinfo", "24_11": "scontrol", "26_05": "scontrol"}
+
+every_release = pytest.mark.parametrize("release", RELEASES)
+
+
+@cache
+def answers(release: str) -> dict[str, Any]:
+    return dict(json.loads((DATA / f"answers_{release}.json").read_text()))
+
+
+def text(release: str, command: str) -> str:
+    return json.dumps(answers(release)[command])
+
+
+def jobs(release: str) -> dict[str, QueuedJob]:
+    read = queue_json.jobs(text(release, "squeue"))
+    assert read.not_understood == 0
+    return {job.label: job for job in read.found}
+
+
+@every_release
+def test_nodes(release: str) -> None:
+    read = nodes_json.nodes(text(release, NODES[release]))
+    assert read.not_understood == 0
+    one, two = read.found
+    assert (one.name, one.usable, one.idle_cpus, one.comment) == ("n1", True, 61, "of the node")
+    assert (two.name, two.usable, two.idle_cpus, two.comment) == ("n2", False, 64, "")
+    for node in read.found:
+        assert (node.gpus, node.partitions) == ((("", 4), ("", 4)), ("gpu",))
+        assert (node.free_memory, node.features) == (4000, frozenset())
+
+
+@pytest.mark.parametrize("release", ["24_11", "26_05"])
+def test_groups_of_nodes_are_not_taken_for_nodes(release: str) -> None:
+    with pytest.raises(nodes_json.Grouped):
+        nodes_json.nodes(text(release, "sinfo"))
+
+
+@every_release
+def test_a_job_that_runs(release: str) -> None:
+    job = jobs(release)["1"]
+    assert job.active
+    assert (job.nodes, job.given, job.shards) == ("n1", {0: 1}, 1)
+    assert (job.comment, job.admin_comment) == ("of its user", "")
+
+
+@every_release
+def test_a_job_that_is_put_off(release: str) -> None:
+    job = jobs(release)["3"]
+    assert job.pending
+    assert not job.held
+    assert job.reason == "BeginTime"
+    assert 3590 < job.begin - jobs(release)["1"].begin < 3620
+    assert (job.excluded, job.memory, job.cpus) == ("n2", 100, 1)
+    assert job.admin_comment == "[gpu-lease-placer 0 9 a:b]"
+
+
+@every_release
+def test_a_held_job_and_a_comment_of_two_lines(release: str) -> None:
+    job = jobs(release)["4"]
+    assert job.held
+    assert (job.reason, job.comment) == ("JobHeldUser", "line\nand line")
+
+
+@every_release
+def test_an_array(release: str) -> None:
+    found = jobs(release)
+    for label in ("2_1", "2_3"):
+        assert found[label].active
+        assert (found[label].array_id, found[label].given) == (2, {0: 1})
+    left = found["2_[5,7,9]"]
+    assert (left.tasks, left.tasks_at_once, left.required) == ("5,7,9%2", 2, "n1")
+
+
+@every_release
+def test_a_heterogeneous_job_and_a_required_node(release: str) -> None:
+    found = jobs(release)
+    assert found["5"].required == "n2"
+    assert [found[label].is_het for label in ("5", "6", "7")] == [False, True, True]
