@@ -112,7 +112,7 @@ def test_a_step_on_another_gpu_is_given_what_the_job_was(node: Node) -> None:
         assert node.leases.tenants[1].totals == totals
 
 
-def test_what_a_job_sees_does_not_depend_on_who_came_since(node: Node) -> None:
+def test_a_jobs_total_does_not_depend_on_jobs_that_came_later(node: Node) -> None:
     before = [given(node.register(job))["totals"] for job in range(1, 9)]
     assert len({totals[UUIDS[0]] for totals in before}) > 1, "later ones see less"
     for job in range(1, 5):

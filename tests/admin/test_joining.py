@@ -35,7 +35,7 @@ def test_a_further_step_joins(leased: Leased) -> None:
     assert quantum_s(leased) == 5
 
 
-def test_nobody_joins_a_job_that_is_not_known(leased: Leased) -> None:
+def test_a_step_cannot_join_a_job_that_is_not_known(leased: Leased) -> None:
     with pytest.raises(Refused, match="job 7 is not registered"):
         ask(leased.admin_socket, {"op": "join", "job_id": 7})
     with pytest.raises(Refused, match="job_id is None"):
@@ -68,6 +68,6 @@ def test_two_steps_that_start_at_once_are_one_run(leased: Leased) -> None:
 
 def test_a_cap_that_caps_nothing_is_noted_once(leased: Leased) -> None:
     answer = ask(leased.admin_socket, REGISTER | {"options": "mem:900GiB"})
-    assert answer["note"].startswith("mem:900 GiB is no limit on GPU 0, of which a job may have ")
+    assert answer["note"].startswith("mem:900 GiB has no effect on GPU 0, of which a job may have ")
     assert "note" not in ask(leased.admin_socket, {"op": "join", "job_id": 7})
     assert "note" not in ask(leased.admin_socket, REGISTER | {"job_id": 8, "options": "mem:50%"})

@@ -55,7 +55,7 @@ def test_jobs_whose_labels_go_together_share_a_gpu(node: Node, there: str, comes
 
 def test_jobs_with_one_affinity_are_on_one_gpu_of_the_node(node: Node) -> None:
     node.register(1, "affinity:a")
-    with pytest.raises(Refused, match="affinity:a are on another GPU of this node"):
+    with pytest.raises(Refused, match="affinity:a are on another one"):
         node.register(2, "affinity:a", gpus=(1,))
     assert node.register(3, "affinity:b", gpus=(1,))
 
@@ -90,7 +90,7 @@ def test_the_longest_labels_beside_all_other_keys_are_taken_and_stored(node: Nod
     assert node.leases.tenants[1].given == before
 
 
-def test_nobody_keeps_others_off_a_gpu_unless_the_site_allows_it(tmp_path: Path) -> None:
+def test_exclusion_is_refused_unless_the_site_allows_it(tmp_path: Path) -> None:
     """One shard would be the whole GPU, and others' jobs would fail beside it."""
     made = Node(tmp_path)
     with pytest.raises(Refused, match="exclusion:x is not allowed on this site") as said:

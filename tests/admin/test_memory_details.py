@@ -39,7 +39,7 @@ def test_each_reason_is_said_with_its_bytes(why: str) -> None:
     assert line == f"job 7: of GPU 3 8.0 MiB {show_memory.FIXED[why]} cannot leave"
 
 
-def test_what_can_leave_is_not_named() -> None:
+def test_memory_that_can_leave_is_not_named() -> None:
     assert memory_details.fixed(tenant(1)) == {}
     assert show_memory.fixed(answer(fixed={})) == []
 
@@ -52,7 +52,7 @@ def test_each_state_of_clean_memory_has_words(code: int) -> None:
         state, why = "on", ""
     assert found == {"state": state, "why": why or None, "left_bytes": 0}
     lines = show_memory.clean(answer(clean=found))
-    assert lines == ([f"job 7: clean memory is copied as well: {why}"] if why else [])
+    assert lines == ([f"job 7: clean memory is copied all the same: {why}"] if why else [])
 
 
 def test_the_sites_word_counts_before_a_process_has_said_anything() -> None:
@@ -78,9 +78,11 @@ def test_managed_memory_is_never_clean() -> None:
     assert show_memory.clean(answer(clean=None)) == []
 
 
-def test_what_left_without_a_copy_is_said() -> None:
+def test_memory_evicted_without_a_copy_is_shown() -> None:
     found = memory_details.clean(tenant(lib.GL_CLEAN_ON), True, 5 * MIB)
-    assert show_memory.clean(answer(clean=found)) == ["job 7: 5.0 MiB left without being copied"]
+    assert show_memory.clean(answer(clean=found)) == [
+        "job 7: 5.0 MiB were evicted without being copied again"
+    ]
 
 
 def test_the_kind_is_said_with_its_reason_and_jobs_that_have_the_same_together() -> None:

@@ -248,7 +248,7 @@ def test_a_device_of_its_own(node: Node) -> None:
     assert list(node.tuning.trials) == ["GPU-0"]
 
 
-def test_what_is_set_goes_before_the_file(node: Node) -> None:
+def test_settings_override_the_file(node: Node) -> None:
     node.admin.settings.change(None, {"reserve": "3MiB"})
     node.reload('[device]\nreserve = "4MiB"\n')
     assert next(iter(node.leases.gpus)).reserve == 3 << 20
@@ -256,7 +256,7 @@ def test_what_is_set_goes_before_the_file(node: Node) -> None:
     assert next(iter(node.leases.gpus)).reserve == 4 << 20
 
 
-def test_what_is_learnt_of_the_link_stays(node: Node) -> None:
+def test_the_measured_speed_of_the_link_stays(node: Node) -> None:
     residency = node.leases.loop.arbiter.devices["GPU-0"].residency
     node.leases.tenants.open(Tenant(1, 1000, given(swaps=True), {"GPU-0": 1 << 30}))
     node.leases.run(

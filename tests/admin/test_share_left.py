@@ -74,7 +74,7 @@ def test_no_more_wait_than_may(leased: Leased) -> None:
     let_wait(leased, most=1)
     register(leased, 1, "request:1")
     register(leased, 2, "request:0.5")
-    with pytest.raises(Refused, match=r"and as many jobs wait for that as may \(1\)"):
+    with pytest.raises(Refused, match=r"and 1 jobs wait for such time already, as many as may"):
         register(leased, 3, "request:0.5")
     end(leased, 2)
     assert register(leased, 3, "request:0.5")
@@ -91,7 +91,9 @@ def test_it_works_when_it_goes_on(tenant: Start, leased: Leased) -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_who_waits_does_so_after_a_restart(leased: Leased, killed: bool) -> None:
+def test_a_job_that_waits_for_its_share_still_waits_after_a_restart(
+    leased: Leased, killed: bool
+) -> None:
     """Their numbers are in another order than they came in."""
     let_wait(leased)
     for job, request in ((5, 0.7), (4, 0.6), (6, 0.1), (3, 0.4)):

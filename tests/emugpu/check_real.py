@@ -30,7 +30,7 @@ EMULATED_ONLY = {
     # Never on a card: more managed memory than it has free can hang it for everyone.
     "test_out_of_memory_is_honest_and_not_sticky": "fills the device",
     "test_a_handle_that_is_gone_is_refused": "a real driver may crash on one",
-    "test_what_crosses_which_link": "asks the emulated devices",
+    "test_bytes_that_cross_each_link": "asks the emulated devices",
     "test_devices_that_are_no_peers": "these are peers",
     # On an H200 (driver 580) the other process then has an illegal address.
     "test_freed_memory_counts_until_the_last_one_lets_go": "CUDA leaves it undefined",

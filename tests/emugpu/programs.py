@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from tests.emugpu.server import ROOT, EmulatedGpu
 
-PRELUDE = "from tests.emugpu.prelude import *\n"
+IMPORTS = "from tests.emugpu.program_api import *\n"
 TIMEOUT_S = 60
 
 
@@ -18,7 +18,7 @@ TIMEOUT_S = 60
 def program(gpu: EmulatedGpu, code: str) -> Iterator[subprocess.Popen[str]]:
     """A running program; killed at the end if it still runs."""
     process = subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + code],
+        [sys.executable, "-c", IMPORTS + code],
         cwd=ROOT,
         env=os.environ | gpu.env,
         stdin=subprocess.PIPE,

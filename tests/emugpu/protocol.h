@@ -1,4 +1,4 @@
-/* protocol.h: what the emulated driver libraries and emugpud say to each other.
+/* protocol.h: the protocol between the emulated driver libraries and emugpud.
  *
  * One stream connection for each thread of a client process, and a first one
  * that lives as long as the process. Requests are served in order on their
@@ -36,52 +36,59 @@ enum emu_op {
 	EMU_EVENT_SYNC,  /* arg0 event */
 	EMU_EVENT_QUERY, /* arg0 event -> r0 recorded ever, r1 time ns */
 	EMU_ALLOC,       /* arg0 ctx, arg1 bytes, arg2 enum emu_memory -> r0 pointer */
-	EMU_FREE,        /* arg0 ctx, arg1 pointer; waits for the context */
+	EMU_FREE,        /* arg0 ctx, arg1 pointer; waits until the context is idle */
 	EMU_RANGE,     /* arg0 pointer -> r0 base, r1 size, r2 enum emu_memory, r3 ctx, r4 device */
-	EMU_CHECK,     /* arg0 pointer, arg1 bytes, arg2 access, arg3 ctx, arg4 enum emu_reach: may
-	                * all of it be used so? */
-	EMU_HOST_IDLE, /* arg0 address in the client, arg1 bytes; until no copy goes on there */
+	EMU_CHECK,     /* arg0 pointer, arg1 bytes, arg2 access, arg3 ctx, arg4 enum emu_reach:
+	                * is this access to all of the range allowed? */
+	EMU_HOST_IDLE, /* arg0 address in the client, arg1 bytes; waits until no copy uses that
+	                * memory */
 	EMU_VMM_RESERVE,   /* arg0 bytes, arg1 alignment -> r0 address */
 	EMU_VMM_UNRESERVE, /* arg0 address, arg1 bytes */
 	EMU_VMM_CREATE,    /* arg0 device, arg1 bytes, arg2 exportable, arg3 open -> r0 handle */
 	EMU_VMM_RELEASE,   /* arg0 handle */
 	EMU_VMM_RETAIN,    /* arg0 pointer -> r0 handle */
 	EMU_VMM_DEVICE,    /* arg0 handle -> r0 device, r1 exportable, r2 open */
-	EMU_VMM_HOLD,  /* arg0 number in a file: a handle more, maybe of another process' memory */
-	EMU_VMM_MAP,   /* arg0 address, arg1 bytes, arg2 handle, arg3 offset */
-	EMU_VMM_UNMAP, /* arg0 address, arg1 bytes */
-	EMU_VMM_PROTECT,   /* arg0 address, arg1 bytes, arg2 a bit for each device that is meant,
-	                    * arg3 their access, two bits a device */
+	EMU_VMM_HOLD,      /* arg0 number in a file: one more handle, perhaps of another process's
+	                    * memory */
+	EMU_VMM_MAP,       /* arg0 address, arg1 bytes, arg2 handle, arg3 offset */
+	EMU_VMM_UNMAP,     /* arg0 address, arg1 bytes */
+	EMU_VMM_PROTECT,   /* arg0 address, arg1 bytes, arg2 a bit for each device to change,
+	                    * arg3 the access, two bits for each device */
 	EMU_VMM_ACCESS,    /* arg0 address, arg1 device -> r0 access */
-	EMU_PEER_ENABLE,   /* arg0 ctx, arg1 the other device's ctx -> r0: it was not so before */
-	EMU_PEER_DISABLE,  /* the same -> r0: it was so before */
+	EMU_PEER_ENABLE,   /* arg0 ctx, arg1 the other device's ctx -> r0: access was not enabled
+	                    * before */
+	EMU_PEER_DISABLE,  /* the same -> r0: access was enabled before */
 	EMU_GRAPH_RESERVE, /* arg0 device, arg1 bytes -> r0 pointer, for a graph */
 	EMU_GRAPH_BACK,    /* arg0 pointer, arg1 enum emu_backing */
-	EMU_GRAPH_CANCEL,  /* arg0 pointer: the launch that it was backed for does not happen */
-	EMU_GRAPH_DROP,    /* arg0 pointer: no graph has it any more */
+	EMU_GRAPH_CANCEL,  /* arg0 pointer: the launch for which it was backed is given up */
+	EMU_GRAPH_DROP,    /* arg0 pointer: no graph uses it any more */
 	EMU_GRAPH_TRIM,    /* arg0 device */
 	EMU_GRAPH_GET,     /* arg0 device, arg1 enum emu_graph_value -> r0 */
 	EMU_GRAPH_RESET,   /* arg0 device, arg1 enum emu_graph_value, a high mark */
 	EMU_IPC_EXPORT,    /* arg0 pointer -> r0 memory */
-	EMU_IPC_OPEN,      /* arg0 ctx, arg1 memory -> r0 pointer; r1: it is this process' own */
+	EMU_IPC_OPEN,      /* arg0 ctx, arg1 memory -> r0 pointer; r1: it is this process's own
+	                    * memory */
 	EMU_IPC_CLOSE,     /* arg0 pointer */
 	EMU_IPC_EVENT_EXPORT, /* arg0 event -> r0 its progress */
-	EMU_IPC_EVENT_OPEN,   /* arg0 ctx, arg1 progress -> r0 event; r1: it is this process' own */
+	EMU_IPC_EVENT_OPEN,   /* arg0 ctx, arg1 progress -> r0 event; r1: it is this process's
+	                       * own event */
 	EMU_POOL_CREATE,      /* arg0 device, arg1 most bytes or 0 -> r0 pool */
 	EMU_POOL_DESTROY,     /* arg0 pool */
 	EMU_POOL_ALLOC,       /* arg0 ctx, arg1 bytes, arg2 pool -> r0 pointer */
 	EMU_POOL_TRIM,        /* arg0 pool, arg1 bytes to keep */
 	EMU_POOL_GET,         /* arg0 pool, arg1 enum emu_pool_value -> r0 */
-	EMU_POOL_SET,         /* arg0 pool, arg1 enum emu_pool_value, arg2 to what */
-	EMU_POOL_OPEN,        /* arg0 pool, arg1 device, arg2 = 1: it reaches its memory; 0: not */
+	EMU_POOL_SET,         /* arg0 pool, arg1 enum emu_pool_value, arg2 the new value */
+	EMU_POOL_OPEN,        /* arg0 pool, arg1 device, arg2 = 1: the device may reach the
+	                       * pool's memory; 0: it may not */
 	EMU_POOL_IS_OPEN,     /* arg0 pool, arg1 device -> r0 */
 	EMU_READ,          /* arg0 stream, arg1 pointer, arg2 bytes, arg3 = 1: pinned -> payload */
-	EMU_HOST_CALLBACK, /* role callback: reply of the client that the function has returned */
+	EMU_HOST_CALLBACK, /* on a connection of role callback: the client's function has
+	                    * returned */
 	EMU_PROCESSES,     /* arg0 device -> payload struct emu_process_info[] */
 	EMU_UTILIZATION, /* arg0 device -> r0 busy ns ever, r1 now ns, r2 moved in, r3 moved out */
 	EMU_STATS,       /* -> payload JSON */
 	EMU_INJECT,      /* arg0 device, arg1 enum emu_fault */
-	EMU_ASYNC = 0x100, /* from here on: no reply; arg0 stream */
+	EMU_ASYNC = 0x100, /* from here on there is no reply, and arg0 is the stream */
 	EMU_LAUNCH,        /* arg1 kernel, arg2.. parameters */
 	EMU_WRITE,         /* arg1 pointer, arg2 bytes, arg3 = 1: from pinned memory; payload */
 	EMU_COPY,          /* arg1 to, arg2 from, arg3 bytes, arg4 enum emu_reach */
@@ -92,7 +99,7 @@ enum emu_op {
 	EMU_HOST_FUNC,     /* arg1 function, arg2 data, in the client */
 	EMU_FREE_ORDERED,  /* arg1 pointer */
 	EMU_WRITE_FROM, /* as EMU_WRITE without a payload: it is fetched from arg4, in the client */
-	EMU_GRAPH_ALLOC, /* arg1 pointer: the memory is there from now on */
+	EMU_GRAPH_ALLOC, /* arg1 pointer: from now on the memory may be used */
 	EMU_WRITE_VALUE, /* arg1 pointer, arg2 value, arg3 width */
 	EMU_WAIT_VALUE,  /* arg1 pointer, arg2 value, arg3 width, arg4 enum emu_condition */
 	EMU_READ_TO      /* as EMU_READ, and arg4 address in the client, which gets the bytes */
@@ -106,7 +113,7 @@ enum emu_role {
 	EMU_ROLE_DELIVERY /* the server sends bytes for host memory or, r1, asks for so many: r0 */
 };
 
-/* What memory was made as. Only managed memory leaves the device. */
+/* How memory was allocated. Only managed memory leaves the device. */
 enum emu_memory {
 	EMU_PLAIN = 0,
 	EMU_MANAGED = 1,
@@ -117,16 +124,16 @@ enum emu_memory {
 	EMU_GRAPH
 };
 
-/* Bits of what may be done with a range. */
+/* Kinds of access to a range, as bits. */
 #define EMU_READABLE 1
 #define EMU_WRITABLE 2
 
-/* How work gets at memory. A kernel, a set and a word of a stream need what the device of their
- * context may reach; a copy finds memory of any device, but for mappings and pools; one that
- * names the contexts of both sides finds these, too. */
+/* How an operation reaches memory. A kernel, a set and a stream's write of a word reach what the
+ * device of their context may reach. A copy reaches memory of any device, except mappings and
+ * pools; a copy that names the contexts of both sides reaches these too. */
 enum emu_reach { EMU_BY_KERNEL, EMU_BY_COPY, EMU_BY_PEER_COPY };
 
-/* What EMU_WAIT_VALUE waits for; CUDA's numbers. */
+/* The condition of EMU_WAIT_VALUE, with CUDA's numbers. */
 enum emu_condition { EMU_GEQ, EMU_EQ, EMU_AND, EMU_NOR };
 
 /* In the order of CUDA's attributes of pools, from CU_MEMPOOL_ATTR_RELEASE_THRESHOLD on. */
@@ -139,8 +146,8 @@ enum emu_pool_value {
 	EMU_POOL_VALUES
 };
 
-/* What a graph's memory is made ready for. One that the graph does not free itself can be
- * launched again once it is freed. */
+/* What memory of a graph is backed for. Memory that the graph does not free itself can be backed
+ * for another launch once it has been freed. */
 enum emu_backing { EMU_FOR_UPLOAD, EMU_FOR_LAUNCH, EMU_FOR_UNFREED };
 
 /* In the order of CUDA's attributes. */
@@ -152,8 +159,8 @@ enum emu_graph_value {
 	EMU_GRAPH_VALUES
 };
 
-/* lost: the device is off the bus. ecc: what runs on it now is broken, what comes later is not.
- * repaired: a lost device is back, as after a reset; contexts that it had stay broken. */
+/* lost: the device is off the bus. ecc: contexts whose work runs now are broken, later ones are
+ * not. repaired: a lost device is back, as after a reset; the contexts that it had stay broken. */
 enum emu_fault {
 	EMU_FAULT_LOST = 1,
 	EMU_FAULT_OOM_ONCE = 2,
@@ -210,7 +217,7 @@ enum emu_kernel {
 	EMU_CHECKSUM,
 	EMU_SPIN,
 	EMU_EMPTY,
-	EMU_FINGERPRINT, /* its last parameter is the payload; engine/fingerprint.c */
+	EMU_FINGERPRINT, /* see engine/fingerprint.c; its last parameter is the payload */
 	EMU_KERNELS
 };
 #define EMU_FINGERPRINT_KEYS 248 /* bytes */

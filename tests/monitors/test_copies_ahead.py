@@ -87,7 +87,7 @@ def test_nothing_is_made_while_all_fits(node: Node) -> None:
     assert first.ahead == second.ahead == []
 
 
-def test_what_could_have_to_leave_is_made_step_by_step(node: Node) -> None:
+def test_host_memory_is_made_step_by_step(node: Node) -> None:
     (first,), (second,) = node.job(1, 2 * GIB), node.job(2, 2 * GIB)
     node.beat()
     assert first.ahead[-1] + second.ahead[-1] == STEP

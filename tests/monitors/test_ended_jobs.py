@@ -43,7 +43,7 @@ def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Squeue:
     return Squeue(tmp_path, monkeypatch)
 
 
-def test_what_squeue_says(squeue: Squeue) -> None:
+def test_squeues_answer_is_read(squeue: Squeue) -> None:
     squeue.says(HEADER, "7 RUNNING 1700000000", "8 PENDING N/A", "9 CANCELLED 1700000001")
     found = squeue.jobs(7, 8, 9, 10)
     assert found == {
@@ -80,7 +80,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("kind", GARBAGE)
-def test_what_is_no_answer_of_squeues_ends_no_job(squeue: Squeue, kind: str) -> None:
+def test_an_answer_that_is_not_squeues_ends_no_job(squeue: Squeue, kind: str) -> None:
     squeue.does(GARBAGE[kind])
     with pytest.raises(OSError, match=r"\w+"):
         squeue.jobs(7)
@@ -162,7 +162,7 @@ def test_a_job_that_runs_anew_elsewhere_ends_here(watched: Watched) -> None:
     assert watched.look({1: RUNNING, 2: later, 3: later}) == [1, 3]
 
 
-def test_nobody_ends_while_slurm_does_not_answer_and_it_is_said_once(
+def test_no_tenant_ends_while_slurm_does_not_answer_and_that_is_logged_once(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     watched.living = set()

@@ -81,7 +81,7 @@ def node() -> Node:
     return Node()
 
 
-def test_nobody_waits_nobody_is_looked_at(node: Node) -> None:
+def test_no_job_is_looked_at_while_none_waits(node: Node) -> None:
     node.job(1, 10, 11)
     node.still = {10, 11}
     node.beats(8)
@@ -161,7 +161,7 @@ def test_a_waiter_that_is_stopped_gets_no_turn_before_it_goes_on(node: Node) -> 
     assert node.holders() == [2]
 
 
-def test_what_must_leave_is_told_when_it_can_be_heard(node: Node) -> None:
+def test_an_eviction_is_ordered_when_the_job_can_act(node: Node) -> None:
     """Told while the process still gives back its lease, it would not be done."""
     (holder,) = node.job(1, 10, swaps=True)
     has = {UUID: DeviceBytes(700 << 20, 0, 700 << 20)}

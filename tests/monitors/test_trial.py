@@ -68,10 +68,10 @@ def test_the_better_way_is_found_and_kept(gain: float, exclusive: bool) -> None:
         exclusive,
         TURN_NS if exclusive else None,
     )
-    assert f"by turns {gain:.2f} of the progress side by side" in jobs.mode.why
+    assert f"turns give {gain:.2f} of the progress side by side" in jobs.mode.why
 
 
-def test_who_comes_or_goes_makes_it_side_by_side_until_measured_again() -> None:
+def test_jobs_run_side_by_side_after_a_change_of_tenants_until_measured_again() -> None:
     jobs = Jobs({1: 450.0, 2: 450.0}, 1.14)
     jobs.run(20)
     assert jobs.mode.exclusive
@@ -103,7 +103,7 @@ def test_trying_costs_little_however_often_jobs_change(
     assert jobs.lost_ns <= (PATIENCE_NS + 3 * S) + 1.1 * jobs.now / REST
 
 
-def test_who_comes_after_a_trial_that_lost_nothing_is_measured_at_once() -> None:
+def test_new_tenants_are_measured_at_once_after_a_trial_that_lost_nothing() -> None:
     """Turns were better, so trying them cost nobody anything, however long it took."""
     jobs = Jobs({1: 450.0, 2: 450.0}, 1.14)
     jobs.run(20)

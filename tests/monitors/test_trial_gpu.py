@@ -58,7 +58,7 @@ class Measuring:
     @property
     def gain(self) -> float:
         """What the daemon says: the progress by turns against that side by side."""
-        return float(self.status["why"].partition("; by turns ")[2].split()[0])
+        return float(self.status["why"].partition("; turns give ")[2].split()[0])
 
     def counted_gain(self) -> float:
         """The same by what the jobs did between their answers."""

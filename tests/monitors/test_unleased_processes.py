@@ -150,7 +150,7 @@ def test_many_of_one_user_are_a_few_lines() -> None:
     assert [n for n, f in enumerate(found) if f.last] == [NAMED_PER_JOB - 1]
 
 
-def test_who_goes_before_it_was_called_anything_is_counted() -> None:
+def test_a_process_that_ends_before_it_was_named_is_counted() -> None:
     node = Node()
     node.table[10] = STRAY
     assert node.polls(0.5, 10) == []
@@ -163,7 +163,7 @@ def test_who_goes_before_it_was_called_anything_is_counted() -> None:
 @pytest.mark.parametrize(
     "seen", [replace(STRAY, interposed=True), None], ids=["with the interposer", "not described"]
 )
-def test_who_goes_and_was_not_seen_to_be_a_stray_is_none(seen: Process | None) -> None:
+def test_a_process_that_ends_before_it_was_judged_is_no_stray(seen: Process | None) -> None:
     node = Node()
     if seen:
         node.table[10] = seen
@@ -172,7 +172,7 @@ def test_who_goes_and_was_not_seen_to_be_a_stray_is_none(seen: Process | None) -
     assert node.strays.counts.total == 0
 
 
-def test_who_becomes_a_client_or_is_not_looked_at_is_not_counted() -> None:
+def test_a_process_that_becomes_a_client_or_is_not_looked_at_is_not_counted() -> None:
     node = Node()
     node.table[10] = STRAY
     node.polls(1, 10)
@@ -198,7 +198,7 @@ def test_a_brief_one_on_two_devices_counts_once() -> None:
         assert node.strays.counts.total == 1
 
 
-def test_one_that_leaves_one_of_its_devices_counts_once() -> None:
+def test_a_process_that_leaves_one_of_its_devices_counts_once() -> None:
     node = Node("warn")
     node.table[10] = STRAY
     for _ in range(2):
@@ -281,7 +281,7 @@ polls = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(polls, st.sampled_from(["count", "warn", "end"]))
-def test_whatever_is_seen_nobody_is_accused_wrongly(
+def test_no_process_is_accused_wrongly_whatever_is_seen(
     seen: list[tuple[str, list[Process], dict[int, bool], int]], action: str
 ) -> None:
     strays = UnleasedProcesses(Policy(action, 10 * S, frozenset({0})))
@@ -442,7 +442,7 @@ def test_threads_that_wait_are_bounded(
         assert len(looks.stuck) == process_inspector.STUCK
 
 
-def test_what_scancel_is_told() -> None:
+def test_the_target_of_scancel() -> None:
     assert [target(Step(7, name)) for name in ("0", "12", "batch", "extern")] == [
         *("7.0", "7.12", "7", "7")
     ]

@@ -30,7 +30,7 @@ def figures(leased: Leased, job: int) -> dict[str, Any]:
     return dict(found)
 
 
-def test_who_does_the_work_has_the_lease(leased: Leased, tenant: Start) -> None:
+def test_the_process_that_works_has_the_lease_time(leased: Leased, tenant: Start) -> None:
     idle = tenant(1, "lock:off", "-c", IDLE)
     assert line(idle) == "has it"
     busy = tenant(2, "lock:off", "-c", BUSY)

@@ -17,7 +17,7 @@ from leased.core.arbiter import (
 )
 from leased.core.gauge import Held, WorkPart
 from leased.core.usage import Usage
-from leased.core.work import divided
+from leased.core.work import PARTS, divided
 from leased.gpus import nvml_answers
 from leased.monitors.work_meter import WorkMeter
 
@@ -86,7 +86,7 @@ def test_side_by_side_the_lease_is_divided_by_their_work_where_it_is_known() -> 
     assert [u.lease_ns for u in measured("auto auto", 0, 0)] == [2 * S, 2 * S]
 
 
-def test_what_one_had_alone_is_not_divided_by_work() -> None:
+def test_time_alone_is_not_divided_by_work() -> None:
     """The first alone for a second, then the second for three; the first has worked more."""
     a = arbiter("on", "on")
     a.handle(Released(1, 1), S)
@@ -95,26 +95,26 @@ def test_what_one_had_alone_is_not_divided_by_work() -> None:
     assert [a.usage(job, 4 * S)[GPU].lease_ns for job in (1, 2)] == [S, 3 * S]
 
 
-def test_nobody_has_more_than_the_clock() -> None:
+def test_no_tenant_has_more_than_the_time_by_the_clock() -> None:
     """The second leaves after a second side by side, in which the first did all the work."""
     found = {
         1: Held(lease_ns=7 * S // 2, clock_ns=4 * S, beside_ns=S),
         2: Held(lease_ns=S // 2, clock_ns=S, beside_ns=S),
     }
-    assert divided(found, [WorkPart(1, 99)]) == {1: 49 * S // 100, 2: -49 * S // 100}
+    assert divided(found, {1: 99 * PARTS}) == {1: 49 * S // 100, 2: -49 * S // 100}
     # Of 3 s beside others one had 1 s of the clock: it has no more, whatever it did there.
     # The clock that is left when the first has all of its own is divided by the others' work.
     found[1] = Held(S // 3, S, S)
     found[2] = Held(4 * S // 3, 3 * S, 3 * S)
     found[3] = Held(4 * S // 3, 3 * S, 3 * S)
     total = sum(held.lease_ns for held in found.values())
-    shifts = divided(found, [WorkPart(1, 100), WorkPart(2, 3)])
+    shifts = divided(found, {1: 100 * PARTS, 2: 3 * PARTS})
     given = {n: held.lease_ns + shifts[n] for n, held in found.items()}
     assert given == {1: S, 2: (total - S) * 3 // 4, 3: total - S - (total - S) * 3 // 4}
-    assert divided({1: found[1]}, [WorkPart(1, 5)]) == {}
+    assert divided({1: found[1]}, {1: 5 * PARTS}) == {}
 
 
-def test_what_was_nobodys_is_lost() -> None:
+def test_work_of_no_tenant_is_lost() -> None:
     a = arbiter("on")
     a.handle(Released(1, 1), S)
     a.handle(WorkMeasured(GPU, 4 * S, None, 400), 4 * S)
@@ -148,7 +148,7 @@ def test_the_first_look_says_nothing() -> None:
     assert meter.read(GPU, 60, 1300, 6 * S) is None, "no time has passed"
 
 
-def test_what_is_busy_now_is_not_said_of_long_before() -> None:
+def test_a_figure_does_not_count_for_a_long_time_before() -> None:
     meter = WorkMeter()
     meter.read(GPU, 50, 1000, 0)
     assert meter.read(GPU, 60, 2000, 5 * S) == WorkMeasured(GPU, 5 * S, None, 1000)

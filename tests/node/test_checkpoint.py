@@ -10,7 +10,7 @@ from leased.node.checkpoint import SAVE_AT_ONCE, Checkpoint
 TURNS = 3
 
 
-def test_nobody_is_left_out_while_others_end() -> None:
+def test_no_tenant_is_left_out_while_others_end() -> None:
     """One that opened earlier ends between any two turns, so all others move up in the list."""
     tenants = dict.fromkeys(range(TURNS * SAVE_AT_ONCE))
     leases: Any = SimpleNamespace(tenants=tenants)
@@ -25,7 +25,7 @@ def test_nobody_is_left_out_while_others_end() -> None:
         assert len(saved) == len(set(saved))
 
 
-def test_who_comes_is_of_the_next_round_and_an_empty_node_has_none() -> None:
+def test_new_tenants_are_in_the_next_round_and_an_empty_node_has_none() -> None:
     tenants: dict[int, None] = {}
     leases: Any = SimpleNamespace(tenants=tenants)
     checkpoint = Checkpoint(leases, SimpleNamespace())  # type: ignore[arg-type]

@@ -201,7 +201,7 @@ def test_swapped_and_managed_memory_move_at_speeds_of_their_own() -> None:
         ({"op": "usage", "job_id": 123}, "job 123 never shared a GPU"),
     ],
 )
-def test_what_administrators_may_not_ask_is_refused(
+def test_requests_for_root_alone_are_refused_to_administrators(
     leased: Leased, request_: dict[str, object], words: str
 ) -> None:
     with pytest.raises(Refused, match=words):

@@ -20,7 +20,7 @@ WAIT_S = 60.0
 
 
 class Client:
-    """One process: what it said, and what it is told. A grant lasts until revoked."""
+    """One process: its messages, and orders to it. A grant lasts until it is revoked."""
 
     def __init__(self, connection: socket.socket, pid: int, epochs: itertools.count[int]):
         self.pid = pid
@@ -42,7 +42,7 @@ class Client:
         self._connection.send(message)
 
     def listen(self, auto: Callable[[], bool]) -> None:
-        """Until it ends; every message wakes who waits."""
+        """Read messages until the connection ends; each wakes the threads that wait."""
         while data := self._receive():
             message = parser.parse(data)
             if isinstance(message, client_messages.Why):
@@ -79,7 +79,7 @@ class Client:
         return b""
 
     def until(self, what: str, condition: Callable[[], object]) -> None:
-        """Return when what it said makes the condition true."""
+        """Wait until the condition is true of what the process has said."""
         end = time.monotonic() + WAIT_S
         with self._changed:
             while not condition():
@@ -98,7 +98,7 @@ class Client:
         self.send(daemon_messages.grant(self.epoch, 10**9, False, {}, idle_ns=idle_ns))
 
     def restore(self, amounts: Mapping[str, int] | None = None) -> None:
-        """Of the lease that it has: so much may come back to each device."""
+        """For its lease: by device, the bytes that it may restore."""
         self.send(daemon_messages.grant(self.epoch, 10**9, False, amounts or {}, restore=True))
 
     def revoke(self) -> client_messages.Released:
@@ -112,12 +112,12 @@ class Client:
         return self.memory.get(uuid, DeviceBytes()).resident
 
     def step(self) -> None:
-        """Hold it for one call."""
+        """Let it hold the lease for one call."""
         self.epoch = next(self._epochs)
         self.send(daemon_messages.step(self.epoch))
 
     def evict(self, amounts: Mapping[str, int]) -> None:
-        """So much must leave each device; returns when it has, or stays for good."""
+        """Order it to evict bytes from each device; wait until they have left, or cannot."""
         before = {uuid: self.resident(uuid) for uuid in amounts}
         self.send(daemon_messages.evict(amounts))
         self.until(
@@ -194,7 +194,7 @@ class FakeDaemon:
                 self._changed.notify_all()
 
     def client(self, pid: int) -> Client:
-        """The connection of a process, once it is there."""
+        """Wait for the connection of a process, and return it."""
         with self._changed:
             if not self._changed.wait_for(lambda: pid in self.clients, WAIT_S):
                 raise TimeoutError(f"process {pid} has not come")

@@ -1,4 +1,4 @@
-"""A /proc of files, for whatever reads it."""
+"""A /proc that consists of files, for code that reads /proc."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from leased.config.options import Options, Resolved
 def given(
     lock: str = "auto", quantum_ns: int = 10**9, *, swaps: bool = False, request: float = 0.0
 ) -> Resolved:
-    """Resolved options; what is left out is as where nobody says anything."""
+    """Resolved options. What is left out has its default."""
     memory = "swap" if swaps else "managed"
     said = Options(quantum_ns=quantum_ns, lock=lock, memory=memory, request=request)
     return Resolved.of(said, Options())

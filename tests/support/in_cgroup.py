@@ -1,4 +1,4 @@
-"""Processes that are in a cgroup from before their first act on."""
+"""Starts processes that are in a cgroup before they do anything."""
 
 from __future__ import annotations
 

@@ -37,6 +37,16 @@ class Held:
     children: Counter[str]  # by their commands: a test may restart what others share
 
 
+_kept_children: set[int] = set()
+_kept_descriptors: set[int] = set()
+
+
+def keep(child: int, descriptor: int) -> None:
+    """Both serve all tests that this process runs: no test leaves them behind."""
+    _kept_children.add(child)
+    _kept_descriptors.add(descriptor)
+
+
 def command(pid: int) -> str:
     """What a process runs. One in the middle of its exec has no command for a moment."""
     folder = Path(f"/proc/{pid}")
@@ -55,12 +65,13 @@ def held() -> Held:
         # The one that lists them is gone by now.
         with contextlib.suppress(OSError):
             # pytest puts files of its own in the place of these, and takes them away.
-            if int(path.name) > 2:
+            if int(path.name) > 2 and int(path.name) not in _kept_descriptors:
                 descriptors.add((int(path.name), str(path.readlink())))
     for path in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):
             threads.add((int(path.name), (path / "comm").read_text().strip()))
-            children.update(command(int(pid)) for pid in (path / "children").read_text().split())
+            pids = set(map(int, (path / "children").read_text().split()))
+            children.update(map(command, pids - _kept_children))
     return Held(frozenset(descriptors), frozenset(threads), children)
 
 

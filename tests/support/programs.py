@@ -19,7 +19,7 @@ Process = subprocess.Popen[str]
 # What a program in Python begins with: a context, kernels, spin() and say().
 SET_UP = f"""
 import ctypes, os, sys
-from cuda.bindings import driver as d
+from tests.emugpu.bindings import driver as d
 def ok(r):
     assert r[0] == d.CUresult.CUDA_SUCCESS, r[0]
     return r[1] if len(r) == 2 else r[1:]
@@ -48,26 +48,26 @@ def check(p, n, value):
 
 
 def output(process: Process, timeout: float = 60) -> str:
-    """Everything it printed; a failure shows its errors."""
+    """Wait for its end, and return everything that it printed; a failure shows its errors."""
     out, err = process.communicate(timeout=timeout)
     assert process.returncode == 0, err
     return out
 
 
 def line(process: Process) -> str:
-    """The next line it prints; "" where it prints none any more."""
+    """The next line that it prints; "" if it has ended."""
     return next_line(process).strip()
 
 
 def tell(process: Process, text: str = "") -> None:
-    """A line for it to read."""
+    """Send it a line."""
     assert process.stdin is not None
     process.stdin.write(text + "\n")
     process.stdin.flush()
 
 
 def state(leased: Leased, job: int) -> str:
-    """The job's state as status has it."""
+    """The state of the job in the answer to status."""
     tenants = ask(leased.admin_socket, {"op": "status"})["tenants"]
     return str(next(t["state"] for t in tenants if t["job_id"] == job))
 

@@ -116,7 +116,7 @@ def client_of(daemon: FakeDaemon, process: subprocess.Popen[str]) -> Client:
 
 
 def revoked(daemon: FakeDaemon, process: subprocess.Popen[str]) -> Client:
-    """It has said that it is ready, and its lease is over."""
+    """Wait until the process is ready, and take its lease back."""
     client = client_of(daemon, process)
     assert line(process) == "ready"
     daemon.auto = False
@@ -137,7 +137,7 @@ def in_bytes(gpu: EmulatedGpu, device: int = 0) -> int:
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    """To its end; what it said on stderr."""
+    """Let it go on to its end, and return what it wrote to stderr."""
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, out + err
     return err

@@ -1,7 +1,5 @@
-/* array.c: the emulated libcuda: arrays, and copies to and from their bytes.
- *
- * An array is plain device memory in rows, at an address that nobody is told.
- */
+/* array.c: the emulated libcuda: arrays, and copies to and from them. An array is plain device
+ * memory in rows, at an address that programs cannot learn. */
 #include "abi/client.h"
 
 #include <stdlib.h>
@@ -9,7 +7,8 @@
 struct emu_array {
 	struct emu_array *next;
 	struct emu_ctx *ctx;
-	uint64_t ctx_id; /* that it was made in: the struct may stand for another one later */
+	uint64_t ctx_id; /* the id of its context, since the struct may be used for another one
+	                  * later */
 	CUdeviceptr base;
 	CUDA_ARRAY3D_DESCRIPTOR desc;
 	size_t element, pitch, layer;
@@ -177,7 +176,8 @@ CUresult emu_array_side(CUarray handle, size_t x, size_t y, size_t z, struct emu
 	return CUDA_SUCCESS;
 }
 
-/* So many bytes from an offset on, in the first row: what the old copies of arrays know. */
+/* A number of bytes from an offset on in the first row, as the oldest functions for arrays
+ * address them. */
 static CUresult row(CUarray array, size_t offset, size_t size, CUdeviceptr *out)
 {
 	struct emu_side side;

@@ -2,7 +2,7 @@
  */
 #include "abi/client.h"
 
-#define NO_OPERATION SIZE_MAX /* a fault of none of the batch's operations */
+#define NO_OPERATION SIZE_MAX /* the fault is not that of one operation of the batch */
 
 /* Batches are refused on the legacy default stream. */
 static CUresult check_stream(CUstream stream)
@@ -17,7 +17,7 @@ static bool order_known(CUmemcpySrcAccessOrder order)
 	       order <= CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
 }
 
-/* Does each entry say from which operation on it holds? */
+/* Does each entry name the first operation to which it applies? */
 static bool indices_right(const size_t *indices, size_t n, size_t count)
 {
 	if (!indices || !n || n > count || indices[0])

@@ -93,7 +93,7 @@ CUresult emu_capture_add(struct emu_capture *capture, const struct emu_request *
 	if (capture->invalid)
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	if (request->op == EMU_RECORD || request->op == EMU_WAIT)
-		return CUDA_SUCCESS; /* order inside the list is all they mean */
+		return CUDA_SUCCESS; /* a list needs no more than its order */
 	return emu_graph_add(capture->graph, request, NULL);
 }
 
@@ -154,7 +154,8 @@ static CUresult end(CUstream handle, CUgraph *graph)
 	capture = t.stream ? t.stream->capture : NULL;
 	if (!capture || capture->origin != t.stream)
 		return CUDA_ERROR_ILLEGAL_STATE;
-	/* A wrong thread gets nothing, but it ends the capture all the same. */
+	/* A thread that may not end the capture gets an error, but the capture ends all the
+	 * same. */
 	wrong = capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
 	        !pthread_equal(capture->owner, pthread_self());
 	pthread_mutex_lock(&emu_lock);

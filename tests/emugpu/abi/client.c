@@ -57,7 +57,7 @@ static bool read_all(int fd, void *data, uint64_t size)
 	return true;
 }
 
-/* A socket to the server, greeted; -1 if there is none. */
+/* Connects to the server and sends HELLO; returns the socket, or -1. */
 static int open_connection(enum emu_role role, int *devices)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -191,7 +191,8 @@ CUresult emu_ready(void)
 	return initialized && !forked ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-/* Ask and wait; the bytes of what a thread that is cancelled had begun to ask would be lost. */
+/* Sends a request and waits for the reply. The thread is not cancelled meanwhile, since a
+ * request that was sent in part would break the connection. */
 static CUresult ask(const struct emu_request *request, struct emu_reply *reply, void **payload)
 {
 	struct emu_request q = *request;
@@ -285,7 +286,8 @@ static void *delivery_main(void *argument)
 	struct emu_reply head;
 	struct emu_request done = {.op = EMU_HOST_CALLBACK};
 
-	/* Memory that is gone ends this with EFAULT: the server takes it for a bad address. */
+	/* If the memory does not exist any more this ends with EFAULT, which the server takes
+	 * for a bad address. */
 	while (read_all(fd, &head, sizeof(head))) {
 		void *host = (void *)(uintptr_t)head.r[0];
 
@@ -297,7 +299,8 @@ static void *delivery_main(void *argument)
 	return NULL;
 }
 
-/* Once a process: a thread that serves a connection on which the server asks. */
+/* Starts, once in each process, a thread that serves a connection on which the server sends
+ * requests. */
 static CUresult start_thread(enum emu_role role, void *(*body)(void *), bool *started)
 {
 	CUresult result = CUDA_SUCCESS;

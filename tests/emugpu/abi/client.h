@@ -16,19 +16,19 @@
 #define EXPORT __attribute__((visibility("default")))
 
 struct emu_ctx {
-	uint64_t id; /* the server's; it also names the legacy default stream */
+	uint64_t id; /* the server's id; it also stands for the legacy default stream */
 	int device;
 	bool primary;
 	unsigned refs, flags;
 	CUresult error;           /* sticky */
-	struct emu_ctx *whole;    /* a green context: the primary one that it is a part of */
+	struct emu_ctx *whole;    /* of a green context: the primary context to which it belongs */
 	unsigned multiprocessors; /* of a green context */
 };
 
 /* Memory that a graph and what is instantiated from it allocate. */
 struct emu_graph_memory {
 	uint64_t pointer;
-	unsigned graphs; /* that have it, under emu_lock */
+	unsigned graphs; /* graphs that use it, under emu_lock */
 };
 
 /* One recorded operation of a graph. None has a payload. */
@@ -42,7 +42,7 @@ struct emu_node {
 struct emu_graph {
 	struct emu_node *first, *last;
 	size_t nodes;
-	bool auto_free; /* what the last launch left allocated goes with the next one */
+	bool auto_free; /* the next launch frees what the last one left allocated */
 	struct emu_ctx *ctx;
 };
 
@@ -70,7 +70,7 @@ struct emu_event {
 	struct emu_ctx *ctx;
 	unsigned flags;
 	bool shared;                /* with other processes */
-	unsigned long long capture; /* id of the capture that it was last recorded in, or 0 */
+	unsigned long long capture; /* the id of the capture in which it was last recorded, or 0 */
 };
 
 struct emu_function {
@@ -89,7 +89,7 @@ extern struct emu_device_info emu_info[EMU_MAX_DEVICES];
 extern pthread_mutex_t emu_lock; /* guards the lists of objects */
 
 CUresult emu_initialize(void);
-CUresult emu_ready(void); /* is cuInit done, in this very process? */
+CUresult emu_ready(void); /* has cuInit been called in this process (and not only in its parent)? */
 CUresult emu_result(enum emu_status status);
 /* Ask and wait. reply may be NULL; *payload, where asked for, is malloc'ed. */
 CUresult emu_call(const struct emu_request *request, struct emu_reply *reply, void **payload);
@@ -103,9 +103,9 @@ void emu_point(const char *call);
 void emu_undefined(const char *what);     /* of a card; fatal where a test wants to know */
 void emu_ends(const struct emu_ctx *ctx); /* a context, now */
 void emu_guard_end(void);
-void emu_enter(void); /* a thread is in the driver, until emu_leave() */
+void emu_enter(void); /* the thread is in the driver from now on, until emu_leave() */
 void emu_leave(void);
-/* At the start of a call that tests hold threads in. */
+/* Called at the start of functions in which tests can hold a thread. */
 #define EMU_POINT()                                                                                \
 	do {                                                                                       \
 		if (__atomic_load_n(&emu_holds, __ATOMIC_RELAXED))                                 \
@@ -121,16 +121,16 @@ CUresult emu_close_context(struct emu_ctx *ctx); /* emu_lock is held */
 void emu_green_drop(const struct emu_ctx *ctx);  /* green.c; emu_lock is held */
 CUresult emu_record_context(struct emu_ctx *ctx, CUevent event);
 
-/* Who has the memory that is made in a context: a green one has none. */
+/* The context to which memory made in a context belongs: a green context has none. */
 static inline struct emu_ctx *emu_owner(struct emu_ctx *ctx)
 {
 	return ctx->whole ? ctx->whole : ctx;
 }
 
-/* A context's call came back with this: what does not go away is kept. */
+/* A call in the context has returned this: keeps it if it is an error that persists. */
 CUresult emu_sticky(struct emu_ctx *ctx, CUresult result);
 
-/* stream.c: NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD or a real one. */
+/* stream.c: takes NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD or a stream. */
 struct target {
 	struct emu_ctx *ctx;
 	uint64_t id;
@@ -145,7 +145,8 @@ void emu_streams_drop(const struct emu_ctx *ctx);          /* it has ended; emu_
 CUresult emu_submit(CUstream stream, struct emu_request *request, const void *payload);
 
 /* capture.c */
-CUresult emu_unsafe_call(void); /* a call that a capture of this or any thread forbids */
+CUresult emu_unsafe_call(void); /* does a capture of this thread or of another one forbid the
+                                 * call? */
 CUresult emu_capture_forbids_sync(struct emu_ctx *ctx);
 CUresult emu_capture_add(struct emu_capture *capture, const struct emu_request *request);
 /* graph.c */
@@ -159,11 +160,11 @@ void emu_invalidate(struct emu_capture *capture);
 struct emu_capture *emu_capture_find(unsigned long long id); /* NULL: it has ended */
 void emu_capture_drop(struct emu_capture *capture); /* its stream has ended; emu_lock is held */
 
-/* copy.c: whatever is on each side; rows may be empty. */
+/* copy.c: copies between any two places; rows may be empty. */
 CUresult emu_copy(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream);
 CUresult emu_copy_by(enum emu_reach how, CUdeviceptr to, CUdeviceptr from, size_t size,
                      CUstream stream);
-/* May work of a context use all of it so? */
+/* May work of the context access the whole range? */
 CUresult emu_check(const struct emu_ctx *ctx, CUdeviceptr pointer, size_t size, unsigned access,
                    enum emu_reach how);
 CUresult emu_set(CUdeviceptr to, uint64_t value, uint64_t width, size_t n, CUstream stream);

@@ -9,7 +9,8 @@ static struct emu_ctx primaries[EMU_MAX_DEVICES];
 static __thread struct emu_ctx *stack[STACK];
 static __thread int depth;
 
-/* Handles are kept for ever: a destroyed context may still be current somewhere, and asked for. */
+/* Handles are never freed: a destroyed context may still be current in a thread, or be used in a
+ * call. */
 static bool alive(const struct emu_ctx *ctx)
 {
 	return ctx && ctx->id;
@@ -234,7 +235,7 @@ EXPORT CUresult cuCtxDestroy(CUcontext handle)
 	return result;
 }
 
-/* What a context is can be asked after a fault in it, too. */
+/* The properties of a context can be asked even after a fault in it. */
 static CUresult current_even_failed(struct emu_ctx **ctx)
 {
 	CUresult result;

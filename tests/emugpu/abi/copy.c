@@ -87,7 +87,7 @@ static CUresult on_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstrea
 	return copy_by(EMU_BY_COPY, to, from, size, stream);
 }
 
-/* Whatever is on each side: unified addresses tell. */
+/* The addresses tell what is on each side. */
 CUresult emu_copy_by(enum emu_reach how, CUdeviceptr to, CUdeviceptr from, size_t size,
                      CUstream stream)
 {

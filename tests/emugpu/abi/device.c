@@ -139,7 +139,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
 	TRY(check(device));
 	if (attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
-	*value = 0; /* what the emulated device does not have */
+	*value = 0; /* features that the emulated device lacks */
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		if (known[i].attribute == attribute)
 			*value = known[i].value;

@@ -1,10 +1,7 @@
-/* hold.c: for tests: hold a thread at the start of a call, as a scheduler may at any moment,
- * and end the process for what a card's driver leaves undefined.
- *
- * A program that is linked with this library, or looks them up by name, calls
- * emugpu_hold(), emugpu_held() or emugpu_met(), and emugpu_let(). EMUGPU_STRICT in the environment
- * makes what is undefined fatal.
- */
+/* hold.c: for tests of races: holds a thread at the start of a call, as a scheduler may at any
+ * moment. A program links with this library, or looks the functions up by name, and calls
+ * emugpu_hold(), emugpu_held() or emugpu_met(), and emugpu_let(). With EMUGPU_STRICT in the
+ * environment the process ends if it does something that a card's driver leaves undefined. */
 #include "abi/client.h"
 
 #include <errno.h>
@@ -18,15 +15,15 @@
 int emu_holds;
 
 static struct {
-	const char *call; /* NULL: none is to be held */
-	pthread_t but;    /* the thread that asked for it */
-	int ms;           /* 0: until it is let go */
+	const char *call;    /* the name of the call in which to hold a thread; NULL: none */
+	pthread_t requester; /* the thread that asked for it */
+	int ms;              /* how long it is held, in ms; 0: until emugpu_let() */
 	bool held, let;
-	const struct emu_ctx *ctx; /* current for the one that waits */
+	const struct emu_ctx *ctx; /* the context that is current in the thread that is held */
 } hold;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static int under_way; /* calls that threads of the process are in */
+static int under_way; /* how many calls threads of the process are in */
 
 static struct timespec in_ms(int ms)
 {
@@ -40,21 +37,21 @@ static struct timespec in_ms(int ms)
 	return t;
 }
 
-/* The next call of that name by another thread waits at its start: until emugpu_let(), or
- * where ms is not 0, for so long. The name is the symbol's and is not copied. */
+/* The next call of that name by another thread waits at its start, until emugpu_let() or, if ms
+ * is not 0, for so long. The name is that of the symbol; it is not copied. */
 void emugpu_hold(const char *call, int ms);
 EXPORT void emugpu_hold(const char *call, int ms)
 {
 	pthread_mutex_lock(&lock);
 	hold.call = call;
-	hold.but = pthread_self();
+	hold.requester = pthread_self();
 	hold.ms = ms;
 	hold.held = hold.let = false;
 	__atomic_store_n(&emu_holds, 1, __ATOMIC_SEQ_CST);
 	pthread_mutex_unlock(&lock);
 }
 
-/* Returns when a thread waits there; 0: none has come. */
+/* Waits until a thread is held; returns 0 if none has come. */
 int emugpu_held(void);
 EXPORT int emugpu_held(void)
 {
@@ -68,7 +65,7 @@ EXPORT int emugpu_held(void)
 	return !failed;
 }
 
-/* Has one waited there? */
+/* Has a thread been held? */
 int emugpu_met(void);
 EXPORT int emugpu_met(void)
 {
@@ -112,7 +109,7 @@ static void wait_here(void)
 void emu_point(const char *call)
 {
 	pthread_mutex_lock(&lock);
-	if (hold.call && !strcmp(hold.call, call) && !pthread_equal(hold.but, pthread_self()))
+	if (hold.call && !strcmp(hold.call, call) && !pthread_equal(hold.requester, pthread_self()))
 		wait_here();
 	pthread_mutex_unlock(&lock);
 }
@@ -148,7 +145,7 @@ void emu_leave(void)
 	__atomic_fetch_sub(&under_way, 1, __ATOMIC_SEQ_CST);
 }
 
-/* The driver ends with the process, whoever may be in it. */
+/* The driver ends with the process, even if a thread is in it. */
 static void driver_ends(void)
 {
 	if (__atomic_load_n(&under_way, __ATOMIC_SEQ_CST) > 0)

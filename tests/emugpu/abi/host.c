@@ -14,7 +14,7 @@ struct host_range {
 
 static struct host_range *pinned; /* under emu_lock */
 
-/* The range that begins here or goes on here; NULL in *at: none. */
+/* Finds the range in which the address lies; *at is NULL if there is none. */
 static struct host_range **find_pinned(const void *host)
 {
 	struct host_range **at = &pinned;
@@ -74,7 +74,7 @@ static struct host_range *take(void *base, bool ours)
 	return range;
 }
 
-/* As the driver does: not before the copies to it are done. */
+/* Like the driver this waits until copies to it have finished. */
 static CUresult unpin(void *base, bool ours, CUresult none)
 {
 	struct emu_request q = {.op = EMU_HOST_IDLE, .arg = {(uint64_t)(uintptr_t)base}};

@@ -8,7 +8,8 @@
 
 static const char mark[8] = "EMUIPC1", event_mark[8] = "EMUIPE1";
 
-/* Managed memory, pools, physical memory and what came from elsewhere are not shared so. */
+/* Managed, pooled and physical memory cannot be shared in this way, nor memory of another
+ * process. */
 EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
 {
 	struct emu_request q = {.op = EMU_IPC_EXPORT, .arg = {pointer}};
@@ -52,7 +53,7 @@ EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr pointer)
 	return emu_call(&q, NULL, NULL);
 }
 
-/* Only of an event that was made for it. */
+/* The event has to have been made for IPC. */
 EXPORT CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
 {
 	const struct emu_event *e = (struct emu_event *)event;
@@ -72,7 +73,7 @@ EXPORT CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
 	return CUDA_SUCCESS;
 }
 
-/* It is as one that was made here without timing, which cannot be shared any further. */
+/* It is like an event that was made here without timing, and cannot be shared any further. */
 EXPORT CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle)
 {
 	struct emu_request q = {.op = EMU_IPC_EVENT_OPEN};

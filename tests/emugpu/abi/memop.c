@@ -15,7 +15,7 @@ static CUresult prepare(CUstream stream, enum emu_op op, CUdeviceptr address, ui
 	*out = (struct emu_request){.op = op, .arg = {0, address, value, width, flags}};
 	if (address % width)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* Nothing here flushes the writes of others over the bus. */
+	/* Flushing remote writes has no meaning here. */
 	if (op == EMU_WAIT_VALUE && flags & CU_STREAM_WAIT_VALUE_FLUSH)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (flags > (op == EMU_WAIT_VALUE ? (unsigned)CU_STREAM_WAIT_VALUE_NOR
@@ -39,7 +39,7 @@ static CUresult one(enum emu_op op, CUstream stream, CUdeviceptr address, uint64
 	return emu_submit(stream, &q, NULL);
 }
 
-/* q->op is 0 where there is nothing to submit. */
+/* q->op is 0 if there is nothing to submit. */
 static CUresult prepare_param(CUstream stream, const CUstreamBatchMemOpParams *p,
                               struct emu_request *q)
 {
@@ -58,7 +58,7 @@ static CUresult prepare_param(CUstream stream, const CUstreamBatchMemOpParams *p
 		return prepare(stream, EMU_WRITE_VALUE, p->writeValue.address,
 		               p->writeValue.value64, 8, p->writeValue.flags, q);
 	case CU_STREAM_MEM_OP_BARRIER:
-		return CUDA_SUCCESS; /* all is in order as it is */
+		return CUDA_SUCCESS; /* there is nothing to do */
 	case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
 #if CUDA_VERSION >= 13010
 	case CU_STREAM_MEM_OP_ATOMIC_REDUCTION:

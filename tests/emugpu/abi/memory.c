@@ -98,7 +98,7 @@ EXPORT CUresult cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdevicept
 	return CUDA_SUCCESS;
 }
 
-/* What is known of a range of device memory. */
+/* Attributes of a range of device memory. */
 static CUresult attribute_of(const struct emu_reply *range, CUpointer_attribute attribute,
                              CUdeviceptr pointer, void *data)
 {
@@ -247,7 +247,7 @@ EXPORT CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr pointer, size_t size, CUm
 	return emu_prefetch(pointer, size, location, emu_per_thread(stream));
 }
 
-/* To which stream managed memory belongs makes no difference here. */
+/* The stream to which managed memory is attached makes no difference here. */
 static CUresult attach(CUdeviceptr pointer, unsigned int flags, CUstream stream)
 {
 	struct emu_request range = {.op = EMU_RANGE, .arg = {pointer}};

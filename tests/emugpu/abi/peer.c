@@ -7,7 +7,7 @@ static CUresult check_device(CUdevice device)
 	return device >= 0 && device < emu_devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-/* Nobody is its own peer. */
+/* No device is its own peer. */
 static bool peers(CUdevice device, CUdevice peer)
 {
 	return device != peer && emu_info[device].peers;
@@ -23,7 +23,7 @@ EXPORT CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
 	return CUDA_SUCCESS;
 }
 
-/* As of devices whose link is an NVLink. */
+/* The answers are those of devices with an NVLink. */
 EXPORT CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute,
                                         CUdevice device, CUdevice peer)
 {
@@ -48,7 +48,7 @@ EXPORT CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib
 	}
 }
 
-/* The current context and the other one, if they are there. */
+/* The current context and the other one, if both exist. */
 static CUresult both(CUcontext handle, struct emu_ctx **ctx, struct emu_ctx **peer)
 {
 	TRY(emu_need_ctx(ctx));
@@ -68,7 +68,7 @@ static CUresult change(enum emu_op op, struct emu_ctx *ctx, struct emu_ctx *peer
 	return CUDA_SUCCESS;
 }
 
-/* One way only; what is mapped at reserved addresses is no part of it. */
+/* This opens memory in one direction only, and not mappings at reserved addresses. */
 EXPORT CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned int flags)
 {
 	struct emu_ctx *ctx, *peer;
@@ -93,7 +93,7 @@ EXPORT CUresult cuCtxDisablePeerAccess(CUcontext handle)
 	return changed ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 }
 
-/* They wait for what both contexts were given before, as no stream here does. */
+/* These copies wait for all work that was submitted to either context before. */
 static CUresult wait_for(CUcontext handle)
 {
 	struct emu_request q = {.op = EMU_CTX_SYNC};

@@ -6,7 +6,7 @@
 struct emu_pool {
 	struct emu_pool *next;
 	int device;
-	uint64_t id; /* 0: a default pool that nobody has asked for yet */
+	uint64_t id; /* 0: a default pool that has not been used yet */
 	int reuse[3];
 };
 
@@ -60,7 +60,7 @@ static CUresult current_pool(int device, struct emu_pool **out)
 	return *out ? CUDA_SUCCESS : default_pool(device, out);
 }
 
-/* Ordered allocations exist at once and are freed when their stream gets there. */
+/* An allocation in stream order exists at once, and is freed when its stream reaches the free. */
 static CUresult alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, CUstream stream)
 {
 	struct emu_request q = {.op = EMU_POOL_ALLOC};
@@ -216,7 +216,7 @@ EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle)
 	return emu_call(&q, NULL, NULL);
 }
 
-/* How it reuses memory: this pool reuses what was freed, whatever it is told. */
+/* Settings of reuse have no effect: this pool always reuses freed memory. */
 static bool is_reuse(CUmemPool_attribute attribute)
 {
 	return attribute >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
@@ -276,7 +276,8 @@ EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
 	return emu_call(&q, NULL, NULL);
 }
 
-/* A pool's own device always reaches it, its peers when they are told so; none may only read. */
+/* A pool's own device always reaches it, and peers once they are given access; access for
+ * reading only is not possible. */
 EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *map, size_t count)
 {
 	struct emu_request q = {.op = EMU_POOL_OPEN};

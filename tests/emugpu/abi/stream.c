@@ -34,7 +34,7 @@ static CUresult create(struct emu_ctx *ctx, unsigned flags, struct emu_stream **
 	return CUDA_SUCCESS;
 }
 
-/* Is it a stream, and of this context (0: of any)? */
+/* Is it a stream of this context (0: of any context)? */
 static bool known(const struct emu_stream *stream, uint64_t ctx)
 {
 	bool found = false;
@@ -56,7 +56,7 @@ static CUresult per_thread(struct emu_ctx *ctx, struct emu_stream **out)
 			return CUDA_SUCCESS;
 		}
 	}
-	/* A slot that is free, or whose context is gone and its streams with it. */
+	/* A slot that is free, or whose context has ended with its streams. */
 	while (slot < n && mine[slot].stream && known(mine[slot].stream, mine[slot].ctx))
 		slot++;
 	if (slot == n)
@@ -326,7 +326,7 @@ EXPORT CUresult cuEventDestroy(CUevent event)
 	return emu_call(&q, NULL, NULL);
 }
 
-/* The server has it, so what another process does from now on comes after it. */
+/* The server has received it, so anything that another process does from now on comes later. */
 static CUresult submit_shared(CUstream stream, struct emu_request *request, uint64_t event)
 {
 	struct emu_request query = {.op = EMU_EVENT_QUERY, .arg = {event}};
@@ -490,7 +490,7 @@ EXPORT CUresult cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn function, void *
 	return host_func(emu_per_thread(stream), function, data);
 }
 
-/* The mode is about how a thread of the driver waits; this one sleeps. */
+/* The mode says how a waiting thread waits; this driver always sleeps. */
 EXPORT CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn function, void *data,
                                     unsigned int mode)
 {

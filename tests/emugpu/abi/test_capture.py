@@ -73,7 +73,7 @@ assert end() == "STREAM_CAPTURE_INVALIDATED"
     )
 
 
-def test_what_a_relaxed_thread_may_do_during_a_global_capture(emulated_gpu: EmulatedGpu) -> None:
+def test_a_relaxed_thread_during_a_global_capture(emulated_gpu: EmulatedGpu) -> None:
     run(
         emulated_gpu,
         SET_UP

@@ -328,7 +328,7 @@ assert error(d.cuMemPoolDestroy(default)) == "INVALID_VALUE"
     )
 
 
-def test_what_a_pointer_tells(emulated_gpu: EmulatedGpu) -> None:
+def test_attributes_of_a_pointer(emulated_gpu: EmulatedGpu) -> None:
     run(
         emulated_gpu,
         """

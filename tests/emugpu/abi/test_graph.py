@@ -124,7 +124,7 @@ assert error(d.cuMemFree(p)) == "INVALID_VALUE"
     )
 
 
-def test_what_a_graph_cannot_have(emulated_gpu: EmulatedGpu) -> None:
+def test_nodes_that_a_graph_cannot_have(emulated_gpu: EmulatedGpu) -> None:
     run(
         emulated_gpu,
         SET_UP

@@ -92,7 +92,7 @@ assert words(p, 1) == [int.from_bytes(b"1234", "little")]
     )
 
 
-def test_what_may_be_pinned_and_what_not(emulated_gpu: EmulatedGpu) -> None:
+def test_memory_that_may_be_pinned(emulated_gpu: EmulatedGpu) -> None:
     run(
         emulated_gpu,
         """

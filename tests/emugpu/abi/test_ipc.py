@@ -154,7 +154,7 @@ for i, text in enumerate({texts}):
         finish(one)
 
 
-def test_what_cannot_be_shared_or_opened(emulated_gpu: EmulatedGpu) -> None:
+def test_memory_that_cannot_be_shared_or_opened(emulated_gpu: EmulatedGpu) -> None:
     with program(emulated_gpu, OWNER + "ok(d.cuMemFree(p)); say('freed'); wait()") as one:
         handle = line(one)
         assert line(one) == "freed"
@@ -245,7 +245,7 @@ ok(d.cuEventDestroy(again)); ok(d.cuEventDestroy(event))
             assert finish(one) == "done\n"
 
 
-def test_who_hears_of_a_record_waits_for_it(emulated_gpu: EmulatedGpu) -> None:
+def test_a_process_that_knows_of_a_record_waits_for_it(emulated_gpu: EmulatedGpu) -> None:
     """However soon it hears: two processes that write and read by turns."""
     run(
         emulated_gpu,
@@ -273,7 +273,7 @@ if first: assert os.wait()[1] == 0
     )
 
 
-def test_who_waits_for_an_event_of_a_process_that_ends(emulated_gpu: EmulatedGpu) -> None:
+def test_a_process_waits_for_an_event_of_a_process_that_ends(emulated_gpu: EmulatedGpu) -> None:
     recorder = (
         RECORDER
         + """

@@ -98,7 +98,7 @@ def test_version_and_flags_choose_the_form(name: str) -> None:
     assert too_old == (0, None, 2)  # CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
 
 
-def test_what_is_missing_is_said_to_be_missing() -> None:
+def test_missing_functions_are_not_found() -> None:
     missing = set(header_forms()) - set(our_forms())
     assert "cuTexRefCreate" in missing  # or this test looks at nothing
     for name in missing:

@@ -80,7 +80,7 @@ def filled(p, value, n=N):
 """
 
 
-def test_what_devices_say_of_each_other(peers: EmulatedGpu) -> None:
+def test_attributes_of_pairs_of_devices(peers: EmulatedGpu) -> None:
     run(
         peers,
         SET_UP
@@ -369,7 +369,7 @@ assert sets(p) == [good] * 2 and sets(own) == [bad] * 2
     )
 
 
-def test_what_crosses_which_link(peers: EmulatedGpu) -> None:
+def test_bytes_that_cross_each_link(peers: EmulatedGpu) -> None:
     """Kernels and copies with access go from device to device, others by way of the host."""
     page = 2 << 20
     code = (

@@ -122,7 +122,7 @@ assert words(at + 2 * PAGE, 1) == [9]
     )
 
 
-def test_what_is_not_mapped_or_not_allowed_is_out_of_reach(emulated_gpu: EmulatedGpu) -> None:
+def test_unmapped_and_forbidden_memory_is_out_of_reach(emulated_gpu: EmulatedGpu) -> None:
     run(
         emulated_gpu,
         SET_UP

@@ -18,7 +18,8 @@ static bool whole(uint64_t size)
 	return size && size % GRANULARITY == 0;
 }
 
-/* Only what a device has of its own: no host memory, and no handle but a file. */
+/* Only memory of a device can be created, not host memory, and the only kind of handle is a
+ * file. */
 static CUresult check(const CUmemAllocationProp *prop)
 {
 	TRY(emu_ready());
@@ -123,7 +124,8 @@ EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop
 	return CUDA_SUCCESS;
 }
 
-/* The file has the server's number of the memory. It keeps nothing alive, unlike a card's. */
+/* The file contains the server's number of the memory. Unlike a card's file it does not keep the
+ * memory alive. */
 EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
                                              CUmemAllocationHandleType type,
                                              unsigned long long flags)
@@ -211,8 +213,8 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr base, size_t size, const CUmemAccessD
 			return CUDA_ERROR_NOT_SUPPORTED;
 		if (device < 0 || device >= emu_devices || !bits(desc[i].flags, &access))
 			return CUDA_ERROR_INVALID_VALUE;
-		/* Of two words on one device the later holds; devices that are not named
-		 * keep what they have. */
+		/* If a device is named twice the later entry counts; devices that are not named
+		 * keep their access. */
 		q.arg[2] |= UINT64_C(1) << device;
 		q.arg[3] &= ~(UINT64_C(3) << 2 * device);
 		q.arg[3] |= access << 2 * device;

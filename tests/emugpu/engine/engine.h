@@ -1,9 +1,7 @@
-/* engine.h: the emulated devices. No CUDA in here: blocks of memory, streams of
- * operations, three engines a device (compute, copy in, copy out) that take time.
- *
- * One lock guards everything; it is given up while an engine sleeps for the
- * time that its work takes and while a kernel computes on a pinned block.
- */
+/* engine.h: the emulated devices, without CUDA's terms: blocks of memory, streams of operations,
+ * and three engines for each device (compute, copy in, copy out) whose work takes time. One lock
+ * guards everything. It is given up while an engine sleeps for the time that its work takes, and
+ * while a kernel computes on a pinned block. */
 #ifndef EMUGPU_ENGINE_H
 #define EMUGPU_ENGINE_H
 
@@ -18,10 +16,12 @@ struct model {
 	char name[64];
 	uint64_t memory, block, context_bytes;
 	uint64_t link, fault, pageable, bandwidth; /* bytes/s */
-	uint64_t peer;                             /* the same between devices; 0: no peers */
-	double duplex;                             /* share of `link` each way when both are busy */
+	uint64_t peer;                             /* the same for the link between devices; 0:
+	                                            * devices are not peers */
+	double duplex;                             /* the part of `link` that each direction gets
+	                                            * when both are busy */
 	uint64_t slice_ns;
-	uint64_t switch_ns; /* lost when another context's kernels go on */
+	uint64_t switch_ns; /* time lost when the device turns to another context's kernels */
 	unsigned cc_major, cc_minor, multiprocessors;
 };
 
@@ -29,7 +29,7 @@ struct frame {
 	struct alloc *owner; /* NULL: free */
 	uint32_t block;
 	uint32_t pins;
-	uint64_t used; /* stamp of the last use, for LRU */
+	uint64_t used; /* grows with each use: the smallest is the least recently used */
 };
 
 #define NO_FRAME UINT32_MAX
@@ -37,26 +37,29 @@ struct frame {
 struct block {
 	uint32_t frame; /* NO_FRAME: not on the device */
 	bool dirty;     /* written since it was last copied to the host */
-	bool written;   /* has ever held data */
+	bool written;   /* data has been written to it */
 };
 
-/* Memory of a device. It lives while something holds it (its pointer, or handles of
- * physical memory) or maps it. */
+/* Memory of a device. It exists while its pointer, a handle or a mapping of it does. */
 struct alloc {
-	struct alloc *next;      /* of its context, or of physical memory of its process */
-	struct context *context; /* that it ends with; NULL: none, or that has ended */
-	struct process *process; /* that it counts for; NULL: ended, but another one maps it */
+	struct alloc *next;      /* the next one of its context, or of the process's physical
+	                          * memory */
+	struct context *context; /* the context with which it ends; NULL: none, or that context
+	                          * has ended */
+	struct process *process; /* the process for which it counts; NULL: that has ended, but
+	                          * another one maps it */
 	struct device *device;
 	enum emu_memory kind;
-	struct pool *pool; /* EMU_POOLED: where it goes when it is freed */
-	bool idle;         /* it has gone there */
+	struct pool *pool; /* EMU_POOLED: the pool to which it returns when it is freed */
+	bool idle;         /* it has been freed and is in its pool */
 	uint64_t id;
-	uint64_t base, size; /* base 0: it has no address but through mappings */
+	uint64_t base, size; /* base 0: it has no address of its own, only those of mappings */
 	uint32_t holders, mappings, imports;
-	bool exportable; /* EMU_PHYSICAL: made so that a file can stand for it, */
-	bool open;       /* and other devices reach it; here none does */
+	bool exportable; /* EMU_PHYSICAL: it can be exported as a file */
+	bool open;       /* EMU_PHYSICAL: RDMA was asked for, which nothing uses here */
 	struct {
-		bool backed, live, dropped; /* has blocks; was allocated; no graph has it */
+		bool backed, live, dropped; /* of memory of a graph: it has blocks; it is
+		                             * allocated; no graph uses it any more */
 		bool unfreed;               /* a launch has left it allocated, or will */
 		uint32_t scheduled;         /* launches that will allocate it */
 	} graph;                            /* EMU_GRAPH */
@@ -66,24 +69,24 @@ struct alloc {
 	struct block blocks[];
 };
 
-/* Memory of a device that stream-ordered allocations take, and go back to. */
+/* A pool of device memory, for allocations in stream order. */
 struct pool {
 	struct pool *next;
 	struct device *device;
 	uint64_t id, most;
 	uint64_t value[EMU_POOL_VALUES];
-	bool open_to[EMU_MAX_DEVICES]; /* other devices that reach what is allocated from it */
-	bool destroyed;                /* it ends with its last allocation */
+	bool open_to[EMU_MAX_DEVICES]; /* other devices that may reach its memory */
+	bool destroyed;                /* destroyed: it ends with its last allocation */
 };
 
-/* Handles that a process has of another one's physical memory. */
+/* Handles of a process to another process's physical memory. */
 struct import {
 	struct import *next;
 	struct alloc *alloc;
 	uint32_t holders;
 };
 
-/* Addresses that a process may map physical memory at. */
+/* Addresses that a process has reserved for mappings. */
 struct reservation {
 	struct reservation *next;
 	uint64_t base, size;
@@ -91,20 +94,21 @@ struct reservation {
 
 enum access { ACCESS_NONE = 0, ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_BOTH = 3 };
 
-/* Memory seen at an address that is not its own. */
+/* A mapping: memory at an address that is not its own. */
 struct mapping {
 	struct mapping *next;
 	struct alloc *alloc;
-	uint64_t base, size, offset;     /* offset: where in the memory it starts */
-	uint8_t access[EMU_MAX_DEVICES]; /* bits of enum access: what each device may do */
-	struct context *context;         /* of another process' memory: what it ends with */
+	uint64_t base, size, offset;     /* offset: of the mapping in the memory */
+	uint8_t access[EMU_MAX_DEVICES]; /* by device, its access as bits of enum access */
+	struct context *context;         /* of another process's memory: the context with which
+	                                  * the mapping ends */
 	uint32_t opened;                 /* so often */
 };
 
-/* What is behind a pointer. */
+/* The memory that a pointer points to. */
 struct range {
 	struct alloc *alloc;
-	struct mapping *mapping; /* NULL: the memory's own address */
+	struct mapping *mapping; /* NULL: the pointer is to the memory's own address */
 	uint64_t base, size;     /* of the allocation or the mapping */
 	uint64_t offset;         /* of the pointer in the memory */
 	uint64_t bytes;          /* from the pointer to the end of the range */
@@ -122,20 +126,20 @@ struct op {
 	struct stream *stream;
 	uint64_t seq;
 	uint64_t arg[8];
-	uint8_t *data; /* EMU_WRITE: what to write; EMU_READ: where the reply goes */
+	uint8_t *data; /* EMU_WRITE: the bytes to write; EMU_READ: the connection for the reply */
 	uint64_t done; /* progress in bytes */
-	uint64_t
-	    delivered;   /* EMU_READ_TO: so much the client has; EMU_WRITE_FROM: so much is here */
-	uint64_t result; /* EMU_CHECKSUM so far */
+	uint64_t delivered; /* EMU_READ_TO: bytes that the client has received; EMU_WRITE_FROM:
+	                     * bytes that have arrived here */
+	uint64_t result;    /* EMU_CHECKSUM: the sum so far */
 	struct fingerprint *fingerprint; /* EMU_FINGERPRINT so far */
 	struct event *event;
 	uint64_t generation;
 	bool running;
-	bool *finished; /* set when it has ended; its owner waits for it */
+	bool *finished; /* set when the operation has ended; a thread waits for that */
 };
 
 enum engine_kind { ENGINE_COMPUTE, ENGINE_IN, ENGINE_OUT, ENGINE_HOST, N_ENGINES };
-/* Host functions of several processes run at once: they may wait for each other. */
+/* Host functions of several processes run at the same time, since they may wait for each other. */
 #define MORE_HOST_ENGINES 3
 
 struct stream {
@@ -147,8 +151,8 @@ struct stream {
 	uint32_t length;
 };
 
-/* How far the work is that an event was recorded behind. Processes that share the event share it.
- */
+/* How far the work has come behind which an event was recorded. Processes that share the event
+ * share this. */
 struct progress {
 	uint64_t id;
 	uint64_t issued, completed; /* generations of records */
@@ -162,7 +166,7 @@ struct event {
 	struct context *context;
 	uint64_t id;
 	struct progress *progress;
-	uint32_t waiting; /* operations that point here */
+	uint32_t waiting; /* operations that refer to this event */
 	bool destroyed;
 };
 
@@ -172,17 +176,18 @@ struct context {
 	struct device *device;
 	uint64_t id;
 	bool primary;
-	struct context *whole;  /* a green context: what it is a part of; else NULL */
+	struct context *whole;  /* of a green context: the primary context to which it belongs;
+	                         * else NULL */
 	struct stream *streams; /* the first one is the legacy default stream */
 	struct event *events;
 	struct alloc *allocs;
-	uint64_t last_seq;      /* of its operations; numbers are those of all contexts */
+	uint64_t last_seq;      /* of its operations; they are numbered over all contexts */
 	struct alloc *overhead; /* what the context itself takes of the device */
 	uint32_t running;       /* operations that an engine is working on */
 	enum emu_status error;  /* sticky */
 };
 
-/* What a process moved and ran; kept after it ended. */
+/* What a process moved and ran; kept after its end. */
 struct account {
 	struct account *next;
 	uint32_t pid;
@@ -198,10 +203,10 @@ struct process {
 	uint32_t connections;
 	int callback_fd;       /* connection that runs host functions, or -1 */
 	bool in_host_function; /* one at a time */
-	int delivery_fd;       /* connection that takes bytes for host memory, or -1 */
+	int delivery_fd;       /* the connection that exchanges bytes of host memory, or -1 */
 	bool delivering;       /* an engine uses it */
 	struct context *contexts;
-	struct alloc *allocs; /* that no context has: physical and pooled memory */
+	struct alloc *allocs; /* memory that belongs to no context: physical and pooled memory */
 	struct pool *pools;
 	uint64_t graph_memory[EMU_MAX_DEVICES][EMU_GRAPH_VALUES];
 	struct reservation *reservations;
@@ -213,8 +218,8 @@ struct process {
 	bool dead;
 	pthread_cond_t changed; /* one of its operations ended, or something was freed */
 	pthread_cond_t ends;    /* dead has become true */
-	bool stirred;           /* to be told of at the next occasion */
-	uint32_t watchers;      /* those that wait for slices, not only for ends */
+	bool stirred;           /* to be handled at the next opportunity */
+	uint32_t watchers;      /* waiters for every slice, not only for the end of operations */
 };
 
 struct device {
@@ -230,14 +235,15 @@ struct device {
 	bool oom_once;
 	uint64_t in_until, out_until; /* each direction of the link is busy until then */
 	uint64_t busy_ns, in_bytes, out_bytes;
-	uint64_t peer_bytes; /* of other devices, that it has reached or copied directly */
+	uint64_t peer_bytes; /* bytes of other devices that it has reached or copied directly */
 	struct engine {
 		struct device *device;
 		enum engine_kind kind;
 		uint64_t until;      /* simulated time up to which the engine is busy */
-		bool waited;         /* it had nothing to do since */
-		uint64_t last_id;    /* context that it served last: the next one is after it */
-		pthread_cond_t work; /* there may be an operation for it */
+		bool waited;         /* since when it has had nothing to do */
+		uint64_t last_id;    /* the context that it served last; the next one in order is
+		                      * served next */
+		pthread_cond_t work; /* it has to look for an operation */
 		pthread_t thread;
 	} engines[N_ENGINES + MORE_HOST_ENGINES];
 };
@@ -256,12 +262,12 @@ extern struct emulator emulator;
 
 uint64_t now_ns(void);
 
-/* exec.c: something rare has happened, everybody looks. The lock is held. */
+/* exec.c: wakes all engines and waiters, after something rare. The lock is held. */
 void changed(void);
-/* Give the lock up until something of the process has changed. */
+/* Gives up the lock until something of the process has changed. */
 void wait_change(struct process *process);
 
-/* model.c: 0, or -1 with one sentence in error. */
+/* model.c: returns 0, or -1 with a sentence in `error`. */
 int model_load(const char *path, struct model *model, char *error, size_t size);
 
 /* memory.c; the lock is held. */
@@ -269,13 +275,16 @@ enum emu_status alloc_create(struct context *context, uint64_t size, enum emu_me
                              struct alloc **out);
 enum emu_status alloc_loose(struct process *process, struct device *device, uint64_t size,
                             enum emu_memory kind, struct alloc **out);
-void alloc_free(struct alloc *alloc);            /* its pointer or its last handle is gone */
-void alloc_settle(struct alloc *alloc);          /* it ends if nothing holds or maps it any more */
-enum emu_status alloc_back(struct alloc *alloc); /* all its blocks, or none */
+void alloc_free(struct alloc *alloc);            /* its pointer or its last handle does not exist
+                                                  * any more */
+void alloc_settle(struct alloc *alloc);          /* ends the memory if nothing refers to it any
+                                                  * more */
+enum emu_status alloc_back(struct alloc *alloc); /* gives it all its blocks, or none */
 void alloc_unback(struct alloc *alloc);
 bool alloc_pinned(const struct alloc *alloc);
 bool range_at(const struct process *process, uint64_t pointer, struct range *out);
-struct alloc *alloc_find(const struct process *process, uint64_t pointer); /* by its own address */
+struct alloc *alloc_find(const struct process *process,
+                         uint64_t pointer); /* finds it by its own address */
 uint64_t blocks_of(const struct device *device, uint64_t size);
 uint64_t take_addresses(uint64_t size, uint64_t alignment);
 uint8_t *block_data(const struct alloc *alloc, uint32_t index);
@@ -293,10 +302,11 @@ enum emu_status vmm_unreserve(struct process *process, uint64_t base, uint64_t s
 struct alloc *vmm_find(const struct process *process, uint64_t id);
 struct alloc *vmm_find_exported(uint64_t id);
 bool vmm_hold(struct process *process, struct alloc *alloc); /* false: no host memory */
-bool vmm_release(struct process *process, uint64_t id);      /* false: it has no such handle */
+bool vmm_release(struct process *process, uint64_t id);      /* false: the process has no such
+                                                              * handle */
 enum emu_status vmm_map(struct process *process, uint64_t base, uint64_t size, struct alloc *alloc,
                         uint64_t offset);
-/* EMU_NOT_READY: a kernel is at work on it; ask again. */
+/* EMU_NOT_READY: a kernel is working on it; try again later. */
 enum emu_status vmm_unmap(struct process *process, uint64_t base, uint64_t size);
 /* change: a byte for each device, KEEP_ACCESS or bits of enum access. */
 #define KEEP_ACCESS 0xFF
@@ -318,13 +328,14 @@ void graph_trim(struct process *process, const struct device *device);
 void graphs_close(struct process *process, const struct device *device);
 
 /* peer.c: devices that reach each other's memory; the lock is held. */
-bool peer_enable(struct context *context, struct context *peer); /* false: it was so already */
+bool peer_enable(struct context *context, struct context *peer); /* false: access was enabled
+                                                                  * already */
 bool peer_disable(const struct context *context, const struct context *peer);
 void peer_leave(const struct context *context); /* it ends */
 /* What a device may do with memory by itself, as bits of enum access. */
 unsigned device_access(const struct process *process, const struct device *device,
                        const struct range *range);
-/* What work of a context may do with it. */
+/* The access that work of a context has to memory. */
 unsigned context_access(const struct context *context, enum emu_reach how,
                         const struct range *range);
 
@@ -332,7 +343,7 @@ unsigned context_access(const struct context *context, enum emu_reach how,
 struct alloc *ipc_find(uint64_t id);
 struct mapping *ipc_open(struct context *context, struct alloc *alloc);
 void ipc_leave(struct context *context);    /* it ends */
-struct event *ipc_event(uint64_t progress); /* its maker's, while that has it */
+struct event *ipc_event(uint64_t progress); /* the process that made it, until that has freed it */
 
 /* pool.c; the lock is held. */
 struct pool *pool_create(struct process *process, struct device *device, uint64_t most);
@@ -341,11 +352,12 @@ void pool_destroy(struct process *process, struct pool *pool);
 enum emu_status pool_alloc(struct context *context, struct pool *pool, uint64_t size,
                            struct alloc **out);
 void pool_free(struct alloc *alloc);
-/* The memory ends: its pool has less. */
+/* The memory ends, and no longer counts for its pool. */
 void pool_forget(struct alloc *alloc);
 bool pool_trim(struct process *process, struct pool *pool, uint64_t keep);
-void pools_synchronized(struct process *process); /* each keeps its threshold at most */
-/* True if something of a device was given back. */
+void pools_synchronized(struct process *process); /* frees what each pool keeps beyond its
+                                                   * threshold */
+/* Returns true if memory of the device was given back. */
 bool pools_yield(struct process *process, const struct device *device);
 void pools_close(struct process *process, const struct device *device); /* NULL: of all */
 
@@ -358,13 +370,13 @@ void kernel_block(enum emu_kernel kernel, const uint64_t *arg, uint32_t *words, 
 struct fingerprint;
 struct fingerprint *fingerprint_begin(const uint8_t *keys, uint64_t tiles); /* NULL: no memory */
 void fingerprint_tiles(struct fingerprint *f, const uint8_t *bytes, uint64_t tiles);
-/* All of them, at the end; *size: bytes. They end with `f`, which free() ends. */
+/* All values, at the end; *size: their bytes. They exist until free() is called for `f`. */
 const uint8_t *fingerprint_values(struct fingerprint *f, uint64_t *size);
 
 /* work.c: one operation, one slice of it; the lock is held. Returns ns it takes. */
 uint64_t work_slice(struct engine *engine, struct op *op, bool *finished);
 
-/* What takes no time: a word of device memory, written, and waited for. */
+/* Operations that take no time: writing a word of device memory, and waiting for one. */
 void value_write(struct op *op);
 bool value_waits(const struct op *op);
 
@@ -373,7 +385,7 @@ void op_fail(struct op *op, enum emu_status status);
 /* exec.c */
 enum engine_kind op_engine(const struct op *op);
 int device_start(struct device *device, const struct model *model, uint32_t index);
-/* whole: NULL, or the context that a green one is made in, which takes no memory. */
+/* whole: of a green context, which takes no memory, its primary context; else NULL. */
 struct context *context_create(struct process *process, struct device *device, bool primary,
                                struct context *whole, enum emu_status *status);
 bool context_includes(const struct context *context, const struct context *other);
@@ -389,11 +401,12 @@ struct context *context_find(struct process *process, uint64_t id);
 struct event *event_find(struct process *process, uint64_t id);
 /* progress: NULL, or that of another process' event, to be shared. NULL: no host memory. */
 struct event *event_create(struct context *context, struct progress *progress);
-void event_reached(struct event *event, uint64_t generation); /* by the work of a record */
+void event_reached(struct event *event, uint64_t generation); /* called when the work behind a
+                                                               * record has finished */
 void event_release(struct event *event);
-/* emugpud.c: run a function in the client; gives the lock up while it runs. */
+/* emugpud.c: runs a function in the client, and gives up the lock meanwhile. */
 void host_function(struct process *process, uint64_t function, uint64_t data);
-/* The same: bytes into its memory, and out of it. False: there is no such memory. */
+/* The same, to write the client's memory and to read it. False: it has no such memory. */
 bool host_deliver(struct process *process, uint64_t address, const uint8_t *data, uint64_t size);
 bool host_fetch(struct process *process, uint64_t address, uint8_t *data, uint64_t size);
 

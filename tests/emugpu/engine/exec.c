@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Below this it is not worth a system call; what is owed is slept off later. */
+/* A shorter sleep is not worth a system call: the time is added up and slept off later. */
 #define SLEEP_FROM_NS UINT64_C(100000)
 #define CATCH_UP_NS UINT64_C(5000000)
 
@@ -55,7 +55,7 @@ static bool older(const struct stream *stream, uint64_t seq)
 	return stream->first && stream->first->seq < seq;
 }
 
-/* Is there anything older in a context or in its parts? */
+/* Is there an older operation in the context or in its green contexts? */
 static bool unfinished(const struct context *context, const struct op *op)
 {
 	for (const struct context *c = context->process->contexts; c; c = c->next)
@@ -110,7 +110,7 @@ static void op_end(struct op *op)
 	free(op);
 }
 
-/* Settle the head of a stream if it takes no time and nothing holds it back. */
+/* Finishes the first operation of a stream if it takes no time and need not wait. */
 static bool settle(struct stream *stream)
 {
 	struct op *op = stream->first;
@@ -165,7 +165,7 @@ void changed(void)
 			wake(&emulator.devices[i], kind);
 }
 
-/* Wake whom it concerns, not everybody: there may be many processes and devices. */
+/* Wakes only those whom it concerns, since there may be many processes and devices. */
 static void tell(void)
 {
 	for (struct process *p = emulator.processes; p; p = p->next) {
@@ -180,8 +180,8 @@ static void tell(void)
 	}
 }
 
-/* After any change: settle whatever can be, in all contexts, since events
- * reach across them. */
+/* After any change: finishes all operations that take no time, in all contexts, since events
+ * connect them. */
 static void advance(void)
 {
 	bool again = true;
@@ -223,7 +223,7 @@ bool context_idle(const struct context *context, uint64_t seq)
 	return true;
 }
 
-/* Is no copy with this memory of the client under way? */
+/* Is there no copy under way that uses this memory of the client? */
 bool host_idle(const struct process *process, uint64_t address, uint64_t size)
 {
 	for (const struct context *c = process->contexts; c; c = c->next)
@@ -251,7 +251,7 @@ static struct op *ready_op(const struct context *context, enum engine_kind kind)
 	return best;
 }
 
-/* Contexts by turns: the ready one whose id follows that of the last. */
+/* Contexts take turns: the next one is the ready context whose id follows that of the last. */
 static struct op *pick(struct engine *engine)
 {
 	struct op *after = NULL, *lowest = NULL;
@@ -275,7 +275,7 @@ static struct op *pick(struct engine *engine)
 	return after ? after : lowest;
 }
 
-/* Be busy for ns, by the simulated clock of the engine. */
+/* Keeps the engine busy for `ns` of its simulated clock. */
 static void spend(struct engine *engine, uint64_t start, uint64_t ns, bool finished)
 {
 	struct timespec t;
@@ -299,7 +299,7 @@ static void trace(const struct context *context, uint64_t start, uint64_t end)
 		        context->process->pid, (unsigned long long)start, (unsigned long long)end);
 }
 
-/* The bytes that this slice has read. */
+/* Sends the bytes that this slice has read. */
 static void deliver(struct op *op)
 {
 	uint64_t from = op->delivered;
@@ -311,7 +311,7 @@ static void deliver(struct op *op)
 		op_fail(op, EMU_BAD_ADDRESS);
 }
 
-/* The bytes that the next slice writes: what the link takes in that time, about. */
+/* Gets the bytes that the next slice writes: about as many as the link takes in that time. */
 static void fetch(struct engine *engine, struct op *op)
 {
 	const struct model *m = engine->device->model;
@@ -328,8 +328,8 @@ static void fetch(struct engine *engine, struct op *op)
 		op_fail(op, EMU_BAD_ADDRESS);
 }
 
-/* When a slice begins: where the one before ended, if the engine goes on at once. By
- * how much a sleep was too long is not the device's time. */
+/* When a slice begins: at the end of the last one, if the engine goes on at once. So the device
+ * loses no time when a sleep was too long. */
 static uint64_t begin(struct engine *engine)
 {
 	uint64_t now = now_ns(), late = engine->until < now ? now - engine->until : 0;
@@ -361,7 +361,7 @@ static void run(struct engine *engine, struct op *op)
 		deliver(op);
 	spend(engine, start, ns + lost, finished);
 	if (engine->kind == ENGINE_COMPUTE &&
-	    !op->fingerprint) { /* that is no work of the program's */
+	    !op->fingerprint) { /* this is not work of the program */
 		engine->device->busy_ns += ns + lost;
 		account->busy_ns += ns;
 		account->kernels += finished && op->kind == EMU_LAUNCH;
@@ -372,7 +372,7 @@ static void run(struct engine *engine, struct op *op)
 	if (finished)
 		op_end(op);
 	context->process->stirred |= context->error || context->process->watchers;
-	/* A slice like any other changes nothing for anybody. */
+	/* An ordinary slice changes nothing for others. */
 	if (finished || context->process->stirred)
 		advance();
 }

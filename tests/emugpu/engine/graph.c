@@ -44,13 +44,13 @@ static void unback(struct alloc *alloc)
 	alloc_unback(alloc);
 }
 
-/* Is it in no use, now or by what was submitted? */
+/* Is it unused, now and by everything that was submitted? */
 static bool unused(const struct alloc *alloc)
 {
 	return !alloc->graph.live && !alloc->graph.scheduled && !alloc_pinned(alloc);
 }
 
-/* What no graph has any more is the next one's. */
+/* Memory that no graph uses any more serves the next one. */
 static void reuse(struct process *process, const struct device *device)
 {
 	struct alloc *next;
@@ -102,7 +102,7 @@ void graph_freed(struct alloc *alloc)
 	alloc->idle = alloc->graph.dropped;
 }
 
-/* What it has left allocated stays until it is freed. */
+/* Memory that a launch has left allocated stays until it is freed. */
 void graph_drop(struct alloc *alloc)
 {
 	alloc->graph.dropped = true;

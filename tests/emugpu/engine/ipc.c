@@ -15,7 +15,7 @@ struct alloc *ipc_find(uint64_t id)
 	return NULL;
 }
 
-/* Once a context, however often it is opened there. */
+/* Mapped once in each context, however often it is opened there. */
 struct mapping *ipc_open(struct context *context, struct alloc *alloc)
 {
 	struct process *process = context->process;

@@ -10,7 +10,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Device pointers are numbers that no process has mapped, so copies can tell them. */
+/* Device pointers are addresses at which no process has anything mapped, so copies can tell them
+ * from host pointers. */
 #define POINTER_ALIGN (UINT64_C(2) << 20)
 
 uint8_t *block_data(const struct alloc *alloc, uint32_t index)
@@ -89,14 +90,15 @@ enum emu_status block_restore(struct alloc *alloc, uint32_t index, uint64_t *mov
 		*moved_in += size;
 		device->in_bytes += size;
 	} else {
-		/* Never touched: a zeroed frame, nothing crosses the link. */
+		/* The block was never touched: it gets a zeroed frame, and nothing crosses the
+		 * link. */
 		memset(device->memory + frame * size, 0, size);
 	}
 	place(alloc, index, frame);
 	return EMU_OK;
 }
 
-/* Plain memory takes all its frames now, and nobody takes them back. */
+/* Plain memory gets all its frames now, and keeps them. */
 static enum emu_status take_plain(struct alloc *alloc)
 {
 	struct device *device = alloc->device;
@@ -118,7 +120,7 @@ static enum emu_status take_plain(struct alloc *alloc)
 
 enum emu_status alloc_back(struct alloc *alloc)
 {
-	/* What pools of the process keep back makes room. */
+	/* Pools of the process give up what they keep, to make room. */
 	while (take_plain(alloc) != EMU_OK) {
 		if (!pools_yield(alloc->process, alloc->device)) {
 			alloc_unback(alloc);
@@ -153,7 +155,7 @@ uint64_t take_addresses(uint64_t size, uint64_t alignment)
 	if (alignment < POINTER_ALIGN)
 		alignment = POINTER_ALIGN;
 	base = (base + alignment - 1) / alignment * alignment;
-	/* A gap behind each: no access runs on from one into the next. */
+	/* There is a gap behind each, so that no access runs on into the next one. */
 	emulator.next_pointer = (base + size + 2 * POINTER_ALIGN) / POINTER_ALIGN * POINTER_ALIGN;
 	return base;
 }
@@ -168,7 +170,7 @@ static bool back_with_host(struct alloc *alloc)
 	return alloc->host;
 }
 
-/* Memory without an address that nobody holds yet. */
+/* Makes memory without an address, to which nothing refers yet. */
 static enum emu_status make(struct process *process, struct device *device, uint64_t size,
                             enum emu_memory kind, struct alloc **out)
 {
@@ -196,7 +198,7 @@ static enum emu_status make(struct process *process, struct device *device, uint
 	                        .n_blocks = (uint32_t)n};
 	for (uint64_t i = 0; i < n; i++)
 		alloc->blocks[i].frame = NO_FRAME;
-	/* That of a graph comes with its launch. */
+	/* Memory of a graph gets its blocks with a launch. */
 	if (managed ? !back_with_host(alloc) : kind != EMU_GRAPH && alloc_back(alloc) != EMU_OK) {
 		alloc_settle(alloc);
 		return EMU_OOM;
@@ -273,7 +275,7 @@ void alloc_free(struct alloc *alloc)
 	alloc->context = NULL;
 	alloc->holders = 0;
 	if (alloc->mappings || alloc->imports)
-		alloc->process = NULL; /* what others see of it counts for nobody */
+		alloc->process = NULL; /* mappings of other processes count for none */
 	alloc_settle(alloc);
 }
 
@@ -294,7 +296,7 @@ static bool fill_range(struct range *out, struct alloc *alloc, struct mapping *m
 	return true;
 }
 
-/* Contexts of one process see each other's memory. */
+/* Contexts of one process reach each other's memory. */
 bool range_at(const struct process *process, uint64_t pointer, struct range *out)
 {
 	for (struct context *c = process->contexts; c; c = c->next)

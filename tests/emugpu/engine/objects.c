@@ -80,8 +80,8 @@ static void drop_ops(struct stream *stream)
 	stream->length = 0;
 }
 
-/* An event outlives its context while streams of other contexts wait for it:
- * those waits are over now. What another process shares goes on. */
+/* An event outlives its context while streams of other contexts wait for it. These waits end
+ * now. Progress that another process shares goes on. */
 static void orphan(struct event *event)
 {
 	event->context = NULL;
@@ -91,7 +91,7 @@ static void orphan(struct event *event)
 	event_release(event);
 }
 
-/* Itself, or a part of it. */
+/* Is it the context itself, or one of its green contexts? */
 bool context_includes(const struct context *context, const struct context *other)
 {
 	return other == context || other->whole == context;
@@ -105,13 +105,13 @@ static struct context *part_of(const struct context *context)
 	return NULL;
 }
 
-/* Waits for the engines to let go of it, then frees all it has. */
+/* Waits until no engine uses it, then frees everything that it has. */
 void context_destroy(struct context *context)
 {
 	while (part_of(context))
 		context_destroy(part_of(context));
 	if (!context->error)
-		context->error = EMU_INVALID; /* what still runs ends at its next block */
+		context->error = EMU_INVALID; /* work that still runs ends at its next block */
 	while (context->running)
 		wait_change(context->process);
 	for (struct stream *s = context->streams; s; s = s->next)
@@ -194,7 +194,7 @@ struct event *event_create(struct context *context, struct progress *progress)
 	return event;
 }
 
-/* Who waits for a shared event may be of any process. */
+/* Any process may wait for a shared event. */
 void event_reached(struct event *event, uint64_t generation)
 {
 	struct progress *progress = event->progress;

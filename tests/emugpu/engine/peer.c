@@ -1,9 +1,6 @@
-/* peer.c: who reaches which memory: of its own device, and of others.
- *
- * What contexts allocate a peer reaches by context, what is mapped at reserved
- * addresses by its access rights, pooled memory by those of its pool. Contexts
- * of a process on one device reach what any of them does.
- */
+/* peer.c: which device may reach which memory. Memory that a context allocated is opened to a
+ * peer for the whole context, mappings by their own access rights, and pooled memory by those of
+ * its pool. Contexts of a process on one device reach what any of them reaches. */
 #include "engine/engine.h"
 
 #include <stdlib.h>
@@ -25,7 +22,7 @@ bool peer_enable(struct context *context, struct context *peer)
 		return false;
 	*at = calloc(1, sizeof(**at));
 	if (!*at)
-		abort(); /* an emulator out of host memory has nothing to say */
+		abort(); /* if the emulator itself has no host memory it gives up */
 	**at = (struct peering){NULL, context, peer};
 	return true;
 }
@@ -97,7 +94,7 @@ unsigned context_access(const struct context *context, enum emu_reach how,
 {
 	const struct device *device = context->device;
 
-	/* A copy goes by way of the device that has it, and of the host if it must. */
+	/* A copy goes directly if a device may reach the memory, and through the host otherwise. */
 	if (how == EMU_BY_PEER_COPY ||
 	    (how == EMU_BY_COPY && !placed(range) && !range->alloc->pool))
 		device = range->alloc->device;

@@ -41,7 +41,7 @@ struct pool *pool_find(const struct process *process, uint64_t id)
 	return NULL;
 }
 
-/* A destroyed pool ends once nothing of it is left. */
+/* A destroyed pool ends once it has no allocations and keeps nothing. */
 static void settle(struct process *process, struct pool *pool)
 {
 	if (!pool->destroyed || pool->value[EMU_POOL_RESERVED])

@@ -68,7 +68,7 @@ struct alloc *vmm_find(const struct process *process, uint64_t id)
 	return NULL;
 }
 
-/* By the number that a file has, of whichever process. */
+/* Finds physical memory of any process by the number that a file contains. */
 struct alloc *vmm_find_exported(uint64_t id)
 {
 	for (struct process *p = emulator.processes; p; p = p->next)
@@ -101,7 +101,7 @@ bool vmm_hold(struct process *process, struct alloc *alloc)
 	return true;
 }
 
-/* It has neither a handle nor a mapping of its own process any more, or no process. */
+/* Has it no handle and no mapping of its own process any more, or no process? */
 static void end_if_unused(struct alloc *alloc)
 {
 	if (alloc->process && !alloc->holders && !alloc->mappings)
@@ -170,7 +170,7 @@ enum emu_status vmm_map(struct process *process, uint64_t base, uint64_t size, s
 	return EMU_OK;
 }
 
-/* Is this range made of whole mappings of physical memory, without a gap? */
+/* Does the range consist of whole mappings of physical memory, without gaps? */
 static bool whole(const struct process *process, uint64_t base, uint64_t size)
 {
 	uint64_t covered = 0;
@@ -220,7 +220,7 @@ enum emu_status vmm_unmap(struct process *process, uint64_t base, uint64_t size)
 	return EMU_OK;
 }
 
-/* Devices that are no peers do not reach each other's memory. */
+/* Devices that are not peers do not reach each other's memory. */
 static bool possible(const struct device *device, const uint8_t *change)
 {
 	for (uint32_t i = 0; i < emulator.n_devices; i++)

@@ -1,9 +1,6 @@
-/* work.c: what an operation does in one time slice, and how long that takes.
- *
- * Work goes block by block. A kernel faults its blocks in one at a time (slow),
- * a prefetch moves them at the speed of the link, evictions in the other
- * direction beside it.
- */
+/* work.c: what an operation does in one time slice, and how long that takes. Work proceeds block
+ * by block. A kernel faults its blocks in one at a time, which is slow; a prefetch moves them at
+ * the speed of the link, while evictions go in the other direction. */
 #include "engine/engine.h"
 
 #include <string.h>
@@ -51,14 +48,14 @@ void op_fail(struct op *op, enum emu_status status)
 	const struct context *context = op->stream->context;
 	const struct context *whole = context->whole ? context->whole : context;
 
-	/* A bad address is the end of all contexts of the process, on whatever device. */
+	/* A bad address breaks all contexts of the process, on all devices. */
 	for (struct context *c = context->process->contexts; c; c = c->next)
 		if ((status == EMU_BAD_ADDRESS || context_includes(whole, c)) && !c->error)
 			c->error = status;
 }
 
-/* A device at work on memory of another one: over the link between peers, or, with what
- * is paged, over that of each to the host. */
+/* A device works on memory of another one: over the link between peers or, if the memory is
+ * paged, over both links to the host. */
 static uint64_t away_time(struct device *device, struct device *home, uint64_t bytes)
 {
 	if (device == home)
@@ -69,7 +66,7 @@ static uint64_t away_time(struct device *device, struct device *home, uint64_t b
 	return duration(bytes, device->model->peer);
 }
 
-/* A pointer's allocation, block and how much of the block lies behind it. */
+/* The allocation and the block of a pointer, and how many bytes of the block follow it. */
 struct place {
 	struct range range;
 	struct alloc *alloc;
@@ -92,7 +89,7 @@ static enum emu_reach reach_of(const struct op *op)
 	}
 }
 
-/* At most so many bytes from a pointer on, if the operation may use them so. */
+/* The bytes from a pointer on, at most so many, if the operation may access them. */
 static bool find(const struct op *op, uint64_t pointer, uint64_t bytes, unsigned access,
                  struct place *out)
 {
@@ -117,7 +114,7 @@ static bool find(const struct op *op, uint64_t pointer, uint64_t bytes, unsigned
 	return true;
 }
 
-/* Bring a block in because something touches it; *ns grows by what the fault takes. */
+/* Pages a block in because it is touched, and adds the time that this takes to *ns. */
 static bool touch(struct op *op, struct place *at, bool write, uint64_t *ns)
 {
 	struct context *context = op->stream->context;
@@ -192,7 +189,7 @@ static uint64_t kernel_step(struct op *op, uint64_t total, bool *finished)
 	pthread_mutex_unlock(&emulator.lock);
 	kernel_block(kernel, &op->arg[2], words, op->done / 4, at.bytes / 4, &op->result);
 	pthread_mutex_lock(&emulator.lock);
-	if (frame->pins) /* gone when another context of the process freed the block meanwhile */
+	if (frame->pins) /* another context of the process may have freed the block meanwhile */
 		frame->pins--;
 	ns += max_u64(duration(at.bytes, device->model->bandwidth),
 	              away_time(device, home, at.bytes)) *
@@ -261,7 +258,7 @@ static uint64_t launch_slice(struct op *op, uint64_t slice, bool *finished)
 		op_fail(op, EMU_BAD_ADDRESS);
 		return 0;
 	}
-	/* The data of a kernel is computed in its first round, the time is spread over all. */
+	/* A kernel's result is computed in its first round; its time is spread over all rounds. */
 	do
 		ns += kernel_step(op, total, finished);
 	while (!*finished && ns < slice && !op->stream->context->error &&
@@ -298,7 +295,7 @@ static uint64_t set_step(struct op *op, bool *finished)
 	                    away_time(device, at.alloc->device, at.bytes));
 }
 
-/* Does one of the two devices reach what is on the other? */
+/* May one of the two devices reach the memory that is on the other? */
 static bool direct(const struct process *process, const struct place *to, const struct place *from)
 {
 	return to->alloc->device->model->peer &&
@@ -319,7 +316,8 @@ static uint64_t copy_step(struct op *op, bool *finished)
 		return 0;
 	}
 	bytes = to.bytes < from.bytes ? to.bytes : from.bytes;
-	/* Both must be there at once: the second touch must not evict the first. */
+	/* Both blocks have to be on their devices together, so paging in the second must not
+	 * evict the first. */
 	if (!touch(op, &from, false, &ns))
 		return ns;
 	source = &from.alloc->device->frames[from.alloc->blocks[from.index].frame];
@@ -383,8 +381,8 @@ static uint64_t prefetch_step(struct op *op, bool *finished)
 		return 0;
 	}
 	device = at.alloc->device;
-	/* No room, or a kernel at work on the block, is no error of a prefetch: the block stays
-	 * where it is. */
+	/* If there is no room, or a kernel works on the block, the prefetch does not fail: the
+	 * block stays where it is. */
 	frame = at.alloc->blocks[at.index].frame;
 	if (op->arg[3])
 		(void)block_restore(at.alloc, at.index, &in, &out);
@@ -396,7 +394,7 @@ static uint64_t prefetch_step(struct op *op, bool *finished)
 	return link_time(device, in, out);
 }
 
-/* The word that a write or a wait is about. */
+/* The word that is written or waited for. */
 static bool find_value(const struct op *op, unsigned access, struct place *at)
 {
 	return find(op, op->arg[1], op->arg[3], access, at) && at->bytes == op->arg[3];
@@ -437,7 +435,7 @@ bool value_waits(const struct op *op)
 	uint64_t have = 0;
 
 	if (!find_value(op, ACCESS_READ, &at))
-		return false; /* nobody will ever write there */
+		return false; /* no stream will ever write there */
 	memcpy(&have, block_data(at.alloc, at.index) + at.offset, op->arg[3]);
 	return !holds(op, have);
 }

@@ -51,7 +51,7 @@ static struct process *process_open(uint32_t pid, uint64_t token)
 	return process;
 }
 
-/* The last connection of a process that ended frees what it had. */
+/* When the last connection of a process has ended, everything that it had is freed. */
 static void process_close(struct process *process)
 {
 	while (process->contexts)
@@ -72,8 +72,8 @@ static void process_close(struct process *process)
 	changed();
 }
 
-/* Whose connection this is: the pid is the kernel's word, the token tells a
- * process from one that had the same number before. */
+/* Finds the process of a connection. The kernel gives its pid; the token tells it from an
+ * earlier process with the same pid. */
 static bool hello(struct connection *c, const struct emu_request *q, const char *visible)
 {
 	struct ucred peer = {0};
@@ -117,8 +117,8 @@ void host_function(struct process *process, uint64_t function, uint64_t data)
 	process->in_host_function = false;
 }
 
-/* One exchange on the connection for host memory; the lock is given up meanwhile. out: bytes to
- * send, in: to get, one of them NULL. */
+/* One exchange on the connection for host memory; gives up the lock meanwhile. out: bytes to
+ * send. in: where to store bytes. One of them is NULL. */
 static bool exchange(struct process *process, const struct emu_reply *head, const uint8_t *out,
                      uint8_t *in, uint64_t size)
 {
@@ -141,8 +141,8 @@ static bool exchange(struct process *process, const struct emu_reply *head, cons
 	return good;
 }
 
-/* The kernel copies between the processes where it lets us: at once, and in both
- * directions together, which a connection that is served by one thread does not. */
+/* The kernel copies between the processes if it allows that. This is faster, and several copies
+ * can go on together, while a connection is served by one thread. */
 static bool copy_directly(struct process *process, uint64_t address, void *data, uint64_t size,
                           bool deliver)
 {
@@ -259,7 +259,7 @@ static void *connection_main(void *argument)
 			if (c.role != EMU_ROLE_CALLBACK && c.role != EMU_ROLE_DELIVERY) {
 				serve_connection(&c);
 			} else {
-				/* The engines read and write it; here it is only kept. */
+				/* The engines use it; it is only stored here. */
 				pthread_mutex_lock(&emulator.lock);
 				while (!c.process->dead)
 					pthread_cond_wait(&c.process->ends, &emulator.lock);

@@ -101,7 +101,7 @@ static enum emu_status inject(struct device *device, uint64_t fault)
 	return EMU_OK;
 }
 
-/* Requests about a device, also of monitors. */
+/* Requests about a device, which monitors may send too. */
 static bool serve_device(struct connection *c, const struct emu_request *q)
 {
 	struct device *device = device_at(c, q->arg[0]);
@@ -178,7 +178,7 @@ static bool create_event(struct connection *c, struct context *context)
 	return reply(c, event ? EMU_OK : EMU_OOM, (uint64_t[5]){event ? event->id : 0});
 }
 
-/* Contexts end between two looks at them, so they are found again after each wait. */
+/* A context may end during a wait, so it is looked up again after each. */
 static enum emu_status wait_one(struct process *process, uint64_t id)
 {
 	struct context *context = context_find(process, id);
@@ -191,7 +191,7 @@ static enum emu_status wait_one(struct process *process, uint64_t id)
 	return context ? context_status(context) : EMU_INVALID;
 }
 
-/* The part of a context that was made first after another one. */
+/* The next green context of a context, in the order in which they were made. */
 static uint64_t next_part(const struct process *process, uint64_t whole, uint64_t after)
 {
 	uint64_t best = 0;
@@ -329,7 +329,7 @@ static bool serve_read(struct connection *c, const struct emu_request *q)
 		wait_change(c->process);
 	context = context_find(c->process, id);
 	status = context ? context_status(context) : EMU_INVALID;
-	/* A process that is stopped takes its bytes when it goes on: nobody else waits for that. */
+	/* A stopped process takes its bytes when it goes on; no other process waits for that. */
 	pthread_mutex_unlock(&emulator.lock);
 	sent = send_reply(c->fd, status, NULL, data, status ? 0 : q->arg[2]);
 	pthread_mutex_lock(&emulator.lock);
@@ -378,7 +378,7 @@ static bool serve_async(struct connection *c, const struct emu_request *q, uint8
 	return true;
 }
 
-/* What only processes ask for. */
+/* Requests that only processes may send, not monitors. */
 static const struct {
 	enum emu_op first, last;
 	bool (*by)(struct connection *c, const struct emu_request *q);

@@ -35,7 +35,7 @@ static struct mapping *opened_at(const struct process *process, uint64_t base)
 	return NULL;
 }
 
-/* As memory is freed: after everything that was submitted to the context. */
+/* Waits, as when memory is freed, for everything that was submitted to the context. */
 static bool close_memory(struct connection *c, const struct emu_request *q)
 {
 	struct mapping *mapping = opened_at(c->process, q->arg[0]);

@@ -1,4 +1,4 @@
-/* requests_memory.c: memory that is made, freed and asked about. The lock is held. */
+/* requests_memory.c: requests to allocate, free and describe memory. The lock is held. */
 #include "server/server.h"
 
 static bool allocate(struct connection *c, const struct emu_request *q)
@@ -51,7 +51,7 @@ static bool tell_range(struct connection *c, const struct emu_request *q)
 	return reply(c, EMU_OK, r);
 }
 
-/* A copy may span mappings that lie side by side. */
+/* A copy may span adjacent mappings. */
 static bool check(struct connection *c, const struct emu_request *q)
 {
 	const struct context *context = context_find(c->process, q->arg[3]);

@@ -23,7 +23,7 @@ static bool allocate(struct connection *c, const struct emu_request *q)
 	return reply(c, status, (uint64_t[5]){alloc ? alloc->base : 0});
 }
 
-/* High marks can only be set to 0: what follows counts. */
+/* High-water marks can only be set to 0, from where they count again. */
 static enum emu_status set(struct pool *pool, uint64_t value, uint64_t to)
 {
 	if (value == EMU_POOL_THRESHOLD)

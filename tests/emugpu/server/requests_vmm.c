@@ -55,7 +55,8 @@ static bool tell_access(struct connection *c, const struct emu_request *q)
 
 	if (!device)
 		return reply(c, EMU_INVALID, NULL);
-	/* Of what is not mapped a card says the same as of what nobody may use. */
+	/* For an address without a mapping a card gives the same answer as for one without
+	 * access. */
 	return reply(c, EMU_OK,
 	             (uint64_t[5]){mapped ? range.mapping->access[device->index] : ACCESS_NONE});
 }

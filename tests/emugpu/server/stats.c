@@ -1,4 +1,4 @@
-/* stats.c: what the devices did and who made them do it, as JSON. */
+/* stats.c: what the devices did, and for which processes, as JSON. */
 #include "server/server.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-"""What the tests' programs start with: `from tests.emugpu.prelude import *`, on cuda-bindings."""
+"""What programs of tests use of CUDA: they begin with `from tests.emugpu.program_api import *`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import sys
 import threading
 from typing import Any
 
-from cuda.bindings import driver as d
-
+from tests.emugpu.bindings import driver as d
 from tests.emugpu.server import KERNELS
 
 __all__ = ["MIB", "ctypes", "d", "error", "functions", "launch", "ok", "os", "say", "setup"]

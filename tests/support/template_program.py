@@ -1,0 +1,104 @@
+"""The template of `template.py`: `python -m tests.support.template_program DESCRIPTOR`."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gc
+import json
+import os
+import runpy
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+MODULES = (
+    *("leased.node.daemon", "leased.copies.keeper", "leased.placer.service"),
+    *("tests.slurm.hurried", "tests.slurm.activate", "tests.fault.askers"),
+)
+MOST_FDS = 64
+MESSAGE = 1 << 20  # bytes
+
+
+def receive(from_tests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """A request with its descriptors; None: the tests have ended."""
+    fds = array.array("i")
+    message, rights, _, _ = from_tests.recvmsg(MESSAGE, socket.CMSG_SPACE(MOST_FDS * fds.itemsize))
+    for _, _, data in rights:
+        fds.frombytes(data)
+    return (json.loads(message), list(fds)) if message else None
+
+
+def fork() -> int:
+    """In the new process, whose parent is the template's: 0. In the template: the new one's pid."""
+    read, write = os.pipe()
+    adopted, is_adopted = os.pipe()
+    between = os.fork()
+    if between == 0:
+        pid = os.fork()
+        if pid == 0:
+            for fd in (read, write, is_adopted):
+                os.close(fd)
+            # A signal for its parent's end would be for that of the process between them.
+            os.read(adopted, 1)
+            os.close(adopted)
+            return 0
+        os.write(write, str(pid).encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(between, 0)
+    os.close(is_adopted)
+    os.close(adopted)
+    pid = int(os.read(read, 64))
+    os.close(read)
+    return pid
+
+
+def become(request: dict[str, Any], fds: Sequence[int]) -> None:
+    """What an exec would have set up: descriptors, session, directory, environment, arguments."""
+    above = 1 + max(*request["numbers"], *fds)
+    moved = [os.dup2(fd, above + place) for place, fd in enumerate(fds)]
+    for fd, number in zip(moved, request["numbers"], strict=True):
+        os.dup2(fd, number, inheritable=True)
+    kept = sorted({0, *request["numbers"]})
+    for low, high in zip(kept, [*kept[1:], above + len(fds)], strict=True):
+        os.closerange(low + 1, high)
+    os.setsid()
+    os.umask(request["umask"])
+    os.chdir(request["directory"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    sys.argv = [request["module"], *request["arguments"]]
+
+
+def serve(from_tests: socket.socket) -> dict[str, Any] | None:
+    """In a new process: what it is to run. In the template, when the tests have ended: None."""
+    while (received := receive(from_tests)) is not None:
+        request, fds = received
+        pid = fork()
+        if pid == 0:
+            from_tests.close()
+            become(request, fds)
+            return request
+        for fd in fds:
+            os.close(fd)
+        with contextlib.suppress(BrokenPipeError):
+            from_tests.send(str(pid).encode())
+    return None
+
+
+def main() -> None:
+    from_tests = socket.socket(fileno=int(sys.argv[1]))
+    for module in MODULES:
+        __import__(module)
+        del sys.modules[module]  # what it imports is here, and it runs as if nobody had imported it
+    gc.collect()
+    gc.freeze()  # so that the forks share what is here
+    request = serve(from_tests)
+    if request is not None:
+        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
