@@ -25,10 +25,10 @@ print(store.execute("PRAGMA user_version").fetchone()[0])' "$1" 2>/dev/null && r
 	echo $((($1 << 24) + ($2 << 16) + ($3 << 8) + $4))
 }
 
+# state_dir CONF: where the daemon has its store. The table of the placer has a key of that name too.
 state_dir() {
-	conf=/etc/gpu-lease/gpu-leased.toml
 	moved=
-	[ ! -r $conf ] || moved=$(sed -n 's/^ *state_dir *= *"\([^"]*\)".*/\1/p' $conf)
+	[ ! -r "$1" ] || moved=$(sed -n "/^ *\[daemon\]/,/^ *\[/ s/^ *state_dir *= *[\"']\([^\"']*\)[\"'].*/\1/p" "$1")
 	echo "${moved:-/var/lib/gpu-leased}"
 }
 
@@ -41,7 +41,7 @@ running_wire() {
 
 # refuse_if_newer VERSION: the version that is installed.
 refuse_if_newer() {
-	store=$(state_dir)/usage.db
+	store=$(state_dir /etc/gpu-lease/gpu-leased.toml)/usage.db
 	if [ -r "$store" ]; then
 		schema=$(schema_of "$store")
 		# Within 1000 a release only adds to the schema, and an older one can read it.

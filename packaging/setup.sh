@@ -5,6 +5,7 @@
 # venv's, nothing is installed: what is missing is named.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. packaging/source.sh
 
 # The system's Python: slurmstepd embeds its libpython, and a Python under
 # somebody's home directory would fail for every other user.
@@ -121,20 +122,13 @@ make_venv() {
 	echo "$wanted" >"$stamp"
 }
 
-# cuda.h: the packaged one that the venv brings, else a toolkit of the machine.
-driver_include() {
-	local dir
-	for dir in build/venv/lib/python3*/site-packages/nvidia/cu13/include "${CUDA_HOME:-/usr/local/cuda}/include"; do
-		[ -f "$dir/cuda.h" ] && { readlink -f "$dir"; return; }
-	done
-	die "there is no cuda.h; set CUDA_HOME to the directory of a CUDA toolkit 12 or 13"
-}
-
 build_c() {
+	local include
 	export PATH="$PWD/build/venv/bin:$PATH"
 	if [ ! -f build/meson/build.ninja ]; then
+		include=$(cuda_include)
 		say "configuring the C build"
-		meson setup build/meson -Ddriver_include="$(driver_include)" -Dpython="$system_python" \
+		meson setup build/meson -Ddriver_include="$include" -Dpython="$system_python" \
 			>build/meson-setup.log 2>&1 || { tail -20 build/meson-setup.log >&2; die "meson failed, see build/meson-setup.log"; }
 	fi
 	ninja -C build/meson >build/ninja.log 2>&1 || { tail -40 build/ninja.log >&2; die "the C build failed, see build/ninja.log"; }

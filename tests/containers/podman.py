@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.containers import namespaces
 from tests.slurm.leased import Leased
 
 SHIPPED = ROOT / "packaging" / "containers"
@@ -106,8 +107,7 @@ class Podman:
 
 
 def required() -> None:
-    """Skip the test where there is no podman, or nobody but root may use it here."""
+    """Skip the test where there is no podman, or nobody but root may use the checkout."""
     if shutil.which("podman") is None:
         pytest.skip("there is no podman here; `make test-containers` installs it")
-    if subprocess.run(["test", "-r", str(ROOT / "leased")], check=False, user="nobody").returncode:
-        pytest.skip(f"other users may not enter {ROOT}: clone to a directory that all may read")
+    namespaces.users_required()

@@ -89,7 +89,7 @@ def test_in_another_cgroup_it_is_of_no_job_and_is_told_so(
     assert made_jobs.clients() == {1: 0}
 
 
-def test_what_detaches_itself_in_a_container_stays_the_jobs(made_jobs: Jobs, root: Path) -> None:
+def test_a_detached_process_in_a_container_stays_the_jobs(made_jobs: Jobs, root: Path) -> None:
     made_jobs.add(1, "")
     words = ["/bin/sh", "-c", f"({' '.join(roots.command(8, 1))} &); /bin/cat"]
     process = container(made_jobs, 1, root, words, kind="users")

@@ -64,7 +64,7 @@ def test_a_program_runs_as_it_does_without(program: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, SYSTEM, "")
 
 
-def test_one_that_uses_the_gpu_is_told_why_it_cannot_share_it(
+def test_a_program_that_uses_the_gpu_is_told_why_it_cannot_share_it(
     program: Path, driver: Path, emulated_gpu: EmulatedGpu
 ) -> None:
     env = emulated_gpu.env | {"LD_LIBRARY_PATH": str(driver)}

@@ -4,7 +4,6 @@ interposer and socket into them by themselves, and nothing into those of other j
 from __future__ import annotations
 
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,8 +33,7 @@ PRELOADS = ("APPTAINERENV_LD_PRELOAD", "SINGULARITYENV_LD_PRELOAD")
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     namespaces.required()
-    if subprocess.run(["test", "-r", str(PRELOAD)], check=False, user=NOBODY).returncode:
-        pytest.skip(f"other users may not enter {ROOT}: clone to a directory that all may read")
+    namespaces.users_required()
     with sharing_site(gpus=1) as made:
         yield made
 
@@ -100,7 +98,7 @@ def expected_binds(site: Site) -> str:
     return f"{PRELOAD}:{PRELOAD}:ro,{site.leased.run_dir}:{site.leased.run_dir}:ro"
 
 
-def test_what_the_plugin_sets(site: Site) -> None:
+def test_the_plugins_variables(site: Site) -> None:
     said = variables(site.run("--gres=shard:1", "sh", "-c", OURS).stdout)
     socket = str(site.leased.run_dir / "tenant.sock")
     assert said == {
@@ -115,7 +113,7 @@ def test_what_the_plugin_sets(site: Site) -> None:
 
 
 @pytest.mark.parametrize("which", [(0,), (1,), (0, 1)], ids=["first", "second", "both"])
-def test_what_the_user_has_set_stays(site: Site, which: tuple[int, ...]) -> None:
+def test_the_users_variables_stay(site: Site, which: tuple[int, ...]) -> None:
     theirs = {BINDS[i]: f"/data{i}:/x,/y" for i in which}
     theirs |= {PRELOADS[i]: f"/lib{i}.so:/b.so" for i in which}
     theirs |= {"LD_PRELOAD": "/lib/x86_64-linux-gnu/libdl.so.2"}
@@ -126,7 +124,7 @@ def test_what_the_user_has_set_stays(site: Site, which: tuple[int, ...]) -> None
         assert said[PRELOADS[i]] == f"/lib{one}.so:/b.so:{PRELOAD}"
 
 
-def test_what_a_job_preloads_it_preloads_in_its_containers(site: Site) -> None:
+def test_a_jobs_preloads_are_preloaded_in_its_containers(site: Site) -> None:
     theirs = {"LD_PRELOAD": "/lib/x86_64-linux-gnu/libdl.so.2"}
     said = variables(site.run("--gres=shard:1", "sh", "-c", OURS, env=theirs).stdout)
     assert [said[name] for name in PRELOADS] == [said["LD_PRELOAD"]] * 2

@@ -47,7 +47,7 @@ make_arm_tree() {
 		grep -oE '\blib(slurm|python3\.)[0-9]+' | sort -u | paste -sd,)
 	rm -rf "$tree.new"
 	debootstrap --foreign --arch=arm64 --variant=minbase --include="$INCLUDE,$libraries" "$suite" \
-		"$tree.new" "$mirror" "/usr/share/debootstrap/scripts/$script" || return 1
+		"$tree.new" "$mirror" "/usr/share/debootstrap/scripts/$script"
 	for deb in "$tree.new"/var/cache/apt/archives/*.deb; do
 		dpkg-deb -x "$deb" "$tree.new"
 	done
@@ -77,10 +77,10 @@ try_in() {
 remove_copies() { rm -rf "$PLACE/$1-arm64-build" "$PLACE/$1-arm64"; }
 
 build_and_try() {
-	build_in "$1" "$2-arm64-build" &&
-		make_arm_tree "$2" "$PLACE/$2-arm64-build/first" &&
-		copy_of "$2-arm64-bare" "$2-arm64" &&
-		try_in "$2-arm64-build" "$2-arm64"
+	build_in "$1" "$2-arm64-build"
+	make_arm_tree "$2" "$PLACE/$2-arm64-build/first"
+	copy_of "$2-arm64-bare" "$2-arm64"
+	try_in "$2-arm64-build" "$2-arm64"
 }
 
 try() {
@@ -91,11 +91,11 @@ try() {
 	copy_of "$1" "$1-arm64-build"
 	bring_source "$source" "$1-arm64-build" first
 	say "$1: build packages for arm64, run them under qemu-user: see $log"
-	if build_and_try "$(basename "$source")" "$1" >"$log" 2>&1; then
-		say_passed "$1" "$log"
-	else
-		say_failed "$1" "$log"
-	fi
+	# No condition of an `if`: within one a command that fails would end nothing.
+	set +e
+	(set -e; build_and_try "$(basename "$source")" "$1") >"$log" 2>&1
+	say_outcome "$1" "$log" $?
+	set -e
 	[ -n "${KEEP:-}" ] || remove_copies "$1"
 }
 

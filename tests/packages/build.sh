@@ -46,8 +46,14 @@ take_packages() {
 	find "$PLACE/$1/$2" -maxdepth 1 -name '*.deb' ! -name '*-dbgsym_*' -exec cp {} "$3/" \;
 }
 
-# What a log has of a tree whose steps, a line `-- STEP` each, were as they should be.
-say_passed() { say "$1: $(grep -c '^-- ' "$2") steps, all as they should be"; }
+# say_outcome TREE LOG STATUS: a step of a tree is a line `-- STEP` in its log.
+say_outcome() {
+	if [ "$3" -eq 0 ]; then
+		say "$1: $(grep -c '^-- ' "$2") steps, all as they should be"
+	else
+		say_failed "$1" "$2"
+	fi
+}
 
 # say_failed TREE LOG: sets failed.
 say_failed() {

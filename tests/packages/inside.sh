@@ -107,7 +107,11 @@ remove_and_purge() {
 }
 
 # A line of docs/admin.md that begins so, with an administrator who says yes.
-typed() { eval "$(grep "^$1" /lines | sed 's/^apt install/apt-get install -y -qq/')"; }
+typed() {
+	local line
+	line=$(grep "^$1" /lines) || fail "nobody is told to type $1"
+	eval "${line/#apt install/apt-get install -y -qq}"
+}
 
 # From a checkout, as docs/admin.md says it goes without packages.
 without_packages() {

@@ -24,9 +24,9 @@ BUILD_NEEDS=(
 # A checkout of what git tracks, as it is now, and with the time of the last commit.
 checkout() {
 	rm -rf "$1"
-	git clone --quiet --depth 1 "file://$PWD" "$1"
+	git clone --quiet --depth 1 --no-checkout "file://$PWD" "$1"
 	git ls-files -z | tar -c --null --ignore-failed-read -T - | tar -x -C "$1"
-	git -C "$1" add --all
+	git -C "$1" add --all --force
 }
 
 bring_checkouts() {
@@ -64,7 +64,10 @@ try_in() {
 	inside "$tree" /rpm_inside.sh
 }
 
-build_and_try() { build_in "$1-rpm-build" && try_in "$1-rpm-build" "$1-rpm"; }
+build_and_try() {
+	build_in "$1-rpm-build"
+	try_in "$1-rpm-build" "$1-rpm"
+}
 
 remove_copies() { rm -rf "$PLACE/$1-rpm-build" "$PLACE/$1-rpm"; }
 
@@ -76,11 +79,11 @@ try() {
 	copy_of "$1" "$1-rpm"
 	bring_checkouts "$1-rpm-build"
 	say "$1: build RPMs twice, rpmlint; install, upgrade, erase: see $log"
-	if build_and_try "$1" >"$log" 2>&1; then
-		say_passed "$1" "$log"
-	else
-		say_failed "$1" "$log"
-	fi
+	# No condition of an `if`: within one a command that fails would end nothing.
+	set +e
+	(set -e; build_and_try "$1") >"$log" 2>&1
+	say_outcome "$1" "$log" $?
+	set -e
 	[ -n "${KEEP:-}" ] || remove_copies "$1"
 }
 

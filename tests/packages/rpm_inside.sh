@@ -36,7 +36,12 @@ dnf() {
 		--setopt=localpkg_gpgcheck=0 --releasever=1 "$@"
 }
 # The document's line of dnf with this word, where the packages lie.
-typed() { cd /rpms/now && eval "$(grep "^dnf $1 " /lines)"; }
+typed() {
+	local line
+	line=$(grep "^dnf $1 " /lines) || fail "nobody is told to type dnf $1"
+	cd /rpms/now
+	eval "$line"
+}
 
 # The Debian packages that are installed and have names of these patterns.
 # shellcheck disable=SC2086
@@ -113,7 +118,7 @@ upgrade() {
 		[ "$(rpm_version "$package")" = $NEXT ] || fail "$package after the upgrade: $(rpm_version "$package")"
 	done
 	was_asked "daemon-reload"
-	was_asked "try-restart gpu-leased-copies.service gpu-leased.service gpu-leased-metrics.service"
+	was_asked "try-restart gpu-leased-copies.service gpu-leased.service gpu-leased-metrics.service gpu-lease-placer.service"
 	if grep -q disable $ASKED; then fail "an upgrade disables units: $(cat $ASKED)"; fi
 	grep -q '^# of the administrator' "$CONFIG" || fail "an upgrade takes the administrator's file"
 	[ "$(gpu-leasectl --version)" = $NEXT ] || fail "gpu-leasectl after the upgrade"

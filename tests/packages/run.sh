@@ -36,7 +36,10 @@ try_in() {
 	inside "$tree" /inside.sh
 }
 
-build_and_try() { build_in "$1" "$2-build" && try_in "$2-build" "$2-clean"; }
+build_and_try() {
+	build_in "$1" "$2-build"
+	try_in "$2-build" "$2-clean"
+}
 
 remove_copies() { rm -rf "$PLACE/$1-build" "$PLACE/$1-clean"; }
 
@@ -49,11 +52,11 @@ try() {
 	copy_of "$1" "$1-clean"
 	bring_source "$source" "$1-build" first another/place
 	say "$1: build twice, lintian; install, upgrade, remove: see $log"
-	if build_and_try "$(basename "$source")" "$1" >"$log" 2>&1; then
-		say_passed "$1" "$log"
-	else
-		say_failed "$1" "$log"
-	fi
+	# No condition of an `if`: within one a command that fails would end nothing.
+	set +e
+	(set -e; build_and_try "$(basename "$source")" "$1") >"$log" 2>&1
+	say_outcome "$1" "$log" $?
+	set -e
 	[ -n "${KEEP:-}" ] || remove_copies "$1"
 }
 

@@ -126,17 +126,29 @@ def test_a_package_depends_on_what_python_does(extra: str, field: str) -> None:
             assert f"{package} (>= {version})" in said
 
 
-def test_the_scripts_know_every_unit() -> None:
+def script(name: str) -> str:
+    """Of Debian's package of the daemon."""
+    return (DEBIAN / f"gpu-leased.{name}").read_text()
+
+
+def scriptlet(name: str) -> str:
+    """The same of the RPM."""
+    text = SPEC.read_text().partition(f"\n%{name} -n gpu-leased\n")[2]
+    return text.partition("\n\n%")[0]
+
+
+@pytest.mark.parametrize(
+    ("before_removal", "after_upgrade"),
+    [(script("prerm"), script("postinst")), (scriptlet("preun"), scriptlet("posttrans"))],
+    ids=["deb", "rpm"],
+)
+def test_the_scripts_know_every_unit(before_removal: str, after_upgrade: str) -> None:
     units = {Path(place).name for place in installed() if place.startswith("usr/lib/systemd/")}
     assert len(units) == 7
-    stopped = set(re.findall(r"gpu-lease[\w-]*\.(?:socket|service)", script("prerm")))
-    again = set(re.findall(r"gpu-lease[\w-]*\.(?:socket|service)", script("postinst")))
+    stopped = set(re.findall(r"gpu-lease[\w-]*\.(?:socket|service)", before_removal))
+    again = set(re.findall(r"gpu-lease[\w-]*\.(?:socket|service)", after_upgrade))
     assert stopped == units
     assert again == {unit for unit in units if unit.endswith(".service")}
-
-
-def script(name: str) -> str:
-    return (DEBIAN / f"gpu-leased.{name}").read_text()
 
 
 def test_the_plugin_s_line_is_where_its_package_looks_for_it() -> None:
