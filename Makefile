@@ -48,7 +48,7 @@ bench: setup ## NAME=gate: run tests/bench/NAME.py, which writes build/bench/NAM
 	@mkdir -p build/bench
 	@$(PYTHON) -m tests.bench.$(NAME) $(ARGS)
 
-test-slurm-matrix: ## set up and test whole jobs on bare Debian 12, 13 and testing (TREES=debian-13)
+test-slurm-matrix: ## set up, the demo, and tests of whole jobs on bare Debian 12, 13 and testing (TREES=debian-13)
 	@ARGS="$(ARGS)" tests/matrix/run.sh $(TREES)
 
 test-slurm-quick: setup ## compile and share a GPU on Debian 13 and testing, in trees with next to nothing (TREES=debian-13)

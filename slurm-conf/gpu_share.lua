@@ -1,5 +1,5 @@
--- gpu_share.lua: which jobs cannot share, and why, for job_submit.lua beside it. On the host of
--- slurmctld, in the folder of slurm.conf.
+-- gpu_share.lua: says for job_submit.lua, which is beside it, which jobs cannot share, and why. Both
+-- are on the host of slurmctld, in the folder of slurm.conf.
 --
 -- The plugin says the same in sbatch, salloc and srun. Only slurmctld sees jobs that come another
 -- way (slurmrestd, a submit host without the plugin), and what `sbatch --export=GPU_SHARE=...` gives
@@ -59,7 +59,7 @@ local function asks_for(job, name)
 	return false
 end
 
--- A number without sign and exponent, and what stands behind it; nil: there is none.
+-- A number without sign and exponent, and the text after it; nil: there is no number.
 local function number_and_unit(text)
 	local number, unit = string.match(text, "^(%d*%.?%d*)(.*)$")
 	local digits = #string.gsub(number, "%.", "")
@@ -84,7 +84,7 @@ local function is_amount(text)
 	end
 	if unit == "" or unit == "%" then
 		number = unit == "%" and number / 100 or number
-		return number > 0 and number <= 1
+		return number * 1e12 + 0.5 >= 1 and number <= 1
 	end
 	local letter = string.match(unit, "^([KMGT])i?B?$")
 	if not letter or #unit == 2 then
@@ -94,7 +94,7 @@ local function is_amount(text)
 	return bytes >= 1024 ^ 2 and bytes <= 1024 ^ 5
 end
 
--- A part of the GPU's time; nil: it is none.
+-- A part of the GPU's time; nil: the text is not one.
 local function part(text)
 	local number, unit = number_and_unit(text)
 	if not number or (unit ~= "" and unit ~= "%") then
@@ -116,7 +116,7 @@ local function is_label(text)
 	return #text <= 63 and string.find(text, "^[%w%-_.]+$") ~= nil
 end
 
--- Whether what the keys say together can be.
+-- Whether the keys do not contradict each other.
 local function fits_together(given)
 	local request, limit = part(given.request or "0"), part(given.limit or "1")
 	local has_share = request > 0 or limit < 1
@@ -133,7 +133,7 @@ local function one_of(...)
 	end
 end
 
--- What may stand behind each key of --gpu-share.
+-- The values that each key of --gpu-share may have.
 M.keys = {
 	tq = is_time,
 	lock = one_of("on", "off", "auto"),
@@ -214,7 +214,7 @@ function M.fault_of(job)
 	return "--gpu-share without a shard; add --gres=shard:1"
 end
 
--- Until when jobs are put off for the placer; nil: it does not run.
+-- The time until which jobs are put off for the placer; nil: the placer does not run.
 local function put_off_until(begin)
 	local file = io.open(ALIVE, "r")
 	local text = file and file:read(64) or ""

@@ -1,5 +1,5 @@
--- job_submit.lua: refuse what cannot share before the job exists, and put off what gpu-lease-placer
--- has to place, where that runs (gpu_share.lua says what).
+-- job_submit.lua: refuses jobs that cannot share before they exist, and puts off jobs that
+-- gpu-lease-placer has to place, if that runs (gpu_share.lua decides which).
 --
 -- On the host of slurmctld, in the folder of slurm.conf, with JobSubmitPlugins=lua there. A site that
 -- has a job_submit.lua already adds the parts with gpu_share to it. slurmctld reads this file

@@ -1,4 +1,4 @@
-"""What Slurm gave a job on this node: slurmctld's word, which no user can write.
+"""What Slurm gave a job on this node, as slurmctld says it, which users cannot change.
 
 Compiled into gpu_share_python.so with register.py, and run without site packages:
 only the standard library is there.
@@ -24,13 +24,13 @@ MOST_GPUS = 4096
 
 
 class NoAnswer(Exception):
-    """slurmctld has not said what the job has; the text says why."""
+    """slurmctld has not said what the job has; the text is the reason."""
 
 
 class Allocation(NamedTuple):
-    """nodes: of the job. gpus: indices, in the order of gres.conf, of GPUs of which it has shards.
-
-    whole: how many whole GPUs it has. component: it is one of a heterogeneous job.
+    """nodes: how many the job has. gpus: the GPUs of which it has shards, as indices in the
+    order of gres.conf. whole: how many whole GPUs it has. component: whether it is a component
+    of a heterogeneous job.
     """
 
     nodes: int
@@ -55,7 +55,7 @@ def indices(text: str) -> list[int]:
 
 
 def parse(text: str) -> Allocation:
-    """What gpu-lease-allocation has printed. NoAnswer: it cannot be read."""
+    """Parse the output of gpu-lease-allocation. NoAnswer: it cannot be read."""
     fields = dict(line.partition(" ")[::2] for line in text.splitlines())
     shards, whole = 0, 0
     gpus: set[int] = set()
@@ -77,7 +77,8 @@ def parse(text: str) -> Allocation:
 
 
 def output_of(command: list[str], patience_s: float) -> tuple[int, str, str]:
-    """Run a command; its exit status, output and errors. NoAnswer: it took longer and was ended."""
+    """Run a command. Returns its exit status, output and errors. NoAnswer: it took too long and
+    was ended."""
     out, out_end = os.pipe2(os.O_CLOEXEC)
     err, err_end = os.pipe2(os.O_CLOEXEC)
     try:
@@ -112,8 +113,8 @@ def output_of(command: list[str], patience_s: float) -> tuple[int, str, str]:
 
 
 def read_all(pipes: list[int], deadline: float) -> dict[int, str]:
-    """Read each pipe to its end. NoAnswer: that has not come by the deadline (monotonic clock), or
-    there is too much."""
+    """Read each pipe to its end. NoAnswer: the end has not come by the deadline (monotonic
+    clock), or there is too much output."""
     said = dict.fromkeys(pipes, b"")
     poll = select.poll()
     for pipe in pipes:
@@ -135,7 +136,8 @@ def read_all(pipes: list[int], deadline: float) -> dict[int, str]:
 
 
 def ask_slurmctld(program: str, job_id: int, patience_s: float = PATIENCE_S) -> Allocation:
-    """What Slurm gave the job. NoAnswer: slurmctld did not say it in time, or knows no such job."""
+    """Ask what Slurm gave the job. NoAnswer: slurmctld did not answer in time, or knows no such
+    job."""
     deadline = time.monotonic() + patience_s
     while True:
         left = deadline - time.monotonic()

@@ -10,6 +10,7 @@
 #define MEM_MIN (UINT64_C(1) << 20)
 #define MEM_MAX (UINT64_C(1) << 50)
 #define LIMIT_MIN 0.01
+#define FRACTIONS 1e12 /* a fraction of the device is stored in such parts (format_mem) */
 
 int refuse(struct fault fault, const char *format, ...)
 {
@@ -123,13 +124,14 @@ int parse_mem(const char *value, struct gl_options *out, struct fault fault)
 		at++;
 	}
 	if (!*at) {
-		if (number <= 0 || number > 1)
+		if (!(number >= 0.5 / FRACTIONS && number <= 1))
 			return refuse(
 			    fault,
 			    "mem:%s is no fraction of the device; write one above 0 and up to 1, "
 			    "or a size with its unit (20GiB)",
 			    text);
-		out->mem_fraction = number;
+		/* As it is stored. */
+		out->mem_fraction = (double)(uint64_t)(number * FRACTIONS + 0.5) / FRACTIONS;
 		out->mem_bytes = 0;
 		return 0;
 	}
@@ -141,7 +143,7 @@ int parse_mem(const char *value, struct gl_options *out, struct fault fault)
 	if (number < (double)MEM_MIN || number > (double)MEM_MAX)
 		return refuse(fault, "mem:%s is out of range; a size is from 1MiB to 1024TiB",
 		              text);
-	out->mem_bytes = (uint64_t)number;
+	out->mem_bytes = (uint64_t)number >> 10 << 10; /* as it is stored */
 	out->mem_fraction = 0;
 	return 0;
 }

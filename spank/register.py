@@ -29,7 +29,8 @@ class Refusal(Exception):
 
 
 def exchange(path: str, message: bytes, patience_s: float) -> bytes:
-    """Send one packet, receive one. OSError: nobody answers; ConnectionError: the daemon ended."""
+    """Send one packet, and receive one. OSError: there is no answer. ConnectionError: the daemon
+    ended."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as sock:
         sock.settimeout(patience_s)
         sock.connect(path)
@@ -72,7 +73,7 @@ def ask_or_refuse(path: str, request: Request) -> Request:
 
 
 def sentence(answer: Request) -> str:
-    """A refusal of the daemon in one line."""
+    """The daemon's refusal, in one line."""
     text = str(answer.get("error", "refused without a reason"))
     hint = str(answer.get("hint", ""))
     return (f"{text}; {hint}" if hint else text).replace("\n", " ")
@@ -110,7 +111,7 @@ def join(path: str, step: Step) -> str | None:
 
 
 def allocation_for(step: Step, allocation_of: Callable[[int], Allocation]) -> Allocation:
-    """What Slurm gave the job. Refusal: slurmctld does not say."""
+    """What Slurm gave the job. Refusal: slurmctld does not say it."""
     try:
         return allocation_of(step["job_id"])
     except NoAnswer as fault:
@@ -157,5 +158,5 @@ def register(
 
 
 def reply_to(path: str, program: str, step: Step, known: bool, given: bool) -> str:
-    """What slurmstepd calls. program: asks slurmctld what a job has."""
+    """Called in slurmstepd. program: the path of gpu-lease-allocation, which asks slurmctld."""
     return register(path, step, known, given, lambda job_id: ask_slurmctld(program, job_id))

@@ -20,6 +20,7 @@ from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import CHECKED, Leased
 from tests.support import again, daemon_logs, leaks, leftovers, parallel
 from tests.support.scheduling import GroupScheduling
+from tests.support.template import TEMPLATES
 from tests.support.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,6 +38,7 @@ def is_worker(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    TEMPLATES.use()
     if not is_worker(config):
         again.begin()
         leftovers.mark_this_run()
@@ -52,6 +54,7 @@ def pytest_keyboard_interrupt() -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Nothing that the run has started goes on after it; `make again` finds what failed."""
+    TEMPLATES.end()
     if is_worker(session.config):
         return
     stats = session.config.pluginmanager.getplugin("terminalreporter").stats

@@ -107,7 +107,7 @@ class Admin:
         self.shows.ahead = ahead
 
     def take_over(self, records: Iterable[TenantRecord], *, rebooted: bool) -> None:
-        """The tenants of the daemon before this one go on, or end if the node has rebooted."""
+        """The tenants of the previous daemon go on, or end if the node has rebooted."""
         if not rebooted:
             self.takeover.restore_all(records)
             return
@@ -126,7 +126,7 @@ class Admin:
         who, fields, operation = self.operations[name]
         if not self._may(peer, who):
             hint = "ask root or a member of daemon.admin_group" if who == ADMINS else "run as root"
-            raise Refused(f"{name} is for {who}", hint)
+            raise Refused(f"only {who} may ask for {name}", hint)
         check_fields(request, fields)
         return dict(operation(request, peer))
 

@@ -1,4 +1,4 @@
-"""memory:swap needs host memory for what is evicted: how much of it each job may have.
+"""Host memory for copies of swapped memory: how much of it each job needs, and may have.
 
 Where the node keeps no memory for copies (leased/copies) it is the job's own, and counts against
 its --mem. So a job whose --mem is less than it may need is refused before it starts, not killed
@@ -22,7 +22,7 @@ OWN_PART, OWN_BYTES = 8, GIB
 
 
 def needed(tenant: Tenant) -> int:
-    """Bytes of the host that the tenant may need: all that it may have on its devices."""
+    """Bytes of host memory that the tenant may need: as many as it may have on its devices."""
     return sum(tenant.totals.values()) if tenant.swaps else 0
 
 
@@ -36,12 +36,12 @@ def budget(config: Config) -> int:
 
 
 def ahead_most(config: Config) -> int:
-    """Bytes of the host that may be made for copies before a handoff needs them."""
+    """Bytes of host memory that may be made for copies before a handoff needs them."""
     return min(budget(config), parse_amount(config.swap_ahead, host_bytes()))
 
 
 def check(config: Config, tenant: Tenant) -> None:
-    """Refused: the tenant may not swap here, wherever its copies are."""
+    """Refused: the tenant may not swap here, wherever its copies would be kept."""
     if not config.swap:
         raise Refused(
             "memory:swap is not allowed on this site",
@@ -49,44 +49,48 @@ def check(config: Config, tenant: Tenant) -> None:
         )
     if tenant.given.lock == "off":
         raise Refused(
-            "memory:swap needs jobs that do not fit together to take turns", "use lock:auto"
+            "memory:swap does not go with lock:off, since jobs that do not fit together have to "
+            "take turns",
+            "use lock:auto",
         )
     if tenant.given.oversub:
         raise Refused(
-            "memory:swap keeps all of a process on the device while it works",
+            "memory:swap does not go with oversub:on, since all memory of a process has to be on "
+            "the device while it works",
             "use oversub:off, or memory:managed",
         )
 
 
 def check_own(config: Config, tenant: Tenant, others: Iterable[Tenant], memory_mib: int) -> None:
-    """Refused: its copies are its own memory, and there is not enough. memory_mib: what its
-    first step has; 0: no limit."""
+    """Refused: its copies would be in its own memory, and there is not enough of it. memory_mib:
+    what its first step may have; 0: no limit."""
     need = needed(tenant)
     check_step(need, memory_mib)
     check_budget(config, need, others)
 
 
 def check_step(need: int, memory_mib: int) -> None:
-    """Refused: a step's processes may need so many bytes, and it has less; 0: no limit.
+    """Refused: a step's processes may need so many bytes for copies, and the step may have less.
 
-    Any step may be the one that has them all. Some of it stays for the programs themselves.
+    memory_mib: what the step may have; 0: no limit. Some of that is left to the programs. Any step
+    may be the one whose processes need all copies.
     """
     memory = memory_mib * MIB
     if memory and memory - min(OWN_BYTES, memory // OWN_PART) < need:
         raise Refused(
-            f"memory:swap may need {need / GIB:.1f} GiB of host memory beside the programs' own, "
-            f"and the job has {memory_mib / 1024:.1f} GiB for this step",
+            f"memory:swap may need {need / GIB:.1f} GiB of host memory besides what its "
+            f"programs need themselves, and this step has {memory_mib / 1024:.1f} GiB in all",
             f"use --mem={need // GIB + 2}G (for srun too), or mem:SIZE to have less of the GPU",
         )
 
 
 def check_budget(config: Config, need: int, others: Iterable[Tenant]) -> None:
-    """Refused: the node has not so much for what its jobs swap together."""
+    """Refused: together with other jobs' the copies would exceed limits.swap_host."""
     allowed = parse_amount(config.swap_host, host_bytes())
     taken = sum(needed(other) for other in others)
     if taken + need > allowed:
         raise Refused(
-            f"memory:swap may need {need / GIB:.1f} GiB of host memory, and of the "
-            f"{allowed / GIB:.1f} GiB of this node for that {taken / GIB:.1f} GiB are other jobs'",
+            f"memory:swap may need {need / GIB:.1f} GiB of host memory; this node has "
+            f"{allowed / GIB:.1f} GiB for that, of which other jobs may need {taken / GIB:.1f} GiB",
             "use mem:SIZE to have less of the GPU, or memory:managed",
         )

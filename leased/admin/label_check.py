@@ -1,8 +1,8 @@
-"""Labels of a job that starts: whether it may be on the GPUs that Slurm has given it.
+"""Whether the labels of a job that starts allow the GPUs that Slurm has given it.
 
-Slurm knows no labels. So the node's daemon looks at the other jobs of its GPUs before a job
-begins, and a job that Slurm has put where its labels or theirs forbid it is refused: it never runs
-misplaced. Jobs of other nodes are not known here.
+Slurm knows no labels. So before a job begins the node's daemon looks at the other jobs on its GPUs.
+If the job's labels, or theirs, forbid one of these GPUs the job is refused, and does not run there.
+Jobs of other nodes are not known here.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from leased.leasing.tenant import Tenant
 from leased.placement.api import Device, Request
 from leased.placement.kubeshare import conflict
 
-LATER = "submit the job again when they have ended, or without the label"
+LATER = "submit the job again when those jobs have ended, or without the label"
 
 
 def check(given: Resolved, gpus: Collection[Gpu], others: Collection[Tenant]) -> None:
-    """Refused: a label forbids that a job with these options has these GPUs."""
+    """Refused: a label forbids a job with these options to be on these GPUs."""
     mine = request_of(given)
     for gpu in gpus:
         there = tuple(request_of(other.given) for other in others if gpu.uuid in other.gang)
@@ -31,8 +31,8 @@ def check(given: Resolved, gpus: Collection[Gpu], others: Collection[Tenant]) ->
     elsewhere = [other for other in others if not uuids & set(other.gang)]
     if mine.affinity and any(other.given.affinity == mine.affinity for other in elsewhere):
         raise Refused(
-            f"the jobs with affinity:{mine.affinity} are on another GPU of this node than the one "
-            "that Slurm has given the job",
+            "Slurm has given the job a GPU of this node, but the jobs with "
+            f"affinity:{mine.affinity} are on another one",
             LATER,
         )
 

@@ -1,4 +1,4 @@
-"""A note for a job's user at its start: what the job asked for has little effect here."""
+"""A note for a job's user at its start: an option of the job has no effect on this node."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def of_options(said: options.Options, gang: Iterable[Gpu]) -> str:
     if said.mem_bytes <= smallest.usable:
         return ""
     return (
-        f"mem:{size(said.mem_bytes)} is no limit on GPU {smallest.index}, of which a job may have "
-        f"{size(smallest.usable)} at most; oversub:on lets a job have more than its GPU holds"
+        f"mem:{size(said.mem_bytes)} has no effect on GPU {smallest.index}, of which a job may "
+        f"have {size(smallest.usable)} at most; oversub:on lets a job have more than its GPU holds"
     )

@@ -41,7 +41,8 @@ def _check_user(tenant: Tenant, request: Request) -> None:
     uid = get_int({"uid": tenant.uid} | request, "uid", 0, LAST_UID)
     if uid != tenant.uid:
         raise Refused(
-            f"job {tenant.job_id} is user {tenant.uid}'s on this node, and user {uid}'s here",
+            f"job {tenant.job_id} of user {uid} has the number of a job of user {tenant.uid}, "
+            "which shares GPUs of this node already",
             "let the jobs of one Slurm cluster share GPUs of a node",
         )
 
@@ -121,7 +122,7 @@ class Registration:
             self.store.widen(tenant.job_id, tenant.totals)
 
     def _check_swap(self, tenant: Tenant, more: dict[str, int], request: Request) -> None:
-        """Refused: there is too little host memory for what the gang may have to evict now."""
+        """Refused: there is too little host memory for what the wider gang may have to evict."""
         if self.leases.tenants.offers_host():
             return  # it is taken when device memory is
         need = host_memory.needed(tenant) + sum(more.values())
@@ -133,7 +134,7 @@ class Registration:
     # -- the first step -------------------------------------------------------------
 
     def _begin(self, job_id: int, request: Request, peer: Peer) -> Admitted:
-        """Open the job's tenant. Its options are resolved here, once, and stored so."""
+        """Open the job's tenant. Its options are resolved here, once, and stored resolved."""
         config = self.config()
         if len(self.leases.tenants) >= TENANTS:
             raise Refused(f"this node has {TENANTS} sharing jobs already", "try again later")
@@ -187,8 +188,8 @@ class Registration:
         return tenant
 
     def _why_not_swapped(self, tenant: Tenant, request: Request, chosen: bool) -> str:
-        """Why a job with memory:auto, if it or the site has chosen that, has managed memory; "":
-        it has not. Where nobody has chosen it, it takes none of the job's own host memory."""
+        """Why a job with memory:auto has managed memory; "": its memory is swapped. chosen: the job
+        or the site has asked for memory:auto; otherwise the job's own host memory is not used."""
         try:
             self._check_may_swap(tenant, request)
         except Refused as why:

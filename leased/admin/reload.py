@@ -81,7 +81,8 @@ class AdminSocket:
 
 
 def warn_of_defaults(settings: Config) -> None:
-    """Warn if a job that asks for nothing would be refused. It is no fault: a site may want it."""
+    """Warn if a job that asks for nothing would be refused. A site may want that, so it is
+    allowed."""
     try:
         UserLimits.of(settings).check_defaults(settings.defaults)
     except Refused as fault:
@@ -90,7 +91,7 @@ def warn_of_defaults(settings: Config) -> None:
 
 @dataclass(frozen=True)
 class Checked:
-    """A configuration that can be used as it is."""
+    """A configuration that was checked, and can be used on this node."""
 
     config: Config
     admin_gid: int
@@ -109,7 +110,8 @@ class Reload:
     admin_socket: AdminSocket | None = None
 
     def run(self) -> str | None:
-        """What is wrong, in one sentence, or None. The old configuration stays if anything is."""
+        """Read it again. Returns what is wrong, in one sentence; then the old configuration
+        stays."""
         try:
             trusted_files.check(self.path, "the configuration")
             checked = self._check(config.load(self.path))

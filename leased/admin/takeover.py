@@ -1,4 +1,4 @@
-"""Opens the tenants of the daemon before this one again, with the options that they had."""
+"""Opens the tenants of the previous daemon again, with the options that they had."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ class Takeover:
         self.forgotten: list[int] = []  # jobs for which the stored state of a policy cannot be used
 
     def restore_all(self, records: Iterable[TenantRecord]) -> None:
-        """In the order in which their jobs began: so those wait for their share that did before."""
+        """Open them in the order in which their jobs began, so that the same jobs wait for their
+        shares."""
         for record in sorted(records, key=lambda record: self.store.opened(record.job_id) or 0):
             self.restore(record)
         if self.forgotten:
             log.warning(
-                "what policies have stored of %d jobs (%s) cannot be used: their turns are counted "
-                "from now on",
+                "what the policies had stored of %d jobs (%s) cannot be used: the turns of these "
+                "jobs are counted from now on",
                 *(len(self.forgotten), ", ".join(map(str, sorted(self.forgotten)[:SHOWN]))),
             )
             self.forgotten.clear()
@@ -54,7 +55,7 @@ class Takeover:
             self._restore(record)
         except Exception:
             log.exception(
-                "job %d cannot be taken over from the daemon before: its processes are refused, "
+                "job %d cannot be taken over from the previous daemon: its processes are refused, "
                 "and its usage up to now goes to Slurm's accounting",
                 record.job_id,
             )

@@ -77,7 +77,7 @@ class UserLimits:
             raise Refused(
                 f"quantum-min {seconds(self.quantum_min_ns)} is above "
                 f"quantum-max {seconds(self.quantum_max_ns)}",
-                "set both",
+                "set both, the smaller one as quantum-min",
             )
         try:
             self.check(Resolved.of(Options(), defaults))

@@ -1,4 +1,4 @@
-"""gpu-leasectl check: what keeps this node from sharing its GPUs, found one by one.
+"""gpu-leasectl check: finds what keeps this node from sharing its GPUs.
 
 Every finding has an id that stays the same from release to release, so that a
 site's monitoring can name it. Runs with and without the daemon, and changes nothing. A check is a
@@ -40,7 +40,7 @@ from leased.slurm import slurmconf
 from leased.slurm.slurmconf import SlurmConf
 
 Check = Callable[[Site], Iterator[Finding]]
-# In this order: what driver and daemon find is used by later ones.
+# The order matters: later checks use what driver and daemon find.
 CHECKS = (
     trusted.findings,
     driver.findings,
@@ -77,11 +77,11 @@ CHECKS_OF_CONTROLLER = (
 
 
 def check_config(path: Path) -> tuple[config.Config, list[Finding]]:
-    """The configuration, or that of no file where it is at fault."""
+    """The configuration; if its file has a fault, the defaults."""
     try:
         read = config.load(path)
     except Refused as fault:
-        remedy = fault.hint or "correct it; gpu-leased does not start with it"
+        remedy = fault.hint or "correct it: gpu-leased does not start with it"
         return config.Config(), [Finding("config", FAULT, str(fault), remedy)]
     found = [
         Finding(
@@ -97,12 +97,12 @@ def check_config(path: Path) -> tuple[config.Config, list[Finding]]:
     except Refused as fault:
         found.append(Finding("defaults", FAULT, str(fault), "make defaults.options fit [limits]"))
     else:
-        found.append(Finding("defaults", OK, "jobs that ask for nothing are within the limits"))
+        found.append(Finding("defaults", OK, "defaults.options are within [limits]"))
     return read, found
 
 
 def look_for_slurm(given: str, node: str | None) -> Site:
-    """Slurm's configuration: of its files, and of slurmctld where that answers."""
+    """Slurm's configuration from its files, and from slurmctld if that answers."""
     path = slurmconf.find(os.environ, given)
     env = {"SLURM_CONF": str(path)} if path else {}
     found = SlurmConf(path)
@@ -127,7 +127,7 @@ def run(
 ) -> list[Finding]:
     """Look at everything. path: gpu-leased.toml; node: this one's name in slurm.conf.
 
-    controller: this host runs slurmctld and is no node; slurm.conf may say so as well.
+    controller: this host runs slurmctld and is not a node, even if slurm.conf does not say so.
     """
     read, found = check_config(path)
     site = look_for_slurm(read.slurm_conf, node)
@@ -135,7 +135,7 @@ def run(
     site.admin_socket = socket_path or read.admin_socket
     runs_slurmctld = site.slurm.is_controller(socket.gethostname())
     if controller or (runs_slurmctld and site.node is None):
-        words = "this host runs slurmctld and is no node: what nodes need is not looked at"
+        words = "this host runs slurmctld and is not a node: what nodes need is not checked"
         return [Finding("role", OK, words), *_of_slurm(site, CHECKS_OF_CONTROLLER)]
     found += [finding for check in CHECKS for finding in as_list(check(site))]
     found += _of_slurm(site, CHECKS_OF_SLURM)
@@ -150,7 +150,7 @@ def _of_slurm(site: Site, checks: Sequence[Check]) -> list[Finding]:
 
 
 def table(findings: list[Finding]) -> Any:
-    """For people: a line each, the remedy below."""
+    """A table for people: each finding, with its remedy below it."""
     from rich.table import Table
     from rich.text import Text
 

@@ -25,7 +25,8 @@ object {{"error": ..., "hint": ...}} on standard output. See docs/gpu-leasectl.m
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of all subcommands: `run` of what it parses is the chosen one's."""
+    """The parser of all subcommands. `run` of the parsed arguments is the function of the chosen
+    one."""
     parser = argparse.ArgumentParser(
         prog="gpu-leasectl",
         description=(__doc__ or "").partition(": ")[2],

@@ -22,6 +22,6 @@ MEANINGS = {
     ExitStatus.REFUSED: "refused; check: a fault was found",
     ExitStatus.USAGE: "wrong usage",
     ExitStatus.NO_ANSWER: "the daemon does not answer; report: slurmdbd does not",
-    ExitStatus.TOO_LATE: "drain --wait: a job still holds the device when its time is over",
+    ExitStatus.TOO_LATE: "drain --wait: a job still holds the device after --timeout",
     ExitStatus.INTERRUPTED: "interrupted (top ends with 0)",
 }

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def terminal() -> Iterator[Keys | None]:
-    """Standard input as keys, and as it was behind it; None: it is no terminal."""
+    """Standard input as keys; afterwards its mode is restored. None: it is not a terminal."""
     if not sys.stdin.isatty():
         yield None
         return
@@ -28,7 +28,7 @@ def terminal() -> Iterator[Keys | None]:
 
 
 class Keys:
-    """What is typed at a terminal that gives each key at once."""
+    """The keys typed at a terminal, without waiting for the end of a line."""
 
     def __init__(self, descriptor: int):
         self.descriptor = descriptor

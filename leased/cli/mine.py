@@ -47,14 +47,14 @@ def ask_park(path: Path, op: str, job_id: int) -> answers.OneJob:
 
 
 def park_text(answer: answers.OneJob) -> str:
-    """What becomes of the job's memory now."""
+    """What happens to the job's memory now."""
     job = answer["job"]
     there = sum(gpu["resident_bytes"] for gpu in job["gpus"])
     if job["state"] == "parked" and not there:
         return (
-            f"job {job['job_id']} is parked: nothing of it is on a GPU; its next launch ends that"
+            f"job {job['job_id']} is parked: none of its memory is on a GPU until its next launch"
         )
-    return f"job {job['job_id']} is to be parked: {size(there)} leave the GPU now"
+    return f"job {job['job_id']} is being parked: {size(there)} leave the GPU now"
 
 
 def unpark_text(answer: answers.OneJob) -> str:
@@ -105,7 +105,7 @@ def _state(job: answers.OwnJob) -> str:
         "holds": f"has its GPU{since}",
         "waits": f"waits for its GPU{since}",
         "idle": "does not use its GPU now",
-        "parked": f"has nothing on its GPU{since}, as {_parker(job)} wanted,",
+        "parked": f"is parked by {_parker(job)}{since}: none of its memory is on its GPU",
     }
     return (
         f"{words[job['state']]}{stopped} (lock:{job['lock']}, memory:{job['memory']}, "

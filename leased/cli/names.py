@@ -1,4 +1,4 @@
-"""Names of users and jobs for tables: what cannot be found out is left empty."""
+"""Names of users and jobs for tables. A name that cannot be found out is left empty."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Names:
     _again_at: float = 0.0
 
     def learn(self, jobs: Iterable[int]) -> None:
-        """Ask for the names of those that are new, and take over what has been answered."""
+        """Ask for the names of new jobs, and take over the answers that have come."""
         there = set(jobs)
         self._take_answer()
         self.jobs = {job: name for job, name in self.jobs.items() if job in there}
@@ -50,7 +50,7 @@ class Names:
             self.jobs |= dict.fromkeys(asked.jobs, "") | asked.names
 
     def close(self) -> None:
-        """Ask for nothing any more."""
+        """Stop asking."""
         if self._question is not None:
             self._question.stop()
             self._question = None

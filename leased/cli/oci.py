@@ -1,4 +1,4 @@
-"""gpu-leasectl oci: what the configuration of an OCI container lacks for its job's lease.
+"""gpu-leasectl oci: adds to the configuration of an OCI container what its job's lease needs.
 
 Container runtimes (podman, crun, runc, Slurm's --container) start a container from a file
 config.json, as the OCI runtime specification describes it. A container that is started in a job
@@ -7,7 +7,9 @@ that shares a GPU gets the interposer, the directory of the daemon's socket, and
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,16 +27,16 @@ Config = dict[str, Any]
 
 
 def parse(text: bytes) -> Config:
-    """Refused: it is no configuration of a container."""
+    """Refused: this is not the configuration of a container."""
     try:
         if len(text) > LONGEST:
             raise ValueError(f"more than {LONGEST >> 20} MiB")
         found = json.loads(text)
         if not isinstance(found, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not a JSON object")
     except (ValueError, RecursionError) as fault:
         raise Refused(
-            f"this is no configuration of an OCI container: {fault}",
+            f"this is not the configuration of an OCI container: {fault}",
             "give a config.json as container runtimes read it",
         ) from None
     return found
@@ -43,16 +45,16 @@ def parse(text: bytes) -> Config:
 def with_lease(config: Config, answer: answers.Env) -> Config:
     """The configuration with what a job's container needs. answer: the daemon's, for that job.
 
-    What it has already stays as it is: a variable, and a mount at the same place.
+    Variables that it sets, and mounts at the same place, stay as they are.
     """
     process = config.get("process")
     if answer["job_id"] is None or not isinstance(process, dict):
         return config
-    variables = [text for text in process.get("env") or [] if isinstance(text, str)]
-    mounts = [mount for mount in config.get("mounts") or [] if isinstance(mount, dict)]
+    variables = [text for text in _list(process, "env") if isinstance(text, str)]
+    mounts = [mount for mount in _list(config, "mounts") if isinstance(mount, dict)]
     preload = answer["preload"]
     socket = answer["env"][SOCKET]
-    places = {mount.get("destination") for mount in mounts}
+    places = [mount.get("destination") for mount in mounts]
     added = [p for p in (preload, str(Path(socket).parent)) if p not in places]
     return config | {
         "process": process | {"env": _variables(variables, answer["env"], preload)},
@@ -60,13 +62,20 @@ def with_lease(config: Config, answer: answers.Env) -> Config:
     }
 
 
+def _list(of: Config, name: str) -> list[Any]:
+    """The list of that name; an empty one if something else is there."""
+    found = of.get(name)
+    return found if isinstance(found, list) else []
+
+
 def _mount(path: str) -> dict[str, Any]:
-    """At the same place as on the host. The socket's directory, since a daemon may make it anew."""
+    """A mount at the same place as on the host. The directory of the socket is mounted, since a
+    restarted daemon makes the socket anew."""
     return {"destination": path, "type": "bind", "source": path, "options": READ_ONLY}
 
 
 def _variables(there: Iterable[str], wanted: dict[str, str], preload: str) -> list[str]:
-    """The variables, where the last of a name counts."""
+    """The variables; if a name occurs twice the last one counts."""
     values = dict(text.partition("=")[::2] for text in there)
     libraries = values.get(PRELOAD, "")
     if preload not in libraries.replace(" ", ":").split(":"):
@@ -90,12 +99,20 @@ def write_file(directory: Path, config: Config) -> None:
     """Replace the configuration in a directory as a whole. Refused: it cannot be written."""
     path = directory / "config.json"
     try:
-        mode = path.stat().st_mode & 0o777
+        before = path.stat()
         with tempfile.NamedTemporaryFile("w", dir=directory, delete=False) as file:
-            json.dump(config, file)
-        new = Path(file.name)
-        new.chmod(mode)
-        new.replace(path)
+            new = Path(file.name)
+            try:
+                json.dump(config, file)
+                file.flush()
+                # Not by its name, in a directory that others may write to.
+                os.fchmod(file.fileno(), before.st_mode & 0o777)
+                with contextlib.suppress(PermissionError):
+                    os.fchown(file.fileno(), before.st_uid, before.st_gid)
+                new.replace(path)
+            except OSError:
+                new.unlink()
+                raise
     except OSError as fault:
         raise Refused(
             f"{path} cannot be written ({fault.strerror})", "give yourself the right to write it"

@@ -1,4 +1,4 @@
-"""What park and unpark have in common: an own job, of which a user asks the daemon."""
+"""What park and unpark have in common: both ask the daemon about one of the user's own jobs."""
 
 from __future__ import annotations
 

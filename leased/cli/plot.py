@@ -22,18 +22,18 @@ JOBS = re.compile(r"[0-9]{1,10}(,[0-9]{1,10})*")
 NO_RECORD = "gpu-leased keeps no record here, so nobody knows who held the GPUs when"
 RECORD_HINT = (
     'set record = "/var/lib/gpu-leased/record" under [daemon] and reload the daemon: what happens '
-    "from then on can be drawn; gpu-leasectl report shows the sums of jobs that have ended"
+    "after that can be drawn; gpu-leasectl report shows the sums of jobs that have ended"
 )
 NO_MATPLOTLIB = "drawing needs matplotlib, which is not installed for this Python"
 MATPLOTLIB_HINT = "apt install python3-matplotlib, or in a checkout: pip install '.[plot]'"
 
 
 def plot(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Write the picture; the answer says of what. Refused: bad input, or nothing to draw."""
+    """Write the picture. Returns what it shows. Refused: bad input, or nothing to draw."""
     output: Path = chosen.output
     if output.suffix not in SUFFIXES:
         raise Refused(
-            f"{output} is no kind of picture",
+            f"{output} is not a known kind of picture",
             f"name a file that ends with {', '.join(SUFFIXES)}",
         )
     notes: list[str] = []
@@ -90,7 +90,7 @@ def _history(path: Path, notes: list[str]) -> History:
     except OSError as fault:
         raise Refused(
             f"the record {path} cannot be read ({fault.strerror})",
-            "its files are root's alone; see docs/daemon.md, A record",
+            "only root may read a record's files; see docs/daemon.md, A record",
         ) from None
 
 

@@ -222,10 +222,10 @@ def _legend(figure: Any, look: Look) -> None:
     entries: Sequence[Any] = [
         Patch(facecolor=grey, label="holds the GPU"),
         Patch(facecolor="none", edgecolor=grey, label="waits"),
-        Patch(facecolor=look.ink, label="its memory comes"),
+        Patch(facecolor=look.ink, label="restores memory"),
         Patch(facecolor=grey, edgecolor=look.ink, hatch="//////", lw=0, label="finishes its work"),
         Patch(facecolor=grey, alpha=0.25, label="handoff"),
-        Line2D([], [], color=look.ink, lw=1.0, label="of the jobs' memory on the GPU"),
+        Line2D([], [], color=look.ink, lw=1.0, label="jobs' memory on the GPU"),
         Line2D([], [], color=look.limit, lw=1.6, ls="--", label="room"),
     ]
     figure.legend(

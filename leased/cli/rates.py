@@ -1,4 +1,4 @@
-"""What jobs and GPUs did in the last minute, from one status after the other: pure."""
+"""What jobs and GPUs did in the last minute, computed from successive answers to status. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ WINDOW_S = 60.0
 
 @dataclass(frozen=True)
 class JobRates:
-    """Parts of the last minute (or since it is looked at) with the lease and waiting for it."""
+    """The parts of the last minute (or of the time since the first look) in which the job had
+    the lease, and waited for it."""
 
     lease: float = 0.0
     wait: float = 0.0
@@ -31,7 +32,7 @@ class GpuRates:
 
 @dataclass
 class Rates:
-    """Take one status after the other; the oldest that counts is a minute old. window_s: so."""
+    """Takes one status after the other, and forgets those older than window_s."""
 
     window_s: float = WINDOW_S
     jobs: Mapping[int, JobRates] = field(default_factory=dict)
@@ -83,7 +84,7 @@ def _job(before: Tenant | None, tenant: Tenant, passed: float) -> JobRates:
 
 
 def _grown(before: Tenant | None, tenant: Tenant, uuid: str, key: str) -> float:
-    """By how much a figure has. One that shrank began anew: a job that was requeued."""
+    """By how much a figure has grown. One that shrank began anew, since its job was requeued."""
     used = tenant["gpus"].get(uuid, {})
     was = before["gpus"].get(uuid, {}) if before else used
     return max(0.0, float(used.get(key, 0)) - float(was.get(key, 0)))

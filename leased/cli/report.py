@@ -22,15 +22,15 @@ HEAD = ("jobs", "leased", "waited", "idle", "busy", "exclusive")
 # The unit of times: the largest in which the report has a whole one.
 UNITS = ((3600.0, "GPU hours"), (60.0, "GPU minutes"), (1.0, "GPU seconds"))
 NOTES = """\
-leased: a job held the GPU; side by side each has its part. waited: for a GPU
-that another job held. idle: memory on the GPU and nothing to do. busy: of the
-lease, as NVML says. exclusive: what the jobs would have needed with GPUs of
-their own."""
+leased: time in which jobs held the GPU, divided among those side by side.
+waited: for a GPU that another job held. idle: with memory on the GPU and
+nothing to do. busy: part of the leases in which NVML called the GPU busy.
+exclusive: what the jobs would have needed with GPUs of their own."""
 
 
 class Report(NamedTuple):
-    """What is shown. problems: sentences about jobs that are not in it and should be. notes:
-    about others that are not."""
+    """What is shown. problems: sentences about jobs that are missing and were asked for. notes:
+    sentences about other jobs that are missing."""
 
     by: str
     groups: list[Sums]
@@ -66,8 +66,10 @@ def _lacking(rows: list[Row], asked: Asked) -> Iterator[str]:
 
 def _why(row: Row) -> str:
     if not row.end or not row.start:
-        return "it has not ended, or did not begin"
-    return "it is written soon after the end" if row.shares else "it shared no GPU"
+        return "it has not ended, or has not begun"
+    return (
+        "it is written some seconds after the end of the job" if row.shares else "it shared no GPU"
+    )
 
 
 def _unwritten(rows: list[Row]) -> list[str]:

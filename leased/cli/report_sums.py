@@ -1,4 +1,4 @@
-"""What jobs had of GPUs, added up by user, account, job, device or node: pure.
+"""What jobs had of GPUs, added up by user, account, job, device or node. Pure.
 
 docs/accounting.md defines the sums; times are seconds.
 """
@@ -29,8 +29,8 @@ class Use(NamedTuple):
 
     @property
     def exclusive_s(self) -> float:
-        """GPU seconds that it would have held a GPU of its own: its time, but for what it waited
-        for others to give theirs up."""
+        """How long it would have held a GPU of its own, in seconds: its time without the time
+        that it waited for other jobs."""
         waited = self.figures.get("time_s", 0.0) - self.figures.get("wait_s", 0.0)
         return max(self.figures.get("lease_s", 0.0), waited)
 

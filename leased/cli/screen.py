@@ -33,8 +33,8 @@ SORTS: dict[str, Key] = {
 
 @dataclass
 class View:
-    """How status is shown. rates: None: a single look has none. wide: there is room for more
-    than 80 columns. ascii: the terminal has no other characters."""
+    """How status is shown. rates: figures of the last minute; None: status is shown only once.
+    wide: there is room for more than 80 columns. ascii: the terminal has only ASCII characters."""
 
     names: Names = field(default_factory=Names)
     rates: Rates | None = None
@@ -86,8 +86,8 @@ def queue(numbers: Sequence[int]) -> str:
 
 
 def gpus(answer: Status, view: View) -> Table:
-    """A row a GPU. The bar is the part of its memory that jobs have there; behind it stands what
-    they want of what there is room for."""
+    """A row for each GPU. The bar shows the part of its memory that jobs use; after it come the
+    memory that they want and the room that there is."""
     last = "handoffs" if view.rates else "lock"
     table = _table("GPU", "name", "mode", "held by", "waiting", "left", "memory", "busy", last)
     for device in answer["devices"]:

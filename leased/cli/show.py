@@ -89,9 +89,9 @@ def _copies(answer: Status) -> list[str]:
     waiting = f"; jobs {jobs(found['waiting'])} wait for it" if found["waiting"] else ""
     used, left = size(found["taken_bytes"]), size(max(0, found["left_bytes"]))
     ahead = found.get("ahead_bytes", 0)
-    early = f", {size(ahead)} made ahead of handoffs" if ahead else ""
-    words = f"{used} in use of {size(found['budget_bytes'])}{early}, {left} not claimed{waiting}"
-    return [f"host memory for swapped GPU memory: {words}"]
+    early = f", {size(ahead)} prepared ahead of handoffs" if ahead else ""
+    words = f"{used} of {size(found['budget_bytes'])} in use{early}, {left} not claimed{waiting}"
+    return [f"host memory for copies of swapped memory: {words}"]
 
 
 def kept_out(answer: Status) -> list[str]:

@@ -1,4 +1,4 @@
-"""What status says in words of the jobs' memory: its kind, what stays, and what is clean."""
+"""Sentences of status about the jobs' memory: its kind, what is fixed, and what is clean."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIXED = {
 
 
 def kinds(answer: Status) -> list[str]:
-    """Which memory jobs have, and why, as far as that is known since a restart."""
+    """Which kind of memory jobs have, and why, if that is still known after a restart."""
     found: dict[tuple[str, str], list[int]] = {}
     for tenant in answer["tenants"]:
         if why := tenant.get("memory_why"):
@@ -34,7 +34,7 @@ def _jobs(numbers: list[int]) -> str:
 
 
 def fixed(answer: Status) -> list[str]:
-    """What stays on the devices while its job has no lease."""
+    """What stays on the devices even while its job has no lease."""
     index = {d["uuid"]: d["index"] for d in answer["devices"]}
     return [
         f"job {tenant['job_id']}: of GPU {index.get(uuid, '?')} "
@@ -46,7 +46,7 @@ def fixed(answer: Status) -> list[str]:
 
 
 def clean(answer: Status) -> list[str]:
-    """Whether clean memory leaves without a copy, where there is something to say of it."""
+    """Whether clean memory is evicted without being copied again, if there is something to say."""
     return [line for tenant in answer["tenants"] for line in _clean(tenant)]
 
 
@@ -55,6 +55,7 @@ def _clean(tenant: Tenant) -> Iterator[str]:
     if found is None:
         return
     if found["left_bytes"]:
-        yield f"job {tenant['job_id']}: {size(found['left_bytes'])} left without being copied"
+        left = size(found["left_bytes"])
+        yield f"job {tenant['job_id']}: {left} were evicted without being copied again"
     if found["state"] == "off":
-        yield f"job {tenant['job_id']}: clean memory is copied as well: {found['why']}"
+        yield f"job {tenant['job_id']}: clean memory is copied all the same: {found['why']}"

@@ -8,7 +8,7 @@ from leased.cli.screen import SORTS
 
 ENTER, ESCAPE, BACK = "\r\n", "\x1b", "\x7f\b"
 HELP = "q quit   s sort by {next}   d drain a GPU   r resume one"
-ASKS = {"drain": "its holder goes on to its quantum's end, then nobody has it", "resume": ""}
+ASKS = {"drain": "its holder keeps its quantum, then no job gets it", "resume": ""}
 
 
 @dataclass

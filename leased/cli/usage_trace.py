@@ -1,4 +1,5 @@
-"""Makes a trace of the sums in Slurm's accounting. What they do not tell is guessed and noted."""
+"""Makes a trace of the sums in Slurm's accounting. What the sums do not tell is guessed, and the
+notes say so."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from leased.slurm.sacct import Row
 from leased.slurm.usage_record import Run
 
 GUESSED = (
-    "Slurm's accounting has sums: a job's work is cut into as many bursts as it had handoffs",
-    "tq, kind of memory and speed of the link are not known: 30 s, swap and 10 GiB/s stand there",
+    "Slurm's accounting has only sums: a job's work is cut into as many bursts as it had handoffs",
+    "tq, kind of memory and speed of the link are unknown: 30 s, swap and 10 GiB/s are assumed",
 )
 
 
@@ -45,7 +46,7 @@ def of(rows: Sequence[Row], gpu_memory: int, node: str | None = None) -> Observe
     most = max(job.memory for job in jobs)
     if most > gpu_memory:
         raise Refused(
-            f"a job had {size(most)} of a GPU, and --gpu-memory says {size(gpu_memory)}",
+            f"a job had {size(most)} of a GPU, which is more than --gpu-memory {size(gpu_memory)}",
             f'write for example --gpu-memory "{most}"',
         )
     order = sorted(range(len(jobs)), key=lambda n: jobs[n].submit)

@@ -17,18 +17,18 @@ from leased.config.key import Key
 
 WIDTH = 99  # columns of the example
 RELOAD = (
-    "`systemctl reload gpu-leased` reads the file again: what is of jobs counts for jobs to come, "
-    "{at_start} from the next start on, the rest at once. A file that is at fault changes nothing, "
-    "and the journal says why."
+    "`systemctl reload gpu-leased` reads the file again. New values of what concerns single jobs "
+    "apply to jobs that start later, those of {at_start} at the daemon's next start, and all "
+    "others at once. If the file has a fault nothing changes, and the journal says why."
 )
 PREFACE = (
     (
-        "The daemon reads `/etc/gpu-lease/gpu-leased.toml`, which only root may be able to change. "
-        "Every key has a default; `slurm-conf/gpu-leased.toml` has them all. "
+        "The daemon reads `/etc/gpu-lease/gpu-leased.toml`. Nobody but root may be able to change "
+        "it. Every key has a default; `slurm-conf/gpu-leased.toml` has them all. "
     ),
     (
         "A time is a number of seconds, or has a unit: `500ms`, `30s`, `2m`. An amount is a share "
-        "(`0.5`, `50%`) or a size (`20GiB`). `gpu-leasectl check` says whether the file is good."
+        "(`0.5`, `50%`) or a size (`20GiB`). `gpu-leasectl check` says whether the file is correct."
     ),
     "This page is made from `leased/config/keys.py` by `python -m leased.config.documents`.",
 )
@@ -40,18 +40,18 @@ def _reload() -> str:
 
 
 def introduction() -> list[str]:
-    """Paragraphs about the file as such, in Markdown."""
+    """The paragraphs about the file as a whole, in Markdown."""
     place, values, _ = PREFACE
     return [place + _reload(), values]
 
 
 def toml(value: Any) -> str:
-    """A default as it stands in the file. JSON's texts, lists and switches are TOML's too."""
+    """A default as the file has it: TOML writes texts, lists and booleans as JSON does."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def _code(text: str) -> str:
-    """A sentence of the table in Markdown: what is quoted, and names of keys, as code."""
+    """A sentence of the table in Markdown, with quoted texts and names of keys as code."""
     text = re.sub(r'"([^"`]*)"', r'`"\1"`', text)
     names = "|".join(key.name for key in keys.KEYS if "_" in key.name)
     literal = rf"\b(?:(?:lock|memory|oversub):[a-z]+|(?:{names})|[a-z_]+\.(?:sock|db)|FILE\.1)\b"

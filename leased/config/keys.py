@@ -16,18 +16,19 @@ from leased.policy import DEFAULT as POLICY
 # Each table of the file, in its order, and what it is about.
 SECTIONS = {
     "daemon": "Where the daemon's files are, and who may ask it.",
-    "defaults": "For jobs with a shard and no --gpu-share, and for keys that others leave out.",
+    "defaults": "For jobs with a shard and no --gpu-share, and for keys that --gpu-share leaves "
+    "out.",
     "limits": "What users may ask for, and what happens to jobs that do not give a GPU back.",
     "device": 'All devices. A table [device.0] or [device."GPU-..."] has the same keys for one.',
     "strays": "Processes that use a shared GPU without a lease: see SECURITY.md.",
-    "metrics": "What gpu-leased-metrics shows Prometheus (docs/metrics.md). It reads them when it "
-    "starts.",
-    "placer": "Where pending jobs with labels or shares fit: gpu-lease-placer on slurmctld's host "
-    "(docs/placement.md). It reads them when it starts.",
+    "metrics": "What gpu-leased-metrics shows Prometheus (docs/metrics.md). It reads these keys "
+    "when it starts.",
+    "placer": "gpu-lease-placer on slurmctld's host, which lets pending jobs with labels or shares "
+    "start where they fit (docs/placement.md). It reads these keys when it starts.",
 }
 
 
-# Our own defaults of the options, but for the keys for which it matters that a site chose them.
+# Our own defaults of the options. Keys for which it matters that the site chose them are left out.
 _LABELS = dict.fromkeys(("affinity", "anti_affinity", "exclusion"))  # none by default
 _OPTIONS = replace(options.PLAIN, mem_fraction=None, memory=None, **_LABELS).text()
 
@@ -43,7 +44,7 @@ KEYS = (
         "daemon.state_dir",
         kinds.PATH,
         "/var/lib/gpu-leased",
-        "The directory of usage.db, where usage and settings survive the daemon.",
+        "The directory of usage.db, in which usage and settings survive a restart of the daemon.",
         at_start=True,
     ),
     key(
@@ -56,7 +57,7 @@ KEYS = (
         "daemon.admin_group",
         kinds.TEXT,
         "",
-        "The group that may use gpu-leasectl as root may; empty: root alone.",
+        "The group whose members may use gpu-leasectl as root does; empty: root alone.",
     ),
     key(
         "daemon.slurm_conf",
@@ -68,28 +69,30 @@ KEYS = (
         "daemon.record",
         kinds.PATH_OR_NONE,
         "",
-        "A file for every event that leases depend on (docs/daemon.md, A record); empty: none is "
-        'kept. The unit may write "/var/lib/gpu-leased/record".',
+        "The file to record every event in that leases depend on (docs/daemon.md, A record); "
+        'empty: none is kept. The unit may write "/var/lib/gpu-leased/record".',
     ),
     key(
         "daemon.record_most",
         kinds.FILE_SIZE,
         "64MiB",
-        "The most that the record and the older one, FILE.1, may take together.",
+        "The largest size of the record and the older one, FILE.1, together.",
     ),
     key(
         "defaults.options",
         kinds.OPTIONS,
         _OPTIONS,
-        "The options of jobs that say nothing else. Without memory it is memory:auto with copies "
-        "in memory of the node; memory:auto said here takes the job's own where there is none.",
+        "The options of jobs that give none themselves. If memory is left out it is memory:auto, "
+        "and copies are kept in the node's memory alone; if memory:auto is written here, copies "
+        "are kept in the job's own memory where the node has none for them.",
         field="defaults",
     ),
     key(
         "limits.quantum_min",
         kinds.TIME,
         "30ms",
-        "The shortest quantum that a job may ask for. A handoff costs as much after a short one.",
+        "The shortest quantum that a job may ask for. A handoff takes as long after a short "
+        "quantum as after a long one.",
         field="quantum_min_ns",
     ),
     key(
@@ -110,8 +113,8 @@ KEYS = (
         "limits.drain",
         kinds.TIME,
         "10s",
-        "How long a revoked job may take to finish what it submitted; then it has overrun, and "
-        "after as long again the GPU goes to the next job.",
+        "How long a revoked job may take to finish the work that it submitted. After that it has "
+        "overrun, and after the same time again the GPU goes to the next job.",
         field="drain_ns",
     ),
     key(
@@ -119,7 +122,8 @@ KEYS = (
         kinds.word(kinds.OVERRUN),
         "log",
         'What happens to a job that overruns: "log" it, "signal" it, or also "cancel" it when '
-        "the GPU goes to the next; never to a job that is suspended or stopped.",
+        "the GPU goes to the next job. A job that is suspended or stopped is neither signalled nor "
+        "cancelled.",
     ),
     key(
         "limits.overrun_signal",
@@ -131,16 +135,16 @@ KEYS = (
         "limits.park_after",
         kinds.TIME_OR_NEVER,
         kinds.NEVER,
-        "A job that left its GPU idle so long is parked: its memory leaves the GPU until its next "
-        "launch.",
+        "A job that has left its GPU idle for this long is parked: its memory leaves the GPU "
+        "until its next launch.",
         field="park_after_ns",
     ),
     key(
         "limits.holder_shown",
         kinds.word(kinds.HOLDER_SHOWN),
         "job",
-        "What gpu-leasectl mine shows users of other users' jobs before them: nothing, the job's "
-        "number, or also its user.",
+        "What gpu-leasectl mine shows users of other users' jobs that come before theirs: nothing, "
+        "the job's number, or also its user.",
     ),
     key(
         "limits.swap",
@@ -152,34 +156,33 @@ KEYS = (
         "limits.swap_host",
         kinds.AMOUNT,
         "80%",
-        "How much of the host's memory what all jobs swap may take; keep it out of what Slurm "
-        "gives jobs, by MemSpecLimit in slurm.conf.",
+        "How much host memory copies of swapped memory may take, of all jobs together. Keep Slurm "
+        "from giving it to jobs, by MemSpecLimit in slurm.conf.",
     ),
     key(
         "limits.swap_ahead",
         kinds.AMOUNT,
         "50%",
-        "How much of the host's memory may be made for what jobs swap before a handoff needs it; "
-        '"0%": none.',
+        'How much host memory may be prepared for copies before a handoff needs it; "0%": none.',
     ),
     key(
         "limits.swap_huge_pages",
         kinds.SWITCH,
         False,
-        "Whether what is swapped may lie in huge pages that the site has reserved.",
+        "Whether copies of swapped memory may lie in huge pages that the site has reserved.",
     ),
     key(
         "limits.swap_clean",
         kinds.SWITCH,
         True,
-        "Whether swapped memory that still is what its copy is, as the GPU finds by fingerprints, "
-        "leaves without another copy (docs/swap.md).",
+        "Whether swapped memory that still equals its copy is evicted without being copied again; "
+        "the GPU compares them by fingerprints (docs/swap.md).",
     ),
     key(
         "limits.swap_full",
         kinds.word(kinds.SWAP_FULL),
         "refuse",
-        "Whether an allocation that could need more than swap_host is refused, or waits.",
+        "Whether an allocation for which swap_host may not suffice is refused, or waits.",
     ),
     key(
         "limits.request_max",
@@ -191,15 +194,15 @@ KEYS = (
         "limits.request_full",
         kinds.word(kinds.REQUEST_FULL),
         "refuse",
-        "Whether a job that requests more of a GPU's time than other jobs leave is refused, or "
+        "Whether a job that requests more of a GPU's time than other jobs have left is refused, or "
         "waits until enough of them have ended.",
     ),
     key(
         "limits.request_waiting",
         kinds.WAITING,
         16,
-        'How many jobs of the node may wait so, where request_full is "wait"; further ones are '
-        "refused.",
+        'How many jobs of the node may wait for that, where request_full is "wait"; further jobs '
+        "are refused.",
     ),
     key("limits.lock_off", kinds.SWITCH, True, "Whether users may choose lock:off."),
     key(
@@ -212,20 +215,21 @@ KEYS = (
         "limits.exclusion",
         kinds.SWITCH,
         False,
-        "Whether users may choose exclusion:LABEL, which keeps jobs of all others off a GPU.",
+        "Whether users may choose exclusion:LABEL, which keeps everybody else's jobs off a GPU.",
     ),
     key("device.memory", kinds.SOME, "100%", "How much of the device's memory jobs may use."),
     key(
         "device.reserve",
         kinds.RESERVE,
         kinds.AUTO,
-        'What is kept free for contexts; "auto": as much as they are measured to take.',
+        'How much memory is kept free for contexts; "auto": as much as they are measured to take.',
     ),
     key(
         "device.try_turns",
         kinds.SWITCH,
         True,
-        "With lock:auto, where memory fits: whether to measure if turns are faster than sharing.",
+        "With lock:auto, where the jobs' memory fits: whether to measure if jobs are faster by "
+        "turns.",
     ),
     key(
         "device.policy",
@@ -243,35 +247,41 @@ KEYS = (
         "strays.action",
         kinds.word(kinds.STRAYS),
         "warn",
-        'What happens to such a process: "count" it, "warn" of it in the journal, or also "end" '
-        "its step.",
+        'What happens to a process that uses a GPU without a lease: "count" it, "warn" of it in '
+        'the journal, or also "end" its step.',
     ),
-    key("strays.grace", kinds.TIME, "10s", "How long before its step is ended.", field="grace_ns"),
+    key(
+        "strays.grace",
+        kinds.TIME,
+        "10s",
+        "How long such a process may run before its step is ended.",
+        field="grace_ns",
+    ),
     key(
         "strays.allow",
         kinds.USERS,
         ["root", "dcgm"],
-        "Users whose processes are named, and never held against a job.",
+        "Users whose processes are named in the journal, but never held against a job.",
     ),
     key(
         "metrics.listen",
         kinds.LISTEN,
         "",
         "Where Prometheus finds the metrics: an address and port on loopback, or a UNIX socket; "
-        "empty: nowhere.",
+        "empty: the metrics are not served.",
     ),
     key(
         "metrics.job_devices",
         kinds.SERIES,
         2048,
-        "How many series each metric of jobs may have, one for each job and GPU; those of later "
-        "jobs are left out.",
+        "How many series each metric of jobs may have, one for each job and GPU. Jobs that begin "
+        "when there are that many are left out.",
     ),
     key(
         "metrics.job_mapping_dir",
         kinds.PATH_OR_NONE,
         "",
-        "The directory of files that tell dcgm-exporter which jobs have which GPU, for its "
+        "The directory for the files that tell dcgm-exporter which jobs have which GPU, for its "
         "--hpc-job-mapping-dir; empty: none. The unit may write "
         '"/run/gpu-leased-metrics/jobs".',
     ),
@@ -279,30 +289,30 @@ KEYS = (
         "placer.interval",
         kinds.TIME,
         "1s",
-        "How often it asks Slurm for jobs and nodes; less often where an answer takes longer than "
-        "a tenth of it.",
+        "How long the placer waits between two looks at Slurm's jobs and nodes. It waits at least "
+        "ten times as long as its last look took.",
         field="interval_ns",
     ),
     key(
         "placer.hold",
         kinds.PUT_OFF,
         "5m",
-        "For how long a job that fits nowhere is put off at a time: so late may it begin if the "
-        "placer is killed and does not come back.",
+        "For how long a job that fits nowhere is put off at a time. If the placer is killed and "
+        "does not come back, the job begins that much later at most.",
         field="hold_ns",
     ),
-    key("placer.rate", kinds.RATE, 20, "How many jobs it changes in a second, at most."),
+    key("placer.rate", kinds.RATE, 20, "How many jobs the placer changes in a second, at most."),
     key(
         "placer.state_dir",
         kinds.PATH,
         "/var/lib/gpu-lease-placer",
-        "The directory of what it remembers of jobs.",
+        "The directory in which the placer keeps what it remembers of jobs.",
     ),
     key(
         "placer.runtime_dir",
         kinds.PATH,
         "/run/gpu-lease-placer",
-        "The directory of its sign of life; gpu_share.lua has the same path.",
+        "The directory of the placer's sign of life. gpu_share.lua has to name the same path.",
     ),
 )
 

@@ -149,7 +149,7 @@ class Listener:
     def take(self, sock: socket.socket, payer: int | None = None) -> Connection | None:
         """Make a connection of an accepted socket; None: it has gone already, or that fails.
 
-        payer: who pays for it; None: it is root's, or was a client's of a daemon before this.
+        payer: who pays for it; None: it is root's, or was a client's of a previous daemon.
         """
         try:
             connection = self.make(sock)

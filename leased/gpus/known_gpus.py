@@ -25,7 +25,7 @@ MOST_BYTES = 1 << 20
 
 
 def load(folder: Path) -> list[Described]:
-    """The devices that a daemon before this one saw; none if the file cannot be used."""
+    """The devices that a previous daemon saw; none if the file cannot be used."""
     try:
         kept = json.loads(text_file.read(folder / NAME, MOST_BYTES))
         if kept["boot"] != procfs.boot_id():

@@ -63,7 +63,9 @@ class Nvml:
             except (OSError, ValueError, RecursionError):
                 raise self._give_up("the process that asks NVML has ended") from None
             if not isinstance(said, dict):
-                raise self._give_up("the process that asks NVML talks nonsense")
+                raise self._give_up(
+                    "the process that asks NVML gives an answer that cannot be read"
+                )
             if isinstance(said.get("fault"), str):
                 raise self._give_up(said["fault"])
             self.wait_s = AGAIN_FIRST_S

@@ -31,7 +31,7 @@ class ArbiterLoop:
         self.on_parked: Callable[[int], None] = lambda _: None
 
     def run(self, *events: Event) -> None:
-        """Handle events and all that follows from them."""
+        """Handle events, and the further events that carrying out their actions gives."""
         self.events.extend(events)
         if self.busy:
             return  # the outer call handles them

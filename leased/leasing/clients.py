@@ -41,7 +41,8 @@ class Clients:
         self.on_suspend(tenant)
 
     def attach(self, tenant: Tenant, client: Client, hello: client_messages.Hello) -> None:
-        """A process has said HELLO: answer WELCOME, and take over what it holds, has and wants."""
+        """A process has said HELLO: answer WELCOME, and note its lease, its memory and what it
+        waits for."""
         tenant.clients.append(client)
         client.send(self.registry.welcome(tenant))
         if self.loop.view.in_grace and (hello.held_epoch or hello.memory):
@@ -58,21 +59,21 @@ class Clients:
         self.heard(tenant, client)
 
     def heard(self, tenant: Tenant, client: Client) -> None:
-        """The process may wait for, hold or have something else than before its message."""
+        """After its message the process may wait for, hold or have something else than before."""
         if client in tenant.clients:
             self.registry.steps.see(tenant.job_id, client)
 
     def _evict_if_parked(self, tenant: Tenant) -> None:
         """Park a parked job again if one of its processes connects with memory on a GPU.
 
-        That happens when the daemon before this one ended before the memory had been evicted.
+        That happens when the previous daemon ended before the memory had been evicted.
         """
         parked = self.loop.view.tenant(tenant.job_id).parked
         if parked is not None and not parked.suspended:
             self.loop.run(Parked(tenant.job_id, parked.by))
 
     def _adopt(self, tenant: Tenant, client: Client, epoch: int) -> None:
-        """The process says that it holds a lease of the daemon before this one.
+        """The process says that it holds a lease of the previous daemon.
 
         Another job may have the device by now: then the process is told to release it.
         """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-LOOKS = 8  # polls; a process that is shown longer lives on without a connection
+LOOKS = 8  # polls; a process that NVML shows for longer still runs, without a connection
 
 
 class Departed:
@@ -26,7 +26,7 @@ class Departed:
         self.looks.setdefault(pid, 0)
 
     def still_shown(self, shown: Collection[int], clients: Collection[int]) -> set[int]:
-        """One poll: the pids that NVML shows, that have no connection, and that still count.
+        """One poll. Returns the pids that NVML shows and that have no connection, but still count.
 
         shown: pids that NVML shows. clients: pids with a connection. A process that is no longer
         shown is forgotten.

@@ -6,29 +6,30 @@ from collections.abc import Iterable, Mapping
 
 from leased.core.usage import BYTES, COUNT, FIGURES, NS, Usage
 
-# Those that can be added up: each second, byte and event is of one job.
+# Figures that can be added up, since each second, byte and event counts for one job only.
 ADDED = [one for one in FIGURES if one.unit in (NS, BYTES, COUNT) and not one.largest]
 
 ByDevice = Mapping[str, Usage]
 
 
 class DeviceTotals:
-    """Of jobs that have ended, and of those that run without what they had had before."""
+    """Usage of all jobs since this daemon began: what a job had under a previous daemon is left
+    out."""
 
     def __init__(self, uuids: Iterable[str] = ()) -> None:
         self._ended: dict[str, Usage] = {uuid: Usage() for uuid in uuids}
         self._before: dict[int, ByDevice] = {}
 
     def goes_on(self, job_id: int, usage: ByDevice) -> None:
-        """A daemon before this one has counted so much of the job."""
+        """A job goes on that had this usage when the daemon began."""
         self._before[job_id] = usage
 
     def ends(self, job_id: int, usage: ByDevice) -> None:
-        """The job is over; it has had so much in all."""
+        """The job is over; this is its whole usage."""
         self._add(self._ended, usage, self._before.pop(job_id, {}))
 
     def now(self, running: Mapping[int, ByDevice]) -> dict[str, Usage]:
-        """By device. running: what the jobs that run have had in all."""
+        """The usage of all jobs by device. running: the whole usage of the jobs that run."""
         sums: dict[str, Usage] = {}
         self._add(sums, self._ended, {})
         for job_id, usage in running.items():

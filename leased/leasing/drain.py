@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-Rank = TypeVar("Rank")  # a process; any hashable value that tells it from the others
+Rank = TypeVar("Rank")  # a process: any hashable value that is different for each
 
 PATIENCE_NS = 50_000_000
 # The releases of processes whose work ends together arrive one after the other.

@@ -19,7 +19,7 @@ from leased.wire import client_messages, daemon_messages
 
 log = logging.getLogger("gpu-leased")
 
-SETTLING_NS = 5_000_000_000  # after a start, clients of the daemon before may still reconnect
+SETTLING_NS = 5_000_000_000  # after a start, clients of the previous daemon may still reconnect
 
 
 class Named(Protocol):

@@ -98,7 +98,7 @@ class MemoryReports:
             return
         tenant.doubted = True
         log.warning(
-            "job %d (uid %d): process %d says that it has more on a GPU than NVML shows; from now "
-            "on the job is believed up to that",
+            "job %d (uid %d): process %d reports more memory on a GPU than NVML shows; from now "
+            "on its job's reports count only up to that",
             *(tenant.job_id, tenant.uid, liar.pid),
         )

@@ -52,7 +52,7 @@ class Registry(Mapping[int, Tenant]):
         return len(self.by_job)
 
     def has(self, tenant: Tenant) -> bool:
-        """Whether this tenant is open, and not another one for a later run of the same job."""
+        """Whether this tenant is open. Another tenant may be, for a later run of the same job."""
         return self.by_job.get(tenant.job_id) is tenant
 
     def welcome(self, tenant: Tenant) -> bytes:

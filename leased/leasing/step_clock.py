@@ -1,4 +1,4 @@
-"""What one step of a job does, as its processes' connections show it: sums over time."""
+"""What one step of a job holds, waits for and has, as sums over time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leased.wire.device_bytes import DeviceBytes
 
 @dataclass
 class Seen:
-    """A process as it was last seen. waits_since: ns; None: it does not stand at its gate."""
+    """A process as it was last seen. waits_since: ns; None: it does not wait at its gate."""
 
     holds: bool = False
     waits_since: int | None = None
@@ -56,7 +56,7 @@ class StepClock:
     told: StepUsage | None = None  # its usage as it was last asked for
 
     def advance(self, now: int) -> None:
-        """Until now all was as it was last seen."""
+        """Add up the time until now, in which nothing has changed."""
         passed, self.at = now - self.at, now
         self.time_ns += passed if self.clients else 0
         self.wait_ns += passed if self.waiting else 0
@@ -64,7 +64,7 @@ class StepClock:
             has.time.advance(now, has.wanted, has.resident, idle=False)
 
     def see(self, client: Client, now: int) -> None:
-        """A process waits, holds or has what it says now."""
+        """Note what the process waits for, holds and has now."""
         self.advance(now)
         before = self.clients.get(client, Seen())
         waits = client.wants and not client.held
@@ -93,16 +93,16 @@ class StepClock:
 
     @property
     def longest_wait(self) -> int | None:
-        """Since when the process has waited that has waited longest; None: nobody waits."""
+        """When the wait of the process began that has waited longest; None: no process waits."""
         waits = (s.waits_since for s in self.clients.values() if s.waits_since is not None)
         return min(waits, default=None)
 
     def of(self, uuid: str) -> Usage:
-        """Its usage of a device, to be added to."""
+        """The step's usage of a device, to be added to."""
         return self.usage.setdefault(uuid, Usage())
 
     def count_own(self, devices: Iterable[str], swaps: bool) -> None:
-        """Add what is the step's own, and not divided, to its usage of the job's devices."""
+        """Add the figures that are the step's own, and not divided, to its usage of the devices."""
         for uuid in devices:
             usage, has = self.of(uuid), self.memory.get(uuid)
             usage.time_ns += self.time_ns
@@ -123,7 +123,7 @@ class StepClock:
             used.peak_resident_bytes = min(max(used.peak_resident_bytes, mean), used.peak_bytes)
 
     def begin_again(self) -> None:
-        """All that was added up is in its usage."""
+        """Begin to add up anew: what was added up so far is in the usage."""
         self.time_ns = self.wait_ns = self.grants = self.overruns = 0
         for has in self.memory.values():
             has.time = MemoryTime(self.at)
@@ -131,7 +131,7 @@ class StepClock:
 
     @property
     def is_recent(self) -> bool:
-        """It has processes, or had some since it was last divided."""
+        """Whether it has processes, or had some since the usage was last divided."""
         return bool(self.clients or self.time_ns)
 
     def snapshot(self, active: bool = True) -> StepUsage:

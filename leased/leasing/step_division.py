@@ -43,7 +43,7 @@ def divide(whole: Usage, steps: Sequence[Usage], by: str, weights: Sequence[int]
 def _layer(
     whole: Usage, steps: Sequence[Usage], chain: Sequence[str], n: int, weights: Sequence[int]
 ) -> list[int]:
-    """What each step gets of what the n-th figure has beyond the next one."""
+    """The part of each step in the amount by which the n-th figure exceeds the next one."""
 
     def beyond(usage: Usage) -> int:
         inner: int = getattr(usage, chain[n + 1]) if n + 1 < len(chain) else 0
@@ -54,19 +54,19 @@ def _layer(
     missing = beyond(whole) - sum(had)
     if missing >= 0:
         return shares(missing, weights)
-    # The job's figure may also fall, when NVML says whose the work was: then who has, gives.
+    # The job's figure may fall, when NVML says whose the work was: then it is taken from steps.
     return [-n for n in shares(min(-missing, sum(had)), had)]
 
 
 def less(whole: Usage, others: Usage) -> Usage:
-    """What is left of the figures that are divided, but for what others have."""
+    """The figures that are divided, less what other steps have of them."""
     left = {name: getattr(whole, name) - getattr(others, name) for name in DIVIDED}
     return Usage(**left)
 
 
 def shares(amount: int, weights: Sequence[int]) -> list[int]:
-    """Whole parts of the amount in proportion to the weights; their sum is the amount, or 0 where
-    all weights are. What does not divide goes to the largest weight."""
+    """Divide the amount into whole parts in proportion to the weights. They add up to the amount,
+    or to 0 if all weights are 0. The remainder of the division goes to the largest weight."""
     total = sum(weights)
     if total <= 0:
         return [0] * len(weights)

@@ -1,4 +1,4 @@
-"""What each step of each job has of the job's devices.
+"""Divides the usage of each job among the job's steps.
 
 A lease is a job's. Which of its steps hold it, wait for it and have memory is known by the
 processes, whose steps Slurm's cgroups tell. By that the job's usage is divided among its steps
@@ -17,7 +17,7 @@ from leased.core.gauge import Gauge, WorkPart
 from leased.core.meter import Meter
 from leased.core.step_usage import OTHERS, STEPS_MOST, UNKNOWN, StepUsage
 from leased.core.usage import Usage, together
-from leased.core.work import divided
+from leased.core.work import divided, weights_beside
 from leased.leasing import step_division
 from leased.leasing.step_clock import StepClock
 from leased.leasing.step_division import GRANTS, LEASE, OVERRUNS, RESIDENT, WANTED
@@ -65,7 +65,7 @@ class JobSteps:
         self._note_holder(step, held, now)
 
     def _step(self, name: str, now: int, today: float) -> StepClock:
-        """The step of that name; the one of all that come too late to be told apart."""
+        """The step of that name, or OTHERS if the job has too many steps to tell them apart."""
         if name not in self.steps and len(self.steps) >= STEPS_MOST:
             name = OTHERS
         if name not in self.steps:
@@ -73,7 +73,7 @@ class JobSteps:
         return self.steps[name]
 
     def _note_holder(self, step: StepClock, held: int, now: int) -> None:
-        """The number of its processes that hold the lease was another one before."""
+        """The number of the step's processes that hold the lease has changed from `held`."""
         begins = step.holding > 0
         if begins == (held > 0):
             return
@@ -83,7 +83,7 @@ class JobSteps:
         change(step.number, (self.meter.each, self.meter.shared, now))
 
     def divide(self, usage: Mapping[str, Usage], now: int, today: float, *, final: bool) -> None:
-        """Bring the steps' usage to the job's. final: nothing is left for another time."""
+        """Divide what the job's usage has more than its steps'. final: this is the last time."""
         steps = self._active_steps(final)
         for step in steps:
             step.advance(now)
@@ -93,7 +93,7 @@ class JobSteps:
         held = self.gauge.take((self.meter.each, self.meter.shared, now))
         for uuid, whole in usage.items():
             parts = [WorkPart(*part) for part in self.work.get(uuid, {}).items()]
-            shifts = divided(held, parts)
+            shifts = divided(held, weights_beside(held, parts, {}))
             lease = {n: had.lease_ns + shifts.get(n, 0) for n, had in held.items()}
             theirs = step_division.less(whole, self.settled.get(uuid, Usage()))
             self._divide(uuid, theirs, steps, lease, final)
@@ -102,8 +102,8 @@ class JobSteps:
         self.work.clear()
 
     def _active_steps(self, final: bool) -> list[StepClock]:
-        """Those among which the usage is divided: who has processes, or had some at the last or
-        the last but one division, since NVML speaks late. The others have what they have."""
+        """The steps among which the usage is divided: those that have processes, or had some at
+        one of the last two divisions, since NVML answers late. The usage of the others is final."""
         late, self.recent = self.recent, {s.number for s in self.steps.values() if s.is_recent}
         active = frozenset(range(len(self.steps)) if final else self.recent | late)
         steps = list(self.steps.values())
@@ -124,14 +124,14 @@ class JobSteps:
         resident_before = [step.of(uuid).resident_kib_ms for step in steps]
         for by, weights in self._weights(uuid, steps, lease, final).items():
             step_division.divide(whole, [step.of(uuid) for step in steps], by, weights)
-        if not self.swaps:  # how much of it is resident is a model, of the whole job
+        if not self.swaps:  # then resident memory is modelled, for the whole job only
             for step, before in zip(steps, resident_before, strict=True):
                 step.note_resident(uuid, before)
 
     def _weights(
         self, uuid: str, steps: Sequence[StepClock], lease: Mapping[int, int], final: bool
     ) -> dict[str, list[int]]:
-        """One weight for each step, by what a figure is divided by."""
+        """By each quantity by which figures are divided: a weight for each step."""
         memory = [step.memory.get(uuid) for step in steps]
         wanted = [has.time.wanted if has else 0 for has in memory]
         resident = [has.time.resident if has else 0 for has in memory]
@@ -154,7 +154,7 @@ class JobSteps:
         return found
 
     def snapshots(self) -> dict[str, StepUsage]:
-        """What each step has had, as it was last divided."""
+        """The usage of each step, as of the last division."""
         return {
             name: step.snapshot(step.number in self.active) for name, step in self.steps.items()
         }
@@ -173,7 +173,7 @@ class StepLedger:
         self.jobs: dict[int, JobSteps] = {}
 
     def open(self, job_id: int, swaps: bool, before: Mapping[str, StepUsage]) -> None:
-        """A job begins, or goes on after a restart of the daemon with what was stored of it."""
+        """A job begins, or goes on after a restart of the daemon with its stored usage."""
         now = self.clock()
         job = self.jobs[job_id] = JobSteps(swaps, Meter(now))
         for name, had in before.items():
@@ -181,7 +181,7 @@ class StepLedger:
             job.steps[name] = StepClock(len(job.steps), now, had.since, had.until, usage)
 
     def see(self, job_id: int, *clients: Client) -> None:
-        """These processes of the job may wait, hold or have something else than before."""
+        """These processes of the job may wait for, hold or have something else than before."""
         job = self.jobs.get(job_id)
         if job is not None:
             for client in clients:
@@ -216,7 +216,7 @@ class StepLedger:
     def divided(
         self, job_id: int, usage: Mapping[str, Usage], *, final: bool = False
     ) -> dict[str, StepUsage]:
-        """The usage of each step, of which the job has had `usage` up to now."""
+        """The usage of each step. usage: that of the whole job up to now."""
         job = self.jobs.get(job_id)
         if job is None:
             return {}
@@ -224,7 +224,7 @@ class StepLedger:
         return job.snapshots()
 
     def close(self, job_id: int, usage: Mapping[str, Usage]) -> dict[str, StepUsage]:
-        """The job is over: what each step has had."""
+        """The job is over. Returns the usage of each step."""
         found = self.divided(job_id, usage, final=True)
         self.jobs.pop(job_id, None)
         return found

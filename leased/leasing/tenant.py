@@ -52,7 +52,7 @@ class Tenant:
     idle_ns: int | None = None  # of the last CONTENDED; None: no job waits
     doubted: bool = False  # NVML has contradicted its processes' reports of memory
     believed: dict[str, DeviceBytes] = field(default_factory=dict)  # what the arbiter was told
-    memory_why: str = ""  # why its memory is of its kind; "": a former daemon knew
+    memory_why: str = ""  # why its memory is of its kind; "": not known after a restart
     drain: Drain[Client] | None = None  # once its lease is revoked
 
     def __post_init__(self) -> None:
@@ -77,7 +77,8 @@ class Tenant:
 
     @property
     def host_most(self) -> int:
-        """Bytes of host memory that its copies may take: its memory and a segment a process."""
+        """Bytes of host memory that its copies may take: its memory and a segment for each
+        process."""
         piece = max(UNIT, min(PIECE, max(self.totals.values()) // PARTS))
         return sum(self.totals.values()) + piece * (1 + len(self.clients))
 

@@ -1,7 +1,7 @@
 """Why a job has no lease on its GPUs: one reason, in a sentence that names the remedy.
 
 Nothing is decided here: this reads what the arbiter and NVML know. Most jobs wait for
-their turn; that is no reason.
+their turn, which needs no reason.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TURN = Reason()
 
 
 def reason(leases: Leases, tenant: Tenant) -> Reason:
-    """Why the tenant waits, if not only for its turn."""
+    """Why the tenant waits, unless it only waits for its turn."""
     for ask in LOOKS:
         found = ask(leases, tenant)
         if found is not None:
@@ -68,7 +68,7 @@ def _drained(leases: Leases, tenant: Tenant) -> Reason | None:
     return Reason(
         lib.GL_WAITS_DRAINED,
         f"{_named(leases, drained)} is taken out of use by the administrator; this job goes on "
-        "when gpu-leasectl resume gives it back",
+        "when it is put back into use (gpu-leasectl resume)",
     )
 
 
@@ -84,13 +84,13 @@ def _crowded(leases: Leases, tenant: Tenant) -> Reason | None:
         fixed = [n for n, share in others.items() if share.fixed]
         if stuck:
             amount, code = sum(others[n].stuck for n in stuck), lib.GL_WAITS_STOPPED
-            whose, verb = f"{_whose(leases, stuck)}, which is stopped or suspended,", "stay"
+            whose, verb = f"{_whose(leases, stuck)}, which is stopped or suspended,", "stay on"
         else:
             amount, code = sum(others[n].fixed for n in fixed), lib.GL_WAITS_CROWDED
-            whose, verb = _whose(leases, fixed), "cannot be moved"
+            whose, verb = _whose(leases, fixed), "cannot leave"
         return Reason(
             code,
-            f"{size(amount)} of {whose} {verb} on {_named(leases, [uuid])} and leave no room for "
+            f"{size(amount)} of {whose} {verb} {_named(leases, [uuid])} and leave no room for "
             f"the {size(own.bytes + own.fixed)} of this job; it goes on when they are freed",
         )
     return None

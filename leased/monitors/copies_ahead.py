@@ -1,6 +1,6 @@
-"""Has host memory for copies made before the first handoff needs it (limits.swap_ahead).
+"""Sees to it that host memory for copies exists before the first handoff (limits.swap_ahead).
 
-To make host memory and to register it with the driver takes longer than to move the bytes. So
+Making host memory and registering it with the driver takes longer than moving the bytes. So
 when the memory of a device's tenants no longer fits together, host memory is made for what each
 may have to evict: a slice at a time, by the keeper and by the processes, beside their work.
 """

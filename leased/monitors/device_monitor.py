@@ -78,7 +78,7 @@ class DeviceMonitor:
                 await self.watch.look(gpu, seen.processes)
 
     def _parts(self, uuid: str, work: Mapping[int, int]) -> tuple[WorkPart, ...]:
-        """Whose work it was, of the tenants that share the device. work: by pid."""
+        """The work of each tenant that shares the device. work: by pid."""
         found = []
         for tenant in self.leases.tenants.sharing(uuid) if work else []:
             self.leases.tenants.steps.worked(tenant.job_id, uuid, work)
@@ -110,7 +110,7 @@ class DeviceMonitor:
         self.closed = True
 
     def _due(self, now: float) -> list[Gpu]:
-        # One that hangs may be all that hang.
+        # If one device hangs, perhaps all of them do.
         if now >= self.all_at or self.health.faults or self.health.nvml:
             self.all_at = now + ALL_S
             return self.leases.gpus.slurms()
@@ -131,7 +131,7 @@ class DeviceMonitor:
             except Unsound as fault:
                 faults[gpu.uuid] = str(fault)
         if not found and all(fault == SILENT for fault in faults.values()):
-            if len(gpus) < len(self.leases.gpus.slurms()):  # one that hangs, or all?
+            if len(gpus) < len(self.leases.gpus.slurms()):  # does this device hang, or all of them?
                 return await self._look(self.leases.gpus.slurms())
             self.health.silent(OF_NONE)
             return {}

@@ -22,7 +22,7 @@ from leased.slurm.commands import Slurm
 
 log = logging.getLogger("gpu-leased")
 
-COMMANDS = 8  # of Slurm that may run at once; a step that is not ended for that is ended later
+COMMANDS = 8  # of Slurm that may run at once; steps for which none may start are ended later
 
 
 def uids(names: tuple[str, ...]) -> frozenset[int]:

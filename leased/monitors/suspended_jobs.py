@@ -16,7 +16,7 @@ from leased.core import arbiter
 from leased.leasing.device_view import DeviceView
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Client, Tenant
-from leased.monitors.turn_of_looks import one_runs
+from leased.monitors.sampled_processes import one_runs
 from leased.processes import stopped_processes
 
 log = logging.getLogger("gpu-leased")

@@ -1,4 +1,4 @@
-"""Has jobs that Slurm is about to suspend release their leases and evict their memory in time.
+"""Lets jobs that Slurm is about to suspend release their leases and evict their memory in time.
 
 slurmstepd announces a suspension with SIGTSTP to its own children, and stops the job's processes
 after a grace. A process with the interposer that gets the signal sends SUSPENDS. Other processes
@@ -24,7 +24,7 @@ from typing import Protocol
 from leased.core.tenant_events import Parked, Unparked
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
-from leased.monitors.turn_of_looks import one_runs
+from leased.monitors.sampled_processes import one_runs
 from leased.processes.identity import ProcessId
 from leased.processes.stopped_processes import is_stopped, stands_still
 from leased.slurm.commands import RUNNING, JobState

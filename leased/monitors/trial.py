@@ -1,17 +1,18 @@
-"""Tries side by side and by turns where memory fits, and keeps what makes more progress. Pure.
+"""Finds out whether jobs whose memory fits together make more progress side by side or by turns.
+Pure.
 
 Kernels that fill a GPU run faster by turns than in the driver's time slices;
 small ones run faster side by side, since they leave room for each other.
-Nothing but trying tells which. The measure is progress: the rate at which each
+Only a trial can tell which. The measure is progress: the rate at which each
 job submits work, which in the long run is the rate at which it gets it done.
 
-A trial measures a while side by side and a while by turns of TURN_NS each. What it
-costs is what was lost by it: of the time in the worse way the part that the other
-would have saved. After a trial that lost t there is none for REST times t, whoever
-comes, so trials lose a fiftieth of the time at most; one that lost nothing keeps
-nobody from the next. The same tenants are measured again after longer and longer
-rests. Where turns are better they stay as short as they were tried: nothing has to
-move, so a handoff costs next to nothing, and nobody waits for a quantum.
+A trial measures for a while side by side, and for a while by turns of TURN_NS each. Its
+cost is the time that was lost in the worse of the two ways, in comparison with the better
+one. After a trial that has lost the time t there is no other for REST times t, whichever
+tenants come, so trials lose at most a fiftieth of the time; after one that has lost
+nothing the next may follow at once. The same tenants are measured again after longer and
+longer rests. If turns are better they stay as short as in the trial: no memory has to
+move, so a handoff costs next to nothing, and no job has to wait for a whole quantum.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 
-STABLE_NS = 8_000_000_000  # the tenants must have been the same for so long before a trial
+STABLE_NS = 8_000_000_000  # before a trial the tenants must not have changed for this time
 SETTLE_NS = 500_000_000
 PHASE_NS = 2_000_000_000
 TURN_NS = 100_000_000
-PATIENCE_NS = 5_000_000_000  # for all answers, and for the first turn of each tenant
+PATIENCE_NS = 5_000_000_000  # how long to wait for all answers, or for each tenant's first turn
 REST = 50
 LONGEST_REST_NS = 1_800_000_000_000
 MOST_TENANTS = 8  # with more a trial would take too long: each needs a few turns
-MARGIN = 0.03  # the other way must be better by this part
+MARGIN = 0.03  # the way changes only if the other one is better by this part
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Trial:
         return 1 / max(1, len(self.tenants))
 
     def _lose(self, now: int, gain: float, tried_ns: int) -> None:
-        """Add what a phase of `ns` has lost, in which there was `gain` times the progress."""
+        """Add what was lost in `tried_ns` in which there was only `gain` times the progress."""
         self.next_at = max(self.next_at, now) + int(REST * tried_ns * max(0.0, 1 - gain))
 
     def _trial(self, beat: Beat) -> Script:
@@ -177,18 +178,18 @@ class Trial:
         """Choose the better way. gain: progress by turns over that side by side; None: unknown."""
         before, self.exclusive = self.exclusive, False
         if gain is None:
-            return Mode(False, "the tenants' memory fits together, and not two of them are busy")
+            return Mode(False, "the tenants' memory fits together, and at most one of them is busy")
         self.exclusive = gain > 1 + (-MARGIN if before else MARGIN)
         if self.exclusive != before:
             self.rest_ns = 0
         better = "by turns" if self.exclusive else "side by side"
-        why = f"measured: {better} is better; by turns {gain:.2f} of the progress side by side"
+        why = f"measured: {better} is better; turns give {gain:.2f} of the progress side by side"
         return Mode(self.exclusive, why, TURN_NS if self.exclusive else None)
 
 
 def _gain(shared: Mapping[int, float], turns: Mapping[int, float]) -> float | None:
-    """The mean over the tenants that do anything of how much more they get done by turns; None:
-    not two of them do."""
+    """By how much faster the tenants make progress by turns, on average over those that make any;
+    None: fewer than two do."""
     active = shared.keys() & turns.keys()
     if len(active) < 2:
         return None

@@ -28,7 +28,7 @@ from leased.wire import client_messages, daemon_messages, header, parser
 from leased.wire.device_bytes import DeviceBytes
 
 CLIENTS_PER_TENANT = 256
-STALE_PACKETS = 1024  # of a daemon before this one, thrown away at once
+STALE_PACKETS = 1024  # of a previous daemon, thrown away at once
 
 
 def no_questions(_: dict[str, Any], __: Peer) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class ClientConnection(Connection):
     def _hello(self, message: client_messages.Hello) -> None:
         tenant = self.find(self.peer)
         if self.tenant is not None and self.restored:
-            # An answer to the daemon before this one came first.
+            # An answer to the previous daemon came first.
             self.leases.clients.detach(self.tenant, self)
             self.tenant = None
         if self.tenant is not None:
@@ -166,7 +166,7 @@ class ClientConnection(Connection):
             self.on_heard(self)
 
     def resync(self) -> None:
-        """Ask the client for a new HELLO: the connection was made by the daemon before this one."""
+        """Ask the client for a new HELLO: the connection was made by the previous daemon."""
         self.stale = self.restored = True
         with contextlib.suppress(OSError):
             for _ in range(STALE_PACKETS):  # a client that sends more is not waited for

@@ -31,7 +31,7 @@ class KeptClients:
                 self.unheard.add(connection)
                 connection.isolated(connection.resync)
         if sockets:
-            log.info("%d connections of the daemon before are kept", len(sockets))
+            log.info("%d connections of the previous daemon are kept", len(sockets))
         # With a full store some are missing here: they have the whole grace to come back.
         self.may_end_grace = 0 < len(sockets) < self.room
 

@@ -11,7 +11,7 @@ BACKLOG = 512
 
 
 def listen(path: Path, mode: int) -> socket.socket:
-    """A listening SEQPACKET socket at `path`, in place of what a daemon before left there.
+    """A listening SEQPACKET socket at `path`, in place of what a previous daemon left there.
 
     SOCK_SEQPACKET keeps messages whole. mode: of the file, which says who may connect.
     OSError: the folder of `path` cannot be written.

@@ -108,8 +108,8 @@ class ProcessInspector:
             if hangs:
                 self.stuck[questions.at] = questions.thread
                 log.error(
-                    "the kernel does not say what process %d has mapped: whether the process has "
-                    "the interposer is not known until it does",
+                    "the kernel does not say what process %d has mapped: until it does, it is not "
+                    "known whether the process has the interposer",
                     questions.at,
                 )
         return answers

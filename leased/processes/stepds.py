@@ -72,7 +72,7 @@ class Keeper(Protocol):
 
 
 class Stepds:
-    """All slurmstepds that have registered and still run, also with a daemon before this one."""
+    """All slurmstepds that have registered and still run, also with a previous daemon."""
 
     def __init__(self, store: Keeper, proc: Path = PROC):
         self.store = store

@@ -20,7 +20,7 @@ def tell(rows: Sequence[Bad]) -> None:
     remembered = [bad for bad in rows if bad.table == "remembered"]
     if remembered:
         log.warning(
-            "what policies have stored of %d jobs cannot be used (%s) and is set aside: their "
-            "turns are counted from now on",
+            "what the policies had stored of %d jobs cannot be used (%s) and is set aside: the "
+            "turns of these jobs are counted from now on",
             *(len(remembered), remembered[0].why),
         )

@@ -70,9 +70,9 @@ def set_aside(path: Path, why: object, in_memory: bool = False) -> None:
     log.critical(
         "%s cannot be used (%s): what is left of it is kept as %s and a new one is begun; %s",
         *(path, why, aside),
-        "nothing is missing there"
+        "the new one has all that it had"
         if in_memory
-        else "usage that Slurm's accounting did not have yet is only in there",
+        else "usage that Slurm's accounting does not have yet is only in the old one",
     )
     for suffix in PARTS:
         with contextlib.suppress(FileNotFoundError):
@@ -88,8 +88,8 @@ def guard(path: Path) -> None:
     whose = owners.others(path.parent.stat(), owners.TO_WRITE)
     if whose:
         raise Refused(
-            f"{path.parent} can be written by others (it is {whose}), who could make us believe "
-            "in any job",
+            f"{path.parent} can be written by others (it is {whose}), who could forge jobs and "
+            "their usage there",
             f"chown root {path.parent} && chmod 0700 {path.parent}",
         )
     for suffix in PARTS:
@@ -97,7 +97,7 @@ def guard(path: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             found = part.stat()
             if not stat.S_ISREG(found.st_mode) or owners.others(found, 0):
-                set_aside(path, f"{part} is no file, or uid {found.st_uid}'s")
+                set_aside(path, f"{part} is not a regular file, or belongs to uid {found.st_uid}")
             elif owners.others(found):
                 _close_to_others(part, found.st_mode)
     with contextlib.suppress(FileExistsError):

@@ -68,7 +68,7 @@ class Disk:
     def works(self) -> None:
         """The file was written. Raises nothing."""
         if self.fault is not None:
-            log.warning("%s can be written again; nothing is missing there now", self.path)
+            log.warning("%s can be written again, and is complete", self.path)
             self.fault = None
 
 

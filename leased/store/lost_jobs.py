@@ -60,7 +60,7 @@ def _take_over(
     if found is None:
         return False
     if any(record.run == found.record.run for record in runs(job_id)):
-        registrations.remove(job_id)  # the daemon before had no time for that
+        registrations.remove(job_id)  # the previous daemon had no time for that
         return False
     contents.begin(found.record)
     for process in found.stepds:

@@ -94,7 +94,7 @@ class Registrations:
             return None
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as fault:
             log.error(
-                "%s cannot be believed (%s): job %d is not taken over from it, and its processes "
+                "%s cannot be trusted (%s): job %d is not taken over from it, and its processes "
                 "are refused; other jobs are not affected",
                 *(path, fault, job_id),
             )

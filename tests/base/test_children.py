@@ -30,7 +30,7 @@ def gone(pid: int) -> bool:
         return file.read().rpartition(b")")[2].split()[0] == b"Z"
 
 
-def test_what_it_says_and_how_it_ends() -> None:
+def test_the_output_and_the_status_of_a_child() -> None:
     assert run("sh", "-c", "cat; echo no >&2; exit 3", stdin=b"yes") == Done(3, "yes", "no\n")
     with pytest.raises(FileNotFoundError):
         run("/nonexistent")
@@ -68,13 +68,13 @@ def test_late_one_is_ended_with_what_it_started() -> None:
         wait_until(f"process {pid} to end", functools.partial(gone, pid))
 
 
-def test_one_that_leaves_somebody_behind_with_its_pipe() -> None:
+def test_a_child_leaves_a_process_behind_that_has_its_pipe() -> None:
     done = run("sh", "-c", "sleep 600 & echo $!", patience_s=0.5)
     os.kill(int(done.out), signal.SIGKILL)
     assert (done.status, done.fault) == (0, "it took longer than 0.5 s")
 
 
-def test_one_that_says_too_much_is_ended() -> None:
+def test_a_child_that_writes_too_much_is_ended() -> None:
     done = run("sh", "-c", "while :; do echo no; done", most=1000)
     assert done.fault == "it said more than 1000 bytes"
     assert len(done.out) == 1000

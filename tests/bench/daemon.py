@@ -10,6 +10,10 @@ grant_us: from just before a process sends REQUEST to when it has read its GRANT
     nobody holds and 31 idle jobs share, while the jobs of the 7 other GPUs hand over every
     30 ms. echo_us: between those samples, a round trip of the same sizes with a C process that
     does nothing else: what this machine takes for it at that moment. grant_over_echo: p50s.
+handoff_us: from just before the last process of a job sends RELEASED to when one of the next job
+    has read its GRANT, where a GPU is handed over every 30 ms and nothing else happens, so that
+    the daemon's code and data are in no cache any more. handoff_over_echo: in proportion to p50
+    of echo_us.
 handoffs_per_s: leases granted when everybody wants and releases as soon as it is granted.
 cpu_busy: cores of the daemon when every GPU is handed over about every 8 ms, in proportion to
     1,000 handoffs/s altogether; us_per_handoff is the same for one. pace: what it really was.
@@ -177,6 +181,14 @@ class Bench:
         ratio = round(grant["p50"] / echo["p50"], 1)
         return {"grant_us": grant, "echo_us": echo, "grant_over_echo": ratio}
 
+    def measure_handoffs(self, echo_us: float) -> dict[str, Any]:
+        self.load.tell(f"hold {FEW} 1")
+        self.load.tell("handoffs")
+        time.sleep(self.busy_s / 2)
+        handoff = percentiles(self.load.tell("handoffs"))
+        self.load.tell("idle")
+        return {"handoff_us": handoff, "handoff_over_echo": round(handoff["p50"] / echo_us, 1)}
+
     def measure_most(self) -> float:
         self.load.tell(f"pass {EACH} {DEVICES}")
         most = self.watch(self.busy_s / 2).per_s
@@ -215,6 +227,7 @@ class Bench:
         idle = self.watch(self.idle_s).cores
         self.load.tell(f"add {TENANTS - IDLE_TENANTS}")
         report = {"cpu_idle": round(idle, 4)} | self.measure_grants()
+        report |= self.measure_handoffs(report["echo_us"]["p50"])
         report["handoffs_per_s"] = round(self.measure_most(), 1)
         report |= self.measure_busy()
         report["rss_mib"] = round(rss_mib(self.pid), 1)
@@ -247,10 +260,12 @@ def run(work: Path, idle_s: float, busy_s: float) -> dict[str, Any]:
 
 
 def print_table(report: dict[str, Any]) -> None:
-    grant, echo = report["grant_us"], report["echo_us"]
+    grant, echo, handoff = report["grant_us"], report["echo_us"], report["handoff_us"]
     rows: dict[str, Any] = {
         "grant p50, us": grant["p50"],
         "grant p99, us": grant["p99"],
+        "handoff p50, us": handoff["p50"],
+        "handoff p99, us": handoff["p99"],
         "echo p50, us": echo["p50"],
         "echo p99, us": echo["p99"],
         "handoffs/s, most": report["handoffs_per_s"],

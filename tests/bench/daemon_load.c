@@ -11,6 +11,8 @@
  *   measure N     the last tenant asks for its lease N times; answers [[grant, echo], ...] in ns:
  *                 request to grant, and a round trip with a process that only answers
  *   count         {"leases": granted, "steps": STEP messages}, so far
+ *   handoffs      [ns, ...] of leases since this was last asked: from just before the process that
+ *                 had the device last sends RELEASED to when the next job has read its GRANT
  * At the end of its input everything ends.
  */
 #include "base/wire.h"
@@ -58,6 +60,9 @@ struct client {
 struct shared {
 	_Atomic uint64_t leases[MAX_TENANTS], steps[MAX_TENANTS];
 	uint32_t samples[MAX_SAMPLES][2];
+	_Atomic uint64_t released_at[MAX_TENANTS]; /* by device, ns; 0: nobody has since a grant */
+	_Atomic uint32_t n_handoffs;
+	uint32_t handoffs[MAX_SAMPLES];
 };
 
 static const char *admin_path, *tenant_path, *options;
@@ -136,7 +141,17 @@ static void release(struct client *client, enum gl_release_reason reason)
 
 	client->held = 0;
 	client->requested = wants;
+	atomic_store(&shared->released_at[self % n_devices], now_ns());
 	send_all(client->fd, &message, sizeof(message));
+}
+
+static void note_handoff(void)
+{
+	uint64_t released = atomic_exchange(&shared->released_at[self % n_devices], 0);
+	uint32_t number = released ? atomic_fetch_add(&shared->n_handoffs, 1) : MAX_SAMPLES;
+
+	if (number < MAX_SAMPLES)
+		shared->handoffs[number] = (uint32_t)(now_ns() - released);
 }
 
 static void take_grant(struct client *client, const struct gl_grant *grant)
@@ -147,6 +162,7 @@ static void take_grant(struct client *client, const struct gl_grant *grant)
 	if (grant->epoch > last_epoch) {
 		last_epoch = grant->epoch;
 		atomic_fetch_add(&shared->leases[self], 1);
+		note_handoff();
 	}
 	client->held = grant->epoch;
 	if (mode == IDLE || mode == PASS)
@@ -445,6 +461,16 @@ static void report_count(void)
 	       (unsigned long long)steps);
 }
 
+static void report_handoffs(void)
+{
+	uint32_t n = atomic_exchange(&shared->n_handoffs, 0);
+
+	printf("[");
+	for (uint32_t i = 0; i < n && i < MAX_SAMPLES; i++)
+		printf("%s%u", i ? ", " : "", shared->handoffs[i]);
+	printf("]\n");
+}
+
 static void serve(const char *line)
 {
 	int a = 0, b = 0;
@@ -461,6 +487,8 @@ static void serve(const char *line)
 		return report_samples(a);
 	else if (!strncmp(line, "count", 5))
 		return report_count();
+	else if (!strncmp(line, "handoffs", 8))
+		return report_handoffs();
 	else
 		fail(line);
 	printf("{}\n");

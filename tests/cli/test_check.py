@@ -70,7 +70,7 @@ def test_a_node_in_order_has_no_faults_and_no_warnings(node: Node) -> None:
     assert [f for f in findings if f.level != "ok"] == []
     assert len({f.id for f in findings}) == len(findings), "an id stands for one thing"
     assert "gpu-lease interposer" in PRELOAD.read_bytes().decode("latin-1")
-    assert node.found["gres-count"].text == "8 shard on 2 gpu: at most 4 jobs share one"
+    assert node.found["gres-count"].text == "8 shards on 2 GPUs: at most 4 jobs share one"
 
 
 FINE: dict[str, Spoil] = {
@@ -261,7 +261,7 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
             lambda n: n.edit("gres.conf", "Count=8", "Count=7"),
             lambda n: n.edit("slurm.conf", "shard:8", "shard:7"),
         ),
-        *("gres-count", "7 shard do not divide evenly among 2 gpu"),
+        *("gres-count", "7 shards cannot be divided evenly among 2 GPUs"),
     ),
 }
 

@@ -290,13 +290,13 @@ def test_admin_group_counts_as_a_supplementary_group(
         assert ask_as(leased, {"op": "drain"}, group.gr_gid)["ok"]
         assert ask_as(leased, {"op": "resume"}, group.gr_gid)["ok"]
         answer = ask_as(leased, {"op": "job_end", "job_id": 1}, group.gr_gid)
-        assert answer["error"] == "job_end is for root"
+        assert answer["error"] == "only root may ask for job_end"
         # A site may open the socket further: looking is free then, setting is not.
         leased.admin_socket.chmod(0o666)
         assert ask_as(leased, {"op": "status"}, *others)["ok"]
         for request in ({"op": "set", "lock": "on"}, {"op": "drain"}, {"op": "resume"}):
             answer = ask_as(leased, request, *others)
-            assert answer["error"] == f"{request['op']} is for root and the admin group"
+            assert answer["error"] == f"only root and the admin group may ask for {request['op']}"
 
 
 # -- what requests may have --------------------------------------------------------

@@ -45,7 +45,7 @@ def test_each_name_is_asked_for_once() -> None:
     assert known.job(1) == "one"
 
 
-def test_nobody_waits_for_a_slurmctld_that_hangs() -> None:
+def test_names_do_not_wait_for_a_slurmctld_that_hangs() -> None:
     slurm = Slurmctld()
     known = Names(slurm.ask)
     for _ in range(3):  # it would not return
@@ -63,7 +63,7 @@ def test_nobody_waits_for_a_slurmctld_that_hangs() -> None:
     known.close()
 
 
-def test_what_nobody_answered_is_asked_again_later() -> None:
+def test_names_without_an_answer_are_asked_again_later() -> None:
     now = [0.0]
     slurm = Slurmctld()
     slurm.answers.set()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from leased.api.own_job_answers import Env
+from leased.base.errors import Refused
 from leased.cli import ctl, oci
 from leased.cli.exit_status import ExitStatus
 
@@ -51,6 +55,39 @@ def test_ours_comes_behind_what_the_container_preloads(theirs: str, ours: str) -
     assert f"LD_PRELOAD={ours}" in after["process"]["env"]
 
 
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)
+
+
+@given(ANYTHING, ANYTHING)
+@example(5, [])
+@example([], [{"destination": ["/proc"]}])
+@example({"a": 1}, {"destination": 1})
+def test_whatever_stands_there_ours_is_added(env: Any, mounts: Any) -> None:
+    """No container is kept from its start by us."""
+    after = oci.with_lease({"process": {"env": env}, "mounts": mounts}, SHARES)
+    assert f"GPU_LEASE_SOCKET={SOCKET}" in after["process"]["env"]
+    assert LIBRARY in [mount.get("destination") for mount in after["mounts"]]
+
+
+def test_a_disk_without_room_leaves_the_configuration_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(json, "dump", full)
+    with pytest.raises(Refused, match="No space left"):
+        oci.write_file(tmp_path, {"a": 1})
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    assert (tmp_path / "config.json").read_text() == "{}"
+
+
 def test_a_mount_that_is_there_stays() -> None:
     own = {"destination": LIBRARY, "type": "bind", "source": "/home/me/libgpulease.so"}
     after = oci.with_lease(config([], [own]), SHARES)
@@ -81,12 +118,12 @@ def test_without_a_daemon_the_container_starts_all_the_same(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000])
-def test_what_is_no_configuration_is_refused(
+def test_anything_but_a_configuration_is_refused(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "config.json").write_text(text)
     assert ctl.main(["oci", "--directory", str(tmp_path)]) == ExitStatus.REFUSED
-    assert "no configuration of an OCI container" in capsys.readouterr().err
+    assert "not the configuration of an OCI container" in capsys.readouterr().err
     assert (tmp_path / "config.json").read_text() == text
 
 

@@ -238,7 +238,7 @@ def test_a_shell_of_no_sharing_job_gets_nothing(
     assert (said.out, said.err) == ("", "")
 
 
-def test_what_is_preloaded_already_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_that_are_preloaded_already_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = Env(job_id=1, preload="/a b/lib.so", env={"GPU_LEASE_SOCKET": "/run/x"})
     monkeypatch.setenv("LD_PRELOAD", "/other.so")
     assert mine.env_text(answer).splitlines() == [

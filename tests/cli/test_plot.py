@@ -104,7 +104,7 @@ def test_a_png_is_one(drawn: dict[str, Drawn]) -> None:
     [
         (
             ["-o", "a.txt"],
-            "a.txt is no kind of picture; name a file that ends with .png, .svg, .pdf",
+            "a.txt is not a known kind of picture; name a file that ends with .png, .svg, .pdf",
         ),
         (["-o", "a.svg", "-j", "one"], "-j 'one' is not a list of jobs; write for example -j 7,12"),
         (["-o", "a.svg", "-j", "9"], "job 9 is not in the record; it has jobs 1, 2"),

@@ -71,11 +71,11 @@ def test_usage_is_added_up_by_user() -> None:
         ("node", ["node1"]),
     ],
 )
-def test_who_had_most_is_first(by: str, names: list[str]) -> None:
+def test_the_group_with_the_longest_lease_is_first(by: str, names: list[str]) -> None:
     assert [sums.name for sums in summed(found(ROWS), by)] == names
 
 
-def test_what_exclusive_gpus_would_have_taken() -> None:
+def test_the_time_that_exclusive_gpus_would_have_taken() -> None:
     """Each its time without its waiting; shared are the hours in which anybody was there."""
     sums = total(found(ROWS))
     assert sums.exclusive_s == (3 + 2 + 1) * HOUR
@@ -99,7 +99,7 @@ def test_where_only_totals_are_known_nothing_is_said_to_be_shared() -> None:
 
 
 @pytest.mark.parametrize("by", ["user", "account", "job", "device", "node"])
-def test_what_moved_is_added_up_in_and_out(by: str) -> None:
+def test_moved_bytes_are_added_up_in_and_out(by: str) -> None:
     made = make([*ROWS, moved(row(9, 6, 7), 2, 5)], by, Asked())
     names = ("moved_bytes", "moved_in_bytes", "moved_out_bytes")
     shown = [tuple(group.as_dict()[name] for name in names) for group in made.groups]
@@ -129,7 +129,7 @@ def test_the_report_fits_a_mail() -> None:
     assert lines[9] == "Handoffs moved 3.0 GiB to GPUs and 1.0 GiB from them."
 
 
-def test_what_was_saved_is_said() -> None:
+def test_the_savings_are_shown() -> None:
     beside = [row(1, 0, 4, lease=2), row(2, 0, 4, lease=2)]
     text = as_text(make(beside, "job", Asked()))
     assert "They had 4.00 of shared GPUs: 4.00 saved, 50%." in text
@@ -158,8 +158,11 @@ def test_jobs_that_are_lacking_are_named() -> None:
     asked = make(rows, "user", Asked(jobs="1,10,11,99_7")).problems
     assert "job 99_7 is unknown to Slurm's accounting" in asked
     assert "job 10 has no record of its use: it shared no GPU" in asked
-    assert "job 8 has no record of its use: it has not ended, or did not begin" in asked
-    assert "job 9 has no record of its use: it is written soon after the end" in asked
+    assert "job 8 has no record of its use: it has not ended, or has not begun" in asked
+    assert (
+        "job 9 has no record of its use: it is written some seconds after the end of the job"
+        in asked
+    )
     with pytest.raises(Refused, match="job 99 is unknown"):
         make([], "user", Asked(jobs="99"))
 
@@ -205,7 +208,7 @@ def test_as_json_and_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
         ("echo '{\"jobs\": []}'", ExitStatus.REFUSED, "job 7 is unknown"),
     ],
 )
-def test_what_goes_wrong_is_a_line_and_a_status(
+def test_a_fault_is_a_line_and_an_exit_status(
     sacct: Path, capsys: pytest.CaptureFixture[str], script: str, status: int, words: str
 ) -> None:
     sacct.write_text(f"#!/bin/sh\n{script}\n")

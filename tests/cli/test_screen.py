@@ -97,7 +97,7 @@ def test_the_last_minute_is_shown() -> None:
     assert gpu.endswith("97%    4/min"), "one holder got it twice in half a minute"
 
 
-def test_what_is_older_than_a_minute_does_not_count() -> None:
+def test_anything_older_than_a_minute_does_not_count() -> None:
     rates = Rates()
     for now in range(0, 300, 10):
         rates.take(status(later=min(now, 100.0)), float(now))
@@ -163,7 +163,9 @@ def pressed(keys: str) -> tuple[TopState, list[Order]]:
 def test_a_gpu_is_drained_after_it_was_asked_twice() -> None:
     state, orders = pressed("d0\r")
     assert orders == []
-    assert state.footer.startswith("drain GPU 0? (its holder goes on to its quantum's end")
+    why = "its holder keeps its quantum, then no job gets it"
+    assert state.footer == f"drain GPU 0? ({why}) y/n"
+    assert len(state.footer) <= 80
     assert pressed("d0\ry")[1] == [Order("drain", "0")]
     assert pressed("rall\ry")[1] == [Order("resume", "all")]
 

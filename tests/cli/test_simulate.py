@@ -121,7 +121,7 @@ def test_the_trace_of_a_record_is_printed_and_simulates_alike(
         ("", "there is no record in it; name a file"),
     ],
 )
-def test_what_is_no_record_is_refused(
+def test_anything_but_a_record_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, said: str
 ) -> None:
     path = tmp_path / "record"

@@ -62,10 +62,14 @@ def test_it_can_be_simulated() -> None:
         ([], None, "no job with a record has used a GPU since then"),
         ([row(1)], "node9", "no job of node9 with a record has used a GPU"),
         ([row(1), row(2, "node2")], None, "2 nodes; name one with --node: node1, node2"),
-        ([row(1, peak_bytes=20 * GIB)], None, "had 20.0 GiB of a GPU, and --gpu-memory says 16"),
+        (
+            [row(1, peak_bytes=20 * GIB)],
+            None,
+            "had 20.0 GiB of a GPU, which is more than --gpu-memory 16",
+        ),
     ],
 )
-def test_what_makes_no_trace_is_refused(rows: list[Row], node: str | None, said: str) -> None:
+def test_jobs_that_make_no_trace_are_refused(rows: list[Row], node: str | None, said: str) -> None:
     with pytest.raises(Refused) as refused:
         usage_trace.of(rows, 16 * GIB, node)
     assert said in refused.value.sentence()
@@ -96,7 +100,7 @@ def test_sacct_is_asked(
     assert ctl.main([*words, "--gpu-memory", "16GiB"]) == 0
     told = capsys.readouterr()
     assert told.out.splitlines()[1].startswith("recorded")
-    assert "Slurm's accounting has sums" in told.err
+    assert "Slurm's accounting has only sums" in told.err
     assert ctl.main(words) == 1
     assert "does not say how much memory the GPUs have; write for example" in (
         capsys.readouterr().err

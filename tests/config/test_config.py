@@ -115,13 +115,13 @@ def test_bytes_that_are_not_utf_8(tmp_path: Path) -> None:
     ["a = " + "[" * 5000, "x = " + "9" * 5000, "a.b" * 3000, "\0", "\x1b[2J = 1", "x = 1\x85y"],
     ids=["nested", "long number", "long key", "NUL", "escape", "line"],
 )
-def test_what_no_parser_likes(tmp_path: Path, toml: str) -> None:
+def test_files_that_no_parser_accepts(tmp_path: Path, toml: str) -> None:
     said = refusal(text(tmp_path, toml))
     assert said.isprintable()
     assert len(said) < 500
 
 
-def test_what_stands_in_place_of_the_file(tmp_path: Path) -> None:
+def test_something_else_in_place_of_the_file(tmp_path: Path) -> None:
     folder, fifo, loop, gone = (tmp_path / name for name in ("folder", "fifo", "loop", "gone"))
     folder.mkdir()
     os.mkfifo(fifo)

@@ -62,7 +62,7 @@ def test_a_value_of_another_type_is_refused_with_what_may_be_written(key: Key) -
 
 
 @pytest.mark.parametrize("name", documents.MADE)
-def test_what_is_made_of_the_table_is_up_to_date(name: str) -> None:
+def test_files_made_from_the_table_are_up_to_date(name: str) -> None:
     made = documents.MADE[name]()
     assert (ROOT / name).read_text() == made, "run python -m leased.config.documents"
 

@@ -39,7 +39,7 @@ def test_every_key_has_a_default_and_survives_being_stored() -> None:
     assert parse(stored) == PLAIN
 
 
-def test_what_a_key_leaves_out_another_does_not_change() -> None:
+def test_a_key_does_not_change_others() -> None:
     for name, key in KEYS.items():
         alone = Options(**key.values(PLAIN))
         assert alone.over(Options()) == Options().over(alone) == alone, name

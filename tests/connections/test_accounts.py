@@ -210,7 +210,7 @@ def test_jobs_of_one_user_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("said", [[b""], [b"garbage", b""], [HELLO, b""], []])
-def test_who_connects_again_and_again_does_not_take_more(
+def test_connecting_again_and_again_gives_a_user_no_more_time(
     monkeypatch: pytest.MonkeyPatch, said: list[bytes]
 ) -> None:
     door = Door(monkeypatch)
@@ -229,7 +229,9 @@ def test_who_connects_again_and_again_does_not_take_more(
     assert other.told == 1
 
 
-def test_who_is_over_while_it_waits_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_ends_while_it_waits_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     door = Door(monkeypatch)
     flood = [door.connect(1000) for _ in range(64)]
     door.loop.run(5)

@@ -103,7 +103,7 @@ def refusal(sock: FakeSocket) -> str:
     return ffi.string(reply.reason).decode()  # type: ignore[no-any-return]
 
 
-def test_who_says_no_hello_is_closed_and_who_says_it_stays() -> None:
+def test_connections_without_hello_are_closed_and_others_stay() -> None:
     door = Door()
     silent, client = door.connect(), door.connect()
     door.say(client, HELLO)
@@ -255,7 +255,7 @@ def test_one_users_processes_do_not_fill_the_journal(caplog: pytest.LogCaptureFi
     assert 0 < len(caplog.records) <= 7
 
 
-def test_what_processes_say_of_their_memory_cannot_overflow(tmp_path: Path) -> None:
+def test_reported_memory_cannot_overflow(tmp_path: Path) -> None:
     del tmp_path
     door = Door()
     for number in range(3):
@@ -271,7 +271,7 @@ def test_what_processes_say_of_their_memory_cannot_overflow(tmp_path: Path) -> N
     assert client_connection.CLIENTS_PER_TENANT * 2 * limits.BYTES_MOST < 2**63
 
 
-def test_who_lies_about_the_link_cannot_make_its_lease_last() -> None:
+def test_a_process_that_lies_about_the_link_cannot_prolong_its_lease() -> None:
     door = Door()
     liar = door.connect(uid=0)
     door.say(liar, HELLO)
@@ -302,7 +302,7 @@ def holders(door: Door) -> list[int]:
 
 
 @pytest.mark.parametrize("epoch", [1, 2, 99, 2**63, 2**64 - 1])
-def test_who_claims_a_lease_that_another_job_has_is_told_to_release_it(epoch: int) -> None:
+def test_a_process_that_claims_another_jobs_lease_is_told_to_release_it(epoch: int) -> None:
     door = Door()
     holder = door.connect()
     door.say(holder, HELLO)

@@ -188,7 +188,7 @@ def test_commands_can_be_carried_out(name: str) -> None:
         "gpuctl status",
     ],
 )
-def test_what_cannot_be_carried_out_is_found(line: str) -> None:
+def test_a_command_that_cannot_be_run_is_found(line: str) -> None:
     with pytest.raises((AssertionError, SystemExit, Refused)):
         check_line(line)
 

@@ -34,19 +34,19 @@ def check_rows(title: str, texts: dict[str, str]) -> None:
         assert any(matches(row, text) for row in known), f"not in the document, of {file}: {text!r}"
 
 
-def test_what_check_finds() -> None:
+def test_messages_of_check() -> None:
     texts = findings()
     assert len(texts) > 60
     check_rows(FOUND, texts)
 
 
-def test_what_the_daemon_logs() -> None:
+def test_messages_of_the_daemons_log() -> None:
     texts = logged()
     assert len(texts) > 40
     check_rows(LOG, texts)
 
 
-def test_what_the_placer_logs() -> None:
+def test_messages_of_the_placers_log() -> None:
     folder = ROOT / "leased" / "placer"
     texts = said(Logged, [folder / "service.py", folder / "tickets_file.py"])
     faults = said(Told, [folder / "service.py", folder / "slurm_link.py"])

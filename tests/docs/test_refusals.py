@@ -80,18 +80,18 @@ def text_as_row(text: str) -> str:
     return re.sub(r"\bX\b|X(?=[gG%])", GAP, text)
 
 
-def test_what_is_refused_before_there_is_a_job() -> None:
+def test_refusals_before_there_is_a_job() -> None:
     said = before_a_job()
     assert len(said) > 20
     check_rows("A job is refused before it exists", said)
 
 
-def test_what_is_refused_at_a_start() -> None:
+def test_refusals_at_a_start() -> None:
     said = at_a_start()
     assert len(said) > 12
     check_rows("A job fails when it starts", said)
 
 
-def test_what_nobody_says_is_found() -> None:
-    assert matches("job … is user …'s here", "job X is user X's here")
+def test_a_row_that_nothing_says_is_found() -> None:
+    assert matches("job … of user … waits", "job X of user X waits")
     assert not any(matches("the moon is full", text) for text in before_a_job())

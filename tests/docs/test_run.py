@@ -21,15 +21,11 @@ from tests.docs import documents
 SHOWN_TO_PEOPLE = (*documents.FOR_READERS, "gpu-share(7)")
 TAKERS = {"shown": documents.shown, "section": documents.section}
 OF_A_REAL_DRIVER = "kernel modules of NVIDIA's driver, where there is a GPU"
-# docs/admin.md, "Place jobs with labels"; tests/slurm/test_placer.py starts the program itself.
-OF_THE_PLACER = "the unit of gpu-lease-placer is not started on the booted cluster"
 # tests/containers enables the same files in mount namespaces.
 OF_A_RUNTIME = "neither podman nor enroot is on the booted cluster"
 NOT_RUN = {
     "ln -s /usr/share/gpu-lease/containers/podman": OF_A_RUNTIME,
     "ln -s /usr/share/gpu-lease/containers/enroot": OF_A_RUNTIME,
-    "apt install ./gpu-leased_*.deb ./gpu-lease-shim_*.deb": OF_THE_PLACER,
-    "systemctl enable --now gpu-lease-placer": OF_THE_PLACER,
     "git clone <this repository> gpu-lease && cd gpu-lease": "who reads it has another address",
     "make demo": "four minutes; its parts are run by tests/demo/test_demo.py",
     "make test": "it runs this test; .ci/run runs it on each commit",

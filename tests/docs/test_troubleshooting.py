@@ -205,7 +205,7 @@ def compiled() -> list[str]:
     return [re.sub(r"%[-.*\d]*l*[a-z]", "X", text.decode()) for text in texts]
 
 
-def test_what_faults_a_process_tells() -> None:
+def test_faults_that_a_process_tells() -> None:
     said = [*compiled(), claim_desk.words("out of memory", 1 << 30)]
-    for row in rows("A process has a fault to tell"):
+    for row in rows("A process reports a fault"):
         assert any(matches(row, words) for words in said), f"nobody says {row!r}"

@@ -12,7 +12,6 @@ import contextlib
 import mmap
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,11 +20,10 @@ from typing import Any
 import pytest
 
 from leased.api.client import ask
-from tests.conftest import ROOT
 from tests.emugpu.server import EmulatedGpu
 from tests.fault.askers import ENTRY
 from tests.slurm.leased import Leased
-from tests.slurm.processes import wait_until
+from tests.slurm.processes import start, wait_until
 
 JOBS = tuple(range(1, 9))
 TURNS = 3  # grants for everybody, so that the last were asked for after the fault
@@ -41,16 +39,11 @@ class Askers:
         self.file.write_bytes(bytes(ENTRY.size * len(jobs)))
         with self.file.open("r+b") as file:
             self.counts = mmap.mmap(file.fileno(), 0)
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tests.fault.askers", str(leased.run_dir)),
-                *(str(self.file), *map(str, jobs)),
-            ],
-            cwd=ROOT,
-            env=leased.env,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        words = [str(leased.run_dir), str(self.file), *map(str, jobs)]
+        with (leased.prefix / f"askers-{jobs[0]}.log").open("ab") as log:
+            self.process = start(
+                [sys.executable, "-m", "tests.fault.askers", *words], leased.env, log.fileno()
+            )
 
     def _column(self, which: int) -> dict[int, int]:
         entries = ENTRY.iter_unpack(self.counts[:])

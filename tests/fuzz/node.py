@@ -47,6 +47,15 @@ class Broken(AssertionError):
     """A rule does not hold."""
 
 
+def kind_of(said: bytes) -> int:
+    """The type of what the daemon says. In a version that it does not serve it only refuses."""
+    kind = header.check_header(header.in_version(said, header.VERSION))
+    served = header.OLDEST_VERSION <= header.version_of(said) <= header.VERSION
+    if not served and kind != lib.GL_REFUSED:
+        raise Broken(f"a client of version {header.version_of(said)} is told message {kind}")
+    return kind
+
+
 class Faults(logging.Handler):
     """Catches what the daemon logs of exceptions: serving one client must never raise."""
 
@@ -214,7 +223,7 @@ class Node:
 
     def _sent(self, job: int, data: bytes) -> None:
         """At the moment of a new lease nobody else has it, not even who is still to release it."""
-        if data[:1] == b"{" or header.check_header(data) != lib.GL_GRANT:
+        if data[:1] == b"{" or kind_of(data) != lib.GL_GRANT:
             return
         epoch = int(ffi.from_buffer("struct gl_grant *", data).epoch)
         if epoch in self.owners or (job, epoch) in self.claimed:
@@ -245,7 +254,7 @@ class Node:
         if data[:1] == b"{":
             self._answered(peer, json.loads(data))
             return
-        kind = header.check_header(data)
+        kind = kind_of(data)
         if kind == lib.GL_GRANT:
             grant = ffi.from_buffer("struct gl_grant *", data)
             epoch = peer.epoch = int(grant.epoch)

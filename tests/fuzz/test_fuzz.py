@@ -17,7 +17,10 @@ from tests.fuzz.reader import Reader
 from tests.fuzz.targets import FRAME, AdminNode, admin_target, fill_any, wire_target
 
 CORPUS = Path(__file__).parent / "data"
-MESSAGES = 100_000
+# A part of the generated inputs is a test of its own, so that each has pytest's time for itself.
+PARTS = range(10)
+INPUTS_OF_CLIENTS, MESSAGES_OF_CLIENTS = 50, 5_000  # in a part, and the fewest that come of them
+INPUTS_OF_ADMINS, REQUESTS_OF_ADMINS = 30, 200
 
 
 @pytest.fixture(autouse=True)
@@ -62,18 +65,21 @@ def test_kept_requests_break_nothing(admin_node: AdminNode) -> None:
     assert sum(admin_target(data, admin_node) for data in kept("admin")) > 100
 
 
-def test_generated_messages_of_clients() -> None:
-    source = random.Random(20)
-    sent = 0
-    while sent < MESSAGES:
-        sent += wire_target(source.randbytes(source.randint(1, 6000)))
+def generated(seed: int, inputs: int, longest: int) -> Iterator[bytes]:
+    source = random.Random(seed)
+    return (source.randbytes(source.randint(1, longest)) for _ in range(inputs))
 
 
-def test_generated_requests(admin_node: AdminNode) -> None:
-    source = random.Random(21)
-    sent = 0
-    while sent < MESSAGES // 20:
-        sent += admin_target(source.randbytes(source.randint(1, 600)), admin_node)
+@pytest.mark.parametrize("part", PARTS)
+def test_generated_messages_of_clients(part: int) -> None:
+    inputs = generated(200 + part, INPUTS_OF_CLIENTS, 6000)
+    assert sum(map(wire_target, inputs)) > MESSAGES_OF_CLIENTS
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_generated_requests(admin_node: AdminNode, part: int) -> None:
+    inputs = generated(210 + part, INPUTS_OF_ADMINS, 600)
+    assert sum(admin_target(data, admin_node) for data in inputs) > REQUESTS_OF_ADMINS
 
 
 def test_kept_processes_break_nothing(tmp_path: Path) -> None:

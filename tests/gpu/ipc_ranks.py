@@ -106,10 +106,10 @@ class Driver:
     """By cuda-bindings; the kernel is that of the emulated GPU's tests."""
 
     def __init__(self) -> None:
-        from tests.emugpu import prelude
+        from tests.emugpu import program_api
 
-        self.p, self.d = prelude, prelude.d
-        prelude.setup()
+        self.p, self.d = program_api, program_api.d
+        program_api.setup()
 
     def allocate(self, n: int) -> int:
         return int(self.p.ok(self.d.cuMemAlloc(4 * n)))

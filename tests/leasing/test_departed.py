@@ -83,14 +83,14 @@ def test_nor_that_of_a_job_that_has_ended() -> None:
     assert node.taken == 2 * CONTEXT
 
 
-def test_one_that_lives_on_without_a_connection_is_counted() -> None:
+def test_a_process_that_runs_on_without_a_connection_is_counted() -> None:
     node = Node()
     node.leaves(1, node.processes[0])
     node.look(LOOKS + 1)
     assert node.taken == 100 * MIB + 2 * CONTEXT
 
 
-def test_one_that_connects_again_is_its_jobs_as_before() -> None:
+def test_a_process_that_connects_again_is_its_jobs_as_before() -> None:
     node = Node()
     node.leaves(1, node.processes[0])
     node.look()

@@ -27,7 +27,7 @@ def test_the_end_of_a_job_changes_nothing() -> None:
     assert totals.now({}) == before
 
 
-def test_what_a_daemon_before_has_counted_is_not_counted_again() -> None:
+def test_usage_from_a_previous_daemon_is_not_counted_again() -> None:
     totals = DeviceTotals()
     totals.goes_on(1, {"d0": used(1000)})
     assert totals.now({1: {"d0": used(1000)}}) == {"d0": Usage()}

@@ -77,7 +77,7 @@ def test_two_of_a_job_get_two_ends_of_one_connection() -> None:
 
 
 @pytest.mark.parametrize("name", [OTHER, bytes(16)])
-def test_nobody_has_that_name(name: bytes) -> None:
+def test_no_process_has_that_name(name: bytes) -> None:
     """Nor is a process that has said none found by an empty one."""
     asker, nameless = Process(), Process()
     asks(asker, [asker, nameless, Process(NAME)], name)
@@ -120,7 +120,7 @@ def test_the_name_of_another_jobs_process_is_nobodys() -> None:
     assert list(attacker.outbox) == [daemon_messages.NAMED]
 
 
-def test_who_has_ended_is_nobody_and_a_stranger_is_refused() -> None:
+def test_an_ended_process_is_not_found_and_a_stranger_is_refused() -> None:
     door = Door()
     owner, fellow = door.connect(), door.connect()
     for sock in (owner, fellow):

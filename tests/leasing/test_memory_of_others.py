@@ -53,7 +53,7 @@ class Node:
 
 
 @pytest.mark.parametrize("beside", [0, 1, 2])
-def test_what_an_ended_process_had_is_free_for_those_that_remain(beside: int) -> None:
+def test_memory_of_an_ended_process_is_free_for_the_others(beside: int) -> None:
     node = Node()
     ends, *stay = [node.process(10 + n, 8 * MIB) for n in range(2 + beside)]
     assert [process.told[-1] for process in stay] == [8 * MIB * (1 + beside)] * len(stay)
@@ -61,7 +61,7 @@ def test_what_an_ended_process_had_is_free_for_those_that_remain(beside: int) ->
     assert [process.told[-1] for process in stay] == [8 * MIB * beside] * len(stay)
 
 
-def test_who_is_alone_and_reports_memory_is_told_nothing() -> None:
+def test_a_jobs_only_process_is_told_of_no_others() -> None:
     node = Node()
     alone = node.process(10, 8 * MIB)
     node.leases.clients.memory(node.tenant, alone, client_messages.Memory({UUID: DeviceBytes(1)}))

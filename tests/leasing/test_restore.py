@@ -74,7 +74,7 @@ def test_a_holder_hears_no_grant_of_the_lease_that_it_has() -> None:
     assert lib.GL_GRANT not in kinds
 
 
-def test_who_has_just_released_is_not_granted_again_by_what_was_on_its_way() -> None:
+def test_a_message_on_its_way_does_not_grant_again_to_a_process_that_released() -> None:
     """Its release crosses the daemon's word: the device is the other's, and nobody else's."""
     node, first, second = separated()
     before = first.epoch

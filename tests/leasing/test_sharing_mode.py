@@ -44,7 +44,7 @@ def test_turns_that_jobs_ask_for_are_no_sharing() -> None:
     assert shown(node("auto", "on", "auto")) == ("exclusive", "lock:on counts for job 2")
 
 
-def test_who_wants_nothing_changes_nothing() -> None:
+def test_an_idle_job_does_not_change_the_mode() -> None:
     fits = ("shared", "the tenants' memory fits together")
     assert shown(node("auto", "auto", "on", waits=1)) == fits
     assert shown(node("auto", "off")) == fits
@@ -54,7 +54,7 @@ def test_who_wants_nothing_changes_nothing() -> None:
     assert shown(a) == fits
 
 
-def test_who_heeds_no_lock_takes_no_turns() -> None:
+def test_jobs_with_lock_off_take_no_turns() -> None:
     a = node("off", "off")
     for job in (1, 2):
         a.handle(MemoryChanged(job, "d0", 80), 0)
@@ -79,7 +79,7 @@ def test_who_heeds_no_lock_takes_no_turns() -> None:
         (ModeSet("d0", True, "by turns 14% more"), ("exclusive", "by turns 14% more")),
     ],
 )
-def test_what_the_site_or_a_trial_chose_goes_first(
+def test_the_choice_of_the_site_or_a_trial_goes_first(
     event: LockSet | DrainSet | ModeSet, expected: tuple[str, str]
 ) -> None:
     a = node("on", "auto")
@@ -95,10 +95,13 @@ def test_shares_are_kept_by_turns_until_it_is_known_that_they_are_side_by_side_t
     assert shown(a) == ("exclusive", why)
     work = WorkMeasured("d0", S // 2, 50, None, (WorkPart(1, 50),))
     a.handle(work, S)
-    assert shown(a) == ("exclusive", f"{why}: what each would work is being measured")
+    assert shown(a) == (
+        "exclusive",
+        f"{why}: how much each job would use the GPU if it never waited is being measured",
+    )
     for half in range(3, 10):
         a.handle(work, half * S // 2)
     kept = "job 2 has a share of its time, which is kept side by side"
     assert shown(a) == ("shared", kept)
     a.handle(WorkMeasured("d0", S // 2, 50, None), 5 * S)
-    assert shown(a) == ("exclusive", f"{why}: nothing says whose the GPU's work is")
+    assert shown(a) == ("exclusive", f"{why}: NVML does not say which jobs the GPU works for")

@@ -112,7 +112,7 @@ def test_steps_that_hold_at_once_have_even_parts_and_each_its_own_wait() -> None
     assert [found[step].time_ns for step in "012"] == [4 * S] * 3
 
 
-def test_what_nvml_says_of_processes_divides_the_lease() -> None:
+def test_the_lease_is_divided_by_the_work_that_nvml_saw() -> None:
     node = Node()
     busy, lazy = node.process("0"), node.process("1")
     node.change(busy, held=1)
@@ -124,7 +124,7 @@ def test_what_nvml_says_of_processes_divides_the_lease() -> None:
     assert (found["0"].busy_ns, found["1"].busy_ns) == (3 * S // 2, S // 2)
 
 
-def test_what_comes_when_nobody_holds_any_more_is_of_those_that_held_last() -> None:
+def test_late_figures_count_for_the_steps_that_held_last() -> None:
     node = Node()
     node.process("1")
     client = node.process("0")

@@ -36,11 +36,11 @@ def test_an_endpoint_of_ours_is_in_order(short_dir: Path, monkeypatch: pytest.Mo
         assert look(address) == Finding("metrics", OK, f"gpu-leased-metrics answers at {address}")
 
 
-def test_nobody_who_listens_is_named(short_dir: Path) -> None:
+def test_an_address_where_nobody_listens_is_named(short_dir: Path) -> None:
     found = look(ListenAddress(path=short_dir / "m.sock"))
     assert found.level == WARNING
     assert found.text == (
-        f"nobody listens at {short_dir}/m.sock, which is metrics.listen (No such file or directory)"
+        f"nobody listens at {short_dir}/m.sock (metrics.listen): No such file or directory"
     )
 
 

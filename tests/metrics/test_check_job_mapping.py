@@ -30,11 +30,11 @@ def look(directory: Path | None, said: Status | None = None) -> Finding:
     return found
 
 
-def test_none_is_in_order() -> None:
+def test_no_directory_is_in_order() -> None:
     assert look(None).level == OK
 
 
-def test_one_that_is_kept_is_in_order(tmp_path: Path) -> None:
+def test_a_directory_with_files_is_in_order(tmp_path: Path) -> None:
     directory = tmp_path / "jobs"
     JobMapping(directory).follow(status())
     assert look(directory, status()) == Finding(
@@ -43,8 +43,8 @@ def test_one_that_is_kept_is_in_order(tmp_path: Path) -> None:
     assert look(directory).level == OK
 
 
-def test_one_that_nobody_keeps_is_named(tmp_path: Path) -> None:
-    assert "nobody has made it" in look(tmp_path / "none").text
+def test_a_directory_without_files_is_named(tmp_path: Path) -> None:
+    assert "does not exist" in look(tmp_path / "none").text
     tmp_path.chmod(0o755)
     assert look(tmp_path).level == OK, "it is not known whether there are jobs"
     found = look(tmp_path, status())
@@ -53,9 +53,9 @@ def test_one_that_nobody_keeps_is_named(tmp_path: Path) -> None:
     assert "systemctl enable --now gpu-leased-metrics" in found.remedy
 
 
-def test_one_that_others_cannot_read_is_named(tmp_path: Path) -> None:
+def test_a_directory_that_others_cannot_read_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     assert look(tmp_path).remedy == f"run chmod 755 {tmp_path}"
     file = tmp_path / "file"
     file.touch()
-    assert "is no directory" in look(file).text
+    assert "is not a directory" in look(file).text

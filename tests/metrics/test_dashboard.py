@@ -33,7 +33,7 @@ def test_the_dashboard_has_panels_that_ask() -> None:
     assert {"gpu_lease_up", "gpu_lease_handoff_seconds_bucket"} <= asked
 
 
-def test_what_an_expression_asks_for() -> None:
+def test_the_metrics_of_an_expression_are_found() -> None:
     text = 'sum by (gpu) (rate(a{b="c",d=~"e"}[5m])) / count(f) - 1'
     assert dashboards.selectors(text) == [
         Selector("a", (("gpu", None), ("b", "c"), ("d", None))),
@@ -51,6 +51,8 @@ def test_what_an_expression_asks_for() -> None:
         "sum by (state) (gpu_lease_up)",
     ],
 )
-def test_what_is_not_shown_is_found(monkeypatch: pytest.MonkeyPatch, expression: str) -> None:
+def test_a_metric_that_no_panel_shows_is_found(
+    monkeypatch: pytest.MonkeyPatch, expression: str
+) -> None:
     monkeypatch.setattr(dashboards, "expressions", lambda: [expression])
     assert len(dashboards.unknown(samples())) == 1

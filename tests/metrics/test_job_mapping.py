@@ -76,7 +76,7 @@ def test_a_file_that_was_changed_is_ours_again_while_we_have_jobs(made: JobMappi
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", '{"../x": "7\\n"}', '{"3": 5}'])
-def test_what_was_noted_may_be_anything(made: JobMapping, text: str) -> None:
+def test_the_list_of_our_files_may_contain_anything(made: JobMapping, text: str) -> None:
     made.directory.mkdir(parents=True)
     (made.directory / OURS).write_text(text)
     (made.directory.parent / "x").write_text("7\n")

@@ -89,7 +89,7 @@ def test_loopback_over_tcp() -> None:
             assert b"gpu_lease_up 1.0" in connection.getresponse().read()
 
 
-def test_whose_an_endpoint_is(path: Path, short_dir: Path) -> None:
+def test_the_kind_of_an_endpoint_is_told(path: Path, short_dir: Path) -> None:
     assert probe.is_ours(ListenAddress(path=path), WAIT_S)
     with pytest.raises(FileNotFoundError):
         probe.is_ours(ListenAddress(path=short_dir / "none.sock"), WAIT_S)

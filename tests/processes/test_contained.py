@@ -31,6 +31,6 @@ def test_namespaces_say_it(tmp_path: Path, pids: bytes, users: bytes, contained:
     assert procfs.is_contained(12, tmp_path) is contained
 
 
-def test_what_cannot_be_told_is_no_container(tmp_path: Path) -> None:
+def test_a_process_of_which_nothing_is_known_is_in_no_container(tmp_path: Path) -> None:
     assert not procfs.is_contained(12, tmp_path)
     assert not procfs.is_contained(os.getpid())

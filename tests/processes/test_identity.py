@@ -153,7 +153,7 @@ def test_jobs_that_have_not_registered_are_named_too(node: Node) -> None:
     assert node.step(11) is None, "nobody knows its number"
 
 
-def test_who_is_in_two_jobs_is_in_none(node: Node) -> None:
+def test_a_process_in_two_jobs_cgroups_belongs_to_none(node: Node) -> None:
     node.stepd(5, 77, "4:freezer:/slurm/uid_0/job_77", "3:devices:/slurm/uid_0/job_77")
     node.process(10, "4:freezer:/slurm/uid_0/job_77/step_0", "3:devices:/slurm/uid_0/job_78/step_0")
     assert node.step(10) is None
@@ -199,7 +199,7 @@ def test_a_sluid_is_the_job_of_the_slurmstepd_that_was_there(node: Node) -> None
     assert node.step(10) is None, "nobody knows its number"
 
 
-def test_what_is_kept_is_bounded(node: Node) -> None:
+def test_the_number_of_remembered_places_is_bounded(node: Node) -> None:
     for n in range(SLUIDS + 50):
         where = f"/place{n}/s{n:013d}/step_0/slurm"
         node.process(5, f"0::{where}") if n == 0 else node.move(5, f"0::{where}")

@@ -88,7 +88,7 @@ def state_of(pid: int) -> str:
     return seen.state
 
 
-def test_who_runs_or_sleeps_can_act(process: subprocess.Popen[str]) -> None:
+def test_a_running_or_sleeping_process_can_act(process: subprocess.Popen[str]) -> None:
     assert not stands_still(process.pid)
     assert not stands_still(os.getpid())
     process.kill()
@@ -96,7 +96,7 @@ def test_who_runs_or_sleeps_can_act(process: subprocess.Popen[str]) -> None:
     assert not stands_still(process.pid)
 
 
-def test_who_is_stopped_cannot(process: subprocess.Popen[str]) -> None:
+def test_a_stopped_process_cannot_act(process: subprocess.Popen[str]) -> None:
     os.kill(process.pid, signal.SIGSTOP)
     wait_until("it to stand still", lambda: stands_still(process.pid))
     os.kill(process.pid, signal.SIGCONT)
@@ -164,7 +164,7 @@ def group(request: pytest.FixtureRequest) -> Iterator[Group]:
     made.rmdir()
 
 
-def test_who_is_frozen_cannot(process: subprocess.Popen[str], group: Group) -> None:
+def test_a_frozen_process_cannot_act(process: subprocess.Popen[str], group: Group) -> None:
     below, freeze = group
     (below / "cgroup.procs").write_text(str(process.pid))
     assert not stands_still(process.pid)
@@ -195,7 +195,7 @@ def made_up(tmp_path: Path, state: str, cgroup: bytes) -> None:
         b"0::/../..\n",
     ],
 )
-def test_what_cannot_be_told_is_no_standstill(tmp_path: Path, cgroup: bytes) -> None:
+def test_a_process_of_which_nothing_is_known_can_act(tmp_path: Path, cgroup: bytes) -> None:
     made_up(tmp_path, "S", cgroup)
     assert not stands_still(7, tmp_path, tmp_path)
 

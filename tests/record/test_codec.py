@@ -36,7 +36,7 @@ def test_no_field_is_named_as_the_type_is() -> None:
 
 
 @given(st.one_of([st.from_type(cls) for cls in EVERY.values()]))
-def test_what_was_written_is_read_again(thing: Any) -> None:
+def test_written_events_are_read_again(thing: Any) -> None:
     text = json.dumps(codec.to_json(thing), default=codec.plain)
     read = codec.event_of if type(thing) in EVENTS.values() else codec.action_of
     again = read(json.loads(text))
@@ -75,7 +75,7 @@ def test_a_value_of_another_type_is_damage(name: str, data: st.DataObject) -> No
         {"type": "DrainSet", "device": "d0", "drained": 1},
     ],
 )
-def test_what_is_no_event_is_damage(value: Any) -> None:
+def test_anything_but_an_event_is_damage(value: Any) -> None:
     with pytest.raises(Damaged):
         codec.event_of(value)
 

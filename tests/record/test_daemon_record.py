@@ -134,7 +134,7 @@ def can_be_simulated(path: Path) -> None:
     assert [job.name for job in again.jobs] == [job.name for job in found.real.jobs]
 
 
-def test_what_a_killed_daemon_has_recorded_is_kept_beside_its_successors(
+def test_the_record_of_a_killed_daemon_is_kept_beside_its_successors(
     leased: Leased, path: Path
 ) -> None:
     register(leased.admin_socket, 7)

@@ -119,9 +119,7 @@ def test_a_record_that_is_turned_on_later_begins_with_the_state(
     assert snapshot.take(replayed(path)) == snapshot.take(end)
 
 
-def test_what_a_daemon_before_has_recorded_is_the_older_file(
-    path: Path, recorder: Recorder
-) -> None:
+def test_the_record_of_a_previous_daemon_is_the_older_file(path: Path, recorder: Recorder) -> None:
     recorder.configure(path, 100 * MOST)
     play(recorder, 100)
     recorder.close()

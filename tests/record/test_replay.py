@@ -230,7 +230,7 @@ TICK = b'{"now":5,"event":{"type":"Tick"},"actions":[]}\n'
         (b'STATE[{"list":[[-1]]}]', "has an object of a number below 0"),
     ],
 )
-def test_what_cannot_be_replayed_gets_one_line(
+def test_a_record_that_cannot_be_replayed_gets_one_line(
     path: Path,
     a_record: list[bytes],
     content: bytes,

@@ -82,10 +82,10 @@ def test_damaged_deficits_stop_no_daemon(leased: Leased, tenant: Start, path: Pa
     leased.start()
     wait_until("the good one", lambda: restored(path) == {3: good})
     warnings = [
-        said for said in leased.log.read_text().splitlines() if "policies have stored" in said
+        said for said in leased.log.read_text().splitlines() if "the policies had stored" in said
     ]
     assert len(warnings) == 1, warnings
-    assert "what policies have stored of 2 jobs (1, 2) cannot be used" in warnings[0]
+    assert "what the policies had stored of 2 jobs (1, 2) cannot be used" in warnings[0]
     for job in jobs:
         tell(job)
     for job in jobs:

@@ -117,7 +117,7 @@ def test_faults_of_many_connections_are_a_few_lines(
     assert 0 < len(lines(caplog)) <= limits.LINES_BURST + limits.LINES_PER_S * passed + 1
 
 
-def test_who_has_no_job_is_in_the_budget_from_the_first_moment(
+def test_a_process_without_a_job_is_charged_from_the_first_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     door = Door()

@@ -145,7 +145,7 @@ def test_fixed_memory_that_is_there_counts(node: Node) -> None:
     assert honest_of(node).held
 
 
-def test_what_an_honest_process_asks_room_for_is_made_for_it(node: Node) -> None:
+def test_room_is_made_for_an_honest_process(node: Node) -> None:
     """It says that it has fixed memory for which it only wants room, see room_appears()."""
     node.asks(HONEST, honest_of(node))
     node.leases.clients.restored(
@@ -190,7 +190,7 @@ def test_swapped_memory_that_is_not_there_keeps_nobody_away(
     assert residency.stuck <= CONTEXT
 
 
-def test_who_moves_its_memory_is_believed_however_late_nvml_answers() -> None:
+def test_a_process_that_moves_memory_is_believed_however_late_nvml_answers() -> None:
     node = Node()
     client = node.process(HONEST, 11, swaps=True)
     before = [0, 0, 100, 200, 200, 100, 0, 0, 200, 0, 200, 200, 0]  # what is there, MIB
@@ -221,7 +221,7 @@ def test_where_nvml_shows_none_of_ours_processes_are_believed() -> None:
     assert node.leases.loop.arbiter.devices[UUID].residency.fixed == 60 * MIB
 
 
-def test_what_nvml_said_long_ago_is_no_witness(node: Node) -> None:
+def test_old_answers_of_nvml_confirm_nothing(node: Node) -> None:
     node.now += 60 * 10**9
     other = node.process(OTHER, 13)
     node.says(OTHER, other, 0, 60 * MIB)
@@ -244,7 +244,7 @@ def measured(shown: Mapping[int, int], plain: Mapping[int, int | None]) -> list[
 
 
 @pytest.mark.parametrize("hidden", [60 * MIB, 140 * MIB, 250 * MIB])
-def test_who_hides_memory_takes_little_of_what_later_jobs_see(hidden: int) -> None:
+def test_a_process_that_hides_memory_takes_little_of_later_jobs_totals(hidden: int) -> None:
     honest = measured({11: CONTEXT, 12: CONTEXT}, {11: 0, 12: 0})
     most = CONTEXT_MOST * SIZE // FIRST_CONTEXT_PART
     seen = measured({11: CONTEXT, 12: CONTEXT + hidden}, {11: 0, 12: 0})
@@ -253,7 +253,7 @@ def test_who_hides_memory_takes_little_of_what_later_jobs_see(hidden: int) -> No
         assert total >= SIZE * 3 // 4
 
 
-def test_what_is_hidden_is_forgotten_with_its_process() -> None:
+def test_hidden_memory_is_forgotten_with_its_process() -> None:
     gpu = Gpu(0, UUID, "fake", SIZE, SIZE)
     overhead = Overhead.of(gpu)
     first = totals(overhead, gpu)
@@ -264,7 +264,7 @@ def test_what_is_hidden_is_forgotten_with_its_process() -> None:
     assert overhead.taken == overhead.lasting == 0
 
 
-def test_what_is_hidden_now_leaves_less_room_now() -> None:
+def test_hidden_memory_leaves_less_room_while_it_is_there() -> None:
     """It is there after all: who fits with the others beside it is another matter."""
     gpu = Gpu(0, UUID, "fake", SIZE, SIZE)
     overhead = Overhead.of(gpu)

@@ -125,7 +125,7 @@ def test_outside_of_namespaces_a_user_is_itself(listening: socket.socket) -> Non
         assert payers_of(socks) == {pwd.getpwnam("nobody").pw_uid}
 
 
-def test_those_who_have_ended_pay_together(listening: socket.socket) -> None:
+def test_ended_connections_are_charged_together(listening: socket.socket) -> None:
     with attacker(listening, "nobody", "ended") as socks:
         assert payers_of(socks) == {ENDED}
 

@@ -62,7 +62,7 @@ def test_no_name_of_a_cgroup_begins_a_line(tmp_path: Path, end: str, path: str) 
         b"0::" + JOB_7.encode() + b"\r\n",
     ],
 )
-def test_what_is_no_sound_cgroup_is_none(tmp_path: Path, text: bytes) -> None:
+def test_a_malformed_cgroup_counts_as_none(tmp_path: Path, text: bytes) -> None:
     process(tmp_path, 10, cgroup=text)
     assert KNOWN.step_of(10, tmp_path) is None
 
@@ -171,7 +171,7 @@ def test_no_content_raises(
         read(pid, proc)
 
 
-def test_what_is_not_there_or_is_no_file(tmp_path: Path) -> None:
+def test_a_missing_file_or_something_else_in_its_place(tmp_path: Path) -> None:
     for pid in (10, 11):
         (tmp_path / str(pid)).mkdir()
     for file in FILES:

@@ -83,7 +83,7 @@ def test_daemon_says_what_is_wrong_with_its_directory(leased: Leased) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_what_is_another_users_is_not_believed(tmp_path: Path) -> None:
+def test_a_file_of_another_user_is_not_trusted(tmp_path: Path) -> None:
     path = tmp_path / "usage.db"
     forged = Store(path)
     forged.open_tenant(tenant(1))

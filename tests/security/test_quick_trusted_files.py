@@ -55,7 +55,7 @@ ON_THE_WAY = ["a/b/file", "a/b", "a", "."]  # all within the test's own director
 
 @pytest.mark.parametrize("place", ON_THE_WAY)
 @pytest.mark.parametrize("mode", [0o777, 0o757, 0o775, 0o1777, 0o2775])
-def test_nobody_else_may_write_anywhere_on_the_way(
+def test_nothing_on_the_way_is_writable_by_others(
     folder: Path, file: Path, place: str, mode: int
 ) -> None:
     path = folder / place
@@ -67,7 +67,7 @@ def test_nobody_else_may_write_anywhere_on_the_way(
 
 
 @pytest.mark.parametrize("place", ON_THE_WAY)
-def test_nobody_else_may_own_anything_on_the_way(folder: Path, file: Path, place: str) -> None:
+def test_everything_on_the_way_belongs_to_root(folder: Path, file: Path, place: str) -> None:
     path = folder / place
     os.chown(path, NOBODY, 0)
     assert f"{path} belongs to uid 65534, who may change it; run chown root {path}" in said(file)
@@ -185,7 +185,7 @@ def test_check_finds_what_others_may_change(daemon: Leased, folder: Path) -> Non
     assert any(text.startswith(words) for text in found())
 
 
-def test_who_is_not_root_is_not_asked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_not_checked_without_root(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.chmod(0o666)
     with pytest.raises(Refused, match=r"^daemon.preload: "):
         trusted_files.check(file, "daemon.preload")

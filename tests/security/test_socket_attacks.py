@@ -137,7 +137,7 @@ sys.stdin.readline()
     ground.still_served()
 
 
-def test_who_does_not_read(ground: Ground) -> None:
+def test_a_process_that_does_not_read(ground: Ground) -> None:
     job = ground.job("""
 socks = [connect() for _ in range(100)]
 for sock in socks:

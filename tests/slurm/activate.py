@@ -1,13 +1,15 @@
 """Become a program that systemd activates by sockets: `activate FD=NAME... -- COMMAND...`.
 
 systemd gives listening sockets from descriptor 3 on and says so to this very pid,
-which only the process itself knows before it starts.
+which only the process itself knows before it starts. A module that this Python is to run
+(`python -m MODULE`) runs in this process; anything else is executed.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import runpy
 import sys
 
 FIRST_FD = 3
@@ -26,7 +28,11 @@ def main() -> None:
     os.environ["LISTEN_FDS"] = str(len(given))
     os.environ["LISTEN_FDNAMES"] = ":".join(name for _, _, name in given)
     os.environ["LISTEN_PID"] = str(os.getpid())
-    os.execv(sys.argv[at + 1], sys.argv[at + 1 :])
+    program, *arguments = sys.argv[at + 1 :]
+    if program != sys.executable or arguments[:1] != ["-m"]:
+        os.execv(program, [program, *arguments])
+    sys.argv = arguments[1:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

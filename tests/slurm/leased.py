@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.slurm.processes import Daemon, StartError, StopError
+from tests.slurm.processes import Daemon, StopError, notified, says_ready
 from tests.support.work_dir import of_root
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +75,7 @@ class Leased:
         run_dir.mkdir(parents=True, exist_ok=True)
         self.config.write_text(config_text(run_dir, prefix / "state", extra, preload))
         self.sockets: dict[str, socket.socket] = {}
-        self.kept: list[int] = []  # what systemd would give as connections of a daemon before
+        self.kept: list[int] = []  # what systemd would give as connections of a previous daemon
         if activated:
             modes = {"tenant": 0o666, "admin": 0o600}
             self.sockets = {n: listening(run_dir / f"{n}.sock", modes[n]) for n in modes}
@@ -99,19 +97,15 @@ class Leased:
 
     def start(self) -> None:
         """Start it and return when it has told its service manager (us) that it is ready."""
-        path = self.run_dir / "notify.sock"
-        path.unlink(missing_ok=True)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
-            notify.bind(str(path))
+        with notified(self.run_dir / "notify.sock") as notify:
             self.daemon = Daemon.start(
                 "gpu-leased",
                 self._command(),
                 self.log,
-                self.env | {"NOTIFY_SOCKET": str(path), "PYTHONUNBUFFERED": "1"},
+                self.env | {"NOTIFY_SOCKET": notify.getsockname(), "PYTHONUNBUFFERED": "1"},
                 [held.fileno() for held in self.sockets.values()] + self.kept,
             )
-            self._await_ready(notify)
-        path.unlink(missing_ok=True)
+            self.daemon.wait_ready(lambda: says_ready(notify), timeout=START_S)
 
     def _command(self) -> list[str]:
         command = ["leased.node.daemon", "--config", str(self.config)]
@@ -125,16 +119,6 @@ class Leased:
         given = [f"{held.fileno()}={name}" for name, held in self.sockets.items()]
         given += [f"{descriptor}=client" for descriptor in self.kept]
         return [sys.executable, "-m", "tests.slurm.activate", *given, "--", *command]
-
-    def _await_ready(self, notify: socket.socket) -> None:
-        assert self.daemon is not None
-        end = time.monotonic() + START_S
-        while time.monotonic() < end:
-            if select.select([notify], [], [], 0.2)[0] and b"READY=1" in notify.recv(4096):
-                return
-            if not self.daemon.running():
-                raise StartError(f"gpu-leased ended at its start:\n{self.daemon.tail()}")
-        raise StartError(f"gpu-leased was not ready after {START_S:g} s:\n{self.daemon.tail()}")
 
     def kill(self) -> None:
         """End it as a crash would: SIGKILL."""

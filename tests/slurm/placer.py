@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.conftest import ROOT
 from tests.slurm.cluster import PrivateSlurm
-from tests.slurm.processes import Daemon, wait_until
+from tests.slurm.processes import Daemon, notified, says_ready, wait_until
 from tests.support.work_dir import work_dir
 
 SHIPPED = ROOT / "slurm-conf"
@@ -69,16 +69,17 @@ class PlacerService:
         return [sys.executable, "-m", "leased.placer.service", "--config", str(self.config), *more]
 
     def start(self) -> None:
-        """Returns when jobs that are submitted are put off for it."""
+        """Returns when it has told its service manager (us) that it is ready."""
         self.alive.unlink(missing_ok=True)
-        daemon = Daemon.start(
-            "gpu-lease-placer",
-            self.command(),
-            self.work / "placer.log",
-            self.slurm.env | {"PYTHONUNBUFFERED": "1"},
-        )
-        self.daemons.append(daemon)
-        daemon.wait_ready(self.alive.exists)
+        with notified(self.slurm.run_dir / "placer.sock") as notify:
+            daemon = Daemon.start(
+                "gpu-lease-placer",
+                self.command(),
+                self.work / "placer.log",
+                self.slurm.env | {"NOTIFY_SOCKET": notify.getsockname(), "PYTHONUNBUFFERED": "1"},
+            )
+            self.daemons.append(daemon)
+            daemon.wait_ready(lambda: says_ready(notify))
 
     def stop(self) -> None:
         """As the service manager does: jobs are given back."""
@@ -99,6 +100,14 @@ class PlacerService:
             text=True,
             check=False,
         )
+
+
+def gpu_number(said: str) -> str:
+    """IDX:1, or of later releases the shards of each GPU: 0/4,1/4."""
+    if said.startswith("IDX:"):
+        return said.removeprefix("IDX:")
+    (index,) = [n for n, part in enumerate(said.split(",")) if not part.startswith("0/")]
+    return str(index)
 
 
 @dataclass
@@ -123,9 +132,9 @@ class PlacedSite:
         """Node and GPU of a job, once it runs."""
         wait_until(f"job {job} to run", lambda: self.slurm.job(job)["JobState"] == "RUNNING")
         said = self.slurm.run("scontrol", "show", "job", "-d", "-o", str(job)).stdout
-        found = re.search(r" Nodes=(\S+) .*GRES=shard\S*\(IDX:(\d+)\)", said)
+        found = re.search(r" Nodes=(\S+) .*GRES=shard[^\s(]*\(([^)]*)\)", said)
         assert found, said
-        return found[1], found[2]
+        return found[1], gpu_number(found[2])
 
     def comment(self, job: int | str) -> str:
         text = self.slurm.run("squeue", "-h", "-j", str(job), "-o", "%k").stdout.strip()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
+import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+
+from tests.support.template import TEMPLATES, Child
 
 FIRST_STEP_S = 0.01
 STEP_GROWTH = 1.3
@@ -40,12 +44,44 @@ def wait_until(
         pause = min(step, pause * STEP_GROWTH)
 
 
+@contextlib.contextmanager
+def notified(path: Path) -> Iterator[socket.socket]:
+    """A socket where a daemon finds what stands for its service manager."""
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.bind(str(path))
+        yield notify
+    path.unlink(missing_ok=True)
+
+
+def says_ready(notify: socket.socket) -> bool:
+    """Whether the next thing that it has said is that it is ready."""
+    return bool(select.select([notify], [], [], 0)[0]) and b"READY=1" in notify.recv(4096)
+
+
+def start(
+    command: Sequence[str], env: Mapping[str, str], out: int, pass_fds: Sequence[int] = ()
+) -> Child:
+    """Start a program in a session of its own; out: the file for all that it prints."""
+    if template := TEMPLATES.for_start(command, env):
+        return template.start(command, env, out, pass_fds)
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=out,
+        env=dict(env),
+        start_new_session=True,
+        pass_fds=pass_fds,
+    )
+
+
 @dataclass
 class Daemon:
     """One running daemon and its log."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: Child
     log: Path
     _started: ClassVar[list[Daemon]] = []
 
@@ -64,17 +100,9 @@ class Daemon:
         env: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
     ) -> Daemon:
-        """Start it in a session of its own, so that a Ctrl-C reaches us first."""
+        """Start it. A Ctrl-C reaches us first, since its session is another one."""
         with log.open("ab") as out:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                env=dict(env) if env is not None else None,
-                start_new_session=True,
-                pass_fds=pass_fds,
-            )
+            process = start(command, os.environ if env is None else env, out.fileno(), pass_fds)
         daemon = cls(name, process, log)
         cls._started.append(daemon)
         return daemon

@@ -145,7 +145,7 @@ def test_parts_of_a_heterogeneous_job_have_each_their_own(site: Site) -> None:
 
 
 @pytest.mark.parametrize("padding", [0, 1, 2])
-def test_what_jobstats_writes_can_be_read_beside_ours(site: Site, padding: int) -> None:
+def test_jobstats_texts_can_be_read_beside_ours(site: Site, padding: int) -> None:
     blob = jobstats_blob(padding)
     job = site.slurm.sbatch(
         *("--gres=shard:1", "-o", "/dev/null", script(site, "js", gpu_work(16 * MIB)).as_posix()),

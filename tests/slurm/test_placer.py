@@ -58,6 +58,22 @@ def test_jobs_without_labels_are_not_touched(site: PlacedSite) -> None:
     site.cancel(job)
 
 
+def test_a_job_that_depends_on_another_takes_no_place_until_that_has_ended(
+    site: PlacedSite,
+) -> None:
+    before = site.submit("")
+    after = site.submit("exclusion:d", f"--dependency=afterany:{before}")
+    one, two = (site.submit("anti-affinity:d") for _ in range(2))
+    site.gpu(one)
+    site.cancel(before)
+    site.gpu(two)
+    assert f"job {after}: it fits" not in site.placer.log
+    site.wait_for_comment(after, "a job without exclusion:d is there")
+    site.cancel(one, two)
+    site.gpu(after)
+    site.cancel(after)
+
+
 def test_several_gpus_of_a_node() -> None:
     """Slurm itself chooses the first GPU that has room, and the placer knows that."""
     with placed_site(nodes=1, gpus=2) as site:
@@ -118,6 +134,17 @@ def test_a_killed_placer_is_followed_by_one_that_knows_its_jobs(site: PlacedSite
     site.cancel(there)
     assert site.gpu(waits)[0] == site.gpu(other)[0] == node
     site.cancel(waits, other)
+
+
+def test_a_job_is_put_off_from_the_moment_that_the_service_is_up(site: PlacedSite) -> None:
+    taken = [site.submit("", "-w", node) for node in site.slurm.layout.node_names]
+    for job in taken:
+        site.gpu(job)
+    site.placer.stop()
+    site.placer.start()
+    alone = site.submit("exclusion:up")
+    assert site.slurm.job(alone)["AdminComment"].startswith("[gpu-lease-placer")
+    site.cancel(*taken, alone)
 
 
 def test_a_job_begins_by_itself_when_the_placer_is_gone() -> None:

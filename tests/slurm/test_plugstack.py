@@ -170,7 +170,7 @@ def test_an_include_of_nothing_is_harmless(host: Host, directory: str) -> None:
     host.restart_slurmd()
 
 
-def test_what_required_would_cost(host: Host) -> None:
+def test_a_required_line_would_stop_slurm(host: Host) -> None:
     """Why the line is not `required`: the reason that docs/admin.md gives, kept true."""
     host.line.write_text(host.line.read_text().replace("optional ", "required "))
     host.jobs_run()

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.slurm.recorded import Records
 
 
-def test_what_was_recorded_around_a_moment(tmp_path: Path) -> None:
+def test_the_record_around_a_moment(tmp_path: Path) -> None:
     records = Records(tmp_path / "record")
     for times in ((90, 99), (101, 102, 120)):
         records.keep()

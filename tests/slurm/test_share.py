@@ -112,7 +112,7 @@ ON_THE_NODE = {
     ),
     "not allowed": (
         ["--gres=shard:1", "--gpu-share=memory:swap,oversub:on"],
-        "memory:swap keeps all of a process on the device while it works; use oversub:off, or",
+        "memory:swap does not go with oversub:on, since",
     ),
 }
 
@@ -142,7 +142,7 @@ def test_a_limit_that_limits_nothing_is_noted_by_one_task(site: Site) -> None:
     assert done.returncode == 0
     lines = [line for line in done.stderr.splitlines() if not line.startswith("srun: job ")]
     assert [line.partition(",")[0] for line in lines] == [
-        "gpu-share: mem:900 GiB is no limit on GPU 0"
+        "gpu-share: mem:900 GiB has no effect on GPU 0"
     ]
 
 

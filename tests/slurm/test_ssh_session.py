@@ -90,7 +90,7 @@ def site() -> Iterator[Site]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def test_what_a_session_runs_is_the_jobs(site: Site) -> None:
+def test_programs_of_an_ssh_session_are_the_jobs(site: Site) -> None:
     job, place = site.job()
     program = shlex.join([sys.executable, "-c", COMPUTES])
     session = site.session(place, f". {PROFILE}; gpu-leasectl mine --json; exec {program}")

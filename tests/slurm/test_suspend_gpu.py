@@ -37,7 +37,7 @@ PROGRAM = (
     + f"""
 import pathlib, time
 name = sys.argv[1] + "." + os.environ.get("SLURM_PROCID", "0")
-pathlib.Path(name + ".pid").write_text(str(os.getpid()))
+pathlib.Path(name + ".pid").write_text(os.readlink("/proc/self"))  # not the container's
 n = {EACH} << 18
 p = ok(d.cuMemAlloc(4 * n)); ok(d.cuMemsetD32(p, 1, n)); ok(d.cuCtxSynchronize())
 turn = 1
@@ -63,10 +63,15 @@ class Site:
     work: Path
     grace: Grace
 
-    def submit(self, name: str, memory: str, ranks: int = 0, *more: str) -> Job:
-        """ranks: of an srun step; 0: the batch script itself runs the program."""
+    def submit(
+        self, name: str, memory: str, ranks: int = 0, *more: str, container: str = ""
+    ) -> Job:
+        """ranks: of an srun step; 0: the batch script itself runs the program.
+
+        container: the words that start one.
+        """
         (self.work / "program.py").write_text(PROGRAM)
-        program = f"{sys.executable} {self.work}/program.py {self.work}/{name}"
+        program = f"{container} {sys.executable} {self.work}/program.py {self.work}/{name}"
         script = self.work / f"{name}.sh"
         script.write_text(
             (STEP if ranks else BATCH).format(root=ROOT, program=program, ranks=ranks)
@@ -153,6 +158,32 @@ def test_a_suspended_job_frees_its_gpu_within_the_grace(
     other.gets_on()
     assert job.turns() == turns
     site.finish(other)
+    site.resume(job)
+    job.gets_on()
+    site.finish(job)
+
+
+CONTAINERS = {
+    "pids": "unshare --pid --fork",
+    "pids-second": "unshare --pid --fork sh -c '\"$@\"; true' sh",
+    "users": "unshare --user --map-user=1000",
+    "users-pids": "unshare --user --map-root-user --pid --fork",
+}
+
+
+@pytest.mark.parametrize("ranks", [0, 1], ids=["batch", "step"])
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_a_suspended_container_frees_its_gpu_within_the_grace(
+    site: Site, kind: str, ranks: int
+) -> None:
+    """In its namespaces slurmstepd is shown as process 0, or as another user's."""
+    job = site.submit(f"{kind}-{ranks}", "swap", ranks, container=CONTAINERS[kind])
+    job.gets_on()
+    full = site.free()
+    site.suspend(job)
+    wait_until("its memory to leave", lambda: site.free() - full >= EACH * MIB * 99 // 100)
+    site.grace.end()
+    wait_until("it to be stopped", job.is_stopped)
     site.resume(job)
     job.gets_on()
     site.finish(job)

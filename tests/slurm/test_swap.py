@@ -38,8 +38,9 @@ JOB_S = 120.0
 STEPS = 16  # of a job; with 200 MiB each takes a tenth of a second
 CONTEXTS_BYTES = 8 * MIB  # of a few processes; each takes 1 MiB
 REFUSED = (
-    "gpu-share: memory:swap may need 0.2 GiB of host memory beside the programs' own, and the "
-    "job has {} GiB for this step; use --mem=2G (for srun too), or mem:SIZE to have less of the GPU"
+    "gpu-share: memory:swap may need 0.2 GiB of host memory besides what its programs need "
+    "themselves, and this step has {} GiB in all; use --mem=2G (for srun too), or mem:SIZE to have "
+    "less of the GPU"
 )
 
 
@@ -312,7 +313,10 @@ def test_a_step_that_brings_more_gpus_needs_more_memory(site: Site) -> None:
     try:
         job, log = site.sbatch("wider", script, SWAP, ENOUGH)
         assert site.slurm.wait(job) == "FAILED"
-        assert "of the 0.3 GiB of this node for that 0.0 GiB are other jobs'" in log.read_text()
+        assert (
+            "this node has 0.3 GiB for that, of which other jobs may need 0.0 GiB"
+            in log.read_text()
+        )
     finally:
         site.leased.config.write_text(before)
         ask(site.leased.admin_socket, {"op": "reload"})
@@ -394,7 +398,7 @@ pathlib.Path(sys.argv[1]).write_text(json.dumps({"checksum_ok": True}))
 )
 
 
-def test_who_has_no_room_in_its_cgroup_is_not_killed_for_its_copies(site: Site) -> None:
+def test_a_job_without_room_in_its_cgroup_is_not_killed_for_its_copies(site: Site) -> None:
     """It keeps its memory on the device; who needs the room waits for its end."""
     program, result = site.work / "frugal.py", site.work / "frugal.0"
     program.write_text(FRUGAL)

@@ -65,7 +65,9 @@ def fault(rules: Lua, **job: str | int) -> str | None:
         ),
     ],
 )
-def test_what_cannot_share_is_refused(rules: Lua, job: dict[str, str | int], words: str) -> None:
+def test_jobs_that_cannot_share_are_refused(
+    rules: Lua, job: dict[str, str | int], words: str
+) -> None:
     assert words in (fault(rules, **job) or "nothing")
 
 
@@ -126,6 +128,8 @@ PIECES = st.sampled_from(
 @example(text="mem:.5")
 @example(text="mem:.")
 @example(text="mem:0")
+@example(text="mem:0.0000000000001")
+@example(text="mem:0.0000000000006")
 @example(text="tq:1234567890123456ms")
 @example(text="tq:60,tq:60")
 @example(text="request:0.3,limit:60%")

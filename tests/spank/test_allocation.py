@@ -48,7 +48,7 @@ def test_nodes_and_components() -> None:
         *(answer("shard:1(IDX:0-999999999)"), answer("shard:1(IDX:0)\tx"), answer("shard:1")),
     ],
 )
-def test_what_cannot_be_read_is_no_answer(text: str) -> None:
+def test_an_unreadable_answer_is_none(text: str) -> None:
     with pytest.raises(NoAnswer):
         parse(text)
 
@@ -83,7 +83,9 @@ def test_a_slurmctld_that_comes_back_is_heard(tmp_path: Path) -> None:
     assert ask_slurmctld(path, 1).gpus == (3,)
 
 
-def test_one_that_stays_away_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slurmctld_that_stays_away_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(allocation, "AGAIN_S", 30.0)  # there is no time to ask again
     path = program(tmp_path, "echo 'Unable to contact slurm controller' >&2", "exit 1")
     with pytest.raises(NoAnswer, match="Unable to contact slurm controller"):

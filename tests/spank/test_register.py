@@ -99,7 +99,7 @@ def test_a_daemon_that_ends_meanwhile_is_asked_again(short_dir: Path) -> None:
     assert [request["op"] for request in asked] == ["register"]
 
 
-def test_nobody_is_not_waited_for(short_dir: Path) -> None:
+def test_a_daemon_that_does_not_listen_is_not_waited_for(short_dir: Path) -> None:
     said = register(str(short_dir / "admin.sock"), STEP, False, True, says(SHARES))
     assert said.startswith("refused\ngpu-leased is not running on this node; start it with")
 

@@ -17,7 +17,7 @@ from tests.store.test_store import tenant, used
 
 FAILING = Path(__file__).with_name("failing_reads.c")
 
-# A daemon before has left usage of 1000 for each job. For each number of reads that succeed: a
+# A previous daemon has left usage of 1000 for each job. For each number of reads that succeed: a
 # daemon starts, counts 1 for each of its jobs, and has its disk back. It prints what came to light.
 PROGRAM = """
 import ctypes, json, shutil, sys

@@ -56,7 +56,7 @@ def test_another_run_of_the_job_is_not_parked(tmp_path: Path) -> None:
     assert rows(path) == [(2, "limits.park_after")]
 
 
-def test_what_is_damaged_is_set_aside(tmp_path: Path) -> None:
+def test_a_damaged_row_is_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "usage.db"
     two_parked(path)
     change(path, "UPDATE parked SET who = x'ff00' WHERE job_id = 1")

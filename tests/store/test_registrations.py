@@ -35,7 +35,7 @@ def change(path: Path, **values: Any) -> None:
 
 
 class TestFiles:
-    def test_what_is_written_is_read_by_the_next_daemon(self, folder: Path) -> None:
+    def test_the_next_daemon_reads_the_files(self, folder: Path) -> None:
         Registrations(folder).put(registered(7))
         next_one = Registrations(folder)
         assert next_one.jobs() == {7}
@@ -45,7 +45,7 @@ class TestFiles:
         assert next_one.jobs() == set()
         assert next_one.read(7) is None
 
-    def test_nobody_else_may_open_them(self, folder: Path) -> None:
+    def test_only_root_may_open_the_files(self, folder: Path) -> None:
         before = os.umask(0)
         try:
             Registrations(folder).put(registered(7))
@@ -55,12 +55,12 @@ class TestFiles:
         (path,) = folder.iterdir()
         assert path.stat().st_mode & 0o7777 == 0o600
 
-    def test_what_a_later_release_adds_is_ignored(self, folder: Path) -> None:
+    def test_fields_of_a_later_release_are_ignored(self, folder: Path) -> None:
         Registrations(folder).put(registered(7))
         change(folder / "7.json", later={"x": 1})
         assert Registrations(folder).read(7) == registered(7)
 
-    def test_one_of_another_boot_is_none(
+    def test_a_file_of_another_boot_is_ignored(
         self, folder: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         Registrations(folder).put(registered(7))
@@ -154,7 +154,7 @@ def test_a_spoilt_file_is_refused_alone(
     assert [record.job_id for record in store.open_tenants()] == [6]
     store.close()
     (said,) = caplog.messages
-    assert f"{folder}/7.json cannot be believed" in said
+    assert f"{folder}/7.json cannot be trusted" in said
     assert why in said
     assert "other jobs are not affected" in said
 
@@ -196,7 +196,7 @@ class TestStore:
         assert store.stepds() == {12: (STEPD, 1)}
         store.close()
 
-    def test_what_the_database_knows_counts_more(self, folder: Path, tmp_path: Path) -> None:
+    def test_the_database_counts_more_than_a_file(self, folder: Path, tmp_path: Path) -> None:
         store = Store(tmp_path / "usage.db", Registrations(folder))
         store.open_tenant(tenant(1))
         store.save({1: used(7)}, 5)

@@ -42,7 +42,7 @@ def test_it_is_there_for_the_next_daemon_and_not_after_the_end(tmp_path: Path) -
     store.close()
 
 
-def test_what_is_damaged_is_left_out_with_one_warning(
+def test_damaged_states_are_left_out_with_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "usage.db"
@@ -53,7 +53,7 @@ def test_what_is_damaged_is_left_out_with_one_warning(
         store = Store(path)
     assert [(t.job_id, t.remembered) for t in store.open_tenants()] == [(1, None), (2, None)]
     (said,) = caplog.messages
-    assert "what policies have stored of 2 jobs cannot be used" in said
+    assert "what the policies had stored of 2 jobs cannot be used" in said
     store.save({}, 6, {1: FAIR})
     assert rows(path) == [(1, *FAIR)]
     store.close()

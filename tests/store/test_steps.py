@@ -78,7 +78,7 @@ def test_a_file_of_a_release_without_them_gets_their_table(tmp_path: Path) -> No
         assert db.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
 
 
-def test_what_is_damaged_is_set_aside_alone(tmp_path: Path) -> None:
+def test_only_damaged_rows_are_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "usage.db"
     before = Store(path)
     before.open_tenant(tenant(7))
@@ -92,7 +92,7 @@ def test_what_is_damaged_is_set_aside_alone(tmp_path: Path) -> None:
     assert record.usage == used(5)
 
 
-def test_what_the_disk_had_of_steps_is_added_to_what_memory_had_without_it(
+def test_steps_on_the_disk_are_added_to_those_in_memory(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "usage.db"
@@ -132,7 +132,7 @@ def test_rows_of_forgotten_runs_go_and_of_settled_ones_so_many_stay(
     kept.close()
 
 
-def test_what_waits_for_accounting_has_a_limit_of_steps(
+def test_the_steps_that_wait_for_accounting_are_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contents, "STEPS_MOST", 4)

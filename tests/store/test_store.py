@@ -128,9 +128,7 @@ def test_full_disk_stops_nothing_and_is_caught_up(disk: Disk, open_store: OpenSt
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_is_on_a_full_disk_can_be_read(
-    disk: Disk, killed: bool, open_store: OpenStore
-) -> None:
+def test_a_full_disk_can_be_read(disk: Disk, killed: bool, open_store: OpenStore) -> None:
     path = disk.folder / "usage.db"
     code = f"""
 import os, sys

@@ -53,7 +53,7 @@ def test_the_daemon_ignores_what_it_does_not_know(kind: int, more: bytes) -> Non
     assert [client.held for client in door.tenant.clients] == [1]
 
 
-def test_who_says_nothing_else_is_silent() -> None:
+def test_a_process_that_sends_nothing_else_is_silent() -> None:
     door = Door()
     sock = door.connect()
     for _ in range(int(limits.HELLO_S) + 2):
@@ -62,7 +62,7 @@ def test_who_says_nothing_else_is_silent() -> None:
     assert not sock.open
 
 
-def test_what_it_ignores_counts_as_its_users_time() -> None:
+def test_ignored_messages_count_as_their_users_time() -> None:
     door = Door()
     sock = door.connect()
     before = door.listener.accounts.of(1000).budget.credit_at(door.loop.now)

@@ -32,10 +32,10 @@ def findings(site: Site) -> Iterator[Finding]:
 
 
 def _memory(site: Site, constrained: bool) -> Finding:
-    """MemSpecLimit is what jobs leave free, if they are kept to what they have."""
+    """Whether jobs leave the memory of MemSpecLimit free: a cgroup must limit them to their own."""
     fields = site.slurm.node(site.node)
     if fields.get("memspeclimit", "0") in ("", "0") or constrained:
-        return Finding("cgroup-memory", OK, "no MemSpecLimit that jobs could pass over")
+        return Finding("cgroup-memory", OK, "jobs cannot use memory that MemSpecLimit keeps free")
     words = f"jobs may use the memory that MemSpecLimit={fields['memspeclimit']} keeps free"
     remedy = "write ConstrainRAMSpace=yes in cgroup.conf, with TaskPlugin=task/cgroup"
     return Finding("cgroup-memory", WARNING, words, remedy)

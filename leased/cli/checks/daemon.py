@@ -68,7 +68,7 @@ def _devices(status: Status) -> Iterator[Finding]:
             "devices", FAULT, words, "see nvidia-smi and dmesg; reset the GPU, or restart the node"
         )
     if not faulty:
-        yield Finding("devices", OK, "the daemon finds no device faulty")
+        yield Finding("devices", OK, "the daemon finds no fault of a device")
     if status.get("nvml_fault"):
         words = f"NVML does not answer the daemon: {status['nvml_fault']}"
         yield Finding("nvml", FAULT, words, "see nvidia-smi and dmesg")
@@ -77,7 +77,7 @@ def _devices(status: Status) -> Iterator[Finding]:
 
 
 def _cluster(site: Site, said: Mapping[str, Any]) -> Iterator[Finding]:
-    """Jobs of two Slurm clusters have the same numbers: the daemon serves one."""
+    """The daemon serves one Slurm cluster, since jobs of two clusters have the same numbers."""
     ours, others = said.get("name"), ", ".join(said.get("refused", {}))
     named = site.slurm.value("clustername").lower()
     remedy = "let the jobs of one cluster share GPUs of a node; see daemon.slurm_conf"
@@ -92,4 +92,6 @@ def _cluster(site: Site, said: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("cluster", OK, f"gpu-leased serves the jobs of the Slurm cluster {ours}")
     else:
         words = "gpu-leased does not know yet which Slurm cluster it serves"
-        yield Finding("cluster", WARNING, words, "see by scontrol ping whether slurmctld answers")
+        yield Finding(
+            "cluster", WARNING, words, "run scontrol ping to see whether slurmctld answers"
+        )

@@ -20,7 +20,7 @@ def findings(site: Site) -> Iterator[Finding]:
 
 
 def of_all_nodes(site: Site) -> Iterator[Finding]:
-    """On the host of slurmctld: whether there are shards anywhere, and gres.conf has as many."""
+    """On the host of slurmctld: whether any node has shards, and as many as in gres.conf."""
     yield from _types(site)
     counts = {
         node: gres_conf.gres_counts(gres) for node, gres in site.slurm.of_nodes("gres").items()
@@ -105,7 +105,7 @@ def _gres_lines(site: Site, said: Gres, counts: dict[str, int], path: Path) -> I
 
 
 def _whole(site: Site, said: Gres, path: Path) -> Iterator[Finding]:
-    """Before Slurm 23.11 slurmctld tells a GPU in use from others only where it is described."""
+    """Before 23.11 slurmctld knows which GPUs are in use only if gres.conf has Cores= or Type=."""
     if site.version is None or site.version >= WHOLE_FROM or not said.unplaced or said.autodetect:
         yield Finding("gres-whole", OK, "no job is given a GPU whole while shards of it are used")
         return
@@ -119,7 +119,7 @@ def _counts(site: Site, said: Gres, counts: dict[str, int], path: Path) -> Itera
     gpus, shards = counts["gpu"], counts["shard"]
     wrong = []
     there = len(site.gpus)
-    # Fewer may be meant so, where gres.conf says which.
+    # slurm.conf may have fewer on purpose, if gres.conf says which.
     if there and (gpus > there or (gpus < there and len(said.files) != gpus)):
         wrong.append(f"slurm.conf has {gpus} gpu, NVML shows {there}")
     if said.files and len(said.files) != gpus:
@@ -130,8 +130,8 @@ def _counts(site: Site, said: Gres, counts: dict[str, int], path: Path) -> Itera
         words = "; ".join(wrong)
         yield Finding("gres-count", FAULT, words, "make slurm.conf, gres.conf and the GPUs agree")
     elif shards % gpus:
-        words = f"{shards} shard do not divide evenly among {gpus} gpu"
+        words = f"{shards} shards cannot be divided evenly among {gpus} GPUs"
         yield Finding("gres-count", FAULT, words, f"make the number of shards a multiple of {gpus}")
     else:
-        words = f"{shards} shard on {gpus} gpu: at most {shards // gpus} jobs share one"
+        words = f"{shards} shards on {gpus} GPUs: at most {shards // gpus} jobs share one"
         yield Finding("gres-count", OK, words)

@@ -1,4 +1,4 @@
-"""check: host memory for what leaves the GPUs, as the daemon says."""
+"""check: host memory for copies of swapped memory, as the daemon reports it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from leased.processes import procfs
 
 
 def findings(site: Site, said: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Host memory for what jobs swap: the node's, or else each job's own."""
+    """Host memory for copies of swapped memory: the node's, or else each job's own."""
     if said is None or not site.config.swap:
         return
     budget, left = size(said["budget_bytes"]), said["left_bytes"]
     if not said["kept"]:
-        words = "gpu-leased-copies does not run: what jobs swap takes of their own --mem"
+        words = (
+            "gpu-leased-copies does not run: copies of swapped memory are in the jobs' own --mem"
+        )
         yield Finding("copies", WARNING, words, "run systemctl start gpu-leased-copies.socket")
     elif left <= 0:
-        words = f"all of the {budget} of host memory for swapped GPU memory is claimed"
+        words = f"all {budget} of host memory for copies of swapped memory are claimed"
         yield Finding("copies", WARNING, words, "raise limits.swap_host, or let fewer jobs share")
     else:
-        words = f"{size(left)} of {budget} of host memory for swapped GPU memory are left"
+        words = f"{size(left)} of {budget} of host memory for copies of swapped memory are left"
         yield Finding("copies", OK, words)
     if "ahead_most_bytes" in said:
         yield _ahead(said["ahead_bytes"], said["ahead_most_bytes"])
@@ -31,16 +33,16 @@ def findings(site: Site, said: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 
 def _ahead(now: int, most: int) -> Finding:
-    """Host memory that is made before a handoff needs it."""
+    """Host memory that is prepared before a handoff needs it."""
     if not most:
-        words = "no host memory is made ahead of handoffs: the first ones take longer"
+        words = "no host memory is prepared ahead of handoffs, so the first ones take longer"
         return Finding("copies-ahead", WARNING, words, "raise limits.swap_ahead")
     words = f"{size(now)} of host memory are ready ahead of handoffs, {size(most)} at most"
     return Finding("copies-ahead", OK, words)
 
 
 def _room_beside_jobs(site: Site, budget: int) -> Finding:
-    """Slurm gives jobs RealMemory less MemSpecLimit: copies need what is beside that."""
+    """Slurm gives jobs RealMemory less MemSpecLimit. Copies need memory besides that."""
     total = procfs.host_memory()[0]
     name = site.slurm.node_of(socket.gethostname())
     node = site.slurm.node(name)
@@ -49,8 +51,8 @@ def _room_beside_jobs(site: Site, budget: int) -> Finding:
     jobs = (mib[0] - mib[1]) << 20
     if not mib[0] or jobs + budget <= total:
         return Finding("copies-slurm", OK, "Slurm gives jobs no memory that copies may need")
-    words = f"of the {size(total)} of this host Slurm gives jobs {size(jobs)}, and copies may take "
-    words += f"{size(budget)}"
+    words = f"Slurm gives jobs {size(jobs)} of this host's {size(total)}, and copies may take "
+    words += f"{size(budget)}: together they are too much"
     remedy = (
         f"write MemSpecLimit={budget >> 20} for this node in slurm.conf, or lower limits.swap_host"
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from leased.cli.checks.finding import OK, WARNING, Finding, Site
 from leased.metrics import job_mapping
 
-FOLLOWS_S = 6.0  # after a job begins its files are there
+FOLLOWS_S = 6.0  # the files of a job are there so soon after its begin
 UNIT = "gpu-leased-metrics"
 START = f"run systemctl enable --now {UNIT}, and see its journal"
 
@@ -25,10 +25,12 @@ def findings(site: Site) -> Iterator[Finding]:
     try:
         mode = directory.stat().st_mode
     except FileNotFoundError:
-        yield Finding("job-mapping", WARNING, f"{what} is not there: nobody has made it", START)
+        yield Finding("job-mapping", WARNING, f"{what} does not exist", START)
         return
     if not stat.S_ISDIR(mode):
-        yield Finding("job-mapping", WARNING, f"{what} is no directory", "name another directory")
+        yield Finding(
+            "job-mapping", WARNING, f"{what} is not a directory", "name another directory"
+        )
     elif mode & 0o005 != 0o005:
         words = f"{what} is not open to everybody: dcgm-exporter may not read it"
         yield Finding("job-mapping", WARNING, words, f"run chmod 755 {directory}")
@@ -40,7 +42,7 @@ def findings(site: Site) -> Iterator[Finding]:
 
 
 def _kept(directory: Path) -> bool:
-    """Whether it is said there what was written, now or soon."""
+    """Whether the exporter's own list of its files is there, now or soon."""
     until = time.monotonic() + FOLLOWS_S
     while not (directory / job_mapping.OURS).exists():
         if time.monotonic() >= until:

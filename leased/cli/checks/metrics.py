@@ -14,7 +14,7 @@ UNIT = "gpu-leased-metrics"
 def findings(site: Site) -> Iterator[Finding]:
     address = site.config.metrics.listen
     if address is None:
-        yield Finding("metrics", OK, "metrics.listen is empty: Prometheus is shown nothing")
+        yield Finding("metrics", OK, "metrics.listen is empty: no metrics are served to Prometheus")
         return
     if not exporter.has_library():
         words = f"{UNIT} cannot run: Python's {exporter.LIBRARY} is missing"
@@ -26,15 +26,15 @@ def findings(site: Site) -> Iterator[Finding]:
         yield Finding(
             "metrics",
             WARNING,
-            f"you may not connect to {address}, which is metrics.listen",
+            f"you may not connect to {address} (metrics.listen)",
             "run this check as root",
         )
     except OSError as fault:
-        words = f"nobody listens at {address}, which is metrics.listen ({fault.strerror or fault})"
+        words = f"nobody listens at {address} (metrics.listen): {fault.strerror or fault}"
         yield Finding("metrics", WARNING, words, f"run systemctl enable --now {UNIT}")
     else:
         if ours:
             yield Finding("metrics", OK, f"{UNIT} answers at {address}")
         else:
-            words = f"what answers at {address}, which is metrics.listen, is not {UNIT}"
+            words = f"what answers at {address} (metrics.listen) is not {UNIT}"
             yield Finding("metrics", WARNING, words, "choose another port for metrics.listen")

@@ -15,8 +15,8 @@ from leased.placer import alive
 UNIT = "gpu-lease-placer"
 PATH = re.compile(rb'^local ALIVE = "([^"\n]{1,4096})"$', re.MULTILINE)
 PATIENCE_S = 10.0
-JOURNAL = f"see journalctl -u {UNIT}, and by scontrol ping whether slurmctld answers"
-REFUSED = "jobs with labels are not put off, and nodes refuse those that Slurm misplaces"
+JOURNAL = f"see journalctl -u {UNIT}, and run scontrol ping to see whether slurmctld answers"
+REFUSED = "jobs with labels do not wait, and nodes refuse those that Slurm has misplaced"
 
 
 def findings(site: Site) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ def findings(site: Site) -> Iterator[Finding]:
 
 
 def of_submit_host(site: Site) -> Iterator[Finding]:
-    """Where no job runs: it may be that none is submitted there either."""
+    """On a host where no job runs. Perhaps none is submitted there either, so this only warns."""
     line = yield from _line(site)
     if line is None:
         return
@@ -128,7 +128,7 @@ def _plugin_arguments(site: Site, line: PluginLine) -> Iterator[Finding]:
         wrong.append("lock_off")
     if wrong:
         words = f"{', '.join(wrong)} of the plugin's line differ from [limits] of this node"
-        remedy = "write the values of [limits] in the line; what the node says counts in any case"
+        remedy = "write the values of [limits] in the line; the node's limits apply in any case"
         yield Finding("plugin-arguments", WARNING, words, remedy)
     else:
         yield Finding("plugin-arguments", OK, "the plugin's arguments fit this node")

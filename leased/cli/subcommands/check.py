@@ -10,12 +10,12 @@ from leased.cli.subcommand import Subcommand, print_answer
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--node", help="this node's name in slurm.conf, where its host name does not tell"
+        "--node", help="this node's name in slurm.conf, if it differs from the host name"
     )
     parser.add_argument(
         "--controller",
         action="store_true",
-        help="this host runs slurmctld and is no node (found out where slurm.conf says so)",
+        help="this host runs slurmctld and is not a node (not needed if slurm.conf says so)",
     )
 
 

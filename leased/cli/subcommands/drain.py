@@ -39,7 +39,7 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
         jobs = ", ".join(map(str, holders))
         raise TimeoutError(
             f"{gpus_of(answer)}: jobs {jobs} still hold it after {chosen.timeout:g} s; "
-            "it stays draining: wait longer, or cancel them"
+            "it stays out of use for others: wait longer, or cancel them"
         )
     state = "draining" if holders else "drained"
     print_answer(chosen, answer, lambda: f"{gpus_of(answer)}: {state}")
@@ -60,7 +60,7 @@ def _await_drained(path: Path, indices: list[int], timeout_s: float) -> list[int
 
 subcommand = Subcommand(
     "drain",
-    "take a device out of use: its holder goes on to its quantum's end, and nobody gets it",
+    "take a device out of use: its holder goes on to the end of its quantum, then no job gets it",
     run,
     add_arguments,
 )

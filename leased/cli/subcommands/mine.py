@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=job_number,
         nargs="?",
         metavar="JOB",
-        help="show this one, which may have ended",
+        help="show only this job, also after its end",
     )
 
 

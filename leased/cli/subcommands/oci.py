@@ -19,13 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--directory",
         type=Path,
         metavar="DIR",
-        help="change the config.json there, instead of standard input to standard output",
+        help="change DIR/config.json; without this, standard input is changed to standard output",
     )
 
 
 def ask(chosen: argparse.Namespace) -> answers.Env:
-    """What this process's job needs; nothing, with a warning, where the daemon does not answer: no
-    container is kept from its start by us."""
+    """What this process's job needs. If the daemon does not answer: nothing, with a warning, since
+    no container may fail to start because of us."""
     try:
         return mine.ask_env(mine.tenant_socket(chosen.socket, chosen.config))
     except Refused as fault:
@@ -50,7 +50,7 @@ def run(chosen: argparse.Namespace) -> ExitStatus:
 
 subcommand = Subcommand(
     "oci",
-    "give the configuration of a container in a sharing job what its lease needs (for hooks)",
+    "add to a container's configuration what its job needs to share GPUs (for hooks)",
     run,
     add_arguments,
 )

@@ -1,4 +1,4 @@
-"""gpu-leasectl park: an own job's memory leaves its GPUs."""
+"""gpu-leasectl park: moves the memory of one of the user's jobs off its GPUs."""
 
 from __future__ import annotations
 

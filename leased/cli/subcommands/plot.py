@@ -11,16 +11,19 @@ from leased.cli.subcommand import Subcommand, print_answer
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--from-record", type=Path, metavar="FILE", help="the record to draw (the configured one)"
+        "--from-record",
+        type=Path,
+        metavar="FILE",
+        help="the record to draw (default: daemon.record of the configuration)",
     )
     parser.add_argument(
-        "-j", "--jobs", default="", metavar="JOBS", help="draw only these, for example 7,12"
+        "-j", "--jobs", default="", metavar="JOBS", help="draw only these jobs, for example 7,12"
     )
     parser.add_argument(
         "-S",
         "--since",
         metavar="TIME",
-        help="draw only what was later: 10m (ago), or 2026-11-23T13:30",
+        help="draw only what happened since: 10m (ago), or 2026-11-23T13:30",
     )
     parser.add_argument(
         "-o",

@@ -1,4 +1,4 @@
-"""gpu-leasectl simulate: what other settings would make of described jobs."""
+"""gpu-leasectl simulate: how jobs would fare under other settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--print-trace",
         action="store_true",
-        help="simulate nothing, but print the jobs as such a TOML file",
+        help="do not simulate, but print the jobs as a trace (TOML)",
     )
     parser.add_argument("--tq", metavar="LIST", help="quanta to try, for example 2,5,30,2m")
     parser.add_argument("--lock", metavar="LIST", help="locks to try, for example on,auto")
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", action="store_true", help="print a table of the jobs for each combination as well"
     )
-    parser.epilog = "What is left out stays as each job asks. See docs/simulate.md."
+    parser.epilog = "Each job keeps its own value of what is left out. See docs/simulate.md."
 
 
 def run(chosen: argparse.Namespace) -> ExitStatus:

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=1.0,
         metavar="SECONDS",
-        help="the time between two looks (1)",
+        help="the time between two updates (default: 1)",
     )
 
 

@@ -42,7 +42,7 @@ def test_every_kind_is_of_functions_that_are_interposed() -> None:
         assert any(name.startswith(start) for name in names), start
 
 
-def test_what_is_interposed_and_not_measured_is_said() -> None:
+def test_functions_that_are_not_measured_are_named() -> None:
     with pytest.raises(UnknownCost, match="cuMemCreate"):
         kind_of("cuMemCreate")
 

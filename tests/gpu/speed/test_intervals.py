@@ -47,7 +47,7 @@ def test_drift_that_both_see_is_no_difference() -> None:
     assert 0.97 < found.low < 1 < found.high < 1.03
 
 
-def test_what_noise_adds_to_some_segments_is_left_out() -> None:
+def test_noise_of_some_segments_is_left_out() -> None:
     assert ratio_of([[3.0, 3.1, 50.0]], [[1.5, 1.55, 1.6]]).ratio == pytest.approx(2.0)
     assert ratio_of([[1.0, 1.0, 1.0, 1.8, 1.9]], [[1.0] * 5]).ratio == pytest.approx(1.0)
 
@@ -56,7 +56,7 @@ def test_what_noise_adds_to_some_segments_is_left_out() -> None:
     ("own", "other"),
     [([], [[1.0]]), ([[1.0]], []), ([[]], [[]]), ([[1.0, 1.0]], [[1.0]]), ([[1.0], []], [[1.0]])],
 )
-def test_what_cannot_be_compared_is_refused(
+def test_runs_that_cannot_be_compared_are_refused(
     own: list[list[float]], other: list[list[float]]
 ) -> None:
     with pytest.raises(ValueError, match="as many segments"):
