@@ -8,7 +8,7 @@ shares of 30:70. Each with quanta of 30 and of 100 ms. What a job got is its rat
 rate that it has alone; its share is that part of what all got together, in windows of ten seconds.
 Each process works alone for some seconds before the run and after it, since processes of one
 program differ by some percent on a card; drift is by how much the two differ, at most.
-Prints a table, and writes elastic-shares.json in $OUT or build/bench. On the emulated
+Prints a table, and writes elastic-shares-GPU.json in $OUT or build/bench. On the emulated
 GPU: `--kernel spin`.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,7 @@ from tests.gpu.checks import Result, run_checks
 from tests.gpu.jobs import (
     Job,
     Sharing,
+    on_gpu,
     print_table,
     python,
     sharing,
@@ -64,6 +66,7 @@ class Bench:
     seconds: float
     settle: int
     quanta: Sequence[int]
+    gpu: int = 0
     amounts: dict[float, int] = field(default_factory=dict)
 
     def command(self, program: str) -> Command:
@@ -82,7 +85,9 @@ class Bench:
         if ms not in self.amounts:
             tried = 1 + round(ms * 100)
             shares = [str(build("shares")), str(KERNELS), self.kernel, str(tried), "16", "0"]
-            found = json.loads(subprocess.run(shares, check=True, capture_output=True).stdout)
+            env = os.environ | on_gpu(self.gpu)
+            run = subprocess.run(shares, check=True, capture_output=True, env=env)
+            found = json.loads(run.stdout)
             self.amounts[ms] = max(1, round(tried * ms / found["ms"]))
         return self.amounts[ms]
 
@@ -94,12 +99,14 @@ class Bench:
                     f"{job.program} {job.options}",
                     f"{job.options},tq:{quantum}ms,lock:on",
                     self.command(job.program),
+                    on_gpu(self.gpu),
+                    str(self.gpu),
                 )
                 for job in jobs
             ]
             with stopping(*started):
                 programs = [Program(job) for job in started]
-                before = rates_alone(share, programs)
+                before = rates_alone(share, programs, self.gpu)
                 for program in programs:
                     program.begin(self.seconds)
                 time.sleep(self.settle)
@@ -107,7 +114,7 @@ class Bench:
                 time.sleep(WINDOW_S)
                 last = [share.usage(job) for job in started]
                 results = [program.result() for program in programs]
-                after = rates_alone(share, programs)
+                after = rates_alone(share, programs, self.gpu)
         pairs = list(zip(before, after, strict=True))
         alone = [(b + a) / 2 for b, a in pairs]
         found = judged(jobs, rates(results, self.settle), alone, quantum)
@@ -139,15 +146,15 @@ class Program:
         return dict(json.loads(line))
 
 
-def rates_alone(share: Sharing, programs: Sequence[Program]) -> list[float]:
+def rates_alone(share: Sharing, programs: Sequence[Program], gpu: int) -> list[float]:
     """How much each does in a second while the others do nothing and no limit holds."""
-    ask(share.admin, {"op": "set", "device": "0", "lock": "off"})
+    ask(share.admin, {"op": "set", "device": str(gpu), "lock": "off"})
     found = []
     for program in programs:
         program.begin(ALONE_S)
         counts = [second[0] for second in rates([program.result()], 1)]
         found.append(sum(counts) / len(counts))
-    ask(share.admin, {"op": "set", "device": "0", "lock": "on"})
+    ask(share.admin, {"op": "set", "device": str(gpu), "lock": "on"})
     return found
 
 
@@ -247,14 +254,15 @@ def main() -> int:
     parser.add_argument("--quanta", type=numbers, default=[30, 100], help="ms")
     parser.add_argument("--seconds", type=float, default=16, help="of each run")
     parser.add_argument("--settle", type=int, default=3, help="seconds of it that do not count")
+    parser.add_argument("--gpu", type=int, default=0, help="index")
     chosen = parser.parse_args()
     ratios = [[int(part) for part in one.split(":")] for one in chosen.ratios.split(",")]
     quanta = [int(ms) for ms in chosen.quanta]
-    bench = Bench(chosen.kernel, chosen.seconds, chosen.settle, quanta)
+    bench = Bench(chosen.kernel, chosen.seconds, chosen.settle, quanta, chosen.gpu)
     checks = {
         name: partial(check, bench, mixes_of(name, chosen.lengths, ratios)) for name in CHECKS
     }
-    return run_checks("elastic-shares", checks, chosen.only.split(","))
+    return run_checks(f"elastic-shares-{chosen.gpu}", checks, chosen.only.split(","))
 
 
 if __name__ == "__main__":

@@ -24,10 +24,10 @@ from typing import Any, Protocol
 from tests.gpu.build import build
 from tests.gpu.check_elastic import ALONE_S, MEMORY, Asked, Bench, Program, by_ratio, judged, rates
 from tests.gpu.jobs import (
-    ONE_GPU,
     ROOT,
     Job,
     JobFailed,
+    on_gpu,
     print_table,
     sharing,
     stopping,
@@ -51,16 +51,20 @@ class System(Protocol):
 class Bare:
     name = "bare"
 
+    def __init__(self, gpu: int):
+        self.gpu = gpu
+
     @contextmanager
     def started(self, jobs: Sequence[Asked], commands: Sequence[list[str]]) -> Iterator[list[Job]]:
         yield [
-            Job.start(job.program, command, ONE_GPU)
+            Job.start(job.program, command, on_gpu(self.gpu))
             for job, command in zip(jobs, commands, strict=True)
         ]
 
 
 class Ours:
-    def __init__(self, quantum_ms: int):
+    def __init__(self, quantum_ms: int, gpu: int):
+        self.gpu = gpu
         self.name = f"ours, tq:{quantum_ms}ms"
         self.options = f"tq:{quantum_ms}ms,lock:on"
 
@@ -68,7 +72,13 @@ class Ours:
     def started(self, jobs: Sequence[Asked], commands: Sequence[list[str]]) -> Iterator[list[Job]]:
         with sharing(MEMORY) as share:
             yield [
-                share.tenant(job.program, f"{job.options},{self.options}", command)
+                share.tenant(
+                    job.program,
+                    f"{job.options},{self.options}",
+                    command,
+                    on_gpu(self.gpu),
+                    str(self.gpu),
+                )
                 for job, command in zip(jobs, commands, strict=True)
             ]
 
@@ -76,7 +86,8 @@ class Ours:
 class HamiCore:
     name = "HAMi-core"
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, gpu: int):
+        self.gpu = gpu
         self.library = readable(directory / "libvgpu.so")
 
     @contextmanager
@@ -84,7 +95,9 @@ class HamiCore:
         HAMI_LOCKS.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory() as caches:
             yield [
-                Job.start(job.program, command, ONE_GPU | self.settings(job, f"{caches}/{n}"))
+                Job.start(
+                    job.program, command, on_gpu(self.gpu) | self.settings(job, f"{caches}/{n}")
+                )
                 for n, (job, command) in enumerate(zip(jobs, commands, strict=True))
             ]
 
@@ -103,7 +116,8 @@ class HamiCore:
 class XSched:
     name = "XSched PUP"
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, gpu: int):
+        self.gpu = gpu
         self.server = readable(directory / "bin" / "xserver")
         self.libraries = directory / "lib"
 
@@ -114,7 +128,7 @@ class XSched:
         server = Daemon.start("xserver", [str(self.server), "PUP", str(XSCHED_PORT)], log)
         try:
             yield [
-                Job.start(job.program, command, ONE_GPU | self.settings(job))
+                Job.start(job.program, command, on_gpu(self.gpu) | self.settings(job))
                 for job, command in zip(jobs, commands, strict=True)
             ]
         finally:
@@ -151,9 +165,9 @@ def driver_file() -> Path:
     raise SystemExit("compare_shares: the driver's libcuda.so.1 is not in this process' memory map")
 
 
-def rate_alone(command: list[str]) -> float:
+def rate_alone(command: list[str], gpu: int) -> float:
     """What a program gets done in a second, bare and alone."""
-    job = Job.start("alone", command, ONE_GPU)
+    job = Job.start("alone", command, on_gpu(gpu))
     with stopping(job):
         program = Program(job)
         program.begin(ALONE_S)
@@ -164,14 +178,14 @@ def rate_alone(command: list[str]) -> float:
 def measured(system: System, bench: Bench, jobs: Sequence[Asked], quantum: int) -> dict[str, Any]:
     """One run of jobs that begin together."""
     commands = [bench.command(job.program) for job in jobs]
-    before = rate_alone(commands[0])
+    before = rate_alone(commands[0], bench.gpu)
     with system.started(jobs, commands) as started, stopping(*started):
         programs = [Program(job) for job in started]
         for program in programs:
             program.begin(bench.seconds)
         time.sleep(bench.settle)
         results = [program.result() for program in programs]
-    alone = (before + rate_alone(commands[0])) / 2
+    alone = (before + rate_alone(commands[0], bench.gpu)) / 2
     counts = rates(results, bench.settle)
     found = judged(jobs, counts, [alone] * len(jobs), quantum)
     return {"system": system.name, "ms": jobs[0].program, "alone_s": round(alone, 1)} | found
@@ -186,12 +200,13 @@ def main() -> int:
     parser.add_argument("--quantum", type=int, default=100, help="ms, of this project")
     parser.add_argument("--seconds", type=float, default=16, help="of each run")
     parser.add_argument("--settle", type=int, default=3, help="seconds of it that do not count")
+    parser.add_argument("--gpu", type=int, default=0, help="index")
     chosen = parser.parse_args()
-    systems: list[System] = [Bare(), Ours(chosen.quantum)]
-    systems += [HamiCore(chosen.hami)] if chosen.hami else []
-    systems += [XSched(chosen.xsched)] if chosen.xsched else []
+    systems: list[System] = [Bare(chosen.gpu), Ours(chosen.quantum, chosen.gpu)]
+    systems += [HamiCore(chosen.hami, chosen.gpu)] if chosen.hami else []
+    systems += [XSched(chosen.xsched, chosen.gpu)] if chosen.xsched else []
     build("shares")
-    bench = Bench(chosen.kernel, chosen.seconds, chosen.settle, [chosen.quantum])
+    bench = Bench(chosen.kernel, chosen.seconds, chosen.settle, [chosen.quantum], chosen.gpu)
     runs: list[dict[str, Any]] = []
     errors: list[str] = []
     for length in chosen.lengths.split(","):
