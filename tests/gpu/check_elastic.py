@@ -7,7 +7,8 @@ limit, and one beside another that has none. torch, graph, jax, mixed: loops of 
 shares of 30:70. Each with quanta of 30 and of 100 ms. What a job got is its rate as a part of the
 rate that it has alone; its share is that part of what all got together, in windows of ten seconds.
 Each process works alone for some seconds before the run and after it, since processes of one
-program differ by some percent on a card; drift is by how much the two differ, at most.
+program differ by some percent on a card; drift is by how much the two differ, at most. On a
+machine that has enough, each has two cores of its own.
 Prints a table, and writes elastic-shares-GPU.json in $OUT or build/bench. On the emulated
 GPU: `--kernel spin`.
 """
@@ -36,12 +37,14 @@ from tests.gpu.jobs import (
     sharing,
     stopping,
 )
+from tests.gpu.speed.placing import own_cores, pin
 
 MEMORY = "32GiB"
 WINDOW_S = 10
 MOST_ERROR = 0.02
 LEAST_TOGETHER = {30: 0.95, 100: 0.97}  # by quantum in ms
 RATIOS = ((10, 90), (30, 70), (20, 30, 50))
+MOST_JOBS = max(map(len, RATIOS))
 LENGTHS = (0.1, 1.0, 5.0, 20.0)  # ms
 ALONE_S = 5.0  # of each program, before and after a run; the first second does not count
 AHEAD_MS = 20.0  # of kernels that a program submits ahead
@@ -67,6 +70,7 @@ class Bench:
     settle: int
     quanta: Sequence[int]
     gpu: int = 0
+    cores: Sequence[Sequence[int]] = ()  # of each job that runs at once
     amounts: dict[float, int] = field(default_factory=dict)
 
     def command(self, program: str) -> Command:
@@ -106,6 +110,8 @@ class Bench:
             ]
             with stopping(*started):
                 programs = [Program(job) for job in started]
+                for job, cores in zip(started, self.cores, strict=False):
+                    pin(job.process.pid, cores)
                 before = rates_alone(share, programs, self.gpu)
                 for program in programs:
                     program.begin(self.seconds)
@@ -258,7 +264,9 @@ def main() -> int:
     chosen = parser.parse_args()
     ratios = [[int(part) for part in one.split(":")] for one in chosen.ratios.split(",")]
     quanta = [int(ms) for ms in chosen.quanta]
-    bench = Bench(chosen.kernel, chosen.seconds, chosen.settle, quanta, chosen.gpu)
+    bench = Bench(
+        chosen.kernel, chosen.seconds, chosen.settle, quanta, chosen.gpu, own_cores(MOST_JOBS)
+    )
     checks = {
         name: partial(check, bench, mixes_of(name, chosen.lengths, ratios)) for name in CHECKS
     }

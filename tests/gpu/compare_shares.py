@@ -3,8 +3,9 @@
 `python -m tests.gpu.compare_shares [--hami DIR] [--xsched DIR]` on a machine with a GPU, as root.
 The first DIR holds libvgpu.so, the second what XSched installs (bin/xserver, lib/). Programs that
 always have kernels to run ask for 10:90 and 30:70 of the GPU; bare ones are divided by the driver.
-What a program gets done is a part of what the same program gets done bare and alone, measured right
-before and after, since under HAMi-core a program alone has no more than its part either.
+What a program gets done is a part of what it does alone, right before and after: in the same
+process, while the others wait. Under HAMi-core a program alone has no more than its part either, so
+there it is what another, bare process of the program does; such processes differ by up to 12%.
 Prints a table; writes compared-shares.json in $OUT or build/bench. Exit status 1 if a program
 failed.
 """
@@ -41,15 +42,20 @@ XSCHED_PORT = 50000
 
 
 class System(Protocol):
-    """What divides the GPU. started() begins a program for each job, and ends what it needs."""
+    """What divides the GPU. started() begins a program for each job, and ends what it needs.
+
+    bounds_alone: a program that is alone has no more than its part either.
+    """
 
     name: str
+    bounds_alone: bool
 
     def started(self, jobs: Sequence[Asked], commands: Sequence[list[str]]) -> Any: ...
 
 
 class Bare:
     name = "bare"
+    bounds_alone = False
 
     def __init__(self, gpu: int):
         self.gpu = gpu
@@ -63,6 +69,8 @@ class Bare:
 
 
 class Ours:
+    bounds_alone = False
+
     def __init__(self, quantum_ms: int, gpu: int):
         self.gpu = gpu
         self.name = f"ours, tq:{quantum_ms}ms"
@@ -85,6 +93,7 @@ class Ours:
 
 class HamiCore:
     name = "HAMi-core"
+    bounds_alone = True
 
     def __init__(self, directory: Path, gpu: int):
         self.gpu = gpu
@@ -114,10 +123,14 @@ class HamiCore:
 
 
 class XSched:
-    name = "XSched PUP"
+    """timeslice_us: how long a queue of it may run; None: as it comes."""
 
-    def __init__(self, directory: Path, gpu: int):
+    bounds_alone = False
+
+    def __init__(self, directory: Path, gpu: int, timeslice_us: int | None = None):
+        self.name = "XSched PUP" + (f", slices of {timeslice_us} us" if timeslice_us else "")
         self.gpu = gpu
+        self.timeslice = {"XSCHED_AUTO_XQUEUE_TIMESLICE": str(timeslice_us)} if timeslice_us else {}
         self.server = readable(directory / "bin" / "xserver")
         self.libraries = directory / "lib"
 
@@ -138,7 +151,7 @@ class XSched:
         """The environment of a job."""
         driver = str(driver_file())
         path = ":".join(filter(None, [str(self.libraries), os.environ.get("LD_LIBRARY_PATH")]))
-        return {
+        return self.timeslice | {
             "LD_LIBRARY_PATH": path,
             "XSCHED_CUDA_LIB": driver,
             "CUXTRA_CUDA_LIB": driver,
@@ -165,30 +178,49 @@ def driver_file() -> Path:
     raise SystemExit("compare_shares: the driver's libcuda.so.1 is not in this process' memory map")
 
 
-def rate_alone(command: list[str], gpu: int) -> float:
-    """What a program gets done in a second, bare and alone."""
+def rate_of(program: Program) -> float:
+    """What it gets done in a second while nobody else works."""
+    program.begin(ALONE_S)
+    counts = [second[0] for second in rates([program.result()], 1)]
+    return sum(counts) / len(counts)
+
+
+def rate_bare(command: list[str], gpu: int) -> float:
+    """What a process of its own gets done in a second, bare and alone."""
     job = Job.start("alone", command, on_gpu(gpu))
     with stopping(job):
-        program = Program(job)
-        program.begin(ALONE_S)
-        counts = [second[0] for second in rates([program.result()], 1)]
-    return sum(counts) / len(counts)
+        return rate_of(Program(job))
+
+
+def rates_alone(
+    system: System, programs: Sequence[Program], commands: Sequence[list[str]], gpu: int
+) -> list[float]:
+    if system.bounds_alone:
+        return [rate_bare(command, gpu) for command in commands]
+    return [rate_of(program) for program in programs]
 
 
 def measured(system: System, bench: Bench, jobs: Sequence[Asked], quantum: int) -> dict[str, Any]:
     """One run of jobs that begin together."""
     commands = [bench.command(job.program) for job in jobs]
-    before = rate_alone(commands[0], bench.gpu)
     with system.started(jobs, commands) as started, stopping(*started):
         programs = [Program(job) for job in started]
+        before = rates_alone(system, programs, commands, bench.gpu)
         for program in programs:
             program.begin(bench.seconds)
         time.sleep(bench.settle)
         results = [program.result() for program in programs]
-    alone = (before + rate_alone(commands[0], bench.gpu)) / 2
-    counts = rates(results, bench.settle)
-    found = judged(jobs, counts, [alone] * len(jobs), quantum)
-    return {"system": system.name, "ms": jobs[0].program, "alone_s": round(alone, 1)} | found
+        after = rates_alone(system, programs, commands, bench.gpu)
+    pairs = list(zip(before, after, strict=True))
+    alone = [(b + a) / 2 for b, a in pairs]
+    found = judged(jobs, rates(results, bench.settle), alone, quantum)
+    drift = max(abs(a / b - 1) for b, a in pairs)
+    return {
+        "system": system.name,
+        "ms": jobs[0].program,
+        "alone_s": [round(rate, 1) for rate in alone],
+        "drift": round(drift, 4),
+    } | found
 
 
 def main() -> int:
@@ -204,7 +236,11 @@ def main() -> int:
     chosen = parser.parse_args()
     systems: list[System] = [Bare(chosen.gpu), Ours(chosen.quantum, chosen.gpu)]
     systems += [HamiCore(chosen.hami, chosen.gpu)] if chosen.hami else []
-    systems += [XSched(chosen.xsched, chosen.gpu)] if chosen.xsched else []
+    systems += (
+        [XSched(chosen.xsched, chosen.gpu, us) for us in (None, 1000 * chosen.quantum)]
+        if chosen.xsched
+        else []
+    )
     build("shares")
     bench = Bench(chosen.kernel, chosen.seconds, chosen.settle, [chosen.quantum], chosen.gpu)
     runs: list[dict[str, Any]] = []
@@ -219,7 +255,7 @@ def main() -> int:
                     errors.append(f"{system.name}: {fault}")
                     print(f"FAILED under {system.name}: {fault}", flush=True)
                 write_report("compared-shares", {"runs": runs, "errors": errors})
-    columns = ("system", "ms", "wants", "got", "error", "together", "alone_s")
+    columns = ("system", "ms", "wants", "got", "error", "together", "drift")
     print_table(columns, [[run[column] for column in columns] for run in runs])
     return 1 if errors else 0
 

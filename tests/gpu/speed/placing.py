@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 MEASURED = 4  # cores for the programs that are measured
+OWN = 2  # cores for each of several programs that run at once
 ENOUGH = 8  # a machine of fewer has none to spare
 
 
@@ -30,6 +31,19 @@ def share_of(cores: Collection[int], n: int, parts: int) -> list[int]:
     """The nth of so many parts. Neighbours, which may be threads of one core, stay together."""
     ordered = sorted(cores)
     return ordered[n * len(ordered) // parts : (n + 1) * len(ordered) // parts]
+
+
+def own_cores(programs: int) -> list[list[int]]:
+    """Two cores for each of so many programs that run at once; this process keeps off them.
+
+    Where a machine has too few, all of its cores for each.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    wanted = OWN * programs
+    if len(cores) < wanted + ENOUGH:
+        return [cores for _ in range(programs)]
+    os.sched_setaffinity(0, cores[:-wanted])
+    return [share_of(cores[-wanted:], n, programs) for n in range(programs)]
 
 
 def _processes(group: int) -> Iterator[int]:

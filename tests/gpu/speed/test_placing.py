@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 
-from tests.gpu.speed.placing import fixed_addresses, pin, share_of
+import pytest
+
+from tests.gpu.speed.placing import ENOUGH, OWN, fixed_addresses, own_cores, pin, share_of
 
 CHILD = """
 import os, subprocess, sys, threading
@@ -51,3 +53,20 @@ def test_parts_are_neighbours_and_leave_nothing_out() -> None:
 def test_a_command_with_fixed_addresses_runs() -> None:
     done = subprocess.run([*fixed_addresses(), "echo", "here"], capture_output=True, check=True)
     assert done.stdout == b"here\n"
+
+
+def test_each_of_several_programs_has_cores_that_nobody_else_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cores, kept = ENOUGH + 2 * OWN, list[set[int]]()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, given: kept.append(set(given)))
+    first, second = own_cores(2)
+    assert len(first) == len(second) == OWN
+    assert set(first) | set(second) | kept[0] == set(range(cores))
+    assert len(kept[0]) == ENOUGH
+
+
+def test_a_machine_of_few_cores_divides_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    assert own_cores(2) == [[0, 1], [0, 1]]
