@@ -65,13 +65,14 @@ make_tree() {
 	mv "$tree.new" "$tree"
 }
 
-# Run a command in a directory of $PLACE, with the machine's network and its certificates.
+# Run a command in a directory of $PLACE, with the machine's network and its certificates. Nothing is
+# mounted at its /tmp, where this checkout may be.
 inside() {
 	local tree=$PLACE/$1 pass=()
 	if [ -e "$CERTIFICATES" ]; then
 		cp "$CERTIFICATES" "$tree/etc/machine-certificates.crt"
 		pass=(-E PIP_CERT=/etc/machine-certificates.crt -E SSL_CERT_FILE=/etc/machine-certificates.crt)
 	fi
-	systemd-nspawn --quiet --directory="$tree" --register=no --keep-unit --pipe \
+	SYSTEMD_NSPAWN_TMPFS_TMP=0 systemd-nspawn --quiet --directory="$tree" --register=no --keep-unit --pipe \
 		--resolv-conf=copy-host --timezone=off "${pass[@]}" /bin/bash -c "$2" </dev/null
 }

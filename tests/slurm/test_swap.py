@@ -181,7 +181,8 @@ def test_processes_of_one_step_swap_together(site: Site) -> None:
     site.all_is_free()
 
 
-# One process with memory on two devices, which looks at both at each turn.
+# One process with memory on two devices, which looks at both at each turn. It goes on until the
+# other one has had its turns too, so that neither computes alone for long.
 GANG = (
     PROGRAM
     + """
@@ -194,17 +195,21 @@ for n in (0, 1):
     module = ok(d.cuModuleLoadData(open(sys.argv[3], "rb").read() + b"\\0"))
     functions = {name: ok(d.cuModuleGetFunction(module, name.encode())) for name in kernel}
     sides.append((context, functions, ok(d.cuMemAlloc(SIZE))))
-TURNS = 16
-for turn in range(TURNS):
+mine, others = pathlib.Path(sys.argv[4]), pathlib.Path(sys.argv[5])
+turn = 0
+while turn < 16 or not others.exists():
     for n, (context, kernel, p) in enumerate(sides):
         ok(d.cuCtxSetCurrent(context))
         if turn:
             check(p, SIZE, SEED + 2 * turn + n - 2)
         fill(p, SIZE, SEED + 2 * turn + n)
         ok(spin(40_000_000)); ok(d.cuCtxSynchronize())
+    turn += 1
+    if turn == 16:
+        mine.touch()
 for n, (context, _, p) in enumerate(sides):
     ok(d.cuCtxSetCurrent(context))
-    check_all(p, SIZE, SEED + 2 * (TURNS - 1) + n)
+    check_all(p, SIZE, SEED + 2 * (turn - 1) + n)
 pathlib.Path(sys.argv[2]).write_text(json.dumps({"checksum_ok": True}))
 """
 )
@@ -216,12 +221,12 @@ def test_both_devices_of_a_gang_move(site: Site) -> None:
     program = site.work / "gang.py"
     program.write_text(GANG)
     jobs = []
-    for n in (1, 2):
+    for n, other in ((1, 2), (2, 1)):
         result = site.work / f"gang{n}.0"
         words = f"--admin {site.leased.admin_socket} --gpus 0,1 -- {sys.executable} {program}"
         script = "export CUDA_VISIBLE_DEVICES=0,1\n"
         script += f"exec {sys.executable} -m tests.support.tenant --job $SLURM_JOB_ID {words}"
-        script += f" {n * 1000} {result} {KERNELS}"
+        script += f" {n * 1000} {result} {KERNELS} {site.work}/turns{n} {site.work}/turns{other}"
         job, log = site.sbatch(f"gang{n}", script, "--mem=1G", SWAP)
         jobs.append(Job(job, log, [result]))
     for used in [site.used(job) for job in jobs]:

@@ -158,6 +158,7 @@ class FakeDaemon:
         self._epochs = itertools.count(1)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._threads: list[threading.Thread] = []
+        self._all: list[Client] = []  # a process may come twice
 
     def __enter__(self) -> FakeDaemon:
         self._socket.bind(str(self.path))
@@ -168,8 +169,10 @@ class FakeDaemon:
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+        # Nobody else is accepted once this has ended, so all who ever came are known.
+        self._threads[0].join(WAIT_S)
         self._socket.close()
-        for client in list(self.clients.values()):
+        for client in self._all:
             client.close()
         for thread in self._threads:
             thread.join(WAIT_S)
@@ -187,7 +190,9 @@ class FakeDaemon:
                 return
             packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             client = Client(connection, struct.unpack("iii", packed)[0], self._epochs)
-            client.send(bytes(ffi.buffer(self.welcome)))
+            self._all.append(client)
+            with contextlib.suppress(OSError):  # a process that has ended meanwhile
+                client.send(bytes(ffi.buffer(self.welcome)))
             self._start(lambda client=client: client.listen(lambda: self.auto))  # type: ignore[misc]
             with self._changed:
                 self.clients[client.pid] = client
