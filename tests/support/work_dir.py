@@ -27,8 +27,9 @@ def work_dir() -> Path:
 
 
 def of_root(file: Path) -> Path:
-    """The file, or for root a copy of it where the checkout is another user's."""
-    if os.geteuid() != 0 or trusted_files.fault(file) is None:
+    """The file, or for root a copy of it where the checkout is another user's, or below /tmp. One
+    that has not been built is missed by who needs it."""
+    if os.geteuid() != 0 or not file.exists() or trusted_files.fault(file) is None:
         return file
     folder = work_dir()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
