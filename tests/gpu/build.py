@@ -1,11 +1,19 @@
-"""Build the C programs of the checks with nvcc, into build/gpu."""
+"""Build the C programs of the checks with nvcc, into build/gpu.
+
+`python -m tests.gpu.build [NAME...]`: some, or all. Several processes may build at once: each
+program has a lock, and a file of its own until it is whole.
+"""
 
 from __future__ import annotations
 
+import argparse
 import ctypes
+import fcntl
 import shutil
 import subprocess
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -36,6 +44,7 @@ class Program:
 
 PROGRAMS = {
     "launch": Program("launch", driver=True),
+    "trivial": Program("trivial", driver=True),
     "waiter": Program("waiter", driver=True),
     "duty": Program("duty", driver=True),
     "resident": Program("resident", driver=True),
@@ -83,32 +92,49 @@ def driver_library() -> str:
     raise BuildError("libcuda.so.1 is loaded from no file")
 
 
-def command_of(name: str) -> list[str]:
-    """The compiler's command line for a program."""
+def command_of(name: str, target: Path) -> list[str]:
+    """The compiler's command line for a program, which is written to target."""
     program = PROGRAMS[name]
     source = SOURCES / f"{program.source}.cu"
-    command = [compiler(), *COMMON, *program.flags, "-o", str(OUT / name), str(source)]
+    command = [compiler(), *COMMON, *program.flags, "-o", str(target), str(source)]
     if program.driver:
         command += ["-x", "c++", "-cudart", "none", "-Xlinker", driver_library()]
         command += ["-Xlinker", "--unresolved-symbols=ignore-in-shared-libs"]
     return command
 
 
+@contextmanager
+def _locked(name: str) -> Iterator[None]:
+    """Nobody else builds this program meanwhile."""
+    with (OUT / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _is_built(name: str, text: str) -> bool:
+    """It is there, as new as its sources, and made by this command."""
+    target, stamp = OUT / name, OUT / f"{name}.command"
+    sources = [SOURCES / f"{PROGRAMS[name].source}.cu", *SOURCES.glob("*.cuh")]
+    newest = max(path.stat().st_mtime for path in sources)
+    new = target.exists() and target.stat().st_mtime >= newest
+    return new and stamp.exists() and stamp.read_text() == text
+
+
 @cache
 def build(name: str) -> Path:
     """Build a program unless it is there and as new as its sources. BuildError: why not."""
-    target, stamp = OUT / name, OUT / f"{name}.command"
-    command = command_of(name)
-    text = " ".join(command)
-    sources = [SOURCES / f"{PROGRAMS[name].source}.cu", *SOURCES.glob("*.cuh")]
-    newest = max(path.stat().st_mtime for path in sources)
-    if target.exists() and target.stat().st_mtime >= newest and stamp.read_text() == text:
-        return target
+    target, unfinished = OUT / name, OUT / f"{name}.new"
+    text = " ".join(command_of(name, target))
     OUT.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise BuildError(f"{text}\n{done.stdout}{done.stderr}")
-    stamp.write_text(text)
+    with _locked(name):
+        if _is_built(name, text):
+            return target
+        command = command_of(name, unfinished)
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise BuildError(f"{text}\n{done.stdout}{done.stderr}")
+        unfinished.replace(target)
+        (OUT / f"{name}.command").write_text(text)
     return target
 
 
@@ -118,6 +144,16 @@ def build_all(*names: str) -> dict[str, Path]:
         return dict(zip(names, pool.map(build, names), strict=True))
 
 
-if __name__ == "__main__":
-    for built in build_all(*PROGRAMS).values():
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PROGRAMS)}")
+    chosen = parser.parse_args().names or list(PROGRAMS)
+    unknown = [name for name in chosen if name not in PROGRAMS]
+    if unknown:
+        parser.error(f"no program {', '.join(unknown)}; there is {', '.join(PROGRAMS)}")
+    for built in build_all(*chosen).values():
         print(built)
+
+
+if __name__ == "__main__":
+    main()
