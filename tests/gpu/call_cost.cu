@@ -33,6 +33,7 @@ static void *pinned;
 	F(cuMemsetD32Async)                                                                        \
 	F(cuMemcpyDtoHAsync_v2)                                                                    \
 	F(cuPointerGetAttribute)                                                                   \
+	F(cuGetProcAddress_v2)                                                                     \
 	F(cuMemGetInfo_v2)                                                                         \
 	F(cuMemAlloc_v2)                                                                           \
 	F(cuMemFree_v2)                                                                            \
@@ -78,6 +79,14 @@ static void ask(const struct functions *way)
 	CU(way->to_cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, words));
 }
 
+static void ask_address(const struct functions *way)
+{
+	CUdriverProcAddressQueryResult found;
+	void *function;
+
+	CU(way->to_cuGetProcAddress_v2("cuLaunchKernel", &function, 12000, 0, &found));
+}
+
 static void ask_memory(const struct functions *way)
 {
 	size_t free_bytes, total;
@@ -106,10 +115,15 @@ static const struct {
 	void (*call)(const struct functions *way);
 	int batch;
 } kinds[] = {
-    {"launch", launch, FAST},     {"graph", launch_graph, FAST / 4},
-    {"memset", set, FAST},        {"copy", copy, FAST},
-    {"pointer", ask, FAST},       {"memory", ask_memory, FAST / 10},
-    {"allocate", allocate, SLOW}, {"allocate_ordered", allocate_ordered, FAST / 10},
+    {"launch", launch, FAST},
+    {"graph", launch_graph, FAST / 4},
+    {"memset", set, FAST},
+    {"copy", copy, FAST},
+    {"pointer", ask, FAST},
+    {"address", ask_address, FAST},
+    {"memory", ask_memory, FAST / 10},
+    {"allocate", allocate, SLOW},
+    {"allocate_ordered", allocate_ordered, FAST / 10},
 };
 
 // -- measuring ----------------------------------------------------------------------

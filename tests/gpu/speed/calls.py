@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 
 from tests.gpu.build import KERNELS, ROOT, build
@@ -25,7 +26,9 @@ KINDS = {
     "cuMemcpy": "copy",
     "cuMemset": "memset",
     "cuPointerGetAttribute": "pointer",
+    "cuGetProcAddress": "address",
     "cuMemGetInfo": "memory",
+    "cuDeviceTotalMem": "memory",
     "cuMemAllocAsync": "allocate_ordered",
     "cuMemAllocFromPoolAsync": "allocate_ordered",
     "cuMemAlloc_": "allocate",
@@ -61,6 +64,29 @@ def added_us(calls: Mapping[str, float], costs: Mapping[str, float]) -> float:
     """What so many calls of each function cost more. costs: ns of each kind."""
     kinds = ((kind_of(function), n) for function, n in calls.items())
     return sum(n * max(0.0, costs[kind]) for kind, n in kinds if kind) / 1e3
+
+
+@dataclass(frozen=True)
+class Added:
+    """What the calls of a program cost more. unknown: calls of functions that are not in us."""
+
+    us: float
+    unknown: dict[str, int] = field(default_factory=dict)
+
+
+def has_known_cost(function: str) -> bool:
+    try:
+        kind_of(function)
+    except UnknownCost:
+        return False
+    return True
+
+
+def added_by(calls: Mapping[str, int], costs: Mapping[str, float]) -> Added:
+    """As added_us, where some functions have no known cost: these are named."""
+    unknown = {function: n for function, n in calls.items() if not has_known_cost(function)}
+    known = {function: n for function, n in calls.items() if function not in unknown}
+    return Added(added_us(known, costs), unknown)
 
 
 def measure_costs(
