@@ -156,6 +156,7 @@ def find_by_calls(program: Program, gpu: int, bare_s: float, costs: Mapping[str,
     try:
         counted, seconds = count_bare(program, gpu)
     except (CannotCount, JobFailed) as fault:
+        print(f"{program.name} was not counted: {fault}", flush=True)
         return ByCalls(why=str(fault).splitlines()[0])
     return bound(counted, seconds, bare_s, costs)
 
