@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.conftest import ROOT
+from tests.slurm.leased import ROOT
 from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.processes import Daemon, notified, says_ready, wait_until
 from tests.support.work_dir import work_dir
