@@ -208,6 +208,11 @@ class Found:
         return "equal" if self.equal else "NOT EQUAL" if self.repeatable else "differs bare as well"
 
 
+def kept(run: Run, found: Found) -> tuple[str, ...]:
+    """What the report keeps of a run's result: all of it where results differ."""
+    return run.result[-3:] if found.equal else run.result
+
+
 def run_all(program: Program, gpu: int) -> Found:
     found = Found()
     with capped(ALONE_GIB) as share:
@@ -245,7 +250,7 @@ def check_program(program: Program, gpu: int, costs: Mapping[str, float]) -> Res
         "by_calls": by_calls.report(),
         "peak_bytes": found.peak,
         "usage": found.usage,
-        "results": {way: [run.result[-3:] for run in of] for way, of in runs.items()},
+        "results": {way: [kept(run, found) for run in of] for way, of in runs.items()},
         "results_of_a_run": len(found.bare[0].result),
     }
 
