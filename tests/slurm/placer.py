@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.slurm.leased import ROOT
 from tests.slurm.cluster import PrivateSlurm
+from tests.slurm.leased import ROOT
 from tests.slurm.processes import Daemon, notified, says_ready, wait_until
 from tests.support.work_dir import work_dir
 
