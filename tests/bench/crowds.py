@@ -129,6 +129,15 @@ def _nearly_all_fit(devices: int, most: int, each: int) -> list[Member]:
     ]
 
 
+def _nearly_everywhere(devices: int, but: int) -> list[Member]:
+    """Gangs without memory that leave out so many of the devices, each others. All share, but for
+    one in 500."""
+    r = random.Random(devices)
+    left_out = (set(r.sample(range(devices), but)) for _ in range(TENANTS))
+    gangs = (tuple(n for n in range(devices) if n not in out) for out in left_out)
+    return [Member(gang, "auto", 0 if n % 500 else 60) for n, gang in enumerate(gangs)]
+
+
 def _with_share(n: int, member: Member) -> Member:
     """Every second one requests a thousandth, and others may have from a tenth on to all."""
     limit = (0.1, 0.3, 1.0)[n % 3]
@@ -146,6 +155,9 @@ MIXES: dict[str, Callable[[], list[Member]]] = {
     "small_gangs_of_8": lambda: _any_gangs(8, 2),
     "gangs_of_16": lambda: _any_gangs(16, 16),
     "gangs_of_64": lambda: _any_gangs(64, 64),
+    "gangs_of_60_of_64": lambda: [
+        m._replace(lock=LOCKS[n % 3], size=60) for n, m in enumerate(_nearly_everywhere(64, 4))
+    ],
     "small_gangs_of_64": lambda: _any_gangs(64, 3),
     "all_fit": lambda: [
         Member(m.gang, ("on", "auto", "auto", "auto")[n % 4], 0)
@@ -160,6 +172,7 @@ MIXES: dict[str, Callable[[], list[Member]]] = {
     ],
     "nearly_all_fit_of_16": lambda: _nearly_all_fit(16, 16, 50),
     "nearly_all_fit_of_64": lambda: _nearly_all_fit(64, 64, 500),
+    "nearly_all_fit_60_of_64": lambda: _nearly_everywhere(64, 4),
     "nearly_all_fit_small_of_64": lambda: _nearly_all_fit(64, 3, 500),
     "few_locked": lambda: [
         Member(m.gang, "off" if n % 16 else "on") for n, m in enumerate(_any_gangs(16, 16))
@@ -177,6 +190,9 @@ MIXES: dict[str, Callable[[], list[Member]]] = {
         for n, m in enumerate(_any_gangs(8, 4))
     ],
     "two_each_of_500": lambda: [Member((n // 2,), "auto") for n in range(TENANTS)],
+    "two_each_pair_of_500": lambda: [
+        Member((n // 2, (n // 2 + 1) % 500), "auto") for n in range(TENANTS)
+    ],
 }
 
 
