@@ -19,7 +19,9 @@ class Division:
     what each would have had that held it or waited for it. Remainders are carried over, so the
     sums do not depend on how often they are brought up to date. leased: the time in which anybody
     held it; together: in which several did; beside: what each has had of `held` meanwhile.
-    holding: the holders."""
+    holding: the holders. charged_at: when all of these were last charged whose policies must know
+    it at once. Whoever begins to hold is charged then too, so at that time nobody is left to
+    charge."""
 
     device: str
     at: int
@@ -33,6 +35,7 @@ class Division:
     held_rest: int = 0
     even_rest: int = 0
     holding: dict[int, Tenant] = field(default_factory=dict)
+    charged_at: int | None = None
 
     def advance(self, now: int) -> None:
         passed, self.at = now - self.at, now
@@ -188,6 +191,9 @@ class Charges:
         if not self.policies.prompt():
             return
         for division in divisions:
+            if division.charged_at == now:
+                continue
+            division.charged_at = now
             for holder in list(division.holding.values()):
                 if self.policies.of(holder).prompt:
                     self._charge(holder, now)

@@ -18,6 +18,7 @@ from leased.core.queued import Queued
 from leased.core.seats import Seats
 from leased.core.state import Device, Tenant
 
+SHORT = 8  # devices, and cohorts at the beginning of the line, that are looked at one by one
 PRICED = 32  # waiters of a cohort that are asked whether a short lease is worth it for them
 
 
@@ -137,12 +138,21 @@ class Cohorts:
         first = self.queued.first(bit)
         return first.first if first else None
 
+    def first_locked(self, mask: int) -> Cohort | None:
+        """The first cohort in the line for these devices that is not FREE. Where the devices are
+        many, it mostly stands at the beginning of the line."""
+        if mask.bit_count() > SHORT:
+            for _, cohort in self._line.entries[:SHORT]:
+                if cohort.heeds != FREE and cohort.mask & mask:
+                    return cohort
+        return self.queued.first(mask)
+
     def next_at_once(self, mask: int) -> Cohort | None:
         """The first cohort in the line for these devices, if it is not FREE and no holder is in
         its way; otherwise None."""
         if self._waiting[FREE]:
             return None
-        first = self.queued.first(mask)
+        first = self.first_locked(mask)
         if first is None:
             return None
         return None if first.mask & self.holders.taken(first.heeds) else first

@@ -27,7 +27,8 @@ class Holders:
         # were told of a handoff that costs something, which may cost less by now.
         self._unsettled: dict[int, Cohort] = {}
         self._costly = ByDevice()
-        # For which cohort in the line holders of a cohort were told; these, and who was told so.
+        # For which cohort in the line holders of a cohort were told; these, and who of those whose
+        # handoff costs something was told so.
         self._told_for: dict[int, Cohort] = {}
         self._awaited = ByDevice()
         self._watchers: dict[int, dict[int, Cohort]] = {}
@@ -63,21 +64,16 @@ class Holders:
 
     def watch(self, cohort: Cohort, waiting: Cohort | None) -> None:
         """Holders of the cohort are told for the first of the one that waits from now on."""
-        before = self._told_for.get(cohort.number)
-        if before is waiting:
+        if self._told_for.get(cohort.number) is waiting:
             return
-        if before is not None:
-            watchers = self._watchers[before.number]
-            del watchers[cohort.number], self._told_for[cohort.number]
-            if not watchers:
-                del self._watchers[before.number]
-                self._awaited.remove(before)
+        self._unlist(cohort)
+        self._told_for.pop(cohort.number, None)
         cohort.watched = 0
         if waiting is not None:
             cohort.watched = waiting.mask
             self._told_for[cohort.number] = waiting
-            self._watchers.setdefault(waiting.number, {})[cohort.number] = cohort
-            self._awaited.add(waiting)
+            if cohort in self._costly:
+                self._list(cohort)
 
     def set_cost(self, cohort: Cohort, cost_ns: int) -> None:
         """Holders of the cohort were told for handoffs that cost at most so much."""
@@ -112,7 +108,8 @@ class Holders:
     def sort_again(self, everywhere: int) -> None:
         """Cohorts on these devices heed other modes than before, so they are sorted again."""
         self.ends.sort_again()
-        for index in (self._locked, self._alone, self._unsettled, self._costly):
+        cleared = self._locked, self._alone, self._unsettled, self._costly
+        for index in (*cleared, self._watchers, self._awaited):
             index.clear()
         self._held, self._held_alone = Taken(), Taken()
         for cohort in self._all.values():
@@ -147,8 +144,24 @@ class Holders:
     def _note_cost(self, cohort: Cohort) -> None:
         if cohort.most_cost and cohort in self._locked:
             self._costly.add(cohort)
+            self._list(cohort)
         else:
             self._costly.remove(cohort)
+            self._unlist(cohort)
+
+    def _list(self, cohort: Cohort) -> None:
+        """The cohort, whose handoff costs something, is found by the one that it was told for."""
+        waiting = self._told_for.get(cohort.number)
+        if waiting is not None:
+            self._watchers.setdefault(waiting.number, {})[cohort.number] = cohort
+            self._awaited.add(waiting)
+
+    def _unlist(self, cohort: Cohort) -> None:
+        waiting = self._told_for.get(cohort.number)
+        watchers = self._watchers.get(waiting.number) if waiting else None
+        if waiting and watchers and watchers.pop(cohort.number, None) and not watchers:
+            del self._watchers[waiting.number]
+            self._awaited.remove(waiting)
 
     # -- questions --------------------------------------------------------------------
 
@@ -200,8 +213,7 @@ class Holders:
         """The cohorts that were told of a handoff whose cost may have changed."""
         found = self._costly.on(changed)
         for waiting in self._awaited.on(changed).values():
-            watchers = self._watchers[waiting.number].items()
-            found |= {n: cohort for n, cohort in watchers if cohort in self._costly}
+            found |= self._watchers[waiting.number]
         return found
 
 

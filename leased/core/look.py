@@ -14,12 +14,10 @@ from leased.core.state import FOREVER, Tenant
 
 @dataclass
 class Front:
-    """A waiter at the front, and what is known of the gap before its turn, which ends at
-    `until`. late: until when it is open once more, because a holder does not go in time."""
+    """A waiter at the front. The gap before its turn ends at `until`."""
 
     tenant: Tenant
-    late: int | None = None
-    until: int = 0
+    until: int
 
 
 def _by_heeds() -> list[int]:
@@ -36,10 +34,12 @@ class Look:
     last of these. waited_for: their devices, by what they heed. shut: devices whose gap is too
     short, by what those heed for whom it is; shut_first: by the first front alone. ends: when the
     gap before the fronts ends on a device, by what those heed for whom it does. refused: somebody
-    was, for what its handoff costs.
+    was, for what its handoff costs. near: the devices whose fronts are looked at; where these are
+    not all of `mask` the look is not continued, since fronts that it has not seen may matter then.
     """
 
     mask: int
+    near: int
     able: list[tuple[Place, Cohort]] = field(default_factory=list)
     at: int = 0
     last: Place = FIRST
@@ -52,6 +52,11 @@ class Look:
     shut_first: list[int] = field(default_factory=_by_heeds)
     ends: list[dict[int, int]] = field(default_factory=lambda: [{}, {}, {}])
     refused: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """It looks at all fronts."""
+        return self.near == self.mask
 
     def add_able(self, cohorts: Iterable[Cohort]) -> None:
         """These cohorts' devices are free. Those for which the gap is too short are left out."""

@@ -136,7 +136,7 @@ class Queued:
     def _few_sharing(self, mask: int) -> set[Place] | None:
         """The places of those in the line for these devices that are SHARE; None: these are many,
         or the devices are."""
-        if mask.bit_count() > FEW:
+        if mask.bit_count() > max(FEW, len(self._leading) // 4):
             return None
         found: set[Place] = set()
         for bit in bits_of(mask):

@@ -19,11 +19,14 @@ FEW = 8  # devices, and those who want them, that are best looked at one by one
 
 @dataclass
 class Row:
-    """cohorts: by seat. used: the seats that they have. wanted: by device, by whom."""
+    """cohorts: by seat. used: the seats that they have. wanted: by device, by whom. able: the seats
+    of those that want none of the devices that were `taken` when that was last asked."""
 
     cohorts: dict[int, Cohort] = field(default_factory=dict)
     used: int = 0
     wanted: dict[int, int] = field(default_factory=dict)
+    able: int = 0
+    taken: int = 0
 
     def add(self, cohort: Cohort) -> int:
         """Give the cohort a free seat, of which there must be one. Returns the seat."""
@@ -32,10 +35,13 @@ class Row:
         self.cohorts[seat] = cohort
         for bit in cohort.bits:
             self.wanted[bit] = self.wanted.get(bit, 0) | seat
+        if not cohort.mask & self.taken:
+            self.able |= seat
         return seat
 
     def remove(self, seat: int) -> None:
         self.used ^= seat
+        self.able &= ~seat
         for bit in self.cohorts.pop(seat).bits:
             self.wanted[bit] ^= seat
             if not self.wanted[bit]:
@@ -54,15 +60,41 @@ class Row:
 
     def _free_anywhere(self, taken: int) -> list[Cohort]:
         """The cohorts that want none of the devices that are taken."""
+        if not self._follow(taken):
+            self.able = self._find_able(taken)
+        self.taken = taken
+        if self.able == self.used:
+            return list(self.cohorts.values())
+        return [self.cohorts[seat] for seat in bits_of(self.able)]
+
+    def _find_able(self, taken: int) -> int:
         left = self.used
         for bit, seats in self.wanted.items():
             if bit & taken:
                 left &= ~seats
                 if not left:
-                    return []
-        if left == self.used:
-            return list(self.cohorts.values())
-        return [self.cohorts[seat] for seat in bits_of(left)]
+                    break
+        return left
+
+    def _follow(self, taken: int) -> bool:
+        """Bring `able` up to date if only few devices are taken, or free, that were not so before,
+        and only few want those that are free. Returns whether it is."""
+        changed = taken ^ self.taken
+        if changed.bit_count() > FEW:
+            return False
+        again = 0
+        for bit in bits_of(changed):
+            seats = self.wanted.get(bit, 0)
+            if bit & taken:
+                self.able &= ~seats
+            else:
+                again |= seats
+        if again.bit_count() > FEW:
+            return False
+        for seat in bits_of(again):
+            if not self.cohorts[seat].mask & taken:
+                self.able |= seat
+        return True
 
 
 class Seats:

@@ -21,6 +21,8 @@ from leased.core.look import Front, Look
 from leased.core.rules import BACKFILL_NS, Rules
 from leased.core.state import FOREVER, Tenant
 
+NEAR = 4  # where so many times as many devices are connected, only the fronts near by are looked at
+
 
 class Turns:
     """Asked after every change, until no waiter can be granted.
@@ -31,7 +33,8 @@ class Turns:
 
     def __init__(self, rules: Rules):
         self.rules = rules
-        self.fronts: dict[int, Front] = {}  # by tenant
+        # By tenant at the front: until when its gap is open once more (see the module's text).
+        self.late: dict[int, int] = {}
         self.look: Look | None = None
 
     def next(self, mask: int) -> tuple[Tenant, int] | None:
@@ -52,7 +55,7 @@ class Turns:
                 self._forget_others(mask, look.fronts)
         if found is None:
             look.finish()
-        stands = not look.refused and cohorts.anybody_waits()
+        stands = look.is_whole and not look.refused and cohorts.anybody_waits()
         if stands:
             self.look = look
         cohorts.openings.watch(mask if stands else 0)
@@ -61,10 +64,10 @@ class Turns:
 
     def begin(self, mask: int) -> Look:
         """A new look along the line for these devices."""
-        look = Look(mask)
         able = self.rules.cohorts.able(mask)
+        look = Look(mask, self._near(able, mask))
         if able:
-            first = self.rules.cohorts.queued.first(mask)
+            first = self.rules.cohorts.first_locked(mask)
             look.last = max([cohort.place for cohort in able])
             free = [cohort.place for cohort in able if cohort.heeds == FREE]
             last = min(free) if free else look.last
@@ -72,6 +75,19 @@ class Turns:
                 self._add_front(first, look)
             look.add_able(able)
         return look
+
+    def _near(self, able: list[Cohort], mask: int) -> int:
+        """The devices whose fronts have to be looked at: those of the cohorts whose devices are
+        free, if they are only few of all. But a gap that is open once more is noted when a front is
+        passed, so all fronts are passed as long as there may be such a gap."""
+        if not able or self.late or self.rules.cohorts.holders.overdue:
+            return mask
+        near, most = 0, mask.bit_count() // NEAR
+        for cohort in able:
+            near |= cohort.mask
+            if near.bit_count() > most:
+                return mask
+        return near & mask
 
     def _goes_on(self, look: Look, mask: int) -> bool:
         """Nothing has happened since then for which the look would have to begin again. Who has
@@ -97,7 +113,7 @@ class Turns:
 
     def _walk(self, look: Look) -> tuple[Tenant, int] | None:
         """Along the line from where the look has come to, to the first who is let in."""
-        leaders = self.rules.cohorts.queued.leading(look.mask, look.place)
+        leaders = self.rules.cohorts.queued.leading(look.near, look.place)
         leader = next(leaders, None)
         while look.at < len(look.able):
             place, cohort = look.able[look.at]
@@ -155,21 +171,26 @@ class Turns:
 
     def _add_front(self, cohort: Cohort, look: Look) -> None:
         assert cohort.first is not None
-        front = self.fronts.setdefault(cohort.first.id, Front(cohort.first))
-        front.until = self._begins(front, cohort)
-        look.pass_front(front, cohort, self.rules.now)
+        until = self._begins(cohort.first.id, cohort)
+        look.pass_front(Front(cohort.first, until), cohort, self.rules.now)
         look.place = cohort.place
 
-    def _begins(self, front: Front, cohort: Cohort) -> int:
-        """When those in its way will have ended, drains aside."""
-        now = self.rules.now
+    def _begins(self, tenant: int, cohort: Cohort) -> int:
+        """When those in the way of this first waiter of the cohort will have ended, drains
+        aside."""
         last = self.rules.cohorts.holders.ends.last(cohort)
         if last is not None:  # also again: the site's lock or its policy has put one in its way
-            front.late = None
-            return max(now, last)
-        if front.late is None:
-            front.late = self._passed_over_at(cohort)
-        return max(now, front.late or now)
+            self.late.pop(tenant, None)
+        elif tenant not in self.late:
+            late = self._passed_over_at(cohort)
+            if late is not None:
+                self.late[tenant] = late
+        return self._until(tenant, last)
+
+    def _until(self, tenant: int, last: int | None) -> int:
+        """last: when the last lease will have ended that is in its way; None: there is none."""
+        now = self.rules.now
+        return max(now, self.late.get(tenant, now) if last is None else last)
 
     def _passed_over_at(self, cohort: Cohort) -> int | None:
         """When a holder that has overrun will lose its devices; None: none has."""
@@ -183,23 +204,27 @@ class Turns:
 
     def _forget_others(self, mask: int, fronts: list[Front]) -> None:
         """All who wait for these devices have been looked at, and only these are at the front."""
-        if len(self.fronts) > len(fronts):
+        if self.late:
             kept = {front.tenant.id for front in fronts}
             of = self.rules.cohorts.of
-            for tenant in [n for n in self.fronts if n not in kept and of[n].mask & mask]:
-                del self.fronts[tenant]
+            for tenant in [n for n in self.late if n not in kept and of[n].mask & mask]:
+                del self.late[tenant]
 
     def forget(self, tenant: int) -> None:
         """The tenant does not wait any more."""
-        self.fronts.pop(tenant, None)
+        self.late.pop(tenant, None)
 
     def free_until(self, tenant: Tenant) -> int:
-        """Until when the tenant may hold its gang without delaying those before it."""
-        of, place = self.rules.cohorts.of, tenant.place
-        before = [
-            front
-            for front in self.fronts.values()
-            if place is not None and front.tenant.place is not None and front.tenant.place < place
-        ]
-        ends = [front.until for front in before if in_the_way(of[front.tenant.id], of[tenant.id])]
-        return min(ends, default=FOREVER)
+        """Until when the tenant may hold its gang without delaying those before it. This changes
+        nothing."""
+        cohorts, place = self.rules.cohorts, tenant.place
+        own = cohorts.of[tenant.id]
+        return min(
+            (
+                self._until(leader.first.id, cohorts.holders.ends.last(leader))
+                for leader in cohorts.queued.leading(own.mask)
+                if place is not None and leader.first is not None and leader.place < place
+                if in_the_way(leader, own) and self._is_blocked(leader)
+            ),
+            default=FOREVER,
+        )

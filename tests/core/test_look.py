@@ -165,7 +165,7 @@ def test_a_waiter_that_was_passed_is_let_in_while_the_holder_drains(event: Event
 
 def test_a_waiter_that_lines_up_before_a_front_ends_its_being_one() -> None:
     """Who stands behind somebody is at the front no more, and its gap is not what counts."""
-    look = Look(0b11)
+    look = Look(0b11, 0b11)
     front, comer = (
         Cohort(n, (tuple(gang), "on", False, True), mask)
         for n, gang, mask in ((1, ("d0", "d1"), 0b11), (2, ("d0",), 0b01))
