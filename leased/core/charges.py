@@ -13,7 +13,7 @@ from leased.core.state import Tenant
 PAUSE_NS = 100_000_000  # a shorter one is none
 
 
-@dataclass
+@dataclass(slots=True)
 class Division:
     """The time of one device: `held` is what each holder has had of it since the start, `even`
     what each would have had that held it or waited for it. Remainders are carried over, so the
@@ -50,7 +50,7 @@ class Division:
             self.even += more
 
 
-@dataclass
+@dataclass(slots=True)
 class Account:
     """A tenant that holds or waits, or did a moment ago. at: when it was last charged. before:
     how its devices' divisions stood at that time."""
@@ -65,8 +65,19 @@ class Account:
     def had(self, divisions: list[Division]) -> list[Had]:
         """What the tenant has had since it was charged. divisions: its devices' divisions as
         they are now."""
+        since = zip(divisions, self.before, strict=True)
+        if not self.holds:
+            return [Had(d.device, 0, d.even - last[0], d.leased - last[1]) for d, last in since]
         return [
-            _since(one, last, self.holds) for one, last in zip(divisions, self.before, strict=True)
+            Had(
+                d.device,
+                d.held - last[2],
+                d.even - last[0],
+                d.leased - last[1],
+                d.beside - last[3],
+                d.together - last[4],
+            )
+            for d, last in since
         ]
 
     def note(self) -> None:
@@ -85,16 +96,6 @@ class Account:
                 division.holding[tenant.id] = tenant
             else:
                 division.holding.pop(tenant.id, None)
-
-
-def _since(division: Division, before: tuple[int, ...], holds: bool) -> Had:
-    """What the tenant has had of one device since its division was `before`."""
-    even, leased, held, beside, together = before
-    even, leased = division.even - even, division.leased - leased
-    if not holds:
-        return Had(division.device, 0, even, leased)
-    held, beside = division.held - held, division.beside - beside
-    return Had(division.device, held, even, leased, beside, division.together - together)
 
 
 class Charges:
@@ -137,8 +138,11 @@ class Charges:
             return
         divisions, account.at = account.divisions, now
         for division in divisions:
-            division.advance(now)
-        self.policies.of(tenant).charged(tenant.id, account.had(divisions), now)
+            if division.at != now:
+                division.advance(now)
+        policy = self.policies.of(tenant)
+        if policy.charges:
+            policy.charged(tenant.id, account.had(divisions), now)
         account.note()
 
     def due(self, tenant: int, now: int) -> list[Had]:

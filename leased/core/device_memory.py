@@ -187,7 +187,7 @@ class DeviceMemory:
     ) -> None:
         """The tenant holds, waits at this place, or neither. It is the last of those like it."""
         resident = share.resident
-        if not (resident or share.fixed) and share.reported is None:  # it has nothing there
+        if not share.has_any:
             share.holds, share.place = holds, place
             return
         share.pass_time(self.clock.now)

@@ -35,9 +35,13 @@ class Ends:
 
     def _sort_in(self, tenant: int, cohort: Cohort, end: int | None) -> None:
         ends, last = self._ends[cohort.heeds], self._last[cohort.heeds]
+        negative = None if end is None else -end
         for bit in cohort.bits:
             of_device = ends[bit]
-            of_device.put(tenant, None if end is None else -end)
+            of_device.put(tenant, negative)
+            if end is not None and end >= last.get(bit, end):
+                last[bit] = end
+                continue
             first = of_device.first()
             if first is None:
                 last.pop(bit, None)

@@ -49,13 +49,15 @@ class Gauge:
 
     def end(self, tenant: int, reading: Reading) -> None:
         """The tenant no longer holds the device."""
-        each, shared, clock = self.since.pop(tenant)
+        self._add(tenant, self.since.pop(tenant), reading)
+
+    def _add(self, tenant: int, since: Reading, reading: Reading) -> None:
         held = self.had.get(tenant)
         if held is None:
             held = self.had[tenant] = Held()
-        held.lease_ns += reading[0] - each
-        held.beside_ns += reading[1] - shared
-        held.clock_ns += reading[2] - clock
+        held.lease_ns += reading[0] - since[0]
+        held.beside_ns += reading[1] - since[1]
+        held.clock_ns += reading[2] - since[2]
 
     def forget(self, tenant: int) -> None:
         """The tenant is closed; nobody gets its part of what will be measured."""
@@ -63,8 +65,8 @@ class Gauge:
 
     def take(self, reading: Reading) -> dict[int, Held]:
         """What each tenant has had of the device since this was last asked."""
-        for tenant in list(self.since):
-            self.end(tenant, reading)
-            self.begin(tenant, reading)
+        since, self.since = self.since, dict.fromkeys(self.since, reading)
+        for tenant, before in since.items():
+            self._add(tenant, before, reading)
         found, self.had = self.had, {}
         return found

@@ -37,10 +37,14 @@ class Leasing:
         handoffs = {uuid: rules.devices[uuid].last_holder for uuid in tenant.gang}
         self.waiters.end(tenant)
         prefetch, handed = {}, {}
+        from_others = {
+            before for before in {*handoffs.values()} if self._is_handoff(tenant, before, shared)
+        }
         for uuid, (bytes_in, bytes_out) in self.memory.work(tenant).items():
             usage = tenant.usage[uuid]
-            usage.move(bytes_in, bytes_out)
-            if self._is_handoff(tenant, handoffs[uuid], shared):
+            if bytes_in or bytes_out:
+                usage.move(bytes_in, bytes_out)
+            if handoffs[uuid] in from_others:
                 usage.handoffs += 1
                 handed[uuid] = max(rules.devices[uuid].given_up_at, tenant.asked_at)
             # Beside others whose memory does not fit, a prefetch would only evict theirs.

@@ -74,15 +74,16 @@ class Look:
         self.fronts.append(front)
         self.waited_for[cohort.heeds] |= cohort.mask
         self.last_front = max(self.last_front, cohort.place)
-        short = front.until - now < BACKFILL_NS
         until = front.until
+        short = until - now < BACKFILL_NS
         for heeds in (SHARE, ALONE) if cohort.heeds == ALONE else (ALONE,):
+            if short:  # nobody asks when the gap ends where it is too short for all
+                self.shut[heeds] |= cohort.mask
+                continue
             ends = self.ends[heeds]
             for bit in cohort.bits:
                 if ends.get(bit, FOREVER) >= until:
                     ends[bit] = until
-            if short:
-                self.shut[heeds] |= cohort.mask
         if self.first is None:
             self.first, self.shut_first = cohort.place, list(self.shut)
 

@@ -88,14 +88,16 @@ class Memory:
         moved = {}
         for device in self.rules.devices_of(tenant):
             moved[device.uuid] = device.residency.touch(tenant.id)
-            self.moves.unwatch(tenant.id, device.uuid)
+            if self.moves.leavers:
+                self.moves.unwatch(tenant.id, device.uuid)
         self.effects.stir(*tenant.gang)
         return moved
 
     def rest(self, tenant: Tenant) -> None:
         for device in self.rules.devices_of(tenant):
             device.residency.rest(tenant.id)
-            self.moves.watch(tenant.id, device)
+            if tenant.swaps or self.moves.leavers:
+                self.moves.watch(tenant.id, device)
         self.effects.stir(*tenant.gang)
         if tenant.parked:
             self.leave(tenant)

@@ -15,9 +15,11 @@ class Meter:
 
     def advance(self, now: int, holders: int) -> tuple[int, int]:
         """Run up to now, when others begin or cease to hold. Returns what it shows."""
-        self.each, self.shared = shows = self.reading(now, holders)
-        self.at = now
-        return shows
+        passed, self.at = now - self.at, now
+        if passed and holders:
+            self.each += passed // holders
+            self.shared += passed if holders > 1 else 0
+        return self.each, self.shared
 
     def reading(self, now: int, holders: int) -> tuple[int, int]:
         """each and shared at that time, if so many have held since it was last advanced."""

@@ -112,6 +112,7 @@ class Policy(Protocol):
 
     name: ClassVar[str]
     shares: ClassVar[bool]  # whether it keeps the requests and limits of tenants
+    charges: ClassVar[bool]  # whether it wants to know what tenants have had
     # Whether it must be charged whenever somebody begins or ceases to want a device of a holder. If
     # not, it is charged before it is asked.
     prompt: ClassVar[bool]

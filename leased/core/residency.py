@@ -102,6 +102,10 @@ class Residency(DeviceMemory):
         """The tenant holds: all of it becomes resident. Returns (bytes in, bytes of others out)."""
         share = self._share(tenant)
         share.pass_time(self.clock.now)
+        if not share.bytes and not share.has_any and self.resident <= self.capacity:
+            share.untouched = 0
+            self._set_role(tenant, share, holds=True)
+            return 0, 0
         # It keeps what it was told to evict and has not evicted.
         share.leaving = share.coming = 0
         if share.stalled:
@@ -120,7 +124,7 @@ class Residency(DeviceMemory):
         """The tenant does not hold any more. If it swaps, its report says what is resident."""
         share = self._share(tenant)
         self._set_role(tenant, share)
-        if share.swaps:
+        if share.reported is not None:  # it swaps
             self._set_resident(tenant, share, share.movable)
 
     def wait(self, tenant: int, place: Place | None) -> None:

@@ -52,6 +52,11 @@ class Share:
         return self.reported is not None
 
     @property
+    def has_any(self) -> bool:
+        """It has some memory there, or may be told to move some."""
+        return self.resident != 0 or self.fixed != 0 or self.reported is not None
+
+    @property
     def evictable(self) -> int:
         """Bytes on the device now as far as is known, without fixed memory."""
         leaves = self.leaving if self.parked else 0

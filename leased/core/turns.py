@@ -115,11 +115,13 @@ class Turns:
         """Along the line from where the look has come to, to the first who is let in."""
         leaders = self.rules.cohorts.queued.leading(look.near, look.place)
         leader = next(leaders, None)
+        shut, holders = look.shut, self.rules.cohorts.holders
+        taken = [holders.taken(heeds) for heeds in (FREE, SHARE, ALONE)]
         while look.at < len(look.able):
             place, cohort = look.able[look.at]
             look.at += 1
             has_left = cohort.first is None or cohort.place != place
-            if has_left or cohort.mask & look.shut[cohort.heeds] or self._is_blocked(cohort):
+            if has_left or cohort.mask & (shut[cohort.heeds] | taken[cohort.heeds]):
                 continue
             while leader is not None and leader.place < place:
                 self._pass_leader(leader, look)
@@ -181,7 +183,7 @@ class Turns:
         last = self.rules.cohorts.holders.ends.last(cohort)
         if last is not None:  # also again: the site's lock or its policy has put one in its way
             self.late.pop(tenant, None)
-        elif tenant not in self.late:
+        elif self.rules.cohorts.holders.overdue and tenant not in self.late:
             late = self._passed_over_at(cohort)
             if late is not None:
                 self.late[tenant] = late

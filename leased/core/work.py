@@ -27,7 +27,7 @@ def measured(event: WorkMeasured, rules: Rules) -> Measured:
         if number in tenants and event.device in tenants[number].usage
     }
     worked = _worked(event)
-    shifts = divided(found, weights_beside(found, event.parts, worked))
+    shifts = divided(found, weights_beside(found, event.parts, worked)) if event.parts else {}
     for number, held in found.items():
         shift = shifts.get(number, 0)
         if shift:
@@ -43,7 +43,9 @@ def measured(event: WorkMeasured, rules: Rules) -> Measured:
         if event.energy_mj is not None and event.ns:
             usage.energy_mj += event.energy_mj * lease_ns // event.ns
     busy = None if event.busy_percent is None else event.busy_percent / 100
-    return Measured(event.device, event.ns, busy, worked, _beside(found, worked))
+    asks = rules.policies.on(event.device).measures(event.device)
+    beside = _beside(found, worked) if asks else []
+    return Measured(event.device, event.ns, busy, worked, beside)
 
 
 def _beside(found: Mapping[int, Held], worked: Mapping[int, int]) -> list[Beside]:

@@ -56,6 +56,7 @@ class Elastic:
     sides: where tenants with a share run side by side."""
 
     name: ClassVar[str] = "elastic"
+    charges: ClassVar[bool] = True
     prompt: ClassVar[bool] = True
     shares: ClassVar[bool] = True
 

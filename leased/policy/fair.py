@@ -45,6 +45,7 @@ class Fair:
     was idle when it last yielded."""
 
     name: ClassVar[str] = "fair"
+    charges: ClassVar[bool] = True
     prompt: ClassVar[bool] = False
     shares: ClassVar[bool] = False
 

@@ -18,6 +18,7 @@ class FirstComeFirstServed:
     """It remembers nothing: the order in which tenants came is all it needs."""
 
     name: ClassVar[str] = "fcfs"
+    charges: ClassVar[bool] = False
     prompt: ClassVar[bool] = False
     shares: ClassVar[bool] = False
 

@@ -98,7 +98,63 @@ def end_beside(others: int) -> int:
     return lines(a, (Closed(others - 1), 1))
 
 
-@pytest.mark.parametrize("event", [handoff_of_one_of, thaw_beside, end_beside])
+def handoff_in_a_chain_of(devices: int) -> int:
+    """Two tenants want each pair of neighbours. All of them are connected, and hardly any holds
+    what a second one wants."""
+    a = arbiter(devices)
+    for tenant in range(2 * devices):
+        n = tenant // 2
+        gang = f"d{n}", f"d{(n + 1) % devices}"
+        opens(a, tenant, *gang)
+        for uuid in gang:
+            a.handle(MemoryChanged(tenant, uuid, 60), 0)
+    for tenant in range(2 * devices):
+        a.handle(Requested(tenant), 0)
+    revokes = [action for action in a.handle(Tick(), S) if isinstance(action, Revoke)]
+    assert len(revokes) >= devices // 3
+    one = revokes[len(revokes) // 2]
+    return lines(a, (Released(one.tenant, one.epoch), S), (Requested(one.tenant), S))
+
+
+def of_a_gang_yields_beside(others: int) -> int:
+    """Each holds another gang beside the device that one wants alone."""
+    a = arbiter(8)
+    for tenant in range(others):
+        a.handle(Opened(tenant, ("d0", *_some(tenant + 1)), "auto", S), 0)
+        a.handle(Requested(tenant), 0)
+    a.handle(Opened(others, ("d0",), "on", S), 0)
+    a.handle(Requested(others), 0)
+    lease = a.tenants[1].lease
+    assert lease and lease.contended
+    return lines(a, (Released(1, lease.epoch), 1))
+
+
+def _some(number: int) -> list[str]:
+    """Devices from d1 on, others for each number below 128."""
+    return [f"d{n + 1}" for n in range(7) if number >> n & 1]
+
+
+def comes_at_once_with(others: int) -> int:
+    """All of them come at one time, and hold the device at once."""
+    a = arbiter(1)
+    for tenant in range(others + 1):
+        opens(a, tenant, "d0")
+        if tenant < others:
+            a.handle(Requested(tenant), 0)
+    return lines(a, (Requested(others), 0))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        handoff_of_one_of,
+        thaw_beside,
+        end_beside,
+        handoff_in_a_chain_of,
+        of_a_gang_yields_beside,
+        comes_at_once_with,
+    ],
+)
 def test_it_costs_no_more_where_there_are_more(event: Callable[[int], int]) -> None:
     assert event(MANY) <= 1.2 * event(FEW)
 
