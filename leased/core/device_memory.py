@@ -120,17 +120,22 @@ class DeviceMemory:
     def missing(self, tenant: int) -> int:
         """Bytes that must be restored before all of the tenant's memory is resident."""
         share = self.shares.get(tenant)
-        if share is None:
-            return 0
-        return max(0, min(share.bytes, self.capacity) - share.resident - share.untouched)
+        return self._moving(share)[0] if share else 0
 
     def displaced(self, tenant: int) -> int:
         """Bytes that other tenants would lose if all of this one's memory became resident."""
         share = self.shares.get(tenant)
         if share is None:
             return min(self.resident, max(0, self.resident - self.capacity))
-        others, capacity = self.resident - share.resident, self.capacity
-        return min(others, max(0, others + min(share.bytes, capacity) - capacity))
+        return self._moving(share)[1]
+
+    def _moving(self, share: Share) -> tuple[int, int]:
+        """Both: bytes of its own that are missing, and of others that would be displaced."""
+        capacity, others = self.capacity, self.resident - share.resident
+        size = min(share.bytes, capacity)
+        missing = size - share.resident - share.untouched
+        displaced = min(others, others + size - capacity)
+        return max(0, missing), max(0, displaced)
 
     def handoff_ns(self, tenant: int) -> int:
         """How long a handoff to this tenant moves memory: the longer of both directions, in ns."""
@@ -191,17 +196,20 @@ class DeviceMemory:
             share.holds, share.place = holds, place
             return
         share.pass_time(self.clock.now)
+        swaps, order = share.swaps, self.order
         if resident:
-            self.order.remove(tenant, share)
+            order.remove(tenant, share)
             self.idle -= 0 if share.holds else resident
-        self.order.leave_line(tenant, share)
+        if swaps:
+            order.leave_line(tenant, share)
         share.holds, share.place = holds, place
-        self.order.line_up(tenant, share)
+        if swaps:
+            order.line_up(tenant, share)
         if resident:
-            self.order.add(tenant, share)
+            order.add(tenant, share)
             self.idle += 0 if holds else resident
-        if share.swaps:
-            self.order.note_lack(tenant, share)
+        if swaps:
+            order.note_lack(tenant, share)
 
     def _set_counted(self, share: Share) -> None:
         """Count the tenant's memory in the total, unless it is parked and all has left."""

@@ -112,11 +112,12 @@ class Residency(DeviceMemory):
             share.stalled = False
             self._set_stuck(tenant, share)
         self.lost.pop(tenant, None)
-        bytes_in, bytes_out = self.missing(tenant), self.displaced(tenant)
+        bytes_in, bytes_out = self._moving(share)
         self._set_role(tenant, share, holds=True)
         movable = max(0, share.bytes - share.stuck)  # it may report more than it has
         self._set_resident(tenant, share, min(movable, self.capacity))
-        self._take(bytes_out, tenant)
+        if bytes_out:
+            self._take(bytes_out, tenant)
         share.untouched = max(0, share.bytes - share.resident - share.stuck)
         return bytes_in, bytes_out
 
@@ -130,8 +131,12 @@ class Residency(DeviceMemory):
     def wait(self, tenant: int, place: Place | None) -> None:
         """The tenant has this place in the line; None: it does not wait any more."""
         share = self._share(tenant)
-        if not share.holds:
+        if share.holds:
+            return
+        if share.has_any:
             self._set_role(tenant, share, place=place)
+        else:
+            share.place = place
 
     def preload(self, tenant: int, displace: bool) -> tuple[int, int]:
         """Let a waiter that swaps restore what there is room for. With `displace`, which is for

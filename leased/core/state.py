@@ -146,7 +146,8 @@ class Tenant:
             used.time_ns += passed
             used.wait_ns += waited
             if holds:
-                each, shared = read[uuid] = devices[uuid].metered(now)
+                device = devices[uuid]
+                each, shared = read[uuid] = device.meter.reading(now, len(device.holders))
                 each_before, shared_before = self.read[uuid]
                 used.lease_ns += each - each_before
                 used.shared_ns += shared - shared_before

@@ -112,7 +112,8 @@ class Turns:
         return True
 
     def _walk(self, look: Look) -> tuple[Tenant, int] | None:
-        """Along the line from where the look has come to, to the first who is let in."""
+        """Along the line from where the look has come to, to the first who is let in. Whoever
+        stands behind nobody and has to wait is passed as a front."""
         leaders = self.rules.cohorts.queued.leading(look.near, look.place)
         leader = next(leaders, None)
         shut, holders = look.shut, self.rules.cohorts.holders
@@ -124,25 +125,22 @@ class Turns:
             if has_left or cohort.mask & (shut[cohort.heeds] | taken[cohort.heeds]):
                 continue
             while leader is not None and leader.place < place:
-                self._pass_leader(leader, look)
+                if leader.mask & taken[leader.heeds]:
+                    self._add_front(leader, look)
                 leader = next(leaders, None)
             look.place = place
             found = self._judge(cohort, look)
             if found is not None:
                 return found
         while leader is not None and leader.place <= look.last:
-            self._pass_leader(leader, look)
+            if leader.mask & taken[leader.heeds]:
+                self._add_front(leader, look)
             leader = next(leaders, None)
         return None
 
     def _is_blocked(self, cohort: Cohort) -> bool:
         """Some devices of the cohort are not free for it."""
         return cohort.mask & self.rules.cohorts.holders.taken(cohort.heeds) != 0
-
-    def _pass_leader(self, cohort: Cohort, look: Look) -> None:
-        """Pass a cohort that stands behind nobody; if it has to wait, it is a front."""
-        if self._is_blocked(cohort):
-            self._add_front(cohort, look)
 
     def _judge(self, cohort: Cohort, look: Look) -> tuple[Tenant, int] | None:
         """The cohort's devices are free. Which of it can be granted for as long as the gap is?"""

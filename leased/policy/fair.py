@@ -73,7 +73,9 @@ class Fair:
         held = 0
         for device, held_ns, even_ns, *_ in had:
             deficit = deficits.get(device, 0) + even_ns - held_ns
-            deficits[device] = max(-MOST_NS, min(MOST_NS, deficit))
+            if not -MOST_NS <= deficit <= MOST_NS:
+                deficit = MOST_NS if deficit > 0 else -MOST_NS
+            deficits[device] = deficit
             held |= held_ns
         self.seen[tenant] = now
         if held:

@@ -15,7 +15,9 @@ worst_wait_over_bound: the longest wait of all, over the bound that docs/daemon.
 us_per_event: microseconds of processor time that the arbiter takes for an event with 1,000
 tenants that always want their GPU: on one GPU; the same with half of them lock:off; gangs of
 eight on eight GPUs. us_per_event_mixed: the same for mixes of gangs, locks and kinds of memory
-(tests/bench/crowds.py). Both are those of the slowest policy, and the best of several repetitions.
+(tests/bench/crowds.py). us_of_one: microseconds of single events that concern all jobs of a GPU,
+while 1,000 hold it at once: of one GPU alone, and of one of 64 in gangs (tests/bench/
+single_events.py). All are those of the slowest policy, and the best of several repetitions.
 calibration_ms: how long a fixed piece of pure Python took meanwhile (tests/bench/calibration.py).
 Where two runs have different ones, their microseconds compare in that proportion. policies: all
 this of each policy.
@@ -36,6 +38,7 @@ from leased import policy
 from tests.bench import write
 from tests.bench.calibration import calibrate
 from tests.bench.crowds import CROWDS, MIXES, us_per_event
+from tests.bench.single_events import us_of_one
 from tests.core.adversary import Run, counterexample, run
 from tests.core.share_mixes import half_sharing
 
@@ -72,6 +75,7 @@ def measure(name: str, first: int, seconds: float, least: int, events: int) -> d
         "worst_wait_over_bound": round(max(run.worst for run in found), 3),
         "us_per_event": us_per_event(name, CROWDS),
         "us_per_event_mixed": us_per_event(name, MIXES),
+        "us_of_one": us_of_one(name),
         "calibration_ms": calibrate(),
     }
 
@@ -92,6 +96,11 @@ def together(of: dict[str, dict[str, Any]]) -> dict[str, Any]:
     for crowds in ("us_per_event", "us_per_event_mixed"):
         names = next(iter(of.values()))[crowds]
         report[crowds] = {name: max(one[crowds][name] for one in of.values()) for name in names}
+    first = next(iter(of.values()))["us_of_one"]
+    report["us_of_one"] = {
+        where: {name: max(one["us_of_one"][where][name] for one in of.values()) for name in names}
+        for where, names in first.items()
+    }
     return report | {"policies": of}
 
 
@@ -117,6 +126,9 @@ def main() -> None:
     print(f"calibration, ms of fixed work {report['calibration_ms']:>20}")
     for name, value in (report["us_per_event"] | report["us_per_event_mixed"]).items():
         print(f"us an event, {name:27}{value:>12}  <= 200")
+    for where, events in report["us_of_one"].items():
+        for name, value in events.items():
+            print(f"us of one, {where:11} {name:22}{value:>7}")
     if report["violations"]:
         raise SystemExit("rules were broken")
 

@@ -111,7 +111,7 @@ class Crowd:
         return round(sum(self.took) / len(self.took) / 1000, 1)
 
 
-def _any_gangs(devices: int, most: int, **other: object) -> list[Member]:
+def any_gangs(devices: int, most: int, **other: object) -> list[Member]:
     """Gangs of any size up to `most`, with any lock where no other is said."""
     r = random.Random(devices)
     gangs = (r.sample(range(devices), r.randint(1, most)) for _ in range(TENANTS))
@@ -125,7 +125,7 @@ def _nearly_all_fit(devices: int, most: int, each: int) -> list[Member]:
     """Gangs without memory of which three in four share, but for one in so many."""
     return [
         Member(m.gang, ("on", "auto", "auto", "auto")[n % 4], 0 if n % each else 60)
-        for n, m in enumerate(_any_gangs(devices, most))
+        for n, m in enumerate(any_gangs(devices, most))
     ]
 
 
@@ -151,43 +151,43 @@ CROWDS: dict[str, Callable[[], list[Member]]] = {
     "gangs_1000": lambda: [Member(EVERYWHERE, "on") for _ in range(TENANTS)],
 }
 MIXES: dict[str, Callable[[], list[Member]]] = {
-    "any_gangs_and_locks": lambda: _any_gangs(8, 8),
-    "small_gangs_of_8": lambda: _any_gangs(8, 2),
-    "gangs_of_16": lambda: _any_gangs(16, 16),
-    "gangs_of_64": lambda: _any_gangs(64, 64),
+    "any_gangs_and_locks": lambda: any_gangs(8, 8),
+    "small_gangs_of_8": lambda: any_gangs(8, 2),
+    "gangs_of_16": lambda: any_gangs(16, 16),
+    "gangs_of_64": lambda: any_gangs(64, 64),
     "gangs_of_60_of_64": lambda: [
         m._replace(lock=LOCKS[n % 3], size=60) for n, m in enumerate(_nearly_everywhere(64, 4))
     ],
-    "small_gangs_of_64": lambda: _any_gangs(64, 3),
+    "small_gangs_of_64": lambda: any_gangs(64, 3),
     "all_fit": lambda: [
         Member(m.gang, ("on", "auto", "auto", "auto")[n % 4], 0)
-        for n, m in enumerate(_any_gangs(16, 16))
+        for n, m in enumerate(any_gangs(16, 16))
     ],
     "all_fit_few_locked": lambda: [
-        Member(m.gang, "auto" if n % 100 else "on", 0) for n, m in enumerate(_any_gangs(16, 16))
+        Member(m.gang, "auto" if n % 100 else "on", 0) for n, m in enumerate(any_gangs(16, 16))
     ],
     "all_fit_small_of_64": lambda: [
         Member(m.gang, ("on", "auto", "auto", "auto")[n % 4], 0)
-        for n, m in enumerate(_any_gangs(64, 3))
+        for n, m in enumerate(any_gangs(64, 3))
     ],
     "nearly_all_fit_of_16": lambda: _nearly_all_fit(16, 16, 50),
     "nearly_all_fit_of_64": lambda: _nearly_all_fit(64, 64, 500),
     "nearly_all_fit_60_of_64": lambda: _nearly_everywhere(64, 4),
     "nearly_all_fit_small_of_64": lambda: _nearly_all_fit(64, 3, 500),
     "few_locked": lambda: [
-        Member(m.gang, "off" if n % 16 else "on") for n, m in enumerate(_any_gangs(16, 16))
+        Member(m.gang, "off" if n % 16 else "on") for n, m in enumerate(any_gangs(16, 16))
     ],
-    "all_swap": lambda: _any_gangs(8, 8, swaps=True),
+    "all_swap": lambda: any_gangs(8, 8, swaps=True),
     "some_swap_of_32": lambda: [
         Member(m.gang if n % 5 == 0 else m.gang[:2], m.lock, 60 if n % 4 else 1, n % 2 == 0)
-        for n, m in enumerate(_any_gangs(32, 32))
+        for n, m in enumerate(any_gangs(32, 32))
     ],
     "swap_on_one": lambda: [Member((0,), "auto", 60, swaps=True) for _ in range(TENANTS)],
-    "shares_of_gangs": lambda: [_with_share(n, m) for n, m in enumerate(_any_gangs(16, 16))],
-    "shares_of_small_of_64": lambda: [_with_share(n, m) for n, m in enumerate(_any_gangs(64, 3))],
+    "shares_of_gangs": lambda: [_with_share(n, m) for n, m in enumerate(any_gangs(16, 16))],
+    "shares_of_small_of_64": lambda: [_with_share(n, m) for n, m in enumerate(any_gangs(64, 3))],
     "off_beside_shares": lambda: [
         _with_share(n, m) if n % 2 else m._replace(lock="off")
-        for n, m in enumerate(_any_gangs(8, 4))
+        for n, m in enumerate(any_gangs(8, 4))
     ],
     "two_each_of_500": lambda: [Member((n // 2,), "auto") for n in range(TENANTS)],
     "two_each_pair_of_500": lambda: [
