@@ -56,12 +56,14 @@ class Ends:
     def last(self, cohort: Cohort) -> int | None:
         """When the last lease will have ended of those that the cohort, which is not FREE, cannot
         run beside; None: there are none."""
-        last = self._last[ALONE]
-        found = [last[bit] for bit in cohort.bits if bit in last]
-        if cohort.heeds == ALONE:
-            last = self._last[SHARE]
-            found += [last[bit] for bit in cohort.bits if bit in last]
-        return max(found) if found else None
+        found = None
+        for heeds in (ALONE, SHARE) if cohort.heeds == ALONE else (ALONE,):
+            last = self._last[heeds]
+            for bit in cohort.bits:
+                end = last.get(bit)
+                if end is not None and (found is None or end > found):
+                    found = end
+        return found
 
     def sort_again(self) -> None:
         """Cohorts heed other modes than before, so all ends are sorted again."""

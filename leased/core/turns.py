@@ -171,24 +171,27 @@ class Turns:
 
     def _add_front(self, cohort: Cohort, look: Look) -> None:
         assert cohort.first is not None
-        until = self._begins(cohort.first.id, cohort)
-        look.pass_front(Front(cohort.first, until), cohort, self.rules.now)
+        holders, first = self.rules.cohorts.holders, cohort.first
+        last = holders.ends.last(cohort)
+        if self.late or holders.overdue:
+            self._note_late(first.id, cohort, last)
+        until = self._until(first.id, last)
+        look.pass_front(Front(first, until), cohort, self.rules.now)
         look.place = cohort.place
 
-    def _begins(self, tenant: int, cohort: Cohort) -> int:
-        """When those in the way of this first waiter of the cohort will have ended, drains
-        aside."""
-        last = self.rules.cohorts.holders.ends.last(cohort)
+    def _note_late(self, tenant: int, cohort: Cohort, last: int | None) -> None:
+        """Note until when the gap is open once more before the turn of this first waiter of the
+        cohort. last: when the last lease will have ended that is in its way; None: there is
+        none."""
         if last is not None:  # also again: the site's lock or its policy has put one in its way
             self.late.pop(tenant, None)
-        elif self.rules.cohorts.holders.overdue and tenant not in self.late:
+        elif tenant not in self.late:
             late = self._passed_over_at(cohort)
             if late is not None:
                 self.late[tenant] = late
-        return self._until(tenant, last)
 
     def _until(self, tenant: int, last: int | None) -> int:
-        """last: when the last lease will have ended that is in its way; None: there is none."""
+        """When those in its way will have ended, drains aside. last: see _note_late."""
         now = self.rules.now
         return max(now, self.late.get(tenant, now) if last is None else last)
 

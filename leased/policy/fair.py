@@ -157,4 +157,4 @@ class Fair:
         """The least of its devices' deficits: it holds all devices at once, so none can catch up
         alone."""
         deficits = self.deficits.get(tenant.id, {})
-        return min(deficits.get(device, 0) for device in tenant.gang)
+        return min([deficits.get(device, 0) for device in tenant.gang])
