@@ -171,13 +171,18 @@ class Turns:
 
     def _add_front(self, cohort: Cohort, look: Look) -> None:
         assert cohort.first is not None
-        holders, first = self.rules.cohorts.holders, cohort.first
+        until = self._begins(cohort.first.id, cohort)
+        look.pass_front(Front(cohort.first, until), cohort, self.rules.now)
+        look.place = cohort.place
+
+    def _begins(self, tenant: int, cohort: Cohort) -> int:
+        """When those in the way of this first waiter of the cohort will have ended, drains
+        aside."""
+        holders = self.rules.cohorts.holders
         last = holders.ends.last(cohort)
         if self.late or holders.overdue:
-            self._note_late(first.id, cohort, last)
-        until = self._until(first.id, last)
-        look.pass_front(Front(first, until), cohort, self.rules.now)
-        look.place = cohort.place
+            self._note_late(tenant, cohort, last)
+        return self._until(tenant, last)
 
     def _note_late(self, tenant: int, cohort: Cohort, last: int | None) -> None:
         """Note until when the gap is open once more before the turn of this first waiter of the
@@ -191,7 +196,7 @@ class Turns:
                 self.late[tenant] = late
 
     def _until(self, tenant: int, last: int | None) -> int:
-        """When those in its way will have ended, drains aside. last: see _note_late."""
+        """The same where that is noted already. last: see _note_late."""
         now = self.rules.now
         return max(now, self.late.get(tenant, now) if last is None else last)
 

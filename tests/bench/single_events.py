@@ -1,12 +1,12 @@
 """What single events cost that concern all jobs of a GPU, while 1,000 jobs hold it at once.
 
 They are rare, and so hardly count in a mean of all events. Those that set something are timed with
-all that follows from them at once, as the messages to the jobs: with lock:on 999 are revoked.
+all that follows from them at once, as the messages to the jobs: by turns, 999 are revoked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from leased.core.arbiter import (
     Action,
@@ -30,7 +30,7 @@ ROUNDS = 3
 PAUSE_NS = S // 5  # after which a job that has ended does not count as one that pauses
 OTHER = {"fcfs": "fair", "fair": "fcfs", "elastic": "fcfs"}  # another policy than that one
 
-SIDE_BY_SIDE = {
+SIDE_BY_SIDE: dict[str, Callable[[], list[Member]]] = {
     "on_one": lambda: [Member((0,), "auto", 0) for _ in range(TENANTS)],
     "gangs_on_64": lambda: [m._replace(lock="auto", size=0) for m in any_gangs(64, 64)],
 }

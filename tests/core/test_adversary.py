@@ -15,7 +15,7 @@ from leased.core.cohort import Cohort
 from leased.core.contention import Contention
 from leased.core.fitting import Fitting
 from leased.core.leasing import Leasing
-from leased.core.look import Front, Look
+from leased.core.look import Look
 from leased.core.state import FOREVER, Device, Tenant
 from leased.core.turns import Turns
 from tests.core.adversary import counterexample, run
@@ -81,9 +81,9 @@ def tell_nobody(self: Contention, holding: list[Cohort]) -> None:
     ORIGINAL["tell"](self, [cohort for cohort in holding if cohort.mask != 1])
 
 
-def never_ripe(self: Turns, front: Front, cohort: Cohort) -> int:
+def never_ripe(self: Turns, tenant: int, cohort: Cohort) -> int:
     """A gap goes on for as long as somebody who fills it has not gone."""
-    front.late = None
+    self.late.pop(tenant, None)
     leases = [
         holder.lease
         for other in self.rules.cohorts.holders.against(cohort)

@@ -18,6 +18,7 @@ from leased.core.arbiter import (
     Event,
     Frozen,
     Grant,
+    LockSet,
     MemoryChanged,
     Opened,
     PolicySet,
@@ -125,7 +126,8 @@ def of_a_gang_yields_beside(others: int) -> int:
     a.handle(Opened(others, ("d0",), "on", S), 0)
     a.handle(Requested(others), 0)
     lease = a.tenants[1].lease
-    assert lease and lease.contended
+    assert lease is not None
+    assert lease.contended
     return lines(a, (Released(1, lease.epoch), 1))
 
 
@@ -144,6 +146,16 @@ def comes_at_once_with(others: int) -> int:
     return lines(a, (Requested(others), 0))
 
 
+def each_that_the_lock_concerns(others: int) -> int:
+    """All of them hold the device at once, and begin to compete for it. How much one costs."""
+    a = arbiter(1)
+    for tenant in range(others):
+        opens(a, tenant, "d0")
+        a.handle(Requested(tenant), 0)
+    a.handle(LockSet("d0", "off"), 1)
+    return lines(a, (LockSet("d0", None), 2)) // others
+
+
 @pytest.mark.parametrize(
     "event",
     [
@@ -153,6 +165,7 @@ def comes_at_once_with(others: int) -> int:
         handoff_in_a_chain_of,
         of_a_gang_yields_beside,
         comes_at_once_with,
+        each_that_the_lock_concerns,
     ],
 )
 def test_it_costs_no_more_where_there_are_more(event: Callable[[int], int]) -> None:
