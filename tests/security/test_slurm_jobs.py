@@ -104,6 +104,11 @@ def test_names_that_users_choose_change_nothing(site: Site, name: str) -> None:
     assert list(site.slurm.accounting(job, usage=True).usage["gpus"]) == site.devices()[:1]
 
 
+def apart(log: Path) -> tuple[str, ...]:
+    """Options for what the steps of a job write; srun itself may say that it had to wait."""
+    return ("-o", str(log), "-e", f"{log}.err")
+
+
 def test_tasks_of_an_array_are_jobs_of_their_own(site: Site) -> None:
     log = site.work / "array-%a.log"
     site.slurm.run(
@@ -130,7 +135,7 @@ def test_components_of_a_heterogeneous_job_share_if_they_have_a_shard(site: Site
     else:
         log = site.work / "het.log"
         job = f"srun --het-group=0,1 sh -c '{say}'"
-        site.slurm.run("sbatch", "--wait", "-o", str(log), *parts, "--wrap", job, cwd=site.work)
+        site.slurm.run("sbatch", "--wait", *apart(log), *parts, "--wrap", job, cwd=site.work)
         said = log.read_text()
     assert sorted(said.splitlines()) == [f"0 {PRELOAD}", "1 none"]
 
@@ -140,7 +145,7 @@ def test_parallel_steps_are_one_tenant(site: Site) -> None:
     step = f"srun --overlap sh -c 'echo $LD_PRELOAD; until [ -e {go} ]; do sleep 0.1; done' &"
     log = site.work / "parallel.log"
     job = site.slurm.sbatch(
-        *("--gres=shard:1", "-n2", "-o", str(log), "--wrap", f"{step} {step} wait"), cwd=site.work
+        *("--gres=shard:1", "-n2", *apart(log), "--wrap", f"{step} {step} wait"), cwd=site.work
     )
     lines = [str(PRELOAD)] * 4  # two steps of two tasks
     wait_until("the steps", lambda: log.exists() and log.read_text().splitlines() == lines)

@@ -205,7 +205,8 @@ def test_steps_of_one_job_are_one_tenant(site: Site) -> None:
         "srun sh -c 'srun --overlap printenv LD_PRELOAD'\nexec sleep 600\n"
     )
     log = site.work / "steps.log"
-    job = site.slurm.sbatch("--gres=shard:1", "-o", str(log), str(script), cwd=site.work)
+    apart = ("-o", str(log), "-e", f"{log}.err")  # srun says there when it had to wait for room
+    job = site.slurm.sbatch("--gres=shard:1", *apart, str(script), cwd=site.work)
     wait_until("three steps", lambda: log.exists() and len(log.read_text().splitlines()) == 3)
     assert log.read_text().splitlines() == [str(PRELOAD)] * 3, "added once, also when nested"
     assert site.tenants() == [job]
