@@ -27,6 +27,7 @@ from tests.demo import gpus, table
 from tests.demo.scenarios import JOBS, PLAN, Mode, Workload, heavy, light, modes
 from tests.slurm.cluster import SACCT_FIELDS, PrivateSlurm
 from tests.slurm.leased import Leased
+from tests.slurm.processes import StartError
 from tests.support.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -266,4 +267,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except StartError as fault:
+        raise SystemExit(f"make demo: {fault}") from None

@@ -22,6 +22,10 @@ def loopback_name() -> str:
     """The name of the host, without its domain. StartError: it leads elsewhere."""
     if not _leads_to_loopback():
         _be_localhost()
+        if not _leads_to_loopback():
+            raise StartError(
+                "localhost has no address here; add to /etc/hosts: 127.0.0.1 localhost"
+            )
     return socket.gethostname().split(".")[0]
 
 

@@ -107,6 +107,24 @@ def test_a_host_whose_name_leads_elsewhere_gets_another_name_for_the_tests() -> 
     assert done.stdout == "localhost 127.0.0.1\n"
 
 
+def test_a_machine_on_which_localhost_has_no_address_is_told_so() -> None:
+    """As in a bare tree of Debian 12: MariaDB and Slurm would say less."""
+    script = (
+        "import socket; from tests.slurm import loopback\n"
+        "def getaddrinfo(*words): raise socket.gaierror\n"
+        "socket.getaddrinfo = getaddrinfo\n"
+        "loopback.loopback_name()"
+    )
+    done = subprocess.run(
+        ["unshare", "--uts", sys.executable, "-c", script],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert "add to /etc/hosts: 127.0.0.1 localhost" in done.stderr
+
+
 def test_the_container_of_the_systemd_tests_does_not_start_by_hand() -> None:
     """It mounts over /run and ends every process that it sees: right in its own namespace only."""
     done = subprocess.run(
