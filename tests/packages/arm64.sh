@@ -5,13 +5,14 @@
 # The messages have the bytes that they have everywhere, Slurm's sbatch for arm64 knows --gpu-share,
 # and two jobs take turns on an emulated GPU, all of which is of aarch64: the daemon, the
 # interposer, the driver. No binfmt is needed: by_qemu.c stands for the programs that others start.
-# Needs qemu-user-static and gcc. What git tracks is tested. KEEP=1: the trees are kept.
+# Needs gcc; installs qemu-user-static where it is missing. What git tracks is tested. KEEP=1: the trees are kept.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . packaging/source.sh
 PLACE=$PWD/build/package-trees
 . tests/matrix/trees.sh
 . tests/packages/build.sh
+. tests/support/install.sh
 
 QEMU=/usr/bin/qemu-aarch64-static
 CROSS=cross,nocheck,$PROFILE
@@ -27,7 +28,7 @@ build_in() {
 		apt-get install -y -qq --no-install-recommends build-essential crossbuild-essential-arm64 fakeroot lintian
 		apt-get build-dep -y -qq --no-install-recommends -a arm64 -P $CROSS '/first/$source'
 		cd '/first/$source' && dpkg-buildpackage -b -us -uc -a arm64 -P$CROSS
-		lintian --allow-root --fail-on error,warning --tag-display-limit 0 /first/*.changes
+		$LINTIAN /first/*.changes
 		for file in debian/*/usr/lib/gpu-lease/*.so debian/*/usr/lib/gpu-lease/python/*.so \
 			debian/*/usr/lib/*/slurm-wlm/*.so debian/*/usr/lib/gpu-lease/gpu-lease-allocation; do
 			aarch64-linux-gnu-readelf -h \$file | grep -q 'Machine: *AArch64' || { echo \"\$file is not of aarch64\"; exit 1; }
@@ -101,7 +102,7 @@ try() {
 
 [ "$#" -gt 0 ] || set -- debian-12
 choose_trees "$@"
-[ -x "$QEMU" ] || die "$QEMU is not there: apt-get install qemu-user-static"
+[ -x "$QEMU" ] || install_missing qemu-user-static
 packaging/deb.sh source
 failed=0
 for name in "${names[@]}"; do
