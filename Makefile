@@ -54,7 +54,7 @@ test-slurm-matrix: ## set up, the demo, and tests of whole jobs on bare Debian 1
 test-slurm-quick: setup ## compile and share a GPU on Debian 13 and testing, in trees with next to nothing (TREES=debian-13)
 	@tests/matrix/quick.sh $(TREES)
 
-test-arm: setup ## build the interposer and the packages for aarch64, and run them under qemu-user
+test-arm: setup ## install a cross compiler and qemu-user, build the interposer and the packages for aarch64, and run them under qemu-user
 	@tests/packages/aarch64.sh
 	@tests/packages/arm64.sh $(TREES)
 

@@ -4,17 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-packages=(podman crun uidmap musl-tools debootstrap)
-missing=()
-for name in "${packages[@]}"; do
-	[ "$(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || missing+=("$name")
-done
-if [ "${#missing[@]}" -gt 0 ]; then
-	printf '== installing Debian packages: %s\n' "${missing[*]}"
-	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
-		>build/apt.log 2>&1 || { tail -20 build/apt.log >&2; exit 1; }
-fi
+. tests/support/install.sh
+install_missing podman crun uidmap musl-tools debootstrap
 
 root=build/containers/old-glibc
 . tests/matrix/mirror.sh

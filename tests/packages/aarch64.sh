@@ -3,10 +3,11 @@
 # run there: it is loaded and finds glibc's dlsym, the messages that the daemon reads have the same
 # bytes, and the gate lets nobody through under stress.
 #     tests/packages/aarch64.sh
-# Needs gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user, and what `make setup` makes.
+# Needs what `make setup` makes; installs the cross compiler and qemu-user where they are missing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . packaging/source.sh
+. tests/support/install.sh
 export PATH=$PWD/build/venv/bin:$PATH
 
 BUILD=build/aarch64
@@ -20,12 +21,11 @@ die() {
 }
 under_qemu() { qemu-aarch64 -L "$ROOT" "$@"; }
 
-for tool in "$CC" qemu-aarch64; do
-	command -v "$tool" >/dev/null ||
-		die "$tool is not installed: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
-done
-[ -d "$ROOT/include" ] || die "no headers of glibc in $ROOT: apt-get install libc6-dev-arm64-cross"
 mkdir -p build
+for tool in "$CC" qemu-aarch64 "$ROOT/include"; do
+	[ -d "$tool" ] || command -v "$tool" >/dev/null ||
+		install_missing gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+done
 cuda=$(cuda_include)
 [ -f "$BUILD/build.ninja" ] || meson setup "$BUILD" --cross-file packaging/aarch64.ini \
 	-Dinterposer_only=true -Dtests=false -Ddriver_include="$cuda" >build/aarch64.log 2>&1 ||
