@@ -14,6 +14,7 @@ system_python=/usr/bin/python3
 packages=(
 	gcc make pkg-config python3 python3-dev python3-venv python3-cffi python3-systemd
 	libslurm-dev python3-rich
+	python3-setuptools # of cffi, from Python 3.12 on; on Ubuntu 24.04 its package does not bring it
 )
 extras=demo
 # A warning that only a newer compiler has keeps no node from what it installs.
