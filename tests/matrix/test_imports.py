@@ -10,7 +10,7 @@ import pytest
 NOT_THERE = ("pytest", "hypothesis", "rich", "numpy")
 
 
-@pytest.mark.parametrize("program", ["one_job", "placed_job"])
+@pytest.mark.parametrize("program", ["one_job", "placed_job", "record_answers"])
 def test_a_program_of_a_small_tree_needs_no_more_than_the_tree_has(program: str) -> None:
     hide = f"import sys; sys.modules.update(dict.fromkeys({NOT_THERE}))"
     done = subprocess.run(

@@ -18,7 +18,6 @@ from tests.slurm.leased import ROOT
 from tests.slurm.processes import Daemon, notified, says_ready, wait_until
 from tests.support.work_dir import work_dir
 
-ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "slurm-conf"
 
 
