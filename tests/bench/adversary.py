@@ -29,6 +29,7 @@ import argparse
 import functools
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,10 +52,15 @@ def of(name: str) -> Callable[[int], Run]:
     return functools.partial(run, policy_name=name, draw=half_sharing)
 
 
+def ended_quietly() -> None:
+    """In a worker: the pool ends it by SIGTERM, which means an end here and nothing else."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def runs(name: str, first: int, seconds: float, least: int, events: int) -> Iterator[Run]:
     """Of seeds from `first` on: at least so many with so many events, unless the time is over."""
     start, made, seen = time.monotonic(), 0, 0
-    with multiprocessing.Pool(os.cpu_count()) as pool:
+    with multiprocessing.Pool(os.cpu_count(), ended_quietly) as pool:
         while (made < least or seen < events) and time.monotonic() - start < seconds:
             batch = range(first + made, first + made + BATCH * (os.cpu_count() or 1))
             for found in pool.imap_unordered(of(name), batch):
