@@ -4,6 +4,8 @@ Between any two moments a job may have had its limit of the time that passed, an
 it has saved up, a turn at most; as much again, since a turn ends when it has had that too much; and
 what it keeps its GPUs for longer than it may, while it restores or drains, which it pays back
 before its next turn. So had - limit * time never rises by more than that above where it was lowest.
+A parked job that was told to go may take its time while nobody waits for what it has: no time of
+that counts.
 """
 
 from __future__ import annotations
@@ -41,7 +43,13 @@ class Limits:
     def _holds(self, a: Arbiter, tenant: Tenant) -> bool:
         """Its limit holds now: the site has not turned shares off on one of its devices."""
         heeds = a.rules.cohorts.of[tenant.id].heeds != FREE
-        return tenant.limit < 1 and heeds and not a.grace_until
+        holds = tenant.limit < 1 and heeds and not a.grace_until
+        return holds and not self._may_take_its_time(a, tenant)
+
+    def _may_take_its_time(self, a: Arbiter, tenant: Tenant) -> bool:
+        told = tenant.parked and tenant.lease is not None and tenant.lease.revoked
+        others = (t for t in a.tenants.values() if set(t.gang) & set(tenant.gang))
+        return bool(told) and not any(t.waiting for t in others)
 
     def _watch(self, a: Arbiter, tenant: Tenant, now: int) -> Watch:
         had = max(used.lease_ns for used in a.usage(tenant.id, now).values())

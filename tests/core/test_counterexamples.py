@@ -66,3 +66,20 @@ def test_a_tenant_that_lies_about_its_memory_is_believed(policy_name: str) -> No
 @pytest.mark.parametrize("name", RELOADED)
 def test_there_is_one_order_where_policies_meet(name: str, policy_name: str) -> None:
     assert fault_of(RELOADED[name], policy_name) is None
+
+
+# Its kernel hangs, and nobody waits for its GPU: a parked job may take its time to drain, so its
+# limit says nothing of that time. A judge that did not know that found it broken.
+HANGS_WHILE_PARKED = Scenario(
+    *(3, 1000),
+    (Job((2,), quantum=30, size=30, request=0.1, limit=0.5),),
+    (
+        Poke(at=1244, what="hang", who=0, amount=52),
+        Poke(at=54523, what="restart", who=0),
+        Poke(at=57878, what="park", who=0, amount=51),
+    ),
+)
+
+
+def test_a_parked_job_that_hinders_nobody_may_take_its_time() -> None:
+    assert fault_of(HANGS_WHILE_PARKED) is None
