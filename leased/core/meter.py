@@ -15,10 +15,9 @@ class Meter:
 
     def advance(self, now: int, holders: int) -> tuple[int, int]:
         """Run up to now, when others begin or cease to hold. Returns what it shows."""
-        passed, self.at = now - self.at, now
-        if passed and holders:
-            self.each += passed // holders
-            self.shared += passed if holders > 1 else 0
+        if now != self.at:
+            self.each, self.shared = self.reading(now, holders)
+            self.at = now
         return self.each, self.shared
 
     def reading(self, now: int, holders: int) -> tuple[int, int]:
