@@ -1,4 +1,4 @@
-"""What tests of containers share: jobs in cgroups, and a root file system with a GPU job."""
+"""What tests of containers share: jobs in cgroups, a Slurm, a root file system with a GPU job."""
 
 from __future__ import annotations
 
@@ -8,14 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers import jobs, roots
+from tests.containers import jobs, namespaces, roots
 from tests.slurm.leased import Leased
+from tests.slurm.site import Site, sharing_site
 from tests.support.work_dir import work_dir
 
 
 @pytest.fixture
 def made_jobs(leased: Leased) -> Iterator[jobs.Jobs]:
     with jobs.jobs(leased) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """A real Slurm whose jobs can have containers of namespaces."""
+    namespaces.required()
+    namespaces.users_required()
+    with sharing_site(gpus=1) as made:
         yield made
 
 

@@ -9,16 +9,15 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
-from tests.containers import namespaces, oci, roots
+from tests.containers import oci, roots
 from tests.containers.namespaces import Mount
 from tests.slurm.leased import PRELOAD
-from tests.slurm.site import Site, sharing_site
+from tests.slurm.site import Site
 
 NOBODY = pwd.getpwnam("nobody")
 PYTHON = f"PYTHONPATH={ROOT}:{ROOT}/build/meson/leased exec {sys.executable}"
@@ -58,14 +57,6 @@ def configure(site: Site, runtime: str) -> None:
     line = line.replace("crun run", f"{put_program(site, 'runtime', RUNTIMES[runtime])} run")
     others = [f'RunTime{name}="/bin/true"' for name in ("Query", "Kill", "Delete")]
     (site.slurm.layout.etc / "oci.conf").write_text("\n".join([line, *others, ""]))
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    namespaces.required()
-    namespaces.users_required()
-    with sharing_site(gpus=1) as made:
-        yield made
 
 
 @pytest.fixture(params=RUNTIMES)

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
-from tests.containers import namespaces, roots
+from tests.containers import roots
 from tests.slurm.leased import PRELOAD
-from tests.slurm.site import Site, sharing_site
+from tests.slurm.site import Site
 
 NOBODY = "nobody"
 HOOK = ROOT / "packaging" / "containers" / "enroot" / "50-gpu-lease.sh"
@@ -28,14 +27,6 @@ RUNTIMES = {
 OURS = "env | grep -E 'GPU_LEASE|libgpulease' | sort"
 BINDS = ("APPTAINER_BIND", "SINGULARITY_BIND")
 PRELOADS = ("APPTAINERENV_LD_PRELOAD", "SINGULARITYENV_LD_PRELOAD")
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    namespaces.required()
-    namespaces.users_required()
-    with sharing_site(gpus=1) as made:
-        yield made
 
 
 def container(site: Site, root: Path, runtime: str, *command: str) -> list[str]:

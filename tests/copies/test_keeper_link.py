@@ -82,6 +82,17 @@ class Process:
         self.other_end.close()
 
 
+def connected(path: Path, files: dict[str, int]) -> tuple[SlowKeeper, KeeperLink, NodeMemory]:
+    """A keeper that has these files, and the memory of a daemon that has come to it just now."""
+    keeper, loop = SlowKeeper(path), asyncio.get_running_loop()
+    link = KeeperLink(path, loop)
+    memory = NodeMemory(link, loop, lambda: 1 << 40)
+    link.connect()
+    keeper.accept()
+    keeper.list(files)
+    return keeper, link, memory
+
+
 def test_a_keeper_that_is_slow_is_not_taken_for_one_that_has_ended(short_dir: Path) -> None:
     """It hears all, in order, on the same connection."""
 
@@ -107,13 +118,8 @@ def test_what_was_given_back_does_not_count_again_after_a_new_connection(short_d
     told once more, and the process, which lives on, does not have it."""
 
     async def scene() -> None:
-        keeper, asker = SlowKeeper(short_dir / SOCKET), Process()
-        loop = asyncio.get_running_loop()
-        link = KeeperLink(short_dir / SOCKET, loop)
-        memory = NodeMemory(link, loop, lambda: 1 << 40)
-        link.connect()
-        keeper.accept()
-        keeper.list({})
+        keeper, _, memory = connected(short_dir / SOCKET, {})
+        asker = Process()
         memory.take(asker, 1, 1 << 40, client_messages.HostTake(1, UNIT))
         name = keeper.make()
         await asker.heard.wait()
@@ -135,13 +141,8 @@ def test_who_asks_again_for_more_gets_what_was_counted(short_dir: Path) -> None:
     """The first request has not been sent, since as many as may are under way."""
 
     async def scene() -> None:
-        keeper, asker = SlowKeeper(short_dir / SOCKET), Process()
-        loop = asyncio.get_running_loop()
-        link = KeeperLink(short_dir / SOCKET, loop)
-        memory = NodeMemory(link, loop, lambda: 1 << 40)
-        link.connect()
-        keeper.accept()
-        keeper.list({})
+        keeper, link, memory = connected(short_dir / SOCKET, {})
+        asker = Process()
         for number in range(AT_ONCE + 1):
             memory.take(asker, 1, 1 << 40, client_messages.HostTake(number, UNIT))
         for _ in range(MANY):
@@ -158,15 +159,10 @@ def test_who_asks_again_for_more_gets_what_was_counted(short_dir: Path) -> None:
 
 def test_what_a_daemon_before_had_made_for_a_process_counts(short_dir: Path) -> None:
     async def scene() -> None:
-        keeper = SlowKeeper(short_dir / SOCKET)
-        loop = asyncio.get_running_loop()
-        link = KeeperLink(short_dir / SOCKET, loop)
-        memory = NodeMemory(link, loop, lambda: 1 << 40)
         process = process_id(os.getpid())
         assert process
-        link.connect()
-        keeper.accept()
-        keeper.list({f"1.{process.pid}.{process.start}.7": UNIT, f"2.{process.pid}.1.7": UNIT})
+        files = {f"1.{process.pid}.{process.start}.7": UNIT, f"2.{process.pid}.1.7": UNIT}
+        keeper, _, memory = connected(short_dir / SOCKET, files)
         ended = await asyncio.to_thread(keeper.read)
         assert ended == {"op": "end", "name": f"2.{process.pid}.1.7"}
         assert memory.of_job(1) == memory.pool.total == UNIT

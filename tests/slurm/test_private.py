@@ -90,20 +90,25 @@ def test_the_database_writes_no_file_outside_its_own(slurm: PrivateSlurm, tmp_pa
     assert not target.exists()
 
 
+def with_a_host_name_of_its_own(script: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a UTS namespace, so that this machine keeps its name."""
+    return subprocess.run(
+        ["unshare", "--uts", sys.executable, "-c", script],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
 def test_a_host_whose_name_leads_elsewhere_gets_another_name_for_the_tests() -> None:
-    """In a UTS namespace of its own, so that this machine keeps its name."""
     script = (
         "import socket; socket.sethostname('node.elsewhere.invalid')\n"
         "from tests.slurm.loopback import loopback_name\n"
         "print(loopback_name(), socket.gethostbyname(socket.gethostname()))"
     )
-    done = subprocess.run(
-        ["unshare", "--uts", sys.executable, "-c", script],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    done = with_a_host_name_of_its_own(script)
+    assert done.returncode == 0, done.stderr
     assert done.stdout == "localhost 127.0.0.1\n"
 
 
@@ -115,13 +120,7 @@ def test_a_machine_on_which_localhost_has_no_address_is_told_so() -> None:
         "socket.getaddrinfo = getaddrinfo\n"
         "loopback.loopback_name()"
     )
-    done = subprocess.run(
-        ["unshare", "--uts", sys.executable, "-c", script],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    done = with_a_host_name_of_its_own(script)
     assert "add to /etc/hosts: 127.0.0.1 localhost" in done.stderr
 
 

@@ -97,6 +97,14 @@ class Site:
         self.grace.begin()
         self.slurm.run("scontrol", "suspend", str(job.number))
 
+    def suspend_until_it_frees(self, job: Job) -> None:
+        """Its memory leaves within the grace, and then it is stopped."""
+        full = self.free()
+        self.suspend(job)
+        wait_until("its memory to leave", lambda: self.free() - full >= EACH * MIB * 99 // 100)
+        self.grace.end()
+        wait_until("it to be stopped", job.is_stopped)
+
     def resume(self, job: Job) -> None:
         self.slurm.run("scontrol", "resume", str(job.number))
 
@@ -179,11 +187,7 @@ def test_a_suspended_container_frees_its_gpu_within_the_grace(
     """In its namespaces slurmstepd is shown as process 0, or as another user's."""
     job = site.submit(f"{kind}-{ranks}", "swap", ranks, container=CONTAINERS[kind])
     job.gets_on()
-    full = site.free()
-    site.suspend(job)
-    wait_until("its memory to leave", lambda: site.free() - full >= EACH * MIB * 99 // 100)
-    site.grace.end()
-    wait_until("it to be stopped", job.is_stopped)
+    site.suspend_until_it_frees(job)
     site.resume(job)
     job.gets_on()
     site.finish(job)
@@ -239,11 +243,7 @@ def test_a_step_with_a_terminal_frees_its_gpu_too(site: Site) -> None:
         terminal.write(b"\x1a")
         terminal.flush()
         job.gets_on()
-        full = site.free()
-        site.suspend(job)
-        wait_until("its memory to leave", lambda: site.free() - full >= EACH * MIB * 99 // 100)
-        site.grace.end()
-        wait_until("it to be stopped", job.is_stopped)
+        site.suspend_until_it_frees(job)
         other = site.submit("beside", "swap")
         other.gets_on()
         site.finish(other)
