@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,6 +22,17 @@ static int move_up(int number)
 		return moved;
 	}
 	return number;
+}
+
+/* The first descriptor with a high number makes the kernel enlarge the process' table. While the
+ * process has one thread it does so at once. With more threads it waits for an RCU grace period, 10
+ * ms and more, and a thread of the program would wait for that. */
+__attribute__((constructor)) static void enlarge_table(void)
+{
+	int number = eventfd(0, EFD_CLOEXEC);
+
+	if (number >= 0)
+		close(move_up(number));
 }
 
 struct descriptor descriptor_keep(int number)

@@ -27,6 +27,13 @@ void gate_barrier_prepare(void)
 	pthread_once(&once, register_process);
 }
 
+/* While the process has one thread the kernel registers it at once. With more threads it first waits
+ * for an RCU grace period, 10 ms and more, and a thread of the program would wait for that. */
+__attribute__((constructor)) static void prepare_early(void)
+{
+	gate_barrier_prepare();
+}
+
 /* The program has forbidden itself the call since (seccomp), when threads pass without fences. A
  * store of theirs is seen by all as soon as it has left the processor's store buffer, which takes
  * far less than this. */

@@ -6,8 +6,7 @@
 
 extern bool gate_needs_fence; /* the kernel has no membarrier */
 
-/* Sets gate_needs_fence. Called before any thread passes the gate; only the first call has an
- * effect. */
+/* Sets gate_needs_fence, before any thread passes the gate. Only the first call has an effect. */
 void gate_barrier_prepare(void);
 /* Makes every running thread of the process pass a full memory barrier; without membarrier, the
  * calling thread only. */

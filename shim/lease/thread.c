@@ -133,6 +133,7 @@ static void wake_in_time(void)
 static void *client_main(void *argument)
 {
 	(void)argument;
+	debug("the client thread starts");
 	wake_in_time();
 	drain_thread_starts();
 	while (!done()) {

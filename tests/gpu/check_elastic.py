@@ -1,14 +1,15 @@
 """Shares of a GPU's time: does each job get what it asked for, and what does sharing cost?
 
 `python -m tests.gpu.check_elastic [--only kernels,limits,torch,...]` on a machine with a GPU.
-kernels: programs of one kernel after the other, 0.1 to 20 ms long, with shares of 10:90, 30:70
-and 20:30:50. uneven: short kernels beside long ones, in both orders. limits: one job alone with a
-limit, and one beside another that has none. torch, graph, jax, mixed: loops of PyTorch and JAX with
-shares of 30:70. Each with quanta of 30 and of 100 ms. What a job got is its rate as a part of the
-rate that it has alone; its share is that part of what all got together, in windows of ten seconds.
-Each process works alone for some seconds before the run and after it, since processes of one
-program differ by some percent on a card; drift is by how much the two differ, at most. On a
-machine that has enough, each has two cores of its own.
+kernels: programs of one kernel after the other, 0.1 to 20 ms long, with shares of 10:90, 30:70 and
+20:30:50. uneven: short kernels beside long ones, in both orders. limits: one job alone with a
+limit, and one beside another that has none. torch, graph, jax: two loops of PyTorch or JAX with
+shares of 10:90 and 30:70. mixed: of both. Each with quanta of 30 and of 100 ms. What a job got is
+its rate as a part of the rate that it has alone; its share is that part of what all got together,
+in windows of ten seconds. Each process works alone for some seconds before the run and after it,
+since processes of one program differ by some percent on a card; drift is by how much the two
+differ, at most. Where the host's speed changes, `--rounds N` repeats all of it by turns, and the
+median of the rounds counts. On a machine that has enough, each has two cores of its own.
 Prints a table, and writes elastic-shares-GPU.json in $OUT or build/bench. On the emulated
 GPU: `--kernel spin`.
 """
@@ -23,6 +24,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
+from statistics import mean, median
 from typing import Any
 
 from leased.api.client import ask
@@ -61,9 +64,23 @@ class Asked:
     wants: float
 
 
+@dataclass(frozen=True)
+class Together:
+    """All programs at work at once. results: what each did by second; leases: in s, of each."""
+
+    results: list[dict[str, Any]]
+    leases: list[float]
+    handoffs: int
+
+    @property
+    def parts(self) -> list[float]:
+        return [one / sum(self.leases) for one in self.leases]
+
+
 @dataclass
 class Bench:
-    """What all checks use. amounts: by ms, what makes a kernel so long."""
+    """What all checks use. amounts: by ms, what makes a kernel so long. rounds: how often a run's
+    programs work together, alone before and after each time."""
 
     kernel: str
     seconds: float
@@ -71,6 +88,7 @@ class Bench:
     quanta: Sequence[int]
     gpu: int = 0
     cores: Sequence[Sequence[int]] = ()  # of each job that runs at once
+    rounds: int = 1
     amounts: dict[float, int] = field(default_factory=dict)
 
     def command(self, program: str) -> Command:
@@ -96,7 +114,7 @@ class Bench:
         return self.amounts[ms]
 
     def run(self, jobs: Sequence[Asked], quantum: int) -> dict[str, Any]:
-        """One run of jobs that begin together, and what each does alone before and after it."""
+        """Jobs that work together, and what each does alone before and after each round."""
         with sharing(MEMORY, 'quantum_min = "10ms"\n') as share:
             started = [
                 share.tenant(
@@ -112,27 +130,29 @@ class Bench:
                 programs = [Program(job) for job in started]
                 for job, cores in zip(started, self.cores, strict=False):
                     pin(job.process.pid, cores)
-                before = rates_alone(share, programs, self.gpu)
-                for program in programs:
-                    program.begin(self.seconds)
-                time.sleep(self.settle)
-                first = [share.usage(job) for job in started]
-                time.sleep(WINDOW_S)
-                last = [share.usage(job) for job in started]
-                results = [program.result() for program in programs]
-                after = rates_alone(share, programs, self.gpu)
-        pairs = list(zip(before, after, strict=True))
-        alone = [(b + a) / 2 for b, a in pairs]
-        found = judged(jobs, rates(results, self.settle), alone, quantum)
-        leases = [a["lease_s"] - b["lease_s"] for a, b in zip(last, first, strict=True)]
-        handoffs = sum(a["handoffs"] - b["handoffs"] for a, b in zip(last, first, strict=True))
-        return found | {
-            "of_leases": [round(one / sum(leases), 4) for one in leases],
-            "leased": sum(leases) / WINDOW_S,
-            "handoffs_s": handoffs / WINDOW_S,
-            "alone_s": alone,
-            "drift": round(max(abs(a / b - 1) for b, a in pairs), 4),
-        }
+                alone = [rates_alone(share, programs, self.gpu)]
+                found = []
+                for _ in range(self.rounds):
+                    found.append(self.together(share, started, programs))
+                    alone.append(rates_alone(share, programs, self.gpu))
+        return over_rounds(jobs, found, alone, self.settle, quantum)
+
+    def together(
+        self, share: Sharing, started: Sequence[Job], programs: Sequence[Program]
+    ) -> Together:
+        """All work for `seconds`."""
+        for program in programs:
+            program.begin(self.seconds)
+        time.sleep(self.settle)
+        first = [share.usage(job) for job in started]
+        time.sleep(WINDOW_S)
+        last = [share.usage(job) for job in started]
+        used = list(zip(last, first, strict=True))
+        return Together(
+            [program.result() for program in programs],
+            [a["lease_s"] - b["lease_s"] for a, b in used],
+            sum(a["handoffs"] - b["handoffs"] for a, b in used),
+        )
 
 
 class Program:
@@ -169,6 +189,50 @@ def rates(results: Sequence[Mapping[str, Any]], settle: int) -> list[list[int]]:
     first = int(max(result["from"] for result in results)) + 1 + settle
     last = int(min(result["to"] for result in results))
     return [[r["by_second"].get(str(at), 0) for r in results] for at in range(first, last)]
+
+
+def means(before: Sequence[float], after: Sequence[float]) -> list[float]:
+    """The rate alone of each program, as it was around a round."""
+    return [mean(pair) for pair in zip(before, after, strict=True)]
+
+
+def drift(before: Sequence[float], after: Sequence[float]) -> float:
+    """By how much the rates alone around a round differ, at most."""
+    return max(abs(a / b - 1) for b, a in zip(before, after, strict=True))
+
+
+def over_rounds(
+    jobs: Sequence[Asked],
+    found: Sequence[Together],
+    alone: Sequence[Sequence[float]],
+    settle: int,
+    quantum: int,
+) -> dict[str, Any]:
+    """The worst window of all rounds, and the median of what all did together in a round.
+
+    alone: the rates before and after each round.
+    """
+    pairs = list(pairwise(alone))
+    rounds = [
+        judged(jobs, rates(one.results, settle), means(*pair), quantum)
+        for one, pair in zip(found, pairs, strict=True)
+    ]
+    together = [one["together"] for one in rounds]
+    worst = max(rounds, key=lambda one: one["error"])
+    leased = zip(*(one.parts for one in found), strict=True)
+    return worst | {
+        "together": round(median(together), 4),
+        "together_by_round": together,
+        "windows": sum(one["windows"] for one in rounds),
+        "good": worst["error"] <= MOST_ERROR
+        and median(together) >= LEAST_TOGETHER.get(quantum, 0.9),
+        "by_second": [row for one in rounds for row in one["by_second"]],
+        "of_leases": [round(mean(parts), 4) for parts in leased],
+        "leased": mean(sum(one.leases) for one in found) / WINDOW_S,
+        "handoffs_s": mean(one.handoffs for one in found) / WINDOW_S,
+        "alone_s": [list(row) for row in alone],
+        "drift": round(max(drift(*pair) for pair in pairs), 4),
+    }
 
 
 def judged(
@@ -241,7 +305,7 @@ def mixes_of(
         return [*alone, [Asked(ms, "request:0.1,limit:0.2", 0.2), Asked(ms, "request:0", 0.8)]]
     if name == "mixed":
         return [by_ratio(("torch", "jax"), (30, 70)), by_ratio(("jax", "graph"), (30, 70))]
-    return [by_ratio((name, name), (30, 70)), by_ratio((name, name), (10, 90))]
+    return [by_ratio((name, name), ratio) for ratio in ratios if len(ratio) == 2]
 
 
 CHECKS = ("kernels", "uneven", "limits", "torch", "graph", "jax", "mixed")
@@ -260,12 +324,14 @@ def main() -> int:
     parser.add_argument("--quanta", type=numbers, default=[30, 100], help="ms")
     parser.add_argument("--seconds", type=float, default=16, help="of each run")
     parser.add_argument("--settle", type=int, default=3, help="seconds of it that do not count")
+    parser.add_argument("--rounds", type=int, default=1, help="of each run, alone and together")
     parser.add_argument("--gpu", type=int, default=0, help="index")
     chosen = parser.parse_args()
     ratios = [[int(part) for part in one.split(":")] for one in chosen.ratios.split(",")]
     quanta = [int(ms) for ms in chosen.quanta]
+    cores = own_cores(MOST_JOBS)
     bench = Bench(
-        chosen.kernel, chosen.seconds, chosen.settle, quanta, chosen.gpu, own_cores(MOST_JOBS)
+        *(chosen.kernel, chosen.seconds, chosen.settle, quanta, chosen.gpu, cores, chosen.rounds)
     )
     checks = {
         name: partial(check, bench, mixes_of(name, chosen.lengths, ratios)) for name in CHECKS
