@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from statistics import mean, median
+from statistics import mean
 from typing import Any
 
 from leased.api.client import ask
@@ -208,7 +208,7 @@ def over_rounds(
     settle: int,
     quantum: int,
 ) -> dict[str, Any]:
-    """The worst window of all rounds, and the median of what all did together in a round.
+    """The worst window of all rounds, and means over the rounds.
 
     alone: the rates before and after each round.
     """
@@ -221,11 +221,13 @@ def over_rounds(
     worst = max(rounds, key=lambda one: one["error"])
     leased = zip(*(one.parts for one in found), strict=True)
     return worst | {
-        "together": round(median(together), 4),
+        "together": round(mean(together), 4),
         "together_by_round": together,
+        "done": [
+            round(mean(parts), 4) for parts in zip(*(one["done"] for one in rounds), strict=True)
+        ],
         "windows": sum(one["windows"] for one in rounds),
-        "good": worst["error"] <= MOST_ERROR
-        and median(together) >= LEAST_TOGETHER.get(quantum, 0.9),
+        "good": worst["error"] <= MOST_ERROR and mean(together) >= LEAST_TOGETHER.get(quantum, 0.9),
         "by_second": [row for one in rounds for row in one["by_second"]],
         "of_leases": [round(mean(parts), 4) for parts in leased],
         "leased": mean(sum(one.leases) for one in found) / WINDOW_S,
@@ -252,7 +254,8 @@ def judged(
         error = max(abs(g - job.wants) for g, job in zip(got, jobs, strict=True))
         if error > worst:
             worst, shown = error, got
-    together = sum(map(sum, parts)) / len(parts) / full
+    totals = [sum(column) for column in zip(*parts, strict=True)]
+    together = sum(totals) / len(parts) / full
     return {
         "quantum_ms": quantum,
         "programs": [job.program for job in jobs],
@@ -260,6 +263,7 @@ def judged(
         "got": [round(one, 4) for one in shown],
         "error": round(worst, 4),
         "together": round(together, 4),
+        "done": [one / (sum(totals) or 1) for one in totals],
         "windows": len(spans),
         "good": worst <= MOST_ERROR and together >= LEAST_TOGETHER.get(quantum, 0.9),
         "by_second": [list(row) for row in seconds],
