@@ -177,6 +177,7 @@ class Sharing:
     """The daemon of a check, and jobs that it knows."""
 
     leased: Leased
+    keeper: Keeper | None = None
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(10))
 
     @property
@@ -219,11 +220,11 @@ def sharing(
     """
     work = work_dir()
     extra = f'[device]\nmemory = "{memory}"\n{device}[limits]\n{limits}'
-    keeper = Keeper(work / "run") if copies else nullcontext()
+    keeper = Keeper(work / "run") if copies else None
     try:
-        with keeper, Leased(work, work / "run", os.environ, extra) as leased:
+        with keeper or nullcontext(), Leased(work, work / "run", os.environ, extra) as leased:
             try:
-                yield Sharing(leased)
+                yield Sharing(leased, keeper)
             finally:
                 if leased.daemon is not None and not leased.daemon.running():
                     print(f"gpu-leased ended:\n{leased.daemon.tail()}", flush=True)

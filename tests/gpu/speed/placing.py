@@ -46,7 +46,8 @@ def own_cores(programs: int) -> list[list[int]]:
     return [share_of(cores[-wanted:], n, programs) for n in range(programs)]
 
 
-def _processes(group: int) -> Iterator[int]:
+def group_processes(group: int) -> Iterator[int]:
+    """The processes of a process group."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(ProcessLookupError):
@@ -56,7 +57,7 @@ def _processes(group: int) -> Iterator[int]:
 
 def pin(group: int, cores: Collection[int]) -> None:
     """Every thread of every process of the group, and what they start from now on."""
-    for process in _processes(group):
+    for process in group_processes(group):
         with suppress(FileNotFoundError, ProcessLookupError):
             for task in Path(f"/proc/{process}/task").iterdir():
                 with suppress(ProcessLookupError):
