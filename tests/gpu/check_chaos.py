@@ -146,10 +146,20 @@ def differing(
     return [name for name, result in pairs if result["digest"] != bare[name]]
 
 
+def known(share: Sharing, job: Job) -> bool:
+    tenants = ask(share.admin, {"op": "status"})["tenants"]
+    return any(tenant["job_id"] == job.number for tenant in tenants)
+
+
 def start(share: Sharing, names: Sequence[str], chosen: argparse.Namespace) -> list[Job]:
     env = on_gpu(chosen.gpu) | {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.85"}
     lines = {name: command(name, chosen.ballast) for name in names}
-    return [share.tenant(name, OPTIONS, lines[name], env, str(chosen.gpu)) for name in names]
+    jobs = [share.tenant(name, OPTIONS, lines[name], env, str(chosen.gpu)) for name in names]
+    for job in jobs:
+        while not known(share, job):  # a job that begins while the daemon is down is refused
+            job.check_running()
+            time.sleep(0.01)
+    return jobs
 
 
 def check_storm(chosen: argparse.Namespace) -> Result:
