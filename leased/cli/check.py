@@ -117,7 +117,7 @@ def look_for_slurm(given: str, node: str | None) -> Site:
     if found.path is None and Path(asked.get("slurm_conf", "/nonexistent")).is_file():
         found.path = Path(asked["slurm_conf"])
         found.read(found.path)
-    name = node or os.environ.get("SLURMD_NODENAME") or found.node_of(socket.gethostname())
+    name = node or found.this_node()
     unknown = Path("/nonexistent")
     return Site(config.Config(), unknown, unknown, found, env, slurmconf.version(env), name)
 

@@ -84,6 +84,7 @@ class Config:
     slurm_conf: str = keys.default("daemon.slurm_conf")
     record: Path | None = keys.default("daemon.record")
     record_most: int = keys.default("daemon.record_most")
+    tell_placer: bool = keys.default("daemon.tell_placer")
     defaults: options.Options = _OPTIONS
     memory_chosen: bool = False
     quantum_min_ns: int = keys.default("limits.quantum_min")

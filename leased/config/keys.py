@@ -79,6 +79,14 @@ KEYS = (
         "The largest size of the record and the older one, FILE.1, together.",
     ),
     key(
+        "daemon.tell_placer",
+        kinds.SWITCH,
+        False,
+        "Whether the daemon writes limits and defaults.options into the Comment of its node in "
+        "Slurm, beside what stands there, so that gpu-lease-placer heeds them "
+        "(docs/placement.md).",
+    ),
+    key(
         "defaults.options",
         kinds.OPTIONS,
         _OPTIONS,

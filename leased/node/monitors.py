@@ -22,6 +22,8 @@ from leased.monitors.process_monitor import ProcessMonitor
 from leased.monitors.suspended_jobs import LOOK_S, SuspendedJobs
 from leased.monitors.suspensions import ASK_S, Suspensions
 from leased.monitors.trial_runner import TrialRunner
+from leased.node import rules_report
+from leased.node.rules_report import RulesReport
 from leased.node.tasks import Tasks
 from leased.slurm.commands import Slurm
 from leased.slurm.suspend_grace import suspend_grace_ns
@@ -60,6 +62,7 @@ class Monitors:
         self.idle_jobs = IdleJobs(leases, self.devices.percents, lambda: admin.config.park_after_ns)
         self.copies_ahead = CopiesAhead(leases, lambda: host_memory.ahead_most(admin.config))
         self.trials = TrialRunner(leases, tried(admin.config, leases.gpus))
+        self.rules_report = RulesReport(slurm, lambda: admin.config, admin.settings.limits)
         self.ended_jobs = EndedJobs(*(leases, store, slurm, admin.lives_here, job_ended))
 
     def report(self, found: Found) -> None:
@@ -82,6 +85,7 @@ class Monitors:
         tasks.start(self.suspensions.watch)
         tasks.every(IDLE_S, self.idle_jobs.beat)
         tasks.every(AHEAD_S, self.copies_ahead.beat)
+        tasks.every(rules_report.LOOK_S, self.rules_report.beat)
 
     async def _learn_cluster(self) -> None:
         """Learn which Slurm cluster's jobs are served, again and again: that may change."""

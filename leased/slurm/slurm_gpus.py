@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -58,7 +57,7 @@ def read(path: Path, node: str | None = None) -> Said | None:
     """
     conf = SlurmConf(path)
     conf.read(path)
-    name = node or os.environ.get("SLURMD_NODENAME") or conf.node_of(socket.gethostname())
+    name = node or conf.this_node()
     try:
         gres = gres_conf.gres_of(path.parent / "gres.conf", name)
     except FileNotFoundError:

@@ -7,7 +7,9 @@ it says counts more than the files, since configless nodes have none.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,6 +118,10 @@ class SlurmConf:
             if {name, found["nodehostname"]} & {host, short}:
                 return name
         return None
+
+    def this_node(self) -> str | None:
+        """The name of the node that this host is; None: it has none."""
+        return os.environ.get("SLURMD_NODENAME") or self.node_of(socket.gethostname())
 
 
 def find(env: Mapping[str, str], given: str = "") -> Path | None:

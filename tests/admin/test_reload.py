@@ -155,6 +155,7 @@ CHANGED = {
     "daemon.slurm_conf": '"/opt/slurm.conf"',
     "daemon.record": '"ROOT/record"',
     "daemon.record_most": '"2MiB"',
+    "daemon.tell_placer": "true",
     "defaults.options": '"tq:7"',
     "limits.quantum_min": '"1s"',
     "limits.quantum_max": '"40s"',
