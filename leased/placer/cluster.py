@@ -8,10 +8,12 @@ which GPU that will be, and a job fits on a node only if it fits on that GPU.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from leased.placement.api import Device, Request
+from leased.placer.model import Asked, Rules, Ticket
 from leased.slurm.hostlists import expand
 from leased.slurm.nodes_json import GpuNode
 from leased.slurm.queue_json import QueuedJob
@@ -32,17 +34,25 @@ class Gpu:
     whole: bool = False
 
 
+class Offer(NamedTuple):
+    """A GPU, and what a job would ask of it there."""
+
+    device: Device
+    request: Request
+
+
 @dataclass
 class Cluster:
-    """by_node: each node's GPUs in Slurm's order. Jobs that the placer has let start count as being
-    on their GPU before they have begun."""
+    """by_node: each node's GPUs in Slurm's order. rules: of the nodes that say theirs. Jobs that
+    the placer has let start count as being on their GPU before they have begun."""
 
     nodes: dict[str, GpuNode]
     by_node: dict[str, list[Gpu]]
     cpus: dict[str, int] = field(default_factory=dict)
+    rules: Mapping[str, Rules] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, nodes: Iterable[GpuNode]) -> Cluster:
+    def of(cls, nodes: Iterable[GpuNode], rules: Mapping[str, Rules]) -> Cluster:
         known = {node.name: node for node in nodes}
         gpus = {
             name: [
@@ -51,7 +61,15 @@ class Cluster:
             ]
             for name, node in known.items()
         }
-        return cls(known, gpus, {name: node.idle_cpus for name, node in known.items()})
+        return cls(known, gpus, {name: node.idle_cpus for name, node in known.items()}, rules)
+
+    def asked(self, node: str, ticket: Ticket | None) -> Asked:
+        """What a job asks of a GPU of the node. ticket: None: it has neither labels nor a share of
+        its own."""
+        rules = self.rules.get(node)
+        if rules is not None:
+            return rules(ticket.options if ticket else "")
+        return Asked(ticket.request if ticket else Request())
 
     def take(self, node: str, index: int, shards: int | None, request: Request) -> None:
         """A job has this many shards of the GPU; None: the whole GPU. An unknown GPU is ignored:
@@ -81,20 +99,28 @@ class Cluster:
             for index, gpu in enumerate(gpus)
         }
 
-    def devices(self, job: QueuedJob) -> list[Device]:
+    def offers(self, job: QueuedJob, ticket: Ticket) -> list[Offer]:
         """The GPUs that the job could get, and those with an affinity label. Those that Slurm would
         not give it now have the reason in `shut`."""
         found = []
         for node, gpus in self.by_node.items():
-            refused = self.refusal(job, node)
+            asked = self.asked(node, ticket)
+            refused = self.refusal(job, node) or asked.refusal
             chosen = None if refused else self.chosen_on(job, node)
             for index, gpu in enumerate(gpus):
                 mine = job.gpu_type in ("", gpu.kind)
                 if (refused or not mine) and not gpu.device.affinity:
                     continue
                 shut = refused or _shut(job, gpu, index, chosen)
-                found.append(replace(gpu.device, shut=shut))
+                found.append(Offer(replace(gpu.device, shut=shut), asked.request))
         return found
+
+    def forbidden(self, job: QueuedJob, ticket: Ticket) -> str:
+        """Why the rules of nodes forbid the job on each that it could have otherwise, with the
+        remedy; "": they do not."""
+        may = [node for node, gpus in self.by_node.items() if gpus and not self.refusal(job, node)]
+        refusals = [self.asked(node, ticket).refusal for node in may]
+        return refusals[0] if refusals and all(refusals) else ""
 
     def refusal(self, job: QueuedJob, node: str) -> str:
         """Why the job cannot be on the node, apart from GPUs and labels; "": it can."""
@@ -117,7 +143,7 @@ class Cluster:
             replace(node, usable=True, idle_cpus=1 << 30, free_memory=1 << 40)
             for node in self.nodes.values()
         ]
-        return Cluster.of(nodes)
+        return Cluster.of(nodes, self.rules)
 
 
 def _shut(job: QueuedJob, gpu: Gpu, index: int, chosen: int | None) -> str:

@@ -105,7 +105,8 @@ def _remove_mark(turn: Turn, job: QueuedJob) -> None:
 def _count_active(turn: Turn, job: QueuedJob, ticket: Ticket | None) -> None:
     """The job has begun, and has its GPUs until Slurm says that it has none."""
     for index, shards in job.given.items():
-        request = ticket.request if ticket else Request()
+        shares = shards is not None
+        request = turn.cluster.asked(job.nodes, ticket).request if shares else Request()
         turn.cluster.take(job.nodes, index, shards, request)
     if ticket is None:
         return

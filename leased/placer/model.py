@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from leased.placement.api import Request
 from leased.slurm.nodes_json import GpuNode
 from leased.slurm.queue_json import QueuedJob
 
 NOW = 0  # as Update.start: begin at once
+
+
+class Asked(NamedTuple):
+    """What a job asks of a GPU of a node. refusal: why the node refuses the job, with the remedy;
+    "": it does not."""
+
+    request: Request
+    refusal: str = ""
+
+
+# What jobs with such options ask of a GPU of a node.
+Rules = Callable[[str], Asked]
 
 
 @dataclass(frozen=True)
@@ -72,11 +85,12 @@ class Update:
 
 @dataclass(frozen=True)
 class View:
-    """What Slurm says now. now: seconds since 1970."""
+    """What Slurm says now. now: seconds since 1970. rules: of the nodes that say theirs."""
 
     now: int
     jobs: tuple[QueuedJob, ...]
     nodes: tuple[GpuNode, ...]
+    rules: Mapping[str, Rules] = field(default_factory=dict)
 
 
 # What a job asks of a GPU, from its options; None: they cannot be read, or ask for nothing.

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from leased.placement import kubeshare
 from leased.placement.api import Answer, NoDevice, Placed
 from leased.placer import marks
+from leased.placer.choosing import choose
 from leased.placer.model import NOW, Ticket, Update
 from leased.placer.putting_off import hold_s, put_off
 from leased.placer.turn import Turn, changed, is_bound
@@ -50,7 +50,7 @@ def place(turn: Turn, job: QueuedJob, ticket: Ticket, label: str) -> str | None:
     if tried >= TRIES:
         return ""
     asked = replace(job, required="") if is_bound(job, ticket) else job
-    answer = kubeshare.place(ticket.request, turn.cluster.devices(asked))
+    answer = choose(turn.cluster, asked, ticket)
     if isinstance(answer, Placed):
         _start(turn, job, ticket, label, answer.device.name)
         return None
@@ -61,14 +61,17 @@ def place(turn: Turn, job: QueuedJob, ticket: Ticket, label: str) -> str | None:
 
 def _words(turn: Turn, job: QueuedJob, ticket: Ticket, answer: Answer) -> str:
     assert isinstance(answer, NoDevice)
-    alone = kubeshare.place(ticket.request, turn.empty.devices(job))
+    alone = choose(turn.empty, job, ticket)
     if isinstance(alone, NoDevice):
-        return f"it can never start: {_never(turn, job, alone)}"
+        return f"it can never start: {_never(turn, job, ticket, alone)}"
     return f"waits: {answer.reason}"
 
 
-def _never(turn: Turn, job: QueuedJob, answer: NoDevice) -> str:
-    if not turn.empty.devices(job):
+def _never(turn: Turn, job: QueuedJob, ticket: Ticket, answer: NoDevice) -> str:
+    forbidden = turn.empty.forbidden(job, ticket)
+    if forbidden:
+        return forbidden
+    if not turn.empty.offers(job, ticket):
         kind = f" of type {job.gpu_type}" if job.gpu_type else ""
         return f"no node that it may use has a GPU{kind} that jobs share"
     return f"even with no other job there {answer.reason}"
@@ -95,9 +98,16 @@ def _start(turn: Turn, job: QueuedJob, ticket: Ticket, label: str, device: str) 
 
 def _kind(job: QueuedJob, ticket: Ticket) -> tuple[object, ...]:
     """What decides where a job fits: jobs of the same kind fit on the same GPUs."""
-    request = ticket.request
     return (
-        *(request, job.shards, job.gpu_type, job.partitions, job.required, job.excluded),
+        *(
+            ticket.request,
+            ticket.options,
+            job.shards,
+            job.gpu_type,
+            job.partitions,
+            job.required,
+            job.excluded,
+        ),
         *(job.features, job.cpus, job.memory),
     )
 

@@ -19,6 +19,7 @@ from leased.node.small_service import CANNOT_RUN, NOT_CONFIGURED
 from leased.placement.api import Request
 from leased.placer import alive, tickets_file
 from leased.placer.decide import decide, releases
+from leased.placer.known_rules import KnownRules
 from leased.placer.model import Settings, Ticket, Update
 from leased.placer.slurm_link import Failed, Link, Silent
 from leased.placer.turn import Change, Turn
@@ -61,6 +62,7 @@ class Placer:
         self.tickets: dict[str, Ticket] = tickets_file.load(self.file, understand)
         self.saved: dict[str, Ticket] = dict(self.tickets)
         self.refused: dict[str, float] = {}  # when slurmctld refused to change a job, monotonic
+        self.rules = KnownRules()
         self.fault = ""
         self.allowance = 0.0
         self.last = time.monotonic()
@@ -78,7 +80,7 @@ class Placer:
         try:
             view, not_understood = self.link.look()
             alive.write(self.runtime, int(time.time()), self.settings.hold_s)
-            decision = decide(view, self.tickets, self.settings, understand)
+            decision = decide(self.rules.added(view), self.tickets, self.settings, understand)
             self.tickets = decision.tickets
             self._save()
             self._make_all(list(self._affordable(decision)), stop)

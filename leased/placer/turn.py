@@ -42,7 +42,7 @@ class Turn:
 
     @classmethod
     def of(cls, view: View, known: Tickets, settings: Settings, understand: Understand) -> Turn:
-        cluster = Cluster.of(view.nodes)
+        cluster = Cluster.of(view.nodes, view.rules)
         return cls(view, settings, understand, known, cluster, cluster.emptied(), cluster.places())
 
     def ticket(self, job: QueuedJob) -> Ticket | None:
@@ -55,7 +55,8 @@ class Turn:
 
     def take(self, ticket: Ticket, job: QueuedJob) -> None:
         if ticket.gpu >= 0:
-            self.cluster.take(ticket.node, ticket.gpu, job.shards, ticket.request)
+            request = self.cluster.asked(ticket.node, ticket).request
+            self.cluster.take(ticket.node, ticket.gpu, job.shards, request)
             self.cluster.cpus[ticket.node] = self.cluster.cpus.get(ticket.node, 0) - job.cpus
 
 

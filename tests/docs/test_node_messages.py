@@ -48,7 +48,9 @@ def test_messages_of_the_daemons_log() -> None:
 
 def test_messages_of_the_placers_log() -> None:
     folder = ROOT / "leased" / "placer"
-    texts = said(Logged, [folder / "service.py", folder / "tickets_file.py"])
+    texts = said(
+        Logged, [folder / f"{name}.py" for name in ("service", "tickets_file", "known_rules")]
+    )
     faults = said(Told, [folder / "service.py", folder / "slurm_link.py"])
     assert len(texts) > 4
     assert len(faults) > 4

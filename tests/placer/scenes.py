@@ -9,7 +9,7 @@ from typing import Any
 from leased.placement.api import Request
 from leased.placer import marks
 from leased.placer.decide import decide
-from leased.placer.model import NOW, Settings, Ticket, Update, View
+from leased.placer.model import NOW, Rules, Settings, Ticket, Update, View
 from leased.placer.turn import Turn
 from leased.slurm.nodes_json import GpuNode
 from leased.slurm.queue_json import QueuedJob
@@ -83,12 +83,13 @@ class Slurm:
     tickets: dict[str, Ticket] = field(default_factory=dict)
     made: list[Update] = field(default_factory=list)
     starts: Callable[[QueuedJob], bool] = lambda _: True
+    rules: dict[str, Rules] = field(default_factory=dict)
 
     def add(self, *jobs: QueuedJob) -> None:
         self.jobs |= {one.label: one for one in jobs}
 
     def view(self) -> View:
-        return View(self.now, tuple(self.jobs.values()), tuple(self.nodes))
+        return View(self.now, tuple(self.jobs.values()), tuple(self.nodes), self.rules)
 
     def turn(self, most: int | None = None) -> Turn:
         """One turn of the placer; its changes are made, the first `most` of them."""

@@ -1,0 +1,45 @@
+"""Chooses the GPU of a job. Options that a node gives to jobs by default can make the job's labels
+and its share others on that node than elsewhere: then each kind of node is asked by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from leased.placement import kubeshare
+from leased.placement.api import Answer, Device, NoDevice, Placed, Request
+from leased.placer.cluster import Cluster, Offer
+from leased.placer.model import Ticket
+from leased.slurm.queue_json import QueuedJob
+
+ELSEWHERE = "the job's options differ there"
+
+
+def choose(cluster: Cluster, job: QueuedJob, ticket: Ticket) -> Answer:
+    """Where the job goes, or why it fits nowhere now."""
+    offers = cluster.offers(job, ticket)
+    requests = list(dict.fromkeys(offer.request for offer in offers)) or [ticket.request]
+    answers = [kubeshare.place(request, _seen(request, offers)) for request in requests]
+    placed = [answer.device for answer in answers if isinstance(answer, Placed)]
+    if placed:
+        return Placed(min(placed, key=_rank))
+    reasons = [answer.reason for answer in answers if isinstance(answer, NoDevice)]
+    return NoDevice("; ".join(dict.fromkeys(reasons)))
+
+
+def _seen(request: Request, offers: list[Offer]) -> list[Device]:
+    """The devices on which the job has this request, and those that have its affinity label."""
+    found = []
+    for offer in offers:
+        if offer.request == request:
+            found.append(offer.device)
+        elif request.affinity in offer.device.affinity:
+            found.append(replace(offer.device, shut=offer.device.shut or ELSEWHERE))
+    return found
+
+
+def _rank(device: Device) -> tuple[bool, bool, float]:
+    """Lower is better, as kubeshare.place has it."""
+    left = round(device.share, 6)
+    labelled = bool(device.affinity)
+    return device.is_idle, labelled, -left if labelled else left
