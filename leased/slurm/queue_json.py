@@ -20,6 +20,7 @@ ACTIVE = {
     *("STAGE_OUT",),
 }
 
+NO_END = {"PENDING", "SUSPENDED", "STOPPED"}  # states in which Slurm's end time means nothing
 DEPENDS = "Dependency"  # so the reasons of a job begin that waits for others by its user's wish
 
 
@@ -31,7 +32,8 @@ class QueuedJob:
     is no such. tasks_at_once: the most of them that may run; 0: any number. begin: when it may
     begin, seconds since 1970; 0: unknown. shards: how many it asks for, of GPUs of that type; "":
     any. given: by GPU, how many shards it has of it; None: the GPU as a whole.
-    cpus, memory: what it needs of a node, memory in MiB; 0: not said.
+    cpus, memory: what it needs of a node, memory in MiB; 0: not said. limit_s: its time limit; 0:
+    none. end: when it will have ended at the latest, seconds since 1970; 0: unknown.
     """
 
     job_id: int
@@ -59,6 +61,8 @@ class QueuedJob:
     given: Mapping[int, int | None]
     comment: str
     admin_comment: str
+    limit_s: int = 0
+    end: int = 0
 
     @property
     def label(self) -> str:
@@ -95,6 +99,8 @@ def jobs(text: str) -> Read:
 def _job(said: Mapping[str, Any]) -> QueuedJob:
     shards, gpu_type = _asked(said)
     array = number_of(said.get("array_job_id"))
+    state = words_of(said["job_state"])[0]
+    limit_s = 60 * number_of(said.get("time_limit"))
     return QueuedJob(
         job_id=_positive(said["job_id"]),
         array_id=array,
@@ -102,7 +108,7 @@ def _job(said: Mapping[str, Any]) -> QueuedJob:
         tasks=text_of(said.get("array_task_string")) if array else "",
         tasks_at_once=number_of(said.get("array_max_tasks")),
         user_id=number_of(said["user_id"]),
-        state=words_of(said["job_state"])[0],
+        state=state,
         reason=text_of(said.get("state_reason")),
         priority=number_of(said["priority"]),
         begin=number_of(said.get("eligible_time")),
@@ -121,6 +127,9 @@ def _job(said: Mapping[str, Any]) -> QueuedJob:
         given=_given(said.get("gres_detail")),
         comment=text_of(said.get("comment")),
         admin_comment=text_of(said.get("admin_comment")),
+        limit_s=limit_s,
+        # Of a job without a limit Slurm says that it ends in a year.
+        end=number_of(said.get("end_time")) if limit_s and state not in NO_END else 0,
     )
 
 

@@ -59,6 +59,26 @@ def test_a_job_that_runs(release: str) -> None:
     assert job.active
     assert (job.nodes, job.given, job.shards) == ("n1", {0: 1}, 1)
     assert (job.comment, job.admin_comment) == ("of its user", "")
+    assert job.limit_s == 365 * 86400
+    assert 0 <= job.end - job.begin - job.limit_s < 30
+
+
+@pytest.mark.parametrize(
+    ("state", "limit", "end", "read"),
+    [
+        ("RUNNING", 5, 1700, (300, 1700)),
+        ("RUNNING", {"set": True, "infinite": False, "number": 5}, 1700, (300, 1700)),
+        ("RUNNING", None, 1700, (0, 0)),
+        ("RUNNING", {"set": True, "infinite": True, "number": 0}, 1700, (0, 0)),
+        ("SUSPENDED", 5, 1700, (300, 0)),
+        ("RUNNING", "soon", [], (0, 0)),
+    ],
+)
+def test_when_a_job_ends(state: str, limit: object, end: object, read: tuple[int, int]) -> None:
+    said = {"job_id": 1, "user_id": 1, "priority": 1, "job_state": state}
+    said |= {"time_limit": limit, "end_time": end}
+    (job,) = queue_json.jobs(json.dumps({"jobs": [said]})).found
+    assert (job.limit_s, job.end) == read
 
 
 @every_release
@@ -69,6 +89,7 @@ def test_a_job_that_is_put_off(release: str) -> None:
     assert job.reason == "BeginTime"
     assert 3590 < job.begin - jobs(release)["1"].begin < 3620
     assert (job.excluded, job.memory, job.cpus) == ("n2", 100, 1)
+    assert (job.limit_s, job.end) == (0, 0)
     assert job.admin_comment == "[gpu-lease-placer 0 9 a:b]"
 
 
