@@ -60,11 +60,12 @@ class MetricsConfig:
 
 @dataclass(frozen=True)
 class PlacerConfig:
-    """[placer], for gpu-lease-placer. rate: changes a second."""
+    """[placer], for gpu-lease-placer. rate: changes a second. reserve_after_ns: 0: never."""
 
     interval_ns: int = keys.default("placer.interval")
     hold_ns: int = keys.default("placer.hold")
     rate: float = keys.default("placer.rate")
+    reserve_after_ns: int = keys.default("placer.reserve_after")
     state_dir: Path = keys.default("placer.state_dir")
     runtime_dir: Path = keys.default("placer.runtime_dir")
 

@@ -311,6 +311,15 @@ KEYS = (
     ),
     key("placer.rate", kinds.RATE, 20, "How many jobs the placer changes in a second, at most."),
     key(
+        "placer.reserve_after",
+        kinds.TIME_OR_0,
+        "30m",
+        "How long a job waits that fits nowhere until a GPU is kept for it. One GPU at a time is "
+        "kept, for the job that has waited for longest; jobs that would make it wait longer do "
+        'not go there. "0": none is kept.',
+        field="reserve_after_ns",
+    ),
+    key(
         "placer.state_dir",
         kinds.PATH,
         "/var/lib/gpu-lease-placer",

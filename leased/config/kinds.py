@@ -63,6 +63,10 @@ def _time_or_never(text: str, where: str) -> int:
     return 0 if text == NEVER else values.time_ns(text, where)
 
 
+def _time_or_0(text: str, where: str) -> int:
+    return 0 if text in ("0", "0s") else values.time_ns(text, where)
+
+
 def _reserve(text: str, where: str) -> str:
     return text if text == AUTO else values.amount(text, where)
 
@@ -87,6 +91,7 @@ FILE_SIZE = Kind(
 OPTIONS = Kind(str, "options as `--gpu-share` takes them", _options)
 TIME = Kind(str, A_TIME, values.time_ns)
 TIME_OR_NEVER = Kind(str, f'{A_TIME}, or "{NEVER}"', _time_or_never)
+TIME_OR_0 = Kind(str, f'{A_TIME}, or "0"', _time_or_0)
 AMOUNT = Kind(str, AN_AMOUNT, values.amount)
 SOME = Kind(str, f"{AN_AMOUNT}, more than nothing", values.some)
 RESERVE = Kind(str, f'{AN_AMOUNT}, or "{AUTO}"', _reserve)

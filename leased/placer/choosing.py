@@ -8,16 +8,14 @@ from dataclasses import replace
 
 from leased.placement import kubeshare
 from leased.placement.api import Answer, Device, NoDevice, Placed, Request
-from leased.placer.cluster import Cluster, Offer
+from leased.placer.cluster import Offer
 from leased.placer.model import Ticket
-from leased.slurm.queue_json import QueuedJob
 
 ELSEWHERE = "the job's options differ there"
 
 
-def choose(cluster: Cluster, job: QueuedJob, ticket: Ticket) -> Answer:
-    """Where the job goes, or why it fits nowhere now."""
-    offers = cluster.offers(job, ticket)
+def choose(ticket: Ticket, offers: list[Offer]) -> Answer:
+    """Where a job goes of what it is offered, or why it fits nowhere now."""
     requests = list(dict.fromkeys(offer.request for offer in offers)) or [ticket.request]
     answers = [kubeshare.place(request, _seen(request, offers)) for request in requests]
     placed = [answer.device for answer in answers if isinstance(answer, Placed)]

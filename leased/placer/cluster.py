@@ -33,22 +33,37 @@ class Gpu:
     device: Device
     whole: bool = False
 
+    def take(self, shards: int | None, request: Request) -> None:
+        """A job has so many of its shards; None: the whole GPU."""
+        self.device = self.device.joined(request)
+        self.whole = self.whole or shards is None
+        self.shards = 0 if shards is None else self.shards - shards
+
+    def give_back(self, shards: int | None, request: Request) -> None:
+        """Such a job ends."""
+        self.device = self.device.left(request)
+        self.whole = self.whole and shards is not None
+        self.shards = self.total if shards is None else self.shards + shards
+
 
 class Offer(NamedTuple):
-    """A GPU, and what a job would ask of it there."""
+    """A GPU, what a job would ask of it there, and where it is."""
 
     device: Device
     request: Request
+    place: Place
 
 
 @dataclass
 class Cluster:
-    """by_node: each node's GPUs in Slurm's order. rules: of the nodes that say theirs. Jobs that
-    the placer has let start count as being on their GPU before they have begun."""
+    """by_node: each node's GPUs in Slurm's order. cpus, memory (MiB): what is left of each node.
+    rules: of the nodes that say theirs. Jobs that the placer has let start count as being on their
+    GPU before they have begun."""
 
     nodes: dict[str, GpuNode]
     by_node: dict[str, list[Gpu]]
-    cpus: dict[str, int] = field(default_factory=dict)
+    cpus: dict[str, int]
+    memory: dict[str, int]
     rules: Mapping[str, Rules] = field(default_factory=dict)
 
     @classmethod
@@ -61,7 +76,15 @@ class Cluster:
             ]
             for name, node in known.items()
         }
-        return cls(known, gpus, {name: node.idle_cpus for name, node in known.items()}, rules)
+        cpus = {name: node.idle_cpus for name, node in known.items()}
+        memory = {name: node.free_memory for name, node in known.items()}
+        return cls(known, gpus, cpus, memory, rules)
+
+    def only(self, node: str) -> Cluster:
+        """A copy of one node, which can change by itself."""
+        gpus = [replace(gpu) for gpu in self.by_node[node]]
+        cpus, memory = {node: self.cpus[node]}, {node: self.memory[node]}
+        return Cluster({node: self.nodes[node]}, {node: gpus}, cpus, memory, self.rules)
 
     def asked(self, node: str, ticket: Ticket | None) -> Asked:
         """What a job asks of a GPU of the node. ticket: None: it has neither labels nor a share of
@@ -75,14 +98,8 @@ class Cluster:
         """A job has this many shards of the GPU; None: the whole GPU. An unknown GPU is ignored:
         its node may have been removed from slurm.conf while the job runs."""
         gpus = self.by_node.get(node, [])
-        if not 0 <= index < len(gpus):
-            return
-        gpu = gpus[index]
-        gpu.device = gpu.device.joined(request)
-        if shards is None:
-            gpu.whole, gpu.shards = True, 0
-        else:
-            gpu.shards -= shards
+        if 0 <= index < len(gpus):
+            gpus[index].take(shards, request)
 
     def chosen_on(self, job: QueuedJob, node: str) -> int | None:
         """The GPU of the node that Slurm would give to the job; None: there is none for it."""
@@ -112,7 +129,7 @@ class Cluster:
                 if (refused or not mine) and not gpu.device.affinity:
                     continue
                 shut = refused or _shut(job, gpu, index, chosen)
-                found.append(Offer(replace(gpu.device, shut=shut), asked.request))
+                found.append(Offer(replace(gpu.device, shut=shut), asked.request, (node, index)))
         return found
 
     def forbidden(self, job: QueuedJob, ticket: Ticket) -> str:
@@ -124,6 +141,17 @@ class Cluster:
 
     def refusal(self, job: QueuedJob, node: str) -> str:
         """Why the job cannot be on the node, apart from GPUs and labels; "": it can."""
+        excluded = self.exclusion(job, node)
+        if excluded:
+            return excluded
+        if job.cpus > self.cpus[node]:
+            return f"the node has {max(0, self.cpus[node])} CPUs left"
+        if job.memory > self.memory[node]:
+            return f"the node has {max(0, self.memory[node])} MiB of memory left"
+        return ""
+
+    def exclusion(self, job: QueuedJob, node: str) -> str:
+        """Why the job cannot be on the node, whatever ends there; "": it can."""
         known = self.nodes[node]
         if not known.usable:
             return "the node takes no jobs"
@@ -131,10 +159,6 @@ class Cluster:
             return "the node is in none of the job's partitions"
         if not _names_allow(job, node) or not features_allow(job.features, known.features):
             return "the job's request excludes the node"
-        if job.cpus > self.cpus[node]:
-            return f"the node has {max(0, self.cpus[node])} CPUs left"
-        if job.memory > known.free_memory:
-            return f"the node has {max(0, known.free_memory)} MiB of memory left"
         return ""
 
     def emptied(self) -> Cluster:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from leased.placement.api import Request
 from leased.placer import marks
+from leased.placer.forecast import stays_of
 from leased.placer.model import Settings, Ticket, Tickets, Understand, Update, View
-from leased.placer.placing import place, step_array
+from leased.placer.placing import place, step_array, wait
 from leased.placer.putting_off import (
     keep_waiting,
     leave_to_slurm,
@@ -23,7 +23,8 @@ from leased.placer.putting_off import (
     put_off,
     take_back,
 )
-from leased.placer.turn import Turn, changed, is_bound, start_at, ticket_of
+from leased.placer.reserving import reserve
+from leased.placer.turn import Turn, changed, is_bound, start_at, ticket_of, unbound
 from leased.slurm.queue_json import QueuedJob
 
 SOON_S = (
@@ -50,6 +51,9 @@ def decide(view: View, tickets: Tickets, settings: Settings, understand: Underst
         turn.tickets[job.key] = ticket
         if turn.waits_to_start(job, ticket):
             turn.take(ticket, job)
+            if turn.is_long(ticket):
+                turn.closed.add(ticket.node)
+    _reserve(turn, pending)
     for job, ticket in pending:
         _decide_pending(turn, job, ticket)
     return turn
@@ -80,6 +84,45 @@ def releases(view: View, tickets: Tickets, understand: Understand, grace_s: int)
     return found
 
 
+def _reserve(turn: Turn, pending: list[tuple[QueuedJob, Ticket]]) -> None:
+    """Find for whom a GPU is kept, and let it be the first that is placed."""
+    long = [
+        (unbound(job, ticket), ticket)
+        for job, ticket in pending
+        if turn.is_long(ticket) and _may_be_placed(turn, job, ticket)
+    ]
+    if not long:
+        return
+    for job in turn.view.jobs:
+        for node, stay in stays_of(turn.cluster, job, turn.ticket(job)) if job.active else ():
+            turn.stays.setdefault(node, []).append(stay)
+    turn.reserved = found = reserve(turn.cluster, turn.stays, long, turn.view.now)
+    if found is not None:
+        pending.sort(key=lambda one: one[0].key != found.job.key)
+
+
+def _may_be_placed(turn: Turn, job: QueuedJob, ticket: Ticket) -> bool:
+    """Whether only a place is missing to the job."""
+    settled = ticket.runs or ticket.free or ticket.let_at or left_to_slurm(turn, job)
+    return (
+        not settled
+        and not _waits_for_others(turn, job, ticket)
+        and not _is_later(turn, job, ticket)
+    )
+
+
+def _is_later(turn: Turn, job: QueuedJob, ticket: Ticket) -> bool:
+    """Whether its user has set a begin time that has not come."""
+    return job.begin not in (0, ticket.until) and job.begin > turn.view.now + SOON_S
+
+
+def _waits_for_others(turn: Turn, job: QueuedJob, ticket: Ticket) -> bool:
+    """Whether it may not begin yet for reasons that have nothing to do with places."""
+    now = turn.view.now
+    tried = 0 < ticket.retry_at - now <= turn.settings.backoff_s
+    return job.held or now < ticket.begin or tried
+
+
 def _keep_array(turn: Turn, job: QueuedJob) -> None:
     """What is remembered of an array is kept while Slurm has one of its tasks."""
     array = turn.known.get(str(job.array_id)) if job.array_id else None
@@ -104,13 +147,12 @@ def _remove_mark(turn: Turn, job: QueuedJob) -> None:
 
 def _count_active(turn: Turn, job: QueuedJob, ticket: Ticket | None) -> None:
     """The job has begun, and has its GPUs until Slurm says that it has none."""
-    for index, shards in job.given.items():
-        shares = shards is not None
-        request = turn.cluster.asked(job.nodes, ticket).request if shares else Request()
-        turn.cluster.take(job.nodes, index, shards, request)
+    for node, stay in stays_of(turn.cluster, job, ticket) if job.given else ():
+        for index, shards in stay.given.items():
+            turn.cluster.take(node, index, shards, stay.request)
     if ticket is None:
         return
-    now_runs = replace(ticket, runs=True, until=0, tries=0, retry_at=0)
+    now_runs = replace(ticket, runs=True, until=0, tries=0, retry_at=0, since=0)
     turn.tickets[job.key] = now_runs
     update = Update(
         job.label,
@@ -126,27 +168,26 @@ def _decide_pending(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
     """Decide what happens to a pending job."""
     now = turn.view.now
     if ticket.runs:  # it was requeued
-        ticket = replace(ticket, runs=False, let_at=0, gpu=-1, free=False, begin=job.begin)
+        ticket = replace(ticket, runs=False, let_at=0, gpu=-1, free=False, begin=job.begin, since=0)
         turn.tickets[job.key] = ticket
     if ticket.free or turn.waits_to_start(job, ticket):
         return
     if ticket.let_at:
         take_back(turn, job, ticket)
         return
-    others = job.begin not in (0, ticket.until) and job.begin > now
-    if others:
+    if _is_later(turn, job, ticket):
+        keep_waiting(turn, job, replace(ticket, begin=job.begin, until=0, since=0))
+        return
+    if job.begin not in (0, ticket.until) and job.begin > now:
         ticket = replace(ticket, begin=job.begin)
-        if job.begin > now + SOON_S:  # its user has set that begin time
-            keep_waiting(turn, job, replace(ticket, until=0))
-            return
     why = left_to_slurm(turn, job)
     if why:
         leave_to_slurm(turn, job, ticket, why)
-    elif job.held or now < ticket.begin or 0 < ticket.retry_at - now <= turn.settings.backoff_s:
-        put_off(turn, job, ticket, "")
+    elif _waits_for_others(turn, job, ticket):
+        put_off(turn, job, replace(ticket, since=0), "")
     elif job.tasks:
         step_array(turn, job, ticket)
     else:
         reason = place(turn, job, ticket, job.label)
         if reason is not None:
-            put_off(turn, job, ticket, reason)
+            wait(turn, job, ticket, reason)

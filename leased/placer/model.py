@@ -34,6 +34,7 @@ class Settings:
     settle_s: int = 30
     backoff_s: int = 600
     say_s: int = 30  # the shortest time between two changes of a job's reason
+    reserve_s: int = 0  # a job that fits nowhere for longer gets a reservation; 0: none does
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class Ticket:
     run once it may start; "" and -1: it may not yet. bound: the placer has bound it to the node.
     let_at: when it was allowed to start. runs: it has begun. tries: how often it was allowed to
     start and did not. retry_at: when to try again. said_at: when its reason was written. free:
-    Slurm alone chooses its node. Times are seconds since 1970.
+    Slurm alone chooses its node. since: since when it has been tried and has fitted nowhere; 0: it
+    has not been. Times are seconds since 1970.
     """
 
     options: str
@@ -62,6 +64,7 @@ class Ticket:
     retry_at: int = 0
     said_at: int = 0
     free: bool = False
+    since: int = 0
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,12 @@ from leased.placer import marks
 from leased.placer.choosing import choose
 from leased.placer.model import NOW, Ticket, Update
 from leased.placer.putting_off import hold_s, put_off
-from leased.placer.turn import Turn, changed, is_bound
+from leased.placer.turn import Turn, changed, is_bound, unbound
 from leased.slurm.queue_json import QueuedJob
 
 TASKS = 16  # of an array that are tried in one turn
+KEPT = "is kept for it"
+NEVER = "it can never start"
 TRIES = 64  # different requests of one user that are tried in one turn
 
 
@@ -34,23 +36,38 @@ def step_array(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
         reason = place(turn, job, ticket, label)
         if reason is not None:
             if not placed:
-                put_off(turn, job, ticket, reason)
-            return
+                wait(turn, job, ticket, reason)
+            break
+        turn.tickets[job.key] = replace(ticket, since=0)
     if not tasks:
         put_off(turn, job, ticket, "")
 
 
+def wait(turn: Turn, job: QueuedJob, ticket: Ticket, reason: str) -> None:
+    """The job fits nowhere. reason: "": it was not tried."""
+    if reason.startswith(NEVER):
+        ticket = replace(ticket, since=0)
+    elif reason and not 0 < ticket.since <= turn.view.now:
+        ticket = replace(ticket, since=turn.view.now)
+    kept = turn.reserved
+    if reason and kept is not None and kept.job.key == job.key:
+        reason = reason.replace("waits: ", f"waits: {kept.node} {KEPT}; ", 1)
+        put_off(turn, job, ticket, reason, say=KEPT not in job.comment)
+    else:
+        put_off(turn, job, ticket, reason)
+
+
 def place(turn: Turn, job: QueuedJob, ticket: Ticket, label: str) -> str | None:
     """Let the job start if it fits somewhere. Returns None if so; else why not, "" if unknown."""
-    kind = _kind(job, ticket)
+    kind = _kind(turn, job, ticket)
     reason = turn.said.get(kind)
     if reason is not None:
         return reason
     tried = turn.tries.get(job.user_id, 0)
     if tried >= TRIES:
         return ""
-    asked = replace(job, required="") if is_bound(job, ticket) else job
-    answer = choose(turn.cluster, asked, ticket)
+    asked = unbound(job, ticket)
+    answer = choose(ticket, turn.offers(asked, ticket))
     if isinstance(answer, Placed):
         _start(turn, job, ticket, label, answer.device.name)
         return None
@@ -61,9 +78,9 @@ def place(turn: Turn, job: QueuedJob, ticket: Ticket, label: str) -> str | None:
 
 def _words(turn: Turn, job: QueuedJob, ticket: Ticket, answer: Answer) -> str:
     assert isinstance(answer, NoDevice)
-    alone = choose(turn.empty, job, ticket)
+    alone = choose(ticket, turn.empty.offers(job, ticket))
     if isinstance(alone, NoDevice):
-        return f"it can never start: {_never(turn, job, ticket, alone)}"
+        return f"{NEVER}: {_never(turn, job, ticket, alone)}"
     return f"waits: {answer.reason}"
 
 
@@ -92,23 +109,19 @@ def _start(turn: Turn, job: QueuedJob, ticket: Ticket, label: str, device: str) 
         why=f"it fits on {device}",
     )
     turn.take(then, job)
+    if turn.reserved is not None and turn.reserved.job.key == job.key:
+        turn.reserved = None
+        turn.closed.add(node)
     turn.said = {k: v for k, v in turn.said.items() if not _shares_affinity(k, ticket)}
     turn.starts.append((update, label, then))
 
 
-def _kind(job: QueuedJob, ticket: Ticket) -> tuple[object, ...]:
+def _kind(turn: Turn, job: QueuedJob, ticket: Ticket) -> tuple[object, ...]:
     """What decides where a job fits: jobs of the same kind fit on the same GPUs."""
     return (
-        *(
-            ticket.request,
-            ticket.options,
-            job.shards,
-            job.gpu_type,
-            job.partitions,
-            job.required,
-            job.excluded,
-        ),
-        *(job.features, job.cpus, job.memory),
+        *(ticket.request, ticket.options, job.shards, job.gpu_type, job.partitions, job.required),
+        *(job.excluded, job.features, job.cpus, job.memory),
+        job.limit_s if turn.reserved else 0,
     )
 
 

@@ -15,14 +15,14 @@ LINE, LONGEST_HOLDS = 50, 12  # see hold_s()
 UNPLACED: dict[str, Any] = {"node": "", "gpu": -1, "bound": False}
 
 
-def put_off(turn: Turn, job: QueuedJob, ticket: Ticket, reason: str) -> None:
-    """Move its begin time on if that is due, and say why. reason: "": its Comment stays as it
-    is."""
+def put_off(turn: Turn, job: QueuedJob, ticket: Ticket, reason: str, *, say: bool = False) -> None:
+    """Move its begin time on if that is due, and say why. reason: "": its Comment stays as it is.
+    say: at once, however short ago another one was said."""
     now, hold = turn.view.now, hold_s(turn, job)
     due = job.begin != ticket.until or ticket.until - now <= hold // 2
     until = max(now, ticket.begin) + hold if due else ticket.until
     words = None
-    if reason and (due or now - ticket.said_at >= turn.settings.say_s):
+    if reason and (say or due or now - ticket.said_at >= turn.settings.say_s):
         words = changed(job.comment, marks.with_reason(job.comment, reason))
     update = Update(
         job.label,
@@ -49,6 +49,7 @@ def take_back(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
         ticket,
         **UNPLACED,
         let_at=0,
+        since=0,
         tries=tries,
         retry_at=now + wait,
         said_at=now,

@@ -21,6 +21,7 @@ from leased.placer import alive, tickets_file
 from leased.placer.decide import decide, releases
 from leased.placer.known_rules import KnownRules
 from leased.placer.model import Settings, Ticket, Update
+from leased.placer.reserving import Reserved
 from leased.placer.slurm_link import Failed, Link, Silent
 from leased.placer.turn import Change, Turn
 
@@ -63,6 +64,7 @@ class Placer:
         self.saved: dict[str, Ticket] = dict(self.tickets)
         self.refused: dict[str, float] = {}  # when slurmctld refused to change a job, monotonic
         self.rules = KnownRules()
+        self.kept = ""  # for whom a node's GPU is kept, in words
         self.fault = ""
         self.allowance = 0.0
         self.last = time.monotonic()
@@ -83,6 +85,7 @@ class Placer:
             decision = decide(self.rules.added(view), self.tickets, self.settings, understand)
             self.tickets = decision.tickets
             self._save()
+            self._say_reserved(decision.reserved)
             self._make_all(list(self._affordable(decision)), stop)
             self._say(
                 f"{not_understood} jobs or nodes could not be understood" if not_understood else ""
@@ -154,6 +157,13 @@ class Placer:
             notify(f"STATUS={fault or PLACING}")
         self.fault = fault
 
+    def _say_reserved(self, reserved: Reserved | None) -> None:
+        """Log for whom a node's GPU is kept, when that changes."""
+        kept = f"job {reserved.job.label}: {reserved.node} is kept for it" if reserved else ""
+        if kept and kept != self.kept:
+            log.info("%s", kept)
+        self.kept = kept
+
     def release(self) -> int:
         """Give all jobs back to Slurm. Returns how many were not; they begin by themselves
         later."""
@@ -191,7 +201,9 @@ def placer_of(settings: config.Config) -> Placer:
     env = {"SLURM_CONF": settings.slurm_conf} if settings.slurm_conf else {}
     return Placer(
         Link(env),
-        Settings(hold_s=max(1, wanted.hold_ns // 10**9)),
+        Settings(
+            hold_s=max(1, wanted.hold_ns // 10**9), reserve_s=-(-wanted.reserve_after_ns // 10**9)
+        ),
         wanted.state_dir,
         wanted.runtime_dir,
         wanted.rate,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from leased.placer import marks
-from leased.placer.cluster import Cluster, Place
+from leased.placer.cluster import Cluster, Offer, Place
+from leased.placer.forecast import Stay, stay_of, take
 from leased.placer.model import NOW, Settings, Ticket, Tickets, Understand, Update, View
+from leased.placer.reserving import KEPT, Reserved, delays
 from leased.slurm.queue_json import QueuedJob
 
 Change = tuple[Update, str, Ticket | None]  # the key and ticket to be remembered once it is made
@@ -16,7 +18,10 @@ Change = tuple[Update, str, Ticket | None]  # the key and ticket to be remembere
 class Turn:
     """known: the tickets of the last turn. tickets: those of this turn, if no change is made.
     cluster: with the jobs that have been placed so far. empty: the cluster without jobs. places:
-    node and GPU of each device, by its name.
+    node and GPU of each device, by its name. reserved: for whom a node's GPU is kept. stays: what
+    jobs have of each node; of those that run only if somebody has waited for long. closed: nodes
+    that a job has got so and where it has not begun: jobs that Slurm would start before it would
+    take its place.
 
     Changes, each list in the order in which they are to be made: urgent: those that cannot wait;
     starts: of jobs that may start; words: of comments only.
@@ -32,6 +37,9 @@ class Turn:
     cluster: Cluster
     empty: Cluster
     places: dict[str, Place]
+    stays: dict[str, list[Stay]] = field(default_factory=dict)
+    reserved: Reserved | None = None
+    closed: set[str] = field(default_factory=set)
     tickets: dict[str, Ticket] = field(default_factory=dict)
     urgent: list[Change] = field(default_factory=list)
     starts: list[Change] = field(default_factory=list)
@@ -53,11 +61,40 @@ class Turn:
         late = abs(self.view.now - ticket.let_at) > self.settings.settle_s
         return bool(ticket.let_at) and not ticket.runs and not job.held and not late
 
+    def is_long(self, ticket: Ticket) -> bool:
+        """Whether the job has fitted nowhere for so long that a GPU is kept for it."""
+        patience = self.settings.reserve_s
+        return patience > 0 and 0 < ticket.since <= self.view.now - patience
+
     def take(self, ticket: Ticket, job: QueuedJob) -> None:
+        """The job has got its place, and will begin there."""
         if ticket.gpu >= 0:
             request = self.cluster.asked(ticket.node, ticket).request
-            self.cluster.take(ticket.node, ticket.gpu, job.shards, request)
-            self.cluster.cpus[ticket.node] = self.cluster.cpus.get(ticket.node, 0) - job.cpus
+            stay = stay_of(job, self.begin(ticket.let_at), ticket.gpu, request)
+            take(self.cluster, ticket.node, stay)
+            self.stays.setdefault(ticket.node, []).append(stay)
+
+    def begin(self, let_at: int) -> int:
+        """When a job that was allowed to start then begins at the latest."""
+        return let_at + self.settings.settle_s
+
+    def offers(self, job: QueuedJob, ticket: Ticket) -> list[Offer]:
+        """What the job could get now, and what is kept from it for another one."""
+        return [
+            offer._replace(device=replace(offer.device, shut=KEPT))
+            if not offer.device.shut and self._is_kept(job, offer)
+            else offer
+            for offer in self.cluster.offers(job, ticket)
+        ]
+
+    def _is_kept(self, job: QueuedJob, offer: Offer) -> bool:
+        if offer.place[0] in self.closed:
+            return True
+        kept = self.reserved
+        if kept is None or kept.job.key == job.key:
+            return False
+        begin = self.begin(self.view.now)
+        return delays(kept, self.cluster, self.stays, job, offer, begin=begin)
 
 
 def ticket_of(job: QueuedJob, tickets: Tickets, understand: Understand) -> Ticket | None:
@@ -75,6 +112,11 @@ def ticket_of(job: QueuedJob, tickets: Tickets, understand: Understand) -> Ticke
 def is_bound(job: QueuedJob, ticket: Ticket) -> bool:
     """Whether the placer, and not its user, has bound the job to one node."""
     return ticket.bound and job.required == ticket.node
+
+
+def unbound(job: QueuedJob, ticket: Ticket) -> QueuedJob:
+    """The job as its user has submitted it."""
+    return replace(job, required="") if is_bound(job, ticket) else job
 
 
 def changed(before: str, after: str) -> str | None:

@@ -64,6 +64,17 @@ def test_a_time_that_is_none(tmp_path: Path, time: str) -> None:
         options.parse_time(time)
 
 
+@pytest.mark.parametrize("value", ['"never"', '"-1s"', '""', "0", '"25h"'])
+def test_a_time_or_0_that_is_none(tmp_path: Path, value: str) -> None:
+    assert "placer.reserve_after" in refusal(text(tmp_path, f"[placer]\nreserve_after = {value}\n"))
+
+
+def test_times_and_0() -> None:
+    for value, wanted in (("0", 0), ("0s", 0), ("90s", 90 * 10**9)):
+        read = config.parse(f'[placer]\nreserve_after = "{value}"\n'.encode())
+        assert read.placer.reserve_after_ns == wanted
+
+
 @pytest.mark.parametrize("amount", ["0.5,tq:9", "1GiB,lock:off", "nan", "1e3", ""])
 def test_an_amount_that_is_none(tmp_path: Path, amount: str) -> None:
     assert "limits.swap_host" in refusal(text(tmp_path, f'[limits]\nswap_host = "{amount}"\n'))

@@ -62,9 +62,15 @@ def job(number: int, options: str = "", **fields: Any) -> QueuedJob:
     return replace(made, **fields)
 
 
-def running(made: QueuedJob, node: str, gpu: int = 0) -> QueuedJob:
+def running(made: QueuedJob, node: str, gpu: int = 0, end: int = 0) -> QueuedJob:
     return replace(
-        made, state="RUNNING", reason="None", nodes=node, given={gpu: made.shards}, begin=T0
+        made,
+        state="RUNNING",
+        reason="None",
+        nodes=node,
+        given={gpu: made.shards},
+        begin=T0,
+        end=end,
     )
 
 
@@ -84,6 +90,7 @@ class Slurm:
     made: list[Update] = field(default_factory=list)
     starts: Callable[[QueuedJob], bool] = lambda _: True
     rules: dict[str, Rules] = field(default_factory=dict)
+    settings: Settings = SETTINGS
 
     def add(self, *jobs: QueuedJob) -> None:
         self.jobs |= {one.label: one for one in jobs}
@@ -93,7 +100,7 @@ class Slurm:
 
     def turn(self, most: int | None = None) -> Turn:
         """One turn of the placer; its changes are made, the first `most` of them."""
-        turn = decide(self.view(), self.tickets, SETTINGS, understand)
+        turn = decide(self.view(), self.tickets, self.settings, understand)
         self.tickets = dict(turn.tickets)
         for update, key, ticket in [*turn.urgent, *turn.starts, *turn.words][:most]:
             self.change(update)
@@ -138,7 +145,8 @@ class Slurm:
                 continue
             place = self._place(one)
             if place and not one.tasks:
-                self.jobs[one.label] = running(one, *place)
+                end = self.now + one.limit_s if one.limit_s else 0
+                self.jobs[one.label] = running(one, *place, end)
 
     def _place(self, one: QueuedJob) -> tuple[str, int] | None:
         for there in self.nodes:
@@ -162,6 +170,12 @@ class Slurm:
             self.turn()
             self.schedule()
             self.now += step
+            self.end_in_time()
+
+    def end_in_time(self) -> None:
+        over = [label for label, one in self.jobs.items() if 0 < one.end <= self.now]
+        for label in over:
+            self.end(label)
 
     def end(self, label: str) -> None:
         del self.jobs[label]

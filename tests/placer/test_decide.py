@@ -56,6 +56,13 @@ def test_shares_are_not_added_up_beyond_a_gpu() -> None:
     assert "0.4 of its time is left, and the job requests 0.6" in reason(slurm.jobs["3"])
 
 
+def test_memory_of_the_node_is_not_given_out_twice() -> None:
+    slurm = Slurm([node("n1", free_memory=1000)])
+    slurm.add(*(job(n, "request:0.1", memory=600) for n in (1, 2)))
+    slurm.turn()
+    assert [update.job for update in slurm.made if update.node] == ["1"]
+
+
 def test_a_job_that_waits_is_put_off_again_before_its_time_is_over() -> None:
     slurm = Slurm([node("n1")])
     slurm.add(running(job(9), "n1"), job(1, "exclusion:a"))

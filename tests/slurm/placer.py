@@ -33,11 +33,12 @@ def put_lua(etc: Path, alive: Path) -> None:
 
 @dataclass
 class PlacerService:
-    """The service with a configuration of its own. hold: as in placer.hold."""
+    """The service with a configuration of its own. hold, reserve_after: as in [placer]."""
 
     work: Path
     slurm: PrivateSlurm
     hold: str = "5m"
+    reserve_after: str = "30m"
     daemons: list[Daemon] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -46,6 +47,7 @@ class PlacerService:
         self.config.write_text(
             f'[daemon]\nslurm_conf = "{self.slurm.layout.etc}/slurm.conf"\n'
             f'[placer]\ninterval = "100ms"\nhold = "{self.hold}"\nrate = 100\n'
+            f'reserve_after = "{self.reserve_after}"\n'
             f'state_dir = "{self.state}"\nruntime_dir = "{self.alive.parent}"\n'
         )
 
@@ -159,6 +161,7 @@ def placed_site(
     nodes: int = 2,
     gpus: int = 1,
     hold: str = "5m",
+    reserve_after: str = "30m",
     slurm_conf: Sequence[str] = (),
 ) -> Iterator[PlacedSite]:
     work = work_dir()
@@ -169,7 +172,7 @@ def placed_site(
         plugin=None,
         slurm_conf=["JobSubmitPlugins=lua", *slurm_conf],
     )
-    placer = PlacerService(work, slurm, hold)
+    placer = PlacerService(work, slurm, hold, reserve_after)
     put_lua(slurm.layout.etc, placer.alive)
     try:
         with slurm:

@@ -11,7 +11,8 @@ ABOUT = """\
 `gpu-lease-placer` runs on the host of slurmctld, as SlurmUser, and on one host of a cluster alone.
 Jobs that have labels or request a share of a GPU (`--gpu-share`) are put off by gpu_share.lua when
 they are submitted. The placer looks at Slurm's jobs and nodes, finds on which GPU each fits, binds
-the job to that node and lets it start. While it fits nowhere, the job's Comment says why.
+the job to that node and lets it start. While it fits nowhere, the job's Comment says why. For
+a job that has waited for long a GPU is kept (`placer.reserve_after`).
 
 It holds no job: it moves begin times on, a few minutes at a time. Without the placer each job
 begins by itself when its time is over, and jobs that are submitted then are not put off.
