@@ -16,7 +16,7 @@ from leased.placer import marks
 from leased.placer.decide import releases
 from leased.placer.putting_off import LONGEST_HOLDS
 from leased.slurm.queue_json import QueuedJob
-from tests.placer.scenes import HOLD, T0, Slurm, job, node, reason, understand
+from tests.placer.scenes import HOLD, SETTINGS, T0, Slurm, job, node, reason, understand
 
 LABELS = st.sampled_from(["a", "b", "-", "x.y_z"])
 OPTIONS = st.one_of(
@@ -33,9 +33,14 @@ ODD = st.text(max_size=30) | st.sampled_from(
 class Placing(RuleBasedStateMachine):
     """Users submit, hold, requeue and end jobs, nodes come and go, and the placer is killed."""
 
-    @initialize(gpus=st.integers(1, 2), shards=st.integers(1, 3))
-    def begin(self, gpus: int, shards: int) -> None:
-        self.slurm = Slurm([node("n1", gpus, shards), node("n2", gpus, shards)])
+    @initialize(
+        gpus=st.integers(1, 2), shards=st.integers(1, 3), reserve_s=st.sampled_from([0, 20])
+    )
+    def begin(self, gpus: int, shards: int, reserve_s: int) -> None:
+        self.slurm = Slurm(
+            [node("n1", gpus, shards), node("n2", gpus, shards)],
+            settings=replace(SETTINGS, reserve_s=reserve_s),
+        )
         self.numbers = itertools.count(1)
         self.comments: dict[str, str] = {}
         self.begins: dict[str, int] = {}

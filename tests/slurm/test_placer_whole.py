@@ -110,7 +110,8 @@ def whole() -> Iterator[Whole]:
 
     with sharing_site(
         slurm_conf=["JobSubmitPlugins=lua"],
-        leased_conf="[limits]\nexclusion = true\n",
+        leased_conf="tell_placer = true\n[limits]\nexclusion = true\nrequest_max = 0.8\n",
+        hurried=["leased.node.rules_report.LOOK_S=0.1"],
         prepare=prepare,
     ) as site:
         try:
@@ -162,6 +163,30 @@ def test_with_the_placer_it_waits_and_both_complete(
     assert whole.placed.comment(second) == ""
     whole.completes("second", second)
     whole.site.node_works()
+
+
+FORBIDDEN = ("request:0.9", "request:0.9 is more than a job may request on this site")
+
+
+def test_without_the_placer_the_node_refuses_what_it_forbids(whole: Whole) -> None:
+    options, reason = FORBIDDEN
+    job = whole.submit("large", options)
+    assert whole.site.slurm.wait(job) == "FAILED"
+    assert reason in whole.log("large")
+
+
+@pytest.mark.usefixtures("placer")
+def test_with_the_placer_what_the_node_forbids_says_so_and_waits(whole: Whole) -> None:
+    options, reason = FORBIDDEN
+    node = whole.site.slurm.node
+    shown = ("sinfo", "-h", "-n", node, "-O", "Comment:1000")
+    wait_until("its rules", lambda: "=0.800000" in whole.site.slurm.run(*shown).stdout)
+    job = whole.submit("large", options)
+    whole.waits_for(job, f"it can never start: {reason}; request 0.8 or less")
+    allowed = whole.submit("allowed", "request:0.8")
+    whole.computes("allowed", allowed)
+    assert whole.placed.waits(job)
+    whole.completes("allowed", allowed)
 
 
 @pytest.mark.usefixtures("placer")
