@@ -27,8 +27,9 @@ void gate_barrier_prepare(void)
 	pthread_once(&once, register_process);
 }
 
-/* While the process has one thread the kernel registers it at once. With more threads it first waits
- * for an RCU grace period, 10 ms and more, and a thread of the program would wait for that. */
+/* While the process has one thread the kernel registers it at once. With more threads it first
+ * waits for an RCU grace period, 10 ms and more, and a thread of the program would wait for that.
+ */
 __attribute__((constructor)) static void prepare_early(void)
 {
 	gate_barrier_prepare();
