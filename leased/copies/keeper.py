@@ -36,11 +36,13 @@ BACKLOG = 4
 
 @dataclass(eq=False)
 class Asked:
-    """Memory that is being made. connection: the one that has asked for it last."""
+    """Memory that is being made. connection: the one that has asked for it last, and as which of
+    its requests."""
 
     bytes: int
     huge: bool
     connection: socket.socket
+    number: int | None
 
 
 class Keeper:
@@ -58,22 +60,26 @@ class Keeper:
             while data := connection.recv(LONGEST):
                 self._handle(connection, json.loads(data))
 
-    def _handle(self, connection: socket.socket, asked: dict[str, Any]) -> None:
-        name = str(asked.get("name", ""))
-        if asked["op"] == "make":
-            self._asked(connection, name, int(asked["bytes"]), bool(asked["huge"]))
-        elif asked["op"] == "end":
+    def _handle(self, connection: socket.socket, said: dict[str, Any]) -> None:
+        name = str(said.get("name", ""))
+        if said["op"] == "make":
+            asked = Asked(int(said["bytes"]), bool(said["huge"]), connection, said.get("ask"))
+            self._asked(name, asked)
+        elif said["op"] == "end":
             self._end(name)
-        elif asked["op"] == "list":
+        elif said["op"] == "list":
             self._list(connection)
 
-    def _asked(self, connection: socket.socket, name: str, size: int, huge: bool) -> None:
+    def _asked(self, name: str, asked: Asked) -> None:
         with self.lock:
-            begun = self.asked.get(name)
-            if begun is not None:
-                begun.connection = connection
+            file, begun = self.files.get(name), self.asked.get(name)
+            if file is not None:
+                self._send(name, asked, file)
                 return
-            self.asked[name] = asked = Asked(size, huge, connection)
+            if begun is not None:
+                begun.connection, begun.number = asked.connection, asked.number
+                return
+            self.asked[name] = asked
         self.makers.submit(self._make, name, asked)
 
     def _end(self, name: str) -> None:
@@ -81,55 +87,48 @@ class Keeper:
         with self.lock:
             self.asked.pop(name, None)
             file = self.files.pop(name, None)
+            if file is not None:
+                stored_files.forget(name)
         if file is not None:
-            self.makers.submit(self._ended, name, file)
+            self.makers.submit(file.end)
 
     # -- of a maker ----------------------------------------------------------------
 
     def _make(self, name: str, asked: Asked) -> None:
-        """Make the memory, unless it has been made before, and send its descriptor."""
-        with self.lock:
-            file = self.files.get(name)
+        """Make the memory and send its descriptor, unless it has ended meanwhile."""
+        made: MemoryFile | None = None
+        fault = ""
         try:
-            made = file or memory_file.make(asked.bytes, asked.huge)
-        except Refused as fault:
-            self._send(name, asked, {"fault": fault.sentence()})
-            return
-        if file is None:
-            stored_files.store(name, made)
+            made = memory_file.make(asked.bytes, asked.huge)
+        except Refused as why:
+            fault = why.sentence()
         with self.lock:
             wanted = self.asked.get(name) is asked
             if wanted:
-                self.files[name] = made
-        if not wanted:  # it has ended meanwhile
-            self._ended(name, made)
-            return
-        self._send(name, asked, {"bytes": made.bytes, "huge": made.huge}, made)
-
-    def _send(
-        self, name: str, asked: Asked, answer: dict[str, Any], file: MemoryFile | None = None
-    ) -> None:
-        """Send it to the connection that asked last, unless it has ended meanwhile."""
-        data = json.dumps({"name": name} | answer).encode()
-        descriptors = [file.descriptor] if file else []
-        with self.lock:
-            if self.asked.get(name) is not asked:
-                return
-            del self.asked[name]
-            with contextlib.suppress(
-                OSError
-            ):  # the connection has ended; the next one asks what has been made
-                socket.send_fds(asked.connection, [data], descriptors)
+                del self.asked[name]
+                if made is not None:
+                    self.files[name] = made
+                    stored_files.store(name, made)
+                self._send(name, asked, made, fault)
+        if made is not None and not wanted:
+            made.end()
 
     @staticmethod
-    def _ended(name: str, file: MemoryFile) -> None:
-        stored_files.forget(name)
-        file.end()
+    def _send(name: str, asked: Asked, file: MemoryFile | None, fault: str = "") -> None:
+        """The caller holds the lock, so that the file is not ended meanwhile."""
+        answer: dict[str, Any] = {"name": name, "ask": asked.number}
+        answer |= {"bytes": file.bytes, "huge": file.huge} if file else {"fault": fault}
+        descriptors = [file.descriptor] if file else []
+        with contextlib.suppress(OSError):  # it has ended; the next one asks what has been made
+            socket.send_fds(asked.connection, [json.dumps(answer).encode()], descriptors)
 
     # -- what has been made ----------------------------------------------------------------
 
     def _list(self, connection: socket.socket) -> None:
+        """What is being made for the connection before this one is nobody's: if it is needed
+        still, it is asked for again."""
         with self.lock:
+            self.asked = {n: a for n, a in self.asked.items() if a.connection is connection}
             names = [(name, file.bytes) for name, file in self.files.items()]
         pages = [names[at : at + LISTED] for at in range(0, len(names), LISTED)] or [[]]
         for page in pages:

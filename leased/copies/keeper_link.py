@@ -10,7 +10,7 @@ What the keeper has no time for waits here: it may be told of thousands of files
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import itertools
 import json
 import logging
 import os
@@ -34,13 +34,22 @@ Made = Callable[[int | None, str], None]
 
 
 class Ask:
-    """A request to make one piece of memory."""
+    """A request to make one piece of memory. The keeper's answer repeats its number: a process may
+    give a name back and use it again before the answer to its first request has come."""
+
+    numbers = itertools.count(1)
 
     def __init__(self, name: str, size: int, huge: bool, made: Made):
         self.name = name
         self.made = made
-        self.message = json.dumps({"op": "make", "name": name, "bytes": size, "huge": huge})
+        self.number = next(self.numbers)
+        said = {"op": "make", "name": name, "bytes": size, "huge": huge, "ask": self.number}
+        self.message = json.dumps(said)
         self.sent = False
+
+    def is_answered_by(self, said: dict[str, Any]) -> bool:
+        """A keeper of an older release repeats no number."""
+        return said.get("ask", self.number) == self.number
 
 
 class KeeperLink:
@@ -193,10 +202,10 @@ class KeeperLink:
             if said["last"]:
                 self.found(self.listed)
             return
-        ask = self.asks.pop(str(said["name"]), None)
-        if ask is None:  # it has ended meanwhile
-            with contextlib.suppress(TypeError):
-                os.close(descriptor)  # type: ignore[arg-type]
-        else:
+        ask = self.asks.get(str(said["name"]))
+        if ask is not None and ask.is_answered_by(said):
+            del self.asks[ask.name]
             ask.made(descriptor, str(said.get("fault", "")))
+        elif descriptor is not None:  # it has ended meanwhile
+            os.close(descriptor)
         self._send_asks()

@@ -21,7 +21,7 @@ from _gpulease import lib
 from leased.api import answers
 from leased.base.errors import Refused
 from leased.copies.keeper_link import KeeperLink
-from leased.copies.pool import LARGEST, Key, Pool
+from leased.copies.pool import LARGEST, PIECES, Key, Pool
 from leased.processes.identity import ProcessId, process_id, still_there
 from leased.wire import client_messages, daemon_messages
 
@@ -60,6 +60,7 @@ class NodeMemory:
         self.needs: Callable[[], Counter[int]] = Counter
         self.ends: dict[ProcessId, int] = {}  # a pidfd of each process that has some
         self.taken_over = False  # what was made for a daemon before this one is known
+        self.given_early: set[Key] = set()  # given back before that
         link.found = self._found
 
     @property
@@ -129,7 +130,10 @@ class NodeMemory:
     def give(self, asker: Asker, job_id: int, message: client_messages.HostGive) -> None:
         """A process has unmapped memory, which is freed."""
         if asker.process is not None:
-            self._end(Key(job_id, asker.process, message.number))
+            key = Key(job_id, asker.process, message.number)
+            if not self.taken_over and len(self.given_early) < PIECES:
+                self.given_early.add(key)
+            self._end(key)
         asker.send(daemon_messages.host(lib.GL_HOST_GIVEN, message.number, 0))
 
     # -- the end -------------------------------------------------------------------------
@@ -179,19 +183,27 @@ class NodeMemory:
         previous daemon. Later they were given back, and the keeper has not heard that."""
         for name, size in files.items():
             key = Key.of(name)
-            if key is None or (self.taken_over and key not in self.pool.bytes):
+            if key is None or self._is_nobodys(key):
                 self.link.end(name)
-            elif key not in self.pool.bytes:
+            else:
                 self._adopt(key, size)
         self.taken_over = True
+        self.given_early.clear()
+
+    def _is_nobodys(self, key: Key) -> bool:
+        return key not in self.pool.bytes and (self.taken_over or key in self.given_early)
 
     def _adopt(self, key: Key, size: int) -> None:
+        """It counts as what it is, also where it has been asked for again in another size."""
+        if self.pool.bytes.get(key) == size:
+            return
         if key.process not in self.ends:
             pidfd = _pidfd(key.process)
             if pidfd is None:  # it has ended meanwhile
                 self.link.end(key.name)
                 return
             self._watch_by(key.process, pidfd)
+        self.pool.remove(key)
         self.pool.add(key, size)
 
     def close(self) -> None:

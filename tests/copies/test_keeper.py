@@ -7,12 +7,12 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
-from leased.copies import memory_file
+from leased.copies import memory_file, stored_files
 from leased.copies.keeper import LONGEST, Keeper
 from leased.copies.memory_file import UNIT, MemoryFile
 from leased.copies.pool import PIECES
@@ -63,6 +63,10 @@ def daemon() -> Iterator[socket.socket]:
     yield ours
     ours.close()
     serving.join()
+    end(keeper)
+
+
+def end(keeper: Keeper) -> None:
     keeper.makers.shutdown()
     for file in keeper.files.values():
         os.close(file.descriptor)
@@ -127,3 +131,96 @@ def test_what_is_ended_is_not_listed_even_before_its_pages_are_free(
     tell(daemon, "list")
     assert json.loads(daemon.recv(LONGEST)) == {"files": [], "last": True}
     assert slow.ended.wait(60)
+
+
+def test_what_is_made_for_a_daemon_that_has_gone_is_not_kept(slow: Slow) -> None:
+    """The next daemon is told what there is, and hears of nothing that is ready after that."""
+    slow.expect(UNIT)
+    keeper = Keeper({})
+    former, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    tell(former, "make", UNIT)
+    former.close()
+    keeper.serve(its)
+    slow.begun[UNIT].wait(60)
+    daemon, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    tell(daemon, "list")
+    daemon.shutdown(socket.SHUT_WR)
+    keeper.serve(its)
+    assert json.loads(daemon.recv(LONGEST)) == {"files": [], "last": True}
+    daemon.close()
+    slow.may_end[UNIT].set()
+    keeper.makers.shutdown()
+    assert not keeper.files
+    assert slow.ended.is_set()
+    end(keeper)
+
+
+class Turns:
+    """The keeper's lock. Before it is taken for the nth time, something else happens."""
+
+    def __init__(self, keeper: Keeper, nth: int, act: Callable[[], None]):
+        self.lock, self.left, self.act = keeper.lock, nth, act
+        keeper.lock = self  # type: ignore[assignment]
+
+    def __enter__(self) -> None:
+        self.left -= 1
+        if not self.left:
+            self.act()
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+@pytest.mark.parametrize("nth", range(1, 5))
+def test_what_is_asked_for_again_and_ends_meanwhile_is_ended_once(
+    monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    """Ended twice it would take the pages of whoever has a file of the same number by then."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    first = MemoryFile(os.memfd_create("test"), UNIT)
+    ended: list[MemoryFile] = []
+    keeper = Keeper({NAME: first})
+    monkeypatch.setattr(memory_file, "make", lambda *_: MemoryFile(os.memfd_create("test"), UNIT))
+    monkeypatch.setattr(MemoryFile, "end", lambda file: ended.append(file))
+    monkeypatch.setattr(keeper.makers, "submit", lambda work, *given: work(*given))
+    Turns(keeper, nth, lambda: keeper._handle(its, {"op": "end", "name": NAME}))
+    keeper._handle(its, {"op": "make", "name": NAME, "bytes": UNIT, "huge": False})
+    keeper._handle(its, {"op": "end", "name": NAME})
+    assert sorted(map(id, ended)) == sorted({id(file) for file in ended})
+    assert first in ended
+    for file in ended:
+        os.close(file.descriptor)
+    ours.close()
+    its.close()
+    end(keeper)
+
+
+def test_a_name_that_is_used_again_stays_with_the_service_manager(
+    slow: Slow, daemon: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It forgets by name, so it must not hear of the end of the one after the other is stored."""
+    kept: dict[str, int] = {}
+    monkeypatch.setattr(stored_files, "store", lambda name, file: kept.update({name: file.bytes}))
+    monkeypatch.setattr(stored_files, "forget", lambda name: kept.pop(name, None))
+    slow.expect(2 * UNIT, UNIT)
+    slow.may_end[UNIT].set()
+    tell(daemon, "make", 2 * UNIT)
+    slow.begun[2 * UNIT].wait(60)
+    tell(daemon, "end")
+    tell(daemon, "make", UNIT)
+    assert answer(daemon) == UNIT
+    slow.may_end[2 * UNIT].set()
+    assert slow.ended.wait(60)
+    assert kept == {NAME: UNIT}
+
+
+def test_an_answer_says_which_request_it_is_for(slow: Slow, daemon: socket.socket) -> None:
+    slow.expect(UNIT)
+    slow.may_end[UNIT].set()
+    for number in (7, 8):
+        asked = {"op": "make", "name": NAME, "bytes": UNIT, "huge": False, "ask": number}
+        daemon.send(json.dumps(asked).encode())
+        data, (descriptor,), _, _ = socket.recv_fds(daemon, LONGEST, 1)
+        os.close(descriptor)
+        assert json.loads(data)["ask"] == number

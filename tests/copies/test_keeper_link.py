@@ -11,7 +11,7 @@ from typing import Any
 
 from leased.copies.keeper_link import AT_ONCE, LONGEST, SOCKET, KeeperLink
 from leased.copies.node_memory import UNIT, NodeMemory
-from leased.copies.pool import LARGEST
+from leased.copies.pool import LARGEST, Key
 from leased.processes.identity import process_id
 from leased.wire import client_messages
 
@@ -48,11 +48,16 @@ class SlowKeeper:
         """The same: all that was asked."""
         asked = self.read()
         assert asked["op"] == "make"
-        descriptor = os.memfd_create("test")
-        answer = json.dumps({"name": asked["name"], "bytes": asked["bytes"], "huge": False})
-        socket.send_fds(self.connections[-1], [answer.encode()], [descriptor])
-        os.close(descriptor)
+        self.answer(asked)
         return asked
+
+    def answer(self, asked: dict[str, Any]) -> None:
+        """Send a file of the size that was asked for."""
+        descriptor = os.memfd_create("test")
+        os.ftruncate(descriptor, asked["bytes"])
+        answer = {name: asked[name] for name in ("name", "ask", "bytes", "huge")}
+        socket.send_fds(self.connections[-1], [json.dumps(answer).encode()], [descriptor])
+        os.close(descriptor)
 
     def end_connection(self) -> None:
         self.connections.pop().close()
@@ -69,9 +74,12 @@ class Process:
         self.sock, self.other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.process = process_id(os.getpid())
         self.heard = asyncio.Event()
+        self.got: list[int] = []  # bytes of the files that have come
 
     def send(self, message: bytes, descriptor: int | None = None) -> None:
-        del message, descriptor
+        del message
+        if descriptor is not None:
+            self.got.append(os.fstat(descriptor).st_size)
         self.heard.set()
 
     def say(self, words: str) -> None:
@@ -167,6 +175,58 @@ def test_what_a_daemon_before_had_made_for_a_process_counts(short_dir: Path) -> 
         assert ended == {"op": "end", "name": f"2.{process.pid}.1.7"}
         assert memory.of_job(1) == memory.pool.total == UNIT
         memory.close()
+        keeper.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 120))
+
+
+def test_an_answer_that_crosses_a_give_back_is_not_for_the_next_request(short_dir: Path) -> None:
+    """The process gives a large piece back before it has come, and asks for a small one under
+    the same number. The keeper has sent the large one before it hears of either."""
+
+    async def scene() -> None:
+        keeper, link, memory = connected(short_dir / SOCKET, {})
+        asker = Process()
+        memory.take(asker, 1, 1 << 40, client_messages.HostTake(1, 4 * UNIT))
+        large = await asyncio.to_thread(keeper.read)
+        memory.give(asker, 1, client_messages.HostGive(1))
+        memory.take(asker, 1, 1 << 40, client_messages.HostTake(1, UNIT))
+        keeper.answer(large)
+        assert await asyncio.to_thread(keeper.read) == {"op": "end", "name": large["name"]}
+        small = await asyncio.to_thread(keeper.made)
+        await asker.heard.wait()
+        assert (small["bytes"], asker.got) == (UNIT, [UNIT])
+        assert memory.pool.total == UNIT
+        assert not link.asks
+        memory.close()
+        asker.close()
+        keeper.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 120))
+
+
+def test_what_is_given_back_before_the_keeper_has_said_what_it_has_is_ended(
+    short_dir: Path,
+) -> None:
+    """After a restart of both services a process may repeat what the daemon before has not
+    answered sooner than the keeper is there."""
+
+    async def scene() -> None:
+        path, process, asker = short_dir / SOCKET, process_id(os.getpid()), Process()
+        assert process
+        names = {n: f"1.{process.pid}.{process.start}.{n}" for n in (7, 8)}
+        keeper, loop = SlowKeeper(path), asyncio.get_running_loop()
+        memory = NodeMemory(KeeperLink(path, loop), loop, lambda: 1 << 40)
+        memory.link.connect()
+        keeper.accept()
+        memory.give(asker, 1, client_messages.HostGive(7))
+        memory.take(asker, 1, 1 << 40, client_messages.HostTake(8, UNIT))
+        await asyncio.to_thread(keeper.list, {names[7]: UNIT, names[8]: 4 * UNIT})
+        said = [await asyncio.to_thread(keeper.read) for _ in range(2)]
+        assert {each["op"]: each["name"] for each in said} == {"make": names[8], "end": names[7]}
+        assert memory.pool.bytes == {Key(1, process, 8): 4 * UNIT}, "what it has counts"
+        memory.close()
+        asker.close()
         keeper.close()
 
     asyncio.run(asyncio.wait_for(scene(), 120))
