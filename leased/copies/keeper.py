@@ -58,9 +58,10 @@ class Keeper:
         """Serve one connection, of gpu-leased, until it ends."""
         with connection, contextlib.suppress(OSError):
             while data := connection.recv(LONGEST):
-                self._handle(connection, json.loads(data))
+                self.handle(connection, json.loads(data))
 
-    def _handle(self, connection: socket.socket, said: dict[str, Any]) -> None:
+    def handle(self, connection: socket.socket, said: dict[str, Any]) -> None:
+        """Do what gpu-leased has said on the connection."""
         name = str(said.get("name", ""))
         if said["op"] == "make":
             asked = Asked(int(said["bytes"]), bool(said["huge"]), connection, said.get("ask"))

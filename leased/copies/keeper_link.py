@@ -49,7 +49,7 @@ class Ask:
 
     def is_answered_by(self, said: dict[str, Any]) -> bool:
         """A keeper of an older release repeats no number."""
-        return said.get("ask", self.number) == self.number
+        return bool(said.get("ask", self.number) == self.number)
 
 
 class KeeperLink:

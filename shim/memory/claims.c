@@ -4,6 +4,10 @@
  * node has too little host memory for what might then have to be evicted. Claims are rounded up to
  * steps, so that few allocations have to wait for the daemon. While no daemon takes claims nothing
  * is claimed; the next daemon is told anyway how much memory the process has.
+ *
+ * The daemon believes the claim for a device that it has heard last, and the process the answer
+ * that a thread has seen last. So that both are of the same claim, one at a time is under way for
+ * each device. Meanwhile other threads wait, and what is freed is not told.
  */
 #include "memory/claims.h"
 
@@ -22,7 +26,9 @@
 struct claim {
 	struct claim *next;
 	struct gl_claim message;
+	CUdevice device;
 	bool sent, answered;
+	bool lost; /* the daemon that it was meant for is gone */
 };
 
 static struct lock lock = LOCK(LOCK_CLAIMS);
@@ -56,37 +62,51 @@ static struct gl_claim claim_of(const uint8_t uuid[16], uint64_t bytes, uint64_t
 	return message;
 }
 
+/* Is a claim for the device under way? The caller holds the lock. */
+static bool claims_for(CUdevice device)
+{
+	struct claim *claim = claims;
+
+	while (claim && claim->device != device)
+		claim = claim->next;
+	return claim;
+}
+
 /* Sends the claim and waits for the answer, or for the loss of the daemon. The caller holds the
  * lock, which is given up meanwhile. */
-static void send_and_wait(CUdevice device, struct claim *claim)
+static void send_and_wait(struct claim *claim)
 {
 	struct claim **at = &claims;
 
 	claim->next = claims;
 	claims = claim;
 	client_wake();
-	while (offered && !claim->answered)
+	while (!claim->lost && !claim->answered)
 		lock_wait(&lock, &changed);
 	while (*at != claim)
 		at = &(*at)->next;
 	*at = claim->next;
-	if (claim->answered)
-		devices[device].granted = claim->message.bytes;
+	if (claim->answered && !claim->lost)
+		devices[claim->device].granted = claim->message.bytes;
+	pthread_cond_broadcast(&changed);
 }
 
 CUresult claim_cover(CUdevice device, const uint8_t uuid[16], uint64_t bytes, uint64_t limit)
 {
 	CUresult result = CUDA_SUCCESS;
-	struct claim claim = {0};
+	struct claim claim = {.device = device};
 	uint64_t step = limit / STEPS;
 
 	lock_take(&lock);
 	step = step > LARGEST_STEP ? LARGEST_STEP : step ? step : 1;
 	devices[device].step = step;
 	memcpy(devices[device].uuid, uuid, GL_UUID_BYTES);
+	while (offered && bytes > devices[device].granted && claims_for(device))
+		lock_wait(&lock, &changed);
 	if (offered && bytes > devices[device].granted) {
+		devices[device].has_less = false;
 		claim.message = claim_of(uuid, rounded(bytes, step, limit), bytes);
-		send_and_wait(device, &claim);
+		send_and_wait(&claim);
 		if (claim.answered && claim.message.bytes < bytes)
 			result = CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -101,7 +121,7 @@ void claim_freed(CUdevice device, uint64_t bytes)
 
 	lock_take(&lock);
 	most = bytes + STEPS_KEPT * devices[device].step;
-	less = offered && devices[device].granted > most;
+	less = offered && devices[device].granted > most && !claims_for(device);
 	if (less) {
 		devices[device].granted = bytes + devices[device].step;
 		devices[device].has_less = true;
@@ -121,6 +141,8 @@ void claims_offered(bool now)
 	if (!offered) {
 		for (int d = 0; d < MAX_DEVICES; d++)
 			devices[d].granted = 0, devices[d].has_less = false;
+		for (struct claim *claim = claims; claim; claim = claim->next)
+			claim->lost = true;
 		pthread_cond_broadcast(&changed);
 	}
 	lock_give(&lock);
@@ -139,8 +161,9 @@ bool claims_next_message(struct gl_claim *next)
 			found = true;
 		}
 	}
-	for (claim = offered && !found ? claims : NULL; claim && claim->sent; claim = claim->next)
-		;
+	claim = offered && !found ? claims : NULL;
+	while (claim && (claim->sent || claim->lost))
+		claim = claim->next;
 	if (claim) {
 		claim->sent = true;
 		*next = claim->message;

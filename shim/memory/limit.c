@@ -84,7 +84,7 @@ CUresult limit_take(CUdevice device, uint64_t size)
 		if (take(device, size, limit, tenant_others(uuid))) {
 			if (!claim_cover(device, uuid, memory_used(device), limit))
 				return CUDA_SUCCESS;
-			limit_add(device, -size);
+			limit_give(device, size);
 		}
 		memory_reclaim(true);
 	}

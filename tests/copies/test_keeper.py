@@ -180,13 +180,17 @@ def test_what_is_asked_for_again_and_ends_meanwhile_is_ended_once(
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     first = MemoryFile(os.memfd_create("test"), UNIT)
     ended: list[MemoryFile] = []
+
+    def ended_file(file: MemoryFile) -> None:
+        ended.append(file)
+
     keeper = Keeper({NAME: first})
     monkeypatch.setattr(memory_file, "make", lambda *_: MemoryFile(os.memfd_create("test"), UNIT))
-    monkeypatch.setattr(MemoryFile, "end", lambda file: ended.append(file))
+    monkeypatch.setattr(MemoryFile, "end", ended_file)
     monkeypatch.setattr(keeper.makers, "submit", lambda work, *given: work(*given))
-    Turns(keeper, nth, lambda: keeper._handle(its, {"op": "end", "name": NAME}))
-    keeper._handle(its, {"op": "make", "name": NAME, "bytes": UNIT, "huge": False})
-    keeper._handle(its, {"op": "end", "name": NAME})
+    Turns(keeper, nth, lambda: keeper.handle(its, {"op": "end", "name": NAME}))
+    keeper.handle(its, {"op": "make", "name": NAME, "bytes": UNIT, "huge": False})
+    keeper.handle(its, {"op": "end", "name": NAME})
     assert sorted(map(id, ended)) == sorted({id(file) for file in ended})
     assert first in ended
     for file in ended:

@@ -97,6 +97,28 @@ def test_a_keeper_that_ends_takes_no_copy_with_it(
     wait_until("all of it to be given back", lambda: not taken(leased))
 
 
+def test_a_restart_while_the_keeper_is_slow_loses_and_leaks_nothing(
+    tenant: Start, leased: Leased, keeper: Keeper
+) -> None:
+    """What the daemon before has asked for is made when nobody waits for it any more, and the
+    processes ask the next one again before the keeper has said what it has."""
+    first, _ = started(tenant, 1)
+    os.kill(keeper.pid, signal.SIGSTOP)
+    second = tenant(2, SWAP, "-c", JOB)
+    line(second)
+    wait_until("requests of the first", lambda: copies_of(leased, 1) > 0)
+    leased.kill()
+    leased.start()
+    os.kill(keeper.pid, signal.SIGCONT)
+    assert line(second) == "has it"
+    assert [turn(job) for job in (first, second, first)] == [1, 1, 2]
+    wait_until("both to count the same", lambda: kept(keeper) == taken(leased))
+    for job in (first, second):
+        end(job)
+    wait_until("all of it to be given back", lambda: kept(keeper) == 0)
+    assert taken(leased) == 0
+
+
 @pytest.mark.parametrize("leased", ['swap_host = "300MiB"'], indirect=True)
 def test_where_the_nodes_memory_is_used_up_the_jobs_own_serves(
     tenant: Start, leased: Leased, keeper: Keeper

@@ -29,6 +29,7 @@ struct request {
 	struct request *next;
 	struct gl_host message; /* GL_HOST_TAKE or GL_HOST_GIVE */
 	bool sent;              /* to this daemon */
+	bool told;              /* to some daemon, which may have had the memory made */
 };
 
 /* chunks_lock guards all of these. */
@@ -108,14 +109,22 @@ static void unmapped(const struct chunk *chunk)
 
 /* -- the client thread ----------------------------------------------------------------- */
 
-/* The daemon has no memory to give. What is to be given back can be so with the next daemon. */
+/* The daemon has no memory to give. What is to be given back can be so with the next daemon, and so
+ * can what a daemon before may have made. */
 static void remove_takes(void)
 {
 	for (struct request **at = &requests; *at;) {
-		if (is_take(*at))
+		struct request *request = *at;
+
+		if (is_take(request) && !request->told) {
 			remove_request(at);
-		else
-			at = &(*at)->next;
+			continue;
+		}
+		if (is_take(request)) {
+			requested -= request->message.bytes;
+			request->message.header.type = GL_HOST_GIVE;
+		}
+		at = &request->next;
 	}
 }
 
@@ -137,7 +146,7 @@ bool host_next_message(struct gl_host *next)
 	while (request && request->sent)
 		request = request->next;
 	if (request) {
-		request->sent = true;
+		request->sent = request->told = true;
 		n_sent++;
 		*next = request->message;
 	}

@@ -261,6 +261,30 @@ void the_daemon_may_be_another_one_meanwhile(void)
 	CHECK(node.bytes == 4 * MIB && fake_driver.pinned == 4 * MIB);
 }
 
+/* The first daemon may have had memory made for a request that it has not answered. The second one
+ * gives none, so the request is not repeated; the third one takes that memory back. */
+void what_a_daemon_may_have_made_goes_back_if_the_next_has_none(void)
+{
+	struct gl_host asked, given;
+
+	begin();
+	keep(8 * MIB);
+	CHECK(host_next_message(&asked) && asked.header.type == GL_HOST_TAKE);
+	host_forget_daemon();
+	host_offered(false);
+	CHECK(!host_next_message(&given));
+	host_forget_daemon();
+	host_offered(true);
+	CHECK(host_next_message(&given) && given.header.type == GL_HOST_GIVE);
+	CHECK(given.number == asked.number && given.bytes == asked.bytes);
+	answer_give(&given);
+	CHECK(!host_next_message(&given));
+	node.bytes = 0;
+	keep(8 * MIB);
+	get_ready();
+	CHECK(node.bytes == 8 * MIB && fake_driver.pinned == 8 * MIB);
+}
+
 void what_somebody_waits_for_is_got_ready_however_little_it_is(void)
 {
 	struct gl_memory some = amount_of(8 * MIB);

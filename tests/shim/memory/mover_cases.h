@@ -47,6 +47,7 @@
 	CASE(a_file_that_cannot_be_used_goes_back)                                                 \
 	CASE(a_driver_may_refuse_to_pin_it)                                                        \
 	CASE(the_daemon_may_be_another_one_meanwhile)                                              \
+	CASE(what_a_daemon_may_have_made_goes_back_if_the_next_has_none)                           \
 	CASE(what_somebody_waits_for_is_got_ready_however_little_it_is)                            \
 	CASE(the_node_may_have_no_more_in_mid_handoff)                                             \
 	CASE(it_breaks_no_capture)                                                                 \

@@ -1,0 +1,220 @@
+/* claims_cases.c: claims of several threads (shim/memory/claims.c) whose answers cross what else
+ * the process says, with a fake daemon.
+ *
+ * claims_cases: prints the cases, one on each line. claims_cases CASE: runs one.
+ */
+#include "base/debug.h"
+#include "base/locks.h"
+#include "gate/waiting.h"
+#include "memory/claims.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                           \
+	do {                                                                                       \
+		if (!(condition)) {                                                                \
+			fprintf(stderr, "line %d: %s\n", __LINE__, #condition);                    \
+			exit(1);                                                                   \
+		}                                                                                  \
+	} while (0)
+#define LIMIT UINT64_C(6400) /* a step is 100 bytes */
+#define PATIENCE_S 60
+
+static const uint8_t uuid[GL_UUID_BYTES] = {1};
+static uint64_t has;       /* bytes that the daemon believes the process may have */
+static atomic_int waiting; /* threads that wait for the daemon, or for one another */
+
+void client_wake(void)
+{
+}
+
+void complain(const char *format, ...)
+{
+	(void)format;
+}
+
+void lock_take(struct lock *lock)
+{
+	pthread_mutex_lock(&lock->mutex);
+}
+
+void lock_give(struct lock *lock)
+{
+	pthread_mutex_unlock(&lock->mutex);
+}
+
+void lock_wait(struct lock *lock, pthread_cond_t *condition)
+{
+	atomic_fetch_add(&waiting, 1);
+	pthread_cond_wait(condition, &lock->mutex);
+	atomic_fetch_sub(&waiting, 1);
+}
+
+void lock_after_fork(struct lock *lock)
+{
+	(void)lock;
+}
+
+/* -- the client thread, and the daemon ---------------------------------------------------- */
+
+/* The next claim, which the daemon grants whatever it is; its answer has not come yet. */
+static struct gl_claim hear(void)
+{
+	struct gl_claim claim;
+
+	while (!claims_next_message(&claim))
+		usleep(100);
+	has = claim.bytes;
+	return claim;
+}
+
+static void answer(const struct gl_claim *claim)
+{
+	struct gl_claimed granted = {
+	    .code = GL_CLAIM_GRANTED, .number = claim->number, .bytes = claim->bytes};
+
+	claims_answer(&granted);
+}
+
+static void hear_rest(void)
+{
+	struct gl_claim claim;
+
+	while (claims_next_message(&claim)) {
+		has = claim.bytes;
+		answer(&claim);
+	}
+}
+
+/* -- threads of the program ---------------------------------------------------------------- */
+
+static void *cover(void *bytes)
+{
+	CHECK(claim_cover(0, uuid, (uintptr_t)bytes, LIMIT) == CUDA_SUCCESS);
+	return NULL;
+}
+
+static pthread_t begin(uint64_t bytes)
+{
+	pthread_t thread;
+
+	CHECK(!pthread_create(&thread, NULL, cover, (void *)(uintptr_t)bytes));
+	return thread;
+}
+
+static void end(pthread_t thread)
+{
+	pthread_join(thread, NULL);
+}
+
+/* The process claims nothing up to so many bytes, since it believes that it has been granted them;
+ * the daemon must believe so too. */
+static void check_covered(uint64_t bytes)
+{
+	struct gl_claim none;
+
+	cover((void *)(uintptr_t)bytes);
+	CHECK(!claims_next_message(&none));
+	CHECK(has >= bytes);
+}
+
+/* A claim larger than what the process has been granted. */
+static pthread_t begin_more(void)
+{
+	pthread_t first;
+
+	claims_offered(true);
+	first = begin(1000);
+	struct gl_claim claim = hear();
+	answer(&claim);
+	end(first);
+	return begin(2000);
+}
+
+/* -- the cases ----------------------------------------------------------------------------- */
+
+static void what_is_freed_while_a_claim_is_under_way_takes_nothing_from_it(void)
+{
+	pthread_t more = begin_more();
+	struct gl_claim claim = hear();
+
+	claim_freed(0, 100);
+	hear_rest();
+	answer(&claim);
+	end(more);
+	hear_rest();
+	check_covered(2000);
+}
+
+static void what_is_freed_after_that_is_told(void)
+{
+	pthread_t more = begin_more();
+	struct gl_claim claim = hear();
+
+	answer(&claim);
+	end(more);
+	claim_freed(0, 100);
+	hear_rest();
+	CHECK(has == 200);
+}
+
+/* Each counts what the one before has claimed; the daemon believes what it has heard last. */
+static void of_two_threads_the_larger_claim_counts(void)
+{
+	struct gl_claim claim;
+	pthread_t threads[2];
+
+	claims_offered(true);
+	for (int i = 0; i < 2; i++) {
+		threads[i] = begin(1000 * (uint64_t)(i + 1));
+		while (atomic_load(&waiting) <= i)
+			usleep(100);
+	}
+	for (int i = 0; i < 2; i++) {
+		claim = hear();
+		answer(&claim);
+	}
+	end(threads[0]);
+	end(threads[1]);
+	hear_rest();
+	check_covered(2000);
+}
+
+/* The next daemon takes claims before the thread has seen that the one before is gone. */
+static void a_claim_that_a_daemon_takes_with_it_holds_nobody_up(void)
+{
+	pthread_t more = begin_more();
+
+	hear();
+	claims_offered(false);
+	claims_offered(true);
+	end(more);
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} cases[] = {
+#define CASE(name) {#name, name}
+    CASE(what_is_freed_while_a_claim_is_under_way_takes_nothing_from_it),
+    CASE(what_is_freed_after_that_is_told),
+    CASE(of_two_threads_the_larger_claim_counts),
+    CASE(a_claim_that_a_daemon_takes_with_it_holds_nobody_up),
+};
+
+int main(int argc, char **argv)
+{
+	alarm(PATIENCE_S);
+	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+		if (argc != 2)
+			puts(cases[c].name);
+		else if (!strcmp(cases[c].name, argv[1]))
+			cases[c].run();
+	}
+	return 0;
+}
