@@ -45,8 +45,6 @@ class Changes:
 
     def write(self, db: sqlite3.Connection) -> None:
         """Write all in one transaction. sqlite3.Error: none is on the disk, and all still wait."""
-        # FULL syncs the log at a commit, and with it all that was committed before.
-        db.execute(f"PRAGMA synchronous={'FULL' if self.durable else 'NORMAL'}")
         db.execute("BEGIN IMMEDIATE")
         try:
             for put, what in self._waiting:

@@ -23,6 +23,7 @@ from pathlib import Path
 from leased.base.errors import Refused
 from leased.store import owners
 from leased.store.schema import APPLICATION_ID, MAJOR_STEP, MIGRATIONS, TABLES, VERSION
+from leased.store.syncer import LOG_MOST
 
 log = logging.getLogger("gpu-leased")
 
@@ -137,7 +138,9 @@ def _connect(path: Path) -> sqlite3.Connection:
     try:
         version = check(db, path)
         db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=NORMAL")
+        db.execute("PRAGMA synchronous=NORMAL")  # no commit syncs; see syncer.py
+        db.execute("PRAGMA wal_autocheckpoint=0")
+        db.execute(f"PRAGMA journal_size_limit={LOG_MOST // 2}")
         for target in sorted(MIGRATIONS):
             if version < target:
                 marks = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={target};"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from leased.store import database
 from leased.store.open_file import OpenFile
+from leased.store.syncer import Syncer
 
 log = logging.getLogger("gpu-leased")
 
@@ -25,9 +26,15 @@ class Disk:
     def __init__(self, path: Path):
         self.path = path
         self.db: sqlite3.Connection | None = None
-        self.fault: str | None = None
+        self._syncer = Syncer(path)
+        self._fault: str | None = None
         self._file: OpenFile | None = None
         self._said = 0.0
+
+    @property
+    def fault(self) -> str | None:
+        error = self._syncer.error
+        return self._fault if error is None else self._words(error)
 
     def open(self) -> sqlite3.Connection:
         """Open the file if it is closed. Refused: a newer release's, or others may write there."""
@@ -37,6 +44,7 @@ class Disk:
         return self.db
 
     def close(self) -> None:
+        self._syncer.close()
         if self.db is not None:
             self.db.close()
         if self._file is not None:
@@ -54,22 +62,31 @@ class Disk:
 
     def failed(self, fault: Exception) -> None:
         """Log why the file cannot be written, but not every second. Raises nothing."""
+        words = self._words(fault)
+        now = time.monotonic()
+        if words != self._fault or now - self._said > SAY_AGAIN_S:
+            log.error("%s", words)
+            self._said = now
+        self._fault = words
+
+    def _words(self, fault: Exception) -> str:
         hint = "make room on its disk" if _is_full(fault) else "see its disk and who may write"
-        words = (
+        return (
             f"{self.path} cannot be written ({fault}): leases go on, and usage and settings "
             f"are kept in memory until it can; {hint}"
         )
-        now = time.monotonic()
-        if words != self.fault or now - self._said > SAY_AGAIN_S:
-            log.error("%s", words)
-            self._said = now
-        self.fault = words
 
-    def works(self) -> None:
-        """The file was written. Raises nothing."""
-        if self.fault is not None:
+    def written(self, *, durable: bool) -> None:
+        """The file was written; it is synced too if that is to be durable, and the last sync that
+        failed is tried again."""
+        error = self._syncer.error
+        if durable or error is not None or self._syncer.log_is_long():
+            self._syncer.begin()
+        if error is not None:
+            self.failed(error)
+        elif self._fault is not None:
             log.warning("%s can be written again, and is complete", self.path)
-            self.fault = None
+            self._fault = None
 
 
 def _is_full(fault: Exception) -> bool:

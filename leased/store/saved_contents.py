@@ -79,11 +79,11 @@ class SavedContents:
                 self._let_go(spoilt)
             self.contents.take_in(self._disk.open())
             self.contents.changes.write(self._disk.open())
+            self._disk.written(durable=self.contents.changes.durable)
         except (sqlite3.Error, OSError, Refused) as fault:
             self._failed(fault)
             return
         self.contents.written()
-        self._disk.works()
 
     def _let_go(self, why: object) -> None:
         """Set the file aside, and write all to a new one. OSError: it cannot be renamed."""

@@ -4,7 +4,8 @@ Everything is kept in memory first and then written, so a disk that is full or
 read-only stops nothing: what could not be written stays in memory, `fault` says
 so, and it is written as soon as possible. A crash of the daemon loses nothing that
 was written. After a loss of power the file is sound (it has a write-ahead log),
-and it has the ends of tenants and the settings, which are synced to the disk. The
+and it has the ends of tenants and the settings, which are synced to the disk at once,
+but beside the leases' work (syncer.py). The
 last usage of tenants that still ran may be missing: what the kernel had not
 written back yet, which is some 30 s.
 """

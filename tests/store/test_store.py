@@ -20,6 +20,7 @@ from leased.store import database, schema
 from leased.store.changes import Changes
 from leased.store.records import TenantRecord
 from leased.store.store import Store
+from leased.store.syncer import Syncer
 from tests.conftest import ROOT, OpenStore
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import Leased
@@ -347,26 +348,17 @@ def test_file_of_a_later_major_release_is_refused_and_kept(leased: Leased) -> No
 def test_ends_and_settings_are_synced_and_usage_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_store: OpenStore
 ) -> None:
-    said: list[str] = []
-    connect = database.connect
-
-    def traced(path: Path) -> sqlite3.Connection:
-        db = connect(path)
-        db.set_trace_callback(said.append)
-        return db
-
-    monkeypatch.setattr(database, "connect", traced)
+    begun: list[Path] = []
+    monkeypatch.setattr(Syncer, "begin", lambda syncer: begun.append(syncer.path))
     store = open_store(tmp_path / "usage.db")
-    said.clear()
     store.open_tenant(tenant(1))
     store.save({1: used(1)}, 5)
-    assert "PRAGMA synchronous=FULL" not in said
+    assert not begun
     store.close_tenant(1, used(2))
-    assert said.index("PRAGMA synchronous=FULL") < len(said) - 1 - said[::-1].index("COMMIT")
-    said.clear()
+    assert len(begun) == 1
     store.save({}, 6)
-    assert said[0] == "PRAGMA synchronous=NORMAL"
+    assert len(begun) == 1
     store.put_setting("*", "lock", "on")
     store.flush()
-    assert "PRAGMA synchronous=FULL" in said
+    assert len(begun) == 2
     store.close()
