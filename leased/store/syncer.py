@@ -3,7 +3,7 @@
 A sync takes as long as the disk wants, up to seconds where others write much. The daemon's loop
 does not wait for it, since all leases of the node would stand still meanwhile. For the same reason
 SQLite does not move its log into the file by itself, which syncs both: that is done here too. What
-is left to the loop is SQLite's sync of the log's head when it begins the log anew, once in LOG_MOST.
+is left to the loop is SQLite's sync of the log's head when it begins the log anew, after LOG_MOST.
 """
 
 from __future__ import annotations

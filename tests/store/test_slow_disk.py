@@ -86,7 +86,7 @@ def test_a_store_goes_on_while_the_disk_syncs(
         may_end.wait(60)
         fsync(descriptor)
 
-    monkeypatch.setattr(syncer.os, "fsync", slow)
+    monkeypatch.setattr(os, "fsync", slow)
     store = open_store(tmp_path / "usage.db")
     store.open_tenant(tenant(1))
     store.close_tenant(1, used(1))
@@ -106,14 +106,14 @@ def test_a_sync_that_fails_is_said_and_tried_again(
     def fail(_: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(syncer.os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     store = open_store(tmp_path / "usage.db")
     store.open_tenant(tenant(1))
     store.close_tenant(1, used(1))
     wait_until("the fault", lambda: "Input/output error" in (store.fault or ""))
     store.flush()
     assert store.fault
-    monkeypatch.setattr(syncer.os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", fsync)
 
     def works() -> bool:
         store.flush()

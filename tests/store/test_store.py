@@ -16,7 +16,7 @@ from leased.api.client import ask
 from leased.base.errors import Refused
 from leased.core.arbiter import Usage
 from leased.processes.identity import ProcessId
-from leased.store import database, schema
+from leased.store import schema
 from leased.store.changes import Changes
 from leased.store.records import TenantRecord
 from leased.store.store import Store
