@@ -13,7 +13,10 @@
  * SIGCONT may come before that, from a sender that has not waited for the stop as shells do
  * (waitpid). So the handler first raises the signal again, blocked: as long as it is pending, the
  * kernel discards it when a SIGCONT comes, as it does for a process without a handler. Only a
- * SIGCONT that comes before the handler's first calls is too early to be seen.
+ * SIGCONT that comes between the kernel's taking the signal and the handler's first calls is too
+ * early to be seen: some 2 us, most of them the kernel's. To block SIGCONT in the handler and look
+ * for it does not help, since the kernel blocks it late, another thread may take it, and to raise a
+ * stop signal discards it.
  *
  * A program that waits when the signal comes is interrupted as by any handler: poll(), select(),
  * nanosleep() and sem_wait() return early (signal(7)), which a stop alone would not do.
