@@ -28,6 +28,7 @@ JOBS_AT_ONCE = 100
 PATIENCE_S, PATIENCE_EACH_S = 30.0, 1.0  # for the child, and more for each job
 WAITING_MOST = 10_000  # runs
 WAITING_WARN = 8_000
+GIVEN_UP_PART = 100  # of those that may wait, such a part is given up at once
 WAITING_S = 30 * 86400.0
 SAY_AGAIN_S = 3600.0
 CHILD = "from leased.slurm.accounting_child import main; raise SystemExit(main())"
@@ -116,9 +117,14 @@ class UsageWriter:
         self.suspect: TenantRecord | None = None  # the first run of a batch at which a child ended
         self.said: tuple[str, float] = ("", 0.0)  # the fault that was logged last, and when
         self.warned = False
+        self.room = 0  # how many more runs may wait, if none has been written since the last look
 
     def usage_added(self) -> None:
-        """A job has ended, and its usage is in the store."""
+        """A job has ended, and its usage is in the store. While nothing can be written nobody else
+        looks for minutes."""
+        self.room -= 1
+        if self.room < 0:
+            self._bounded(self.store.unsettled())
         self.more.set()
 
     async def write_usage(self) -> None:
@@ -226,6 +232,8 @@ class UsageWriter:
                 *(len(waiting), self.said[0] or "it is being written", WAITING_MOST),
             )
         first = max(0, len(waiting) - WAITING_MOST)
+        if first:  # some more, so that the next job's end need not look at all again
+            first += WAITING_MOST // GIVEN_UP_PART
         before = self.today() - WAITING_S
         while first < len(waiting) and (waiting[first].closed or 0) < before:
             first += 1
@@ -236,4 +244,5 @@ class UsageWriter:
             )
         if first:
             self.store.settle([record.run for record in waiting[:first]])
+        self.room = WAITING_MOST - len(waiting[first:])
         return waiting[first:]

@@ -231,6 +231,7 @@ class Site:
         for job in jobs:
             self.store.open_tenant(tenant(job))
             self.store.close_tenant(job, used(job))
+            self.writer.usage_added()
         self.today = max((r.closed or 0 for r in self.store.unsettled()), default=self.today)
 
     def step(self) -> float | None:
@@ -423,6 +424,27 @@ def test_the_backlog_is_bounded_and_nothing_goes_in_silence(
         found = site.store.find(job)
         assert found is not None, "gpu-leasectl usage has it still"
         assert found.usage == used(job)
+
+
+def test_the_bound_holds_while_nobody_looks(
+    site: Site, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While slurmdbd does not answer there are ten minutes between two tries."""
+    monkeypatch.setattr(usage_writer, "WAITING_MOST", 200)
+    site.slurm.fault = "slurmdbd does not answer"
+    looks, unsettled = [0], site.store.unsettled
+
+    def counted() -> list[TenantRecord]:
+        looks[0] += 1
+        return unsettled()
+
+    monkeypatch.setattr(site.store, "unsettled", counted)
+    for job in range(1, 301):
+        site.end(job)
+        assert len(unsettled()) <= 200
+    assert looks[0] - 300 <= 1 + 300 // 2, "those of site.end() are not counted"
+    assert caplog.text.count("is given up") == 300 - len(unsettled())
+    assert unsettled()[-1].job_id == 300
 
 
 def test_usage_that_waits_for_a_month_is_given_up(
