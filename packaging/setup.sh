@@ -126,6 +126,12 @@ make_venv() {
 	echo "$wanted" >"$stamp"
 }
 
+# A checkout that was first installed from passes warnings, which whoever works on it must not.
+keep_werror() {
+	[ "${#build_options[@]}" -eq 0 ] || return 0
+	! grep -qx 'werror = false' build/meson/meson-private/cmd_line.txt || meson configure build/meson -Dwerror=true
+}
+
 build_c() {
 	local include
 	export PATH="$PWD/build/venv/bin:$PATH"
@@ -135,6 +141,7 @@ build_c() {
 		meson setup build/meson -Ddriver_include="$include" -Dpython="$system_python" "${build_options[@]}" \
 			>build/meson-setup.log 2>&1 || { tail -20 build/meson-setup.log >&2; die "meson failed, see build/meson-setup.log"; }
 	fi
+	keep_werror
 	ninja -C build/meson >build/ninja.log 2>&1 || { tail -40 build/ninja.log >&2; die "the C build failed, see build/ninja.log"; }
 }
 
