@@ -239,17 +239,32 @@ def test_a_stopped_job_keeps_nobody_waiting(tenant: Start, leased: Leased, memor
     output(holder)
 
 
-@pytest.mark.usefixtures("leased")
-def test_memory_of_a_stopped_job_is_no_room_and_its_user_hears_of_it(tenant: Start) -> None:
+# It takes SIGTSTP back from the interposer, so nobody is told before it stops. In a group of its own
+# the signal stops it.
+TAKES_BACK = "import os, signal\nos.setpgid(0, 0)\n" + TWICE.replace(
+    "say(os.getpid())", "signal.signal(signal.SIGTSTP, signal.SIG_DFL); say(os.getpid())"
+)
+
+
+@pytest.mark.parametrize(
+    ("program", "stop"), [(TWICE, signal.SIGSTOP), (TAKES_BACK, signal.SIGTSTP)]
+)
+def test_memory_of_a_stopped_job_is_no_room_and_its_user_hears_of_it(
+    tenant: Start, leased: Leased, program: str, stop: signal.Signals
+) -> None:
     options = "tq:100ms,memory:swap"
-    holder = tenant(1, options, "-c", TWICE, "160")
+    holder = tenant(1, options, "-c", program, "160")
     pid = int(line(holder))
-    os.kill(pid, signal.SIGSTOP)
+    os.kill(pid, stop)
     large = tenant(2, options, "-c", SET_UP + "say('asks')\n" + TWICE, "160")
     assert line(large) == "asks"
     assert large.stderr is not None
     said = large.stderr.readline()
     assert "160 MiB of job 1, which is stopped or suspended, stay on GPU 0 and leave" in said
+    told = {one["job_id"]: one for one in ask(leased.admin_socket, {"op": "status"})["tenants"]}
+    assert (told[1]["stopped"], told[2]["stopped"]) == (True, False)
+    (kept_out,) = told[2]["kept_out"].values()
+    assert kept_out["by"] == {"1": 160 << 20}
     small = tenant(3, options, "-c", TWICE, "40")
     assert int(line(small)), "who fits beside it is not kept waiting"
     os.kill(pid, signal.SIGCONT)
