@@ -34,7 +34,9 @@ class Disk:
     @property
     def fault(self) -> str | None:
         error = self._syncer.error
-        return self._fault if error is None else self._words(error)
+        if self._fault is None and error is not None:
+            return f"{self.path} cannot be synced ({error})"
+        return self._fault
 
     def open(self) -> sqlite3.Connection:
         """Open the file if it is closed. Refused: a newer release's, or others may write there."""
@@ -62,19 +64,16 @@ class Disk:
 
     def failed(self, fault: Exception) -> None:
         """Log why the file cannot be written, but not every second. Raises nothing."""
-        words = self._words(fault)
+        hint = "make room on its disk" if _is_full(fault) else "see its disk and who may write"
+        words = (
+            f"{self.path} cannot be written ({fault}): leases go on, and usage and settings "
+            f"are kept in memory until it can; {hint}"
+        )
         now = time.monotonic()
         if words != self._fault or now - self._said > SAY_AGAIN_S:
             log.error("%s", words)
             self._said = now
         self._fault = words
-
-    def _words(self, fault: Exception) -> str:
-        hint = "make room on its disk" if _is_full(fault) else "see its disk and who may write"
-        return (
-            f"{self.path} cannot be written ({fault}): leases go on, and usage and settings "
-            f"are kept in memory until it can; {hint}"
-        )
 
     def written(self, *, durable: bool) -> None:
         """The file was written; it is synced too if that is to be durable, and the last sync that

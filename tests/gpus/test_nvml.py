@@ -23,9 +23,11 @@ from leased.gpus.health import ILL, WELL, Health
 from leased.gpus.nvml import Nvml, Silent
 from leased.gpus.nvml_answers import Described, Unsound
 from leased.processes import procfs
+from tests.conftest import Start
 from tests.emugpu.server import EmulatedGpu
 from tests.slurm.leased import LOOKS_OFTEN, Leased
 from tests.slurm.processes import wait_until
+from tests.support.programs import SET_UP, line, output, tell
 from tests.support.tenant import register
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
@@ -137,6 +139,32 @@ def test_the_stop_never_waits_for_nvml(
     daemon.send_signal(signal.SIGTERM)
     assert daemon.wait(STOP_S) == 0
     assert not [line for line in errors(leased) if "has ended" not in line]
+
+
+BEGINS = (
+    SET_UP
+    + """
+p = ok(d.cuMemAlloc(1 << 20)); ok(d.cuMemsetD8(p, 7, 1 << 20)); ok(d.cuCtxSynchronize())
+say("has begun"); sys.stdin.readline()
+ok(d.cuMemsetD8(p, 8, 1 << 20)); ok(d.cuCtxSynchronize()); say("went on")
+"""
+)
+
+
+def test_processes_begin_and_take_turns_within_one_call_of_nvml(
+    tenant: Start, leased: Leased, gpus: EmulatedGpu
+) -> None:
+    """However long the call takes: nothing on their way waits for an answer of NVML."""
+    gpus.nvml({0: "hang", 1: "hang"})
+    wait_until("a call to hang", gpus.nvml_hangs.exists)
+    jobs = [tenant(job, "lock:on,tq:100ms", "-c", BEGINS) for job in (8, 9)]
+    for job in jobs:
+        assert line(job) == "has begun"
+    for job in jobs:
+        tell(job)
+        assert "went on" in output(job)
+    assert faulty(leased) == []
+    gpus.nvml({})
 
 
 # -- one device ------------------------------------------------------------------

@@ -239,8 +239,8 @@ def test_a_stopped_job_keeps_nobody_waiting(tenant: Start, leased: Leased, memor
     output(holder)
 
 
-# It takes SIGTSTP back from the interposer, so nobody is told before it stops. In a group of its own
-# the signal stops it.
+# It takes SIGTSTP back from the interposer, so nobody is told before it stops. In a group of its
+# own the signal stops it.
 TAKES_BACK = "import os, signal\nos.setpgid(0, 0)\n" + TWICE.replace(
     "say(os.getpid())", "signal.signal(signal.SIGTSTP, signal.SIG_DFL); say(os.getpid())"
 )
