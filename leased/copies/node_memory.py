@@ -60,7 +60,7 @@ class NodeMemory:
         self.needs: Callable[[], Counter[int]] = Counter
         self.ends: dict[ProcessId, int] = {}  # a pidfd of each process that has some
         self.taken_over = False  # what was made for a daemon before this one is known
-        self.given_early: set[Key] = set()  # given back before that
+        self.given_early: set[Key] = set()  # given back, or refused, before that
         link.found = self._found
 
     @property
@@ -110,6 +110,7 @@ class NodeMemory:
                 asker.send(daemon_messages.host(lib.GL_HOST_FULL, number, size))
                 return
             self.pool.add(key, size)
+            self.given_early.discard(key)
         counted = self.pool.bytes[key]  # whatever is said when it is asked for again
         self.link.make(
             key.name, counted, self.huge(), lambda fd, why: self._made(asker, key, fd, why)
@@ -118,6 +119,7 @@ class NodeMemory:
     def _made(self, asker: Asker, key: Key, descriptor: int | None, why: str) -> None:
         size = self.pool.bytes.get(key, 0)
         if descriptor is None:
+            self._note_given(key)
             self._forget(key)
             asker.say(f"gets no host memory for copies: {why}")
             asker.send(daemon_messages.host(lib.GL_HOST_FAILED, key.number, size))
@@ -131,10 +133,14 @@ class NodeMemory:
         """A process has unmapped memory, which is freed."""
         if asker.process is not None:
             key = Key(job_id, asker.process, message.number)
-            if not self.taken_over and len(self.given_early) < PIECES:
-                self.given_early.add(key)
+            self._note_given(key)
             self._end(key)
         asker.send(daemon_messages.host(lib.GL_HOST_GIVEN, message.number, 0))
+
+    def _note_given(self, key: Key) -> None:
+        """The process does not have this memory, whatever the keeper will say that it has."""
+        if not self.taken_over and len(self.given_early) < PIECES:
+            self.given_early.add(key)
 
     # -- the end -------------------------------------------------------------------------
 

@@ -9,6 +9,9 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from leased.copies import keeper_link
 from leased.copies.keeper_link import AT_ONCE, LONGEST, SOCKET, KeeperLink
 from leased.copies.node_memory import UNIT, NodeMemory
 from leased.copies.pool import LARGEST, Key
@@ -225,6 +228,37 @@ def test_what_is_given_back_before_the_keeper_has_said_what_it_has_is_ended(
         said = [await asyncio.to_thread(keeper.read) for _ in range(2)]
         assert {each["op"]: each["name"] for each in said} == {"make": names[8], "end": names[7]}
         assert memory.pool.bytes == {Key(1, process, 8): 4 * UNIT}, "what it has counts"
+        memory.close()
+        asker.close()
+        keeper.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 120))
+
+
+def test_what_is_refused_before_the_keeper_has_said_what_it_has_is_ended(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A keeper that ends before its first answer may have made what it was asked for."""
+    monkeypatch.setattr(keeper_link, "PATIENCE_S", 0.0)
+
+    async def scene() -> None:
+        path, asker, loop = short_dir / SOCKET, Process(), asyncio.get_running_loop()
+        monkeypatch.setattr(asker, "say", lambda _: None)
+        keeper = SlowKeeper(path)
+        memory = NodeMemory(KeeperLink(path, loop), loop, lambda: 1 << 40)
+        memory.link.connect()
+        keeper.accept()
+        memory.take(asker, 1, 1 << 40, client_messages.HostTake(7, UNIT))
+        (name,) = memory.link.asks
+        keeper.close()
+        path.unlink()
+        await asker.heard.wait()
+        assert memory.pool.total == 0
+        keeper = SlowKeeper(path)
+        await asyncio.to_thread(keeper.accept)
+        await asyncio.to_thread(keeper.list, {name: UNIT})
+        assert await asyncio.to_thread(keeper.read) == {"op": "end", "name": name}
+        assert memory.pool.total == 0
         memory.close()
         asker.close()
         keeper.close()
