@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from leased.core.line import Line, Place
-from leased.core.state import Tenant
+from leased.core.state import Device, Tenant
 
 # What a cohort heeds. Two may run on one device at once if either is FREE or both SHARE.
 FREE, SHARE, ALONE = range(3)
@@ -24,11 +24,12 @@ class Cohort:
     begins to hold. most_cost: the highest cost of a handoff for which a holder was told. waiter:
     the first waiter for which they were told. watched: its devices. dear: the one of them on which
     the handoff to it last cost too much to be news. links: the devices as a chain of pairs.
+    devices: what is known of each device of the gang, in its order; Cohorts sets it.
     """
 
     __slots__ = (
-        "begun", "beside", "bits", "calm", "dear", "first", "gang", "heeds", "holding",
-        "links", "lock", "mask", "members", "most_cost", "number", "place", "priced", "swaps",
+        "begun", "beside", "bits", "calm", "dear", "devices", "first", "gang", "heeds",
+        "holding", "links", "lock", "mask", "members", "most_cost", "number", "place", "priced", "swaps",
         "told", "waiter", "waiting", "watched",
     )  # fmt: skip
 
@@ -38,6 +39,7 @@ class Cohort:
         self.mask = mask
         self.bits = tuple(1 << n for n in range(mask.bit_length()) if mask >> n & 1)
         self.links = tuple(pairwise(self.bits))
+        self.devices: tuple[Device, ...] = ()
         self.heeds = FREE
         self.members = 0
         self.waiting: Line[Tenant] = Line()

@@ -55,6 +55,7 @@ class Cohorts:
         if cohort is None:
             self._numbers += 1
             cohort = self._known[key] = Cohort(self._numbers, key, self.mask(tenant.gang))
+            cohort.devices = tuple([self.devices[uuid] for uuid in tenant.gang])
             self._classify(cohort)
             self._all_gangs.add(cohort.links)
             self.gangs_changed |= cohort.links != ()

@@ -17,7 +17,7 @@ class WorkPart:
     weight: int
 
 
-@dataclass
+@dataclass(slots=True)
 class Held:
     """lease_ns: divided among those who held at once. clock_ns: not divided. beside_ns: of that,
     what it held while somebody else held it too."""
@@ -52,12 +52,15 @@ class Gauge:
         self._add(tenant, self.since.pop(tenant), reading)
 
     def _add(self, tenant: int, since: Reading, reading: Reading) -> None:
+        lease, beside, clock = since
+        lease_now, beside_now, clock_now = reading
         held = self.had.get(tenant)
         if held is None:
-            held = self.had[tenant] = Held()
-        held.lease_ns += reading[0] - since[0]
-        held.beside_ns += reading[1] - since[1]
-        held.clock_ns += reading[2] - since[2]
+            self.had[tenant] = Held(lease_now - lease, clock_now - clock, beside_now - beside)
+            return
+        held.lease_ns += lease_now - lease
+        held.beside_ns += beside_now - beside
+        held.clock_ns += clock_now - clock
 
     def forget(self, tenant: int) -> None:
         """The tenant is closed; nobody gets its part of what will be measured."""

@@ -33,22 +33,9 @@ class Leasing:
         """Grant the tenant its gang. Where it fills a gap, it must have released by `until`."""
         rules = self.rules
         shared = rules.can_share(tenant)
-        fits = all(rules.devices[uuid].fits for uuid in tenant.gang)
-        handoffs = {uuid: rules.devices[uuid].last_holder for uuid in tenant.gang}
         self.waiters.end(tenant)
-        prefetch, handed = {}, {}
-        from_others = {
-            before for before in {*handoffs.values()} if self._is_handoff(tenant, before, shared)
-        }
-        for uuid, (bytes_in, bytes_out) in self.memory.work(tenant).items():
-            usage = tenant.usage[uuid]
-            if bytes_in or bytes_out:
-                usage.move(bytes_in, bytes_out)
-            if handoffs[uuid] in from_others:
-                usage.handoffs += 1
-                handed[uuid] = max(rules.devices[uuid].given_up_at, tenant.asked_at)
-            # Beside others whose memory does not fit, a prefetch would only evict theirs.
-            prefetch[uuid] = bytes_in if fits or not shared else 0
+        handed = self._handed(tenant, shared)
+        prefetch = self._bring_in(tenant, shared)
         lease = self.hold(tenant, self.epoch)
         lease.handed = handed
         if tenant.swaps:
@@ -65,6 +52,31 @@ class Leasing:
         else:
             self.contention.limit(tenant)
 
+    def _handed(self, tenant: Tenant, shared: bool) -> dict[str, int]:
+        """Count the handoffs to the tenant that is granted. Returns since when each of them lasts,
+        by device."""
+        devices, asked_at, usage = self.rules.devices_of(tenant), tenant.asked_at, tenant.usage
+        before = {device.last_holder for device in devices}
+        from_others = {number for number in before if self._is_handoff(tenant, number, shared)}
+        handed = {}
+        for device in devices if from_others else ():
+            if device.last_holder in from_others:
+                usage[device.uuid].handoffs += 1
+                handed[device.uuid] = max(device.given_up_at, asked_at)
+        return handed
+
+    def _bring_in(self, tenant: Tenant, shared: bool) -> dict[str, int]:
+        """Bring in the memory of the tenant that is granted. Returns the bytes that it should
+        restore now, by device."""
+        prefetch, moved = dict.fromkeys(tenant.gang, 0), self.memory.work(tenant)
+        for uuid, (bytes_in, bytes_out) in moved.items():
+            tenant.usage[uuid].move(bytes_in, bytes_out)
+            prefetch[uuid] = bytes_in
+        # Beside others whose memory does not fit, a prefetch would only evict theirs.
+        if moved and shared and not all([d.fits for d in self.rules.devices_of(tenant)]):
+            return dict.fromkeys(tenant.gang, 0)
+        return prefetch
+
     def _is_handoff(self, tenant: Tenant, before: int | None, shared: bool) -> bool:
         """Another tenant had the device before, and the two could not run side by side."""
         if before is None or before == tenant.id:
@@ -79,8 +91,8 @@ class Leasing:
         rules.cohorts.hold(tenant)
         cohort = rules.cohorts.of[tenant.id]
         self.effects.changed |= cohort.mask
-        for uuid in tenant.gang:
-            rules.devices[uuid].begin(tenant, now)
+        for device in cohort.devices:
+            device.begin(tenant, now)
         if cohort.heeds != FREE:
             rules.charges.begin(tenant, True, now)
         return tenant.lease
@@ -90,12 +102,13 @@ class Leasing:
         rules, now = self.rules, self.rules.now
         assert tenant.lease is not None
         given_up_at = tenant.lease.revoked_at if tenant.lease.revoked else now
-        tenant.settle(now, rules.devices)
+        cohort = rules.cohorts.of[tenant.id]
+        tenant.settle_lease(now, cohort.devices)
         rules.charges.end(tenant, now)
-        self.effects.changed |= rules.cohorts.of[tenant.id].mask
+        self.effects.changed |= cohort.mask
         rules.cohorts.end(tenant)
-        for uuid in tenant.gang:
-            rules.devices[uuid].end(tenant, now, given_up_at)
+        for device in cohort.devices:
+            device.end(tenant, now, given_up_at)
         self.memory.rest(tenant)
         tenant.lease = None
         self.quanta.dues.put(tenant.id, None)

@@ -15,6 +15,8 @@ from leased.core.rules import Rules
 from leased.core.state import Device, Tenant
 from leased.core.tenant_events import LeftUncopied, MemoryChanged
 
+NOTHING = 0, 0  # bytes in, bytes of others out
+
 
 class Memory:
     """Carries what happens to a tenant to its devices."""
@@ -84,10 +86,13 @@ class Memory:
         self.effects.stir(*tenant.gang)
 
     def work(self, tenant: Tenant) -> dict[str, tuple[int, int]]:
-        """All its memory comes in. Returns (bytes in, bytes of others out) by device."""
+        """All its memory comes in. Returns (bytes in, bytes of others out) by device, of those
+        where any move."""
         moved = {}
         for device in self.rules.devices_of(tenant):
-            moved[device.uuid] = device.residency.touch(tenant.id)
+            both = device.residency.touch(tenant.id)
+            if both != NOTHING:
+                moved[device.uuid] = both
             if self.moves.leavers:
                 self.moves.unwatch(tenant.id, device.uuid)
         self.effects.stir(*tenant.gang)
@@ -122,8 +127,10 @@ class Memory:
 
     def _see_off(self, tenant: Tenant) -> None:
         """Once all its memory has left, or is known to stay, its next request can be served."""
-        leaving = (device.residency.leaving(tenant.id) for device in self.rules.devices_of(tenant))
-        if tenant.departs and not any(leaving):
+        if not tenant.departs:
+            return
+        devices = self.rules.devices_of(tenant)
+        if not any(device.residency.leaving(tenant.id) for device in devices):
             tenant.departs = False
             self.fitting.affected.add(tenant.id)
 

@@ -15,9 +15,13 @@ class Meter:
 
     def advance(self, now: int, holders: int) -> tuple[int, int]:
         """Run up to now, when others begin or cease to hold. Returns what it shows."""
-        if now != self.at:
-            self.each, self.shared = self.reading(now, holders)
+        passed = now - self.at
+        if passed:
             self.at = now
+            if holders:
+                self.each += passed // holders
+                if holders > 1:
+                    self.shared += passed
         return self.each, self.shared
 
     def reading(self, now: int, holders: int) -> tuple[int, int]:

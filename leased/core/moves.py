@@ -41,7 +41,7 @@ class Moves:
     def bring_back(self, gone: Tenant) -> None:
         """Let holders that stay restore what the holder that has gone had displaced."""
         cohorts = self.rules.cohorts
-        for cohort in cohorts.holders.alone(cohorts.mask(gone.gang)):
+        for cohort in cohorts.holders.alone(cohorts.of[gone.id].mask):
             for tenant in (*cohort.calm.values(), *cohort.told.values()):
                 if tenant.id not in self.effects.granted:
                     self._restore(tenant)

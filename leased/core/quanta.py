@@ -26,8 +26,9 @@ class Quanta:
 
     def count_handoffs(self, lease: Lease) -> None:
         """The holder can begin to work, so the handoffs to it are over."""
+        now, devices = self.rules.now, self.rules.devices
         for uuid, since in lease.handed.items():
-            self.rules.devices[uuid].handoff_times.add(self.rules.now - since)
+            devices[uuid].handoff_times.add(now - since)
         lease.handed.clear()
 
     def go_on(self, tenant: Tenant, lease: Lease) -> None:

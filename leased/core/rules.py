@@ -64,8 +64,8 @@ class Rules:
         waiting.sort(key=lambda t: (t.place is None, t.place or t.arrival))
         return [tenant.id for tenant in waiting]
 
-    def devices_of(self, tenant: Tenant) -> list[Device]:
-        return [self.devices[uuid] for uuid in tenant.gang]
+    def devices_of(self, tenant: Tenant) -> tuple[Device, ...]:
+        return self.cohorts.of[tenant.id].devices
 
     def holders(self, device: str) -> list[Tenant]:
         """Tenants that have a lease on the device, longest first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from leased.core.gauge import Gauge, Reading
@@ -120,6 +120,19 @@ class Tenant:
         self.seen_at, self.waits_since, self.waited_ns = now, now, 0
         self.read.update(read)
 
+    def settle_lease(self, now: int, devices: Iterable[Device]) -> None:
+        """Take the time of the meters alone into its usage, since its lease ends. The rest of its
+        time is the same for all its devices, so it is added up until somebody asks."""
+        usage, read = self.usage, self.read
+        for device in devices:
+            uuid = device.uuid
+            each, shared = device.meter.advance(now, len(device.holders))
+            each_before, shared_before = read[uuid]
+            used = usage[uuid]
+            used.lease_ns += each - each_before
+            if shared != shared_before:
+                used.shared_ns += shared - shared_before
+
     def settle_memory(self, devices: Mapping[str, Device]) -> None:
         """Take its memory over time into its usage, before its devices are others or forget it."""
         for uuid in self.gang:
@@ -189,18 +202,21 @@ class Device:
 
     def begin(self, tenant: Tenant, now: int) -> None:
         """The tenant holds the device from now on."""
-        shows = tenant.read[self.uuid] = self.meter.advance(now, len(self.holders))
-        self.gauge.begin(tenant.id, (*shows, now))
-        self.holders[tenant.id] = tenant
-        self.last_holder = tenant.id
+        number, holders = tenant.id, self.holders
+        shows = tenant.read[self.uuid] = self.meter.advance(now, len(holders))
+        self.gauge.begin(number, (*shows, now))
+        holders[number] = tenant
+        self.last_holder = number
 
     def end(self, tenant: Tenant, now: int, given_up_at: int) -> None:
         """The tenant does not hold the device any more, which was free for others then."""
-        shows = self.meter.advance(now, len(self.holders))
-        self.gauge.end(tenant.id, (*shows, now))
-        del self.holders[tenant.id]
-        self.restoring.discard(tenant.id)
-        self.last_holder, self.given_up_at = tenant.id, given_up_at
+        number, holders = tenant.id, self.holders
+        shows = self.meter.advance(now, len(holders))
+        self.gauge.end(number, (*shows, now))
+        del holders[number]
+        if self.restoring:
+            self.restoring.discard(number)
+        self.last_holder, self.given_up_at = number, given_up_at
 
     @property
     def shared(self) -> bool:
