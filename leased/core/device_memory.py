@@ -16,6 +16,9 @@ from leased.core.share import Share
 from leased.core.speed import Speed
 from leased.core.staying import Staying
 from leased.core.usage import Usage
+from leased.core.whereabouts import Part, Whereabouts, longest
+
+NO_SHARE = Share()  # of a tenant that has no memory on the device
 
 
 @dataclass
@@ -26,8 +29,9 @@ class DeviceMemory:
     speeds of swapped and of managed memory. total: all movable memory, resident or not, except of
     parked tenants whose memory has left. fixed: memory that can never be moved. stuck: resident
     movable memory that cannot leave for now (see Share). resident: resident memory that can leave.
-    idle: the part of `resident` whose tenants do not hold. version: grows whenever bringing
-    something in may cost more or less than before.
+    idle: the part of `resident` whose tenants do not hold. capacity: what tenants can have resident
+    together beside memory that cannot be moved. version: grows whenever bringing something in may
+    cost more or less than before. where: on which devices tenants have memory, of all devices.
     """
 
     room: int
@@ -42,12 +46,13 @@ class DeviceMemory:
     stuck: int = 0
     resident: int = 0
     idle: int = 0
+    capacity: int = 0
     version: int = 0
+    uuid: str = ""
+    where: Whereabouts = field(default_factory=Whereabouts)
 
-    @property
-    def capacity(self) -> int:
-        """Bytes that tenants can have resident together beside memory that cannot be moved."""
-        return max(0, self.room - self.fixed - self.stuck)
+    def __post_init__(self) -> None:
+        self._set_capacity()
 
     @property
     def swappers(self) -> int:
@@ -57,6 +62,10 @@ class DeviceMemory:
     def share(self, tenant: int) -> Share | None:
         """What a tenant has; None: nothing is known of it."""
         return self.shares.get(tenant)
+
+    def part_of(self, tenant: int) -> Part:
+        """What a tenant has, which may be nothing."""
+        return self, self.shares.get(tenant, NO_SHARE)
 
     def fits(self) -> bool:
         """The memory of all tenants can be on the device at once."""
@@ -132,27 +141,16 @@ class DeviceMemory:
     def _moving(self, share: Share) -> tuple[int, int]:
         """Both: bytes of its own that are missing, and of others that would be displaced."""
         capacity, others = self.capacity, self.resident - share.resident
-        size = min(share.bytes, capacity)
+        size = share.bytes
+        if size > capacity:
+            size = capacity
         missing = size - share.resident - share.untouched
-        displaced = min(others, others + size - capacity)
-        return max(0, missing), max(0, displaced)
+        displaced = others + size - capacity
+        return missing if missing > 0 else 0, displaced if displaced > 0 else 0
 
     def handoff_ns(self, tenant: int) -> int:
         """How long a handoff to this tenant moves memory: the longer of both directions, in ns."""
-        share = self.shares.get(tenant)
-        if share is None:
-            return self.paging.ns(self.displaced(tenant))
-        capacity = self.room - self.fixed - self.stuck
-        capacity = capacity if capacity > 0 else 0
-        size, others = share.bytes, self.resident - share.resident
-        size = size if size < capacity else capacity
-        moved = size - share.resident - share.untouched
-        displaced = others + size - capacity
-        displaced = displaced if displaced < others else others
-        moved = moved if moved > displaced else displaced
-        if moved <= 0:
-            return 0
-        return (self.paging if share.reported is None else self.link).ns(moved)
+        return int(longest((self.part_of(tenant),)) * 1e9)
 
     # -- changes of one share, and of the sums it is in -------------------------------
 
@@ -176,7 +174,7 @@ class DeviceMemory:
             self.order.add(tenant, share)
         elif not size:
             self.order.remove(tenant, share)
-        if share.swaps:
+        if share.reported is not None:
             self.order.note_lack(tenant, share)
 
     def _begin_swapping(self, tenant: int, share: Share) -> None:
@@ -191,25 +189,34 @@ class DeviceMemory:
         self, tenant: int, share: Share, holds: bool = False, place: Place | None = None
     ) -> None:
         """The tenant holds, waits at this place, or neither. It is the last of those like it."""
-        resident = share.resident
         if not share.has_any:
             share.holds, share.place = holds, place
             return
         share.pass_time(self.clock.now)
-        swaps, order = share.swaps, self.order
+        if share.reported is not None:
+            self._set_swapping_role(tenant, share, holds, place)
+            return
+        if share.resident:
+            self.order.put_last(tenant, share.holds, holds)
+            if share.holds != holds:
+                self.idle += share.resident if share.holds else -share.resident
+        share.holds, share.place = holds, place
+
+    def _set_swapping_role(
+        self, tenant: int, share: Share, holds: bool, place: Place | None
+    ) -> None:
+        """The same of a tenant that swaps: its memory leaves by its place in the line."""
+        resident, order = share.resident, self.order
         if resident:
             order.remove(tenant, share)
             self.idle -= 0 if share.holds else resident
-        if swaps:
-            order.leave_line(tenant, share)
+        order.leave_line(tenant, share)
         share.holds, share.place = holds, place
-        if swaps:
-            order.line_up(tenant, share)
+        order.line_up(tenant, share)
         if resident:
             order.add(tenant, share)
             self.idle += 0 if holds else resident
-        if swaps:
-            order.note_lack(tenant, share)
+        order.note_lack(tenant, share)
 
     def _set_counted(self, share: Share) -> None:
         """Count the tenant's memory in the total, unless it is parked and all has left."""
@@ -222,9 +229,25 @@ class DeviceMemory:
     def _set_stuck(self, tenant: int, share: Share) -> None:
         share.pass_time(self.clock.now)
         stuck = (share.reported or 0) if share.frozen or share.stalled else 0
-        self.stuck += stuck - share.stuck
-        share.stuck = stuck
+        if stuck != share.stuck:
+            self.stuck += stuck - share.stuck
+            share.stuck = stuck
+            self._set_capacity()
         self.staying.keep(tenant, share.fixed + stuck)
         if share.swaps:
             self.staying.need(tenant, share.bytes - stuck)
+            self.where.swapping.add(self.uuid)
         self.staying.note(self.room)
+
+    # -- of the device -----------------------------------------------------------------
+
+    def _set_capacity(self) -> None:
+        """The room, fixed memory or stuck memory has changed."""
+        self.capacity = max(0, self.room - self.fixed - self.stuck)
+
+    def _note_full(self) -> None:
+        """What is resident, or the capacity, has changed."""
+        if self.resident > self.capacity:
+            self.where.full.add(self.uuid)
+        else:
+            self.where.full.discard(self.uuid)

@@ -47,6 +47,12 @@ class EvictionOrder:
         else:
             del (self.holding if share.holds else self.resting)[tenant]
 
+    def put_last(self, tenant: int, held: bool, holds: bool) -> None:
+        """The tenant, which has resident bytes and does not swap, begins or ceases to hold or to
+        wait. It comes last among tenants like it."""
+        del (self.holding if held else self.resting)[tenant]
+        (self.holding if holds else self.resting)[tenant] = None
+
     def line_up(self, tenant: int, share: Share) -> None:
         """The tenant waits from now on."""
         if share.place is not None and share.swaps:

@@ -38,9 +38,8 @@ class Memory:
         residency = device.residency
         leaving, reported = residency.leaving(tenant.id), residency.reported_by(tenant.id)
         holds = tenant.lease is not None
-        usage.move(
-            0, residency.set_bytes(tenant.id, event.bytes, holds, event.fixed, event.resident)
-        )
+        amounts = event.bytes, holds, event.fixed, event.resident
+        usage.move(0, residency.set_bytes(tenant.id, *amounts, place=tenant.place))
         usage.peak_bytes = max(usage.peak_bytes, event.bytes + event.fixed)
         if residency.leaving(tenant.id) < leaving:
             self.moves.watch(tenant.id, device)
@@ -81,35 +80,35 @@ class Memory:
 
     def wait(self, tenant: Tenant, place: Place | None) -> None:
         """The tenant has this place in the line; None: it does not wait any more."""
-        for device in self.rules.devices_of(tenant):
-            device.residency.wait(tenant.id, place)
-        self.effects.stir(*tenant.gang)
+        for residency, _ in self.rules.parts_of(tenant):
+            residency.wait(tenant.id, place)
+        self.moves.stir(tenant)
 
     def work(self, tenant: Tenant) -> dict[str, tuple[int, int]]:
         """All its memory comes in. Returns (bytes in, bytes of others out) by device, of those
         where any move."""
         moved = {}
-        for device in self.rules.devices_of(tenant):
-            both = device.residency.touch(tenant.id)
+        for residency, _ in self.rules.parts_of(tenant):
+            both = residency.touch(tenant.id)
             if both != NOTHING:
-                moved[device.uuid] = both
+                moved[residency.uuid] = both
             if self.moves.leavers:
-                self.moves.unwatch(tenant.id, device.uuid)
-        self.effects.stir(*tenant.gang)
+                self.moves.unwatch(tenant.id, residency.uuid)
+        self.moves.stir(tenant)
         return moved
 
     def rest(self, tenant: Tenant) -> None:
-        for device in self.rules.devices_of(tenant):
-            device.residency.rest(tenant.id)
+        for residency, _ in self.rules.parts_of(tenant):
+            residency.rest(tenant.id)
             if tenant.swaps or self.moves.leavers:
-                self.moves.watch(tenant.id, device)
-        self.effects.stir(*tenant.gang)
+                self.moves.watch(tenant.id, self.rules.devices[residency.uuid])
+        self.moves.stir(tenant)
         if tenant.parked:
             self.leave(tenant)
 
     def restored(self, tenant: Tenant) -> None:
         """The tenant has restored all its memory, so the link is free for others."""
-        self.effects.stir(*tenant.gang)
+        self.moves.stir(tenant)
 
     # -- parking -----------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from leased.core.usage import KIB_MS, Usage
 
 
-@dataclass
+@dataclass(slots=True)
 class MemoryTime:
     """What has been added up since it was last taken into a usage.
 
@@ -31,8 +31,10 @@ class MemoryTime:
         self.wanted += wanted * passed
         if resident:
             self.resident += resident * passed
-            self.peak = max(self.peak, resident)
-            self.idle_ns += passed if idle else 0
+            if resident > self.peak:
+                self.peak = resident
+            if idle:
+                self.idle_ns += passed
 
     def add_to(self, usage: Usage) -> None:
         usage.wanted_kib_ms += self.wanted // KIB_MS

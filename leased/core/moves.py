@@ -24,6 +24,12 @@ class Moves:
         # When those who give up memory, by device, should have given up some of it.
         self.leavers: Deadlines[tuple[int, str]] = Deadlines()
 
+    def stir(self, tenant: Tenant) -> None:
+        """Memory may have to move now on the devices of the tenant where somebody swaps."""
+        swapping = self.rules.where.swapping
+        if swapping:
+            self.effects.stir(*[uuid for uuid in tenant.gang if uuid in swapping])
+
     def watch(self, tenant: int, device: Device) -> None:
         """From now on the tenant has MOVE_PATIENCE_NS to evict some of what it was told to."""
         leaves = device.residency.leaving(tenant)
@@ -47,10 +53,10 @@ class Moves:
                     self._restore(tenant)
 
     def _restore(self, tenant: Tenant) -> None:
-        devices = self.rules.devices_of(tenant)
-        if tenant.lease is None or not any(d.residency.missing(tenant.id) for d in devices):
+        parts = self.rules.parts_of(tenant)
+        if tenant.lease is None or not any(device.missing(tenant.id) for device, _ in parts):
             return
-        prefetch = {}
+        prefetch, devices = {}, self.rules.devices_of(tenant)
         for device in devices:
             prefetch[device.uuid], bytes_out = device.residency.touch(tenant.id)
             self.effects.stir(device.uuid)

@@ -31,20 +31,30 @@ class Residency(DeviceMemory):
     # -- what tenants and the driver say ----------------------------------------------
 
     def set_bytes(
-        self, tenant: int, size: int, holds: bool, fixed: int = 0, reported: int | None = None
+        self,
+        tenant: int,
+        size: int,
+        holds: bool,
+        fixed: int = 0,
+        reported: int | None = None,
+        place: Place | None = None,
     ) -> int:
         """The tenant has `size` bytes that can be moved and `fixed` more. One that swaps reports
-        that so many of them are on the device; None: its memory is managed.
+        that so many of them are on the device; None: its memory is managed. place: its place in
+        the line.
 
         Returns the bytes that others lost by it.
         """
         self.version += 1
         share = self._share(tenant)
+        if not share.counts:  # its role was not followed while it had nothing here
+            share.holds, share.place = holds, None if holds else place
         share.pass_time(self.clock.now)
         if reported is not None and not share.swaps:
             self._begin_swapping(tenant, share)
         self.fixed += fixed - share.fixed
         share.fixed = fixed
+        self._set_capacity()
         share.untouched = min(size, share.untouched + max(0, size - share.bytes))
         share.bytes = size
         if reported is not None:
@@ -55,14 +65,22 @@ class Residency(DeviceMemory):
         if share.swaps:
             self.order.note_lack(tenant, share)
         self._set_counted(share)
-        return self.touch(tenant)[1] if holds else self.squeeze(tenant)
+        if share.counts:
+            self.where.enter(tenant, self, share)
+        else:
+            self.where.leave(tenant, self)
+        lost = self.touch(tenant)[1] if holds else self.squeeze(tenant)
+        self._note_full()
+        return lost
 
     def set_room(self, room: int) -> None:
         """From now on tenants can have so many bytes together."""
         self.version += 1
         self.room = room
+        self._set_capacity()
         self.staying.note(room)
         self.squeeze()
+        self._note_full()
 
     def set_speed(self, speed: Speed, swaps: bool) -> None:
         """Set the known speed of swapped memory, or of managed memory."""
@@ -95,31 +113,41 @@ class Residency(DeviceMemory):
         self.lost.pop(tenant, None)
         self.shrunk.discard(tenant)
         del self.shares[tenant]
+        self.where.leave(tenant, self)
+        if not self.swappers:
+            self.where.swapping.discard(self.uuid)
+        self._set_capacity()
+        self._note_full()
 
     # -- who holds, who waits ----------------------------------------------------------
 
     def touch(self, tenant: int) -> tuple[int, int]:
         """The tenant holds: all of it becomes resident. Returns (bytes in, bytes of others out)."""
-        share = self._share(tenant)
+        share = self.shares.get(tenant) or self._share(tenant)
+        if share.reported is not None:
+            self._keep(tenant, share)
+        bytes_in, bytes_out = self._moving(share)
+        self._set_role(tenant, share, holds=True)
+        movable = share.bytes - share.stuck
+        if movable < 0:  # it may report more than it has
+            movable = 0
+        self._set_resident(tenant, share, min(movable, self.capacity))
+        if bytes_out:
+            self._take(bytes_out, tenant)
+        untouched = share.bytes - share.resident - share.stuck
+        share.untouched = untouched if untouched > 0 else 0
+        if self.uuid in self.where.full:
+            self._note_full()
+        return bytes_in, bytes_out
+
+    def _keep(self, tenant: int, share: Share) -> None:
+        """A tenant that swaps keeps what it was told to evict and has not evicted."""
         share.pass_time(self.clock.now)
-        if not share.bytes and not share.has_any and self.resident <= self.capacity:
-            share.untouched = 0
-            self._set_role(tenant, share, holds=True)
-            return 0, 0
-        # It keeps what it was told to evict and has not evicted.
         share.leaving = share.coming = 0
         if share.stalled:
             share.stalled = False
             self._set_stuck(tenant, share)
         self.lost.pop(tenant, None)
-        bytes_in, bytes_out = self._moving(share)
-        self._set_role(tenant, share, holds=True)
-        movable = max(0, share.bytes - share.stuck)  # it may report more than it has
-        self._set_resident(tenant, share, min(movable, self.capacity))
-        if bytes_out:
-            self._take(bytes_out, tenant)
-        share.untouched = max(0, share.bytes - share.resident - share.stuck)
-        return bytes_in, bytes_out
 
     def rest(self, tenant: int) -> None:
         """The tenant does not hold any more. If it swaps, its report says what is resident."""
@@ -127,6 +155,7 @@ class Residency(DeviceMemory):
         self._set_role(tenant, share)
         if share.reported is not None:  # it swaps
             self._set_resident(tenant, share, share.movable)
+            self._note_full()
 
     def wait(self, tenant: int, place: Place | None) -> None:
         """The tenant has this place in the line; None: it does not wait any more."""
@@ -158,6 +187,7 @@ class Residency(DeviceMemory):
         self._set_resident(tenant, share, share.resident + bytes_in)
         bytes_out = max(0, self.resident - self.capacity) if bytes_in else 0
         self._take(bytes_out, tenant)
+        self._note_full()
         return bytes_in, bytes_out
 
     # -- who is parked, frozen or stalled ----------------------------------------------
@@ -175,6 +205,7 @@ class Residency(DeviceMemory):
             self.lost.pop(tenant, None)
             self._set_resident(tenant, share, 0)
         self._set_counted(share)
+        self._note_full()
         return left
 
     def unpark(self, tenant: int) -> None:
@@ -245,3 +276,4 @@ class Residency(DeviceMemory):
         if share.swaps:
             self._set_resident(tenant, share, share.movable)
         self.squeeze()
+        self._note_full()

@@ -5,7 +5,7 @@ To ask changes nothing. This is also what a policy may look at (View in leased/c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from leased.core.charges import Charges
 from leased.core.clock import Clock
@@ -17,11 +17,13 @@ from leased.core.policy import MakePolicy, Spec
 from leased.core.residency import Residency
 from leased.core.shares import Shares
 from leased.core.state import Device, Tenant
+from leased.core.whereabouts import Part, Whereabouts, longest
 
 HANDOFF_SHARE = 20  # a handoff is at most a twentieth of the quantum
 LONGEST_STRETCH_NS = 300_000_000_000  # whatever handoffs are said to take
 BACKFILL_NS = 20_000_000  # less is not worth a grant
 GRACE_MORE_NS = 4_000_000_000  # by which the grace after a restart grows at most
+NOWHERE: Mapping[str, Part] = {}
 MOVE_PATIENCE_NS = 5_000_000_000  # for memory that is to leave or to come back: until some has
 
 
@@ -38,8 +40,9 @@ class Rules:
         grace_until: int,
     ):
         self.clock = Clock(now)
+        self.where = Whereabouts()
         self.devices = {
-            uuid: Device(uuid, Residency(size, clock=self.clock), Meter(now))
+            uuid: Device(uuid, self._residency(uuid, size), Meter(now))
             for uuid, size in devices.items()
         }
         self.tenants: dict[int, Tenant] = {}
@@ -52,6 +55,9 @@ class Rules:
         self.drain_ns = drain_ns
         self.grace_until = grace_until
         self.grace_most = grace_until + GRACE_MORE_NS
+
+    def _residency(self, uuid: str, size: int) -> Residency:
+        return Residency(size, clock=self.clock, uuid=uuid, where=self.where)
 
     @property
     def now(self) -> int:
@@ -66,6 +72,19 @@ class Rules:
 
     def devices_of(self, tenant: Tenant) -> tuple[Device, ...]:
         return self.cohorts.of[tenant.id].devices
+
+    def parts_of(self, tenant: Spec) -> Collection[Part]:
+        """What the tenant has on the devices of its gang, and something of it where others have
+        more than there is room for. On its other devices it has nothing, and nothing moves."""
+        parts = self.where.of.get(tenant.id, NOWHERE)
+        known = self.tenants.get(tenant.id)
+        if known is not None and known.wider:  # it may have some on devices of its next lease
+            parts = {uuid: part for uuid, part in parts.items() if uuid in known.gang}
+        full = self.where.full.intersection(tenant.gang) if self.where.full else ()
+        others = [uuid for uuid in full if uuid not in parts]
+        if not others:
+            return parts.values()
+        return [*parts.values(), *(self.devices[u].residency.part_of(tenant.id) for u in others)]
 
     def holders(self, device: str) -> list[Tenant]:
         """Tenants that have a lease on the device, longest first."""
@@ -139,9 +158,11 @@ class Rules:
 
     def where_dear(self, tenant: Tenant, ns: float) -> str | None:
         """A device on which its handoff costs so much; None: it costs less."""
-        for uuid in tenant.gang:
-            if self.devices[uuid].residency.handoff_ns(tenant.id) >= ns:
-                return uuid
+        if ns <= 0:
+            return tenant.gang[0]
+        for part in self.parts_of(tenant):
+            if int(longest((part,)) * 1e9) >= ns:
+                return part[0].uuid
         return None
 
     def cheaper(self, cohort: Cohort) -> bool:
@@ -174,8 +195,7 @@ class Rules:
     # -- what a policy asks ----------------------------------------------------------
 
     def handoff_ns(self, tenant: Spec) -> int:
-        number, devices = tenant.id, self.devices
-        return max([devices[uuid].residency.handoff_ns(number) for uuid in tenant.gang])
+        return int(longest(self.parts_of(tenant)) * 1e9)
 
     def held_ns(self, tenant: Spec) -> int:
         known = self.tenants.get(tenant.id)

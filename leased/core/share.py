@@ -57,6 +57,11 @@ class Share:
         return self.resident != 0 or self.fixed != 0 or self.reported is not None
 
     @property
+    def counts(self) -> bool:
+        """It has memory, on the device or off it, or may be told to move some."""
+        return self.bytes != 0 or self.fixed != 0 or self.reported is not None
+
+    @property
     def evictable(self) -> int:
         """Bytes on the device now as far as is known, without fixed memory."""
         leaves = self.leaving if self.parked else 0
@@ -64,8 +69,9 @@ class Share:
 
     def pass_time(self, now: int) -> None:
         """Add up memory over time until now. Call this before any amount changes."""
-        if now > self.time.at:
-            self._advance(self.time, now)
+        time = self.time
+        if now > time.at:
+            self._advance(time, now)
 
     def time_until(self, now: int) -> MemoryTime:
         """Memory over time until then. This changes nothing."""
@@ -75,7 +81,8 @@ class Share:
 
     def _advance(self, time: MemoryTime, now: int) -> None:
         idle = not self.holds and self.place is None
-        time.advance(now, self.bytes + self.fixed, self.fixed + self.evictable, idle)
+        there = self.resident if self.reported is None else self.evictable
+        time.advance(now, self.bytes + self.fixed, self.fixed + there, idle)
 
     @property
     def movable(self) -> int:
