@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from leased.core.deadlines import Deadlines
 from leased.core.policies import Policies
@@ -16,9 +17,10 @@ PAUSE_NS = 100_000_000  # a shorter one is none
 @dataclass(slots=True)
 class Division:
     """The time of one device: `held` is what each holder has had of it since the start, `even`
-    what each would have had that held it or waited for it. Remainders are carried over, so the
-    sums do not depend on how often they are brought up to date. leased: the time in which anybody
-    held it; together: in which several did; beside: what each has had of `held` meanwhile.
+    what each would have had that held it or waited for it, of whom there are `wanting`. Remainders
+    are carried over, so the sums do not depend on how often they are brought up to date. leased:
+    the time in which anybody held it; together: in which several did; beside: what each has had of
+    `held` meanwhile.
     holding: the holders. charged_at: when all of these were last charged whose policies must know
     it at once. Whoever begins to hold is charged then too, so at that time nobody is left to
     charge."""
@@ -26,7 +28,7 @@ class Division:
     device: str
     at: int
     holders: int = 0
-    waiters: int = 0
+    wanting: int = 0
     leased: int = 0
     together: int = 0
     held: int = 0
@@ -38,16 +40,33 @@ class Division:
     charged_at: int | None = None
 
     def advance(self, now: int) -> None:
-        passed, self.at = now - self.at, now
-        if passed and self.holders:
-            self.leased += passed
-            more, self.held_rest = divmod(passed + self.held_rest, self.holders)
+        passed, holders = now - self.at, self.holders
+        self.at = now
+        if not passed or not holders:
+            return
+        self.leased += passed
+        if holders == 1:
+            self.held += passed + self.held_rest
+            self.held_rest = 0
+        else:
+            more, self.held_rest = divmod(passed + self.held_rest, holders)
             self.held += more
-            if self.holders > 1:
-                self.together += passed
-                self.beside += more
-            more, self.even_rest = divmod(passed + self.even_rest, self.holders + self.waiters)
-            self.even += more
+            self.together += passed
+            self.beside += more
+        more, self.even_rest = divmod(passed + self.even_rest, self.wanting)
+        self.even += more
+
+
+# What is noted of a division when a tenant is charged.
+Shows = tuple[int, int, int, int, int]
+SHOWS: Callable[[Division], Shows] = attrgetter("even", "leased", "held", "beside", "together")
+
+
+def advance(divisions: Iterable[Division], now: int) -> None:
+    """Bring all of them up to date."""
+    for division in divisions:
+        if division.at != now:
+            division.advance(now)
 
 
 @dataclass(slots=True)
@@ -60,42 +79,74 @@ class Account:
     holds: bool
     at: int
     divisions: list[Division]
-    before: list[tuple[int, ...]] = field(default_factory=list)
+    before: list[Shows] = field(default_factory=list)
 
     def had(self, divisions: list[Division]) -> list[Had]:
         """What the tenant has had since it was charged. divisions: its devices' divisions as
         they are now."""
         since = zip(divisions, self.before, strict=True)
         if not self.holds:
-            return [Had(d.device, 0, d.even - last[0], d.leased - last[1]) for d, last in since]
+            return [
+                _had((d.device, 0, d.even - even, d.leased - leased, 0, 0))
+                for d, (even, leased, _, _, _) in since
+            ]
         return [
-            Had(
-                d.device,
-                d.held - last[2],
-                d.even - last[0],
-                d.leased - last[1],
-                d.beside - last[3],
-                d.together - last[4],
+            _had(
+                (
+                    d.device,
+                    d.held - held,
+                    d.even - even,
+                    d.leased - leased,
+                    d.beside - beside,
+                    d.together - together,
+                )
             )
-            for d, last in since
+            for d, (even, leased, held, beside, together) in since
         ]
 
     def note(self) -> None:
         """The policy knows all that the tenant has had up to now."""
-        self.before = [(d.even, d.leased, d.held, d.beside, d.together) for d in self.divisions]
+        self.before = list(map(SHOWS, self.divisions))
 
-    def count(self, by: int) -> None:
-        """Its devices' divisions count it once more, or once less."""
-        tenant, holds = self.tenant, self.holds
+    def enter(self) -> None:
+        """Its devices' divisions count it from now on."""
         for division in self.divisions:
-            if not holds:
-                division.waiters += by
-                continue
-            division.holders += by
-            if by > 0:
-                division.holding[tenant.id] = tenant
+            division.wanting += 1
+        if self.holds:
+            self._hold()
+
+    def leave(self) -> None:
+        """They do not count it any more."""
+        if self.holds:
+            self._wait()
+        for division in self.divisions:
+            division.wanting -= 1
+
+    def turn(self, holds: bool) -> None:
+        """They count it as a holder from now on, or as a waiter."""
+        if holds != self.holds:
+            self.holds = holds
+            if holds:
+                self._hold()
             else:
-                division.holding.pop(tenant.id, None)
+                self._wait()
+
+    def _hold(self) -> None:
+        number, tenant = self.tenant.id, self.tenant
+        for division in self.divisions:
+            division.holders += 1
+            division.holding[number] = tenant
+
+    def _wait(self) -> None:
+        number = self.tenant.id
+        for division in self.divisions:
+            division.holders -= 1
+            del division.holding[number]
+
+
+def _had(values: tuple[str, int, int, int, int, int]) -> Had:
+    """The same with names. The constructor of a NamedTuple takes three times as long."""
+    return tuple.__new__(Had, values)
 
 
 class Charges:
@@ -114,17 +165,16 @@ class Charges:
         if account is not None and account.gang == tenant.gang:
             self._charge(tenant, now)
             self.pausing.put(tenant.id, None)
-            self._set_holds(account, holds)
+            account.turn(holds)
             return
         divisions = [self.divisions[uuid] for uuid in tenant.gang]
         if account is not None:
             self._remove(tenant, now)
         else:
             self._charge_holders(divisions, now)
-        for division in divisions:
-            division.advance(now)
+        advance(divisions, now)
         account = self.accounts[tenant.id] = Account(tenant, tenant.gang, holds, now, divisions)
-        account.count(1)
+        account.enter()
         account.note()
 
     def charge(self, tenant: Tenant, now: int) -> None:
@@ -137,9 +187,7 @@ class Charges:
         if account is None or account.at == now:
             return
         divisions, account.at = account.divisions, now
-        for division in divisions:
-            if division.at != now:
-                division.advance(now)
+        advance(divisions, now)
         policy = self.policies.of(tenant)
         if policy.charges:
             policy.charged(tenant.id, account.had(divisions), now)
@@ -151,8 +199,7 @@ class Charges:
         if account is None:
             return []
         divisions = [replace(division) for division in account.divisions]
-        for division in divisions:
-            division.advance(now)
+        advance(divisions, now)
         return account.had(divisions)
 
     def end(self, tenant: Tenant, now: int) -> None:
@@ -162,7 +209,7 @@ class Charges:
         account = self.accounts.get(tenant.id)
         if account is None:
             return
-        self._set_holds(account, False)
+        account.turn(False)
         self.pausing.put(tenant.id, now + PAUSE_NS)
 
     def forget(self, tenant: Tenant, now: int) -> None:
@@ -176,17 +223,8 @@ class Charges:
         self._charge(tenant, now)
         account = self.accounts.pop(tenant.id)
         self.pausing.put(tenant.id, None)
-        for division in account.divisions:
-            division.advance(now)
-        account.count(-1)
-
-    def _set_holds(self, account: Account, holds: bool) -> None:
-        """From now on the tenant counts as a holder, or as a waiter. It has been charged
-        already."""
-        if holds != account.holds:
-            account.count(-1)
-            account.holds = holds
-            account.count(1)
+        advance(account.divisions, now)
+        account.leave()
 
     def _charge_holders(self, divisions: Iterable[Division], now: int) -> None:
         """A tenant begins or ceases to want these devices. First the policies that must know it
@@ -194,13 +232,14 @@ class Charges:
         devices until now."""
         if not self.policies.prompt():
             return
+        holders: dict[int, Tenant] = {}  # those of the first device first
         for division in divisions:
-            if division.charged_at == now:
-                continue
-            division.charged_at = now
-            for holder in list(division.holding.values()):
-                if self.policies.of(holder).prompt:
-                    self._charge(holder, now)
+            if division.charged_at != now:
+                division.charged_at = now
+                holders |= division.holding
+        for holder in holders.values():
+            if self.policies.of(holder).prompt:
+                self._charge(holder, now)
 
     def _pass_pauses(self, now: int) -> None:
         """Tenants whose pause has become too long no longer count as waiters."""
@@ -211,4 +250,5 @@ class Charges:
 
     def competitors(self, gang: Iterable[str]) -> int:
         """How many hold or want the most wanted of these devices."""
-        return max(self.divisions[uuid].holders + self.divisions[uuid].waiters for uuid in gang)
+        divisions = self.divisions
+        return max([divisions[uuid].wanting for uuid in gang])

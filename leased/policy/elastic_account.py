@@ -58,15 +58,15 @@ class Account:
         had of it beside others is then charged later, by settle()."""
         held = passed = even = later = 0
         part = 1 / len(had)
-        for one in had:
-            held += one.held_ns
-            even += one.even_ns
-            passed += one.leased_ns
-            if one.beside_ns and measured(one.device):
-                later += one.beside_ns
-                passed -= one.together_ns
-                self.pending += part * one.beside_ns
-                self.together += part * one.together_ns
+        for device, held_ns, even_ns, leased_ns, beside_ns, together_ns in had:
+            held += held_ns
+            even += even_ns
+            passed += leased_ns
+            if beside_ns and measured(device):
+                later += beside_ns
+                passed -= together_ns
+                self.pending += part * beside_ns
+                self.together += part * together_ns
         time = 0 if self.at is None else now - self.at
         self.at = now
         if not held and (self.barred or self.began is not None):

@@ -35,6 +35,8 @@ MOST_NS = 300_000_000_000
 REVOKED_NS = 20_000_000  # a tenant that asks again within this time was revoked, not idle
 FORGET_NS = 60_000_000_000  # after this time without its devices a tenant counts as a new one
 
+NONE: dict[str, int] = {}  # no deficits
+
 
 @register
 class Fair:
@@ -71,7 +73,7 @@ class Fair:
     def charged(self, tenant: int, had: list[Had], now: int) -> None:
         deficits = self.deficits[tenant]
         held = 0
-        for device, held_ns, even_ns, *_ in had:
+        for device, held_ns, even_ns, _, _, _ in had:
             deficit = deficits.get(device, 0) + even_ns - held_ns
             if not -MOST_NS <= deficit <= MOST_NS:
                 deficit = MOST_NS if deficit > 0 else -MOST_NS
@@ -156,5 +158,8 @@ class Fair:
     def _deficit(self, tenant: Spec) -> int:
         """The least of its devices' deficits: it holds all devices at once, so none can catch up
         alone."""
-        deficits = self.deficits.get(tenant.id, {})
-        return min([deficits.get(device, 0) for device in tenant.gang])
+        deficits = self.deficits.get(tenant.id, NONE)
+        try:
+            return min(map(deficits.__getitem__, tenant.gang))
+        except KeyError:  # it has not been charged for some of them yet
+            return min([deficits.get(device, 0) for device in tenant.gang])
