@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from leased.core.by_device import WIDE
 from leased.core.cohort import ALONE, FREE, SHARE, Cohort
 from leased.core.deadlines import Deadlines
+from leased.core.wide_ends import WideEnds
 
 
 class Ends:
     """The ends of holders that fill no gap and are not revoked. Times are ns; devices are bits
-    of a number. A device's latest end is found without looking at all of its holders."""
+    of a number. A device's latest end is found without looking at all of its holders. Those of
+    holders with few devices are kept at each of them."""
 
     def __init__(self, bits: Iterable[int]):
         bits = list(bits)
@@ -19,6 +22,7 @@ class Ends:
         }
         # The latest end on each device that has one: it is asked for more often than it changes.
         self._last: dict[int, dict[int, int]] = {SHARE: {}, ALONE: {}}
+        self._wide = {SHARE: WideEnds(), ALONE: WideEnds()}
         self._of: dict[int, tuple[int, Cohort]] = {}  # by tenant
         self._moved = [0, 0, 0]
 
@@ -34,6 +38,9 @@ class Ends:
             self._sort_in(tenant, cohort, end)
 
     def _sort_in(self, tenant: int, cohort: Cohort, end: int | None) -> None:
+        if len(cohort.bits) > WIDE:
+            self._wide[cohort.heeds].put(tenant, cohort.mask, end)
+            return
         ends, last = self._ends[cohort.heeds], self._last[cohort.heeds]
         negative = None if end is None else -end
         for bit in cohort.bits:
@@ -58,8 +65,10 @@ class Ends:
         run beside; None: there are none."""
         found = None
         for heeds in (ALONE, SHARE) if cohort.heeds == ALONE else (ALONE,):
-            last = self._last[heeds]
-            for bit in cohort.bits:
+            wide, last = self._wide[heeds].last(cohort.mask), self._last[heeds]
+            if wide is not None and (found is None or wide > found):
+                found = wide
+            for bit in cohort.bits if last else ():
                 end = last.get(bit)
                 if end is not None and (found is None or end > found):
                     found = end
@@ -69,6 +78,7 @@ class Ends:
         """Cohorts heed other modes than before, so all ends are sorted again."""
         for heeds, of_devices in self._ends.items():
             self._last[heeds].clear()
+            self._wide[heeds] = WideEnds()
             for ends in of_devices.values():
                 ends.clear()
         for tenant, (end, cohort) in self._of.items():

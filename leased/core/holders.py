@@ -121,19 +121,19 @@ class Holders:
         """The cohort has holders now, or heeds another mode."""
         if cohort.heeds != FREE:
             self._locked.add(cohort)
-            self._held.add(cohort.bits)
+            self._held.add(cohort.mask)
             self._note_cost(cohort)
         if cohort.heeds == ALONE:
             self._alone.add(cohort)
-            self._held_alone.add(cohort.bits)
+            self._held_alone.add(cohort.mask)
 
     def _unlock(self, cohort: Cohort) -> None:
         self._unsettled.pop(cohort.number, None)
         self._costly.remove(cohort)
         before = self._held.mask, self._held_alone.mask
-        self._held.remove(cohort.bits)
+        self._held.remove(cohort.mask)
         if self._alone.remove(cohort):
-            self._held_alone.remove(cohort.bits)
+            self._held_alone.remove(cohort.mask)
         if before != (self._held.mask, self._held_alone.mask):
             self._openings.open(cohort.mask)
 

@@ -103,7 +103,6 @@ class Leasing:
         assert tenant.lease is not None
         given_up_at = tenant.lease.revoked_at if tenant.lease.revoked else now
         cohort = rules.cohorts.of[tenant.id]
-        tenant.settle_lease(now, cohort.devices)
         rules.charges.end(tenant, now)
         self.effects.changed |= cohort.mask
         rules.cohorts.end(tenant)

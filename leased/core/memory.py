@@ -80,8 +80,9 @@ class Memory:
 
     def wait(self, tenant: Tenant, place: Place | None) -> None:
         """The tenant has this place in the line; None: it does not wait any more."""
-        for residency, _ in self.rules.parts_of(tenant):
-            residency.wait(tenant.id, place)
+        for residency, share in self.rules.parts_of(tenant):
+            if share.resident or share.fixed or share.reported is not None:
+                residency.wait(tenant.id, place)
         self.moves.stir(tenant)
 
     def work(self, tenant: Tenant) -> dict[str, tuple[int, int]]:

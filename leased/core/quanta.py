@@ -47,9 +47,9 @@ class Quanta:
         """The holder's quantum for the waiter that it was told of."""
         rules = self.rules
         waiter = rules.tenants.get(lease.waiter) if lease.waiter is not None else None
-        rules.charges.charge(holder, rules.now)
+        rules.charges.tell(holder, rules.now)
         if waiter is not None:
-            rules.charges.charge(waiter, rules.now)
+            rules.charges.tell(waiter, rules.now)
         return rules.quantum(holder, lease.cost_ns, waiter)
 
     def plan_end(self, holder: Tenant, lease: Lease) -> None:

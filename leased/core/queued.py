@@ -7,11 +7,12 @@ Devices are bits of a number.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 
 from leased.core.bits import bits_of
 from leased.core.cohort import ALONE, FREE, SHARE, Cohort
-from leased.core.line import FIRST, Line, Place, Places
+from leased.core.line import FIRST, Line, Place
 
 FEW = 8  # devices, and those that wait for one, of which the order is not worth keeping
 
@@ -25,8 +26,9 @@ class Queued:
         self.moved = {SHARE: 0, ALONE: 0}
         bits = list(bits)
         self._at: dict[Place, Cohort] = {}
-        self._lines: dict[int, dict[int, Places]] = {
-            heeds: {bit: Places() for bit in bits} for heeds in (SHARE, ALONE)
+        # The places of those that want a device, in order.
+        self._lines: dict[int, dict[int, list[Place]]] = {
+            heeds: {bit: [] for bit in bits} for heeds in (SHARE, ALONE)
         }
         self._sharing: Line[Cohort] = Line()
         self._everywhere = sum(bits)
@@ -42,7 +44,7 @@ class Queued:
         self._at[place] = cohort
         lines = self._lines[cohort.heeds]
         for bit in cohort.bits:
-            lines[bit].add(place)
+            insort(lines[bit], place)
         self._changed(place, cohort)
         if cohort.heeds == SHARE:
             self._sharing.add(place, cohort)
@@ -62,7 +64,8 @@ class Queued:
             self._leading_sharing.remove(place, cohort)
         self._leading.pop(cohort.number, None)
         for bit in cohort.bits:
-            lines[bit].remove(place)
+            places = lines[bit]
+            del places[bisect_left(places, place)]
         self._changed(place, cohort)
 
     def take_moved(self) -> dict[int, int]:
@@ -74,7 +77,7 @@ class Queued:
         """A cohort has come to this place or gone from it; if it is a head, others lead now."""
         moved, heads, lines = 0, set(), self._lines[ALONE]
         for bit in cohort.bits:
-            alone = lines[bit].all
+            alone = lines[bit]
             if alone and alone[0] < place:
                 continue
             moved |= bit
@@ -96,11 +99,11 @@ class Queued:
             return False
         alone, sharing = self._lines[ALONE], self._lines[SHARE]
         for bit in cohort.bits:
-            before = alone[bit].all
+            before = alone[bit]
             if before and before[0] < place:
                 return True
             if cohort.heeds == ALONE:
-                before = sharing[bit].all
+                before = sharing[bit]
                 if before and before[0] < place:
                     return True
         return False
@@ -110,10 +113,10 @@ class Queued:
         if mask.bit_count() > len(self._at):
             return min((c for c in self._at.values() if c.mask & mask), key=_place, default=None)
         found = [
-            lines[bit].all[0]
+            lines[bit][0]
             for bit in bits_of(mask)
             for lines in self._lines.values()
-            if lines[bit].all
+            if lines[bit]
         ]
         return self._at[min(found)] if found else None
 
@@ -122,7 +125,7 @@ class Queued:
         those that are FREE. Only those at places beyond `after`."""
         few = self._few_sharing(mask)
         if few is not None:
-            heads = [self._lines[ALONE][bit].all[:1] for bit in bits_of(mask)]
+            heads = [self._lines[ALONE][bit][:1] for bit in bits_of(mask)]
             places = {place for head in heads for place in head} | few
             found = [(place, self._at[place]) for place in places if place > after]
             found = [(place, c) for place, c in found if not self.is_behind(place, c)]
@@ -140,7 +143,7 @@ class Queued:
             return None
         found: set[Place] = set()
         for bit in bits_of(mask):
-            places = self._lines[SHARE][bit].all
+            places = self._lines[SHARE][bit]
             if len(places) > FEW:
                 return None
             found.update(places)
@@ -172,7 +175,7 @@ class Queued:
     def _heads(self) -> list[tuple[Place, int]]:
         """The first places of those that are ALONE, with the devices that they are for."""
         lines = self._lines[ALONE].items()
-        return sorted((places.all[0], bit) for bit, places in lines if places.all)
+        return sorted((places[0], bit) for bit, places in lines if places)
 
     def first_against(self, cohort: Cohort) -> Cohort | None:
         """The first in the line that holders of this cohort are in the way of."""
@@ -182,7 +185,7 @@ class Queued:
         for heeds in (ALONE, SHARE) if cohort.heeds == ALONE else (ALONE,):
             lines = self._lines[heeds]
             for bit in cohort.bits:
-                places = lines[bit].all
+                places = lines[bit]
                 if places and (found is None or places[0] < found):
                     found = places[0]
         return None if found is None else self._at[found]

@@ -47,7 +47,7 @@ class Residency(DeviceMemory):
         """
         self.version += 1
         share = self._share(tenant)
-        if not share.counts:  # its role was not followed while it had nothing here
+        if not share.has_any:  # its role was not followed meanwhile
             share.holds, share.place = holds, None if holds else place
         share.pass_time(self.clock.now)
         if reported is not None and not share.swaps:
@@ -124,8 +124,9 @@ class Residency(DeviceMemory):
     def touch(self, tenant: int) -> tuple[int, int]:
         """The tenant holds: all of it becomes resident. Returns (bytes in, bytes of others out)."""
         share = self.shares.get(tenant) or self._share(tenant)
-        if share.reported is not None:
-            self._keep(tenant, share)
+        if share.reported is None:
+            return self._touch_managed(tenant, share)
+        self._keep(tenant, share)
         bytes_in, bytes_out = self._moving(share)
         self._set_role(tenant, share, holds=True)
         movable = share.bytes - share.stuck
@@ -136,6 +137,26 @@ class Residency(DeviceMemory):
             self._take(bytes_out, tenant)
         untouched = share.bytes - share.resident - share.stuck
         share.untouched = untouched if untouched > 0 else 0
+        if self.uuid in self.where.full:
+            self._note_full()
+        return bytes_in, bytes_out
+
+    def _touch_managed(self, tenant: int, share: Share) -> tuple[int, int]:
+        """The same of managed memory, none of which is ever told to leave, or stuck."""
+        share.pass_time(self.clock.now)
+        before, size, capacity = share.resident, share.bytes, self.capacity
+        if size > capacity:
+            size = capacity
+        bytes_in, bytes_out = self._moving(share)
+        if before:
+            self.order.put_last(tenant, share.holds, True)
+            self.idle -= 0 if share.holds else before
+        share.holds, share.place = True, None
+        if size != before:
+            self._set_resident(tenant, share, size)
+        if bytes_out:
+            self._take(bytes_out, tenant)
+        share.untouched = share.bytes - size
         if self.uuid in self.where.full:
             self._note_full()
         return bytes_in, bytes_out
@@ -159,13 +180,9 @@ class Residency(DeviceMemory):
 
     def wait(self, tenant: int, place: Place | None) -> None:
         """The tenant has this place in the line; None: it does not wait any more."""
-        share = self._share(tenant)
-        if share.holds:
-            return
-        if share.has_any:
+        share = self.shares.get(tenant)
+        if share is not None and not share.holds:
             self._set_role(tenant, share, place=place)
-        else:
-            share.place = place
 
     def preload(self, tenant: int, displace: bool) -> tuple[int, int]:
         """Let a waiter that swaps restore what there is room for. With `displace`, which is for

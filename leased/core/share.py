@@ -69,9 +69,8 @@ class Share:
 
     def pass_time(self, now: int) -> None:
         """Add up memory over time until now. Call this before any amount changes."""
-        time = self.time
-        if now > time.at:
-            self._advance(time, now)
+        if now > self.time.at:
+            self._advance(self.time, now)
 
     def time_until(self, now: int) -> MemoryTime:
         """Memory over time until then. This changes nothing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from leased.core.gauge import Gauge, Reading
@@ -120,19 +120,6 @@ class Tenant:
         self.seen_at, self.waits_since, self.waited_ns = now, now, 0
         self.read.update(read)
 
-    def settle_lease(self, now: int, devices: Iterable[Device]) -> None:
-        """Take the time of the meters alone into its usage, since its lease ends. The rest of its
-        time is the same for all its devices, so it is added up until somebody asks."""
-        usage, read = self.usage, self.read
-        for device in devices:
-            uuid = device.uuid
-            each, shared = device.meter.advance(now, len(device.holders))
-            each_before, shared_before = read[uuid]
-            used = usage[uuid]
-            used.lease_ns += each - each_before
-            if shared != shared_before:
-                used.shared_ns += shared - shared_before
-
     def settle_memory(self, devices: Mapping[str, Device]) -> None:
         """Take its memory over time into its usage, before its devices are others or forget it."""
         for uuid in self.gang:
@@ -209,10 +196,15 @@ class Device:
         self.last_holder = number
 
     def end(self, tenant: Tenant, now: int, given_up_at: int) -> None:
-        """The tenant does not hold the device any more, which was free for others then."""
+        """The tenant does not hold the device any more, which was free for others then. The rest of
+        its time is the same for all its devices, so that is added up until somebody asks."""
         number, holders = tenant.id, self.holders
-        shows = self.meter.advance(now, len(holders))
-        self.gauge.end(number, (*shows, now))
+        each, shared = self.meter.advance(now, len(holders))
+        self.gauge.end(number, (each, shared, now))
+        each_before, shared_before = tenant.read[self.uuid]
+        used = tenant.usage[self.uuid]
+        used.lease_ns += each - each_before
+        used.shared_ns += shared - shared_before
         del holders[number]
         if self.restoring:
             self.restoring.discard(number)

@@ -38,8 +38,8 @@ class Waiters:
             tenant.wait_ends(self.rules.now)
             tenant.barred_until = None
             self.wakes.put(tenant.id, None)
-            for uuid in tenant.gang:
-                del self.rules.devices[uuid].queue[tenant.id]
+            for device in self.rules.devices_of(tenant):
+                del device.queue[tenant.id]
             self.sort(tenant)
 
     def sort(self, tenant: Tenant) -> None:
@@ -127,10 +127,10 @@ class Waiters:
         """The tenant is now the last to have come of all that wait for its devices."""
         self.arrivals += 1
         tenant.arrival = self.arrivals
-        for uuid in tenant.gang:
-            queue = self.rules.devices[uuid].queue
-            queue.pop(tenant.id, None)
-            queue[tenant.id] = tenant
+        number = tenant.id
+        for device in self.rules.devices_of(tenant):
+            device.queue.pop(number, None)
+            device.queue[number] = tenant
 
     def _place(self, tenant: Tenant) -> Place:
         tenant.order = self.rules.policies.of(tenant).order(self.rules, tenant)
