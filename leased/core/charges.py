@@ -59,7 +59,14 @@ class Division:
 
 # What is noted of a division when a tenant is charged.
 Shows = tuple[int, int, int, int, int]
+# The same with names, made three times as fast as by calling the class.
+HAD: Callable[[type[Had], tuple[str, int, int, int, int, int]], Had] = tuple.__new__
 SHOWS: Callable[[Division], Shows] = attrgetter("even", "leased", "held", "beside", "together")
+
+
+def shown(divisions: Iterable[Division]) -> list[Shows]:
+    """What they show now."""
+    return list(map(SHOWS, divisions))
 
 
 def advance(divisions: Iterable[Division], now: int) -> None:
@@ -79,34 +86,26 @@ class Account:
     holds: bool
     at: int
     divisions: list[Division]
-    before: list[Shows] = field(default_factory=list)
+    before: list[Shows]
 
-    def had(self, divisions: list[Division]) -> list[Had]:
-        """What the tenant has had since it was charged. divisions: its devices' divisions as
-        they are now."""
-        since = zip(divisions, self.before, strict=True)
+    def had(self, now: list[Shows]) -> list[Had]:
+        """What the tenant has had since it was charged. now: what its divisions show now."""
+        three = zip(self.gang, now, self.before, strict=True)
         if not self.holds:
             return [
-                _had((d.device, 0, d.even - even, d.leased - leased, 0, 0))
-                for d, (even, leased, _, _, _) in since
+                HAD(Had, (uuid, 0, even - even_before, leased - leased_before, 0, 0))
+                for uuid, (even, leased, _, _, _), (even_before, leased_before, _, _, _) in three
             ]
         return [
-            _had(
-                (
-                    d.device,
-                    d.held - held,
-                    d.even - even,
-                    d.leased - leased,
-                    d.beside - beside,
-                    d.together - together,
-                )
-            )
-            for d, (even, leased, held, beside, together) in since
+            HAD(Had, (uuid, held - h, even - e, leased - l, beside - b, together - t))
+            for uuid, (even, leased, held, beside, together), (e, l, h, b, t) in three
         ]
 
-    def note(self) -> None:
-        """The policy knows all that the tenant has had up to now."""
-        self.before = list(map(SHOWS, self.divisions))
+    def take(self) -> list[Had]:
+        """The same, and from now on it counts as charged."""
+        now = shown(self.divisions)
+        had, self.before = self.had(now), now
+        return had
 
     def enter(self) -> None:
         """Its devices' divisions count it from now on."""
@@ -144,11 +143,6 @@ class Account:
             del division.holding[number]
 
 
-def _had(values: tuple[str, int, int, int, int, int]) -> Had:
-    """The same with names. The constructor of a NamedTuple takes three times as long."""
-    return tuple.__new__(Had, values)
-
-
 class Charges:
     """Tenants that heed no lock compete with none, and are not entered here."""
 
@@ -173,9 +167,10 @@ class Charges:
         else:
             self._charge_holders(divisions, now)
         advance(divisions, now)
-        account = self.accounts[tenant.id] = Account(tenant, tenant.gang, holds, now, divisions)
+        before = shown(divisions)
+        account = Account(tenant, tenant.gang, holds, now, divisions, before)
+        self.accounts[tenant.id] = account
         account.enter()
-        account.note()
 
     def charge(self, tenant: Tenant, now: int) -> None:
         """Tell the policy what the tenant has had up to now."""
@@ -197,8 +192,9 @@ class Charges:
         advance(divisions, now)
         policy = self.policies.of(tenant)
         if policy.charges:
-            policy.charged(tenant.id, account.had(divisions), now)
-        account.note()
+            policy.charged(tenant.id, account.take(), now)
+        else:
+            account.before = shown(divisions)
 
     def due(self, tenant: int, now: int) -> list[Had]:
         """What the policy has not been told yet. This changes nothing."""
@@ -207,7 +203,7 @@ class Charges:
             return []
         divisions = [replace(division) for division in account.divisions]
         advance(divisions, now)
-        return account.had(divisions)
+        return account.had(shown(divisions))
 
     def end(self, tenant: Tenant, now: int) -> None:
         """The tenant no longer holds, or no longer waits. For a while it counts as if it waited,

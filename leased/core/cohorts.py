@@ -106,6 +106,19 @@ class Cohorts:
                     self._parted[cohort.number] = cohort
                 self._waiting[cohort.heeds].remove(cohort)
 
+    def move(self, tenant: Tenant, place: Place) -> None:
+        """The tenant waits at this place from now on, and not at its own any more."""
+        cohort, before = self.of[tenant.id], tenant.place
+        assert before is not None
+        cohort.waiting.remove(before, tenant)
+        cohort.waiting.add(place, tenant)
+        cohort.priced = None
+        if cohort.first is tenant:
+            self._out_of_line(before, cohort)
+            cohort.first = None
+        tenant.place = place
+        self._set_first(cohort)
+
     def _set_first(self, cohort: Cohort) -> None:
         first, before = cohort.waiting.first(), cohort.first
         if first is before:

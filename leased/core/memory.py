@@ -88,20 +88,21 @@ class Memory:
     def work(self, tenant: Tenant) -> dict[str, tuple[int, int]]:
         """All its memory comes in. Returns (bytes in, bytes of others out) by device, of those
         where any move."""
-        moved = {}
+        moved, leaves = {}, len(self.moves.leavers) > 0
         for residency, _ in self.rules.parts_of(tenant):
             both = residency.touch(tenant.id)
             if both != NOTHING:
                 moved[residency.uuid] = both
-            if self.moves.leavers:
+            if leaves:
                 self.moves.unwatch(tenant.id, residency.uuid)
         self.moves.stir(tenant)
         return moved
 
     def rest(self, tenant: Tenant) -> None:
+        leaves = tenant.swaps or len(self.moves.leavers) > 0
         for residency, _ in self.rules.parts_of(tenant):
             residency.rest(tenant.id)
-            if tenant.swaps or self.moves.leavers:
+            if leaves:
                 self.moves.watch(tenant.id, self.rules.devices[residency.uuid])
         self.moves.stir(tenant)
         if tenant.parked:

@@ -274,12 +274,14 @@ class Residency(DeviceMemory):
         while size > 0:
             loser = self.order.first()
             share = self.shares[loser]
-            lost = min(size, share.resident)
+            lost = share.resident
+            if lost > size:
+                lost = size
             self._set_resident(loser, share, share.resident - lost)
             size -= lost
             if share.place is not None:
                 self.shrunk.add(loser)
-            if share.swaps:
+            if share.reported is not None:
                 share.taken = lost + (share.taken if share.leaving else 0)
                 share.taker = taker
                 share.leaving += lost

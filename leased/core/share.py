@@ -70,18 +70,16 @@ class Share:
     def pass_time(self, now: int) -> None:
         """Add up memory over time until now. Call this before any amount changes."""
         if now > self.time.at:
-            self._advance(self.time, now)
+            there = self.resident if self.reported is None else self.evictable
+            idle = self.place is None and not self.holds
+            self.time.advance(now, self.bytes + self.fixed, self.fixed + there, idle)
 
     def time_until(self, now: int) -> MemoryTime:
         """Memory over time until then. This changes nothing."""
-        found = replace(self.time)
-        self._advance(found, now)
+        kept, self.time = self.time, replace(self.time)
+        self.pass_time(now)
+        found, self.time = self.time, kept
         return found
-
-    def _advance(self, time: MemoryTime, now: int) -> None:
-        idle = not self.holds and self.place is None
-        there = self.resident if self.reported is None else self.evictable
-        time.advance(now, self.bytes + self.fixed, self.fixed + there, idle)
 
     @property
     def movable(self) -> int:

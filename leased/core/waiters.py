@@ -117,10 +117,8 @@ class Waiters:
 
     def _move(self, tenant: Tenant, place: Place) -> None:
         if place != tenant.place:
-            self.rules.cohorts.leave_line(tenant)
+            self.rules.cohorts.move(tenant, place)
             self.gone(tenant.id)
-            tenant.place = place
-            self.rules.cohorts.line_up(tenant)
             self._tell(tenant)
 
     def _arrive(self, tenant: Tenant) -> None:
