@@ -6,6 +6,13 @@ from leased.core.bits import bits_of
 from leased.core.cohort import Cohort
 
 WIDE = 8  # a cohort with more devices has something to do with most questions
+PART = 4  # where there are very many devices, one that has at least this part of them
+
+
+def is_wide(cohort: Cohort, devices: int) -> bool:
+    """Whether the cohort has most of its devices in common with others of which that is so.
+    devices: how many there are."""
+    return len(cohort.bits) > max(WIDE, devices // PART)
 
 
 class ByDevice:

@@ -93,12 +93,15 @@ class Account:
         three = zip(self.gang, now, self.before, strict=True)
         if not self.holds:
             return [
-                HAD(Had, (uuid, 0, even - even_before, leased - leased_before, 0, 0))
-                for uuid, (even, leased, _, _, _), (even_before, leased_before, _, _, _) in three
+                HAD(Had, (uuid, 0, even - old[0], leased - old[1], 0, 0))
+                for uuid, (even, leased, _, _, _), old in three
             ]
         return [
-            HAD(Had, (uuid, held - h, even - e, leased - l, beside - b, together - t))
-            for uuid, (even, leased, held, beside, together), (e, l, h, b, t) in three
+            HAD(
+                Had,
+                (uuid, held - o[2], even - o[0], leased - o[1], beside - o[3], together - o[4]),
+            )
+            for uuid, (even, leased, held, beside, together), o in three
         ]
 
     def take(self) -> list[Had]:

@@ -29,8 +29,8 @@ class Cohort:
 
     __slots__ = (
         "begun", "beside", "bits", "calm", "dear", "devices", "first", "gang", "heeds",
-        "holding", "links", "lock", "mask", "members", "most_cost", "number", "place", "priced", "swaps",
-        "told", "waiter", "waiting", "watched",
+        "holding", "links", "lock", "mask", "members", "most_cost", "number", "place", "priced",
+        "swaps", "told", "waiter", "waiting", "watched",
     )  # fmt: skip
 
     def __init__(self, number: int, key: tuple[tuple[str, ...], str, bool, bool], mask: int):

@@ -16,7 +16,7 @@ from leased.core.share import Share
 from leased.core.speed import Speed
 from leased.core.staying import Staying
 from leased.core.usage import Usage
-from leased.core.whereabouts import Part, Whereabouts, longest
+from leased.core.whereabouts import Whereabouts, longest
 
 NO_SHARE = Share()  # of a tenant that has no memory on the device
 
@@ -62,10 +62,6 @@ class DeviceMemory:
     def share(self, tenant: int) -> Share | None:
         """What a tenant has; None: nothing is known of it."""
         return self.shares.get(tenant)
-
-    def part_of(self, tenant: int) -> Part:
-        """What a tenant has, which may be nothing."""
-        return self, self.shares.get(tenant, NO_SHARE)
 
     def fits(self) -> bool:
         """The memory of all tenants can be on the device at once."""
@@ -142,15 +138,14 @@ class DeviceMemory:
         """Both: bytes of its own that are missing, and of others that would be displaced."""
         capacity, others = self.capacity, self.resident - share.resident
         size = share.bytes
-        if size > capacity:
-            size = capacity
+        size = size if size < capacity else capacity
         missing = size - share.resident - share.untouched
         displaced = others + size - capacity
         return missing if missing > 0 else 0, displaced if displaced > 0 else 0
 
     def handoff_ns(self, tenant: int) -> int:
         """How long a handoff to this tenant moves memory: the longer of both directions, in ns."""
-        return int(longest((self.part_of(tenant),)) * 1e9)
+        return int(longest([(self, self.shares.get(tenant, NO_SHARE))]) * 1e9)
 
     # -- changes of one share, and of the sums it is in -------------------------------
 

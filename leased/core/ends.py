@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from leased.core.by_device import WIDE
+from leased.core.by_device import is_wide
 from leased.core.cohort import ALONE, FREE, SHARE, Cohort
 from leased.core.deadlines import Deadlines
-from leased.core.wide_ends import WideEnds
+from leased.core.layers import Layers
 
 
 class Ends:
@@ -22,25 +22,31 @@ class Ends:
         }
         # The latest end on each device that has one: it is asked for more often than it changes.
         self._last: dict[int, dict[int, int]] = {SHARE: {}, ALONE: {}}
-        self._wide = {SHARE: WideEnds(), ALONE: WideEnds()}
+        self._wide = {SHARE: Layers(), ALONE: Layers()}  # by the ends, the latest first
+        self._devices = len(bits)
         self._of: dict[int, tuple[int, Cohort]] = {}  # by tenant
         self._moved = [0, 0, 0]
 
     def put(self, tenant: int, cohort: Cohort, end: int | None) -> None:
         """The lease of this tenant of the cohort ends then; None: unknown, or it has ended."""
-        if end is None:
-            if self._of.pop(tenant, None) is None:
-                return
-        else:
+        before = self._of.pop(tenant, None)
+        if end is not None:
             self._of[tenant] = end, cohort
+        elif before is None:
+            return
         self._moved[cohort.heeds] |= cohort.mask
-        if cohort.heeds != FREE:
+        if cohort.heeds == FREE:
+            return
+        if not is_wide(cohort, self._devices):
             self._sort_in(tenant, cohort, end)
+            return
+        wide = self._wide[cohort.heeds]
+        if before is not None:
+            wide.remove(-before[0], tenant, cohort.mask)
+        if end is not None:
+            wide.add(-end, tenant, cohort.mask)
 
     def _sort_in(self, tenant: int, cohort: Cohort, end: int | None) -> None:
-        if len(cohort.bits) > WIDE:
-            self._wide[cohort.heeds].put(tenant, cohort.mask, end)
-            return
         ends, last = self._ends[cohort.heeds], self._last[cohort.heeds]
         negative = None if end is None else -end
         for bit in cohort.bits:
@@ -65,9 +71,9 @@ class Ends:
         run beside; None: there are none."""
         found = None
         for heeds in (ALONE, SHARE) if cohort.heeds == ALONE else (ALONE,):
-            wide, last = self._wide[heeds].last(cohort.mask), self._last[heeds]
-            if wide is not None and (found is None or wide > found):
-                found = wide
+            wide, last = self._wide[heeds].first(cohort.mask), self._last[heeds]
+            if wide is not None and (found is None or -wide > found):
+                found = -wide
             for bit in cohort.bits if last else ():
                 end = last.get(bit)
                 if end is not None and (found is None or end > found):
@@ -78,8 +84,9 @@ class Ends:
         """Cohorts heed other modes than before, so all ends are sorted again."""
         for heeds, of_devices in self._ends.items():
             self._last[heeds].clear()
-            self._wide[heeds] = WideEnds()
+            self._wide[heeds] = Layers()
             for ends in of_devices.values():
                 ends.clear()
-        for tenant, (end, cohort) in self._of.items():
+        of, self._of = self._of, {}
+        for tenant, (end, cohort) in of.items():
             self.put(tenant, cohort, end)

@@ -73,7 +73,7 @@ class Leasing:
             tenant.usage[uuid].move(bytes_in, bytes_out)
             prefetch[uuid] = bytes_in
         # Beside others whose memory does not fit, a prefetch would only evict theirs.
-        if moved and shared and not all([d.fits for d in self.rules.devices_of(tenant)]):
+        if moved and shared and not all(d.fits for d in self.rules.devices_of(tenant)):
             return dict.fromkeys(tenant.gang, 0)
         return prefetch
 

@@ -20,20 +20,6 @@ def place_of(order: int, arrival: int) -> Place:
     return order * ARRIVALS + arrival
 
 
-class Places:
-    """A sorted list of places."""
-
-    def __init__(self) -> None:
-        self.all: list[Place] = []
-
-    def add(self, place: Place) -> None:
-        insort(self.all, place)
-
-    def remove(self, place: Place) -> None:
-        """Remove a place that is there."""
-        del self.all[bisect_left(self.all, place)]
-
-
 class Line(Generic[Item]):
     """A list of items sorted by numbers, such as their places: where one belongs is found by
     halving, and moving those behind it costs little.

@@ -31,8 +31,7 @@ class MemoryTime:
         self.wanted += wanted * passed
         if resident:
             self.resident += resident * passed
-            if resident > self.peak:
-                self.peak = resident
+            self.peak = self.peak if self.peak > resident else resident
             if idle:
                 self.idle_ns += passed
 

@@ -7,11 +7,10 @@ Devices are bits of a number.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 
-from leased.core.bits import bits_of
 from leased.core.cohort import ALONE, FREE, SHARE, Cohort
+from leased.core.heads import Heads
 from leased.core.line import FIRST, Line, Place
 
 FEW = 8  # devices, and those that wait for one, of which the order is not worth keeping
@@ -26,10 +25,7 @@ class Queued:
         self.moved = {SHARE: 0, ALONE: 0}
         bits = list(bits)
         self._at: dict[Place, Cohort] = {}
-        # The places of those that want a device, in order.
-        self._lines: dict[int, dict[int, list[Place]]] = {
-            heeds: {bit: [] for bit in bits} for heeds in (SHARE, ALONE)
-        }
+        self._heads = {SHARE: Heads(bits), ALONE: Heads(bits)}
         self._sharing: Line[Cohort] = Line()
         self._everywhere = sum(bits)
         # Those behind nobody: that are ALONE, and that are SHARE. Of the latter, those at places
@@ -41,11 +37,10 @@ class Queued:
     def add(self, place: Place, cohort: Cohort) -> None:
         if cohort.heeds == FREE:
             return
+        moved, heads = self._concerned(place, cohort)
         self._at[place] = cohort
-        lines = self._lines[cohort.heeds]
-        for bit in cohort.bits:
-            insort(lines[bit], place)
-        self._changed(place, cohort)
+        self._heads[cohort.heeds].add(place, cohort)
+        self._changed(place, cohort, moved, heads)
         if cohort.heeds == SHARE:
             self._sharing.add(place, cohort)
             if self._is_known(place) and not self.is_behind(place, cohort):
@@ -58,31 +53,27 @@ class Queued:
         if cohort.heeds == FREE:
             return
         del self._at[place]
-        lines = self._lines[cohort.heeds]
         if cohort.heeds == SHARE:
             self._sharing.remove(place, cohort)
             self._leading_sharing.remove(place, cohort)
         self._leading.pop(cohort.number, None)
-        for bit in cohort.bits:
-            places = lines[bit]
-            del places[bisect_left(places, place)]
-        self._changed(place, cohort)
+        self._heads[cohort.heeds].remove(place, cohort)
+        self._changed(place, cohort, *self._concerned(place, cohort))
 
     def take_moved(self) -> dict[int, int]:
         """Devices whose heads have changed since this was last asked, by what those heed."""
         moved, self.moved = self.moved, {SHARE: 0, ALONE: 0}
         return moved
 
-    def _changed(self, place: Place, cohort: Cohort) -> None:
-        """A cohort has come to this place or gone from it; if it is a head, others lead now."""
-        moved, heads, lines = 0, set(), self._lines[ALONE]
-        for bit in cohort.bits:
-            alone = lines[bit]
-            if alone and alone[0] < place:
-                continue
-            moved |= bit
-            heads.update(alone[:2])
-        heads.discard(place)
+    def _concerned(self, place: Place, cohort: Cohort) -> tuple[int, list[Place]]:
+        """While the cohort is not there: on which devices it would be the first at this place, and
+        the heads of those."""
+        alone = self._heads[ALONE]
+        moved = cohort.mask & ~alone.before(place, cohort.mask)
+        return moved, [head for head, _ in alone.all(moved)] if moved else []
+
+    def _changed(self, place: Place, cohort: Cohort, moved: int, heads: list[Place]) -> None:
+        """A cohort has come to this place or gone from it. moved, heads: see _concerned."""
         self.moved[cohort.heeds] |= moved
         if moved and cohort.heeds == ALONE and self._is_known(place):
             self._stale = place - 1
@@ -97,36 +88,28 @@ class Queued:
         """A waiter before this place competes with the cohort."""
         if cohort.heeds == FREE:
             return False
-        alone, sharing = self._lines[ALONE], self._lines[SHARE]
-        for bit in cohort.bits:
-            before = alone[bit]
-            if before and before[0] < place:
-                return True
-            if cohort.heeds == ALONE:
-                before = sharing[bit]
-                if before and before[0] < place:
-                    return True
-        return False
+        if self._heads[ALONE].is_any_before(place, cohort.mask):
+            return True
+        if cohort.heeds == SHARE:
+            return False
+        return self._heads[SHARE].is_any_before(place, cohort.mask)
 
     def first(self, mask: int) -> Cohort | None:
         """The first in the line for these devices, but for those that are FREE."""
         if mask.bit_count() > len(self._at):
             return min((c for c in self._at.values() if c.mask & mask), key=_place, default=None)
-        found = [
-            lines[bit][0]
-            for bit in bits_of(mask)
-            for lines in self._lines.values()
-            if lines[bit]
-        ]
-        return self._at[min(found)] if found else None
+        return self._first_of(self._heads.values(), mask)
+
+    def _first_of(self, of: Iterable[Heads], mask: int) -> Cohort | None:
+        places = [place for heads in of if (place := heads.first(mask)) is not None]
+        return self._at[min(places)] if places else None
 
     def leading(self, mask: int, after: Place = FIRST) -> Iterator[Cohort]:
         """Those in the line for these devices that stand behind nobody, in their order, but for
         those that are FREE. Only those at places beyond `after`."""
         few = self._few_sharing(mask)
         if few is not None:
-            heads = [self._lines[ALONE][bit][:1] for bit in bits_of(mask)]
-            places = {place for head in heads for place in head} | few
+            places = {place for place, _ in self._heads[ALONE].all(mask)} | few
             found = [(place, self._at[place]) for place in places if place > after]
             found = [(place, c) for place, c in found if not self.is_behind(place, c)]
             return iter([cohort for _, cohort in sorted(found)])
@@ -141,13 +124,7 @@ class Queued:
         or the devices are."""
         if mask.bit_count() > max(FEW, len(self._leading) // 4):
             return None
-        found: set[Place] = set()
-        for bit in bits_of(mask):
-            places = self._lines[SHARE][bit]
-            if len(places) > FEW:
-                return None
-            found.update(places)
-        return found
+        return self._heads[SHARE].few(mask, FEW)
 
     # -- those that are SHARE and stand behind nobody ------------------------------------
 
@@ -162,7 +139,8 @@ class Queued:
             return
         self._leading_sharing.cut(after)
         sharing = self._sharing.from_place(after)
-        heads, wanted, at = self._heads() if sharing else [], 0, 0
+        alone = self._heads[ALONE].all(self._everywhere) if sharing else []
+        heads, wanted, at = sorted(alone), 0, 0
         for place, cohort in sharing:
             while at < len(heads) and heads[at][0] < place:
                 wanted |= heads[at][1]
@@ -172,23 +150,13 @@ class Queued:
             if not cohort.mask & wanted:
                 self._leading_sharing.add(place, cohort)
 
-    def _heads(self) -> list[tuple[Place, int]]:
-        """The first places of those that are ALONE, with the devices that they are for."""
-        lines = self._lines[ALONE].items()
-        return sorted((places[0], bit) for bit, places in lines if places)
-
     def first_against(self, cohort: Cohort) -> Cohort | None:
         """The first in the line that holders of this cohort are in the way of."""
         if cohort.heeds == FREE:
             return None
-        found: Place | None = None
-        for heeds in (ALONE, SHARE) if cohort.heeds == ALONE else (ALONE,):
-            lines = self._lines[heeds]
-            for bit in cohort.bits:
-                places = lines[bit]
-                if places and (found is None or places[0] < found):
-                    found = places[0]
-        return None if found is None else self._at[found]
+        heads = self._heads
+        against = (heads[ALONE], heads[SHARE]) if cohort.heeds == ALONE else (heads[ALONE],)
+        return self._first_of(against, cohort.mask)
 
 
 def _merged(

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from leased.core.device_memory import DeviceMemory
+from leased.core.device_memory import NO_SHARE, DeviceMemory
 from leased.core.line import Place
 from leased.core.share import Share
 from leased.core.speed import Speed
+from leased.core.whereabouts import Part
 
 
 @dataclass
@@ -37,6 +38,7 @@ class Residency(DeviceMemory):
         holds: bool,
         fixed: int = 0,
         reported: int | None = None,
+        *,
         place: Place | None = None,
     ) -> int:
         """The tenant has `size` bytes that can be moved and `fixed` more. One that swaps reports
@@ -119,6 +121,10 @@ class Residency(DeviceMemory):
         self._set_capacity()
         self._note_full()
 
+    def part_of(self, tenant: int) -> Part:
+        """What a tenant has, which may be nothing."""
+        return self, self.shares.get(tenant, NO_SHARE)
+
     # -- who holds, who waits ----------------------------------------------------------
 
     def touch(self, tenant: int) -> tuple[int, int]:
@@ -129,14 +135,11 @@ class Residency(DeviceMemory):
         self._keep(tenant, share)
         bytes_in, bytes_out = self._moving(share)
         self._set_role(tenant, share, holds=True)
-        movable = share.bytes - share.stuck
-        if movable < 0:  # it may report more than it has
-            movable = 0
+        movable = max(0, share.bytes - share.stuck)  # it may report more than it has
         self._set_resident(tenant, share, min(movable, self.capacity))
         if bytes_out:
             self._take(bytes_out, tenant)
-        untouched = share.bytes - share.resident - share.stuck
-        share.untouched = untouched if untouched > 0 else 0
+        share.untouched = max(0, share.bytes - share.resident - share.stuck)
         if self.uuid in self.where.full:
             self._note_full()
         return bytes_in, bytes_out
@@ -145,8 +148,7 @@ class Residency(DeviceMemory):
         """The same of managed memory, none of which is ever told to leave, or stuck."""
         share.pass_time(self.clock.now)
         before, size, capacity = share.resident, share.bytes, self.capacity
-        if size > capacity:
-            size = capacity
+        size = size if size < capacity else capacity
         bytes_in, bytes_out = self._moving(share)
         if before:
             self.order.put_last(tenant, share.holds, True)
@@ -274,10 +276,9 @@ class Residency(DeviceMemory):
         while size > 0:
             loser = self.order.first()
             share = self.shares[loser]
-            lost = share.resident
-            if lost > size:
-                lost = size
-            self._set_resident(loser, share, share.resident - lost)
+            resident = share.resident
+            lost = size if size < resident else resident
+            self._set_resident(loser, share, resident - lost)
             size -= lost
             if share.place is not None:
                 self.shrunk.add(loser)

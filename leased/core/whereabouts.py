@@ -9,10 +9,11 @@ from leased.core.share import Share
 
 if TYPE_CHECKING:
     from leased.core.device_memory import DeviceMemory
+    from leased.core.residency import Residency
 
 
 # A device, and what a tenant has there.
-Part: TypeAlias = "tuple[DeviceMemory, Share]"
+Part: TypeAlias = "tuple[Residency, Share]"
 
 
 class Whereabouts:
@@ -25,7 +26,7 @@ class Whereabouts:
         self.full: set[str] = set()
         self.swapping: set[str] = set()
 
-    def enter(self, tenant: int, device: DeviceMemory, share: Share) -> None:
+    def enter(self, tenant: int, device: Residency, share: Share) -> None:
         """The tenant has memory on the device from now on."""
         parts = self.of.setdefault(tenant, {})
         if device.uuid not in parts:
@@ -38,21 +39,18 @@ class Whereabouts:
             del self.of[tenant]
 
 
-def longest(parts: Iterable[Part]) -> float:
+def longest(parts: Iterable[tuple[DeviceMemory, Share]]) -> float:
     """How long moving memory takes if the tenant with these parts is granted next: on the device
     where it takes longest, and in the direction in which it does, in seconds."""
     found = 0.0
     for device, share in parts:
         size, resident, capacity = share.bytes, share.resident, device.capacity
-        if size > capacity:
-            size = capacity
+        size = size if size < capacity else capacity
         moved = size - resident - share.untouched
         displaced = device.resident - resident + size - capacity
-        if displaced > moved:
-            moved = displaced
+        moved = moved if moved > displaced else displaced
         if moved > 0:
             speed = device.paging if share.reported is None else device.link
             took = moved / speed.bytes_s
-            if took > found:
-                found = took
+            found = found if found > took else took
     return found
