@@ -40,10 +40,8 @@ class Division:
     charged_at: int | None = None
 
     def advance(self, now: int) -> None:
+        """Somebody has held it until now."""
         passed, holders = now - self.at, self.holders
-        self.at = now
-        if not passed or not holders:
-            return
         self.leased += passed
         if holders == 1:
             self.held += passed + self.held_rest
@@ -72,8 +70,11 @@ def shown(divisions: Iterable[Division]) -> list[Shows]:
 def advance(divisions: Iterable[Division], now: int) -> None:
     """Bring all of them up to date."""
     for division in divisions:
-        if division.at != now:
+        if division.at == now:
+            continue
+        if division.holders:
             division.advance(now)
+        division.at = now
 
 
 @dataclass(slots=True)

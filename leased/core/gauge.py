@@ -49,18 +49,12 @@ class Gauge:
 
     def end(self, tenant: int, reading: Reading) -> None:
         """The tenant no longer holds the device."""
-        self._add(tenant, self.since.pop(tenant), reading)
-
-    def _add(self, tenant: int, since: Reading, reading: Reading) -> None:
-        lease, beside, clock = since
-        lease_now, beside_now, clock_now = reading
-        held = self.had.get(tenant)
+        since, held = self.since.pop(tenant), self.had.get(tenant)
         if held is None:
-            self.had[tenant] = Held(lease_now - lease, clock_now - clock, beside_now - beside)
-            return
-        held.lease_ns += lease_now - lease
-        held.beside_ns += beside_now - beside
-        held.clock_ns += clock_now - clock
+            held = self.had[tenant] = Held()
+        held.lease_ns += reading[0] - since[0]
+        held.beside_ns += reading[1] - since[1]
+        held.clock_ns += reading[2] - since[2]
 
     def forget(self, tenant: int) -> None:
         """The tenant is closed; nobody gets its part of what will be measured."""
@@ -68,8 +62,9 @@ class Gauge:
 
     def take(self, reading: Reading) -> dict[int, Held]:
         """What each tenant has had of the device since this was last asked."""
-        since, self.since = self.since, dict.fromkeys(self.since, reading)
-        for tenant, before in since.items():
-            self._add(tenant, before, reading)
+        holders = list(self.since)
+        for tenant in holders:
+            self.end(tenant, reading)
+        self.since = dict.fromkeys(holders, reading)
         found, self.had = self.had, {}
         return found

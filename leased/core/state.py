@@ -99,7 +99,7 @@ class Tenant:
     seen_at: int = 0  # until when its time is in its usage
     usage: dict[str, Usage] = field(default_factory=dict)
     # What the device's meter stood at when last taken over into the usage.
-    read: dict[str, tuple[int, int]] = field(default_factory=dict)
+    read: dict[str, Reading] = field(default_factory=dict)
 
     @property
     def barred(self) -> bool:
@@ -135,7 +135,7 @@ class Tenant:
 
     def _run_up(
         self, usage: Mapping[str, Usage], now: int, devices: Mapping[str, Device]
-    ) -> dict[str, tuple[int, int]]:
+    ) -> dict[str, Reading]:
         """Add the time that is not in the usage yet. Returns what the meters of the devices that
         it holds show."""
         passed, holds = now - self.seen_at, self.lease is not None
@@ -147,10 +147,10 @@ class Tenant:
             used.wait_ns += waited
             if holds:
                 device = devices[uuid]
-                each, shared = read[uuid] = device.meter.reading(now, len(device.holders))
-                each_before, shared_before = self.read[uuid]
-                used.lease_ns += each - each_before
-                used.shared_ns += shared - shared_before
+                before, shows = self.read[uuid], device.reading(now)
+                read[uuid] = shows
+                used.lease_ns += shows[0] - before[0]
+                used.shared_ns += shows[1] - before[1]
         return read
 
 
@@ -190,8 +190,9 @@ class Device:
     def begin(self, tenant: Tenant, now: int) -> None:
         """The tenant holds the device from now on."""
         number, holders = tenant.id, self.holders
-        shows = tenant.read[self.uuid] = self.meter.advance(now, len(holders))
-        self.gauge.begin(number, (*shows, now))
+        each, shared = self.meter.advance(now, len(holders))
+        shows = tenant.read[self.uuid] = each, shared, now
+        self.gauge.begin(number, shows)
         holders[number] = tenant
         self.last_holder = number
 
@@ -201,10 +202,9 @@ class Device:
         number, holders = tenant.id, self.holders
         each, shared = self.meter.advance(now, len(holders))
         self.gauge.end(number, (each, shared, now))
-        each_before, shared_before = tenant.read[self.uuid]
-        used = tenant.usage[self.uuid]
-        used.lease_ns += each - each_before
-        used.shared_ns += shared - shared_before
+        before, used = tenant.read[self.uuid], tenant.usage[self.uuid]
+        used.lease_ns += each - before[0]
+        used.shared_ns += shared - before[1]
         del holders[number]
         if self.restoring:
             self.restoring.discard(number)

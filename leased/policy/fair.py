@@ -72,15 +72,13 @@ class Fair:
 
     def charged(self, tenant: int, had: list[Had], now: int) -> None:
         deficits = self.deficits[tenant]
-        held = 0
-        for device, held_ns, even_ns, _, _, _ in had:
-            deficit = deficits.get(device, 0) + even_ns - held_ns
-            if not -MOST_NS <= deficit <= MOST_NS:
-                deficit = MOST_NS if deficit > 0 else -MOST_NS
-            deficits[device] = deficit
-            held |= held_ns
+        known = deficits.get
+        now_are = {one[0]: known(one[0], 0) + one[2] - one[1] for one in had}
+        if min(now_are.values()) < -MOST_NS or max(now_are.values()) > MOST_NS:
+            now_are = {uuid: max(-MOST_NS, min(MOST_NS, ns)) for uuid, ns in now_are.items()}
+        deficits.update(now_are)
         self.seen[tenant] = now
-        if held:
+        if any(one.held_ns for one in had):
             self.released[tenant] = now
 
     def order(self, view: View, tenant: Spec) -> int:
