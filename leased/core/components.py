@@ -18,20 +18,22 @@ class Components:
         self._part: dict[int, int] = {}  # by device that has a link: all it is connected with
 
     def add(self, links: Iterable[Link]) -> None:
+        counts = self._counts
         for link in links:
-            count = self._counts.get(link, 0)
-            self._counts[link] = count + 1
+            count = counts.get(link, 0)
+            counts[link] = count + 1
             if not count:
                 self._connect(link)
 
     def remove(self, links: Iterable[Link]) -> None:
         """Remove links that were added before."""
+        counts = self._counts
         for link in links:
-            count = self._counts[link] - 1
+            count = counts[link] - 1
             if count:
-                self._counts[link] = count
+                counts[link] = count
             else:
-                del self._counts[link]
+                del counts[link]
                 self._disconnect(link)
 
     def reached(self, mask: int) -> int:

@@ -159,7 +159,9 @@ class DeviceMemory:
         before = share.resident
         if size == before:
             return
-        share.pass_time(self.clock.now)
+        now = self.clock.now
+        if now > share.time.at:
+            share.pass_time(now)
         share.resident = size
         self.version += 1
         self.resident += size - before
@@ -184,17 +186,16 @@ class DeviceMemory:
         self, tenant: int, share: Share, holds: bool = False, place: Place | None = None
     ) -> None:
         """The tenant holds, waits at this place, or neither. It is the last of those like it."""
-        if not share.has_any:
-            share.holds, share.place = holds, place
-            return
-        share.pass_time(self.clock.now)
+        now, resident = self.clock.now, share.resident
+        if now > share.time.at:
+            share.pass_time(now)
         if share.reported is not None:
             self._set_swapping_role(tenant, share, holds, place)
             return
-        if share.resident:
+        if resident:
             self.order.put_last(tenant, share.holds, holds)
             if share.holds != holds:
-                self.idle += share.resident if share.holds else -share.resident
+                self.idle += resident if share.holds else -resident
         share.holds, share.place = holds, place
 
     def _set_swapping_role(

@@ -35,17 +35,21 @@ class EvictionOrder:
 
     def add(self, tenant: int, share: Share) -> None:
         """The tenant has resident bytes from now on. It comes last among tenants like it."""
-        if share.place is not None and share.swaps:
-            self.waiting_with_bytes.add(share.place, tenant)
+        if share.holds:
+            self.holding[tenant] = None
+        elif share.place is None or share.reported is None:
+            self.resting[tenant] = None
         else:
-            (self.holding if share.holds else self.resting)[tenant] = None
+            self.waiting_with_bytes.add(share.place, tenant)
 
     def remove(self, tenant: int, share: Share) -> None:
         """The tenant has none any more. It must hold or wait as it did when it was added."""
-        if share.place is not None and share.swaps:
-            self.waiting_with_bytes.remove(share.place, tenant)
+        if share.holds:
+            del self.holding[tenant]
+        elif share.place is None or share.reported is None:
+            del self.resting[tenant]
         else:
-            del (self.holding if share.holds else self.resting)[tenant]
+            self.waiting_with_bytes.remove(share.place, tenant)
 
     def put_last(self, tenant: int, held: bool, holds: bool) -> None:
         """The tenant, which has resident bytes and does not swap, begins or ceases to hold or to

@@ -13,6 +13,11 @@ BOUNDS_NS = tuple(
 )
 
 
+def bucket_of(ns: int) -> int:
+    """The number of the bucket for a handoff that took so long."""
+    return bisect_left(BOUNDS_NS, ns)
+
+
 @dataclass
 class HandoffTimes:
     """counts: handoffs by bucket, the last for all that took longer; each counts in one only.
@@ -21,7 +26,7 @@ class HandoffTimes:
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_NS) + 1))
     sum_ns: int = 0
 
-    def add(self, ns: int) -> None:
-        """A handoff took so long."""
-        self.counts[bisect_left(BOUNDS_NS, ns)] += 1
+    def add(self, ns: int, bucket: int) -> None:
+        """A handoff took so long. bucket: bucket_of() it."""
+        self.counts[bucket] += 1
         self.sum_ns += ns

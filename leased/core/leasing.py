@@ -52,17 +52,22 @@ class Leasing:
         else:
             self.contention.limit(tenant)
 
-    def _handed(self, tenant: Tenant, shared: bool) -> dict[str, int]:
-        """Count the handoffs to the tenant that is granted. Returns since when each of them lasts,
-        by device."""
+    def _handed(self, tenant: Tenant, shared: bool) -> dict[int, list[str]]:
+        """Count the handoffs to the tenant that is granted. Returns the devices by the time since
+        when each of these lasts."""
         devices, asked_at, usage = self.rules.devices_of(tenant), tenant.asked_at, tenant.usage
         before = {device.last_holder for device in devices}
         from_others = {number for number in before if self._is_handoff(tenant, number, shared)}
-        handed = {}
+        handed: dict[int, list[str]] = {}
         for device in devices if from_others else ():
             if device.last_holder in from_others:
-                usage[device.uuid].handoffs += 1
-                handed[device.uuid] = max(device.given_up_at, asked_at)
+                uuid, given_up_at = device.uuid, device.given_up_at
+                usage[uuid].handoffs += 1
+                since = given_up_at if given_up_at > asked_at else asked_at
+                if since in handed:
+                    handed[since].append(uuid)
+                else:
+                    handed[since] = [uuid]
         return handed
 
     def _bring_in(self, tenant: Tenant, shared: bool) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from leased.core.deadlines import Deadlines
+from leased.core.handoff_times import bucket_of
 from leased.core.rules import MOVE_PATIENCE_NS, Rules
 from leased.core.state import FOREVER, Device, Lease, Tenant
 
@@ -27,8 +28,10 @@ class Quanta:
     def count_handoffs(self, lease: Lease) -> None:
         """The holder can begin to work, so the handoffs to it are over."""
         now, devices = self.rules.now, self.rules.devices
-        for uuid, since in lease.handed.items():
-            devices[uuid].handoff_times.add(now - since)
+        for since, uuids in lease.handed.items():
+            bucket = bucket_of(now - since)
+            for uuid in uuids:
+                devices[uuid].handoff_times.add(now - since, bucket)
         lease.handed.clear()
 
     def go_on(self, tenant: Tenant, lease: Lease) -> None:

@@ -149,19 +149,26 @@ class Residency(DeviceMemory):
         share.pass_time(self.clock.now)
         before, size, capacity = share.resident, share.bytes, self.capacity
         size = size if size < capacity else capacity
-        bytes_in, bytes_out = self._moving(share)
+        more = size - before
+        bytes_in, bytes_out = more - share.untouched, self.resident + more - capacity
         if before:
             self.order.put_last(tenant, share.holds, True)
             self.idle -= 0 if share.holds else before
         share.holds, share.place = True, None
-        if size != before:
-            self._set_resident(tenant, share, size)
-        if bytes_out:
+        if more:
+            share.resident = size
+            self.resident += more
+            self.version += 1
+            if not before:
+                self.order.add(tenant, share)
+            elif not size:
+                self.order.remove(tenant, share)
+        if bytes_out > 0:
             self._take(bytes_out, tenant)
         share.untouched = share.bytes - size
         if self.uuid in self.where.full:
             self._note_full()
-        return bytes_in, bytes_out
+        return bytes_in if bytes_in > 0 else 0, bytes_out if bytes_out > 0 else 0
 
     def _keep(self, tenant: int, share: Share) -> None:
         """A tenant that swaps keeps what it was told to evict and has not evicted."""
@@ -174,7 +181,7 @@ class Residency(DeviceMemory):
 
     def rest(self, tenant: int) -> None:
         """The tenant does not hold any more. If it swaps, its report says what is resident."""
-        share = self._share(tenant)
+        share = self.shares.get(tenant) or self._share(tenant)
         self._set_role(tenant, share)
         if share.reported is not None:  # it swaps
             self._set_resident(tenant, share, share.movable)

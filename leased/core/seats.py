@@ -33,8 +33,9 @@ class Row:
         seat = ~self.used & (self.used + 1)
         self.used |= seat
         self.cohorts[seat] = cohort
+        wanted = self.wanted
         for bit in cohort.bits:
-            self.wanted[bit] = self.wanted.get(bit, 0) | seat
+            wanted[bit] = wanted.get(bit, 0) | seat
         if not cohort.mask & self.taken:
             self.able |= seat
         return seat
@@ -42,10 +43,13 @@ class Row:
     def remove(self, seat: int) -> None:
         self.used ^= seat
         self.able &= ~seat
+        wanted = self.wanted
         for bit in self.cohorts.pop(seat).bits:
-            self.wanted[bit] ^= seat
-            if not self.wanted[bit]:
-                del self.wanted[bit]
+            left = wanted[bit] ^ seat
+            if left:
+                wanted[bit] = left
+            else:
+                del wanted[bit]
 
     def free(self, mask: int, taken: int) -> list[Cohort]:
         """The cohorts that want one of the devices of the mask and none of those that are taken."""

@@ -43,8 +43,8 @@ class Lease:
     cost_ns: int = 0
     paid_ns: int = 0
     until: int = FOREVER
-    # Since when its handoffs have lasted, by device, until its holder can begin to work.
-    handed: dict[str, int] = field(default_factory=dict)
+    # Its handoffs, until its holder can begin to work: the devices by the time since when.
+    handed: dict[int, list[str]] = field(default_factory=dict)
 
     @property
     def is_awaited(self) -> bool:

@@ -23,7 +23,8 @@ restore and four drains.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from leased.core.policy import Had, Measured, Spec, View
@@ -36,6 +37,7 @@ REVOKED_NS = 20_000_000  # a tenant that asks again within this time was revoked
 FORGET_NS = 60_000_000_000  # after this time without its devices a tenant counts as a new one
 
 NONE: dict[str, int] = {}  # no deficits
+HELD_NS: Callable[[Had], int] = attrgetter("held_ns")
 
 
 @register
@@ -78,7 +80,7 @@ class Fair:
             now_are = {uuid: max(-MOST_NS, min(MOST_NS, ns)) for uuid, ns in now_are.items()}
         deficits.update(now_are)
         self.seen[tenant] = now
-        if any(one.held_ns for one in had):
+        if any(map(HELD_NS, had)):
             self.released[tenant] = now
 
     def order(self, view: View, tenant: Spec) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from leased import policy
 from leased.core.actions import Action, Grant, Revoke
 from leased.core.arbiter import Arbiter, MemoryChanged, Opened, Released, Requested, Restored, Tick
-from leased.core.handoff_times import BOUNDS_NS, MS, HandoffTimes
+from leased.core.handoff_times import BOUNDS_NS, MS, HandoffTimes, bucket_of
 
 HAS, ROOM = 80, 100
 QUANTUM = 1000 * MS
@@ -112,6 +112,6 @@ def test_a_holder_that_ends_before_it_could_work_counts_for_nothing() -> None:
 def test_a_bound_belongs_to_its_bucket() -> None:
     times = HandoffTimes()
     for ns in (0, BOUNDS_NS[0], BOUNDS_NS[0] + 1, BOUNDS_NS[-1], BOUNDS_NS[-1] + 1):
-        times.add(ns)
+        times.add(ns, bucket_of(ns))
     assert times.counts[:2] == [2, 1]
     assert times.counts[-2:] == [1, 1]
