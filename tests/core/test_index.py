@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from leased import policy
+from leased.core import by_device
 from leased.core.arbiter import Action, Arbiter, Event, Tenant
 from leased.core.cohort import ALONE, FREE, Cohort, in_the_way
 from leased.core.share import Share
@@ -110,6 +111,15 @@ class Checked:
 def play(scenario: Scenario, policy_name: str) -> None:
     checked = Checked()
     World(scenario, EVENTS, checked.began, checked.handled, policy_name, judge=Silent).run()
+
+
+@pytest.mark.parametrize("policy_name", policy.names())
+def test_they_do_so_where_gangs_are_wide(policy_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every gang of several devices counts as one of many."""
+    monkeypatch.setattr(by_device, "WIDE", 1)
+    monkeypatch.setattr(by_device, "PART", 1 << 30)
+    for seed in SEEDS:
+        play(any_scenario(seed), policy_name)
 
 
 @pytest.mark.parametrize("policy_name", policy.names())
