@@ -69,19 +69,18 @@ class View(Protocol):
 
 
 class Had(NamedTuple):
-    """What a tenant has had of its devices, in ns: each list has a number for each of them, in this
-    order. held_ns: its time as a holder, divided evenly among tenants that held at the same time.
-    even_ns: what it would have had if the device had been divided evenly among all that held or
-    waited. leased_ns: for how long any tenant held it. beside_ns: the part of held_ns in which
-    others held it too. together_ns: how long that was by the clock. The last two are empty if no
-    others did on any device."""
+    """What a tenant has had of one device, in ns. held_ns: its time as a holder, divided evenly
+    among tenants that held at the same time. even_ns: what it would have had if the device had been
+    divided evenly among all that held or waited. leased_ns: for how long any tenant held it.
+    beside_ns: the part of held_ns in which others held it too. together_ns: how long that was by
+    the clock."""
 
-    devices: tuple[str, ...]
-    held_ns: Sequence[int]
-    even_ns: Sequence[int]
-    leased_ns: Sequence[int]
-    beside_ns: Sequence[int] = ()
-    together_ns: Sequence[int] = ()
+    device: str
+    held_ns: int
+    even_ns: int
+    leased_ns: int
+    beside_ns: int = 0
+    together_ns: int = 0
 
 
 class Beside(NamedTuple):
@@ -130,8 +129,8 @@ class Policy(Protocol):
         """The tenant has been closed, or has another policy now. It can be forgotten."""
         ...
 
-    def charged(self, tenant: int, had: Had, now: int) -> None:
-        """Note what the tenant has had of the devices of its gang since it was last charged. The
+    def charged(self, tenant: int, had: list[Had], now: int) -> None:
+        """Note what the tenant has had of each device of its gang since it was last charged. The
         time in which it held or waited counts, with the restore before its quantum, the drain after
         it, the time in which it was barred, and a moment after all this."""
         ...

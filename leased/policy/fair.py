@@ -23,8 +23,8 @@ restore and four drains.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from operator import add, sub
+from collections.abc import Callable, Collection
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from leased.core.policy import Had, Measured, Spec, View
@@ -37,6 +37,7 @@ REVOKED_NS = 20_000_000  # a tenant that asks again within this time was revoked
 FORGET_NS = 60_000_000_000  # after this time without its devices a tenant counts as a new one
 
 NONE: dict[str, int] = {}  # no deficits
+HELD_NS: Callable[[Had], int] = attrgetter("held_ns")
 
 
 @register
@@ -71,15 +72,15 @@ class Fair:
         for known in kept:
             known.pop(tenant, None)
 
-    def charged(self, tenant: int, had: Had, now: int) -> None:
-        deficits, held = self.deficits[tenant], any(had.held_ns)
-        now_are = map(add, [deficits.get(uuid, 0) for uuid in had.devices], had.even_ns)
-        found = list(map(sub, now_are, had.held_ns) if held else now_are)
-        if min(found) < -MOST_NS or max(found) > MOST_NS:
-            found = [max(-MOST_NS, min(MOST_NS, ns)) for ns in found]
-        deficits.update(zip(had.devices, found, strict=True))
+    def charged(self, tenant: int, had: list[Had], now: int) -> None:
+        deficits = self.deficits[tenant]
+        known = deficits.get
+        now_are = {one[0]: known(one[0], 0) + one[2] - one[1] for one in had}
+        if min(now_are.values()) < -MOST_NS or max(now_are.values()) > MOST_NS:
+            now_are = {uuid: max(-MOST_NS, min(MOST_NS, ns)) for uuid, ns in now_are.items()}
+        deficits.update(now_are)
         self.seen[tenant] = now
-        if held:
+        if any(map(HELD_NS, had)):
             self.released[tenant] = now
 
     def order(self, view: View, tenant: Spec) -> int:
