@@ -80,7 +80,7 @@ class Rules:
         known = self.tenants.get(tenant.id)
         if known is not None and known.wider:  # it may have some on devices of its next lease
             parts = {uuid: part for uuid, part in parts.items() if uuid in known.gang}
-        full = self.where.full.intersection(tenant.gang) if self.where.full else ()
+        full = sorted(self.where.full.intersection(tenant.gang)) if self.where.full else ()
         others = [uuid for uuid in full if uuid not in parts]
         if not others:
             return parts.values()
