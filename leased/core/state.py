@@ -147,10 +147,11 @@ class Tenant:
             used.wait_ns += waited
             if holds:
                 device = devices[uuid]
-                before, shows = self.read[uuid], device.reading(now)
-                read[uuid] = shows
-                used.lease_ns += shows[0] - before[0]
-                used.shared_ns += shows[1] - before[1]
+                before = self.read[uuid]
+                each, shared = device.meter.reading(now, len(device.holders))
+                read[uuid] = each, shared, now
+                used.lease_ns += each - before[0]
+                used.shared_ns += shared - before[1]
         return read
 
 

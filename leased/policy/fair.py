@@ -23,8 +23,7 @@ restore and four drains.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from operator import attrgetter
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 from leased.core.policy import Had, Measured, Spec, View
@@ -37,7 +36,6 @@ REVOKED_NS = 20_000_000  # a tenant that asks again within this time was revoked
 FORGET_NS = 60_000_000_000  # after this time without its devices a tenant counts as a new one
 
 NONE: dict[str, int] = {}  # no deficits
-HELD_NS: Callable[[Had], int] = attrgetter("held_ns")
 
 
 @register
@@ -74,13 +72,15 @@ class Fair:
 
     def charged(self, tenant: int, had: list[Had], now: int) -> None:
         deficits = self.deficits[tenant]
-        known = deficits.get
-        now_are = {one[0]: known(one[0], 0) + one[2] - one[1] for one in had}
-        if min(now_are.values()) < -MOST_NS or max(now_are.values()) > MOST_NS:
-            now_are = {uuid: max(-MOST_NS, min(MOST_NS, ns)) for uuid, ns in now_are.items()}
-        deficits.update(now_are)
+        held = 0
+        for device, held_ns, even_ns, _, _, _ in had:
+            deficit = deficits.get(device, 0) + even_ns - held_ns
+            if not -MOST_NS <= deficit <= MOST_NS:
+                deficit = MOST_NS if deficit > 0 else -MOST_NS
+            deficits[device] = deficit
+            held |= held_ns
         self.seen[tenant] = now
-        if any(map(HELD_NS, had)):
+        if held:
             self.released[tenant] = now
 
     def order(self, view: View, tenant: Spec) -> int:
