@@ -37,7 +37,8 @@ class Memory:
             return False
         residency = device.residency
         leaving, reported = residency.leaving(tenant.id), residency.reported_by(tenant.id)
-        holds = tenant.lease is not None
+        # A tenant that is to have more devices may have memory there before it has their lease.
+        holds = tenant.lease is not None and event.device in tenant.gang
         amounts = event.bytes, holds, event.fixed, event.resident
         usage.move(0, residency.set_bytes(tenant.id, *amounts, place=tenant.place))
         usage.peak_bytes = max(usage.peak_bytes, event.bytes + event.fixed)

@@ -25,6 +25,7 @@ from leased.core.arbiter import (
     Contend,
     DrainSet,
     Event,
+    Evict,
     Forfeit,
     Grant,
     LockSet,
@@ -320,6 +321,21 @@ def test_a_gang_that_grows_has_all_of_it_with_its_next_lease() -> None:
     a.handle(Released(1, 1), S)
     assert of_grants(a.handle(Requested(1), S)) == []
     assert [g.prefetch for g in of_grants(a.handle(Released(2, 2), 2 * S))] == [{"d0": 0, "d1": 0}]
+
+
+def test_memory_on_a_device_that_the_lease_lacks_can_leave() -> None:
+    a = arbiter(2)
+    opened(a, 1)
+    opened(a, 2, "on", ("d1",))
+    a.handle(Requested(1), 0)
+    a.handle(Widened(1, ("d0", "d1")), S)
+    a.handle(MemoryChanged(1, "d1", CAPACITY, 0, CAPACITY), S)
+    a.handle(Released(1, 1), S)
+    assert a.devices["d1"].residency.idle == CAPACITY
+    a.handle(MemoryChanged(2, "d1", CAPACITY, 0, 0), S)
+    assert Evict(1, "d1", CAPACITY) in a.handle(Requested(2), S)
+    a.handle(MemoryChanged(1, "d1", CAPACITY, 0, 0), S)
+    assert a.devices["d1"].residency.idle == 0
 
 
 def test_a_wide_gang_is_not_starved_and_nothing_idles_meanwhile() -> None:
