@@ -44,13 +44,14 @@ class Beat:
     """A snapshot of one device. tenants: those that share it with lock auto and may be tried.
 
     samples: answers to the last Ask, of all of them or {}; had_turn: who was
-    granted the device since the last Mode.
+    granted the device since the last Mode. beside: at least two hold the device now.
     """
 
     now: int
     tenants: frozenset[int]
     samples: Mapping[int, Sample] = field(default_factory=dict)
     had_turn: frozenset[int] = frozenset()
+    beside: bool = True
 
 
 @dataclass(frozen=True)
@@ -83,15 +84,20 @@ class Trial:
         self.exclusive = False  # whether turns were found better
         self.script: Script | None = None
         self.turns_since: int | None = None  # set while turns are tried
+        self.parted = False  # the tenants took turns while side by side was measured
 
     def beat(self, beat: Beat) -> Command | None:
         """The command that is due now, or None."""
         if beat.tenants != self.tenants:
             return self._others(beat)
         if self.script is not None:
+            self.parted |= not beat.beside
             return self._go_on(beat)
         ready = max(self.next_at, self.again_at, self.since + STABLE_NS)
-        if 2 <= len(self.tenants) <= MOST_TENANTS and beat.now >= ready:
+        # Those with shares may take turns for reasons of their policy: then there is nothing to
+        # compare with.
+        apart = not beat.beside and not self.exclusive
+        if 2 <= len(self.tenants) <= MOST_TENANTS and beat.now >= ready and not apart:
             self.script = self._trial(beat)
             return next(self.script)
         return None
@@ -127,7 +133,11 @@ class Trial:
         started, before = beat.now, self.exclusive
         beat = yield Mode(False, "being measured: side by side")
         beat = yield from self._wait(beat, SETTLE_NS)
+        self.parted = False
         shared = yield from self._rates(beat)
+        if self.parted:
+            yield from self._give_up(started, before)
+            return
         turns: dict[int, float] = {}
         if len(shared) >= 2:
             beat = yield Mode(True, "being measured: by turns", TURN_NS)
@@ -139,6 +149,12 @@ class Trial:
         gain = _gain(shared, turns)
         beat = yield self._decide(gain)
         self._account(beat.now, started, before, gain)
+
+    def _give_up(self, started: int, before: bool) -> Script:
+        """Go on as before the trial. Where turns were better, side by side has cost something."""
+        why = "not measured: the jobs took turns by themselves"
+        beat = yield Mode(before, why, quantum(before))
+        self.again_at = beat.now + (REST * (beat.now - started) if before else STABLE_NS)
 
     def _account(self, now: int, started: int, before: bool, gain: float | None) -> None:
         """The trial has ended: compute when the next may begin, from what this one has lost."""
@@ -184,7 +200,12 @@ class Trial:
             self.rest_ns = 0
         better = "by turns" if self.exclusive else "side by side"
         why = f"measured: {better} is better; turns give {gain:.2f} of the progress side by side"
-        return Mode(self.exclusive, why, TURN_NS if self.exclusive else None)
+        return Mode(self.exclusive, why, quantum(self.exclusive))
+
+
+def quantum(exclusive: bool) -> int | None:
+    """How long turns are, if there are any."""
+    return TURN_NS if exclusive else None
 
 
 def _gain(shared: Mapping[int, float], turns: Mapping[int, float]) -> float | None:

@@ -63,6 +63,7 @@ class TrialRunner:
             frozenset(tenants),
             {job: sample for job, sample in samples.items() if sample} if complete else {},
             frozenset(had_turn),
+            view.device(uuid).n_holders > 1,
         )
 
     def _taking_part(self, uuid: str) -> dict[int, Tenant]:

@@ -37,13 +37,14 @@ class Jobs:
     mode: Mode = field(default_factory=lambda: Mode(False, ""))
     asked: bool = False
     lost_ns: float = 0.0  # by turns while those were tried, against side by side
+    apart: bool = False  # the policy lets them take turns where the mode does not
 
     def run(self, seconds: float) -> list[Mode]:
         """Pass so much time; returns the modes that were set."""
         modes, end = [], self.now + int(seconds * S)
         while self.now < end:
             self.now += BEAT
-            factor = self.gain if self.mode.exclusive else 1.0
+            factor = self.gain if self.mode.exclusive or self.apart else 1.0
             for job, rate in self.rates.items():
                 self.calls[job] = self.calls.get(job, 0.0) + rate * factor * BEAT / S
             if self.mode.why.startswith("being measured: by turns"):
@@ -51,7 +52,9 @@ class Jobs:
             samples = {j: Sample(self.now, int(c)) for j, c in self.calls.items()}
             known = frozenset(self.rates)
             asked, self.asked = self.asked, False
-            command = self.trial.beat(Beat(self.now, known, samples if asked else {}, known))
+            beside = not self.mode.exclusive and not self.apart
+            beat = Beat(self.now, known, samples if asked else {}, known, beside)
+            command = self.trial.beat(beat)
             if isinstance(command, Mode):
                 self.mode = command
                 modes.append(command)
@@ -79,6 +82,29 @@ def test_jobs_run_side_by_side_after_a_change_of_tenants_until_measured_again() 
     assert jobs.run(0.5) == [Mode(False, "")]
     jobs.run(600)
     assert jobs.mode.exclusive, "three are better by turns as well"
+
+
+def test_nothing_is_concluded_from_jobs_that_take_turns_by_themselves() -> None:
+    """Their policy may end side by side at any time, also while that is being measured."""
+    jobs = Jobs({1: 450.0, 2: 450.0}, 1.14, apart=True)
+    assert jobs.run(60) == []
+    jobs.apart = False
+    assert [mode.why for mode in jobs.run(2)] == ["being measured: side by side"]
+    jobs.apart = True
+    assert [mode.why.split(":")[0] for mode in jobs.run(3)] == ["not measured"]
+    assert jobs.run(60) == []
+    jobs.apart = False
+    jobs.run(20)
+    assert jobs.mode.exclusive
+
+
+def test_a_trial_that_is_given_up_is_not_begun_again_at_once() -> None:
+    jobs = Jobs({1: 450.0, 2: 450.0}, 1.14)
+    jobs.run(20)
+    jobs.apart = True
+    modes = jobs.run(2000)
+    assert modes[-1].exclusive
+    assert sum(mode.exclusive for mode in modes) <= 2000 / (REST * 3) + 1
 
 
 def test_one_busy_job_beside_idle_ones_is_left_alone() -> None:
