@@ -11,7 +11,8 @@ cd "$(dirname "$0")/../.."
 
 WHOLE_JOBS=(
 	tests/slurm/test_accounting.py tests/slurm/test_ctl.py tests/slurm/test_gpu_order.py
-	tests/slurm/test_parked.py tests/slurm/test_placer.py tests/slurm/test_placer_whole.py
+	tests/slurm/test_parked.py tests/slurm/test_placer.py tests/slurm/test_placer_reserve.py
+	tests/slurm/test_placer_rules.py tests/slurm/test_placer_whole.py
 	tests/slurm/test_plugstack.py tests/slurm/test_preempt.py
 	tests/slurm/test_share.py tests/slurm/test_suspend_gpu.py tests/slurm/test_swap.py
 	tests/security/test_slurm_jobs.py
