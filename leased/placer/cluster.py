@@ -57,17 +57,23 @@ class Offer(NamedTuple):
 @dataclass
 class Cluster:
     """by_node: each node's GPUs in Slurm's order. cpus, memory (MiB): what is left of each node.
-    rules: of the nodes that say theirs. Jobs that the placer has let start count as being on their
-    GPU before they have begun."""
+    rules: of the nodes that say theirs. closed: partitions that start no jobs. Jobs that the placer
+    has let start count as being on their GPU before they have begun."""
 
     nodes: dict[str, GpuNode]
     by_node: dict[str, list[Gpu]]
     cpus: dict[str, int]
     memory: dict[str, int]
     rules: Mapping[str, Rules] = field(default_factory=dict)
+    closed: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, nodes: Iterable[GpuNode], rules: Mapping[str, Rules]) -> Cluster:
+    def of(
+        cls,
+        nodes: Iterable[GpuNode],
+        rules: Mapping[str, Rules],
+        closed: frozenset[str] = frozenset(),
+    ) -> Cluster:
         known = {node.name: node for node in nodes}
         gpus = {
             name: [
@@ -78,13 +84,14 @@ class Cluster:
         }
         cpus = {name: node.idle_cpus for name, node in known.items()}
         memory = {name: node.free_memory for name, node in known.items()}
-        return cls(known, gpus, cpus, memory, rules)
+        return cls(known, gpus, cpus, memory, rules, closed)
 
     def only(self, node: str) -> Cluster:
         """A copy of one node, which can change by itself."""
         gpus = [replace(gpu) for gpu in self.by_node[node]]
         cpus, memory = {node: self.cpus[node]}, {node: self.memory[node]}
-        return Cluster({node: self.nodes[node]}, {node: gpus}, cpus, memory, self.rules)
+        nodes = {node: self.nodes[node]}
+        return Cluster(nodes, {node: gpus}, cpus, memory, self.rules, self.closed)
 
     def asked(self, node: str, ticket: Ticket | None) -> Asked:
         """What a job asks of a GPU of the node. ticket: None: it has neither labels nor a share of
@@ -155,14 +162,17 @@ class Cluster:
         known = self.nodes[node]
         if not known.usable:
             return "the node takes no jobs"
-        if not set(job.partitions) & set(known.partitions):
+        shared = set(job.partitions) & set(known.partitions)
+        if not shared:
             return "the node is in none of the job's partitions"
+        if shared <= self.closed:
+            return f"the partition {min(shared)} starts no jobs"
         if not _names_allow(job, node) or not features_allow(job.features, known.features):
             return "the job's request excludes the node"
         return ""
 
     def emptied(self) -> Cluster:
-        """The same cluster without jobs, and with all nodes up."""
+        """The same cluster without jobs, and with all nodes and partitions up."""
         nodes = [
             replace(node, usable=True, idle_cpus=1 << 30, free_memory=1 << 40)
             for node in self.nodes.values()

@@ -14,8 +14,9 @@ from dataclasses import replace
 
 from leased.placer import marks
 from leased.placer.forecast import stays_of
+from leased.placer.keeping import Pending, give_others_a_turn, kept, kept_no_longer
 from leased.placer.model import Settings, Ticket, Tickets, Understand, Update, View
-from leased.placer.placing import place, step_array, wait
+from leased.placer.placing import place, step_array, tasks_now, wait
 from leased.placer.putting_off import (
     keep_waiting,
     leave_to_slurm,
@@ -23,8 +24,8 @@ from leased.placer.putting_off import (
     put_off,
     take_back,
 )
-from leased.placer.reserving import reserve
-from leased.placer.turn import Turn, changed, is_bound, start_at, ticket_of, unbound
+from leased.placer.reserving import Reserved, reserve
+from leased.placer.turn import Change, Turn, changed, is_bound, start_at, ticket_of, unbound
 from leased.slurm.queue_json import QueuedJob
 
 SOON_S = (
@@ -35,7 +36,7 @@ SOON_S = (
 def decide(view: View, tickets: Tickets, settings: Settings, understand: Understand) -> Turn:
     """The turn, with its changes and with what is remembered if none of them is made."""
     turn = Turn.of(view, tickets, settings, understand)
-    pending: list[tuple[QueuedJob, Ticket]] = []
+    pending: Pending = []
     for job in turn.view.jobs:
         ticket = turn.ticket(job)
         if job.pending:
@@ -59,13 +60,14 @@ def decide(view: View, tickets: Tickets, settings: Settings, understand: Underst
     return turn
 
 
-def releases(view: View, tickets: Tickets, understand: Understand, grace_s: int) -> list[Update]:
+def releases(view: View, tickets: Tickets, understand: Understand, grace_s: int) -> list[Change]:
     """The changes that give every job back to Slurm which the placer has put off or bound to a
     node.
 
-    grace_s: the jobs may begin after this time, in which another placer can take them over.
+    grace_s: the jobs may begin after this time, in which another placer can take them over: it
+    finds them put off, and for how long they have waited.
     """
-    found = []
+    found: list[Change] = []
     for job in view.jobs:
         ticket = ticket_of(job, tickets, understand)
         if not job.pending or ticket is None:
@@ -80,32 +82,48 @@ def releases(view: View, tickets: Tickets, understand: Understand, grace_s: int)
             why="given back to Slurm",
         )
         if update.changes:
-            found.append(update)
+            until = ticket.until if update.start is None else update.start
+            found.append((update, job.key, replace(ticket, until=until)))
     return found
 
 
-def _reserve(turn: Turn, pending: list[tuple[QueuedJob, Ticket]]) -> None:
-    """Find for whom a GPU is kept, and let it be the first that is placed."""
+def _reserve(turn: Turn, pending: Pending) -> None:
+    """Find for whom a GPU is kept, and let it be the first that is placed. The wait of a job for
+    which none can be kept, whatever ends, counts from the beginning: others are looked at then."""
+    give_others_a_turn(turn, pending)
+    found, in_vain = _reservation(turn, pending)
+    for at, (job, ticket) in enumerate(pending):
+        if found is not None and job.key == found.job.key:
+            pending[at] = job, kept(ticket, found.free, turn.view.now)
+        elif job.key in in_vain:
+            pending[at] = job, replace(kept_no_longer(ticket), since=0)
+        else:
+            pending[at] = job, kept_no_longer(ticket)
+    turn.reserved = found
+    if found is not None:
+        pending.sort(key=lambda one: one[0].key != found.job.key)
+
+
+def _reservation(turn: Turn, pending: Pending) -> tuple[Reserved | None, frozenset[str]]:
     long = [
         (unbound(job, ticket), ticket)
         for job, ticket in pending
         if turn.is_long(ticket) and _may_be_placed(turn, job, ticket)
     ]
     if not long:
-        return
+        return None, frozenset()
     for job in turn.view.jobs:
         for node, stay in stays_of(turn.cluster, job, turn.ticket(job)) if job.active else ():
             turn.stays.setdefault(node, []).append(stay)
-    turn.reserved = found = reserve(turn.cluster, turn.stays, long, turn.view.now)
-    if found is not None:
-        pending.sort(key=lambda one: one[0].key != found.job.key)
+    return reserve(turn.cluster, turn.stays, long, turn.view.now)
 
 
 def _may_be_placed(turn: Turn, job: QueuedJob, ticket: Ticket) -> bool:
     """Whether only a place is missing to the job."""
-    settled = ticket.runs or ticket.free or ticket.let_at or left_to_slurm(turn, job)
+    settled = ticket.runs or ticket.free or ticket.let_at or left_to_slurm(turn, job, ticket)
     return (
         not settled
+        and not (job.tasks and not tasks_now(turn, job))
         and not _waits_for_others(turn, job, ticket)
         and not _is_later(turn, job, ticket)
     )
@@ -180,7 +198,7 @@ def _decide_pending(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
         return
     if job.begin not in (0, ticket.until) and job.begin > now:
         ticket = replace(ticket, begin=job.begin)
-    why = left_to_slurm(turn, job)
+    why = left_to_slurm(turn, job, ticket)
     if why:
         leave_to_slurm(turn, job, ticket, why)
     elif _waits_for_others(turn, job, ticket):

@@ -47,7 +47,8 @@ class Ticket:
     let_at: when it was allowed to start. runs: it has begun. tries: how often it was allowed to
     start and did not. retry_at: when to try again. said_at: when its reason was written. free:
     Slurm alone chooses its node. since: since when it has been tried and has fitted nowhere; 0: it
-    has not been. Times are seconds since 1970.
+    has not been. kept_at: since when a GPU is kept for it; 0: none is. promised: when it will fit
+    there, as was known first; 0: nobody knows. Times are seconds since 1970.
     """
 
     options: str
@@ -65,6 +66,8 @@ class Ticket:
     said_at: int = 0
     free: bool = False
     since: int = 0
+    kept_at: int = 0
+    promised: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,12 +91,14 @@ class Update:
 
 @dataclass(frozen=True)
 class View:
-    """What Slurm says now. now: seconds since 1970. rules: of the nodes that say theirs."""
+    """What Slurm says now. now: seconds since 1970. rules: of the nodes that say theirs. closed:
+    partitions that start no jobs."""
 
     now: int
     jobs: tuple[QueuedJob, ...]
     nodes: tuple[GpuNode, ...]
     rules: Mapping[str, Rules] = field(default_factory=dict)
+    closed: frozenset[str] = frozenset()
 
 
 # What a job asks of a GPU, from its options; None: they cannot be read, or ask for nothing.

@@ -9,6 +9,7 @@ from dataclasses import replace
 from leased.placement.api import Answer, NoDevice, Placed
 from leased.placer import marks
 from leased.placer.choosing import choose
+from leased.placer.keeping import kept_no_longer
 from leased.placer.model import NOW, Ticket, Update
 from leased.placer.putting_off import hold_s, put_off
 from leased.placer.turn import Turn, changed, is_bound, unbound
@@ -23,14 +24,12 @@ TRIES = 64  # different requests of one user that are tried in one turn
 def step_array(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
     """Place tasks of the array one after the other, as long as they fit. If none fits, the array as
     a whole is put off."""
-    out = sum(
-        1
-        for other in turn.view.jobs
-        if other.array_id == job.array_id and not other.tasks and not other.held
-    )
-    most = job.tasks_at_once - out if job.tasks_at_once else TASKS
+    most = tasks_now(turn, job)
+    if not most:
+        put_off(turn, job, replace(ticket, since=0), "")
+        return
     late = ticket.until - turn.view.now <= hold_s(turn, job) // 4
-    tasks = [] if late else list(_tasks(job.tasks, max(0, min(most, TASKS))))
+    tasks = [] if late else list(_tasks(job.tasks, most))
     for placed, task in enumerate(tasks):
         label = f"{job.array_id}_{task}"
         reason = place(turn, job, ticket, label)
@@ -41,6 +40,18 @@ def step_array(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
         turn.tickets[job.key] = replace(ticket, since=0)
     if not tasks:
         put_off(turn, job, ticket, "")
+
+
+def tasks_now(turn: Turn, job: QueuedJob) -> int:
+    """How many tasks of the array may be tried, by its own limit."""
+    if not job.tasks_at_once:
+        return TASKS
+    out = sum(
+        1
+        for other in turn.view.jobs
+        if other.array_id == job.array_id and not other.tasks and not other.held
+    )
+    return max(0, min(job.tasks_at_once - out, TASKS))
 
 
 def wait(turn: Turn, job: QueuedJob, ticket: Ticket, reason: str) -> None:
@@ -98,7 +109,13 @@ def _start(turn: Turn, job: QueuedJob, ticket: Ticket, label: str, device: str) 
     node, gpu = turn.places[device]
     bind = not job.required or is_bound(job, ticket)
     then = replace(
-        ticket, node=node, gpu=gpu, bound=bind, let_at=turn.view.now, until=0, runs=False
+        kept_no_longer(ticket),
+        node=node,
+        gpu=gpu,
+        bound=bind,
+        let_at=turn.view.now,
+        until=0,
+        runs=False,
     )
     update = Update(
         label,

@@ -7,8 +7,8 @@ from typing import Any
 
 from leased.placer import marks
 from leased.placer.cluster import is_readable
-from leased.placer.model import Ticket, Update
-from leased.placer.turn import Turn, changed, is_bound, start_at
+from leased.placer.model import Settings, Ticket, Update
+from leased.placer.turn import Turn, changed, is_bound, start_at, unbound
 from leased.slurm.queue_json import QueuedJob
 
 LINE, LONGEST_HOLDS = 50, 12  # see hold_s()
@@ -19,7 +19,9 @@ def put_off(turn: Turn, job: QueuedJob, ticket: Ticket, reason: str, *, say: boo
     """Move its begin time on if that is due, and say why. reason: "": its Comment stays as it is.
     say: at once, however short ago another one was said."""
     now, hold = turn.view.now, hold_s(turn, job)
-    due = job.begin != ticket.until or ticket.until - now <= hold // 2
+    left = ticket.until - max(now, ticket.begin)
+    set_back = left > LONGEST_HOLDS * turn.settings.hold_s  # the clock was
+    due = job.begin != ticket.until or ticket.until - now <= hold // 2 or set_back
     until = max(now, ticket.begin) + hold if due else ticket.until
     words = None
     if reason and (say or due or now - ticket.said_at >= turn.settings.say_s):
@@ -42,19 +44,10 @@ def put_off(turn: Turn, job: QueuedJob, ticket: Ticket, reason: str, *, say: boo
 
 def take_back(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
     """It was allowed to start, and Slurm has not started it: put it off again."""
-    now, tries = turn.view.now, ticket.tries + 1
-    wait = min(turn.settings.backoff_s, turn.settings.settle_s * 2 ** min(tries, 10))
+    now = turn.view.now
     until = now + turn.settings.hold_s
-    after = replace(
-        ticket,
-        **UNPLACED,
-        let_at=0,
-        since=0,
-        tries=tries,
-        retry_at=now + wait,
-        said_at=now,
-        until=until,
-    )
+    after = tried_in_vain(ticket, now, turn.settings)
+    after = replace(after, **UNPLACED, let_at=0, said_at=now, until=until)
     if job.begin > now:  # its user has put it off meanwhile
         after = replace(after, begin=job.begin, until=0)
     reason = f"waits: Slurm did not start it on {ticket.node} ({_word(job.reason)})"
@@ -66,6 +59,14 @@ def take_back(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
         why=reason,
     )
     turn.urgent.append((update, job.key, after))
+
+
+def tried_in_vain(ticket: Ticket, now: int, settings: Settings) -> Ticket:
+    """It could have started and has not: it is tried again after a pause, and is no longer the one
+    that has waited for longest."""
+    tries = ticket.tries + 1
+    wait = min(settings.backoff_s, settings.settle_s * 2 ** min(tries, 10))
+    return replace(ticket, since=0, tries=tries, retry_at=now + wait)
 
 
 def keep_waiting(turn: Turn, job: QueuedJob, ticket: Ticket) -> None:
@@ -81,19 +82,21 @@ def leave_to_slurm(turn: Turn, job: QueuedJob, ticket: Ticket, why: str) -> None
     update = Update(
         job.label,
         start=start_at(ticket.begin, turn.view.now) if job.begin == ticket.until else None,
+        node="" if is_bound(job, ticket) else None,
         comment=changed(job.comment, marks.without_reason(job.comment)),
         admin_comment=changed(job.admin_comment, marks.without_mark(job.admin_comment)),
         why=f"left to Slurm: {why}",
     )
-    free = replace(ticket, free=True, until=0)
+    free = replace(ticket, free=True, until=0, bound=False)
     if update.changes:
         turn.starts.append((update, job.key, free))
     else:
         turn.tickets[job.key] = free
 
 
-def left_to_slurm(turn: Turn, job: QueuedJob) -> str:
+def left_to_slurm(turn: Turn, job: QueuedJob, ticket: Ticket) -> str:
     """Why the placer cannot know where the job may run, and leaves it to Slurm; "": it can."""
+    job = unbound(job, ticket)
     if job.is_het:
         return "it is part of a heterogeneous job"
     if job.reservation:

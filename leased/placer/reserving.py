@@ -6,6 +6,7 @@ longer than the site allows (placer.reserve_after). It is for the node where the
 by the time limits of the jobs that are there. A job that would make it fit later does not go there;
 one that ends in time, or is not in its way, does. Both are decided anew in each turn, by what is
 true then: so the time at which the job fits only comes nearer, as far as the placer can see to it.
+keeping.py says when it ends.
 """
 
 from __future__ import annotations
@@ -39,14 +40,17 @@ class Reserved:
 
 def reserve(
     cluster: Cluster, stays: Stays, waiting: Iterable[tuple[QueuedJob, Ticket]], now: int
-) -> Reserved | None:
-    """The reservation. waiting: jobs that have waited for long enough, and could start now."""
+) -> tuple[Reserved | None, frozenset[str]]:
+    """The reservation, and the keys of jobs for which none is possible. waiting: jobs that have
+    waited for long enough, and could start now."""
     order = sorted(waiting, key=lambda one: (one[1].since, -one[0].priority, one[0].job_id))
+    in_vain: set[str] = set()
     for job, ticket in order[:TRIES]:
         found = _best(cluster, stays, job, ticket, now)
         if found is not None:
-            return found
-    return None
+            return found, frozenset(in_vain)
+        in_vain.add(job.key)
+    return None, frozenset(in_vain)
 
 
 def _best(

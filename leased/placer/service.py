@@ -20,7 +20,8 @@ from leased.placement.api import Request
 from leased.placer import alive, tickets_file
 from leased.placer.decide import decide, releases
 from leased.placer.known_rules import KnownRules
-from leased.placer.model import Settings, Ticket, Update
+from leased.placer.model import NOW, Settings, Ticket, Update
+from leased.placer.putting_off import tried_in_vain
 from leased.placer.reserving import Reserved
 from leased.placer.slurm_link import Failed, Link, Silent
 from leased.placer.turn import Change, Turn
@@ -120,8 +121,11 @@ class Placer:
         left = list(changes)
         try:
             while left and not stop.is_set():
-                if not self._make(left[0][0], left[0][1]):
-                    self._remember(left[0][1], before.get(left[0][1]))
+                update, key, _ = left[0]
+                if not self._make(update, key):
+                    self._remember(key, before.get(key))
+                    if update.start == NOW:
+                        self._try_later(key)
                 del left[0]
         finally:
             for _, key, _ in left:
@@ -138,6 +142,13 @@ class Placer:
             return False
         log.info("job %s: %s", update.job, _told(update))
         return True
+
+    def _try_later(self, key: str) -> None:
+        """slurmctld has not let the job start, or the task: no place is taken for it meanwhile."""
+        whole = key if key in self.tickets else key.partition("_")[0]
+        if whole in self.tickets:
+            now = int(time.time())
+            self.tickets[whole] = tried_in_vain(self.tickets[whole], now, self.settings)
 
     def _remember(self, key: str, ticket: Ticket | None) -> None:
         if ticket is None:
@@ -170,14 +181,15 @@ class Placer:
         alive.remove(self.runtime)
         end = time.monotonic() + RELEASE_S
         view, _ = self.link.look()
-        updates = releases(view, self.tickets, understand, GRACE_S)
-        for done, update in enumerate(updates):
-            if time.monotonic() > end:
-                return len(updates) - done
-            try:
-                self.link.change(update)
-            except Failed as fault:
-                log.warning("job %s: slurmctld refuses a change: %s", update.job, fault)
+        changes = releases(view, self.tickets, understand, GRACE_S)
+        try:
+            for done, (update, key, ticket) in enumerate(changes):
+                if time.monotonic() > end:
+                    return len(changes) - done
+                if self._make(update, key):
+                    self._remember(key, ticket)
+        finally:
+            self._save()
         return 0
 
 
@@ -250,7 +262,7 @@ def main() -> int:
 def _release(placer: Placer) -> int:
     try:
         left = placer.release()
-    except Silent as fault:
+    except (Silent, OSError) as fault:
         log.warning("jobs that wait begin by themselves when they are no longer put off: %s", fault)
         return CANNOT_RUN
     if left:

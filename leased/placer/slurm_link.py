@@ -18,6 +18,9 @@ ASK_S = 60.0
 CHANGE_S = 30.0
 SQUEUE, SINFO = ("squeue", "--json"), ("sinfo", "--json")
 SCONTROL = ("scontrol", "show", "nodes", "--json")  # where sinfo prints groups of nodes
+PARTITIONS = ("sinfo", "-h", "-a", "-o", "%R %a")  # of all releases, so not as JSON
+CLOSED = {"down", "inact"}  # drained ones start the jobs that they have
+PARTITIONS_S = 10.0  # so often it is asked which are closed
 UNREACHED = "contact slurm controller"  # in what scontrol says
 WORDS = 200  # characters of what a command says
 
@@ -37,6 +40,8 @@ class Link:
         # Times are given in UTC, and arrays in full.
         self.env = dict(env) | {"TZ": "UTC", "SLURM_BITSTR_LEN": "0"}
         self.nodes_question: Sequence[str] = SINFO
+        self.closed: frozenset[str] = frozenset()
+        self.closed_due = 0.0  # monotonic; when to ask again which partitions are closed
 
     def look(self) -> tuple[View, int]:
         """What Slurm has, and how many entries of it could not be understood. Silent."""
@@ -44,9 +49,16 @@ class Link:
             queue, there = queue_json.jobs(self._ask(SQUEUE)), self._nodes()
         except json_answers.Unreadable as fault:
             raise Silent(f"what Slurm says cannot be read: {fault}") from None
-        return View(
-            int(time.time()), queue.found, there.found
-        ), queue.not_understood + there.not_understood
+        self._ask_partitions()
+        view = View(int(time.time()), queue.found, there.found, closed=self.closed)
+        return view, queue.not_understood + there.not_understood
+
+    def _ask_partitions(self) -> None:
+        if time.monotonic() < self.closed_due:
+            return
+        rows = [line.split() for line in self._ask(PARTITIONS).splitlines()]
+        self.closed = frozenset(row[0] for row in rows if len(row) == 2 and row[1] in CLOSED)
+        self.closed_due = time.monotonic() + PARTITIONS_S
 
     def _nodes(self) -> json_answers.Read:
         try:

@@ -50,7 +50,7 @@ class Turn:
 
     @classmethod
     def of(cls, view: View, known: Tickets, settings: Settings, understand: Understand) -> Turn:
-        cluster = Cluster.of(view.nodes, view.rules)
+        cluster = Cluster.of(view.nodes, view.rules, view.closed)
         return cls(view, settings, understand, known, cluster, cluster.emptied(), cluster.places())
 
     def ticket(self, job: QueuedJob) -> Ticket | None:

@@ -91,12 +91,13 @@ class Slurm:
     starts: Callable[[QueuedJob], bool] = lambda _: True
     rules: dict[str, Rules] = field(default_factory=dict)
     settings: Settings = SETTINGS
+    closed: frozenset[str] = frozenset()
 
     def add(self, *jobs: QueuedJob) -> None:
         self.jobs |= {one.label: one for one in jobs}
 
     def view(self) -> View:
-        return View(self.now, tuple(self.jobs.values()), tuple(self.nodes), self.rules)
+        return View(self.now, tuple(self.jobs.values()), tuple(self.nodes), self.rules, self.closed)
 
     def turn(self, most: int | None = None) -> Turn:
         """One turn of the placer; its changes are made, the first `most` of them."""

@@ -9,6 +9,7 @@ import pytest
 from leased.placer import marks
 from leased.placer.decide import decide, releases
 from leased.placer.model import NOW, View
+from leased.placer.putting_off import LONGEST_HOLDS
 from tests.placer.scenes import HOLD, SETTINGS, T0, Slurm, job, node, reason, running, understand
 
 
@@ -210,6 +211,15 @@ def test_a_clock_that_is_set_back_keeps_no_place_for_longer() -> None:
     assert slurm.where("2") == ("n1", 0)
 
 
+def test_a_clock_that_is_set_back_puts_no_job_off_for_longer() -> None:
+    slurm = Slurm([node("n1")])
+    slurm.add(running(job(9), "n1"), job(1, "exclusion:a"))
+    slurm.go(2)
+    slurm.now -= 2 * 24 * 3600
+    slurm.go(2)
+    assert slurm.now < slurm.jobs["1"].begin <= slurm.now + LONGEST_HOLDS * HOLD
+
+
 def test_a_requeued_job_is_placed_anew() -> None:
     slurm = two_nodes()
     slurm.add(job(1, "anti-affinity:a"))
@@ -223,6 +233,31 @@ def test_a_requeued_job_is_placed_anew() -> None:
     assert slurm.jobs["1"].required == ""
     slurm.go(125)
     assert slurm.where("1") == ("n2", 0)
+
+
+def test_a_job_whose_node_is_removed_from_the_configuration_is_placed_on_another() -> None:
+    slurm = two_nodes()
+    slurm.add(job(1, "anti-affinity:a"))
+    slurm.go(2)
+    assert slurm.where("1") == ("n1", 0)
+    slurm.jobs["1"] = replace(slurm.jobs["1"], state="PENDING", nodes="", given={}, begin=slurm.now)
+    del slurm.nodes[0]
+    slurm.go(2 * SETTINGS.settle_s)
+    assert slurm.where("1") == ("n2", 0)
+
+
+def test_a_job_that_is_left_to_slurm_is_bound_to_no_node() -> None:
+    slurm = two_nodes()
+    slurm.starts = lambda _: False
+    slurm.add(job(1, "anti-affinity:a"))
+    slurm.go(2)
+    slurm.starts = lambda _: True
+    slurm.jobs["1"] = replace(slurm.jobs["1"], reservation="exam")
+    slurm.now += 2 * SETTINGS.settle_s
+    slurm.turn()
+    slurm.turn()
+    slurm.go(2 * SETTINGS.settle_s)
+    assert slurm.jobs["1"].required == ""
 
 
 def test_a_node_that_its_user_asks_for_stays_asked_for() -> None:
@@ -312,7 +347,7 @@ def test_jobs_are_given_back_with_their_nodes_and_comments() -> None:
     slurm.nodes.append(node("n2"))
     slurm.turn()
     assert slurm.jobs["2"].required == "n2"
-    for update in releases(slurm.view(), slurm.tickets, understand, 20):
+    for update, _, _ in releases(slurm.view(), slurm.tickets, understand, 20):
         slurm.change(update)
     for number in "123":
         one = slurm.jobs[number]
@@ -321,6 +356,20 @@ def test_jobs_are_given_back_with_their_nodes_and_comments() -> None:
     assert slurm.jobs["1"].comment == "mine"
     assert slurm.jobs["3"].priority == 0
     assert {slurm.jobs[number].begin for number in "45"} == {T0 + 9000}
+
+
+def test_a_placer_that_is_stopped_and_started_knows_for_how_long_jobs_have_waited() -> None:
+    slurm = Slurm([node("n1")])
+    slurm.add(running(job(9), "n1"), job(1, "exclusion:a"))
+    slurm.go(10)
+    for update, key, ticket in releases(slurm.view(), slurm.tickets, understand, 20):
+        slurm.change(update)
+        assert ticket is not None
+        slurm.tickets[key] = ticket
+    slurm.now += 5
+    slurm.go(60)
+    assert slurm.jobs["1"].begin > slurm.now
+    assert (slurm.tickets["1"].since, slurm.tickets["1"].begin) == (T0, 0)
 
 
 def test_a_thousand_jobs_that_wait_cost_few_changes() -> None:

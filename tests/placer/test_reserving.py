@@ -223,6 +223,95 @@ def test_with_none_allowed_nothing_is_kept() -> None:
     assert there.where("2") == ("n1", 0)
 
 
+def test_jobs_that_end_nobody_knows_when_keep_nobody_waiting_for_ever() -> None:
+    """A job that cannot be promised a time shares the GPU's free times with the others."""
+    there = slurm()
+    there.add(running(job(9), "n1"))
+    put(there, 1, "exclusion:a")
+    there.go(PATIENCE + 10)
+    put(there, 2, "request:0.2")
+    there.go(2)
+    assert KEPT in reason(there.jobs["2"])
+    there.go(PATIENCE)
+    assert there.where("2") == ("n1", 0)
+    put(there, 3, "request:0.2")
+    there.go(2)
+    assert there.where("3") == ("n1", 0)
+    there.go(PATIENCE + 10)
+    put(there, 4, "request:0.2")
+    there.go(2)
+    assert KEPT in reason(there.jobs["4"]), "its wait has counted from the beginning"
+
+
+def test_jobs_that_run_longer_than_their_limits_keep_nobody_waiting_for_ever() -> None:
+    """As with OverTimeLimit. Each time it is kept for no longer than was known at first."""
+    there = slurm()
+    there.end_in_time = lambda: None  # type: ignore[method-assign]
+    there.add(running(job(9), "n1", end=T0 + 100))
+    put(there, 1, "exclusion:a")
+    there.go(PATIENCE + 10)
+    put(there, 2, "request:0.2")
+    there.go(100 + PATIENCE - there.now + T0)
+    assert KEPT in reason(there.jobs["2"])
+    there.go(5)
+    assert there.where("2") == ("n1", 0)
+
+
+def test_many_jobs_of_one_user_keep_a_gpu_no_longer_than_one() -> None:
+    there = slurm()
+    there.add(running(job(9), "n1"))
+    for number in range(1, 6):
+        put(there, number, "exclusion:a")
+    there.go(PATIENCE + 10)
+    put(there, 10, "request:0.2", user_id=1001)
+    there.go(PATIENCE)
+    assert there.where("10") == ("n1", 0)
+
+
+def test_jobs_for_which_nothing_can_be_kept_are_in_nobody_s_way() -> None:
+    there = slurm(2)
+    there.nodes[1] = replace(there.nodes[1], usable=False)
+    there.add(running(job(9), "n1", end=T0 + 500))
+    for number in range(100, 120):
+        put(there, number, "exclusion:a", required="n2")
+    there.go(2)
+    put(there, 1, "exclusion:b")
+    there.go(PATIENCE + 10)
+    put(there, 2, "request:0.2")
+    there.go(2)
+    assert KEPT in reason(there.jobs["2"])
+
+
+def test_nothing_is_kept_for_a_job_whose_partition_is_closed() -> None:
+    there = slurm()
+    there.add(running(job(9), "n1", end=T0 + 1000))
+    put(there, 1, "exclusion:a", partitions=("low",))
+    there.nodes[0] = replace(there.nodes[0], partitions=("gpu", "low"))
+    there.go(PATIENCE + 10)
+    put(there, 2, "request:0.2")
+    there.go(2)
+    assert KEPT in reason(there.jobs["2"])
+    there.closed = frozenset({"low"})
+    there.go(2)
+    assert there.where("2") == ("n1", 0)
+
+
+def test_nothing_is_kept_for_an_array_that_may_have_no_further_task() -> None:
+    there = slurm(2)
+    there.add(running(job(9), "n1", end=T0 + 1000))
+    put(there, 5, "exclusion:a,request:0.9", array_id=5, tasks="1,2,3")
+    there.go(PATIENCE + 10)
+    assert there.where("5_1") == ("n2", 0)
+    put(there, 2, "request:0.2", required="n1")
+    there.go(2)
+    assert KEPT in reason(there.jobs["2"])
+    whole = there.jobs["5_[2,3]"]
+    there.jobs["5_[2,3]"] = replace(whole, tasks_at_once=1)
+    there.go(2)
+    assert there.where("2") == ("n1", 0)
+    assert there.tickets["5"].since == 0
+
+
 STEP = 5  # seconds
 LABELS = ["request:0.3", "request:0.5", "affinity:a", "anti-affinity:a", "request:0.1"]
 COMING = st.tuples(

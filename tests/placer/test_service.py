@@ -106,6 +106,30 @@ def test_a_change_that_is_refused_is_not_tried_at_once_again(
     assert made.tickets["7"].let_at == 0
 
 
+@pytest.mark.parametrize("reserve_s", [0, 60])
+def test_a_job_whose_start_is_refused_takes_no_place_from_others(
+    commands: Commands, tmp_path: Path, reserve_s: int
+) -> None:
+    """Though it has waited for longest, and as long as slurmctld refuses it."""
+    task = {"array_job_id": 6, "array_task_string": "1-3"}
+    commands.jobs(queued(6, "exclusion:a", **task), queued(8, "request:0.1"))
+    commands.script(
+        "scontrol",
+        f'[ "$2" = jobid=6_1 ] && {{ echo denied >&2; exit 1; }}; echo "$2 $3" >>{tmp_path}/done',
+    )
+    made = placer(tmp_path)
+    made.settings = replace(made.settings, reserve_s=reserve_s)
+    long_ago = int(time.time()) - 100
+    request = understand("exclusion:a")
+    assert request is not None
+    made.tickets["6"] = Ticket("exclusion:a", request, 1000, until=long_ago + 400, since=long_ago)
+    for _ in range(3):
+        made.turn(threading.Event())
+    assert "jobid=8 starttime=now" in (tmp_path / "done").read_text().splitlines()
+    again = made.tickets["6"]
+    assert (again.since, again.tries, again.retry_at > long_ago + 100) == (0, 1, True)
+
+
 def test_an_array_that_no_command_can_name_holds_up_no_other_job(
     commands: Commands, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -200,6 +224,16 @@ def test_odd_entries_are_left_out(commands: Commands, tmp_path: Path) -> None:
     placer(tmp_path).turn(threading.Event())
     assert [each[1] for each in commands.calls if each[1] == "jobid=7"] == ["jobid=7"]
     assert all(each[3] == "reqnodelist=n1" for each in commands.calls)
+
+
+def test_partitions_that_start_no_jobs_are_asked_for(commands: Commands) -> None:
+    shown = f"{commands.folder}/sinfo.out"
+    commands.script(
+        "sinfo",
+        f'[ "$*" = "--json" ] && exec cat {shown}\n'
+        '[ "$*" = "-h -a -o %R %a" ] && printf "gpu up\nlow drain\nold down\nx inact\n\nodd\n"',
+    )
+    assert Link({}).look()[0].closed == {"old", "x"}
 
 
 def test_users_texts_are_one_argument() -> None:
