@@ -19,6 +19,7 @@ from leased.node.small_service import CANNOT_RUN, NOT_CONFIGURED
 from leased.placement.api import Request
 from leased.placer import alive, tickets_file
 from leased.placer.decide import decide, releases
+from leased.placer.ending import LastGiven
 from leased.placer.known_rules import KnownRules
 from leased.placer.model import NOW, Settings, Ticket, Update
 from leased.placer.putting_off import tried_in_vain
@@ -65,6 +66,7 @@ class Placer:
         self.saved: dict[str, Ticket] = dict(self.tickets)
         self.refused: dict[str, float] = {}  # when slurmctld refused to change a job, monotonic
         self.rules = KnownRules()
+        self.given = LastGiven()
         self.kept = ""  # for whom a node's GPU is kept, in words
         self.fault = ""
         self.allowance = 0.0
@@ -83,7 +85,8 @@ class Placer:
         try:
             view, not_understood = self.link.look()
             alive.write(self.runtime, int(time.time()), self.settings.hold_s)
-            decision = decide(self.rules.added(view), self.tickets, self.settings, understand)
+            view = self.rules.added(self.given.added(view))
+            decision = decide(view, self.tickets, self.settings, understand)
             self.tickets = decision.tickets
             self._save()
             self._say_reserved(decision.reserved)

@@ -20,6 +20,8 @@ ACTIVE = {
     *("STAGE_OUT",),
 }
 
+COMPLETING = "COMPLETING"
+YEAR_S = 365 * 24 * 3600  # the limit that Slurm writes for a job that runs and has none
 NO_END = {"PENDING", "SUSPENDED", "STOPPED"}  # states in which Slurm's end time means nothing
 DEPENDS = "Dependency"  # so the reasons of a job begin that waits for others by its user's wish
 
@@ -33,7 +35,8 @@ class QueuedJob:
     begin, seconds since 1970; 0: unknown. shards: how many it asks for, of GPUs of that type; "":
     any. given: by GPU, how many shards it has of it; None: the GPU as a whole.
     cpus, memory: what it needs of a node, memory in MiB; 0: not said. limit_s: its time limit; 0:
-    none. end: when it will have ended at the latest, seconds since 1970; 0: unknown.
+    none, or a year or more. end: when it will have ended at the latest, seconds since 1970; 0:
+    unknown.
     """
 
     job_id: int
@@ -99,8 +102,11 @@ def jobs(text: str) -> Read:
 def _job(said: Mapping[str, Any]) -> QueuedJob:
     shards, gpu_type = _asked(said)
     array = number_of(said.get("array_job_id"))
-    state = words_of(said["job_state"])[0]
+    words = words_of(said["job_state"])
+    state = COMPLETING if COMPLETING in words else words[0]  # later releases say first how it ended
     limit_s = 60 * number_of(said.get("time_limit"))
+    if limit_s >= YEAR_S:
+        limit_s = 0
     return QueuedJob(
         job_id=_positive(said["job_id"]),
         array_id=array,

@@ -9,6 +9,7 @@ from typing import Any
 from leased.placement.api import Request
 from leased.placer import marks
 from leased.placer.decide import decide
+from leased.placer.ending import LastGiven
 from leased.placer.model import NOW, Rules, Settings, Ticket, Update, View
 from leased.placer.turn import Turn
 from leased.slurm.nodes_json import GpuNode
@@ -92,12 +93,14 @@ class Slurm:
     rules: dict[str, Rules] = field(default_factory=dict)
     settings: Settings = SETTINGS
     closed: frozenset[str] = frozenset()
+    last_given: LastGiven = field(default_factory=LastGiven)
 
     def add(self, *jobs: QueuedJob) -> None:
         self.jobs |= {one.label: one for one in jobs}
 
     def view(self) -> View:
-        return View(self.now, tuple(self.jobs.values()), tuple(self.nodes), self.rules, self.closed)
+        view = View(self.now, tuple(self.jobs.values()), tuple(self.nodes), self.rules, self.closed)
+        return self.last_given.added(view)
 
     def turn(self, most: int | None = None) -> Turn:
         """One turn of the placer; its changes are made, the first `most` of them."""
