@@ -22,7 +22,7 @@ from leased.config.options import Options
 
 VERSION = 1
 VALID_S = 24 * 3600  # a text that is older is not believed: the node may have an older release now
-MARK = re.compile(r" ?\[gpu-leased [^\[\]]*\]")
+MARK = re.compile(r" ?\[gpu-leased [0-9][^\[\]]*\]")
 WHOLE = re.compile(
     r"\[gpu-leased ([0-9]{1,9}) ([0-9]{1,11})((?: [a-z_]{1,32}=[!-Z\\^-~]{1,511})+)\]"
 )
@@ -46,6 +46,11 @@ class NodeRules:
 def without(comment: str) -> str:
     """Only what others wrote."""
     return MARK.sub("", comment)
+
+
+def part(comment: str) -> str:
+    """Only what stands there of ours; "": nothing."""
+    return "".join(MARK.findall(comment)).strip()
 
 
 def written(comment: str, rules: NodeRules, now: int) -> str:

@@ -2,7 +2,12 @@
 site has written there (daemon.tell_placer).
 
 It is written when it changes, and again every few hours: the placer believes nothing that is older
-than a day, since a node may have got an older release that writes nothing.
+than a day, since a node may have got an older release that writes nothing. In between it is looked
+for, since others may have overwritten it.
+
+Slurm cannot change a Comment on the condition that it has not changed meanwhile. So it is read
+directly before it is written, and again after that: what others write in between, some hundredths
+of a second, is overwritten.
 """
 
 from __future__ import annotations
@@ -16,22 +21,24 @@ from leased.admin import node_rules
 from leased.admin.node_rules import NodeRules
 from leased.admin.user_limits import UserLimits
 from leased.config.config import Config
-from leased.slurm import slurmconf
+from leased.slurm import node_comment, slurmconf
 from leased.slurm.commands import Slurm
 from leased.slurm.slurmconf import SlurmConf
 
 log = logging.getLogger("gpu-leased")
 
 LOOK_S = 5.0
+CHECK_S = 600.0  # so often it is looked for
 RENEW_S = 4 * 3600.0
 AGAIN_S = 60.0  # after a fault
-WIDTH = 8192  # bytes of a Comment; a longer one is left alone
-NONE = "(null)"  # so sinfo shows no Comment
-UNREADABLE = "\ufffd"  # stands for bytes that are not UTF-8
 
 
 class RulesReport:
-    """Call beat() every LOOK_S. config, limits: those in force."""
+    """Call beat() every LOOK_S. config, limits: those in force.
+
+    told: the rules that have been written, and part: as which text, at which time of day. due:
+    monotonic; when to look again for what has not changed.
+    """
 
     def __init__(
         self, slurm: Slurm, config: Callable[[], Config], limits: Callable[[], UserLimits]
@@ -40,7 +47,9 @@ class RulesReport:
         self.config = config
         self.limits = limits
         self.told: NodeRules | None = None
-        self.due = 0.0  # monotonic; when to write again what has not changed
+        self.part = ""
+        self.told_at = 0.0
+        self.due = 0.0
         self.fault = ""
 
     async def beat(self) -> None:
@@ -48,30 +57,51 @@ class RulesReport:
         wanted = self._wanted()
         if wanted is None and self.told is None:
             return
-        if time.monotonic() < self.due and (self.fault or wanted == self.told):
+        now = time.monotonic()
+        same = wanted == self.told and not self._is_old()
+        if now < self.due and (self.fault or same):
             return
         try:
-            await self._write(wanted)
+            await self._tell(wanted, same=same)
         except OSError as fault:
             if str(fault) != self.fault:
                 log.warning("gpu-lease-placer cannot be told what this node allows: %s", fault)
-            self.fault, self.due = str(fault), time.monotonic() + AGAIN_S
+            self.fault, self.due = str(fault), now + AGAIN_S
         else:
-            self.told, self.fault, self.due = wanted, "", time.monotonic() + RENEW_S
+            self.told, self.fault = wanted, ""
 
     def _wanted(self) -> NodeRules | None:
         config = self.config()
         return NodeRules(self.limits(), config.defaults) if config.tell_placer else None
 
-    async def _write(self, rules: NodeRules | None) -> None:
-        """OSError: Slurm does not take it, or the Comment cannot be written back."""
+    def _is_old(self) -> bool:
+        """Whether the time that was written is no longer near. The clock may have been set."""
+        return abs(time.time() - self.told_at) >= RENEW_S
+
+    async def _tell(self, rules: NodeRules | None, *, same: bool) -> None:
+        """Write the rules. same: only if they no longer stand there. OSError: Slurm does not take
+        it, or the Comment cannot be written back."""
         name = self._name()
-        before = await self._comment(name)
+        before = await node_comment.read(self.slurm.run, name)
+        self.due = time.monotonic() + CHECK_S
+        if same and node_rules.part(before) == self.part:
+            return
+        if same:
+            log.info("what was written into the Comment of %s is no longer there", name)
+        now = time.time()
         after = node_rules.without(before)
         if rules is not None:
-            after = node_rules.written(before, rules, int(time.time()))
+            after = node_rules.written(before, rules, int(now))
         if after != before:
-            await self._run("scontrol", "update", f"nodename={name}", f"comment={after}")
+            await self._write(name, after)
+        self.part, self.told_at = node_rules.part(after), now
+
+    async def _write(self, name: str, comment: str) -> None:
+        update = ("scontrol", "update", f"nodename={name}", f"comment={comment}")
+        await node_comment.succeed(self.slurm.run, *update)
+        if await node_comment.read(self.slurm.run, name) != comment:
+            log.warning("somebody else wrote the Comment of %s at the same time: look at it", name)
+            self.due = 0.0
 
     def _name(self) -> str:
         """This node's name in Slurm."""
@@ -84,21 +114,3 @@ class RulesReport:
         if name is None:
             raise OSError(f"{path} has no node for this host")
         return name
-
-    async def _comment(self, name: str) -> str:
-        """What stands there. sinfo prints a row of that width for each of the node's partitions."""
-        out = await self._run("sinfo", "-h", "-a", "-n", name, "-O", f"Comment:{WIDTH}")
-        row = out.encode()[:WIDTH]
-        text = row.decode(errors="replace").rstrip()
-        if not row:
-            raise OSError(f"Slurm has no node {name}")
-        if UNREADABLE in text or len(text.encode()) >= WIDTH:
-            raise OSError(f"the Comment of {name} is too long, or is not UTF-8; make it shorter")
-        return "" if text == NONE else text
-
-    async def _run(self, *command: str) -> str:
-        status, out, err = await self.slurm.run(*command)
-        if status:
-            words = " ".join(err.split())[:200] or f"exit status {status}"
-            raise OSError(f"{command[0]} fails: {words}")
-        return out

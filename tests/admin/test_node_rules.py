@@ -41,7 +41,7 @@ def test_what_is_written_is_read(rules: NodeRules, comment: str, age: int) -> No
 
 
 def test_a_comment_without_rules_has_none() -> None:
-    for comment in ("", "of the site", "[gpu-leased]", "gpu-leased 1"):
+    for comment in ("", "of the site", "[gpu-leased]", "gpu-leased 1", "[gpu-leased is here]"):
         assert read(comment, NOW) is None
         assert without(comment) == comment
 
@@ -49,7 +49,7 @@ def test_a_comment_without_rules_has_none() -> None:
 @pytest.mark.parametrize(
     ("comment", "words"),
     [
-        ("[gpu-leased x]", "it is damaged"),
+        ("[gpu-leased 1]", "it is damaged"),
         ("[gpu-leased 1 ]", "it is damaged"),
         (WRITTEN.replace(" tq_min=", " tq min="), "it is damaged"),
         (WRITTEN.replace("[gpu-leased 1", "[gpu-leased 2"), "it is of version 2, and only 1"),
@@ -77,6 +77,6 @@ def test_what_a_later_release_adds_is_ignored() -> None:
 
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    for comment in (f"[gpu-leased {text}]", WRITTEN.replace("exclusion=no", text)):
+    for comment in (f"[gpu-leased 1{text}]", WRITTEN.replace("exclusion=no", text)):
         with contextlib.suppress(Unreadable):
             node_rules.read(comment, NOW)
