@@ -32,6 +32,7 @@ from leased.cli.checks import (
     select,
     slurm_conf,
     tenant_socket,
+    told_rules,
     trusted,
 )
 from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, as_list
@@ -60,9 +61,10 @@ CHECKS_OF_SLURM = (
     gres.findings,
     cgroups.findings,
     accounting.findings,
+    told_rules.of_node,
 )
 # Where slurmctld runs, on a node too.
-OF_SLURMCTLD = (job_submit.findings, placer.findings)
+OF_SLURMCTLD = (job_submit.findings, placer.findings, told_rules.of_all_nodes)
 # On a host that runs slurmctld alone: it has no GPU, and no daemon.
 CHECKS_OF_CONTROLLER = (
     slurm_conf.findings,

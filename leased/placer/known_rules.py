@@ -7,6 +7,7 @@ placer then takes it that the node allows everything and gives jobs nothing of i
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
@@ -39,6 +40,21 @@ def asked(rules: NodeRules, text: str) -> Asked:
     return Asked(request_of(given))
 
 
+def read_all(nodes: Iterable[GpuNode], now: int) -> tuple[dict[str, NodeRules], dict[str, str]]:
+    """The rules by node; and by node why those that stand there are not believed."""
+    rules: dict[str, NodeRules] = {}
+    faults: dict[str, str] = {}
+    for node in nodes:
+        try:
+            found = node_rules.read(node.comment, now)
+        except Unreadable as fault:
+            faults[node.name] = str(fault)
+        else:
+            if found is not None:
+                rules[node.name] = found
+    return rules, faults
+
+
 @dataclass
 class KnownRules:
     """faults: by node, why what its daemon wrote is not believed. silent: the nodes whose daemons
@@ -49,21 +65,10 @@ class KnownRules:
 
     def added(self, view: View) -> View:
         """The view with the rules of its nodes. Logs what has changed of those without."""
-        rules: dict[str, Rules] = {}
-        faults: dict[str, str] = {}
-        for node in view.nodes:
-            found = self._read(node, view.now, faults)
-            if found is not None:
-                rules[node.name] = partial(asked, found)
+        found, faults = read_all(view.nodes, view.now)
+        rules: dict[str, Rules] = {name: partial(asked, each) for name, each in found.items()}
         self._say(faults, frozenset(n.name for n in view.nodes) - set(rules) - set(faults))
         return replace(view, rules=rules)
-
-    def _read(self, node: GpuNode, now: int, faults: dict[str, str]) -> NodeRules | None:
-        try:
-            return node_rules.read(node.comment, now)
-        except Unreadable as fault:
-            faults[node.name] = str(fault)
-            return None
 
     def _say(self, faults: dict[str, str], silent: frozenset[str]) -> None:
         for name, fault in faults.items():

@@ -46,9 +46,10 @@ class Link:
     def look(self) -> tuple[View, int]:
         """What Slurm has, and how many entries of it could not be understood. Silent."""
         try:
-            queue, there = queue_json.jobs(self._ask(SQUEUE)), self._nodes()
+            queue = queue_json.jobs(self._ask(SQUEUE))
         except json_answers.Unreadable as fault:
-            raise Silent(f"what Slurm says cannot be read: {fault}") from None
+            raise _unreadable(fault) from None
+        there = self.nodes()
         self._ask_partitions()
         view = View(int(time.time()), queue.found, there.found, closed=self.closed)
         return view, queue.not_understood + there.not_understood
@@ -60,12 +61,15 @@ class Link:
         self.closed = frozenset(row[0] for row in rows if len(row) == 2 and row[1] in CLOSED)
         self.closed_due = time.monotonic() + PARTITIONS_S
 
-    def _nodes(self) -> json_answers.Read:
+    def nodes(self) -> json_answers.Read:
+        """The nodes whose GPUs jobs share. Silent."""
         try:
             return nodes_json.nodes(self._ask(self.nodes_question))
         except nodes_json.Grouped:
             self.nodes_question = SCONTROL
-            return nodes_json.nodes(self._ask(SCONTROL))
+            return self.nodes()
+        except json_answers.Unreadable as fault:
+            raise _unreadable(fault) from None
 
     def _ask(self, question: Sequence[str]) -> str:
         command = question[0]
@@ -94,6 +98,10 @@ class Link:
             if UNREACHED in told:
                 raise Silent(f"scontrol fails: {told}")
             raise Failed(told)
+
+
+def _unreadable(fault: json_answers.Unreadable) -> Silent:
+    return Silent(f"what Slurm says cannot be read: {fault}")
 
 
 def command(update: Update) -> list[str]:
