@@ -88,15 +88,16 @@ def releases(view: View, tickets: Tickets, understand: Understand, grace_s: int)
 
 
 def _reserve(turn: Turn, pending: Pending) -> None:
-    """Find for whom a GPU is kept, and let it be the first that is placed. The wait of a job for
-    which none can be kept, whatever ends, counts from the beginning: others are looked at then."""
+    """Find for whom a GPU is kept, and let it be the first that is placed. A job for which none
+    can be kept, whatever ends, comes behind the others, so that those are looked at then."""
+    late = turn.view.now - turn.settings.reserve_s
     give_others_a_turn(turn, pending)
     found, in_vain = _reservation(turn, pending)
     for at, (job, ticket) in enumerate(pending):
         if found is not None and job.key == found.job.key:
             pending[at] = job, kept(ticket, found.free, turn.view.now)
         elif job.key in in_vain:
-            pending[at] = job, replace(kept_no_longer(ticket), since=0)
+            pending[at] = job, replace(kept_no_longer(ticket), since=late)
         else:
             pending[at] = job, kept_no_longer(ticket)
     turn.reserved = found

@@ -10,6 +10,7 @@ from leased.placer import marks
 from leased.placer.decide import decide, releases
 from leased.placer.model import NOW, View
 from leased.placer.putting_off import LONGEST_HOLDS
+from leased.slurm.nodes_json import UNKNOWN
 from tests.placer.scenes import HOLD, SETTINGS, T0, Slurm, job, node, reason, running, understand
 
 
@@ -394,3 +395,16 @@ def test_nothing_is_done_twice_while_slurm_starts_a_job() -> None:
 def test_an_empty_cluster_keeps_jobs_waiting() -> None:
     turn = decide(View(T0, (job(1, "affinity:a"),), ()), {}, SETTINGS, understand)
     assert turn.starts == []
+
+
+def test_a_job_whose_node_is_not_known_for_a_while_waits() -> None:
+    """After a restart of slurmctld: it can start later, and is not left to Slurm."""
+    slurm = Slurm([node("n1", shards=UNKNOWN, usable=False)])
+    slurm.add(job(1, "exclusion:a"), job(2, "exclusion:b", required="n1"))
+    slurm.go(2)
+    for number in ("1", "2"):
+        assert "waits: there is no GPU that jobs share" in reason(slurm.jobs[number])
+    slurm.nodes[0] = node("n1")
+    slurm.go(2)
+    assert slurm.where("1") == ("n1", 0)
+    assert "waits: " in reason(slurm.jobs["2"])

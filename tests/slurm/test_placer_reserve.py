@@ -10,12 +10,18 @@ from tests.slurm.placer import PlacedSite, placed_site
 from tests.slurm.processes import wait_until
 
 KEPT = "it is kept for a job that has waited for longer"
+SLURM_CONF = [
+    "PartitionName=low Nodes=ALL MaxTime=INFINITE",
+    "MaxJobCount=40000",
+    f"MaxArraySize={10**5}",
+]
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[PlacedSite]:
-    """Two nodes with one GPU each; who has waited for a second has waited for long."""
-    with placed_site(reserve_after="1s") as made:
+    """Two nodes with one GPU each, and two partitions; who has waited for a second has waited for
+    long."""
+    with placed_site(reserve_after="1s", slurm_conf=SLURM_CONF) as made:
         yield made
 
 
@@ -71,7 +77,7 @@ def test_a_job_that_ends_in_time_does_not_wait(site: PlacedSite) -> None:
 
 def test_a_placer_that_was_killed_keeps_it_for_the_same_job(site: PlacedSite) -> None:
     one, two = site.slurm.layout.node_names
-    before = [site.submit("request:0.2", "-w", node) for node in (one, two)]
+    before = [site.submit("request:0.2", "-w", node, "-t", "50") for node in (one, two)]
     for job in before:
         site.gpu(job)
     tired = site.submit("exclusion:first", "-w", two)
@@ -102,3 +108,128 @@ def test_what_slurm_places_by_itself_is_not_kept_away_and_does_no_harm(site: Pla
     )
     site.cancel(first)
     assert site.gpu(tired)[0] == one
+
+
+def filled(site: PlacedSite) -> list[int]:
+    """Jobs on both nodes, of which the one on the second ends first."""
+    one, two = site.slurm.layout.node_names
+    jobs = [
+        site.submit("request:0.2", "-w", node, "-t", limit)
+        for node, limit in ((one, "100"), (two, "50"))
+    ]
+    for job in jobs:
+        site.gpu(job)
+    return jobs
+
+
+def kept_from_another(site: PlacedSite, *arguments: str) -> tuple[int, int]:
+    """A job for which the second node is kept, and one that could run there."""
+    two = site.slurm.layout.node_names[1]
+    tired = site.submit("exclusion:team-a", *arguments)
+    site.wait_for_comment(tired, f"{two} is kept for it")
+    other = site.submit("request:0.2", "-w", two, "-t", "200")
+    site.wait_for_comment(other, KEPT)
+    return tired, other
+
+
+def update(site: PlacedSite, *words: str) -> None:
+    site.slurm.run("scontrol", "update", *words)
+
+
+@pytest.mark.parametrize("change", ["hold", "cancel", "begin", "exclude", "partition"])
+def test_a_job_that_can_no_longer_use_it_keeps_it_from_nobody(
+    site: PlacedSite, change: str
+) -> None:
+    two = site.slurm.layout.node_names[1]
+    filled(site)
+    tired, other = kept_from_another(site, "-p", "low")
+    match change:
+        case "hold":
+            site.slurm.run("scontrol", "hold", str(tired))
+        case "cancel":
+            site.slurm.run("scancel", str(tired))
+        case "begin":
+            update(site, f"jobid={tired}", "starttime=now+1hour")
+        case "exclude":
+            update(site, f"jobid={tired}", f"excnodelist={two}")
+        case _:
+            update(site, "partitionname=low", "state=down")
+    assert site.gpu(other)[0] == two
+    if change == "partition":
+        assert site.waits(tired)
+        update(site, "partitionname=low", "state=up")
+
+
+def test_when_its_node_is_drained_another_is_kept(site: PlacedSite) -> None:
+    one, two = site.slurm.layout.node_names
+    before = filled(site)
+    tired, other = kept_from_another(site)
+    update(site, f"nodename={two}", "state=drain", "reason=test")
+    wait_until(
+        "the other to be kept", lambda: f"job {tired}: {one} is kept for it" in site.placer.log
+    )
+    update(site, f"nodename={two}", "state=resume")
+    site.cancel(other, before[0])
+    assert site.gpu(tired)[0] == one
+
+
+def test_a_restart_of_slurmctld_or_of_the_placer_changes_nothing(site: PlacedSite) -> None:
+    two = site.slurm.layout.node_names[1]
+    before = filled(site)
+    tired, other = kept_from_another(site)
+    site.slurm.stop_daemon("slurmctld")
+    site.slurm.start_slurmctld()
+    site.placer.stop()
+    site.placer.start()
+    site.wait_for_comment(tired, f"{two} is kept for it")
+    site.wait_for_comment(other, KEPT)
+    site.cancel(before[1])
+    assert site.gpu(tired)[0] == two
+    assert site.waits(other)
+
+
+def test_jobs_without_a_time_limit_let_others_have_their_turn(site: PlacedSite) -> None:
+    one, two = site.slurm.layout.node_names
+    before = [site.submit("request:0.2", "-w", node) for node in (one, one, two)]
+    for job in before:
+        site.gpu(job)
+    tired = site.submit("exclusion:team-a")
+    site.wait_for_comment(tired, f"{two} is kept for it")
+    other = site.submit("request:0.2", "-w", two)
+    site.gpu(other)
+    assert site.waits(tired)
+
+
+def test_a_job_that_takes_its_time_to_end_is_waited_for(site: PlacedSite) -> None:
+    """Slurm says no longer which GPU it has."""
+    two = site.slurm.layout.node_names[1]
+    site.gpu(site.submit("exclusion:b", "-w", site.slurm.layout.node_names[0]))
+    slow = site.submit("exclusion:c", "-w", two, "-t", "50", script="trap '' TERM; sleep 600; :")
+    site.gpu(slow)
+    tired = site.submit("exclusion:team-a", "-w", two)
+    site.wait_for_comment(tired, f"{two} is kept for it")
+    update(site, f"jobid={tired}", "comment=")
+    site.slurm.run("scancel", "--full", str(slow))
+    site.wait_for_comment(tired, "only jobs with exclusion:c may be there")
+    assert "COMPLETING" in site.slurm.job(slow)["JobState"]
+    assert f"job {tired}: it fits" not in site.placer.log
+    site.slurm.run("scancel", "--full", "--signal=KILL", str(slow))
+    assert site.gpu(tired)[0] == two
+
+
+def test_an_array_of_ten_thousand_tasks_lets_others_come_between(site: PlacedSite) -> None:
+    before = filled(site)
+    array = site.submit("exclusion:team-a,request:0.9", "--array=1-10000", "-t", "100")
+    two = site.slurm.layout.node_names[1]
+    wait_until(
+        "it to be kept",
+        lambda: f"job {array}_[1-10000]: {two} is kept for it" in site.placer.log,
+    )
+    other = site.submit("request:0.2", "-w", two, "-t", "200")
+    site.wait_for_comment(other, KEPT)
+    site.cancel(before[1])
+    assert site.gpu(f"{array}_1")[0] == two
+    assert len(site.slurm.run("squeue", "-h", "-o", "%i").stdout.split()) < 10
+    site.slurm.run("scancel", f"{array}_1")
+    site.slurm.run("scontrol", "hold", f"{array}_[2-10000]")
+    site.gpu(other)

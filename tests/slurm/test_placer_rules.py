@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 
@@ -158,9 +159,16 @@ def test_what_is_set_while_the_daemon_runs_is_told(daemons: Daemons) -> None:
     site.gpu(job)
 
 
-def test_a_user_cannot_write_a_node_s_comment(daemons: Daemons) -> None:
+@pytest.mark.parametrize("level", ["None", "Operator"])
+def test_a_user_cannot_write_a_node_s_comment(daemons: Daemons, level: str) -> None:
     one = daemons.nodes[0]
     before = daemons.comment(one)
+    sacctmgr = partial(daemons.site.slurm.run, "sacctmgr", "-i", check=False)
+    sacctmgr("add", "account", "users")
+    sacctmgr("add", "user", "nobody", "account=users")
+    sacctmgr("modify", "user", "nobody", "set", f"adminlevel={level}")
+    shown = sacctmgr("show", "user", "nobody", "-n", "-P", "format=adminlevel").stdout
+    assert shown.strip() == level
     denied = daemons.site.slurm.run(
         "scontrol", "update", f"nodename={one}", "comment=x", user="nobody", check=False
     )

@@ -133,3 +133,12 @@ def test_a_heterogeneous_job_and_a_required_node(release: str) -> None:
     found = jobs(release)
     assert found["5"].required == "n2"
     assert [found[label].is_het for label in ("5", "6", "7")] == [False, True, True]
+
+
+def test_a_node_whose_shards_slurmctld_does_not_know_yet_takes_no_jobs() -> None:
+    """So Slurm 22.05 shows nodes on which jobs run, for a while after a restart of slurmctld."""
+    node = {"name": "n1", "state": "mixed", "partitions": ["gpu"], "gres": "gpu:2,shard:0"}
+    nodes = [node, node | {"name": "n2", "gres": "gpu:2"}, node | {"name": "n3", "gres": ""}]
+    (found,) = nodes_json.nodes(json.dumps({"nodes": nodes})).found
+    assert (found.name, found.usable) == ("n1", False)
+    assert found.gpus == (("", nodes_json.UNKNOWN), ("", nodes_json.UNKNOWN))
