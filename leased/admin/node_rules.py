@@ -4,8 +4,8 @@ daemon writes it into the node's Comment in Slurm, and gpu-lease-placer reads it
     [gpu-leased VERSION TIME KEY=VALUE KEY=VALUE ...]
 
 VERSION: of this form. TIME: when it was written, seconds since 1970. Keys that are not known are
-ignored, so a later release may add some. Only operators of Slurm and root can write the Comment of
-a node. What they wrote there beside this text stays.
+ignored, so a later release may add some. Only administrators of Slurm and root can write the
+Comment of a node. What they wrote there beside this text stays.
 """
 
 from __future__ import annotations

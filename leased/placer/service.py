@@ -22,6 +22,7 @@ from leased.placer.decide import decide, releases
 from leased.placer.ending import LastGiven
 from leased.placer.known_rules import KnownRules
 from leased.placer.model import NOW, Settings, Ticket, Update
+from leased.placer.only_one import only_one
 from leased.placer.putting_off import tried_in_vain
 from leased.placer.reserving import Reserved
 from leased.placer.slurm_link import Failed, Link, Silent
@@ -252,12 +253,21 @@ def main() -> int:
         return NOT_CONFIGURED
     if chosen.release:
         return _release(placer)
+    try:
+        with only_one(settings.placer.state_dir):
+            return _run(placer, stop, settings.placer.interval_ns / 1e9)
+    except Refused as fault:
+        print(f"gpu-lease-placer: {fault.sentence()}", file=sys.stderr)
+        return CANNOT_RUN
+
+
+def _run(placer: Placer, stop: threading.Event, interval_s: float) -> int:
     log.info("gpu-lease-placer %s", __version__)
     # From its first look on gpu_share.lua puts jobs off for it. Without slurmctld none are
     # submitted.
     placer.turn(stop)
     notify(f"READY=1\nSTATUS={placer.fault or PLACING}")
-    placer.run(stop, settings.placer.interval_ns / 1e9)
+    placer.run(stop, interval_s)
     notify("STOPPING=1")
     return _release(placer)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 
+from leased.node.small_service import CANNOT_RUN
+from tests.slurm.leased import ROOT
 from tests.slurm.placer import PlacedSite, placed_site
 from tests.slurm.processes import wait_until
 
@@ -233,3 +236,17 @@ def test_an_array_of_ten_thousand_tasks_lets_others_come_between(site: PlacedSit
     site.slurm.run("scancel", f"{array}_1")
     site.slurm.run("scontrol", "hold", f"{array}_[2-10000]")
     site.gpu(other)
+
+
+def test_a_second_placer_is_refused(site: PlacedSite) -> None:
+    second = subprocess.run(
+        site.placer.command(),
+        env=site.slurm.env,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert second.returncode == CANNOT_RUN
+    assert f"another gpu-lease-placer uses {site.placer.state}" in second.stderr
+    site.gpu(site.submit("request:0.2"))
