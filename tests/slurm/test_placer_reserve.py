@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 
@@ -14,6 +16,7 @@ from tests.slurm.processes import wait_until
 
 KEPT = "it is kept for a job that has waited for longer"
 SLURM_CONF = [
+    "KillWait=3600",
     "PartitionName=low Nodes=ALL MaxTime=INFINITE",
     "MaxJobCount=40000",
     f"MaxArraySize={10**5}",
@@ -206,17 +209,20 @@ def test_jobs_without_a_time_limit_let_others_have_their_turn(site: PlacedSite) 
 def test_a_job_that_takes_its_time_to_end_is_waited_for(site: PlacedSite) -> None:
     """Slurm says no longer which GPU it has."""
     two = site.slurm.layout.node_names[1]
-    site.gpu(site.submit("exclusion:b", "-w", site.slurm.layout.node_names[0]))
-    slow = site.submit("exclusion:c", "-w", two, "-t", "50", script="trap '' TERM; sleep 600; :")
+    file = site.placer.work / "slow"
+    script = f"trap '' TERM; echo $$ >{file}; exec sleep 600"
+    slow = site.submit("exclusion:c", "-w", two, "-t", "50", script=script)
+    wait_until("its number", lambda: file.exists() and file.read_text().endswith("\n"))
     site.gpu(slow)
     tired = site.submit("exclusion:team-a", "-w", two)
     site.wait_for_comment(tired, f"{two} is kept for it")
-    update(site, f"jobid={tired}", "comment=")
-    site.slurm.run("scancel", "--full", str(slow))
-    site.wait_for_comment(tired, "only jobs with exclusion:c may be there")
-    assert "COMPLETING" in site.slurm.job(slow)["JobState"]
+    site.slurm.run("scancel", str(slow))
+    wait_until("it to be ending", lambda: site.slurm.job(slow)["JobState"] == "COMPLETING")
+    for _ in range(2):
+        update(site, f"jobid={tired}", "comment=")
+        site.wait_for_comment(tired, "a job without exclusion:team-a is there")
     assert f"job {tired}: it fits" not in site.placer.log
-    site.slurm.run("scancel", "--full", "--signal=KILL", str(slow))
+    os.kill(int(file.read_text()), signal.SIGKILL)
     assert site.gpu(tired)[0] == two
 
 
