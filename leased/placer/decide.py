@@ -88,8 +88,8 @@ def releases(view: View, tickets: Tickets, understand: Understand, grace_s: int)
 
 
 def _reserve(turn: Turn, pending: Pending) -> None:
-    """Find for whom a GPU is kept, and let it be the first that is placed. A job for which none
-    can be kept, whatever ends, comes behind the others, so that those are looked at then."""
+    """Find for whom a GPU is kept, and let it be the first that is placed. Jobs for which
+    none can be kept, whatever ends, come behind those that have not been looked at for them."""
     late = turn.view.now - turn.settings.reserve_s
     give_others_a_turn(turn, pending)
     found, in_vain = _reservation(turn, pending)

@@ -41,16 +41,16 @@ class Reserved:
 def reserve(
     cluster: Cluster, stays: Stays, waiting: Iterable[tuple[QueuedJob, Ticket]], now: int
 ) -> tuple[Reserved | None, frozenset[str]]:
-    """The reservation, and the keys of jobs for which none is possible. waiting: jobs that have
-    waited for long enough, and could start now."""
+    """The reservation, and the keys of jobs for which none is possible, where they have kept others
+    from being looked at. waiting: jobs that have waited for long enough, and could start now."""
     order = sorted(waiting, key=lambda one: (one[1].since, -one[0].priority, one[0].job_id))
     in_vain: set[str] = set()
     for job, ticket in order[:TRIES]:
         found = _best(cluster, stays, job, ticket, now)
         if found is not None:
-            return found, frozenset(in_vain)
+            return found, frozenset()
         in_vain.add(job.key)
-    return None, frozenset(in_vain)
+    return None, frozenset(in_vain if len(order) > TRIES else ())
 
 
 def _best(

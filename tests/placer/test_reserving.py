@@ -282,6 +282,18 @@ def test_jobs_for_which_nothing_can_be_kept_are_in_nobody_s_way() -> None:
     assert KEPT in reason(there.jobs["2"])
 
 
+def test_what_is_remembered_does_not_change_while_nothing_happens() -> None:
+    """It is written to the disk whenever it does."""
+    there = slurm(2)
+    there.nodes[1] = replace(there.nodes[1], usable=False)
+    there.add(running(job(9), "n1", end=T0 + 5000))
+    put(there, 1, "exclusion:a", required="n2")
+    there.go(PATIENCE + HOLD)
+    before = there.tickets
+    there.go(5)
+    assert there.tickets == before
+
+
 def test_nothing_is_kept_for_a_job_whose_partition_is_closed() -> None:
     there = slurm()
     there.add(running(job(9), "n1", end=T0 + 1000))
