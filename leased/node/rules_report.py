@@ -99,7 +99,8 @@ class RulesReport:
     async def _write(self, name: str, comment: str) -> None:
         update = ("scontrol", "update", f"nodename={name}", f"comment={comment}")
         await node_comment.succeed(self.slurm.run, *update)
-        if await node_comment.read(self.slurm.run, name) != comment:
+        stands = await node_comment.read(self.slurm.run, name)
+        if stands.rstrip() != comment.rstrip():  # sinfo of 22.05 pads it
             log.warning("somebody else wrote the Comment of %s at the same time: look at it", name)
             self.due = 0.0
 

@@ -231,7 +231,7 @@ def test_partitions_that_start_no_jobs_are_asked_for(commands: Commands) -> None
     commands.script(
         "sinfo",
         f'[ "$*" = "--json" ] && exec cat {shown}\n'
-        '[ "$*" = "-h -a -o %R %a" ] && printf "gpu up\nlow drain\nold down\nx inact\n\nodd\n"',
+        '[ "$*" = "-h -a -o %R %a" ] && printf "gpu up\nlow drain\nold down\nx inactive\n\nodd\n"',
     )
     assert Link({}).look()[0].closed == {"old", "x"}
 
