@@ -70,6 +70,13 @@ class SlowKeeper:
             each.close()
 
 
+async def is_told_to_end(keeper: SlowKeeper, name: str) -> None:
+    """A daemon that connects again and hears that the keeper has this memory."""
+    await asyncio.to_thread(keeper.accept)
+    await asyncio.to_thread(keeper.list, {name: UNIT})
+    assert await asyncio.to_thread(keeper.read) == {"op": "end", "name": name}
+
+
 class Process:
     """This process, as a connection shows it."""
 
@@ -137,9 +144,7 @@ def test_what_was_given_back_does_not_count_again_after_a_new_connection(short_d
         memory.give(asker, 1, client_messages.HostGive(1))
         assert memory.pool.total == 0
         keeper.end_connection()
-        await asyncio.to_thread(keeper.accept)
-        await asyncio.to_thread(keeper.list, {name: UNIT})
-        assert await asyncio.to_thread(keeper.read) == {"op": "end", "name": name}
+        await is_told_to_end(keeper, name)
         assert memory.pool.total == 0
         memory.close()
         asker.close()
@@ -255,9 +260,7 @@ def test_what_is_refused_before_the_keeper_has_said_what_it_has_is_ended(
         await asker.heard.wait()
         assert memory.pool.total == 0
         keeper = SlowKeeper(path)
-        await asyncio.to_thread(keeper.accept)
-        await asyncio.to_thread(keeper.list, {name: UNIT})
-        assert await asyncio.to_thread(keeper.read) == {"op": "end", "name": name}
+        await is_told_to_end(keeper, name)
         assert memory.pool.total == 0
         memory.close()
         asker.close()

@@ -25,10 +25,12 @@ from typing import Any
 
 from leased.api.client import ask
 from leased.base.errors import Refused
+from tests.copies.keeper import Keeper
 from tests.gpu import commands
 from tests.gpu.checks import Result, run_checks
 from tests.gpu.jobs import Job, Sharing, finish_all, on_gpu, python, sharing, stopping
 from tests.gpu.speed.placing import group_processes
+from tests.slurm.leased import Leased
 
 BALLAST_MIB = 3584  # of each program, besides what it computes with
 CAP_GIB = 10.0
@@ -63,18 +65,18 @@ class Storm:
             ask(self.share.admin, request)
 
     def kill_daemon(self) -> str:
-        self.share.leased.kill()
-        down = self.rng.uniform(0, DOWN_S)
-        time.sleep(down)
-        self.share.leased.start()
-        return f"for {down:.2f} s"
+        return self._kill(self.share.leased)
 
     def kill_keeper(self) -> str:
         assert self.share.keeper is not None
-        self.share.keeper.kill()
+        return self._kill(self.share.keeper)
+
+    def _kill(self, service: Leased | Keeper) -> str:
+        """Start it again after a while."""
         down = self.rng.uniform(0, DOWN_S)
+        service.kill()
         time.sleep(down)
-        self.share.keeper.start()
+        service.start()
         return f"for {down:.2f} s"
 
     def park(self) -> str:

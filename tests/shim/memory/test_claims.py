@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
-from tests.emugpu.server import BUILD
+from tests.shim.memory.cases import cases, run
 
-PROGRAM = BUILD.parent / "shim" / "memory" / "claims_cases"
-
-
-def cases() -> list[str]:
-    if not PROGRAM.exists():
-        return []
-    done = subprocess.run([str(PROGRAM)], check=True, capture_output=True, text=True)
-    return done.stdout.split()
+PROGRAM = "claims_cases"
 
 
 def test_there_are_cases() -> None:
-    assert cases()
+    assert cases(PROGRAM)
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", cases(PROGRAM))
 def test_daemon_and_process_believe_the_same(case: str) -> None:
-    done = subprocess.run([str(PROGRAM), case], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run(PROGRAM, case)

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
-from tests.emugpu.server import BUILD
+from tests.shim.memory.cases import cases, run
 
-PROGRAM = BUILD.parent / "shim" / "memory" / "kind_contract"
-
-
-def rows() -> list[list[str]]:
-    """Each case and kind that the program has."""
-    if not PROGRAM.exists():
-        return []
-    done = subprocess.run([str(PROGRAM)], check=True, capture_output=True, text=True)
-    return [line.split() for line in done.stdout.splitlines()]
+PROGRAM = "kind_contract"
+ROWS = [line.split() for line in cases(PROGRAM)]
 
 
 def test_there_are_kinds() -> None:
-    kinds = {kind for _, kind in rows()}
+    kinds = {kind for _, kind in ROWS}
     assert kinds >= {"managed", "swapped", "fixed"}
 
 
-@pytest.mark.parametrize(("case", "kind"), rows())
+@pytest.mark.parametrize(("case", "kind"), ROWS)
 def test_a_kind_of_memory_keeps_its_contract(case: str, kind: str) -> None:
-    done = subprocess.run(
-        [str(PROGRAM), case, kind], check=False, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
+    run(PROGRAM, case, kind)

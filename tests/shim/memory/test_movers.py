@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
-from tests.emugpu.server import BUILD
+from tests.shim.memory.cases import cases, run
 
-PROGRAM = BUILD.parent / "shim" / "memory" / "memory_movers"
-
-
-def cases() -> list[str]:
-    if not PROGRAM.exists():
-        return []
-    done = subprocess.run([str(PROGRAM)], check=True, capture_output=True, text=True)
-    return done.stdout.split()
+PROGRAM = "memory_movers"
 
 
 def test_there_are_cases() -> None:
-    assert cases()
+    assert cases(PROGRAM)
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", cases(PROGRAM))
 def test_a_mover_keeps_its_contract(case: str) -> None:
-    done = subprocess.run(
-        [str(PROGRAM), case], check=False, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
+    run(PROGRAM, case)
