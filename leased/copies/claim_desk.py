@@ -1,8 +1,9 @@
 """Processes claim host memory for copies when they allocate device memory.
 
 A claim beyond limits.swap_host is refused, and the program gets the driver's error for too little
-memory. With limits.swap_full = "wait" it waits instead, until other jobs have freed memory. A
-process has a claim for each thread that allocates; those beyond CLAIMS_WAITING are refused.
+memory. With limits.swap_full = "wait" it waits instead, until other jobs have freed memory. What a
+process claims for a device counts in place of what it claimed there before, also of a claim that
+waits: it has freed memory meanwhile. So a process has one claim that waits for each device.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from leased.copies.node_memory import Asker, NodeMemory
 from leased.wire import client_messages, daemon_messages
 
 LOOK_S = 0.2  # between looks while a claim waits
-CLAIMS_WAITING = 256  # claims of one process
+DEVICES = int(lib.GL_MAX_DEVICES)  # of a process, at most: so many claims of it wait
 WAIT = "wait"  # as limits.swap_full names it
 GIB = 1 << 30
 
@@ -59,12 +60,13 @@ class ClaimDesk:
 
     def claim(self, asker: Asker, job_id: int, message: client_messages.Claim) -> None:
         """The process is about to allocate: grant the claim, let it wait, or refuse it."""
+        place = self._take_back(asker, message.uuid)
         granted = self._grant(asker, job_id, message)
         if granted is not None:
             self._answer(asker, message, lib.GL_CLAIM_GRANTED, granted)
         elif self.full() == WAIT and self._may_wait(asker):
             self._answer(asker, message, lib.GL_CLAIM_WAITS, 0, self._words("this process waits"))
-            self.waiters.append(Waiter(asker, job_id, message))
+            self.waiters.insert(place, Waiter(asker, job_id, message))
             self._look_later()
         else:
             has = self.claims.of(asker, message.uuid)
@@ -82,7 +84,15 @@ class ClaimDesk:
         return None
 
     def _may_wait(self, asker: Asker) -> bool:
-        return sum(waiter.asker is asker for waiter in self.waiters) < CLAIMS_WAITING
+        return sum(waiter.asker is asker for waiter in self.waiters) < DEVICES
+
+    def _take_back(self, asker: Asker, uuid: str) -> int:
+        """The process claims something else there. Returns its place in the line."""
+        for place, waiter in enumerate(self.waiters):
+            if waiter.asker is asker and waiter.claim.uuid == uuid:
+                del self.waiters[place]
+                return place
+        return len(self.waiters)
 
     def _words(self, what: str) -> str:
         return words(what, self.memory.budget())

@@ -74,9 +74,11 @@ class Recorder:
             self._turn(self.file)
 
     def close(self) -> None:
-        """The daemon ends."""
+        """The daemon ends. What has been given up may still have to be written."""
         self.flush()
         self._end("gpu-leased ended", LAST_S)
+        if self.before is not None:
+            self.before.wait(LAST_S)
 
     # -- files ---------------------------------------------------------------------------
 

@@ -43,10 +43,10 @@
 	RANK(LOCK_DEVICES, "devices")                                                              \
 	/* ranges.c: ranges, and the bytes of each device */                                       \
 	RANK(LOCK_MEMORY, "memory")                                                                \
-	/* limit.c: bytes that count towards the limit */                                          \
-	RANK(LOCK_LIMIT, "limit")                                                                  \
 	/* claims.c: claimed host memory */                                                        \
 	RANK(LOCK_CLAIMS, "claims")                                                                \
+	/* used.c: bytes that count towards the limit */                                           \
+	RANK(LOCK_USED, "used")                                                                    \
 	/* meeting.c: requests to be introduced to other processes */                              \
 	RANK(LOCK_MEETING, "meeting")                                                              \
 	/* quiet.c: tasks that need a quiet device */                                              \

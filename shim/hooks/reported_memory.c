@@ -7,7 +7,7 @@
 #include "base/wire.h"
 #include "driver/devices.h"
 #include "driver/lookup.h"
-#include "memory/limit.h"
+#include "memory/used.h"
 #include "tenant/tenant.h"
 
 #include <limits.h>

@@ -7,7 +7,8 @@
  *
  * The daemon believes the claim for a device that it has heard last, and the process the answer
  * that a thread has seen last. So that both are of the same claim, one at a time is under way for
- * each device. Meanwhile other threads wait, and what is freed is not told.
+ * each device, and other threads wait meanwhile. If much is freed by then, less is claimed in its
+ * place: the claim may be waiting for memory that the process itself no longer needs.
  */
 #include "memory/claims.h"
 
@@ -16,6 +17,7 @@
 #include "base/locks.h"
 #include "driver/devices.h"
 #include "gate/waiting.h"
+#include "memory/used.h"
 
 #include <string.h>
 
@@ -27,6 +29,7 @@ struct claim {
 	struct claim *next;
 	struct gl_claim message;
 	CUdevice device;
+	uint64_t limit; /* bytes that the job may have there */
 	bool sent, answered;
 	bool lost; /* the daemon that it was meant for is gone */
 };
@@ -62,8 +65,8 @@ static struct gl_claim claim_of(const uint8_t uuid[16], uint64_t bytes, uint64_t
 	return message;
 }
 
-/* Is a claim for the device under way? The caller holds the lock. */
-static bool claims_for(CUdevice device)
+/* The claim for the device that is under way, or NULL. The caller holds the lock. */
+static struct claim *claim_for(CUdevice device)
 {
 	struct claim *claim = claims;
 
@@ -91,41 +94,72 @@ static void send_and_wait(struct claim *claim)
 	pthread_cond_broadcast(&changed);
 }
 
-CUresult claim_cover(CUdevice device, const uint8_t uuid[16], uint64_t bytes, uint64_t limit)
+/* Is more used of the device than the daemon has granted? The caller holds the lock. */
+static bool lacks(CUdevice device)
+{
+	return offered && memory_used(device) > devices[device].granted;
+}
+
+CUresult claim_cover(CUdevice device, const uint8_t uuid[16], uint64_t limit)
 {
 	CUresult result = CUDA_SUCCESS;
-	struct claim claim = {.device = device};
-	uint64_t step = limit / STEPS;
+	struct claim claim = {.device = device, .limit = limit};
+	uint64_t step = limit / STEPS, used;
 
 	lock_take(&lock);
 	step = step > LARGEST_STEP ? LARGEST_STEP : step ? step : 1;
 	devices[device].step = step;
 	memcpy(devices[device].uuid, uuid, GL_UUID_BYTES);
-	while (offered && bytes > devices[device].granted && claims_for(device))
+	while (lacks(device) && claim_for(device))
 		lock_wait(&lock, &changed);
-	if (offered && bytes > devices[device].granted) {
+	if (lacks(device)) {
 		devices[device].has_less = false;
-		claim.message = claim_of(uuid, rounded(bytes, step, limit), bytes);
+		used = memory_used(device);
+		claim.message = claim_of(uuid, rounded(used, step, limit), used);
 		send_and_wait(&claim);
-		if (claim.answered && claim.message.bytes < bytes)
+		if (claim.answered && claim.message.bytes < claim.message.least)
 			result = CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	lock_give(&lock);
 	return result;
 }
 
-void claim_freed(CUdevice device, uint64_t bytes)
+/* Claims less in place of the claim that is under way. Until that is answered nobody may use more.
+ * Returns false if it would be hardly less. */
+static bool claim_less(struct claim *claim, uint64_t used)
 {
-	uint64_t most;
+	uint64_t step = devices[claim->device].step, bytes = rounded(used, step, claim->limit);
+
+	if (claim->answered || claim->lost || claim->message.least <= used + step)
+		return false;
+	claim->message = claim_of(devices[claim->device].uuid, bytes, used);
+	claim->sent = false;
+	if (devices[claim->device].granted > bytes)
+		devices[claim->device].granted = bytes;
+	return true;
+}
+
+static bool give_back(CUdevice device, uint64_t used)
+{
+	uint64_t step = devices[device].step;
+
+	if (devices[device].granted <= used + STEPS_KEPT * step)
+		return false;
+	devices[device].granted = used + step;
+	devices[device].has_less = true;
+	return true;
+}
+
+void claim_freed(CUdevice device)
+{
+	struct claim *claim;
+	uint64_t used;
 	bool less;
 
 	lock_take(&lock);
-	most = bytes + STEPS_KEPT * devices[device].step;
-	less = offered && devices[device].granted > most && !claims_for(device);
-	if (less) {
-		devices[device].granted = bytes + devices[device].step;
-		devices[device].has_less = true;
-	}
+	used = memory_used(device);
+	claim = claim_for(device);
+	less = offered && (claim ? claim_less(claim, used) : give_back(device, used));
 	lock_give(&lock);
 	if (less)
 		client_wake();

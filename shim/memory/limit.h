@@ -16,7 +16,4 @@ CUresult limit_take(CUdevice device, uint64_t size);
 void limit_add(CUdevice device, uint64_t size);
 /* Counts so many bytes less. */
 void limit_give(CUdevice device, uint64_t size);
-/* Bytes that are counted on the device. */
-uint64_t memory_used(CUdevice device);
-
 #endif

@@ -9,14 +9,15 @@ from typing import cast
 
 from _gpulease import ffi, lib
 
-from leased.copies.claim_desk import CLAIMS_WAITING, WAIT, ClaimDesk
+from leased.copies.claim_desk import DEVICES, WAIT, ClaimDesk
 from leased.copies.claims import Claims, DeviceUse
 from leased.copies.node_memory import NodeMemory
 from leased.processes.identity import ProcessId
 from leased.wire import client_messages
 from tests.fuzz.fakes import FakeLoop
 
-UUID = "GPU-00000000-0000-0000-0000-000000000001"
+UUIDS = [f"GPU-00000000-0000-0000-0000-{number:012x}" for number in range(100)]
+UUID = UUIDS[0]
 ROOM = 1 << 30
 
 
@@ -50,26 +51,48 @@ class Node:
         return self.budget_bytes - sum(self.needs().values())
 
 
-def claim(number: int, size: int) -> client_messages.Claim:
-    return client_messages.Claim(number=number, uuid=UUID, bytes=size, least=size)
+def claim(number: int, size: int, uuid: str = UUID) -> client_messages.Claim:
+    return client_messages.Claim(number=number, uuid=uuid, bytes=size, least=size)
 
 
-def test_a_process_has_no_more_claims_that_wait_than_threads_that_allocate() -> None:
+def full_desk(node: Node, loop: FakeLoop) -> ClaimDesk:
+    """Where fixed memory fills the device, so that all that is claimed there may have to leave."""
+    use = {uuid: DeviceUse(ROOM, {}, {9: ROOM}) for uuid in UUIDS}
+    claims = Claims(lambda: use, lambda _: True)
+    return ClaimDesk(cast(NodeMemory, node), claims, loop, lambda: WAIT)  # type: ignore[arg-type]
+
+
+def test_of_a_process_one_claim_for_each_device_waits() -> None:
     """Otherwise it could have the daemon keep more and more of them, for as long as it likes."""
     node, loop = Node(), FakeLoop()
-    use = {UUID: DeviceUse(ROOM, {}, {9: ROOM})}
-    claims = Claims(lambda: use, lambda _: True)
-    desk = ClaimDesk(cast(NodeMemory, node), claims, loop, lambda: WAIT)  # type: ignore[arg-type]
+    desk = full_desk(node, loop)
     greedy, other = Process(), Process()
-    for number in range(10 * CLAIMS_WAITING):
+    for number in range(100):
         desk.claim(greedy, 1, claim(number, ROOM))
+    assert len(desk.waiters) == 1
+    for uuid in UUIDS:
+        desk.claim(greedy, 1, claim(1, ROOM, uuid))
     desk.claim(other, 2, claim(1, ROOM))
-    assert len(desk.waiters) == CLAIMS_WAITING + 1
-    assert greedy.heard[lib.GL_CLAIM_WAITS] == CLAIMS_WAITING
-    assert greedy.heard[lib.GL_CLAIM_REFUSED] == 9 * CLAIMS_WAITING
+    assert len(desk.waiters) == DEVICES + 1
     assert other.heard == {lib.GL_CLAIM_WAITS: 1}
     desk.forget(greedy)
     node.budget_bytes = 4 * ROOM
     loop.advance(1)
     assert other.heard[lib.GL_CLAIM_GRANTED] == 1
     assert not desk.waiters
+
+
+def test_a_smaller_claim_counts_in_place_of_one_that_waits() -> None:
+    """The process has freed memory: what it no longer needs must not keep it waiting."""
+    node, loop = Node(), FakeLoop()
+    node.budget_bytes = ROOM // 2
+    desk = full_desk(node, loop)
+    first, second = Process(), Process()
+    desk.claim(first, 1, claim(1, ROOM))
+    desk.claim(second, 2, claim(1, ROOM))
+    desk.claim(first, 1, claim(2, ROOM // 4 * 3))
+    assert first.heard == {lib.GL_CLAIM_WAITS: 2}
+    assert [waiter.asker for waiter in desk.waiters] == [first, second], "it keeps its place"
+    desk.claim(first, 1, claim(3, ROOM // 4))
+    assert first.heard[lib.GL_CLAIM_GRANTED] == 1
+    assert [waiter.asker for waiter in desk.waiters] == [second]

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -199,8 +200,17 @@ def test_a_slow_disk_ends_the_record(
 
 
 def test_a_state_that_is_too_large_ends_the_record(
-    path: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    path: Path,
+    recorder: Recorder,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def slow(descriptor: int, data: bytes) -> None:
+        time.sleep(0.05)
+        write_all(descriptor, data)
+
+    write_all = record_file.write_all
+    monkeypatch.setattr(record_file, "write_all", slow)
     recorder.configure(path, 2000)
     play(recorder, 200)
     recorder.close()

@@ -9,6 +9,7 @@
 #include "memory/kinds.h"
 #include "memory/limit.h"
 #include "memory/reclaim.h"
+#include "memory/used.h"
 
 #include <stdio.h>
 #include <stdlib.h>

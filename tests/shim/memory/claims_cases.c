@@ -7,6 +7,7 @@
 #include "base/locks.h"
 #include "gate/waiting.h"
 #include "memory/claims.h"
+#include "memory/used.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -26,11 +27,18 @@
 #define PATIENCE_S 60
 
 static const uint8_t uuid[GL_UUID_BYTES] = {1};
-static uint64_t has;       /* bytes that the daemon believes the process may have */
-static atomic_int waiting; /* threads that wait for the daemon, or for one another */
+static uint64_t has;          /* bytes that the daemon believes the process may have */
+static _Atomic uint64_t used; /* bytes that the process has */
+static atomic_int waiting;    /* threads that wait for the daemon, or for one another */
 
 void client_wake(void)
 {
+}
+
+uint64_t memory_used(CUdevice device)
+{
+	(void)device;
+	return atomic_load(&used);
 }
 
 void complain(const char *format, ...)
@@ -93,18 +101,27 @@ static void hear_rest(void)
 
 /* -- threads of the program ---------------------------------------------------------------- */
 
-static void *cover(void *bytes)
+static void *cover(void *nothing)
 {
-	CHECK(claim_cover(0, uuid, (uintptr_t)bytes, LIMIT) == CUDA_SUCCESS);
-	return NULL;
+	CHECK(claim_cover(0, uuid, LIMIT) == CUDA_SUCCESS);
+	return nothing;
 }
 
+/* A thread that allocates, so that the process has so many bytes. */
 static pthread_t begin(uint64_t bytes)
 {
 	pthread_t thread;
 
-	CHECK(!pthread_create(&thread, NULL, cover, (void *)(uintptr_t)bytes));
+	atomic_store(&used, bytes);
+	CHECK(!pthread_create(&thread, NULL, cover, NULL));
 	return thread;
+}
+
+/* The process has freed memory, and has so many bytes left. */
+static void leave(uint64_t bytes)
+{
+	atomic_store(&used, bytes);
+	claim_freed(0);
 }
 
 static void end(pthread_t thread)
@@ -118,7 +135,8 @@ static void check_covered(uint64_t bytes)
 {
 	struct gl_claim none;
 
-	cover((void *)(uintptr_t)bytes);
+	atomic_store(&used, bytes);
+	cover(NULL);
 	CHECK(!claims_next_message(&none));
 	CHECK(has >= bytes);
 }
@@ -138,17 +156,58 @@ static pthread_t begin_more(void)
 
 /* -- the cases ----------------------------------------------------------------------------- */
 
-static void what_is_freed_while_a_claim_is_under_way_takes_nothing_from_it(void)
+static void a_little_that_is_freed_while_a_claim_is_under_way_changes_nothing(void)
 {
 	pthread_t more = begin_more();
 	struct gl_claim claim = hear();
 
-	claim_freed(0, 100);
+	leave(1950);
 	hear_rest();
 	answer(&claim);
 	end(more);
 	hear_rest();
 	check_covered(2000);
+}
+
+/* The claim may be waiting for what the process itself no longer needs. */
+static void much_that_is_freed_while_a_claim_is_under_way_makes_it_smaller(void)
+{
+	pthread_t more = begin_more();
+	struct gl_claim first = hear(), second;
+
+	leave(550);
+	second = hear();
+	CHECK(second.number != first.number && second.bytes == 600 && second.least == 550);
+	answer(&first); /* the daemon had granted it before it heard of the second one */
+	answer(&second);
+	end(more);
+	hear_rest();
+	check_covered(600);
+	more = begin(650);
+	second = hear();
+	CHECK(second.least == 650);
+	answer(&second);
+	end(more);
+}
+
+/* Before the smaller claim is answered, another thread allocates what had been granted before. */
+static void a_thread_that_allocates_meanwhile_waits_for_the_smaller_claim(void)
+{
+	pthread_t more = begin_more(), other;
+	struct gl_claim claim = hear();
+
+	leave(550);
+	claim = hear();
+	other = begin(900);
+	while (atomic_load(&waiting) < 2)
+		usleep(100);
+	answer(&claim);
+	end(more);
+	claim = hear();
+	CHECK(claim.least == 900);
+	answer(&claim);
+	end(other);
+	check_covered(900);
 }
 
 static void what_is_freed_after_that_is_told(void)
@@ -158,7 +217,7 @@ static void what_is_freed_after_that_is_told(void)
 
 	answer(&claim);
 	end(more);
-	claim_freed(0, 100);
+	leave(100);
 	hear_rest();
 	CHECK(has == 200);
 }
@@ -201,7 +260,9 @@ static const struct {
 	void (*run)(void);
 } cases[] = {
 #define CASE(name) {#name, name}
-    CASE(what_is_freed_while_a_claim_is_under_way_takes_nothing_from_it),
+    CASE(a_little_that_is_freed_while_a_claim_is_under_way_changes_nothing),
+    CASE(much_that_is_freed_while_a_claim_is_under_way_makes_it_smaller),
+    CASE(a_thread_that_allocates_meanwhile_waits_for_the_smaller_claim),
     CASE(what_is_freed_after_that_is_told),
     CASE(of_two_threads_the_larger_claim_counts),
     CASE(a_claim_that_a_daemon_takes_with_it_holds_nobody_up),
