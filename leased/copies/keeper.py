@@ -45,6 +45,20 @@ class Asked:
     number: int | None
 
 
+@dataclass(frozen=True)
+class Served:
+    """A connection and the thread that serves it."""
+
+    connection: socket.socket
+    thread: threading.Thread
+
+    def end(self) -> None:
+        """Do what has come on it, and no more."""
+        with contextlib.suppress(OSError):  # it has been closed
+            self.connection.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
+
+
 class Keeper:
     """All memory that has been made and not been freed, by name."""
 
@@ -54,9 +68,12 @@ class Keeper:
         self.lock = threading.Lock()
         self.makers = ThreadPoolExecutor(MAKERS)
 
-    def serve(self, connection: socket.socket) -> None:
-        """Serve one connection, of gpu-leased, until it ends."""
+    def serve(self, connection: socket.socket, before: Served | None = None) -> None:
+        """Serve one connection, of gpu-leased, until it ends. before: the one that it replaces, of
+        which all is done first that has been said: it must not count as said later."""
         with connection, contextlib.suppress(OSError):
+            if before is not None:
+                before.end()
             while data := connection.recv(LONGEST):
                 self.handle(connection, json.loads(data))
 
@@ -153,12 +170,15 @@ def listen(path: Path) -> socket.socket:
 
 def serve(listening: socket.socket, keeper: Keeper) -> None:
     """Accept connections, each served in a thread; there is mostly one. It does not return."""
+    before: Served | None = None
     while True:
         connection, _ = listening.accept()
         if peer_of(connection).uid not in (0, os.geteuid()):
             connection.close()
             continue
-        threading.Thread(target=keeper.serve, args=(connection,), daemon=True).start()
+        thread = threading.Thread(target=keeper.serve, args=(connection, before), daemon=True)
+        thread.start()
+        before = Served(connection, thread)
 
 
 def make_parser() -> argparse.ArgumentParser:

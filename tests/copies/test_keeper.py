@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from leased.copies import memory_file, stored_files
-from leased.copies.keeper import LONGEST, Keeper
+from leased.copies.keeper import LONGEST, Keeper, Served
 from leased.copies.memory_file import UNIT, MemoryFile
 from leased.copies.pool import PIECES
 from tests.conftest import ROOT
@@ -228,3 +228,43 @@ def test_an_answer_says_which_request_it_is_for(slow: Slow, daemon: socket.socke
         data, (descriptor,), _, _ = socket.recv_fds(daemon, LONGEST, 1)
         os.close(descriptor)
         assert json.loads(data)["ask"] == number
+
+
+def test_what_came_on_an_older_connection_is_done_first(slow: Slow) -> None:
+    """The keeper was stopped while a daemon asked it and was replaced by another, which asks the
+    same: the answer is for that one, though the keeper begins to serve it before the first."""
+    slow.expect(UNIT)
+    slow.may_end[UNIT].set()
+    keeper, goes_on = Keeper({}), threading.Event()
+    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+    (old, its_old), (new, its_new) = pairs
+    old.send(make(1))
+    old.close()
+
+    def serve_late() -> None:
+        goes_on.wait(60)
+        keeper.serve(its_old)
+
+    late = threading.Thread(target=serve_late)
+    late.start()
+    serving = threading.Thread(target=keeper.serve, args=(its_new, Served(its_old, late)))
+    serving.start()
+    with new:
+        new.settimeout(60)
+        new.send(json.dumps({"op": "list"}).encode())
+        new.send(make(7))
+        goes_on.set()
+        assert "files" in json.loads(new.recv(LONGEST))
+        data, descriptors, _, _ = socket.recv_fds(new, LONGEST, 1)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        assert json.loads(data)["ask"] == 7
+    serving.join()
+    late.join()
+    keeper.makers.shutdown()
+    keeper.files[NAME].end()
+
+
+def make(ask: int) -> bytes:
+    said = {"op": "make", "name": NAME, "bytes": UNIT, "huge": False, "ask": ask}
+    return json.dumps(said).encode()
