@@ -17,6 +17,11 @@ def size(amount: float) -> str:
     return f"{amount:.0f} {unit}" if amount >= 100 or unit == "B" else f"{amount:.1f} {unit}"
 
 
+def first_of(names: Sequence[str], most: int) -> str:
+    """Names in a list, of many so many of the first."""
+    return ", ".join(names[:most]) + ", ..." * (len(names) > most)
+
+
 def jobs(numbers: Sequence[int]) -> str:
     """Job numbers in a list, of many the first ones and how many more there are; "-" for none."""
     text = ", ".join(map(str, numbers[:JOBS_SHOWN])) or "-"

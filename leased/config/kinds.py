@@ -59,12 +59,9 @@ def _options(text: str, where: str) -> options.Options:
     return values.named(where, lambda: options.parse(text))
 
 
-def _time_or_never(text: str, where: str) -> int:
-    return 0 if text == NEVER else values.time_ns(text, where)
-
-
-def _time_or_0(text: str, where: str) -> int:
-    return 0 if text in ("0", "0s") else values.time_ns(text, where)
+def _time_or(*none: str) -> Callable[[str, str], int]:
+    """A time, or one of these texts, which mean 0."""
+    return lambda text, where: 0 if text in none else values.time_ns(text, where)
 
 
 def _reserve(text: str, where: str) -> str:
@@ -90,8 +87,8 @@ FILE_SIZE = Kind(
 )
 OPTIONS = Kind(str, "options as `--gpu-share` takes them", _options)
 TIME = Kind(str, A_TIME, values.time_ns)
-TIME_OR_NEVER = Kind(str, f'{A_TIME}, or "{NEVER}"', _time_or_never)
-TIME_OR_0 = Kind(str, f'{A_TIME}, or "0"', _time_or_0)
+TIME_OR_NEVER = Kind(str, f'{A_TIME}, or "{NEVER}"', _time_or(NEVER))
+TIME_OR_0 = Kind(str, f'{A_TIME}, or "0"', _time_or("0", "0s"))
 AMOUNT = Kind(str, AN_AMOUNT, values.amount)
 SOME = Kind(str, f"{AN_AMOUNT}, more than nothing", values.some)
 RESERVE = Kind(str, f'{AN_AMOUNT}, or "{AUTO}"', _reserve)

@@ -16,7 +16,7 @@ from leased.core.share import Share
 from leased.core.speed import Speed
 from leased.core.staying import Staying
 from leased.core.usage import Usage
-from leased.core.whereabouts import Whereabouts, longest
+from leased.core.whereabouts import Whereabouts, handoff_ns
 
 NO_SHARE = Share()  # of a tenant that has no memory on the device
 
@@ -145,7 +145,7 @@ class DeviceMemory:
 
     def handoff_ns(self, tenant: int) -> int:
         """How long a handoff to this tenant moves memory: the longer of both directions, in ns."""
-        return int(longest([(self, self.shares.get(tenant, NO_SHARE))]) * 1e9)
+        return handoff_ns([(self, self.shares.get(tenant, NO_SHARE))])
 
     # -- changes of one share, and of the sums it is in -------------------------------
 
@@ -179,6 +179,7 @@ class DeviceMemory:
         resident = share.resident
         self._set_resident(tenant, share, 0)
         share.reported = 0
+        self.where.swapping.add(self.uuid)
         self.order.line_up(tenant, share)
         self._set_resident(tenant, share, resident)
 
@@ -232,7 +233,6 @@ class DeviceMemory:
         self.staying.keep(tenant, share.fixed + stuck)
         if share.swaps:
             self.staying.need(tenant, share.bytes - stuck)
-            self.where.swapping.add(self.uuid)
         self.staying.note(self.room)
 
     # -- of the device -----------------------------------------------------------------

@@ -17,7 +17,7 @@ from leased.core.policy import MakePolicy, Spec
 from leased.core.residency import Residency
 from leased.core.shares import Shares
 from leased.core.state import Device, Tenant
-from leased.core.whereabouts import Part, Whereabouts, longest
+from leased.core.whereabouts import Part, Whereabouts, handoff_ns
 
 HANDOFF_SHARE = 20  # a handoff is at most a twentieth of the quantum
 LONGEST_STRETCH_NS = 300_000_000_000  # whatever handoffs are said to take
@@ -161,7 +161,7 @@ class Rules:
         if ns <= 0:
             return tenant.gang[0]
         for part in self.parts_of(tenant):
-            if int(longest((part,)) * 1e9) >= ns:
+            if handoff_ns((part,)) >= ns:
                 return part[0].uuid
         return None
 
@@ -195,7 +195,7 @@ class Rules:
     # -- what a policy asks ----------------------------------------------------------
 
     def handoff_ns(self, tenant: Spec) -> int:
-        return int(longest(self.parts_of(tenant)) * 1e9)
+        return handoff_ns(self.parts_of(tenant))
 
     def held_ns(self, tenant: Spec) -> int:
         known = self.tenants.get(tenant.id)

@@ -39,9 +39,9 @@ class Whereabouts:
             del self.of[tenant]
 
 
-def longest(parts: Iterable[tuple[DeviceMemory, Share]]) -> float:
+def handoff_ns(parts: Iterable[tuple[DeviceMemory, Share]]) -> int:
     """How long moving memory takes if the tenant with these parts is granted next: on the device
-    where it takes longest, and in the direction in which it does, in seconds."""
+    where it takes longest, and in the direction in which it does, in ns."""
     found = 0.0
     for device, share in parts:
         size, resident, capacity = share.bytes, share.resident, device.capacity
@@ -53,4 +53,4 @@ def longest(parts: Iterable[tuple[DeviceMemory, Share]]) -> float:
             speed = device.paging if share.reported is None else device.link
             took = moved / speed.bytes_s
             found = found if found > took else took
-    return found
+    return int(found * 1e9)

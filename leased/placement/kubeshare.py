@@ -13,7 +13,7 @@ left of its time decides, then what is left of its memory, then which of them is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 from leased.placement.api import Answer, Device, NewDevice, NoDevice, Placed, Request
 
@@ -25,16 +25,10 @@ def place(request: Request, devices: Sequence[Device], *, new: Device | None = N
     together = [each for each in devices if request.affinity in each.affinity]
     if request.affinity is not None and together:
         return _beside_its_like(request, together)
-    if request.affinity is None:
-        for fit in (_best_free, _worst_labelled):
-            found = fit([d for d in devices if not d.is_idle and _fault(request, d) is None])
-            if found is not None:
-                return Placed(found)
-    idle = _fitting(
-        [each for each in devices if each.is_idle and each.shortage(request) is None], min
-    )
-    if idle is not None:
-        return Placed(idle)
+    free = [each for each in devices if request.affinity is None or each.is_idle]
+    able = [each for each in free if _fault(request, each) is None]
+    if able:
+        return Placed(min(able, key=rank))
     if new is not None and new.shortage(request) is None:
         return NewDevice()
     return NoDevice(_reason(request, devices))
@@ -75,21 +69,12 @@ def _beside_its_like(request: Request, devices: Sequence[Device]) -> Answer:
     )
 
 
-def _fitting(devices: Sequence[Device], choose: Callable[..., Device]) -> Device | None:
-    """choose: min for the least that is left of it, max for the most."""
-    return choose(devices, key=_left) if devices else None
-
-
-def _left(device: Device) -> tuple[float, int]:
-    return round(device.share, 6), device.memory
-
-
-def _best_free(devices: Iterable[Device]) -> Device | None:
-    return _fitting([each for each in devices if not each.affinity], min)
-
-
-def _worst_labelled(devices: Iterable[Device]) -> Device | None:
-    return _fitting([each for each in devices if each.affinity], max)
+def rank(device: Device) -> tuple[bool, bool, float, int]:
+    """Of devices that can take the tenant the one with the lowest rank is chosen: the least that is
+    left of one without an affinity label, then the most of one with a label, then an idle one."""
+    left, labelled = (round(device.share, 6), device.memory), bool(device.affinity)
+    share, memory = (-left[0], -left[1]) if labelled else left
+    return device.is_idle, labelled, share, memory
 
 
 def _reason(request: Request, devices: Sequence[Device]) -> str:

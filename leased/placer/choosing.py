@@ -20,7 +20,7 @@ def choose(ticket: Ticket, offers: list[Offer]) -> Answer:
     answers = [kubeshare.place(request, _seen(request, offers)) for request in requests]
     placed = [answer.device for answer in answers if isinstance(answer, Placed)]
     if placed:
-        return Placed(min(placed, key=_rank))
+        return Placed(min(placed, key=kubeshare.rank))
     reasons = [answer.reason for answer in answers if isinstance(answer, NoDevice)]
     return NoDevice("; ".join(dict.fromkeys(reasons)))
 
@@ -34,10 +34,3 @@ def _seen(request: Request, offers: list[Offer]) -> list[Device]:
         elif request.affinity in offer.device.affinity:
             found.append(replace(offer.device, shut=offer.device.shut or ELSEWHERE))
     return found
-
-
-def _rank(device: Device) -> tuple[bool, bool, float]:
-    """Lower is better, as kubeshare.place has it."""
-    left = round(device.share, 6)
-    labelled = bool(device.affinity)
-    return device.is_idle, labelled, -left if labelled else left

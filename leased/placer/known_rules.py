@@ -10,10 +10,12 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 from leased.admin import node_rules
 from leased.admin.label_check import request_of
 from leased.admin.node_rules import NodeRules, Unreadable
+from leased.base import words
 from leased.base.errors import Refused
 from leased.config import options
 from leased.config.options import Resolved
@@ -40,41 +42,49 @@ def asked(rules: NodeRules, text: str) -> Asked:
     return Asked(request_of(given))
 
 
-def read_all(nodes: Iterable[GpuNode], now: int) -> tuple[dict[str, NodeRules], dict[str, str]]:
-    """The rules by node; and by node why those that stand there are not believed."""
-    rules: dict[str, NodeRules] = {}
-    faults: dict[str, str] = {}
-    for node in nodes:
+class Told(NamedTuple):
+    """rules: by node. faults: by node, why what its daemon wrote is not believed. silent: the nodes
+    whose daemons have written nothing, sorted."""
+
+    rules: dict[str, NodeRules]
+    faults: dict[str, str]
+    silent: list[str]
+
+
+def read_all(nodes: Iterable[GpuNode], now: int) -> Told:
+    told = Told({}, {}, [])
+    for node in sorted(nodes, key=lambda node: node.name):
         try:
             found = node_rules.read(node.comment, now)
         except Unreadable as fault:
-            faults[node.name] = str(fault)
+            told.faults[node.name] = str(fault)
         else:
-            if found is not None:
-                rules[node.name] = found
-    return rules, faults
+            if found is None:
+                told.silent.append(node.name)
+            else:
+                told.rules[node.name] = found
+    return told
 
 
 @dataclass
 class KnownRules:
-    """faults: by node, why what its daemon wrote is not believed. silent: the nodes whose daemons
-    have written nothing. Both as the journal has them."""
+    """faults, silent: see Told, as the journal has them."""
 
     faults: dict[str, str] = field(default_factory=dict)
-    silent: frozenset[str] = frozenset()
+    silent: list[str] = field(default_factory=list)
 
     def added(self, view: View) -> View:
         """The view with the rules of its nodes. Logs what has changed of those without."""
-        found, faults = read_all(view.nodes, view.now)
-        rules: dict[str, Rules] = {name: partial(asked, each) for name, each in found.items()}
-        self._say(faults, frozenset(n.name for n in view.nodes) - set(rules) - set(faults))
+        told = read_all(view.nodes, view.now)
+        rules: dict[str, Rules] = {name: partial(asked, each) for name, each in told.rules.items()}
+        self._say(told.faults, told.silent)
         return replace(view, rules=rules)
 
-    def _say(self, faults: dict[str, str], silent: frozenset[str]) -> None:
+    def _say(self, faults: dict[str, str], silent: list[str]) -> None:
         for name, fault in faults.items():
             if self.faults.get(name) != fault:
                 log.warning("what %s allows is unknown, by its Comment: %s", name, fault)
         if silent != self.silent and silent:
-            some = ", ".join(sorted(silent)[:SHOWN]) + ", ..." * (len(silent) > SHOWN)
+            some = words.first_of(silent, SHOWN)
             log.info("what these nodes allow is unknown (daemon.tell_placer): %s", some)
         self.faults, self.silent = faults, silent

@@ -20,7 +20,7 @@ static bool ask_uuid(CUdevice device, CUuuid *out)
 
 bool device_known(CUdevice device)
 {
-	return device >= 0 && device < MAX_DEVICES && atomic_load(&known[device]);
+	return device_is_number(device) && atomic_load(&known[device]);
 }
 
 /* The driver is asked without our lock held, because looking up its function may take the dynamic
@@ -29,7 +29,7 @@ const uint8_t *device_uuid(CUdevice device)
 {
 	CUuuid uuid;
 
-	if (device < 0 || device >= MAX_DEVICES)
+	if (!device_is_number(device))
 		return NULL;
 	if (device_known(device))
 		return uuids[device];

@@ -11,6 +11,11 @@
 
 #define MAX_DEVICES 64 /* device numbers are below this */
 
+static inline bool device_is_number(CUdevice device)
+{
+	return device >= 0 && device < MAX_DEVICES;
+}
+
 /* The 16 bytes of the device's UUID, valid for ever; NULL if the driver does not tell it. The first
  * call asks the driver, so the caller holds no lock below LOCK_DEVICES. */
 const uint8_t *device_uuid(CUdevice device);

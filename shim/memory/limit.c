@@ -20,7 +20,7 @@ void limit_add(CUdevice device, uint64_t size)
 void limit_give(CUdevice device, uint64_t size)
 {
 	used_add(device, -(int64_t)size);
-	if (device >= 0 && device < MAX_DEVICES)
+	if (device_is_number(device))
 		claim_freed(device);
 }
 

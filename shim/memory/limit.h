@@ -16,4 +16,5 @@ CUresult limit_take(CUdevice device, uint64_t size);
 void limit_add(CUdevice device, uint64_t size);
 /* Counts so many bytes less. */
 void limit_give(CUdevice device, uint64_t size);
+
 #endif

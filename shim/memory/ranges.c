@@ -31,14 +31,9 @@ static struct range **bucket_of(CUdeviceptr base)
 	return &buckets[(base >> 9) * UINT64_C(0x9E3779B97F4A7C15) >> 52];
 }
 
-static bool known(CUdevice device)
-{
-	return device >= 0 && device < MAX_DEVICES;
-}
-
 void memory_count(CUdevice device, enum memory_row row, int64_t n)
 {
-	if (!known(device))
+	if (!device_is_number(device))
 		return;
 	lock_take(&lock);
 	bytes[device][row] += (uint64_t)n;
@@ -48,7 +43,7 @@ void memory_count(CUdevice device, enum memory_row row, int64_t n)
 
 void memory_count_mapped(CUdevice device, int64_t n)
 {
-	if (!known(device))
+	if (!device_is_number(device))
 		return;
 	lock_take(&lock);
 	mapped[device] += (uint64_t)n;
@@ -82,7 +77,7 @@ void memory_add(CUdeviceptr base, size_t size, CUdevice device, const struct mem
 	struct range *range = malloc(sizeof(*range));
 	CUcontext context = NULL;
 
-	if (!range || !known(device)) {
+	if (!range || !device_is_number(device)) {
 		free(range);
 		if (!kind->limits_itself)
 			limit_give(device, size);

@@ -10,16 +10,11 @@
 static uint64_t used[MAX_DEVICES]; /* bytes; under the lock */
 static struct lock lock = LOCK(LOCK_USED);
 
-static bool known(CUdevice device)
-{
-	return device >= 0 && device < MAX_DEVICES;
-}
-
 uint64_t memory_used(CUdevice device)
 {
 	uint64_t bytes;
 
-	if (!known(device))
+	if (!device_is_number(device))
 		return 0;
 	lock_take(&lock);
 	bytes = used[device];
@@ -29,7 +24,7 @@ uint64_t memory_used(CUdevice device)
 
 void used_add(CUdevice device, int64_t size)
 {
-	if (!known(device))
+	if (!device_is_number(device))
 		return;
 	lock_take(&lock);
 	used[device] += (uint64_t)size;

@@ -42,10 +42,7 @@ def _no_job_is_left(site: PlacedSite) -> Iterator[None]:
 def test_a_job_that_others_keep_waiting_starts(site: PlacedSite, options: str) -> None:
     """Without the reservation each of the jobs that come would start at once, beside the others."""
     one, two = site.slurm.layout.node_names
-    elsewhere = site.submit("request:0.2", "-w", one, "-t", "100")
-    before = site.submit("request:0.2", "-w", two, "-t", "50")
-    site.gpu(elsewhere)
-    site.gpu(before)
+    _, before = filled(site)
     tired = site.submit(options)
     site.wait_for_comment(tired, f"waits: {two} is kept for it; ")
     assert f"job {tired}: {two} is kept for it" in site.placer.log
@@ -64,10 +61,8 @@ def test_a_job_that_others_keep_waiting_starts(site: PlacedSite, options: str) -
 
 
 def test_a_job_that_ends_in_time_does_not_wait(site: PlacedSite) -> None:
-    one, two = site.slurm.layout.node_names
-    before = [site.submit("request:0.2", "-w", node, "-t", "60") for node in (one, two)]
-    for job in before:
-        site.gpu(job)
+    two = site.slurm.layout.node_names[1]
+    before = filled(site, "60", "60")
     tired = site.submit("request:0.9", "-w", two)
     site.wait_for_comment(tired, f"{two} is kept for it")
     short = site.submit("request:0.2", "-w", two, "-t", "30")
@@ -82,10 +77,8 @@ def test_a_job_that_ends_in_time_does_not_wait(site: PlacedSite) -> None:
 
 
 def test_a_placer_that_was_killed_keeps_it_for_the_same_job(site: PlacedSite) -> None:
-    one, two = site.slurm.layout.node_names
-    before = [site.submit("request:0.2", "-w", node, "-t", "50") for node in (one, two)]
-    for job in before:
-        site.gpu(job)
+    two = site.slurm.layout.node_names[1]
+    before = filled(site, "50", "50")
     tired = site.submit("exclusion:first", "-w", two)
     site.wait_for_comment(tired, f"{two} is kept for it")
     later = site.submit("exclusion:second", "-w", two)
@@ -101,10 +94,7 @@ def test_a_placer_that_was_killed_keeps_it_for_the_same_job(site: PlacedSite) ->
 def test_what_slurm_places_by_itself_is_not_kept_away_and_does_no_harm(site: PlacedSite) -> None:
     """Jobs without labels and requests go where Slurm puts them: another GPU is kept then."""
     one, two = site.slurm.layout.node_names
-    first = site.submit("request:0.2", "-w", one, "-t", "100")
-    second = site.submit("request:0.2", "-w", two, "-t", "50")
-    site.gpu(first)
-    site.gpu(second)
+    first, _ = filled(site)
     tired = site.submit("exclusion:team-a")
     site.wait_for_comment(tired, f"{two} is kept for it")
     plain = site.submit("", "-w", two, "-t", "200")
@@ -116,13 +106,10 @@ def test_what_slurm_places_by_itself_is_not_kept_away_and_does_no_harm(site: Pla
     assert site.gpu(tired)[0] == one
 
 
-def filled(site: PlacedSite) -> list[int]:
-    """Jobs on both nodes, of which the one on the second ends first."""
-    one, two = site.slurm.layout.node_names
-    jobs = [
-        site.submit("request:0.2", "-w", node, "-t", limit)
-        for node, limit in ((one, "100"), (two, "50"))
-    ]
+def filled(site: PlacedSite, *limits: str) -> list[int]:
+    """Jobs on both nodes, with these time limits; of which the one on the second ends first."""
+    nodes = zip(site.slurm.layout.node_names, limits or ("100", "50"), strict=True)
+    jobs = [site.submit("request:0.2", "-w", node, "-t", limit) for node, limit in nodes]
     for job in jobs:
         site.gpu(job)
     return jobs

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from leased.admin import node_rules
 from leased.admin.node_rules import Unreadable
+from leased.base.words import first_of
 from leased.cli.checks.finding import OK, WARNING, Finding, Site
 from leased.placer import alive
 from leased.placer.known_rules import read_all
@@ -64,16 +65,14 @@ def of_all_nodes(site: Site) -> Iterator[Finding]:
 
 
 def _of_nodes(nodes: Iterable[GpuNode]) -> Finding:
-    known, faults = read_all(nodes, int(time.time()))
-    silent = [node.name for node in nodes if node.name not in known and node.name not in faults]
-    if not known and not faults:
+    told = read_all(nodes, int(time.time()))
+    if not told.rules and not told.faults:
         words = "no node tells gpu-lease-placer what it allows: jobs that a node forbids are sent "
         return Finding("placer-rules", OK, words + "there, and refused at their start")
-    said = [f"those of {name} are not believed: {fault}" for name, fault in faults.items()]
+    said = [f"those of {name} are not believed: {fault}" for name, fault in told.faults.items()]
     said = said[:SHOWN] + ["..."] * (len(said) > SHOWN)
-    if silent:
-        some = ", ".join(silent[:SHOWN]) + ", ..." * (len(silent) > SHOWN)
-        said.append(f"{some} told none")
+    if told.silent:
+        said.append(f"{first_of(told.silent, SHOWN)} told none")
     if not said:
         return Finding("placer-rules", OK, "all nodes tell gpu-lease-placer what they allow")
     words = f"gpu-lease-placer does not know the rules of all nodes: {'; '.join(said)}"
