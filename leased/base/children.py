@@ -20,6 +20,7 @@ from typing import cast
 import _gpulease
 
 import leased
+from leased.base.waiting import is_done_within
 
 PATIENCE_S = 30.0
 REAP_S = 1.0
@@ -69,8 +70,9 @@ class _Child(asyncio.SubprocessProtocol):
     def __init__(self, most: int):
         self.most = most
         self.said = {1: bytearray(), 2: bytearray()}
-        self.fault = asyncio.get_running_loop().create_future()  # "": it has ended
-        self.exited = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self.fault = loop.create_future()  # "": it has ended
+        self.exited: asyncio.Future[None] = loop.create_future()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self.said[fd] += data
@@ -78,7 +80,7 @@ class _Child(asyncio.SubprocessProtocol):
             self.fault.set_result(f"it said more than {self.most} bytes")
 
     def process_exited(self) -> None:
-        self.exited.set()
+        self.exited.set_result(None)
 
     def connection_lost(self, _: Exception | None) -> None:
         # Its pipes are closed too: whoever it started and left behind may have kept them.
@@ -108,18 +110,15 @@ async def run(
         fed = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
         fed.write(stdin)
         fed.write_eof()
-        try:
-            fault = await asyncio.wait_for(child.fault, patience_s)
-        except TimeoutError:
-            fault = f"it took longer than {patience_s:g} s"
+        in_time = await is_done_within(child.fault, patience_s)
+        fault = child.fault.result() if in_time else f"it took longer than {patience_s:g} s"
     finally:
         status = transport.get_returncode()
         if status is None:  # so its number is no other group's
             with suppress(ProcessLookupError):
                 os.killpg(transport.get_pid(), signal.SIGKILL)
             # Otherwise its end is reported to a loop that has ended. It may hang in the kernel.
-            with suppress(TimeoutError):
-                await asyncio.wait_for(child.exited.wait(), REAP_S)
+            await is_done_within(child.exited, REAP_S)
         transport.close()
     return Done(-1 if status is None else status, child.text(1), child.text(2), fault)
 

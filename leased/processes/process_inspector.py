@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from leased.base.waiting import is_done_within
 from leased.processes import procfs
 from leased.processes.identity import process_id
 from leased.processes.procfs import PROC
@@ -32,8 +33,8 @@ class Questions:
         self.answers: dict[int, bool | None] = {}
         self.at = 0  # index of the process that is asked about now
         self.abandoned = False
-        self.done = asyncio.Event()
         self.loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = self.loop.create_future()
         self.thread = threading.Thread(target=self._run, name="witness", daemon=True)
         self.thread.start()
 
@@ -43,15 +44,13 @@ class Questions:
             self.answers[self.at] = self.ask(self.at)
             del self.left[0]
         with contextlib.suppress(RuntimeError):  # the daemon has ended
-            self.loop.call_soon_threadsafe(self.done.set)
+            self.loop.call_soon_threadsafe(self.done.set_result, None)
 
     async def hangs(self) -> bool:
         """Wait for all answers. True: one has not come within ASK_S."""
-        while not self.done.is_set():
+        while not self.done.done():
             before = len(self.left)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.done.wait(), ASK_S)
-            if not self.done.is_set() and len(self.left) == before:
+            if not await is_done_within(self.done, ASK_S) and len(self.left) == before:
                 self.abandoned = True
                 return True
         return False
