@@ -1,10 +1,11 @@
 """Two jobs that each fill the GPU, under lock:auto: are turns tried, fair, and faster?
 
-`python -m tests.gpu.check_turns [--only reach,pair,again]` on a machine with a GPU. pair: two
-jobs whose memory fits together, beside the same two bare (the driver's time slices).
+`python -m tests.gpu.check_turns [--only reach,pair,again,shapes]` on a machine with a GPU. pair:
+two jobs whose memory fits together, beside the same two bare (the driver's time slices).
 again: a second such pair in the same daemon, a minute later. reach: one job alone, whose rate
 is the most that turns can reach; two bare jobs three times, by turns with it; the pair; and
-from these what a handoff costs, and what ratio is possible on this machine. Writes turns.json.
+from these what a handoff costs, and what ratio is possible on this machine. shapes: the same of
+jobs that submit otherwise (--shapes: MiB of a sweep, and how many are queued). Writes turns.json.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,26 +22,39 @@ from tests.gpu.build import build
 from tests.gpu.checks import Result, run_checks
 from tests.gpu.jobs import ONE_GPU, Job, Sharing, finish_all, run_together, sharing, stopping
 
-MIB = 4096
 WINDOW_S = 5
 SLICES_S, FIRST_S = 16, 20
 SHORT_S = 8  # of a run beside others by turns
 STEADY_S = 20  # from then on turns have been tried and are in force
 MEMORY = "12GiB"
+ROOM = 2.2  # times the memory of a job, for two and what the driver takes
+SHAPES = "4096:1,4096:64,256:1,256:4,16384:4"
 
 
-def command(seconds: float) -> list[str]:
-    return [str(build("stream")), str(MIB), str(seconds), "ready"]
+@dataclass(frozen=True)
+class Shape:
+    """How a job fills the GPU: MiB of a sweep, and how many sweeps it has queued."""
+
+    mib: int = 4096
+    queued: int = 4
+
+    def command(self, seconds: float) -> list[str]:
+        return [str(build("stream")), str(self.mib), str(seconds), str(self.queued), "ready"]
 
 
-def bare(jobs: int, seconds: float) -> list[list[int]]:
+USUAL = Shape()
+
+
+def bare(jobs: int, seconds: float, shape: Shape = USUAL) -> list[list[int]]:
     """Jobs of no daemon, as the driver lets them run."""
-    started = [Job.start(f"stream {n}, bare", command(seconds), ONE_GPU) for n in range(jobs)]
+    command = shape.command(seconds)
+    started = [Job.start(f"stream {n}, bare", command, ONE_GPU) for n in range(jobs)]
     return windows(run_together(started))
 
 
-def tenants(share: Sharing, options: str, seconds: float) -> list[Job]:
-    return [share.tenant(f"stream {n} of two", options, command(seconds)) for n in range(2)]
+def tenants(share: Sharing, options: str, seconds: float, shape: Shape = USUAL) -> list[Job]:
+    command = shape.command(seconds)
+    return [share.tenant(f"stream {n} of two", options, command) for n in range(2)]
 
 
 def by_turns(share: Sharing, options: str, seconds: float) -> list[list[int]]:
@@ -51,9 +66,11 @@ def handoffs(share: Sharing, jobs: Sequence[Job]) -> int:
     return sum(int(share.usage(job)["handoffs"]) for job in jobs)
 
 
-def by_counted_turns(share: Sharing, options: str, seconds: float) -> tuple[list[list[int]], float]:
+def by_counted_turns(
+    share: Sharing, options: str, seconds: float, shape: Shape
+) -> tuple[list[list[int]], float]:
     """Two jobs of the daemon; and how many handoffs a second there are in the steady state."""
-    jobs = tenants(share, options, seconds)
+    jobs = tenants(share, options, seconds, shape)
     with stopping(*jobs):
         for job in jobs:
             job.wait_ready()
@@ -115,15 +132,17 @@ def check_again(seconds: float, options: str) -> Result:
     return judge(slices, turns)
 
 
-def check_reach(seconds: float, options: str) -> Result:
+def check_reach(
+    seconds: float, options: str, shape: Shape = USUAL, rounds: int = 3, memory: str = MEMORY
+) -> Result:
     """What turns make of what one job alone does, and what they could at best."""
     alone, slices = [], []
-    for _ in range(3):
-        alone.append(rate(bare(1, SHORT_S)))
-        slices.append(bare(2, SHORT_S))
-    with sharing(MEMORY) as share:
-        turns, per_s = by_counted_turns(share, options, seconds)
-    alone.append(rate(bare(1, SHORT_S)))
+    for _ in range(rounds):
+        alone.append(rate(bare(1, SHORT_S, shape)))
+        slices.append(bare(2, SHORT_S, shape))
+    with sharing(memory) as share:
+        turns, per_s = by_counted_turns(share, options, seconds, shape)
+    alone.append(rate(bare(1, SHORT_S, shape)))
     judged = judge([second for run in slices for second in run], turns)
     best, ours = statistics.median(alone), rate(turns[STEADY_S:])
     driver = statistics.median(map(rate, slices))
@@ -138,8 +157,30 @@ def check_reach(seconds: float, options: str) -> Result:
         "slices_s": [rate(run) for run in slices],
         "handoffs_s": per_s,
         "lost_ms": lost_ms,
+        "ratio": ours / driver,
         "possible": best / driver,
     }
+
+
+def check_shapes(seconds: float, options: str, shapes: Sequence[Shape]) -> Result:
+    """Does it depend on how the jobs submit what turns gain?"""
+    found = {}
+    for shape in shapes:
+        gib = shape.mib * ROOM / 1024 + 4
+        result = check_reach(seconds, options, shape, rounds=1, memory=f"{gib:g}GiB")
+        found[f"{shape.mib} MiB, {shape.queued} queued"] = result
+        print(f"{shape}: {result['summary']}", flush=True)
+    ratios = {name: (round(r["ratio"], 3), round(r["possible"], 3)) for name, r in found.items()}
+    return {
+        "good": all(r["good"] for r in found.values()),
+        "summary": f"lock:auto of the time slices, and the most possible: {ratios}",
+        "shapes": found,
+    }
+
+
+def parse_shapes(text: str) -> list[Shape]:
+    """MIB:QUEUED, with commas between."""
+    return [Shape(*map(int, one.split(":"))) for one in text.split(",")]
 
 
 def main() -> int:
@@ -147,12 +188,16 @@ def main() -> int:
     parser.add_argument("--only", default="reach,again", help="checks, with commas between")
     parser.add_argument("--seconds", type=float, default=45, help="of a run under lock:auto")
     parser.add_argument("--options", default="tq:30,memory:swap")
+    parser.add_argument(
+        "--shapes", type=parse_shapes, default=SHAPES, metavar="MIB:QUEUED,...", help="of shapes"
+    )
     chosen = parser.parse_args()
     build("stream")
     checks = {
         "reach": partial(check_reach, chosen.seconds, chosen.options),
         "pair": partial(check_pair, chosen.seconds, chosen.options),
         "again": partial(check_again, chosen.seconds, chosen.options),
+        "shapes": partial(check_shapes, chosen.seconds, chosen.options, chosen.shapes),
     }
     return run_checks("turns", checks, chosen.only.split(","))
 

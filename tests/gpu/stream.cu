@@ -1,12 +1,12 @@
 // stream.cu: a job that fills the GPU: one sweep after the other over its memory.
 //
-// stream MIB SECONDS [ready]: reads and writes all of its memory in every sweep, with a
-// few sweeps queued. Prints a line of JSON with the sweeps of every second of the clock.
+// stream MIB SECONDS QUEUED [ready]: reads and writes all of its memory in every sweep, with so
+// many sweeps queued; with 1 it waits for each before it submits the next. Prints a line of JSON
+// with the sweeps of every second of the clock.
 #include "runtime.cuh"
 
 #include <map>
-
-#define QUEUED 4
+#include <vector>
 
 __global__ void sweep(uint4 *words, size_t n)
 {
@@ -18,7 +18,7 @@ __global__ void sweep(uint4 *words, size_t n)
 int main(int argc, char **argv)
 {
 	std::map<long, unsigned long> by_second;
-	cudaEvent_t done[QUEUED];
+	std::vector<cudaEvent_t> done;
 	cudaStream_t stream;
 	const char *between = "";
 	unsigned long n = 0;
@@ -26,9 +26,10 @@ int main(int argc, char **argv)
 	size_t bytes;
 	uint4 *words;
 
-	if (argc < 3)
-		DIE("usage: stream MIB SECONDS [ready]");
+	if (argc < 4 || atoi(argv[3]) < 1)
+		DIE("usage: stream MIB SECONDS QUEUED [ready]");
 	bytes = (size_t)atol(argv[1]) << 20;
+	done.resize(atoi(argv[3]));
 	RT(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
 	RT(cudaMalloc(&words, bytes));
 	RT(cudaMemsetAsync(words, 0, bytes, stream));
@@ -37,15 +38,15 @@ int main(int argc, char **argv)
 		RT(cudaEventRecord(event, stream));
 	}
 	RT(cudaStreamSynchronize(stream));
-	wait_for_go(argc > 3 ? argv[3] : NULL);
+	wait_for_go(argc > 4 ? argv[4] : NULL);
 	from = wall_s();
 	until = from + atof(argv[2]);
 	for (double now = from; now < until; now = wall_s()) {
-		RT(cudaEventSynchronize(done[n % QUEUED]));
+		RT(cudaEventSynchronize(done[n % done.size()]));
 		by_second[(long)wall_s()]++;
 		sweep<<<2112, 512, 0, stream>>>(words, bytes / sizeof(*words));
 		RT(cudaGetLastError());
-		RT(cudaEventRecord(done[n++ % QUEUED], stream));
+		RT(cudaEventRecord(done[n++ % done.size()], stream));
 	}
 	RT(cudaStreamSynchronize(stream));
 	printf("{\"interposed\": %s, \"from\": %.3f, \"to\": %.3f, \"sweeps\": %lu, "
