@@ -203,7 +203,7 @@ class Rules:
         return 0 if lease is None or lease.restoring else self.now - lease.since
 
     def competitors(self, tenant: Spec) -> int:
-        return self.charges.competitors(tenant.gang)
+        return self.charges.competitors(tenant)
 
     def _forced_quantum(self, tenant: Tenant) -> int | None:
         for uuid in tenant.gang:
