@@ -90,7 +90,7 @@ class DeviceSettings:
         device.drained = drained
         self.rules.drain_changed()
         self.effects.unsettled = True
-        for tenant in list(device.queue.values()):
+        for tenant in device.queue.values():
             self.waiters.sort(tenant)
 
     def follow_shares(self) -> None:

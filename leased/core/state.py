@@ -177,8 +177,16 @@ class Device:
     given_up_at: int = 0  # when that was revoked, or else released the device
     handoff_times: HandoffTimes = field(default_factory=HandoffTimes)
     holders: dict[int, Tenant] = field(default_factory=dict)
-    queue: dict[int, Tenant] = field(default_factory=dict)  # who waits, as they came
+    waiters: dict[int, dict[int, Tenant]] = field(default_factory=dict)  # by cohort
     restoring: set[int] = field(default_factory=set)  # of the holders those whose memory comes back
+
+    @property
+    def queue(self) -> dict[int, Tenant]:
+        """Who waits, as they came. It is put together from the cohorts, as a gang of many devices
+        comes and goes far more often than anybody asks for all who wait for one of them."""
+        found = [tenant for of in self.waiters.values() for tenant in of.values()]
+        found.sort(key=lambda tenant: tenant.arrival)
+        return {tenant.id: tenant for tenant in found}
 
     def metered(self, now: int) -> tuple[int, int]:
         """What the device's meter shows at that time."""
