@@ -55,6 +55,7 @@ class DeviceSettings:
             self.rules.shares.changed = True
         elif isinstance(event, QuantumSet):
             device.quantum_ns = event.quantum_ns
+            self.rules.quantum_changed()
             self.quanta.plan_ends(device)
         else:
             self._use(device, event)
