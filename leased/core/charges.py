@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
+from operator import sub
+from typing import Any
 
 from leased.core.deadlines import Deadlines
 from leased.core.policies import Policies
-from leased.core.policy import Had
+from leased.core.policy import Had, Spec
 from leased.core.state import Tenant
 
 PAUSE_NS = 100_000_000  # a shorter one is none
@@ -27,7 +28,6 @@ class Division:
 
     device: str
     at: int
-    holders: int = 0
     wanting: int = 0
     leased: int = 0
     together: int = 0
@@ -41,7 +41,7 @@ class Division:
 
     def advance(self, now: int) -> None:
         """Somebody has held it until now."""
-        passed, holders = now - self.at, self.holders
+        passed, holders = now - self.at, len(self.holding)
         self.leased += passed
         if holders == 1:
             self.held += passed + self.held_rest
@@ -55,59 +55,57 @@ class Division:
         self.even += more
 
 
-# What is noted of a division when a tenant is charged.
-Shows = tuple[int, int, int, int, int]
-# The same with names, made three times as fast as by calling the class.
-HAD: Callable[[type[Had], tuple[str, int, int, int, int, int]], Had] = tuple.__new__
-SHOWS: Callable[[Division], Shows] = attrgetter("even", "leased", "held", "beside", "together")
+# What divisions show: the sum of their leased times, and lists with one amount of each of them. A
+# few lists take a fraction of the time that many rows would. The first list is of even time. Others
+# are only of a holder: what each holder has had, what of that beside others, and the time in which
+# several held it.
+Shows = tuple[int, tuple[list[int], ...]]
+# The class with names, made three times as fast as by calling it.
+HAD: Callable[[type[Had], tuple[Any, ...]], Had] = tuple.__new__
 
 
-def shown(divisions: Iterable[Division]) -> list[Shows]:
-    """What they show now."""
-    return list(map(SHOWS, divisions))
+def shown(divisions: list[Division], holds: bool) -> Shows:
+    """What they show now. holds: they are of a holder."""
+    leased, even = sum([d.leased for d in divisions]), [d.even for d in divisions]
+    if not holds:
+        return leased, (even,)
+    beside, together = [d.beside for d in divisions], [d.together for d in divisions]
+    return leased, (even, [d.held for d in divisions], beside, together)
 
 
 def advance(divisions: Iterable[Division], now: int) -> None:
     """Bring all of them up to date."""
     for division in divisions:
-        if division.at == now:
-            continue
-        if division.holders:
-            division.advance(now)
-        division.at = now
+        if division.at != now:
+            if division.holding:
+                division.advance(now)
+            division.at = now
 
 
 @dataclass(slots=True)
 class Account:
     """A tenant that holds or waits, or did a moment ago. at: when it was last charged. before:
-    how its devices' divisions stood at that time."""
+    what its devices' divisions showed at that time."""
 
     tenant: Tenant
     gang: tuple[str, ...]
     holds: bool
     at: int
     divisions: list[Division]
-    before: list[Shows]
+    before: Shows
 
-    def had(self, now: list[Shows]) -> list[Had]:
+    def had(self, now: Shows) -> Had:
         """What the tenant has had since it was charged. now: what its divisions show now."""
-        three = zip(self.gang, now, self.before, strict=True)
+        (leased, each), (leased_before, before) = now, self.before
+        even = list(map(sub, each[0], before[0]))
         if not self.holds:
-            return [
-                HAD(Had, (uuid, 0, even - old[0], leased - old[1], 0, 0))
-                for uuid, (even, leased, _, _, _), old in three
-            ]
-        return [
-            HAD(
-                Had,
-                (uuid, held - o[2], even - o[0], leased - o[1], beside - o[3], together - o[4]),
-            )
-            for uuid, (even, leased, held, beside, together), o in three
-        ]
+            return HAD(Had, (self.gang, leased - leased_before, even, (), (), ()))
+        amounts = [list(map(sub, *both)) for both in zip(each[1:], before[1:], strict=True)]
+        return HAD(Had, (self.gang, leased - leased_before, even, *amounts))
 
-    def take(self) -> list[Had]:
+    def take(self) -> Had:
         """The same, and from now on it counts as charged."""
-        now = shown(self.divisions)
+        now = shown(self.divisions, self.holds)
         had, self.before = self.had(now), now
         return had
 
@@ -126,24 +124,25 @@ class Account:
             division.wanting -= 1
 
     def turn(self, holds: bool) -> None:
-        """They count it as a holder from now on, or as a waiter."""
+        """They count it, which has been charged, as a holder from now on, or as a waiter."""
         if holds != self.holds:
             self.holds = holds
             if holds:
+                self.before = shown(self.divisions, holds)
                 self._hold()
             else:
+                leased, each = self.before
+                self.before = leased, each[:1]
                 self._wait()
 
     def _hold(self) -> None:
         number, tenant = self.tenant.id, self.tenant
         for division in self.divisions:
-            division.holders += 1
             division.holding[number] = tenant
 
     def _wait(self) -> None:
         number = self.tenant.id
         for division in self.divisions:
-            division.holders -= 1
             del division.holding[number]
 
 
@@ -171,7 +170,7 @@ class Charges:
         else:
             self._charge_holders(divisions, now)
         advance(divisions, now)
-        before = shown(divisions)
+        before = shown(divisions, holds)
         account = Account(tenant, tenant.gang, holds, now, divisions, before)
         self.accounts[tenant.id] = account
         account.enter()
@@ -198,16 +197,16 @@ class Charges:
         if policy.charges:
             policy.charged(tenant.id, account.take(), now)
         else:
-            account.before = shown(divisions)
+            account.before = shown(divisions, account.holds)
 
-    def due(self, tenant: int, now: int) -> list[Had]:
-        """What the policy has not been told yet. This changes nothing."""
+    def due(self, tenant: int, now: int) -> Had | None:
+        """What the policy has not been told yet; None: nothing. This changes nothing."""
         account = self.accounts.get(tenant)
         if account is None:
-            return []
+            return None
         divisions = [replace(division) for division in account.divisions]
         advance(divisions, now)
-        return account.had(shown(divisions))
+        return account.had(shown(divisions, account.holds))
 
     def end(self, tenant: Tenant, now: int) -> None:
         """The tenant no longer holds, or no longer waits. For a while it counts as if it waited,
@@ -255,7 +254,9 @@ class Charges:
             if tenant is not None:
                 self.forget(self.accounts[tenant].tenant, when)
 
-    def competitors(self, gang: Iterable[str]) -> int:
-        """How many hold or want the most wanted of these devices."""
-        divisions = self.divisions
-        return max([divisions[uuid].wanting for uuid in gang])
+    def competitors(self, tenant: Spec) -> int:
+        """How many hold or want the most wanted of its devices."""
+        account = self.accounts.get(tenant.id)
+        if account is not None and account.gang == tenant.gang:
+            return max([division.wanting for division in account.divisions])
+        return max([self.divisions[uuid].wanting for uuid in tenant.gang])

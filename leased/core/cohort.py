@@ -17,20 +17,21 @@ FREE, SHARE, ALONE = range(3)
 
 
 class Cohort:
-    """waiting: waiters that could run, by their places. first, place: the first of these and its
-    place. priced: what Turns has found out about them; None: nothing, since others wait now.
-    holding: the holders. Of these, `calm` have not been told that a waiter needs their devices,
-    `told` have been, and the others are revoked. begun: a number that grows with each cohort that
-    begins to hold. most_cost: the highest cost of a handoff for which a holder was told. waiter:
-    the first waiter for which they were told. watched: its devices. dear: the one of them on which
-    the handoff to it last cost too much to be news. links: the devices as a chain of pairs.
-    devices: what is known of each device of the gang, in its order; Cohorts sets it.
+    """waiters: all who wait. waiting: of them those that could run, by their places. first, place:
+    the first of these and its place. priced: what Turns has found out about them; None: nothing,
+    since others wait now. holding: the holders. Of these, `calm` have not been told that a waiter
+    needs their devices, `told` have been, and the others are revoked. begun: a number that grows
+    with each cohort that begins to hold. most_cost: the highest cost of a handoff for which a
+    holder was told. waiter: the first waiter for which they were told. watched: its devices. dear:
+    the one of them on which the handoff to it last cost too much to be news. links: the devices as
+    a chain of pairs. devices: what is known of each device of the gang, in its order; Cohorts sets
+    it.
     """
 
     __slots__ = (
         "begun", "beside", "bits", "calm", "dear", "devices", "first", "gang", "heeds",
         "holding", "links", "lock", "mask", "members", "most_cost", "number", "place", "priced",
-        "swaps", "told", "waiter", "waiting", "watched",
+        "swaps", "told", "waiter", "waiters", "waiting", "watched",
     )  # fmt: skip
 
     def __init__(self, number: int, key: tuple[tuple[str, ...], str, bool, bool], mask: int):
@@ -42,6 +43,7 @@ class Cohort:
         self.devices: tuple[Device, ...] = ()
         self.heeds = FREE
         self.members = 0
+        self.waiters: dict[int, Tenant] = {}
         self.waiting: Line[Tenant] = Line()
         self.first: Tenant | None = None  # of those who wait
         self.place: Place = 0  # the first one's

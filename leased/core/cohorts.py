@@ -56,16 +56,23 @@ class Cohorts:
             self._numbers += 1
             cohort = self._known[key] = Cohort(self._numbers, key, self.mask(tenant.gang))
             cohort.devices = tuple([self.devices[uuid] for uuid in tenant.gang])
+            for device in cohort.devices:
+                device.waiters[cohort.number] = cohort.waiters
             self._classify(cohort)
             self._all_gangs.add(cohort.links)
             self.gangs_changed |= cohort.links != ()
         cohort.members += 1
         self.of[tenant.id] = cohort
+        if tenant.waiting:
+            cohort.waiters[tenant.id] = tenant
 
     def leave(self, tenant: Tenant) -> None:
         cohort = self.of.pop(tenant.id)
+        cohort.waiters.pop(tenant.id, None)
         cohort.members -= 1
         if not cohort.members:
+            for device in cohort.devices:
+                del device.waiters[cohort.number]
             del self._known[cohort.gang, cohort.lock, cohort.swaps, cohort.beside]
             self._all_gangs.remove(cohort.links)
             self.gangs_changed |= cohort.links != ()

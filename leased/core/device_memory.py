@@ -110,7 +110,7 @@ class DeviceMemory:
         """The tenant's memory over time up to then, since that was last taken over into its usage.
         This changes nothing."""
         share = self.shares.get(tenant)
-        return share.time_until(now) if share else MemoryTime(now)
+        return share.time_until(now) if share else MemoryTime(now, now)
 
     def settle_memory_time(self, tenant: int, usage: Usage) -> None:
         """Take the tenant's memory over time into its usage, up to now."""
@@ -152,7 +152,8 @@ class DeviceMemory:
     def _share(self, tenant: int) -> Share:
         share = self.shares.get(tenant)
         if share is None:
-            share = self.shares[tenant] = Share(time=MemoryTime(self.clock.now))
+            now = self.clock.now
+            share = self.shares[tenant] = Share(time=MemoryTime(now, now))
         return share
 
     def _set_resident(self, tenant: int, share: Share, size: int) -> None:
@@ -160,8 +161,8 @@ class DeviceMemory:
         if size == before:
             return
         now = self.clock.now
-        if now > share.time.at:
-            share.pass_time(now)
+        if now > share.time.there_at:
+            share.pass_time_there(now)
         share.resident = size
         self.version += 1
         self.resident += size - before
@@ -188,8 +189,8 @@ class DeviceMemory:
     ) -> None:
         """The tenant holds, waits at this place, or neither. It is the last of those like it."""
         now, resident = self.clock.now, share.resident
-        if now > share.time.at:
-            share.pass_time(now)
+        if now > share.time.there_at:
+            share.pass_time_there(now)
         if share.reported is not None:
             self._set_swapping_role(tenant, share, holds, place)
             return

@@ -55,6 +55,7 @@ class DeviceSettings:
             self.rules.shares.changed = True
         elif isinstance(event, QuantumSet):
             device.quantum_ns = event.quantum_ns
+            self.rules.quantum_changed()
             self.quanta.plan_ends(device)
         else:
             self._use(device, event)
@@ -90,7 +91,7 @@ class DeviceSettings:
         device.drained = drained
         self.rules.drain_changed()
         self.effects.unsettled = True
-        for tenant in list(device.queue.values()):
+        for tenant in device.queue.values():
             self.waiters.sort(tenant)
 
     def follow_shares(self) -> None:

@@ -89,13 +89,13 @@ class Memory:
     def work(self, tenant: Tenant) -> dict[str, tuple[int, int]]:
         """All its memory comes in. Returns (bytes in, bytes of others out) by device, of those
         where any move."""
-        moved, leaves = {}, len(self.moves.leavers) > 0
-        for residency, _ in self.rules.parts_of(tenant):
+        moved, parts = {}, self.rules.parts_of(tenant)
+        for residency, _ in parts:
             both = residency.touch(tenant.id)
             if both != NOTHING:
                 moved[residency.uuid] = both
-            if leaves:
-                self.moves.unwatch(tenant.id, residency.uuid)
+        for residency, _ in parts if self.moves.leavers else ():
+            self.moves.unwatch(tenant.id, residency.uuid)
         self.moves.stir(tenant)
         return moved
 

@@ -11,24 +11,30 @@ from leased.core.usage import KIB_MS, Usage
 class MemoryTime:
     """What has been added up since it was last taken into a usage.
 
-    at: until when, in ns. wanted, resident: bytes times ns. idle_ns: for how long some of it was
-    resident while the tenant neither held a lease nor stood in the line. peak: the most resident
-    bytes at once.
+    wanted_at: until when `wanted` has been added up, and there_at: all else; in ns. wanted,
+    resident: bytes times ns. idle_ns: for how long some of it was resident while the tenant neither
+    held a lease nor stood in the line. peak: the most resident bytes at once.
     """
 
-    at: int = 0
+    wanted_at: int = 0
+    there_at: int = 0
     wanted: int = 0
     resident: int = 0
     idle_ns: int = 0
     peak: int = 0
 
-    def advance(self, now: int, wanted: int, resident: int, idle: bool) -> None:
-        """Until now it has been so many bytes. Amounts that lasted for no time do not count."""
-        passed = now - self.at
+    def advance_wanted(self, now: int, wanted: int) -> None:
+        """Until now so many bytes were wanted."""
+        if now > self.wanted_at:
+            self.wanted += wanted * (now - self.wanted_at)
+            self.wanted_at = now
+
+    def advance_there(self, now: int, resident: int, idle: bool) -> None:
+        """Until now so many bytes were resident. Amounts that lasted for no time do not count."""
+        passed = now - self.there_at
         if passed <= 0:
             return
-        self.at = now
-        self.wanted += wanted * passed
+        self.there_at = now
         if resident:
             self.resident += resident * passed
             self.peak = self.peak if self.peak > resident else resident

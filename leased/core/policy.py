@@ -69,18 +69,19 @@ class View(Protocol):
 
 
 class Had(NamedTuple):
-    """What a tenant has had of one device, in ns. held_ns: its time as a holder, divided evenly
-    among tenants that held at the same time. even_ns: what it would have had if the device had been
-    divided evenly among all that held or waited. leased_ns: for how long any tenant held it.
-    beside_ns: the part of held_ns in which others held it too. together_ns: how long that was by
-    the clock."""
+    """What a tenant has had of its devices, in ns. leased_ns: for how long any tenant held each of
+    them, added up. Of each other amount there is one for each device, in their order, or none at
+    all if the tenant waited. even_ns: what it would have had if the device had been divided evenly
+    among all that held or waited. held_ns: its time as a holder, divided evenly among tenants that
+    held at the same time. beside_ns: the part of held_ns in which others held it too. together_ns:
+    how long that was by the clock."""
 
-    device: str
-    held_ns: int
-    even_ns: int
+    devices: tuple[str, ...]
     leased_ns: int
-    beside_ns: int = 0
-    together_ns: int = 0
+    even_ns: Sequence[int]
+    held_ns: Sequence[int] = ()
+    beside_ns: Sequence[int] = ()
+    together_ns: Sequence[int] = ()
 
 
 class Beside(NamedTuple):
@@ -129,8 +130,8 @@ class Policy(Protocol):
         """The tenant has been closed, or has another policy now. It can be forgotten."""
         ...
 
-    def charged(self, tenant: int, had: list[Had], now: int) -> None:
-        """Note what the tenant has had of each device of its gang since it was last charged. The
+    def charged(self, tenant: int, had: Had, now: int) -> None:
+        """Note what the tenant has had of its gang's devices since it was last charged. The
         time in which it held or waited counts, with the restore before its quantum, the drain after
         it, the time in which it was barred, and a moment after all this."""
         ...

@@ -20,7 +20,7 @@ class PolicyStates:
         policy, now = self.rules.policies.of(tenant), max(now, self.rules.now)
         found = self._like(policy, tenant)
         found.load(policy.dump([tenant.id]))
-        if had := self.rules.charges.due(tenant.id, now):
+        if (had := self.rules.charges.due(tenant.id, now)) is not None:
             found.charged(tenant.id, had, now)
         return PolicyState(policy.name, found.dump([tenant.id]).decode())
 

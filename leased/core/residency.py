@@ -146,7 +146,9 @@ class Residency(DeviceMemory):
 
     def _touch_managed(self, tenant: int, share: Share) -> tuple[int, int]:
         """The same of managed memory, none of which is ever told to leave, or stuck."""
-        share.pass_time(self.clock.now)
+        now = self.clock.now
+        if now > share.time.there_at:
+            share.pass_time_there(now)
         before, size, capacity = share.resident, share.bytes, self.capacity
         size = size if size < capacity else capacity
         more = size - before

@@ -51,6 +51,7 @@ class Rules:
         self.shares = Shares()
         self.charges = Charges(self.devices, now, self.policies)
         self.drained_mask = 0
+        self.forced_mask = 0  # devices on which the site forces a quantum
         self.mixed_mask = 0  # devices on which orders of several policies would meet
         self.drain_ns = drain_ns
         self.grace_until = grace_until
@@ -94,6 +95,11 @@ class Rules:
     def drain_changed(self) -> None:
         """The site has drained a device, or resumed it."""
         self.drained_mask = self.cohorts.mask(u for u, d in self.devices.items() if d.drained)
+
+    def quantum_changed(self) -> None:
+        """The site forces a quantum on a device, or does not any more."""
+        forced = [u for u, device in self.devices.items() if device.quantum_ns is not None]
+        self.forced_mask = self.cohorts.mask(forced)
 
     def mix(self) -> int:
         """Gangs or policies have changed. Returns the devices whose waiters have another order
@@ -203,10 +209,10 @@ class Rules:
         return 0 if lease is None or lease.restoring else self.now - lease.since
 
     def competitors(self, tenant: Spec) -> int:
-        return self.charges.competitors(tenant.gang)
+        return self.charges.competitors(tenant)
 
     def _forced_quantum(self, tenant: Tenant) -> int | None:
-        for uuid in tenant.gang:
+        for uuid in tenant.gang if self.cohorts.of[tenant.id].mask & self.forced_mask else ():
             forced = self.devices[uuid].quantum_ns
             if forced is not None:
                 return forced

@@ -8,7 +8,7 @@ from leased.core.line import Place
 from leased.core.memory_time import MemoryTime
 
 
-@dataclass
+@dataclass(slots=True)
 class Share:
     """Amounts are bytes.
 
@@ -69,10 +69,15 @@ class Share:
 
     def pass_time(self, now: int) -> None:
         """Add up memory over time until now. Call this before any amount changes."""
-        if now > self.time.at:
-            there = self.resident if self.reported is None else self.evictable
-            idle = self.place is None and not self.holds
-            self.time.advance(now, self.bytes + self.fixed, self.fixed + there, idle)
+        self.time.advance_wanted(now, self.bytes + self.fixed)
+        self.pass_time_there(now)
+
+    def pass_time_there(self, now: int) -> None:
+        """The same of what is on the device. Call this before that alone changes, or whether the
+        tenant holds or waits: what it wants seldom changes, and is added up when it does."""
+        there = self.resident if self.reported is None else self.evictable
+        idle = self.place is None and not self.holds
+        self.time.advance_there(now, self.fixed + there, idle)
 
     def time_until(self, now: int) -> MemoryTime:
         """Memory over time until then. This changes nothing."""

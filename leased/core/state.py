@@ -177,8 +177,16 @@ class Device:
     given_up_at: int = 0  # when that was revoked, or else released the device
     handoff_times: HandoffTimes = field(default_factory=HandoffTimes)
     holders: dict[int, Tenant] = field(default_factory=dict)
-    queue: dict[int, Tenant] = field(default_factory=dict)  # who waits, as they came
+    waiters: dict[int, dict[int, Tenant]] = field(default_factory=dict)  # by cohort
     restoring: set[int] = field(default_factory=set)  # of the holders those whose memory comes back
+
+    @property
+    def queue(self) -> dict[int, Tenant]:
+        """Who waits, as they came. It is put together from the cohorts, as a gang of many devices
+        comes and goes far more often than anybody asks for all who wait for one of them."""
+        found = [tenant for of in self.waiters.values() for tenant in of.values()]
+        found.sort(key=lambda tenant: tenant.arrival)
+        return {tenant.id: tenant for tenant in found}
 
     def metered(self, now: int) -> tuple[int, int]:
         """What the device's meter shows at that time."""
@@ -190,9 +198,10 @@ class Device:
 
     def begin(self, tenant: Tenant, now: int) -> None:
         """The tenant holds the device from now on."""
-        number, holders = tenant.id, self.holders
-        each, shared = self.meter.advance(now, len(holders))
-        shows = tenant.read[self.uuid] = each, shared, now
+        number, holders, meter = tenant.id, self.holders, self.meter
+        if meter.at != now:
+            meter.advance(now, len(holders))
+        shows = tenant.read[self.uuid] = meter.each, meter.shared, now
         self.gauge.begin(number, shows)
         holders[number] = tenant
         self.last_holder = number
@@ -200,10 +209,10 @@ class Device:
     def end(self, tenant: Tenant, now: int, given_up_at: int) -> None:
         """The tenant does not hold the device any more, which was free for others then. The rest of
         its time is the same for all its devices, so that is added up until somebody asks."""
-        number, holders = tenant.id, self.holders
+        number, holders, uuid = tenant.id, self.holders, self.uuid
         each, shared = self.meter.advance(now, len(holders))
         self.gauge.end(number, (each, shared, now))
-        before, used = tenant.read[self.uuid], tenant.usage[self.uuid]
+        before, used = tenant.read[uuid], tenant.usage[uuid]
         used.lease_ns += each - before[0]
         used.shared_ns += shared - before[1]
         del holders[number]

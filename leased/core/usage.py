@@ -61,7 +61,7 @@ def figure(
     return field(default=0, metadata=told)
 
 
-@dataclass
+@dataclass(slots=True)
 class Usage:
     """The usage of one device by one tenant."""
 

@@ -29,6 +29,7 @@ class Waiters:
         """The tenant waits for its gang from now on."""
         now = self.rules.now
         tenant.waiting, tenant.waits_since, tenant.asked_at = True, now, now
+        self.rules.cohorts.of[tenant.id].waiters[tenant.id] = tenant
         self._arrive(tenant)
         self._bar(tenant)
         self.sort(tenant)
@@ -38,8 +39,7 @@ class Waiters:
             tenant.wait_ends(self.rules.now)
             tenant.barred_until = None
             self.wakes.put(tenant.id, None)
-            for device in self.rules.devices_of(tenant):
-                del device.queue[tenant.id]
+            del self.rules.cohorts.of[tenant.id].waiters[tenant.id]
             self.sort(tenant)
 
     def sort(self, tenant: Tenant) -> None:
@@ -111,7 +111,7 @@ class Waiters:
         changed = self.rules.mix()
         for uuid, bit in self.rules.cohorts.bit.items() if changed else ():
             if bit & changed:
-                for tenant in list(self.rules.devices[uuid].queue.values()):
+                for tenant in self.rules.devices[uuid].queue.values():
                     if tenant.place is not None:
                         self._move(tenant, self._placed(tenant))
 
@@ -125,10 +125,6 @@ class Waiters:
         """The tenant is now the last to have come of all that wait for its devices."""
         self.arrivals += 1
         tenant.arrival = self.arrivals
-        number = tenant.id
-        for device in self.rules.devices_of(tenant):
-            device.queue.pop(number, None)
-            device.queue[number] = tenant
 
     def _place(self, tenant: Tenant) -> Place:
         tenant.order = self.rules.policies.of(tenant).order(self.rules, tenant)

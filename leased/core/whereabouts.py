@@ -44,11 +44,11 @@ def handoff_ns(parts: Iterable[tuple[DeviceMemory, Share]]) -> int:
     where it takes longest, and in the direction in which it does, in ns."""
     found = 0.0
     for device, share in parts:
-        size, resident, capacity = share.bytes, share.resident, device.capacity
-        size = size if size < capacity else capacity
-        moved = size - resident - share.untouched
-        displaced = device.resident - resident + size - capacity
-        moved = moved if moved > displaced else displaced
+        size, capacity = share.bytes, device.capacity
+        moved = (size if size < capacity else capacity) - share.resident
+        # What was never used need not come in; of others as much must leave as there is too much.
+        excess, untouched = device.resident - capacity, -share.untouched
+        moved += excess if excess > untouched else untouched
         if moved > 0:
             speed = device.paging if share.reported is None else device.link
             took = moved / speed.bytes_s

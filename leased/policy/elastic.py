@@ -88,7 +88,7 @@ class Elastic:
 
     # -- what tenants have had ------------------------------------------------------------
 
-    def charged(self, tenant: int, had: list[Had], now: int) -> None:
+    def charged(self, tenant: int, had: Had, now: int) -> None:
         account = self.accounts[tenant]
         held = account.charge(had, now, self.sides.is_on)
         if held and account.of_rest and account.start is not None:

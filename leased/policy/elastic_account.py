@@ -52,27 +52,27 @@ class Account:
 
     # -- what it has had --------------------------------------------------------------------
 
-    def charge(self, had: list[Had], now: int, measured: Callable[[str], bool]) -> bool:
-        """Charge what the tenant has had of each device since it was last charged. Returns whether
+    def charge(self, had: Had, now: int, measured: Callable[[str], bool]) -> bool:
+        """Charge what the tenant has had of its devices since it was last charged. Returns whether
         it has held them. measured: whether the work of a device is measured; what the tenant has
         had of it beside others is then charged later, by settle()."""
-        held = passed = even = later = 0
-        part = 1 / len(had)
-        for device, held_ns, even_ns, leased_ns, beside_ns, together_ns in had:
-            held += held_ns
-            even += even_ns
-            passed += leased_ns
-            if beside_ns and measured(device):
-                later += beside_ns
-                passed -= together_ns
-                self.pending += part * beside_ns
-                self.together += part * together_ns
+        part, later = 1 / len(had.devices), 0
+        held, even, passed = sum(had.held_ns), sum(had.even_ns), had.leased_ns
+        if any(had.beside_ns):
+            for device, beside_ns, together_ns in zip(
+                had.devices, had.beside_ns, had.together_ns, strict=True
+            ):
+                if beside_ns and measured(device):
+                    later += beside_ns
+                    passed -= together_ns
+                    self.pending += part * beside_ns
+                    self.together += part * together_ns
         time = 0 if self.at is None else now - self.at
         self.at = now
         if not held and (self.barred or self.began is not None):
             self.waited += time
         if self.barred:  # then all time counts: its devices idle if all who want them are barred
-            passed = time * len(had)
+            passed = time * len(had.devices)
         self.owed += part * (self.request * passed - (held - later))
         self.over += part * (held - later) - self.limit * time
         if held:

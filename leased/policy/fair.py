@@ -28,19 +28,19 @@ from typing import Any, ClassVar
 
 from leased.core.policy import Had, Measured, Spec, View
 from leased.policy import saved
+from leased.policy.deficits import MOST_NS, Deficits
 from leased.policy.registry import register
 
 PRICE = 20  # a quantum is at least this many times as long as its handoff
-MOST_NS = 300_000_000_000
 REVOKED_NS = 20_000_000  # a tenant that asks again within this time was revoked, not idle
 FORGET_NS = 60_000_000_000  # after this time without its devices a tenant counts as a new one
 
-NONE: dict[str, int] = {}  # no deficits
+NONE = Deficits()
 
 
 @register
 class Fair:
-    """What it remembers of tenants, in ns. deficits: by tenant and device. handoffs: how long
+    """What it remembers of tenants, in ns. deficits: by tenant. handoffs: how long
     bringing in each tenant's memory took when it last got its place, before any of it was there.
     seen: when each was last charged. released: when each last held something, until it waits
     again. patiences: how long each last had to be idle before it yielded. pauses: how long each
@@ -52,7 +52,7 @@ class Fair:
     shares: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        self.deficits: dict[int, dict[str, int]] = {}
+        self.deficits: dict[int, Deficits] = {}
         self.handoffs: dict[int, int] = {}
         self.seen: dict[int, int] = {}
         self.released: dict[int, int] = {}
@@ -63,30 +63,23 @@ class Fair:
         return None
 
     def opened(self, tenant: Spec) -> None:
-        self.deficits.setdefault(tenant.id, {})
+        self.deficits.setdefault(tenant.id, Deficits())
 
     def closed(self, tenant: int) -> None:
         kept = (self.deficits, self.handoffs, self.seen, self.released, self.patiences, self.pauses)
         for known in kept:
             known.pop(tenant, None)
 
-    def charged(self, tenant: int, had: list[Had], now: int) -> None:
-        deficits = self.deficits[tenant]
-        held = 0
-        for device, held_ns, even_ns, _, _, _ in had:
-            deficit = deficits.get(device, 0) + even_ns - held_ns
-            if not -MOST_NS <= deficit <= MOST_NS:
-                deficit = MOST_NS if deficit > 0 else -MOST_NS
-            deficits[device] = deficit
-            held |= held_ns
+    def charged(self, tenant: int, had: Had, now: int) -> None:
+        self.deficits[tenant].charge(had)
         self.seen[tenant] = now
-        if held:
+        if any(had.held_ns):
             self.released[tenant] = now
 
     def order(self, view: View, tenant: Spec) -> int:
         away = view.now - self.seen.get(tenant.id, view.now)
         if away > FORGET_NS:
-            self.deficits[tenant.id].clear()
+            self.deficits[tenant.id].set({})
         idle = view.now - self.released.pop(tenant.id, view.now)
         if idle > REVOKED_NS and tenant.id in self.patiences:
             self.pauses[tenant.id] = self.patiences[tenant.id] + idle
@@ -141,7 +134,8 @@ class Fair:
 
     def dump(self, tenants: Collection[int] | None = None) -> bytes:
         chosen = self.deficits if tenants is None else tenants
-        return saved.write({tenant: self.deficits.get(tenant) for tenant in chosen})
+        of = {tenant: self.deficits.get(tenant, NONE) for tenant in chosen}
+        return saved.write({tenant: known.by_device() for tenant, known in of.items()})
 
     def load(self, data: bytes) -> bool:
         return saved.read(data, self._load)
@@ -150,16 +144,8 @@ class Fair:
         """Take over the deficits of one tenant. Returns whether all of them were understood."""
         good = {device: ns for device, ns in deficits.items() if type(ns) is int}
         if tenant in self.deficits:
-            self.deficits[tenant] = {
-                device: max(-MOST_NS, min(MOST_NS, ns)) for device, ns in good.items()
-            }
+            self.deficits[tenant].set(good)
         return len(good) == len(deficits)
 
     def _deficit(self, tenant: Spec) -> int:
-        """The least of its devices' deficits: it holds all devices at once, so none can catch up
-        alone."""
-        deficits = self.deficits.get(tenant.id, NONE)
-        try:
-            return min(map(deficits.__getitem__, tenant.gang))
-        except KeyError:  # it has not been charged for some of them yet
-            return min([deficits.get(device, 0) for device in tenant.gang])
+        return self.deficits.get(tenant.id, NONE).least_of(tenant.gang)

@@ -31,7 +31,7 @@ class FirstComeFirstServed:
     def closed(self, tenant: int) -> None:
         pass
 
-    def charged(self, tenant: int, had: list[Had], now: int) -> None:
+    def charged(self, tenant: int, had: Had, now: int) -> None:
         pass
 
     def order(self, view: View, tenant: Spec) -> int:

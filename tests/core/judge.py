@@ -20,7 +20,7 @@ from leased.core.arbiter import (
     Tenant,
 )
 from leased.core.state import FOREVER
-from leased.policy import elastic_account, fair
+from leased.policy import deficits, elastic_account
 from tests.core.client import CLOSING, Client
 from tests.core.items import items
 from tests.core.share_judge import Limits
@@ -56,7 +56,7 @@ def fcfs_bound(wait: Wait, turn: int) -> int:
 
 def fair_bound(wait: Wait, turn: int) -> int:
     """See leased/policy/fair.py."""
-    return (2 * wait.others + 3) * fair.MOST_NS + (wait.others + 1) * turn
+    return (2 * wait.others + 3) * deficits.MOST_NS + (wait.others + 1) * turn
 
 
 def elastic_bound(wait: Wait, turn: int) -> int:

@@ -156,6 +156,28 @@ def each_that_the_lock_concerns(others: int) -> int:
     return lines(a, (LockSet("d0", None), 2)) // others
 
 
+def handoff_of_gangs_of(devices: int, name: str) -> int:
+    """Several tenants want all of the devices, and all fits on none of them."""
+    a = arbiter(devices, name)
+    for tenant in range(5):
+        opens(a, tenant, *a.devices)
+        for uuid in a.devices:
+            a.handle(MemoryChanged(tenant, uuid, 60), 0)
+        a.handle(Requested(tenant), 0)
+    for turn in range(1, 7):
+        (one,) = [x for x in a.handle(Tick(), 10 * turn * S) if isinstance(x, Revoke)]
+        took = lines(a, (Released(one.tenant, one.epoch), a.now), (Requested(one.tenant), a.now))
+    return took
+
+
+@pytest.mark.parametrize(("name", "most"), [("fcfs", 240), ("fair", 235), ("elastic", 270)])
+def test_what_another_device_of_a_gang_costs(name: str, most: int) -> None:
+    """In a handoff, where each tenant has memory on all devices of its gang. In lines."""
+    few, many = 20, 60
+    each = (handoff_of_gangs_of(many, name) - handoff_of_gangs_of(few, name)) / (many - few)
+    assert each <= most
+
+
 @pytest.mark.parametrize(
     "event",
     [

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 from unittest import mock
 
@@ -306,7 +306,7 @@ class Node:
             raise Broken("the arbiter has other tenants than the leases")
         for usage in self.leases.tenants.usage().values():
             for used in usage.values():
-                if any(not 0 <= value < 2**63 for value in vars(used).values()):
+                if any(not 0 <= value < 2**63 for value in astuple(used)):
                     raise Broken(f"usage that no database holds: {used}")
         self.checks += 1
         found = items(self.leases) if self.checks % COUNT_EVERY == 0 else 0

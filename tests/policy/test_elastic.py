@@ -129,7 +129,7 @@ def test_a_waiter_is_not_asked_again_at_once() -> None:
     """What it is owed grows when the holder is charged, and that may be long after."""
     policy, waiter = Elastic(), tenant_of(Opened(1, ("d",), "auto", S // 10, request=0.4))
     policy.opened(waiter)
-    policy.charged(1, [Had("d", 1, 1, 1)], 1)  # so it is due 1.5 ns from any time on
+    policy.charged(1, Had(("d",), 1, [1], [1]), 1)  # so it is due 1.5 ns from any time on
     policy.order(Moment(), waiter)
     again = policy.wake_at(Moment(), waiter)
     assert again is not None

@@ -16,7 +16,7 @@ from leased.core.arbiter import (
     Tick,
 )
 from leased.core.policy import PolicyState
-from leased.policy.fair import MOST_NS
+from leased.policy.deficits import MOST_NS
 from leased.record.lines import Header, Outcome, Start, entry_line, header_line
 from leased.sim.replay import replay
 
