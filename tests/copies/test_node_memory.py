@@ -260,6 +260,21 @@ def test_or_it_waits_until_others_have_ended(tenant: Start, leased: Leased) -> N
     assert second.returncode == 0
 
 
+def test_claims_end_with_the_job_whatever_its_processes_do(tenant: Start, leased: Leased) -> None:
+    """Its process is stopped, so it does not hear that, and its connection stays."""
+    (first, pid), (second, _) = started(tenant, 1), started(tenant, 2)
+    left = status(leased)["copies"]["left_bytes"]
+    os.kill(pid, signal.SIGSTOP)
+    ask(leased.admin_socket, {"op": "job_end", "job_id": 1})
+    assert status(leased)["copies"]["left_bytes"] > left
+    os.kill(pid, signal.SIGKILL)
+    first.wait()
+    third, _ = started(tenant, 3)
+    assert [turn(job) for job in (second, third)] == [1, 1]
+    for job in (second, third):
+        end(job)
+
+
 @pytest.mark.parametrize("leased", ['swap_host = "200MiB"'], indirect=True)
 def test_claimed_memory_is_there_at_the_handoff(tenant: Start, leased: Leased) -> None:
     (first, _), (second, _) = started(tenant, 1), started(tenant, 2)
