@@ -18,12 +18,22 @@
 
 /* -- what shall be evicted ----------------------------------------------------------- */
 
+/* Bytes of the device that stay there for lack of host memory. Shared memory stays in any case. */
+static uint64_t unhosted(const struct swap_device *d)
+{
+	uint64_t bytes = 0;
+
+	for (struct segment *s = d->fixed ? d->oldest : NULL; s; s = s->newer)
+		bytes += s->fixed && !s->block->shared ? s->size : 0;
+	return bytes;
+}
+
 void evict_unfix(CUdevice device)
 {
 	struct swap_device *d = &swap_devices[device];
-	uint64_t available = d->fixed ? swap_store->grow(d->fixed) : 0;
+	uint64_t bytes = unhosted(d), available = bytes ? swap_store->grow(bytes) : 0;
 
-	for (struct segment *s = d->fixed ? d->oldest : NULL; s; s = s->newer) {
+	for (struct segment *s = available ? d->oldest : NULL; s; s = s->newer) {
 		if (!s->fixed || s->block->shared || s->size > available)
 			continue;
 		available -= s->size;
@@ -37,7 +47,7 @@ uint64_t evict_copies_needed(CUdevice device, uint64_t bytes)
 
 	lock_take(&swap_lock);
 	for (struct segment *s = swap_devices[device].oldest; s && bytes; s = s->newer) {
-		if (s->state != SEGMENT_RESIDENT)
+		if (s->state != SEGMENT_RESIDENT || s->block->shared)
 			continue;
 		if (!s->copy && s->unchanged_at != gate_submitted())
 			needed += s->size;

@@ -11,7 +11,8 @@
 /* Adds `bytes` to what shall be evicted from the device, the oldest segments first. Returns the
  * bytes of those segments that have no copy yet. */
 uint64_t evict_add(CUdevice device, uint64_t bytes);
-/* Bytes of the segments without a copy among the oldest ones of `bytes` together. */
+/* Bytes of the segments without a copy among the oldest ones of `bytes` together, without shared
+ * ones, which stay. */
 uint64_t evict_copies_needed(CUdevice device, uint64_t bytes);
 /* Segments that are fixed for lack of host memory may be evicted again, as far as there is host
  * memory now. The caller holds swap_lock. */
