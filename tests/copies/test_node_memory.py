@@ -260,6 +260,22 @@ def test_or_it_waits_until_others_have_ended(tenant: Start, leased: Leased) -> N
     assert second.returncode == 0
 
 
+@pytest.mark.parametrize("leased", ['swap_host = "100MiB"\nswap_full = "wait"'], indirect=True)
+def test_it_waits_on_when_the_daemon_is_another_one(tenant: Start, leased: Leased) -> None:
+    first, _ = started(tenant, 1)
+    second = tenant(2, SWAP, "-c", JOB)
+    line(second)
+    wait_until("the claim", lambda: status(leased)["copies"]["waiting"] == [2])
+    leased.kill()
+    leased.start()
+    wait_until("the claim again", lambda: status(leased)["copies"]["waiting"] == [2])
+    assert status(leased)["copies"]["left_bytes"] == 100 * MIB
+    assert turn(first) == 1
+    end(first)
+    assert line(second) == "has it"
+    end(second)
+
+
 def test_claims_end_with_the_job_whatever_its_processes_do(tenant: Start, leased: Leased) -> None:
     """Its process is stopped, so it does not hear that, and its connection stays."""
     (first, pid), (second, _) = started(tenant, 1), started(tenant, 2)
