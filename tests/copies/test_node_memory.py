@@ -149,6 +149,29 @@ def test_where_no_file_can_be_made_the_jobs_own_memory_serves(
     assert "no memory for copies" in leased.log.read_text()
 
 
+def test_memory_that_found_no_host_memory_leaves_as_soon_as_there_is_some(
+    tenant: Start, leased: Leased, keeper: Keeper
+) -> None:
+    """Also where its job does nothing meanwhile."""
+    first, pid = started(tenant, 1)
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+    unlimited = resource.RLIM_INFINITY
+    resource.prlimit(pid, resource.RLIMIT_AS, (pages * os.sysconf("SC_PAGESIZE"), unlimited))
+    resource.prlimit(keeper.pid, resource.RLIMIT_FSIZE, (MIB, unlimited))
+    second = tenant(2, SWAP, "-c", JOB)
+    line(second)
+    wait_until("the second to be kept out", lambda: status(leased)["tenants"][1]["kept_out"])
+    (stays,) = status(leased)["tenants"][0]["fixed"].values()
+    assert stays["unhosted"] > 100 * MIB
+    resource.prlimit(keeper.pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
+    resource.prlimit(pid, resource.RLIMIT_AS, (unlimited, unlimited))
+    assert line(second) == "has it"
+    assert [turn(job) for job in (first, second)] == [1, 1]
+    for job in (first, second):
+        end(job)
+    wait_until("all of it to be given back", lambda: kept(keeper) == 0)
+
+
 # A program of a job that speaks for itself: it asks for memory, and gives the descriptor away.
 ESCAPE = """
 import socket, sys, os, mmap

@@ -17,6 +17,9 @@ uint64_t evict_copies_needed(CUdevice device, uint64_t bytes);
 /* Segments that are fixed for lack of host memory may be evicted again, as far as there is host
  * memory now. The caller holds swap_lock. */
 void evict_unfix(CUdevice device);
+/* The same as far as there is free host memory that is ready; the caller does not hold swap_lock.
+ * Returns the bytes that still stay for lack of it. */
+uint64_t evict_unfix_ready(CUdevice device);
 /* Begins to evict one segment, with a context of the device current. Returns false if no more can
  * be begun in this step. */
 bool evict_one(struct copier *copier);
