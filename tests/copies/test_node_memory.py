@@ -50,6 +50,31 @@ def test_a_process_killed_while_its_memory_is_away_leaves_nothing(
     end(second)
 
 
+EXECS = JOB.partition("for turn in")[0] + """
+sys.stdin.readline()
+os.execvp("cat", ["cat"])
+"""
+
+
+def test_a_process_that_becomes_another_program_leaves_nothing(
+    tenant: Start, leased: Leased, keeper: Keeper
+) -> None:
+    """One that does not use the GPU, so it does not connect."""
+    first = tenant(1, SWAP, "-c", EXECS)
+    line(first)
+    assert line(first) == "has it"
+    second, _ = started(tenant, 2)
+    assert copies_of(leased, 1)
+    tell(first)
+    wait_until("its memory to be given back", lambda: not copies_of(leased, 1))
+    tell(first, "it runs on")
+    assert line(first) == "it runs on"
+    end(first)
+    assert turn(second) == 1
+    end(second)
+    wait_until("all of it to be given back", lambda: kept(keeper) == 0)
+
+
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_a_restart_of_the_daemon_loses_and_leaks_nothing(
     tenant: Start, leased: Leased, keeper: Keeper, how: str
