@@ -15,14 +15,17 @@
 #define PREPARE_PAUSE_NS INT64_C(2000000)
 /* While other threads, or the daemon, are at work. */
 #define OTHERS_PAUSE_NS INT64_C(20000000)
-/* Between two looks for host memory for what stays on a device because there was none. */
-#define UNHOSTED_PAUSE_NS INT64_C(1000000000)
+/* Between two looks for host memory for what stays on a device because there was none: the first
+ * pause, and the longest. */
+#define UNHOSTED_NS INT64_C(1000000000)
+#define UNHOSTED_MOST_NS (32 * UNHOSTED_NS)
 
 /* Used by the client thread only. */
 static bool preparing;      /* copy_space_prepare() may have something to do */
 static bool gives_up;       /* the last GL_AHEAD asked for less than the one before */
 static uint64_t kept_bytes; /* what the last GL_AHEAD asked for */
-static uint64_t looked_at;  /* when host memory was last looked for, in ns */
+static uint64_t looked_at;  /* when host memory was last looked for, in ns, */
+static int64_t look_pause;  /* and how long after that it is looked for again */
 
 static void trim_to(CUcontext context, void *keep)
 {
@@ -113,16 +116,19 @@ static void look_again(void)
 {
 	uint64_t bytes = 0, now = now_ns();
 
-	if (now - looked_at < (uint64_t)UNHOSTED_PAUSE_NS)
+	if (now - looked_at < (uint64_t)look_pause)
 		return;
-	looked_at = now;
 	for (int d = 0; d < MAX_DEVICES; d++)
 		bytes += swap_devices[d].asked ? evict_unfix_ready(d) : 0;
 	swap_progress.unhosted = bytes > 0;
-	if (bytes) {
-		swap_store->expect(bytes);
-		preparing = true;
-	}
+	looked_at = now;
+	look_pause = !bytes ? 0 : !look_pause ? UNHOSTED_NS : 2 * look_pause;
+	if (look_pause > UNHOSTED_MOST_NS)
+		look_pause = UNHOSTED_MOST_NS;
+	if (!bytes)
+		return;
+	swap_store->expect(bytes);
+	preparing = true;
 }
 
 int64_t copy_space_prepare(void)
@@ -132,5 +138,5 @@ int64_t copy_space_prepare(void)
 	if (swap_progress.unhosted)
 		look_again();
 	pause = prepare();
-	return pause < 0 && swap_progress.unhosted ? UNHOSTED_PAUSE_NS : pause;
+	return pause < 0 && swap_progress.unhosted ? look_pause : pause;
 }
