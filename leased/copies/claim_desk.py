@@ -116,6 +116,10 @@ class ClaimDesk:
     ) -> None:
         asker.send(daemon_messages.claimed(code, claim.number, claim.uuid, size, words))
 
+    def waits(self, job_id: int) -> bool:
+        """Whether a process of the job waits for host memory."""
+        return any(waiter.job_id == job_id for waiter in self.waiters)
+
     # -- waiting claims -------------------------------------------------------------------
 
     def _look_later(self) -> None:
@@ -139,7 +143,7 @@ class ClaimDesk:
             self._answer(first.asker, first.claim, lib.GL_CLAIM_GRANTED, granted)
         self._look_later()
 
-    def forget(self, asker: Asker) -> None:
+    def forget(self, asker: object) -> None:
         """The connection of the process has ended. On the next one it claims what it has again."""
         self.claims.forget(asker)
         self.waiters = [waiter for waiter in self.waiters if waiter.asker is not asker]

@@ -175,7 +175,7 @@ class NodeMemory:
     def _watch_by(self, process: ProcessId, pidfd: int) -> None:
         self.ends[process] = pidfd
         self.stacks[process] = _stack(process)
-        self.loop.add_reader(pidfd, self._process_ended, process)
+        self.loop.add_reader(pidfd, self.process_ended, process)
 
     def _unwatch(self, process: ProcessId) -> None:
         pidfd = self.ends.pop(process, None)
@@ -184,7 +184,7 @@ class NodeMemory:
             self.loop.remove_reader(pidfd)
             os.close(pidfd)
 
-    def _process_ended(self, process: ProcessId) -> None:
+    def process_ended(self, process: ProcessId) -> None:
         """The process has ended with all its threads, and so have its mappings: free its memory."""
         for key in self.pool.of(process):
             self._end(key)

@@ -51,10 +51,13 @@ def test_a_process_killed_while_its_memory_is_away_leaves_nothing(
     end(second)
 
 
-EXECS = JOB.partition("for turn in")[0] + """
+EXECS = (
+    JOB.partition("for turn in")[0]
+    + """
 sys.stdin.readline()
 os.execvp("cat", ["cat"])
 """
+)
 
 
 def test_a_process_that_becomes_another_program_leaves_nothing(
@@ -311,6 +314,9 @@ def test_or_it_waits_until_others_have_ended(tenant: Start, leased: Leased) -> N
     second = tenant(2, SWAP, "-c", JOB)
     line(second)
     wait_until("the claim", lambda: len(status(leased)["copies"]["waiting"]) == 1)
+    tenant_socket = leased.admin_socket.with_name("tenant.sock")
+    (own,) = ask(tenant_socket, {"op": "mine", "job_id": 2})["jobs"]
+    assert "than the 100 MiB of host memory" in own["reason"]["text"]
     assert turn(first) == 1
     end(first)
     assert line(second) == "has it"

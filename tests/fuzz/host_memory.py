@@ -1,4 +1,4 @@
-"""A node's host memory for copies in memory: the real account of it, over a keeper that makes none."""
+"""Host memory for copies without any: the real account of it, over a keeper that makes none."""
 
 from __future__ import annotations
 
@@ -66,4 +66,4 @@ def fault(leases: Leases, keeper: FakeKeeper, memory: NodeMemory) -> str | None:
 def end_process(memory: NodeMemory) -> None:
     """The process that all connections are of has ended."""
     for process in list(memory.ends):
-        memory._process_ended(process)
+        memory.process_ended(process)

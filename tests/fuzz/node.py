@@ -111,7 +111,7 @@ class Peers:
 
 
 class Node:
-    """Leases, a Listener and their clients. grace_ns: as after a restart. waits: limits.swap_full."""
+    """Leases, a Listener and their clients. grace_ns: as after a restart. waits: claims wait."""
 
     def __init__(self, grace_ns: int = 0, waits: bool = False):
         self.keeper, self.waits = host_memory.FakeKeeper(), waits

@@ -110,8 +110,8 @@ static int64_t prepare(void)
 	return answer == STORE_READY ? PREPARE_PAUSE_NS : OTHERS_PAUSE_NS;
 }
 
-/* There may be host memory by now for what stays on a device: it is made ready, and what it is ready
- * for may leave. Other jobs may wait for that however long the program does nothing. */
+/* There may be host memory by now for what stays on a device: it is made ready, and what it is
+ * ready for may leave. Other jobs may wait for that however long the program does nothing. */
 static void look_again(void)
 {
 	uint64_t bytes = 0, now = now_ns();
