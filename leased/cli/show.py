@@ -86,12 +86,19 @@ def _copies(answer: Status) -> list[str]:
     found = answer.get("copies")
     if not found or not (found["kept"] or found["taken_bytes"]):
         return []
-    waiting = f"; jobs {jobs(found['waiting'])} wait for it" if found["waiting"] else ""
+    waiting = _waiting(found["waiting"])
     used, left = size(found["taken_bytes"]), size(max(0, found["left_bytes"]))
     ahead = found.get("ahead_bytes", 0)
     early = f", {size(ahead)} prepared ahead of handoffs" if ahead else ""
     words = f"{used} of {size(found['budget_bytes'])} in use{early}, {left} not claimed{waiting}"
     return [f"host memory for copies of swapped memory: {words}"]
+
+
+def _waiting(found: list[int]) -> str:
+    if not found:
+        return ""
+    who = f"job {found[0]} waits" if len(found) == 1 else f"jobs {jobs(found)} wait"
+    return f"; {who} with an allocation that needs more than that"
 
 
 def kept_out(answer: Status) -> list[str]:

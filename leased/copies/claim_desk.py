@@ -4,6 +4,9 @@ A claim beyond limits.swap_host is refused, and the program gets the driver's er
 memory. With limits.swap_full = "wait" it waits instead, until other jobs have freed memory. What a
 process claims for a device counts in place of what it claimed there before, also of a claim that
 waits: it has freed memory meanwhile. So a process has one claim that waits for each device.
+
+After a restart claims are answered when all processes have come back, or have had time to: until
+then it is not known what the others have.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ class Waiter:
     job_id: int
     claim: client_messages.Claim
 
+    def is_for(self, asker: Asker, uuid: str) -> bool:
+        return self.asker is asker and self.claim.uuid == uuid
+
 
 def words(what: str, budget: int) -> str:
     """The sentence that the interposer prints on the standard error of the process."""
@@ -54,6 +60,8 @@ class ClaimDesk:
         self.claims = claims
         self.loop = loop
         self.full = full
+        self.settled: Callable[[], bool] = lambda: True  # whether all have come back
+        self.held: list[Waiter] = []  # claims that are not answered before that
         self.waiters: list[Waiter] = []
         self.timer: asyncio.TimerHandle | None = None
         memory.needs = claims.needs
@@ -61,6 +69,10 @@ class ClaimDesk:
     def claim(self, asker: Asker, job_id: int, message: client_messages.Claim) -> None:
         """The process is about to allocate: grant the claim, let it wait, or refuse it."""
         place = self._take_back(asker, message.uuid)
+        if not self.settled():
+            self.held.append(Waiter(asker, job_id, message))
+            self._look_later()
+            return
         granted = self._grant(asker, job_id, message)
         if granted is not None:
             self._answer(asker, message, lib.GL_CLAIM_GRANTED, granted)
@@ -88,8 +100,9 @@ class ClaimDesk:
 
     def _take_back(self, asker: Asker, uuid: str) -> int:
         """The process claims something else there. Returns its place in the line."""
+        self.held = [one for one in self.held if not one.is_for(asker, uuid)]
         for place, waiter in enumerate(self.waiters):
-            if waiter.asker is asker and waiter.claim.uuid == uuid:
+            if waiter.is_for(asker, uuid):
                 del self.waiters[place]
                 return place
         return len(self.waiters)
@@ -103,16 +116,24 @@ class ClaimDesk:
     ) -> None:
         asker.send(daemon_messages.claimed(code, claim.number, claim.uuid, size, words))
 
+    def waits(self, job_id: int) -> bool:
+        """Whether a process of the job waits for host memory."""
+        return any(waiter.job_id == job_id for waiter in self.waiters)
+
     # -- waiting claims -------------------------------------------------------------------
 
     def _look_later(self) -> None:
-        if self.waiters and self.timer is None:
+        if (self.waiters or self.held) and self.timer is None:
             self.timer = self.loop.call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
         """Grant waiting claims, first come, first served: a small one does not overtake a large
         one."""
         self.timer = None
+        if self.settled():
+            held, self.held = self.held, []
+            for one in held:
+                self.claim(one.asker, one.job_id, one.claim)
         while self.waiters:
             first = self.waiters[0]
             granted = self._grant(first.asker, first.job_id, first.claim)
@@ -122,10 +143,11 @@ class ClaimDesk:
             self._answer(first.asker, first.claim, lib.GL_CLAIM_GRANTED, granted)
         self._look_later()
 
-    def forget(self, asker: Asker) -> None:
+    def forget(self, asker: object) -> None:
         """The connection of the process has ended. On the next one it claims what it has again."""
         self.claims.forget(asker)
         self.waiters = [waiter for waiter in self.waiters if waiter.asker is not asker]
+        self.held = [one for one in self.held if one.asker is not asker]
 
     def close(self) -> None:
         if self.timer is not None:

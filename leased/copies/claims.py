@@ -63,7 +63,11 @@ class Claims:
         }
 
     def _of_device(self, use: DeviceUse, claimed: Counter[int]) -> Counter[int]:
-        has = {job: max(use.movable.get(job, 0), claimed[job]) for job in {*use.movable, *claimed}}
+        # A claim is for all that the job has there, also for what cannot be moved.
+        has = {
+            job: max(use.movable.get(job, 0), claimed[job] - use.fixed.get(job, 0))
+            for job in {*use.movable, *claimed}
+        }
         too_much = sum(has.values()) + sum(use.fixed.values()) - use.room
         if too_much <= 0:
             return Counter()

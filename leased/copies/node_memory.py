@@ -22,12 +22,14 @@ from leased.api import answers
 from leased.base.errors import Refused
 from leased.copies.keeper_link import KeeperLink
 from leased.copies.pool import LARGEST, PIECES, Key, Pool
+from leased.processes import procfs
 from leased.processes.identity import ProcessId, process_id, still_there
 from leased.wire import client_messages, daemon_messages
 
 log = logging.getLogger("gpu-leased")
 
 UNIT = int(lib.GL_HOST_UNIT)
+EXEC_S = 1.0  # so long after a connection has ended the process may be another program's
 
 
 class Asker(Protocol):
@@ -59,6 +61,9 @@ class NodeMemory:
         # By job: bytes that may have to leave its devices; see claims.py.
         self.needs: Callable[[], Counter[int]] = Counter
         self.ends: dict[ProcessId, int] = {}  # a pidfd of each process that has some
+        # Of each of these where its stack was when it last asked for some, which is another place
+        # after an exec; None: not known.
+        self.stacks: dict[ProcessId, int | None] = {}
         self.taken_over = False  # what was made for a daemon before this one is known
         self.given_early: set[Key] = set()  # given back, or refused, before that
         link.found = self._found
@@ -111,6 +116,7 @@ class NodeMemory:
                 return
             self.pool.add(key, size)
             self.given_early.discard(key)
+        self.stacks[asker.process] = _stack(asker.process)
         counted = self.pool.bytes[key]  # whatever is said when it is asked for again
         self.link.make(
             key.name, counted, self.huge(), lambda fd, why: self._made(asker, key, fd, why)
@@ -168,19 +174,34 @@ class NodeMemory:
 
     def _watch_by(self, process: ProcessId, pidfd: int) -> None:
         self.ends[process] = pidfd
-        self.loop.add_reader(pidfd, self._process_ended, process)
+        self.stacks[process] = _stack(process)
+        self.loop.add_reader(pidfd, self.process_ended, process)
 
     def _unwatch(self, process: ProcessId) -> None:
         pidfd = self.ends.pop(process, None)
+        self.stacks.pop(process, None)
         if pidfd is not None:
             self.loop.remove_reader(pidfd)
             os.close(pidfd)
 
-    def _process_ended(self, process: ProcessId) -> None:
+    def process_ended(self, process: ProcessId) -> None:
         """The process has ended with all its threads, and so have its mappings: free its memory."""
         for key in self.pool.of(process):
             self._end(key)
         self._unwatch(process)
+
+    def connection_ended(self, process: ProcessId) -> None:
+        """The process may have executed another program, which has nothing mapped and may never
+        connect."""
+        if process in self.ends:
+            self.loop.call_later(EXEC_S, self._look_for_exec, process)
+
+    def _look_for_exec(self, process: ProcessId) -> None:
+        before, now = self.stacks.get(process), _stack(process)
+        if before is None or now is None or before == now:
+            return
+        for key in self.pool.of(process):
+            self._end(key)
 
     # -- a new keeper, or a new daemon -----------------------------------------------------
 
@@ -216,6 +237,10 @@ class NodeMemory:
         for process in list(self.ends):
             self._unwatch(process)
         self.link.close()
+
+
+def _stack(process: ProcessId) -> int | None:
+    return procfs.stack(process.pid, process.start)
 
 
 def _pidfd(process: ProcessId) -> int | None:

@@ -240,9 +240,8 @@ class Device:
             return "set by the site: no new lease until it is resumed"
         if self.lock in ("on", "off"):
             return f"set by the site: lock {self.lock}"
-        wanted, room = self.residency.total, self.residency.capacity
         if not self.residency.fits():
-            return f"the tenants have {wanted} bytes and the device has room for {room}"
+            return "the tenants' memory does not fit together"
         if not self.fits:
             return "the tenants' memory fits again; this waits for it to stay so"
         return self.chosen_why or "the tenants' memory fits together"

@@ -106,7 +106,17 @@ class DeviceView:
 
     @property
     def why(self) -> str:
+        """Why it has that mode, for people."""
         return self._device.why
+
+    @property
+    def too_much(self) -> tuple[int, int] | None:
+        """If that is since the tenants' memory does not fit together: the bytes that they have, and
+        those that there is room for."""
+        memory = self._device.residency
+        if self.drained or self.lock in ("on", "off") or memory.fits():
+            return None
+        return memory.total, memory.capacity
 
     @property
     def handoff_times(self) -> HandoffTimes:

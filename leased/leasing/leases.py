@@ -104,6 +104,8 @@ class Leases:
         claims = Claims(self._device_use, lambda job: self.tenants[job].swaps)
         self.claims = ClaimDesk(memory, claims, memory.loop, full)
         self.tenants.offers_host = lambda: memory.offered
+        self.tenants.forget_claims = self.claims.forget
+        self.claims.settled = lambda: not self.view.in_grace
 
     def _device_use(self) -> dict[str, DeviceUse]:
         """By UUID, what the tenants have on the device."""

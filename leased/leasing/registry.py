@@ -16,7 +16,7 @@ from leased.core.usage import Usage
 from leased.leasing.arbiter_loop import ArbiterLoop
 from leased.leasing.device_totals import DeviceTotals
 from leased.leasing.step_ledger import StepLedger
-from leased.leasing.tenant import Tenant
+from leased.leasing.tenant import Client, Tenant
 from leased.wire import daemon_messages
 
 ENDED = "the job of this process has ended"
@@ -39,6 +39,8 @@ class Registry(Mapping[int, Tenant]):
         self.offers_host: Callable[[], bool] = lambda: (
             False
         )  # whether the node has host memory for copies
+        # Called with each process of a tenant that closes: it claims no host memory any more.
+        self.forget_claims: Callable[[Client], None] = lambda _: None
         self.device_totals = DeviceTotals(loop.arbiter.devices)
         self.steps = StepLedger(loop.clock)
 
@@ -118,6 +120,8 @@ class Registry(Mapping[int, Tenant]):
         """Close the tenant and return its usage. Processes that still run are refused."""
         usage = dict(self.loop.view.usage(job_id))
         tenant = self.by_job.pop(job_id)
+        for client in tenant.clients:
+            self.forget_claims(client)
         tenant.tell_all(daemon_messages.refused(lib.GL_REFUSED_NO_TENANT, ENDED))
         self.loop.run(Closed(job_id))
         self.device_totals.ends(job_id, usage)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leased.base.words import jobs
+from leased.base.words import jobs, size
 from leased.leasing.device_view import DeviceView
 
 SHARED, EXCLUSIVE = "shared", "exclusive"
@@ -20,7 +20,7 @@ class Mode:
 
 def of(device: DeviceView) -> Mode:
     """What the device's memory and the site allow, unless the jobs there have chosen their lock."""
-    allowed = Mode(device.mode, device.why)
+    allowed = Mode(device.mode, _with_figures(device))
     locks = device.locks()
     if device.drained or device.lock is not None or not locks:
         return allowed
@@ -32,6 +32,13 @@ def of(device: DeviceView) -> Mode:
     if set(locks.values()) == {"off"} and allowed.word == EXCLUSIVE:
         return Mode(SHARED, "lock:off counts for all jobs here")
     return allowed
+
+
+def _with_figures(device: DeviceView) -> str:
+    if device.too_much is None:
+        return device.why
+    has, room = map(size, device.too_much)
+    return f"{device.why}: they have {has}, and the device has room for {room}"
 
 
 def _with_share(device: DeviceView, words: str) -> Mode:

@@ -103,10 +103,22 @@ def _lacks_share(leases: Leases, tenant: Tenant) -> Reason | None:
     return Reason(lib.GL_WAITS_SHARE, f"{why}; this job goes on when enough of them have ended")
 
 
+def _lacks_copies(leases: Leases, tenant: Tenant) -> Reason | None:
+    """An allocation waits (limits.swap_full), which needs no lease."""
+    if leases.copies is None or leases.claims is None or not leases.claims.waits(tenant.job_id):
+        return None
+    return Reason(
+        lib.GL_WAITS_COPIES,
+        f"it allocates more than the {size(leases.copies.budget())} of host memory for copies on "
+        "this node suffice for; it goes on when other jobs have freed memory, or have ended",
+    )
+
+
 # In the order in which they count.
 LOOKS: tuple[Callable[[Leases, Tenant], Reason | None], ...] = (
     _lost,
     _drained,
     _lacks_share,
     _crowded,
+    _lacks_copies,
 )

@@ -36,6 +36,8 @@ def client_gone(leases: Leases, client: ClientConnection, tenant: Tenant) -> Non
     leases.clients.detach(tenant, client)
     if leases.claims is not None:
         leases.claims.forget(client)
+    if leases.copies is not None and client.process is not None:
+        leases.copies.connection_ended(client.process)
 
 
 def _memory(

@@ -21,6 +21,7 @@ FILES_MOST = 1 << 20  # as many open files as the kernel gives a process (fs.nr_
 CHUNK = 1 << 16
 ZOMBIE, DEAD = "Z", "X"
 STAT = re.compile(rb" (\S) (\d{1,10}) (?:\S+ ){17}(\d{1,19})(?:\s.*)?", re.DOTALL)
+STACK = re.compile(rb" \S (?:\d{1,10} )(?:\S+ ){17}(\d{1,19}) (?:\S+ ){5}(\d{1,20}) .*", re.DOTALL)
 CGROUP_LINE = re.compile(rb"(\d{1,10}):([^:]*):(/.*)", re.DOTALL)
 UID_LINE = re.compile(rb"Uid:\t(\d{1,10})\s")
 PIDS_LINE = re.compile(rb"NSpid:\t([\d\t]+)")
@@ -80,6 +81,16 @@ def stat(pid: int, proc: Path = PROC) -> Stat | None:
     text = (whole(_of(pid, "stat", proc), LINE_MOST) or b"").rpartition(b")")[2]
     found = STAT.fullmatch(text)
     return Stat(found[1].decode("latin-1"), int(found[2]), int(found[3])) if found else None
+
+
+def stack(pid: int, start: int, proc: Path = PROC) -> int | None:
+    """The address at which the stack of the process with this start begins. It is another one after
+    an exec, unless the host gives programs the same addresses always. None: it is not known."""
+    text = (whole(_of(pid, "stat", proc), LINE_MOST) or b"").rpartition(b")")[2]
+    found = STACK.fullmatch(text)
+    if found is None or int(found[1]) != start:
+        return None
+    return int(found[2]) if int(found[2]) > 1 else None  # 1: it may not be known
 
 
 def thread_states(pid: int, most: int, proc: Path = PROC) -> list[str] | None:

@@ -248,7 +248,8 @@ enum gl_waits_code {
 	GL_WAITS_LOST = 2,    /* a device of the gang is lost, or has another fault */
 	GL_WAITS_CROWDED = 3, /* fixed memory of other jobs leaves no space */
 	GL_WAITS_STOPPED = 4, /* memory of a stopped job leaves no space */
-	GL_WAITS_SHARE = 5    /* other jobs request so much that too little is left of a device */
+	GL_WAITS_SHARE = 5,   /* other jobs request so much that too little is left of a device */
+	GL_WAITS_COPIES = 6   /* an allocation of the job waits for host memory for copies */
 };
 
 struct gl_waits {

@@ -16,7 +16,7 @@ void host_memory_offered(bool offered)
 void host_memory_forget_daemon(void)
 {
 	host_forget_daemon();
-	claims_offered(false);
+	claims_forget_daemon();
 }
 
 void host_memory_speak(void)

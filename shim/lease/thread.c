@@ -155,7 +155,7 @@ static void *client_main(void *argument)
 	notice_loss();
 	waiting_wake_all();
 	quiet_end();
-	host_memory_forget_daemon();
+	host_memory_offered(false);
 	meeting_end();
 	atomic_store(&thread_runs, false);
 	return NULL;

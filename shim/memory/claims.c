@@ -3,7 +3,8 @@
  * The process may have as much on a device as the daemon grants: all that it claims, unless the
  * node has too little host memory for what might then have to be evicted. Claims are rounded up to
  * steps, so that few allocations have to wait for the daemon. While no daemon takes claims nothing
- * is claimed; the next daemon is told anyway how much memory the process has.
+ * is claimed; the next daemon is told anyway how much memory the process has. But a claim that a
+ * daemon has let wait is repeated to the next one.
  *
  * The daemon believes the claim for a device that it has heard last, and the process the answer
  * that a thread has seen last. So that both are of the same claim, one at a time is under way for
@@ -31,7 +32,8 @@ struct claim {
 	CUdevice device;
 	uint64_t limit; /* bytes that the job may have there */
 	bool sent, answered;
-	bool lost; /* the daemon that it was meant for is gone */
+	bool waits; /* the daemon has said that it has to wait */
+	bool lost;  /* the daemon that it was meant for is gone, or the next one takes no claims */
 };
 
 static struct lock lock = LOCK(LOCK_CLAIMS);
@@ -159,7 +161,7 @@ void claim_freed(CUdevice device)
 	lock_take(&lock);
 	used = memory_used(device);
 	claim = claim_for(device);
-	less = offered && (claim ? claim_less(claim, used) : give_back(device, used));
+	less = claim ? claim_less(claim, used) : offered && give_back(device, used);
 	lock_give(&lock);
 	if (less)
 		client_wake();
@@ -167,18 +169,34 @@ void claim_freed(CUdevice device)
 
 /* -- the client thread ------------------------------------------------------------------ */
 
-/* A thread that waits for an answer of a daemon that is gone goes on without one. */
+/* Nothing is granted any more, and threads go on without an answer; with waiting_too false only
+ * those whose claims the daemon has not told to wait. The caller holds the lock. */
+static void lose_daemon(bool waiting_too)
+{
+	offered = false;
+	for (int d = 0; d < MAX_DEVICES; d++)
+		devices[d].granted = 0, devices[d].has_less = false;
+	for (struct claim *claim = claims; claim; claim = claim->next) {
+		claim->sent = false;
+		claim->lost |= waiting_too || !claim->waits || claim->answered;
+	}
+	pthread_cond_broadcast(&changed);
+}
+
 void claims_offered(bool now)
 {
 	lock_take(&lock);
 	offered = now;
-	if (!offered) {
-		for (int d = 0; d < MAX_DEVICES; d++)
-			devices[d].granted = 0, devices[d].has_less = false;
-		for (struct claim *claim = claims; claim; claim = claim->next)
-			claim->lost = true;
-		pthread_cond_broadcast(&changed);
-	}
+	if (!offered)
+		lose_daemon(true);
+	lock_give(&lock);
+}
+
+/* A claim that waits has nothing to go on with: the next daemon has what this one had. */
+void claims_forget_daemon(void)
+{
+	lock_take(&lock);
+	lose_daemon(false);
 	lock_give(&lock);
 }
 
@@ -219,7 +237,9 @@ void claims_answer(const struct gl_claimed *answer)
 		say = !complained;
 		complained = true;
 	}
-	if (claim && answer->code != GL_CLAIM_WAITS) {
+	if (claim && answer->code == GL_CLAIM_WAITS) {
+		claim->waits = true;
+	} else if (claim) {
 		claim->message.bytes = answer->bytes;
 		claim->answered = true;
 		pthread_cond_broadcast(&changed);

@@ -19,8 +19,10 @@ void claim_freed(CUdevice device);
 
 /* -- the client thread ----------------------------------------------------------------- */
 
-/* Says whether the connected daemon understands claims; false also after the loss of a daemon. */
+/* Says whether the connected daemon understands claims. */
 void claims_offered(bool offered);
+/* The connection has ended. */
+void claims_forget_daemon(void);
 /* Stores the next message to the daemon in *next. Returns false if there is none. */
 bool claims_next_message(struct gl_claim *next);
 /* The daemon has answered a claim. */

@@ -62,6 +62,25 @@ def full_desk(node: Node, loop: FakeLoop) -> ClaimDesk:
     return ClaimDesk(cast(NodeMemory, node), claims, loop, lambda: WAIT)  # type: ignore[arg-type]
 
 
+def test_after_a_restart_claims_are_answered_when_all_have_come_back() -> None:
+    """What the others have is not known before that."""
+    node, loop = Node(), FakeLoop()
+    desk, (one, other) = full_desk(node, loop), (Process(), Process())
+    desk.settled = lambda: settled
+    settled, node.budget_bytes = False, 4 * ROOM
+    for process in (one, other):
+        desk.claim(process, 1, claim(1, ROOM))
+    desk.claim(one, 1, claim(2, ROOM // 2))
+    desk.forget(other)
+    loop.advance(10)
+    assert not one.heard
+    settled = True
+    loop.advance(1)
+    assert one.heard == {lib.GL_CLAIM_GRANTED: 1}
+    assert not other.heard
+    assert desk.claims.of(one, UUID) == ROOM // 2
+
+
 def test_of_a_process_one_claim_for_each_device_waits() -> None:
     """Otherwise it could have the daemon keep more and more of them, for as long as it likes."""
     node, loop = Node(), FakeLoop()

@@ -55,6 +55,11 @@ def test_a_claim_counts_before_it_is_memory_and_once() -> None:
     assert needs({1: 2, 2: 3}, claimed={2: 2}) == {1: 2, 2: 2}
 
 
+def test_a_claim_is_also_for_what_cannot_be_moved_which_counts_once() -> None:
+    assert needs({1: 1}, {1: 2}, claimed={1: 3}) == {}
+    assert needs({1: 1, 2: 1}, {1: 2}, claimed={1: 3}) == {1: 1, 2: 1}
+
+
 def test_names_of_the_keepers_files_say_whose_they_are() -> None:
     key = Key(7, ProcessId(123, 456), (9 << 32) + 1)
     assert Key.of(key.name) == key

@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,13 +51,44 @@ def test_a_process_killed_while_its_memory_is_away_leaves_nothing(
     end(second)
 
 
-@pytest.mark.parametrize("how", ["kill", "stop"])
+EXECS = (
+    JOB.partition("for turn in")[0]
+    + """
+sys.stdin.readline()
+os.execvp("cat", ["cat"])
+"""
+)
+
+
+def test_a_process_that_becomes_another_program_leaves_nothing(
+    tenant: Start, leased: Leased, keeper: Keeper
+) -> None:
+    """One that does not use the GPU, so it does not connect."""
+    first = tenant(1, SWAP, "-c", EXECS)
+    line(first)
+    assert line(first) == "has it"
+    second, _ = started(tenant, 2)
+    assert copies_of(leased, 1)
+    tell(first)
+    wait_until("its memory to be given back", lambda: not copies_of(leased, 1))
+    tell(first, "it runs on")
+    assert line(first) == "it runs on"
+    end(first)
+    assert turn(second) == 1
+    end(second)
+    wait_until("all of it to be given back", lambda: kept(keeper) == 0)
+
+
+@pytest.mark.parametrize("how", ["kill", "stop", "lost"])
 def test_a_restart_of_the_daemon_loses_and_leaks_nothing(
     tenant: Start, leased: Leased, keeper: Keeper, how: str
 ) -> None:
+    """Also where the daemon's store is lost meanwhile."""
     (first, _), (second, _) = started(tenant, 1), started(tenant, 2)
     before = taken(leased)
-    leased.kill() if how == "kill" else leased.stop()
+    leased.stop() if how == "stop" else leased.kill()
+    for file in (leased.prefix / "state").glob("usage.db*") if how == "lost" else ():
+        file.unlink()
     assert kept(keeper) == before
     leased.start()
     assert taken(leased) == before
@@ -130,7 +162,9 @@ def test_where_the_nodes_memory_is_used_up_the_jobs_own_serves(
     second = tenant(2, "tq:100ms,memory:managed", "-c", JOB)
     line(second)
     assert line(second) == "has it"
-    wait_until("a handoff", lambda: 0 < copies_of(leased, 1) <= 32 * MIB)
+    wait_until("a handoff", lambda: sum(tenant_of(leased, 1)["resident_bytes"].values()) < 90 * MIB)
+    assert 0 < copies_of(leased, 1) <= 32 * MIB
+    assert not tenant_of(leased, 1)["fixed"], "nothing stays for lack of host memory"
     assert turn(first[0]) == 1
     end(first[0])
     end(second)
@@ -147,6 +181,29 @@ def test_where_no_file_can_be_made_the_jobs_own_memory_serves(
     for job in (first, second):
         end(job)
     assert "no memory for copies" in leased.log.read_text()
+
+
+def test_memory_that_found_no_host_memory_leaves_as_soon_as_there_is_some(
+    tenant: Start, leased: Leased, keeper: Keeper
+) -> None:
+    """Also where its job does nothing meanwhile."""
+    first, pid = started(tenant, 1)
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+    unlimited = resource.RLIM_INFINITY
+    resource.prlimit(pid, resource.RLIMIT_AS, (pages * os.sysconf("SC_PAGESIZE"), unlimited))
+    resource.prlimit(keeper.pid, resource.RLIMIT_FSIZE, (MIB, unlimited))
+    second = tenant(2, SWAP, "-c", JOB)
+    line(second)
+    wait_until("the second to be kept out", lambda: status(leased)["tenants"][1]["kept_out"])
+    (stays,) = status(leased)["tenants"][0]["fixed"].values()
+    assert stays["unhosted"] > 100 * MIB
+    resource.prlimit(keeper.pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
+    resource.prlimit(pid, resource.RLIMIT_AS, (unlimited, unlimited))
+    assert line(second) == "has it"
+    assert [turn(job) for job in (first, second)] == [1, 1]
+    for job in (first, second):
+        end(job)
+    wait_until("all of it to be given back", lambda: kept(keeper) == 0)
 
 
 # A program of a job that speaks for itself: it asks for memory, and gives the descriptor away.
@@ -226,6 +283,11 @@ def test_a_process_cannot_take_more_memory_than_its_job_may_have(
     wait_until("all of it to be taken back", lambda: kept(keeper) == taken(leased) == 0)
 
 
+def tenant_of(leased: Leased, job: int) -> dict[str, Any]:
+    (found,) = (one for one in status(leased)["tenants"] if one["job_id"] == job)
+    return dict(found)
+
+
 def refused_for_memory(tenant: Start, job: int) -> str:
     """What a job hears whose allocation is refused."""
     process = tenant(job, SWAP, "-c", JOB)
@@ -252,12 +314,46 @@ def test_or_it_waits_until_others_have_ended(tenant: Start, leased: Leased) -> N
     second = tenant(2, SWAP, "-c", JOB)
     line(second)
     wait_until("the claim", lambda: len(status(leased)["copies"]["waiting"]) == 1)
+    tenant_socket = leased.admin_socket.with_name("tenant.sock")
+    (own,) = ask(tenant_socket, {"op": "mine", "job_id": 2})["jobs"]
+    assert "than the 100 MiB of host memory" in own["reason"]["text"]
     assert turn(first) == 1
     end(first)
     assert line(second) == "has it"
     assert turn(second) == 1
     end(second)
     assert second.returncode == 0
+
+
+@pytest.mark.parametrize("leased", ['swap_host = "100MiB"\nswap_full = "wait"'], indirect=True)
+def test_it_waits_on_when_the_daemon_is_another_one(tenant: Start, leased: Leased) -> None:
+    first, _ = started(tenant, 1)
+    second = tenant(2, SWAP, "-c", JOB)
+    line(second)
+    wait_until("the claim", lambda: status(leased)["copies"]["waiting"] == [2])
+    leased.kill()
+    leased.start()
+    wait_until("the claim again", lambda: status(leased)["copies"]["waiting"] == [2])
+    assert status(leased)["copies"]["left_bytes"] == 100 * MIB
+    assert turn(first) == 1
+    end(first)
+    assert line(second) == "has it"
+    end(second)
+
+
+def test_claims_end_with_the_job_whatever_its_processes_do(tenant: Start, leased: Leased) -> None:
+    """Its process is stopped, so it does not hear that, and its connection stays."""
+    (first, pid), (second, _) = started(tenant, 1), started(tenant, 2)
+    left = status(leased)["copies"]["left_bytes"]
+    os.kill(pid, signal.SIGSTOP)
+    ask(leased.admin_socket, {"op": "job_end", "job_id": 1})
+    assert status(leased)["copies"]["left_bytes"] > left
+    os.kill(pid, signal.SIGKILL)
+    first.wait()
+    third, _ = started(tenant, 3)
+    assert [turn(job) for job in (second, third)] == [1, 1]
+    for job in (second, third):
+        end(job)
 
 
 @pytest.mark.parametrize("leased", ['swap_host = "200MiB"'], indirect=True)

@@ -8,11 +8,14 @@ import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from _gpulease import ffi, lib
 
 from leased.copies import claim_desk
+from leased.copies.keeper_link import KeeperLink
+from leased.copies.node_memory import Asker, NodeMemory
 from leased.core import arbiter
 from leased.gpus.devices import Gpu
 from leased.leasing import waiting_reason
@@ -24,6 +27,8 @@ from leased.wire import client_messages, daemon_messages
 from leased.wire.device_bytes import DeviceBytes
 from tests.conftest import ROOT
 from tests.connections.test_limits import HELLO, REQUEST, Door, message, refusal
+from tests.fuzz.fakes import FakeLoop
+from tests.fuzz.host_memory import FakeKeeper
 from tests.monitors.test_suspended_jobs import UUID, S
 from tests.slurm.leased import PRELOAD
 from tests.support.fake_client import FakeClient
@@ -129,12 +134,22 @@ def lacks_share(leases: Leases) -> None:
         leases.tenants.open(Tenant(job, 1000, given("on", S, request=0.6), {UUID: 256 * MIB}))
 
 
+def lacks_copies(leases: Leases) -> None:
+    memory = NodeMemory(cast(KeeperLink, FakeKeeper()), FakeLoop(), lambda: MIB)  # type: ignore[arg-type]
+    leases.keep_copies(memory, lambda: "wait")
+    asker = cast(Asker, leases.tenants[2].clients[0])
+    claim = client_messages.Claim(number=1, uuid=UUID, bytes=200 * MIB, least=200 * MIB)
+    assert leases.claims is not None
+    leases.claims.claim(asker, 2, claim)
+
+
 REASONS: dict[int, Callable[[Leases], None]] = {
     lib.GL_WAITS_DRAINED: drained,
     lib.GL_WAITS_LOST: lost,
     lib.GL_WAITS_CROWDED: crowded,
     lib.GL_WAITS_STOPPED: stopped,
     lib.GL_WAITS_SHARE: lacks_share,
+    lib.GL_WAITS_COPIES: lacks_copies,
 }
 
 
@@ -155,6 +170,7 @@ def test_why_a_process_waits(short_dir: Path) -> None:
     assert known - {lib.GL_WAITS} == {lib.GL_WAITS_TURN, *REASONS}
     said = of_the_connection(short_dir)
     said += [f"this process waits: {reason(code)}" for code in REASONS]
+    said.append(claim_desk.words("this process waits", MIB))
     begin, others = "this process waits", ("this process waits: X", "this process waits for ")
     said += [text for text in compiled() if text.startswith(begin) and not text.startswith(others)]
     check("A process waits", said)

@@ -41,8 +41,10 @@ class FakeLoop:
     def ns(self) -> int:
         return int(self.now * 1e9)
 
-    def add_reader(self, sock: Any, callback: Callable[[], None]) -> None:
-        self.readers[sock] = callback
+    def add_reader(self, sock: Any, callback: Callable[..., None], *args: Any) -> None:
+        """A descriptor, of a process whose end is waited for, never has anything to read."""
+        if not isinstance(sock, int):
+            self.readers[sock] = lambda: callback(*args)
 
     def remove_reader(self, sock: Any) -> bool:
         return self.readers.pop(sock, None) is not None

@@ -18,6 +18,7 @@ from _gpulease import ffi, lib
 from leased.admin.questions import Questions
 from leased.config.config import Config
 from leased.connections.listener import Listener
+from leased.copies import claim_desk
 from leased.core import arbiter
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
@@ -27,6 +28,7 @@ from leased.processes.identity import Peer
 from leased.wire import client_messages, header, parser
 from leased.wire.device_bytes import uuid_text
 from tests.core.items import items
+from tests.fuzz import host_memory
 from tests.fuzz.fakes import FakeListening, FakeLoop, FakeSocket
 from tests.support.given import given
 
@@ -38,7 +40,7 @@ LOCKS = ("on", "auto", "off")
 SOCKETS = 24
 UIDS = 8  # of one job
 STRANGER = 99  # of no job
-ITEMS_MOST = 6_000  # in all containers below the leases, far above what this node can need
+ITEMS_MOST = 20_000  # in all containers below the leases, far above what this node can need
 COUNT_EVERY = 8  # checks
 FIRST_EPOCH = 1000
 
@@ -78,7 +80,10 @@ def quiet() -> Iterator[None]:
     log.handlers[:], log.propagate = [handler], False
     log.setLevel(logging.ERROR)
     try:
-        with mock.patch.object(time, "thread_time", thread_time):
+        with (
+            mock.patch.object(time, "thread_time", thread_time),
+            mock.patch.object(claim_desk, "LOOK_S", host_memory.LOOK_S),
+        ):
             yield
     finally:
         log.handlers[:], log.propagate = kept, spread
@@ -106,9 +111,10 @@ class Peers:
 
 
 class Node:
-    """Leases, a Listener and their clients. grace_ns: as after a restart."""
+    """Leases, a Listener and their clients. grace_ns: as after a restart. waits: claims wait."""
 
-    def __init__(self, grace_ns: int = 0):
+    def __init__(self, grace_ns: int = 0, waits: bool = False):
+        self.keeper, self.waits = host_memory.FakeKeeper(), waits
         self.loop = FakeLoop()
         self.peers: list[Peers] = []
         self.owners: dict[int, int] = {}  # who was granted an epoch
@@ -121,6 +127,7 @@ class Node:
         gpus = [Gpu(n, uuid, "fake", 100 * GB, 100 * GB, 0) for n, uuid in enumerate(UUIDS)]
         self.leases = Leases(gpus, self.loop.ns, first_epoch=first_epoch, grace_ns=grace_ns)
         self.leases.stuck.later = self.loop.call_later
+        self.copies = host_memory.lend(self.leases, self.keeper, self.loop, self.waits)
         self.listening = FakeListening()
         self.listener = Listener(self.listening, self.loop, self._connection)  # type: ignore[arg-type]
 
@@ -163,6 +170,7 @@ class Node:
         """The daemon is another one; the service manager has kept the connections."""
         before, epoch, now = self.leases, self.leases.view.epoch, self.loop.now
         usage = before.tenants.usage()
+        self.copies.close()
         self.loop = FakeLoop()
         self.loop.now = now + 0.2
         self._begin(epoch + FIRST_EPOCH, 10**9)
@@ -302,6 +310,8 @@ class Node:
         for tenant in self.leases.tenants.values():
             if len(tenant.clients) > len(self.peers):
                 raise Broken(f"job {tenant.job_id} has processes that have ended")
+        if wrong := host_memory.fault(self.leases, self.keeper, self.copies):
+            raise Broken(wrong)
         if set(state.tenants) != set(self.leases.tenants):
             raise Broken("the arbiter has other tenants than the leases")
         for usage in self.leases.tenants.usage().values():
@@ -325,6 +335,7 @@ class Node:
                 break
             self.pass_time(0.1)
         self.pass_time(100_000)
+        host_memory.end_process(self.copies)
         for gpu in list(self.leases.gpus):
             self.leases.gpus.update(gpu, {})
         self.check()

@@ -28,6 +28,7 @@ from tests.fuzz.reader import Reader
 MESSAGES_MOST = 2000  # of one input
 CHECK_EVERY = 16
 AMOUNTS = (0, 1, 4096, GB, 30 * GB, 60 * GB, 100 * GB, 2**44, 2**63, 2**64 - 1)
+PIECES = (2 << 20, 62 << 20, 256 << 20, 511 << 20)
 TIMES = (0.0, 1e-3, 0.05, 0.5, 1.0, 11.0, 100.0, 1e5)
 FRAME = {*dict(ffi.typeof("struct gl_header").fields), "header", "zero", "n_devices", "devices"}
 KINDS = tuple(sorted(row.number for row in OF_CLIENTS))
@@ -74,6 +75,21 @@ def fill_released(r: Reader, node: Node, peer: Peers, made: Any) -> None:
         made.drain_ns, made.prefetch_bytes, made.prefetch_ns = amount(r), amount(r), amount(r)
 
 
+def fill_claim(r: Reader, node: Node, peer: Peers, made: Any) -> None:
+    del node, peer
+    n = r.byte()
+    ffi.buffer(made.uuid)[:] = uuid_bytes(UUIDS[n % 3]) if n < 240 else r.bytes(16)
+    made.number, made.bytes, made.least = r.byte() + 1, amount(r), amount(r)
+
+
+def fill_host(r: Reader, node: Node, peer: Peers, made: Any) -> None:
+    """Mostly of a size that may be, under one of few numbers."""
+    del node, peer
+    n = r.byte()
+    made.number = (n & 1) << 32 | r.byte() & 7 if n < 240 else r.number()
+    made.bytes = (n % 4 + 1) * r.pick(PIECES) if n < 200 else amount(r)
+
+
 def fill(r: Reader, node: Node, peer: Peers, made: Any) -> None:
     """Whatever the message: its devices, its epoch, every array as one of
     a few, and every other field as an amount."""
@@ -94,7 +110,12 @@ def fill(r: Reader, node: Node, peer: Peers, made: Any) -> None:
 def fill_any(r: Reader, node: Node, peer: Peers, made: Any) -> None:
     """The fields of some hang together."""
     body = ffi.typeof(made[0]).cname
-    special = {"struct gl_hello": fill_hello, "struct gl_released": fill_released}
+    special = {
+        "struct gl_hello": fill_hello,
+        "struct gl_released": fill_released,
+        "struct gl_claim": fill_claim,
+        "struct gl_host": fill_host,
+    }
     special.get(body, fill)(r, node, peer, made)
 
 
@@ -210,7 +231,7 @@ def wire_target(data: bytes) -> int:
     """Clients of several jobs say anything in any order."""
     r = Reader(data)
     first = r.byte()
-    node = Node(10**9 if first & 1 else 0)
+    node = Node(10**9 if first & 1 else 0, waits=bool(first & 2))
     for job in range(1, JOBS + 1):
         node.open(job, first + job, first >> 1 if first & 64 else job, 10**8)
     for job in range(1, JOBS + 1):

@@ -1,8 +1,10 @@
 /* copy_space.c: host memory for copies, made ready before segments are evicted. */
 #include "memory/swap/copy_space.h"
 
+#include "base/clock.h"
 #include "base/debug.h"
 #include "driver/devices.h"
+#include "memory/swap/copier.h"
 #include "memory/swap/devices.h"
 #include "memory/swap/evict.h"
 #include "memory/swap/store.h"
@@ -13,11 +15,17 @@
 #define PREPARE_PAUSE_NS INT64_C(2000000)
 /* While other threads, or the daemon, are at work. */
 #define OTHERS_PAUSE_NS INT64_C(20000000)
+/* Between two looks for host memory for what stays on a device because there was none: the first
+ * pause, and the longest. */
+#define UNHOSTED_NS INT64_C(1000000000)
+#define UNHOSTED_MOST_NS (32 * UNHOSTED_NS)
 
 /* Used by the client thread only. */
 static bool preparing;      /* copy_space_prepare() may have something to do */
 static bool gives_up;       /* the last GL_AHEAD asked for less than the one before */
 static uint64_t kept_bytes; /* what the last GL_AHEAD asked for */
+static uint64_t looked_at;  /* when host memory was last looked for, in ns, */
+static int64_t look_pause;  /* and how long after that it is looked for again */
 
 static void trim_to(CUcontext context, void *keep)
 {
@@ -84,7 +92,7 @@ static void prepare_in(CUcontext context, void *out)
 }
 
 /* Pinning needs a context. It must not break a capture of the program, hence the relaxed mode. */
-int64_t copy_space_prepare(void)
+static int64_t prepare(void)
 {
 	enum store_answer answer = STORE_NONE;
 	CUstreamCaptureMode mode;
@@ -100,4 +108,35 @@ int64_t copy_space_prepare(void)
 	if (!preparing)
 		return -1;
 	return answer == STORE_READY ? PREPARE_PAUSE_NS : OTHERS_PAUSE_NS;
+}
+
+/* There may be host memory by now for what stays on a device: it is made ready, and what it is
+ * ready for may leave. Other jobs may wait for that however long the program does nothing. */
+static void look_again(void)
+{
+	uint64_t bytes = 0, now = now_ns();
+
+	if (now - looked_at < (uint64_t)look_pause)
+		return;
+	for (int d = 0; d < MAX_DEVICES; d++)
+		bytes += swap_devices[d].asked ? evict_unfix_ready(d) : 0;
+	swap_progress.unhosted = bytes > 0;
+	looked_at = now;
+	look_pause = !bytes ? 0 : !look_pause ? UNHOSTED_NS : 2 * look_pause;
+	if (look_pause > UNHOSTED_MOST_NS)
+		look_pause = UNHOSTED_MOST_NS;
+	if (!bytes)
+		return;
+	swap_store->expect(bytes);
+	preparing = true;
+}
+
+int64_t copy_space_prepare(void)
+{
+	int64_t pause;
+
+	if (swap_progress.unhosted)
+		look_again();
+	pause = prepare();
+	return pause < 0 && swap_progress.unhosted ? look_pause : pause;
 }

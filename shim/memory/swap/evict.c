@@ -18,17 +18,49 @@
 
 /* -- what shall be evicted ----------------------------------------------------------- */
 
-void evict_unfix(CUdevice device)
+/* Bytes of the device that stay there for lack of host memory. Shared memory stays in any case. */
+static uint64_t unhosted(const struct swap_device *d)
 {
-	struct swap_device *d = &swap_devices[device];
-	uint64_t available = d->fixed ? swap_store->grow(d->fixed) : 0;
+	uint64_t bytes = 0;
 
-	for (struct segment *s = d->fixed ? d->oldest : NULL; s; s = s->newer) {
+	for (struct segment *s = d->fixed ? d->oldest : NULL; s; s = s->newer)
+		bytes += s->fixed && !s->block->shared ? s->size : 0;
+	return bytes;
+}
+
+/* Lets as much of that leave as there is host memory for. */
+static void unfix(const struct swap_device *d, uint64_t available)
+{
+	for (struct segment *s = available ? d->oldest : NULL; s; s = s->newer) {
 		if (!s->fixed || s->block->shared || s->size > available)
 			continue;
 		available -= s->size;
 		segment_set_fixed(s, false);
 	}
+}
+
+void evict_unfix(CUdevice device)
+{
+	uint64_t bytes = unhosted(&swap_devices[device]);
+
+	if (bytes)
+		unfix(&swap_devices[device], swap_store->grow(bytes));
+}
+
+uint64_t evict_unfix_ready(CUdevice device)
+{
+	struct swap_device *d = &swap_devices[device];
+	uint64_t before, left;
+
+	lock_take(&swap_lock);
+	before = unhosted(d);
+	if (before)
+		unfix(d, swap_store->ready());
+	left = unhosted(d);
+	lock_give(&swap_lock);
+	if (left < before)
+		memory_changed();
+	return left;
 }
 
 uint64_t evict_copies_needed(CUdevice device, uint64_t bytes)
@@ -37,7 +69,7 @@ uint64_t evict_copies_needed(CUdevice device, uint64_t bytes)
 
 	lock_take(&swap_lock);
 	for (struct segment *s = swap_devices[device].oldest; s && bytes; s = s->newer) {
-		if (s->state != SEGMENT_RESIDENT)
+		if (s->state != SEGMENT_RESIDENT || s->block->shared)
 			continue;
 		if (!s->copy && s->unchanged_at != gate_submitted())
 			needed += s->size;
@@ -111,13 +143,17 @@ static enum store_answer take_copy(struct segment *segment)
 	return answer;
 }
 
-static const char *why_no_copy(const struct copier *c)
+/* The segment stays until there is host memory for it, or for good if the context is broken. */
+static void stay(const struct copier *c, struct segment *segment)
 {
 	CUresult status = REAL(cuStreamQuery)(c->stream);
+	bool broken = status && status != CUDA_ERROR_NOT_READY;
 
-	return status && status != CUDA_ERROR_NOT_READY ? "the context is broken"
-	                                                : "there is no host memory for a copy "
-	                                                  "(a larger --mem gives more)";
+	if (!broken)
+		swap_progress.unhosted = true;
+	transfer_impossible(segment, broken ? "the context is broken"
+	                                    : "there is no host memory for a copy "
+	                                      "(a larger --mem gives more)");
 }
 
 /* -- one segment ------------------------------------------------------------------------- */
@@ -229,7 +265,7 @@ bool evict_one(struct copier *c)
 		return false;
 	}
 	if (answer == STORE_NONE)
-		transfer_impossible(segment, why_no_copy(c));
+		stay(c, segment);
 	else
 		copy_out(c, segment);
 	return true;

@@ -42,6 +42,8 @@ struct store {
 	/* One step of making that memory ready, with a context current. READY: there was something
 	 * to do; LATER: other threads or the daemon are at work; NONE: all is ready. */
 	enum store_answer (*prepare)(void);
+	/* How much is free and ready to be copied to. */
+	uint64_t (*ready)(void);
 	/* Can memory be given up so that the store still has so much in total? */
 	bool (*excess)(uint64_t keep);
 	/* Gives up some of it, with a context current. */

@@ -190,6 +190,16 @@ static void pin(const struct copy *copy)
 	lock_give(&chunks_lock);
 }
 
+static uint64_t ready(void)
+{
+	uint64_t bytes;
+
+	lock_take(&chunks_lock);
+	bytes = units_ready() * CHUNK_UNIT;
+	lock_give(&chunks_lock);
+	return bytes;
+}
+
 /* The caller holds chunks_lock. An unused chunk without which the store still has `keep` bytes, or
  * NULL. */
 static struct chunk *superfluous(uint64_t keep)
@@ -235,6 +245,7 @@ const struct store pinned_store = {
     .expect = expect,
     .keep_total = keep_total,
     .prepare = prepare,
+    .ready = ready,
     .excess = excess,
     .trim = trim,
     .set_piece = set_piece,

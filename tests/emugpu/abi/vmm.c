@@ -184,6 +184,7 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr base, size_t size)
 {
 	struct emu_request q = {.op = EMU_VMM_UNMAP, .arg = {base, size}};
 
+	EMU_POINT();
 	TRY(emu_ready());
 	TRY(emu_unsafe_call());
 	return emu_call(&q, NULL, NULL);

@@ -89,6 +89,14 @@ static void answer(const struct gl_claim *claim)
 	claims_answer(&granted);
 }
 
+/* It has to wait. */
+static void wait_for(const struct gl_claim *claim)
+{
+	struct gl_claimed waits = {.code = GL_CLAIM_WAITS, .number = claim->number};
+
+	claims_answer(&waits);
+}
+
 static void hear_rest(void)
 {
 	struct gl_claim claim;
@@ -250,8 +258,37 @@ static void a_claim_that_a_daemon_takes_with_it_holds_nobody_up(void)
 	pthread_t more = begin_more();
 
 	hear();
-	claims_offered(false);
+	claims_forget_daemon();
 	claims_offered(true);
+	end(more);
+}
+
+/* The process has been told that its claim waits: the next daemon has no more than the last one. */
+static void a_claim_that_waits_is_repeated_to_the_next_daemon(void)
+{
+	pthread_t more = begin_more();
+	struct gl_claim claim = hear(), again;
+
+	wait_for(&claim);
+	claims_forget_daemon();
+	CHECK(!claims_next_message(&again));
+	leave(1500);
+	claims_offered(true);
+	again = hear();
+	CHECK(again.bytes == 1500 && again.least == 1500);
+	answer(&again);
+	end(more);
+	check_covered(1500);
+}
+
+static void or_goes_on_if_the_next_one_takes_none(void)
+{
+	pthread_t more = begin_more();
+	struct gl_claim claim = hear();
+
+	wait_for(&claim);
+	claims_forget_daemon();
+	claims_offered(false);
 	end(more);
 }
 
@@ -266,6 +303,8 @@ static const struct {
     CASE(what_is_freed_after_that_is_told),
     CASE(of_two_threads_the_larger_claim_counts),
     CASE(a_claim_that_a_daemon_takes_with_it_holds_nobody_up),
+    CASE(a_claim_that_waits_is_repeated_to_the_next_daemon),
+    CASE(or_goes_on_if_the_next_one_takes_none),
 };
 
 int main(int argc, char **argv)

@@ -1,7 +1,10 @@
 /* host_memory_cases.c: host memory that the daemon lends is ready before anything is evicted. */
 #include "mover_cases.h"
 
+#include "base/locks.h"
 #include "memory/host.h"
+#include "memory/swap/blocks.h"
+#include "memory/swap/segments.h"
 #include "memory/swap/store.h"
 
 #include <errno.h>
@@ -312,6 +315,39 @@ void the_node_may_have_no_more_in_mid_handoff(void)
 	CHECK(fake_driver.used[0] == 0 && fake_driver.pinned == 24 * MIB);
 	hold();
 	CHECK(filled(pointer, 24 * MIB, 1));
+}
+
+static void share(CUdeviceptr pointer)
+{
+	struct block *block;
+
+	lock_take(&swap_lock);
+	block = block_find(pointer);
+	block->shared = true;
+	for (unsigned int i = 0; i < block->n; i++)
+		segment_set_fixed(&block->segments[i], true);
+	lock_give(&swap_lock);
+}
+
+/* Other processes may use it, so it never leaves the device. */
+void shared_memory_stays_and_needs_none(void)
+{
+	struct gl_memory some = amount_of(8 * MIB);
+	CUdeviceptr shared = begin(), moves = swapped_block(8 * MIB, 2);
+
+	share(shared);
+	memory_mover.expect(&some);
+	get_ready();
+	CHECK(node.bytes == 8 * MIB);
+	for (int i = 0; i < 2; i++) {
+		hand_over();
+		CHECK(fake_driver.used[0] == 24 * MIB);
+		serve();
+		hold();
+		serve();
+		CHECK(node.bytes == 8 * MIB && node.takes == 2);
+	}
+	CHECK(filled(shared, 24 * MIB, 1) && filled(moves, 8 * MIB, 2));
 }
 
 /* The program captures in a mode that forbids other threads such calls. */

@@ -50,6 +50,7 @@
 	CASE(what_a_daemon_may_have_made_goes_back_if_the_next_has_none)                           \
 	CASE(what_somebody_waits_for_is_got_ready_however_little_it_is)                            \
 	CASE(the_node_may_have_no_more_in_mid_handoff)                                             \
+	CASE(shared_memory_stays_and_needs_none)                                                   \
 	CASE(it_breaks_no_capture)                                                                 \
 	CASE(an_old_kernel_has_its_pages_touched_by_hand)
 
