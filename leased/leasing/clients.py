@@ -82,9 +82,7 @@ class Clients:
         if state.lease is None:
             self.loop.run(Adopted(tenant.job_id, epoch))
             # All processes of the job that wait get the lease which one of them holds.
-            if self.loop.view.tenant(tenant.job_id).lease is not None:
-                for other in tenant.wanting():
-                    self.request(tenant, other)
+            self._join_wanting(tenant)
         if state.lease is None or state.lease.epoch != epoch or state.lease.revoked:
             client.send(daemon_messages.revoke(epoch, self.loop.view.drain_ns))
 
@@ -111,6 +109,15 @@ class Clients:
         self._speed_measured(tenant, message.prefetch_bytes, message.prefetch_ns)
         client.wants |= message.wants
         self._check_released(tenant, message.epoch)
+        self._join_wanting(tenant)
+
+    def _join_wanting(self, tenant: Tenant) -> None:
+        """The job may have a lease while processes of it wait that have just released: one that was
+        idle, or another lease that the job had lost. They wait for none of their own job."""
+        lease = self.loop.view.tenant(tenant.job_id).lease
+        if lease is not None and not lease.revoked:
+            for client in tenant.wanting():
+                self.grants.join(tenant, client)
 
     def _released_late(
         self, tenant: Tenant, client: Client, message: client_messages.Released

@@ -14,7 +14,7 @@
 
 atomic_int gate_state;
 atomic_int gate_memory;
-static atomic_bool step;                      /* one call may pass the shut gate */
+static atomic_int step;                       /* enum gate_step */
 static _Atomic(const struct pace *) pace_now; /* decides who passes a bounded gate */
 
 /* If the thread is already inside a call of the driver (which may call exported functions itself,
@@ -63,21 +63,31 @@ static bool may_pass(struct thread_slot *slot)
 
 bool gate_step_pending(void)
 {
-	return atomic_load(&step);
+	return atomic_load(&step) != GATE_STEP_NONE;
 }
 
 /* A drain may depend on a call that waits here: a collective's kernel on one device spins until its
- * counterpart on another device starts. A call for a context that is busy itself cannot help. */
+ * counterpart on another device starts. A call for a context that is busy itself helps more rarely.
+ * While a capture exists nobody knows which contexts are busy, and the thread that will end the
+ * capture may be one of those that wait. */
 bool gate_may_step(void)
 {
 	CUcontext context;
 
-	return gate_step_pending() && !REAL(cuCtxGetCurrent)(&context) && !context_busy(context);
+	switch ((enum gate_step)atomic_load(&step)) {
+	case GATE_STEP_NONE:
+		return false;
+	case GATE_STEP_ANY:
+		return true;
+	case GATE_STEP_IDLE:
+		break;
+	}
+	return captures_exist() || (!REAL(cuCtxGetCurrent)(&context) && !context_busy(context));
 }
 
 static bool take_step(void)
 {
-	return gate_may_step() && atomic_exchange(&step, false);
+	return gate_may_step() && atomic_exchange(&step, GATE_STEP_NONE) != GATE_STEP_NONE;
 }
 
 static bool has_opened(void)
@@ -236,10 +246,10 @@ void gate_bound(const struct pace *pace)
 	                               with_fence(pace ? GATE_BOUNDED : GATE_OPEN));
 }
 
-void gate_step(bool allowed)
+void gate_step(enum gate_step which)
 {
 	/* An exchange, not a store: if a thread has taken the step, it is seen to be inside. */
-	atomic_exchange(&step, allowed);
+	atomic_exchange(&step, which);
 }
 
 void gate_shut(void)
@@ -253,7 +263,7 @@ void gate_shut(void)
 static void in_child(void)
 {
 	atomic_store(&gate_state, GATE_CLOSED);
-	atomic_store(&step, false);
+	atomic_store(&step, GATE_STEP_NONE);
 	atomic_store(&gate_memory, GATE_MEMORY_STAYS);
 }
 FORK_WATCH(in_child);

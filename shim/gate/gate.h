@@ -6,6 +6,7 @@
 #define GPU_LEASE_GATE_H
 
 #include "base/compiler.h"
+#include "gate/gate_step.h"
 #include "gate/pace.h"
 #include "gate/slots.h"
 
@@ -57,7 +58,7 @@ void gate_bound(const struct pace *pace);
 /* From its return on no call enters. Those that are inside go on (gate_empty()). */
 void gate_shut(void);
 /* Allows one call to pass the shut gate, or takes that back unless a call has passed. */
-void gate_step(bool allowed);
+void gate_step(enum gate_step which);
 /* Is a step allowed that no call has taken so far? */
 bool gate_step_pending(void);
 

@@ -3,6 +3,12 @@
  * Work that does not finish may depend on a call that waits at a gate: one for another device of
  * this process, or one of another process of the job, as the kernels of a collective do. Then one
  * call is let in, and all work has to finish again.
+ *
+ * It may also depend on a call for the context that it is in: a host function, or a stream that
+ * waits for a value, may wait for what another thread submits next. That cannot be told from work
+ * which only takes long. So such calls are let in one at a time, once the daemon has given up
+ * waiting, and then after pauses that double: a program whose kernels only take long will have
+ * finished in one of them.
  */
 #include "lease/closing.h"
 
@@ -14,6 +20,8 @@
 #define LONG_DRAIN_POLL_NS (MS / 2)
 #define STUCK_NS (20 * MS)  /* a drain that takes longer may depend on other calls of the job */
 #define STEP_NS (1000 * MS) /* how long the lease waits for the one call */
+#define ANY_NS (20000 * MS) /* before a call for a busy context is let in, if no revoke says it */
+#define FIRST_PAUSE_NS (1000 * MS) /* before the next one */
 
 static uint64_t passed_ns(const struct lease *lease, uint64_t since)
 {
@@ -23,31 +31,39 @@ static uint64_t passed_ns(const struct lease *lease, uint64_t since)
 void closing_begin(struct lease *lease, enum gl_release_reason reason)
 {
 	lease->port->gate->shut();
-	lease->port->gate->step(false);
+	lease->port->gate->step(GATE_STEP_NONE);
 	lease->port->mover->stop();
 	lease->phase = LEASE_CLOSING;
-	lease->closing = (struct lease_closing){.reason = reason, .since = lease->port->now()};
+	lease->closing = (struct lease_closing){.reason = reason,
+	                                        .since = lease->port->now(),
+	                                        .any_at = ANY_NS,
+	                                        .any_pause = FIRST_PAUSE_NS};
 }
 
-static void allow_step(struct lease *lease)
+void closing_limit(struct lease *lease, uint64_t ns)
+{
+	lease->closing.any_at = 2 * (ns > STUCK_NS ? ns : STUCK_NS);
+}
+
+static void allow_step(struct lease *lease, enum gate_step which)
 {
 	if (!lease->closing.step)
 		lease->closing.step_from = lease->port->now();
 	lease->closing.step = true;
-	lease->port->gate->step(true);
+	lease->port->gate->step(which);
 	lease->port->wake();
 }
 
 void closing_begin_step(struct lease *lease)
 {
 	closing_begin(lease, GL_RELEASE_REVOKED);
-	allow_step(lease);
+	allow_step(lease, GATE_STEP_IDLE);
 }
 
 /* If the call has just passed it is inside, and its work has to finish too. */
 void closing_withdraw_step(struct lease *lease)
 {
-	lease->port->gate->step(false);
+	lease->port->gate->step(GATE_STEP_NONE);
 }
 
 /* Has the daemon asked for one call that has not come yet? */
@@ -81,17 +97,35 @@ static bool poll_finished(const struct lease *lease)
 	return empty && drained;
 }
 
-/* The work does not finish: tells the daemon, and lets one of the waiting calls in, if there are
- * any and a context is idle. */
-static void help_stuck(struct lease *lease)
+/* May a call for a busy context be let in now? Once it may, until a thread makes it. */
+static bool any_may_step(struct lease *lease, uint64_t passed)
+{
+	struct lease_closing *closing = &lease->closing;
+
+	closing->any_step = closing->any_step && lease->port->gate->step_pending();
+	if (passed < closing->any_at)
+		return closing->any_step;
+	closing->any_at = passed + closing->any_pause;
+	closing->any_pause *= 2;
+	closing->any_step = true;
+	return true;
+}
+
+/* The work does not finish: tells the daemon, and lets one of the waiting calls in that may help.
+ */
+static void help_stuck(struct lease *lease, uint64_t passed)
 {
 	struct gl_epoch stuck = {message_header(GL_STUCK, sizeof(stuck)), lease->epoch};
 
 	if (!lease->closing.told_stuck && !lease->closing.reopens)
 		lease->port->send(&stuck, sizeof(stuck));
 	lease->closing.told_stuck = true;
-	if (lease->port->work->some_idle() && lease->port->waiting())
-		allow_step(lease);
+	if (!lease->port->waiting())
+		return;
+	if (any_may_step(lease, passed))
+		allow_step(lease, GATE_STEP_ANY);
+	else if (lease->port->work->some_idle())
+		allow_step(lease, GATE_STEP_IDLE);
 }
 
 static void release(struct lease *lease, uint64_t drain_ns)
@@ -144,7 +178,7 @@ void closing_advance(struct lease *lease)
 		return;
 	if (!closing->drained && !poll_finished(lease)) {
 		if (passed > STUCK_NS)
-			help_stuck(lease);
+			help_stuck(lease, passed);
 	} else if (closing->step) { /* the call may have come after poll_finished(): check again */
 		closing_withdraw_step(lease);
 		closing->step = false;

@@ -6,7 +6,9 @@
 
 /* Shuts the gate and enters CLOSING. */
 void closing_begin(struct lease *lease, enum gl_release_reason reason);
-/* The same, but one call may enter. */
+/* The daemon waits for so long; other jobs get the devices after as long again. */
+void closing_limit(struct lease *lease, uint64_t ns);
+/* Shuts the gate and enters CLOSING, but one call may enter. */
 void closing_begin_step(struct lease *lease);
 /* Checks the work, and releases the lease once all has finished. */
 void closing_advance(struct lease *lease);

@@ -14,7 +14,7 @@ void lease_end(struct lease *lease)
 {
 	lease->phase = LEASE_ENDED;
 	lease->port->gate->shut();
-	lease->port->gate->step(false);
+	lease->port->gate->step(GATE_STEP_NONE);
 	waiters_gone(lease);
 	lease->port->mover->stop();
 }
@@ -152,12 +152,13 @@ static void take_grant(struct lease *lease, const struct gl_grant *grant)
 
 /* While memory was being restored no call was let in, so there is no work to wait for; memory that
  * is not restored yet stays evicted. A second REVOKE may come during CLOSING. */
-static void take_revoke(struct lease *lease)
+static void take_revoke(struct lease *lease, uint64_t deadline_ns)
 {
 	bool restoring = lease->phase == LEASE_RESTORING;
 	bool drained = lease->phase == LEASE_CLOSING && lease->closing.drained;
 
 	closing_begin(lease, GL_RELEASE_REVOKED);
+	closing_limit(lease, deadline_ns);
 	lease->closing.drained = restoring || drained;
 }
 
@@ -202,7 +203,7 @@ void lease_take(struct lease *lease, const void *message)
 		break;
 	case GL_REVOKE:
 		if (lease->epoch && m->revoke.epoch == lease->epoch)
-			take_revoke(lease);
+			take_revoke(lease, m->revoke.deadline_ns);
 		break;
 	case GL_CONTENDED:
 		if (lease->epoch && m->contended.epoch == lease->epoch)

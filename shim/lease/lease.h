@@ -38,6 +38,9 @@ struct lease_closing {
 	bool step;          /* one call may enter, or has entered */
 	bool drained;       /* the work has finished: memory may be evicted once nobody is inside */
 	bool reopens;       /* the gate is shut for quiet tasks only */
+	bool any_step;      /* the one call may be for a busy context */
+	uint64_t any_at;    /* ns after `since`: when a call for a busy context is let in next */
+	uint64_t any_pause; /* ns from then until the one after it */
 };
 
 struct lease {

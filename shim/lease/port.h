@@ -8,6 +8,7 @@
 #define GPU_LEASE_PORT_H
 
 #include "base/wire.h"
+#include "gate/gate_step.h"
 #include "gate/pace.h"
 #include "memory/mover.h"
 
@@ -19,17 +20,19 @@ struct lease_gate {
 	void (*open)(void);
 	void (*shut)(void);
 	void (*bound)(const struct pace *pace); /* it decides who passes an open gate; NULL: all */
-	void (*step)(bool allowed);   /* allows one call to pass a shut gate, or forbids it again */
-	bool (*step_pending)(void);   /* is one call allowed that has not come? */
-	bool (*empty)(void);          /* is nobody inside a shut gate any more? */
+	void (*step)(enum gate_step which);     /* allows one call to pass a shut gate, or none */
+	bool (*step_pending)(void);             /* is one call allowed that has not come? */
+	bool (*empty)(void);                    /* is nobody inside a shut gate any more? */
 	unsigned long (*calls)(void); /* submissions so far, including those that are inside */
 };
 
 /* The work that the program has submitted (work/drain.h, work/contexts.h). */
 struct lease_work {
-	bool (*drained)(void);   /* has all of it finished? Also notes which contexts are busy */
-	bool (*idle)(void);      /* the same without waiting; false if that cannot be known */
-	bool (*some_idle)(void); /* did the last drained() find a context that is not busy? */
+	bool (*drained)(void); /* has all of it finished? Also notes which contexts are busy */
+	bool (*idle)(void);    /* the same without waiting; false if that cannot be known */
+	/* May a call help that is not for a busy context (GATE_STEP_IDLE), as far as the last
+	 * drained() has found? */
+	bool (*some_idle)(void);
 };
 
 /* Tasks of the program's threads that need a shut gate and no work in flight (gate/quiet.h). */

@@ -177,10 +177,20 @@ static void complain_of_start(const char *why)
  * compiled with. NVIDIA's driver needs it, too. */
 extern const char *gnu_get_libc_version(void) __attribute__((weak));
 
+/* A child that was made without fork() (_Fork(), clone()) looks like its parent, whose client
+ * thread it has not. */
+static bool is_copy(void)
+{
+	return starter != getpid();
+}
+
 static bool start(void)
 {
+	if (started && is_copy())
+		complain_of_start("it is a copy of one that uses the GPU, made without fork(); let "
+		                  "it execute a program, or use fork() before the first CUDA call");
 	if (started)
-		return true;
+		return !is_copy();
 	if (!gnu_get_libc_version) {
 		complain_of_start("its C library is not glibc, which sharing a GPU needs as "
 		                  "NVIDIA's driver does; use an image that has glibc");
@@ -207,13 +217,12 @@ static const struct client_thread client_thread = {start, wake};
 WATCH(client_threads, &client_thread);
 
 /* Waits until the client thread has left the driver. The wait is limited, because exit() may be
- * called from within the driver, which may hold what the client thread waits for. A child that was
- * made without fork() (_Fork(), clone()) has no client thread, though it seems so. */
+ * called from within the driver, which may hold what the client thread waits for. */
 static void leave_driver(void)
 {
 	uint64_t begun = now_ns();
 
-	if (starter != getpid())
+	if (is_copy())
 		return;
 	wake();
 	while (atomic_load(&thread_runs) && now_ns() - begun < EXIT_NS)

@@ -134,13 +134,7 @@ bool capture_goes_on(CUstream stream)
 /* It asks the driver, which alone knows the streams that have joined a capture by an event. */
 bool stream_captures(CUstream stream)
 {
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-	if (!captures_exist() || !stream || stream == CU_STREAM_LEGACY ||
-	    !REAL(cuStreamIsCapturing))
-		return false;
-	return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
-	       status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+	return stream && stream != CU_STREAM_LEGACY && capture_goes_on(stream);
 }
 
 static void in_child(void)

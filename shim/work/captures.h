@@ -8,7 +8,8 @@
 #include <cuda.h>
 #include <stdbool.h>
 
-/* Is work that is submitted to this stream captured instead of executed? */
+/* Is work that is submitted to this stream captured instead of executed? If its capture has been
+ * invalidated, the driver refuses the work, so that it executes nothing either. */
 bool stream_captures(CUstream stream);
 bool captures_exist(void);
 /* Sets the calling thread's capture mode, and returns the one before. In the relaxed mode our own

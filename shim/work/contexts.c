@@ -56,7 +56,7 @@ bool context_busy(CUcontext context)
 
 bool contexts_some_idle(void)
 {
-	bool idle = false;
+	bool idle = captures_exist();
 
 	for (int i = 0; i < atomic_load(&n_contexts) && i < MAX_CONTEXTS; i++)
 		idle |= !atomic_load(&busy_contexts[i]);

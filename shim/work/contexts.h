@@ -17,7 +17,8 @@ bool contexts_exist(void);
 bool contexts_lost_in_fork(void);
 /* Was the context busy at the last contexts_poll()? */
 bool context_busy(CUcontext context);
-/* Did the last contexts_poll() find a context that was not busy? */
+/* Did the last contexts_poll() find a context that was not busy? Also true while a capture exists,
+ * since then nobody knows. */
 bool contexts_some_idle(void);
 /* Calls `work` while a context of the device is current: `preferred`, if that still exists. No
  * context is destroyed during the call, since LOCK_CONTEXTS is held. Returns false if the device

@@ -129,6 +129,18 @@ def test_auto_shares_while_it_fits_and_separates_when_not() -> None:
     assert a.devices["d0"].mode == "shared"
 
 
+def test_auto_shares_again_when_the_tenant_whose_memory_did_not_fit_has_closed() -> None:
+    a = arbiter()
+    for tenant, size in ((1, 40), (2, 40), (3, 60)):
+        opened(a, tenant, "auto")
+        a.handle(MemoryChanged(tenant, "d0", size * GB), 0)
+    for tenant in (1, 2):
+        a.handle(Requested(tenant), 0)
+    assert a.devices["d0"].mode == "exclusive"
+    assert [g.tenant for g in of_grants(a.handle(Closed(3), S))] == [2]
+    assert a.devices["d0"].mode == "shared"
+
+
 def separations(every: int, until: int, refits: bool) -> int:
     """How often two jobs were separated, one of which grows and shrinks all the time.
 

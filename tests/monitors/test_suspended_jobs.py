@@ -12,6 +12,7 @@ import pytest
 from _gpulease import lib
 
 from leased.api.client import ask
+from leased.core.arbiter import Tick
 from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
@@ -136,6 +137,8 @@ def test_a_job_that_can_act_is_waited_for(node: Node) -> None:
     assert node.holders() == [1]
     # Its quantum ends, the other one gives back: now nobody can any more.
     node.now += S
+    node.leases.run(Tick())
+    assert lib.GL_REVOKE in second.told
     node.release(1, 1, second, wants=True)
     node.beats(3)
     assert node.holders() == [2]

@@ -25,6 +25,7 @@ int descriptors(int found[MOST_FILES]); /* those that are open; returns how many
 /* odd_ends.c: */
 #define END_SCENARIOS(SCENARIO)                                                                    \
 	SCENARIO("child of clone", child_of_clone)                                                 \
+	SCENARIO("child of clone submits", child_of_clone_submits)                                 \
 	SCENARIO("main thread ends", main_thread_ends)
 
 #define SCENARIO(name, run) void run(void);

@@ -30,6 +30,23 @@ void child_of_clone(void)
 	OK(submit());
 }
 
+/* The same child submits work while the process has no lease: it waits for nobody either. */
+void child_of_clone_submits(void)
+{
+	int status;
+	pid_t child;
+
+	set_up();
+	OK(submit());
+	say("submitted");
+	wait_for_test();
+	child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+	if (!child)
+		_exit(submit() == CUDA_ERROR_OPERATING_SYSTEM ? 0 : 1);
+	if (waitpid(child, &status, 0) != child || status)
+		fail("the child has failed otherwise", status);
+}
+
 static void goes_on(struct other *other)
 {
 	(void)other;

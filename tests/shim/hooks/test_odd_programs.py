@@ -84,6 +84,20 @@ def test_the_program_is_as_it_was(odd: Odd, scenario: str) -> None:
     assert output(odd(scenario)) == "done\n"
 
 
+def test_a_copy_of_a_process_that_has_no_lease_does_not_wait_for_one(
+    odd: Odd, daemon: FakeDaemon
+) -> None:
+    """Nobody would ever tell it that it has one."""
+    job = odd("child of clone submits")
+    assert line(job) == "submitted"
+    daemon.auto = False
+    daemon.client(job.pid).revoke()
+    tell(job)
+    out, err = job.communicate(timeout=60)
+    assert (job.returncode, out) == (0, "done\n"), err
+    assert "made without fork()" in err
+
+
 def test_a_clock_that_is_set_back_lets_nobody_wait_for_longer(odd: Odd) -> None:
     """There is no daemon, for which a program that monitors the GPU waits for a second."""
     assert output(odd("clock is set back")) == "done\n"

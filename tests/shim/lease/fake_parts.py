@@ -34,7 +34,8 @@ class Gate:
 
     def __init__(self, process: Process):
         self.process = process
-        self.open = self.bounded = self.step_allowed = False
+        self.open = self.bounded = False
+        self.step_allowed: int = lib.GATE_STEP_NONE
         self.inside: list[int] = []  # the context of each thread's call
         self.at_gate: list[int] = []
         self.n_calls = 0
@@ -47,16 +48,20 @@ class Gate:
     def let_in(self) -> None:
         """Threads that wait enter if the gate lets them in."""
         for context in list(self.at_gate):
-            takes_step = self.step_allowed and context not in self.process.busy_when_drained
+            takes_step = self.may_step(context)
             if not self.open and not takes_step:
                 continue
             if not self.open:
-                self.step_allowed = False
+                self.step_allowed = lib.GATE_STEP_NONE
             self.at_gate.remove(context)
             self.inside.append(context)
             self.n_calls += 1
             self.process.active()
             self.process.memory.check_resident("a call passes")
+
+    def may_step(self, context: int) -> bool:
+        idle = context not in self.process.busy_when_drained
+        return self.step_allowed == lib.GATE_STEP_ANY or bool(self.step_allowed and idle)
 
     def leave(self, submits: bool) -> None:
         """The call of a thread returns."""
@@ -76,10 +81,10 @@ class Gate:
     def do_bound(self, pace: Any) -> None:
         self.bounded = pace != ffi.NULL and self.open
 
-    def do_step(self, allowed: bool) -> None:
-        if allowed:
+    def do_step(self, which: int) -> None:
+        if which:
             self.process.check_may_step()
-        self.step_allowed = allowed
+        self.step_allowed = which
 
 
 class Memory:

@@ -84,7 +84,7 @@ class Process:
             shut=act(gate.do_shut),
             bound=act(gate.do_bound),
             step=act(gate.do_step),
-            step_pending=lambda: gate.step_allowed,
+            step_pending=lambda: bool(gate.step_allowed),
             empty=lambda: not gate.inside,
             calls=lambda: gate.n_calls + len(gate.inside),
         )

@@ -338,6 +338,44 @@ def test_a_step_ends_with_the_daemon_that_asked_for_it() -> None:
     assert process.run(100 * MS, lambda: not process.holds)
 
 
+# -- work that waits for a later call for its own context ------------------------------------------
+
+DRAIN = 10 * S
+
+
+def let_in(process: Process, ns: int) -> bool:
+    """Is a call for the busy context let in within so much time? It makes that busy too."""
+    process.gate.come(0)
+    if not process.run(ns, lambda: process.gate.inside):
+        return False
+    process.gate.leave(True)
+    return True
+
+
+def test_a_call_for_a_busy_context_is_let_in_once_the_daemon_has_given_up() -> None:
+    """Not before: work that only takes long is then followed by no more."""
+    process = Process()
+    in_open(process)
+    process.busy.add(0)
+    process.hear("REVOKE", epoch=20, deadline_ns=DRAIN)
+    assert not let_in(process, 2 * DRAIN - S)
+    assert let_in(process, 2 * S)
+    process.settle()
+    assert process.run(S, lambda: not process.holds)
+
+
+def test_calls_for_a_busy_context_become_ever_rarer() -> None:
+    process = Process()
+    in_open(process)
+    process.busy.add(0)
+    process.hear("REVOKE", epoch=20, deadline_ns=DRAIN)
+    begun, times = process.now, []
+    for _ in range(4):
+        assert let_in(process, 100 * S)
+        times.append(round((process.now - begun) / S))
+    assert times == [20, 21, 23, 27]
+
+
 # -- a pause that began before anybody waited ------------------------------------------------------
 
 HANDOFF = 40 * MS
