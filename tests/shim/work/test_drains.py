@@ -49,16 +49,20 @@ assert spin(1000, stream)[0] == INVALIDATED
 assert d.cuStreamEndCapture(stream)[0] == INVALIDATED
 """
 
+STAY = "wait()\n"
+
 
 def revoke(program: swap.Program, daemon: FakeDaemon, code: str, deadline_ns: int) -> None:
-    """Revoke the program's lease when it is ready, and let it go on when it is being waited for."""
-    job = program(code)
+    """Revoke the program's lease when it is ready, and let it go on when it is being waited for. It
+    stays until it has released."""
+    job = program(code + STAY)
     client = swap.client_of(daemon, job)
     assert line(job) == "ready"
     client.send(daemon_messages.revoke(client.epoch, deadline_ns))
     client.until("a word that it is stuck", lambda: client.stuck)
     tell(job)
     client.until("a release", lambda: client.released)
+    tell(job)
     swap.finish(job)
 
 
@@ -73,7 +77,7 @@ def test_an_invalidated_capture_says_so_at_a_shut_gate(
     program: swap.Program, daemon: FakeDaemon
 ) -> None:
     """At once, as the driver does: no call is let in for it."""
-    job = program(CAPTURE + INVALIDATED)
+    job = program(CAPTURE + INVALIDATED + STAY)
     client = swap.client_of(daemon, job)
     assert line(job) == "ready"
     calls = client.calls()
@@ -83,6 +87,7 @@ def test_an_invalidated_capture_says_so_at_a_shut_gate(
     client.until("a release", lambda: client.released)
     assert not client.released[-1].wants
     assert client.calls() == calls
+    tell(job)
     swap.finish(job)
 
 
