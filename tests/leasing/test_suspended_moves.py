@@ -52,7 +52,7 @@ def test_suspended_while_its_memory_comes_back_all_leaves(
     with announced(pid):
         wait_until("it to be parked", lambda: job_of(leased, 1)["state"] == "parked")
     wait_until("all of it to leave", lambda: free(emulated_gpu) >= empty - 161 * MIB)
-    assert resident(leased, 1) == 0
+    wait_until("a report that nothing is left", lambda: resident(leased, 1) == 0)
     os.kill(pid, signal.SIGSTOP)
     tell(other)
     tell(other)
