@@ -22,6 +22,11 @@ int descriptors(int found[MOST_FILES]); /* those that are open; returns how many
 	SCENARIO("gets no thread", gets_no_thread)                                                 \
 	SCENARIO("has all keys", has_all_keys)                                                     \
 	SCENARIO("clock is set back", clock_is_set_back)
+/* odd_waits.c: */
+#define WAIT_SCENARIOS(SCENARIO)                                                                   \
+	SCENARIO("waits are left by longjmp", waits_are_left_by_longjmp)                           \
+	SCENARIO("waits are left by pthread_exit", waits_are_left_by_pthread_exit)                 \
+	SCENARIO("waits are interrupted", waits_are_interrupted)
 /* odd_ends.c: */
 #define END_SCENARIOS(SCENARIO)                                                                    \
 	SCENARIO("child of clone", child_of_clone)                                                 \
@@ -32,6 +37,7 @@ int descriptors(int found[MOST_FILES]); /* those that are open; returns how many
 DESCRIPTOR_SCENARIOS(SCENARIO)
 LIMIT_SCENARIOS(SCENARIO)
 END_SCENARIOS(SCENARIO)
+WAIT_SCENARIOS(SCENARIO)
 #undef SCENARIO
 
 #endif
