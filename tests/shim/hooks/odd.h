@@ -13,6 +13,7 @@ int descriptors(int found[MOST_FILES]); /* those that are open; returns how many
 #define DESCRIPTOR_SCENARIOS(SCENARIO)                                                             \
 	SCENARIO("files in their place", files_in_their_place)                                     \
 	SCENARIO("sockets in their place", sockets_in_their_place)                                 \
+	SCENARIO("cut off", cut_off)                                                               \
 	SCENARIO("without standard output", without_standard_output)
 /* odd_limits.c: */
 #define LIMIT_SCENARIOS(SCENARIO)                                                                  \

@@ -63,6 +63,22 @@ def test_a_program_that_has_shut_itself_in_hears_the_daemon(
     assert output(job) == "done\n"
 
 
+def test_a_program_that_has_cut_itself_off_gives_its_lease_back(
+    odd: Odd, daemon: FakeDaemon
+) -> None:
+    """The daemon, which is there, has given the GPU to another job."""
+    job = odd("cut off")
+    assert line(job) == "cut off"
+    before = daemon.client(job.pid)
+    assert job.stderr is not None
+    assert "this process has no file descriptors left" in job.stderr.readline()
+    tell(job)
+    assert output(job) == "done\n"
+    after = daemon.client(job.pid)
+    assert after is not before
+    assert after.held == 0
+
+
 @pytest.mark.usefixtures("daemon")
 @pytest.mark.parametrize(
     ("scenario", "remedy"),
