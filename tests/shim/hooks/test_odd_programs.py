@@ -126,6 +126,14 @@ def waits_without_lease(job: subprocess.Popen[str], daemon: FakeDaemon) -> Clien
     return client
 
 
+def next_call(job: subprocess.Popen[str], client: Client) -> None:
+    """It waits like any other, and is let in."""
+    wants = client.wants
+    tell(job)
+    client.until("request", lambda: client.wants > wants)
+    client.grant()
+
+
 @pytest.mark.parametrize("how", ["longjmp", "pthread_exit"])
 def test_a_thread_that_has_left_the_wait_wants_no_lease(
     odd: Odd, daemon: FakeDaemon, how: str
@@ -138,10 +146,7 @@ def test_a_thread_that_has_left_the_wait_wants_no_lease(
             assert line(job) == "left"
             client.grant()
             assert not client.revoke().wants
-            wants = client.wants
-            tell(job)
-            client.until("request of the next call", lambda seen=wants: client.wants > seen)
-            client.grant()
+            next_call(job, client)
         assert line(job) == "ended"
         if how == "pthread_exit":
             client.grant()
