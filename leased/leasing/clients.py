@@ -44,6 +44,7 @@ class Clients:
         """A process has said HELLO: answer WELCOME, and note its lease, its memory and what it
         waits for."""
         tenant.clients.append(client)
+        tenant.cut_off -= {(uuid, client.pid) for uuid in tenant.gang}
         client.send(self.registry.welcome(tenant))
         if self.loop.view.in_grace and (hello.held_epoch or hello.memory):
             self.loop.run(CameBack())
@@ -186,6 +187,8 @@ class Clients:
         if not self.registry.has(tenant):
             return
         held, client.held = client.held, 0
+        if held:
+            tenant.cut_off |= {(uuid, client.pid) for uuid in tenant.gang}
         self.stuck.tell_gone(tenant, client)
         if client.memory:
             client.memory = {}

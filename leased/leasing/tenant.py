@@ -54,6 +54,9 @@ class Tenant:
     believed: dict[str, DeviceBytes] = field(default_factory=dict)  # what the arbiter was told
     memory_why: str = ""  # why its memory is of its kind; "": not known after a restart
     drain: Drain[Client] | None = None  # once its lease is revoked
+    # By UUID, pids whose connection has ended with a lease: where such a process has not ended,
+    # it may run on without one.
+    cut_off: set[tuple[str, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.gang = tuple(self.totals)

@@ -65,6 +65,7 @@ class ProcessMonitor:
         if not processes and not self.strays.has_suspects(gpu.uuid):
             return
         now = time.monotonic_ns()
+        self._forget_ended(gpu, processes)
         clients = self._clients(gpu)
         suspects = [pid for pid in processes if not clients.get(pid)]
         asked = [pid for pid in suspects if self.strays.will_ask(now, gpu.uuid, pid)]
@@ -79,13 +80,27 @@ class ProcessMonitor:
                 self._name(gpu, action)
 
     def _clients(self, gpu: Gpu) -> dict[int, bool]:
-        """By pid of the connected processes, whether their job leases the device."""
+        """By pid of the connected processes, whether their job leases the device; False for those
+        whose connection has ended with a lease."""
         clients: dict[int, bool] = {}
         for tenant in self.leases.tenants.values():
             leases_it = gpu.uuid in tenant.gang
             for client in tenant.clients:
                 clients[client.pid] = leases_it or clients.get(client.pid, False)
+            for uuid, pid in tenant.cut_off:
+                if uuid == gpu.uuid:
+                    clients.setdefault(pid, False)
         return clients
+
+    def _forget_ended(self, gpu: Gpu, processes: Mapping[int, int]) -> None:
+        """Processes that are on the device no more have not only lost their connections."""
+        for tenant in self.leases.tenants.values():
+            if tenant.cut_off:
+                tenant.cut_off = {
+                    (uuid, pid)
+                    for uuid, pid in tenant.cut_off
+                    if uuid != gpu.uuid or pid in processes
+                }
 
     def _count(self, found: Found) -> None:
         """Add the stray to the usage of its job, if a job answers for it."""
@@ -123,7 +138,10 @@ def _guess(step: Step) -> str:
     """A question to the user: why a process of the step may be a stray."""
     if step.name == EXTERN:
         return "in an ssh session run 'eval \"$(gpu-leasectl env)\"' before it"
-    return "is LD_PRELOAD unset, or the program static or in a container?"
+    return (
+        "is LD_PRELOAD unset, or the program static or in a container, "
+        "or has it closed its connection with gpu-leased?"
+    )
 
 
 def target(step: Step) -> str:

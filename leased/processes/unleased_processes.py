@@ -4,7 +4,8 @@ goes in, what is to be done comes out.
 A stray is a process with a context on a device that jobs share which is no client there and has no
 interposer either: LD_PRELOAD was unset, or the program is static, setuid or in a container. A
 process with the interposer asks before its first use of the device, so a context alone does not
-make it a stray.
+make it a stray. But one whose connection has ended while it held a lease, and that has not come
+back, may have run on.
 Who a process is, is asked when it is first seen. It is watched for CONFIRM_NS before it is called a
 stray; one that ends before is counted by what it was when it was first seen.
 """
@@ -39,7 +40,7 @@ class Sighting:
     bytes: int = 0
     first: Process | None = None  # as it was when it was first seen
     process: Process | None = None  # once it is a stray for sure
-    elsewhere: bool = False  # a client, whose tenant does not lease this device
+    elsewhere: bool = False  # a client whose tenant does not lease this device, or that is cut off
 
 
 @dataclass
@@ -62,7 +63,8 @@ class UnleasedProcesses:
     ) -> list[Action]:
         """One poll of a device that jobs share. now: ns; processes: bytes by pid.
 
-        clients: pids of connected clients; True where the tenant leases this device.
+        clients: pids of connected clients; True where the tenant leases this device, and False also
+        for clients whose connection has ended while they held a lease.
         """
         suspects = {pid: size for pid, size in processes.items() if not clients.get(pid)}
         recent = now - self.looked.get(device, now) < GAP_NS
@@ -153,8 +155,8 @@ class UnleasedProcesses:
     def _is_stray(process: Process | None, elsewhere: bool) -> TypeGuard[Process]:
         """Whether the process is a stray.
 
-        A process of a job with the interposer is none, unless its job leases other devices only.
-        elsewhere: the tenant of the client does not lease this device.
+        A process of a job with the interposer is none, unless its job leases other devices only, or
+        its connection has ended while it held a lease (elsewhere).
         """
         if process is None:
             return False

@@ -9,20 +9,47 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/select.h>
 #include <unistd.h>
 
 /* Would a write to stderr succeed at once? If the reader of a pipe has stopped reading, the line is
- * dropped, because a blocked write would hold up the lease. */
+ * dropped, because a blocked write would hold up the lease. A program that may open no more files
+ * (RLIMIT_NOFILE of 0) may not poll either, but may select. */
 static bool stderr_accepts_output(void)
 {
 	struct pollfd out = {STDERR_FILENO, POLLOUT, 0};
 	struct timespec now = {0, 0};
+	fd_set writable;
+	long ready = syscall(SYS_ppoll, &out, 1, &now, NULL, 0);
 
-	return syscall(SYS_ppoll, &out, 1, &now, NULL, 0) == 1 && out.revents == POLLOUT;
+	if (ready >= 0)
+		return ready == 1 && out.revents == POLLOUT;
+	FD_ZERO(&writable);
+	FD_SET(STDERR_FILENO, &writable);
+	return syscall(SYS_pselect6, STDERR_FILENO + 1, NULL, &writable, NULL, &now, NULL) == 1;
+}
+
+/* Where a pipe has no reader any more the program gets no signal for our line. */
+static void write_without_signal(const char *text, size_t size)
+{
+	struct timespec now = {0, 0};
+	sigset_t broken, before, pending;
+
+	sigemptyset(&broken);
+	sigaddset(&broken, SIGPIPE);
+	sigpending(&pending);
+	pthread_sigmask(SIG_BLOCK, &broken, &before);
+	if (syscall(SYS_write, STDERR_FILENO, text, size) < 0 && errno == EPIPE &&
+	    !sigismember(&pending, SIGPIPE))
+		syscall(SYS_rt_sigtimedwait, &broken, NULL, &now,
+		        8 /* bytes of the kernel's set */);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static void write_line(bool with_time, const char *format, va_list args)
@@ -38,7 +65,7 @@ static void write_line(bool with_time, const char *format, va_list args)
 	n += m < (int)sizeof(text) - n - 1 ? m : (int)sizeof(text) - n - 2;
 	text[n++] = '\n';
 	if (stderr_accepts_output())
-		syscall(SYS_write, STDERR_FILENO, text, (size_t)n);
+		write_without_signal(text, (size_t)n);
 	errno = saved_errno;
 }
 

@@ -4,7 +4,6 @@
 #include "base/debug.h"
 #include "base/fork.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 /* The locks that this thread holds. */
@@ -100,12 +99,6 @@ void lock_wait(struct lock *lock, pthread_cond_t *condition)
 {
 	check_wait(lock->rank);
 	pthread_cond_wait(condition, &lock->mutex);
-}
-
-bool lock_wait_until(struct lock *lock, pthread_cond_t *condition, const struct timespec *when)
-{
-	check_wait(lock->rank);
-	return pthread_cond_timedwait(condition, &lock->mutex, when) != ETIMEDOUT;
 }
 
 void lock_after_fork(struct lock *lock)

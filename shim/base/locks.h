@@ -15,7 +15,6 @@
 
 #include <pthread.h>
 #include <stdbool.h>
-#include <time.h>
 
 /* Every lock, by its rank: RANK(enum constant, name in messages). */
 #define LOCK_RANKS(RANK)                                                                           \
@@ -76,8 +75,6 @@ void lock_take(struct lock *lock);
 void lock_give(struct lock *lock);
 /* As pthread_cond_wait(). The caller holds this lock and no other. */
 void lock_wait(struct lock *lock, pthread_cond_t *condition);
-/* The same, until `when` of the wall clock at the latest. Returns false if that time has come. */
-bool lock_wait_until(struct lock *lock, pthread_cond_t *condition, const struct timespec *when);
 /* Called in a forked child by the file that owns the lock: afterwards nobody holds it. */
 void lock_after_fork(struct lock *lock);
 

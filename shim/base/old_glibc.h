@@ -13,12 +13,10 @@
 #if defined(__x86_64__)
 #define OLDEST_GLIBC "GLIBC_2.2.5"
 #define OLDEST_SSCANF "GLIBC_2.7"
-#define OLDEST_SETCLOCK "GLIBC_2.3.3"
 #define OLD_STAT_VERSION 1 /* _STAT_VER, which newer headers lack */
 #elif defined(__aarch64__)
 #define OLDEST_GLIBC "GLIBC_2.17"
 #define OLDEST_SSCANF "GLIBC_2.17"
-#define OLDEST_SETCLOCK "GLIBC_2.17"
 #define OLD_STAT_VERSION 0
 #endif
 
@@ -34,7 +32,6 @@ OLDEST(pthread_create)
 OLDEST(pthread_key_create)
 OLDEST(pthread_once)
 OLDEST(pthread_setspecific)
-OLDEST_AS(pthread_condattr_setclock, pthread_condattr_setclock, OLDEST_SETCLOCK)
 /* 2.33: until then headers made a call of this function of fstat */
 OLDEST_AS(old_fstat, __fxstat64, OLDEST_GLIBC)
 extern int old_fstat(int version, int descriptor, struct stat *found);

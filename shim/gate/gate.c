@@ -121,6 +121,18 @@ static bool enter_if_memory_here(struct thread_slot *slot)
 	return false;
 }
 
+/* Waits outside of the gate: a handler of a signal may leave the wait for good by longjmp(), and
+ * calls that the handler itself makes, or the thread afterwards, are calls like others. */
+static CUresult wait_outside(struct thread_slot *slot, bool memory)
+{
+	CUresult result;
+
+	gate_return(slot);
+	result = gate_wait(memory);
+	go_beside(slot);
+	return result;
+}
+
 /* The thread is not cancelled while it waits. */
 static CUresult wait_for_memory(struct thread_slot *slot)
 {
@@ -129,7 +141,7 @@ static CUresult wait_for_memory(struct thread_slot *slot)
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	while (!result && !enter_if_memory_here(slot))
-		result = gate_wait(true);
+		result = wait_outside(slot, true);
 	pthread_setcancelstate(cancel, &cancel);
 	if (result)
 		gate_return(slot);
@@ -156,7 +168,7 @@ static void count_pass(struct thread_slot *slot)
 }
 
 /* How many calls the thread may make at the bounded gate; 0 if the gate is not bounded any more. */
-static int draw_credit(void)
+static int draw_credit(struct thread_slot *slot)
 {
 	long us = 0;
 	int drawn = 0;
@@ -165,7 +177,9 @@ static int draw_credit(void)
 		drawn = atomic_load(&pace_now)->draw(&us);
 		if (drawn)
 			break;
+		gate_return(slot);
 		pause_us(us);
+		go_beside(slot);
 	}
 	return drawn;
 }
@@ -185,9 +199,9 @@ static CUresult try_to_pass(struct thread_slot *slot, CUstream stream)
 			return CUDA_SUCCESS;
 		result = CUDA_SUCCESS;
 		if (gate_now() == GATE_BOUNDED)
-			slot->credit = draw_credit();
+			slot->credit = draw_credit(slot);
 		else
-			result = gate_wait(captured);
+			result = wait_outside(slot, captured);
 		if (result)
 			return result;
 		go_inside(slot);

@@ -3,14 +3,25 @@
 
 #include "base/clock.h"
 #include "base/fork.h"
+#include "base/futex.h"
 #include "base/locks.h"
 #include "base/process.h"
 
 #include <errno.h>
+#include <signal.h>
+
+/* A thread that waits. */
+struct waiter {
+	enum wait_reason reason;
+	bool (*fulfilled)(void);
+	CUresult result;
+	bool counted;      /* in `waiting`, until `changes` is not `seen` any more */
+	unsigned int seen; /* `changes` when it looked last */
+};
 
 static struct lock lock = LOCK(LOCK_WAITING);
-static pthread_cond_t changed; /* it goes by the monotonic clock */
-static int waiting[N_WAIT_REASONS];
+static atomic_uint changes;         /* so far; it changes under the lock */
+static int waiting[N_WAIT_REASONS]; /* who waits, and has said so since the last change */
 static atomic_bool refused;
 
 bool waiting_is_refused(void)
@@ -42,50 +53,84 @@ void client_wake(void)
 	for_each_watch(client_threads, thread)(*thread)->wake();
 }
 
-/* Caller holds the lock. While the process exits there are no leases any more. */
-static CUresult wait_for_change(void)
+/* A thread may leave its wait and not say so: a handler of a signal calls longjmp() or
+ * pthread_exit(). So at each change nobody counts, and who still waits says so again. */
+static bool is_counted(const struct waiter *waiter)
 {
-	if (waiting_is_refused())
-		return CUDA_ERROR_NOT_PERMITTED;
-	if (atomic_load(&process_ends))
-		return CUDA_ERROR_DEINITIALIZED;
-	lock_wait(&lock, &changed);
-	return CUDA_SUCCESS;
+	return waiter->counted && waiter->seen == atomic_load(&changes);
+}
+
+/* Caller holds the lock. */
+static void keep_waiting(struct waiter *waiter)
+{
+	if (is_counted(waiter))
+		return;
+	waiter->counted = true;
+	waiter->seen = atomic_load(&changes);
+	waiting[waiter->reason]++;
+	client_wake();
+}
+
+/* Caller holds the lock. While the process exits there are no leases any more. */
+static bool wait_ends(struct waiter *waiter)
+{
+	if (!start_client()) {
+		waiter->result = CUDA_ERROR_OPERATING_SYSTEM;
+	} else if (waiter->fulfilled()) {
+		waiter->result = CUDA_SUCCESS;
+	} else if (waiting_is_refused()) {
+		waiter->result = CUDA_ERROR_NOT_PERMITTED;
+	} else if (atomic_load(&process_ends)) {
+		waiter->result = CUDA_ERROR_DEINITIALIZED;
+	} else {
+		keep_waiting(waiter);
+		return false;
+	}
+	if (is_counted(waiter))
+		waiting[waiter->reason]--;
+	return true;
+}
+
+/* No handler of a signal runs meanwhile, since it could leave the lock taken. */
+static bool look(struct waiter *waiter)
+{
+	sigset_t all, before;
+	bool ends;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	lock_take(&lock);
+	ends = wait_ends(waiter);
+	lock_give(&lock);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return ends;
 }
 
 CUresult wait_until(enum wait_reason reason, bool (*fulfilled)(void))
 {
-	CUresult result = CUDA_SUCCESS;
+	struct waiter waiter = {.reason = reason, .fulfilled = fulfilled};
 	int saved_errno = errno;
 
-	lock_take(&lock);
-	if (!start_client())
-		result = CUDA_ERROR_OPERATING_SYSTEM;
-	waiting[reason]++;
-	if (!fulfilled())
-		client_wake();
-	while (!result && !fulfilled())
-		result = wait_for_change();
-	waiting[reason]--;
-	lock_give(&lock);
+	while (!look(&waiter))
+		futex_wait(&changes, waiter.seen, NULL);
 	errno = saved_errno;
-	return result;
+	return waiter.result;
 }
 
 bool wait_for_ms(int ms, bool (*fulfilled)(void))
 {
+	struct waiter waiter = {.reason = WAIT_BRIEFLY, .fulfilled = fulfilled};
 	uint64_t end = now_ns() + (uint64_t)ms * 1000000;
-	struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
-	bool is_fulfilled, in_time = true;
+	int64_t left = 0;
 	int saved_errno = errno;
 
-	lock_take(&lock);
-	while (start_client() && !fulfilled() && !waiting_is_refused() && in_time)
-		in_time = lock_wait_until(&lock, &changed, &until);
-	is_fulfilled = fulfilled();
-	lock_give(&lock);
+	while (!look(&waiter) && (left = (int64_t)(end - now_ns())) > 0) {
+		struct timespec most = {left / 1000000000, left % 1000000000};
+
+		futex_wait(&changes, waiter.seen, &most);
+	}
 	errno = saved_errno;
-	return is_fulfilled;
+	return fulfilled();
 }
 
 int threads_waiting(enum wait_reason reason)
@@ -98,10 +143,19 @@ int threads_waiting(enum wait_reason reason)
 	return n;
 }
 
+/* Caller holds the lock. */
+static void note_change(void)
+{
+	for (int i = 0; i < N_WAIT_REASONS; i++)
+		waiting[i] = 0;
+	atomic_fetch_add(&changes, 1);
+	futex_wake_all(&changes);
+}
+
 void waiting_wake_all(void)
 {
 	lock_take(&lock);
-	pthread_cond_broadcast(&changed);
+	note_change();
 	lock_give(&lock);
 }
 
@@ -109,26 +163,14 @@ void waiting_refuse(void)
 {
 	lock_take(&lock);
 	atomic_store(&refused, true);
-	pthread_cond_broadcast(&changed);
+	note_change();
 	lock_give(&lock);
-}
-
-__attribute__((constructor)) static void make_condition(void)
-{
-	pthread_condattr_t attributes;
-
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&changed, &attributes);
-	pthread_condattr_destroy(&attributes);
 }
 
 static void in_child(void)
 {
 	lock_after_fork(&lock);
-	make_condition();
-	for (int i = 0; i < N_WAIT_REASONS; i++)
-		waiting[i] = 0;
+	note_change();
 	atomic_store(&refused, false);
 }
 FORK_WATCH(in_child);

@@ -8,8 +8,9 @@
 #include <stdbool.h>
 
 enum wait_reason {
-	WAIT_GATE,  /* for the lease, or for memory that is restored with it */
-	WAIT_TERMS, /* for the daemon's WELCOME, which says what the job may have */
+	WAIT_GATE,    /* for the lease, or for memory that is restored with it */
+	WAIT_TERMS,   /* for the daemon's WELCOME, which says what the job may have */
+	WAIT_BRIEFLY, /* for the same, but goes on without it: wait_for_ms() */
 	N_WAIT_REASONS
 };
 
@@ -35,7 +36,8 @@ CUresult client_start(void);
 void client_wake(void);
 
 /* The client thread: */
-/* How many threads wait in wait_until() for this reason. */
+/* How many threads wait in wait_until() for this reason. Those that waiting_wake_all() has woken
+ * count again once they have looked, and wake the client thread then. */
 int threads_waiting(enum wait_reason reason);
 /* Something has changed: all waiting threads check again. */
 void waiting_wake_all(void);

@@ -104,6 +104,53 @@ static struct replaced known(int number)
 
 static const struct replaced_functions replaced = {number_of, look_up, known};
 
+/* A sanitizer asks for loader functions before its own strcmp() works. */
+static bool same(const char *a, const char *b)
+{
+	while (*a && *a == *b)
+		a++, b++;
+	return *a == *b;
+}
+
+/* Our loader function, if the lookup would find glibc's: by that a program would find the driver's
+ * functions past ours. NULL: glibc may answer. A lookup with a version never finds ours by itself,
+ * which has none; libraries that stand in for dlsym ask so for the next one. */
+__attribute__((noinline)) static void *loader_replacement(void *handle, const char *name,
+                                                          const char *version)
+{
+	int loader = 0;
+	void *found;
+
+	while (loader < N_LOADERS && !same(loaders[loader], name))
+		loader++;
+	if (loader == N_LOADERS || (handle == RTLD_NEXT && !version))
+		return NULL;
+	if (handle == RTLD_NEXT)
+		handle = RTLD_DEFAULT;
+	found = version ? versioned(handle, name, version) : real_dlsym(handle, name);
+	return found && found == known(N_HOOKS + loader).real ? known(N_HOOKS + loader).ours : NULL;
+}
+
+/* ours: what we give in place of the symbol that the lookup would find; NULL: glibc may answer, for
+ * this handle. */
+struct answer {
+	void *ours, *handle;
+};
+
+static struct answer answer(void *handle, const char *name, const char *version)
+{
+	bool wrong = false;
+	void *ours;
+
+	if (name[0] == 'd' && name[1] == 'l')
+		return (struct answer){loader_replacement(handle, name, version), handle};
+	if (!may_be_ours(handle, name))
+		return (struct answer){NULL, handle};
+	ours = replacement(handle, name, version, &wrong);
+	/* If it is wrong, what the program would get without this library. */
+	return (struct answer){ours, wrong ? library_loaded(name) : handle};
+}
+
 /* -- the functions that we export ---------------------------------------------------- */
 
 /* The last call must be compiled to a jump, since glibc looks at the return address: a library's
@@ -120,36 +167,24 @@ EXPORT void *dlopen(const char *file, int mode)
  * must be in the program. */
 EXPORT void *dlsym(void *restrict handle, const char *restrict name)
 {
-	bool wrong = false;
-	void *ours;
+	struct answer is;
 
 	find_dlsym();
 	deep_binding_follow(&replaced);
-	if (may_be_ours(handle, name)) {
-		ours = replacement(handle, name, NULL, &wrong);
-		if (ours)
-			return ours;
-		if (wrong) /* return what the program would get without this library */
-			handle = library_loaded(name);
-	}
-	return real_dlsym(handle, name);
+	is = answer(handle, name, NULL);
+	return is.ours ? is.ours : real_dlsym(is.handle, name);
 }
 
 EXPORT void *dlvsym(void *restrict handle, const char *restrict name, const char *restrict version)
 {
-	bool wrong = false;
-	void *ours;
+	struct answer is;
 
 	find_dlsym();
 	deep_binding_follow(&replaced);
-	if (may_be_ours(handle, name)) {
-		ours = replacement(handle, name, version, &wrong);
-		if (ours)
-			return ours;
-		if (wrong)
-			handle = library_loaded(name);
-	}
-	return real_dlvsym ? real_dlvsym(handle, name, version) : NULL; /* musl has none */
+	is = answer(handle, name, version);
+	if (is.ours)
+		return is.ours;
+	return real_dlvsym ? real_dlvsym(is.handle, name, version) : NULL; /* musl has none */
 }
 
 EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)

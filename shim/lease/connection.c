@@ -35,6 +35,7 @@ static const char *path = DEFAULT_SOCKET;
 
 static struct descriptor connection = NO_DESCRIPTOR;
 static int fault;          /* errno of the last try; 0: it has connected */
+static bool barred;        /* connection_is_barred() */
 static uint64_t due;       /* when to try next */
 static int64_t pause_ns;   /* the last pause between tries */
 static bool served, older; /* connection_serves(), connection_is_older() */
@@ -91,6 +92,18 @@ static void wait_at_most(int fd, long ms)
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
 }
 
+bool connection_is_barred(void)
+{
+	return connection.number < 0 && barred;
+}
+
+/* Is it this process that may not, or cannot, whoever listens? (Of a missing socket nobody can tell
+ * whether there is no daemon or this process is in another root directory.) */
+static bool is_own_fault(int why)
+{
+	return why == EMFILE || why == EACCES || why == EPERM;
+}
+
 /* Returns 0 if it has connected, else errno. While the daemon's queue of connections is full,
  * connect() waits in line with other processes; a try without waiting might never succeed. But it
  * waits for CONNECT_MS only (EAGAIN), since the daemon may be stopped. */
@@ -119,6 +132,7 @@ bool connection_try(void)
 	if (connection.number >= 0 || now_ns() < due)
 		return false;
 	fault = try_to_connect();
+	barred = is_own_fault(fault);
 	if (fault)
 		put_off(LAST_PAUSE_NS);
 	return !fault;
@@ -212,7 +226,7 @@ static void in_child(void)
 	fault = 0;
 	due = 0;
 	pause_ns = 0;
-	served = older = false;
+	served = older = barred = false;
 }
 FORK_WATCH(in_child);
 

@@ -13,6 +13,9 @@ bool connection_is_lost(void);
 
 /* Connects, if there is no connection and a try is due. Returns whether there is a new one. */
 bool connection_try(void);
+/* There is no connection, and the last try has shown that this process can make none, whether or
+ * not there is a daemon. */
+bool connection_is_barred(void);
 /* ns until connection_try() is due; below 0: there is a connection. */
 int64_t connection_due_ns(void);
 

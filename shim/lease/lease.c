@@ -61,6 +61,17 @@ void lease_forget_daemon(struct lease *lease)
 		lease->port->mover->stop(); /* evictions are for jobs that wait */
 }
 
+/* While memory was being restored no call was let in. */
+void lease_give_up(struct lease *lease)
+{
+	bool restoring = lease->phase == LEASE_RESTORING;
+
+	if (lease->phase != LEASE_OPEN && !restoring)
+		return;
+	closing_begin(lease, GL_RELEASE_REVOKED);
+	lease->closing.drained = restoring;
+}
+
 /* -- restoring ----------------------------------------------------------------- */
 
 /* RESTORED reports the bytes that were restored since the last report. */

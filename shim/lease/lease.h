@@ -84,6 +84,8 @@ int64_t lease_pause_ns(const struct lease *lease);
 bool lease_awaited(const struct lease *lease);
 /* The daemon that knew of the lease is gone. A holder keeps its lease. */
 void lease_forget_daemon(struct lease *lease);
+/* The process cannot hear a daemon that may be there, to which it has ended: a holder gives up. */
+void lease_give_up(struct lease *lease);
 /* cffi:end */
 
 #define LEASE_INITIAL(doors) {.port = (doors), .idle_ns = GL_IDLE_NEVER}

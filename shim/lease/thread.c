@@ -87,6 +87,14 @@ static void notice_loss(void)
 	lease_forget_daemon(&process_lease);
 }
 
+static void connect_again(void)
+{
+	if (connection_try())
+		message_hello();
+	else if (connection_is_barred())
+		lease_give_up(&process_lease);
+}
+
 /* Does a thread of the program wait for something that this process cannot do by itself? */
 static bool waits_for_others(void)
 {
@@ -138,8 +146,7 @@ static void *client_main(void *argument)
 	drain_thread_starts();
 	while (!done()) {
 		notice_loss();
-		if (connection_try())
-			message_hello();
+		connect_again();
 		bool heard = wake_wait(wait_ns());
 
 		if (done())

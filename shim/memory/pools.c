@@ -78,6 +78,13 @@ CUdevice pool_device(CUmemoryPool handle, CUdevice otherwise)
 	return device;
 }
 
+/* A free that has begun may be noted only after another thread has destroyed the pool, whose bytes
+ * are forgotten by then. */
+static uint64_t changed(uint64_t bytes, int64_t by)
+{
+	return by < 0 && bytes < (uint64_t)-by ? 0 : bytes + (uint64_t)by;
+}
+
 void pool_change(CUmemoryPool handle, int64_t used, int64_t kept)
 {
 	struct pool *pool;
@@ -86,11 +93,8 @@ void pool_change(CUmemoryPool handle, int64_t used, int64_t kept)
 	lock_take(&lock);
 	pool = find_or_make(handle);
 	if (pool) {
-		/* After the pool was forgotten an allocation of it may still be freed. */
-		if (used < 0 && pool->used < (uint64_t)-used)
-			used = -(int64_t)pool->used;
-		pool->used += (uint64_t)used;
-		pool->kept += (uint64_t)kept;
+		pool->used = changed(pool->used, used);
+		pool->kept = changed(pool->kept, kept);
 		reserved = pool->used + pool->kept;
 		pool->used_high = pool->used > pool->used_high ? pool->used : pool->used_high;
 		pool->reserved_high =

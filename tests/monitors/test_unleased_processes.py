@@ -514,6 +514,49 @@ one.communicate(b"\\n"), two.communicate(b"\\n")
     assert strays()["total"] == 1, "a context with the interposer is none"
 
 
+CUTS_ITSELF_OFF = (
+    SET_UP
+    + """
+import resource, socket
+ok(spin(1000)); ok(d.cuCtxSynchronize())
+connections = []
+for name in os.listdir("/proc/self/fd"):
+    try:
+        with socket.socket(fileno=int(name)) as s:
+            if s.type == socket.SOCK_SEQPACKET:
+                connections.append(s.fileno())
+            s.detach()
+    except OSError:
+        pass
+files = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, files[1]))
+for number in connections:
+    os.close(number)
+say(os.getpid())
+sys.stdin.readline()
+resource.setrlimit(resource.RLIMIT_NOFILE, files)
+ok(spin(1000)); ok(d.cuCtxSynchronize())
+say("back")
+sys.stdin.readline()
+"""
+)
+
+
+def test_a_process_that_has_cut_itself_off_with_a_lease_is_found_until_it_is_back(
+    leased: Leased, tenant: Start
+) -> None:
+    process = tenant(7, "", "-c", CUTS_ITSELF_OFF)
+    pid = int(line(process))
+
+    def shown() -> list[int]:
+        return [p["pid"] for p in ask(leased.admin_socket, {"op": "status"})["strays"]["now"]]
+
+    wait_until("the stray to be found", lambda: shown() == [pid])
+    tell(process)
+    assert line(process) == "back"
+    wait_until("it to be a client again", lambda: not shown())
+
+
 def test_a_process_of_no_job_is_named_to_people(
     emulated_gpu: EmulatedGpu, leased: Leased, tenant: Start
 ) -> None:

@@ -13,6 +13,7 @@ int descriptors(int found[MOST_FILES]); /* those that are open; returns how many
 #define DESCRIPTOR_SCENARIOS(SCENARIO)                                                             \
 	SCENARIO("files in their place", files_in_their_place)                                     \
 	SCENARIO("sockets in their place", sockets_in_their_place)                                 \
+	SCENARIO("cut off", cut_off)                                                               \
 	SCENARIO("without standard output", without_standard_output)
 /* odd_limits.c: */
 #define LIMIT_SCENARIOS(SCENARIO)                                                                  \
@@ -22,6 +23,11 @@ int descriptors(int found[MOST_FILES]); /* those that are open; returns how many
 	SCENARIO("gets no thread", gets_no_thread)                                                 \
 	SCENARIO("has all keys", has_all_keys)                                                     \
 	SCENARIO("clock is set back", clock_is_set_back)
+/* odd_waits.c: */
+#define WAIT_SCENARIOS(SCENARIO)                                                                   \
+	SCENARIO("waits are left by longjmp", waits_are_left_by_longjmp)                           \
+	SCENARIO("waits are left by pthread_exit", waits_are_left_by_pthread_exit)                 \
+	SCENARIO("waits are interrupted", waits_are_interrupted)
 /* odd_ends.c: */
 #define END_SCENARIOS(SCENARIO)                                                                    \
 	SCENARIO("child of clone", child_of_clone)                                                 \
@@ -32,6 +38,7 @@ int descriptors(int found[MOST_FILES]); /* those that are open; returns how many
 DESCRIPTOR_SCENARIOS(SCENARIO)
 LIMIT_SCENARIOS(SCENARIO)
 END_SCENARIOS(SCENARIO)
+WAIT_SCENARIOS(SCENARIO)
 #undef SCENARIO
 
 #endif

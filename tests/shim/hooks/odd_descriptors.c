@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -119,4 +121,39 @@ void without_standard_output(void)
 	dup2(error, STDERR_FILENO);
 	if (taken)
 		fail("what the program prints goes to the interposer's files", 0);
+}
+
+static struct rlimit files;
+static atomic_bool goes_on;
+
+static void lets_it_open_files(struct other *other)
+{
+	(void)other;
+	wait_for_test();
+	atomic_store(&goes_on, true);
+	setrlimit(RLIMIT_NOFILE, &files);
+}
+
+/* It closes what it has not opened, and may open no more until the test says so. */
+void cut_off(void)
+{
+	static struct other other;
+	struct rlimit none;
+
+	set_up();
+	find_interposers();
+	getrlimit(RLIMIT_NOFILE, &files);
+	none = (struct rlimit){0, files.rlim_max};
+	start(&other, lets_it_open_files);
+	while (!atomic_load(&other.id))
+		usleep(100);
+	if (setrlimit(RLIMIT_NOFILE, &none))
+		fail("setrlimit", errno);
+	for (int i = 0; i < n_interposers; i++)
+		close(interposers[i]);
+	say("cut off");
+	while (!atomic_load(&goes_on))
+		OK(submit());
+	OK(submit());
+	pthread_join(other.thread, NULL);
 }

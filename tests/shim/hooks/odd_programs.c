@@ -42,6 +42,7 @@ static const struct scenario {
 } scenarios[] = {
 #define SCENARIO(name, run) {name, run},
     DESCRIPTOR_SCENARIOS(SCENARIO) LIMIT_SCENARIOS(SCENARIO) END_SCENARIOS(SCENARIO)
+        WAIT_SCENARIOS(SCENARIO)
 #undef SCENARIO
 };
 

@@ -41,3 +41,30 @@ def test_what_the_driver_lacks_is_looked_up_once(tmp_path: Path) -> None:
     once = lookups(1, few)
     assert len(once) > 100
     assert lookups(5, many) == once
+
+
+# What a library that stands in for dlsym itself, or a program that wants glibc's, asks for.
+ASK_FOR_LOADERS = """
+import ctypes, platform, sys
+ours, glibc = ctypes.CDLL(sys.argv[1]), ctypes.CDLL("libc.so.6")
+version = {"x86_64": b"GLIBC_2.2.5", "aarch64": b"GLIBC_2.17"}[platform.machine()]
+pointer, text = ctypes.c_void_p, ctypes.c_char_p
+NEXT, DEFAULT = pointer(-1), None
+plain = ctypes.CFUNCTYPE(pointer, pointer, text)(("dlsym", ours))
+versioned = ctypes.CFUNCTYPE(pointer, pointer, text, text)(("dlvsym", ours))
+for name in ("dlopen", "dlsym", "dlvsym"):
+    own = ctypes.cast(getattr(ours, name), pointer).value
+    for handle in (DEFAULT, NEXT, glibc._handle):
+        assert versioned(handle, name.encode(), version) == own, (name, handle)
+        assert not versioned(handle, name.encode(), b"GLIBC_0.1"), (name, handle)
+    for handle in (DEFAULT, glibc._handle):
+        assert plain(handle, name.encode()) == own, (name, handle)
+assert plain(glibc._handle, b"getpid") == ctypes.cast(glibc.getpid, pointer).value
+"""
+
+
+def test_glibcs_own_lookups_are_replaced_however_they_are_asked_for() -> None:
+    """With those the driver's functions would be found past the gate."""
+    command = [sys.executable, "-c", ASK_FOR_LOADERS, str(PRELOAD)]
+    env = os.environ | {"LD_PRELOAD": str(PRELOAD)}
+    subprocess.run(command, check=True, env=env)

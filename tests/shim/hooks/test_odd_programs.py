@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.emugpu.server import BUILD, EmulatedGpu
-from tests.support.fake_daemon import FakeDaemon
+from tests.support.fake_daemon import Client, FakeDaemon
 from tests.support.programs import line, output, programs, tell
 
 ODD = BUILD.parent / "shim" / "hooks" / "odd_programs"
@@ -63,6 +63,22 @@ def test_a_program_that_has_shut_itself_in_hears_the_daemon(
     assert output(job) == "done\n"
 
 
+def test_a_program_that_has_cut_itself_off_gives_its_lease_back(
+    odd: Odd, daemon: FakeDaemon
+) -> None:
+    """The daemon, which is there, has given the GPU to another job."""
+    job = odd("cut off")
+    assert line(job) == "cut off"
+    before = daemon.client(job.pid)
+    assert job.stderr is not None
+    assert "this process has no file descriptors left" in job.stderr.readline()
+    tell(job)
+    assert output(job) == "done\n"
+    after = daemon.client(job.pid)
+    assert after is not before
+    assert after.held == 0
+
+
 @pytest.mark.usefixtures("daemon")
 @pytest.mark.parametrize(
     ("scenario", "remedy"),
@@ -96,6 +112,57 @@ def test_a_copy_of_a_process_that_has_no_lease_does_not_wait_for_one(
     out, err = job.communicate(timeout=60)
     assert (job.returncode, out) == (0, "done\n"), err
     assert "made without fork()" in err
+
+
+def waits_without_lease(job: subprocess.Popen[str], daemon: FakeDaemon) -> Client:
+    """It has a lease; a thread of it then waits in vain for another one."""
+    assert line(job) == "submitted"
+    daemon.auto = False
+    client = daemon.client(job.pid)
+    wants = client.wants
+    client.revoke()
+    tell(job)
+    client.until("request", lambda: client.wants > wants)
+    return client
+
+
+def next_call(job: subprocess.Popen[str], client: Client) -> None:
+    """It waits like any other, and is let in."""
+    wants = client.wants
+    tell(job)
+    client.until("request", lambda: client.wants > wants)
+    client.grant()
+
+
+@pytest.mark.parametrize("how", ["longjmp", "pthread_exit"])
+def test_a_thread_that_has_left_the_wait_wants_no_lease(
+    odd: Odd, daemon: FakeDaemon, how: str
+) -> None:
+    """A handler of a signal leaves it, as those of programs in Lisp and of cysignals do."""
+    job = odd(f"waits are left by {how}")
+    for _ in range(4):
+        client = waits_without_lease(job, daemon)
+        if how == "longjmp":
+            assert line(job) == "left"
+            client.grant()
+            assert not client.revoke().wants
+            next_call(job, client)
+        assert line(job) == "ended"
+        if how == "pthread_exit":
+            client.grant()
+        assert not client.revoke().wants
+        daemon.auto = True
+        tell(job)
+    assert output(job) == "done\n"
+
+
+def test_a_wait_goes_on_after_a_signal(odd: Odd, daemon: FakeDaemon) -> None:
+    job = odd("waits are interrupted")
+    client = waits_without_lease(job, daemon)
+    assert line(job) == "interrupted"
+    assert client.wants == 2
+    client.grant()
+    assert output(job) == "done\n"
 
 
 def test_a_clock_that_is_set_back_lets_nobody_wait_for_longer(odd: Odd) -> None:

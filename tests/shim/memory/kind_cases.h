@@ -26,6 +26,8 @@ extern const struct memory_kind *kind; /* that the case is run for */
 	CASE(limit_reached)                                                                        \
 	CASE(others_count)                                                                         \
 	CASE(limit_reached_by_several_threads)                                                     \
+	CASE(limit_taken_between_check_and_count)                                                  \
+	CASE(frees_noted_after_their_pool)                                                         \
 	CASE(reclaim_under_pressure)
 
 /* kind_move_cases.c */
