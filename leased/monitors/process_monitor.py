@@ -62,10 +62,10 @@ class ProcessMonitor:
         if not self.leases.tenants.sharing(gpu.uuid):
             self.strays.forget(gpu.uuid)  # no job shares it: every process may use it
             return
+        self._forget_ended(gpu, processes)
         if not processes and not self.strays.has_suspects(gpu.uuid):
             return
         now = time.monotonic_ns()
-        self._forget_ended(gpu, processes)
         clients = self._clients(gpu)
         suspects = [pid for pid in processes if not clients.get(pid)]
         asked = [pid for pid in suspects if self.strays.will_ask(now, gpu.uuid, pid)]
