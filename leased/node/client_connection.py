@@ -161,8 +161,8 @@ class ClientConnection(Connection):
             self.payer, self.job = tenant.uid, tenant.job_id
             if self.account is not None and not self.restored:
                 self.account.spend(limits.HELLO_COST_S)
-            bounded = replace(message, memory=limits.clamped(message.memory))
-            self.leases.clients.attach(tenant, self, bounded)
+            memory = limits.clamped(message.memory, self.leases.gpus.by_uuid)
+            self.leases.clients.attach(tenant, self, replace(message, memory=memory))
             self.on_heard(self)
 
     def resync(self) -> None:
