@@ -18,8 +18,9 @@
 
 /* -- what shall be evicted ----------------------------------------------------------- */
 
-/* Bytes of the device that stay there for lack of host memory. Shared memory stays in any case. */
-static uint64_t unhosted(const struct swap_device *d)
+/* Bytes of the device that stay there since they could not be copied. Shared memory stays in any
+ * case. */
+static uint64_t uncopied(const struct swap_device *d)
 {
 	uint64_t bytes = 0;
 
@@ -41,7 +42,7 @@ static void unfix(const struct swap_device *d, uint64_t available)
 
 void evict_unfix(CUdevice device)
 {
-	uint64_t bytes = unhosted(&swap_devices[device]);
+	uint64_t bytes = uncopied(&swap_devices[device]);
 
 	if (bytes)
 		unfix(&swap_devices[device], swap_store->grow(bytes));
@@ -53,10 +54,13 @@ uint64_t evict_unfix_ready(CUdevice device)
 	uint64_t before, left;
 
 	lock_take(&swap_lock);
-	before = unhosted(d);
-	if (before)
-		unfix(d, swap_store->ready());
-	left = unhosted(d);
+	before = uncopied(d);
+	lock_give(&swap_lock);
+	if (!before || !copier_can_copy(device))
+		return before;
+	lock_take(&swap_lock);
+	unfix(d, swap_store->ready());
+	left = uncopied(d);
 	lock_give(&swap_lock);
 	if (left < before)
 		memory_changed();
@@ -95,10 +99,9 @@ uint64_t evict_add(CUdevice device, uint64_t bytes)
 
 void evict_impossible(struct copier *c)
 {
-	complain("memory stays on device %d, so other jobs may have to wait: the driver makes no "
-	         "stream for copies",
-	         c->device);
+	transfer_complain(c->device, "the driver makes no stream for copies");
 	c->bytes_left = 0;
+	swap_progress.stays = true;
 	lock_take(&swap_lock);
 	for (struct segment *s = swap_devices[c->device].oldest; s; s = s->newer)
 		if (s->state == SEGMENT_RESIDENT && !s->moving)
@@ -149,8 +152,11 @@ static void stay(const struct copier *c, struct segment *segment)
 	CUresult status = REAL(cuStreamQuery)(c->stream);
 	bool broken = status && status != CUDA_ERROR_NOT_READY;
 
+	lock_take(&swap_lock);
+	segment->unhosted = !broken;
+	lock_give(&swap_lock);
 	if (!broken)
-		swap_progress.unhosted = true;
+		swap_progress.stays = true;
 	transfer_impossible(segment, broken ? "the context is broken"
 	                                    : "there is no host memory for a copy "
 	                                      "(a larger --mem gives more)");

@@ -59,6 +59,8 @@ FAKE(cuMemHostUnregister)(void *at)
 FAKE(cuStreamCreate)(CUstream *stream, unsigned int flags)
 {
 	(void)flags;
+	if (fake_driver.refuse_streams)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	*stream = (CUstream)(uintptr_t)1;
 	LOCKED(fake_driver.streams++);
 	return CUDA_SUCCESS;

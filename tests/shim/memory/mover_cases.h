@@ -32,7 +32,8 @@
 	CASE(a_store_may_answer_later)                                                             \
 	CASE(what_has_no_copy_stays)                                                               \
 	CASE(copies_go_back_to_their_store)                                                        \
-	CASE(what_cannot_be_pinned_stays)
+	CASE(what_cannot_be_pinned_stays)                                                          \
+	CASE(what_has_no_stream_stays_until_there_is_one)
 
 /* host_memory_cases.c */
 #define HOST_MEMORY_CASES(CASE)                                                                    \

@@ -1,6 +1,7 @@
 /* store_cases.c: swapped memory with a fake store (shim/memory/swap/store.h). */
 #include "mover_cases.h"
 
+#include "base/clock.h"
 #include "memory/swap/store.h"
 
 static struct {
@@ -120,4 +121,29 @@ void what_cannot_be_pinned_stays(void)
 	hand_over();
 	CHECK(fake_driver.used[0] == 0);
 	CHECK(fake_driver.pinned >= 24 * MIB);
+}
+
+/* Its program does nothing meanwhile. */
+void what_has_no_stream_stays_until_there_is_one(void)
+{
+	struct gl_details details[GL_MAX_DEVICES];
+	CUdeviceptr pointer;
+
+	hold();
+	pointer = swapped_block(24 * MIB, 1);
+	fake_driver.refuse_streams = true;
+	hand_over();
+	CHECK(fake_driver.used[0] == 24 * MIB && reported().fixed == 24 * MIB);
+	CHECK(fake_rooms.complaints == 1);
+	CHECK(memory_details(details) == 1 && details[0].other == 24 * MIB);
+	CHECK(memory_mover.prepare() > 0);
+	CHECK(reported().fixed == 24 * MIB);
+	fake_driver.refuse_streams = false;
+	for (int64_t pause; (pause = memory_mover.prepare()) > 0;)
+		pause_us(pause / 1000 + 1);
+	CHECK(reported().fixed == 0 && fake_rooms.complaints == 1);
+	hand_over();
+	CHECK(fake_driver.used[0] == 0);
+	hold();
+	CHECK(filled(pointer, 24 * MIB, 1));
 }
