@@ -13,6 +13,7 @@ import logging
 import os
 import select
 import socket
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
@@ -70,6 +71,8 @@ class NodeMemory:
         # Of each where its stack was when it last asked for some, which is another place
         # after an exec; None: not known.
         self.stacks: dict[ProcessId, int | None] = {}
+        # Those of which the log says that they get none. They ask for many pieces, one by one.
+        self.told: weakref.WeakSet[Asker] = weakref.WeakSet()
         self.taken_over = False  # what was made for a daemon before this one is known
         self.given_early: set[Key] = set()  # given back, or refused, before that
         link.found = self._found
@@ -117,7 +120,7 @@ class NodeMemory:
                 self.pool.check(key, size, self.left(job_id), most)
                 self._watch(asker)
             except Refused as why:
-                asker.say(f"gets no host memory for copies: {why}")
+                self._say_why(asker, str(why))
                 asker.send(daemon_messages.host(lib.GL_HOST_FULL, number, size))
                 return
             self.pool.add(key, size)
@@ -133,13 +136,20 @@ class NodeMemory:
         if descriptor is None:
             self._note_given(key)
             self._forget(key)
-            asker.say(f"gets no host memory for copies: {why}")
+            self._say_why(asker, why)
             asker.send(daemon_messages.host(lib.GL_HOST_FAILED, key.number, size))
             return
+        self.told.discard(asker)
         try:
             asker.send(daemon_messages.host(lib.GL_HOST_TAKEN, key.number, size), descriptor)
         finally:
             os.close(descriptor)
+
+    def _say_why(self, asker: Asker, why: str) -> None:
+        """Log why the process gets no memory, once until it gets some again."""
+        if asker not in self.told:
+            self.told.add(asker)
+            asker.say(f"gets no host memory for copies: {why}")
 
     def give(self, asker: Asker, job_id: int, message: client_messages.HostGive) -> None:
         """A process has unmapped memory, which is freed."""

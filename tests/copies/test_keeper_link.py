@@ -346,10 +346,15 @@ def test_memory_of_a_process_for_which_no_descriptor_is_left_stays(
         keeper, link, memory = connected(
             short_dir / SOCKET, {f"1.{process.pid}.{process.start}.7": UNIT}
         )
-        found, adopt = asyncio.Event(), link.found
-        link.found = lambda files: (adopt(files), found.set())[1]
+        heard, adopt = asyncio.Event(), link.found
+
+        def found(files: dict[str, int]) -> None:
+            adopt(files)
+            heard.set()
+
+        link.found = found
         with no_descriptors():
-            await found.wait()
+            await heard.wait()
         assert memory.of_job(1) == UNIT
         child.kill()
         ended = await asyncio.to_thread(keeper.read)
@@ -357,6 +362,32 @@ def test_memory_of_a_process_for_which_no_descriptor_is_left_stays(
         assert memory.pool.total == 0
         await child.wait()
         memory.close()
+        keeper.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 120))
+
+
+def test_why_a_process_gets_no_memory_is_logged_once(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for many pieces. What it gets in between counts as better times."""
+
+    async def scene() -> None:
+        keeper, _, memory = connected(short_dir / SOCKET, {})
+        asker, said = Process(), list[str]()
+        monkeypatch.setattr(asker, "say", said.append)
+        for number in range(100):
+            memory.take(asker, 1, UNIT, client_messages.HostTake(number, 2 * UNIT))
+        assert len(said) == 1
+        asker.heard.clear()
+        memory.take(asker, 1, UNIT, client_messages.HostTake(100, UNIT))
+        await asyncio.to_thread(keeper.make)
+        await asker.heard.wait()
+        for number in range(101, 200):
+            memory.take(asker, 1, UNIT, client_messages.HostTake(number, UNIT))
+        assert len(said) == 2
+        memory.close()
+        asker.close()
         keeper.close()
 
     asyncio.run(asyncio.wait_for(scene(), 120))
