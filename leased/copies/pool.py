@@ -12,8 +12,8 @@ from leased.processes.identity import ProcessId
 LARGEST = 1 << 30  # bytes of one piece of memory
 PIECES = 16_384  # of the node: each is a descriptor of the keeper's
 PIECES_OF_A_JOB = 4096
-# A job needs few pieces, mostly of 256 MiB. One that has more of them, which may be small, gets none
-# of the last ones of the node: a few such jobs would take all that others need.
+# A job needs few pieces, mostly of 256 MiB. One that has more of them, which may be small, gets
+# none of the last ones of the node: a few such jobs would take all that others need.
 FEW, LAST = 64, 8192
 PROGRAM = 32  # a key's number has this many bits below those that tell a process' programs apart
 

@@ -15,8 +15,8 @@
 #define PREPARE_PAUSE_NS INT64_C(2000000)
 /* While other threads, or the daemon, are at work. */
 #define OTHERS_PAUSE_NS INT64_C(20000000)
-/* Between two looks for host memory, and a stream, for what stays on a device because there was
- * none: the first pause, and the longest. */
+/* Between two looks whether what stays on a device since it could not be copied can be: the first
+ * pause, and the longest. Pauses grow until nothing has stayed for longer than that. */
 #define LOOK_NS INT64_C(1000000000)
 #define LOOK_MOST_NS (32 * LOOK_NS)
 
@@ -118,6 +118,8 @@ static void look_again(void)
 	uint64_t bytes = 0, now = now_ns();
 	CUstreamCaptureMode mode;
 
+	if (now - looked_at > 2 * (uint64_t)LOOK_MOST_NS)
+		look_pause = 0;
 	if (now - looked_at < (uint64_t)look_pause)
 		return;
 	mode = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -126,7 +128,7 @@ static void look_again(void)
 	captures_mode(mode);
 	swap_progress.stays = bytes > 0;
 	looked_at = now;
-	look_pause = !bytes ? 0 : !look_pause ? LOOK_NS : 2 * look_pause;
+	look_pause = !look_pause ? LOOK_NS : 2 * look_pause;
 	if (look_pause > LOOK_MOST_NS)
 		look_pause = LOOK_MOST_NS;
 	if (!bytes)

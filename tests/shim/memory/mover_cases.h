@@ -33,7 +33,8 @@
 	CASE(what_has_no_copy_stays)                                                               \
 	CASE(copies_go_back_to_their_store)                                                        \
 	CASE(what_cannot_be_pinned_stays)                                                          \
-	CASE(what_has_no_stream_stays_until_there_is_one)
+	CASE(what_has_no_stream_stays_until_there_is_one)                                          \
+	CASE(what_is_not_copied_stays_until_it_is)
 
 /* host_memory_cases.c */
 #define HOST_MEMORY_CASES(CASE)                                                                    \
