@@ -50,6 +50,7 @@
 	CASE(a_driver_may_refuse_to_pin_it)                                                        \
 	CASE(the_daemon_may_be_another_one_meanwhile)                                              \
 	CASE(what_a_daemon_may_have_made_goes_back_if_the_next_has_none)                           \
+	CASE(what_a_daemon_makes_goes_back_if_it_offers_none_any_more)                             \
 	CASE(what_somebody_waits_for_is_got_ready_however_little_it_is)                            \
 	CASE(the_node_may_have_no_more_in_mid_handoff)                                             \
 	CASE(shared_memory_stays_and_needs_none)                                                   \
