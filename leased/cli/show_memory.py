@@ -13,7 +13,7 @@ FIXED = {
     "shared": "shared with other processes",
     "unhosted": "without host memory for a copy",
     "mapped": "mapped by the program in a way that cannot be moved",
-    "other": "arrays and the like",
+    "other": "of arrays, of graphs or that the driver cannot copy",
 }
 
 

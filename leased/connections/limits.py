@@ -6,7 +6,7 @@ Root is not limited: it could as well stop the daemon.
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -44,11 +44,13 @@ def most_connections() -> int:
     return max(16, min(CONNECTIONS, files - KEPT_FILES))
 
 
-def clamped(memory: Mapping[str, DeviceBytes]) -> dict[str, DeviceBytes]:
-    """What a process says of its memory, limited to what is possible."""
+def clamped(memory: Mapping[str, DeviceBytes], known: Container[str]) -> dict[str, DeviceBytes]:
+    """What a process says of its memory, limited to what is possible. known: the UUIDs of the
+    node's devices; a process may name any number of others, one after the other."""
     return {
         uuid: DeviceBytes(*(min(amount, BYTES_MOST) for amount in amounts))
         for uuid, amounts in memory.items()
+        if uuid in known
     }
 
 

@@ -76,12 +76,8 @@ class KeeperLink:
     def connect(self) -> None:
         """Connect now, or as soon as the keeper runs."""
         self.retry = None
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        try:
-            sock.setblocking(False)
-            sock.connect(str(self.path))
-        except OSError:
-            sock.close()
+        sock = self._connection()
+        if sock is None:
             self._refuse_who_waits()
             if self.open:
                 self.retry = self.loop.call_later(RETRY_S, self.connect)
@@ -93,6 +89,19 @@ class KeeperLink:
         for ask in self.asks.values():
             ask.sent = False
         self._send_asks()
+
+    def _connection(self) -> socket.socket | None:
+        """A new connection; None: the keeper does not run, or no descriptors are left."""
+        sock = None
+        try:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+            sock.setblocking(False)
+            sock.connect(str(self.path))
+        except OSError:
+            if sock is not None:
+                sock.close()
+            return None
+        return sock
 
     def _refuse_who_waits(self) -> None:
         if self.loop.time() - self.since < PATIENCE_S:
@@ -205,7 +214,11 @@ class KeeperLink:
         ask = self.asks.get(str(said["name"]))
         if ask is not None and ask.is_answered_by(said):
             del self.asks[ask.name]
-            ask.made(descriptor, str(said.get("fault", "")))
+            fault = str(said.get("fault", ""))
+            if descriptor is None and not fault:  # the kernel could not give it to this process
+                self.end(ask.name)
+                fault = "gpu-leased has no descriptors left"
+            ask.made(descriptor, fault)
         elif descriptor is not None:  # it has ended meanwhile
             os.close(descriptor)
         self._send_asks()

@@ -8,10 +8,12 @@ process has kept a descriptor or a mapping of them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import errno
 import logging
 import os
+import select
 import socket
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
@@ -29,6 +31,9 @@ from leased.wire import client_messages, daemon_messages
 log = logging.getLogger("gpu-leased")
 
 UNIT = int(lib.GL_HOST_UNIT)
+# As long as there are too few of these, it cannot be told whether a process has ended.
+SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+WATCH_AGAIN_S = 1.0
 EXEC_S = 1.0  # so long after a connection has ended the process may be another program's
 
 
@@ -61,9 +66,13 @@ class NodeMemory:
         # By job: bytes that may have to leave its devices; see claims.py.
         self.needs: Callable[[], Counter[int]] = Counter
         self.ends: dict[ProcessId, int] = {}  # a pidfd of each process that has some
-        # Of each of these where its stack was when it last asked for some, which is another place
+        # Processes that have some and could not be watched yet, for lack of descriptors.
+        self.unwatched: set[ProcessId] = set()
+        # Of each where its stack was when it last asked for some, which is another place
         # after an exec; None: not known.
         self.stacks: dict[ProcessId, int | None] = {}
+        # Those of which the log says that they get none. They ask for many pieces, one by one.
+        self.told: weakref.WeakSet[Asker] = weakref.WeakSet()
         self.taken_over = False  # what was made for a daemon before this one is known
         self.given_early: set[Key] = set()  # given back, or refused, before that
         link.found = self._found
@@ -111,7 +120,7 @@ class NodeMemory:
                 self.pool.check(key, size, self.left(job_id), most)
                 self._watch(asker)
             except Refused as why:
-                asker.say(f"gets no host memory for copies: {why}")
+                self._say_why(asker, str(why))
                 asker.send(daemon_messages.host(lib.GL_HOST_FULL, number, size))
                 return
             self.pool.add(key, size)
@@ -127,13 +136,20 @@ class NodeMemory:
         if descriptor is None:
             self._note_given(key)
             self._forget(key)
-            asker.say(f"gets no host memory for copies: {why}")
+            self._say_why(asker, why)
             asker.send(daemon_messages.host(lib.GL_HOST_FAILED, key.number, size))
             return
+        self.told.discard(asker)
         try:
             asker.send(daemon_messages.host(lib.GL_HOST_TAKEN, key.number, size), descriptor)
         finally:
             os.close(descriptor)
+
+    def _say_why(self, asker: Asker, why: str) -> None:
+        """Log why the process gets no memory, once until it gets some again."""
+        if asker not in self.told:
+            self.told.add(asker)
+            asker.say(f"gets no host memory for copies: {why}")
 
     def give(self, asker: Asker, job_id: int, message: client_messages.HostGive) -> None:
         """A process has unmapped memory, which is freed."""
@@ -165,7 +181,10 @@ class NodeMemory:
         process = asker.process
         if process is None or process in self.ends:
             return
-        pidfd = _pidfd(process)
+        try:
+            pidfd = _pidfd(process)
+        except OSError as fault:
+            raise Refused(f"gpu-leased cannot watch for its end: {fault.strerror}") from None
         if pidfd is None or not still_there(asker.sock, process):
             if pidfd is not None:
                 os.close(pidfd)
@@ -177,7 +196,29 @@ class NodeMemory:
         self.stacks[process] = _stack(process)
         self.loop.add_reader(pidfd, self.process_ended, process)
 
+    def _watch_again(self) -> None:
+        """Watch the processes that could not be watched before. Those that have ended meanwhile
+        have no memory any more."""
+        for process in list(self.unwatched):
+            try:
+                pidfd = _pidfd(process)
+            except OSError:
+                continue
+            self.unwatched.discard(process)
+            if pidfd is None:
+                self.process_ended(process)
+            else:
+                self._watch_by(process, pidfd)
+        if self.unwatched:
+            self.loop.call_later(WATCH_AGAIN_S, self._watch_again)
+
+    def _watch_later(self, process: ProcessId) -> None:
+        if not self.unwatched:
+            self.loop.call_later(WATCH_AGAIN_S, self._watch_again)
+        self.unwatched.add(process)
+
     def _unwatch(self, process: ProcessId) -> None:
+        self.unwatched.discard(process)
         pidfd = self.ends.pop(process, None)
         self.stacks.pop(process, None)
         if pidfd is not None:
@@ -224,16 +265,26 @@ class NodeMemory:
         """It counts as what it is, also where it has been asked for again in another size."""
         if self.pool.bytes.get(key) == size:
             return
-        if key.process not in self.ends:
-            pidfd = _pidfd(key.process)
-            if pidfd is None:  # it has ended meanwhile
-                self.link.end(key.name)
-                return
-            self._watch_by(key.process, pidfd)
+        if key.process not in self.ends and not self._may_live(key.process):
+            self.link.end(key.name)
+            return
         self.pool.remove(key)
         self.pool.add(key, size)
 
+    def _may_live(self, process: ProcessId) -> bool:
+        """Watch the process. False: it has ended. While it cannot be told, it lives: to free the
+        memory of one that does would be to lose its data."""
+        try:
+            pidfd = _pidfd(process)
+        except OSError:
+            self._watch_later(process)
+            return True
+        if pidfd is not None:
+            self._watch_by(process, pidfd)
+        return pidfd is not None
+
     def close(self) -> None:
+        self.unwatched.clear()
         for process in list(self.ends):
             self._unwatch(process)
         self.link.close()
@@ -244,11 +295,20 @@ def _stack(process: ProcessId) -> int | None:
 
 
 def _pidfd(process: ProcessId) -> int | None:
-    """A pidfd of this process; None: it has ended."""
-    pidfd = None
-    with contextlib.suppress(OSError):
+    """A pidfd of this process; None: it has ended. OSError: that cannot be told now."""
+    try:
         pidfd = os.pidfd_open(process.pid)
-    if pidfd is not None and process_id(process.pid) != process:
-        os.close(pidfd)
+    except OSError as fault:
+        if fault.errno in SCARCE:
+            raise
         return None
-    return pidfd
+    found = process_id(process.pid)
+    if found == process:
+        return pidfd
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    ended = found is not None or bool(poll.poll(0))
+    os.close(pidfd)
+    if not ended:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    return None

@@ -12,6 +12,9 @@ from leased.processes.identity import ProcessId
 LARGEST = 1 << 30  # bytes of one piece of memory
 PIECES = 16_384  # of the node: each is a descriptor of the keeper's
 PIECES_OF_A_JOB = 4096
+# A job needs few pieces, mostly of 256 MiB. One that has more of them, which may be small, gets
+# none of the last ones of the node: a few such jobs would take all that others need.
+FEW, LAST = 64, 8192
 PROGRAM = 32  # a key's number has this many bits below those that tell a process' programs apart
 
 
@@ -60,8 +63,9 @@ class Pool:
             raise Refused(
                 f"job {key.job_id} has as much host memory already as it may have on its GPUs"
             )
-        if len(self.bytes) >= PIECES or self.pieces[key.job_id] >= PIECES_OF_A_JOB:
-            raise Refused(f"job {key.job_id} has host memory in too many pieces")
+        has = self.pieces[key.job_id]
+        if has >= PIECES_OF_A_JOB or len(self.bytes) >= PIECES - (LAST if has >= FEW else 0):
+            raise Refused(f"job {key.job_id} or all jobs have host memory in too many pieces")
 
     def add(self, key: Key, size: int) -> None:
         self.bytes[key] = size

@@ -5,12 +5,13 @@ memory counts up to what NVML shows for the process. What the process reports be
 as memory that can be moved: honest processes report so the room that they need. The resident
 memory of a process that swaps changes faster than NVML is polled, so it is believed until NVML
 has contradicted it AGAINST times in succession. From then on the job is believed only up to what
-NVML shows.
+NVML shows. A process that is stopped cannot report what it has evicted just before: as long as it
+is, what NVML shows counts, and it has not lied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -40,19 +41,25 @@ class Look:
 
     seen: what NVML showed. said: what the process reported on the device. resident: how much of
     that can be evicted. against: how many polls in succession, this one too, contradicted it.
+    stopped: this one did, but the process cannot report.
     """
 
     seen: int
     said: int
     resident: int
     against: int = 0
+    stopped: bool = False
 
 
 class MemoryEvidence:
-    """The evidence on one device, by pid. Several clients may be of one process."""
+    """The evidence on one device, by pid. Several clients may be of one process.
 
-    def __init__(self, uuid: str) -> None:
+    still: whether the process of a pid cannot act.
+    """
+
+    def __init__(self, uuid: str, still: Callable[[int], bool]) -> None:
         self.uuid = uuid
+        self.still = still
         self.shown: Mapping[int, int] = {}
         self.at: int | None = None  # when, in ns
         self.sees = False  # NVML has shown a client, so its pids are those of our namespace
@@ -80,7 +87,8 @@ class MemoryEvidence:
             same = last is not None and (last.seen, last.said) == (look.seen, look.said)
             settled[pid] = own if same else None
             if last is not None and self._contradicts(pid, last, look):
-                look = replace(look, against=last.against + 1)
+                stopped = self.still(pid)
+                look = replace(look, against=last.against + (not stopped), stopped=stopped)
             self.looks[pid] = look
         return settled
 
@@ -102,6 +110,11 @@ class MemoryEvidence:
         look = self.looks.get(pid)
         return look is not None and look.against >= AGAINST
 
+    def _counts_as_shown(self, pid: int) -> bool:
+        """Whether NVML contradicts what a process that is stopped has said last."""
+        look = self.looks.get(pid)
+        return look is not None and look.stopped
+
     def total(self, now: int, clients: Iterable[Says], doubted: bool) -> DeviceBytes:
         """What a job's processes have together on the device, as far as it is believed."""
         knows = self.sees and self.at is not None and now - self.at < FRESH_NS
@@ -112,8 +125,9 @@ class MemoryEvidence:
             real = has
             if knows and self.shown.get(client.pid) != 0:
                 most = left.get(client.pid, self.shown.get(client.pid, 0))
-                real = self._real(has, most, doubted)
-                left[client.pid] = most - real.fixed - (real.resident if doubted else 0)
+                bounded = doubted or self._counts_as_shown(client.pid)
+                real = self._real(has, most, bounded)
+                left[client.pid] = most - real.fixed - (real.resident if bounded else 0)
             evictable += real.evictable
             fixed += real.fixed
             resident += real.resident

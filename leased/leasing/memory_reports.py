@@ -15,6 +15,7 @@ from leased.gpus.devices import Overhead
 from leased.leasing.departed import Departed
 from leased.leasing.memory_evidence import NOTHING, MemoryEvidence, sum_of
 from leased.leasing.tenant import Client, Tenant
+from leased.processes.stopped_processes import stands_still
 from leased.wire import daemon_messages
 from leased.wire.device_bytes import DeviceBytes
 
@@ -31,7 +32,7 @@ class MemoryReports:
         run: Callable[[Event], None],
     ) -> None:
         self.overheads = overheads
-        self.evidence = {uuid: MemoryEvidence(uuid) for uuid in overheads}
+        self.evidence = {uuid: MemoryEvidence(uuid, stands_still) for uuid in overheads}
         self.departed = {uuid: Departed() for uuid in overheads}
         self.clock = clock
         self.run = run

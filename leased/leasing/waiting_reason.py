@@ -88,12 +88,24 @@ def _crowded(leases: Leases, tenant: Tenant) -> Reason | None:
         else:
             amount, code = sum(others[n].fixed for n in fixed), lib.GL_WAITS_CROWDED
             whose, verb = _whose(leases, fixed), "cannot leave"
+        where, ends = _named(leases, [uuid]), "they are freed"
+        if not stuck and _unhosted(leases, fixed, uuid) > amount // 2:
+            where, ends = f"{where} for lack of host memory", "there is some"
         return Reason(
             code,
-            f"{size(amount)} of {whose} {verb} {_named(leases, [uuid])} and leave no room for "
-            f"the {size(own.bytes + own.fixed)} of this job; it goes on when they are freed",
+            f"{size(amount)} of {whose} {verb} {where} and leave no room for the "
+            f"{size(own.bytes + own.fixed)} of this job; it goes on when {ends}",
         )
     return None
+
+
+def _unhosted(leases: Leases, others: Sequence[int], uuid: str) -> int:
+    """Bytes of these jobs that stay on the device for lack of host memory, as their processes
+    say."""
+    tenants = [leases.tenants[job] for job in others if job in leases.tenants]
+    clients = [client for tenant in tenants for client in tenant.clients]
+    said = [client.details[uuid].fixed for client in clients if uuid in client.details]
+    return sum(fixed["unhosted"] for fixed in said)
 
 
 def _lacks_share(leases: Leases, tenant: Tenant) -> Reason | None:

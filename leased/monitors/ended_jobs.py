@@ -49,15 +49,17 @@ class EndedJobs:
     async def look(self) -> None:
         """Ask Slurm once, and end the tenants whose jobs are over."""
         opened = {record.job_id: record.opened for record in self.store.open_tenants()}
-        asked = list(self.leases.tenants)
+        asked = dict(self.leases.tenants)
         try:
             said = await self.slurm.jobs(asked)
         except OSError as fault:
             self._note(str(fault))
             return
         self._note("")
-        for job_id in asked:
-            if job_id in self.leases.tenants and self._over(job_id, said.get(job_id), opened):
+        for job_id, tenant in asked.items():
+            # Otherwise a later run of the job has begun here meanwhile.
+            same = self.leases.tenants.get(job_id) is tenant
+            if same and self._over(job_id, said.get(job_id), opened):
                 log.info("job %d has ended, and its plugin has not reported it", job_id)
                 self.ended(job_id)
 

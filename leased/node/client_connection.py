@@ -139,8 +139,7 @@ class ClientConnection(Connection):
         tenant = self.find(self.peer)
         if self.tenant is not None and self.restored:
             # An answer to the previous daemon came first.
-            self.leases.clients.detach(self.tenant, self)
-            self.tenant = None
+            self._leave(self.tenant)
         if self.tenant is not None:
             self.refuse(lib.GL_REFUSED_PROTOCOL, "a second HELLO on one connection")
         elif not still_there(self.sock, self.process):
@@ -161,9 +160,17 @@ class ClientConnection(Connection):
             self.payer, self.job = tenant.uid, tenant.job_id
             if self.account is not None and not self.restored:
                 self.account.spend(limits.HELLO_COST_S)
-            bounded = replace(message, memory=limits.clamped(message.memory))
-            self.leases.clients.attach(tenant, self, bounded)
+            memory = limits.clamped(message.memory, self.leases.gpus.by_uuid)
+            self.leases.clients.attach(tenant, self, replace(message, memory=memory))
             self.on_heard(self)
+
+    def _leave(self, tenant: Tenant) -> None:
+        """Nothing of what it has said to this daemon counts any more."""
+        message_handlers.client_gone(self.leases, self, tenant)
+        self.tenant = self.calls = None
+        self.wants = self.restoring = False
+        self.held = self.passed = 0
+        self.memory, self.details, self.name = {}, {}, b""
 
     def resync(self) -> None:
         """Ask the client for a new HELLO: the connection was made by the previous daemon."""

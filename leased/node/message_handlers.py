@@ -43,7 +43,7 @@ def client_gone(leases: Leases, client: ClientConnection, tenant: Tenant) -> Non
 def _memory(
     leases: Leases, client: ClientConnection, tenant: Tenant, message: client_messages.Memory
 ) -> None:
-    bounded = replace(message, memory=limits.clamped(message.memory))
+    bounded = replace(message, memory=limits.clamped(message.memory, leases.gpus.by_uuid))
     leases.clients.memory(tenant, client, bounded)
 
 

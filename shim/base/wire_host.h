@@ -56,7 +56,8 @@ enum gl_clean {
 /* GL_DETAILS, of one device. left: bytes of swapped memory that have left the device without being
  * copied, since the last message. The others are what of gl_device.fixed is fixed for which reason:
  * shared with other processes; no host memory for it; mapped by the program and known to others, or
- * in a way that cannot be moved; all else (arrays, memory of graphs). */
+ * in a way that cannot be moved; all else (arrays, memory of graphs, what the driver cannot copy).
+ */
 struct gl_details {
 	struct gl_header header;
 	uint8_t uuid[16]; /* GL_UUID_BYTES */

@@ -473,3 +473,12 @@ def test_an_older_daemon_makes_none_ahead(node: Node) -> None:
     node.look()
     assert "copies" in node.found
     assert "copies-ahead" not in node.found
+
+
+def test_without_a_keeper_nothing_is_said_to_be_ready(node: Node) -> None:
+    """What is told then is of when there was one."""
+    copies = {"kept": False, "budget_bytes": 99 << 30, "taken_bytes": 0, "left_bytes": 9 << 30}
+    node.answer = {"copies": copies | {"ahead_bytes": 3 << 30, "ahead_most_bytes": 64 << 30}}
+    node.look()
+    assert node.found["copies"].level == WARNING
+    assert "copies-ahead" not in node.found

@@ -25,7 +25,9 @@ from leased.node.client_connection import ClientConnection
 from leased.processes.identity import Peer, process_id
 from leased.wire import header
 from leased.wire.device_bytes import uuid_bytes
+from tests.core.items import items
 from tests.fuzz.fakes import FakeListening, FakeLoop, FakeSocket
+from tests.fuzz.node import Node
 from tests.slurm.leased import Leased
 from tests.support.given import given
 
@@ -443,3 +445,23 @@ def test_still_there_on_a_real_socket() -> None:
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with one, other:
         assert still_there(one, process_id(os.getpid()))
+
+
+def test_devices_that_the_node_does_not_have_leave_nothing_behind() -> None:
+    """A process names ever others, and each would be kept as long as its job runs."""
+    node = Node()
+    node.open(1, 0, 0, 10**9)
+    peer = node.connect(1)
+    assert peer
+    before = 0
+    for n in range(200):
+        report = header.new(lib.GL_MEMORY if n else lib.GL_HELLO)
+        report.n_devices = 16
+        for k in range(16):
+            ffi.buffer(report.devices[k].uuid)[:] = bytes([0, n, k, *range(13)])
+            report.devices[k].bytes = GB
+        node.send(peer, bytes(ffi.buffer(report)))
+        before = before or items(node.leases)
+    assert peer.sock.open
+    assert items(node.leases) == before
+    node.end()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import resource
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from leased.copies import keeper_link
+from leased.copies import keeper_link, node_memory
 from leased.copies.keeper_link import AT_ONCE, LONGEST, SOCKET, KeeperLink
 from leased.copies.node_memory import UNIT, NodeMemory
 from leased.copies.pool import LARGEST, Key
@@ -262,6 +265,127 @@ def test_what_is_refused_before_the_keeper_has_said_what_it_has_is_ended(
         keeper = SlowKeeper(path)
         await is_told_to_end(keeper, name)
         assert memory.pool.total == 0
+        memory.close()
+        asker.close()
+        keeper.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 120))
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """A process that can open no more files than it has open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(file.name) for file in Path("/proc/self/fd").iterdir())
+    spare = [os.open(os.devnull, os.O_RDONLY)]
+    while spare[-1] <= highest:
+        spare.append(os.open(os.devnull, os.O_RDONLY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare[-1] + 1, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in spare:
+            os.close(descriptor)
+
+
+def test_memory_whose_descriptor_cannot_be_taken_is_ended(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon has no descriptors left when the keeper sends it."""
+
+    async def scene() -> None:
+        keeper, _, memory = connected(short_dir / SOCKET, {})
+        asker, said = Process(), list[str]()
+        monkeypatch.setattr(asker, "say", said.append)
+        memory.take(asker, 1, 1 << 40, client_messages.HostTake(1, UNIT))
+        name = keeper.make()
+        with no_descriptors():
+            await asker.heard.wait()
+        assert not asker.got
+        assert "descriptors" in said[0]
+        assert memory.pool.total == 0
+        assert await asyncio.to_thread(keeper.read) == {"op": "end", "name": name}
+        memory.close()
+        asker.close()
+        keeper.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 120))
+
+
+def test_a_connection_for_which_no_descriptor_is_left_is_made_later(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_link, "RETRY_S", 0.01)
+
+    async def scene() -> None:
+        keeper = SlowKeeper(short_dir / SOCKET)
+        link = KeeperLink(short_dir / SOCKET, asyncio.get_running_loop())
+        with no_descriptors():
+            link.connect()
+        assert not link.connected
+        await asyncio.to_thread(keeper.accept)
+        await asyncio.to_thread(keeper.list, {})
+        assert link.connected
+        link.close()
+        keeper.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 120))
+
+
+def test_memory_of_a_process_for_which_no_descriptor_is_left_stays(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new daemon cannot watch the process for now, which lives on with its memory."""
+    monkeypatch.setattr(node_memory, "WATCH_AGAIN_S", 0.01, raising=False)
+
+    async def scene() -> None:
+        child = await asyncio.create_subprocess_exec("sleep", "600")
+        process = process_id(child.pid)
+        assert process
+        keeper, link, memory = connected(
+            short_dir / SOCKET, {f"1.{process.pid}.{process.start}.7": UNIT}
+        )
+        heard, adopt = asyncio.Event(), link.found
+
+        def found(files: dict[str, int]) -> None:
+            adopt(files)
+            heard.set()
+
+        link.found = found
+        with no_descriptors():
+            await heard.wait()
+        assert memory.of_job(1) == UNIT
+        child.kill()
+        ended = await asyncio.to_thread(keeper.read)
+        assert ended == {"op": "end", "name": f"1.{process.pid}.{process.start}.7"}
+        assert memory.pool.total == 0
+        await child.wait()
+        memory.close()
+        keeper.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 120))
+
+
+def test_why_a_process_gets_no_memory_is_logged_once(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for many pieces. What it gets in between counts as better times."""
+
+    async def scene() -> None:
+        keeper, _, memory = connected(short_dir / SOCKET, {})
+        asker, said = Process(), list[str]()
+        monkeypatch.setattr(asker, "say", said.append)
+        for number in range(100):
+            memory.take(asker, 1, UNIT, client_messages.HostTake(number, 2 * UNIT))
+        assert len(said) == 1
+        asker.heard.clear()
+        memory.take(asker, 1, UNIT, client_messages.HostTake(100, UNIT))
+        await asyncio.to_thread(keeper.make)
+        await asker.heard.wait()
+        for number in range(101, 200):
+            memory.take(asker, 1, UNIT, client_messages.HostTake(number, UNIT))
+        assert len(said) == 2
         memory.close()
         asker.close()
         keeper.close()

@@ -206,6 +206,34 @@ def test_memory_that_found_no_host_memory_leaves_as_soon_as_there_is_some(
     wait_until("all of it to be given back", lambda: kept(keeper) == 0)
 
 
+def limit_files(pid: int) -> None:
+    """The process can open no more files than it has open."""
+    files = {int(file.name) for file in Path(f"/proc/{pid}/fd").iterdir()}
+    free = min(set(range(len(files) + 1)) - files)
+    hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (free, hard))
+
+
+@pytest.mark.parametrize("who", ["keeper", "daemon"])
+def test_who_has_no_descriptors_left_loses_and_leaks_nothing(
+    tenant: Start, leased: Leased, keeper: Keeper, who: str
+) -> None:
+    """In mid-handoff: the second has to make room for the first, and its own memory serves."""
+    (first, _), (second, _) = started(tenant, 1), started(tenant, 2)
+    assert leased.daemon
+    limited = keeper.pid if who == "keeper" else leased.daemon.process.pid
+    before = resource.prlimit(limited, resource.RLIMIT_NOFILE)
+    limit_files(limited)
+    assert turn(first) == 1
+    resource.prlimit(limited, resource.RLIMIT_NOFILE, before)
+    assert copies_of(leased, 2) == 0
+    wait_until("both to count the same", lambda: kept(keeper) == taken(leased))
+    assert [turn(job) for job in (second, first, second)] == [1, 2, 2]
+    for job in (first, second):
+        end(job)
+    wait_until("all of it to be given back", lambda: kept(keeper) == 0 == taken(leased))
+
+
 # A program of a job that speaks for itself: it asks for memory, and gives the descriptor away.
 ESCAPE = """
 import socket, sys, os, mmap

@@ -124,6 +124,15 @@ def crowded(leases: Leases) -> None:
     )
 
 
+def unhosted(leases: Leases) -> None:
+    crowded(leases)
+    fixed = dict.fromkeys(client_messages.FIXED, 0) | {"unhosted": 160 * MIB}
+    tenant = leases.tenants[1]
+    leases.clients.details(
+        tenant, tenant.clients[0], client_messages.Details(UUID, 0, lib.GL_CLEAN_ON, fixed)
+    )
+
+
 def stopped(leases: Leases) -> None:
     leases.run(arbiter.Frozen(1))
 
@@ -153,11 +162,11 @@ REASONS: dict[int, Callable[[Leases], None]] = {
 }
 
 
-def reason(code: int) -> str:
+def reason(code: int, case: Callable[[Leases], None]) -> str:
     """What a client of job 2 is told in this case; it fits the message."""
     leases = node()
     assert waiting_reason.reason(leases, leases.tenants[2]) == waiting_reason.TURN
-    REASONS[code](leases)
+    case(leases)
     found = waiting_reason.reason(leases, leases.tenants[2])
     assert found.code == code
     sent = ffi.from_buffer("struct gl_waits *", daemon_messages.waits(found.code, found.text))
@@ -169,7 +178,8 @@ def test_why_a_process_waits(short_dir: Path) -> None:
     known = {getattr(lib, name) for name in dir(lib) if name.startswith("GL_WAITS_")}
     assert known - {lib.GL_WAITS} == {lib.GL_WAITS_TURN, *REASONS}
     said = of_the_connection(short_dir)
-    said += [f"this process waits: {reason(code)}" for code in REASONS]
+    cases = [*REASONS.items(), (lib.GL_WAITS_CROWDED, unhosted)]
+    said += [f"this process waits: {reason(code, case)}" for code, case in cases]
     said.append(claim_desk.words("this process waits", MIB))
     begin, others = "this process waits", ("this process waits: X", "this process waits for ")
     said += [text for text in compiled() if text.startswith(begin) and not text.startswith(others)]

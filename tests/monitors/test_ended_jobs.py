@@ -111,6 +111,7 @@ class Watched:
     def __init__(self, node: Node):
         for job in (1, 2, 3):
             node.register(job)
+        self.node = node
         self.leases: Leases = node.leases
         self.store: Store = node.store
         self.slurm = Told()
@@ -172,3 +173,18 @@ def test_no_tenant_ends_while_slurm_does_not_answer_and_that_is_logged_once(
     lines = [record.getMessage() for record in caplog.records]
     assert lines.count("Slurm does not say which jobs have ended: it took longer than 30 s") == 1
     assert lines.count("Slurm says again which jobs have ended") == 1
+
+
+def test_an_answer_about_one_run_of_a_job_ends_no_later_one(watched: Watched) -> None:
+    """It is requeued, and starts here again, before the answer has come."""
+    told = watched.slurm.jobs
+
+    async def slow(job_ids: Collection[int]) -> dict[int, JobState]:
+        said = await told(job_ids)
+        watched.end(2)
+        watched.node.register(2)
+        return said
+
+    watched.slurm.jobs = slow  # type: ignore[method-assign]
+    said = {1: RUNNING, 2: JobState("PENDING"), 3: JobState("PENDING")}
+    assert watched.look(said) == [1, 2]

@@ -277,3 +277,25 @@ def test_a_total_is_never_nothing(pids: int) -> None:
     shown = {100 + n: SIZE for n in range(pids)}
     assert min(measured(shown, {})) >= SIZE // 2, "of processes of no job"
     assert min(measured(shown, dict.fromkeys(shown, 0))) >= SIZE // 2
+
+
+def test_who_is_stopped_between_an_eviction_and_its_report_has_not_lied(node: Node) -> None:
+    """What NVML shows counts meanwhile, and the process is believed again when it goes on."""
+    stopped = {11}
+    node.leases.clients.reports.evidence[UUID].still = stopped.__contains__
+    honest, tenant = honest_of(node), node.leases.tenants[HONEST]
+    node.says(HONEST, honest, 200 * MIB, 0, 200 * MIB)
+    node.shown[11] = 200 * MIB + CONTEXT
+    node.look()
+    node.shown[11] = 90 * MIB + CONTEXT
+    node.look()
+    assert not tenant.doubted
+    assert tenant.believed[UUID].resident == 90 * MIB + CONTEXT
+    stopped.clear()
+    node.says(HONEST, honest, 200 * MIB, 0, 90 * MIB)
+    node.look()
+    assert not tenant.doubted
+    node.says(HONEST, honest, 200 * MIB, 0, 200 * MIB)
+    assert tenant.believed[UUID].resident == 200 * MIB
+    node.look()
+    assert tenant.doubted, "it runs, and NVML shows less"

@@ -27,7 +27,7 @@ def findings(site: Site, said: Mapping[str, Any] | None) -> Iterator[Finding]:
     else:
         words = f"{size(left)} of {budget} of host memory for copies of swapped memory are left"
         yield Finding("copies", OK, words)
-    if "ahead_most_bytes" in said:
+    if said["kept"] and "ahead_most_bytes" in said:
         yield _ahead(said["ahead_bytes"], said["ahead_most_bytes"])
     yield _room_beside_jobs(site, said["budget_bytes"])
 

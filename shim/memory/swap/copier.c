@@ -29,6 +29,18 @@ bool copier_prepare(struct copier *c, CUcontext context)
 	return true;
 }
 
+static void prepare_in(CUcontext context, void *copier)
+{
+	copier_prepare(copier, context);
+}
+
+bool copier_can_copy(CUdevice device)
+{
+	struct copier *c = &copiers[device];
+
+	return contexts_with(device, c->context, prepare_in, c) && c->context;
+}
+
 CUresult copier_record(struct copier *c, struct segment *segment, bool out)
 {
 	struct transfer *transfer = &c->ring[(c->first + c->n) % SWAP_DEPTH];

@@ -46,8 +46,9 @@ enum swap_mode { SWAP_IDLE, SWAP_RESTORING, SWAP_PRELOADING, SWAP_EVICTING };
 struct swap_progress {
 	_Atomic(enum swap_mode) mode;
 	atomic_bool restore_failed; /* evicted memory cannot be restored */
-	bool unhosted;              /* memory stays on a device for lack of host memory */
-	int64_t pause_ns;           /* until the next step */
+	bool
+	    stays; /* memory stays on a device since it could not be copied, which is tried again */
+	int64_t pause_ns; /* until the next step */
 	/* Bytes since the mode was set: all, and those that had to be copied. */
 	struct {
 		_Atomic uint64_t evicted, copied_to_host, restored, copied_to_device;
@@ -60,6 +61,9 @@ extern struct swap_progress swap_progress;
 /* Makes the copier's stream in the current context. Returns false if that fails, or if the copier
  * has a stream in another context. */
 bool copier_prepare(struct copier *copier, CUcontext context);
+/* Does the device's copier have a stream? It is made if it can be. The caller does not hold
+ * swap_lock. */
+bool copier_can_copy(CUdevice device);
 /* Destroys the stream, which is idle, and the events. */
 void copier_end(struct copier *copier);
 /* Submits the copies of a segment's bytes. The segment has a copy in a store. */

@@ -15,16 +15,16 @@
 #define PREPARE_PAUSE_NS INT64_C(2000000)
 /* While other threads, or the daemon, are at work. */
 #define OTHERS_PAUSE_NS INT64_C(20000000)
-/* Between two looks for host memory for what stays on a device because there was none: the first
- * pause, and the longest. */
-#define UNHOSTED_NS INT64_C(1000000000)
-#define UNHOSTED_MOST_NS (32 * UNHOSTED_NS)
+/* Between two looks whether what stays on a device since it could not be copied can be: the first
+ * pause, and the longest. Pauses grow until nothing has stayed for longer than that. */
+#define LOOK_NS INT64_C(1000000000)
+#define LOOK_MOST_NS (32 * LOOK_NS)
 
 /* Used by the client thread only. */
 static bool preparing;      /* copy_space_prepare() may have something to do */
 static bool gives_up;       /* the last GL_AHEAD asked for less than the one before */
 static uint64_t kept_bytes; /* what the last GL_AHEAD asked for */
-static uint64_t looked_at;  /* when host memory was last looked for, in ns, */
+static uint64_t looked_at;  /* when these were last looked for, in ns, */
 static int64_t look_pause;  /* and how long after that it is looked for again */
 
 static void trim_to(CUcontext context, void *keep)
@@ -110,21 +110,27 @@ static int64_t prepare(void)
 	return answer == STORE_READY ? PREPARE_PAUSE_NS : OTHERS_PAUSE_NS;
 }
 
-/* There may be host memory by now for what stays on a device: it is made ready, and what it is
- * ready for may leave. Other jobs may wait for that however long the program does nothing. */
+/* There may be a stream, and host memory, by now for what stays on a device: it is made ready, and
+ * what it is ready for may leave. Other jobs may wait for that however long the program does
+ * nothing. */
 static void look_again(void)
 {
 	uint64_t bytes = 0, now = now_ns();
+	CUstreamCaptureMode mode;
 
+	if (now - looked_at > 2 * (uint64_t)LOOK_MOST_NS)
+		look_pause = 0;
 	if (now - looked_at < (uint64_t)look_pause)
 		return;
+	mode = captures_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
 	for (int d = 0; d < MAX_DEVICES; d++)
 		bytes += swap_devices[d].asked ? evict_unfix_ready(d) : 0;
-	swap_progress.unhosted = bytes > 0;
+	captures_mode(mode);
+	swap_progress.stays = bytes > 0;
 	looked_at = now;
-	look_pause = !bytes ? 0 : !look_pause ? UNHOSTED_NS : 2 * look_pause;
-	if (look_pause > UNHOSTED_MOST_NS)
-		look_pause = UNHOSTED_MOST_NS;
+	look_pause = !look_pause ? LOOK_NS : 2 * look_pause;
+	if (look_pause > LOOK_MOST_NS)
+		look_pause = LOOK_MOST_NS;
 	if (!bytes)
 		return;
 	swap_store->expect(bytes);
@@ -135,8 +141,8 @@ int64_t copy_space_prepare(void)
 {
 	int64_t pause;
 
-	if (swap_progress.unhosted)
+	if (swap_progress.stays)
 		look_again();
 	pause = prepare();
-	return pause < 0 && swap_progress.unhosted ? look_pause : pause;
+	return pause < 0 && swap_progress.stays ? look_pause : pause;
 }

@@ -51,8 +51,9 @@ struct segment {
 	 * than that is submitted the copy is current. */
 	unsigned long unchanged_at;
 	struct clean_state clean;
-	bool moving; /* the client thread is copying it, or computing its fingerprint */
-	bool fixed; /* it cannot be evicted: there was no host memory for a copy, or it is shared */
+	bool moving;   /* the client thread is copying it, or computing its fingerprint */
+	bool fixed;    /* it cannot be evicted: it is shared, or could not be copied */
+	bool unhosted; /* of a fixed one: there was no host memory for its copy */
 };
 
 struct block {

@@ -18,33 +18,41 @@
 
 /* -- what shall be evicted ----------------------------------------------------------- */
 
-/* Bytes of the device that stay there for lack of host memory. Shared memory stays in any case. */
-static uint64_t unhosted(const struct swap_device *d)
+/* Does the segment stay since it could not be copied? Shared memory stays in any case. */
+static bool is_uncopied(const struct segment *segment)
+{
+	return segment->fixed && !segment->block->shared;
+}
+
+/* Bytes of the device that stay there for that reason; lacking: those without host memory. */
+static uint64_t uncopied(const struct swap_device *d, bool lacking)
 {
 	uint64_t bytes = 0;
 
 	for (struct segment *s = d->fixed ? d->oldest : NULL; s; s = s->newer)
-		bytes += s->fixed && !s->block->shared ? s->size : 0;
+		bytes += is_uncopied(s) && !(lacking && s->copy) ? s->size : 0;
 	return bytes;
 }
 
 /* Lets as much of that leave as there is host memory for. */
 static void unfix(const struct swap_device *d, uint64_t available)
 {
-	for (struct segment *s = available ? d->oldest : NULL; s; s = s->newer) {
-		if (!s->fixed || s->block->shared || s->size > available)
+	for (struct segment *s = d->fixed ? d->oldest : NULL; s; s = s->newer) {
+		uint64_t needs = s->copy ? 0 : s->size;
+
+		if (!is_uncopied(s) || needs > available)
 			continue;
-		available -= s->size;
+		available -= needs;
 		segment_set_fixed(s, false);
 	}
 }
 
 void evict_unfix(CUdevice device)
 {
-	uint64_t bytes = unhosted(&swap_devices[device]);
+	struct swap_device *d = &swap_devices[device];
+	uint64_t lacking = uncopied(d, true);
 
-	if (bytes)
-		unfix(&swap_devices[device], swap_store->grow(bytes));
+	unfix(d, lacking ? swap_store->grow(lacking) : 0);
 }
 
 uint64_t evict_unfix_ready(CUdevice device)
@@ -53,10 +61,13 @@ uint64_t evict_unfix_ready(CUdevice device)
 	uint64_t before, left;
 
 	lock_take(&swap_lock);
-	before = unhosted(d);
-	if (before)
-		unfix(d, swap_store->ready());
-	left = unhosted(d);
+	before = uncopied(d, false);
+	lock_give(&swap_lock);
+	if (!before || !copier_can_copy(device))
+		return before;
+	lock_take(&swap_lock);
+	unfix(d, swap_store->ready());
+	left = uncopied(d, false);
 	lock_give(&swap_lock);
 	if (left < before)
 		memory_changed();
@@ -95,10 +106,9 @@ uint64_t evict_add(CUdevice device, uint64_t bytes)
 
 void evict_impossible(struct copier *c)
 {
-	complain("memory stays on device %d, so other jobs may have to wait: the driver makes no "
-	         "stream for copies",
-	         c->device);
+	transfer_complain(c->device, "the driver makes no stream for copies");
 	c->bytes_left = 0;
+	swap_progress.stays = true;
 	lock_take(&swap_lock);
 	for (struct segment *s = swap_devices[c->device].oldest; s; s = s->newer)
 		if (s->state == SEGMENT_RESIDENT && !s->moving)
@@ -143,17 +153,22 @@ static enum store_answer take_copy(struct segment *segment)
 	return answer;
 }
 
-/* The segment stays until there is host memory for it, or for good if the context is broken. */
-static void stay(const struct copier *c, struct segment *segment)
+/* The segment, for whose copy there is no host memory (unhosted) or which the driver does not copy,
+ * stays until that is tried again, or for good if the context is broken. */
+static void stay(const struct copier *c, struct segment *segment, bool unhosted)
 {
 	CUresult status = REAL(cuStreamQuery)(c->stream);
 	bool broken = status && status != CUDA_ERROR_NOT_READY;
 
+	lock_take(&swap_lock);
+	segment->unhosted = unhosted && !broken;
+	lock_give(&swap_lock);
 	if (!broken)
-		swap_progress.unhosted = true;
-	transfer_impossible(segment, broken ? "the context is broken"
-	                                    : "there is no host memory for a copy "
-	                                      "(a larger --mem gives more)");
+		swap_progress.stays = true;
+	transfer_impossible(segment, broken     ? "the context is broken"
+	                             : unhosted ? "there is no host memory for a copy "
+	                                          "(a larger --mem gives more)"
+	                                        : "the driver cannot copy it");
 }
 
 /* -- one segment ------------------------------------------------------------------------- */
@@ -204,7 +219,7 @@ static void copy_out(struct copier *c, struct segment *segment)
 		result = copier_record(c, segment, true);
 	if (result) {
 		REAL(cuStreamSynchronize)(c->stream);
-		transfer_impossible(segment, "the driver cannot copy it");
+		stay(c, segment, false);
 		return;
 	}
 	swap_progress.moved.copied_to_host += segment->size;
@@ -265,7 +280,7 @@ bool evict_one(struct copier *c)
 		return false;
 	}
 	if (answer == STORE_NONE)
-		stay(c, segment);
+		stay(c, segment, true);
 	else
 		copy_out(c, segment);
 	return true;

@@ -123,6 +123,8 @@ static void remove_takes(void)
 		if (is_take(request)) {
 			requested -= request->message.bytes;
 			request->message.header.type = GL_HOST_GIVE;
+			n_sent -= request->sent;
+			request->sent = false;
 		}
 		at = &request->next;
 	}

@@ -137,6 +137,7 @@ void segment_set_fixed(struct segment *segment, bool fixed)
 	if (segment->fixed != fixed)
 		d->fixed += fixed ? segment->size : -segment->size;
 	segment->fixed = fixed;
+	segment->unhosted = segment->unhosted && fixed;
 }
 
 void segment_begin_move(struct segment *segment)

@@ -133,6 +133,14 @@ static bool find(CUdeviceptr pointer, struct memory_place *out)
 	return pointer - out->base < range.size;
 }
 
+/* Which of the amounts counts a segment that is fixed. */
+static uint64_t *reason(const struct segment *segment, struct gl_details *out)
+{
+	if (segment->block->shared)
+		return &out->shared;
+	return segment->unhosted ? &out->unhosted : &out->other;
+}
+
 static void explain(CUdevice device, struct gl_details *out)
 {
 	struct swap_device *d = &swap_devices[device];
@@ -140,7 +148,7 @@ static void explain(CUdevice device, struct gl_details *out)
 	lock_take(&swap_lock);
 	for (struct segment *s = d->fixed ? d->oldest : NULL; s; s = s->newer)
 		if (s->fixed)
-			*(s->block->shared ? &out->shared : &out->unhosted) += s->size;
+			*reason(s, out) += s->size;
 	lock_give(&swap_lock);
 	out->left += atomic_exchange(&copiers[device].evicted_clean, 0);
 	out->clean = clean_status();

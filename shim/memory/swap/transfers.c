@@ -51,12 +51,17 @@ void transfer_cancelled(struct segment *segment)
 	transfer_over(segment);
 }
 
-void transfer_impossible(struct segment *segment, const char *why)
+void transfer_complain(CUdevice device, const char *why)
 {
 	if (!complained)
-		complain("memory stays on device %d, so other jobs may have to wait: %s",
-		         segment->block->device, why);
+		complain("memory stays on device %d, so other jobs may have to wait: %s", device,
+		         why);
 	complained = true;
+}
+
+void transfer_impossible(struct segment *segment, const char *why)
+{
+	transfer_complain(segment->block->device, why);
 	lock_take(&swap_lock);
 	if (!segment->block->doomed)
 		segment_set_fixed(segment, true);

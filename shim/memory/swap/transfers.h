@@ -16,5 +16,7 @@ void transfer_restored(struct segment *segment);
 void transfer_cancelled(struct segment *segment);
 /* The segment cannot be evicted, and becomes fixed. The user is told why, once. */
 void transfer_impossible(struct segment *segment, const char *why);
+/* Tells the user that memory cannot be evicted, and why; once. */
+void transfer_complain(CUdevice device, const char *why);
 
 #endif

@@ -22,10 +22,11 @@ extern struct fake_driver {
 	uint64_t prefetched;          /* bytes, so far */
 	CUdeviceptr first_prefetch;   /* the address of the first prefetch */
 	uint64_t copied_out;          /* bytes to the host */
+	unsigned int copies_asked;    /* calls to copy to the host */
 	uint64_t pinned;              /* bytes of the host that are registered */
 	unsigned int streams, events; /* that exist */
 	bool no_managed, no_mapping;  /* functions that this driver lacks */
-	bool refuse_pinning, refuse_modules, refuse_launches;
+	bool refuse_pinning, refuse_streams, refuse_copies, refuse_modules, refuse_launches;
 	uint64_t wrong_fingerprints; /* these bits of fingerprints are inverted */
 	uint64_t looked_at;          /* bytes whose fingerprints were computed */
 	unsigned int modules;        /* that are loaded */

@@ -27,6 +27,9 @@ FAKE(cuMemcpyDtoHAsync_v2)(void *to, CUdeviceptr from, size_t size, CUstream str
 {
 	(void)stream;
 	stays_within(to, size);
+	fake_driver.copies_asked++;
+	if (fake_driver.refuse_copies)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	memcpy(to, (void *)(uintptr_t)from, size);
 	fake_driver.copied_out += size;
 	return CUDA_SUCCESS;
@@ -59,6 +62,8 @@ FAKE(cuMemHostUnregister)(void *at)
 FAKE(cuStreamCreate)(CUstream *stream, unsigned int flags)
 {
 	(void)flags;
+	if (fake_driver.refuse_streams)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	*stream = (CUstream)(uintptr_t)1;
 	LOCKED(fake_driver.streams++);
 	return CUDA_SUCCESS;

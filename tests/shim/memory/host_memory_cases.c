@@ -288,6 +288,23 @@ void what_a_daemon_may_have_made_goes_back_if_the_next_has_none(void)
 	CHECK(node.bytes == 8 * MIB && fake_driver.pinned == 8 * MIB);
 }
 
+/* The job gets a further GPU while gpu-leased-copies is started again. */
+void what_a_daemon_makes_goes_back_if_it_offers_none_any_more(void)
+{
+	struct gl_host asked, given;
+
+	begin();
+	keep(4 * MIB);
+	CHECK(host_next_message(&asked) && asked.header.type == GL_HOST_TAKE);
+	host_offered(false);
+	answer_take(&asked);
+	host_offered(true);
+	CHECK(host_next_message(&given) && given.header.type == GL_HOST_GIVE);
+	CHECK(given.number == asked.number && given.bytes == asked.bytes);
+	answer_give(&given);
+	CHECK(!host_next_message(&given) && node.bytes == 0);
+}
+
 void what_somebody_waits_for_is_got_ready_however_little_it_is(void)
 {
 	struct gl_memory some = amount_of(8 * MIB);

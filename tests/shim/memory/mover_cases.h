@@ -32,7 +32,9 @@
 	CASE(a_store_may_answer_later)                                                             \
 	CASE(what_has_no_copy_stays)                                                               \
 	CASE(copies_go_back_to_their_store)                                                        \
-	CASE(what_cannot_be_pinned_stays)
+	CASE(what_cannot_be_pinned_stays)                                                          \
+	CASE(what_has_no_stream_stays_until_there_is_one)                                          \
+	CASE(what_is_not_copied_stays_until_it_is)
 
 /* host_memory_cases.c */
 #define HOST_MEMORY_CASES(CASE)                                                                    \
@@ -48,6 +50,7 @@
 	CASE(a_driver_may_refuse_to_pin_it)                                                        \
 	CASE(the_daemon_may_be_another_one_meanwhile)                                              \
 	CASE(what_a_daemon_may_have_made_goes_back_if_the_next_has_none)                           \
+	CASE(what_a_daemon_makes_goes_back_if_it_offers_none_any_more)                             \
 	CASE(what_somebody_waits_for_is_got_ready_however_little_it_is)                            \
 	CASE(the_node_may_have_no_more_in_mid_handoff)                                             \
 	CASE(shared_memory_stays_and_needs_none)                                                   \

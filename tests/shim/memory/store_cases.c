@@ -1,6 +1,7 @@
 /* store_cases.c: swapped memory with a fake store (shim/memory/swap/store.h). */
 #include "mover_cases.h"
 
+#include "base/clock.h"
 #include "memory/swap/store.h"
 
 static struct {
@@ -120,4 +121,66 @@ void what_cannot_be_pinned_stays(void)
 	hand_over();
 	CHECK(fake_driver.used[0] == 0);
 	CHECK(fake_driver.pinned >= 24 * MIB);
+}
+
+/* The program does nothing. The client thread looks again until all may leave. */
+static void wait_for_another_look(void)
+{
+	for (int64_t pause; (pause = memory_mover.prepare()) > 0;)
+		pause_us(pause / 1000 + 1);
+	CHECK(reported().fixed == 0);
+}
+
+/* All of 24 MiB has stayed, for a reason that is not the host's, and can leave now. */
+static void check_that_it_leaves(CUdeviceptr pointer)
+{
+	wait_for_another_look();
+	CHECK(fake_rooms.complaints == 1);
+	hand_over();
+	CHECK(fake_driver.used[0] == 0);
+	hold();
+	CHECK(filled(pointer, 24 * MIB, 1));
+}
+
+static CUdeviceptr check_that_it_stays(void)
+{
+	struct gl_details details[GL_MAX_DEVICES];
+	CUdeviceptr pointer;
+
+	hold();
+	pointer = swapped_block(24 * MIB, 1);
+	hand_over();
+	CHECK(fake_driver.used[0] == 24 * MIB && reported().fixed == 24 * MIB);
+	CHECK(fake_rooms.complaints == 1);
+	CHECK(memory_details(details) == 1 && details[0].other == 24 * MIB);
+	return pointer;
+}
+
+void what_has_no_stream_stays_until_there_is_one(void)
+{
+	CUdeviceptr pointer;
+
+	fake_driver.refuse_streams = true;
+	pointer = check_that_it_stays();
+	CHECK(memory_mover.prepare() > 0);
+	CHECK(reported().fixed == 24 * MIB);
+	fake_driver.refuse_streams = false;
+	check_that_it_leaves(pointer);
+}
+
+/* As long as it is not copied that is tried ever more seldom, however often others want it. */
+void what_is_not_copied_stays_until_it_is(void)
+{
+	CUdeviceptr pointer;
+
+	fake_driver.refuse_copies = true;
+	pointer = check_that_it_stays();
+	wait_for_another_look();
+	fake_driver.copies_asked = 0;
+	hand_over();
+	CHECK(fake_driver.copies_asked && reported().fixed == 24 * MIB);
+	memory_mover.prepare();
+	CHECK(reported().fixed == 24 * MIB);
+	fake_driver.refuse_copies = false;
+	check_that_it_leaves(pointer);
 }

@@ -1,0 +1,95 @@
+"""Suspended jobs that do not go on: they are cancelled, requeued, or come to their time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from leased.api.client import ask
+from tests.slurm import test_suspend_gpu
+from tests.slurm.processes import wait_until
+from tests.slurm.test_suspend_gpu import PROGRAM, Site, started
+from tests.slurm.turns import Job
+from tests.support.work_dir import work_dir
+
+BOTH = 140  # MiB of each job: two do not fit on the device
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    work = work_dir()
+    try:
+        with contextlib.ExitStack() as stack:
+            yield started(work, "linuxproc", stack)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _large(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = f"n = {test_suspend_gpu.EACH} << 18"
+    assert words in PROGRAM
+    monkeypatch.setattr(test_suspend_gpu, "PROGRAM", PROGRAM.replace(words, f"n = {BOTH} << 18"))
+
+
+def jobs(site: Site) -> list[int]:
+    """Those that the daemon knows."""
+    return [t["job_id"] for t in ask(site.leased.admin_socket, {"op": "status"})["tenants"]]
+
+
+def state(site: Site, job: Job) -> str:
+    return site.slurm.job(job.number)["JobState"]
+
+
+def check_daemon(site: Site) -> None:
+    log = site.leased.log.read_text()
+    assert "Traceback" not in log, log
+    assert "is dropped" not in log, log
+
+
+def suspend_whole(site: Site, job: Job) -> None:
+    """All its memory leaves before Slurm stops it."""
+    site.suspend(job)
+    wait_until("its memory to leave", lambda: not any(site.tenant(job)["resident_bytes"].values()))
+    site.grace.end()
+    wait_until("it to be stopped", job.is_stopped)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["cancel", "requeue", "limit"])
+@pytest.mark.parametrize("whole", [True, False], ids=["left", "there"])
+def test_a_suspended_job_that_does_not_go_on_holds_nobody_up(
+    site: Site, how: str, whole: bool
+) -> None:
+    """Its memory has left the GPU, or is still there."""
+    site.grace.end()
+    name = f"{how}-{whole}"
+    first = site.submit(f"first-{name}", "swap", 0, "--requeue")
+    first.gets_on()
+    second = site.submit(f"second-{name}", "swap")
+    second.gets_on()
+    if whole:
+        suspend_whole(site, first)
+        second.gets_on()
+    else:
+        site.slurm.run("scontrol", "suspend", str(first.number))
+        wait_until("it to be stopped", first.is_stopped)
+    if how == "cancel":
+        site.slurm.run("scancel", str(first.number))
+        assert site.slurm.wait(first.number) == "CANCELLED"
+    elif how == "requeue":
+        site.slurm.run("scontrol", "requeue", str(first.number))
+        wait_until("it to be ended", lambda: state(site, first) == "PENDING")
+    else:
+        site.slurm.run("scontrol", "update", f"JobId={first.number}", "TimeLimit=00:00:01")
+        site.resume(first)
+        assert site.slurm.wait(first.number) == "TIMEOUT"
+    second.gets_on()
+    site.finish(second)
+    if how == "requeue":
+        site.slurm.run("scancel", str(first.number))
+    wait_until("both to be gone", lambda: not jobs(site))
+    check_daemon(site)
