@@ -46,8 +46,8 @@ enum swap_mode { SWAP_IDLE, SWAP_RESTORING, SWAP_PRELOADING, SWAP_EVICTING };
 struct swap_progress {
 	_Atomic(enum swap_mode) mode;
 	atomic_bool restore_failed; /* evicted memory cannot be restored */
-	bool
-	    stays; /* memory stays on a device since it could not be copied, which is tried again */
+	/* Memory stays on a device since it could not be copied, which is tried again. */
+	bool stays;
 	int64_t pause_ns; /* until the next step */
 	/* Bytes since the mode was set: all, and those that had to be copied. */
 	struct {
