@@ -10,7 +10,8 @@ The job is parked until it has been stopped and runs again. A stop may be too sh
 Slurm is asked about it now and then: slurmctld shows a job as SUSPENDED before it has it
 announced, and as RUNNING before it has it continued. Where the job has not been stopped when it
 should have been, it was no suspension: it is unparked, and the same stop is not taken for one
-again.
+again. An announcement while an earlier one is still believed counts anew: the stop of the earlier
+one was too short to be seen.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ SLURM = "Slurm"  # the name by which status says who has parked the job
 MARGIN_NS = 3_000_000_000  # beyond the grace, for the processes to be stopped
 WATCH_S = 0.02  # between looks whether an announced job has been stopped
 ASK_S = 0.5
-# Until Slurm is asked about an announced job, longer than the grace mostly is; then twice as long.
+# Until Slurm is asked about an announced job: the grace and a second, or this if that is less. Then
+# it is twice as long each time.
 ASK_FIRST_NS = 3_000_000_000
+ASK_AFTER_GRACE_NS = 1_000_000_000
 ASK_MOST_NS = 60_000_000_000
 
 
@@ -54,15 +57,23 @@ class Controller(Protocol):
 
 @dataclass
 class Suspension:
-    """until: when the job's processes should have been stopped. stopped: they have been.
+    """until: when the job's processes should have been stopped. stopped: they have been. halted: a
+    process right below a slurmstepd, above those on the GPU, was stopped at the last look.
 
     pause: until Slurm is asked about it again, at ask_at. Times in ns of the daemon's clock.
     """
 
-    until: int
-    ask_at: int
-    pause: int
+    until: int = 0
+    ask_at: int = 0
+    pause: int = 0
     stopped: bool = False
+    halted: bool = False
+
+    def announce(self, now: int, grace_ns: int) -> None:
+        """Slurm has announced it now."""
+        self.until = now + grace_ns + MARGIN_NS
+        self.pause = min(ASK_FIRST_NS, grace_ns + ASK_AFTER_GRACE_NS)
+        self.ask_at = now + self.pause
 
 
 @dataclass
@@ -132,14 +143,22 @@ class Suspensions:
 
     def begin(self, tenant: Tenant) -> None:
         """Slurm is about to stop the job."""
-        if tenant.job_id in self.of or self.leases.tenants.get(tenant.job_id) is not tenant:
+        if self.leases.tenants.get(tenant.job_id) is not tenant:
+            return
+        suspension = self.of.get(tenant.job_id)
+        if suspension is not None:
+            self._announce_again(suspension)
             return
         log.info("job %d (uid %d) is being suspended", tenant.job_id, tenant.uid)
-        now = self.leases.clock()
-        until = now + self.grace_ns() + MARGIN_NS
-        self.of[tenant.job_id] = Suspension(until, now + ASK_FIRST_NS, ASK_FIRST_NS)
+        suspension = self.of[tenant.job_id] = Suspension()
+        suspension.announce(self.leases.clock(), self.grace_ns())
+        suspension.halted = bool(self._stopped_above(tenant))
         self.leases.run(Parked(tenant.job_id, SLURM, suspended=True))
         self.announced.set()
+
+    def _announce_again(self, suspension: Suspension) -> None:
+        if not suspension.stopped:
+            suspension.announce(self.leases.clock(), self.grace_ns())
 
     def _announced(self) -> list[Tenant]:
         """The jobs that Slurm has announced to stop, and that have not been seen to be stopped."""
@@ -155,10 +174,17 @@ class Suspensions:
     def _follow(self, tenant: Tenant, suspension: Suspension) -> None:
         if not suspension.stopped:
             self._look_for_stop(tenant, suspension)
+            self._look_above(tenant, suspension)
             if not suspension.stopped and self.leases.clock() > suspension.until:
                 self._was_not_stopped(tenant)
         elif one_runs(tenant.clients, self.looks, self.still):
             self._end(tenant)
+
+    def _look_above(self, tenant: Tenant, suspension: Suspension) -> None:
+        """Where what Slurm stops at once has gone on and stands still again, it is a new stop."""
+        before, suspension.halted = suspension.halted, bool(self._stopped_above(tenant))
+        if suspension.halted and not before:
+            self._announce_again(suspension)
 
     def _was_not_stopped(self, tenant: Tenant) -> None:
         self.ignored |= self._stopped_above(tenant)

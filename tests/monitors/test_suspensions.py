@@ -116,6 +116,47 @@ def test_the_next_stop_of_a_job_that_was_not_suspended_is_believed(slurm: Slurm)
     assert slurm.is_suspended(1)
 
 
+def test_an_announcement_behind_one_whose_stop_was_too_short_counts_anew(slurm: Slurm) -> None:
+    """The earlier one is believed for longer than it takes Slurm to announce the next."""
+    slurm.job(1, 10)
+    slurm.stopped.add(SHELL)
+    slurm.look()
+    slurm.now += GRACE_NS + MARGIN_NS - S
+    slurm.stopped.clear()
+    slurm.look()
+    slurm.stopped.add(SHELL)
+    slurm.look()
+    slurm.now += GRACE_NS - S
+    slurm.look()
+    assert slurm.is_suspended(1), "within the grace of the second"
+    slurm.now += MARGIN_NS + S
+    slurm.look()
+    assert not slurm.is_suspended(1)
+
+
+def test_a_process_that_announces_it_twice_is_believed_from_the_second_time_on(
+    slurm: Slurm,
+) -> None:
+    slurm.job(1, 7)
+    slurm.suspensions.begin(slurm.leases.tenants[1])
+    slurm.now += GRACE_NS + MARGIN_NS - S
+    slurm.suspensions.begin(slurm.leases.tenants[1])
+    slurm.now += GRACE_NS
+    slurm.look()
+    assert slurm.is_suspended(1)
+
+
+def test_slurm_is_asked_soon_where_it_gives_no_grace(slurm: Slurm) -> None:
+    """A process that is stopped at once may announce it when it goes on."""
+    slurm.grace_ns = 0
+    slurm.says = {1: "RUNNING"}
+    slurm.job(1, 7)
+    slurm.suspensions.begin(slurm.leases.tenants[1])
+    slurm.now += S
+    asyncio.run(slurm.suspensions.ask())
+    assert not slurm.is_suspended(1)
+
+
 def test_a_short_stop_is_seen_between_two_looks_at_all_jobs(slurm: Slurm) -> None:
     looks = 0
     seen = asyncio.Event()

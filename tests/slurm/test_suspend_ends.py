@@ -1,8 +1,10 @@
-"""Suspended jobs that do not go on: they are cancelled, requeued, or come to their time limit."""
+"""Suspended jobs that do not go on (they are cancelled, requeued, or come to their time limit), and
+jobs that are suspended again and again."""
 
 from __future__ import annotations
 
 import contextlib
+import random
 import shutil
 from collections.abc import Iterator
 
@@ -16,6 +18,7 @@ from tests.slurm.turns import Job
 from tests.support.work_dir import work_dir
 
 BOTH = 140  # MiB of each job: two do not fit on the device
+STORM = 12  # times that a job is suspended and resumed
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +59,32 @@ def suspend_whole(site: Site, job: Job) -> None:
     wait_until("its memory to leave", lambda: not any(site.tenant(job)["resident_bytes"].values()))
     site.grace.end()
     wait_until("it to be stopped", job.is_stopped)
+
+
+@pytest.mark.long
+def test_two_jobs_get_on_after_a_storm(site: Site) -> None:
+    """Mostly Slurm's grace ends at once, so what it stops is at whatever it was just doing."""
+    source = random.Random(7)
+    site.grace.end()
+    pair = [site.submit(f"storm-{n}", "swap") for n in range(2)]
+    for job in pair:
+        job.gets_on()
+    for n in range(STORM):
+        job, other = source.sample(pair, 2)
+        if n % 5 == 4:
+            suspend_whole(site, job)
+            other.gets_on()
+        else:
+            site.slurm.run("scontrol", "suspend", str(job.number))
+        if n % 2:  # else it may be resumed before it is stopped
+            wait_until("it to be stopped", job.is_stopped)
+        site.resume(job)
+    for job in pair:
+        job.gets_on()
+    for job in pair:
+        site.finish(job)
+    wait_until("both to be gone", lambda: not jobs(site))
+    check_daemon(site)
 
 
 @pytest.mark.long
