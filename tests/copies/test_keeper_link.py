@@ -337,7 +337,7 @@ def test_memory_of_a_process_for_which_no_descriptor_is_left_stays(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new daemon cannot watch the process for now, which lives on with its memory."""
-    monkeypatch.setattr(node_memory, "WATCH_AGAIN_S", 0.01, raising=False)
+    monkeypatch.setattr(node_memory, "WATCH_AGAIN_S", 0.01)
 
     async def scene() -> None:
         child = await asyncio.create_subprocess_exec("sleep", "600")
