@@ -121,6 +121,7 @@ class Questions:
     def _job(self, tenant: Tenant) -> answers.OwnJob:
         state = self.leases.view.tenant(tenant.job_id)
         usage = self.leases.tenants.usage([tenant.job_id])[tenant.job_id]
+        waits = state.waiting or self.leases.allocation_waits(tenant)
         return {
             "job_id": tenant.job_id,
             "state": state.state,
@@ -132,17 +133,13 @@ class Questions:
             "quantum_s": tenant.given.quantum_ns / 1e9,
             "share": share_details.of_tenant(self.leases, tenant),
             "clients": len(tenant.clients),
-            "reason": self._reason(tenant) if state.waiting or self._claims(tenant) else None,
+            "reason": self._reason(tenant) if waits else None,
             "gpus": [
                 cast(answers.OwnGpu, self._gpu(tenant, uuid) | figures(usage[uuid]))
                 for uuid in tenant.gang
                 if self.leases.view.has_device(uuid)
             ],
         }
-
-    def _claims(self, tenant: Tenant) -> bool:
-        """Whether an allocation of the job waits for host memory for copies."""
-        return self.leases.claims is not None and self.leases.claims.waits(tenant.job_id)
 
     def _reason(self, tenant: Tenant) -> answers.Reason | None:
         """Why the job waits, if not only for its turn."""

@@ -83,7 +83,7 @@ class Status:
             **memory.status(),
             "ahead_bytes": self.ahead.line.total if self.ahead else 0,
             "ahead_most_bytes": self.ahead.most() if self.ahead else 0,
-            "waiting": sorted({one.job_id for one in claims.waiters}),
+            "waiting": sorted(claims.waiting),
         }
 
     def page(self, after: int) -> answers.TenantPage:

@@ -116,9 +116,10 @@ class ClaimDesk:
     ) -> None:
         asker.send(daemon_messages.claimed(code, claim.number, claim.uuid, size, words))
 
-    def waits(self, job_id: int) -> bool:
-        """Whether a process of the job waits for host memory."""
-        return any(waiter.job_id == job_id for waiter in self.waiters)
+    @property
+    def waiting(self) -> set[int]:
+        """The jobs of which a process waits for host memory."""
+        return {waiter.job_id for waiter in self.waiters}
 
     # -- waiting claims -------------------------------------------------------------------
 

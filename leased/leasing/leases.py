@@ -107,6 +107,10 @@ class Leases:
         self.tenants.forget_claims = self.claims.forget
         self.claims.settled = lambda: not self.view.in_grace
 
+    def allocation_waits(self, tenant: Tenant) -> bool:
+        """Whether an allocation of the tenant waits for host memory for copies."""
+        return self.claims is not None and tenant.job_id in self.claims.waiting
+
     def _device_use(self) -> dict[str, DeviceUse]:
         """By UUID, what the tenants have on the device."""
         found = {}

@@ -117,7 +117,7 @@ def _lacks_share(leases: Leases, tenant: Tenant) -> Reason | None:
 
 def _lacks_copies(leases: Leases, tenant: Tenant) -> Reason | None:
     """An allocation waits (limits.swap_full), which needs no lease."""
-    if leases.copies is None or leases.claims is None or not leases.claims.waits(tenant.job_id):
+    if leases.copies is None or not leases.allocation_waits(tenant):
         return None
     return Reason(
         lib.GL_WAITS_COPIES,
