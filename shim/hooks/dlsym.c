@@ -118,6 +118,7 @@ static bool same(const char *a, const char *b)
 __attribute__((noinline)) static void *loader_replacement(void *handle, const char *name,
                                                           const char *version)
 {
+	struct replaced glibcs;
 	int loader = 0;
 	void *found;
 
@@ -128,7 +129,8 @@ __attribute__((noinline)) static void *loader_replacement(void *handle, const ch
 	if (handle == RTLD_NEXT)
 		handle = RTLD_DEFAULT;
 	found = version ? versioned(handle, name, version) : real_dlsym(handle, name);
-	return found && found == known(N_HOOKS + loader).real ? known(N_HOOKS + loader).ours : NULL;
+	glibcs = known(N_HOOKS + loader);
+	return found && found == glibcs.real ? glibcs.ours : NULL;
 }
 
 /* ours: what we give in place of the symbol that the lookup would find; NULL: glibc may answer, for

@@ -61,15 +61,21 @@ void lease_forget_daemon(struct lease *lease)
 		lease->port->mover->stop(); /* evictions are for jobs that wait */
 }
 
-/* While memory was being restored no call was let in. */
-void lease_give_up(struct lease *lease)
+/* While memory was being restored no call was let in, so there is no work to wait for; memory that
+ * is not restored yet stays evicted. It may be CLOSING already. */
+static void give_back(struct lease *lease)
 {
 	bool restoring = lease->phase == LEASE_RESTORING;
+	bool drained = lease->phase == LEASE_CLOSING && lease->closing.drained;
 
-	if (lease->phase != LEASE_OPEN && !restoring)
-		return;
 	closing_begin(lease, GL_RELEASE_REVOKED);
-	lease->closing.drained = restoring;
+	lease->closing.drained = restoring || drained;
+}
+
+void lease_give_up(struct lease *lease)
+{
+	if (lease->phase == LEASE_OPEN || lease->phase == LEASE_RESTORING)
+		give_back(lease);
 }
 
 /* -- restoring ----------------------------------------------------------------- */
@@ -161,16 +167,10 @@ static void take_grant(struct lease *lease, const struct gl_grant *grant)
 	begin_restoring(lease, false);
 }
 
-/* While memory was being restored no call was let in, so there is no work to wait for; memory that
- * is not restored yet stays evicted. A second REVOKE may come during CLOSING. */
 static void take_revoke(struct lease *lease, uint64_t deadline_ns)
 {
-	bool restoring = lease->phase == LEASE_RESTORING;
-	bool drained = lease->phase == LEASE_CLOSING && lease->closing.drained;
-
-	closing_begin(lease, GL_RELEASE_REVOKED);
+	give_back(lease);
 	closing_limit(lease, deadline_ns);
-	lease->closing.drained = restoring || drained;
 }
 
 static void take_contended(struct lease *lease, const struct gl_contended *contended)
