@@ -110,7 +110,7 @@ class DeviceMemory:
         """The tenant's memory over time up to then, since that was last taken over into its usage.
         This changes nothing."""
         share = self.shares.get(tenant)
-        return share.time_until(now) if share else MemoryTime(now, now)
+        return share.time_until(now) if share else MemoryTime.since(now)
 
     def settle_memory_time(self, tenant: int, usage: Usage) -> None:
         """Take the tenant's memory over time into its usage, up to now."""
@@ -152,8 +152,8 @@ class DeviceMemory:
     def _share(self, tenant: int) -> Share:
         share = self.shares.get(tenant)
         if share is None:
-            now = self.clock.now
-            share = self.shares[tenant] = Share(time=MemoryTime(now, now))
+            time = MemoryTime.since(self.clock.now)
+            share = self.shares[tenant] = Share(time=time)
         return share
 
     def _set_resident(self, tenant: int, share: Share, size: int) -> None:

@@ -23,6 +23,11 @@ class MemoryTime:
     idle_ns: int = 0
     peak: int = 0
 
+    @classmethod
+    def since(cls, now: int) -> MemoryTime:
+        """Nothing, from now on."""
+        return cls(now, now)
+
     def advance_wanted(self, now: int, wanted: int) -> None:
         """Until now so many bytes were wanted."""
         if now > self.wanted_at:

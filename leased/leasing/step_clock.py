@@ -87,7 +87,7 @@ class StepClock:
             had, has = (seen.memory.get(uuid, DeviceBytes()) for seen in (before, after))
             amounts = self.memory.get(uuid)
             if amounts is None:
-                amounts = self.memory[uuid] = Amounts(time=MemoryTime(self.at, self.at))
+                amounts = self.memory[uuid] = Amounts(time=MemoryTime.since(self.at))
             amounts.wanted += has.evictable + has.fixed - had.evictable - had.fixed
             amounts.resident += has.resident + has.fixed - had.resident - had.fixed
             amounts.peak = max(amounts.peak, amounts.wanted)
@@ -127,7 +127,7 @@ class StepClock:
         """Begin to add up anew: what was added up so far is in the usage."""
         self.time_ns = self.wait_ns = self.grants = self.overruns = 0
         for has in self.memory.values():
-            has.time = MemoryTime(self.at, self.at)
+            has.time = MemoryTime.since(self.at)
             has.peak = has.wanted
 
     @property
