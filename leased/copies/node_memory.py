@@ -125,7 +125,6 @@ class NodeMemory:
                 return
             self.pool.add(key, size)
             self.given_early.discard(key)
-        self.stacks[asker.process] = _stack(asker.process)
         counted = self.pool.bytes[key]  # whatever is said when it is asked for again
         self.link.make(
             key.name, counted, self.huge(), lambda fd, why: self._made(asker, key, fd, why)
@@ -179,7 +178,10 @@ class NodeMemory:
     def _watch(self, asker: Asker) -> None:
         """Watch for the end of the process. Refused: it cannot be watched."""
         process = asker.process
-        if process is None or process in self.ends:
+        if process is None:
+            return
+        if process in self.ends:
+            self.stacks[process] = _stack(process)
             return
         try:
             pidfd = _pidfd(process)
