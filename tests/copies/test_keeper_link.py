@@ -8,7 +8,7 @@ import json
 import os
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +114,15 @@ def connected(path: Path, files: dict[str, int]) -> tuple[SlowKeeper, KeeperLink
     return keeper, link, memory
 
 
+def close(*parts: SlowKeeper | NodeMemory | Process) -> None:
+    for part in parts:
+        part.close()
+
+
+def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(scene(), 120))
+
+
 def test_a_keeper_that_is_slow_is_not_taken_for_one_that_has_ended(short_dir: Path) -> None:
     """It hears all, in order, on the same connection."""
 
@@ -149,11 +158,9 @@ def test_what_was_given_back_does_not_count_again_after_a_new_connection(short_d
         keeper.end_connection()
         await is_told_to_end(keeper, name)
         assert memory.pool.total == 0
-        memory.close()
-        asker.close()
-        keeper.close()
+        close(memory, asker, keeper)
 
-    asyncio.run(asyncio.wait_for(scene(), 120))
+    play(scene)
 
 
 def test_who_asks_again_for_more_gets_what_was_counted(short_dir: Path) -> None:
@@ -169,11 +176,9 @@ def test_who_asks_again_for_more_gets_what_was_counted(short_dir: Path) -> None:
         assert not link.unsent, "it is asked for once"
         made = [await asyncio.to_thread(keeper.made) for _ in range(AT_ONCE + 1)]
         assert sum(each["bytes"] for each in made) == memory.pool.total == (AT_ONCE + 1) * UNIT
-        memory.close()
-        asker.close()
-        keeper.close()
+        close(memory, asker, keeper)
 
-    asyncio.run(asyncio.wait_for(scene(), 120))
+    play(scene)
 
 
 def test_what_a_daemon_before_had_made_for_a_process_counts(short_dir: Path) -> None:
@@ -185,10 +190,9 @@ def test_what_a_daemon_before_had_made_for_a_process_counts(short_dir: Path) -> 
         ended = await asyncio.to_thread(keeper.read)
         assert ended == {"op": "end", "name": f"2.{process.pid}.1.7"}
         assert memory.of_job(1) == memory.pool.total == UNIT
-        memory.close()
-        keeper.close()
+        close(memory, keeper)
 
-    asyncio.run(asyncio.wait_for(scene(), 120))
+    play(scene)
 
 
 def test_an_answer_that_crosses_a_give_back_is_not_for_the_next_request(short_dir: Path) -> None:
@@ -209,11 +213,9 @@ def test_an_answer_that_crosses_a_give_back_is_not_for_the_next_request(short_di
         assert (small["bytes"], asker.got) == (UNIT, [UNIT])
         assert memory.pool.total == UNIT
         assert not link.asks
-        memory.close()
-        asker.close()
-        keeper.close()
+        close(memory, asker, keeper)
 
-    asyncio.run(asyncio.wait_for(scene(), 120))
+    play(scene)
 
 
 def test_what_is_given_back_before_the_keeper_has_said_what_it_has_is_ended(
@@ -236,11 +238,9 @@ def test_what_is_given_back_before_the_keeper_has_said_what_it_has_is_ended(
         said = [await asyncio.to_thread(keeper.read) for _ in range(2)]
         assert {each["op"]: each["name"] for each in said} == {"make": names[8], "end": names[7]}
         assert memory.pool.bytes == {Key(1, process, 8): 4 * UNIT}, "what it has counts"
-        memory.close()
-        asker.close()
-        keeper.close()
+        close(memory, asker, keeper)
 
-    asyncio.run(asyncio.wait_for(scene(), 120))
+    play(scene)
 
 
 def test_what_is_refused_before_the_keeper_has_said_what_it_has_is_ended(
@@ -265,11 +265,9 @@ def test_what_is_refused_before_the_keeper_has_said_what_it_has_is_ended(
         keeper = SlowKeeper(path)
         await is_told_to_end(keeper, name)
         assert memory.pool.total == 0
-        memory.close()
-        asker.close()
-        keeper.close()
+        close(memory, asker, keeper)
 
-    asyncio.run(asyncio.wait_for(scene(), 120))
+    play(scene)
 
 
 @contextlib.contextmanager
@@ -306,11 +304,9 @@ def test_memory_whose_descriptor_cannot_be_taken_is_ended(
         assert "descriptors" in said[0]
         assert memory.pool.total == 0
         assert await asyncio.to_thread(keeper.read) == {"op": "end", "name": name}
-        memory.close()
-        asker.close()
-        keeper.close()
+        close(memory, asker, keeper)
 
-    asyncio.run(asyncio.wait_for(scene(), 120))
+    play(scene)
 
 
 def test_a_connection_for_which_no_descriptor_is_left_is_made_later(
@@ -330,7 +326,7 @@ def test_a_connection_for_which_no_descriptor_is_left_is_made_later(
         link.close()
         keeper.close()
 
-    asyncio.run(asyncio.wait_for(scene(), 120))
+    play(scene)
 
 
 def test_memory_of_a_process_for_which_no_descriptor_is_left_stays(
@@ -361,10 +357,9 @@ def test_memory_of_a_process_for_which_no_descriptor_is_left_stays(
         assert ended == {"op": "end", "name": f"1.{process.pid}.{process.start}.7"}
         assert memory.pool.total == 0
         await child.wait()
-        memory.close()
-        keeper.close()
+        close(memory, keeper)
 
-    asyncio.run(asyncio.wait_for(scene(), 120))
+    play(scene)
 
 
 def test_why_a_process_gets_no_memory_is_logged_once(
@@ -386,8 +381,6 @@ def test_why_a_process_gets_no_memory_is_logged_once(
         for number in range(101, 200):
             memory.take(asker, 1, UNIT, client_messages.HostTake(number, UNIT))
         assert len(said) == 2
-        memory.close()
-        asker.close()
-        keeper.close()
+        close(memory, asker, keeper)
 
-    asyncio.run(asyncio.wait_for(scene(), 120))
+    play(scene)
