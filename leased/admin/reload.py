@@ -11,7 +11,6 @@ import grp
 import logging
 import os
 import stat
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from leased.config.config import Config
 from leased.gpus import devices
 from leased.gpus.devices import Gpu
 from leased.monitors.process_monitor import ProcessMonitor
-from leased.monitors.trial_runner import TrialRunner
 from leased.record import place
 from leased.slurm.commands import Slurm
 
@@ -49,11 +47,6 @@ def group_id(settings: Config) -> int:
 def slurm_env(settings: Config) -> dict[str, str]:
     """The environment of Slurm's commands beside the daemon's own."""
     return {"SLURM_CONF": settings.slurm_conf} if settings.slurm_conf else {}
-
-
-def tried(settings: Config, gpus: Iterable[Gpu]) -> dict[str, bool]:
-    """By UUID, whether the site allows trials of turns where memory fits."""
-    return {gpu.uuid: settings.for_device(gpu.index, gpu.uuid).try_turns for gpu in gpus}
 
 
 @dataclass(frozen=True)
@@ -106,7 +99,6 @@ class Reload:
     admin: Admin
     watch: ProcessMonitor
     slurm: Slurm
-    tuning: TrialRunner
     admin_socket: AdminSocket | None = None
 
     def run(self) -> str | None:
@@ -161,4 +153,3 @@ class Reload:
         self.watch.configure(settings)
         for gpu in checked.gpus:
             leases.gpus.set(gpu)
-        self.tuning.allow(tried(settings, checked.gpus))

@@ -35,7 +35,6 @@ class DeviceConfig:
     memory: str = keys.default("device.memory")
     reserve: str = keys.default("device.reserve")
     link_gib_s: float = keys.default("device.link_gib_s")
-    try_turns: bool = keys.default("device.try_turns")
     policy: str = keys.default("device.policy")
 
 

@@ -233,13 +233,6 @@ KEYS = (
         'How much memory is kept free for contexts; "auto": as much as they are measured to take.',
     ),
     key(
-        "device.try_turns",
-        kinds.SWITCH,
-        True,
-        "With lock:auto, where the jobs' memory fits: whether to measure if jobs are faster by "
-        "turns.",
-    ),
-    key(
         "device.policy",
         kinds.POLICY,
         POLICY,

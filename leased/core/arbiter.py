@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from leased.core import work
 from leased.core.actions import (
     Action,
     Contend,
@@ -52,7 +53,6 @@ from leased.core.deciding import Deciding
 from leased.core.device_events import (
     DrainSet,
     LockSet,
-    ModeSet,
     OfDevice,
     PolicySet,
     QuantumSet,
@@ -69,11 +69,11 @@ from leased.core.policy import MakePolicy, PolicyState
 from leased.core.policy_states import PolicyStates
 from leased.core.quanta import RESTORE_NS
 from leased.core.rules import Rules
-from leased.core.side_by_side import SideBySide
 from leased.core.state import Device, Tenant
 from leased.core.tenant_changes import TenantChanges, tenant_of
 from leased.core.tenant_events import (
     Adopted,
+    Channels,
     Closed,
     Frozen,
     MemoryChanged,
@@ -96,10 +96,10 @@ from leased.core.waiters import Waiters
 
 __all__ = [
     "IDLE_FLOOR_NS", "RESTORE_NS",
-    "Action", "Adopted", "Arbiter", "CameBack", "Closed", "Contend", "Device", "DrainLimitSet",
-    "DrainSet",
+    "Action", "Adopted", "Arbiter", "CameBack", "Channels", "Closed", "Contend", "Device",
+    "DrainLimitSet", "DrainSet",
     "Event", "Evict", "Expect", "Forfeit", "Frozen", "Grant", "Leave", "LockSet", "MemoryChanged",
-    "ModeSet", "Opened", "Overrun", "Parked", "PassedOver", "PolicyRestored", "PolicySet",
+    "Opened", "Overrun", "Parked", "PassedOver", "PolicyRestored", "PolicySet",
     "Preload", "QuantumSet", "Rejoined", "Released", "Requested", "Restore", "Restored", "Revoke",
     "RoomChanged", "SpeedKnown", "SpeedMeasured", "StraySeen", "Tenant", "Thawed", "Tick",
     "Unparked", "Usage",
@@ -136,7 +136,6 @@ class Arbiter:
         parts = self.rules, self.effects, self.memory, self.waiters, self.leasing
         self.tenant_changes = TenantChanges(*parts, policy_states=self.policy_states)
         self.device_settings = DeviceSettings(*parts)
-        self.side_by_side = SideBySide(self.rules, self.effects, self.leasing, self.device_settings)
         self.deciding = Deciding(*parts, turns=self.turns)
 
     @property
@@ -171,8 +170,8 @@ class Arbiter:
         self._apply(event)
         self.memory.pass_deadlines()
         self.leasing.pass_deadlines()
-        self.side_by_side.pass_deadlines()
         self.device_settings.follow_shares()
+        self.device_settings.follow_controls()
         self.deciding.decide()
         if isinstance(event, Released) and event.tenant in self.tenants:
             self.memory.moves.bring_back(self.tenants[event.tenant])
@@ -184,7 +183,6 @@ class Arbiter:
         times = (
             self.leasing.next_deadline(),
             self.memory.next_deadline(),
-            self.side_by_side.next_deadline(),
             self.deciding.next_deadline(),
         )
         return min((time for time in times if time is not None), default=None)
@@ -222,7 +220,7 @@ class Arbiter:
         elif isinstance(event, DrainLimitSet):
             self.rules.drain_ns = event.drain_ns
         elif isinstance(event, WorkMeasured):
-            self.side_by_side.measured(event)
+            work.measured(event, self.rules)
         elif isinstance(event, OfDevice):
             self.device_settings.apply(event)
         elif not isinstance(event, Tick) and event.tenant in self.tenants:

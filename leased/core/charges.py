@@ -20,8 +20,7 @@ class Division:
     """The time of one device: `held` is what each holder has had of it since the start, `even`
     what each would have had that held it or waited for it, of whom there are `wanting`. Remainders
     are carried over, so the sums do not depend on how often they are brought up to date. leased:
-    the time in which anybody held it; together: in which several did; beside: what each has had of
-    `held` meanwhile.
+    the time in which anybody held it.
     holding: the holders. charged_at: when all of these were last charged whose policies must know
     it at once. Whoever begins to hold is charged then too, so at that time nobody is left to
     charge."""
@@ -30,9 +29,7 @@ class Division:
     at: int
     wanting: int = 0
     leased: int = 0
-    together: int = 0
     held: int = 0
-    beside: int = 0
     even: int = 0
     held_rest: int = 0
     even_rest: int = 0
@@ -49,16 +46,13 @@ class Division:
         else:
             more, self.held_rest = divmod(passed + self.held_rest, holders)
             self.held += more
-            self.together += passed
-            self.beside += more
         more, self.even_rest = divmod(passed + self.even_rest, self.wanting)
         self.even += more
 
 
 # What divisions show: the sum of their leased times, and lists with one amount of each of them. A
-# few lists take a fraction of the time that many rows would. The first list is of even time. Others
-# are only of a holder: what each holder has had, what of that beside others, and the time in which
-# several held it.
+# few lists take a fraction of the time that many rows would. The first list is of even time. The
+# other is only of a holder: what each holder has had.
 Shows = tuple[int, tuple[list[int], ...]]
 # The class with names, made three times as fast as by calling it.
 HAD: Callable[[type[Had], tuple[Any, ...]], Had] = tuple.__new__
@@ -69,8 +63,7 @@ def shown(divisions: list[Division], holds: bool) -> Shows:
     leased, even = sum([d.leased for d in divisions]), [d.even for d in divisions]
     if not holds:
         return leased, (even,)
-    beside, together = [d.beside for d in divisions], [d.together for d in divisions]
-    return leased, (even, [d.held for d in divisions], beside, together)
+    return leased, (even, [d.held for d in divisions])
 
 
 def advance(divisions: Iterable[Division], now: int) -> None:
@@ -85,7 +78,8 @@ def advance(divisions: Iterable[Division], now: int) -> None:
 @dataclass(slots=True)
 class Account:
     """A tenant that holds or waits, or did a moment ago. at: when it was last charged. before:
-    what its devices' divisions showed at that time."""
+    what its devices' divisions showed at that time. sliced: the GPU's own time slices have kept
+    its share since then."""
 
     tenant: Tenant
     gang: tuple[str, ...]
@@ -93,15 +87,16 @@ class Account:
     at: int
     divisions: list[Division]
     before: Shows
+    sliced: bool
 
     def had(self, now: Shows) -> Had:
         """What the tenant has had since it was charged. now: what its divisions show now."""
         (leased, each), (leased_before, before) = now, self.before
         even = list(map(sub, each[0], before[0]))
         if not self.holds:
-            return HAD(Had, (self.gang, leased - leased_before, even, (), (), ()))
-        amounts = [list(map(sub, *both)) for both in zip(each[1:], before[1:], strict=True)]
-        return HAD(Had, (self.gang, leased - leased_before, even, *amounts))
+            return HAD(Had, (self.gang, leased - leased_before, even, (), False))
+        held = list(map(sub, each[1], before[1]))
+        return HAD(Had, (self.gang, leased - leased_before, even, held, self.sliced))
 
     def take(self) -> Had:
         """The same, and from now on it counts as charged."""
@@ -147,11 +142,19 @@ class Account:
 
 
 class Charges:
-    """Tenants that heed no lock compete with none, and are not entered here."""
+    """Tenants that heed no lock compete with none, and are not entered here. sliced: whether the
+    GPU's own time slices keep a tenant's share now; see slice_again()."""
 
-    def __init__(self, devices: Iterable[str], now: int, policies: Policies):
+    def __init__(
+        self,
+        devices: Iterable[str],
+        now: int,
+        policies: Policies,
+        sliced: Callable[[Tenant], bool],
+    ):
         self.divisions = {uuid: Division(uuid, now) for uuid in devices}
         self.policies = policies
+        self.sliced = sliced
         self.accounts: dict[int, Account] = {}
         self.pausing: Deadlines[int] = Deadlines()  # until when those who pause count as waiting
 
@@ -163,6 +166,7 @@ class Charges:
             self._charge(tenant, now)
             self.pausing.put(tenant.id, None)
             account.turn(holds)
+            account.sliced = self.sliced(tenant)
             return
         divisions = [self.divisions[uuid] for uuid in tenant.gang]
         if account is not None:
@@ -171,7 +175,9 @@ class Charges:
             self._charge_holders(divisions, now)
         advance(divisions, now)
         before = shown(divisions, holds)
-        account = Account(tenant, tenant.gang, holds, now, divisions, before)
+        account = Account(
+            *(tenant, tenant.gang, holds, now, divisions, before), self.sliced(tenant)
+        )
         self.accounts[tenant.id] = account
         account.enter()
 
@@ -198,6 +204,14 @@ class Charges:
             policy.charged(tenant.id, account.take(), now)
         else:
             account.before = shown(divisions, account.holds)
+
+    def slice_again(self, now: int) -> None:
+        """The GPU's own time slices may keep other shares from now on than before."""
+        for account in self.accounts.values():
+            sliced = self.sliced(account.tenant)
+            if sliced != account.sliced:
+                self._charge(account.tenant, now)
+                account.sliced = sliced
 
     def due(self, tenant: int, now: int) -> Had | None:
         """What the policy has not been told yet; None: nothing. This changes nothing."""

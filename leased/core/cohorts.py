@@ -207,7 +207,7 @@ class Cohorts:
     # -- what they heed -----------------------------------------------------------
 
     def changed(self) -> list[Cohort]:
-        """Devices are locked, shared or tried in another way than before. Returns the cohorts that
+        """Devices are locked or shared in another way than before. Returns the cohorts that
         have begun or ceased to be FREE."""
         turned: list[Cohort] = []
         self._note_devices()
@@ -238,7 +238,7 @@ class Cohorts:
 
     def _note_devices(self) -> None:
         self._forced = self.mask(u for u, device in self.devices.items() if device.lock is not None)
-        self._unshared = self.mask(u for u, device in self.devices.items() if not device.shared)
+        self._unshared = self.mask(u for u, device in self.devices.items() if not device.fits)
 
     def _classify(self, cohort: Cohort) -> None:
         lock = self.lock_of(cohort)

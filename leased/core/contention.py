@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leased.core.actions import Contend, Expect
-from leased.core.cohort import FREE, Cohort
+from leased.core.cohort import ALONE, Cohort
 from leased.core.effects import Effects
 from leased.core.quanta import Quanta
 from leased.core.rules import Rules
@@ -88,8 +88,8 @@ class Contention:
             self._bound_by_limit(holder)
 
     def _is_limited(self, holder: Tenant) -> bool:
-        heeds = self.rules.cohorts.of[holder.id].heeds
-        return heeds != FREE and self.rules.policies.of(holder).is_limited(holder)
+        alone = self.rules.cohorts.of[holder.id].heeds == ALONE
+        return alone and self.rules.policies.of(holder).is_limited(holder)
 
     def _bound_by_limit(self, holder: Tenant) -> None:
         """Whether it was told only because of its limit, so that any waiter is news to it."""

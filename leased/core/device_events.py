@@ -77,19 +77,5 @@ class DrainSet:
     drained: bool
 
 
-@dataclass(frozen=True)
-class ModeSet:
-    """How tenants with lock auto use the device while their memory fits.
-
-    exclusive: by turns; False: side by side. why: a sentence for people. quantum_ns: how long turns
-    are while no memory has to move; None: as the tenants asked.
-    """
-
-    device: str
-    exclusive: bool
-    why: str
-    quantum_ns: int | None = None
-
-
 # What DeviceSettings applies.
-OfDevice = LockSet | QuantumSet | PolicySet | DrainSet | ModeSet | RoomChanged | SpeedKnown
+OfDevice = LockSet | QuantumSet | PolicySet | DrainSet | RoomChanged | SpeedKnown

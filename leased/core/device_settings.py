@@ -1,4 +1,4 @@
-"""Changes of a device by the site, a trial or the driver, while tenants hold it and wait."""
+"""Changes of a device by the site or the driver, while tenants hold it and wait."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from leased.core.cohort import FREE, Cohort
 from leased.core.device_events import (
     DrainSet,
     LockSet,
-    ModeSet,
     OfDevice,
     PolicySet,
     QuantumSet,
@@ -16,7 +15,6 @@ from leased.core.device_events import (
 from leased.core.effects import Effects
 from leased.core.leasing import Leasing
 from leased.core.memory import Memory
-from leased.core.policy import Policy
 from leased.core.rules import Rules
 from leased.core.speed import Speed
 from leased.core.state import Device, Tenant
@@ -58,19 +56,15 @@ class DeviceSettings:
             self.rules.quantum_changed()
             self.quanta.plan_ends(device)
         else:
-            self._use(device, event)
+            self._lock(device, event)
         self.effects.changed |= self.rules.cohorts.bit[device.uuid]
 
-    def _use(self, device: Device, event: LockSet | ModeSet) -> None:
+    def _lock(self, device: Device, event: LockSet) -> None:
         """From now on tenants run side by side on the device, or by turns."""
-        if isinstance(event, LockSet):
-            device.lock = event.lock
-        else:
-            device.exclusive, device.chosen_why = event.exclusive, event.why
-            device.turn_ns = event.quantum_ns
-            self.quanta.plan_ends(device)
+        device.lock = event.lock
         for cohort in self.rules.cohorts.changed():
             self._turn(cohort)
+        self.rules.charges.slice_again(self.rules.now)
         self.effects.unsettled = True
 
     def _turn(self, cohort: Cohort) -> None:
@@ -125,23 +119,33 @@ class DeviceSettings:
         for tenant in sorted(tenants, key=lambda tenant: tenant.arrival):
             before.closed(tenant.id)
             after.opened(tenant)
-            self._join_again(tenant, after)
+            self._join_again(tenant)
         policies.clear()
         self.waiters.mix()
         self.quanta.plan_ends(device)
         self.effects.unsettled = True
 
-    def ask_again(self, device: Device) -> None:
-        """Ask again whether tenants may run side by side on this device."""
-        there = [t for t in self.rules.tenants.values() if device.uuid in t.gang]
-        for tenant in sorted(there, key=lambda tenant: tenant.arrival):
-            self._join_again(tenant, self.rules.policies.of(tenant))
-        self.effects.unsettled = True
-        self.effects.changed |= self.rules.cohorts.bit[device.uuid]
+    def follow_controls(self) -> None:
+        """Time slices can divide the work of other tenants than before, so tenants with a share
+        may run side by side, or take turns."""
+        rules = self.rules
+        if not rules.controls_changed or not rules.shares.of:
+            return
+        rules.controls_changed = False
+        asking = [t for t in rules.tenants.values() if t.has_asked and not t.controlled]
+        before = rules.uncontrolled_mask
+        rules.uncontrolled_mask = rules.cohorts.mask(uuid for t in asking for uuid in t.gang)
+        changed = rules.uncontrolled_mask ^ before
+        found = [rules.tenants[n] for n in rules.shares.of]
+        for tenant in sorted(found, key=lambda tenant: tenant.arrival):
+            if rules.cohorts.of[tenant.id].mask & changed:
+                self._join_again(tenant)
+                self.effects.changed |= rules.cohorts.of[tenant.id].mask
+                self.effects.unsettled = True
 
-    def _join_again(self, tenant: Tenant, policy: Policy) -> None:
-        """The policy gives the tenant another place, and perhaps another cohort."""
-        beside, cohorts = policy.beside(self.rules, tenant), self.rules.cohorts
+    def _join_again(self, tenant: Tenant) -> None:
+        """The tenant has another place, and may have begun or ceased to run beside others."""
+        beside, cohorts = self.rules.may_share(tenant), self.rules.cohorts
         if cohorts.of[tenant.id].beside == beside:
             self.waiters.look_again(tenant)
             return
@@ -154,8 +158,11 @@ class DeviceSettings:
             self.waiters.leave_line(tenant)
         cohorts.leave(tenant)
         cohorts.join(tenant, beside)
+        self.rules.charges.slice_again(self.rules.now)
         if in_line:
             self.waiters.line_up(tenant)
+        elif tenant.barred:
+            self.waiters.look_again(tenant)
         if lease is not None:
             cohorts.hold(tenant)
             if lease.revoked:

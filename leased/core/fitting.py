@@ -43,6 +43,7 @@ class Fitting:
 
     def _use_otherwise(self, device: Device) -> None:
         self.rules.cohorts.changed()
+        self.rules.charges.slice_again(self.rules.now)
         self.effects.changed |= self.rules.cohorts.bit[device.uuid]
         self.effects.unsettled = True
 

@@ -143,6 +143,7 @@ class Leasing:
         if not self.rules.grace_until and not self.rules.is_free(tenant):
             return
         self.waiters.end(tenant)
+        self.rules.asks(tenant)
         self.hold(tenant, epoch)
         self.memory.work(tenant)
         self.contention.limit(tenant)
@@ -167,7 +168,8 @@ class Leasing:
         if after is not before:
             before.closed(tenant.id)
         after.opened(tenant)
-        rules.cohorts.join(tenant, after.beside(rules, tenant))
+        rules.controls_changed = True
+        rules.cohorts.join(tenant, rules.may_share(tenant))
 
     def pass_deadlines(self) -> None:
         self.stages.pass_deadlines()

@@ -12,7 +12,7 @@ all that it may look at, and it remembers only numbers of its own. Times are ns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
 
@@ -73,39 +73,13 @@ class Had(NamedTuple):
     them, added up. Of each other amount there is one for each device, in their order, or none at
     all if the tenant waited. even_ns: what it would have had if the device had been divided evenly
     among all that held or waited. held_ns: its time as a holder, divided evenly among tenants that
-    held at the same time. beside_ns: the part of held_ns in which others held it too. together_ns:
-    how long that was by the clock."""
+    held at the same time. sliced: its share was kept meanwhile by the GPU's own time slices."""
 
     devices: tuple[str, ...]
     leased_ns: int
     even_ns: Sequence[int]
     held_ns: Sequence[int] = ()
-    beside_ns: Sequence[int] = ()
-    together_ns: Sequence[int] = ()
-
-
-class Beside(NamedTuple):
-    """What a tenant has had of a device beside others, since the work there was last measured.
-    together_ns: how long it held the device beside others, by the clock. even_ns: its part of that
-    if it is divided evenly. worked_ns: for how long the device worked for the tenant meanwhile, as
-    far as is known."""
-
-    tenant: int
-    together_ns: int
-    even_ns: int
-    worked_ns: int
-
-
-class Measured(NamedTuple):
-    """What was measured of one device's work in the last `ns`. busy: the part of that time in which
-    the device worked; None: not known, or nothing was measured for too long. worked: by tenant, for
-    how many ns the device worked for it; empty: it did not work, or it is not known for whom."""
-
-    device: str
-    ns: int
-    busy: float | None
-    worked: Mapping[int, int]
-    beside: Sequence[Beside]
+    sliced: bool = False
 
 
 class Policy(Protocol):
@@ -155,24 +129,6 @@ class Policy(Protocol):
         """After how much idleness, in ns, the holder yields to this waiter."""
         ...
 
-    def beside(self, view: View, tenant: Spec) -> bool:
-        """Whether the tenant may run beside others, if its lock mode and all memory allow that.
-        Asked when it opens, and when measured() returns True."""
-        ...
-
-    def measures(self, device: str) -> bool:
-        """Whether the policy wants to know what is measured of this device."""
-        ...
-
-    def measured(self, work: Measured, now: int) -> bool:
-        """The work of a device was measured, or has not been for too long; all its tenants have
-        been charged up to now. Returns whether beside() is to be asked again for them."""
-        ...
-
-    def why_beside(self, device: str, now: int) -> str:
-        """Why tenants with a share run side by side there, or by turns; for people to read."""
-        ...
-
     def wake_at(self, view: View, waiter: Spec) -> int | None:
         """The time, later than now, at which the waiter's order changes by itself; None: it does
         not. Asked after order(), and so at that time again."""
@@ -181,11 +137,12 @@ class Policy(Protocol):
     def barred_until(self, view: View, waiter: Spec) -> int | None:
         """The time, later than now, until which the waiter does not get its devices even if no
         other tenant wants them; None: it may have them. Asked when it begins to wait, and at that
-        time."""
+        time, but not where it may run side by side with others."""
         ...
 
     def is_limited(self, holder: Spec) -> bool:
-        """Whether the holder's quantum ends even if no other tenant waits."""
+        """Whether the holder's quantum ends even if no other tenant waits. Not asked where it may
+        run side by side with others."""
         ...
 
     def dump(self, tenants: Collection[int] | None = None) -> bytes:

@@ -60,8 +60,6 @@ class Quanta:
         its memory does not come back."""
         quantum = self.quantum(holder, lease)
         end = lease.since + quantum - lease.paid_ns
-        if self.rules.turn_ns(holder) == quantum:  # so short that the drain is a part of it
-            end -= min(holder.drained_ns, quantum // 2)
         if lease.restoring:
             end = min(end + RESTORE_NS, lease.moved_at + MOVE_PATIENCE_NS)
         self.set_due(holder, min(max(end, self.rules.now), lease.until))

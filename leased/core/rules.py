@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from leased.core.charges import Charges
 from leased.core.clock import Clock
-from leased.core.cohort import ALONE, Cohort, compatible
+from leased.core.cohort import ALONE, SHARE, Cohort, compatible
 from leased.core.cohorts import Cohorts
 from leased.core.meter import Meter
 from leased.core.policies import Policies
@@ -49,9 +49,12 @@ class Rules:
         self.cohorts = Cohorts(self.devices)
         self.policies = Policies(make_policy, self.cohorts.bit)
         self.shares = Shares()
-        self.charges = Charges(self.devices, now, self.policies)
+        self.charges = Charges(self.devices, now, self.policies, self.sliced)
         self.drained_mask = 0
         self.forced_mask = 0  # devices on which the site forces a quantum
+        # Devices of tenants whose work the GPU's own time slices cannot divide.
+        self.uncontrolled_mask = 0
+        self.controls_changed = False
         self.mixed_mask = 0  # devices on which orders of several policies would meet
         self.drain_ns = drain_ns
         self.grace_until = grace_until
@@ -114,6 +117,26 @@ class Rules:
 
     def can_share(self, tenant: Tenant) -> bool:
         return self.cohorts.of[tenant.id].heeds != ALONE
+
+    def may_share(self, tenant: Tenant) -> bool:
+        """Whether it may run side by side with others, if its lock and all memory allow that. One
+        with a share may where time slices of the GPU can keep it."""
+        gang = self.cohorts.mask(tenant.gang)
+        return not tenant.has_share or not gang & self.uncontrolled_mask
+
+    def asks(self, tenant: Tenant) -> None:
+        """The tenant asks for leases from now on."""
+        if not tenant.has_asked:
+            tenant.has_asked = self.controls_changed = True
+
+    def sliced(self, tenant: Tenant) -> bool:
+        """The GPU's own time slices keep its share now."""
+        return tenant.has_share and self.cohorts.of[tenant.id].heeds == SHARE
+
+    def uncontrolled(self, device: str) -> list[Tenant]:
+        """Tenants of the device that ask for leases and whose work time slices cannot divide."""
+        found = self.tenants.values()
+        return [t for t in found if device in t.gang and t.has_asked and not t.controlled]
 
     def compatible(self, one: Tenant, other: Tenant) -> bool:
         """May both hold a lease on the same device at once?"""
@@ -195,8 +218,8 @@ class Rules:
         return min(HANDOFF_SHARE * handoff_ns, LONGEST_STRETCH_NS)
 
     def asked_ns(self, tenant: Tenant) -> int:
-        """The quantum that the site, a trial or the tenant wants for it."""
-        return self._forced_quantum(tenant) or self.turn_ns(tenant) or tenant.quantum_ns
+        """The quantum that the site or the tenant wants for it."""
+        return self._forced_quantum(tenant) or tenant.quantum_ns
 
     # -- what a policy asks ----------------------------------------------------------
 
@@ -217,10 +240,3 @@ class Rules:
             if forced is not None:
                 return forced
         return None
-
-    def turn_ns(self, tenant: Tenant) -> int | None:
-        """How long its turns are if it takes some though all memory fits; None: it does not."""
-        device = self.devices[tenant.gang[0]]
-        if device.turn_ns is None or not (device.exclusive and device.fits):
-            return None
-        return device.turn_ns if self.lock_of(tenant) == "auto" else None

@@ -83,6 +83,8 @@ class Tenant:
     place: Place | None = None  # among those who wait and could run
     barred_until: int | None = None  # it waits, and its policy lets it have its devices then
     waiting: bool = False
+    controlled: bool = False  # time slices of the GPU can divide its work from that of others
+    has_asked: bool = False  # it has waited for its gang or held it, so it may hold it
     granted: int = 0  # the epoch of its last lease
     lease: Lease | None = None
     # Forfeited leases that it has not released yet, by epoch, and when it should have; None: it
@@ -157,8 +159,6 @@ class Tenant:
 
 @dataclass
 class Device:
-    """exclusive, turn_ns, chosen_why: how to use it while all fits, see ModeSet."""
-
     uuid: str
     residency: Residency
     meter: Meter
@@ -166,9 +166,6 @@ class Device:
     lock: str | None = None
     quantum_ns: int | None = None
     drained: bool = False
-    exclusive: bool = False
-    turn_ns: int | None = None
-    chosen_why: str = ""
     fits: bool = True  # as decided; memory may fit again, and be waited for to stay so
     fits_since: int = 0
     calm_ns: int = 0  # how long that is; 0 before holders were ever separated
@@ -221,16 +218,11 @@ class Device:
         self.last_holder, self.given_up_at = number, given_up_at
 
     @property
-    def shared(self) -> bool:
-        """Tenants with lock auto may run side by side."""
-        return self.fits and not self.exclusive
-
-    @property
     def mode(self) -> str:
         """How tenants with lock auto use the device now, in one word; `why` has the reason."""
         if self.drained:
             return "draining" if self.holders else "drained"
-        if self.lock == "off" or (self.lock != "on" and self.shared):
+        if self.lock == "off" or (self.lock != "on" and self.fits):
             return "shared"
         return "exclusive"
 
@@ -244,7 +236,7 @@ class Device:
             return "the tenants' memory does not fit together"
         if not self.fits:
             return "the tenants' memory fits again; this waits for it to stay so"
-        return self.chosen_why or "the tenants' memory fits together"
+        return "the tenants' memory fits together"
 
     def note_separation(self, now: int) -> None:
         """The device is used by turns again; if it was side by side only briefly, for longer."""

@@ -10,6 +10,7 @@ from leased.core.policy_states import PolicyStates
 from leased.core.rules import Rules
 from leased.core.state import Tenant
 from leased.core.tenant_events import (
+    Channels,
     Closed,
     Frozen,
     LeftUncopied,
@@ -30,6 +31,9 @@ from leased.core.tenant_events import (
 )
 from leased.core.usage import Usage
 from leased.core.waiters import Waiters
+
+# What was measured, counted or found out elsewhere.
+Found = Channels | SpeedMeasured | LeftUncopied | UsageRestored | StraySeen
 
 
 class TenantChanges:
@@ -73,7 +77,7 @@ class TenantChanges:
             self._widen(tenant, event.gang)
         elif isinstance(event, Closed):
             self._close(tenant)
-        elif isinstance(event, SpeedMeasured | LeftUncopied | UsageRestored | StraySeen):
+        elif isinstance(event, Found):
             self._count(tenant, event)
         elif isinstance(event, PolicyRestored):
             self.policy_states.restore(tenant, event)
@@ -81,11 +85,11 @@ class TenantChanges:
         else:
             self.leasing.adopt(tenant, event.epoch)
 
-    def _count(
-        self, tenant: Tenant, event: SpeedMeasured | LeftUncopied | UsageRestored | StraySeen
-    ) -> None:
-        """What was measured or counted elsewhere."""
-        if isinstance(event, UsageRestored):
+    def _count(self, tenant: Tenant, event: Found) -> None:
+        if isinstance(event, Channels):
+            self.rules.controls_changed |= tenant.controlled != event.controlled
+            tenant.controlled = event.controlled
+        elif isinstance(event, UsageRestored):
             tenant.usage[event.device] = Usage(**event.amounts)
         elif isinstance(event, SpeedMeasured):
             residency = self.rules.devices[event.device].residency
@@ -104,9 +108,8 @@ class TenantChanges:
         tenant.usage = {uuid: Usage() for uuid in event.gang}
         tenant.seen_at = self.rules.now
         self.rules.tenants[event.tenant] = tenant
-        policy = self.rules.policies.of(tenant)
-        policy.opened(tenant)
-        self.rules.cohorts.join(tenant, policy.beside(self.rules, tenant))
+        self.rules.policies.of(tenant).opened(tenant)
+        self.rules.cohorts.join(tenant, self.rules.may_share(tenant))
         self.rules.shares.join(tenant)
 
     def _close(self, tenant: Tenant) -> None:
@@ -122,6 +125,7 @@ class TenantChanges:
         self.rules.policies.of(tenant).closed(tenant.id)
         self.rules.cohorts.leave(tenant)
         self.rules.shares.leave(tenant)
+        self.rules.controls_changed |= tenant.has_asked
         self.memory.forget(tenant)
 
     def _widen(self, tenant: Tenant, gang: tuple[str, ...]) -> None:

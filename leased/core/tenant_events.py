@@ -34,6 +34,15 @@ class Widened:
 
 
 @dataclass(frozen=True)
+class Channels:
+    """Whether time slices of the GPU can divide the work of the tenant's processes, of all that
+    have any, from that of others. Until this is said they cannot."""
+
+    tenant: int
+    controlled: bool
+
+
+@dataclass(frozen=True)
 class Closed:
     """The tenant has been closed: its lease and its memory are free."""
 
@@ -171,6 +180,7 @@ class Adopted:
 # What may happen to a tenant that has been opened.
 OfTenant = (
     Widened
+    | Channels
     | Closed
     | Requested
     | Frozen

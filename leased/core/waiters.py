@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from leased.core.cohort import FREE
+from leased.core.cohort import ALONE, FREE
 from leased.core.deadlines import Deadlines
 from leased.core.effects import Effects
 from leased.core.line import Place, place_of
@@ -29,6 +29,7 @@ class Waiters:
         """The tenant waits for its gang from now on."""
         now = self.rules.now
         tenant.waiting, tenant.waits_since, tenant.asked_at = True, now, now
+        self.rules.asks(tenant)
         self.rules.cohorts.of[tenant.id].waiters[tenant.id] = tenant
         self._arrive(tenant)
         self._bar(tenant)
@@ -95,7 +96,9 @@ class Waiters:
         charges.charge(waiter, self.rules.now)
         if waiter.barred:
             charges.end(waiter, self.rules.now)
-        until = self.rules.policies.of(waiter).barred_until(self.rules, waiter)
+        alone = self.rules.cohorts.of[waiter.id].heeds == ALONE
+        policy = self.rules.policies.of(waiter)
+        until = policy.barred_until(self.rules, waiter) if alone else None
         waiter.barred_until = until if until is not None and until > self.rules.now else None
         self.wakes.put(waiter.id, waiter.barred_until)
         if waiter.barred and self.rules.cohorts.of[waiter.id].heeds != FREE:

@@ -1,4 +1,5 @@
-"""Divides what the driver has measured of a device among the tenants that held it meanwhile."""
+"""Divides what the driver has measured of a device among the tenants that held it meanwhile, for
+their usage."""
 
 from __future__ import annotations
 
@@ -6,28 +7,29 @@ from collections.abc import Iterable, Mapping
 
 from leased.core.device_events import WorkMeasured
 from leased.core.gauge import Held, WorkPart
-from leased.core.policy import Beside, Measured
 from leased.core.rules import Rules
 
 PARTS = 1000  # of a weight: some of a tenant's work is not counted
 LEAST_WEIGHT = PARTS  # of a tenant that was there
 
 
-def measured(event: WorkMeasured, rules: Rules) -> Measured:
+def measured(event: WorkMeasured, rules: Rules) -> None:
     """Divide it by lease time. Parts of tenants that are closed, or of no tenant, are lost.
 
     If the driver says for which tenants the device worked, lease time side by side is first divided
-    by that. Returns what a policy may want to know.
+    by that.
     """
-    device = rules.devices[event.device]
+    device = rules.devices.get(event.device)
+    if device is None:
+        return
     tenants = rules.tenants
     found = {
         number: held
         for number, held in device.gauge.take(device.reading(rules.now)).items()
         if number in tenants and event.device in tenants[number].usage
     }
-    worked = _worked(event)
-    shifts = divided(found, weights_beside(found, event.parts, worked)) if event.parts else {}
+    known = weights_beside(found, event.parts, _worked(event)) if event.parts else {}
+    shifts = divided(found, known)
     for number, held in found.items():
         shift = shifts.get(number, 0)
         if shift:
@@ -42,23 +44,6 @@ def measured(event: WorkMeasured, rules: Rules) -> Measured:
                 usage.idle_resident_ns += clock_ns * (100 - event.busy_percent) // 100
         if event.energy_mj is not None and event.ns:
             usage.energy_mj += event.energy_mj * lease_ns // event.ns
-    busy = None if event.busy_percent is None else event.busy_percent / 100
-    asks = rules.policies.on(event.device).measures(event.device)
-    beside = _beside(found, worked) if asks else []
-    return Measured(event.device, event.ns, busy, worked, beside)
-
-
-def _beside(found: Mapping[int, Held], worked: Mapping[int, int]) -> list[Beside]:
-    """What each tenant has had beside others. All of the time in which it held the device alone
-    counts as work, since a tenant that is idle then yields as soon as another one wants the
-    device."""
-    beside = []
-    for number, held in found.items():
-        if held.beside_ns:
-            alone = held.clock_ns - held.beside_ns
-            work = min(max(0, worked.get(number, 0) - alone), held.beside_ns)
-            beside.append(Beside(number, held.beside_ns, held.beside_lease_ns, work))
-    return beside
 
 
 def _worked(event: WorkMeasured) -> dict[int, int]:

@@ -153,15 +153,8 @@ class Clients:
             self.stuck.tell_stuck(tenant, client)
 
     def progress(self, _: Tenant, client: Client, message: client_messages.Progress) -> None:
-        """The process answers ask_progress(): how many calls it has submitted so far."""
+        """The process answers MEASURE: how many calls it has submitted so far."""
         client.calls = message.calls, self.loop.clock()
-
-    def ask_progress(self, uuid: str) -> None:
-        """Ask all processes of the device how many calls they have submitted; see Client.calls."""
-        for tenant in self.registry.sharing(uuid):
-            for client in tenant.clients:
-                client.calls = None
-                client.send(daemon_messages.MEASURE)
 
     def memory(self, tenant: Tenant, client: Client, message: client_messages.Memory) -> None:
         """The process says how much memory it has now."""

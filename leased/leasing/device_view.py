@@ -75,10 +75,9 @@ class DeviceView:
         return all(self._arbiter.rules.can_share(tenant) for tenant in shares)
 
     @property
-    def why_beside(self) -> str:
-        """What the policy says of that, for people; empty: nothing."""
-        rules = self._arbiter.rules
-        return rules.policies.on(self._device.uuid).why_beside(self._device.uuid, rules.now)
+    def uncontrolled(self) -> list[int]:
+        """The jobs whose work time slices of the GPU cannot divide from that of others."""
+        return sorted(t.id for t in self._arbiter.rules.uncontrolled(self._device.uuid))
 
     def _present(self) -> dict[int, Tenant]:
         return {**self._device.holders, **self._device.queue}

@@ -44,5 +44,7 @@ def _with_figures(device: DeviceView) -> str:
 def _with_share(device: DeviceView, words: str) -> Mode:
     if device.keeps_shares_beside:
         return Mode(SHARED, f"{words}, which is kept side by side")
-    why = device.why_beside
-    return Mode(EXCLUSIVE, f"{words}, which is kept by turns" + (f": {why}" if why else ""))
+    why = f"{words}, which is kept by turns"
+    if device.uncontrolled:
+        why += f", since the GPU cannot divide its time for job {jobs(device.uncontrolled)}"
+    return Mode(EXCLUSIVE, why)

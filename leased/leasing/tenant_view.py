@@ -113,5 +113,5 @@ class TenantView:
 
     @property
     def asked_ns(self) -> int:
-        """The quantum that the site, a trial or the job wants for it."""
+        """The quantum that the site or the job wants for it."""
         return self._arbiter.rules.asked_ns(self._tenant)

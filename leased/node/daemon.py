@@ -78,9 +78,7 @@ class Daemon:
         self.writer = UsageWriter(self.store, lambda: self.slurm.env, self._indices)
         questions = Questions(self.leases, self.store, self.admin.find, lambda: self.admin.config)
         self.listeners = Listeners(self.loop, self.leases, self.admin, questions)
-        self.reloading = Reload(
-            path, self.admin, self.monitors.processes, self.slurm, self.monitors.trials
-        )
+        self.reloading = Reload(path, self.admin, self.monitors.processes, self.slurm)
 
     # -- its parts --------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from leased.admin import host_memory
 from leased.admin.admin import Admin
-from leased.admin.reload import tried
 from leased.gpus.discovery import Found
 from leased.gpus.health import Health
 from leased.gpus.nvml import Nvml
@@ -21,7 +20,6 @@ from leased.monitors.idle_jobs import IdleJobs
 from leased.monitors.process_monitor import ProcessMonitor
 from leased.monitors.suspended_jobs import LOOK_S, SuspendedJobs
 from leased.monitors.suspensions import ASK_S, Suspensions
-from leased.monitors.trial_runner import TrialRunner
 from leased.node import rules_report
 from leased.node.rules_report import RulesReport
 from leased.node.tasks import Tasks
@@ -29,7 +27,6 @@ from leased.slurm.commands import Slurm
 from leased.slurm.suspend_grace import suspend_grace_ns
 from leased.store.store import Store
 
-TRIAL_S = 0.25
 CLUSTER_S = 60.0
 
 
@@ -61,7 +58,6 @@ class Monitors:
         )
         self.idle_jobs = IdleJobs(leases, self.devices.percents, lambda: admin.config.park_after_ns)
         self.copies_ahead = CopiesAhead(leases, lambda: host_memory.ahead_most(admin.config))
-        self.trials = TrialRunner(leases, tried(admin.config, leases.gpus))
         self.rules_report = RulesReport(slurm, lambda: admin.config, admin.settings.limits)
         self.ended_jobs = EndedJobs(*(leases, store, slurm, admin.lives_here, job_ended))
 
@@ -78,7 +74,6 @@ class Monitors:
         tasks.start(self.ended_jobs.find)
         tasks.start(self._learn_cluster)
         tasks.start(self.devices.run)
-        tasks.every(TRIAL_S, self.trials.beat)
         tasks.every(LOOK_S, self.suspended.beat)
         tasks.every(LOOK_S, self.suspensions.beat)
         tasks.every(ASK_S, self.suspensions.ask)

@@ -28,6 +28,9 @@ A turn is as long as the shorter quantum of the holder and the waiter. It is lon
 holder is still the tenant that should run, and shorter if the waiter is owed more than a turn. So
 with requests of 0.1 and 0.9 and quanta of 100 ms one runs for 100 ms and the other for 900 ms.
 
+Where tenants run side by side the GPU's own time slices keep their shares. Such time never raises
+what a tenant is owed, nor what it has had beyond its limit.
+
 The bound: a tenant that requests nothing may have to wait for those that do. After PATIENCE_NS it
 is served as if it had been owed something since then. Tenants that have been owed something for
 longer have a turn before it. So a waiter with k competitors waits for at most (k + 1) times
@@ -39,11 +42,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any, ClassVar
 
-from leased.core.policy import Had, Measured, Spec, View
+from leased.core.policy import Had, Spec, View
 from leased.policy import saved
 from leased.policy.elastic_account import LEAST_NS, PATIENCE_NS, Account, is_saved
 from leased.policy.registry import register
-from leased.policy.sides import Sides
 
 PRICE = 20  # a quantum is at least this many times as long as its handoff
 SHORT_NS = 20_000_000  # a turn is at least so long, even if a waiter is owed more than the holder
@@ -52,8 +54,7 @@ AFTER_ALL = 1 << 90  # places of tenants that are owed nothing come after those 
 
 @register
 class Elastic:
-    """levels: by device, the level of the tenants that last had time which nobody had requested.
-    sides: where tenants with a share run side by side."""
+    """levels: by device, the level of the tenants that last had time which nobody had requested."""
 
     name: ClassVar[str] = "elastic"
     charges: ClassVar[bool] = True
@@ -63,7 +64,6 @@ class Elastic:
     def __init__(self) -> None:
         self.accounts: dict[int, Account] = {}
         self.levels: dict[str, float] = {}
-        self.sides = Sides()
 
     def admit(self, view: View, tenant: Spec) -> str | None:
         return None
@@ -73,16 +73,13 @@ class Elastic:
         if account is None:
             account = self.accounts[tenant.id] = Account(tenant.request, tenant.limit, tenant.gang)
         account.gang = tenant.gang
-        self.sides.opened(tenant.id, account)
         for device in tenant.gang:
             self.levels.setdefault(device, 0.0)
         account.turn = tenant.quantum_ns
         account.level = max(account.level, self._level(account))
 
     def closed(self, tenant: int) -> None:
-        account = self.accounts.pop(tenant, None)
-        if account is not None:
-            self.sides.closed(tenant, account)
+        self.accounts.pop(tenant, None)
         if not self.accounts:  # no tenant is left for which levels matter
             self.levels.clear()
 
@@ -90,7 +87,7 @@ class Elastic:
 
     def charged(self, tenant: int, had: Had, now: int) -> None:
         account = self.accounts[tenant]
-        held = account.charge(had, now, self.sides.is_on)
+        held = account.charge(had, now)
         if held and account.of_rest and account.start is not None:
             self._raise_levels(account.gang, account.start)
         account.bound(self._level(account))
@@ -175,7 +172,7 @@ class Elastic:
     def _least(self, turn: int, holder: Account, waiter: Account) -> int:
         """How long a turn is at least. A waiter that is owed much, because others ran in its short
         pauses, does not have to wait for a whole turn of theirs."""
-        behind = waiter.owed_now - max(0.0, holder.owed_now) - turn
+        behind = waiter.owed - max(0.0, holder.owed) - turn
         return turn if behind <= 0 else max(min(SHORT_NS, turn), turn - round(behind))
 
     def _within_limit(self, account: Account, now: int) -> int:
@@ -189,25 +186,6 @@ class Elastic:
     def patience(self, view: View, holder: Spec, waiter: Spec, handoff_ns: int) -> int:
         """As long as the handoff takes: this costs at most twice the best choice in hindsight."""
         return handoff_ns
-
-    def beside(self, view: View, tenant: Spec) -> bool:
-        """Tenants that have a share may if all of them get their shares that way."""
-        has_share = tenant.request > 0 or tenant.limit < 1
-        return not has_share or all(self.sides.is_on(device) for device in tenant.gang)
-
-    def measures(self, device: str) -> bool:
-        return self.sides.measures(device)
-
-    def measured(self, work: Measured, now: int) -> bool:
-        level = self.sides.take(work)
-        if level is not None:
-            self._raise_levels([work.device], level)
-        for account in self.sides.there[work.device].values():
-            account.bound(self._level(account))
-        return self.sides.look(work, now)
-
-    def why_beside(self, device: str, now: int) -> str:
-        return self.sides.why(device)
 
     # -- for the next daemon --------------------------------------------------------------------
 

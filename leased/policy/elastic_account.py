@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from leased.core.policy import Had
@@ -24,10 +24,7 @@ class Account:
     turn: the length of its turns. began: since when it has waited. start: its level when its turn
     began, or when another tenant last began to want the device; None: it has had nothing of a turn
     yet. of_rest: it was owed nothing, so its turn is of time that nobody had requested. barred: it
-    waits at its limit. waited: how long it has waited in all. Since the work of its devices was
-    last measured: together is for how long it has held them beside others, and pending what an
-    even division gives it of that. lost: by how much it has had less than it requested since it
-    began to run side by side."""
+    waits at its limit."""
 
     request: float
     limit: float
@@ -41,42 +38,25 @@ class Account:
     of_rest: bool = False
     barred: bool = False
     at: int | None = None
-    waited: int = 0
-    pending: float = 0.0
-    together: float = 0.0
-    lost: float = 0.0
-
-    @property
-    def has_share(self) -> bool:
-        return self.request > 0 or self.limit < 1
 
     # -- what it has had --------------------------------------------------------------------
 
-    def charge(self, had: Had, now: int, measured: Callable[[str], bool]) -> bool:
+    def charge(self, had: Had, now: int) -> bool:
         """Charge what the tenant has had of its devices since it was last charged. Returns whether
-        it has held them. measured: whether the work of a device is measured; what the tenant has
-        had of it beside others is then charged later, by settle()."""
-        part, later = 1 / len(had.devices), 0
+        it has held them."""
+        part = 1 / len(had.devices)
         held, even, passed = sum(had.held_ns), sum(had.even_ns), had.leased_ns
-        if any(had.beside_ns):
-            for device, beside_ns, together_ns in zip(
-                had.devices, had.beside_ns, had.together_ns, strict=True
-            ):
-                if beside_ns and measured(device):
-                    later += beside_ns
-                    passed -= together_ns
-                    self.pending += part * beside_ns
-                    self.together += part * together_ns
         time = 0 if self.at is None else now - self.at
         self.at = now
-        if not held and (self.barred or self.began is not None):
-            self.waited += time
         if self.barred:  # then all time counts: its devices idle if all who want them are barred
             passed = time * len(had.devices)
-        self.owed += part * (self.request * passed - (held - later))
-        self.over += part * (held - later) - self.limit * time
+        owed = part * (self.request * passed - held)
+        over = part * held - self.limit * time
+        sliced = had.sliced and held > 0
+        self.owed += min(owed, 0.0) if sliced else owed
+        self.over += min(over, 0.0) if sliced else over
         if held:
-            self._run(part * (held - later), alone=even >= held)
+            self._run(part * held, alone=even >= held)
         return held > 0
 
     def _run(self, held: float, alone: bool) -> None:
@@ -96,7 +76,7 @@ class Account:
         if self.at != now:
             if self.at is not None:
                 self.owed = min(self.owed, 0.0)
-            self.over = self.over_by(now) - self.pending
+            self.over = self.over_by(now)
             self.at = self.began = now
         elif self.began is None:
             self.began = now
@@ -106,24 +86,8 @@ class Account:
         """Forget what is too long ago. level: the lowest level that the tenant may have."""
         surplus = SURPLUS * self.turn
         self.owed = max(-surplus, min(self.owed, ARREARS * self.turn))
-        self.over = max(self.over, -self.savings - self.pending)
+        self.over = max(self.over, -self.savings)
         self.level = max(level, min(self.level, level + surplus))
-
-    def settle(self, worked: float, together: float, slack: float | None) -> None:
-        """Charge what it has had beside others, now that this is measured or estimated. slack: a
-        loss of less than this part does not count; None: nothing was lost, since the devices could
-        have done more work."""
-        self.over += worked
-        self.level += worked
-        if slack is not None:
-            lost = max(0.0, self.request - slack) * together - worked
-            self.owed = max(0.0, self.owed + lost)
-            self.lost = max(0.0, self.lost + lost)
-
-    @property
-    def owed_now(self) -> float:
-        """What it is owed, if what is not measured yet is divided evenly."""
-        return self.owed + self.request * self.together - self.pending
 
     # -- its limit --------------------------------------------------------------------------
 
@@ -141,7 +105,7 @@ class Account:
     def over_by(self, now: int) -> float:
         """What it has had beyond its limit by then."""
         passed = 0 if self.at is None else now - self.at
-        return max(self.over - self.limit * passed + self.pending, -self.savings)
+        return max(self.over - self.limit * passed, -self.savings)
 
     # -- its request ------------------------------------------------------------------------
 
@@ -150,20 +114,20 @@ class Account:
         began = now if self.began is None else self.began
         due = began + PATIENCE_NS
         if self.request > 0:
-            due = min(due, now - round(self.owed_now / self.request))
+            due = min(due, now - round(self.owed / self.request))
         return due
 
     @property
     def due_in(self) -> float | None:
         """How long it is until due(), below 0 if that is over; None: it requests nothing."""
-        return -self.owed_now / self.request if self.request > 0 else None
+        return -self.owed / self.request if self.request > 0 else None
 
     # -- for the next daemon ------------------------------------------------------------------
 
     def saved(self, level: float) -> dict[str, int]:
         """Its accounts, by name; empty: they are as in a new one. level: the lowest that it may
         have."""
-        values = self.owed_now, self.over + self.pending, self.level - level
+        values = self.owed, self.over, self.level - level
         rounded = [round(value) for value in values]
         return dict(zip(SAVED, rounded, strict=True)) if any(rounded) else {}
 

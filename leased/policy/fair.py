@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, ClassVar
 
-from leased.core.policy import Had, Measured, Spec, View
+from leased.core.policy import Had, Spec, View
 from leased.policy import saved
 from leased.policy.deficits import MOST_NS, Deficits
 from leased.policy.registry import register
@@ -110,18 +110,6 @@ class Fair:
             patience *= 2
         self.patiences[holder.id] = patience
         return patience
-
-    def beside(self, view: View, tenant: Spec) -> bool:
-        return True
-
-    def measures(self, device: str) -> bool:
-        return False
-
-    def measured(self, work: Measured, now: int) -> bool:
-        return False
-
-    def why_beside(self, device: str, now: int) -> str:
-        return ""
 
     def wake_at(self, view: View, waiter: Spec) -> int | None:
         return None

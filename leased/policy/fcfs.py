@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
-from leased.core.policy import Had, Measured, Spec, View
+from leased.core.policy import Had, Spec, View
 from leased.policy.registry import register
 
 
@@ -47,18 +47,6 @@ class FirstComeFirstServed:
         """As long as the handoff takes. Waiting then costs at most twice what it would have cost to
         know the pause beforehand (the rule of ski rental)."""
         return handoff_ns
-
-    def beside(self, view: View, tenant: Spec) -> bool:
-        return True
-
-    def measures(self, device: str) -> bool:
-        return False
-
-    def measured(self, work: Measured, now: int) -> bool:
-        return False
-
-    def why_beside(self, device: str, now: int) -> str:
-        return ""
 
     def wake_at(self, view: View, waiter: Spec) -> int | None:
         return None

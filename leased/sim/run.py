@@ -1,7 +1,7 @@
 """Run a trace under one setting: the daemon's own arbiter, processes and GPUs, in simulated time.
 
-Not simulated are the daemon's trials of turns for jobs that fit together, parking, strays,
-restarts, and what messages and launches cost.
+Not simulated are the GPU's own time slices, parking, strays, restarts, and what messages and
+launches cost.
 """
 
 from __future__ import annotations

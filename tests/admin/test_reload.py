@@ -27,7 +27,6 @@ from leased.gpus.devices import Gpu
 from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.monitors.process_monitor import ProcessMonitor
-from leased.monitors.trial_runner import TrialRunner
 from leased.slurm.commands import Slurm
 from leased.store.store import Store
 from tests.emugpu.server import EmulatedGpu
@@ -112,9 +111,8 @@ class Node:
         self.store = Store(root / "usage.db")
         self.admin = Admin(settings, self.leases, self.store, lambda: None, lambda _: None)
         self.watch = ProcessMonitor(self.leases, self.admin.stepds, self.slurm, settings)
-        self.tuning = TrialRunner(self.leases, dict.fromkeys(("GPU-0", "GPU-1"), True))
         (root / "admin.sock").touch(0o600)
-        self.reloading = Reload(self.path, self.admin, self.watch, self.slurm, self.tuning)
+        self.reloading = Reload(self.path, self.admin, self.watch, self.slurm)
         self.reloading.admin_socket = AdminSocket(root / "admin.sock", ours=True)
 
     def reload(self, toml: str) -> str | None:
@@ -141,7 +139,6 @@ class Node:
             "reserve": (gpu.reserve, residency.room),
             "link_gib_s": (residency.link, residency.paging),
             "policy": (gpu.policy, self.leases.loop.arbiter.rules.policies.on(gpu.uuid).name),
-            "try_turns": sorted(self.tuning.trials),
         }
         if table == "strays":
             return self.watch.strays.policy
@@ -180,7 +177,6 @@ CHANGED = {
     "device.memory": '"50%"',
     "device.reserve": '"3MiB"',
     "device.link_gib_s": "33",
-    "device.try_turns": "false",
     "device.policy": '"fair"',
     "strays.action": '"count"',
     "strays.grace": '"1s"',
@@ -244,9 +240,8 @@ def test_processes_are_told_whether_clean_memory_is_copied(node: Node) -> None:
 
 
 def test_a_device_of_its_own(node: Node) -> None:
-    node.reload('[device.1]\nmemory = "50%"\ntry_turns = false\n')
+    node.reload('[device.1]\nmemory = "50%"\n')
     assert [gpu.usable for gpu in node.leases.gpus] == [1 << 30, 1 << 29]
-    assert list(node.tuning.trials) == ["GPU-0"]
 
 
 def test_settings_override_the_file(node: Node) -> None:

@@ -14,7 +14,6 @@ from leased.core.arbiter import (
     DrainSet,
     Event,
     LockSet,
-    ModeSet,
     Opened,
     PolicySet,
     QuantumSet,
@@ -86,8 +85,6 @@ def settings(device: str, policy_name: str, jobs: int) -> Iterator[tuple[str, Ev
     yield "lock_off_no_more", LockSet(device, None)
     yield "drain", DrainSet(device, True)
     yield "resume", DrainSet(device, False)
-    yield "by_turns", ModeSet(device, True, "")
-    yield "side_by_side", ModeSet(device, False, "")
 
 
 def us_of_one(policy_name: str) -> dict[str, dict[str, float]]:

@@ -28,6 +28,6 @@ def leased(
     env = os.environ | emulated_gpu.env
     limits = getattr(request, "param", "")
     limits += "" if "swap_ahead" in limits else '\nswap_ahead = "0%"'
-    extra = f"[device]\ntry_turns = false\n[limits]\n{limits}\n"
+    extra = f"[limits]\n{limits}\n"
     with Leased(short_dir / "leased", keeper.path.parent, env, extra, preload=CHECKED) as daemon:
         yield daemon

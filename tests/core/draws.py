@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.core.scenario import Job, Poke, Scenario
 
 POKES = ("stop", "freeze", "thaw", "die", "close", "size", "fixed", "hang", "finish", "widen")
-SETTINGS = ("lock", "quantum", "drain", "resume", "mode", "room")
+SETTINGS = ("lock", "quantum", "drain", "resume", "channels", "room")
 
 
 @dataclass(frozen=True)

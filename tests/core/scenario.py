@@ -69,5 +69,5 @@ OF_JOB = (
 LIE = "lie"  # see lying.py
 ABOUT_JOBS = (*OF_JOB, LIE)
 WORK = "work"  # of a device, see measuring.py
-OF_DEVICE = ("lock", "quantum", "drain", "resume", "mode", "room", "policy")
+OF_DEVICE = ("lock", "quantum", "drain", "resume", "channels", "room", "policy")
 LOCKS = ("on", "off", "auto", "none")

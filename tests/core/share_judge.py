@@ -41,9 +41,10 @@ class Limits:
         self.watched = found
 
     def _holds(self, a: Arbiter, tenant: Tenant) -> bool:
-        """Its limit holds now: the site has not turned shares off on one of its devices."""
+        """Its limit is kept by its leases now: the site has not turned shares off on one of its
+        devices, and time slices of the GPU do not keep them."""
         heeds = a.rules.cohorts.of[tenant.id].heeds != FREE
-        holds = tenant.limit < 1 and heeds and not a.grace_until
+        holds = tenant.limit < 1 and heeds and not a.grace_until and not a.rules.sliced(tenant)
         return holds and not self._may_take_its_time(a, tenant)
 
     def _may_take_its_time(self, a: Arbiter, tenant: Tenant) -> bool:

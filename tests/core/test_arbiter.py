@@ -30,7 +30,6 @@ from leased.core.arbiter import (
     Grant,
     LockSet,
     MemoryChanged,
-    ModeSet,
     Opened,
     Overrun,
     QuantumSet,
@@ -306,22 +305,6 @@ def test_a_drained_device_empties_and_goes_on_when_resumed() -> None:
     assert [g.tenant for g in of_grants(a.handle(DrainSet("d0", False), 14 * S))] == [2]
 
 
-def test_turns_can_be_chosen_instead_of_side_by_side() -> None:
-    a = arbiter()
-    for tenant in (1, 2):
-        opened(a, tenant, "auto")
-        a.handle(Requested(tenant), 0)
-    assert len(a.devices["d0"].holders) == 2
-    actions = a.handle(ModeSet("d0", True, "by turns 14% more", S // 5), S)
-    assert actions == [Revoke(2, 2, DRAIN_NS)]
-    assert (a.devices["d0"].mode, a.devices["d0"].why) == ("exclusive", "by turns 14% more")
-    a.handle(Released(2, 2), S)
-    a.handle(Requested(2), S)
-    assert a.next_deadline() == S + S // 5
-    a.handle(ModeSet("d0", False, "side by side is faster"), S)
-    assert len(a.devices["d0"].holders) == 2
-
-
 def test_a_gang_that_grows_has_all_of_it_with_its_next_lease() -> None:
     a = arbiter(2)
     opened(a, 1)
@@ -452,7 +435,7 @@ def test_late_release_of_an_old_epoch_changes_nothing() -> None:
 GANGS = [("d0",), ("d1",), ("d2",), ("d0", "d1"), ("d1", "d2"), ("d0", "d1", "d2")]
 QUANTUM = 10 * S
 KINDS = [
-    *("open", "request", "release", "memory", "close", "tick", "late", "lock", "drain", "mode"),
+    *("open", "request", "release", "memory", "close", "tick", "late", "lock", "drain"),
     *("request", "request", "release", "yield", "hang", "restart", "tick"),
 ]
 steps = st.lists(
@@ -571,8 +554,6 @@ class World:
             self.do(LockSet(device, ("on", "auto", "off", None)[amount % 4]))
         elif kind == "drain":
             self.do(DrainSet(device, amount % 3 == 0))
-        elif kind == "mode":
-            self.do(ModeSet(device, amount % 2 == 0, "tried", S))
         elif kind == "restart" and amount < 30:
             note("restart")
             self.restart()

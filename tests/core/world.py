@@ -451,8 +451,9 @@ class World:
             self.do(core.LockSet(device, None if lock == "none" else lock))
         elif poke.what == "quantum":
             self.do(core.QuantumSet(device, None if amount % 3 == 0 else amount * 100 * MS))
-        elif poke.what == "mode":
-            self.do(core.ModeSet(device, amount % 2 == 0, "tried", 100 * MS))
+        elif poke.what == "channels":
+            for tenant in [t.id for t in self.a.tenants.values() if device in t.gang]:
+                self.do(core.Channels(tenant, (amount >> tenant % 4) % 2 == 0))
         elif poke.what == "policy":
             names = policy.names()
             self.policies[device] = names[amount % len(names)]

@@ -57,7 +57,7 @@ PROGRAMS = (
     *("triton", "expandable", "jax_jit", "cupy", "loader", "small_calls"),
 )
 MODES = {"bare": None, "managed": "memory:managed", "swap": "memory:swap", "auto": "memory:auto"}
-MEMORY, DEVICE, LIMITS = "48GiB", "try_turns = false\n", 'swap_host = "4096GiB"\n'
+MEMORY, DEVICE, LIMITS = "48GiB", "", 'swap_host = "4096GiB"\n'
 # All processes of a program start at once, and then hash strings alike.
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "4",

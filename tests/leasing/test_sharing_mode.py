@@ -7,16 +7,14 @@ import pytest
 from leased import policy
 from leased.core.arbiter import (
     Arbiter,
+    Channels,
     Closed,
     DrainSet,
     LockSet,
     MemoryChanged,
-    ModeSet,
     Opened,
     Requested,
-    WorkMeasured,
 )
-from leased.core.gauge import WorkPart
 from leased.leasing import sharing_mode
 from leased.leasing.device_view import DeviceView
 
@@ -85,32 +83,24 @@ def test_jobs_with_lock_off_take_no_turns() -> None:
             DrainSet("d0", True),
             ("draining", "set by the site: no new lease until it is resumed"),
         ),
-        (ModeSet("d0", True, "by turns 14% more"), ("exclusive", "by turns 14% more")),
     ],
 )
-def test_the_choice_of_the_site_or_a_trial_goes_first(
-    event: LockSet | DrainSet | ModeSet, expected: tuple[str, str]
+def test_the_choice_of_the_site_goes_first(
+    event: LockSet | DrainSet, expected: tuple[str, str]
 ) -> None:
     a = node("on", "auto")
     a.handle(event, S)
     assert shown(a) == expected
 
 
-def test_shares_are_kept_by_turns_until_it_is_known_that_they_are_side_by_side_too() -> None:
-    a = node("auto")
-    a.handle(Opened(2, ("d0",), "auto", 30 * S, request=0.5), 0)
-    a.handle(Requested(2), 0)
-    why = "job 2 has a share of its time, which is kept by turns"
-    assert shown(a) == ("exclusive", why)
-    work = WorkMeasured("d0", S // 2, 50, None, (WorkPart(1, 50),))
-    a.handle(work, S)
-    assert shown(a) == (
-        "exclusive",
-        f"{why}: how much each job would use the GPU if it never waited is being measured",
-    )
-    for half in range(3, 10):
-        a.handle(work, half * S // 2)
-    kept = "job 2 has a share of its time, which is kept side by side"
-    assert shown(a) == ("shared", kept)
-    a.handle(WorkMeasured("d0", S // 2, 50, None), 5 * S)
-    assert shown(a) == ("exclusive", f"{why}: NVML does not say which jobs the GPU works for")
+def test_shares_are_kept_by_turns_while_slices_cannot_keep_them() -> None:
+    a = node("auto", "off")
+    a.handle(Opened(3, ("d0",), "auto", 30 * S, request=0.5), 0)
+    a.handle(Requested(3), 0)
+    a.handle(Channels(1, True), S)
+    why = "since the GPU cannot divide its time for job 2, 3"
+    kept = f"job 3 has a share of its time, which is kept by turns, {why}"
+    assert shown(a) == ("exclusive", kept)
+    a.handle(Channels(2, True), S)
+    a.handle(Channels(3, True), S)
+    assert shown(a) == ("shared", "job 3 has a share of its time, which is kept side by side")

@@ -12,7 +12,6 @@ from leased.core.arbiter import (
     Arbiter,
     Closed,
     Grant,
-    LockSet,
     MemoryChanged,
     Opened,
     PolicySet,
@@ -36,7 +35,7 @@ FEW, MORE = range(4), range(4, 10)  # seeds in make quick, and the others
 
 
 class LastComeFirstServed(FirstComeFirstServed):
-    """Besides, nobody runs beside others, and from 100 s on the order is looked at each minute."""
+    """Besides, from 100 s on the order is looked at each minute."""
 
     name: ClassVar[str] = MADE_UP
 
@@ -50,9 +49,6 @@ class LastComeFirstServed(FirstComeFirstServed):
 
     def preempts(self, view: View, waiter: Spec, holder: Spec) -> bool:
         return waiter.arrival > holder.arrival
-
-    def beside(self, view: View, tenant: Spec) -> bool:
-        return False
 
     def wake_at(self, view: View, waiter: Spec) -> int | None:
         return None if view.now < 100 * S else view.now - view.now % (60 * S) + 60 * S
@@ -176,19 +172,6 @@ def test_another_policy_orders_those_who_wait_already() -> None:
     assert granted(a, Released(3, 2), 4 * S) == [1]
     with pytest.raises(ValueError, match="is not a policy; known are"):
         a.handle(PolicySet("d0", "none"), 5 * S)
-
-
-def test_holders_that_may_run_beside_others_no_more_are_separated() -> None:
-    a = node("fcfs")
-    for tenant in range(2):
-        a.handle(Opened(tenant, ("d0",), "auto", 10 * S), 0)
-        assert granted(a, Requested(tenant), 0) == [tenant]
-    actions = a.handle(PolicySet("d0", MADE_UP), S)
-    assert [x.tenant for x in actions if isinstance(x, Revoke)] == [1]
-    a.handle(Released(1, 2), S)
-    a.handle(Requested(1), S)
-    assert granted(a, PolicySet("d0", "fcfs"), 2 * S) == [1]
-    assert a.handle(LockSet("d0", None), 2 * S) == []
 
 
 def test_a_gang_has_its_first_devices_policy_and_mixed_places_are_not_compared() -> None:

@@ -1,18 +1,28 @@
-"""Jobs with shares run side by side where that keeps every share, and else by turns."""
+"""Jobs whose memory fits run side by side, those with shares where time slices can keep these."""
 
 from __future__ import annotations
 
-import functools
-import random
 from dataclasses import replace
 
-import pytest
-
-from tests.core.scenario import Job, Poke
-from tests.core.world import S
-from tests.policy.watched import ERROR, WINDOW_S, greedy
-from tests.policy.worked import Worked
-from tests.support.long import long
+from leased import policy
+from leased.core.arbiter import (
+    Action,
+    Arbiter,
+    Channels,
+    Closed,
+    Event,
+    Grant,
+    LockSet,
+    MemoryChanged,
+    Opened,
+    Released,
+    Requested,
+    Revoke,
+    Tick,
+)
+from tests.core.scenario import Job
+from tests.core.world import S, World
+from tests.policy.watched import Watched, greedy
 
 
 def auto(*jobs: Job) -> list[Job]:
@@ -20,124 +30,112 @@ def auto(*jobs: Job) -> list[Job]:
     return [replace(job, lock="auto", drain=0) for job in jobs]
 
 
-def test_jobs_run_side_by_side_where_an_even_division_gives_all_their_share() -> None:
-    world = Worked(auto(greedy(0.3, 0.6), greedy(0.4, 0.6)), 30)
-    assert world.side_by_side(4, 30) == 1
-    world.check(4, 30, {0: 0.5, 1: 0.5})
+class Node:
+    """A device, and jobs 1 to n with these requests and limits."""
+
+    def __init__(self, *shares: tuple[float, float]):
+        self.a = Arbiter({"d0": 100}, policy.make)
+        self.now = 0
+        for n, (request, limit) in enumerate(shares, 1):
+            self.do(Opened(n, ("d0",), "auto", S, request=request, limit=limit))
+
+    def do(self, *events: Event) -> list[Action]:
+        """Jobs release at once what is revoked, and ask for it again."""
+        done: list[Action] = []
+        for event in events:
+            actions = self.a.handle(event, self.now)
+            done += actions
+            for revoked in [x for x in actions if isinstance(x, Revoke)]:
+                done += self.do(Released(revoked.tenant, revoked.epoch), Requested(revoked.tenant))
+        return done
+
+    def run(self, until: int) -> list[Action]:
+        """Let time pass."""
+        done: list[Action] = []
+        while (due := self.a.next_deadline()) is not None and due <= until:
+            self.now = due
+            done += self.do(Tick())
+        self.now = until
+        return done
+
+    @property
+    def holders(self) -> list[int]:
+        return sorted(self.a.devices["d0"].holders)
 
 
-def test_jobs_without_a_share_run_beside_them() -> None:
-    world = Worked(auto(greedy(0.3), greedy(), greedy()), 30)
-    assert set(world.beside[8:]) == {3}
+def test_jobs_without_shares_run_side_by_side_and_are_never_told_to_stop() -> None:
+    node = Node((0, 1), (0, 1), (0, 1))
+    node.do(*map(Requested, (1, 2, 3)))
+    assert node.run(3600 * S) == []
+    assert node.holders == [1, 2, 3]
 
 
-@pytest.mark.parametrize("requests", [(0.2, 0.8), (0.1, 0.5, 0.4)])
-def test_jobs_take_turns_where_it_would_not(requests: tuple[float, ...]) -> None:
-    world = Worked(auto(*map(greedy, requests)), 30)
-    assert world.side_by_side(0, 30) == 0
-    world.check(5, 30, dict(enumerate(requests)))
+def test_shares_are_kept_by_turns_where_a_job_that_asks_cannot_be_controlled() -> None:
+    node = Node((0.3, 1), (0.4, 0.6), (0, 1), (0, 1))
+    node.do(Channels(1, True), Channels(2, True), Requested(1), Requested(2))
+    assert node.holders == [1, 2], "jobs that have never asked do not count"
+    node.do(Requested(3))
+    assert len(node.holders) == 1
+    node.do(Channels(3, True))
+    assert node.holders == [1, 2, 3]
+    node.do(Channels(1, False))
+    assert len(node.holders) == 1
+    node.do(Closed(1))
+    assert node.holders == [2, 3], "and those that have ended do not either"
 
 
-def test_jobs_that_leave_room_run_side_by_side_whatever_they_request() -> None:
-    jobs = auto(greedy(0.7, busy=10, pause=40), greedy(0.3, busy=10, pause=30))
-    world = Worked(jobs, 30)
-    assert max(world.beside[8:]) == 2
-    assert world.changes == 1
+def test_no_lease_ends_for_a_limit_that_slices_keep() -> None:
+    node = Node((0, 0.2), (0.3, 0.5))
+    node.do(Channels(1, True), Channels(2, True), Requested(1), Requested(2))
+    assert node.run(100 * S) == []
 
 
-@pytest.mark.parametrize(("busy", "pause"), [(10**9, 1), (3000, 2000), (40, 40), (700, 700)])
-@pytest.mark.parametrize("limit", [0.1, 0.3])
-def test_a_limit_holds_side_by_side(limit: float, busy: int, pause: int) -> None:
-    """Also where the other one leaves all of the GPU to it for a while."""
-    world = Worked(auto(greedy(limit=limit), greedy(0.2, busy=busy, pause=pause)), 40)
-    assert world.side_by_side(4, 40) > 0
-    for first in range(5, 40 - WINDOW_S):
-        assert world.got(first, first + WINDOW_S)[0] <= limit + ERROR, f"from second {first} on"
-    assert world.got(5, 40)[0] >= limit - ERROR
+def test_what_a_job_has_had_side_by_side_is_not_held_against_it_by_turns() -> None:
+    """It was alone for 100 s in all, with a limit that slices kept. By leases it would have to
+    wait for minutes now."""
+    node = Node((0, 0.2))
+    node.do(Channels(1, True), Requested(1))
+    node.run(100 * S)
+    node.do(Channels(1, False))
+    grants = [x for x in node.run(110 * S) if isinstance(x, Grant)]
+    assert len(grants) > 1
 
 
-def test_a_limit_holds_for_a_job_that_was_side_by_side_and_is_alone() -> None:
-    world = Worked(auto(greedy(limit=0.6), greedy(0.2)), 40, [Poke(10_000, "close", 1)])
-    world.check(11, 40, {0: 0.6, 1: 0.0})
+def test_a_lock_of_the_site_turns_slices_off() -> None:
+    node = Node((0.3, 1), (0.3, 0.5))
+    node.do(Channels(1, True), Channels(2, True), Requested(1), Requested(2))
+    node.do(LockSet("d0", "on"))
+    assert len(node.holders) == 1
+    assert node.run(10 * S), "they take turns"
+    node.do(LockSet("d0", None))
+    assert node.holders == [1, 2]
 
 
-def test_a_job_that_gets_less_than_its_request_has_turns_at_once() -> None:
-    """The driver gives it a quarter. It has at least its request in every window, and the GPU does
-    not go back and forth: each time that jobs take turns they do so for twice as long."""
-    world = Worked(auto(greedy(0.4), greedy(0.4)), 150, pull=lambda job, _: (1.0, 3.0)[job])
-    for first in range(150 - WINDOW_S):
-        assert world.got(first, first + WINDOW_S)[0] >= 0.4 - ERROR, f"from second {first} on"
-    assert 0 < world.side_by_side(0, 150) < 0.1
-    assert world.changes <= 12
+def test_jobs_with_shares_take_turns_while_their_memory_does_not_fit() -> None:
+    node = Node((0.6, 1), (0.4, 1))
+    node.do(Channels(1, True), Channels(2, True), Requested(1), Requested(2))
+    node.do(MemoryChanged(1, "d0", 60), MemoryChanged(2, "d0", 60))
+    assert len(node.holders) == 1
 
 
-def test_a_driver_that_divides_otherwise_later_is_noticed() -> None:
-    def pull(job: int, now: int) -> float:
-        return 3.0 if job == 1 and now > 30 * S else 1.0
+class Sliced(Watched):
+    """The work of these jobs can be divided by slices until some second."""
 
-    world = Worked(auto(greedy(0.4), greedy(0.4)), 60, pull=pull)
-    assert world.side_by_side(5, 30) == 1
-    for first in range(20, 60 - WINDOW_S):
-        assert world.got(first, first + WINDOW_S)[0] >= 0.4 - ERROR, f"from second {first} on"
-    assert world.side_by_side(33, 60) < 0.3
+    def __init__(self, jobs: list[Job], seconds: int, until: int):
+        self.until = until
+        super().__init__(jobs, seconds)
 
+    def set_policies(self) -> None:
+        super().set_policies()
+        self.at(1, lambda: self.tell_all(True))
+        self.at(self.until * S, lambda: self.tell_all(False))
 
-def test_jobs_take_turns_where_nothing_is_measured() -> None:
-    world = Worked(auto(greedy(0.4), greedy(0.4)), 30, says=lambda _: False)
-    assert world.side_by_side(0, 30) == 0
-
-
-def test_jobs_take_turns_once_nothing_is_measured_any_more() -> None:
-    world = Worked(auto(greedy(0.4), greedy(0.4)), 40, says=lambda at: at < 20 * S)
-    assert world.side_by_side(5, 20) == 1
-    assert world.side_by_side(23, 40) == 0
+    def tell_all(self, controlled: bool) -> None:
+        for tenant in list(self.a.tenants):
+            World.do(self, Channels(tenant, controlled))
 
 
-def test_jobs_take_turns_while_their_memory_does_not_fit() -> None:
-    jobs = [replace(job, size=40) for job in auto(greedy(0.4), greedy(0.4))]
-    world = Worked(jobs, 40, [Poke(15_000, "size", 1, 90)])
-    assert world.side_by_side(5, 15) == 1
-    assert world.side_by_side(17, 40) == 0
-
-
-def test_a_job_that_comes_is_given_its_request() -> None:
-    """An even division gives it a third."""
-    jobs = auto(greedy(0.3), greedy(0.2), greedy(0.5, opens=15_000))
-    world = Worked(jobs, 40)
-    assert world.side_by_side(5, 15) == 1
-    for first in range(16, 40 - WINDOW_S):
-        got = world.got(first, first + WINDOW_S)
-        assert all(got[n] >= jobs[n].request - ERROR for n in range(3)), f"from second {first} on"
-
-
-# -- whatever the driver does -------------------------------------------------------------
-
-
-def drawn(r: random.Random) -> list[Job]:
-    jobs, left = [], 1.0
-    for _ in range(r.randint(2, 5)):
-        request = round(r.choice((0.0, r.uniform(0, left))), 2)
-        left -= request
-        limit = round(r.choice((1.0, 1.0, r.uniform(max(request, 0.05), 1.0))), 2)
-        busy, pause = r.choice(((10**9, 1), (10**9, 1), (10**9, 1), (20, 60), (1500, 700)))
-        jobs.append(greedy(request, limit, busy=busy, pause=pause, quantum=r.choice((30, 100))))
-    return auto(*jobs)
-
-
-def pulled(seed: int, job: int, now: int) -> float:
-    """Another division every seven seconds."""
-    return random.Random(f"{seed} {job} {now // (7 * S)}").choice((1.0, 1.0, 1.5, 4.0))
-
-
-@pytest.mark.parametrize("seed", [*range(4), *long(range(4, 30))])
-def test_shares_hold_whatever_the_driver_does(seed: int) -> None:
-    jobs, seconds = drawn(random.Random(seed)), 60
-    world = Worked(jobs, seconds, pull=functools.partial(pulled, seed))
-    for first in range(3, seconds - WINDOW_S):
-        got = world.got(first, first + WINDOW_S)
-        for n, job in enumerate(jobs):
-            told = f"seed {seed}: job {n} of {jobs} has {got.get(n)} from second {first} on"
-            assert got.get(n, 0.0) <= job.limit + ERROR, told
-            if job.busy == 10**9:
-                assert got.get(n, 0.0) >= job.request - ERROR, told
-    assert world.changes <= 14, f"seed {seed}: {jobs} changed {world.changes} times"
+def test_shares_hold_soon_after_slices_have_ended() -> None:
+    world = Sliced(auto(greedy(0.6), greedy(0.2, 0.3), greedy()), 60, until=20)
+    world.check(2, 20, dict.fromkeys(range(3), 1 / 3))  # as the arbiter divides it, without slices
+    world.check(21, 60, {0: 0.6, 1: 0.2, 2: 0.2}, error=0.03)

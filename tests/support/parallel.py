@@ -38,7 +38,6 @@ PARTS = {
     "tests/shim/memory/swap/test_swap_jobs.py": 2,
     "tests/core/test_adversary.py": 3,
     "tests/fuzz/test_fuzz.py": 2,
-    "tests/monitors/test_trial_gpu.py": 2,
 }
 # How long each file takes beside others, in seconds: written by tests/support/durations.py.
 SECONDS: dict[str, int] = json.loads((Path(__file__).parent / "data" / "seconds.json").read_text())

@@ -30,8 +30,7 @@ give(p); wait()
 @pytest.fixture
 def leased(short_dir: Path, emulated_gpu: EmulatedGpu) -> Iterator[Leased]:
     env = os.environ | emulated_gpu.env
-    extra = "[device]\ntry_turns = false\n"
-    with Leased(short_dir / "leased", short_dir / "run", env, extra, preload=CHECKED) as d:
+    with Leased(short_dir / "leased", short_dir / "run", env, preload=CHECKED) as d:
         yield d
 
 

@@ -28,7 +28,7 @@ def leased(
 ) -> Iterator[Leased]:
     """gpu-leased where users may swap. Parameter: more about its devices."""
     env = os.environ | emulated_gpu.env
-    extra = "[device]\ntry_turns = false\n" + getattr(request, "param", "")
+    extra = "[device]\n" + getattr(request, "param", "")
     with Leased(short_dir / "leased", short_dir / "run", env, extra, preload=CHECKED) as daemon:
         yield daemon
 
