@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from _gpulease import lib
 
 from leased import __version__
-from leased.admin import memory_details, parking, share_details
+from leased.admin import channel_details, memory_details, parking, share_details
 from leased.admin.settings import Settings
 from leased.api import answers
 from leased.core import arbiter
@@ -163,6 +163,7 @@ class Status:
             "copies_bytes": self.leases.copies.of_job(job) if self.leases.copies else 0,
             "ahead_bytes": self.ahead.line.of_job(job) if self.ahead else 0,
             "clients": len(tenant.clients),
+            "channels": channel_details.of_tenant(tenant),
             "state": state.state,
             "stopped": state.frozen,
             "parked": parking.shown(self.leases, tenant),

@@ -150,6 +150,16 @@ class Clean(TypedDict):
     left_bytes: int
 
 
+class Channels(TypedDict):
+    """Whether the GPU's time slices of a job can be set. state: controlled; refused, for the reason
+    `why`; none: no process has channel groups, or has said so yet. processes: how many of its
+    processes say that."""
+
+    state: str
+    why: str | None
+    processes: int
+
+
 class Share(TypedDict):
     """The part of its GPUs' time that a job has at least (request) and at most (limit).
 
@@ -167,7 +177,8 @@ class Share(TypedDict):
 
 class Tenant(TypedDict):
     """One job. The rest is by device (UUID): resident_bytes, fixed (bytes that cannot leave, by
-    reason), kept_out, gpus (usage). Older daemons do not say fixed, clean, opened and share."""
+    reason), kept_out, gpus (usage). Older daemons do not say fixed, clean, opened, share and
+    channels."""
 
     job_id: int
     uid: int
@@ -180,6 +191,7 @@ class Tenant(TypedDict):
     copies_bytes: int
     ahead_bytes: NotRequired[int]  # 0 of older daemons
     clients: int
+    channels: NotRequired[Channels]
     state: str
     stopped: bool
     parked: Parked | None

@@ -24,6 +24,7 @@ class Client(Protocol):
     restoring: bool  # its memory is being restored
     memory: dict[str, DeviceBytes]
     details: dict[str, client_messages.Details]  # by UUID, for people
+    channels: client_messages.Channels | None  # what it last said of them; None: nothing yet
     calls: tuple[int, int] | None  # how many it has submitted, and when it said so (ns)
 
     @property

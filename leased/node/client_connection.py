@@ -82,6 +82,7 @@ class ClientConnection(Connection):
         self.on_heard: Callable[[ClientConnection], None] = lambda _: None
         self.memory: dict[str, DeviceBytes] = {}
         self.details: dict[str, client_messages.Details] = {}
+        self.channels: client_messages.Channels | None = None
         self.name = b""  # by which processes of its job ask for it
         self.rate = MessageRate(loop.time())
         self.process: ProcessId | None = None
@@ -167,7 +168,7 @@ class ClientConnection(Connection):
     def _leave(self, tenant: Tenant) -> None:
         """Nothing of what it has said to this daemon counts any more."""
         message_handlers.client_gone(self.leases, self, tenant)
-        self.tenant = self.calls = None
+        self.tenant = self.calls = self.channels = None
         self.wants = self.restoring = False
         self.held = self.passed = 0
         self.memory, self.details, self.name = {}, {}, b""

@@ -127,4 +127,7 @@ HANDLERS: dict[type[client_messages.Message], Handler] = {
     client_messages.HostGive: _copies,
     client_messages.Claim: _claim,
     client_messages.Details: _details,
+    client_messages.Channels: lambda leases, client, _, message: leases.clients.channels(
+        client, message
+    ),
 }

@@ -152,6 +152,18 @@ class Details:
 
 
 @dataclass(frozen=True)
+class Channels:
+    """Whether the client's channel groups can be controlled.
+
+    state: enum gl_channels_state. reason: why they cannot; of an unprivileged process, but harmless
+    to a terminal.
+    """
+
+    state: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Unknown:
     """A message of a type that only later releases know: it is ignored."""
 
@@ -172,5 +184,6 @@ Message = (
     | Suspends
     | Claim
     | Details
+    | Channels
     | Unknown
 )

@@ -153,6 +153,14 @@ def claimed(code: int, number: int, uuid: str, size: int, reason: str = "") -> b
     return _bytes(message)
 
 
+def run(uuid: str, kind: int, value: int) -> bytes:
+    """How the client's channel groups on a device run: enum gl_run_kind."""
+    message = new(lib.GL_RUN)
+    ffi.buffer(message.uuid)[:] = uuid_bytes(uuid)
+    message.kind, message.value = kind, value
+    return _bytes(message)
+
+
 def others(memory: Mapping[str, DeviceBytes]) -> bytes:
     message = new(lib.GL_OTHERS)
     _fill(message, memory)

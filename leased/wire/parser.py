@@ -9,6 +9,7 @@ from _gpulease import ffi, lib
 
 from leased.wire.client_messages import (
     FIXED,
+    Channels,
     Claim,
     Details,
     Hello,
@@ -86,6 +87,18 @@ def _details(m: Any) -> Message:
     return Details(uuid, int(m.left), int(m.clean), {why: int(getattr(m, why)) for why in FIXED})
 
 
+def _channels(m: Any) -> Message:
+    if m.state > lib.GL_CHANNELS_REFUSED:
+        raise WireError(f"channel groups in state {m.state}")
+    return Channels(int(m.state), _sentence(m.reason))
+
+
+def _sentence(field: Any) -> str:
+    """What a client wrote for people; what a terminal could take for an order is "?"."""
+    text = bytes(ffi.buffer(field)).split(b"\0", 1)[0].decode(errors="replace")
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 # How to read a client's message, by its type.
 PARSERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_HELLO: _hello,
@@ -103,4 +116,5 @@ PARSERS: dict[int, Callable[[Any], Message]] = {
     lib.GL_SUSPENDS: lambda _: Suspends(),
     lib.GL_CLAIM: lambda m: Claim(int(m.number), _uuid(m.uuid), int(m.bytes), int(m.least)),
     lib.GL_DETAILS: _details,
+    lib.GL_CHANNELS: _channels,
 }

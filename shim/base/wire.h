@@ -4,8 +4,8 @@
  * SOCK_SEQPACKET. A packet is one message, and every message begins with gl_header. Python reads
  * the same text after the C preprocessor, so there are only plain C declarations and constants
  * between the two cffi marks of each header. A message is a row of messages.def and a struct: here,
- * or in wire_host.h or wire_meet.h. Sizes are asserted, and tests/wire/data/wire_vectors.json holds
- * golden bytes that both sides check.
+ * or in wire_host.h, wire_meet.h or wire_channels.h. Sizes are asserted, and
+ * tests/wire/data/wire_vectors.json holds golden bytes that both sides check.
  *
  * Sequence of one client (C) and the daemon (D):
  *   C HELLO    -> D WELCOME or REFUSED (then the daemon closes)
@@ -19,8 +19,8 @@
  *   D CONTENDED   Another job waits: release after this much idleness. GL_IDLE_NEVER: no job
  *                 waits any more.
  *   D REVOKE      Shut the gate, drain, release.
- *   C RELEASED    The gate is shut and everything submitted has finished. With
- *                 GL_RELEASED_WANTS it is a REQUEST as well.
+ *   C RELEASED    The gate is shut and everything submitted has finished, or is stopped
+ *                 (GL_RELEASED_STOPPED). With GL_RELEASED_WANTS it is a REQUEST as well.
  *   C STUCK       The submitted work does not finish. It may wait for work of another process
  *                 of the tenant, as the kernels of a collective do.
  *   D STEP        To clients that have released: hold the lease again for one call, so that
@@ -55,6 +55,10 @@
  *   D CLAIMED     The client may have this much; or it must wait, or is refused, for a reason.
  *   C DETAILS     For people: why memory stays on a device, and how much has left it without a
  *                 copy. Sent only to a daemon with GL_WELCOME_DETAILS.
+ *   C CHANNELS    Whether the channel groups of the process can be controlled. Sent after each
+ *                 WELCOME and when it changes. A daemon that ignores it leaves the groups alone.
+ *   D RUN         How the channel groups of the process on a device run from now on. Sent when
+ *                 it changes, and after the first CHANNELS on a connection.
  *   D LEAVE       To clients without a lease: evict all memory from all devices, even if nobody
  *                 needs the space. A GRANT restores it.
  *   C SUSPENDS    Slurm is about to stop this process: the job must give up its lease and its
@@ -73,7 +77,8 @@
  *   - Both sides ignore types and bits that they do not know.
  *   - The daemon sends a new type only if a client that ignores it loses nothing but the new
  *     feature. A client sends a new type only to a daemon that has announced it by a bit of its
- *     WELCOME, because the daemon of 0.1.0 refuses types that it does not know.
+ *     WELCOME, because the daemon of 0.1.0 refuses types that it does not know; GL_CHANNELS
+ *     comes from releases that meet no such daemon, and needs no bit.
  * Between versions
  *   - gl_header, GL_REFUSED and gl_refused never change.
  *   - The daemon serves the versions GL_OLDEST_VERSION to GL_VERSION. A version is served for one
@@ -89,6 +94,7 @@
 #ifndef GPU_LEASE_WIRE_H
 #define GPU_LEASE_WIRE_H
 
+#include "base/wire_channels.h"
 #include "base/wire_header.h"
 #include "base/wire_host.h"
 #include "base/wire_meet.h"
@@ -119,7 +125,8 @@ enum gl_release_reason {
 };
 
 enum gl_released_flags {
-	GL_RELEASED_WANTS = 1 /* threads wait at the gate */
+	GL_RELEASED_WANTS = 1,  /* threads wait at the gate */
+	GL_RELEASED_STOPPED = 2 /* what has not finished is stopped, and goes on after a GRANT */
 };
 
 enum gl_refusal {

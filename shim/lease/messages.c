@@ -136,6 +136,7 @@ static void take_known(const void *data, enum gl_type type)
 	case GL_REFUSED: /* take() */
 	case GL_HOST:    /* host_memory_take() */
 	case GL_MET:     /* take_met() */
+	case GL_RUN:     /* nothing controls channel groups here */
 		break;
 	}
 }

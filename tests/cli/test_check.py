@@ -280,6 +280,7 @@ def test_faults_are_found(node: Node, case: str, capsys: pytest.CaptureFixture[s
     assert finding.as_dict() in json.loads(capsys.readouterr().out)
 
 
+REFUSED = {"state": "refused", "why": "MPS has the channels", "processes": 1}
 WARNINGS: dict[str, tuple[Spoil, str, str]] = {
     "not asked": (
         lambda n: setattr(n, "answer", Refused("it is not open to you", "run as root")),
@@ -292,6 +293,12 @@ WARNINGS: dict[str, tuple[Spoil, str, str]] = {
     "strays": (
         lambda n: n.answer.update(strays={"now": [{}]}),  # type: ignore[union-attr]
         *("strays", "processes use a leased GPU without a lease: 1"),
+    ),
+    "slices that cannot be set": (
+        lambda n: n.answer.update(  # type: ignore[union-attr]
+            tenants=[{"job_id": 7, "clients": 2, "channels": REFUSED}] * 3
+        ),
+        *("time-slices", "the time slices of 3 jobs cannot be set; job 7: its time slices are"),
     ),
     "unknown cluster": (
         lambda n: n.answer["cluster"].update(name=None),  # type: ignore[index]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pytest
 from _gpulease import ffi, lib
 
@@ -12,6 +10,7 @@ from leased.leasing.leases import Leases
 from leased.leasing.tenant import Tenant
 from leased.wire import client_messages, header
 from leased.wire.device_bytes import DeviceBytes
+from tests.support.fake_client import FakeClient
 from tests.support.given import given
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
@@ -19,19 +18,8 @@ MIB = 1 << 20
 JOB = 7
 
 
-@dataclass(eq=False)
-class Process:
+class Process(FakeClient):
     """Keeps what it is told of the others, in bytes."""
-
-    pid: int
-    wants: bool = False
-    held: int = 0
-    passed: int = 0
-    restoring: bool = False
-    memory: dict[str, DeviceBytes] = field(default_factory=dict)
-    details: dict[str, client_messages.Details] = field(default_factory=dict)
-    calls: tuple[int, int] | None = None
-    told: list[int] = field(default_factory=list)
 
     def send(self, message: bytes) -> None:
         if header.check_header(message) == lib.GL_OTHERS:

@@ -58,6 +58,7 @@ def test_python_reads_every_message_of_a_client_so() -> None:
         "details": client_messages.Details(
             ZERO, 47, 3, {"shared": 48, "unhosted": 49, "mapped": 50, "other": 51}
         ),
+        "channels": client_messages.Channels(lib.GL_CHANNELS_REFUSED, "no control"),
     }
 
 
@@ -88,6 +89,7 @@ def test_python_writes_every_message_of_the_daemon_so() -> None:
         "met": daemon_messages.met(lib.GL_MET_ASKED, 33, (34, 35)),
         "host": daemon_messages.host(lib.GL_HOST_FULL, 40, 41),
         "leave": daemon_messages.LEAVE,
+        "run": daemon_messages.run("GPU-01020300-0000-0000-0000-000000000000", lib.GL_RUN_DUTY, 52),
         "claimed": daemon_messages.claimed(lib.GL_CLAIM_REFUSED, 45, ZERO, 46, "full"),
     }
     of_the_daemon = [row.name.lower() for row in OF_THE_DAEMON]

@@ -61,6 +61,8 @@ static void show_clients(void)
 	      .mapped = 50,
 	      .other = 51,
 	      .clean = GL_CLEAN_DRIVER});
+	SHOW(channels, gl_channels, GL_CHANNELS,
+	     {.state = GL_CHANNELS_REFUSED, .reason = "no control"});
 	SHOW(claim, gl_claim, GL_CLAIM,
 	     {.number = 42, .uuid = {1, 2, 3}, .bytes = 43, .least = 44});
 }
@@ -106,6 +108,7 @@ static void show_the_daemons(void)
 	SHOW(leave, gl_header, GL_LEAVE, {0});
 	SHOW(claimed, gl_claimed, GL_CLAIMED,
 	     {.code = GL_CLAIM_REFUSED, .number = 45, .bytes = 46, .reason = "full"});
+	SHOW(run, gl_run, GL_RUN, {.uuid = {1, 2, 3}, .kind = GL_RUN_DUTY, .value = 52});
 }
 
 int main(void)

@@ -11,6 +11,7 @@ from leased import __version__
 from leased.api.answers import Status
 from leased.api.client import ask_status
 from leased.base.errors import NoAnswer, Refused
+from leased.cli import show_channels
 from leased.cli.checks import host_memory
 from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site
 
@@ -47,6 +48,7 @@ def findings(site: Site) -> Iterator[Finding]:
         yield Finding("strays", WARNING, words, remedy)
     else:
         yield Finding("strays", OK, "no process uses a leased GPU without a lease")
+    yield _channels(status)
     yield from _cluster(site, status.get("cluster", {}))
     yield from host_memory.findings(site, status.get("copies"))
     drained = [str(d["index"]) for d in status.get("devices", []) if d.get("drain")]
@@ -74,6 +76,15 @@ def _devices(status: Status) -> Iterator[Finding]:
         yield Finding("nvml", FAULT, words, "see nvidia-smi and dmesg")
     else:
         yield Finding("nvml", OK, "NVML answers the daemon")
+
+
+def _channels(status: Status) -> Finding:
+    """Where the GPU's time slices cannot be set, jobs have those of the driver."""
+    said = show_channels.lines(status)
+    if not said:
+        return Finding("time-slices", OK, "no job says that its time slices cannot be set")
+    words = f"the time slices of {len(said)} jobs cannot be set; {said[0]}"
+    return Finding("time-slices", WARNING, words, "see docs/daemon.md, Time slices")
 
 
 def _cluster(site: Site, said: Mapping[str, Any]) -> Iterator[Finding]:

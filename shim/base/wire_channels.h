@@ -1,0 +1,42 @@
+/* wire_channels.h: the messages (wire.h) about the channel groups of a process: whether their time
+ * slices can be set, and how they are to run. */
+#ifndef GPU_LEASE_WIRE_CHANNELS_H
+#define GPU_LEASE_WIRE_CHANNELS_H
+
+#include "base/wire_header.h"
+
+/* cffi:begin */
+/* GL_CHANNELS. The last one counts. */
+enum gl_channels_state {
+	GL_CHANNELS_NONE = 0,       /* the process has no channel group yet */
+	GL_CHANNELS_CONTROLLED = 1, /* it can set the slices of all its groups, and stop them */
+	GL_CHANNELS_REFUSED = 2     /* `reason` says why not */
+};
+
+struct gl_channels {
+	struct gl_header header;
+	uint32_t state; /* enum gl_channels_state */
+	uint32_t zero;
+	char reason[240]; /* GL_REASON_BYTES; for people */
+};
+
+/* GL_RUN, of one device. The values are absolute: of each kind the last one counts, also for groups
+ * that the process makes later. */
+enum gl_run_kind {
+	GL_RUN_SLICE = 1, /* value: us, the time slice of each compute group; 0: the driver's own */
+	GL_RUN_DUTY = 2   /* value: per mille of the time in which the groups may run */
+};
+
+struct gl_run {
+	struct gl_header header;
+	uint8_t uuid[16]; /* GL_UUID_BYTES */
+	uint32_t kind;    /* enum gl_run_kind, perhaps of a later release */
+	uint32_t zero;
+	uint64_t value;
+};
+/* cffi:end */
+
+_Static_assert(sizeof(struct gl_channels) == 264, "wire layout");
+_Static_assert(sizeof(struct gl_run) == 48, "wire layout");
+
+#endif

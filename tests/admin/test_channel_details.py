@@ -1,0 +1,102 @@
+"""What processes say of their channel groups: kept, bounded, and shown to administrators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from _gpulease import ffi, lib
+
+from leased.admin import channel_details
+from leased.api.answers import Channels
+from leased.cli import show_channels
+from leased.wire import header
+from tests.cli.fake_status import status
+from tests.connections.test_limits import HELLO, Door, refusal
+
+NONE, CONTROLLED, REFUSED = range(3)
+
+
+def channels(state: int, reason: bytes = b"") -> bytes:
+    message: Any = header.new(lib.GL_CHANNELS)
+    message.state = state
+    ffi.buffer(message.reason)[: len(reason)] = reason
+    return bytes(ffi.buffer(message))
+
+
+def of_job(*said: tuple[int, bytes] | None) -> Channels:
+    """What is known of a job with a process for each of these; None: it says nothing."""
+    door = Door()
+    for one in said:
+        sock = door.connect()
+        door.say(sock, HELLO)
+        if one is not None:
+            door.say(sock, channels(*one))
+        assert sock.open
+    return channel_details.of_tenant(door.tenant)
+
+
+MPS = (REFUSED, b"MPS has the channels")
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "why", "processes"),
+    [
+        ((), "none", None, 0),
+        ((None, (NONE, b"")), "none", None, 0),
+        (((CONTROLLED, b""), (NONE, b""), None), "controlled", None, 1),
+        (((CONTROLLED, b""), MPS), "refused", "MPS has the channels", 1),
+        ((MPS, (REFUSED, b"a sandbox"), MPS), "refused", "MPS has the channels", 3),
+    ],
+)
+def test_a_job_is_controlled_if_all_its_groups_are(
+    said: tuple[tuple[int, bytes] | None, ...], state: str, why: str | None, processes: int
+) -> None:
+    assert of_job(*said) == {"state": state, "why": why, "processes": processes}
+
+
+def test_the_last_one_counts() -> None:
+    door = Door()
+    sock = door.connect()
+    door.say(sock, HELLO)
+    for said in (channels(CONTROLLED), channels(*MPS), channels(NONE)):
+        door.say(sock, said)
+    assert channel_details.of_tenant(door.tenant)["state"] == "none"
+
+
+def test_a_process_that_is_gone_says_nothing() -> None:
+    door = Door()
+    sock = door.connect()
+    door.say(sock, HELLO)
+    door.say(sock, channels(*MPS))
+    door.say(sock, b"")
+    assert channel_details.of_tenant(door.tenant)["state"] == "none"
+
+
+def test_a_state_that_cannot_be_is_refused() -> None:
+    door = Door()
+    sock = door.connect()
+    door.say(sock, HELLO)
+    door.say(sock, channels(3))
+    assert refusal(sock) == "channel groups in state 3"
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        (b"x" * 240, "x" * 240),
+        (b"\x1b[2Jred\nline\x00rest", "?[2Jred?line"),
+        (b"caf\xc3\xa9 \xff \xe2\x80\xae", "caf\u00e9 \ufffd ?"),
+    ],
+)
+def test_a_reason_is_harmless_to_a_terminal(reason: bytes, shown: str) -> None:
+    assert of_job((REFUSED, reason))["why"] == shown
+
+
+def test_jobs_whose_slices_cannot_be_set_are_named() -> None:
+    answer = status(jobs=3)
+    answer["tenants"][1]["channels"] = of_job(MPS)
+    answer["tenants"][2]["channels"] = of_job((CONTROLLED, b""))
+    assert show_channels.lines(answer) == [
+        "job 101: its time slices are the driver's (1 of 1 processes): MPS has the channels"
+    ]
