@@ -81,13 +81,16 @@ enum emu_op {
 	EMU_POOL_OPEN,        /* arg0 pool, arg1 device, arg2 = 1: the device may reach the
 	                       * pool's memory; 0: it may not */
 	EMU_POOL_IS_OPEN,     /* arg0 pool, arg1 device -> r0 */
+	EMU_RM,               /* arg0 number of an ioctl of rm.h; payload its struct, then its
+	                       * parameters -> payload the same, as the kernel leaves them. Served
+	                       * at once, whatever was submitted before */
 	EMU_READ,          /* arg0 stream, arg1 pointer, arg2 bytes, arg3 = 1: pinned -> payload */
 	EMU_HOST_CALLBACK, /* on a connection of role callback: the client's function has
 	                    * returned */
 	EMU_PROCESSES,     /* arg0 device -> payload struct emu_process_info[] */
 	EMU_UTILIZATION, /* arg0 device -> r0 busy ns ever, r1 now ns, r2 moved in, r3 moved out */
 	EMU_STATS,       /* -> payload JSON */
-	EMU_INJECT,      /* arg0 device, arg1 enum emu_fault */
+	EMU_INJECT,      /* arg0 device, arg1 enum emu_fault, arg2 its value */
 	EMU_ASYNC = 0x100, /* from here on there is no reply, and arg0 is the stream */
 	EMU_LAUNCH,        /* arg1 kernel, arg2.. parameters */
 	EMU_WRITE,         /* arg1 pointer, arg2 bytes, arg3 = 1: from pinned memory; payload */
@@ -160,12 +163,21 @@ enum emu_graph_value {
 };
 
 /* lost: the device is off the bus. ecc: contexts whose work runs now are broken, later ones are
- * not. repaired: a lost device is back, as after a reset; the contexts that it had stay broken. */
+ * not. repaired: a lost device is back, as after a reset; the contexts that it had stay broken.
+ * Of controls of channel groups: all are unknown; the next one that changes something fails; stops
+ * never return, and do not stop; compute groups have the slice `value` (in us) whatever is set;
+ * contexts have `value` compute channels from now on; all of that is over. */
 enum emu_fault {
 	EMU_FAULT_LOST = 1,
 	EMU_FAULT_OOM_ONCE = 2,
 	EMU_FAULT_ECC = 3,
-	EMU_FAULT_REPAIRED = 4
+	EMU_FAULT_REPAIRED = 4,
+	EMU_FAULT_CONTROLS_UNKNOWN = 5,
+	EMU_FAULT_CONTROL_ONCE = 6,
+	EMU_FAULT_STOP_HANGS = 7,
+	EMU_FAULT_OWN_SLICE = 8,
+	EMU_FAULT_CHANNELS = 9,
+	EMU_FAULT_CONTROLS_WORK = 10
 };
 
 /* Results; the libraries turn them into CUresult or nvmlReturn_t. */
@@ -202,6 +214,7 @@ struct emu_device_info {
 	uint64_t context_bytes;
 	uint32_t cc_major, cc_minor, multiprocessors, minor_number;
 	uint32_t clock_mhz, memory_clock_mhz, bus_width, peers;
+	uint32_t compute_channels, zero; /* of a context */
 };
 
 struct emu_process_info {

@@ -86,14 +86,21 @@ class EmulatedGpu:
         return done.stdout
 
     def stats(self) -> dict[str, Any]:
-        """{"devices": [...], "processes": [...]}: bytes moved, ns busy; ended processes too."""
+        """{"devices": [...], "processes": [...], "groups": [...]}: bytes moved, ns busy, of ended
+        processes too; the channel groups that are there now."""
         answer: dict[str, Any] = json.loads(self._control("stats"))
         return answer
 
-    def fail(self, device: int, fault: str) -> None:
+    def fail(self, device: int, fault: str, value: int = 0) -> None:
         """Inject a fault: "lost" (off the bus, until "repaired"), "ecc" (breaks what runs there
-        now) or "oom" (of the next allocation)."""
-        self._control("fail", str(device), fault)
+        now) or "oom" (of the next allocation).
+
+        Of the controls of channel groups: "controls-unknown" (none is supported), "control-once"
+        (the next one that changes something fails), "stop-hangs" (a stop neither stops nor
+        returns), "own-slice" (compute groups have `value` us, whatever is set), "channels" (later
+        contexts have `value` compute channels), until "controls-work".
+        """
+        self._control("fail", str(device), fault, str(value))
 
     @property
     def nvml_hangs(self) -> Path:

@@ -168,6 +168,7 @@ static CUresult initialize(void)
 		return result;
 	}
 	initialized = true;
+	emu_devices_open();
 	emu_guard_end();
 	pthread_atfork(NULL, NULL, in_child);
 	return CUDA_SUCCESS;
@@ -193,7 +194,8 @@ CUresult emu_ready(void)
 
 /* Sends a request and waits for the reply. The thread is not cancelled meanwhile, since a
  * request that was sent in part would break the connection. */
-static CUresult ask(const struct emu_request *request, struct emu_reply *reply, void **payload)
+static CUresult ask(const struct emu_request *request, const void *sends, struct emu_reply *reply,
+                    void **payload)
 {
 	struct emu_request q = *request;
 	struct emu_reply r = {0};
@@ -204,7 +206,8 @@ static CUresult ask(const struct emu_request *request, struct emu_reply *reply, 
 	pthread_mutex_lock(&send_lock);
 	q.sent = sent;
 	pthread_mutex_unlock(&send_lock);
-	if (fd < 0 || !write_all(fd, &q, sizeof(q)) || !read_all(fd, &r, sizeof(r)))
+	if (fd < 0 || !write_all(fd, &q, sizeof(q)) || !write_all(fd, sends, q.payload) ||
+	    !read_all(fd, &r, sizeof(r)))
 		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH; /* the server is gone */
 	if (r.payload) {
 		void *data = malloc(r.payload);
@@ -230,10 +233,30 @@ CUresult emu_call(const struct emu_request *request, struct emu_reply *reply, vo
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	emu_enter();
-	result = ask(request, reply, payload);
+	result = ask(request, NULL, reply, payload);
 	emu_leave();
 	pthread_setcancelstate(cancel, &cancel);
 	return result;
+}
+
+CUresult emu_kernel_call(uint64_t number, const void *in, uint64_t size, void **payload)
+{
+	struct emu_request q = {.op = EMU_RM, .payload = size, .arg = {number}};
+	struct emu_reply r = {0};
+	CUresult result;
+	int cancel;
+
+	*payload = NULL;
+	if (forked || !initialized)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	result = ask(&q, in, &r, payload);
+	pthread_setcancelstate(cancel, &cancel);
+	if (!result && r.payload == size)
+		return CUDA_SUCCESS;
+	free(*payload);
+	*payload = NULL;
+	return CUDA_ERROR_UNKNOWN;
 }
 
 static CUresult post(struct emu_request *request, const void *payload)

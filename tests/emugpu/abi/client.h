@@ -23,6 +23,7 @@ struct emu_ctx {
 	CUresult error;           /* sticky */
 	struct emu_ctx *whole;    /* of a green context: the primary context to which it belongs */
 	unsigned multiprocessors; /* of a green context */
+	uint32_t groups[4], first_channel, n_channels; /* its objects in the kernel: channels.c */
 };
 
 /* Memory that a graph and what is instantiated from it allocate. */
@@ -96,6 +97,18 @@ CUresult emu_call(const struct emu_request *request, struct emu_reply *reply, vo
 CUresult emu_post(struct emu_request *request, const void *payload);
 CUresult emu_start_callbacks(void);
 CUresult emu_start_delivery(void);
+
+/* One call of the kernel; *payload is malloc'ed, as large as what was sent. */
+CUresult emu_kernel_call(uint64_t number, const void *in, uint64_t size, void **payload);
+
+/* kernel.c */
+extern int emu_kernel_fd; /* stands for /dev/nvidiactl; -1: it is not open */
+void emu_kernel_open(void);
+
+/* channels.c */
+void emu_devices_open(void);
+void emu_groups_open(struct emu_ctx *ctx);
+void emu_groups_close(struct emu_ctx *ctx);
 
 /* hold.c */
 extern int emu_holds;

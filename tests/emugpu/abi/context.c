@@ -54,6 +54,7 @@ CUresult emu_open_context(struct emu_ctx *ctx, CUdevice device)
 	ctx->id = r.r[0];
 	ctx->device = device;
 	ctx->error = CUDA_SUCCESS;
+	emu_groups_open(ctx);
 	return CUDA_SUCCESS;
 }
 
@@ -64,6 +65,7 @@ CUresult emu_close_context(struct emu_ctx *ctx)
 	emu_ends(ctx);
 	emu_green_drop(ctx);
 	emu_streams_drop(ctx);
+	emu_groups_close(ctx);
 	ctx->id = 0;
 	return emu_call(&q, NULL, NULL);
 }

@@ -20,7 +20,7 @@ struct model {
 	                                            * devices are not peers */
 	double duplex;                             /* the part of `link` that each direction gets
 	                                            * when both are busy */
-	uint64_t slice_ns;
+	uint64_t slice_ns;  /* the slice of a group that nobody has changed, SLICE_US on a card */
 	uint64_t switch_ns; /* time lost when the device turns to another context's kernels */
 	unsigned cc_major, cc_minor, multiprocessors;
 };
@@ -135,12 +135,39 @@ struct op {
 	struct event *event;
 	uint64_t generation;
 	bool running;
-	bool *finished; /* set when the operation has ended; a thread waits for that */
+	struct channel *channel; /* in which it waits; NULL: it needs none */
+	struct op *behind;       /* the next one in its channel */
+	uint64_t owed;           /* ns that what is computed of it still takes */
+	bool computed;           /* all of it */
+	bool *finished;          /* set when the operation has ended; a thread waits for that */
 };
 
 enum engine_kind { ENGINE_COMPUTE, ENGINE_IN, ENGINE_OUT, ENGINE_HOST, N_ENGINES };
 /* Host functions of several processes run at the same time, since they may wait for each other. */
 #define MORE_HOST_ENGINES 3
+
+/* A queue of a context's work for one engine, in the order in which it was submitted: what waits at
+ * its head holds up what is behind it, of whatever stream. */
+struct channel {
+	struct op *first, *last;
+	uint32_t length, streams; /* operations in it; streams that use it */
+	bool stopped;             /* off the hardware: nothing of it runs */
+	bool busy;                /* an engine works on its first operation */
+};
+
+/* The channels of a context for one engine. */
+#define N_GROUPS 4 /* by enum engine_kind, and one for which there is no work */
+#define MAX_CHANNELS 64
+#define COPY_CHANNELS 4
+#define COMPUTE_CHANNELS 8
+#define SLICE_US 2048 /* of a compute group, as a card's driver makes it */
+#define COPY_SLICE_US 1024
+
+struct group {
+	uint64_t number, slice_us; /* on a card */
+	uint32_t n_channels;
+	struct channel channels[MAX_CHANNELS];
+};
 
 struct stream {
 	struct stream *next;
@@ -149,6 +176,8 @@ struct stream {
 	bool non_blocking, legacy;
 	struct op *first, *last;
 	uint32_t length;
+	struct channel *channels[ENGINE_HOST]; /* for each engine, from its first operation on */
+	struct channel *latest;                /* in which its latest operation was */
 };
 
 /* How far the work has come behind which an event was recorded. Processes that share the event
@@ -183,8 +212,9 @@ struct context {
 	struct alloc *allocs;
 	uint64_t last_seq;      /* of its operations; they are numbered over all contexts */
 	struct alloc *overhead; /* what the context itself takes of the device */
-	uint32_t running;       /* operations that an engine is working on */
-	enum emu_status error;  /* sticky */
+	struct group groups[N_GROUPS];
+	uint32_t running;      /* operations that an engine is working on */
+	enum emu_status error; /* sticky */
 };
 
 /* What a process moved and ran; kept after its end. */
@@ -209,6 +239,7 @@ struct process {
 	struct alloc *allocs; /* memory that belongs to no context: physical and pooled memory */
 	struct pool *pools;
 	uint64_t graph_memory[EMU_MAX_DEVICES][EMU_GRAPH_VALUES];
+	struct rm_object *objects;
 	struct reservation *reservations;
 	struct mapping *mappings;
 	struct import *imports;
@@ -233,6 +264,11 @@ struct device {
 	struct account *accounts;
 	enum emu_status error;
 	bool oom_once;
+	struct {
+		bool unknown, once, stop_hangs;
+		uint64_t slice_us;    /* 0: as it is set */
+		uint32_t channels;    /* 0: COMPUTE_CHANNELS */
+	} controls;                   /* how they misbehave: enum emu_fault */
 	uint64_t in_until, out_until; /* each direction of the link is busy until then */
 	uint64_t busy_ns, in_bytes, out_bytes;
 	uint64_t peer_bytes; /* bytes of other devices that it has reached or copied directly */
@@ -241,6 +277,9 @@ struct device {
 		enum engine_kind kind;
 		uint64_t until;      /* simulated time up to which the engine is busy */
 		bool waited;         /* since when it has had nothing to do */
+		struct op *op;       /* for which it lets time pass */
+		bool contended;      /* meanwhile another group has had work for it */
+		uint64_t slice_left; /* ns of the slice of the context that it served last */
 		uint64_t last_id;    /* the context that it served last; the next one in order is
 		                      * served next */
 		pthread_cond_t work; /* it has to look for an operation */
@@ -381,6 +420,19 @@ void value_write(struct op *op);
 bool value_waits(const struct op *op);
 
 void op_fail(struct op *op, enum emu_status status);
+
+/* groups.c: the lock is held. */
+void groups_create(struct context *context);
+uint64_t group_slice_ns(const struct context *context);   /* of its compute group, here */
+uint64_t card_ns(const struct model *model, uint64_t us); /* what takes so long on a card */
+bool channel_on(const struct op *op); /* no stop keeps the operation from going on */
+bool channel_ready(const struct op *op);
+bool stream_on(const struct stream *stream); /* no stop keeps its next mark from being set */
+void channel_enter(struct op *op);
+void channel_leave(const struct op *op);
+void channels_forget(const struct stream *stream); /* it ends */
+void engines_look(struct device *device); /* something that concerns running work has changed */
+void slice_end(struct context *context);
 
 /* exec.c */
 enum engine_kind op_engine(const struct op *op);

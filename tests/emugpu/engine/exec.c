@@ -95,6 +95,7 @@ static void op_end(struct op *op)
 	if (!stream->first)
 		stream->last = NULL;
 	stream->length--;
+	channel_leave(op);
 	stream->context->process->stirred = true;
 	if (op->event) {
 		if (op->kind == EMU_RECORD)
@@ -118,7 +119,9 @@ static bool settle(struct stream *stream)
 
 	if (!op || op->running || op_engine(op) != N_ENGINES)
 		return false;
-	if (blocked(op) && !stream->context->error)
+	if (!stream->context->error &&
+	    (blocked(op) ||
+	     ((op->kind == EMU_RECORD || op->kind == EMU_WRITE_VALUE) && !stream_on(stream))))
 		return false;
 	if (op->kind == EMU_FREE_ORDERED) {
 		alloc = alloc_find(stream->context->process, op->arg[1]);
@@ -147,10 +150,20 @@ void wait_change(struct process *process)
 	pthread_cond_wait(&process->changed, &emulator.lock);
 }
 
-static void wake(struct device *device, enum engine_kind kind)
+/* An engine that lets time pass for an operation need not look up because of another one, except
+ * that its slice may have to end for it. */
+static bool concerns(const struct engine *engine, const struct context *context)
 {
+	return !engine->op || (engine->kind == ENGINE_COMPUTE && !engine->contended &&
+	                       engine->op->stream->context != context);
+}
+
+static void wake(const struct context *context, enum engine_kind kind)
+{
+	struct device *device = context->device;
+
 	for (int i = 0; i < N_ENGINES + MORE_HOST_ENGINES; i++)
-		if (device->engines[i].kind == kind)
+		if (device->engines[i].kind == kind && concerns(&device->engines[i], context))
 			pthread_cond_signal(&device->engines[i].work);
 }
 
@@ -161,8 +174,7 @@ void changed(void)
 		pthread_cond_broadcast(&p->ends);
 	}
 	for (uint32_t i = 0; i < emulator.n_devices; i++)
-		for (enum engine_kind kind = 0; kind < N_ENGINES; kind++)
-			wake(&emulator.devices[i], kind);
+		engines_look(&emulator.devices[i]);
 }
 
 /* Wakes only those whom it concerns, since there may be many processes and devices. */
@@ -176,7 +188,7 @@ static void tell(void)
 			for (struct stream *s = c->streams; s; s = s->next)
 				if (s->first && !s->first->running &&
 				    op_engine(s->first) != N_ENGINES)
-					wake(c->device, op_engine(s->first));
+					wake(c, op_engine(s->first));
 	}
 }
 
@@ -207,6 +219,7 @@ void op_submit(struct stream *stream, struct op *op)
 		stream->first = op;
 	stream->last = op;
 	stream->length++;
+	channel_enter(op);
 	advance();
 }
 
@@ -245,7 +258,7 @@ static struct op *ready_op(const struct context *context, enum engine_kind kind)
 		struct op *op = s->first;
 
 		if (op && !op->running && op_engine(op) == kind && (!best || op->seq < best->seq) &&
-		    !blocked(op))
+		    channel_ready(op) && !blocked(op))
 			best = op;
 	}
 	return best;
@@ -275,21 +288,64 @@ static struct op *pick(struct engine *engine)
 	return after ? after : lowest;
 }
 
-/* Keeps the engine busy for `ns` of its simulated clock. */
-static void spend(struct engine *engine, uint64_t start, uint64_t ns, bool finished)
+/* Does another group have work for the engine? */
+static bool contended(struct engine *engine)
 {
-	struct timespec t;
-	uint64_t now;
+	const struct op *op = engine->kind == ENGINE_COMPUTE ? pick(engine) : NULL;
 
-	engine->until = (engine->until > start ? engine->until : start) + ns;
-	now = now_ns();
-	if (engine->until <= now || (!finished && engine->until - now < SLEEP_FROM_NS))
-		return;
-	t.tv_sec = (time_t)((engine->until - now) / UINT64_C(1000000000));
-	t.tv_nsec = (long)((engine->until - now) % UINT64_C(1000000000));
-	pthread_mutex_unlock(&emulator.lock);
-	nanosleep(&t, NULL);
-	pthread_mutex_lock(&emulator.lock);
+	return op && op->stream->context->id != engine->last_id;
+}
+
+/* The operation of which the engine computes next: of the group that it served last until its slice
+ * is used up, if that has work and others have some too. */
+static struct op *next_op(struct engine *engine)
+{
+	struct op *other = pick(engine);
+
+	if (engine->kind != ENGINE_COMPUTE || !engine->slice_left || !other)
+		return other;
+	for (struct process *p = emulator.processes; p; p = p->next)
+		for (struct context *c = p->contexts; c; c = c->next)
+			if (c->id == engine->last_id && ready_op(c, ENGINE_COMPUTE))
+				return ready_op(c, ENGINE_COMPUTE);
+	return other;
+}
+
+static bool over(const struct op *op)
+{
+	return op->stream->context->error || op->stream->context->process->dead;
+}
+
+/* Keeps the engine busy for `lost` and `ns` of its simulated clock; for less if the operation's
+ * channel is stopped, or if another group has work and the slice is used up. last: this is all that
+ * the operation takes. Returns how much of `ns` has passed. */
+static uint64_t spend(struct engine *engine, struct op *op, uint64_t lost, uint64_t ns, bool last)
+{
+	uint64_t from = engine->until + lost, end = from + ns, now;
+	struct timespec t;
+
+	engine->op = op;
+	engine->contended = false;
+	for (;;) {
+		now = now_ns();
+		engine->contended = contended(engine);
+		if (engine->contended && end > from + engine->slice_left)
+			end = from + engine->slice_left;
+		if (!channel_on(op) || over(op))
+			end = now;
+		if (end <= now || (!last && end - now < SLEEP_FROM_NS))
+			break;
+		t.tv_sec = (time_t)(end / UINT64_C(1000000000));
+		t.tv_nsec = (long)(end % UINT64_C(1000000000));
+		pthread_cond_timedwait(&engine->work, &emulator.lock, &t);
+	}
+	engine->op = NULL;
+	if (end < from)
+		end = from;
+	if (end > from + ns)
+		end = from + ns;
+	engine->until = end;
+	return end - from;
 }
 
 static void trace(const struct context *context, uint64_t start, uint64_t end)
@@ -339,27 +395,54 @@ static uint64_t begin(struct engine *engine)
 	return goes_on ? engine->until : now;
 }
 
+/* Computes the next part of an operation, if the last part's time has passed. */
+static void compute(struct engine *engine, struct op *op)
+{
+	if (op->kind == EMU_WRITE_FROM)
+		fetch(engine, op);
+	if (op->kind == EMU_HOST_FUNC) {
+		host_function(op->stream->context->process, op->arg[1], op->arg[2]);
+		op->computed = true;
+	} else {
+		op->owed = work_slice(engine, op, &op->computed);
+	}
+	if (op->kind == EMU_READ_TO)
+		deliver(op);
+}
+
+/* What the device loses when it turns to another group. */
+static uint64_t turn_to(struct engine *engine, const struct context *context)
+{
+	bool switched = engine->last_id && engine->last_id != context->id;
+
+	if (engine->kind == ENGINE_COMPUTE && (engine->waited || engine->last_id != context->id))
+		engine->slice_left = group_slice_ns(context);
+	engine->last_id = context->id;
+	return switched && engine->kind == ENGINE_COMPUTE ? engine->device->model->switch_ns : 0;
+}
+
 static void run(struct engine *engine, struct op *op)
 {
 	struct context *context = op->stream->context;
 	struct account *account = context->process->account;
-	uint64_t start = begin(engine), ns = 0;
-	bool switched = engine->last_id && engine->last_id != context->id, finished = true;
-	uint64_t lost =
-	    switched && engine->kind == ENGINE_COMPUTE ? engine->device->model->switch_ns : 0;
+	uint64_t lost = turn_to(engine, context), start = begin(engine), ns, most;
+	bool finished;
 
 	op->running = true;
 	context->running++;
-	engine->last_id = context->id;
-	if (op->kind == EMU_WRITE_FROM)
-		fetch(engine, op);
-	if (op->kind == EMU_HOST_FUNC)
-		host_function(context->process, op->arg[1], op->arg[2]);
-	else
-		ns = work_slice(engine, op, &finished);
-	if (op->kind == EMU_READ_TO)
-		deliver(op);
-	spend(engine, start, ns + lost, finished);
+	if (op->channel)
+		op->channel->busy = true;
+	if (start > engine->until)
+		engine->until = start;
+	if (!op->owed)
+		compute(engine, op);
+	most = engine->device->model->slice_ns;
+	most = op->owed < most ? op->owed : most;
+	ns = spend(engine, op, lost, most, op->computed && most == op->owed);
+	op->owed = over(op) ? 0 : op->owed - ns;
+	op->computed |= over(op);
+	finished = op->computed && !op->owed;
+	engine->slice_left -= ns < engine->slice_left ? ns : engine->slice_left;
 	if (engine->kind == ENGINE_COMPUTE &&
 	    !op->fingerprint) { /* this is not work of the program */
 		engine->device->busy_ns += ns + lost;
@@ -369,6 +452,10 @@ static void run(struct engine *engine, struct op *op)
 	}
 	op->running = false;
 	context->running--;
+	if (op->channel) {
+		op->channel->busy = false;
+		context->process->stirred |= op->channel->stopped;
+	}
 	if (finished)
 		op_end(op);
 	context->process->stirred |= context->error || context->process->watchers;
@@ -385,7 +472,7 @@ static void *engine_main(void *argument)
 	prctl(PR_SET_TIMERSLACK, 1000UL);
 	pthread_mutex_lock(&emulator.lock);
 	for (;;) {
-		op = pick(engine);
+		op = next_op(engine);
 		if (op) {
 			run(engine, op);
 			continue;
@@ -394,6 +481,17 @@ static void *engine_main(void *argument)
 		pthread_cond_wait(&engine->work, &emulator.lock);
 	}
 	return NULL;
+}
+
+/* Waits on it end at times of now_ns(). */
+static void clocked(pthread_cond_t *condition)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(condition, &attributes);
+	pthread_condattr_destroy(&attributes);
 }
 
 static void describe(struct device *device)
@@ -419,6 +517,7 @@ static void describe(struct device *device)
 	info->memory_clock_mhz = 1000;
 	info->bus_width = 64;
 	info->peers = m->peer > 0;
+	info->compute_channels = COMPUTE_CHANNELS;
 }
 
 int device_start(struct device *device, const struct model *model, uint32_t index)
@@ -435,8 +534,8 @@ int device_start(struct device *device, const struct model *model, uint32_t inde
 	for (int i = 0; i < N_ENGINES + MORE_HOST_ENGINES; i++) {
 		enum engine_kind kind = i < N_ENGINES ? (enum engine_kind)i : ENGINE_HOST;
 
-		device->engines[i] = (struct engine){
-		    .device = device, .kind = kind, .work = PTHREAD_COND_INITIALIZER};
+		device->engines[i] = (struct engine){.device = device, .kind = kind};
+		clocked(&device->engines[i].work);
 		if (pthread_create(&device->engines[i].thread, NULL, engine_main,
 		                   &device->engines[i]))
 			return -1;

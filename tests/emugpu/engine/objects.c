@@ -25,6 +25,7 @@ void stream_destroy(struct stream *stream)
 	for (struct stream **at = &stream->context->streams; *at; at = &(*at)->next) {
 		if (*at == stream) {
 			*at = stream->next;
+			channels_forget(stream);
 			free(stream);
 			return;
 		}
@@ -47,6 +48,7 @@ struct context *context_create(struct process *process, struct device *device, b
 	context->whole = whole;
 	context->error = whole ? whole->error : EMU_OK;
 	context->id = emulator.next_id++;
+	groups_create(context);
 	context->next = process->contexts;
 	process->contexts = context;
 	*status = whole ? EMU_OK
@@ -65,6 +67,7 @@ static void drop_ops(struct stream *stream)
 		struct op *op = stream->first;
 
 		stream->first = op->next;
+		channel_leave(op);
 		if (op->event && op->kind == EMU_RECORD)
 			event_reached(op->event, op->generation);
 		if (op->event)

@@ -59,6 +59,7 @@ static void process_close(struct process *process)
 	pools_close(process, NULL);
 	graphs_close(process, NULL);
 	vmm_close(process);
+	rm_close(process);
 	for (struct process **at = &emulator.processes; *at; at = &(*at)->next) {
 		if (*at == process) {
 			*at = process->next;
@@ -205,6 +206,8 @@ static void serve_connection(struct connection *c)
 static void process_dies(struct process *process)
 {
 	process->dead = true;
+	for (struct context *c = process->contexts; c; c = c->next)
+		c->error = c->error ? c->error : EMU_INVALID; /* nothing of it waits any more */
 	for (struct connection *c = connections; c; c = c->next)
 		if (c->process == process)
 			shutdown(c->fd, SHUT_RDWR);
@@ -315,7 +318,13 @@ static enum emu_fault fault_named(const char *name)
 	static const char *const names[] = {[EMU_FAULT_LOST] = "lost",
 	                                    [EMU_FAULT_OOM_ONCE] = "oom",
 	                                    [EMU_FAULT_ECC] = "ecc",
-	                                    [EMU_FAULT_REPAIRED] = "repaired"};
+	                                    [EMU_FAULT_REPAIRED] = "repaired",
+	                                    [EMU_FAULT_CONTROLS_UNKNOWN] = "controls-unknown",
+	                                    [EMU_FAULT_CONTROL_ONCE] = "control-once",
+	                                    [EMU_FAULT_STOP_HANGS] = "stop-hangs",
+	                                    [EMU_FAULT_OWN_SLICE] = "own-slice",
+	                                    [EMU_FAULT_CHANNELS] = "channels",
+	                                    [EMU_FAULT_CONTROLS_WORK] = "controls-work"};
 
 	for (size_t i = 1; i < sizeof(names) / sizeof(names[0]); i++)
 		if (!strcmp(names[i], name))
@@ -323,7 +332,7 @@ static enum emu_fault fault_named(const char *name)
 	return 0;
 }
 
-/* `emugpud --ctl DIR stats` and `emugpud --ctl DIR fail DEVICE lost|oom|ecc|repaired`. */
+/* `emugpud --ctl DIR stats` and `emugpud --ctl DIR fail DEVICE FAULT [VALUE]`. */
 static int control(const char *dir, int argc, char **argv)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -339,12 +348,15 @@ static int control(const char *dir, int argc, char **argv)
 		die("hello");
 	if (argc == 1 && !strcmp(argv[0], "stats")) {
 		q = (struct emu_request){.op = EMU_STATS};
-	} else if (argc == 3 && !strcmp(argv[0], "fail") && fault_named(argv[2])) {
+	} else if (argc >= 3 && argc <= 4 && !strcmp(argv[0], "fail") && fault_named(argv[2])) {
 		q = (struct emu_request){.op = EMU_INJECT,
-		                         .arg = {strtoul(argv[1], NULL, 10), fault_named(argv[2])}};
+		                         .arg = {strtoul(argv[1], NULL, 10), fault_named(argv[2]),
+		                                 argc == 4 ? strtoul(argv[3], NULL, 10) : 0}};
 	} else {
 		fprintf(stderr,
-		        "usage: emugpud --ctl DIR stats | fail DEVICE lost|oom|ecc|repaired\n");
+		        "usage: emugpud --ctl DIR stats | fail DEVICE FAULT [VALUE]; faults: "
+		        "lost oom ecc repaired controls-unknown control-once stop-hangs "
+		        "own-slice=US channels=N controls-work\n");
 		return 2;
 	}
 	if (!send_all(fd, &q, sizeof(q)) || !recv_all(fd, &r, sizeof(r)))

@@ -78,7 +78,17 @@ static void break_contexts(const struct device *device, enum emu_status error)
 				x->error = error;
 }
 
-static enum emu_status inject(struct device *device, uint64_t fault)
+/* As if each program set its slices itself. */
+static void own_slices(struct device *device, uint64_t us)
+{
+	device->controls.slice_us = us;
+	for (struct process *p = emulator.processes; p && us; p = p->next)
+		for (struct context *x = p->contexts; x; x = x->next)
+			if (x->device == device)
+				x->groups[ENGINE_COMPUTE].slice_us = us;
+}
+
+static enum emu_status inject(struct device *device, uint64_t fault, uint64_t value)
 {
 	switch (fault) {
 	case EMU_FAULT_LOST:
@@ -93,6 +103,27 @@ static enum emu_status inject(struct device *device, uint64_t fault)
 		break;
 	case EMU_FAULT_REPAIRED:
 		device->error = EMU_OK;
+		break;
+	case EMU_FAULT_CONTROLS_UNKNOWN:
+		device->controls.unknown = true;
+		break;
+	case EMU_FAULT_CONTROL_ONCE:
+		device->controls.once = true;
+		break;
+	case EMU_FAULT_STOP_HANGS:
+		device->controls.stop_hangs = true;
+		break;
+	case EMU_FAULT_OWN_SLICE:
+		own_slices(device, value);
+		break;
+	case EMU_FAULT_CHANNELS:
+		if (!value || value > MAX_CHANNELS)
+			return EMU_INVALID;
+		device->controls.channels = device->info.compute_channels = (uint32_t)value;
+		break;
+	case EMU_FAULT_CONTROLS_WORK:
+		memset(&device->controls, 0, sizeof(device->controls));
+		device->info.compute_channels = COMPUTE_CHANNELS;
 		break;
 	default:
 		return EMU_INVALID;
@@ -125,7 +156,7 @@ static bool serve_device(struct connection *c, const struct emu_request *q)
 		r[3] = device->out_bytes;
 		return reply(c, EMU_OK, r);
 	default: /* EMU_INJECT */
-		return reply(c, inject(device, q->arg[1]), NULL);
+		return reply(c, inject(device, q->arg[1], q->arg[2]), NULL);
 	}
 }
 
@@ -405,6 +436,12 @@ bool serve(struct connection *c, const struct emu_request *q, uint8_t *payload)
 		while (c->process->received < q->sent && !c->process->dead)
 			wait_change(c->process);
 		return serve_async(c, q, payload);
+	}
+	if (q->op == EMU_RM && c->process) {
+		bool goes_on = serve_rm(c, q, payload);
+
+		free(payload);
+		return goes_on;
 	}
 	free(payload);
 	switch (q->op) {

@@ -44,6 +44,10 @@ bool serve_peer(struct connection *c, const struct emu_request *q);
 /* requests_pool.c */
 bool serve_pool(struct connection *c, const struct emu_request *q);
 
+/* requests_rm.c */
+bool serve_rm(struct connection *c, const struct emu_request *q, const uint8_t *payload);
+void rm_close(struct process *process); /* it ends */
+
 /* requests_vmm.c */
 bool serve_vmm(struct connection *c, const struct emu_request *q);
 

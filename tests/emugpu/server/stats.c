@@ -6,6 +6,22 @@
 
 #define U(x) ((unsigned long long)(x))
 
+/* One for each engine of each context that is there now. */
+static void group_json(FILE *out, const char *comma, const struct context *context, int engine)
+{
+	static const char *const names[N_GROUPS] = {"compute", "in", "out", "spare"};
+	const struct group *g = &context->groups[engine];
+	uint32_t stopped = 0;
+
+	for (uint32_t i = 0; i < g->n_channels; i++)
+		stopped += g->channels[i].stopped;
+	fprintf(out,
+	        "%s{\"pid\": %u, \"device\": %u, \"context\": %llu, \"engine\": \"%s\", "
+	        "\"slice_us\": %llu, \"channels\": %u, \"stopped\": %u}",
+	        comma, context->process->pid, context->device->index, U(context->id), names[engine],
+	        U(g->slice_us), g->n_channels, stopped);
+}
+
 char *stats_json(void)
 {
 	char *text = NULL;
@@ -37,6 +53,12 @@ char *stats_json(void)
 		        U(a->copied_in), U(a->moved_out), U(a->kernels), U(a->busy_ns));
 		comma = ", ";
 	}
+	fprintf(out, "], \"groups\": [");
+	comma = "";
+	for (const struct process *p = emulator.processes; p; p = p->next)
+		for (const struct context *c = p->contexts; c; c = c->next)
+			for (int i = 0; i < N_GROUPS; i++, comma = ", ")
+				group_json(out, comma, c, i);
 	fprintf(out, "]}");
 	fclose(out);
 	return text;
