@@ -7,9 +7,10 @@ import io
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from leased.base import job_names
 from leased.base.errors import Refused
 from leased.base.words import size
 from leased.cli.report_sums import Sums, Use, step_uses, summed, total, uses
@@ -44,21 +45,43 @@ def make(rows: Iterable[Row], by: str, asked: Asked) -> Report:
     rows = list(rows)
     problems = [f"job {row.label}: {row.fault}" for row in rows if row.fault]
     problems += _lacking(rows, asked)
-    found: list[Use] = [use for row in rows for use in uses(row)]
+    asked_steps = [_asked_steps(row, asked) for row in rows]
+    found = [use for row, names in zip(rows, asked_steps, strict=True) for use in _of(row, names)]
     if asked.jobs and not found and problems:
         raise Refused("; ".join(problems))
     notes = [] if asked.jobs else _unwritten(rows)
-    parts = [use for row in rows for use in step_uses(row)] if by == "step" else found
+    parts = found
+    if by == "step":
+        of_rows = zip(rows, asked_steps, strict=True)
+        parts = [use for row, names in of_rows for use in _of(row, names, step_uses)]
     return Report(by, summed(parts, by), total(found), problems, notes)
+
+
+def _typed(asked: Asked) -> list[tuple[str, str]]:
+    """The jobs and steps that were asked for, each as its name and that of the step."""
+    return [job_names.split(typed) for typed in re.split(r"[, ]+", asked.jobs) if typed]
+
+
+def _asked_steps(row: Row, asked: Asked) -> set[str]:
+    """The steps of the job that were asked for; empty: the whole of it."""
+    steps = {s for job, s in _typed(asked) if job_names.means(job, row.job_id, row.label)}
+    return set() if "" in steps else steps
+
+
+def _of(row: Row, steps: set[str], rest: Callable[[Row], Iterable[Use]] = uses) -> Iterable[Use]:
+    """What these steps had; none: what the rest says."""
+    return [use for use in step_uses(row) if use.step in steps] if steps else rest(row)
 
 
 def _lacking(rows: list[Row], asked: Asked) -> Iterator[str]:
     """Sentences about jobs that were asked for by number, and are missing or have no record."""
-    known = {str(row.job_id) for row in rows}
-    known |= {re.split(r"[_+]", row.label)[0] for row in rows}
-    for job in filter(None, re.split(r"[, ]+", asked.jobs)):
-        if re.split(r"[_+.]", job)[0] not in known:
+    for job, step in _typed(asked):
+        there = [row for row in rows if job_names.means(job, row.job_id, row.label)]
+        if job_names.is_name(job) and not there:  # sacct takes more than these
             yield f"job {sacct.shown_words(job)} is unknown to Slurm's accounting"
+        records = [row.usage for row in there if row.usage is not None]
+        if step and records and not any(step in run.steps for run in records):
+            yield f"the record of job {job} has no step {sacct.shown_words(step)}"
     for row in rows if asked.jobs else []:
         if row.usage is None and not row.fault:
             yield f"job {row.label} has no record of its use: {_why(row)}"

@@ -1,16 +1,19 @@
-"""Jobs and their usage from Slurm's accounting, by the JSON that sacct prints.
+"""Jobs and their usage from Slurm's accounting, as sacct prints them.
 
-Releases of Slurm differ: a state is a word or a list of words, and numbers are plain
-or objects with "set". Each row is one run of a job.
+Not by its JSON: of 22.05 that heeds no --user, and where users have no associations it says not
+whose a job is. What sacct prints as text it chooses and names alike in all releases. Between the
+columns stands a word that nobody can know, since users write some of the text. Each row is one run
+of a job.
 """
 
 from __future__ import annotations
 
-import json
+import os
+import pwd
 import re
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from leased.base import children
 from leased.base.errors import NoAnswer, Refused
@@ -18,9 +21,15 @@ from leased.slurm import hostlists, usage_record
 from leased.slurm.usage_record import Damaged, Run
 
 PATIENCE_S = 600.0
-OUTPUT_MOST = 1 << 30  # bytes; Slurm says some 5,000 of a job
-NOTHING = "Nothing found"  # what sacct calls no fault but an error
-WRONG = ("Invalid time specification", "Bad job/step specified", "Invalid user", "invalid")
+OUTPUT_MOST = 1 << 30  # bytes; a row has some 1,000
+COLUMNS = (
+    *("JobIDRaw", "JobID", "User", "UID", "Account", "NodeList", "Start", "End", "AllocTRES"),
+    "SystemComment",
+)
+WRONG = (
+    *("Invalid time specification", "requested is after end time", "Bad job", "Invalid user"),
+    "invalid",
+)
 SILENT = ("Problem talking to the database", "Connection refused", "persist", "not responding")
 ABSENT = "accounting storage is disabled"
 
@@ -52,16 +61,16 @@ class Asked:
 
 @dataclass(frozen=True)
 class Row:
-    """One run of a job. label: as sacct writes its number (7, 7_1, 7+1). shares: it had a shard, as
-    far as Slurm's accounting says. fault: why its record cannot be read; "": it can, or there is
-    none. start, end: seconds since 1970, 0: not yet."""
+    """One run of a job. label: its name for Slurm (7, 7_1, 7+1). user: the uid as text where it has
+    no name here. shares: it had a shard, as far as Slurm's accounting says. fault: why its record
+    cannot be read; "": it can, or there is none. start, end: seconds since 1970, 0: not yet."""
 
     job_id: int
     label: str
     user: str
+    uid: int
     account: str
     node: str
-    state: str
     start: int
     end: int
     shares: bool
@@ -70,13 +79,16 @@ class Row:
 
 
 def ask(asked: Asked, env: Mapping[str, str] | None = None) -> list[Row]:
-    """Every run of these jobs that Slurm's accounting shows to this user.
+    """Every run of these jobs that Slurm's accounting shows to this user; of this user's own where
+    neither jobs nor users are chosen, unless root asks.
 
     WrongUsage: sacct does not understand it. NoAnswer: slurmdbd is down. Refused: there is no
     sacct, or no accounting, or it says what cannot be.
     """
-    command = ["sacct", "--json", "--duplicates", *asked.options()]
-    given = {"LC_ALL": "C.UTF-8"} | dict(env or {})
+    between = f"|{secrets.token_hex(8)}|"
+    command = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable"]
+    command += [f"--delimiter={between}", f"--format={','.join(COLUMNS)}", *asked.options()]
+    given = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"} | dict(env or {})
     try:
         done = children.run_and_wait(*command, env=given, patience_s=PATIENCE_S, most=OUTPUT_MOST)
     except OSError as fault:
@@ -87,7 +99,7 @@ def ask(asked: Asked, env: Mapping[str, str] | None = None) -> list[Row]:
         raise NoAnswer(f"sacct was ended: {done.fault}", "ask for fewer jobs, or see slurmdbd")
     if done.status:
         raise _fault(done.err)
-    return parse(done.out)
+    return [row for row in parse(done.out, between) if _chosen(row, asked)]
 
 
 def _fault(err: str) -> Refused:
@@ -112,45 +124,51 @@ def shown_words(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)[:200]
 
 
-def parse(text: str) -> list[Row]:
-    """The rows of sacct's JSON. Refused: it cannot be read."""
+def parse(text: str, between: str) -> list[Row]:
+    """The rows of sacct's answer, in which `between` ends each column. Refused: it cannot be
+    read."""
     try:
-        said = json.loads(text)
-        errors, jobs = said.get("errors") or [], said["jobs"]
-        faults = [e for e in errors if NOTHING not in json.dumps(e)]
-        rows = [_row(job) for job in jobs]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as fault:
+        return list(_rows(text, between))
+    except ValueError as fault:
         raise Refused(
             f"sacct's answer cannot be read ({fault!r:.100})",
-            "see whether sacct --json works here (Slurm 22.05 or later, with its JSON plugin)",
+            "see whether sacct --parsable works here (Slurm 22.05 or later)",
         ) from None
-    if faults and not jobs:
-        words = faults[0].get("description") or faults[0].get("error") or "an error"
-        raise Refused(f"slurmdbd refuses: {shown_words(str(words))}", "see who may see these jobs")
-    return rows
 
 
-def _row(job: Mapping[str, Any]) -> Row:
-    times, comments = job["time"], job.get("comment") or {}
+def _rows(text: str, between: str) -> Iterator[Row]:
+    *cells, last = text.split(between)
+    if last.strip() or len(cells) % len(COLUMNS):
+        raise ValueError(f"{len(cells)} columns, then {shown_words(last)[:40]}")
+    for n in range(0, len(cells), len(COLUMNS)):
+        yield _row(cells[n : n + len(COLUMNS)])
+
+
+def _row(cells: Sequence[str]) -> Row:
+    job_id, label, user, uid, account, nodes, start, end, tres, comment = cells
     run, fault = None, ""
     try:
-        run = usage_record.read(comments.get("system") or "")
+        run = usage_record.read(comment)
     except Damaged as problem:
         fault = str(problem)
-    allocated = (job.get("tres") or {}).get("allocated") or []
     return Row(
-        int(job["job_id"]),
-        _label(job),
-        str(job.get("user") or (job.get("association") or {}).get("user") or "?"),
-        str(job.get("account") or "?"),
-        _node(str(job.get("nodes") or "")),
-        _state(job.get("state")),
-        _number(times["start"]) or 0,
-        _number(times["end"]) or 0,
-        any((t.get("type"), t.get("name")) == ("gres", "shard") for t in allocated),
+        int(job_id),
+        shown_words(label),
+        shown_words(user) or str(int(uid)),
+        int(uid),
+        shown_words(account) or "?",
+        _node(nodes),
+        _time(start),
+        _time(end),
+        any(re.match("gres/shard[:=]", each) for each in tres.split(",")),
         run,
         fault,
     )
+
+
+def _time(text: str) -> int:
+    """Seconds since 1970; 0: Unknown or None, as releases write it."""
+    return int(text) if text.isdecimal() else 0
 
 
 def _node(listed: str) -> str:
@@ -162,25 +180,19 @@ def _node(listed: str) -> str:
     return names[0] if len(names) == 1 else listed
 
 
-def _label(job: Mapping[str, Any]) -> str:
-    """As sacct's JobID."""
-    array, het = job.get("array") or {}, job.get("het") or {}
-    task, offset = _number(array.get("task_id")), _number(het.get("job_offset"))
-    if _number(array.get("job_id")) and task is not None:
-        return f"{_number(array['job_id'])}_{task}"
-    if _number(het.get("job_id")) and offset is not None:
-        return f"{_number(het['job_id'])}+{offset}"
-    return str(job["job_id"])
+def _chosen(row: Row, asked: Asked) -> bool:
+    """Whether the row was asked for, whatever sacct has made of that."""
+    users, accounts = asked.user.split(","), asked.account.lower().split(",")
+    if asked.account and row.account.lower() not in accounts:
+        return False
+    if asked.user:
+        return row.user in users or row.uid in map(_uid, users)
+    return bool(asked.jobs) or os.geteuid() in (0, row.uid)
 
 
-def _number(value: Any) -> int | None:
-    """A number as any release of Slurm writes it; None: it is not set."""
-    if isinstance(value, Mapping):
-        value = value.get("number") if value.get("set") and not value.get("infinite") else None
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _state(value: Any) -> str:
-    current = value.get("current") if isinstance(value, Mapping) else value
-    words: Sequence[Any] = current if isinstance(current, list) else [current]
-    return shown_words(" ".join(map(str, words)))
+def _uid(user: str) -> int | None:
+    """Of a user's name or number; None: this host knows no such user."""
+    try:
+        return int(user) if user.isdecimal() else pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return None

@@ -18,6 +18,7 @@ from leased.cli.report_sums import Use, summed, total, uses
 from leased.slurm.sacct import Asked, Row
 from leased.slurm.step_record import StepRun
 from leased.slurm.usage_record import Run
+from tests.support import fake_sacct
 
 HOUR = 3600.0
 
@@ -30,7 +31,7 @@ def row(
     gpus = {f"GPU-{gpu}": {"time_s": (until - since) * HOUR, **said}}
     run = Run(2, "auto", gpus, {f"GPU-{gpu}": gpu}, since * HOUR, until * HOUR)
     times = int(since * HOUR), int(until * HOUR)
-    return Row(job, str(job), user, f"{user}s", "node1", "COMPLETED", *times, True, run)
+    return Row(job, str(job), user, 1000, f"{user}s", "node1", *times, True, run)
 
 
 def moved(found: Row, into: int, out: int) -> Row:
@@ -86,14 +87,14 @@ def test_the_time_that_exclusive_gpus_would_have_taken() -> None:
 
 def test_records_of_older_releases_have_the_time_of_their_row() -> None:
     old = Run(1, "auto", {"GPU-0": {"lease_s": 10.0, "wait_s": 5.0}})
-    sums = total(uses(Row(7, "7", "ann", "a", "n", "COMPLETED", 100, 160, True, old)))
+    sums = total(uses(Row(7, "7", "ann", 1000, "a", "n", 100, 160, True, old)))
     assert (sums.amounts["time_s"], sums.exclusive_s, sums.occupied_s) == (60, 55, 60)
 
 
 def test_where_only_totals_are_known_nothing_is_said_to_be_shared() -> None:
     whole = {"time_s": 8 * HOUR, "lease_s": 4 * HOUR, "wait_s": HOUR}
     cut = Run(2, "auto", {}, {}, 0, 2 * HOUR, whole, 4)
-    sums = total(uses(Row(7, "7", "ann", "a", "n", "COMPLETED", 0, 7200, True, cut)))
+    sums = total(uses(Row(7, "7", "ann", 1000, "a", "n", 0, 7200, True, cut)))
     assert (sums.amounts["lease_s"], sums.exclusive_s) == (4 * HOUR, 7 * HOUR)
     assert sums.occupied_s == 8 * HOUR
 
@@ -141,10 +142,10 @@ def test_a_report_of_no_job_says_so() -> None:
 
 
 def test_jobs_that_are_lacking_are_named() -> None:
-    runs = Row(8, "8", "ann", "a", "n", "RUNNING", 5, 0, True)
-    late = Row(9, "9", "ann", "a", "n", "COMPLETED", 5, 6, True)
-    plain = Row(10, "10", "ann", "a", "n", "COMPLETED", 5, 6, False)
-    damaged = Row(11, "11_2", "ann", "a", "n", "COMPLETED", 5, 6, True, None, "it is damaged")
+    runs = Row(8, "8", "ann", 1000, "a", "n", 5, 0, True)
+    late = Row(9, "9", "ann", 1000, "a", "n", 5, 6, True)
+    plain = Row(10, "10", "ann", 1000, "a", "n", 5, 6, False)
+    damaged = Row(11, "11_2", "ann", 1000, "a", "n", 5, 6, True, None, "it is damaged")
     rows = [*ROWS, runs, late, plain, damaged]
     made = make(rows, "user", Asked())
     assert made.problems == ["job 11_2: it is damaged"]
@@ -169,25 +170,27 @@ def test_jobs_that_are_lacking_are_named() -> None:
 
 # -- the command ---------------------------------------------------------------------------
 
-RECORDED = Path(__file__).parents[1] / "slurm_room" / "data" / "sacct_22_05.json"
-
 
 @pytest.fixture
 def sacct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A sacct that says what the file says; a test may write another script there."""
-    program = tmp_path / "sacct"
-    program.write_text(f"#!/bin/sh\ncat {RECORDED}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    return program
+    """A sacct that says what was recorded; a test may write another script there."""
+    monkeypatch.setenv("PATH", fake_sacct.fake(tmp_path)["PATH"])
+    return tmp_path / "sacct"
 
 
 @pytest.mark.usefixtures("sacct")
 def test_as_json_and_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
     assert ctl.main(["report", "--by", "job", "--json"]) == ExitStatus.DONE
     said = json.loads(capsys.readouterr().out)
-    assert sorted(group["name"] for group in said["groups"]) == ["1", "2", "3_1", "3_2"]
-    assert (said["by"], said["problems"], said["total"]["jobs"]) == ("job", [], 4)
+    assert sorted(group["name"] for group in said["groups"]) == [
+        "1",
+        "2",
+        "3_1",
+        "3_2",
+        "6+0",
+        "6+1",
+    ]
+    assert (said["by"], said["problems"], said["total"]["jobs"]) == ("job", [], 6)
     assert ctl.main(["report", "--by", "job", "--csv"]) == ExitStatus.DONE
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     of_one = next(line for line in lines if line["job"] == "1")
@@ -205,7 +208,7 @@ def test_as_json_and_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         ("echo 'Problem talking to the database' >&2; exit 1", ExitStatus.NO_ANSWER, "slurmdbd"),
         ("echo 'accounting storage is disabled' >&2; exit 1", ExitStatus.REFUSED, "no accounting"),
-        ("echo '{\"jobs\": []}'", ExitStatus.REFUSED, "job 7 is unknown"),
+        ("exit 0", ExitStatus.REFUSED, "job 7 is unknown"),
     ],
 )
 def test_a_fault_is_a_line_and_an_exit_status(
@@ -248,3 +251,31 @@ def test_by_step_the_leases_add_up_to_the_jobs_and_jobs_without_steps_stand_for_
     assert max(map(len, text.splitlines())) <= 80
     lines = list(csv.DictReader(io.StringIO(as_csv(made))))
     assert [line["step"] for line in lines] == ["2", "1.1", "1.2", "1.0"]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "by", "names", "hours"),
+    [
+        ("1.0,2", "step", ["2", "1.0"], 2.5),
+        ("1.0,1", "job", ["1", "2"], 5),
+        ("1.0,1.batch", "job", ["2", "1"], 2.5),
+    ],
+)
+def test_steps_that_are_asked_for_are_shown_alone(
+    jobs: str, by: str, names: list[str], hours: float
+) -> None:
+    rows = [with_steps(ROWS[0], _0=(0, 1, 0.5), _1=(1, 4, 1.5)), ROWS[1]]
+    made = make(rows, by, Asked(jobs=jobs))
+    assert [sums.name for sums in made.groups] == names
+    assert made.total.amounts["lease_s"] == hours * HOUR
+    lacking = ["the record of job 1 has no step batch"] if "batch" in jobs else []
+    assert made.problems == lacking
+
+
+def test_jobs_are_found_by_the_names_that_slurm_has() -> None:
+    rows = [replace(row(7, 0, 1), label="5_3"), replace(row(9, 0, 1), label="8+1")]
+    assert make(rows, "job", Asked(jobs="5,8,5_3,7,8+1,9,5_[1-3]")).problems == []
+    assert make(rows, "job", Asked(jobs="5_1,8+0")).problems == [
+        "job 5_1 is unknown to Slurm's accounting",
+        "job 8+0 is unknown to Slurm's accounting",
+    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from leased.sim.trace import trace_of
 from leased.slurm import usage_record
 from leased.slurm.sacct import Row
 from leased.slurm.usage_record import Run
+from tests.support import fake_sacct
 
 
 def row(job: int, node: str = "node1", gpu: int = 0, **figures: float) -> Row:
@@ -25,7 +25,7 @@ def row(job: int, node: str = "node1", gpu: int = 0, **figures: float) -> Row:
     said = {"time_s": 100.0, "lease_s": 40.0, "wait_s": 20.0, "peak_bytes": 8.0 * GIB}
     said |= {"handoffs": 4.0, "moved_bytes": 3.0 * GIB} | figures
     usage = Run(2, "on", {f"GPU-{gpu}": said}, {f"GPU-{gpu}": gpu}, 1000.0 + job, 1100.0 + job)
-    return Row(job, str(job), "ann", "a", node, "COMPLETED", 1000, 1100, True, usage)
+    return Row(job, str(job), "ann", 1000, "a", node, 1000, 1100, True, usage)
 
 
 def test_sums_are_cut_into_bursts() -> None:
@@ -85,17 +85,10 @@ def test_sacct_is_asked(
 ) -> None:
     used = Usage(time_ns=60 * S, lease_ns=30 * S, wait_ns=10 * S, handoffs=3, peak_bytes=4 * GIB)
     comment = usage_record.record({"GPU-x": used}, "auto", 1000.0, 1060.0, {"GPU-x": 0})
-    said = {
-        "jobs": [
-            {"job_id": 7, "user": "ann", "account": "a", "nodes": "node1", "state": "COMPLETED",
-             "time": {"start": 1000, "end": 1060}, "comment": {"system": comment}}
-        ]
-    }  # fmt: skip
-    (tmp_path / "answer.json").write_text(json.dumps(said))
-    script = tmp_path / "sacct"
-    script.write_text(f'#!/bin/sh\ncat "{tmp_path}/answer.json"\n')
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", fake_sacct.fake(tmp_path)["PATH"])
+    row = fake_sacct.line(*(7, 7, "ann", 5, "a", "node1", 1000, 1060, "gres/shard=1", comment))
+    (tmp_path / "said").write_text(row)
+    monkeypatch.setattr("os.geteuid", lambda: 5)
     words = ["simulate", "--from-usage", "now-7days"]
     assert ctl.main([*words, "--gpu-memory", "16GiB"]) == 0
     told = capsys.readouterr()

@@ -1,8 +1,8 @@
 """`make demo`: share one GPU between real Slurm jobs, in every mode, and show what it costs.
 
 Starts a private Slurm and gpu-leased under build/demo, submits the jobs of
-`scenarios.py` with sbatch, prints a table and writes build/demo/result.json, and what gpu-leased
-has recorded to build/demo/record.
+`scenarios.py` with sbatch, prints tables and writes build/demo/result.json, what gpu-leased has
+recorded to build/demo/record, and a picture of that.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from typing import Any
 from rich.console import Console
 
 from leased import policy
+from leased.cli import plot_draw
+from leased.sim import record_files, spans
 from tests.demo import gpus, table
 from tests.demo.scenarios import JOBS, PLAN, Mode, Workload, heavy, light, modes
-from tests.slurm.cluster import SACCT_FIELDS, PrivateSlurm
+from tests.slurm.cluster import PrivateSlurm
 from tests.slurm.leased import Leased
 from tests.slurm.processes import StartError
 from tests.support.work_dir import work_dir
@@ -34,6 +36,12 @@ ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "tests" / "demo" / "job.py"
 OUT = ROOT / "build" / "demo"
 RECORD = "record"  # of gpu-leased, for gpu-leasectl plot and simulate
+NEXT = """
+What to try next:
+  make demo ARGS="--policy fair"    the same jobs under another policy (docs/daemon.md)
+  docs/user.md                      how your own jobs share a GPU
+  docs/admin.md                     how to install it on a cluster
+"""
 JOB_LIMIT_S = 600  # a job takes a minute at most where nothing else runs
 
 
@@ -208,6 +216,24 @@ def keep_record(work: Path) -> None:
         shutil.copy(work / RECORD, OUT / RECORD)
 
 
+def is_drawn(run: dict[str, Any]) -> bool:
+    """Two jobs of which the memory holds one, by turns: there is most to see."""
+    return (run["name"], run["mode"]) == ("heavy", "tq")
+
+
+def say_picture(jobs: list[int], console: Console) -> None:
+    """Draw who had the GPU when, from what gpu-leased has recorded, and say where it is."""
+    picture = OUT / "demo.svg"
+    found = spans.picture(record_files.load(OUT / RECORD, []), jobs)
+    try:
+        plot_draw.draw(found, picture)
+    except ImportError:
+        console.print("No picture is drawn, since this Python has no matplotlib.")
+    else:
+        named = " and ".join(map(str, jobs))
+        console.print(f"Jobs {named} as they took turns, drawn: {picture.relative_to(ROOT)}")
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__.splitlines()[0])
     parser.add_argument("--gpu", choices=["auto", "nvidia", "emulated"], default="auto")
@@ -247,22 +273,12 @@ def main() -> int:
     (OUT / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     console.print()
     table.print_results(result, demo.modes, console)
-    console.print(f"\nWhat Slurm's accounting says (sacct -X -P -o {SACCT_FIELDS}):")
-    for line in lines:
-        console.print(line, soft_wrap=True, markup=False)
-    console.print(f"\nwritten: {(OUT / 'result.json').relative_to(ROOT)}")
-    heavy_jobs = ",".join(
-        str(job["job_id"])
-        for run in demo.runs
-        if (run["name"], run["mode"]) == ("heavy", "tq")
-        for job in run["jobs"]
-    )
-    record = (OUT / RECORD).relative_to(ROOT)
-    console.print(
-        f"a picture of the heavy jobs under tq: gpu-leasectl plot --from-record {record} "
-        f"-j {heavy_jobs} -o demo.svg",
-        soft_wrap=True,
-    )
+    console.print()
+    turns = [job["job_id"] for run in demo.runs if is_drawn(run) for job in run["jobs"]]
+    table.print_accounting(lines, turns[0], console)
+    console.print(f"\nAll of this for programs: {(OUT / 'result.json').relative_to(ROOT)}")
+    say_picture(turns, console)
+    console.print(NEXT, markup=False)
     return 0 if all(job["checksum_ok"] for run in demo.runs for job in run["jobs"]) else 1
 
 

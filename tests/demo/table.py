@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from leased.slurm.usage_record import MARK, json_of
 from tests.demo.scenarios import PLAN, Mode
 
 ROWS = ["sequential", "lock_off", "tq", "lock_on", "auto"]
@@ -69,3 +73,22 @@ def _jobs_table(result: dict[str, Any], modes: dict[str, Mode]) -> Table:
                 "right" if job["checksum_ok"] else "WRONG",
             )
     return table
+
+
+def print_accounting(lines: Sequence[str], example: int, console: Console) -> None:
+    """What sacct says of each job to people, and of one of them to programs. lines: sacct's, whose
+    columns SACCT_FIELDS names, with a header; the last column has no end."""
+    table = Table(title="What Slurm's accounting says of each job", title_justify="left")
+    for column in ("job", "name", "state", "SystemComment, the part for people"):
+        table.add_column(column)
+    records = {}
+    for line in lines[1:]:
+        job, name, state, _, _, comment = line.split("|", 5)
+        records[job] = json_of(comment)
+        words = comment.partition(" {")[0].removeprefix(MARK)
+        table.add_row(job, name, state, words or "(it had the whole GPU)")
+    console.print(table)
+    console.print(f"\nThe part for programs is JSON behind these words. That of job {example}:")
+    text = json.dumps(records[str(example)], separators=(", ", ": "))
+    folded = textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="  ")
+    console.print(folded, markup=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -24,6 +25,13 @@ def test_quick_demo_writes_its_result() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("EMULATED") >= 2, "every table says so"
+    assert max(map(len, done.stdout.splitlines())) <= 108
+    assert done.stdout.count('"time_s"') <= 2, "the JSON of one job, and of its step"
+    assert done.stdout.count(" s, waited ") == 12, "what each has had, in words"
+    assert "What to try next:" in done.stdout
+    drawn = re.search(r"drawn: (\S+)", done.stdout)
+    assert drawn is not None
+    assert "<svg" in (ROOT / drawn[1]).read_text()
     result = json.loads((ROOT / "build" / "demo" / "result.json").read_text())
     assert result["gpu"]["kind"] == "emulated"
     ran = {name: [r["mode"] for r in result["scenarios"] if r["name"] == name] for name in PLAN}

@@ -22,6 +22,7 @@ from tests.slurm.processes import wait_until
 from tests.slurm.site import Site, sharing_site
 from tests.slurm.test_share import JOB
 
+USERS = ("nobody", "daemon")
 AGAIN_S = 180.0  # for a requeued job to run: slurmctld looks at such jobs once a minute
 # What it says of a job, and as it stands in AdminComment: JS1: and all of the text behind it.
 STATS = {"gpus": 1, "nodes": {"node1": {"cpus": 2, "total_memory": 33554432000}}, "total_time": 77}
@@ -215,6 +216,29 @@ def test_a_report_reads_back_what_was_written(
     monkeypatch.setenv("SLURM_CONF", str(silent))
     assert ctl.main(["report", "-j", str(job)]) == ExitStatus.NO_ANSWER
     assert "slurmdbd does not answer" in capsys.readouterr().err
+
+
+def test_a_report_knows_whose_each_job_is(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of users without associations, which a site without sacctmgr's users has."""
+    path = script(site, "whose", gpu_work(16 * MIB)).as_posix()
+    words = ("--gres=shard:1", "-o", "/dev/null", path)
+    jobs = {user: site.slurm.sbatch(*words, user=user, cwd=site.work) for user in USERS}
+    for job in jobs.values():
+        assert site.slurm.wait(job) in FINISHED
+        site.slurm.accounting(job, usage=True)
+    monkeypatch.setenv("SLURM_CONF", site.slurm.env["SLURM_CONF"])
+    listed = ",".join(map(str, jobs.values()))
+
+    def told(*words: str) -> dict[str, int]:
+        assert ctl.main(["report", "--json", *words]) == ExitStatus.DONE
+        groups = json.loads(capsys.readouterr().out)["groups"]
+        return {group["name"]: group["jobs"] for group in groups}
+
+    assert told("-j", listed, "--by", "user") == dict.fromkeys(USERS, 1)
+    for user, job in jobs.items():
+        assert told("-u", user, "-S", "now-1hour", "--by", "job") == {str(job): 1}
 
 
 def test_steps_are_told_apart_and_add_up_to_their_job(

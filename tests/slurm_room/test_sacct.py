@@ -1,112 +1,98 @@
-"""Jobs and their usage out of sacct's JSON, as Slurm 22.05 said it, and in the forms of later."""
+"""Jobs and their usage out of what sacct prints, as Slurm 22.05 did."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from leased.base.errors import NoAnswer, Refused
 from leased.slurm import sacct
-from leased.slurm.sacct import Asked, WrongUsage, parse
+from leased.slurm.sacct import Asked, Row, WrongUsage, parse
+from tests.support.fake_sacct import BETWEEN, RECORDED, fake, line
 
-# Recorded on a private cluster: jobs 1 and 2, an array 3 of two tasks, and 4, which has no shard.
-RECORDED = Path(__file__).parent / "data" / "sacct_22_05.json"
-
-
-def recorded() -> dict[str, Any]:
-    return dict(json.loads(RECORDED.read_text()))
+UNKNOWN_UID = 4_294_967_293
 
 
-def newer() -> dict[str, Any]:
-    """The same as Slurm 24.11 writes it: states in lists, numbers with "set"."""
-
-    def number(value: int | None) -> dict[str, Any]:
-        return {"set": value is not None, "infinite": False, "number": value or 0}
-
-    said = recorded()
-    for job in said["jobs"]:
-        job["state"]["current"] = [job["state"]["current"]]
-        job["array"]["task_id"] = number(job["array"]["task_id"])
-        job["het"]["job_offset"] = number(job["het"]["job_offset"])
-    return said
-
-
-@pytest.mark.parametrize("said", [recorded(), newer()], ids=["22.05", "24.11"])
-def test_rows_are_what_slurm_has(said: dict[str, Any]) -> None:
-    rows = {row.label: row for row in parse(json.dumps(said))}
-    assert sorted(rows) == ["1", "2", "3_1", "3_2", "4"]
-    assert {row.state for row in rows.values()} == {"COMPLETED"}
-    assert [rows[label].shares for label in ("1", "3_2", "4")] == [True, True, False]
-    one = rows["1"]
-    assert (one.user, one.account, one.node, one.fault) == ("root", "root", "node1", "")
-    assert one.usage is not None
-    ((uuid, figures),) = one.usage.gpus.items()
-    assert (one.usage.indices, figures["peak_bytes"]) == ({uuid: 0}, 16 * (1 << 20) + 8)
-    assert rows["4"].usage is None
+def test_rows_are_what_slurm_has() -> None:
+    rows = {row.label: row for row in parse(RECORDED.read_text(), BETWEEN)}
+    assert sorted(rows) == ["1", "2", "3_1", "3_2", "5", "6+0", "6+1"]
+    assert [rows[label].job_id for label in ("3_1", "3_2", "6+1")] == [4, 3, 7]
+    assert [rows[label].shares for label in ("1", "3_2", "5")] == [True, True, False]
+    assert (rows["1"].user, rows["1"].uid, rows["1"].account) == ("nobody", 65534, "?")
+    two = rows["2"]
+    assert (two.user, two.account, two.node, two.fault) == ("root", "root", "node1", "")
+    assert two.end - two.start == 1
+    assert two.usage is not None
+    ((uuid, figures),) = two.usage.gpus.items()
+    assert (two.usage.indices, figures["peak_bytes"]) == ({uuid: 0}, 10 << 20)
+    assert rows["5"].usage is None
 
 
-def test_a_part_of_a_heterogeneous_job_is_named_as_sacct_does() -> None:
-    said = recorded()
-    said["jobs"] = said["jobs"][:1]
-    said["jobs"][0]["het"] = {"job_id": 20, "job_offset": 1}
-    said["jobs"][0]["nodes"] = "node[1-2]"
-    (row,) = parse(json.dumps(said))
-    assert (row.label, row.node) == ("20+1", "node[1-2]")
+def row(job: int, user: str, uid: int, comment: str = "", account: str = "") -> str:
+    return line(
+        *(job, job, user, uid, account, "node[1-2]", "Unknown", "None", "gres/shard:a=1", comment)
+    )
 
 
-def test_a_damaged_record_is_said_of_its_job_alone() -> None:
-    said = recorded()
-    said["jobs"][0]["comment"]["system"] = 'gpu-lease: x {"v":9}'
-    said["jobs"][1]["comment"]["system"] = 'gpu-lease: x {"v":2,'
-    rows = parse(json.dumps(said))
-    assert "version 9" in rows[0].fault
-    assert "is not JSON" in rows[1].fault
-    assert rows[2].usage is not None
-
-
-def test_nothing_found_is_no_fault() -> None:
-    error = {"error": "Nothing found with query", "description": "Nothing found"}
-    assert parse(json.dumps({"jobs": [], "errors": [error]})) == []
+def test_text_of_users_and_times_that_are_not_known() -> None:
+    """What users and others write may look like other rows."""
+    theirs = 'a|b\n9|9|root|0|\n; gpu-lease: x {"v":9}'
+    text = row(7, "", UNKNOWN_UID, theirs) + row(8, "ann", 5, 'gpu-lease: x {"v":2,')
+    first, second = parse(text, BETWEEN)
+    assert (first.job_id, first.user, first.start, first.end) == (7, str(UNKNOWN_UID), 0, 0)
+    assert (first.node, first.shares) == ("node[1-2]", True)
+    assert "version 9" in first.fault
+    assert "is not JSON" in second.fault
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "sacct's answer cannot be read"),
-        ("[]", "sacct's answer cannot be read"),
-        ('{"jobs": [{}]}', "sacct's answer cannot be read"),
-        ('{"jobs": 7}', "sacct's answer cannot be read"),
-        ('{"jobs": [], "errors": [{"description": "Access\\ndenied"}]}', "refuses: Access"),
-    ],
+    "text", ["nonsense", "7|@|7|@|", row(7, "ann", 5).replace("|@|5|@|", "|@|x|@|")]
 )
-def test_another_answer_is_refused_in_a_line(text: str, words: str) -> None:
-    with pytest.raises(Refused, match=words) as fault:
-        parse(text)
+def test_another_answer_is_refused_in_a_line(text: str) -> None:
+    with pytest.raises(Refused, match="sacct's answer cannot be read") as fault:
+        parse(text, BETWEEN)
     assert "\n" not in fault.value.sentence()
 
 
 # -- running it --------------------------------------------------------------------------
 
 
-def fake(folder: Path, script: str) -> dict[str, str]:
-    """An environment in which sacct is this script."""
-    program = folder / "sacct"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    return {"PATH": f"{folder}:/usr/bin:/bin"}
-
-
 def test_options_are_passed_in_sacct_words(tmp_path: Path) -> None:
-    env = fake(tmp_path, f'echo "$@" > {tmp_path}/said; cat {RECORDED}')
-    asked = Asked("7_1", "ann,bob", "--json", "now-1hour", "2026-01-02T03:04:05")
-    assert len(sacct.ask(asked, env)) == 5
-    assert (tmp_path / "said").read_text() == (
-        "--json --duplicates --jobs=7_1 --user=ann,bob --accounts=--json --starttime=now-1hour "
+    env = fake(tmp_path, f'echo "$@" > {tmp_path}/asked')
+    asked = Asked("7_1", "root,65534", "ROOT", "now-1hour", "2026-01-02T03:04:05")
+    assert len(sacct.ask(asked, env)) == 6, "the row of nobody has no account"
+    words = (tmp_path / "asked").read_text()
+    assert words.startswith("--allocations --duplicates --noheader --parsable --delimiter=")
+    assert words.endswith(
+        " --jobs=7_1 --user=root,65534 --accounts=ROOT --starttime=now-1hour "
         "--endtime=2026-01-02T03:04:05\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "uid", "jobs"),
+    [
+        (Asked(), 0, [1, 2, 3]),
+        (Asked(), 65534, [1]),
+        (Asked(jobs="1,2,3"), 65534, [1, 2, 3]),
+        (Asked(user="nobody"), 0, [1]),
+        (Asked(user=str(UNKNOWN_UID)), 0, [2]),
+        (Asked(user="nosuch,root"), 5, [3]),
+        (Asked(account="phys,chem"), 0, [2]),
+        (Asked(account="chem", user="nobody"), 0, []),
+    ],
+)
+def test_rows_that_were_not_asked_for_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: Asked, uid: int, jobs: list[int]
+) -> None:
+    """Whatever sacct makes of its options."""
+    env = fake(tmp_path)
+    rows = row(1, "nobody", 65534) + row(2, "", UNKNOWN_UID, account="chem") + row(3, "root", 0)
+    (tmp_path / "said").write_text(rows)
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+    found: list[Row] = sacct.ask(asked, env)
+    assert [each.job_id for each in found] == jobs
 
 
 @pytest.mark.parametrize(
@@ -122,6 +108,12 @@ def test_options_are_passed_in_sacct_words(tmp_path: Path) -> None:
         ("Invalid time specification (pos=0): garbage", WrongUsage, "Invalid time"),
         ("sacct: fatal: Bad job/step specified: x1", WrongUsage, "^Bad job/step"),
         ("sacct: error: Invalid user id: nobody1", WrongUsage, "^Invalid user id"),
+        ("sacct: fatal: Bad job array element specified: 3", WrongUsage, "^Bad job array"),
+        (
+            "sacct: error: Start time (9) requested is after end time (1).",
+            WrongUsage,
+            "is after end time",
+        ),
         ("sacct: fatal: no\x1b[31m idea", Refused, r"sacct failed: no\?\[31m idea"),
         ("", Refused, "sacct failed: it says nothing"),
     ],
