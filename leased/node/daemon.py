@@ -17,6 +17,7 @@ from leased.admin.admin import Admin
 from leased.admin.questions import Questions
 from leased.admin.reload import Reload, group_id, slurm_env, warn_of_defaults
 from leased.base.errors import Refused
+from leased.base.only_one import only_one
 from leased.config import config, trusted_files
 from leased.copies.keeper_link import SOCKET as KEEPER_SOCKET
 from leased.copies.keeper_link import KeeperLink
@@ -189,12 +190,14 @@ async def serve(path: Path, settings: config.Config) -> None:
     if settings.record is not None:
         record_place.check(settings.record, "daemon.record")
     settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    nvml = Nvml()
-    try:
-        found = await discovery.find(nvml, settings)
-        await Daemon(path, settings, nvml, found).run()
-    finally:
-        nvml.close()
+    settings.runtime_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with only_one("gpu-leased", settings.state_dir, settings.runtime_dir):
+        nvml = Nvml()
+        try:
+            found = await discovery.find(nvml, settings)
+            await Daemon(path, settings, nvml, found).run()
+        finally:
+            nvml.close()
 
 
 def make_parser() -> argparse.ArgumentParser:

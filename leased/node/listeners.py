@@ -37,7 +37,6 @@ class Listeners:
         Returns admin.sock, which the admin group can open from now on. OSError: a socket cannot
         be made.
         """
-        config.runtime_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
         given = inherited_sockets()
         clients = given.pop("client", [])
         sockets = {name: found[0] for name, found in given.items()}

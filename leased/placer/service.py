@@ -12,6 +12,7 @@ from pathlib import Path
 
 from leased import __version__
 from leased.base.errors import Refused
+from leased.base.only_one import only_one
 from leased.config import config, options
 from leased.node import small_service
 from leased.node.service_manager import notify
@@ -22,13 +23,14 @@ from leased.placer.decide import decide, releases
 from leased.placer.ending import LastGiven
 from leased.placer.known_rules import KnownRules
 from leased.placer.model import NOW, Settings, Ticket, Update
-from leased.placer.only_one import only_one
 from leased.placer.putting_off import tried_in_vain
 from leased.placer.reserving import Reserved
 from leased.placer.slurm_link import Failed, Link, Silent
 from leased.placer.turn import Change, Turn
 
-log = logging.getLogger("gpu-lease-placer")
+PROGRAM = "gpu-lease-placer"
+
+log = logging.getLogger(PROGRAM)
 
 TICKETS = "jobs.json"
 GRACE_S = 20  # for a placer that starts within this time, to take over the jobs of this one
@@ -254,7 +256,7 @@ def main() -> int:
     if chosen.release:
         return _release(placer)
     try:
-        with only_one(settings.placer.state_dir):
+        with only_one(PROGRAM, settings.placer.state_dir, settings.placer.runtime_dir):
             return _run(placer, stop, settings.placer.interval_ns / 1e9)
     except Refused as fault:
         print(f"gpu-lease-placer: {fault.sentence()}", file=sys.stderr)

@@ -31,7 +31,7 @@ from leased.wire import client_messages, header, parser
 from leased.wire.device_bytes import uuid_bytes, uuid_text
 from tests.conftest import ROOT, OpenStore
 from tests.emugpu.server import EmulatedGpu
-from tests.slurm.leased import Leased
+from tests.slurm.leased import Leased, config_text
 from tests.slurm.processes import wait_until
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
@@ -297,3 +297,27 @@ def test_reload_takes_new_limits_and_keeps_the_old_ones_of_a_bad_file(leased: Le
     leased.config.write_text(text)
     ask(leased.admin_socket, {"op": "reload"})
     assert ask(leased.admin_socket, register)["tenant"] == 5
+
+
+@pytest.mark.parametrize("shared", ["runtime_dir", "state_dir"])
+def test_a_second_daemon_on_its_directories_does_not_start(
+    leased: Leased, short_dir: Path, shared: str
+) -> None:
+    own = {"runtime_dir": leased.run_dir, "state_dir": leased.prefix / "state"}
+    places = {key: short_dir / key if key != shared else place for key, place in own.items()}
+    other = short_dir / "other.toml"
+    other.write_text(config_text(places["runtime_dir"], places["state_dir"]))
+    before = (leased.run_dir / "tenant.sock").stat().st_ino
+    second = subprocess.run(
+        [sys.executable, "-m", "leased.node.daemon", "--config", str(other)],
+        capture_output=True,
+        text=True,
+        env=leased.env,
+        timeout=30,
+        check=False,
+    )
+    assert second.returncode == 1
+    said = f"gpu-leased: another gpu-leased uses {own[shared]}; end it, or let this one be\n"
+    assert second.stderr == said
+    assert (leased.run_dir / "tenant.sock").stat().st_ino == before
+    assert ask(leased.admin_socket, {"op": "status"})["tenants"] == []

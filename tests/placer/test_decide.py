@@ -184,6 +184,19 @@ def test_a_begin_time_that_is_changed_later_is_kept() -> None:
     assert begin <= slurm.now <= begin + 3
 
 
+@pytest.mark.parametrize("chosen", [T0 + 40, T0 + HOLD - 1, T0 + HOLD])
+def test_a_begin_time_is_its_user_s_unless_it_is_the_one_that_the_placer_has_set(
+    chosen: int,
+) -> None:
+    """Slurm does not say who has set it, so a user who comes back to that second says nothing."""
+    slurm = two_nodes()
+    slurm.add(job(1, "affinity:a"))
+    for begin in (T0 + 40, chosen):  # both between two looks of the placer
+        slurm.jobs["1"] = replace(slurm.jobs["1"], begin=begin)
+    slurm.turn()
+    assert slurm.jobs["1"].begin == (T0 if chosen == T0 + HOLD else chosen)
+
+
 def test_a_job_that_slurm_does_not_start_keeps_no_place() -> None:
     slurm = Slurm([node("n1")])
     slurm.starts = lambda one: one.job_id != 1

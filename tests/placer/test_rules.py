@@ -15,6 +15,7 @@ from leased.placement.kubeshare import conflict
 from leased.placer import marks
 from leased.placer.decide import releases
 from leased.placer.putting_off import LONGEST_HOLDS
+from leased.placer.turn import ticket_of
 from leased.slurm.queue_json import QueuedJob
 from tests.placer.scenes import HOLD, SETTINGS, T0, Slurm, job, node, reason, understand
 
@@ -97,7 +98,8 @@ class Placing(RuleBasedStateMachine):
         if found := [one for one in self._pending() if not one.tasks]:
             one = data.draw(st.sampled_from(found))
             begin = self.slurm.now + seconds
-            if begin != one.begin:
+            ticket = ticket_of(one, self.slurm.tickets, understand)
+            if begin not in (one.begin, ticket.until if ticket else 0):
                 self._put(replace(one, begin=begin))
                 self.begins[one.label] = begin
 
