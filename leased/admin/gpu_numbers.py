@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -48,7 +48,7 @@ class GpuNumbers:
         self.fault = None
         try:
             said = slurm_gpus.read(path) if path else None
-            index = slurm_gpus.indices(said, list(self.leases.gpus)) if said else self.usual
+            index = self._indices(said) if said else self.usual
             fresh = [
                 self._numbered(gpu, index.get(gpu.uuid, NOT_SLURMS)) for gpu in self.leases.gpus
             ]
@@ -61,6 +61,11 @@ class GpuNumbers:
                 self._take(gpu)
         if self.fault is not None:
             log.error("%s", self.fault.sentence())
+
+    def _indices(self, said: slurm_gpus.Said) -> Mapping[str, int]:
+        gpus = list(self.leases.gpus)
+        merged = slurm_gpus.merged(said, gpus)
+        return slurm_gpus.indices(merged, gpus, constrained=said.constrained)
 
     def _numbered(self, gpu: Gpu, index: int) -> Gpu:
         if index == gpu.index:

@@ -119,9 +119,11 @@ def look_for_slurm(given: str, node: str | None) -> Site:
     if found.path is None and Path(asked.get("slurm_conf", "/nonexistent")).is_file():
         found.path = Path(asked["slurm_conf"])
         found.read(found.path)
-    name = node or found.this_node()
+    name = node or found.name_here()
+    found.add_asked_nodes(slurmconf.ask_nodes(env, name) if asked else {})
+    named = name if node or name in found.nodes else None
     unknown = Path("/nonexistent")
-    return Site(config.Config(), unknown, unknown, found, env, slurmconf.version(env), name)
+    return Site(config.Config(), unknown, unknown, found, env, slurmconf.version(env), named)
 
 
 def run(

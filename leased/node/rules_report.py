@@ -111,7 +111,4 @@ class RulesReport:
             raise OSError("there is no slurm.conf; set daemon.slurm_conf")
         conf = SlurmConf(path)
         conf.read(path)
-        name = conf.this_node()
-        if name is None:
-            raise OSError(f"{path} has no node for this host")
-        return name
+        return conf.name_here()

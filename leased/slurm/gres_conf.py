@@ -1,76 +1,79 @@
-"""gres.conf, and counts of GRES as slurm.conf has them."""
+"""gres.conf, as slurmd of one node reads it (gres.c, alike from 22.05 to 26.05)."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from leased.slurm.conf_lines import Faults, Fields, Reader, fields
+from leased.slurm.gres_text import count
 from leased.slurm.hostlists import expand
 from leased.slurm.slurmconf import beside
 
 
-def gres_counts(text: str) -> dict[str, int]:
-    """gpu:a100:4,shard:32 -> {"gpu": 4, "shard": 32}."""
-    found: dict[str, int] = {}
-    for part in re.sub(r"\([^)]*\)", "", text).split(","):
-        name, *rest = part.strip().split(":")
-        if name:
-            last = rest[-1] if rest and rest[-1][:1].isdigit() else "1"
-            found[name] = found.get(name, 0) + count(last)
-    return found
+@dataclass(frozen=True)
+class GresLine:
+    """A line about GRES. count: as slurmd takes it where nothing is written, too. cores: it has
+    Cores=. wrong: why slurmd stops at it; "": it does not."""
 
-
-def count(text: str) -> int:
-    """A count as Slurm writes it, such as 32 or 4K; 0: the text is no count."""
-    found = re.fullmatch(r"([0-9]{1,9})([KkMm]?)", text)
-    return int(found[1]) * {"": 1, "k": 1024, "m": 1024**2}[found[2].lower()] if found else 0
+    name: str
+    type: str
+    files: tuple[str, ...]
+    count: int
+    cores: bool
+    wrong: str = ""
 
 
 @dataclass
-class Gres:
-    """What gres.conf says of one node. autodetect: AutoDetect's value; "": none.
+class GresConf:
+    """What gres.conf says of one node. lines: in slurmd's order, which is first those that count
+    for all nodes. autodetect: AutoDetect's value in lower case; "": none.
 
     faults: sentences about the lines that could not be understood and were left out.
     """
 
-    files: list[str] = field(default_factory=list)
-    gpus: list[tuple[str, list[str]]] = field(default_factory=list)  # a line's type and files
-    shards: int = 0
-    gpu_lines: int = 0
-    shard_lines: int = 0
-    unplaced: int = 0  # lines of gpu with neither Cores= nor Type=
+    lines: list[GresLine] = field(default_factory=list)
     autodetect: str = ""
     faults: list[str] = field(default_factory=list)
 
-    def add(self, said: Fields, node: str | None) -> None:
-        """Add what a line says, if it is about this node. ValueError: a list in it is wrong."""
-        if "nodename" in said and node not in expand(said["nodename"]):
-            return
-        files = expand(said.get("file", ""))
-        self.autodetect = said.get("autodetect", self.autodetect).lower()
-        name = said.get("name", "").lower()
-        if name == "gpu":
-            self.gpu_lines += 1
-            self.files += files
-            self.gpus.append((said.get("type", "").lower(), files))
-            self.unplaced += not {"type", "cores", "cpus"} & said.keys()
-        elif name == "shard":
-            self.shard_lines += 1
-            self.shards += count(said.get("count", "1")) * max(1, len(files))
+    @property
+    def files(self) -> list[str]:
+        """Every device file that is named; slurmd waits for each, and stops if it does not come."""
+        return [file for line in self.lines for file in line.files]
 
 
-def gres_of(path: Path, node: str | None) -> Gres:
+def _line(said: Fields) -> GresLine:
+    """ValueError: a list in it is wrong."""
+    name = said["name"].lower()
+    several = expand(said.get("multiplefiles", ""))
+    files = several or expand(said.get("file", said.get("files", "")))
+    usual = 1 if several else len(files) or 1
+    number = count(said["count"]) if "count" in said else usual
+    wrong = ""
+    if "count" in said and not said["count"][:1].isdigit():
+        wrong = f"Count={said['count']} is no number"
+    elif files and name != "shard" and number != usual:
+        wrong = f"Count={number} does not fit the {usual} files of its File="
+    placed = bool({"cores", "cpus"} & said.keys())
+    return GresLine(name, said.get("type", "").lower(), tuple(files), number, placed, wrong)
+
+
+def gres_of(path: Path, node: str | None) -> GresConf:
     """gres.conf for one node; None: only lines about all nodes. OSError: it cannot be read."""
-    found = Gres()
     faults = Faults()
+    of_all: list[GresLine] = []
+    of_node: list[GresLine] = []
+    autodetect = {"all": "", "node": ""}
     for line in Reader(beside, faults).read(path):
+        said = fields(line, faults)
         try:
-            found.add(fields(line, faults), node)
+            if "nodename" in said and node not in expand(said["nodename"]):
+                continue
+            if "name" in said:
+                (of_node if "nodename" in said else of_all).append(_line(said))
         except ValueError as fault:
             faults.line(line, str(fault))
-    found.faults = faults.listed()
-    if found.autodetect == "off":
-        found.autodetect = ""
-    return found
+        if "autodetect" in said and ("nodename" in said or "name" not in said):
+            autodetect["node" if "nodename" in said else "all"] = said["autodetect"].lower()
+    chosen = autodetect["node"] or autodetect["all"]
+    return GresConf([*of_all, *of_node], "" if chosen == "off" else chosen, faults.listed())

@@ -7,16 +7,20 @@ alike, and there scontrol prints them one by one.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from leased.slurm import gres_text
 from leased.slurm.json_answers import Missing, Read, each_of, list_of, number_of, text_of, words_of
 
 MOST_GPUS = 1024  # of a node
 # Shards of each GPU of a node whose shards are not known now: slurmctld of 22.05 writes shard:0 of
 # a node with jobs from its restart on until the node registers.
 UNKNOWN = 1 << 20
+OF_EACH = re.compile(r"(?:^|,)shard(?::([^:,]+))?:\d{1,9}\(((?:\d{1,9}/\d{1,9},?)+)\)")
+OF_ONE = re.compile(r"/(\d{1,9})")
 USABLE = {"IDLE", "MIXED", "ALLOCATED"}
 HARMLESS = {*USABLE, "", "PLANNED", "CLOUD", "DYNAMIC_NORM", "COMPLETING"}
 
@@ -56,7 +60,7 @@ def nodes(text: str) -> Read:
 def _node(said: Mapping[str, Any]) -> GpuNode:
     words = [*words_of(said["state"]), *words_of(said.get("state_flags") or [])]
     features = said.get("active_features") or said.get("features")
-    gpus = gpus_of(text_of(said.get("gres")))
+    gpus = gpus_of(text_of(said.get("gres")), text_of(said.get("gres_used")))
     cpus = number_of(said.get("effective_cpus")) or number_of(said.get("cpus"))
     return GpuNode(
         name=_name(said["name"]),
@@ -81,25 +85,44 @@ def is_unknown(gpus: tuple[tuple[str, int], ...]) -> bool:
     return any(shards == UNKNOWN for _, shards in gpus)
 
 
-def gpus_of(gres: str) -> tuple[tuple[str, int], ...]:
+def gpus_of(gres: str, used: str = "") -> tuple[tuple[str, int], ...]:
     """By index, the type and the shards of each GPU, from a node's Gres: gpu:a:1,gpu:b:1,shard:8.
 
-    Shards with a type are those of the GPUs of that type, evenly; others of all, evenly.
+    used: what is in use of it, where later releases have the shards of each GPU:
+    shard:a:3(3/4,0/4). Otherwise shards with a type are divided among the GPUs of that type, and
+    others among all, as slurmd divides them.
     """
     types: list[str] = []
     shards: dict[str, int] = {}
-    for name, middle, count in re.findall(
-        r"(?:^|,)(gpu|shard)((?::[A-Za-z][^:(,]*)?):(\d{1,6})(?:\([^)]*\))?", gres
-    ):
-        if name == "gpu":
-            types += [middle[1:]] * min(int(count), MOST_GPUS - len(types))
-        else:
-            shards[middle[1:]] = shards.get(middle[1:], 0) + int(count)
+    for entry in gres_text.entries(gres):
+        if entry.name == "gpu":
+            types += [entry.type] * min(entry.number, MOST_GPUS - len(types))
+        elif entry.name == "shard":
+            shards[entry.type] = shards.get(entry.type, 0) + entry.number
     if not types or not shards:
         return ()
     if not sum(shards.values()):
         return tuple((kind, UNKNOWN) for kind in types)
-    every = shards.get("", 0) // len(types)
-    return tuple(
-        (kind, every + (shards.get(kind, 0) // types.count(kind) if kind else 0)) for kind in types
-    )
+    each = _told(types, used) or _divided(types, shards)
+    return tuple(zip(types, each, strict=True))
+
+
+def _told(types: list[str], used: str) -> list[int]:
+    """The shards of each GPU, by their types in turn; []: they are not told."""
+    told: dict[str, list[int]] = {}
+    for kind, where in OF_EACH.findall(used):
+        told.setdefault("" if kind == "(null)" else kind, []).extend(
+            map(int, OF_ONE.findall(where))
+        )
+    if {kind: len(parts) for kind, parts in told.items()} != Counter(types):
+        return []
+    return [told[kind].pop(0) for kind in types]
+
+
+def _divided(types: list[str], shards: Mapping[str, int]) -> list[int]:
+    each = [0] * len(types)
+    for kind, number in shards.items():
+        places = [n for n, one in enumerate(types) if not kind or one == kind]
+        for n, part in zip(places, gres_text.divided(number, len(places)), strict=True):
+            each[n] += part
+    return each

@@ -1,12 +1,11 @@
 """Which GPU Slurm means by an index.
 
-Slurm counts the devices of gres.conf in its own order. What a job gets for an index
-depends on whether Slurm constrains devices:
+Slurm counts the GPUs of a node as slurmd has merged them (node_gres.py). What a job gets for an
+index depends on whether Slurm constrains devices:
   constrained    the job can open the device files with those indices and no others
   unconstrained  the job gets the indices in CUDA_VISIBLE_DEVICES, which CUDA
                  counts over all devices, in the order of their PCI addresses
 So the index counts device files in the first case, and is NVML's number in the second.
-The files are read as slurmd reads them (gres_common.c, gres_gpu.c, alike in 22.05 to 26.05).
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from pathlib import Path
 from typing import Protocol
 
 from leased.base.errors import Refused
-from leased.slurm import gres_conf, slurmconf
-from leased.slurm.conf_lines import Fields
-from leased.slurm.gres_conf import Gres
+from leased.slurm import gres_conf, node_gres, slurmconf
+from leased.slurm.gres_conf import GresConf
+from leased.slurm.node_gres import Detected, SlurmGpu
 from leased.slurm.slurmconf import SlurmConf
 
 FILES = ("gres.conf", "cgroup.conf")  # beside slurm.conf
@@ -35,6 +34,9 @@ class Device(Protocol):
     def uuid(self) -> str: ...
 
     @property
+    def name(self) -> str: ...
+
+    @property
     def minor(self) -> int: ...
 
     @property
@@ -43,28 +45,25 @@ class Device(Protocol):
 
 @dataclass(frozen=True)
 class Said:
-    """What Slurm's files say of this node's GPUs."""
+    """What Slurm's files say of this node's GPUs. gres: Gres= of the node; "": unknown."""
 
-    gres: Gres
-    node: Fields  # of its NodeName line
+    conf: GresConf
+    gres: str
     constrained: bool
 
 
-def read(path: Path, node: str | None = None) -> Said | None:
-    """What slurm.conf and gres.conf say of GPUs; None: nothing. OSError: they cannot be read.
-
-    node: the name of this node, where the host's name does not tell.
-    """
+def read(path: Path) -> Said | None:
+    """What slurm.conf and gres.conf say of GPUs; None: nothing. OSError: they cannot be read."""
     conf = SlurmConf(path)
     conf.read(path)
-    name = node or conf.this_node()
+    name = conf.name_here()
     try:
-        gres = gres_conf.gres_of(path.parent / "gres.conf", name)
+        said = gres_conf.gres_of(path.parent / "gres.conf", name)
     except FileNotFoundError:
         return None
-    if not gres.gpus and not gres.autodetect:
+    if not said.autodetect and not any(line.name == "gpu" for line in said.lines):
         return None
-    return Said(gres, conf.nodes.get(name or "", {}), slurmconf.constrains_devices(conf))
+    return Said(said, conf.node(name).get("gres", ""), slurmconf.constrains_devices(conf))
 
 
 def seen(path: Path) -> list[tuple[int, int, int] | None]:
@@ -80,31 +79,17 @@ def seen(path: Path) -> list[tuple[int, int, int] | None]:
     return found
 
 
-def wanted(text: str) -> list[tuple[str, int]]:
-    """Types and counts of GPUs in Gres= of a node: gpu:a100:2,gpu:1,shard:8 -> a100 2, "" 1."""
-    found = []
-    for part in re.sub(r"\([^)]*\)", "", text).split(","):
-        name, *rest = part.strip().lower().split(":")
-        if name == "gpu":
-            number = gres_conf.count(rest.pop()) if rest and rest[-1][:1].isdigit() else 1
-            found.append((rest[0] if rest else "", number))
-    return found
+def detected(gpus: Sequence[Device]) -> list[Detected]:
+    """What slurmd with AutoDetect= finds, in the order of PCI addresses."""
+    by_number = sorted(gpus, key=lambda gpu: gpu.number)
+    return [Detected(f"/dev/nvidia{gpu.minor}", gpu.name) for gpu in by_number]
 
 
-def files_in_order(said: Said) -> list[str]:
-    """Device files by Slurm's index, where gres.conf lists them and Slurm detects nothing."""
-    lines = list(said.gres.gpus)
-    chosen = wanted(said.node.get("gres", "")) or [("", sum(len(files) for _, files in lines))]
-    found: list[str] = []
-    for kind, number in chosen:
-        left = number
-        for line in [line for line in lines if not kind or line[0] == kind]:
-            if left <= 0:
-                break
-            lines.remove(line)
-            found += line[1][:left]
-            left -= len(line[1])
-    return found
+def merged(said: Said, gpus: Sequence[Device]) -> tuple[SlurmGpu, ...]:
+    """Slurm's GPUs by their index, from the files."""
+    files = sum(len(line.files) for line in said.conf.lines if line.name == "gpu")
+    every = f"gpu:{len(gpus) if said.conf.autodetect else files}"
+    return node_gres.merged(said.conf, said.gres or every, detected(gpus)).gpus
 
 
 def minor(file: str) -> int | None:
@@ -119,32 +104,21 @@ def minor(file: str) -> int | None:
     return int(digits[0]) if digits else None
 
 
-def indices(said: Said, gpus: Sequence[Device]) -> Mapping[str, int]:
+def indices(
+    slurms: Sequence[SlurmGpu], gpus: Sequence[Device], *, constrained: bool
+) -> Mapping[str, int]:
     """Slurm's index of each GPU, by UUID. GPUs that Slurm does not have are left out.
 
-    Refused: the files do not tell.
+    slurms: Slurm's GPUs by their index. Refused: their files do not tell which they are.
     """
-    by_number = sorted(gpus, key=lambda gpu: gpu.number)
-    if not said.constrained:
+    if not constrained:
+        by_number = sorted(gpus, key=lambda gpu: gpu.number)
         return {gpu.uuid: index for index, gpu in enumerate(by_number)}
-    if not said.gres.autodetect:
-        files = files_in_order(said)
-        order = [minor(file) for file in files]
-        if None in order:
-            raise Refused(
-                f"the device file {files[order.index(None)]} of gres.conf has no number",
-                "write File=/dev/nvidia0 and so on",
-            )
-        return {gpu.uuid: order.index(gpu.minor) for gpu in gpus if gpu.minor in order}
-    # slurmd sorts what it detects by device file, and what NVML told it by PCI address.
-    there = by_number if "nvml" in said.gres.autodetect else sorted(gpus, key=lambda g: g.minor)
-    named = {minor(file) for file in said.gres.files}
-    chosen = [gpu for gpu in there if not named or gpu.minor in named]
-    number = sum(count for _, count in wanted(said.node.get("gres", "")))
-    if number and number < len(chosen):
+    files = [gpu.file for gpu in slurms]
+    order = [minor(file) for file in files]
+    if None in order:
         raise Refused(
-            f"slurm.conf has {number} of the {len(chosen)} GPUs that are detected, and does not "
-            "say which",
-            "list them in gres.conf with File=, or have them all in slurm.conf",
+            f"the device file {files[order.index(None)]} of gres.conf has no number",
+            "write File=/dev/nvidia0 and so on",
         )
-    return {gpu.uuid: index for index, gpu in enumerate(chosen)}
+    return {gpu.uuid: order.index(gpu.minor) for gpu in gpus if gpu.minor in order}

@@ -28,6 +28,10 @@ PLACES = (
     "/var/lib/slurm/slurmd/conf-cache/slurm.conf",
 )
 ASK_S = 10
+MOST_SAID = 64 << 20  # bytes; scontrol says some 700 of a node
+# Lines with these keys are about something else than the cluster.
+OF_PARTS = {"partitionname", "nodeset", "downnodes", "frontendname"}
+OF_NODE = re.compile(r"(?:^|\s)(NodeName|Gres|GresUsed|RealMemory|MemSpecLimit)=(\S+)")
 
 
 def beside(folder: Path, word: str) -> list[Path]:
@@ -38,6 +42,7 @@ def beside(folder: Path, word: str) -> list[Path]:
 @dataclass
 class SlurmConf:
     """slurm.conf. path: None: slurmctld was asked instead. nodes: fields by the node's name.
+    dynamic: names of nodes that slurmctld alone has, which `slurmd -Z` has told it.
     controllers: hosts of slurmctld, without their domains.
 
     faults: sentences about the lines that could not be understood and were left out.
@@ -48,6 +53,7 @@ class SlurmConf:
     nodes: dict[str, Fields] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     controllers: list[str] = field(default_factory=list)
+    dynamic: set[str] = field(default_factory=set)
 
     @property
     def folder(self) -> Path | None:
@@ -61,6 +67,11 @@ class SlurmConf:
     def listed(self, key: str) -> list[str]:
         """The words behind a key that takes several with commas between them."""
         return self.value(key).replace(" ", "").split(",")
+
+    def plugins(self, key: str, kind: str, default: str = "") -> list[str]:
+        """The plugins behind a key, without their kind, which later releases do not ask for."""
+        words = self.value(key, default).lower().replace(" ", "").split(",")
+        return [word.removeprefix(f"{kind}/") for word in words]
 
     def node(self, name: str | None) -> Fields:
         """The fields of a node; none if slurm.conf does not have it."""
@@ -76,6 +87,8 @@ class SlurmConf:
         faults = Faults()
         for line in Reader(beside, faults).read(path):
             found = fields(line, faults)
+            if OF_PARTS & found.keys():
+                continue
             if "nodename" not in found:
                 self.values |= found
                 self._add_controller(found)
@@ -101,6 +114,12 @@ class SlurmConf:
         self.values |= asked
         self._add_controller(asked)
 
+    def add_asked_nodes(self, asked: Mapping[str, Fields]) -> None:
+        """What slurmctld says of nodes goes before the files."""
+        self.dynamic |= asked.keys() - self.nodes.keys()
+        for name, found in asked.items():
+            self.nodes[name] = self.nodes.get(name, {"nodehostname": name}) | found
+
     def is_controller(self, host: str) -> bool:
         """Whether slurmctld is to run on this host."""
         return host.partition(".")[0] in self.controllers
@@ -123,6 +142,10 @@ class SlurmConf:
         """The name of the node that this host is; None: it has none."""
         return os.environ.get("SLURMD_NODENAME") or self.node_of(socket.gethostname())
 
+    def name_here(self) -> str:
+        """The name of the node that this host is, or would be with `slurmd -Z`."""
+        return self.this_node() or socket.gethostname()
+
 
 def find(env: Mapping[str, str], given: str = "") -> Path | None:
     """The path of slurm.conf, by our configuration, SLURM_CONF or its usual places; None: none."""
@@ -135,7 +158,7 @@ def find(env: Mapping[str, str], given: str = "") -> Path | None:
 def ask(*command: str, env: Mapping[str, str]) -> str:
     """What a Slurm command prints; "": it is not installed, or does not succeed in time."""
     try:
-        done = children.run_and_wait(*command, env=env, patience_s=ASK_S)
+        done = children.run_and_wait(*command, env=env, patience_s=ASK_S, most=MOST_SAID)
     except OSError:
         return ""
     return done.out if done.status == 0 and not done.fault else ""
@@ -148,6 +171,21 @@ def ask_config(env: Mapping[str, str]) -> Fields:
         key, equals, value = line.partition("=")
         if equals and value.strip() != "(null)":
             found[key.strip().lower()] = value.strip()
+    return found
+
+
+def ask_nodes(env: Mapping[str, str], name: str = "") -> dict[str, Fields]:
+    """By node, what slurmctld says of its GRES and its memory; empty when it does not answer, or
+    has no node of that name. name: "": of all nodes."""
+    found: dict[str, Fields] = {}
+    command = ["scontrol", "--all", "--details", "--oneliner", "show", "node"]
+    for line in ask(*command, *([name] if name else []), env=env).splitlines():
+        said: Fields = {}
+        for key, value in OF_NODE.findall(line):
+            if value != "(null)":
+                said.setdefault(key.lower(), value)
+        if "nodename" in said:
+            found[said["nodename"]] = said
     return found
 
 
@@ -173,7 +211,7 @@ def cgroup_conf(folder: Path) -> tuple[Fields, list[str]]:
 
 def constrains_devices(conf: SlurmConf) -> bool:
     """A job can open only the devices that Slurm gave it. OSError: a file cannot be read."""
-    if "task/cgroup" not in conf.value("taskplugin") or conf.folder is None:
+    if "cgroup" not in conf.plugins("taskplugin", "task") or conf.folder is None:
         return False
     said = cgroup_conf(conf.folder)[0].get("constraindevices", "")
     return said.lower() in ("yes", "true", "up", "1", "y")

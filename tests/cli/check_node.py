@@ -21,7 +21,8 @@ from leased.cli import check
 from leased.cli.checks import daemon, driver, libslurm
 from leased.cli.checks.finding import Finding
 from leased.gpus.nvml import Silent
-from leased.slurm import slurmconf
+from leased.slurm import node_gres, slurmconf
+from leased.slurm.node_gres import NodeGres
 from tests.slurm.leased import PRELOAD
 
 HOST = socket.gethostname().partition(".")[0]
@@ -48,6 +49,8 @@ class Node:
     gpus: list[Any] = field(default_factory=list)
     nvml: Silent | None = None
     asked: dict[str, str] = field(default_factory=dict)  # what slurmctld says
+    asked_nodes: dict[str, dict[str, str]] = field(default_factory=dict)
+    slurmd: NodeGres | None = None  # what it makes of its files; None: it is not there yet
     version: tuple[int, int] | None = VERSION
     found: dict[str, Finding] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -72,6 +75,7 @@ class Node:
         self.write(
             "gres.conf",
             f"AutoDetect=off\nNodeName={HOST} Name=gpu Cores=0-3 File={self.root}/dev[0-1]\n"
+            f"NodeName=other[1-3] Name=gpu Cores=0-3 File={self.root}/dev[0-1]\n"
             f"NodeName={HOST},other[1-3] Name=shard Count=8\n",
         )
         self.write("cgroup.conf", "ConstrainDevices=yes\n")
@@ -155,6 +159,8 @@ def node(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     monkeypatch.setattr(driver, "describe", describe)
     monkeypatch.setattr(daemon, "ask_status", ask_status)
     monkeypatch.setattr(slurmconf, "ask_config", lambda env: made.asked)  # noqa: ARG005
+    monkeypatch.setattr(slurmconf, "ask_nodes", lambda *_: made.asked_nodes)
+    monkeypatch.setattr(node_gres, "ask", lambda *_: made.slurmd)
     monkeypatch.setattr(slurmconf, "version", lambda env: made.version)  # noqa: ARG005
     monkeypatch.setattr(libslurm, "IMPORT", "pass")
     monkeypatch.delenv("SLURM_CONF", raising=False)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from _gpulease import lib
@@ -17,7 +19,8 @@ from leased.cli.checks import interposer, libslurm
 from leased.cli.checks.finding import OK, WARNING
 from leased.cli.exit_status import ExitStatus
 from leased.gpus.nvml import Silent
-from leased.slurm import gres_conf, hostlists, slurmconf
+from leased.slurm import gres_text, hostlists, slurmconf
+from leased.slurm.node_gres import NodeGres, SlurmGpu
 from tests.cli.check_node import (
     HOST,
     VERSION,
@@ -81,7 +84,39 @@ FINE: dict[str, Spoil] = {
     ),
     "GPUs by AutoDetect": lambda n: n.write("gres.conf", "AutoDetect=nvml\nName=shard Count=8\n"),
     "shards by device file": lambda n: n.edit(
-        "gres.conf", "Name=shard Count=8", f"Name=shard Count=4 File={n.root}/dev[0-1]"
+        "gres.conf", "Name=shard Count=8", f"Name=shard Count=8 File={n.root}/dev[0-1]"
+    ),
+    "no line of shards": lambda n: n.edit(
+        "gres.conf", f"NodeName={HOST},other[1-3] Name=shard Count=8\n", ""
+    ),
+    "more in gres.conf than in slurm.conf": lambda n: n.edit("gres.conf", "Count=8", "Count=9"),
+    "another number of each GPU": several(
+        lambda n: n.edit(
+            "gres.conf",
+            "Name=shard Count=8",
+            f"Name=shard Count=3 File={n.root}/dev0\nName=shard Count=4 File={n.root}/dev1",
+        ),
+        lambda n: n.edit("slurm.conf", "shard:8", "shard:7"),
+    ),
+    "an odd number of shards": several(
+        lambda n: n.edit("gres.conf", "Count=8", "Count=7"),
+        lambda n: n.edit("slurm.conf", "shard:8", "shard:7"),
+    ),
+    "some of the GPUs that are detected": several(
+        lambda n: n.write("gres.conf", "AutoDetect=nvml\nName=shard Count=8\n"),
+        lambda n: n.edit("slurm.conf", "gpu:2", "gpu:1"),
+    ),
+    "plugins without their kinds": lambda n: n.edit(
+        "slurm.conf", "TaskPlugin=task/cgroup", "SelectType=cons_tres\nTaskPlugin=cgroup,affinity"
+    ),
+    "other words of a partition": lambda n: n.edit(
+        "slurm.conf", "Task", "PartitionName=p SelectTypeParameters=CR_Core\nTask"
+    ),
+    "a node that slurmd -Z has told slurmctld": several(
+        lambda n: n.edit("slurm.conf", f"NodeName={HOST},", "NodeName="),
+        lambda n: n.edit("gres.conf", f"{HOST},", ""),
+        lambda n: n.asked.update(clustername="alpha"),
+        lambda n: n.asked_nodes.update({socket.gethostname(): {"gres": "gpu:2(S:0),shard:8(S:0)"}}),
     ),
     "included slurm.conf": several(
         lambda n: n.write("nodes.conf", n.slurm_conf()),
@@ -105,6 +140,15 @@ FINE: dict[str, Spoil] = {
 def test_other_ways_to_be_in_order(node: Node, case: str) -> None:
     FINE[case](node)
     assert [f for f in node.look() if f.level != "ok"] == []
+
+
+def slurmd_has(made: Node, *numbers: int) -> NodeGres:
+    """What slurmd says: these device files, each with four shards, and nothing more of them."""
+    return NodeGres(tuple(SlurmGpu(f"{made.root}/dev{n}", shards=4) for n in numbers))
+
+
+def as_in_files(made: Node) -> list[dict[str, Any]]:
+    return [{"index": n, "uuid": gpu["uuid"]} for n, gpu in enumerate(made.gpus)]
 
 
 FAULTS: dict[str, tuple[Spoil, str, str]] = {
@@ -226,11 +270,11 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
     ),
     "no gres.conf": (
         lambda n: (n.root / "etc" / "gres.conf").unlink(),
-        *("gres-conf", "there is no"),
+        *("gres-conf", "stops at slurm.conf, without"),
     ),
     "gres.conf of others": (
         lambda n: n.edit("gres.conf", f"NodeName={HOST}", "NodeName=another"),
-        *("gres-conf", "no line for gpu and shard"),
+        *("gres-conf", "no GPU has a device file"),
     ),
     "device file": (lambda n: n.files[1].unlink(), "gres-files", "dev1, which is not there"),
     "number of GPUs": (lambda n: n.gpus.pop(), "gres-count", "slurm.conf has 2 gpu, NVML shows 1"),
@@ -241,27 +285,54 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
         ),
         *("gres-order", "dev1, and jobs there run on /dev/nvidia0"),
     ),
-    "some of the GPUs that are detected": (
-        several(
-            lambda n: n.write("gres.conf", "AutoDetect=nvml\nName=shard Count=8\n"),
-            lambda n: n.edit("slurm.conf", "gpu:2", "gpu:1"),
-        ),
-        *("gres-order", "slurm.conf has 1 of the 2 GPUs that are detected"),
-    ),
     "number of files": (
         lambda n: n.edit("gres.conf", "dev[0-1]", "dev0"),
-        *("gres-count", "has 1 device files, slurm.conf 2 gpu"),
+        *("gres-count", "slurmd has 1 gpu of 2, so slurmctld sends no jobs"),
     ),
     "number of shards": (
         lambda n: n.edit("gres.conf", "Count=8", "Count=6"),
-        *("gres-count", "has 6 shard, slurm.conf 8"),
+        *("gres-conf", "shards are counted several times without File="),
     ),
-    "uneven shards": (
+    "shards that cannot be divided": (
         several(
-            lambda n: n.edit("gres.conf", "Count=8", "Count=7"),
-            lambda n: n.edit("slurm.conf", "shard:8", "shard:7"),
+            lambda n: n.edit("gres.conf", "Count=8", f"Count=9 File={n.root}/dev[0-1]"),
+            lambda n: n.edit("slurm.conf", "shard:8", "shard:9"),
         ),
-        *("gres-count", "7 shards cannot be divided evenly among 2 GPUs"),
+        *("gres-count", "slurmd has 8 shard of 9"),
+    ),
+    "shards of a GPU that is not there": (
+        lambda n: n.edit("gres.conf", "Count=8", f"Count=8 File={n.root}/dev[1-2]"),
+        *("gres-files", "dev2, which is not there: slurmd does not start"),
+    ),
+    "slurmd that stops": (
+        lambda n: setattr(n, "slurmd", NodeGres((), "Invalid GRES record for gpu")),
+        *("gres-conf", "stops at"),
+    ),
+    "fewer GPUs than slurmctld expects": (
+        several(
+            lambda n: setattr(n, "slurmd", slurmd_has(n, 0)),
+            lambda n: n.asked.update(clustername="alpha"),
+            lambda n: n.asked_nodes.update({HOST: {"gres": "gpu:2,shard:8"}}),
+        ),
+        *("gres-count", "slurmd has 1 gpu of 2 and 4 shard of 8"),
+    ),
+    "types in gres.conf alone": (
+        lambda n: n.edit("gres.conf", "Cores=0-3", "Type=h200"),
+        *("gres-whole", "have neither a type in slurm.conf nor Cores= in gres.conf"),
+    ),
+    "what slurmd detects has neither type nor cores": (
+        several(
+            lambda n: n.write("gres.conf", "AutoDetect=nvml\n"),
+            lambda n: setattr(n, "slurmd", slurmd_has(n, 0, 1)),
+        ),
+        *("gres-whole", "have neither a type in slurm.conf nor Cores= in gres.conf"),
+    ),
+    "a GPU that gpu-leased has for another": (
+        several(
+            lambda n: setattr(n, "slurmd", slurmd_has(n, 1, 0)),
+            lambda n: setattr(n, "answer", status() | {"devices": as_in_files(n)}),
+        ),
+        *("gres-order", "dev1, and gpu-leased has that GPU as 1"),
     ),
 }
 
@@ -398,6 +469,31 @@ def test_the_name_of_a_node_can_be_given(node: Node) -> None:
     assert [f for f in findings if f.level != "ok"] == []
 
 
+def test_what_slurmd_may_detect_is_not_judged(node: Node) -> None:
+    node.write("gres.conf", "AutoDetect=nvml\n")
+    node.nvml = Silent("NVML does not start")
+    node.look()
+    assert node.found["gres-conf"].level == "warning"
+    assert not {"gres-count", "gres-whole", "gres-order"} & node.found.keys()
+
+
+def test_a_name_that_nobody_knows_is_not_asked_for_again(node: Node) -> None:
+    path = node.root / "etc" / "gpu-leased.toml"
+    (found,) = [f for f in check.run(path, None, "n1.example.org") if f.id == "node"]
+    assert found.text.startswith("n1.example.org is in no NodeName line")
+    assert "--node" not in found.remedy
+
+
+def test_a_node_of_slurmd_z_with_a_domain(node: Node) -> None:
+    """Whether its name is given or is the host's."""
+    name = "n1.example.org"
+    node.asked["clustername"] = "alpha"
+    node.asked_nodes[name] = {"gres": "gpu:2(S:0),shard:8(S:0)"}
+    node.edit("gres.conf", f"NodeName={HOST} ", f"NodeName={name} ")
+    found = check.run(node.root / "etc" / "gpu-leased.toml", None, name)
+    assert [f for f in found if f.level != "ok"] == []
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [
@@ -414,10 +510,10 @@ def test_hostlists_are_expanded(text: str, names: list[str]) -> None:
 
 
 def test_gres_are_counted() -> None:
-    assert gres_conf.gres_counts("gpu:a100:4(S:0-1),shard:32,license") == {
+    assert gres_text.counts("gpu:a100:4(S:0-1),shard:32,license") == {
         **{"gpu": 4, "shard": 32, "license": 1}
     }
-    assert gres_conf.gres_counts("gpu:a100,shard:no_consume:2K") == {"gpu": 1, "shard": 2048}
+    assert gres_text.counts("gpu:a100,shard:no_consume:2K") == {"gpu": 1, "shard": 2048}
 
 
 def test_a_node_is_found_by_its_host(tmp_path: Path) -> None:

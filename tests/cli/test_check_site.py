@@ -33,6 +33,10 @@ MISTAKES: dict[str, tuple[Spoil, str, str, str]] = {
         lambda n: n.edit("gres.conf", "Cores=0-3 ", ""),
         *("gres-whole", "fault", "gives out GPUs whole while shards of them are in use"),
     ),
+    "types in gres.conf alone": (
+        lambda n: n.edit("gres.conf", "Cores=0-3", "Type=h200"),
+        *("gres-whole", "fault", "neither a type in slurm.conf nor Cores= in gres.conf"),
+    ),
     "select/linear": (
         lambda n: n.edit("slurm.conf", "GresTypes", "SelectType=select/linear\nGresTypes"),
         *("select-type", "fault", "SelectType is select/linear, which gives out no shards"),
@@ -91,7 +95,10 @@ def test_a_mistake_is_found_in_both_places(node: Node, case: str, place: str) ->
     [
         lambda n: n.edit("slurm.conf", "Task", "SelectTypeParameters=CR_CPU_Memory\nTask"),
         lambda n: put_plugins_of_slurm(n, (22, 5)),
-        lambda n: n.edit("gres.conf", "Cores=0-3", "Type=h200"),
+        several(
+            lambda n: n.edit("gres.conf", "Cores=0-3", "Type=h200"),
+            lambda n: n.edit("slurm.conf", "gpu:2", "gpu:h200:2"),
+        ),
         several(set_memory_limit, lambda n: n.write("cgroup.conf", CONSTRAINED)),
     ],
 )
@@ -163,8 +170,12 @@ CONTROLLERS: dict[str, tuple[Spoil, str, str, str]] = {
         *("node-gres", "fault", "no node of slurm.conf has shards"),
     ),
     "other shards in gres.conf": (
-        lambda n: n.write("gres.conf", f"NodeName={HOST} Name=shard Count=6\n"),
-        *("gres-count", "fault", "has 8 shard and 2 gpu in slurm.conf, 6 shard in"),
+        lambda n: n.edit("gres.conf", "Count=8", "Count=6"),
+        *("gres-count", "fault", "has Gres=gpu:2,shard:8, and "),
+    ),
+    "fewer GPUs in gres.conf": (
+        lambda n: n.edit("gres.conf", "dev[0-1]", "dev0"),
+        *("gres-count", "fault", "slurmd has 1 gpu of 2"),
     ),
     "a line without its plugin": (
         lambda n: n.plugin.unlink(),
@@ -196,7 +207,7 @@ def other_nodes(made: Node, controller: str) -> None:
     made.edit("slurm.conf", f"NodeName={HOST},other[1-3]", "NodeName=other[1-3]")
     hosts = f"SlurmctldHost=spare\nSlurmctldHost={controller}"
     made.edit("slurm.conf", "GresTypes", f"{hosts}\nGresTypes")
-    made.write("gres.conf", "NodeName=other[1-3] Name=shard Count=8\n")
+    made.write("gres.conf", "Name=gpu Cores=0 File=/dev/nvidia[0-1]\nName=shard Count=8\n")
 
 
 def test_the_controller_is_found_out(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,6 +238,15 @@ def test_the_controller_as_slurmctld_names_it(node: Node) -> None:
     put_scripts(node)
     node.look()
     assert "job-submit" in node.found
+
+
+def test_nodes_of_slurmd_z_are_the_controllers_too(node: Node) -> None:
+    node.edit("slurm.conf", "Gres=gpu:2,shard:8", "")
+    node.asked_nodes["n9"] = {"gres": "gpu:2(S:0),shard:8(S:0)"}
+    node.write("gres.conf", "Name=gpu Cores=0 File=/dev/nvidia[0-1]\n")
+    found = {finding.id: finding for finding in on_controller(node)}
+    assert found["node-gres"].text == "1 of 5 nodes have shards"
+    assert found["gres-count"].level == "ok"
 
 
 def test_a_controller_without_slurm_conf_has_one_fault(node: Node) -> None:

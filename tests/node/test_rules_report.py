@@ -34,14 +34,15 @@ class Commands(Slurm):
         self.fails = ""
         self.edits: list[str | None] = []
         self.written: list[str] = []
+        self.name = NAME
 
     async def run(self, *command: str) -> tuple[int, str, str]:
         if command[:2] == ("scontrol", "show"):
-            assert command[2:] == ("nodes", NAME, "--json")
+            assert command[2:] == ("nodes", self.name, "--json")
             return (0, *self._shown()) if self.json else (1, "", "unrecognized option '--json'")
         if command[0] == "sinfo":
             return 0, self._row(command[-1]), ""
-        assert command[:3] == ("scontrol", "update", f"nodename={NAME}")
+        assert command[:3] == ("scontrol", "update", f"nodename={self.name}")
         if self.fails:
             return 1, "", self.fails
         self.comment = command[3].removeprefix("comment=")
@@ -52,7 +53,7 @@ class Commands(Slurm):
 
     def _shown(self) -> tuple[str, str]:
         others = [{"name": "n0", "comment": "of another"}, {"name": "x"}]
-        ours = [] if self.comment is None else [{"name": NAME, "comment": self.comment}]
+        ours = [] if self.comment is None else [{"name": self.name, "comment": self.comment}]
         return json.dumps({"nodes": [*others, *ours], "errors": []}), ""
 
     def _row(self, column: str) -> str:
@@ -65,7 +66,7 @@ class Commands(Slurm):
 
 class Node:
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, json: bool):
-        (tmp_path / "slurm.conf").write_text("NodeName=n1\n")
+        (tmp_path / "slurm.conf").write_text("NodeName=n2\n")
         monkeypatch.setenv("SLURMD_NODENAME", NAME)
         self.slurm = Commands(json=json)
         self.config = Config(slurm_conf=str(tmp_path / "slurm.conf"), tell_placer=True)
@@ -185,12 +186,25 @@ def test_a_fault_is_said_once_and_tried_again_later(
     assert len(node.slurm.written) == 1
 
 
+def test_a_node_that_slurm_conf_does_not_have_is_told_too(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`slurmd -Z` gives it the host's name, with its domain."""
+    monkeypatch.delenv("SLURMD_NODENAME")
+    node.slurm.name = "n1.example.org"
+    monkeypatch.setattr("socket.gethostname", lambda: node.slurm.name)
+    node.beat()
+    assert len(node.slurm.written) == 1
+
+
 def test_without_a_name_in_slurm_it_says_so(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("SLURMD_NODENAME")
+    monkeypatch.setattr("socket.gethostname", lambda: NAME)
+    node.slurm.comment = None
     node.beat()
-    assert "has no node for this host" in caplog.text
+    assert f"Slurm has no node {NAME}" in caplog.text
     node.config = replace(node.config, slurm_conf="/nowhere/slurm.conf")
     node.now += rules_report.AGAIN_S
     node.beat()

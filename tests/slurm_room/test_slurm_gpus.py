@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,16 @@ def write(folder: Path, gres: str, slurm: str = "", cgroup: str = "ConstrainDevi
     return path
 
 
-def order(path: Path) -> list[str]:
-    """The device of each of Slurm's indices, by its minor number."""
+def indices(path: Path) -> Mapping[str, int]:
     said = slurm_gpus.read(path)
     assert said is not None
-    found = slurm_gpus.indices(said, GPUS)
+    slurms = slurm_gpus.merged(said, GPUS)
+    return slurm_gpus.indices(slurms, GPUS, constrained=said.constrained)
+
+
+def order(path: Path) -> list[str]:
+    """The device of each of Slurm's indices, by its minor number."""
+    found = indices(path)
     assert sorted(found.values()) == list(range(len(found)))
     return [uuid.removeprefix("GPU-") for uuid, _ in sorted(found.items(), key=lambda i: i[1])]
 
@@ -64,7 +69,12 @@ CONSTRAINED = {
     "one that NVML does not show": ("Name=gpu File=/dev/nvidia[2,3]", "gpu:2", "23"),
     "detected by NVML": ("AutoDetect=nvml\nName=shard Count=8", "", "3210"),
     "detected by NVML, some": ("AutoDetect=nvml\nName=gpu File=/dev/nvidia[0,2]", "gpu:2", "20"),
+    "detected by NVML, fewer in slurm.conf": ("AutoDetect=nvml", "gpu:2", "10"),
     "detected by the driver's files": ("AutoDetect=nvidia", "", "0123"),
+    "the lines of this node come last": (
+        f"NodeName={HOST} Name=gpu File=/dev/nvidia0\nName=gpu File=/dev/nvidia3",
+        *("gpu:2", "30"),
+    ),
 }
 
 
@@ -86,15 +96,17 @@ def test_without_the_cgroup_plugin_nothing_is_constrained(tmp_path: Path) -> Non
     assert "".join(order(path)) == "3210"
 
 
-def test_ambiguous_gpus_are_refused(tmp_path: Path) -> None:
-    said = slurm_gpus.read(write(tmp_path, "AutoDetect=nvml", "gpu:2"))
-    assert said is not None
-    with pytest.raises(Refused, match=r"slurm\.conf has 2 of the 4 GPUs that are detected"):
-        slurm_gpus.indices(said, GPUS)
-    said = slurm_gpus.read(write(tmp_path, "Name=gpu File=/dev/gpu-a", "gpu:1"))
-    assert said is not None
+def test_a_device_file_without_a_number_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "Name=gpu File=/dev/gpu-a", "gpu:1")
     with pytest.raises(Refused, match=r"the device file /dev/gpu-a of gres\.conf has no number"):
-        slurm_gpus.indices(said, GPUS)
+        indices(path)
+
+
+def test_the_files_of_a_node_that_slurm_conf_does_not_have(tmp_path: Path) -> None:
+    """`slurmd -Z` gives it the host's name."""
+    path = write(tmp_path, f"NodeName={socket.gethostname()} Name=gpu File=/dev/nvidia[2,1]")
+    path.write_text(path.read_text().replace(f"NodeName={HOST}", "NodeName=other"))
+    assert "".join(order(path)) == "21"
 
 
 def test_files_that_say_nothing_of_gpus(tmp_path: Path) -> None:
@@ -157,11 +169,11 @@ def test_settings_of_a_device_are_those_of_its_index(leased: Leased, short_dir: 
 
 
 def test_a_job_is_refused_where_nobody_can_tell(leased: Leased, short_dir: Path) -> None:
-    write(short_dir / "slurm", "AutoDetect=nvml", "gpu:1")
+    write(short_dir / "slurm", "Name=gpu File=/dev/gpu-a", "gpu:1")
     leased.start()
     for _ in range(2):
         with pytest.raises(
-            Refused, match="which GPU Slurm means by an index cannot be told: slurm"
+            Refused, match="which GPU Slurm means by an index cannot be told: the device"
         ):
             register(leased.admin_socket, 7, gpus=[0])
     assert leased.log.read_text().count("cannot be told") == 1

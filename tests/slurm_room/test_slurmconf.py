@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from leased.slurm import gres_conf, plugstack
+from leased.slurm import gres_conf, gres_text, node_gres, plugstack
 from leased.slurm.conf_lines import MOST_FAULTS
 from leased.slurm.slurmconf import SlurmConf
 
@@ -39,7 +39,7 @@ def test_a_line_with_an_odd_name_is_named_and_left_out(tmp_path: Path, name: str
     gres = tmp_path / "gres.conf"
     gres.write_text(f"NodeName={name} Name=gpu File=/dev/x\nName=gpu File={name}\nName=shard\n")
     said = gres_conf.gres_of(gres, "good")
-    assert (said.files, said.shard_lines) == ([], 1)
+    assert [line.name for line in said.lines] == ["shard"]
     assert [fault.split(": ")[0] for fault in said.faults] == [
         f"{gres}, line 1",
         f"{gres}, line 2",
@@ -166,8 +166,8 @@ def test_no_text_is_more_than_named(tmp_path: Path, pieces: list[str]) -> None:
     said = gres_conf.gres_of(path, "a")
     _, faults = plugstack.plugin_lines(path)
     found.node_of("a")
-    gres_conf.gres_counts(text)
-    for node in found.nodes.values():
-        gres_conf.gres_counts(node.get("gres", ""))
+    for gres in (text, *(node.get("gres", "") for node in found.nodes.values())):
+        gres_text.counts(gres)
+        node_gres.merged(said, gres)
     assert all(fault.isprintable() for fault in [*found.faults, *said.faults, *faults])
     assert len(found.faults) <= MOST_FAULTS + 1

@@ -12,7 +12,7 @@ YES = ("yes", "true", "up", "1", "y")
 
 def findings(site: Site) -> Iterator[Finding]:
     tasks = site.slurm.value("taskplugin", "task/none")
-    constrains = "task/cgroup" in tasks.replace(" ", "").split(",")
+    constrains = "cgroup" in site.slurm.plugins("taskplugin", "task")
     if constrains:
         yield Finding("task-plugin", OK, "TaskPlugin has task/cgroup")
     else:

@@ -1,4 +1,4 @@
-"""check: GPUs and shards of this node in slurm.conf and gres.conf."""
+"""check: GPUs and shards of this node, as slurmd makes them of slurm.conf and gres.conf."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from pathlib import Path
 
 from leased.cli.checks import gres_order
 from leased.cli.checks.finding import FAULT, OK, WARNING, Finding, Site, unreadable_lines
-from leased.slurm import gres_conf
-from leased.slurm.gres_conf import Gres
+from leased.slurm import gres_conf, gres_text, node_gres, slurm_gpus, slurmconf
+from leased.slurm.gres_conf import GresConf
+from leased.slurm.node_gres import NodeGres
 
 WHOLE_FROM = (23, 11)  # early releases of 23.11 do as those before
 MOST_NODES = 64  # that are compared with gres.conf, which is read for each
+NO_SHARDS = "write for example Gres=gpu:4,shard:32"
+AGREE = "make slurm.conf, gres.conf and the GPUs agree"
 
 
 def findings(site: Site) -> Iterator[Finding]:
@@ -22,29 +25,29 @@ def findings(site: Site) -> Iterator[Finding]:
 def of_all_nodes(site: Site) -> Iterator[Finding]:
     """On the host of slurmctld: whether any node has shards, and as many as in gres.conf."""
     yield from _types(site)
-    counts = {
-        node: gres_conf.gres_counts(gres) for node, gres in site.slurm.of_nodes("gres").items()
-    }
-    sharing = {node: found for node, found in counts.items() if found.get("shard")}
+    site.slurm.add_asked_nodes(slurmconf.ask_nodes(site.env))
+    nodes = site.slurm.of_nodes("gres")
+    sharing = {node: gres for node, gres in nodes.items() if gres_text.counts(gres).get("shard")}
     if not sharing:
-        words = "no node of slurm.conf has shards"
-        yield Finding("node-gres", FAULT, words, "write for example Gres=gpu:4,shard:32")
+        yield Finding("node-gres", FAULT, "no node of slurm.conf has shards", NO_SHARDS)
         return
-    yield Finding("node-gres", OK, f"{len(sharing)} of {len(counts)} nodes have shards")
+    yield Finding("node-gres", OK, f"{len(sharing)} of {len(nodes)} nodes have shards")
     path = (site.slurm.folder or Path()) / "gres.conf"
     if site.slurm.folder is None or not path.is_file():
         return  # each node may have its own
-    some = list(sharing)[:MOST_NODES]
-    for node in some:
-        wanted, said = sharing[node], gres_conf.gres_of(path, node)
-        if not wanted.get("gpu") or said.shards != wanted["shard"]:
-            words = f"node {node} has {wanted['shard']} shard and {wanted.get('gpu', 0)} gpu in "
-            words += f"slurm.conf, {said.shards} shard in {path}"
+    whole: list[str] = []
+    for node, gres in list(sharing.items())[:MOST_NODES]:
+        found = node_gres.merged(gres_conf.gres_of(path, node), gres)
+        lacks = "" if found.unknown else _lacks(found, gres)
+        if found.stops or lacks:
+            why = found.stops or f"slurmd has {lacks}"
+            words = f"node {node} has Gres={gres}, and {path} does not go with it: {why}"
             yield Finding("gres-count", FAULT, words, "make slurm.conf and gres.conf agree")
             return
+        if not found.unknown and not found.described:
+            whole.append(node)
     yield Finding("gres-count", OK, f"slurm.conf and {path} agree")
-    said = max((gres_conf.gres_of(path, node) for node in some), key=lambda gres: gres.unplaced)
-    yield from _whole(site, said, path)
+    yield _whole(site, f"node {whole[0]}" if whole else "")
 
 
 def _types(site: Site) -> Iterator[Finding]:
@@ -58,80 +61,96 @@ def _types(site: Site) -> Iterator[Finding]:
 
 
 def _node(site: Site) -> Iterator[Finding]:
-    if site.slurm.path is None:
+    path, node = site.slurm.path, site.node
+    if path is None:
         words = "slurm.conf is not on this host, so gres.conf is not checked"
         yield Finding("node", WARNING, words, "run this check on the node")
-        return
-    node = site.node
-    if node is None or node not in site.slurm.nodes:
-        words = f"{node or 'this host'} is in no NodeName line of {site.slurm.path}"
+    elif node is None:
+        words = f"this host is in no NodeName line of {path}, and slurmctld says nothing of it"
         yield Finding("node", WARNING, words, "say which node this is: --node NAME")
-        return
-    yield Finding("node", OK, f"this is node {node}")
-    counts = gres_conf.gres_counts(site.slurm.node(node).get("gres", ""))
+    elif node not in site.slurm.nodes:
+        words = f"{node} is in no NodeName line of {path}, and slurmctld says nothing of it"
+        yield Finding("node", WARNING, words, f"run scontrol show node {node}: is it the name?")
+    else:
+        yield Finding("node", OK, f"this is node {node}")
+        yield from _of_node(site, node, path.parent / "gres.conf")
+
+
+def _of_node(site: Site, node: str, path: Path) -> Iterator[Finding]:
+    gres = site.slurm.node(node).get("gres", "")
+    counts = gres_text.counts(gres)
     missing = [name for name in ("gpu", "shard") if not counts.get(name)]
     if missing:
         words = f"node {node} has no Gres {' and no '.join(missing)} in slurm.conf"
-        yield Finding("node-gres", FAULT, words, "write for example Gres=gpu:4,shard:32")
+        yield Finding("node-gres", FAULT, words, NO_SHARDS)
         return
     yield Finding("node-gres", OK, f"{counts['gpu']} gpu and {counts['shard']} shard")
-    path = site.slurm.path.parent / "gres.conf"
-    if not path.is_file():
-        yield Finding("gres-conf", FAULT, f"there is no {path}", "see slurm-conf/gres.conf")
-        return
-    said = gres_conf.gres_of(path, node)
-    yield from unreadable_lines("gres-conf", said.faults)
-    yield from _gres_lines(site, said, counts, path)
-    yield from gres_order.findings(site)
-
-
-def _gres_lines(site: Site, said: Gres, counts: dict[str, int], path: Path) -> Iterator[Finding]:
-    example = "see slurm-conf/gres.conf"
-    missing = [] if said.gpu_lines or said.autodetect else ["gpu"]
-    missing += [] if said.shard_lines else ["shard"]
-    if missing:
-        words = f"{path} has no line for {' and '.join(missing)} of node {site.node}"
-        yield Finding("gres-conf", FAULT, words, example)
-        return
-    yield Finding("gres-conf", OK, f"{path} has gpu and shard")
-    absent = [name for name in said.files if not Path(name).exists()]
+    conf = gres_conf.gres_of(path, node) if path.is_file() else GresConf()
+    yield from unreadable_lines("gres-conf", conf.faults)
+    absent = [name for name in conf.files if not Path(name).exists()]
     if absent:
-        words = f"{path} names {absent[0]}, which is not there"
+        words = f"{path} names {absent[0]}, which is not there: slurmd does not start"
         yield Finding("gres-files", FAULT, words, "correct File=, or load the driver")
-    elif said.files:
+    elif conf.files:
         yield Finding("gres-files", OK, f"the device files of {path} are there")
-    yield from _counts(site, said, counts, path)
-    yield from _whole(site, said, path)
+    dynamic = gres if node in site.slurm.dynamic else None
+    found = None if absent else node_gres.ask(node, dynamic, site.env)
+    if found is None:
+        found = node_gres.merged(conf, gres, slurm_gpus.detected(site.gpus) or None)
+    yield from _made_of_it(site, found, gres, path)
 
 
-def _whole(site: Site, said: Gres, path: Path) -> Iterator[Finding]:
-    """Before 23.11 slurmctld knows which GPUs are in use only if gres.conf has Cores= or Type=."""
-    if site.version is None or site.version >= WHOLE_FROM or not said.unplaced or said.autodetect:
-        yield Finding("gres-whole", OK, "no job is given a GPU whole while shards of it are used")
+def _made_of_it(site: Site, found: NodeGres, gres: str, path: Path) -> Iterator[Finding]:
+    """found: what slurmd makes of Gres= and gres.conf."""
+    if found.stops:
+        what = path if path.is_file() else f"slurm.conf, without {path}"
+        words = f"slurmd of node {site.node} stops at {what}: {found.stops}"
+        remedy = "see slurm-conf/gres.conf; run slurmd -G when it is corrected"
+        yield Finding("gres-conf", FAULT, words, remedy)
         return
-    words = f"the lines of gpu in {path} have neither Cores= nor Type=, so this Slurm gives out "
-    words += "GPUs whole while shards of them are in use"
-    remedy = "write Type=, or Cores= with the node's cores, in each line of gpu"
-    yield Finding("gres-whole", FAULT, words, remedy)
+    if found.unknown:
+        words = f"{path} has AutoDetect=, and neither slurmd nor NVML says what is there"
+        yield Finding("gres-conf", WARNING, words, "run slurmd -G as root")
+        return
+    yield Finding("gres-conf", OK, f"slurmd takes {path} and Gres= of slurm.conf")
+    yield _counts(site, found, gres)
+    yield _whole(site, "" if found.described else f"node {site.node}")
+    yield from gres_order.findings(site, found.gpus)
 
 
-def _counts(site: Site, said: Gres, counts: dict[str, int], path: Path) -> Iterator[Finding]:
-    gpus, shards = counts["gpu"], counts["shard"]
-    wrong = []
-    there = len(site.gpus)
-    # slurm.conf may have fewer on purpose, if gres.conf says which.
-    if there and (gpus > there or (gpus < there and len(said.files) != gpus)):
-        wrong.append(f"slurm.conf has {gpus} gpu, NVML shows {there}")
-    if said.files and len(said.files) != gpus:
-        wrong.append(f"{path} has {len(said.files)} device files, slurm.conf {gpus} gpu")
-    if said.shards != shards:
-        wrong.append(f"{path} has {said.shards} shard, slurm.conf {shards}")
-    if wrong:
-        words = "; ".join(wrong)
-        yield Finding("gres-count", FAULT, words, "make slurm.conf, gres.conf and the GPUs agree")
-    elif shards % gpus:
-        words = f"{shards} shards cannot be divided evenly among {gpus} GPUs"
-        yield Finding("gres-count", FAULT, words, f"make the number of shards a multiple of {gpus}")
-    else:
-        words = f"{shards} shards on {gpus} GPUs: at most {shards // gpus} jobs share one"
-        yield Finding("gres-count", OK, words)
+def _lacks(found: NodeGres, gres: str) -> str:
+    """What slurmctld misses when slurmd registers, such as "1 gpu of 2"; "": nothing. What is too
+    much it ignores."""
+    counts = gres_text.counts(gres)
+    has = {"gpu": len(found.gpus), "shard": found.shards}
+    return " and ".join(
+        f"{number} {name} of {counts.get(name, 0)}"
+        for name, number in has.items()
+        if number < counts.get(name, 0)
+    )
+
+
+def _counts(site: Site, found: NodeGres, gres: str) -> Finding:
+    there, has = len(site.gpus), len(found.gpus)
+    if there and has > there:
+        words = f"slurm.conf has {has} gpu, NVML shows {there}"
+        return Finding("gres-count", FAULT, words, AGREE)
+    lacks = _lacks(found, gres)
+    if lacks:
+        words = f"slurmd has {lacks}, so slurmctld sends no jobs"
+        return Finding("gres-count", FAULT, words, AGREE)
+    most = max(gpu.shards for gpu in found.gpus)
+    words = f"{found.shards} shards on {has} GPUs: at most {most} jobs share one"
+    return Finding("gres-count", OK, words)
+
+
+def _whole(site: Site, where: str) -> Finding:
+    """Before 23.11 slurmctld knows which GPUs are in use only if they have a type or cores.
+    where: a node on which they have neither; "": there is none."""
+    if site.version is None or site.version >= WHOLE_FROM or not where:
+        words = "no job is given a GPU whole while shards of it are used"
+        return Finding("gres-whole", OK, words)
+    words = f"the GPUs of {where} have neither a type in slurm.conf nor Cores= in gres.conf, so "
+    words += "this Slurm gives out GPUs whole while shards of them are in use"
+    remedy = "write the type in both, Gres=gpu:TYPE:4 and Type=TYPE, or Cores= in gres.conf"
+    return Finding("gres-whole", FAULT, words, remedy)

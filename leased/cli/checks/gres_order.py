@@ -1,31 +1,49 @@
-"""check: whether a job runs on the GPU whose index Slurm gives it."""
+"""check: whether a job runs on, and leases, the GPU whose index Slurm gives it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from leased.base.errors import Refused
 from leased.cli.checks.finding import FAULT, OK, Finding, Site
-from leased.slurm import slurm_gpus
+from leased.slurm import slurm_gpus, slurmconf
+from leased.slurm.node_gres import SlurmGpu
+
+NAME = "gres-order"
 
 
-def findings(site: Site) -> Iterator[Finding]:
-    assert site.slurm.path is not None
-    said = slurm_gpus.read(site.slurm.path, site.node)
-    if said is None or not site.gpus:
+def findings(site: Site, slurms: Sequence[SlurmGpu]) -> Iterator[Finding]:
+    """slurms: Slurm's GPUs by their index."""
+    if not site.gpus:
         return
-    name = "gres-order"
+    constrained = slurmconf.constrains_devices(site.slurm)
     try:
-        index = slurm_gpus.indices(said, site.gpus)
+        index = slurm_gpus.indices(slurms, site.gpus, constrained=constrained)
     except Refused as fault:
-        yield Finding(name, FAULT, f"{fault}; jobs are refused", fault.hint)
+        yield Finding(NAME, FAULT, f"{fault}; jobs are refused", fault.hint)
         return
-    remedy = "set ConstrainDevices=yes in cgroup.conf and TaskPlugin=task/cgroup in slurm.conf"
-    files = {} if said.gres.autodetect else dict(enumerate(slurm_gpus.files_in_order(said)))
+    yield _order(site, slurms, index, constrained)
+
+
+def _order(
+    site: Site, slurms: Sequence[SlurmGpu], index: Mapping[str, int], constrained: bool
+) -> Finding:
+    devices = site.status.get("devices", []) if site.status else []
+    leased = {device["uuid"]: device["index"] for device in devices if "uuid" in device}
     for gpu in sorted(site.gpus, key=lambda gpu: index.get(gpu.uuid, -1)):
-        file = files.get(index.get(gpu.uuid, -1))
-        if not said.constrained and file and slurm_gpus.minor(file) != gpu.minor:
-            words = f"GPU {index[gpu.uuid]} of Slurm is {file}, and jobs there run on"
-            yield Finding(name, FAULT, f"{words} /dev/nvidia{gpu.minor}", remedy)
-            return
-    yield Finding(name, OK, "jobs run on the GPUs that Slurm gives them")
+        at = index.get(gpu.uuid, -1)
+        if not 0 <= at < len(slurms):
+            continue
+        file = slurms[at].file
+        if not constrained and slurm_gpus.minor(file) != gpu.minor:
+            words = f"GPU {at} of Slurm is {file}, and jobs there run on /dev/nvidia{gpu.minor}"
+            remedy = (
+                "set ConstrainDevices=yes in cgroup.conf and TaskPlugin=task/cgroup in slurm.conf"
+            )
+            return Finding(NAME, FAULT, words, remedy)
+        if leased.get(gpu.uuid, at) != at:
+            words = (
+                f"GPU {at} of Slurm is {file}, and gpu-leased has that GPU as {leased[gpu.uuid]}"
+            )
+            return Finding(NAME, FAULT, words, "list the GPUs in gres.conf with File=")
+    return Finding(NAME, OK, "jobs run on the GPUs that Slurm gives them")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -44,8 +43,7 @@ def _ahead(now: int, most: int) -> Finding:
 def _room_beside_jobs(site: Site, budget: int) -> Finding:
     """Slurm gives jobs RealMemory less MemSpecLimit. Copies need memory besides that."""
     total = procfs.host_memory()[0]
-    name = site.slurm.node_of(socket.gethostname())
-    node = site.slurm.node(name)
+    node = site.slurm.node(site.node)
     fields = [node.get(field, "") for field in ("realmemory", "memspeclimit")]
     mib = [int(text) if text.isascii() and text.isdigit() else 0 for text in fields]
     jobs = (mib[0] - mib[1]) << 20

@@ -19,7 +19,7 @@ COSTS = "what slurmrestd and hosts without the plugin submit is refused on the n
 def findings(site: Site) -> Iterator[Finding]:
     """On the host of slurmctld."""
     folder = site.slurm.folder
-    plugins = site.slurm.listed("jobsubmitplugins")
+    plugins = site.slurm.plugins("jobsubmitplugins", "job_submit")
     if "lua" not in plugins:
         words = f"JobSubmitPlugins of slurm.conf lacks lua: {COSTS}"
         remedy = f"put {SCRIPT} and {RULES} beside slurm.conf, and write JobSubmitPlugins=lua"

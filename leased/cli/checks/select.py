@@ -12,7 +12,7 @@ SEVERAL = "MULTIPLE_SHARING_GRES_PJ"
 
 def findings(site: Site) -> Iterator[Finding]:
     kind = site.slurm.value("selecttype", "select/cons_tres")
-    if kind != "select/cons_tres":
+    if site.slurm.plugins("selecttype", "select", kind) != ["cons_tres"]:
         words = f"SelectType is {kind}, which gives out no shards"
         yield Finding("select-type", FAULT, words, "write SelectType=select/cons_tres")
         return
