@@ -36,14 +36,18 @@ local function environment_of(job)
 	return value ~= "" and value or nil
 end
 
--- One entry of a list: gres:NAME[:TYPE][:COUNT], gres/NAME[:TYPE][:=]COUNT or without "gres".
+-- One entry of a list: NAME[:TYPE][:COUNT] or NAME[:TYPE][=COUNT], with "gres:" or "gres/" before it
+-- or not: some releases of Slurm add the first to what a user has written with the second.
 local function entry_names(entry, name)
-	local rest = string.gsub(entry, "^gres[:/]", "")
+	local rest, more = entry, 1
+	while more > 0 do
+		rest, more = string.gsub(rest, "^gres[:/]", "")
+	end
 	local first, last = string.find(rest, name, 1, true)
 	if first ~= 1 or not string.find(string.sub(rest, last + 1), "^[:=]") and #rest ~= last then
 		return false
 	end
-	return not string.find(rest, "^[%w_]+[:=]0$") -- none of them
+	return not string.find(rest, "[:=]0+$") -- none of them
 end
 
 -- A GRES can stand in any of these.

@@ -51,23 +51,35 @@ static const char *get(const char *name)
 	return value && strcmp(value, "unset") ? value : NULL;
 }
 
-/* Does one entry of a list of GRES, "gres:NAME[:TYPE][:COUNT]" or "gres/NAME[:TYPE][:=]COUNT", ask
- * for this one? */
-static bool entry_names(const char *entry, size_t length, const char *name)
+/* An entry of a list of GRES without "gres:" or "gres/" before it. Slurm itself adds the first to
+ * what a user has written with the second. */
+static const char *without_prefix(const char *entry)
 {
-	size_t n = strlen(name);
-
-	if (length > 5 && (!strncmp(entry, "gres:", 5) || !strncmp(entry, "gres/", 5))) {
+	while (!strncmp(entry, "gres:", 5) || !strncmp(entry, "gres/", 5))
 		entry += 5;
-		length -= 5;
-	}
-	if (length < n || strncmp(entry, name, n))
+	return entry;
+}
+
+/* Is the count of an entry 0, so that it asks for none? */
+static bool asks_for_none(const char *entry, size_t length)
+{
+	size_t zeros = 0;
+
+	while (zeros < length && entry[length - zeros - 1] == '0')
+		zeros++;
+	return zeros && zeros < length && strchr(":=", entry[length - zeros - 1]);
+}
+
+/* Does one entry of a list, NAME[:TYPE][:COUNT] or NAME[:TYPE][=COUNT], ask for this GRES? */
+static bool entry_names(const char *entry, const char *name)
+{
+	size_t n = strlen(name), length;
+
+	entry = without_prefix(entry);
+	length = strcspn(entry, ",");
+	if (strncmp(entry, name, n) || !strchr(",:=", entry[n])) /* its end is in every string */
 		return false;
-	if (length == n)
-		return true;
-	if (entry[n] != ':' && entry[n] != '=')
-		return false;
-	return !(length == n + 2 && entry[n + 1] == '0'); /* a count of 0 asks for none */
+	return !asks_for_none(entry, length);
 }
 
 static bool list_names(const char *list, const char *name)
@@ -75,7 +87,7 @@ static bool list_names(const char *list, const char *name)
 	while (list && *list) {
 		size_t length = strcspn(list, ",");
 
-		if (entry_names(list, length, name))
+		if (entry_names(list, name))
 			return true;
 		list += length + (list[length] == ',');
 	}

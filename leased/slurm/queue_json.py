@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from leased.slurm import gres_text
 from leased.slurm.hostlists import expand
 from leased.slurm.json_answers import Read, each_of, list_of, number_of, text_of, words_of
 
 # shard:1(IDX:0), shard:g1:2(IDX:1) and, of later releases, shard:g1:2(0/8,2/8); gpu:1(IDX:0-1).
 GIVEN = re.compile(r"(gpu|shard)((?::[^:()]+)*):(\d+)\(([^()]*)\)")
 PART = re.compile(r"(\d+)/\d+")
-# gres:shard:1, gres/shard:g1:2, shard, gres:shard=2
-ASKED = re.compile(r"(?:gres[:/])?(gpu|shard)(?::([A-Za-z][^:=,]*))?(?:[:=](\d+))?")
+# gres:shard:1, gres/shard:g1:2, shard, gres:shard=2, gres:gres/shard:1
+ASKED = re.compile(r"(?:gres[:/])*(gpu|shard)(?::([A-Za-z][^:=,]*))?(?:[:=](\d+[KkMm]?))?")
 ACTIVE = {
     *("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING"),
     *("STAGE_OUT",),
@@ -168,7 +169,7 @@ def _asked(said: Mapping[str, Any]) -> tuple[int, str]:
         for entry in text_of(said.get(field)).split(","):
             found = ASKED.fullmatch(entry)
             if found and found[1] == "shard":
-                return int(found[3] or 1), found[2] or ""
+                return gres_text.count(found[3] or "1"), found[2] or ""
     return 0, ""
 
 

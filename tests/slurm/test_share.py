@@ -53,6 +53,15 @@ def test_refused_before_there_is_a_job(site: Site, command: str, value: str) -> 
     assert site.slurm.run("squeue", "-h").stdout == ""
 
 
+@pytest.mark.parametrize("gres", ["gres/shard:1", "gres/shard=1", "gres:shard:1", "shard"])
+def test_slurm_alone_says_which_spelling_of_a_shard_it_takes(site: Site, gres: str) -> None:
+    asked = ("sbatch", "--test-only", f"--gres={gres}", "--wrap=true")
+    plain = site.slurm.run(*asked, check=False, cwd=site.work)
+    shared = site.slurm.run(*asked, "--gpu-share=tq:5", check=False, cwd=site.work)
+    assert shared.returncode == plain.returncode
+    assert "gpu-share" not in shared.stderr
+
+
 def test_environment_is_checked_like_the_option(site: Site) -> None:
     done = site.run("--gres=shard:1", "true", env={"GPU_SHARE": "tq:never"})
     assert done.returncode != 0
@@ -62,6 +71,10 @@ def test_environment_is_checked_like_the_option(site: Site) -> None:
 NEEDS_OTHER_GRES = {
     "without a shard": (["--gpu-share=tq:5"], "--gpu-share without a shard; add --gres=shard:1"),
     "no shards": (["--gpu-share=tq:5", "--gres=shard:0"], "without a shard; add --gres=shard:1"),
+    "no shards of a type": (
+        ["--gpu-share=tq:5", "--gres=shard:a:00"],
+        "without a shard; add --gres=shard:1",
+    ),
     "whole GPUs": (
         ["--gpu-share=tq:5", "--gres=gpu:1"],
         "--gpu-share without a shard; ask for --gres=shard:1 instead of whole GPUs",

@@ -51,6 +51,8 @@ def fault(rules: Lua, **job: str | int) -> str | None:
     [
         ({"option": "tq:5"}, "--gpu-share without a shard; add --gres=shard:1"),
         ({"option": "tq:5", "tres_per_node": "gres/shard:0"}, "without a shard; add"),
+        ({"option": "tq:5", "tres_per_node": "gres/shard:a:00"}, "without a shard; add"),
+        ({"option": "tq:5", "tres_per_node": "gres:gres/gpu:1"}, "instead of whole GPUs"),
         ({"option": "tq:5", "tres_per_node": "gres/gpu:1"}, "instead of whole GPUs"),
         ({"option": "tq:5", "tres_per_job": "gres/gpu:a100:1"}, "instead of whole GPUs"),
         ({"tres_per_node": "gres/shard:1", "min_nodes": 2}, "ask for one node"),
@@ -84,6 +86,8 @@ def test_jobs_that_cannot_share_are_refused(
         {"tres_per_node": "gres/shard:1", "env": "mem:50%"},
         {"tres_per_node": "gres/shard:1", "env": "no value", "option": "tq:5"},
         {"tres_per_node": "gres/gpu:0,gres/shard:1"},
+        {"tres_per_node": "gres/gpu:a:0,gres/shard:1"},
+        {"tres_per_node": "gres:gres/shard:1", "option": "tq:5"},
         {"tres_per_node": "gres/shards_of_another_kind:1,gres/gpu:1"},
         {"option": "tq:5", "het_job_offset": 1},
     ],

@@ -142,3 +142,33 @@ def test_a_node_whose_shards_slurmctld_does_not_know_yet_takes_no_jobs() -> None
     (found,) = nodes_json.nodes(json.dumps({"nodes": nodes})).found
     assert (found.name, found.usable) == ("n1", False)
     assert found.gpus == (("", nodes_json.UNKNOWN), ("", nodes_json.UNKNOWN))
+
+
+@pytest.mark.parametrize(
+    ("gres", "used", "shards"),
+    [
+        ("gpu:2,shard:7", "", [3, 4]),
+        ("gpu:2(S:0),shard:8(S:0)", "gpu:(null):0(IDX:N/A),shard:(null):0(IDX:N/A)", [4, 4]),
+        ("gpu:2,shard:16", "gpu:0(IDX:N/A),shard:(null):3(3/4,0/12)", [4, 12]),
+        ("gpu:x:2,shard:7", "gpu:x:1(IDX:0),shard:x:0(0/3,0/4)", [3, 4]),
+        ("gpu:a:1,gpu:b:2,shard:6", "shard:a:0(0/1),shard:b:2(2/2,0/3)", [1, 2, 3]),
+        ("gpu:a:1,gpu:b:2,shard:a:1,shard:b:5", "", [1, 2, 3]),
+        ("gpu:2,shard:8", "shard:3(3/4)", [4, 4]),
+        ("gpu:2,shard:2K", "", [1024, 1024]),
+    ],
+)
+def test_shards_of_each_gpu(gres: str, used: str, shards: list[int]) -> None:
+    assert [number for _, number in nodes_json.gpus_of(gres, used)] == shards
+
+
+@pytest.mark.parametrize(
+    ("text", "shards"),
+    [
+        *(("gres:shard:2", 2), ("gres/shard", 1), ("gres:gres/shard:3", 3), ("gres/shard=2", 2)),
+        *(("gres/shard:x:1K", 1024), ("gres/gpu:2", 0), ("gres:gpu:0,gres:shard:4", 4)),
+    ],
+)
+def test_shards_that_a_job_asks_for(text: str, shards: int) -> None:
+    job = {"job_id": 1, "user_id": 1, "priority": 1, "job_state": "PENDING"}
+    (found,) = queue_json.jobs(json.dumps({"jobs": [job | {"tres_per_node": text}]})).found
+    assert found.shards == shards
