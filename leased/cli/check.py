@@ -31,6 +31,7 @@ from leased.cli.checks import (
     plugin_dir,
     select,
     slurm_conf,
+    task_prolog,
     tenant_socket,
     told_rules,
     trusted,
@@ -60,6 +61,7 @@ CHECKS_OF_SLURM = (
     select.findings,
     gres.findings,
     cgroups.findings,
+    task_prolog.findings,
     accounting.findings,
     told_rules.of_node,
 )

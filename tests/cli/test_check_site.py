@@ -107,6 +107,39 @@ def test_other_ways_to_be_in_order(node: Node, change: Spoil) -> None:
     assert [finding for finding in node.look() if finding.level != "ok"] == []
 
 
+PROLOGS = {
+    "echo export LD_PRELOAD=/lib/x.so": "fault",
+    'echo "export LD_PRELOAD=/lib/x.so"': "fault",
+    "printf 'export LD_PRELOAD=%s\\n' /lib/x.so": "fault",
+    "echo 'export LD_PRELOAD=/lib/x.so:$LD_PRELOAD'": "fault",
+    "echo unset LD_PRELOAD": "fault",
+    'print("export LD_PRELOAD=/lib/x.so")': "fault",
+    '[ "$HOSTNAME" != n1 ] || echo export LD_PRELOAD=/lib/x.so': "warning",
+    "cat <<EOF\nexport LD_PRELOAD=/lib/x.so\nEOF": "warning",
+    "echo export LD_PRELOAD=/lib/x.so:$LD_PRELOAD": "ok",
+    'echo "export LD_PRELOAD=/lib/x.so${LD_PRELOAD:+:$LD_PRELOAD}"': "ok",
+    "printf 'export LD_PRELOAD=%s:%s\\n' /lib/x.so \"$LD_PRELOAD\"": "ok",
+    "print('export LD_PRELOAD=/lib/x.so:' + os.environ['LD_PRELOAD'])": "ok",
+    "# echo export LD_PRELOAD=/lib/x.so": "ok",
+    "echo export OMP_NUM_THREADS=1": "ok",
+}
+
+
+@pytest.mark.parametrize("line", PROLOGS)
+def test_a_task_prolog_that_prints_another_ld_preload(node: Node, line: str) -> None:
+    node.write("prolog.sh", f"#!/bin/sh\n{line}\n")
+    node.edit("slurm.conf", "GresTypes", f"TaskProlog={node.root}/etc/prolog.sh\nGresTypes")
+    node.look()
+    found = node.found["task-prolog"]
+    assert (found.level, bool(found.remedy)) == (PROLOGS[line], PROLOGS[line] != "ok")
+
+
+def test_a_task_prolog_that_is_not_there(node: Node) -> None:
+    node.edit("slurm.conf", "GresTypes", "TaskProlog=/nonexistent\nGresTypes")
+    node.look()
+    assert "/nonexistent" in node.found["files"].text
+
+
 def put_scripts(made: Node) -> None:
     """As an installation and its administrator leave them."""
     text = (SHIPPED / "gpu_share.lua").read_text().replace("@VERSION@", __version__)
