@@ -122,7 +122,8 @@ def look_for_slurm(given: str, node: str | None) -> Site:
         found.path = Path(asked["slurm_conf"])
         found.read(found.path)
     name = node or found.name_here()
-    found.add_asked_nodes(slurmconf.ask_nodes(env, name) if asked else {})
+    if asked and name not in found.nodes:
+        found.add_asked_nodes(slurmconf.ask_nodes(env, name))
     named = name if node or name in found.nodes else None
     unknown = Path("/nonexistent")
     return Site(config.Config(), unknown, unknown, found, env, slurmconf.version(env), named)

@@ -40,6 +40,14 @@ def counts(text: str) -> dict[str, int]:
     return found
 
 
+def as_configured(text: str) -> str:
+    """What slurmctld says of a node, as it was told it: it has the types of their GPUs added to
+    shards. gpu:a:2(S:0),shard:a:8(S:0) -> gpu:a:2,shard:8."""
+    told = [f"{e.name}:{e.type}:{e.number}" for e in entries(text) if e.name != "shard"]
+    shards = counts(text).get("shard", 0)
+    return ",".join([*told, f"shard:{shards}"] if shards else told).replace("::", ":")
+
+
 def divided(number: int, parts: int) -> list[int]:
     """So slurmd divides shards among GPUs: 7 among 2 -> 3, 4."""
     found = []

@@ -92,7 +92,7 @@ def ask(node: str, gres: str | None, env: Mapping[str, str]) -> NodeGres | None:
 
     gres: of a node that slurm.conf does not have; None: slurm.conf has it.
     """
-    dynamic = [] if gres is None else ["-Z", "--conf", f"Gres={re.sub(r'[(][^)]*[)]', '', gres)}"]
+    dynamic = [] if gres is None else ["-Z", "--conf", f"Gres={gres}"]
     for slurmd in SLURMD:
         command = (slurmd, "-N", node, "-L", "/dev/null", *dynamic, "-G")
         try:

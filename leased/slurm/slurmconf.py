@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from leased.base import children
+from leased.slurm import gres_text
 from leased.slurm.conf_lines import Faults, Fields, Reader, fields
 from leased.slurm.hostlists import expand
 
@@ -31,7 +32,7 @@ ASK_S = 10
 MOST_SAID = 64 << 20  # bytes; scontrol says some 700 of a node
 # Lines with these keys are about something else than the cluster.
 OF_PARTS = {"partitionname", "nodeset", "downnodes", "frontendname"}
-OF_NODE = re.compile(r"(?:^|\s)(NodeName|Gres|GresUsed|RealMemory|MemSpecLimit)=(\S+)")
+OF_NODE = re.compile(r"(?:^|\s)(NodeName|Gres|RealMemory|MemSpecLimit)=(\S+)")
 
 
 def beside(folder: Path, word: str) -> list[Path]:
@@ -115,10 +116,12 @@ class SlurmConf:
         self._add_controller(asked)
 
     def add_asked_nodes(self, asked: Mapping[str, Fields]) -> None:
-        """What slurmctld says of nodes goes before the files."""
-        self.dynamic |= asked.keys() - self.nodes.keys()
+        """The nodes that slurmctld alone has. For others slurm.conf counts: slurmctld adds to
+        their GRES what slurmd has told it."""
         for name, found in asked.items():
-            self.nodes[name] = self.nodes.get(name, {"nodehostname": name}) | found
+            if name not in self.nodes:
+                self.dynamic.add(name)
+                self.nodes[name] = {"nodehostname": name} | found
 
     def is_controller(self, host: str) -> bool:
         """Whether slurmctld is to run on this host."""
@@ -178,13 +181,14 @@ def ask_nodes(env: Mapping[str, str], name: str = "") -> dict[str, Fields]:
     """By node, what slurmctld says of its GRES and its memory; empty when it does not answer, or
     has no node of that name. name: "": of all nodes."""
     found: dict[str, Fields] = {}
-    command = ["scontrol", "--all", "--details", "--oneliner", "show", "node"]
+    command = ["scontrol", "--all", "--oneliner", "show", "node"]
     for line in ask(*command, *([name] if name else []), env=env).splitlines():
         said: Fields = {}
         for key, value in OF_NODE.findall(line):
             if value != "(null)":
                 said.setdefault(key.lower(), value)
         if "nodename" in said:
+            said["gres"] = gres_text.as_configured(said.get("gres", ""))
             found[said["nodename"]] = said
     return found
 

@@ -116,7 +116,7 @@ FINE: dict[str, Spoil] = {
         lambda n: n.edit("slurm.conf", f"NodeName={HOST},", "NodeName="),
         lambda n: n.edit("gres.conf", f"{HOST},", ""),
         lambda n: n.asked.update(clustername="alpha"),
-        lambda n: n.asked_nodes.update({socket.gethostname(): {"gres": "gpu:2(S:0),shard:8(S:0)"}}),
+        lambda n: n.asked_nodes.update({socket.gethostname(): {"gres": "gpu:2,shard:8"}}),
     ),
     "included slurm.conf": several(
         lambda n: n.write("nodes.conf", n.slurm_conf()),
@@ -308,12 +308,8 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
         lambda n: setattr(n, "slurmd", NodeGres((), "Invalid GRES record for gpu")),
         *("gres-conf", "stops at"),
     ),
-    "fewer GPUs than slurmctld expects": (
-        several(
-            lambda n: setattr(n, "slurmd", slurmd_has(n, 0)),
-            lambda n: n.asked.update(clustername="alpha"),
-            lambda n: n.asked_nodes.update({HOST: {"gres": "gpu:2,shard:8"}}),
-        ),
+    "fewer GPUs than in slurm.conf, says slurmd": (
+        lambda n: setattr(n, "slurmd", slurmd_has(n, 0)),
         *("gres-count", "slurmd has 1 gpu of 2 and 4 shard of 8"),
     ),
     "types in gres.conf alone": (
@@ -488,7 +484,7 @@ def test_a_node_of_slurmd_z_with_a_domain(node: Node) -> None:
     """Whether its name is given or is the host's."""
     name = "n1.example.org"
     node.asked["clustername"] = "alpha"
-    node.asked_nodes[name] = {"gres": "gpu:2(S:0),shard:8(S:0)"}
+    node.asked_nodes[name] = {"gres": "gpu:2,shard:8"}
     node.edit("gres.conf", f"NodeName={HOST} ", f"NodeName={name} ")
     found = check.run(node.root / "etc" / "gpu-leased.toml", None, name)
     assert [f for f in found if f.level != "ok"] == []
@@ -513,6 +509,10 @@ def test_gres_are_counted() -> None:
     assert gres_text.counts("gpu:a100:4(S:0-1),shard:32,license") == {
         **{"gpu": 4, "shard": 32, "license": 1}
     }
+    assert gres_text.as_configured("gpu:a:1(S:0),gpu:b,shard:a:4(S:0),shard:b:4") == (
+        "gpu:a:1,gpu:b:1,shard:8"
+    )
+    assert gres_text.as_configured("gpu:2(S:0)") == "gpu:2"
     assert gres_text.counts("gpu:a100,shard:no_consume:2K") == {"gpu": 1, "shard": 2048}
 
 

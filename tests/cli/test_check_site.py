@@ -275,7 +275,7 @@ def test_the_controller_as_slurmctld_names_it(node: Node) -> None:
 
 def test_nodes_of_slurmd_z_are_the_controllers_too(node: Node) -> None:
     node.edit("slurm.conf", "Gres=gpu:2,shard:8", "")
-    node.asked_nodes["n9"] = {"gres": "gpu:2(S:0),shard:8(S:0)"}
+    node.asked_nodes["n9"] = {"gres": "gpu:2,shard:8"}
     node.write("gres.conf", "Name=gpu Cores=0 File=/dev/nvidia[0-1]\n")
     found = {finding.id: finding for finding in on_controller(node)}
     assert found["node-gres"].text == "1 of 5 nodes have shards"

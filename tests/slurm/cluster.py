@@ -285,9 +285,9 @@ class PrivateSlurm:
         slurmctld = self._start("slurmctld", "/usr/sbin/slurmctld", "-D")
         slurmctld.wait_ready(lambda: "UP" in self.run("scontrol", "ping", check=False).stdout)
 
-    def start_slurmd(self, node: str) -> Daemon:
+    def start_slurmd(self, node: str, *arguments: str) -> Daemon:
         """Start the slurmd of one node."""
-        command = ("/usr/sbin/slurmd", "-D", "-N", node)
+        command = ("/usr/sbin/slurmd", "-D", "-N", node, *arguments)
         return self._start(f"slurmd-{node}", *command, env=self.slurmd_env)
 
     def stop_daemon(self, name: str) -> None:

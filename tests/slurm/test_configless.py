@@ -40,9 +40,9 @@ class Configless(PrivateSlurm):
 
     slurmd: Daemon
 
-    def start_slurmd(self, node: str) -> Daemon:
+    def start_slurmd(self, node: str, *arguments: str) -> Daemon:
         server = f"127.0.0.1:{self.layout.ports['slurmctld']}"
-        command = ["/usr/sbin/slurmd", "-D", "-N", node, "--conf-server", server]
+        command = ["/usr/sbin/slurmd", "-D", "-N", node, "--conf-server", server, *arguments]
         own = ["unshare", "--mount", "sh", "-c", OWN_RUN, "sh", str(self.layout.munge_socket)]
         log = self.layout.log / f"slurmd-{node}.out"
         daemon = Daemon.start(f"slurmd-{node}", [*own, *command], log, without_files(self.env))

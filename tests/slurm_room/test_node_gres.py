@@ -160,7 +160,7 @@ def test_a_node_that_slurm_conf_does_not_have(short_dir: Path) -> None:
     write(short_dir, "gpu:1", PLAIN)
     path = short_dir / "slurm.conf"
     path.write_text(path.read_text() + "MaxNodeCount=8\n")
-    found = node_gres.ask("n2.example.org", "gpu:2(S:0),shard:7", {"SLURM_CONF": str(path)})
+    found = node_gres.ask("n2.example.org", "gpu:2,shard:7", {"SLURM_CONF": str(path)})
     assert found is not None
     assert [gpu.shards for gpu in found.gpus] == [3, 4]
 
