@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from leased.base import children
 from leased.slurm import gres_text
@@ -23,6 +24,7 @@ SAID = re.compile(
     r"(?: File=(\S+))?(?: Cores=(\S+))?"
 )
 STOPS = re.compile(r"^slurmd: fatal: (?:\w+: )?(.+)$", re.MULTILINE)
+CGROUPS = Path("/sys/fs/cgroup")
 SLURMD = ("/usr/sbin/slurmd", "/usr/local/sbin/slurmd", "slurmd")
 
 
@@ -86,12 +88,21 @@ def read(text: str) -> NodeGres:
     return NodeGres(named, stops[1] if stops else "")
 
 
+def _has_not_run() -> bool:
+    """Whether slurmd has not made its cgroup since the host began. Up to 23.11 `slurmd -G` would
+    make it, where there are cgroups of version 2."""
+    made = any(CGROUPS.glob("system.slice/*slurmstepd.scope"))
+    return (CGROUPS / "cgroup.controllers").exists() and not made
+
+
 def ask(node: str, gres: str | None, env: Mapping[str, str]) -> NodeGres | None:
     """What slurmd of this host makes of its files now, for the node of that name; it changes
-    nothing. None: it does not say.
+    nothing. None: it does not say, or has not run yet.
 
     gres: of a node that slurm.conf does not have; None: slurm.conf has it.
     """
+    if _has_not_run():
+        return None
     dynamic = [] if gres is None else ["-Z", "--conf", f"Gres={gres}"]
     for slurmd in SLURMD:
         command = (slurmd, "-N", node, "-L", "/dev/null", *dynamic, "-G")

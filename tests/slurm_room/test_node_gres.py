@@ -130,6 +130,13 @@ def by_us(folder: Path, gres: str) -> NodeGres:
     return node_gres.merged(gres_conf.gres_of(folder / "gres.conf", NODE), gres, detected)
 
 
+@pytest.fixture(autouse=True)
+def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Those of this machine are left alone: slurmd is told so by cgroup.conf."""
+    monkeypatch.setattr(node_gres, "CGROUPS", tmp_path)
+    return tmp_path
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_of_gres_conf_is_read_as_slurmd_reads_it(short_dir: Path, form: str) -> None:
     text, gres, gpus = FORMS[form]
@@ -171,6 +178,16 @@ def test_where_there_is_no_slurmd_it_says_nothing(
     monkeypatch.setattr(node_gres, "SLURMD", ("/nonexistent/slurmd",))
     write(short_dir, "gpu:2,shard:8", PLAIN)
     assert node_gres.ask(NODE, None, {"SLURM_CONF": str(short_dir / "slurm.conf")}) is None
+
+
+def test_a_slurmd_that_has_not_run_is_not_asked(short_dir: Path, cgroups: Path) -> None:
+    """It would make its cgroup."""
+    write(short_dir, "gpu:2,shard:8", PLAIN)
+    env = {"SLURM_CONF": str(short_dir / "slurm.conf")}
+    (cgroups / "cgroup.controllers").touch()
+    assert node_gres.ask(NODE, None, env) is None
+    (cgroups / "system.slice" / "n1_slurmstepd.scope").mkdir(parents=True)
+    assert node_gres.ask(NODE, None, env) is not None
 
 
 def test_slurmd_of_a_later_release() -> None:
