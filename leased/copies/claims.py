@@ -50,6 +50,8 @@ class Claims:
         of_device[job_id] += size
         if not of_device[job_id]:
             del of_device[job_id]
+        if not of_device:
+            del self.claimed[uuid]
 
     def of(self, process: object, uuid: str) -> int:
         return self.granted[process][1].get(uuid, 0) if process in self.granted else 0

@@ -80,7 +80,7 @@ def test_what_a_process_claims_counts_until_it_is_forgotten() -> None:
     assert claims.needs()[7] // GIB == 3
     claims.forget(1)
     assert not claims.needs()
-    assert not claims.claimed["d0"]
+    assert not claims.claimed
 
 
 def test_names_of_the_keepers_files_say_whose_they_are() -> None:

@@ -4,6 +4,7 @@ against the real daemon and its keeper, beside honest jobs on another emulated G
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,14 @@ def say(*words):
 """
 
 
+class AsItsUnit(Leased):
+    """Without the capabilities that its unit does not leave it, by one of which it could have any
+    number of descriptors on their way."""
+
+    def _command(self) -> list[str]:
+        return ["setpriv", "--bounding-set=-sys_resource,-sys_admin", *super()._command()]
+
+
 @pytest.fixture
 def emulated_gpu(short_dir: Path) -> Iterator[EmulatedGpu]:
     """Two GPUs: one of the honest jobs, one of the hostile one."""
@@ -64,7 +73,7 @@ def leased(
         pytest.skip("to be another user takes root")
     limits = f'[limits]\nswap_ahead = "0%"\nswap_host = "{getattr(request, "param", "512MiB")}"\n'
     env, run_dir = os.environ | emulated_gpu.env, keeper.path.parent
-    with Leased(short_dir / "leased", run_dir, env, limits, preload=CHECKED) as daemon:
+    with AsItsUnit(short_dir / "leased", run_dir, env, limits, preload=CHECKED) as daemon:
         yield daemon
 
 
@@ -115,6 +124,55 @@ def test_words_take_no_host_memory_from_jobs_on_other_gpus(
     assert liar.poll() is None, "it says so still"
     tell(liar)
     output(liar)
+
+
+# Each of its connections has a name, asks to meet the next one again and again, and reads nothing.
+# It goes on when all has been answered, or its connections are closed.
+MEETS = """
+import fcntl, select, struct, termios, time
+name, meet, answer = SAYS[0], SAYS[1], int.from_bytes(SAYS[2], "little")
+def named(text, n):
+    return text.replace(b"NAME" * 4, n.to_bytes(16, "little"))
+def answered(sock):
+    if select.select([sock], [], [], 0)[0]:
+        has = struct.unpack("i", fcntl.ioctl(sock, termios.FIONREAD, bytes(4)))[0]
+        ended = select.poll(); ended.register(sock, 0)
+        return has >= TIMES * answer or bool(ended.poll(0))
+    return False
+N, TIMES = 60, 20
+socks = [connect() for _ in range(N)]
+for n, sock in enumerate(socks):
+    sock.send(named(name, n + 1))
+for time_ in range(TIMES):
+    for n, sock in enumerate(socks):
+        try: sock.send(named(meet, (n + 1) % N + 1))
+        except OSError: pass
+while not all(map(answered, socks)):
+    time.sleep(0.01)
+say("answered")
+sys.stdin.readline()
+"""
+FILES = 1024  # that the daemon may have open; less than what the hostile job asks for
+
+
+def test_descriptors_that_nobody_reads_keep_no_other_job_from_its_memory(
+    tenant: Start, leased: Leased
+) -> None:
+    name, meet = header.new(lib.GL_NAME), header.new(lib.GL_MEET)
+    name.name = meet.name = b"NAME" * 4
+    size = ffi.sizeof("struct gl_met").to_bytes(2, "little")
+    says = bytes(ffi.buffer(name)), bytes(ffi.buffer(meet)), size
+    (first, _), (second, _) = started(tenant, HONEST), started(tenant, OTHER)
+    assert leased.daemon
+    resource.prlimit(leased.daemon.process.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
+    silent = hostile(tenant, MEETS, *says)
+    assert line(silent) == "answered"
+    assert [turn(job) for job in (first, second, first, second)] == [1, 1, 2, 2]
+    assert "is dropped" not in leased.log.read_text()
+    for job in (first, second):
+        end(job)
+    tell(silent)
+    output(silent)
 
 
 def _clients(leased: Leased) -> int:
