@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from leased.connections import limits
 from leased.connections.accounts import Account, Accounts
 from leased.processes.charged_user import NOBODY
-from leased.processes.identity import Peer, peer_of
+from leased.processes.identity import Peer, peer_of, unread_of
 
 log = logging.getLogger("gpu-leased")
 
@@ -37,6 +38,7 @@ class Connection:
         self.open = True
         self.reads = True
         self.dropped = False  # its buffer was full; it is about to be closed
+        self.file_sent = False  # a descriptor, which the peer may not have read yet
         self.payer = self.peer.uid  # the user whose share of the daemon's time it uses
         self.came_as = NOBODY  # the payer when it was accepted
         self.job = 0  # its job, once that is known
@@ -86,20 +88,45 @@ class Connection:
                 self.close()
             return False
 
-    def send(self, message: bytes, descriptor: int | None = None) -> None:
+    def send(self, message: bytes) -> None:
         """Send now or never: a peer whose buffer is full is dropped, not waited for."""
         if not self.open or self.dropped:
             return
         try:
-            if descriptor is None:
-                self.sock.send(message, socket.MSG_NOSIGNAL)
-            else:
-                socket.send_fds(self.sock, [message], [descriptor], socket.MSG_NOSIGNAL)
+            self.sock.send(message, socket.MSG_NOSIGNAL)
         except OSError as fault:
-            self.say(f"is dropped: {fault}")
-            self.dropped = True
-            # Not now: the caller may be iterating over a list that this would change.
-            self.loop.call_soon(self._drop)
+            self._drop_soon(fault)
+
+    def takes_file(self) -> bool:
+        """Whether a descriptor may be sent now: the peer has read the message with the last one."""
+        if self.file_sent and self.open:
+            self.file_sent = unread_of(self.sock) > 0
+        return not self.file_sent
+
+    def send_file(self, message: bytes, descriptor: int) -> bool:
+        """Send the message with a descriptor. False: not now, and later perhaps.
+
+        Descriptors that are on their way count, all together, against the daemon's own limit of
+        open files until they are read. So of each connection there is one at most.
+        """
+        if not self.open or self.dropped:
+            return True
+        if not self.takes_file():
+            return False
+        try:
+            socket.send_fds(self.sock, [message], [descriptor], socket.MSG_NOSIGNAL)
+        except OSError as fault:
+            if fault.errno == errno.ETOOMANYREFS:
+                return False
+            self._drop_soon(fault)
+        self.file_sent = True
+        return True
+
+    def _drop_soon(self, fault: OSError) -> None:
+        """Not now: the caller may be iterating over a list that this would change."""
+        self.say(f"is dropped: {fault}")
+        self.dropped = True
+        self.loop.call_soon(self._drop)
 
     def _drop(self) -> None:
         if self.open:

@@ -22,6 +22,7 @@ from leased.copies.node_memory import Asker, NodeMemory
 from leased.wire import client_messages, daemon_messages
 
 LOOK_S = 0.2  # between looks while a claim waits
+JOBS_A_LOOK = 16  # so many of those that wait have their turn at a look
 DEVICES = int(lib.GL_MAX_DEVICES)  # of a process, at most: so many claims of it wait
 WAIT = "wait"  # as limits.swap_full names it
 GIB = 1 << 30
@@ -86,11 +87,13 @@ class ClaimDesk:
             self._answer(asker, message, lib.GL_CLAIM_REFUSED, has, words)
 
     def _grant(self, asker: Asker, job_id: int, message: client_messages.Claim) -> int | None:
-        """The bytes to grant: what it would like, or else what it needs; None: too few are left."""
-        before = self.claims.of(asker, message.uuid)
+        """The bytes to grant: what it would like, or else what it needs; None: too few are left.
+
+        Where too few are left already, what takes none of them is granted nevertheless."""
+        before, left = self.claims.of(asker, message.uuid), self.memory.left()
         for size in (message.bytes, message.least):
             self.claims.set(asker, job_id, message.uuid, size)
-            if size <= before or self.memory.left() >= 0:
+            if size <= before or self.memory.left() >= min(0, left):
                 return size
         self.claims.set(asker, job_id, message.uuid, before)
         return None
@@ -128,21 +131,28 @@ class ClaimDesk:
             self.timer = self.loop.call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
-        """Grant waiting claims, first come, first served: a small one does not overtake a large
-        one."""
+        """Grant waiting claims, in the order in which the jobs came. Those of a job wait for one
+        another and for no other job's, which may never be granted."""
         self.timer = None
         if self.settled():
             held, self.held = self.held, []
             for one in held:
                 self.claim(one.asker, one.job_id, one.claim)
-        while self.waiters:
-            first = self.waiters[0]
-            granted = self._grant(first.asker, first.job_id, first.claim)
-            if granted is None:
-                break
-            self.waiters.pop(0)
-            self._answer(first.asker, first.claim, lib.GL_CLAIM_GRANTED, granted)
+        jobs = list(dict.fromkeys(waiter.job_id for waiter in self.waiters))
+        for job_id in jobs[:JOBS_A_LOOK]:
+            self._look_at(job_id)
+        if len(jobs) > JOBS_A_LOOK:  # the next look begins with those that have not had theirs
+            behind = set(jobs[:JOBS_A_LOOK])
+            self.waiters.sort(key=lambda waiter: waiter.job_id in behind)
         self._look_later()
+
+    def _look_at(self, job_id: int) -> None:
+        for waiter in [one for one in self.waiters if one.job_id == job_id]:
+            granted = self._grant(waiter.asker, job_id, waiter.claim)
+            if granted is None:
+                return
+            self.waiters.remove(waiter)
+            self._answer(waiter.asker, waiter.claim, lib.GL_CLAIM_GRANTED, granted)
 
     def forget(self, asker: object) -> None:
         """The connection of the process has ended. On the next one it claims what it has again."""

@@ -3,7 +3,8 @@
 While the memory of a device's tenants fits together, none of it has to be evicted. Once it does
 not, each tenant may have to evict as many bytes as do not fit, but no more than it has. These bytes
 count against limits.swap_host, beside copies that exist already. What a job might allocate later
-does not count.
+does not count. Nor does what its processes claim beyond what the job may have, however many they
+are.
 """
 
 from __future__ import annotations
@@ -27,22 +28,38 @@ class DeviceUse:
 
 @dataclass
 class Claims:
-    """The claims of all processes. devices: their use now. swaps: whether a job swaps."""
+    """The claims of all processes. devices: their use now. swaps: whether a job swaps. most: the
+    bytes that a job may have on a device, by its UUID."""
 
     devices: Callable[[], Mapping[str, DeviceUse]]
     swaps: Callable[[int], bool]
+    most: Callable[[int, str], int]
     # By process: its job, and what it was granted on each device.
     granted: dict[object, tuple[int, dict[str, int]]] = field(default_factory=dict)
+    # By UUID and job, the same of all its processes.
+    claimed: dict[str, Counter[int]] = field(default_factory=dict)
 
     def set(self, process: object, job_id: int, uuid: str, size: int) -> None:
         """The process may have so many bytes on the device from now on."""
-        self.granted.setdefault(process, (job_id, {}))[1][uuid] = size
+        job_id, sizes = self.granted.setdefault(process, (job_id, {}))
+        self._add(job_id, uuid, size - sizes.get(uuid, 0))
+        sizes[uuid] = size
+
+    def _add(self, job_id: int, uuid: str, size: int) -> None:
+        of_device = self.claimed.setdefault(uuid, Counter())
+        of_device[job_id] += size
+        if not of_device[job_id]:
+            del of_device[job_id]
+        if not of_device:
+            del self.claimed[uuid]
 
     def of(self, process: object, uuid: str) -> int:
         return self.granted[process][1].get(uuid, 0) if process in self.granted else 0
 
     def forget(self, process: object) -> None:
-        self.granted.pop(process, None)
+        job_id, sizes = self.granted.pop(process, (0, {}))
+        for uuid, size in sizes.items():
+            self._add(job_id, uuid, -size)
 
     def needs(self) -> Counter[int]:
         """By job, the bytes that may have to be evicted from all its devices together."""
@@ -53,16 +70,11 @@ class Claims:
 
     def by_device(self) -> dict[str, Counter[int]]:
         """By UUID and job, the bytes that may have to be evicted from the device."""
-        claimed: dict[str, Counter[int]] = {}
-        for job_id, sizes in self.granted.values():
-            for uuid, size in sizes.items():
-                claimed.setdefault(uuid, Counter())[job_id] += size
-        return {
-            uuid: self._of_device(use, claimed.get(uuid, Counter()))
-            for uuid, use in self.devices().items()
-        }
+        return {uuid: self._of_device(uuid, use) for uuid, use in self.devices().items()}
 
-    def _of_device(self, use: DeviceUse, claimed: Counter[int]) -> Counter[int]:
+    def _of_device(self, uuid: str, use: DeviceUse) -> Counter[int]:
+        sums = self.claimed.get(uuid, Counter())
+        claimed = Counter({job: min(size, self.most(job, uuid)) for job, size in sums.items()})
         # A claim is for all that the job has there, also for what cannot be moved.
         has = {
             job: max(use.movable.get(job, 0), claimed[job] - use.fixed.get(job, 0))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -133,12 +134,19 @@ class Keeper:
 
     @staticmethod
     def _send(name: str, asked: Asked, file: MemoryFile | None, fault: str = "") -> None:
-        """The caller holds the lock, so that the file is not ended meanwhile."""
+        """The caller holds the lock, so that the file is not ended meanwhile. Where the kernel
+        passes no descriptor on, the answer comes without one."""
         answer: dict[str, Any] = {"name": name, "ask": asked.number}
         answer |= {"bytes": file.bytes, "huge": file.huge} if file else {"fault": fault}
         descriptors = [file.descriptor] if file else []
+        data = json.dumps(answer).encode()
         with contextlib.suppress(OSError):  # it has ended; the next one asks what has been made
-            socket.send_fds(asked.connection, [json.dumps(answer).encode()], descriptors)
+            try:
+                socket.send_fds(asked.connection, [data], descriptors)
+            except OSError as why:
+                if why.errno != errno.ETOOMANYREFS:
+                    raise
+                asked.connection.send(data)
 
     # -- what has been made ----------------------------------------------------------------
 

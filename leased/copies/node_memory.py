@@ -34,6 +34,8 @@ UNIT = int(lib.GL_HOST_UNIT)
 # As long as there are too few of these, it cannot be told whether a process has ended.
 SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 WATCH_AGAIN_S = 1.0
+# Between two looks whether a process has read what it was sent: the first pause, and the longest.
+UNREAD_S, UNREAD_MOST_S = 0.01, 1.0
 EXEC_S = 1.0  # so long after a connection has ended the process may be another program's
 
 
@@ -43,7 +45,11 @@ class Asker(Protocol):
     sock: socket.socket
     process: ProcessId | None
 
-    def send(self, message: bytes, descriptor: int | None = None) -> None: ...
+    @property
+    def open(self) -> bool: ...
+    def send(self, message: bytes) -> None: ...
+    def takes_file(self) -> bool: ...
+    def send_file(self, message: bytes, descriptor: int) -> bool: ...
     def say(self, words: str) -> None: ...
 
 
@@ -73,6 +79,8 @@ class NodeMemory:
         self.stacks: dict[ProcessId, int | None] = {}
         # Those of which the log says that they get none. They ask for many pieces, one by one.
         self.told: weakref.WeakSet[Asker] = weakref.WeakSet()
+        # Of each process the memory whose descriptor waits until it has read what it was sent.
+        self.unsent: dict[Asker, list[Key]] = {}
         self.taken_over = False  # what was made for a daemon before this one is known
         self.given_early: set[Key] = set()  # given back, or refused, before that
         link.found = self._found
@@ -125,6 +133,9 @@ class NodeMemory:
                 return
             self.pool.add(key, size)
             self.given_early.discard(key)
+        self._make(asker, key)
+
+    def _make(self, asker: Asker, key: Key) -> None:
         counted = self.pool.bytes[key]  # whatever is said when it is asked for again
         self.link.make(
             key.name, counted, self.huge(), lambda fd, why: self._made(asker, key, fd, why)
@@ -140,9 +151,30 @@ class NodeMemory:
             return
         self.told.discard(asker)
         try:
-            asker.send(daemon_messages.host(lib.GL_HOST_TAKEN, key.number, size), descriptor)
+            taken = daemon_messages.host(lib.GL_HOST_TAKEN, key.number, size)
+            sent = asker.send_file(taken, descriptor)
         finally:
             os.close(descriptor)
+        if not sent:
+            self._send_later(asker, key, UNREAD_S)
+
+    def _send_later(self, asker: Asker, key: Key, pause: float) -> None:
+        """The process has not read what it was sent before. The keeper has the file."""
+        waits = self.unsent.setdefault(asker, [])
+        if not waits:
+            self.loop.call_later(pause, self._look_whether_read, asker, pause)
+        waits.append(key)
+
+    def _look_whether_read(self, asker: Asker, pause: float) -> None:
+        keys = [key for key in self.unsent.pop(asker, []) if key in self.pool.bytes]
+        if not asker.open:
+            return
+        if asker.takes_file():
+            for key in keys:
+                self._make(asker, key)
+            return
+        for key in keys:
+            self._send_later(asker, key, min(2 * pause, UNREAD_MOST_S))
 
     def _say_why(self, asker: Asker, why: str) -> None:
         """Log why the process gets no memory, once until it gets some again."""

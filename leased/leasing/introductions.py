@@ -8,7 +8,6 @@ found among those of the asker's own job, by a name that it has chosen itself.
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -16,8 +15,6 @@ from typing import Protocol
 from _gpulease import lib
 
 from leased.wire import client_messages, daemon_messages
-
-log = logging.getLogger("gpu-leased")
 
 SETTLING_NS = 5_000_000_000  # after a start, clients of the previous daemon may still reconnect
 
@@ -27,7 +24,9 @@ class Named(Protocol):
 
     name: bytes
 
-    def send(self, message: bytes, descriptor: int | None = None) -> None: ...
+    def send(self, message: bytes) -> None: ...
+    def takes_file(self) -> bool: ...
+    def send_file(self, message: bytes, descriptor: int) -> bool: ...
 
 
 class Introductions:
@@ -44,22 +43,25 @@ class Introductions:
 
     def meet(self, clients: Iterable[Named], asker: Named, message: client_messages.Meet) -> None:
         """Introduce the asker to the process of that name. clients: the processes of its job."""
-        other = next((c for c in clients if c.name and c.name == message.name), None)
-        if other is None:
-            settled = self.clock() >= self.settled_at
-            asker.send(self._refusal(message, lib.GL_MET_NOBODY if settled else lib.GL_MET_LATER))
-            return
-        try:
-            ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        except OSError as fault:  # no descriptors are left for now
-            log.warning("two processes of a job cannot share memory for now: %s", fault)
-            asker.send(self._refusal(message, lib.GL_MET_LATER))
-            return
-        with ends[0], ends[1]:
-            other.send(daemon_messages.met(lib.GL_MET_ASKED, 0, message.what), ends[0].fileno())
-            asked = daemon_messages.met(lib.GL_MET_INTRODUCED, message.number, message.what)
-            asker.send(asked, ends[1].fileno())
+        others = (c for c in clients if c is not asker and c.name and c.name == message.name)
+        other = next(others, None)
+        if other is None and self.clock() >= self.settled_at:
+            asker.send(daemon_messages.met(lib.GL_MET_NOBODY, message.number, message.what))
+        elif other is None or not self._introduce(asker, other, message):
+            asker.send(daemon_messages.met(lib.GL_MET_LATER, message.number, message.what))
 
     @staticmethod
-    def _refusal(message: client_messages.Meet, code: int) -> bytes:
-        return daemon_messages.met(code, message.number, message.what)
+    def _introduce(asker: Named, other: Named, message: client_messages.Meet) -> bool:
+        """False: not now. One of the two does not read, or no descriptors are left."""
+        if not (asker.takes_file() and other.takes_file()):
+            return False
+        try:
+            ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError:
+            return False
+        asked = daemon_messages.met(lib.GL_MET_ASKED, 0, message.what)
+        introduced = daemon_messages.met(lib.GL_MET_INTRODUCED, message.number, message.what)
+        with ends[0], ends[1]:
+            return other.send_file(asked, ends[0].fileno()) and asker.send_file(
+                introduced, ends[1].fileno()
+            )

@@ -101,7 +101,11 @@ class Leases:
         full: limits.swap_full, what is done with a job that claims more than is left.
         """
         self.copies = memory
-        claims = Claims(self._device_use, lambda job: self.tenants[job].swaps)
+        claims = Claims(
+            self._device_use,
+            lambda job: self.tenants[job].swaps,
+            lambda job, uuid: self.tenants[job].most_on(uuid),
+        )
         self.claims = ClaimDesk(memory, claims, memory.loop, full)
         self.tenants.offers_host = lambda: memory.offered
         self.tenants.forget_claims = self.claims.forget

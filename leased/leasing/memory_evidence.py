@@ -115,23 +115,30 @@ class MemoryEvidence:
         look = self.looks.get(pid)
         return look is not None and look.stopped
 
-    def total(self, now: int, clients: Iterable[Says], doubted: bool) -> DeviceBytes:
-        """What a job's processes have together on the device, as far as it is believed."""
+    def total(
+        self, now: int, clients: Iterable[Says], doubted: bool, most: int | None = None
+    ) -> DeviceBytes:
+        """What a job's processes have together on the device, as far as it is believed. most: the
+        bytes that the job may have there; more is not believed unless NVML confirms it."""
         knows = self.sees and self.at is not None and now - self.at < FRESH_NS
         left: dict[int, int] = {}
-        evictable = fixed = resident = 0
+        evictable = fixed = said = resident = 0
         for client in clients:
             has = client.memory.get(self.uuid, NOTHING)
             real = has
             if knows and self.shown.get(client.pid) != 0:
-                most = left.get(client.pid, self.shown.get(client.pid, 0))
+                shown = left.get(client.pid, self.shown.get(client.pid, 0))
                 bounded = doubted or self._counts_as_shown(client.pid)
-                real = self._real(has, most, bounded)
-                left[client.pid] = most - real.fixed - (real.resident if bounded else 0)
+                real = self._real(has, shown, bounded)
+                left[client.pid] = shown - real.fixed - (real.resident if bounded else 0)
+                fixed += real.fixed
+            else:
+                said += real.fixed
             evictable += real.evictable
-            fixed += real.fixed
             resident += real.resident
-        return DeviceBytes(evictable, fixed, resident)
+        if most is not None:
+            evictable, said = min(evictable, most), min(said, most)
+        return DeviceBytes(evictable, fixed + said, min(resident, evictable))
 
     @staticmethod
     def _real(has: DeviceBytes, most: int, doubted: bool) -> DeviceBytes:

@@ -1,7 +1,7 @@
 """What processes report of their memory, and who is told.
 
-The arbiter is told as much as NVML confirms. The other processes of the job are told what was
-reported.
+The arbiter is told as much as NVML confirms, and no more than the job may have. The other processes
+of the job are told what was reported.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class MemoryReports:
                 self._report_to_arbiter(tenant, uuid)
 
     def _total(self, tenant: Tenant, uuid: str) -> DeviceBytes:
-        return self.evidence[uuid].total(self.clock(), tenant.clients, tenant.doubted)
+        most = None if tenant.given.oversub else tenant.most_on(uuid)
+        return self.evidence[uuid].total(self.clock(), tenant.clients, tenant.doubted, most)
 
     def _report_to_arbiter(self, tenant: Tenant, uuid: str) -> None:
         has = tenant.believed[uuid] = self._total(tenant, uuid)

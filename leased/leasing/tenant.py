@@ -83,8 +83,17 @@ class Tenant:
     def host_most(self) -> int:
         """Bytes of host memory that its copies may take: its memory and a segment for each
         process."""
+        return sum(self.totals.values()) + self._segments
+
+    def most_on(self, uuid: str) -> int:
+        """Bytes that its processes may have on the device together, with what they round up. What
+        they say beyond that is not believed."""
+        return self.totals[uuid] + self._segments
+
+    @property
+    def _segments(self) -> int:
         piece = max(UNIT, min(PIECE, max(self.totals.values()) // PARTS))
-        return sum(self.totals.values()) + piece * (1 + len(self.clients))
+        return piece * (1 + len(self.clients))
 
     def tell_holders(self, message: bytes) -> None:
         """Send the message to its processes that hold a lease."""

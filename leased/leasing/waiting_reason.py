@@ -101,11 +101,13 @@ def _crowded(leases: Leases, tenant: Tenant) -> Reason | None:
 
 def _unhosted(leases: Leases, others: Sequence[int], uuid: str) -> int:
     """Bytes of these jobs that stay on the device for lack of host memory, as their processes
-    say."""
-    tenants = [leases.tenants[job] for job in others if job in leases.tenants]
-    clients = [client for tenant in tenants for client in tenant.clients]
-    said = [client.details[uuid].fixed for client in clients if uuid in client.details]
-    return sum(fixed["unhosted"] for fixed in said)
+    say; of each job no more than stays there."""
+    has, total = leases.view.device(uuid).memory(), 0
+    for job in others:
+        clients = leases.tenants[job].clients if job in leases.tenants else []
+        said = [client.details[uuid].fixed for client in clients if uuid in client.details]
+        total += min(has[job].fixed, sum(fixed["unhosted"] for fixed in said))
+    return total
 
 
 def _lacks_share(leases: Leases, tenant: Tenant) -> Reason | None:

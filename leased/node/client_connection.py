@@ -96,8 +96,11 @@ class ClientConnection(Connection):
     def pid(self) -> int:
         return self.peer.pid
 
-    def send(self, message: bytes, descriptor: int | None = None) -> None:
-        super().send(header.in_version(message, self.version), descriptor)
+    def send(self, message: bytes) -> None:
+        super().send(header.in_version(message, self.version))
+
+    def send_file(self, message: bytes, descriptor: int) -> bool:
+        return super().send_file(header.in_version(message, self.version), descriptor)
 
     def received(self, data: bytes) -> None:
         if not self.rate.allows(self.loop.time()):

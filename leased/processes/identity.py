@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import select
 import socket
 import struct
+import termios
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +57,11 @@ def groups_of(connection: socket.socket) -> tuple[int, ...]:
     except OSError:
         return ()
     return tuple(gid for (gid,) in struct.iter_unpack("I", raw))
+
+
+def unread_of(connection: socket.socket) -> int:
+    """Bytes of memory that messages take which the peer has not read yet; 0: it has read all."""
+    return int(struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0])
 
 
 def opener_runs(connection: socket.socket) -> bool | None:

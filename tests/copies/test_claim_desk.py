@@ -9,7 +9,7 @@ from typing import cast
 
 from _gpulease import ffi, lib
 
-from leased.copies.claim_desk import DEVICES, WAIT, ClaimDesk
+from leased.copies.claim_desk import DEVICES, JOBS_A_LOOK, LOOK_S, WAIT, ClaimDesk
 from leased.copies.claims import Claims, DeviceUse
 from leased.copies.node_memory import NodeMemory
 from leased.processes.identity import ProcessId
@@ -18,6 +18,7 @@ from tests.fuzz.fakes import FakeLoop
 
 UUIDS = [f"GPU-00000000-0000-0000-0000-{number:012x}" for number in range(100)]
 UUID = UUIDS[0]
+EMPTY = "GPU-10000000-0000-0000-0000-000000000000"  # where all fits, so nothing may have to leave
 ROOM = 1 << 30
 
 
@@ -30,8 +31,15 @@ class Process:
     def __init__(self) -> None:
         self.heard: Counter[int] = Counter()
 
-    def send(self, message: bytes, descriptor: int | None = None) -> None:
-        assert descriptor is None
+    open = True
+
+    def takes_file(self) -> bool:
+        raise AssertionError
+
+    def send_file(self, message: bytes, descriptor: int) -> bool:
+        raise AssertionError(message, descriptor)
+
+    def send(self, message: bytes) -> None:
         self.heard[int(ffi.from_buffer("struct gl_claimed *", message).code)] += 1
 
     def say(self, words: str) -> None:
@@ -57,8 +65,10 @@ def claim(number: int, size: int, uuid: str = UUID) -> client_messages.Claim:
 
 def full_desk(node: Node, loop: FakeLoop) -> ClaimDesk:
     """Where fixed memory fills the device, so that all that is claimed there may have to leave."""
-    use = {uuid: DeviceUse(ROOM, {}, {9: ROOM}) for uuid in UUIDS}
-    claims = Claims(lambda: use, lambda _: True)
+    use = {uuid: DeviceUse(ROOM, {}, {9: ROOM}) for uuid in UUIDS} | {
+        EMPTY: DeviceUse(ROOM, {}, {})
+    }
+    claims = Claims(lambda: use, lambda _: True, lambda *_: ROOM)
     return ClaimDesk(cast(NodeMemory, node), claims, loop, lambda: WAIT)  # type: ignore[arg-type]
 
 
@@ -115,3 +125,33 @@ def test_a_smaller_claim_counts_in_place_of_one_that_waits() -> None:
     desk.claim(first, 1, claim(3, ROOM // 4))
     assert first.heard[lib.GL_CLAIM_GRANTED] == 1
     assert [waiter.asker for waiter in desk.waiters] == [second]
+
+
+def test_where_too_little_is_left_what_needs_none_is_granted() -> None:
+    """The budget is smaller than what others have, or say that they have."""
+    node, loop = Node(), FakeLoop()
+    desk, (one, other) = full_desk(node, loop), (Process(), Process())
+    node.budget_bytes = -(16 << 40)
+    desk.claim(one, 1, claim(1, ROOM, EMPTY))
+    assert one.heard == {lib.GL_CLAIM_GRANTED: 1}
+    desk.claim(other, 2, claim(1, ROOM))
+    assert other.heard == {lib.GL_CLAIM_WAITS: 1}
+
+
+def test_a_claim_that_is_never_granted_keeps_no_other_jobs_waiting() -> None:
+    """However many jobs have such claims, and whoever came first."""
+    node, loop = Node(), FakeLoop()
+    desk, (first, second) = full_desk(node, loop), (Process(), Process())
+    large = [Process() for _ in range(3 * JOBS_A_LOOK)]
+    for job, process in enumerate(large):
+        desk.claim(process, 100 + job, claim(1, ROOM))
+    for process in (first, second):
+        desk.claim(process, 1, claim(1, ROOM // 4))
+    node.budget_bytes = ROOM * 3 // 4
+    loop.advance(LOOK_S * 5)
+    assert first.heard[lib.GL_CLAIM_GRANTED] == second.heard[lib.GL_CLAIM_GRANTED] == 1
+    assert len(desk.waiters) == len(large)
+    node.budget_bytes = ROOM * 3
+    loop.advance(LOOK_S)
+    assert large[-1].heard == {lib.GL_CLAIM_WAITS: 1}
+    assert sum(process.heard[lib.GL_CLAIM_GRANTED] for process in large) == 2

@@ -14,17 +14,22 @@ def needs(
     movable: dict[int, int],
     fixed: dict[int, int] | None = None,
     claimed: dict[int, int] | None = None,
+    *,
     managed: tuple[int, ...] = (),
+    processes: int = 1,
+    most: int = 3,
 ) -> dict[int, int]:
-    """In GiB, of a device of 3 GiB; less the piece that each needs besides."""
+    """In GiB, of a device of 3 GiB; less the piece that each needs besides. processes: of each job,
+    which claim the same. most: what a job may have."""
     use = DeviceUse(
         3 * GIB,
         {job: size * GIB for job, size in movable.items()},
         {job: size * GIB for job, size in (fixed or {}).items()},
     )
-    claims = Claims(lambda: {"d0": use}, lambda job: job not in managed)
+    claims = Claims(lambda: {"d0": use}, lambda job: job not in managed, lambda *_: most * GIB)
     for job, size in (claimed or {}).items():
-        claims.set(f"process of {job}", job, "d0", size * GIB)
+        for process in range(processes):
+            claims.set((job, process), job, "d0", size * GIB)
     found = claims.needs()
     assert all((size - PIECE) % GIB == 0 for size in found.values())
     return {job: (size - PIECE) // GIB for job, size in found.items()}
@@ -58,6 +63,24 @@ def test_a_claim_counts_before_it_is_memory_and_once() -> None:
 def test_a_claim_is_also_for_what_cannot_be_moved_which_counts_once() -> None:
     assert needs({1: 1}, {1: 2}, claimed={1: 3}) == {}
     assert needs({1: 1, 2: 1}, {1: 2}, claimed={1: 3}) == {1: 1, 2: 1}
+
+
+def test_many_processes_claim_no_more_than_their_job_may_have() -> None:
+    assert needs({1: 2}, claimed={2: 1}, processes=10) == {1: 2, 2: 2}
+    assert needs({1: 2}, claimed={2: 1}, processes=10, most=2) == {1: 1, 2: 1}
+
+
+def test_what_a_process_claims_counts_until_it_is_forgotten() -> None:
+    use = DeviceUse(GIB, {}, {9: GIB})
+    claims = Claims(lambda: {"d0": use}, lambda _: True, lambda *_: 9 * GIB)
+    for process, size in ((1, 1), (2, 2), (1, 3)):
+        claims.set(process, 7, "d0", size * GIB)
+    assert claims.needs()[7] // GIB == 5
+    claims.forget(2)
+    assert claims.needs()[7] // GIB == 3
+    claims.forget(1)
+    assert not claims.needs()
+    assert not claims.claimed
 
 
 def test_names_of_the_keepers_files_say_whose_they_are() -> None:

@@ -88,12 +88,22 @@ class Process:
         self.process = process_id(os.getpid())
         self.heard = asyncio.Event()
         self.got: list[int] = []  # bytes of the files that have come
+        self.open = self.reads = True
+        self.offered: asyncio.Queue[bool] = asyncio.Queue()  # of each file whether it took it
 
-    def send(self, message: bytes, descriptor: int | None = None) -> None:
+    def send(self, message: bytes) -> None:
         del message
-        if descriptor is not None:
-            self.got.append(os.fstat(descriptor).st_size)
         self.heard.set()
+
+    def takes_file(self) -> bool:
+        return self.reads
+
+    def send_file(self, message: bytes, descriptor: int) -> bool:
+        if self.reads:
+            self.got.append(os.fstat(descriptor).st_size)
+            self.send(message)
+        self.offered.put_nowait(self.reads)
+        return self.reads
 
     def say(self, words: str) -> None:
         raise AssertionError(words)
@@ -176,6 +186,35 @@ def test_who_asks_again_for_more_gets_what_was_counted(short_dir: Path) -> None:
         assert not link.unsent, "it is asked for once"
         made = [await asyncio.to_thread(keeper.made) for _ in range(AT_ONCE + 1)]
         assert sum(each["bytes"] for each in made) == memory.pool.total == (AT_ONCE + 1) * UNIT
+        close(memory, asker, keeper)
+
+    play(scene)
+
+
+def test_a_process_that_does_not_read_gets_its_memory_when_it_does(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile nobody asks the keeper again. What it has given back by then, it does not get."""
+    monkeypatch.setattr(node_memory, "UNREAD_S", 0.01)
+
+    async def scene() -> None:
+        keeper, _, memory = connected(short_dir / SOCKET, {})
+        asker = Process()
+        asker.reads = False
+        for number in (1, 2, 3):
+            memory.take(asker, 1, 1 << 40, client_messages.HostTake(number, number * UNIT))
+            await asyncio.to_thread(keeper.make)
+            assert not await asker.offered.get()
+        memory.give(asker, 1, client_messages.HostGive(2))
+        assert not asker.got
+        asker.reads = True
+        said = [await asyncio.to_thread(keeper.read) for _ in range(3)]
+        assert [each["op"] for each in said] == ["end", "make", "make"]
+        for asked in said[1:]:
+            keeper.answer(asked)
+            assert await asker.offered.get()
+        assert asker.got == [UNIT, 3 * UNIT]
+        assert memory.pool.total == 4 * UNIT
         close(memory, asker, keeper)
 
     play(scene)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 SO_PEERPIDFD = 77
+READ, _OTHER_END = socket.socketpair()
 FULL = 200  # packets that a peer may leave unread, about as many as the kernel keeps
 
 
@@ -142,7 +143,8 @@ class FakeSocket:
         self.inbox.clear()
 
     def fileno(self) -> int:
-        return 99
+        """Of a socket on which nothing is unread, as the kernel would be asked."""
+        return READ.fileno()
 
 
 class FakeListening:

@@ -46,11 +46,19 @@ class Process:
         self.name = name
         self.told: list[bytes] = []
         self.ends: list[socket.socket] = []
+        self.reads = self.passes = True
 
-    def send(self, message: bytes, descriptor: int | None = None) -> None:
+    def send(self, message: bytes) -> None:
         self.told.append(message)
-        if descriptor is not None:
+
+    def takes_file(self) -> bool:
+        return self.reads
+
+    def send_file(self, message: bytes, descriptor: int) -> bool:
+        if self.passes:
+            self.told.append(message)
             self.ends.append(socket.socket(fileno=os.dup(descriptor)))
+        return self.passes
 
 
 def asks(asker: Process, clients: list[Process], name: bytes, now: int = 10**18) -> None:
@@ -96,6 +104,26 @@ def test_without_descriptors_it_is_later(monkeypatch: pytest.MonkeyPatch) -> Non
     asks(asker, [asker, other], NAME)
     assert answer(asker.told[0])[0] == lib.GL_MET_LATER
     assert not other.told
+
+
+@pytest.mark.parametrize("who", ["asker", "other"])
+@pytest.mark.parametrize("why", ["reads", "passes"])
+def test_while_one_of_them_does_not_read_it_is_later(who: str, why: str) -> None:
+    """Or while the kernel passes no more descriptors on."""
+    asker, other = Process(OTHER), Process(NAME)
+    setattr(asker if who == "asker" else other, why, False)
+    asks(asker, [asker, other], NAME)
+    assert [answer(told)[0] for told in asker.told] == [lib.GL_MET_LATER]
+    assert not asker.ends
+    for end in other.ends:
+        with end:
+            assert end.recv(100) == b"", "nobody is there"
+
+
+def test_a_process_does_not_meet_itself() -> None:
+    asker = Process(NAME)
+    asks(asker, [asker], NAME)
+    assert [answer(told)[0] for told in asker.told] == [lib.GL_MET_NOBODY]
 
 
 def test_the_name_of_another_jobs_process_is_nobodys() -> None:

@@ -299,3 +299,27 @@ def test_who_is_stopped_between_an_eviction_and_its_report_has_not_lied(node: No
     assert tenant.believed[UUID].resident == 200 * MIB
     node.look()
     assert tenant.doubted, "it runs, and NVML shows less"
+
+
+@pytest.mark.parametrize("shows", [False, True])
+def test_processes_have_no_more_than_their_job_may_have(node: Node, shows: bool) -> None:
+    """However many say what; only what NVML shows beyond that is believed."""
+    for pid in range(100, 110):
+        liar = node.process(LIAR, pid, swaps=True)
+        node.shown |= {pid: CONTEXT} if shows else {}
+        node.says(LIAR, liar, 16 << 40, 1 << 40, 16 << 40)
+    node.look(1)
+    tenant = node.leases.tenants[LIAR]
+    most = tenant.most_on(UUID)
+    assert SIZE < most < 2 * SIZE
+    assert tenant.believed[UUID] == DeviceBytes(most, 10 * CONTEXT if shows else 0, most)
+    node.shown[100] = 10 * SIZE
+    node.look(1)
+    assert tenant.believed[UUID].fixed >= 10 * SIZE, "it is there"
+
+
+def test_where_nvml_shows_nothing_a_job_says_no_more_than_it_may_have() -> None:
+    node = Node()
+    node.says(LIAR, node.process(LIAR, 12), 0, 16 << 40)
+    tenant = node.leases.tenants[LIAR]
+    assert tenant.believed[UUID] == DeviceBytes(0, tenant.most_on(UUID), 0)
