@@ -77,6 +77,7 @@ class Tenant:
     swaps: bool = False
     request: float = 0.0
     limit: float = 1.0
+    job: str = ""  # as squeue shows it
     wider: tuple[str, ...] = ()  # the gang of its next lease, where that is another
     arrival: int = 0  # since when it has waited and could run: a number that grows
     order: int = 0  # what its policy last said of its place

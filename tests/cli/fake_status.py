@@ -24,7 +24,7 @@ def device(index: int, holder: int, waiting: list[int]) -> Device:
 
 def tenant(job: int, state: str, gpu: int, lease_s: float, wait_s: float) -> Tenant:
     return {
-        "job_id": job, "uid": 1000 + job % 2, "lock": "auto", "memory": "swap",
+        "job_id": job, "job": str(job), "uid": 1000 + job % 2, "lock": "auto", "memory": "swap",
         "memory_why": WHY, "quantum_s": 60.0, "copies_bytes": 0, "clients": 1, "state": state,
         "stopped": False, "parked": None, "epoch": None,
         "resident_bytes": {f"GPU-{gpu}": (job % 7 + 1) * 8 * GIB}, "kept_out": {},
