@@ -135,7 +135,8 @@ def _gpu(job: answers.OwnJob, gpu: answers.OwnGpu) -> list[str]:
     lines = []
     others = [holder for holder in gpu["holders"] if holder["job_id"] != job["job_id"]]
     if others:
-        lines.append("held by " + ", ".join(map(_holder, others)))
+        also = "also " * (job["state"] == "holds")
+        lines.append(f"{also}held by " + ", ".join(map(_holder, others)))
     if job["state"] == "waits":
         before = gpu["before"] or 0
         lines.append(

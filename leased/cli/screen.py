@@ -17,7 +17,7 @@ from leased.cli.rates import GpuRates, JobRates, Rates
 
 BAR = 6  # columns
 FIRST = {"holds": 0, "waits": 1}  # of the states; who is idle comes last
-MODES = {"shared": "beside", "exclusive": "by turns"}
+MODES = {"exclusive": "by turns"}
 STYLES = {"holds": "green", "waits": "yellow", "faulty": "bold red", "drained": "red"}
 STYLES |= {"draining": "red"}
 

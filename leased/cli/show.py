@@ -20,6 +20,7 @@ from leased.cli.screen import View, duration
 from leased.core.usage import BYTES, COUNT, ENERGY, FIGURES, MEAN, NS
 
 WIDE = 160  # columns where there is no terminal to ask
+MODES = {"shared": "shared, side by side", "exclusive": "shared, by turns"}
 MORE_FROM = 110  # columns that are enough for more than the usual
 
 
@@ -135,7 +136,10 @@ def notes(answer: Status) -> list[Text]:
     if waiting := show_usage.waiting(answer):
         lines.append(Text(f"usage is not in Slurm's accounting yet: {waiting}", "yellow"))
     lines += [
-        Text(f"GPU {d['index']} is {d['mode']}: {d['why']}", "bold red" if d["fault"] else "")
+        Text(
+            f"GPU {d['index']} is {MODES.get(d['mode'], d['mode'])}: {d['why']}",
+            "bold red" if d["fault"] else "",
+        )
         for d in answer["devices"]
     ]
     lines += [Text(line, "yellow") for line in kept_out(answer)]

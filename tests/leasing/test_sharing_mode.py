@@ -47,12 +47,12 @@ def test_memory_that_does_not_fit_together_is_said_in_words_for_people() -> None
     a.devices["d0"].residency.set_room(100 << 30)
     for job in (1, 2):
         a.handle(MemoryChanged(job, "d0", 60 << 30), 0)
-    words = "the tenants' memory does not fit together: they have 120 GiB, and the device has room "
+    words = "the jobs' memory does not fit together: they have 120 GiB, and the device has room "
     assert shown(a) == ("exclusive", words + "for 100 GiB")
 
 
 def test_an_idle_job_does_not_change_the_mode() -> None:
-    fits = ("shared", "the tenants' memory fits together")
+    fits = ("shared", "the jobs' memory fits together")
     assert shown(node("auto", "auto", "on", waits=1)) == fits
     assert shown(node("auto", "off")) == fits
     assert shown(node()) == fits
@@ -71,7 +71,7 @@ def test_jobs_with_lock_off_take_no_turns() -> None:
     a.handle(Requested(3), 0)
     word, why = shown(a)
     assert word == "exclusive"
-    assert why.startswith("the tenants' memory does not fit together")
+    assert why.startswith("the jobs' memory does not fit together")
 
 
 @pytest.mark.parametrize(
